@@ -1,0 +1,85 @@
+// Where the native libraries are: a libmlxc the user names, the ones inside the executable, the ones
+// that set-up has made, or Homebrew's.
+import { existsSync, readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { embedded } from "./embedded.ts";
+import { extract } from "./extract.ts";
+import * as pins from "./pins.ts";
+
+export type Backend = "cpu" | "metal" | "cuda";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+const LIBRARY = process.platform === "darwin" ? "libmlxc.dylib" : "libmlxc.so";
+
+/** What is made once and used by every run: `MLX_SERVE_CACHE`, or the user's cache folder. */
+export function cacheDirectory(env: Environment = process.env): string {
+  return env.MLX_SERVE_CACHE ?? join(env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "mlx-serve");
+}
+
+export function defaultModelPath(env: Environment = process.env): string {
+  return join(cacheDirectory(env), "models", pins.MODEL_FILE);
+}
+
+/** `MLX_SERVE_BACKEND`, or what is at home on this system. */
+export function backend(env: Environment = process.env): Backend {
+  const wanted = env.MLX_SERVE_BACKEND ?? (process.platform === "darwin" ? "metal" : "cpu");
+  if (wanted === "cpu" || wanted === "metal" || wanted === "cuda") return wanted;
+  throw new Error(`MLX_SERVE_BACKEND must be cpu, metal or cuda, not ${wanted}`);
+}
+
+/** The system, processor and backend that the libraries are made for. */
+export function target(env: Environment = process.env): pins.Target {
+  // A Mac's libmlx has the CPU and Metal in one.
+  const kind = process.platform === "darwin" ? "metal" : backend(env);
+  const name = `${process.platform}-${process.arch}-${kind}`;
+  if (name in pins.mlx) return name as pins.Target;
+  throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
+}
+
+/** Set-up's folder for this target, named after all that goes into it. */
+export function nativeDirectory(env: Environment = process.env): string {
+  const name = target(env);
+  const recipe = JSON.stringify([
+    pins.mlx[name],
+    pins.mlxC,
+    pins.openBlas,
+    pins.cmakeFlags,
+    readFileSync(new URL("./blas.c", import.meta.url), "utf8"),
+  ]);
+  const key = new Bun.CryptoHasher("sha256").update(recipe).digest("hex").slice(0, 12);
+  return join(cacheDirectory(env), "native", `${name}-${key}`);
+}
+
+/** The libraries stand together, as they do in MLX's wheel. */
+export function libraryIn(directory: string): string {
+  return join(directory, "mlx", "lib", LIBRARY);
+}
+
+/** mlx-c's headers, beside the library that was built from them. */
+export function headersOf(library: string): string | undefined {
+  const beside = join(dirname(dirname(library)), "include", "mlx", "c");
+  return existsSync(beside) ? beside : undefined;
+}
+
+export function homebrewLibrary(env: Environment = process.env): string | undefined {
+  if (process.platform !== "darwin") return undefined;
+  const library = join(env.HOMEBREW_PREFIX ?? "/opt/homebrew", "lib", LIBRARY);
+  return existsSync(library) ? library : undefined;
+}
+
+/** The libmlxc to open. */
+export function findLibrary(env: Environment = process.env): string {
+  const named = env.MLX_SERVE_MLXC;
+  if (named) {
+    if (existsSync(named)) return named;
+    throw new Error(`MLX_SERVE_MLXC names ${named}, and there is no such file`);
+  }
+  if (embedded.length > 0) return libraryIn(extract(embedded, cacheDirectory(env)));
+  const made = libraryIn(nativeDirectory(env));
+  if (existsSync(made)) return made;
+  const homebrew = homebrewLibrary(env);
+  if (homebrew) return homebrew;
+  throw new Error("libmlxc was not found: run `npm start` once, or name one in MLX_SERVE_MLXC");
+}

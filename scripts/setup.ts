@@ -1,0 +1,47 @@
+// Brings what is missing: libmlxc with MLX and a BLAS, and the default model (or, with the argument
+// "native", the libraries alone). Everything is made under a temporary name and renamed when it is
+// whole, so that set-up can be interrupted and run again.
+import { existsSync } from "node:fs";
+import {
+  defaultModelPath,
+  findLibrary,
+  headersOf,
+  homebrewLibrary,
+  libraryIn,
+  nativeDirectory,
+} from "../ffi/native.ts";
+import { headerDifferences } from "./headers.ts";
+import { makeModel } from "./setup/model.ts";
+import { makeNative } from "./setup/native.ts";
+import { SetupError } from "./setup/run.ts";
+
+try {
+  if (!hasLibrary()) await makeNative(nativeDirectory());
+  const model = defaultModelPath();
+  if (process.argv[2] !== "native" && !existsSync(model)) await makeModel(model);
+} catch (error) {
+  console.error(`mlx-serve: ${error instanceof Error ? error.message : error}`);
+  process.exit(1);
+}
+
+/** Whether there is a libmlxc that fits: the user's own, set-up's, or Homebrew's. */
+function hasLibrary(): boolean {
+  const { MLX_SERVE_MLXC: named } = process.env;
+  if (named) {
+    const [difference] = differences(findLibrary());
+    if (difference) throw new SetupError(`MLX_SERVE_MLXC does not fit: ${difference}`);
+    return true;
+  }
+  if (existsSync(libraryIn(nativeDirectory()))) return true;
+  const homebrew = homebrewLibrary();
+  if (!homebrew) return false;
+  const [difference] = differences(homebrew);
+  if (difference) console.error(`mlx-serve: Homebrew's mlx-c is not used: ${difference}`);
+  return difference === undefined;
+}
+
+/** A library without its headers is taken at its word. */
+function differences(library: string): string[] {
+  const headers = headersOf(library);
+  return headers ? headerDifferences(headers) : [];
+}

@@ -1,0 +1,106 @@
+// Set-up's dealings with other programs: finding them, saying how to install them, running them.
+import { access, constants, mkdir } from "node:fs/promises";
+
+/** Something the user can mend, said in one line. */
+export class SetupError extends Error {}
+
+export type Tool = "python3" | "pip" | "cargo" | "cmake" | "c++";
+
+const managers = ["apt-get", "dnf", "pacman", "zypper", "apk", "brew"] as const;
+type Manager = (typeof managers)[number];
+
+const packages: Record<Tool, Record<Manager, string>> = {
+  python3: same("python3", { pacman: "python", brew: "python" }),
+  pip: same("python3-pip", { pacman: "python-pip", apk: "py3-pip", brew: "python" }),
+  cargo: same("cargo", { "apt-get": "rustup", dnf: "rustup", pacman: "rustup", brew: "rust" }),
+  cmake: same("cmake", {}),
+  "c++": same("gcc-c++", { "apt-get": "g++", pacman: "gcc", apk: "g++", brew: "gcc" }),
+};
+
+function same(name: string, others: Partial<Record<Manager, string>>): Record<Manager, string> {
+  const names = managers.map((manager) => [manager, others[manager] ?? name]);
+  return Object.fromEntries(names) as Record<Manager, string>;
+}
+
+/** Throws one line that names every missing tool and the command that installs them. */
+export function requireTools(tools: readonly Tool[]): void {
+  const missing = tools.filter((tool) => !present(tool));
+  if (missing.length === 0) return;
+  const manager = managers.find((name) => Bun.which(name));
+  const verb = manager === "pacman" ? "-S" : manager === "apk" ? "add" : "install";
+  const names = [...new Set(missing.map((tool) => packages[tool][manager ?? "apt-get"]))].join(" ");
+  const how = manager ? `${manager} ${verb} ${names}` : `your package manager (${names})`;
+  const one = missing.length === 1;
+  throw new SetupError(`${missing.join(", ")} ${one ? "is" : "are"} missing: install with ${how}`);
+}
+
+function present(tool: Tool): boolean {
+  if (tool === "pip") return Bun.which("python3") !== null && succeeds("python3", "-m", "pip");
+  return Bun.which(tool) !== null;
+}
+
+function succeeds(...command: string[]): boolean {
+  const { exitCode } = Bun.spawnSync([...command, "--version"], {
+    stdout: "ignore",
+    stderr: "ignore",
+  });
+  return exitCode === 0;
+}
+
+/** Runs a program that shows its own progress. */
+export function run(command: readonly string[], failure: string): void {
+  const { exitCode } = Bun.spawnSync([...command], { stdio: ["ignore", "inherit", "inherit"] });
+  if (exitCode !== 0) throw new SetupError(failure);
+}
+
+/** Runs a program quietly but for `onLine`; what it said is shown when it fails. */
+export async function runQuietly(
+  command: readonly string[],
+  failure: string,
+  onLine: (line: string) => void = () => {},
+): Promise<void> {
+  const child = Bun.spawn(["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", ...command], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const said: string[] = [];
+  let rest = "";
+  for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop()!;
+    for (const line of lines) {
+      said.push(line);
+      onLine(line);
+    }
+  }
+  if ((await child.exited) === 0) return;
+  console.error([...said, rest].slice(-20).join("\n"));
+  throw new SetupError(failure);
+}
+
+/** Makes the folder, or says that it cannot be written and what to do. */
+export async function writableDirectory(path: string): Promise<string> {
+  try {
+    await mkdir(path, { recursive: true });
+    await access(path, constants.W_OK);
+    return path;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    throw new SetupError(
+      `cannot write to ${path} (${code}): name another folder in MLX_SERVE_CACHE`,
+    );
+  }
+}
+
+/** One line of progress: rewritten on a terminal, elsewhere printed where it says something new. */
+export function progress(name: string): (percent: number) => void {
+  let shown = -1;
+  return (percent) => {
+    const step = process.stderr.isTTY ? 1 : 25;
+    if (percent < shown + step && percent !== 100) return;
+    if (percent === shown) return;
+    shown = percent;
+    const line = `mlx-serve: ${name} ${percent}%`;
+    if (process.stderr.isTTY) process.stderr.write(`\r${line}${percent === 100 ? "\n" : ""}`);
+    else console.error(line);
+  };
+}

@@ -1,0 +1,230 @@
+// Set-up under faults: whatever happens, one clear line, an exit code, and a next run that works.
+// The tools are real but for the slow one: cmake is a script that brings the libmlxc there is.
+import { afterAll, expect, test } from "bun:test";
+import {
+  chmodSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
+import {
+  cacheDirectory,
+  defaultModelPath,
+  findLibrary,
+  libraryIn,
+  nativeDirectory,
+} from "../../ffi/native.ts";
+
+const script = join(import.meta.dir, "../../scripts/setup.ts");
+const folders: string[] = [];
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+}, 30_000);
+
+function folder(): string {
+  const path = mkdtempSync(join(dirname(defaultModelPath()), "../.test-"));
+  folders.push(path);
+  return path;
+}
+
+/** Programs by name, as shell scripts; `python3` always among them, and no other of the machine's. */
+async function tools(programs: Record<string, string>): Promise<string> {
+  const path = folder();
+  const all = { python3: `exec ${real("python3")} "$@"`, ...programs };
+  for (const [name, body] of Object.entries(all)) {
+    await Bun.write(join(path, name), `#!/bin/sh\n${body}\n`);
+    chmodSync(join(path, name), 0o755);
+  }
+  return path;
+}
+
+function real(program: string): string {
+  const found = program === "python3" ? pythonPath() : Bun.which(program);
+  if (!found) throw new Error(`the tests need ${program}`);
+  return found;
+}
+
+/** Python itself, where the one on the path is a script of a version manager. */
+function pythonPath(): string {
+  const { stdout } = Bun.spawnSync(["python3", "-c", "import sys; print(sys.executable)"]);
+  return stdout.toString().trim();
+}
+
+const cmake = `
+if [ "$1" = --build ]; then /bin/cp ${findLibrary()} "$2"; else /bin/mkdir -p "$4"; fi`;
+
+/** A pip that takes its files from the downloads that set-up has kept. */
+const pip = (after: string) => `
+case "$*" in
+  *"pip download"*)
+    for argument; do [ "$previous" = --dest ] && dest=$argument; previous=$argument; done
+    /bin/cp ${cacheDirectory()}/downloads/*.whl "$dest"; ${after};;
+  *) exec ${real("python3")} "$@";;
+esac`;
+
+/** A cargo that does the same, and leaves the crate where cargo does. */
+const cargo = (after: string) => `
+cache="$CARGO_HOME/registry/cache/registry"
+/bin/mkdir -p "$cache"; /bin/cp ${cacheDirectory()}/downloads/*.crate "$cache"; ${after}`;
+
+const damage = (files: string) => `for file in ${files}; do echo damage >> "$file"; done`;
+
+const complete = {
+  "c++": `PATH=${process.env.PATH} exec ${real("c++")} "$@"`,
+  cmake,
+  python3: pip(":"),
+  cargo: cargo(":"),
+};
+
+type Options = { cache: string; path: string; env?: Record<string, string> };
+
+/** Set-up with an empty cache, but for the model. */
+function start({ cache, path, env = {} }: Options) {
+  if (!existsSync(join(cache, "models"))) linkModel(cache);
+  // A group of its own, so that it can be killed with all it has started.
+  return Bun.spawn([process.execPath, script], {
+    env: {
+      ...process.env,
+      PATH: path,
+      CARGO_HOME: join(cache, "cargo"),
+      MLX_SERVE_CACHE: cache,
+      MLX_SERVE_MLXC: "",
+      ...env,
+    },
+    stdio: ["ignore", "ignore", "pipe"],
+    detached: true,
+  });
+}
+
+function linkModel(cache: string): void {
+  try {
+    mkdirSync(join(cache, "models"), { recursive: true });
+    linkSync(defaultModelPath(), defaultModelPath({ MLX_SERVE_CACHE: cache }));
+  } catch {
+    // A cache that cannot be written is what the test is about.
+  }
+}
+
+async function run(options: Options) {
+  const child = start(options);
+  const lines = (await new Response(child.stderr).text()).trim().split("\n").filter(Boolean);
+  return { exitCode: await child.exited, lines };
+}
+
+const made = (cache: string) => existsSync(libraryIn(nativeDirectory({ MLX_SERVE_CACHE: cache })));
+
+/** The next run, with everything in order. */
+async function recovers(cache: string): Promise<void> {
+  const path = await tools(complete);
+  const { exitCode, lines } = await run({ cache, path });
+  expect({ exitCode, lines }).toMatchObject({ exitCode: 0 });
+  expect(made(cache)).toBe(true);
+  expect(readdirSync(join(cache, "native"))).toHaveLength(1);
+}
+
+test("without a compiler, one line says what is missing and how to get it", async () => {
+  const cache = folder();
+  const path = await tools({ "apt-get": "" });
+  const { exitCode, lines } = await run({ cache, path });
+  expect(lines).toEqual([
+    "mlx-serve: cmake, c++ are missing: install with apt-get install cmake g++",
+  ]);
+  expect(exitCode).toBe(1);
+  await recovers(cache);
+}, 60_000);
+
+test("a download that arrives damaged is refused, and nothing of it is kept", async () => {
+  const cache = folder();
+  const path = await tools({ ...complete, python3: pip(damage('"$dest"/*.whl')) });
+  const { exitCode, lines } = await run({ cache, path });
+  expect(lines.at(-1)).toMatch(/^mlx-serve: mlx_\S+\.whl arrived damaged \(SHA-256 .* instead of /);
+  expect(exitCode).toBe(1);
+  expect(readdirSync(join(cache, "downloads"))).toEqual([]);
+  await recovers(cache);
+}, 60_000);
+
+test("a crate that arrives damaged is refused, and cargo's cache is cleared of it", async () => {
+  const cache = folder();
+  const path = await tools({ ...complete, cargo: cargo(damage('"$cache"/*.crate')) });
+  const { exitCode, lines } = await run({ cache, path });
+  expect(lines.at(-1)).toMatch(/^mlx-serve: mlx-sys-\S+\.crate arrived damaged \(SHA-256 /);
+  expect(exitCode).toBe(1);
+  expect(readdirSync(join(cache, "cargo/registry/cache/registry"))).toEqual([]);
+  await recovers(cache);
+}, 60_000);
+
+test("a download that fails is named, and the next run begins again", async () => {
+  const cache = folder();
+  const path = await tools({ ...complete, python3: pip("exit 1") });
+  const { exitCode, lines } = await run({ cache, path });
+  expect(lines.at(-1)).toMatch(
+    /^mlx-serve: pip could not fetch mlx-\S+ \S+; run the command again$/,
+  );
+  expect(exitCode).toBe(1);
+  await recovers(cache);
+}, 60_000);
+
+test("a set-up that is killed while it builds leaves nothing that looks finished", async () => {
+  const cache = folder();
+  const building = join(cache, "building");
+  const slow = `if [ "$1" = --build ]; then : > ${building}; /bin/sleep 60; fi`;
+  const path = await tools({ ...complete, cmake: slow });
+  const child = start({ cache, path });
+  while (!existsSync(building)) await Bun.sleep(20);
+  process.kill(-child.pid, "SIGKILL");
+  await child.exited;
+  expect(made(cache)).toBe(false);
+  expect(readdirSync(join(cache, "native"))).toEqual([expect.stringMatching(/^\.building-/)]);
+  await recovers(cache);
+}, 60_000);
+
+test("a compiler that fails shows what it said, then one line", async () => {
+  const cache = folder();
+  const broken = `if [ "$1" = --build ]; then echo "array.cpp:1: error: no"; exit 2; fi`;
+  const path = await tools({ ...complete, cmake: broken });
+  const { exitCode, lines } = await run({ cache, path });
+  expect(lines.slice(-2)).toEqual([
+    "array.cpp:1: error: no",
+    "mlx-serve: mlx-c did not compile (it needs a C++20 compiler)",
+  ]);
+  expect(exitCode).toBe(1);
+  await recovers(cache);
+}, 60_000);
+
+test("a cache that cannot be written is named, with what to do", async () => {
+  const readOnly = folder();
+  chmodSync(readOnly, 0o555);
+  // Nothing is read-only to root but what the kernel keeps.
+  const cache = process.getuid?.() === 0 ? "/sys/mlx-serve" : join(readOnly, "cache");
+  const path = await tools(complete);
+  const { exitCode, lines } = await run({ cache, path });
+  expect(lines).toEqual([
+    expect.stringMatching(/^mlx-serve: cannot write to \S+ \(E\w+\): name another folder in /),
+  ]);
+  expect(exitCode).toBe(1);
+  await recovers(folder());
+}, 60_000);
+
+test("when nothing is missing, nothing is started and nothing is said", async () => {
+  const env = { MLX_SERVE_CACHE: cacheDirectory(), MLX_SERVE_MLXC: findLibrary() };
+  const nothing = { exitCode: 0, lines: [] };
+  expect(await run({ cache: cacheDirectory(), path: folder(), env })).toEqual(nothing);
+});
+
+test("a libmlxc of the user's own whose headers differ is refused", async () => {
+  const prefix = folder();
+  const library = join(prefix, "lib", "libmlxc.so");
+  await Bun.write(library, "");
+  await Bun.write(join(prefix, "include/mlx/c/ops.h"), "int mlx_add(mlx_array* res);");
+  const { exitCode, lines } = await run({
+    cache: folder(),
+    path: folder(),
+    env: { MLX_SERVE_MLXC: library },
+  });
+  expect(lines).toEqual([expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC does not fit: mlx_/)]);
+  expect(exitCode).toBe(1);
+});
