@@ -1,0 +1,57 @@
+// Native memory as JavaScript sees it, and JavaScript data as native code takes it.
+import { CString, JSCallback, type Pointer, ptr, read, toArrayBuffer } from "bun:ffi";
+
+export type { Pointer };
+
+/** A view of native memory. Valid while its owner lives; nothing is copied. */
+export function viewMemory(address: Pointer, bytes: number): ArrayBuffer {
+  return toArrayBuffer(address, 0, bytes);
+}
+
+export function readInts(address: Pointer, count: number): number[] {
+  return Array.from({ length: count }, (_, i) => read.i32(address, i * 4));
+}
+
+/** A copy of the C string at this address. */
+export function readText(address: Pointer): string {
+  return new CString(address).toString();
+}
+
+/** The text as C takes it: UTF-8, ended by a zero byte. */
+export function cText(text: string): Uint8Array {
+  if (text.includes("\0")) throw new TypeError("text with a NUL character cannot be passed to C");
+  return new TextEncoder().encode(`${text}\0`);
+}
+
+/** `char**`: keep `texts` until the call has returned, for the list holds their addresses only. */
+export function cTextList(texts: readonly Uint8Array[]): BigUint64Array {
+  return BigUint64Array.from(texts, (text) => BigInt(ptr(text)));
+}
+
+/** Handles in a row, as C takes an array of them. */
+export function handleList(handles: readonly Pointer[]): BigUint64Array {
+  return BigUint64Array.from(handles, BigInt);
+}
+
+/** `mlx_optional_int` and `mlx_optional_dtype`: one word, the value low, `has_value` in bit 32. */
+export function optionalInt(value: number | undefined): number {
+  return value === undefined ? 0 : (value >>> 0) + 2 ** 32;
+}
+
+const floatBits = new DataView(new ArrayBuffer(4));
+
+export function optionalFloat(value: number | undefined): number {
+  if (value === undefined) return 0;
+  floatBits.setFloat32(0, value);
+  return floatBits.getUint32(0) + 2 ** 32;
+}
+
+/** A C function `int f(T* result, T input)` that calls back into JavaScript, on this thread only. */
+export function nativeCallback(call: (result: Pointer, input: Pointer) => number): JSCallback {
+  return new JSCallback(call, { args: ["ptr", "ptr"], returns: "i32" });
+}
+
+/** Writes a handle to the address of an out-parameter that C gave us. */
+export function writeHandle(address: Pointer, handle: Pointer): void {
+  new BigUint64Array(viewMemory(address, 8))[0] = BigInt(handle);
+}

@@ -1,0 +1,93 @@
+import { describe, expect, test } from "bun:test";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { findLibrary, headersOf } from "../../ffi/native.ts";
+import { symbols } from "../../ffi/symbols.ts";
+import { headerDifferences, prototypeText, readHeaders } from "../../scripts/headers.ts";
+import { dtypes } from "../../src/mlx/dtype.ts";
+
+const folder = headersOf(findLibrary())!;
+const headers = readHeaders(folder);
+
+/** The pinned headers with one text replaced by another. */
+function changedHeaders(file: string, from: string, to: string): string {
+  const copy = mkdtempSync(join(tmpdir(), "headers-"));
+  cpSync(folder, copy, { recursive: true });
+  const text = readFileSync(join(copy, file), "utf8");
+  expect(text).toContain(from);
+  writeFileSync(join(copy, file), text.replace(from, to));
+  return copy;
+}
+
+describe("the symbol table and mlx-c's headers", () => {
+  test("agree on every argument and every result", () => {
+    expect(headers.functions.size).toBeGreaterThan(600);
+    expect(headerDifferences(folder)).toEqual([]);
+  });
+
+  test("agree on the prototype above each entry", () => {
+    const source = readFileSync(join(import.meta.dir, "../../ffi/symbols.ts"), "utf8");
+    const written = source.matchAll(/^ {2}\/\/ (.+)\n {2}(_?mlx_\w+):/gm);
+    const found = Object.fromEntries(Array.from(written, ([, text, name]) => [name, text]));
+    const names = Object.keys(symbols);
+    const expected = names.map((name) => [name, prototypeText(name, headers.functions.get(name)!)]);
+    expect(found).toEqual(Object.fromEntries(expected));
+  });
+
+  test("differ when an argument changes its type", () => {
+    const changed = changedHeaders(
+      "ops.h",
+      "int mlx_round(\n    mlx_array* res",
+      "int mlx_round(\n    int res",
+    );
+    expect(headerDifferences(changed)).toEqual([expect.stringContaining("mlx_round")]);
+  });
+
+  test("differ when an argument is added", () => {
+    const changed = changedHeaders("transforms.h", "int mlx_eval(", "int mlx_eval(bool retain, ");
+    expect(headerDifferences(changed)).toEqual([expect.stringContaining("mlx_eval(bool, ")]);
+  });
+
+  test("differ when a function goes away", () => {
+    const changed = changedHeaders("memory.h", "mlx_clear_cache", "mlx_empty_cache");
+    expect(headerDifferences(changed)).toEqual(["mlx_clear_cache is not in the headers"]);
+  });
+
+  test("differ when a handle is no longer one pointer", () => {
+    const changed = changedHeaders(
+      "array.h",
+      "typedef struct mlx_array_ {\n  void* ctx;",
+      "typedef struct mlx_array_ {\n  void* ctx;\n  int device;",
+    );
+    expect(headerDifferences(changed).length).toBeGreaterThan(100);
+  });
+
+  test("differ when an optional value is no longer one word", () => {
+    const changed = changedHeaders("optional.h", "float value;", "double value;");
+    expect(headerDifferences(changed).length).toBe(2); // the two kinds of rope
+  });
+});
+
+test("the element types stand in the order of mlx_dtype", () => {
+  const constants = headers.enums.get("mlx_dtype")!;
+  expect(constants.map((name) => name.replace("MLX_", "").toLowerCase())).toEqual([...dtypes]);
+});
+
+test("the device types are 0 for the CPU and 1 for the GPU", () => {
+  expect(headers.enums.get("mlx_device_type")).toEqual(["MLX_CPU", "MLX_GPU"]);
+});
+
+test("every symbol in the table is called somewhere", () => {
+  const root = join(import.meta.dir, "../..");
+  const sources = ["ffi", "src"].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+      .filter((path) => path.endsWith(".ts") && path !== "symbols.ts")
+      .map((path) => readFileSync(join(root, folder, path), "utf8")),
+  );
+  const text = sources.join("\n");
+  // Kernels and metadata build some names from a language or a kind.
+  const built = /^mlx_fast_(cuda|metal)_kernel_(config_new|apply)$/;
+  const unused = Object.keys(symbols).filter((name) => !text.includes(name) && !built.test(name));
+  expect(unused).toEqual([]);
+});
