@@ -1,0 +1,250 @@
+// One array of MLX: a handle, owned by the scope that was open when it was made (scope.ts). Arrays are
+// lazy: an operation only adds to the graph until something evaluates it or reads it on the host.
+import { check, MlxError, ownHandle, type SymbolName, takeHandle } from "../../ffi/error.ts";
+import { mlxc } from "../../ffi/lib.ts";
+import { handleList, type Pointer, readInts, readText, viewMemory } from "../../ffi/memory.ts";
+import { out } from "../../ffi/slot.ts";
+import {
+  bfloat16Bits,
+  bytesOf,
+  codeOf,
+  type Dtype,
+  dtypeOf,
+  dtypes,
+  type HostArray,
+  hostArrays,
+  isInteger,
+} from "./dtype.ts";
+import { openScope, Scope } from "./scope.ts";
+import { stream } from "./stream.ts";
+
+let live = 0;
+
+/** How many arrays are not freed yet. */
+export function liveArrays(): number {
+  return live;
+}
+
+export class MlxArray {
+  handle: Pointer | null;
+  /** The scope that will free this array; undefined where its holder does. */
+  scope: Scope | undefined;
+  #shape: readonly number[] | undefined;
+
+  constructor(handle: Pointer) {
+    this.handle = handle;
+    live += 1;
+    const scope = openScope();
+    if (!scope) {
+      this.free();
+      throw new Error("an array was made outside any scope: nobody would free it");
+    }
+    scope.own(this);
+  }
+
+  get shape(): readonly number[] {
+    const handle = this.#alive();
+    if (!this.#shape) {
+      const ndim = mlxc.mlx_array_ndim(handle);
+      this.#shape = ndim === 0 ? [] : readInts(mlxc.mlx_array_shape(handle)!, ndim);
+    }
+    return this.#shape;
+  }
+
+  get ndim(): number {
+    return this.shape.length;
+  }
+
+  get dtype(): Dtype {
+    return dtypes[mlxc.mlx_array_dtype(this.#alive())]!;
+  }
+
+  /** How many elements it has. */
+  get size(): number {
+    return mlxc.mlx_array_size(this.#alive());
+  }
+
+  get bytes(): number {
+    return mlxc.mlx_array_nbytes(this.#alive());
+  }
+
+  /** Whether its value is computed already, so that reading it waits for nothing. */
+  get available(): boolean {
+    check("_mlx_array_is_available", mlxc._mlx_array_is_available(out.view, this.#alive()));
+    return out.take() === 1;
+  }
+
+  /** MLX's own memory of this array, evaluated and in row order: writes to it are seen by MLX. */
+  memory(): ArrayBuffer {
+    this.evaluate();
+    check("_mlx_array_is_row_contiguous", this.#rowContiguous());
+    if (out.take() !== 1) throw new MlxError("memory", "the array is a strided view of another");
+    if (this.size === 0) return new ArrayBuffer(0);
+    return viewMemory(
+      ownHandle("mlx_array_data_uint8", mlxc.mlx_array_data_uint8(this.handle)),
+      this.bytes,
+    );
+  }
+
+  /** A copy of the elements in row order. bfloat16 comes as its bits: read it with `numbers`. */
+  data(): HostArray {
+    using _ = new Scope();
+    const status = mlxc.mlx_contiguous(out.view, this.#alive(), false, stream);
+    const row = make("mlx_contiguous", status);
+    return new hostArrays[row.dtype](row.memory().slice(0));
+  }
+
+  /** A copy of the elements as numbers, in row order. */
+  numbers(): number[] {
+    if (this.dtype !== "bfloat16") return Array.from(this.data(), Number);
+    using _ = new Scope();
+    const float32 = codeOf("float32");
+    return make("mlx_astype", mlxc.mlx_astype(out.view, this.handle, float32, stream)).numbers();
+  }
+
+  /** The one element of an array that has one. */
+  item(): number {
+    if (this.size !== 1) throw new MlxError("item", `expected one element, found ${this.size}`);
+    return this.numbers()[0]!;
+  }
+
+  evaluate(): void {
+    check("mlx_array_eval", mlxc.mlx_array_eval(this.#alive()));
+  }
+
+  toString(): string {
+    const text = takeHandle("mlx_array_tostring", mlxc.mlx_array_tostring(out.view, this.#alive()));
+    const copy = readText(mlxc.mlx_string_data(text)!);
+    mlxc.mlx_string_free(text);
+    return copy;
+  }
+
+  /** Frees the handle. Once, and only by its owner. */
+  free(): void {
+    mlxc.mlx_array_free(this.#alive());
+    this.handle = null;
+    this.scope = undefined;
+    live -= 1;
+  }
+
+  #rowContiguous(): number {
+    return mlxc._mlx_array_is_row_contiguous(out.view, this.handle);
+  }
+
+  #alive(): Pointer {
+    return handleOf(this);
+  }
+}
+
+/** The array that a call has written to the shared slot. */
+export function make(symbol: SymbolName, status: number): MlxArray {
+  return new MlxArray(takeHandle(symbol, status));
+}
+
+/** An array of these elements, copied. Numbers become float32 unless a dtype is given. */
+export function array(
+  values: number | readonly number[] | HostArray,
+  shape?: readonly number[],
+  dtype?: Dtype,
+): MlxArray {
+  const data = ArrayBuffer.isView(values) ? values : hostData([values].flat(), dtype ?? "float32");
+  const type = dtype ?? dtypeOf(data);
+  const dims = shape ?? (typeof values === "number" ? [] : [data.length]);
+  const bytes = dims.reduce((n, dim) => n * dim, bytesOf(type));
+  if (bytes !== data.byteLength || dims.some((dim) => dim < 0 || !Number.isInteger(dim))) {
+    const wanted = `shape (${dims}) of ${type} takes ${bytes} bytes`;
+    throw new MlxError("array", `${wanted}, the data has ${data.byteLength}`);
+  }
+  const symbol = "mlx_array_new_data";
+  return new MlxArray(
+    ownHandle(
+      symbol,
+      mlxc[symbol](data.length ? data : padding, ints(dims), dims.length, codeOf(type)),
+    ),
+  );
+}
+
+/** A number beside an array, as Python treats it: it takes the array's type where it can. */
+export type Operand = MlxArray | number;
+
+export function operand(value: Operand, like: MlxArray): MlxArray {
+  if (value instanceof MlxArray) return value;
+  const { dtype } = like;
+  const loses = (isInteger(dtype) || dtype === "bool") && !Number.isInteger(value);
+  return array(value, [], loses ? "float32" : dtype === "bool" ? "int32" : dtype);
+}
+
+/** Evaluates the arrays together; returns when they are there. */
+export function evaluate(...arrays: readonly MlxArray[]): void {
+  withVector(arrays, (vector) => check("mlx_eval", mlxc.mlx_eval(vector)));
+}
+
+/** Starts the evaluation and returns: reading one of the arrays waits for it. */
+export function asyncEvaluate(...arrays: readonly MlxArray[]): void {
+  withVector(arrays, (vector) => check("mlx_async_eval", mlxc.mlx_async_eval(vector)));
+}
+
+/** The arrays as mlx-c's list, for one call. */
+export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointer) => T): T {
+  const symbol = "mlx_vector_array_new_data";
+  const handles = handleList(arrays.map(handleOf));
+  const vector = ownHandle(symbol, mlxc[symbol](arrays.length ? handles : padding, handles.length));
+  try {
+    return call(vector);
+  } finally {
+    mlxc.mlx_vector_array_free(vector);
+  }
+}
+
+/** Takes the arrays out of mlx-c's list and frees the list. */
+export function unpackVector(vector: Pointer): MlxArray[] {
+  const arrays = vectorArrays(vector);
+  mlxc.mlx_vector_array_free(vector);
+  return arrays;
+}
+
+/** The arrays of mlx-c's list, which stays its owner's. */
+export function vectorArrays(vector: Pointer): MlxArray[] {
+  const symbol = "mlx_vector_array_get";
+  return Array.from({ length: mlxc.mlx_vector_array_size(vector) }, (_, i) =>
+    make(symbol, mlxc[symbol](out.view, vector, i)),
+  );
+}
+
+/** Integers as C takes a shape, a list of axes and the like. */
+export function ints(values: readonly number[]): Int32Array {
+  return values.length ? Int32Array.from(values) : noInts;
+}
+
+// An empty typed array has no address; C gets this one and the length 0.
+const padding = new Uint8Array(8);
+const noInts = new Int32Array(1);
+
+function handleOf(array: MlxArray): Pointer {
+  if (array.handle === null) throw new MlxError("array", "used after it was freed");
+  return array.handle;
+}
+
+/** For an argument that may be null: a freed array is not an absent one. */
+export function optionalHandle(array: MlxArray | undefined): Pointer | null {
+  return array === undefined ? null : handleOf(array);
+}
+
+/** The axis counted from the front, where mlx-c would not check it. */
+export function axisOf(op: string, x: MlxArray, axis: number): number {
+  const at = axis < 0 ? axis + x.ndim : axis;
+  if (at in x.shape) return at;
+  throw new MlxError(op, `there is no axis ${axis} in shape (${x.shape})`);
+}
+
+function hostData(values: readonly number[], dtype: Dtype): HostArray {
+  if (dtype === "bfloat16") return Uint16Array.from(values, bfloat16Bits);
+  if (dtype === "uint64") return BigUint64Array.from(values, BigInt);
+  if (dtype === "int64") return BigInt64Array.from(values, BigInt);
+  if (dtype === "bool") return Uint8Array.from(values, (value) => (value ? 1 : 0));
+  if (dtype === "complex64") return Float32Array.from(values.flatMap((real) => [real, 0]));
+  const data = hostArrays[dtype].from(values);
+  const wrapped = isInteger(dtype) ? values.find((value, i) => data[i] !== value) : undefined;
+  if (wrapped !== undefined) throw new MlxError("array", `${wrapped} does not fit ${dtype}`);
+  return data;
+}

@@ -1,0 +1,100 @@
+// MLX's element types, in the order of `mlx_dtype`, with the typed array that holds each on the host.
+
+export const dtypes = [
+  "bool",
+  "uint8",
+  "uint16",
+  "uint32",
+  "uint64",
+  "int8",
+  "int16",
+  "int32",
+  "int64",
+  "float16",
+  "float32",
+  "float64",
+  "bfloat16",
+  "complex64",
+] as const;
+
+export type Dtype = (typeof dtypes)[number];
+
+export type HostArray =
+  | Uint8Array
+  | Uint16Array
+  | Uint32Array
+  | BigUint64Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | BigInt64Array
+  | Float16Array
+  | Float32Array
+  | Float64Array;
+
+/** bfloat16 and complex64 have no typed array of their own: their bits, and their pairs, stand in. */
+export const hostArrays = {
+  bool: Uint8Array,
+  uint8: Uint8Array,
+  uint16: Uint16Array,
+  uint32: Uint32Array,
+  uint64: BigUint64Array,
+  int8: Int8Array,
+  int16: Int16Array,
+  int32: Int32Array,
+  int64: BigInt64Array,
+  float16: Float16Array,
+  float32: Float32Array,
+  float64: Float64Array,
+  bfloat16: Uint16Array,
+  complex64: Float32Array,
+} as const;
+
+const itemBytes: Record<Dtype, number> = {
+  bool: 1,
+  uint8: 1,
+  uint16: 2,
+  uint32: 4,
+  uint64: 8,
+  int8: 1,
+  int16: 2,
+  int32: 4,
+  int64: 8,
+  float16: 2,
+  float32: 4,
+  float64: 8,
+  bfloat16: 2,
+  complex64: 8,
+};
+
+export function bytesOf(dtype: Dtype): number {
+  return itemBytes[dtype];
+}
+
+export function codeOf(dtype: Dtype): number {
+  return dtypes.indexOf(dtype);
+}
+
+export function isInteger(dtype: Dtype): boolean {
+  return dtype.startsWith("int") || dtype.startsWith("uint");
+}
+
+/** The element type that a typed array holds. */
+export function dtypeOf(data: HostArray): Dtype {
+  for (const dtype of dtypes) {
+    // Uint8Array comes first as bool; plain bytes are meant.
+    if (dtype !== "bool" && data instanceof hostArrays[dtype]) return dtype;
+  }
+  throw new TypeError(`no MLX element type for ${data.constructor.name}`);
+}
+
+const word = new Float32Array(1);
+const bits = new Uint32Array(word.buffer);
+
+/** The bits of a number as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
+export function bfloat16Bits(value: number): number {
+  word[0] = value;
+  const float32 = bits[0]!;
+  if (Number.isNaN(value)) return (float32 >>> 16) | 0x40;
+  return ((float32 + 0x7fff + ((float32 >>> 16) & 1)) >>> 16) & 0xffff;
+}

@@ -1,0 +1,151 @@
+// Kernels of our own, in CUDA or Metal source, as operations of the graph. MLX generates the function's
+// signature from the names of inputs and outputs and from the template arguments.
+import { ownHandle, takeHandle } from "../../ffi/error.ts";
+import { mlxc } from "../../ffi/lib.ts";
+import { cText, cTextList, type Pointer } from "../../ffi/memory.ts";
+import { out } from "../../ffi/slot.ts";
+import { ints, type MlxArray, unpackVector, withVector } from "./array.ts";
+import { codeOf, type Dtype } from "./dtype.ts";
+import { stream } from "./stream.ts";
+
+export type KernelSource = {
+  name: string;
+  inputs: readonly string[];
+  outputs: readonly string[];
+  /** The body of the function. */
+  source: string;
+  /** What stands before the function. */
+  header?: string;
+  /** Copy inputs that are not in row order; a kernel that writes to its inputs must not have that. */
+  rowContiguous?: boolean;
+  /** CUDA: bytes of dynamic shared memory. */
+  sharedMemory?: number;
+};
+
+export type KernelLaunch = {
+  outputs: readonly { shape: readonly number[]; dtype: Dtype }[];
+  /** Threads in all, not groups. */
+  grid: readonly [number, number, number];
+  threadGroup: readonly [number, number, number];
+  template?: Readonly<Record<string, Dtype | number | boolean>>;
+  /** What the outputs hold before the kernel runs. */
+  initValue?: number;
+};
+
+type Language = "cuda" | "metal";
+
+export class Kernel {
+  readonly #language: Language;
+  #handle: Pointer | null;
+
+  constructor(language: Language, source: KernelSource) {
+    this.#language = language;
+    const inputs = textList(source.inputs);
+    const outputs = textList(source.outputs);
+    const args = [
+      cText(source.name),
+      inputs,
+      outputs,
+      cText(source.source),
+      cText(source.header ?? ""),
+      source.rowContiguous ?? true,
+    ] as const;
+    try {
+      this.#handle =
+        language === "cuda"
+          ? ownHandle(
+              "mlx_fast_cuda_kernel_new",
+              mlxc.mlx_fast_cuda_kernel_new(...args, source.sharedMemory ?? 0),
+            )
+          : ownHandle("mlx_fast_metal_kernel_new", mlxc.mlx_fast_metal_kernel_new(...args, false));
+    } finally {
+      mlxc.mlx_vector_string_free(inputs);
+      mlxc.mlx_vector_string_free(outputs);
+    }
+  }
+
+  /** The kernel with its launch fixed: what is left is one call an execution. */
+  configure(launch: KernelLaunch): ConfiguredKernel {
+    if (this.#handle === null) throw new Error("the kernel was freed");
+    return new ConfiguredKernel(this.#language, this.#handle, launch);
+  }
+
+  /** After the kernels configured from it. */
+  free(): void {
+    if (this.#language === "cuda") mlxc.mlx_fast_cuda_kernel_free(this.#handle);
+    else mlxc.mlx_fast_metal_kernel_free(this.#handle);
+    this.#handle = null;
+  }
+}
+
+export class ConfiguredKernel {
+  readonly #language: Language;
+  readonly #kernel: Pointer;
+  #config: Pointer | null;
+
+  constructor(language: Language, kernel: Pointer, launch: KernelLaunch) {
+    this.#language = language;
+    this.#kernel = kernel;
+    const config = configOf(language);
+    const handle = ownHandle(`mlx_fast_${language}_kernel_config_new`, config.create());
+    for (const { shape, dtype } of launch.outputs) {
+      config.addOutput(handle, ints(shape), shape.length, codeOf(dtype));
+    }
+    config.setGrid(handle, ...launch.grid);
+    config.setThreadGroup(handle, ...launch.threadGroup);
+    if (launch.initValue !== undefined) config.setInitValue(handle, launch.initValue);
+    for (const [name, value] of Object.entries(launch.template ?? {})) {
+      const key = cText(name);
+      if (typeof value === "string") config.addDtype(handle, key, codeOf(value));
+      else if (typeof value === "number") config.addInt(handle, key, value);
+      else config.addBool(handle, key, value);
+    }
+    this.#config = handle;
+  }
+
+  call(...inputs: readonly MlxArray[]): MlxArray[] {
+    const symbol = `mlx_fast_${this.#language}_kernel_apply` as const;
+    const status = withVector(inputs, (vector) =>
+      mlxc[symbol](out.view, this.#kernel, vector, this.#config, stream),
+    );
+    return unpackVector(takeHandle(symbol, status));
+  }
+
+  free(): void {
+    configOf(this.#language).free(this.#config);
+    this.#config = null;
+  }
+}
+
+/** mlx-c has the same functions twice, once a language. */
+function configOf(language: Language) {
+  return language === "cuda"
+    ? {
+        create: mlxc.mlx_fast_cuda_kernel_config_new,
+        free: mlxc.mlx_fast_cuda_kernel_config_free,
+        addOutput: mlxc.mlx_fast_cuda_kernel_config_add_output_arg,
+        setGrid: mlxc.mlx_fast_cuda_kernel_config_set_grid,
+        setThreadGroup: mlxc.mlx_fast_cuda_kernel_config_set_thread_group,
+        setInitValue: mlxc.mlx_fast_cuda_kernel_config_set_init_value,
+        addDtype: mlxc.mlx_fast_cuda_kernel_config_add_template_arg_dtype,
+        addInt: mlxc.mlx_fast_cuda_kernel_config_add_template_arg_int,
+        addBool: mlxc.mlx_fast_cuda_kernel_config_add_template_arg_bool,
+      }
+    : {
+        create: mlxc.mlx_fast_metal_kernel_config_new,
+        free: mlxc.mlx_fast_metal_kernel_config_free,
+        addOutput: mlxc.mlx_fast_metal_kernel_config_add_output_arg,
+        setGrid: mlxc.mlx_fast_metal_kernel_config_set_grid,
+        setThreadGroup: mlxc.mlx_fast_metal_kernel_config_set_thread_group,
+        setInitValue: mlxc.mlx_fast_metal_kernel_config_set_init_value,
+        addDtype: mlxc.mlx_fast_metal_kernel_config_add_template_arg_dtype,
+        addInt: mlxc.mlx_fast_metal_kernel_config_add_template_arg_int,
+        addBool: mlxc.mlx_fast_metal_kernel_config_add_template_arg_bool,
+      };
+}
+
+function textList(texts: readonly string[]): Pointer {
+  const bytes = texts.map(cText);
+  const symbol = "mlx_vector_string_new_data";
+  return ownHandle(symbol, mlxc[symbol](cTextList(bytes), bytes.length));
+}

@@ -1,0 +1,24 @@
+// Calls one operation of mlx-c: the out-slot before its inputs and the stream behind them are the same
+// for all, and so is what becomes of the result.
+import { type SymbolName, takeHandle } from "../../ffi/error.ts";
+import { type Mlxc, mlxc } from "../../ffi/lib.ts";
+import { out } from "../../ffi/slot.ts";
+import { type MlxArray, make, unpackVector } from "./array.ts";
+import { stream } from "./stream.ts";
+
+type Inputs<S extends SymbolName> =
+  Parameters<Mlxc[S]> extends [unknown, ...infer Middle, unknown] ? Middle : never;
+
+/** For `int mlx_f(mlx_array* res, inputs..., mlx_stream)`. */
+export function op<S extends SymbolName>(symbol: S, ...inputs: Inputs<S>): MlxArray {
+  return make(symbol, call(symbol, inputs));
+}
+
+/** For `int mlx_f(mlx_vector_array* res, inputs..., mlx_stream)`. */
+export function opList<S extends SymbolName>(symbol: S, ...inputs: Inputs<S>): MlxArray[] {
+  return unpackVector(takeHandle(symbol, call(symbol, inputs)));
+}
+
+function call(symbol: SymbolName, inputs: unknown[]): number {
+  return (mlxc[symbol] as (...args: unknown[]) => number)(out.view, ...inputs, stream);
+}

@@ -1,0 +1,79 @@
+// Opens MLX on this thread and says what it runs on. Everything that touches MLX happens on the thread
+// that opened it: in the server, that is the engine Worker.
+import { catchErrors, check, takeHandle } from "../../ffi/error.ts";
+import { mlxc, openLibrary } from "../../ffi/lib.ts";
+import { cText, type Pointer, readText } from "../../ffi/memory.ts";
+import type { Backend } from "../../ffi/native.ts";
+import { out } from "../../ffi/slot.ts";
+import { Stream } from "./stream.ts";
+
+export type Runtime = {
+  backend: Backend;
+  mlxVersion: string;
+  /** What MLX says of its device: name, memory, architecture. */
+  device: Record<string, string | number>;
+  stream: Stream;
+};
+
+/** `device: "cpu"` keeps a machine's GPU out of it. */
+export function openMlx(
+  library: string,
+  { device, trace = false }: { device?: "cpu" | "gpu"; trace?: boolean } = {},
+): Runtime {
+  openLibrary(library, { trace });
+  catchErrors();
+  const gpu = flag("mlx_metal_is_available") ? "metal" : flag("mlx_cuda_is_available") && "cuda";
+  const backend: Backend = device !== "cpu" && gpu ? gpu : "cpu";
+  if (device === "gpu" && backend === "cpu")
+    throw new Error("this machine has no GPU that MLX sees");
+  const handle = mlxc.mlx_device_new_type(backend === "cpu" ? 0 : 1, 0)!;
+  try {
+    check("mlx_set_default_device", mlxc.mlx_set_default_device(handle));
+    // On a CPU a compiled closure is C++ that MLX hands to a compiler when it runs.
+    if (backend === "cpu") check("mlx_disable_compile", mlxc.mlx_disable_compile());
+    const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
+    stream.use();
+    return { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
+  } finally {
+    mlxc.mlx_device_free(handle);
+  }
+}
+
+function flag(symbol: "mlx_metal_is_available" | "mlx_cuda_is_available"): boolean {
+  check(symbol, mlxc[symbol](out.view));
+  return out.take() === 1;
+}
+
+function mlxVersion(): string {
+  const text = takeHandle("mlx_version", mlxc.mlx_version(out.view));
+  const version = readText(mlxc.mlx_string_data(text)!);
+  mlxc.mlx_string_free(text);
+  return version;
+}
+
+function deviceInfo(device: Pointer): Runtime["device"] {
+  const info = takeHandle("mlx_device_info_get", mlxc.mlx_device_info_get(out.view, device));
+  const keys = takeHandle(
+    "mlx_device_info_get_keys",
+    mlxc.mlx_device_info_get_keys(out.view, info),
+  );
+  const found: Runtime["device"] = {};
+  for (let i = 0; i < mlxc.mlx_vector_string_size(keys); i++) {
+    check("mlx_vector_string_get", mlxc.mlx_vector_string_get(out.view, keys, i));
+    const key = readText(out.takePointer());
+    found[key] = deviceValue(info, cText(key));
+  }
+  mlxc.mlx_vector_string_free(keys);
+  mlxc.mlx_device_info_free(info);
+  return found;
+}
+
+function deviceValue(info: Pointer, key: Uint8Array): string | number {
+  check("mlx_device_info_is_string", mlxc.mlx_device_info_is_string(out.view, info, key));
+  if (out.take() === 1) {
+    check("mlx_device_info_get_string", mlxc.mlx_device_info_get_string(out.view, info, key));
+    return readText(out.takePointer());
+  }
+  check("mlx_device_info_get_size", mlxc.mlx_device_info_get_size(out.view, info, key));
+  return out.take();
+}

@@ -1,0 +1,49 @@
+// The stream that operations are built on: one per thread, set when MLX is opened (runtime.ts).
+// Arrays, streams and encoders belong to the thread that made them.
+import { check, ownHandle } from "../../ffi/error.ts";
+import { mlxc } from "../../ffi/lib.ts";
+import type { Pointer } from "../../ffi/memory.ts";
+
+export let stream: Pointer;
+
+export class Stream {
+  #handle: Pointer | undefined;
+
+  constructor(device: "cpu" | "gpu") {
+    const handle = mlxc.mlx_device_new_type(device === "gpu" ? 1 : 0, 0);
+    this.#handle = ownHandle("mlx_stream_new_device", mlxc.mlx_stream_new_device(handle));
+    mlxc.mlx_device_free(handle);
+  }
+
+  /** Operations are built on this stream from now on, until another takes its place. */
+  use(): void {
+    stream = this.#alive();
+    check("mlx_set_default_stream", mlxc.mlx_set_default_stream(stream));
+  }
+
+  /** Runs the callback with its operations on this stream. */
+  run<T>(build: () => T): T {
+    const before = stream;
+    stream = this.#alive();
+    try {
+      return build();
+    } finally {
+      stream = before;
+    }
+  }
+
+  /** Waits until everything launched on this stream is done. */
+  synchronize(): void {
+    check("mlx_synchronize", mlxc.mlx_synchronize(this.#alive()));
+  }
+
+  free(): void {
+    mlxc.mlx_stream_free(this.#alive());
+    this.#handle = undefined;
+  }
+
+  #alive(): Pointer {
+    if (!this.#handle) throw new Error("the stream was freed");
+    return this.#handle;
+  }
+}

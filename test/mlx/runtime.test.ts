@@ -1,0 +1,51 @@
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import { findLibrary } from "../../ffi/native.ts";
+import { MLX_VERSION } from "../../ffi/pins.ts";
+import { array } from "../../src/mlx/array.ts";
+import { add } from "../../src/mlx/ops.ts";
+import { openMlx } from "../../src/mlx/runtime.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { Stream } from "../../src/mlx/stream.ts";
+import { useMlx } from "../support/mlx.ts";
+
+const mlx = useMlx();
+
+test("MLX says its version and its device", () => {
+  if (!process.env.MLX_SERVE_MLXC) expect(mlx.mlxVersion).toBe(MLX_VERSION);
+  expect(mlx.device.device_name ?? mlx.device.architecture).toBeString();
+});
+
+test("a GPU that is not there is an error, not a silent CPU", () => {
+  if (mlx.backend === "cpu") {
+    expect(() => openMlx(findLibrary(), { device: "gpu" })).toThrow("no GPU that MLX sees");
+  } else {
+    expect(openMlx(findLibrary(), { device: "gpu" }).backend).toBe(mlx.backend);
+  }
+});
+
+test("operations run on the stream they were built on", () => {
+  using _ = new Scope();
+  const other = new Stream("cpu");
+  const [a, b] = other.run(() => [add(array([1]), 1), add(array([2]), 1)]);
+  expect([a!.item(), b!.item()]).toEqual([2, 3]);
+  other.synchronize();
+  other.free();
+  expect(() => other.synchronize()).toThrow("freed");
+  expect(add(array([3]), 1).item()).toBe(4);
+});
+
+test("calls before MLX is opened, and a library that is none, are clear errors", () => {
+  const lib = join(import.meta.dir, "../../ffi/lib.ts");
+  const program = `
+    const { mlxc, openLibrary } = await import(${JSON.stringify(lib)});
+    for (const run of [() => mlxc.mlx_clear_cache(), () => openLibrary("/nowhere.so")]) {
+      try { run(); } catch (error) { console.log(error.message); }
+    }`;
+  const { stdout, exitCode } = Bun.spawnSync([process.execPath, "-e", program]);
+  expect(exitCode).toBe(0);
+  expect(stdout.toString().trim().split("\n")).toEqual([
+    "mlx_clear_cache was called before MLX was opened",
+    expect.stringContaining("/nowhere.so"),
+  ]);
+});
