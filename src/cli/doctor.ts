@@ -1,0 +1,39 @@
+// mlx-serve doctor: what this machine has, as the engine sees it.
+import { totalmem } from "node:os";
+import { backend, findLibrary } from "../../ffi/native.ts";
+import { EngineClient } from "../engine/client.ts";
+import type { EngineReport } from "../engine/protocol.ts";
+
+export async function doctor(): Promise<void> {
+  const library = findLibrary();
+  const engine = await EngineClient.start({
+    library,
+    device: backend() === "cpu" ? "cpu" : "gpu",
+    trace: process.env.MLX_SERVE_FFI_TRACE === "1",
+  });
+  try {
+    console.log(describe(await engine.inspect(), library));
+  } finally {
+    await engine.stop();
+  }
+}
+
+function describe(report: EngineReport, library: string): string {
+  const name = report.device.device_name ?? report.device.architecture ?? "unknown";
+  const memory = Number(report.device.memory_size ?? totalmem());
+  const { blas } = report;
+  const rows = {
+    device: `${name} (${report.backend})`,
+    memory: `${gib(memory)} GiB, MLX may use ${gib(report.memoryLimitBytes)}`,
+    mlx: `${report.mlxVersion}, ${library}`,
+    blas: blas ? `${blas.name}, ${blas.threads} threads` : "the system's",
+    matmul: `${report.matmulGflops.toFixed(0)} GFLOP/s (512 x 576 x 1536, float32)`,
+  };
+  return Object.entries(rows)
+    .map(([key, value]) => `${key.padEnd(8)}${value}`)
+    .join("\n");
+}
+
+function gib(bytes: number): string {
+  return (bytes / 2 ** 30).toFixed(1);
+}

@@ -1,0 +1,33 @@
+// The way to a thread that never returns to an event loop: messages go through a port, a counter in
+// shared memory says that there is one, and the reader sleeps on the counter when it has nothing to do.
+import { type MessagePort, receiveMessageOnPort } from "node:worker_threads";
+
+export type Mailbox = { port: MessagePort; arrivals: SharedArrayBuffer };
+
+/** Wakes the reader if it sleeps. */
+export function send(mailbox: Mailbox, message: unknown): void {
+  const arrivals = new Int32Array(mailbox.arrivals);
+  mailbox.port.postMessage(message);
+  Atomics.add(arrivals, 0, 1);
+  Atomics.notify(arrivals, 0);
+}
+
+/** The next message, or undefined where there is none. */
+export function poll<T>(mailbox: Mailbox): T | undefined {
+  return receiveMessageOnPort(mailbox.port)?.message as T | undefined;
+}
+
+/** The next message, however long it takes to come. */
+export function receive<T>(mailbox: Mailbox): T {
+  const arrivals = new Int32Array(mailbox.arrivals);
+  for (;;) {
+    // Read before the poll: a message that comes in between changes it, and the wait returns at once.
+    const seen = Atomics.load(arrivals, 0);
+    const message = poll<T>(mailbox);
+    if (message !== undefined) return message;
+    Atomics.wait(arrivals, 0, seen, MAX_SLEEP_MS);
+  }
+}
+
+// Long enough to cost nothing, short enough that a terminated Worker soon notices.
+const MAX_SLEEP_MS = 1000;

@@ -1,0 +1,38 @@
+// What the engine runs on, and how fast it multiplies.
+import type { Blas } from "../../ffi/blas.ts";
+import type { EngineReport } from "../engine/protocol.ts";
+import { evaluate } from "../mlx/array.ts";
+import { memoryLimit } from "../mlx/memory.ts";
+import { matmul } from "../mlx/ops.ts";
+import { key, normal } from "../mlx/random.ts";
+import type { Runtime } from "../mlx/runtime.ts";
+import { Scope } from "../mlx/scope.ts";
+
+export function inspect(runtime: Runtime, blas: Blas | undefined): EngineReport {
+  const { backend, mlxVersion, device } = runtime;
+  return {
+    backend,
+    mlxVersion,
+    device,
+    blas: backend === "cpu" ? blas : undefined,
+    memoryLimitBytes: memoryLimit(),
+    matmulGflops: matmulGflops(),
+  };
+}
+
+/** The best of ten products of (512, 576) by (576, 1536). */
+export function matmulGflops(
+  [m, k, n]: readonly [number, number, number] = [512, 576, 1536],
+): number {
+  using _ = new Scope();
+  const a = normal(key(1), [m, k]);
+  const b = normal(key(2), [k, n]);
+  evaluate(a, b);
+  const times = Array.from({ length: 10 }, () => {
+    using _product = new Scope();
+    const start = Bun.nanoseconds();
+    evaluate(matmul(a, b));
+    return Bun.nanoseconds() - start;
+  });
+  return (2 * m * k * n) / Math.min(...times);
+}

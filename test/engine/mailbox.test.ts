@@ -1,0 +1,39 @@
+import { expect, test } from "bun:test";
+import { MessageChannel, Worker } from "node:worker_threads";
+import { type Mailbox, poll, send } from "../../src/engine/mailbox.ts";
+
+test("a thread that only sleeps and polls receives every message in order", async () => {
+  const { port1, port2 } = new MessageChannel();
+  const arrivals = new SharedArrayBuffer(4);
+  const worker = new Worker(new URL("../support/echo-worker.ts", import.meta.url), {
+    workerData: { port: port2, arrivals },
+    transferList: [port2],
+  });
+  const mailbox: Mailbox = { port: port1, arrivals };
+  const echoes: unknown[] = [];
+  const ended = Promise.withResolvers<void>();
+  port1.on("message", (message) => {
+    echoes.push(message);
+    // Every other message goes when the reader is asleep again.
+    if (typeof message === "number" && message < 200 && message % 2) send(mailbox, message + 1);
+    if (typeof message === "number" && message < 200 && !(message % 2)) {
+      setTimeout(send, 1, mailbox, message + 1);
+    }
+    if (message === 200) send(mailbox, "end");
+    if (message === "end") ended.resolve();
+  });
+  send(mailbox, 1);
+  await ended.promise;
+  await worker.terminate();
+  expect(echoes).toEqual([...Array.from({ length: 200 }, (_, i) => i + 1), "end"]);
+});
+
+test("polling an empty mailbox returns at once", () => {
+  const { port1, port2 } = new MessageChannel();
+  const mailbox: Mailbox = { port: port2, arrivals: new SharedArrayBuffer(4) };
+  expect(poll(mailbox)).toBeUndefined();
+  port1.postMessage("hello");
+  expect(poll<string>(mailbox)).toBe("hello");
+  expect(poll(mailbox)).toBeUndefined();
+  port1.close();
+});
