@@ -1,0 +1,31 @@
+// The one gate: formatting and lint, types, tests. `npm test -- <pattern>` runs the tests that match.
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const root = join(import.meta.dir, "..");
+const bin = (name: string) => join(root, "node_modules", ".bin", name);
+const junit = join(mkdtempSync(join(tmpdir(), "mlx-serve-")), "junit.xml");
+
+const passes = (...command: string[]) =>
+  Bun.spawnSync(command, { cwd: root, stdio: ["ignore", "inherit", "inherit"] }).exitCode === 0;
+
+const checks = [passes(bin("biome"), "check", "--error-on-warnings"), passes(bin("tsc"))];
+const reporter = ["--reporter=junit", `--reporter-outfile=${junit}`];
+const tested = passes(bin("bun"), "test", ...reporter, ...process.argv.slice(2));
+
+const [tests, failures] = counts();
+const failed = checks.filter((passed) => !passed).length + Math.max(failures, tested ? 0 : 1);
+console.log(`${tests + checks.length - failed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;
+
+/** Tests and failures, from the report's first element. */
+function counts(): [number, number] {
+  try {
+    const [, summary = ""] = /<testsuites ([^>]*)>/.exec(readFileSync(junit, "utf8")) ?? [];
+    const count = (name: string) => Number(new RegExp(`\\b${name}="(\\d+)"`).exec(summary)?.[1]);
+    return [count("tests"), count("failures")];
+  } catch {
+    return [0, 0];
+  }
+}

@@ -1,0 +1,64 @@
+// The architecture as a table: which folder may import which. docs/development.md says why.
+import { expect, test } from "bun:test";
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+
+const root = join(import.meta.dir, "..");
+
+/** Folder -> the folders it may import besides itself. */
+const allowed: Record<string, string[]> = {
+  ffi: [],
+  "src/mlx": ["ffi"],
+  "src/model": ["src/mlx"],
+  "src/kv": [],
+  "src/schedule": ["src/kv"],
+  "src/engine": ["src"],
+  "src/worker": ["src/engine", "src/schedule", "src/kv", "src/model", "src/mlx", "ffi"],
+  "src/text": [],
+  "src/cli": ["src/engine", "src/text", "src", "ffi"],
+  src: ["src/cli"],
+};
+
+type Import = { file: string; from: string; to: string };
+
+function imports(): Import[] {
+  const files = ["ffi", "src"].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+      .filter((path) => path.endsWith(".ts"))
+      .map((path) => join(folder, path)),
+  );
+  return files.flatMap((file) => {
+    const source = readFileSync(join(root, file), "utf8");
+    const statements = source.matchAll(/^(?:import|export)\b[^;]*? from "(\.[^"]+)"/gm);
+    return Array.from(statements, ([, path]) => ({
+      file,
+      from: dirname(file),
+      to: dirname(normalize(join(dirname(file), path!))),
+    }));
+  });
+}
+
+/** Architectures and the like stand in folders of their own below a layer. */
+const layerOf = (folder: string) =>
+  Object.keys(allowed)
+    .filter((layer) => layer !== "src" || folder === "src")
+    .find((layer) => folder === layer || folder.startsWith(`${layer}/`));
+
+test("every import goes in an allowed direction", () => {
+  const found = imports();
+  expect(found.length).toBeGreaterThan(50);
+  const wrong = found.filter(({ from, to, file }) => {
+    if (to === ".") return false; // package.json
+    const [source, target] = [layerOf(from), layerOf(to)];
+    if (!source || !target) throw new Error(`${file}: no layer for ${source ? to : from}`);
+    return target !== source && !allowed[source]!.includes(target);
+  });
+  expect(wrong).toEqual([]);
+});
+
+test("bun:ffi is imported in ffi/ alone", () => {
+  const users = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((path) => path.endsWith(".ts"))
+    .filter((path) => readFileSync(join(root, "src", path), "utf8").includes('"bun:ffi"'));
+  expect(users).toEqual([]);
+});
