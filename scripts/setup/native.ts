@@ -45,8 +45,10 @@ export async function makeNative(directory: string): Promise<void> {
   await copyFile(join(work, "build", basename(libraryIn(building))), libraryIn(building));
   if (shim) await rename(shim.library, join(lib, basename(shim.library)));
   // CUDA kernels include these when MLX compiles them.
-  const cccl = join(unpacked, "mlx", "include", "cccl");
-  if (existsSync(cccl)) await rename(cccl, join(include, "cccl"));
+  for (const name of ["cccl", "cute", "cutlass"]) {
+    const folder = join(unpacked, "mlx", "include", name);
+    if (existsSync(folder)) await rename(folder, join(include, name));
+  }
   for (const name of await readdir(join(source, "mlx", "c"))) {
     const header = join(source, "mlx", "c", name);
     if (name.endsWith(".h")) await copyFile(header, join(include, "mlx", "c", name));

@@ -76,22 +76,20 @@ export class MlxArray {
 
   /** MLX's own memory of this array, evaluated and in row order: writes to it are seen by MLX. */
   memory(): ArrayBuffer {
-    this.evaluate();
-    check("_mlx_array_is_row_contiguous", this.#rowContiguous());
-    if (out.take() !== 1) throw new MlxError("memory", "the array is a strided view of another");
+    if (!this.#evaluatedInRowOrder()) {
+      throw new MlxError("memory", "the array is a strided view of another");
+    }
     if (this.size === 0) return new ArrayBuffer(0);
-    return viewMemory(
-      ownHandle("mlx_array_data_uint8", mlxc.mlx_array_data_uint8(this.handle)),
-      this.bytes,
-    );
+    const symbol = "mlx_array_data_uint8";
+    return viewMemory(ownHandle(symbol, mlxc[symbol](this.handle)), this.bytes);
   }
 
   /** A copy of the elements in row order. bfloat16 comes as its bits: read it with `numbers`. */
   data(): HostArray {
+    if (this.#evaluatedInRowOrder()) return new hostArrays[this.dtype](this.memory().slice(0));
     using _ = new Scope();
-    const status = mlxc.mlx_contiguous(out.view, this.#alive(), false, stream);
-    const row = make("mlx_contiguous", status);
-    return new hostArrays[row.dtype](row.memory().slice(0));
+    const status = mlxc.mlx_contiguous(out.view, this.handle, false, stream);
+    return make("mlx_contiguous", status).data();
   }
 
   /** A copy of the elements as numbers, in row order. */
@@ -127,8 +125,11 @@ export class MlxArray {
     live -= 1;
   }
 
-  #rowContiguous(): number {
-    return mlxc._mlx_array_is_row_contiguous(out.view, this.handle);
+  #evaluatedInRowOrder(): boolean {
+    this.evaluate();
+    const symbol = "_mlx_array_is_row_contiguous";
+    check(symbol, mlxc[symbol](out.view, this.handle));
+    return out.take() === 1;
   }
 
   #alive(): Pointer {

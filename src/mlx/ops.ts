@@ -36,6 +36,8 @@ export function full(shape: readonly number[], value: number, dtype: Dtype = "fl
 }
 
 export function arange(start: number, stop: number, step = 1, dtype: Dtype = "int32"): MlxArray {
+  // MLX 0.32.2 ends the process when a GPU is to count nothing.
+  if ((stop - start) / step <= 0) return zeros([0], dtype);
   return op("mlx_arange", start, stop, step, codeOf(dtype));
 }
 
