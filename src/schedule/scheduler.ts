@@ -1,0 +1,451 @@
+// Decides what each step computes. One loop, one budget of tokens a step: first a token for everyone who
+// is decoding, then chunks of prompts, of those who run already and of those who wait. When blocks run
+// out, the lowest standing gives its blocks back and is computed again later.
+//
+// Steps may overlap: a step may be asked for before the one before it is committed. A sequence then takes
+// part in both, and its blocks are given back only when the last of them has landed.
+import { BLOCK_TOKENS, type BlockPool } from "../kv/blocks.ts";
+import { compare, WaitingQueue } from "./queue.ts";
+import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
+
+export type SchedulerOptions = {
+  pool: BlockPool;
+  /** Sequences that run at once. */
+  maxBatch: number;
+  /** Tokens of a step; at least maxBatch. */
+  tokenBudget: number;
+  /** The longest sequence the model takes. */
+  maxLength: number;
+  maxWaiting: number;
+  maxWaitingTokens: number;
+  /** Blocks that admission leaves free for those who run. */
+  watermark: number;
+  /** After so many times a sequence is passed over when another can be preempted. */
+  maxPreemptions: number;
+};
+
+/** Consecutive tokens of one sequence, from `start` on. */
+export type Row = {
+  sequence: Sequence;
+  start: number;
+  count: number;
+  /** Who takes a token from the row's last position: nobody inside a prompt, forks too at its end. */
+  samples: readonly Sequence[];
+};
+
+export type Batch = {
+  step: number;
+  rows: readonly Row[];
+  /** Blocks to be copied before the step writes. */
+  copies: readonly { from: number; to: number }[];
+  preempted: number;
+};
+
+/** What a step has brought for one sequence. */
+export type Outcome = {
+  sequence: Sequence;
+  token: number | undefined;
+  finished: FinishReason | undefined;
+};
+
+export type Refusal = "queue_full" | "too_long";
+
+export class Scheduler {
+  readonly #options: SchedulerOptions;
+  readonly #pool: BlockPool;
+  /** The model's limit, or what the whole pool holds. */
+  readonly #maxLength: number;
+  readonly #waiting = new WaitingQueue<Sequence>();
+  #waitingTokens = 0;
+  /** In order of standing. */
+  readonly #running: Sequence[] = [];
+  /** Places in the batch that forks of a step under way will take. */
+  #reserved = 0;
+  #order = 0;
+  #step = 0;
+  #inFlight = 0;
+  /** How often a sequence has given its blocks back. */
+  preemptions = 0;
+
+  constructor(options: SchedulerOptions) {
+    if (options.tokenBudget < options.maxBatch) {
+      throw new RangeError("a step's tokens must suffice for one a sequence");
+    }
+    this.#options = options;
+    this.#pool = options.pool;
+    this.#maxLength = Math.min(options.maxLength, options.pool.count * BLOCK_TOKENS);
+  }
+
+  get waiting(): Iterable<Sequence> & { readonly length: number } {
+    return this.#waiting;
+  }
+
+  get running(): readonly Sequence[] {
+    return this.#running;
+  }
+
+  get idle(): boolean {
+    return this.#running.length === 0 && this.#waiting.length === 0 && this.#inFlight === 0;
+  }
+
+  /** Takes a request of one or more sequences with the same prompt, or says why not. */
+  submit(options: readonly SequenceOptions[]): Sequence[] | Refusal {
+    const { maxWaiting, maxWaitingTokens } = this.#options;
+    const tokens = options[0]!.prompt.length;
+    if (tokens >= this.#maxLength) return "too_long";
+    const waiting = this.#waiting.length;
+    const tooMany = waiting > 0 && this.#waitingTokens + tokens > maxWaitingTokens;
+    if (waiting >= maxWaiting || tooMany) return "queue_full";
+    const sequences = options.map((option) => new Sequence(option, this.#order++));
+    const [first, ...forks] = sequences as [Sequence, ...Sequence[]];
+    first.forks.push(...forks);
+    this.#enqueue(first);
+    return sequences;
+  }
+
+  /** Ends a sequence, wherever it stands. */
+  abort(sequence: Sequence, reason: FinishReason = "abort"): void {
+    if (sequence.state === "finished") return;
+    this.#dequeue(sequence);
+    this.#finish(sequence, reason);
+  }
+
+  /** The next step, or undefined while there is nothing to compute before another one has landed. */
+  next(): Batch | undefined {
+    // Blocks can be taken from others only when no step under way uses them.
+    if (this.#inFlight > 0 && this.#decodeBlocks() > this.#pool.available) return undefined;
+    const step = new StepBuilder(this.#options.tokenBudget);
+    for (const sequence of [...this.#running]) {
+      if (this.#decodes(sequence) && this.#reserve(sequence, step)) this.#launch(sequence, 1, step);
+    }
+    for (const sequence of [...this.#running]) {
+      if (sequence.state !== "running" || sequence.pending < 2) continue;
+      const count = this.#fitting(sequence, step);
+      if (count > 0) this.#launch(sequence, count, step);
+    }
+    if (step.preempted === 0) this.#admit(step);
+    if (step.rows.length === 0) return undefined;
+    this.#inFlight += 1;
+    const { rows, copies, preempted } = step;
+    return { step: this.#step++, rows, copies, preempted };
+  }
+
+  /**
+   * Takes in what a step has computed: a token for each sample of each row, in order; undefined where
+   * the model gave no number. Batches are committed in the order they were made in.
+   */
+  commit(batch: Batch, tokens: readonly (number | undefined)[]): Outcome[] {
+    this.#inFlight -= 1;
+    let at = 0;
+    return batch.rows.flatMap(({ sequence, start, count, samples }) => {
+      sequence.inFlight -= 1;
+      sequence.computed = start + count;
+      const received = samples.map(() => tokens[at++]);
+      if (sequence.finished !== "error") this.#publish(sequence, start);
+      // Forks first: they share the blocks that the sequence may be about to give back.
+      for (const fork of samples) if (fork !== sequence) this.#beginFork(fork, sequence);
+      const outcomes = samples.flatMap((sample, i) => this.#receive(sample, received[i]));
+      this.#release(sequence);
+      return outcomes;
+    });
+  }
+
+  /** Ends every sequence of a step that could not be computed. */
+  fail(batch: Batch): Outcome[] {
+    this.#inFlight -= 1;
+    return batch.rows.flatMap(({ sequence, samples }) => {
+      sequence.inFlight -= 1;
+      for (const sample of samples) sample.unread -= 1;
+      this.#reserved -= Math.max(samples.length - 1, 0);
+      const ended = new Set([sequence, ...samples]);
+      return [...ended].flatMap((each) => this.#endWithError(each));
+    });
+  }
+
+  /** Throws unless every block is accounted for. */
+  check(inFlight: readonly Batch[] = []): void {
+    this.#pool.check();
+    const holders = new Set([
+      ...this.#running,
+      ...inFlight.flatMap(({ rows }) => rows.map(({ sequence }) => sequence)),
+    ]);
+    const references = new Int32Array(this.#pool.count);
+    for (const { table } of holders) for (const block of table) references[block]! += 1;
+    references.forEach((expected, block) => {
+      const found = this.#pool.references(block);
+      if (found !== expected) {
+        throw new Error(`block ${block} has ${found} references, ${expected} tables hold it`);
+      }
+    });
+    for (const sequence of this.#waiting) {
+      if (sequence.state !== "waiting" || sequence.table.length > 0) {
+        throw new Error(`sequence ${sequence.id} waits and holds blocks`);
+      }
+    }
+    for (const sequence of this.#running) {
+      const { state, table, launched, computed, length, unread } = sequence;
+      const held = table.length * BLOCK_TOKENS;
+      if (
+        state !== "running" ||
+        computed > launched ||
+        launched > Math.min(held, length + unread)
+      ) {
+        throw new Error(`sequence ${sequence.id} runs ahead of its blocks`);
+      }
+    }
+    const waiting = [...this.#waiting].reduce((sum, { length }) => sum + length, 0);
+    if (waiting !== this.#waitingTokens) throw new Error("the tokens that wait are miscounted");
+  }
+
+  // ---- Who runs
+
+  #decodes(sequence: Sequence): boolean {
+    // While its last token is under way, it may turn out to be the last it was to have.
+    const more = sequence.generated + sequence.unread < sequence.maxTokens;
+    const room = sequence.launched < this.#maxLength;
+    return sequence.state === "running" && sequence.pending === 1 && more && room;
+  }
+
+  /** Blocks that the next token of everyone who decodes would take. */
+  #decodeBlocks(): number {
+    const decoding = this.#running.filter((sequence) => this.#decodes(sequence));
+    return decoding.reduce((sum, sequence) => sum + this.#missing(sequence, 1), 0);
+  }
+
+  /** Blocks that a sequence lacks for so many more tokens: new ones, and one it must not write to. */
+  #missing(sequence: Sequence, count: number): number {
+    const blocks = Math.ceil((sequence.launched + count) / BLOCK_TOKENS);
+    return blocks - sequence.table.length + (this.#sharesTail(sequence) ? 1 : 0);
+  }
+
+  /** Whether the block that its next token goes to is another's too. */
+  #sharesTail({ launched, table }: Sequence): boolean {
+    const tail = table[Math.floor(launched / BLOCK_TOKENS)];
+    return tail !== undefined && this.#pool.references(tail) > 1;
+  }
+
+  /** Makes room for one token of a decoding sequence, if need be at the expense of lower ones. */
+  #reserve(sequence: Sequence, step: StepBuilder): boolean {
+    while (this.#missing(sequence, 1) > this.#pool.available) {
+      const victim = this.#victim(step) ?? sequence;
+      this.#preempt(victim, step);
+      if (victim === sequence) return false;
+    }
+    return true;
+  }
+
+  /** As much of a prompt as there are tokens and blocks for. */
+  #fitting(sequence: Sequence, step: StepBuilder): number {
+    const wanted = Math.min(step.budget, sequence.pending);
+    const room = () => {
+      const blocks = this.#pool.available - (this.#sharesTail(sequence) ? 1 : 0);
+      return (sequence.table.length + blocks) * BLOCK_TOKENS - sequence.launched;
+    };
+    // Nobody else moves, so nothing would ever become free.
+    while (room() <= 0 && step.rows.length === 0 && this.#inFlight === 0) {
+      const victim = this.#victim(step, sequence);
+      if (!victim) break;
+      this.#preempt(victim, step);
+    }
+    return Math.min(wanted, Math.max(room(), 0));
+  }
+
+  /** The lowest standing of those that are not part of the step; the much preempted are spared. */
+  #victim(step: StepBuilder, spared?: Sequence): Sequence | undefined {
+    const able = this.#running.filter((sequence) => sequence !== spared && !step.has(sequence));
+    const { maxPreemptions } = this.#options;
+    return able.findLast(({ preemptions }) => preemptions < maxPreemptions) ?? able.at(-1);
+  }
+
+  #preempt(sequence: Sequence, step: StepBuilder): void {
+    this.#stopRunning(sequence);
+    sequence.state = "waiting";
+    this.#release(sequence);
+    sequence.computed = 0;
+    sequence.launched = 0;
+    sequence.preemptions += 1;
+    this.preemptions += 1;
+    step.preempted += 1;
+    this.#enqueue(sequence);
+  }
+
+  #admit(step: StepBuilder): void {
+    for (let next = this.#waiting.first; next; next = this.#waiting.first) {
+      if (step.budget === 0 || this.#running.length + this.#reserved >= this.#options.maxBatch)
+        return;
+      const found = this.#cachedBlocks(next);
+      const hit = found.length * BLOCK_TOKENS;
+      const count = Math.min(step.budget, next.length - hit);
+      // What is found cached is not available to be taken any more.
+      const idle = found.filter((block) => this.#pool.references(block) === 0).length;
+      const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
+      const alone = this.#running.length === 0 && step.rows.length === 0;
+      const watermark = alone ? 0 : this.#options.watermark;
+      if (this.#pool.available - needed < watermark) return;
+      this.#dequeue(next);
+      for (const block of found) this.#pool.retain(block);
+      next.table = found;
+      next.computed = hit;
+      next.launched = hit;
+      next.cachedTokens ??= hit;
+      this.#startRunning(next);
+      this.#launch(next, count, step);
+    }
+  }
+
+  /** The blocks of its beginning that are computed already. The last token is always computed. */
+  #cachedBlocks(sequence: Sequence): number[] {
+    const found: number[] = [];
+    const most = Math.floor((sequence.length - 1) / BLOCK_TOKENS);
+    for (let i = 0; i < most; i++) {
+      const block = this.#pool.find(sequence.key(i));
+      if (block === undefined) break;
+      found.push(block);
+    }
+    return found;
+  }
+
+  // ---- A step goes out, a step comes in
+
+  #launch(sequence: Sequence, count: number, step: StepBuilder): void {
+    const start = sequence.launched;
+    if (this.#sharesTail(sequence)) {
+      const index = Math.floor(start / BLOCK_TOKENS);
+      const from = sequence.table[index]!;
+      const [to] = this.#take(1) as [number];
+      step.copies.push({ from, to });
+      sequence.table[index] = to;
+      this.#pool.release(from);
+    }
+    sequence.table.push(...this.#take(this.#missing(sequence, count)));
+    sequence.launched += count;
+    sequence.inFlight += 1;
+    const samples = sequence.pending === 0 ? this.#samples(sequence) : [];
+    for (const sample of samples) sample.unread += 1;
+    step.add({ sequence, start, count, samples });
+  }
+
+  #take(count: number): number[] {
+    const blocks = this.#pool.take(count);
+    if (!blocks) throw new Error("a step was launched without room for it");
+    return blocks;
+  }
+
+  /** The sequence itself, and at the end of its prompt as many forks as there are places for. */
+  #samples(sequence: Sequence): Sequence[] {
+    const places = this.#options.maxBatch - this.#running.length - this.#reserved;
+    const forks = sequence.forks.splice(0, Math.max(places, 0));
+    this.#reserved += forks.length;
+    this.#enqueueForks(sequence);
+    return [sequence, ...forks];
+  }
+
+  #publish(sequence: Sequence, from: number): void {
+    const full = Math.floor(sequence.computed / BLOCK_TOKENS);
+    for (let i = Math.floor(from / BLOCK_TOKENS); i < full; i++) {
+      this.#pool.publish(sequence.table[i]!, sequence.key(i));
+    }
+  }
+
+  #beginFork(fork: Sequence, from: Sequence): void {
+    this.#reserved -= 1;
+    if (fork.state === "finished") return;
+    fork.table = from.table.slice(0, Math.ceil(from.computed / BLOCK_TOKENS));
+    for (const block of fork.table) this.#pool.retain(block);
+    fork.computed = from.computed;
+    fork.launched = from.computed;
+    fork.cachedTokens = from.cachedTokens;
+    this.#startRunning(fork);
+  }
+
+  #receive(sequence: Sequence, token: number | undefined): Outcome[] {
+    sequence.unread -= 1;
+    if (sequence.state !== "running") return [];
+    if (token === undefined) return this.#endWithError(sequence);
+    sequence.append(token);
+    const { generated, minTokens, maxTokens, length, stopTokens } = sequence;
+    const stopped = stopTokens.has(token) && generated >= minTokens;
+    const full = generated >= maxTokens || length >= this.#maxLength;
+    const finished = stopped ? "stop" : full ? "length" : undefined;
+    if (finished) this.#finish(sequence, finished);
+    return [{ sequence, token, finished }];
+  }
+
+  /** What it computed must not be found by others. */
+  #endWithError(sequence: Sequence): Outcome[] {
+    if (sequence.state === "finished") {
+      this.#release(sequence);
+      return [];
+    }
+    for (const block of sequence.table) this.#pool.unpublish(block);
+    this.#dequeue(sequence);
+    this.#finish(sequence, "error");
+    return [{ sequence, token: undefined, finished: "error" }];
+  }
+
+  // ---- States
+
+  #enqueue(sequence: Sequence): void {
+    sequence.state = "waiting";
+    this.#waiting.add(sequence);
+    this.#waitingTokens += sequence.length;
+  }
+
+  #dequeue(sequence: Sequence): void {
+    if (this.#waiting.remove(sequence)) this.#waitingTokens -= sequence.length;
+  }
+
+  #enqueueForks(sequence: Sequence): void {
+    for (const fork of sequence.forks.splice(0)) if (fork.state === "waiting") this.#enqueue(fork);
+  }
+
+  #startRunning(sequence: Sequence): void {
+    sequence.state = "running";
+    const at = this.#running.findIndex((other) => compare(sequence, other) < 0);
+    this.#running.splice(at < 0 ? this.#running.length : at, 0, sequence);
+  }
+
+  #stopRunning(sequence: Sequence): void {
+    const at = this.#running.indexOf(sequence);
+    if (at >= 0) this.#running.splice(at, 1);
+  }
+
+  #finish(sequence: Sequence, reason: FinishReason): void {
+    this.#stopRunning(sequence);
+    sequence.state = "finished";
+    sequence.finished = reason;
+    this.#release(sequence);
+    // Forks that wait for its prompt must now compute it themselves.
+    this.#enqueueForks(sequence);
+  }
+
+  /** Gives the blocks of a sequence back that runs no more, once no step uses them. */
+  #release(sequence: Sequence): void {
+    if (sequence.state === "running" || sequence.inFlight > 0) return;
+    // The last block first: it is the first to be evicted, and the beginning stays findable longest.
+    for (const block of sequence.table.splice(0).reverse()) this.#pool.release(block);
+  }
+}
+
+/** A step in the making. */
+class StepBuilder {
+  readonly rows: Row[] = [];
+  readonly copies: { from: number; to: number }[] = [];
+  preempted = 0;
+  budget: number;
+  readonly #sequences = new Set<Sequence>();
+
+  constructor(budget: number) {
+    this.budget = budget;
+  }
+
+  has(sequence: Sequence): boolean {
+    return this.#sequences.has(sequence);
+  }
+
+  add(row: Row): void {
+    this.rows.push(row);
+    this.#sequences.add(row.sequence);
+    this.budget -= row.count;
+  }
+}

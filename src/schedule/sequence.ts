@@ -1,0 +1,107 @@
+// One sequence of tokens on its way: a prompt, what was generated so far, and the blocks that hold its
+// keys and values. The scheduler alone changes it.
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { blockKey } from "../kv/prefix.ts";
+import type { Priority, Waiting } from "./queue.ts";
+
+export type FinishReason = "stop" | "length" | "abort" | "error";
+
+export type SequenceOptions = {
+  id: number;
+  prompt: Uint32Array;
+  maxTokens: number;
+  priority: Priority;
+  arrivalMs: number;
+  /** Tokens that end it. */
+  stopTokens: ReadonlySet<number>;
+  /** It does not stop before it has so many. */
+  minTokens: number;
+  /** The name that its first block's name is made from: of the model and a salt. */
+  rootKey: string;
+};
+
+export class Sequence implements Waiting {
+  readonly id: number;
+  readonly priority: Priority;
+  readonly arrivalMs: number;
+  readonly order: number;
+  readonly promptLength: number;
+  readonly maxTokens: number;
+  readonly minTokens: number;
+  readonly stopTokens: ReadonlySet<number>;
+  /** Others with the same prompt, that begin where this one's prompt ends. */
+  readonly forks: Sequence[] = [];
+
+  state: "waiting" | "running" | "finished" = "waiting";
+  finished: FinishReason | undefined;
+  /** Blocks in order: table[i] holds the tokens from i * BLOCK_TOKENS on. */
+  table: number[] = [];
+  /** Tokens whose keys and values are in the blocks. */
+  computed = 0;
+  /** The same, with those of steps that are under way. */
+  launched = 0;
+  /** Tokens that steps under way will add. */
+  unread = 0;
+  /** Steps under way that it takes part in: until they land its blocks are in use. */
+  inFlight = 0;
+  /** Prompt tokens that were found computed when it first ran. */
+  cachedTokens: number | undefined;
+  preemptions = 0;
+
+  readonly #rootKey: string;
+  readonly #keys: string[] = [];
+  #tokens: Uint32Array;
+  #length: number;
+
+  constructor(options: SequenceOptions, order: number) {
+    const { prompt, maxTokens } = options;
+    this.id = options.id;
+    this.priority = options.priority;
+    this.arrivalMs = options.arrivalMs;
+    this.order = order;
+    this.promptLength = prompt.length;
+    this.maxTokens = maxTokens;
+    this.minTokens = options.minTokens;
+    this.stopTokens = options.stopTokens;
+    this.#rootKey = options.rootKey;
+    this.#tokens = new Uint32Array(prompt.length + Math.min(maxTokens, BLOCK_TOKENS));
+    this.#tokens.set(prompt);
+    this.#length = prompt.length;
+  }
+
+  /** Tokens that are known: the prompt and what was generated. */
+  get length(): number {
+    return this.#length;
+  }
+
+  get generated(): number {
+    return this.#length - this.promptLength;
+  }
+
+  /** Known or under way, and not launched yet: 1 while it decodes, more in its prefill. */
+  get pending(): number {
+    return this.#length + this.unread - this.launched;
+  }
+
+  tokens(from = 0, to = this.#length): Uint32Array {
+    return this.#tokens.subarray(from, to);
+  }
+
+  append(token: number): void {
+    if (this.#length === this.#tokens.length) {
+      const grown = new Uint32Array(this.#length * 2);
+      grown.set(this.#tokens);
+      this.#tokens = grown;
+    }
+    this.#tokens[this.#length++] = token;
+  }
+
+  /** The name of its block number `index`, which must be full of known tokens. */
+  key(index: number): string {
+    for (let i = this.#keys.length; i <= index; i++) {
+      const tokens = this.tokens(i * BLOCK_TOKENS, (i + 1) * BLOCK_TOKENS);
+      this.#keys.push(blockKey(this.#keys[i - 1] ?? this.#rootKey, tokens));
+    }
+    return this.#keys[index]!;
+  }
+}
