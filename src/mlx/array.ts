@@ -5,7 +5,6 @@ import { mlxc } from "../../ffi/lib.ts";
 import { handleList, type Pointer, readInts, readText, viewMemory } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import {
-  bfloat16Bits,
   bytesOf,
   codeOf,
   type Dtype,
@@ -14,6 +13,7 @@ import {
   type HostArray,
   hostArrays,
   isInteger,
+  toBfloat16,
 } from "./dtype.ts";
 import { openScope, Scope } from "./scope.ts";
 import { stream } from "./stream.ts";
@@ -239,7 +239,11 @@ export function axisOf(op: string, x: MlxArray, axis: number): number {
 }
 
 function hostData(values: readonly number[], dtype: Dtype): HostArray {
-  if (dtype === "bfloat16") return Uint16Array.from(values, bfloat16Bits);
+  if (dtype === "bfloat16") {
+    const bits = new Uint16Array(values.length);
+    toBfloat16(Float32Array.from(values), bits);
+    return bits;
+  }
   if (dtype === "uint64") return BigUint64Array.from(values, BigInt);
   if (dtype === "int64") return BigInt64Array.from(values, BigInt);
   if (dtype === "bool") return Uint8Array.from(values, (value) => (value ? 1 : 0));

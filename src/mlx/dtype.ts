@@ -88,13 +88,12 @@ export function dtypeOf(data: HostArray): Dtype {
   throw new TypeError(`no MLX element type for ${data.constructor.name}`);
 }
 
-const word = new Float32Array(1);
-const bits = new Uint32Array(word.buffer);
-
-/** The bits of a number as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
-export function bfloat16Bits(value: number): number {
-  word[0] = value;
-  const float32 = bits[0]!;
-  if (Number.isNaN(value)) return (float32 >>> 16) | 0x40;
-  return ((float32 + 0x7fff + ((float32 >>> 16) & 1)) >>> 16) & 0xffff;
+/** The bits of numbers as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
+export function toBfloat16(numbers: Float32Array, target: Uint16Array): void {
+  const bits = new Uint32Array(numbers.buffer, numbers.byteOffset, numbers.length);
+  for (let i = 0; i < bits.length; i++) {
+    const word = bits[i]!;
+    const isNaN = (word & 0x7fff_ffff) > 0x7f80_0000;
+    target[i] = isNaN ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
+  }
 }
