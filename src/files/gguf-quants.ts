@@ -1,0 +1,316 @@
+// GGUF's blocks of quantized weights: decoded to f32, or repacked into MLX's affine layout. Scales
+// are f16 and integers have at most 8 bits, so that sums and products are exact in a double and the
+// one rounding is the store to f32: the result is ggml's to the bit.
+import { blockOf, type GgufType } from "./gguf.ts";
+import { LoadError } from "./load-error.ts";
+
+type Decoder = (source: Uint8Array, target: Float32Array, half: Float32Array) => void;
+
+const decoders: Partial<Record<GgufType, Decoder>> = {
+  F32: decodeF32,
+  F16: decodeF16,
+  BF16: decodeBF16,
+  Q4_0: decodeQ4_0,
+  Q4_1: decodeQ4_1,
+  Q5_0: decodeQ5_0,
+  Q5_1: decodeQ5_1,
+  Q8_0: decodeQ8_0,
+  Q2_K: decodeQ2_K,
+  Q3_K: decodeQ3_K,
+  Q4_K: decodeQ4_K,
+  Q5_K: decodeQ5_K,
+  Q6_K: decodeQ6_K,
+};
+
+/** Decodes whole blocks: a tensor, or a part of one that starts and ends with a block. */
+export function dequantize(type: GgufType, source: Uint8Array, target: Float32Array): void {
+  const decode = decoders[type];
+  if (!decode) {
+    const known = Object.keys(decoders).join(", ");
+    throw new LoadError(`weights of type ${type} are not supported; ${known} are`);
+  }
+  blocksIn(type, source, target.length);
+  decode(source, target, halves());
+}
+
+/** The types that MLX's affine layout holds as they are, with the bits of a weight there. */
+const affineBits = { Q4_0: 4, Q4_1: 4, Q8_0: 8 } as const;
+
+export type AffineType = keyof typeof affineBits;
+
+/**
+ * MLX's affine layout in groups of 32, a group for each block: weight = scale * q + bias, with q
+ * number i in the bits from i * bits of a stream of little-endian words. f32 scales lose nothing;
+ * in f16 the bias of a Q8_0 block (-128 * scale) overflows where the scale is above 511.
+ */
+export type Affine = {
+  readonly weight: Uint32Array;
+  readonly scales: Float32Array | Float16Array;
+  readonly biases: Float32Array | Float16Array;
+};
+
+export function isAffine(type: GgufType): type is AffineType {
+  return type in affineBits;
+}
+
+export function affineBitsOf(type: AffineType): number {
+  return affineBits[type];
+}
+
+/** Repacks whole blocks without decoding them. */
+export function packAffine(type: AffineType, source: Uint8Array, target: Affine): void {
+  const bits = affineBits[type];
+  const { bytes } = blockOf(type);
+  const blocks = blocksIn(type, source, (target.weight.length * 32) / bits);
+  if (target.scales.length !== blocks || target.biases.length !== blocks) {
+    throw new RangeError(`expected ${blocks} scales and biases, one for each block`);
+  }
+  const half = halves();
+  const pack = bits === 4 ? packNibbles : packBytes;
+  for (let i = 0, at = 0; i < blocks; i++, at += bytes) {
+    const scale = halfAt(half, source, at);
+    target.scales[i] = scale;
+    // Without a minimum of its own, the middle quant stands for zero.
+    target.biases[i] = type === "Q4_1" ? halfAt(half, source, at + 2) : scale * -(2 ** (bits - 1));
+    // 32 quants of `bits` bits end the block, and fill as many words.
+    pack(source, at + bytes - 4 * bits, target.weight, i * bits);
+  }
+}
+
+/** 16 bytes, each with weight i below and i + 16 above, become 4 words of 8 weights in order. */
+function packNibbles(source: Uint8Array, from: number, words: Uint32Array, to: number): void {
+  for (let part = 0; part < 2; part++) {
+    let low = 0;
+    let high = 0;
+    for (let i = 0; i < 8; i++) {
+      const pair = source[from + part * 8 + i]!;
+      low |= (pair & 15) << (4 * i);
+      high |= (pair >> 4) << (4 * i);
+    }
+    words[to + part] = low;
+    words[to + part + 2] = high;
+  }
+}
+
+/** 32 signed bytes become 8 words; flipping the sign bit adds 128. */
+function packBytes(source: Uint8Array, from: number, words: Uint32Array, to: number): void {
+  for (let word = 0; word < 8; word++) {
+    words[to + word] = wordAt(source, from + 4 * word) ^ 0x80808080;
+  }
+}
+
+/** How many blocks there are, in bytes and in items alike. */
+function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
+  const block = blockOf(type);
+  const blocks = source.length / block.bytes;
+  if (Number.isInteger(blocks) && blocks * block.items === items) return blocks;
+  throw new RangeError(`${source.length} bytes of ${type} do not hold ${items} weights`);
+}
+
+let halfTable: Float32Array | undefined;
+
+/** The value of every f16, by its bits. */
+function halves(): Float32Array {
+  if (!halfTable) {
+    const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
+    halfTable = new Float32Array(new Float16Array(bits.buffer));
+  }
+  return halfTable;
+}
+
+function halfAt(half: Float32Array, source: Uint8Array, at: number): number {
+  return half[source[at]! | (source[at + 1]! << 8)]!;
+}
+
+function decodeF32(source: Uint8Array, target: Float32Array): void {
+  new Uint8Array(target.buffer, target.byteOffset, target.byteLength).set(source);
+}
+
+function decodeF16(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let i = 0; i < target.length; i++) target[i] = halfAt(half, source, 2 * i);
+}
+
+/** bf16 is the upper half of an f32. */
+function decodeBF16(source: Uint8Array, target: Float32Array): void {
+  const bits = new Uint32Array(target.buffer, target.byteOffset, target.length);
+  for (let i = 0; i < bits.length; i++) {
+    bits[i] = (source[2 * i]! << 16) | (source[2 * i + 1]! << 24);
+  }
+}
+
+// Blocks of 32. In those of 4 and 5 bits, byte i holds the low bits of weights i and i + 16.
+
+/** f16 scale, 16 bytes of quants. */
+function decodeQ4_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 18, to += 32) {
+    const scale = halfAt(half, source, at);
+    for (let i = 0; i < 16; i++) {
+      const pair = source[at + 2 + i]!;
+      target[to + i] = scale * ((pair & 15) - 8);
+      target[to + i + 16] = scale * ((pair >> 4) - 8);
+    }
+  }
+}
+
+/** f16 scale, f16 minimum, 16 bytes of quants. */
+function decodeQ4_1(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 20, to += 32) {
+    const scale = halfAt(half, source, at);
+    const min = halfAt(half, source, at + 2);
+    for (let i = 0; i < 16; i++) {
+      const pair = source[at + 4 + i]!;
+      target[to + i] = scale * (pair & 15) + min;
+      target[to + i + 16] = scale * (pair >> 4) + min;
+    }
+  }
+}
+
+/** f16 scale, 32 fifth bits, 16 bytes of quants. */
+function decodeQ5_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 22, to += 32) {
+    const scale = halfAt(half, source, at);
+    const fifth = wordAt(source, at + 2);
+    for (let i = 0; i < 16; i++) {
+      const pair = source[at + 6 + i]!;
+      target[to + i] = scale * (((pair & 15) | (((fifth >>> i) & 1) << 4)) - 16);
+      target[to + i + 16] = scale * (((pair >> 4) | (((fifth >>> (i + 16)) & 1) << 4)) - 16);
+    }
+  }
+}
+
+/** f16 scale, f16 minimum, 32 fifth bits, 16 bytes of quants. */
+function decodeQ5_1(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 24, to += 32) {
+    const scale = halfAt(half, source, at);
+    const min = halfAt(half, source, at + 2);
+    const fifth = wordAt(source, at + 4);
+    for (let i = 0; i < 16; i++) {
+      const pair = source[at + 8 + i]!;
+      target[to + i] = scale * ((pair & 15) | (((fifth >>> i) & 1) << 4)) + min;
+      target[to + i + 16] = scale * ((pair >> 4) | (((fifth >>> (i + 16)) & 1) << 4)) + min;
+    }
+  }
+}
+
+/** f16 scale, 32 signed bytes. */
+function decodeQ8_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 34, to += 32) {
+    const scale = halfAt(half, source, at);
+    for (let i = 0; i < 32; i++) target[to + i] = scale * signed(source[at + 2 + i]!);
+  }
+}
+
+// Blocks of 256 ("K"): small integer scales for groups of 16 or 32 weights, times a scale of the
+// block. A byte holds bits of one weight from each of several groups: a group is told by its shift.
+
+/** 16 bytes of 4-bit scale and minimum, 64 of quants, f16 scale, f16 minimum. */
+function decodeQ2_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 84) {
+    const scale = halfAt(half, source, at + 80);
+    const min = halfAt(half, source, at + 82);
+    for (let group = 0; group < 16; group++, to += 16) {
+      const own = source[at + group]!;
+      const groupScale = scale * (own & 15);
+      const groupMin = min * (own >> 4);
+      const from = at + 16 + 32 * (group >> 3) + 16 * (group & 1);
+      const shift = group & 6;
+      for (let i = 0; i < 16; i++) {
+        target[to + i] = groupScale * ((source[from + i]! >> shift) & 3) - groupMin;
+      }
+    }
+  }
+}
+
+/** 32 bytes of third bits, 64 of quants, 12 of 6-bit scales, f16 scale. */
+function decodeQ3_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 110) {
+    const scale = halfAt(half, source, at + 108);
+    const scales = at + 96;
+    for (let group = 0; group < 16; group++, to += 16) {
+      const low = (source[scales + (group & 7)]! >> (group < 8 ? 0 : 4)) & 15;
+      const high = (source[scales + 8 + (group & 3)]! >> (2 * (group >> 2))) & 3;
+      const groupScale = scale * ((low | (high << 4)) - 32);
+      const third = at + 16 * (group & 1);
+      const from = at + 32 + 32 * (group >> 3) + 16 * (group & 1);
+      const shift = group & 6;
+      for (let i = 0; i < 16; i++) {
+        const bit = (source[third + i]! >> (group >> 1)) & 1;
+        target[to + i] = groupScale * (((source[from + i]! >> shift) & 3) + 4 * bit - 4);
+      }
+    }
+  }
+}
+
+/** f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 128 of quants. */
+function decodeQ4_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 144) {
+    const scale = halfAt(half, source, at);
+    const min = halfAt(half, source, at + 2);
+    for (let group = 0; group < 8; group++, to += 32) {
+      const groupScale = scale * sixBitScale(source, at + 4, group);
+      const groupMin = min * sixBitMin(source, at + 4, group);
+      const from = at + 16 + 32 * (group >> 1);
+      const shift = 4 * (group & 1);
+      for (let i = 0; i < 32; i++) {
+        target[to + i] = groupScale * ((source[from + i]! >> shift) & 15) - groupMin;
+      }
+    }
+  }
+}
+
+/** As Q4_K, with 32 bytes of fifth bits before the quants. */
+function decodeQ5_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 176) {
+    const scale = halfAt(half, source, at);
+    const min = halfAt(half, source, at + 2);
+    for (let group = 0; group < 8; group++, to += 32) {
+      const groupScale = scale * sixBitScale(source, at + 4, group);
+      const groupMin = min * sixBitMin(source, at + 4, group);
+      const from = at + 48 + 32 * (group >> 1);
+      const shift = 4 * (group & 1);
+      for (let i = 0; i < 32; i++) {
+        const fifth = (source[at + 16 + i]! >> group) & 1;
+        const quant = ((source[from + i]! >> shift) & 15) | (fifth << 4);
+        target[to + i] = groupScale * quant - groupMin;
+      }
+    }
+  }
+}
+
+/** 128 bytes of low 4 bits, 64 of high 2 bits, 16 signed scales, f16 scale. */
+function decodeQ6_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 210) {
+    const scale = halfAt(half, source, at + 208);
+    for (let group = 0; group < 16; group++, to += 16) {
+      const groupScale = scale * signed(source[at + 192 + group]!);
+      const low = at + 64 * (group >> 3) + 16 * (group & 3);
+      const lowShift = group & 4;
+      const high = at + 128 + 32 * (group >> 3) + 16 * (group & 1);
+      const highShift = group & 6;
+      for (let i = 0; i < 16; i++) {
+        const quant =
+          ((source[low + i]! >> lowShift) & 15) | (((source[high + i]! >> highShift) & 3) << 4);
+        target[to + i] = groupScale * (quant - 32);
+      }
+    }
+  }
+}
+
+/** Bytes 0-3 hold scales 0-3, and 4-7 minima 0-3; their top bits and bytes 8-11 hold the others. */
+function sixBitScale(source: Uint8Array, at: number, group: number): number {
+  if (group < 4) return source[at + group]! & 63;
+  return (source[at + group + 4]! & 15) | ((source[at + group - 4]! >> 6) << 4);
+}
+
+function sixBitMin(source: Uint8Array, at: number, group: number): number {
+  if (group < 4) return source[at + group + 4]! & 63;
+  return (source[at + group + 4]! >> 4) | ((source[at + group]! >> 6) << 4);
+}
+
+function wordAt(source: Uint8Array, at: number): number {
+  return source[at]! | (source[at + 1]! << 8) | (source[at + 2]! << 16) | (source[at + 3]! << 24);
+}
+
+function signed(byte: number): number {
+  return (byte << 24) >> 24;
+}

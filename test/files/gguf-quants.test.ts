@@ -1,0 +1,145 @@
+import { describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import { defaultModelPath } from "../../ffi/native.ts";
+import { blockOf, type GgufType, openTensorData, readGguf } from "../../src/files/gguf.ts";
+import {
+  type Affine,
+  type AffineType,
+  affineBitsOf,
+  dequantize,
+  packAffine,
+} from "../../src/files/gguf-quants.ts";
+import { LoadError } from "../../src/files/load-error.ts";
+
+const goldens = join(import.meta.dir, "../golden/gguf");
+const golden: Partial<Record<GgufType, { blocks: string; values: string }>> = await Bun.file(
+  join(goldens, "blocks.json"),
+).json();
+const types = Object.keys(golden) as GgufType[];
+
+function blocks(type: GgufType): Uint8Array {
+  return Uint8Array.fromBase64(golden[type]!.blocks);
+}
+
+function decoded(type: GgufType, source: Uint8Array): Float32Array {
+  const { items, bytes } = blockOf(type);
+  const target = new Float32Array((source.length / bytes) * items);
+  dequantize(type, source, target);
+  return target;
+}
+
+function bitsOf(values: Float32Array): Uint32Array {
+  return new Uint32Array(values.buffer);
+}
+
+describe("dequantize", () => {
+  test("has goldens for every type that it decodes", () => {
+    expect(types.sort().join(" ")).toBe(
+      "BF16 F16 F32 Q2_K Q3_K Q4_0 Q4_1 Q4_K Q5_0 Q5_1 Q5_K Q6_K Q8_0",
+    );
+  });
+
+  test.each(types)("gives the reference's bits for %s", (type) => {
+    const expected = Uint8Array.fromBase64(golden[type]!.values);
+    expect(bitsOf(decoded(type, blocks(type)))).toEqual(new Uint32Array(expected.buffer));
+  });
+
+  test.each(types)("decodes %s from an odd address", (type) => {
+    const source = blocks(type);
+    const moved = new Uint8Array(source.length + 1);
+    moved.set(source, 1);
+    expect(bitsOf(decoded(type, moved.subarray(1)))).toEqual(bitsOf(decoded(type, source)));
+  });
+
+  test("writes only its part of a larger array", () => {
+    for (const type of types) {
+      const whole = new Float32Array(blockOf(type).items + 2).fill(7);
+      dequantize(type, blocks(type).subarray(0, blockOf(type).bytes), whole.subarray(1, -1));
+      expect([whole[0], whole.at(-1)]).toEqual([7, 7]);
+    }
+  });
+
+  test("refuses a type that it does not know", () => {
+    const decode = () => dequantize("IQ4_XS", new Uint8Array(136), new Float32Array(256));
+    expect(decode).toThrow(LoadError);
+    expect(decode).toThrow(/type IQ4_XS are not supported; F32, /);
+  });
+
+  test("refuses a source and a target that do not fit", () => {
+    expect(() => dequantize("Q8_0", new Uint8Array(34), new Float32Array(33))).toThrow(RangeError);
+    expect(() => dequantize("Q8_0", new Uint8Array(51), new Float32Array(48))).toThrow(RangeError);
+  });
+
+  test("decodes tensors of the default model, in parts, to the reference's bits", async () => {
+    const { sha256 } = await Bun.file(join(goldens, "smollm2.json")).json();
+    const path = defaultModelPath();
+    const { tensors } = readGguf(path);
+    using file = openTensorData(path);
+    const digests: Record<string, string> = {};
+    for (const name of Object.keys(sha256)) {
+      const { type, offset, bytes } = tensors.get(name)!;
+      const hasher = new Bun.CryptoHasher("sha256");
+      const part = new Uint8Array(blockOf(type).bytes * 8192);
+      for (let at = 0; at < bytes; at += part.length) {
+        const source = part.subarray(0, Math.min(part.length, bytes - at));
+        file.read(offset + at, source);
+        hasher.update(decoded(type, source));
+      }
+      digests[name] = hasher.digest("hex");
+    }
+    expect(digests).toEqual(sha256);
+  });
+});
+
+/** Bits i * bits and up of the stream of words, times the group's scale, plus its bias. */
+function decodeAffine({ weight, scales, biases }: Affine, bits: number): Float32Array {
+  return Float32Array.from({ length: scales.length * 32 }, (_, i) => {
+    const word = weight[Math.floor((i * bits) / 32)]!;
+    const quant = (word >>> ((i * bits) % 32)) & (2 ** bits - 1);
+    return scales[i >> 5]! * quant + biases[i >> 5]!;
+  });
+}
+
+describe("packAffine", () => {
+  const affine: AffineType[] = ["Q4_0", "Q4_1", "Q8_0"];
+
+  function affineFor(type: AffineType, source: Uint8Array): Affine {
+    const groups = source.length / blockOf(type).bytes;
+    return {
+      weight: new Uint32Array(groups * affineBitsOf(type)),
+      scales: new Float32Array(groups),
+      biases: new Float32Array(groups),
+    };
+  }
+
+  test.each(affine)("keeps every weight of %s", (type) => {
+    const source = blocks(type);
+    const packed = affineFor(type, source);
+    packAffine(type, source, packed);
+    // A zero may have lost its sign, so values are compared and not bits.
+    const values = Array.from(decodeAffine(packed, affineBitsOf(type)), (value) => value + 0);
+    expect(values).toEqual(Array.from(decoded(type, source), (value) => value + 0));
+  });
+
+  test("keeps the f16 scales and minima of Q4_1 as they are", () => {
+    const source = blocks("Q4_1");
+    const groups = source.length / 20;
+    const scales = new Float16Array(groups);
+    const biases = new Float16Array(groups);
+    packAffine("Q4_1", source, { ...affineFor("Q4_1", source), scales, biases });
+    const view = new DataView(source.buffer);
+    const halves = (at: number) =>
+      Uint16Array.from({ length: groups }, (_, i) => view.getUint16(i * 20 + at, true));
+    expect(new Uint16Array(scales.buffer)).toEqual(halves(0));
+    expect(new Uint16Array(biases.buffer)).toEqual(halves(2));
+  });
+
+  test("refuses targets that do not fit", () => {
+    const source = new Uint8Array(34);
+    const packed = affineFor("Q8_0", source);
+    const words = { ...packed, weight: new Uint32Array(7) };
+    const groups = { ...packed, biases: new Float32Array(2) };
+    expect(() => packAffine("Q8_0", source, words)).toThrow(RangeError);
+    expect(() => packAffine("Q8_0", source, groups)).toThrow(RangeError);
+  });
+});
