@@ -1,0 +1,105 @@
+// Finds a tokenizer's added tokens in text. Control tokens (the marks of turns, of the start and the
+// end) are told from the rest: a model obeys them, so text that a user wrote must never become one.
+import type { AddedTokenJson } from "./tokenizer-json.ts";
+
+export type Segment = { kind: "token"; id: number } | { kind: "text"; text: string; start: number };
+
+/** Where control tokens are parsed: nowhere, everywhere, or all but at these places in the text. */
+export type ControlTokens = "text" | "parse" | { readonly parseExceptAt: ReadonlySet<number> };
+
+/** Some models' turn marks, such as <｜User｜>, are not flagged as special but are spelled like it. */
+export function isControlToken(token: AddedTokenJson): boolean {
+  return token.special === true || /^<[|｜].*[|｜]>$/s.test(token.content);
+}
+
+export interface AddedTokens {
+  split(text: string, control: ControlTokens): Segment[];
+}
+
+const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
+const ENDS_IN_WORD = new RegExp(`${WORD}$`, "u");
+const STARTS_WITH_WORD = new RegExp(`^${WORD}`, "u");
+
+/** `tokens` maps the text to look for to its token: the content, or what normalizing made of it. */
+export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedTokens {
+  const plain = [...tokens].filter(([, token]) => !isControlToken(token)).map(([text]) => text);
+  const findAny = matcher([...tokens.keys()], "g");
+  const findPlain = matcher(plain, "g");
+  const plainHere = matcher(plain, "y");
+
+  function find(text: string, from: number, control: ControlTokens): RegExpExecArray | null {
+    if (control === "text") return search(findPlain, text, from);
+    for (let at = from; ; at++) {
+      const match = search(findAny, text, at);
+      if (!match || control === "parse" || !control.parseExceptAt.has(match.index)) return match;
+      if (!isControlToken(tokens.get(match[0])!)) return match;
+      // Here the control token is text; a plain token may still begin at the same place.
+      const other = search(plainHere, text, match.index);
+      if (other) return other;
+      at = match.index;
+    }
+  }
+
+  return {
+    split(text, control) {
+      const segments: Segment[] = [];
+      let done = 0;
+      const addText = (end: number) => {
+        if (end > done) segments.push({ kind: "text", text: text.slice(done, end), start: done });
+      };
+      let from = 0;
+      for (;;) {
+        const match = find(text, from, control);
+        if (!match) break;
+        const token = tokens.get(match[0])!;
+        let start = match.index;
+        let end = start + match[0].length;
+        from = end;
+        if (token.single_word && touchesWord(text, start, end)) continue;
+        if (token.lstrip) while (start > done && isSpace(text[start - 1]!)) start--;
+        if (token.rstrip) while (end < text.length && isSpace(text[end]!)) end++;
+        addText(start);
+        segments.push({ kind: "token", id: token.id });
+        done = end;
+        from = end;
+      }
+      addText(text.length);
+      return segments;
+    },
+  };
+}
+
+/** The longest of the texts wins where several begin; undefined if there are none to find. */
+export function matcher(texts: readonly string[], flag: "g" | "y"): RegExp | undefined {
+  const written = texts.filter((text) => text !== "");
+  return written.length === 0 ? undefined : new RegExp(trie(written), flag);
+}
+
+/** The texts as one pattern that shares their beginnings: some tokenizers have thousands. */
+function trie(texts: readonly string[]): string {
+  const ends = texts.includes("");
+  const byHead = Map.groupBy(
+    texts.filter((text) => text !== ""),
+    (text) => text[0]!,
+  );
+  if (byHead.size === 0) return "";
+  const branches = Array.from(byHead, ([head, group]) => {
+    return RegExp.escape(head) + trie(group.map((text) => text.slice(1)));
+  });
+  return `(?:${branches.join("|")})${ends ? "?" : ""}`;
+}
+
+function search(regex: RegExp | undefined, text: string, from: number): RegExpExecArray | null {
+  if (!regex) return null;
+  regex.lastIndex = from;
+  return regex.exec(text);
+}
+
+function touchesWord(text: string, start: number, end: number): boolean {
+  const before = text.slice(Math.max(0, start - 2), start);
+  return ENDS_IN_WORD.test(before) || STARTS_WITH_WORD.test(text.slice(end, end + 2));
+}
+
+function isSpace(char: string): boolean {
+  return /\p{White_Space}/u.test(char);
+}

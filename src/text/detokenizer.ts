@@ -1,0 +1,48 @@
+// A stream of token ids as a stream of text. Bytes wait here until their character is complete, so
+// every chunk is valid text and the chunks join to what decoding the whole would give.
+import { stripStart, type TokenDecoder } from "./decoder.ts";
+
+export interface DetokenizerOptions {
+  /** Leave control tokens out of the text; true unless said otherwise. */
+  skipControl?: boolean;
+}
+
+export class Detokenizer {
+  readonly #decoder: TokenDecoder;
+  readonly #skipControl: boolean;
+  readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
+  #first = true;
+  #stripsLeft: number;
+
+  constructor(decoder: TokenDecoder, { skipControl = true }: DetokenizerOptions = {}) {
+    this.#decoder = decoder;
+    this.#skipControl = skipControl;
+    this.#stripsLeft = decoder.strip?.count ?? 0;
+  }
+
+  /** The text that these ids complete. */
+  push(ids: Iterable<number>): string {
+    let text = "";
+    for (const id of ids) {
+      if (this.#skipControl && this.#decoder.isControl(id)) continue;
+      const bytes = this.#decoder.bytes(id, this.#first);
+      if (!bytes) continue;
+      this.#first = false;
+      text += this.#utf8.decode(bytes, { stream: true });
+    }
+    return this.#stripped(text);
+  }
+
+  /** Ends the stream; a character that never got its last bytes becomes U+FFFD. */
+  flush(): string {
+    return this.#stripped(this.#utf8.decode());
+  }
+
+  #stripped(text: string): string {
+    const strip = this.#decoder.strip;
+    if (!strip || this.#stripsLeft === 0) return text;
+    const { text: rest, left } = stripStart(text, strip.char, this.#stripsLeft);
+    this.#stripsLeft = left;
+    return rest;
+  }
+}

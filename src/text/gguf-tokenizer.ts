@@ -1,0 +1,252 @@
+// A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE with
+// scores ("llama") and unigram ("t5").
+import { bpeModel, byteTokens, type Merge, type TokenModel } from "./bpe.ts";
+import { ggufPreTokenizer } from "./gguf-pre-tokenizers.ts";
+import { buildTokenizer, rankedMerges, type Tokenizer, type TokenizerParts } from "./tokenizer.ts";
+import type {
+  AddedTokenJson,
+  DecoderJson,
+  NormalizerJson,
+  TokenizerConfigJson,
+} from "./tokenizer-json.ts";
+import { unigramModel } from "./unigram.ts";
+
+type GgufField = number | bigint | boolean | string | ArrayLike<unknown>;
+export type GgufMetadata = ReadonlyMap<string, GgufField>;
+
+const CONTROL = 3;
+const UNKNOWN = 2;
+const USER_DEFINED = 4;
+const UNUSED = 5;
+const BYTE = 6;
+
+export function tokenizerFromGguf(metadata: GgufMetadata): Tokenizer {
+  const fields = fieldsOf(metadata);
+  const tokens = fields.strings("tokens");
+  const vocabulary = readVocabulary(tokens, fields.numbers("token_type"));
+  const kind = fields.string("model");
+  switch (kind) {
+    case "gpt2":
+      return build(fields, vocabulary, byteLevel(fields, vocabulary));
+    case "llama":
+      return build(fields, vocabulary, sentencePiece(fields, vocabulary));
+    case "t5":
+      return build(fields, vocabulary, unigram(fields, vocabulary));
+    default:
+      throw new Error(`GGUF: the tokenizer model "${kind}" is not supported`);
+  }
+}
+
+/** The chat template that the file carries. */
+export function ggufChatTemplate(metadata: GgufMetadata): string | undefined {
+  const template = metadata.get("tokenizer.chat_template");
+  return typeof template === "string" ? template : undefined;
+}
+
+type Fields = ReturnType<typeof fieldsOf>;
+
+/** Reads `tokenizer.ggml.*`; says which field is missing or of the wrong type. */
+function fieldsOf(metadata: GgufMetadata) {
+  const get = (name: string) => metadata.get(`tokenizer.ggml.${name}`);
+  const missing = (name: string) => new Error(`GGUF: tokenizer.ggml.${name} is missing`);
+  return {
+    string(name: string, otherwise?: string): string {
+      const value = get(name) ?? otherwise;
+      if (typeof value !== "string") throw missing(name);
+      return value;
+    },
+    strings(name: string): string[] {
+      const value = get(name);
+      if (typeof value !== "object") throw missing(name);
+      return Array.from(value, String);
+    },
+    numbers(name: string): number[] | undefined {
+      const value = get(name);
+      return typeof value === "object" ? Array.from(value, Number) : undefined;
+    },
+    number(name: string): number | undefined {
+      const value = get(name);
+      return typeof value === "number" || typeof value === "bigint" ? Number(value) : undefined;
+    },
+    flag(name: string, otherwise: boolean): boolean {
+      const value = get(name);
+      return typeof value === "boolean" ? value : otherwise;
+    },
+  };
+}
+
+interface GgufVocabulary {
+  tokens: readonly string[];
+  /** Every token. */
+  ids: ReadonlyMap<string, number>;
+  /** The tokens that text may become. */
+  plain: ReadonlyMap<string, number>;
+  added: readonly AddedTokenJson[];
+}
+
+function readVocabulary(
+  tokens: readonly string[],
+  types: readonly number[] | undefined,
+): GgufVocabulary {
+  const ids = new Map<string, number>();
+  const plain = new Map<string, number>();
+  const added: AddedTokenJson[] = [];
+  tokens.forEach((content, id) => {
+    const type = types?.[id];
+    // Converters fill gaps with tokens of the same text; the first is the real one.
+    if (!ids.has(content)) ids.set(content, id);
+    if (type === CONTROL || type === UNKNOWN) added.push({ id, content, special: true });
+    else if (type === USER_DEFINED) added.push({ id, content, special: false });
+    else if (type !== UNUSED && type !== BYTE && !plain.has(content)) plain.set(content, id);
+  });
+  return { tokens, ids, plain, added };
+}
+
+interface Kind {
+  model: TokenModel;
+  parts: Pick<TokenizerParts, "normalizer" | "pre_tokenizer" | "decoder">;
+  addsBos: boolean;
+}
+
+function build(fields: Fields, vocabulary: GgufVocabulary, kind: Kind): Tokenizer {
+  const { tokens, ids, added } = vocabulary;
+  const idOf = (name: string) => fields.number(`${name}_token_id`);
+  const around = (name: "bos" | "eos", otherwise: boolean) => {
+    const id = idOf(name);
+    return id !== undefined && fields.flag(`add_${name}_token`, otherwise) ? [id] : [];
+  };
+  const config: TokenizerConfigJson = {
+    bos_token: tokens[idOf("bos") ?? -1] ?? null,
+    eos_token: tokens[idOf("eos") ?? -1] ?? null,
+    unk_token: tokens[idOf("unknown") ?? -1] ?? null,
+    pad_token: tokens[idOf("padding") ?? -1] ?? null,
+  };
+  const special = (id: number) => ({ SpecialToken: { id: String(id) } });
+  const before = around("bos", kind.addsBos);
+  const after = around("eos", false);
+  const parts: TokenizerParts = {
+    ...kind.parts,
+    added_tokens: added,
+    post_processor: {
+      type: "TemplateProcessing",
+      single: [...before.map(special), { Sequence: { id: "A" } }, ...after.map(special)],
+      special_tokens: Object.fromEntries([...before, ...after].map((id) => [id, { ids: [id] }])),
+    },
+    vocab: ids,
+    model: kind.model,
+  };
+  return buildTokenizer(parts, config);
+}
+
+function byteLevel(fields: Fields, { plain }: GgufVocabulary): Kind {
+  const family = ggufPreTokenizer(fields.string("pre", "default"));
+  return {
+    addsBos: family.addsBos ?? false,
+    model: bpeModel({
+      vocab: plain,
+      merges: rankedMerges(fields.strings("merges"), plain),
+      unk: undefined,
+      fuseUnk: false,
+      bytes: undefined,
+      ignoreMerges: family.ignoreMerges ?? false,
+    }),
+    parts: {
+      pre_tokenizer: {
+        type: "Sequence",
+        pretokenizers: [
+          ...family.patterns.map(
+            (Regex) => ({ type: "Split", pattern: { Regex }, behavior: "Isolated" }) as const,
+          ),
+          { type: "ByteLevel", use_regex: false },
+        ],
+      },
+      decoder: { type: "ByteLevel" },
+    },
+  };
+}
+
+function sentencePiece(fields: Fields, { tokens, ids, plain }: GgufVocabulary): Kind {
+  const prefix = fields.flag("add_space_prefix", true);
+  const unk = fields.number("unknown_token_id") ?? ids.get("<unk>");
+  return {
+    addsBos: true,
+    model: bpeModel({
+      vocab: plain,
+      merges: scoredMerges(plain, fields.numbers("scores") ?? tokens.map(() => 0)),
+      unk,
+      fuseUnk: true,
+      bytes: byteTokens(ids),
+      ignoreMerges: false,
+    }),
+    parts: {
+      normalizer: spacesAsMarks(prefix),
+      decoder: marksAsSpaces(prefix),
+    },
+  };
+}
+
+function spacesAsMarks(prefix: boolean): NormalizerJson {
+  const replace = { type: "Replace", pattern: { String: " " }, content: "▁" };
+  const steps = prefix ? [{ type: "Prepend", prepend: "▁" }, replace] : [replace];
+  return { type: "Sequence", normalizers: steps };
+}
+
+function marksAsSpaces(prefix: boolean): DecoderJson {
+  return {
+    type: "Sequence",
+    decoders: [
+      { type: "Replace", pattern: { String: "▁" }, content: " " },
+      { type: "ByteFallback" },
+      { type: "Fuse" },
+      ...(prefix ? [{ type: "Strip", content: " ", start: 1, stop: 0 } as const] : []),
+    ],
+  };
+}
+
+/** SentencePiece merges any two tokens whose union is one, the highest score first. */
+function* scoredMerges(
+  vocab: ReadonlyMap<string, number>,
+  scores: readonly number[],
+): Iterable<Merge> {
+  const distinct = [...new Set(Array.from(vocab.values(), (id) => scores[id] ?? 0))];
+  const rankOf = new Map(distinct.sort((a, b) => b - a).map((score, rank) => [score, rank]));
+  for (const [text, merged] of vocab) {
+    const rank = rankOf.get(scores[merged] ?? 0)!;
+    for (let at = 1; at < text.length; at++) {
+      const left = vocab.get(text.slice(0, at));
+      if (left === undefined) continue;
+      const right = vocab.get(text.slice(at));
+      if (right !== undefined) yield { left, right, merged, rank };
+    }
+  }
+}
+
+function unigram(fields: Fields, { tokens, ids, plain }: GgufVocabulary): Kind {
+  const scores = fields.numbers("scores");
+  if (!scores) throw new Error("GGUF: tokenizer.ggml.scores is missing");
+  const prefix = fields.flag("add_space_prefix", true);
+  const charsMap = fields.numbers("precompiled_charsmap");
+  const normalizers = [
+    ...(charsMap ? [{ type: "Precompiled", precompiled_charsmap: "" }] : []),
+    ...(fields.flag("remove_extra_whitespaces", false)
+      ? [
+          { type: "Strip", strip_left: true, strip_right: true },
+          { type: "Replace", pattern: { Regex: " {2,}" }, content: " " },
+        ]
+      : []),
+    spacesAsMarks(prefix),
+  ];
+  return {
+    addsBos: false,
+    model: unigramModel({
+      entries: Array.from(plain, ([text, id]) => [text, scores[id] ?? 0, id] as const),
+      lowestScore: tokens.reduce((low, _, id) => Math.min(low, scores[id] ?? 0), Infinity),
+      unk: fields.number("unknown_token_id") ?? ids.get("<unk>"),
+      bytes: byteTokens(ids),
+    }),
+    parts: {
+      normalizer: { type: "Sequence", normalizers },
+      decoder: marksAsSpaces(prefix),
+    },
+  };
+}

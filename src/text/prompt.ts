@@ -1,0 +1,109 @@
+// A chat as token ids. Control tokens that the template writes are tokens; the same characters in what
+// a user sent are text. To tell them apart after rendering, every place in the user's strings where a
+// control token could begin is marked before, with noncharacters that never reach the model.
+import { matcher } from "./added-tokens.ts";
+import type { ChatInput, ChatTemplate } from "./template.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+export interface Prompt {
+  text: string;
+  ids: number[];
+}
+
+// A mark is two noncharacters, so that one which a user wrote can be written as a mark itself.
+const MARK = "\uFDD0";
+const WRITTEN_MARK = "\uFDD0\uFDD1";
+const NO_TOKEN_HERE = "\uFDD0\uFDD2";
+
+/** Makes prompts for one model. */
+export function promptBuilder(
+  template: ChatTemplate,
+  tokenizer: Tokenizer,
+): (input: ChatInput) => Prompt {
+  const guard = userTextGuard([...tokenizer.controlTokens.keys()]);
+  return ({ messages, tools, kwargs, ...flags }) => {
+    const rendered = template.render({
+      ...flags,
+      messages: guardAll(messages, guard),
+      ...(tools && { tools: guardAll(tools, guard) }),
+      ...(kwargs && { kwargs: guardAll(kwargs, guard) }),
+    });
+    const { text, guarded } = unguard(rendered);
+    // The template has put the start token where the model wants it.
+    return { text, ids: tokenizer.encode(text, { controlTokens: { parseExceptAt: guarded } }) };
+  };
+}
+
+type Guard = (text: string) => string;
+
+/**
+ * Marks each place where a control token begins, and where the string ends within what could become
+ * one: two strings of one user may meet in the prompt.
+ */
+function userTextGuard(tokens: readonly string[]): Guard {
+  const anywhere = matcher(tokens, "g");
+  const beginnings = new Set(tokens.flatMap(properPrefixes));
+  const longest = tokens.reduce((length, token) => Math.max(length, token.length), 0);
+
+  return (text) => {
+    const escaped = text.toWellFormed().replaceAll(MARK, WRITTEN_MARK);
+    if (!anywhere) return escaped;
+    const begins: number[] = [];
+    anywhere.lastIndex = 0;
+    for (let match = anywhere.exec(escaped); match; match = anywhere.exec(escaped)) {
+      begins.push(match.index);
+      anywhere.lastIndex = match.index + 1;
+    }
+    for (let at = Math.max(0, escaped.length - longest + 1); at < escaped.length; at++) {
+      if (beginnings.has(escaped.slice(at))) begins.push(at);
+    }
+    if (begins.length === 0) return escaped;
+    let marked = "";
+    let done = 0;
+    for (const begin of begins.sort((a, b) => a - b)) {
+      const end = begin + characterAt(escaped, begin).length;
+      marked += escaped.slice(done, end) + NO_TOKEN_HERE;
+      done = end;
+    }
+    return marked + escaped.slice(done);
+  };
+}
+
+/** The prompt as the model is to see it, and where in it control tokens are mere text. */
+function unguard(rendered: string): { text: string; guarded: Set<number> } {
+  const guarded = new Set<number>();
+  let text = "";
+  let done = 0;
+  for (const { 0: mark, index } of rendered.matchAll(/\uFDD0[\uFDD1\uFDD2]/g)) {
+    text += rendered.slice(done, index);
+    done = index + mark.length;
+    if (mark === WRITTEN_MARK) text += MARK;
+    else guarded.add(text.length - lengthBefore(rendered, index));
+  }
+  return { text: text + rendered.slice(done), guarded };
+}
+
+/** A copy with every string guarded, names of fields too: a tool's parameters are the user's. */
+function guardAll<T>(value: T, guard: Guard): T;
+function guardAll(value: unknown, guard: Guard): unknown {
+  if (typeof value === "string") return guard(value);
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map((item) => guardAll(item, guard));
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [guard(key), guardAll(item, guard)]),
+  );
+}
+
+function properPrefixes(text: string): string[] {
+  return Array.from({ length: text.length - 1 }, (_, i) => text.slice(0, i + 1));
+}
+
+function characterAt(text: string, at: number): string {
+  return String.fromCodePoint(text.codePointAt(at)!);
+}
+
+/** How long the character is that ends here. */
+function lengthBefore(text: string, end: number): number {
+  const last = text.charCodeAt(end - 1);
+  return last >= 0xdc00 && last <= 0xdfff ? 2 : 1;
+}

@@ -1,0 +1,60 @@
+// Which tokens end a generation. Each of a model's files may name some, and none names all.
+import type { GgufMetadata } from "./gguf-tokenizer.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** config.json and generation_config.json, the part read here. */
+export interface EosConfig {
+  eos_token_id?: number | readonly number[] | null;
+}
+
+export interface StopTokenSources {
+  tokenizer: Tokenizer;
+  config?: EosConfig | undefined;
+  generationConfig?: EosConfig | undefined;
+  gguf?: GgufMetadata | undefined;
+  /** The text of the chat template. */
+  chatTemplate?: string | undefined;
+}
+
+/** What models call the end of a turn. */
+const END_OF_TURN: readonly string[] = [
+  "<|im_end|>",
+  "<|eot_id|>",
+  "<|eom_id|>",
+  "<|eot|>",
+  "<end_of_turn>",
+  "<turn|>",
+  "<|end|>",
+  "<|return|>",
+  "<|call|>",
+  "<|end_of_text|>",
+  "<|endoftext|>",
+  "<|end_of_turn|>",
+  "<｜end▁of▁sentence｜>",
+  "<|END_OF_TURN_TOKEN|>",
+  "</s>",
+];
+const GGUF_FIELDS = ["eos_token_id", "eot_token_id", "eom_token_id"];
+
+export function stopTokens(sources: StopTokenSources): Set<number> {
+  const { tokenizer, chatTemplate } = sources;
+  const ids = new Set<number>();
+  const add = (id: unknown) => {
+    if (typeof id !== "number" && typeof id !== "bigint") return;
+    // A wrong file must not name a token that is not there.
+    if (tokenizer.tokenOf(Number(id)) !== undefined) ids.add(Number(id));
+  };
+  for (const config of [sources.config, sources.generationConfig]) {
+    for (const id of [config?.eos_token_id ?? []].flat()) add(id);
+  }
+  for (const field of GGUF_FIELDS) add(sources.gguf?.get(`tokenizer.ggml.${field}`));
+  add(tokenizer.eosId);
+  // Some base models were taught to chat without their files being told. Only what the template
+  // writes counts, and only as a control token: as text it may stand in an answer.
+  for (const token of END_OF_TURN) {
+    // Where answers end in <|return|>, <|end|> only parts the thoughts from the answer.
+    if (token === "<|end|>" && tokenizer.controlTokens.has("<|return|>")) continue;
+    if (chatTemplate?.includes(token)) add(tokenizer.controlTokens.get(token));
+  }
+  return ids;
+}

@@ -1,0 +1,239 @@
+// Text to token ids and back, as tokenizer.json describes it: added tokens are found first, the text
+// between them is normalized, cut into pieces, and encoded by the model.
+import { SequenceNormalizer } from "@huggingface/tokenizers";
+import { addedTokens, type ControlTokens, isControlToken } from "./added-tokens.ts";
+import { bpeModel, byteTokens, type Merge, type TokenModel } from "./bpe.ts";
+import { type TokenDecoder, tokenDecoder } from "./decoder.ts";
+import { Detokenizer, type DetokenizerOptions } from "./detokenizer.ts";
+import { type PreTokenizer, preTokenizer } from "./pre-tokenizer.ts";
+import {
+  type BpeJson,
+  type ModelJson,
+  type NamedToken,
+  type PostProcessorJson,
+  type TokenizerConfigJson,
+  type TokenizerJson,
+  tokenText,
+  unsupported,
+} from "./tokenizer-json.ts";
+import { unigramModel } from "./unigram.ts";
+import { wordPieceModel } from "./word-piece.ts";
+
+export interface EncodeOptions {
+  /** Add what the tokenizer puts around every text, such as a start token; false unless said. */
+  addSpecialTokens?: boolean;
+  /** Whether control tokens that are written out in the text are tokens or mere text. */
+  controlTokens: ControlTokens;
+}
+
+export interface Tokenizer {
+  /** One more than the highest id. */
+  readonly vocabSize: number;
+  /** Text of every control token to its id. */
+  readonly controlTokens: ReadonlyMap<string, number>;
+  /** The tokens that a chat template may name: bos_token, eos_token, unk_token, pad_token. */
+  readonly namedTokens: Readonly<Record<string, string>>;
+  readonly bosId: number | undefined;
+  readonly eosId: number | undefined;
+  readonly decoder: TokenDecoder;
+  idOf(token: string): number | undefined;
+  tokenOf(id: number): string | undefined;
+  encode(text: string, options: EncodeOptions): number[];
+  decode(ids: Iterable<number>, options?: DetokenizerOptions): string;
+}
+
+/** A model that is built already stands in for the one in the file (GGUF's scored merges). */
+export type TokenizerParts = Omit<TokenizerJson, "model"> & {
+  vocab: ReadonlyMap<string, number>;
+  model: TokenModel;
+};
+
+/** Builds a tokenizer from the parsed contents of tokenizer.json and tokenizer_config.json. */
+export function tokenizerFromJson(json: TokenizerJson, config: TokenizerConfigJson): Tokenizer {
+  const vocab = vocabOf(json.model);
+  const control = new Set((json.added_tokens ?? []).filter(isControlToken).map((t) => t.content));
+  return buildTokenizer({ ...json, vocab, model: modelOf(json.model, vocab, control) }, config);
+}
+
+export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJson): Tokenizer {
+  const added = parts.added_tokens ?? [];
+  const ids = new Map(parts.vocab);
+  for (const token of added) ids.set(token.content, token.id);
+  const texts: string[] = [];
+  for (const [text, id] of ids) texts[id] = text;
+  const controlTokens = new Map(added.filter(isControlToken).map((t) => [t.content, t.id]));
+  const controlIds = new Set(controlTokens.values());
+  const addedIds = new Set(added.map((token) => token.id));
+
+  const decoder = tokenDecoder(parts.decoder, {
+    textOf: (id) => texts[id],
+    isControl: (id) => controlIds.has(id),
+    isAdded: (id) => addedIds.has(id),
+  });
+  const normalize = normalizer(parts.normalizer);
+  // Control tokens are looked for in the text as it is written; others may ask to be looked for in
+  // the normalized text.
+  const { true: late = [], false: early = [] } = Object.groupBy(added, (token) =>
+    String(token.normalized === true && !isControlToken(token)),
+  );
+  const written = addedTokens(new Map(early.map((token) => [token.content, token])));
+  const normalized = addedTokens(new Map(late.map((token) => [normalize(token.content), token])));
+  const cut: PreTokenizer = preTokenizer(parts.pre_tokenizer);
+  const { prefix, suffix } = surroundings(parts.post_processor);
+
+  function encodeRun(text: string, first: boolean, out: number[]): void {
+    for (const segment of normalized.split(normalize(text), "text")) {
+      if (segment.kind === "token") out.push(segment.id);
+      else {
+        const pieces = cut(segment.text, first && segment.start === 0);
+        for (const piece of pieces) parts.model(piece, out);
+      }
+    }
+  }
+
+  const named = (token: NamedToken | undefined) => {
+    const text = tokenText(token);
+    return text === undefined ? undefined : ids.get(text);
+  };
+
+  return {
+    vocabSize: texts.length,
+    controlTokens,
+    namedTokens: namedTokens(config),
+    bosId: named(config.bos_token),
+    eosId: named(config.eos_token),
+    decoder,
+    idOf: (token) => ids.get(token),
+    tokenOf: (id) => texts[id],
+    encode(text, { addSpecialTokens = false, controlTokens: control }) {
+      const out: number[] = addSpecialTokens ? [...prefix] : [];
+      for (const segment of written.split(text.toWellFormed(), control)) {
+        if (segment.kind === "token") out.push(segment.id);
+        else encodeRun(segment.text, segment.start === 0, out);
+      }
+      if (addSpecialTokens) for (const id of suffix) out.push(id);
+      return out;
+    },
+    decode(tokenIds, options) {
+      const detokenizer = new Detokenizer(decoder, options);
+      return detokenizer.push(tokenIds) + detokenizer.flush();
+    },
+  };
+}
+
+function namedTokens(config: TokenizerConfigJson): Record<string, string> {
+  const tokens: Record<string, string> = {};
+  for (const name of ["bos_token", "eos_token", "unk_token", "pad_token"] as const) {
+    const text = tokenText(config[name]);
+    if (text !== undefined) tokens[name] = text;
+  }
+  return tokens;
+}
+
+function normalizer(config: TokenizerJson["normalizer"]): (text: string) => string {
+  if (!config) return (text) => text;
+  // The library's types list the normalizers by name; it refuses a name that it does not know.
+  type Listed = ConstructorParameters<typeof SequenceNormalizer>[0]["normalizers"][number];
+  const steps = new SequenceNormalizer({ type: "Sequence", normalizers: [config as Listed] });
+  return (text) => steps.normalize(text);
+}
+
+function vocabOf(model: ModelJson): Map<string, number> {
+  if (model.type === "Unigram") return new Map(model.vocab.map(([text], id) => [text, id]));
+  return new Map(Object.entries(model.vocab));
+}
+
+/** Control tokens are kept out of what the model can make, whatever its merges or scores say. */
+function modelOf(
+  json: ModelJson,
+  vocab: ReadonlyMap<string, number>,
+  control: ReadonlySet<string>,
+): TokenModel {
+  const plain = new Map([...vocab].filter(([text]) => !control.has(text)));
+  switch (json.type) {
+    case "BPE":
+      if (json.continuing_subword_prefix || json.end_of_word_suffix) {
+        throw new Error("tokenizer.json: BPE with a prefix or suffix of words is not supported");
+      }
+      return bpeModel({
+        vocab: plain,
+        merges: rankedMerges(json.merges, plain),
+        unk: json.unk_token ? vocab.get(json.unk_token) : undefined,
+        fuseUnk: json.fuse_unk ?? false,
+        bytes: json.byte_fallback ? byteTokens(vocab) : undefined,
+        ignoreMerges: json.ignore_merges ?? false,
+      });
+    case "Unigram":
+      return unigramModel({
+        entries: json.vocab.flatMap(([text, score], id) =>
+          control.has(text) ? [] : [[text, score, id] as const],
+        ),
+        lowestScore: json.vocab.reduce((low, [, score]) => Math.min(low, score), Infinity),
+        unk: json.unk_id ?? undefined,
+        bytes: json.byte_fallback ? byteTokens(vocab) : undefined,
+      });
+    case "WordPiece":
+      return wordPieceModel({
+        vocab: plain,
+        unk: vocab.get(json.unk_token ?? "[UNK]"),
+        prefix: json.continuing_subword_prefix ?? "##",
+        maxChars: json.max_input_chars_per_word ?? 100,
+      });
+    default:
+      throw unsupported("model", json);
+  }
+}
+
+/** Merges as files list them, best first, each as "left right" or as a pair. */
+export function* rankedMerges(
+  merges: BpeJson["merges"],
+  vocab: ReadonlyMap<string, number>,
+): Iterable<Merge> {
+  for (let rank = 0; rank < merges.length; rank++) {
+    const entry = merges[rank]!;
+    // A token may itself be a space: look for the one that divides after the first character.
+    const divide = typeof entry === "string" ? entry.indexOf(" ", 1) : 0;
+    const [a, b] =
+      typeof entry === "string" ? [entry.slice(0, divide), entry.slice(divide + 1)] : entry;
+    const left = vocab.get(a);
+    const right = vocab.get(b);
+    const merged = vocab.get(a + b);
+    if (left === undefined || right === undefined || merged === undefined) continue;
+    yield { left, right, merged, rank };
+  }
+}
+
+/** The ids that the post-processor puts before and after a single text. */
+function surroundings(config: PostProcessorJson | null | undefined): {
+  prefix: readonly number[];
+  suffix: readonly number[];
+} {
+  if (!config) return { prefix: [], suffix: [] };
+  switch (config.type) {
+    case "ByteLevel":
+      return { prefix: [], suffix: [] };
+    case "BertProcessing":
+    case "RobertaProcessing":
+      return { prefix: [config.cls[1]], suffix: [config.sep[1]] };
+    case "Sequence": {
+      const all = config.processors.map(surroundings);
+      return {
+        prefix: all.toReversed().flatMap((each) => each.prefix), // the last one is outermost
+        suffix: all.flatMap((each) => each.suffix),
+      };
+    }
+    case "TemplateProcessing": {
+      const at = config.single.findIndex((part) => "Sequence" in part);
+      const idsOf = (parts: typeof config.single) =>
+        parts.flatMap((part) =>
+          "SpecialToken" in part ? [...config.special_tokens[part.SpecialToken.id]!.ids] : [],
+        );
+      return {
+        prefix: idsOf(config.single.slice(0, at)),
+        suffix: idsOf(config.single.slice(at + 1)),
+      };
+    }
+    default:
+      throw unsupported("post-processor", config);
+  }
+}
