@@ -1,0 +1,59 @@
+// mlx-serve pull: a model from the hub into the cache that all Hugging Face tools share.
+import { parseArgs } from "node:util";
+import { formatBytes } from "../hub/bytes.ts";
+import { HubError, quoted } from "../hub/hub-error.ts";
+import { Progress, type ProgressOutput } from "../hub/progress.ts";
+import { type PullEvent, pullModel } from "../hub/pull.ts";
+import { parseRepoName } from "../hub/repo-name.ts";
+import type { Environment } from "../hub/settings.ts";
+
+const usage = "mlx-serve pull <org/name>[@revision][:file] [--include <glob>]...";
+
+/** The snapshot's folder goes to stdout, for scripts; everything else to stderr. */
+export async function pull(
+  args: string[],
+  env: Environment = process.env,
+  output: ProgressOutput = process.stderr,
+): Promise<void> {
+  const { values, positionals } = parseArgs({
+    args,
+    options: { include: { type: "string", multiple: true } },
+    allowPositionals: true,
+  });
+  const [name, ...more] = positionals;
+  if (name === undefined || more.length > 0) throw new HubError(`usage: ${usage}`);
+  const repo = parseRepoName(name);
+  if (!repo) throw new HubError(`${quoted(name)} is not the name of a repo; usage: ${usage}`);
+
+  const { id, ...wanted } = repo;
+  const progress = new Progress(output);
+  const { path, bytes, downloadedBytes } = await pullModel(id, {
+    ...wanted,
+    ...(values.include && { include: values.include }),
+    env,
+    onEvent: (event) => show(progress, id, event),
+  });
+  if (downloadedBytes > 0) progress.finish(bytes, bytes);
+  else progress.say(`${id} is here already`);
+  console.log(path);
+}
+
+function show(progress: Progress, id: string, event: PullEvent): void {
+  switch (event.kind) {
+    case "waiting":
+      progress.say(`another process is pulling ${id}: waiting for it`);
+      break;
+    case "listed": {
+      const here = event.cachedBytes > 0 ? `, ${formatBytes(event.cachedBytes)} of it here` : "";
+      const size = `${event.files} files, ${formatBytes(event.bytes)}${here}`;
+      progress.say(`${id} at ${event.commit.slice(0, 8)}: ${size}`);
+      break;
+    }
+    case "bytes":
+      progress.update(event.doneBytes, event.totalBytes);
+      break;
+    case "retry":
+      progress.say(`${event.reason}; trying again in ${Math.ceil(event.delayMs / 1000)} s`);
+      break;
+  }
+}

@@ -1,0 +1,36 @@
+// mlx-serve rm: a model, or one revision of it, out of the cache. Files elsewhere are the user's own.
+import { parseArgs } from "node:util";
+import { formatBytes } from "../hub/bytes.ts";
+import { readRepo, removeFromCache } from "../hub/cache.ts";
+import { HubError, ModelNotFoundError, quoted } from "../hub/hub-error.ts";
+import { parseRepoName } from "../hub/repo-name.ts";
+import { type Environment, hubCache } from "../hub/settings.ts";
+
+const usage = "mlx-serve rm <org/name>[@revision] [--yes]";
+
+export async function rm(args: string[], env: Environment = process.env): Promise<void> {
+  const { values, positionals } = parseArgs({
+    args,
+    options: { yes: { type: "boolean", short: "y" } },
+    allowPositionals: true,
+  });
+  const [name, ...more] = positionals;
+  if (name === undefined || more.length > 0) throw new HubError(`usage: ${usage}`);
+  const repo = parseRepoName(name);
+  if (!repo || repo.file !== undefined) {
+    throw new HubError(
+      `${quoted(name)} is not the name of a repo, and rm takes no paths: ${usage}`,
+    );
+  }
+  const cache = hubCache(env);
+  const cached = readRepo(cache, repo.id);
+  if (!cached) throw new ModelNotFoundError(`${repo.id} is not in the cache (${cache})`);
+  if (!values.yes && !agreed(name, cached.bytes)) return console.log("nothing was removed");
+  const { freedBytes } = removeFromCache(cache, repo.id, repo.revision);
+  console.log(`removed ${name}: ${formatBytes(freedBytes)} are free again`);
+}
+
+function agreed(name: string, bytes: number): boolean {
+  if (!process.stdin.isTTY) throw new HubError(`rm asks on a terminal only: add --yes for ${name}`);
+  return confirm(`remove ${name} (of ${formatBytes(bytes)} in the cache)?`);
+}

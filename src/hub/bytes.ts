@@ -1,0 +1,14 @@
+// Numbers of bytes for people.
+
+const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+
+/** Three digits or so: 512 B, 4.7 GB, 138 MB. */
+export function formatBytes(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  return `${value.toFixed(unit > 0 && value < 99.95 ? 1 : 0)} ${units[unit]}`;
+}

@@ -1,0 +1,266 @@
+// The cache that every Hugging Face tool shares. A repo is a folder models--org--name with
+//   blobs/<checksum>           the bytes, once each (or a link to the cache's own blobs/, which newer
+//                              versions of huggingface_hub share between repos)
+//   snapshots/<commit>/<file>  links to them
+//   refs/<branch or tag>       the commit it stood for when it was last pulled
+// Other tools write here too: what is broken or unknown is passed over.
+import {
+  type Dirent,
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { dirname, join, relative, resolve, sep } from "node:path";
+import { HubError, ModelNotFoundError } from "./hub-error.ts";
+import { takeRepoLock } from "./repo-lock.ts";
+import { isCommit, isRepoId } from "./repo-name.ts";
+
+export type CachedFile = { readonly path: string; readonly bytes: number };
+
+export type CachedRevision = {
+  readonly commit: string;
+  readonly refs: readonly string[];
+  readonly path: string;
+  readonly files: readonly CachedFile[];
+};
+
+export type CachedRepo = {
+  readonly id: string;
+  readonly path: string;
+  /** On disk, each blob once, whether a revision uses it or not. */
+  readonly bytes: number;
+  readonly revisions: readonly CachedRevision[];
+  readonly modifiedMs: number;
+  readonly usedMs: number;
+};
+
+export type Removal = { readonly freedBytes: number };
+
+/** models--org--name */
+export function repoFolder(id: string): string {
+  return ["models", ...id.split("/")].join("--");
+}
+
+export function listRepos(cache: string): CachedRepo[] {
+  return entriesOf(cache)
+    .filter((entry) => entry.name.startsWith("models--"))
+    .map((entry) => entry.name.split("--").slice(1).join("/"))
+    .filter(isRepoId)
+    .map((id) => readRepo(cache, id))
+    .filter((repo) => repo !== undefined)
+    .sort((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+/** Undefined where the cache has nothing of the repo. */
+export function readRepo(cache: string, id: string): CachedRepo | undefined {
+  const path = join(cache, repoFolder(id));
+  const blobs = new Map<string, { bytes: number; modifiedMs: number; usedMs: number }>();
+  const count = (file: string) => {
+    const real = realPath(file);
+    if (real === undefined) return;
+    const { size, mtimeMs, atimeMs } = statSync(real);
+    blobs.set(real, { bytes: size, modifiedMs: mtimeMs, usedMs: atimeMs });
+  };
+  for (const entry of entriesOf(join(path, "blobs"))) count(join(path, "blobs", entry.name));
+  const revisions = revisionsOf(path);
+  for (const revision of revisions) {
+    for (const file of revision.files) count(join(revision.path, file.path));
+  }
+  if (blobs.size === 0 && revisions.length === 0) return undefined;
+  const all = [...blobs.values()];
+  return {
+    id,
+    path,
+    bytes: sum(all.map(({ bytes }) => bytes)),
+    revisions,
+    modifiedMs: Math.max(0, ...all.map(({ modifiedMs }) => modifiedMs)),
+    usedMs: Math.max(0, ...all.map(({ usedMs }) => usedMs)),
+  };
+}
+
+/** The folder of a revision: of main without one, or else of the only one there is. */
+export function findSnapshot(cache: string, id: string, revision?: string): string | undefined {
+  const path = join(cache, repoFolder(id));
+  const commit = commitOf(path, revision ?? "main");
+  const snapshot = commit && join(path, "snapshots", commit);
+  if (snapshot && isFolder(snapshot)) return snapshot;
+  if (revision !== undefined) return undefined;
+  const snapshots = entriesOf(join(path, "snapshots")).filter((entry) => isCommit(entry.name));
+  return snapshots.length === 1 ? join(path, "snapshots", snapshots[0]!.name) : undefined;
+}
+
+/** Takes a repo out of the cache, or one revision and the blobs that no other revision uses. */
+export function removeFromCache(cache: string, id: string, revision?: string): Removal {
+  const repo = readRepo(cache, id);
+  if (!repo) throw new ModelNotFoundError(`${id} is not in the cache (${cache})`);
+  using lock = takeRepoLock(cache, repoFolder(id));
+  if (!lock) throw new HubError(`${id} is being pulled by another process: stop that one first`);
+  if (revision === undefined) return removeRepo(cache, repo);
+
+  const commit = commitOf(repo.path, revision);
+  const found = repo.revisions.find((one) => one.commit === commit);
+  if (!found) {
+    const known = repo.revisions.flatMap(({ commit, refs }) => (refs.length > 0 ? refs : [commit]));
+    throw new ModelNotFoundError(
+      `${id} has no revision ${revision} here, only ${known.join(", ")}`,
+    );
+  }
+  // Another name of the same commit keeps it.
+  if (revision !== commit && found.refs.length > 1) {
+    removeRef(repo.path, revision);
+    return { freedBytes: 0 };
+  }
+  return repo.revisions.length === 1 ? removeRepo(cache, repo) : removeRevision(cache, repo, found);
+}
+
+/** Names before bytes, so that what an interruption leaves is never taken for a model. */
+function removeRepo(cache: string, repo: CachedRepo): Removal {
+  const links = blobLinks(repo.path);
+  for (const part of ["refs", "snapshots", "blobs", ""]) {
+    rmSync(join(repo.path, part), { recursive: true, force: true });
+  }
+  return { freedBytes: repo.bytes - sharedBytesLeft(cache, links) };
+}
+
+function removeRevision(cache: string, repo: CachedRepo, revision: CachedRevision): Removal {
+  const others = repo.revisions.filter((one) => one !== revision);
+  const kept = new Set(others.flatMap((one) => blobsOf(repo, one)));
+  const blobs = [...new Set(blobsOf(repo, revision))].filter((blob) => !kept.has(blob));
+  const links = blobLinks(repo.path).filter(({ path }) => blobs.includes(path));
+  const bytes = sum(blobs.map((blob) => statSync(blob, { throwIfNoEntry: false })?.size ?? 0));
+  for (const ref of revision.refs) removeRef(repo.path, ref);
+  rmSync(join(repo.path, "trees", `${revision.commit}.json`), { force: true });
+  rmSync(revision.path, { recursive: true, force: true });
+  for (const blob of blobs) rmSync(blob, { force: true });
+  return { freedBytes: bytes - sharedBytesLeft(cache, links) };
+}
+
+/** Branches may have slashes: the folders that they leave empty go with them. */
+function removeRef(repo: string, ref: string): void {
+  const refs = join(repo, "refs");
+  rmSync(join(refs, ref), { force: true });
+  let folder = dirname(join(refs, ref));
+  for (; folder !== refs && entriesOf(folder).length === 0; folder = dirname(folder)) {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+type BlobLink = { readonly path: string; readonly target: string; readonly bytes: number };
+
+/** The repo's blobs that are links into the store that repos share. */
+function blobLinks(repo: string): BlobLink[] {
+  const blobs = join(repo, "blobs");
+  return entriesOf(blobs)
+    .filter((entry) => entry.isSymbolicLink())
+    .map((entry) => {
+      const path = join(blobs, entry.name);
+      const bytes = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+      return { path, target: resolve(blobs, readlinkSync(path)), bytes };
+    });
+}
+
+/**
+ * Takes what nobody links to any more out of the shared store, and counts the bytes that stay. Beside
+ * each of its files stands a list of its links; without that list the file stays.
+ */
+function sharedBytesLeft(cache: string, links: readonly BlobLink[]): number {
+  const store = join(resolve(cache), "blobs");
+  const left = links.filter(({ target }) => {
+    if (!/^[0-9a-f]{2}\/[0-9a-f]{64}$/.test(relative(store, target).replaceAll(sep, "/")))
+      return true;
+    const list = readText(`${target}.refs`);
+    if (list === undefined) return true;
+    const used = list.split("\n").some((line) => line !== "" && isLink(join(cache, line)));
+    if (!used) for (const file of [target, `${target}.refs`]) rmSync(file, { force: true });
+    return used;
+  });
+  return sum(left.map(({ bytes }) => bytes));
+}
+
+function revisionsOf(repo: string): CachedRevision[] {
+  const refs = refsOf(join(repo, "refs"));
+  return entriesOf(join(repo, "snapshots"))
+    .filter((entry) => entry.isDirectory() && isCommit(entry.name))
+    .map(({ name: commit }) => {
+      const path = join(repo, "snapshots", commit);
+      const named = refs.filter((ref) => ref.commit === commit).map(({ name }) => name);
+      return { commit, refs: named, path, files: filesOf(path) };
+    });
+}
+
+function refsOf(folder: string): { name: string; commit: string }[] {
+  return pathsBelow(folder)
+    .map((name) => ({ name, commit: readText(join(folder, name))?.trim() ?? "" }))
+    .filter(({ commit }) => isCommit(commit));
+}
+
+/** The files of a folder, and of those below it, that can be read. */
+export function filesOf(folder: string): CachedFile[] {
+  return pathsBelow(folder).flatMap((path) => {
+    const real = realPath(join(folder, path));
+    return real === undefined ? [] : [{ path, bytes: statSync(real).size }];
+  });
+}
+
+/** The blobs of the repo that a revision links to. A link to anywhere else is not ours to follow. */
+function blobsOf(repo: CachedRepo, revision: CachedRevision): string[] {
+  return revision.files
+    .map(({ path }) => join(revision.path, path))
+    .filter(isLink)
+    .map((file) => resolve(dirname(file), readlinkSync(file)))
+    .filter((blob) => dirname(blob) === join(repo.path, "blobs"));
+}
+
+function commitOf(repo: string, revision: string): string | undefined {
+  if (isCommit(revision)) return revision;
+  const commit = readText(join(repo, "refs", revision))?.trim();
+  return commit !== undefined && isCommit(commit) ? commit : undefined;
+}
+
+function pathsBelow(folder: string): string[] {
+  return entriesOf(folder)
+    .sort((a, b) => (a.name < b.name ? -1 : 1))
+    .flatMap((entry) =>
+      entry.isDirectory()
+        ? pathsBelow(join(folder, entry.name)).map((path) => join(entry.name, path))
+        : [entry.name],
+    );
+}
+
+function entriesOf(folder: string): Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true });
+  } catch {
+    return [];
+  }
+}
+
+function readText(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return undefined;
+  }
+}
+
+/** Undefined where a link leads nowhere. */
+function realPath(path: string): string | undefined {
+  return existsSync(path) ? realpathSync(path) : undefined;
+}
+
+function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+}
+
+function isLink(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
+}

@@ -1,0 +1,55 @@
+// Which files of a repo a model needs: its weights once, and what describes them.
+
+import { matchingGgufs } from "./gguf-choice.ts";
+import { HubError } from "./hub-error.ts";
+
+export type Wanted = {
+  /** A GGUF file, by its name or its quantization. */
+  readonly file?: string;
+  /** Globs, in place of what is taken by itself. */
+  readonly include?: readonly string[];
+};
+
+/** Folders below hold other formats of the same weights. */
+const describing = [
+  "*.json",
+  "*.jinja",
+  "*.model",
+  "*.tiktoken",
+  "merges.txt",
+  "vocab.txt",
+  "additional_chat_templates/*.jinja",
+].map((pattern) => new Bun.Glob(pattern));
+/** Indices of PyTorch's, TensorFlow's and Flax's files. */
+const otherIndex = /\.(bin|h5|msgpack)\.index\.json$/;
+
+export function filesOfModel(id: string, paths: readonly string[], wanted: Wanted = {}): string[] {
+  if (wanted.include && wanted.include.length > 0) {
+    const globs = wanted.include.map((pattern) => new Bun.Glob(pattern));
+    const chosen = paths.filter((path) => globs.some((glob) => glob.match(path)));
+    if (chosen.length > 0) return chosen;
+    throw new HubError(`${id} has no file like ${wanted.include.join(", ")}`);
+  }
+  const beside = paths.filter(
+    (path) => describing.some((glob) => glob.match(path)) && !otherIndex.test(path),
+  );
+  const weights = wanted.file === undefined ? safetensorsOf(paths) : [];
+  if (weights.length > 0) return [...beside, ...weights];
+  return [...beside, ggufOf(id, paths, wanted.file)];
+}
+
+/** Some repos hold the same weights a second time, in one consolidated file. */
+function safetensorsOf(paths: readonly string[]): string[] {
+  const all = paths.filter((path) => /^[^/]+\.safetensors$/.test(path));
+  const named = all.filter((path) => path.startsWith("model"));
+  return named.length > 0 ? named : all;
+}
+
+function ggufOf(id: string, paths: readonly string[], wanted: string | undefined): string {
+  const files = matchingGgufs(paths, wanted);
+  if (files.length === 1) return files[0]!;
+  const choice = files.length > 0 ? files : matchingGgufs(paths);
+  if (choice.length === 0) throw new HubError(`${id} has neither safetensors nor GGUF files`);
+  const names = choice.slice(0, 12).join(", ") + (choice.length > 12 ? ", ..." : "");
+  throw new HubError(`${id} has several GGUF files: name one as ${id}:<file>, of ${names}`);
+}

@@ -1,0 +1,139 @@
+// A blob on its way into the cache: `<checksum>.incomplete`, whose first `bytes` bytes are hashed. It
+// stays where it is when the pull stops, so that the next one goes on from there, and gets its own
+// name only when every byte is there and the checksum is right.
+import { constants, type FileHandle, open, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { codeOf, HubError } from "./hub-error.ts";
+
+export type BlobId = {
+  /** Of the contents (LFS and Xet), or git's own of a small file. */
+  readonly kind: "sha256" | "git-sha1";
+  readonly checksum: string;
+  readonly bytes: number;
+};
+
+/** All bytes are there, and they are not the ones that the hub has listed. */
+export class ChecksumError extends HubError {}
+
+const READ_BYTES = 1 << 20;
+const notWritable = ["EACCES", "EPERM", "EROFS", "ENOTDIR", "SQLITE_CANTOPEN"];
+
+export class PartialBlob {
+  readonly id: BlobId;
+  readonly #folder: string;
+  readonly #path: string;
+  readonly #file: FileHandle;
+  #hash: Bun.CryptoHasher;
+  #bytes = 0;
+  #hasOldBytes = false;
+
+  private constructor(id: BlobId, folder: string, path: string, file: FileHandle) {
+    this.id = id;
+    this.#folder = folder;
+    this.#path = path;
+    this.#file = file;
+    this.#hash = hasherOf(id);
+  }
+
+  /** Takes over what an earlier pull has left. */
+  static async open(id: BlobId, folder: string): Promise<PartialBlob> {
+    const path = join(folder, `${id.checksum}.incomplete`);
+    const file = await open(path, constants.O_RDWR | constants.O_CREAT, 0o666);
+    const blob = new PartialBlob(id, folder, path, file);
+    try {
+      await blob.#hashOldBytes();
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    return blob;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Whether some bytes are an earlier pull's, and so may be to blame for a wrong checksum. */
+  get hasOldBytes(): boolean {
+    return this.#hasOldBytes;
+  }
+
+  async #hashOldBytes(): Promise<void> {
+    const { size } = await this.#file.stat();
+    if (size > this.id.bytes) return this.restart();
+    const buffer = Buffer.alloc(Math.min(size, READ_BYTES));
+    while (this.#bytes < size) {
+      const { bytesRead } = await this.#file.read(buffer, 0, buffer.length, this.#bytes);
+      if (bytesRead === 0) break;
+      this.#hash.update(buffer.subarray(0, bytesRead));
+      this.#bytes += bytesRead;
+    }
+    this.#hasOldBytes = this.#bytes > 0;
+  }
+
+  async append(chunk: Uint8Array): Promise<void> {
+    if (this.#bytes + chunk.length > this.id.bytes) throw this.#wrong("more bytes than it listed");
+    for (let done = 0; done < chunk.length; ) {
+      const rest = chunk.subarray(done);
+      const { bytesWritten } = await this.#file.write(rest, 0, rest.length, this.#bytes);
+      this.#hash.update(rest.subarray(0, bytesWritten));
+      this.#bytes += bytesWritten;
+      done += bytesWritten;
+    }
+  }
+
+  async restart(): Promise<void> {
+    await this.#file.truncate(0);
+    this.#hash = hasherOf(this.id);
+    this.#bytes = 0;
+    this.#hasOldBytes = false;
+  }
+
+  /** Gives the blob its name. */
+  async finish(): Promise<void> {
+    const found = this.#hash.digest("hex");
+    if (this.#bytes !== this.id.bytes || found !== this.id.checksum) {
+      throw this.#wrong(`a file whose checksum is ${found}`);
+    }
+    // The checksum is not computed again: what has the name must be on the disk.
+    await this.#file.datasync();
+    await rename(this.#path, join(this.#folder, this.id.checksum));
+  }
+
+  async discard(): Promise<void> {
+    await rm(this.#path, { force: true });
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close();
+  }
+
+  #wrong(found: string): ChecksumError {
+    return new ChecksumError(
+      `expected ${this.id.bytes} bytes of ${this.id.checksum}, received ${found}`,
+    );
+  }
+}
+
+/** git hashes a file behind its type and length. */
+function hasherOf({ kind, bytes }: BlobId): Bun.CryptoHasher {
+  if (kind === "sha256") return new Bun.CryptoHasher("sha256");
+  return new Bun.CryptoHasher("sha1").update(`blob ${bytes}\0`);
+}
+
+/** The disk's own refusals, in a line that says what to do. */
+export function diskError(error: unknown, folder: string): unknown {
+  const code = codeOf(error);
+  if (code === "ENOSPC" || code === "EDQUOT") {
+    return new HubError(
+      `the disk of ${folder} is full: free some space, or name another disk in HF_HUB_CACHE; ` +
+        "the same command goes on where this one stopped",
+    );
+  }
+  if (code !== undefined && notWritable.includes(code)) {
+    return new HubError(
+      `${folder} cannot be written (${code}): see who may write there, or name another in HF_HUB_CACHE`,
+    );
+  }
+  return error;
+}

@@ -1,0 +1,191 @@
+// Brings a model from the hub into the cache, in the layout that huggingface_hub writes. The blobs
+// come first, the links to them after, config.json's at the end and the ref last of all: whatever
+// interrupts a pull, what can be found by name is whole.
+//
+// @huggingface/hub lists the files (see listing.ts); its downloads neither resume nor check what they
+// have received, so those are done here.
+import { mkdirSync, readlinkSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { mkdir, readFile, rename, statfs, writeFile } from "node:fs/promises";
+import { dirname, join, relative } from "node:path";
+import { formatBytes } from "./bytes.ts";
+import { repoFolder } from "./cache.ts";
+import { type Download, download } from "./download.ts";
+import { HubError, quoted } from "./hub-error.ts";
+import { checkFile, listRepo, type RepoFile } from "./listing.ts";
+import { filesOfModel, type Wanted } from "./model-files.ts";
+import { diskError } from "./partial-blob.ts";
+import { waitForRepoLock } from "./repo-lock.ts";
+import { isRelativePath, isRepoId } from "./repo-name.ts";
+import { defaultRetryPolicy, type Hub, type RetryOptions, type RetryPolicy } from "./request.ts";
+import { type Environment, hubCache, hubEndpoint, hubToken, isOffline } from "./settings.ts";
+
+export type PullEvent =
+  | { kind: "waiting" }
+  | { kind: "listed"; commit: string; files: number; bytes: number; cachedBytes: number }
+  | { kind: "bytes"; doneBytes: number; totalBytes: number }
+  | { kind: "retry"; reason: string; delayMs: number };
+
+export type PullOptions = Wanted & {
+  readonly revision?: string;
+  readonly env?: Environment;
+  readonly signal?: AbortSignal;
+  readonly retry?: Partial<RetryPolicy>;
+  onEvent?(event: PullEvent): void;
+};
+
+export type Pulled = {
+  /** The snapshot's folder. */
+  readonly path: string;
+  readonly commit: string;
+  readonly files: number;
+  readonly bytes: number;
+  readonly downloadedBytes: number;
+};
+
+const FILES_AT_ONCE = 4;
+
+/** `repo` is org/name. */
+export async function pullModel(repo: string, options: PullOptions = {}): Promise<Pulled> {
+  const { env = process.env, revision = "main", onEvent = () => {} } = options;
+  if (!isRepoId(repo)) throw new HubError(`${quoted(repo)} is not the name of a repo: org/name`);
+  if (!isRelativePath(revision)) throw new HubError(`${quoted(revision)} is not a revision`);
+  if (isOffline(env)) {
+    throw new HubError(`HF_HUB_OFFLINE is set, so ${repo} is not pulled: unset it and try again`);
+  }
+  const cache = hubCache(env);
+  const hub = { endpoint: hubEndpoint(env), token: hubToken(env), repo, revision };
+  const stop = new AbortController();
+  const retry: RetryOptions = {
+    policy: { ...defaultRetryPolicy, ...options.retry },
+    signal: options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal,
+    onRetry: ({ message }, delayMs) => onEvent({ kind: "retry", reason: message, delayMs }),
+  };
+  const { commit, files: all } = await listRepo(hub, retry);
+  const chosen = new Set(
+    filesOfModel(
+      repo,
+      all.map(({ path }) => path),
+      options,
+    ),
+  );
+  const files = all.filter(({ path }) => chosen.has(path));
+  for (const file of files) checkFile(hub, file);
+  try {
+    const wait = () => onEvent({ kind: "waiting" });
+    using _lock = await waitForRepoLock(cache, repoFolder(repo), wait, retry.signal);
+    const folder = join(cache, repoFolder(repo));
+    const downloadedBytes = await bring(hub, commit, files, folder, stop, retry, onEvent);
+    const path = join(folder, "snapshots", commit);
+    // A folder counts as a model once it has config.json.
+    const last = (file: RepoFile) => Number(file.path === "config.json");
+    for (const { path: file, id } of files.toSorted((a, b) => last(a) - last(b))) {
+      link(join(folder, "blobs", id.checksum), join(path, file));
+    }
+    if (revision !== commit) await writeRef(join(folder, "refs", revision), commit);
+    return { path, commit, files: files.length, bytes: sizeOf(files), downloadedBytes };
+  } catch (error) {
+    throw diskError(error, cache);
+  }
+}
+
+/** The blobs that are missing, a few at once. Returns how many bytes came over the wire. */
+async function bring(
+  hub: Hub,
+  commit: string,
+  files: readonly RepoFile[],
+  folder: string,
+  stop: AbortController,
+  retry: RetryOptions,
+  onEvent: (event: PullEvent) => void,
+): Promise<number> {
+  const blobs = join(folder, "blobs");
+  await mkdir(blobs, { recursive: true });
+  const wanted = new Map(files.map((file) => [file.id.checksum, file]));
+  const missing = [...wanted.values()].filter(
+    ({ id }) => sizeAt(join(blobs, id.checksum)) !== id.bytes,
+  );
+  const begun = new Map(
+    missing.map(({ id }) => {
+      const size = sizeAt(join(blobs, `${id.checksum}.incomplete`)) ?? 0;
+      return [id.checksum, size <= id.bytes ? size : 0];
+    }),
+  );
+  const totalBytes = sizeOf([...wanted.values()]);
+  const wholeBytes = totalBytes - sizeOf(missing);
+  const bytesHere = () => [...begun.values()].reduce((sum, bytes) => sum + bytes, wholeBytes);
+  const cachedBytes = bytesHere();
+  onEvent({ kind: "listed", commit, files: files.length, bytes: totalBytes, cachedBytes });
+  await checkSpace(folder, totalBytes - cachedBytes);
+
+  let downloadedBytes = 0;
+  const queue = missing.values();
+  const worker = async () => {
+    for (const { path, id } of queue) {
+      const url = `${hub.endpoint}/${hub.repo}/resolve/${commit}/${encodePath(path)}`;
+      const file: Download = { id, path, url };
+      const onBytes = (bytes: number, newBytes: number) => {
+        downloadedBytes += newBytes;
+        begun.set(id.checksum, bytes);
+        onEvent({ kind: "bytes", doneBytes: bytesHere(), totalBytes });
+      };
+      await download(hub, file, blobs, { ...retry, onBytes });
+    }
+  };
+  const workers = Array.from({ length: FILES_AT_ONCE }, () =>
+    // After one failure the others stop too, and keep what they have.
+    worker().catch((error: unknown) => stop.abort(error)),
+  );
+  await Promise.all(workers);
+  stop.signal.throwIfAborted();
+  return downloadedBytes;
+}
+
+async function checkSpace(folder: string, bytes: number): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const free = bavail * bsize;
+  if (bytes <= free) return;
+  throw new HubError(
+    `${formatBytes(bytes)} are to be pulled and ${formatBytes(free)} are free in ${folder}: ` +
+      "free some space, or name another disk in HF_HUB_CACHE",
+  );
+}
+
+/** The link takes its place in one step: whoever reads the snapshot meanwhile finds a file. */
+function link(blob: string, path: string): void {
+  const target = relative(dirname(path), blob);
+  if (linkAt(path) === target) return;
+  mkdirSync(dirname(path), { recursive: true });
+  const temporary = `${path}.${process.pid}.tmp`;
+  rmSync(temporary, { force: true });
+  symlinkSync(target, temporary);
+  renameSync(temporary, path);
+}
+
+function linkAt(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
+  }
+}
+
+async function writeRef(path: string, commit: string): Promise<void> {
+  const before = await readFile(path, "utf8").catch(() => undefined);
+  if (before === commit) return;
+  await mkdir(dirname(path), { recursive: true });
+  const temporary = `${path}.${process.pid}.tmp`;
+  await writeFile(temporary, commit);
+  await rename(temporary, path);
+}
+
+function sizeAt(path: string): number | undefined {
+  return statSync(path, { throwIfNoEntry: false })?.size;
+}
+
+function sizeOf(files: readonly RepoFile[]): number {
+  return files.reduce((sum, { id }) => sum + id.bytes, 0);
+}
+
+function encodePath(path: string): string {
+  return path.split("/").map(encodeURIComponent).join("/");
+}

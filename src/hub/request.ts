@@ -1,0 +1,137 @@
+// Requests to the hub: the token goes to the hub alone, a refusal becomes one line that says what to
+// do, and what a second try may mend is told apart from what it may not.
+import { codeOf, HubError } from "./hub-error.ts";
+
+export type Hub = {
+  /** Without a slash at its end. */
+  readonly endpoint: string;
+  readonly token: string | undefined;
+  readonly repo: string;
+  readonly revision: string;
+};
+
+/** Worth another try: the connection broke, or the hub is busy. */
+export class TransientError extends HubError {
+  readonly retryAfterMs: number | undefined;
+
+  constructor(message: string, retryAfterMs?: number) {
+    super(message);
+    this.name = "TransientError";
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+export type RetryPolicy = {
+  /** In a row without a byte in between. */
+  readonly attempts: number;
+  /** Before the second try; doubled from there on. */
+  readonly delayMs: number;
+  /** How long a connection may say nothing. */
+  readonly stallMs: number;
+};
+
+export const defaultRetryPolicy: RetryPolicy = { attempts: 6, delayMs: 500, stallMs: 30_000 };
+
+const MAX_DELAY_MS = 30_000;
+const GO_ON = "then run the same command: it goes on where this one stopped";
+
+/** A good answer, or an error. Redirects are followed; to another host they go without the token. */
+export async function request(hub: Hub, url: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  const isHub = new URL(url).origin === new URL(hub.endpoint).origin;
+  if (isHub && hub.token) headers.set("Authorization", `Bearer ${hub.token}`);
+  let response: Response;
+  try {
+    response = await fetch(url, { ...init, headers });
+  } catch (error) {
+    throw broken(hub, error);
+  }
+  if (response.ok) return response;
+  await response.body?.cancel();
+  throw refusal(hub, response);
+}
+
+/** The connection's own errors, as one that is worth another try. */
+export function broken(hub: Hub, error: unknown): TransientError {
+  const name = error instanceof Error ? error.name : "";
+  const why = name === "TimeoutError" ? "it does not answer" : (codeOf(error) ?? String(error));
+  return new TransientError(`the connection to ${hub.endpoint} failed (${why})`);
+}
+
+function refusal(hub: Hub, response: Response): HubError {
+  const { endpoint, token, repo, revision } = hub;
+  const { status, headers } = response;
+  const code = headers.get("X-Error-Code");
+  const retryAfterMs = Number(headers.get("Retry-After") ?? Number.NaN) * 1000;
+  if (status === 429 || status === 408 || status >= 500) {
+    return new TransientError(
+      `${endpoint} answers ${status}`,
+      Number.isFinite(retryAfterMs) ? retryAfterMs : undefined,
+    );
+  }
+  const makeToken = `a token from ${endpoint}/settings/tokens`;
+  if (code === "GatedRepo") {
+    const then = token ? "with the account of your token" : `then set HF_TOKEN to ${makeToken}`;
+    return new HubError(`${repo} is gated: accept its terms on ${endpoint}/${repo}, ${then}`);
+  }
+  if (code === "RevisionNotFound") return new HubError(`${repo} has no revision ${revision}`);
+  if (code === "EntryNotFound")
+    return new HubError(`${repo} has no ${new URL(response.url).pathname}`);
+  if (status === 404 || code === "RepoNotFound") {
+    const how = token ? "or your token may not read it" : "or it is private and needs HF_TOKEN";
+    return new HubError(`there is no ${repo} on ${endpoint}, ${how}: check the name`);
+  }
+  if (status === 401) {
+    return new HubError(
+      token
+        ? `${endpoint} does not take your token: set HF_TOKEN to ${makeToken}`
+        : `${repo} is not open to everyone: set HF_TOKEN to ${makeToken} that may read it`,
+    );
+  }
+  if (status === 403) {
+    return new HubError(`your token may not read ${repo}: set HF_TOKEN to ${makeToken} that may`);
+  }
+  return new HubError(`${endpoint} answers ${status} for ${new URL(response.url).pathname}`);
+}
+
+export type RetryOptions = {
+  readonly policy: RetryPolicy;
+  readonly signal: AbortSignal;
+  onRetry(error: TransientError, delayMs: number): void;
+};
+
+/** Runs until it succeeds or fails for good. `progress` that grows between tries starts the count anew. */
+export async function retrying<T>(
+  { policy, signal, onRetry }: RetryOptions,
+  run: () => Promise<T>,
+  progress: () => number = () => 0,
+): Promise<T> {
+  for (let failures = 0; ; ) {
+    const before = progress();
+    try {
+      return await run();
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!(error instanceof TransientError)) throw error;
+      failures = progress() > before ? 1 : failures + 1;
+      if (failures >= policy.attempts) {
+        throw new HubError(`${error.message}: check the network and HF_ENDPOINT, ${GO_ON}`);
+      }
+      const backoffMs = policy.delayMs * 2 ** (failures - 1) * (1 + Math.random() / 4);
+      const delayMs = Math.min(error.retryAfterMs ?? backoffMs, MAX_DELAY_MS);
+      onRetry(error, delayMs);
+      await pause(delayMs, signal);
+    }
+  }
+}
+
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  const stop = () => resolve();
+  signal.addEventListener("abort", stop);
+  await promise;
+  clearTimeout(timer);
+  signal.removeEventListener("abort", stop);
+  signal.throwIfAborted();
+}

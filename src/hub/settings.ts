@@ -1,0 +1,52 @@
+// The environment variables that every Hugging Face tool obeys: where the cache is, which hub is
+// asked, with which token, and whether any hub is asked at all.
+import { readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+import { HubError, quoted } from "./hub-error.ts";
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** `~` as the user's own folder, as huggingface_hub reads it too. */
+export function expandHome(path: string, env: Environment): string {
+  const home = env.HOME || homedir();
+  if (path === "~") return home;
+  return path.startsWith("~/") ? join(home, path.slice(2)) : path;
+}
+
+function hfHome(env: Environment): string {
+  const cache = env.XDG_CACHE_HOME || join(env.HOME || homedir(), ".cache");
+  return expandHome(env.HF_HOME || join(cache, "huggingface"), env);
+}
+
+/** The folder that holds models--org--name. */
+export function hubCache(env: Environment = process.env): string {
+  const named = env.HF_HUB_CACHE || env.HUGGINGFACE_HUB_CACHE;
+  return resolve(named ? expandHome(named, env) : join(hfHome(env), "hub"));
+}
+
+/** `HF_TOKEN`, or the one that `hf auth login` has left. */
+export function hubToken(env: Environment = process.env): string | undefined {
+  const named = (env.HF_TOKEN || env.HUGGING_FACE_HUB_TOKEN)?.trim();
+  if (named) return named;
+  try {
+    const path = env.HF_TOKEN_PATH || join(hfHome(env), "token");
+    return readFileSync(expandHome(path, env), "utf8").trim() || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Without a slash at its end. */
+export function hubEndpoint(env: Environment = process.env): string {
+  const endpoint = env.HF_ENDPOINT || "https://huggingface.co";
+  if (!/^https?:\/\/[^/]/.test(endpoint) || !URL.canParse(endpoint)) {
+    throw new HubError(`HF_ENDPOINT must be a URL of http or https, not ${quoted(endpoint)}`);
+  }
+  return endpoint.replace(/\/+$/, "");
+}
+
+export function isOffline(env: Environment = process.env): boolean {
+  const value = env.HF_HUB_OFFLINE || env.TRANSFORMERS_OFFLINE || "";
+  return ["1", "ON", "YES", "TRUE"].includes(value.toUpperCase());
+}

@@ -1,0 +1,137 @@
+// From the name that a user gives to the files of a model: a folder with config.json, or a GGUF file.
+// A name that comes over HTTP never becomes a path: with `allowPaths: false` only the default model
+// and the repos of the cache have names.
+import { readdirSync, statSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import { defaultModelPath } from "../../ffi/native.ts";
+import { filesOf, findSnapshot, readRepo } from "./cache.ts";
+import { matchingGgufs } from "./gguf-choice.ts";
+import { codeOf, HubError, ModelNotFoundError, quoted } from "./hub-error.ts";
+import { parseRepoName, type RepoName } from "./repo-name.ts";
+import { type Environment, expandHome, hubCache } from "./settings.ts";
+
+export type ModelSource =
+  | { readonly kind: "folder"; readonly path: string; readonly name: string }
+  | { readonly kind: "gguf"; readonly path: string; readonly name: string };
+
+export type ResolveOptions = {
+  /** Whether the name may be a path on this machine. */
+  allowPaths?: boolean;
+  env?: Environment;
+};
+
+/** The model that goes by `name`; throws ModelNotFoundError where there is none. */
+export function resolveModel(name: string, options: ResolveOptions = {}): ModelSource {
+  const { allowPaths = true, env = process.env } = options;
+  if (name === "" || name === "default") return defaultModel(env);
+  if (allowPaths && !name.includes("\0")) {
+    if (/^(\.{0,2}|~)\//.test(name)) return localModel(expandHome(name, env));
+    // Without a dot in front it is a path only where something is there.
+    const found = name.split("/").includes("..") ? undefined : modelAt(name);
+    if (found) return found;
+  }
+  const repo = parseRepoName(name);
+  if (!repo) throw new ModelNotFoundError(`no model is named ${quoted(name)}`);
+  return cachedModel(repo, name, allowPaths, env);
+}
+
+function defaultModel(env: Environment): ModelSource {
+  const path = defaultModelPath(env);
+  if (isFile(path)) return ggufAt(path);
+  throw new ModelNotFoundError("the default model is missing: run `npm start` once to make it");
+}
+
+function localModel(path: string): ModelSource {
+  const found = modelAt(path);
+  if (found) return found;
+  const kind = statOf(path);
+  if (!kind) throw new ModelNotFoundError(`${path}: there is no such file or folder`);
+  if (!kind.isDirectory()) throw new ModelNotFoundError(`${path}: not a GGUF file`);
+  const files = matchingGgufs(namesIn(path));
+  throw new ModelNotFoundError(
+    files.length > 1
+      ? `${path} holds ${files.length} GGUF files: name one of ${list(files)}`
+      : `${path}: expected config.json or a GGUF file in the folder, found neither`,
+  );
+}
+
+/** A folder with config.json or a single GGUF file, or such a file itself. */
+function modelAt(path: string): ModelSource | undefined {
+  const kind = statOf(path);
+  if (kind?.isFile()) return path.endsWith(".gguf") ? ggufAt(path) : undefined;
+  if (!kind?.isDirectory()) return undefined;
+  const folder = resolve(path);
+  if (isFile(join(folder, "config.json")))
+    return { kind: "folder", path: folder, name: basename(folder) };
+  const files = matchingGgufs(namesIn(folder));
+  return files.length === 1 ? ggufAt(join(folder, files[0]!)) : undefined;
+}
+
+function cachedModel(
+  { id, revision, file }: RepoName,
+  name: string,
+  allowPaths: boolean,
+  env: Environment,
+): ModelSource {
+  const cache = hubCache(env);
+  const snapshot = findSnapshot(cache, id, revision);
+  if (!snapshot) throw notCached(cache, name, id, allowPaths);
+  const hasConfig = isFile(join(snapshot, "config.json"));
+  if (hasConfig && file === undefined) return { kind: "folder", path: snapshot, name };
+  const all = filesOf(snapshot).map(({ path }) => path);
+  const [match, ...others] = matchingGgufs(all, file);
+  if (match !== undefined && others.length === 0) {
+    return { kind: "gguf", path: join(snapshot, match), name };
+  }
+  if (match !== undefined) {
+    throw new ModelNotFoundError(
+      `${name} is one of several files: name one as ${id}:<file>, of ${list([match, ...others])}`,
+    );
+  }
+  const wanted = file === undefined ? "config.json or GGUF file" : `GGUF file ${quoted(file)}`;
+  throw new ModelNotFoundError(`${id} has no ${wanted} in the cache: \`mlx-serve pull ${name}\``);
+}
+
+/** The way to it is said in full to the user of this machine alone. */
+function notCached(cache: string, name: string, id: string, isLocal: boolean): ModelNotFoundError {
+  if (!isLocal) return new ModelNotFoundError(`no model is named ${quoted(name)}`);
+  const commits = readRepo(cache, id)?.revisions.map(({ commit }) => commit) ?? [];
+  const known = commits.length > 0 ? `, which has of it ${list(commits)}` : "";
+  return new ModelNotFoundError(
+    `${name} is not in the cache (${cache})${known}: \`mlx-serve pull ${name}\` brings it`,
+  );
+}
+
+function ggufAt(path: string): ModelSource {
+  return { kind: "gguf", path: resolve(path), name: basename(path, ".gguf") };
+}
+
+function statOf(path: string): ReturnType<typeof statSync> {
+  try {
+    return statSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    if (["ENOTDIR", "ENAMETOOLONG", "ELOOP"].includes(codeOf(error) ?? "")) return undefined;
+    throw unreadable(path, error);
+  }
+}
+
+function isFile(path: string): boolean {
+  return statOf(path)?.isFile() ?? false;
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    throw unreadable(folder, error);
+  }
+}
+
+function unreadable(path: string, error: unknown): HubError {
+  return new HubError(`${path}: cannot be read (${codeOf(error)}): see who may read it`);
+}
+
+function list(names: readonly string[]): string {
+  const shown = names.slice(0, 12).join(", ");
+  return names.length > 12 ? `${shown} and ${names.length - 12} more` : shown;
+}
