@@ -1,0 +1,60 @@
+// Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
+import { z } from "zod";
+import { divide, softmax, sum, takeAlongAxis } from "../../mlx/ops.ts";
+import { stacked } from "../arrangement.ts";
+import { parseConfig } from "../config.ts";
+import { expertMlps, gatedMlp, topExperts, weighted } from "../layers.ts";
+import type { Model } from "../model.ts";
+import type { Linear, Weights } from "../weights.ts";
+import { QwenConfig } from "./qwen2.ts";
+import { qwen3Decoder } from "./qwen3.ts";
+
+const Config = QwenConfig.extend({
+  num_experts: z.int().positive(),
+  num_experts_per_tok: z.int().positive(),
+  moe_intermediate_size: z.int().positive(),
+  norm_topk_prob: z.boolean().default(false),
+  decoder_sparse_step: z.int().positive().default(1),
+  mlp_only_layers: z.array(z.int()).default([]),
+});
+type Config = z.infer<typeof Config>;
+
+export function qwen3Moe(config: unknown, weights: Weights): Model {
+  const parsed = parseConfig(Config, config);
+  const { hidden_size: dims, intermediate_size, mlp_only_layers, decoder_sparse_step } = parsed;
+  return qwen3Decoder(parsed, weights, (name, layer) => {
+    const sparse = !mlp_only_layers.includes(layer) && (layer + 1) % decoder_sparse_step === 0;
+    return sparse
+      ? sparseMlp(parsed, weights, name)
+      : gatedMlp(weights, name, dims, intermediate_size);
+  });
+}
+
+function sparseMlp(config: Config, weights: Weights, name: string): Linear {
+  const { hidden_size: dims, num_experts: experts, num_experts_per_tok, norm_topk_prob } = config;
+  if (weights.has(`${name}.experts.0.gate_proj.weight`)) stackExperts(weights, name, experts);
+  const router = weights.linear(`${name}.gate`, dims, experts);
+  const sizes = { experts, dims, hidden: config.moe_intermediate_size };
+  const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
+  return (x) => {
+    const scores = softmax(router(x)); // (T, experts)
+    const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
+    const shares = takeAlongAxis(scores, chosen);
+    const total = sum(shares, -1, true);
+    return weighted(mlps(x, chosen), norm_topk_prob ? divide(shares, total) : shares);
+  };
+}
+
+/** The authors' files have a matrix an expert, MLX's have one for all. */
+function stackExperts(weights: Weights, name: string, experts: number): void {
+  for (const part of ["gate_proj", "up_proj", "down_proj"]) {
+    for (const kind of ["weight", "scales", "biases"]) {
+      const names = Array.from(
+        { length: experts },
+        (_, i) => `${name}.experts.${i}.${part}.${kind}`,
+      );
+      if (!weights.has(names[0]!)) continue;
+      weights.arrange(names, (stored) => stacked(`${name}.switch_mlp.${part}.${kind}`, stored));
+    }
+  }
+}

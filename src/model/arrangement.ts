@@ -1,0 +1,52 @@
+// Tensors that a file holds in pieces, or in another order than MLX computes with, as the tensors that
+// we ask for. Nothing is copied before it is read.
+import type { StoredTensor } from "./checkpoint.ts";
+
+/** What is read at a time to pick rows from it. */
+const PIECE_BYTES = 2 ** 20;
+
+/** Tensors of one shape as one with an axis more. */
+export function stacked(name: string, parts: readonly StoredTensor[]): StoredTensor {
+  const { shape, format, bytes } = parts[0]!;
+  const read = (offset: number, target: Uint8Array) => {
+    for (let done = 0; done < target.length; ) {
+      const within = (offset + done) % bytes;
+      const length = Math.min(bytes - within, target.length - done);
+      const part = parts[Math.floor((offset + done) / bytes)]!;
+      part.read(within, target.subarray(done, done + length));
+      done += length;
+    }
+  };
+  return { name, shape: [parts.length, ...shape], format, bytes: bytes * parts.length, read };
+}
+
+/** Every second one along an axis, from `first` on. */
+export function everySecond(
+  name: string,
+  stored: StoredTensor,
+  axis: number,
+  first: 0 | 1,
+): StoredTensor {
+  const shape = stored.shape.map((size, at) => (at === axis ? size / 2 : size));
+  const count = stored.shape.slice(0, axis + 1).reduce((a, b) => a * b);
+  const unit = stored.bytes / count;
+  const read = (offset: number, target: Uint8Array) => {
+    const step = Math.max(1, Math.floor(PIECE_BYTES / (2 * unit))) * unit;
+    // Readers ask for whole units.
+    for (let done = 0; done < target.length; done += step) {
+      const piece = new Uint8Array(2 * Math.min(step, target.length - done));
+      stored.read(2 * (offset + done), piece);
+      for (let at = 0; 2 * at < piece.length; at += unit) {
+        const from = 2 * at + first * unit;
+        target.set(piece.subarray(from, from + unit), done + at);
+      }
+    }
+  };
+  return { ...stored, name, shape, bytes: stored.bytes / 2, read };
+}
+
+/** Bytes in blocks of 16, (..., blocks, 16), as words: (..., blocks * 4). */
+export function asWords(name: string, stored: StoredTensor): StoredTensor {
+  const blocks = stored.shape.at(-2)!;
+  return { ...stored, name, shape: [...stored.shape.slice(0, -2), blocks * 4], format: "U32" };
+}

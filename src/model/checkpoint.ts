@@ -1,0 +1,117 @@
+// A model's files as one thing, whatever their format: its configuration, and its tensors under the
+// names that Hugging Face gives them.
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import {
+  type GgufTensor,
+  type GgufType,
+  openTensorData,
+  readGguf,
+  type TensorData,
+} from "../files/gguf.ts";
+import { dequantize } from "../files/gguf-quants.ts";
+import { LoadError, quoted } from "../files/load-error.ts";
+import { readSafetensorsIndex, type SafetensorsDtype } from "../files/safetensors.ts";
+import { ggufConfig } from "./gguf-config.ts";
+import { huggingFaceName, rowOrder } from "./gguf-names.ts";
+
+export type StoredTensor = {
+  name: string;
+  shape: readonly number[];
+  format: GgufType | SafetensorsDtype;
+  bytes: number;
+  /** Reads the tensor's bytes from this offset on. */
+  read(offset: number, target: Uint8Array): void;
+  /** Where a row of the file belongs, if not in its own place. */
+  rowOrder?: ((row: number) => number) | undefined;
+};
+
+export type Checkpoint = {
+  /** The folder or file, for messages. */
+  path: string;
+  format: "safetensors" | "gguf";
+  config: Readonly<Record<string, unknown>>;
+  tensors: ReadonlyMap<string, StoredTensor>;
+  close(): void;
+};
+
+/** A folder with config.json and safetensors, or a GGUF file. */
+export function openCheckpoint(path: string): Checkpoint {
+  return path.endsWith(".gguf") ? openGguf(path) : openFolder(path);
+}
+
+function openFolder(path: string): Checkpoint {
+  const config = readJson(join(path, "config.json"));
+  const index = readSafetensorsIndex(path);
+  const files = new Map<string, TensorData>();
+  const open = (file: string) => {
+    const opened = files.get(file) ?? openTensorData(file);
+    files.set(file, opened);
+    return opened;
+  };
+  const tensors = new Map<string, StoredTensor>();
+  for (const [name, { shape, dtype, offset, bytes, file }] of index.tensors) {
+    const read = (from: number, target: Uint8Array) => open(file).read(offset + from, target);
+    tensors.set(name, { name, shape, format: dtype, bytes, read });
+  }
+  const close = () => {
+    for (const file of files.values()) file.close();
+  };
+  return { path, format: "safetensors", config, tensors, close };
+}
+
+function openGguf(path: string): Checkpoint {
+  const gguf = readGguf(path);
+  const data = openTensorData(path);
+  try {
+    const config = ggufConfig(gguf, (tensor) => readNumbers(tensor, data));
+    const tensors = new Map<string, StoredTensor>();
+    for (const { name: stored, shape, type, offset, bytes } of gguf.tensors.values()) {
+      const name = huggingFaceName(stored, config.model_type);
+      if (name === undefined) continue;
+      if (tensors.has(name)) throw new LoadError(`${path}: ${quoted(stored)} is there twice`);
+      tensors.set(name, {
+        name,
+        shape,
+        format: type,
+        bytes,
+        read: (from, target) => data.read(offset + from, target),
+        rowOrder: rowOrder(stored, shape, config),
+      });
+    }
+    return { path, format: "gguf", config, tensors, close: () => data.close() };
+  } catch (error) {
+    data.close();
+    throw error;
+  }
+}
+
+function readNumbers({ type, shape, offset, bytes }: GgufTensor, data: TensorData): number[] {
+  const [source, numbers] = [
+    new Uint8Array(bytes),
+    new Float32Array(shape.reduce((a, b) => a * b)),
+  ];
+  data.read(offset, source);
+  dequantize(type, source, numbers);
+  return Array.from(numbers);
+}
+
+/** A configuration takes some kilobytes. */
+const MAX_JSON_BYTES = 100_000_000;
+
+export function readJson(path: string): Record<string, unknown> {
+  if (!existsSync(path)) throw new LoadError(`${path} is missing`);
+  using file = openTensorData(path);
+  if (file.size > MAX_JSON_BYTES) throw new LoadError(`${path} has ${file.size} bytes`);
+  const bytes = new Uint8Array(file.size);
+  file.read(0, bytes);
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return value as Record<string, unknown>;
+    }
+  } catch {
+    // The line below says it.
+  }
+  throw new LoadError(`${path} does not hold a JSON object`);
+}

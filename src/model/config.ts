@@ -1,0 +1,78 @@
+// What a config.json says, under its own keys. An architecture adds the keys that are its own.
+import { z } from "zod";
+import { LoadError } from "../files/load-error.ts";
+
+const count = z.int().positive();
+
+export const RopeScaling = z.looseObject({
+  type: z.string().optional(),
+  rope_type: z.string().optional(),
+  factor: z.number().positive().optional(),
+  low_freq_factor: z.number().optional(),
+  high_freq_factor: z.number().optional(),
+  original_max_position_embeddings: z.number().optional(),
+  beta_fast: z.number().optional(),
+  beta_slow: z.number().optional(),
+  /** Whether yarn's ramp begins and ends at whole features. */
+  truncate: z.boolean().optional(),
+  mscale: z.number().optional(),
+  mscale_all_dim: z.number().optional(),
+  short_factor: z.array(z.number()).optional(),
+  long_factor: z.array(z.number()).optional(),
+});
+export type RopeScaling = z.infer<typeof RopeScaling>;
+
+export const BaseConfig = z.looseObject({
+  model_type: z.string(),
+  hidden_size: count,
+  num_hidden_layers: count,
+  intermediate_size: count,
+  num_attention_heads: count,
+  num_key_value_heads: count.nullish(),
+  head_dim: count.nullish(),
+  rms_norm_eps: z.number().positive().default(1e-6),
+  vocab_size: count,
+  max_position_embeddings: count.nullish(),
+  rope_theta: z.number().positive().default(10_000),
+  rope_scaling: RopeScaling.nullish(),
+  /** Where newer configurations keep both. */
+  rope_parameters: RopeScaling.extend({ rope_theta: z.number().optional() }).nullish(),
+  sliding_window: z.int().nullish(),
+  layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
+  tie_word_embeddings: z.boolean().nullish(),
+});
+export type BaseConfig = z.infer<typeof BaseConfig>;
+
+/** The configuration by this schema, or one line that names the key that is wrong. */
+export function parseConfig<T extends z.ZodType>(schema: T, config: unknown): z.infer<T> {
+  const parsed = schema.safeParse(config);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new LoadError(`config.json: ${issue?.path.join(".")}: ${issue?.message}`);
+}
+
+/** Sizes of the attention that every architecture has. */
+export type HeadConfig = Pick<
+  BaseConfig,
+  "hidden_size" | "num_attention_heads" | "num_key_value_heads" | "head_dim"
+>;
+
+export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; headDim: number } {
+  const heads = config.num_attention_heads;
+  const kvHeads = config.num_key_value_heads ?? heads;
+  const headDim = config.head_dim ?? config.hidden_size / heads;
+  if (heads % kvHeads !== 0 || !Number.isInteger(headDim)) {
+    throw new LoadError(`config.json: ${heads} heads do not fit ${kvHeads} KV heads of ${headDim}`);
+  }
+  return { heads, kvHeads, headDim };
+}
+
+/** How far back a layer looks: not all the way where layer_types, or else the architecture, says so. */
+export function windowOf(
+  { layer_types, sliding_window }: BaseConfig,
+  layer: number,
+  slides: (layer: number) => boolean,
+): number | undefined {
+  const type = layer_types?.[layer] ?? (slides(layer) ? "sliding_attention" : "full_attention");
+  return type === "sliding_attention" ? sliding_window || undefined : undefined;
+}

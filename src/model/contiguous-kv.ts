@@ -1,0 +1,124 @@
+// The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
+// paged store must give what this one gives.
+import { array, type MlxArray } from "../mlx/array.ts";
+import { attention } from "../mlx/fast.ts";
+import {
+  arange,
+  concatenate,
+  divide,
+  expandDims,
+  greater,
+  lessEqual,
+  logicalAnd,
+  matmul,
+  multiply,
+  reshape,
+  slice,
+  softmax,
+  squeeze,
+  subtract,
+  swapAxes,
+  tanh,
+  where,
+} from "../mlx/ops.ts";
+import { hold } from "../mlx/scope.ts";
+import type { AttentionOptions, Step } from "./model.ts";
+
+type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each
+
+/** One sequence's keys and values. */
+export class ContiguousKv {
+  /** Tokens whose keys and values are kept. */
+  length = 0;
+  readonly #layers: Cache[] = [];
+
+  append(layer: number, keys: MlxArray, values: MlxArray): Cache {
+    const before = this.#layers[layer];
+    const grown = hold([
+      before ? concatenate([before.keys, keys], 1) : keys,
+      before ? concatenate([before.values, values], 1) : values,
+    ] as const);
+    before?.keys.free();
+    before?.values.free();
+    const [newKeys, newValues] = grown;
+    this.#layers[layer] = { keys: newKeys, values: newValues };
+    return this.#layers[layer];
+  }
+
+  free(): void {
+    for (const { keys, values } of this.#layers.splice(0)) {
+      keys.free();
+      values.free();
+    }
+    this.length = 0;
+  }
+}
+
+/** A step that adds tokens to these sequences, so many to each. In a scope: it makes arrays. */
+export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number }[]): Step {
+  const starts = rows.map(({ kv }) => kv.length);
+  const positions = rows.flatMap(({ count }, row) =>
+    Array.from({ length: count }, (_, i) => starts[row]! + i),
+  );
+  for (const { kv, count } of rows) kv.length += count;
+  return {
+    positions: array(Int32Array.from(positions)),
+    attend(layer, q, k, v, options) {
+      let at = 0;
+      const outputs = rows.map(({ kv, count }) => {
+        const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
+        const [queries, cache] = [part(q), kv.append(layer, part(k), part(v))];
+        at += count;
+        const attended = attend(queries, cache, kv.length - count, options);
+        return reshape(swapAxes(attended, 0, 1), [count, -1]);
+      });
+      return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
+    },
+  };
+}
+
+function attend(
+  q: MlxArray, // (heads, L, D)
+  { keys, values }: Cache,
+  start: number,
+  { scale, window, sinks, softcap }: AttentionOptions,
+): MlxArray {
+  const [tokens, length] = [q.shape[1]!, keys.shape[1]!];
+  const limited = window !== undefined && length > window;
+  const mask = tokens === 1 && !limited ? undefined : causalMask(start, tokens, length, window);
+  if (softcap !== undefined) return cappedAttention(q, { keys, values }, scale, softcap, mask);
+  const one = (x: MlxArray) => expandDims(x, 0);
+  const result = attention(one(q), one(keys), one(values), { scale, mask, sinks });
+  return squeeze(result, 0);
+}
+
+/** (L, T) bool: a token sees itself and those before it, back to the edge of the window. */
+export function causalMask(
+  start: number,
+  tokens: number,
+  length: number,
+  window: number | undefined,
+): MlxArray {
+  const rows = expandDims(arange(start, start + tokens), 1); // (L, 1)
+  const columns = expandDims(arange(0, length), 0); // (1, T)
+  const before = lessEqual(columns, rows);
+  if (window === undefined) return before;
+  return logicalAnd(before, greater(columns, subtract(rows, window)));
+}
+
+function cappedAttention(
+  q: MlxArray,
+  { keys, values }: Cache,
+  scale: number,
+  softcap: number,
+  mask: MlxArray | undefined,
+): MlxArray {
+  const [heads, tokens, headDim] = q.shape as [number, number, number];
+  const [kvHeads] = keys.shape as [number];
+  const grouped = reshape(multiply(q, scale), [kvHeads, heads / kvHeads, tokens, headDim]);
+  const raw = matmul(grouped, expandDims(swapAxes(keys, 1, 2), 1)); // (kvHeads, group, L, T)
+  const capped = multiply(tanh(divide(raw, softcap)), softcap);
+  const scores = mask ? where(mask, capped, -Infinity) : capped;
+  const result = matmul(softmax(scores), expandDims(values, 1));
+  return reshape(result, [heads, tokens, headDim]);
+}

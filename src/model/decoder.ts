@@ -1,0 +1,62 @@
+// The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
+import type { MlxArray } from "../mlx/array.ts";
+import { Scope } from "../mlx/scope.ts";
+import { type BaseConfig, headsOf } from "./config.ts";
+import { type Block, rmsNorm } from "./layers.ts";
+import type { Model } from "./model.ts";
+import type { Weights } from "./weights.ts";
+
+type Transform = (x: MlxArray) => MlxArray;
+
+/** What some architectures do beside it. */
+export type DecoderOptions = {
+  /** What stands before every name, as in files that hold more than the decoder. */
+  prefix?: string;
+  /** Tensors that are not the decoder's. */
+  ignored?: RegExp;
+  norm?: Transform;
+  afterEmbedding?: Transform;
+  afterLogits?: Transform;
+};
+
+export function decoder(
+  config: BaseConfig,
+  weights: Weights,
+  makeBlock: (name: string, layer: number) => Block,
+  options: DecoderOptions = {},
+): Model {
+  const { hidden_size: dims, vocab_size: vocabulary, num_hidden_layers: layers } = config;
+  const prefix = options.prefix ?? "";
+  const same: Transform = (x) => x;
+  const { afterEmbedding = same, afterLogits = same } = options;
+  const embedding = weights.embedding(`${prefix}model.embed_tokens`, vocabulary, dims);
+  const blocks = Array.from({ length: layers }, (_, layer) =>
+    makeBlock(`${prefix}model.layers.${layer}`, layer),
+  );
+  const norm = options.norm ?? rmsNorm(weights, `${prefix}model.norm`, dims, config.rms_norm_eps);
+  const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
+  const head = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
+  // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
+  const repeated = [/rotary_emb\.inv_freq$/, /\blm_head\./];
+  weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
+  const { kvHeads, headDim } = headsOf(config);
+  return {
+    shape: {
+      layers,
+      kvHeads,
+      headDim,
+      vocabulary,
+      maxPositions: config.max_position_embeddings ?? 4096,
+    },
+    forward(tokens, step) {
+      using scope = new Scope();
+      let h = afterEmbedding(embedding.lookup(tokens)); // (T, D)
+      for (const block of blocks) h = block(h, step);
+      return scope.keep(norm(h));
+    },
+    logits(hidden) {
+      using scope = new Scope();
+      return scope.keep(afterLogits(head(hidden)));
+    },
+  };
+}

@@ -1,0 +1,85 @@
+// GGUF's names of tensors as Hugging Face's, and the one difference in their layout.
+import type { GgufConfig } from "./gguf-config.ts";
+
+const outside = new Map([
+  ["token_embd", "model.embed_tokens"],
+  ["output_norm", "model.norm"],
+  ["output", "lm_head"],
+]);
+
+const inBlock = new Map([
+  ["attn_norm", "input_layernorm"],
+  ["attn_q", "self_attn.q_proj"],
+  ["attn_k", "self_attn.k_proj"],
+  ["attn_v", "self_attn.v_proj"],
+  ["attn_qkv", "self_attn.qkv_proj"],
+  ["attn_output", "self_attn.o_proj"],
+  ["attn_q_norm", "self_attn.q_norm"],
+  ["attn_k_norm", "self_attn.k_norm"],
+  ["ffn_norm", "post_attention_layernorm"],
+  ["ffn_gate", "mlp.gate_proj"],
+  ["ffn_up", "mlp.up_proj"],
+  ["ffn_down", "mlp.down_proj"],
+  ["ffn_gate_inp", "mlp.gate"],
+  ["ffn_gate_exps", "mlp.switch_mlp.gate_proj"],
+  ["ffn_up_exps", "mlp.switch_mlp.up_proj"],
+  ["ffn_down_exps", "mlp.switch_mlp.down_proj"],
+]);
+
+/** Norms before and after each part: GGUF's ffn_norm is the one before. */
+const gemma = new Map([
+  ["post_attention_norm", "post_attention_layernorm"],
+  ["ffn_norm", "pre_feedforward_layernorm"],
+  ["post_ffw_norm", "post_feedforward_layernorm"],
+]);
+
+const olmo = new Map([
+  ["post_attention_norm", "post_attention_layernorm"],
+  ["post_ffw_norm", "post_feedforward_layernorm"],
+]);
+
+/** Where an architecture means something else by a name. */
+const special = new Map([
+  ["phi3", new Map([["ffn_up", "mlp.gate_up_proj"]])],
+  ["gemma2", gemma],
+  ["gemma3_text", gemma],
+  ["olmo2", olmo],
+  ["olmo3", olmo],
+]);
+
+/** What the configuration has taken already, or follows from it. */
+const ignored = /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.attn_rot_embd)\.weight$/;
+
+/**
+ * Undefined for what no architecture reads, such as precomputed frequencies. A name that is not known
+ * stays as it is: the model will have no place for it, and say so.
+ */
+export function huggingFaceName(name: string, modelType: string): string | undefined {
+  if (ignored.test(name)) return undefined;
+  const [, layer, part = "", kind] = /^(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)$/.exec(name) ?? [];
+  if (layer === undefined) return outside.has(part) ? `${outside.get(part)}.${kind}` : name;
+  const found = special.get(modelType)?.get(part) ?? inBlock.get(part);
+  return found === undefined ? name : `model.layers.${layer}.${found}.${kind}`;
+}
+
+/** Whose files have the rows of Q and K in pairs. */
+const paired = ["llama", "granite", "smollm3"];
+
+/**
+ * In GGUF files of the llama family, the rows of each head of Q and K stand in pairs, as interleaved
+ * rotary positions turn them: (heads, D / 2, 2). Hugging Face has them half a head apart.
+ */
+export function rowOrder(
+  name: string,
+  shape: readonly number[],
+  config: GgufConfig,
+): ((row: number) => number) | undefined {
+  const [, part] = /\.attn_([qk])\.(?:weight|bias)$/.exec(name) ?? [];
+  if (!part || !paired.includes(config.model_type)) return undefined;
+  const heads = part === "q" ? config.num_attention_heads : config.num_key_value_heads;
+  const size = shape[0]! / heads;
+  return (row) => {
+    const within = row % size;
+    return row - within + (within % 2) * (size / 2) + Math.floor(within / 2);
+  };
+}

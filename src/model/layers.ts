@@ -1,0 +1,185 @@
+// What the architectures have in common.
+import type { MlxArray } from "../mlx/array.ts";
+import { rmsNorm as normalize } from "../mlx/fast.ts";
+import {
+  add,
+  argpartition,
+  argsort,
+  divide,
+  expandDims,
+  flatten,
+  floorDivide,
+  multiply,
+  power,
+  reshape,
+  sigmoid,
+  slice,
+  squeeze,
+  sum,
+  take,
+  tanh,
+} from "../mlx/ops.ts";
+import type { AttentionOptions, Step } from "./model.ts";
+import type { Rope } from "./rope.ts";
+import type { Linear, Weights } from "./weights.ts";
+
+export type Norm = (x: MlxArray) => MlxArray;
+
+/** `offset` is added to the weight: Gemma's are kept as their distance from 1. */
+export function rmsNorm(
+  weights: Weights,
+  name: string,
+  dims: number,
+  eps: number,
+  offset = 0,
+): Norm {
+  const stored = weights.tensor(`${name}.weight`, [dims]);
+  const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
+  return (x) => normalize(x, weight, eps);
+}
+
+/** Squeezes x into (-cap, cap). */
+export function softCap(x: MlxArray, cap: number): MlxArray {
+  return multiply(tanh(divide(x, cap)), cap);
+}
+
+/** How the two halves of an MLP's inside become one. */
+export type Gating = (gate: MlxArray, up: MlxArray) => MlxArray;
+
+export function swiglu(gate: MlxArray, up: MlxArray): MlxArray {
+  return multiply(multiply(gate, sigmoid(gate)), up);
+}
+
+/** With GELU, approximated by tanh. */
+export function geglu(gate: MlxArray, up: MlxArray): MlxArray {
+  const cubic = multiply(power(gate, 3), 0.044715);
+  const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
+  return multiply(multiply(multiply(gate, 0.5), add(tanh(inner), 1)), up);
+}
+
+/** down(gating(gate(x), up(x))) */
+export function gatedMlp(
+  weights: Weights,
+  name: string,
+  dims: number,
+  hidden: number,
+  gating: Gating = swiglu,
+): Linear {
+  const gate = weights.linear(`${name}.gate_proj`, dims, hidden);
+  const up = weights.linear(`${name}.up_proj`, dims, hidden);
+  const down = weights.linear(`${name}.down_proj`, hidden, dims);
+  return (x) => down(gating(gate(x), up(x)));
+}
+
+export type ExpertSizes = { experts: number; dims: number; hidden: number };
+
+/** x (T, D), chosen (T, K) -> (T, K, D): what each of a token's experts makes of it. */
+export type ExpertMlps = (x: MlxArray, chosen: MlxArray) => MlxArray;
+
+/** From this many rows on it pays to put those of one expert together. */
+const SORTED_ROWS = 64;
+
+export function expertMlps(
+  weights: Weights,
+  name: string,
+  { experts, dims, hidden }: ExpertSizes,
+  gating: Gating = swiglu,
+): ExpertMlps {
+  const gate = weights.experts(`${name}.gate_proj`, experts, dims, hidden);
+  const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
+  const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
+  const mlp = (x: MlxArray, chosen: MlxArray, sorted: boolean) =>
+    squeeze(down(gating(gate(x, chosen, sorted), up(x, chosen, sorted)), chosen, sorted), -2);
+  return (x, chosen) => {
+    const [tokens, each] = chosen.shape as [number, number];
+    if (tokens * each < SORTED_ROWS) return mlp(expandDims(x, [1, 2]), chosen, false);
+    const rows = flatten(chosen); // (T * K)
+    const order = argsort(rows);
+    const ordered = take(expandDims(x, 1), floorDivide(order, each)); // (T * K, 1, D)
+    const made = mlp(ordered, take(rows, order), true);
+    return reshape(take(made, argsort(order)), [tokens, each, dims]);
+  };
+}
+
+/** scores (T, experts) -> (T, K): the experts with the K highest, in no order. */
+export function topExperts(scores: MlxArray, each: number): MlxArray {
+  return slice(argpartition(scores, -each), -1, -each);
+}
+
+/** made (T, K, D), shares (T, K) -> (T, D) */
+export function weighted(made: MlxArray, shares: MlxArray): MlxArray {
+  return sum(multiply(made, expandDims(shares, -1)), -2);
+}
+
+export type AttentionSizes = { dims: number; heads: number; kvHeads: number; headDim: number };
+
+/** x (T, dims) -> queries (T, heads, D), keys and values (T, kvHeads, D) */
+export type Projection = (x: MlxArray) => readonly [MlxArray, MlxArray, MlxArray];
+
+/** With a matrix for each. A norm here is over all heads at once. */
+export function projection(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+  norms: { q?: Norm; k?: Norm } = {},
+): Projection {
+  const qProj = weights.linear(`${name}.q_proj`, dims, heads * headDim);
+  const kProj = weights.linear(`${name}.k_proj`, dims, kvHeads * headDim);
+  const vProj = weights.linear(`${name}.v_proj`, dims, kvHeads * headDim);
+  const same: Norm = (x) => x;
+  const { q = same, k = same } = norms;
+  return (x) => [
+    split(q(qProj(x)), heads, headDim),
+    split(k(kProj(x)), kvHeads, headDim),
+    split(vProj(x), kvHeads, headDim),
+  ];
+}
+
+export type AttentionParts = {
+  attention: AttentionOptions;
+  rope?: Rope | undefined;
+  project?: Projection;
+  /** Over each head by itself. */
+  qNorm?: Norm;
+  kNorm?: Norm;
+};
+
+export type AttentionBlock = (x: MlxArray, step: Step) => MlxArray;
+
+/** Queries, keys and values from x, turned, attended, and projected back. */
+export function attentionBlock(
+  weights: Weights,
+  name: string,
+  layer: number,
+  sizes: AttentionSizes,
+  parts: AttentionParts,
+): AttentionBlock {
+  const { rope, qNorm, kNorm, attention } = parts;
+  const project = parts.project ?? projection(weights, name, sizes);
+  const oProj = weights.linear(`${name}.o_proj`, sizes.heads * sizes.headDim, sizes.dims);
+  return (x, step) => {
+    let [q, k, v] = project(x);
+    if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
+    if (rope) [q, k] = [rope(q, step.positions), rope(k, step.positions)];
+    return oProj(step.attend(layer, q, k, v, attention));
+  };
+}
+
+export function split(x: MlxArray, heads: number, headDim: number): MlxArray {
+  return reshape(x, [-1, heads, headDim]);
+}
+
+export type Block = (x: MlxArray, step: Step) => MlxArray;
+
+/** The usual order: norm, attend, add; norm, compute, add. */
+export function preNormBlock(
+  attend: AttentionBlock,
+  mlp: Linear,
+  inputNorm: Norm,
+  postNorm: Norm,
+): Block {
+  return (x, step) => {
+    const h = add(x, attend(inputNorm(x), step));
+    return add(h, mlp(postNorm(h)));
+  };
+}

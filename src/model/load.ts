@@ -1,0 +1,36 @@
+// Loads a model: its files, its weights, its architecture.
+import type { Backend } from "../../ffi/native.ts";
+import { openCheckpoint } from "./checkpoint.ts";
+import type { Model } from "./model.ts";
+import { architectureOf } from "./registry.ts";
+import type { FloatType } from "./tensors.ts";
+import { Weights } from "./weights.ts";
+
+export type LoadOptions = {
+  backend: Backend;
+  dtype?: FloatType | undefined;
+  onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+};
+
+export type LoadedModel = Model & {
+  dtype: FloatType;
+  weightBytes: number;
+  free(): void;
+};
+
+/** From a folder or a GGUF file. */
+export function loadModel(path: string, options: LoadOptions): LoadedModel {
+  const checkpoint = openCheckpoint(path);
+  const weights = new Weights(checkpoint, options);
+  try {
+    const architecture = architectureOf(checkpoint.config.model_type);
+    const model = architecture(checkpoint.config, weights);
+    const { dtype, bytes: weightBytes } = weights;
+    return { ...model, dtype, weightBytes, free: () => weights.free() };
+  } catch (error) {
+    weights.free();
+    throw error;
+  } finally {
+    checkpoint.close();
+  }
+}

@@ -1,0 +1,43 @@
+// What a model is to the code that runs it. All sequences of a step stand in one row of tokens: T tokens
+// of one sequence, then of the next. Layers that look at one token at a time never see the difference;
+// attention is left to the step, which knows what each token may look at and where its keys are.
+import type { MlxArray } from "../mlx/array.ts";
+
+export type AttentionOptions = {
+  scale: number;
+  /** How many of the latest tokens, itself among them, a token looks at. */
+  window?: number | undefined;
+  /** (heads): a score a head that takes part in the softmax and in nothing else. */
+  sinks?: MlxArray | undefined;
+  /** Scores are squeezed into (-cap, cap). */
+  softcap?: number | undefined;
+};
+
+/** One forward pass's view of the KV store. */
+export interface Step {
+  /** (T) int32: where each token stands in its sequence. */
+  readonly positions: MlxArray;
+  /**
+   * Keeps the keys and values of this step's tokens and lets the tokens attend to theirs.
+   * q (T, heads, D), k and v (T, kvHeads, D) -> (T, heads * D)
+   */
+  attend(layer: number, q: MlxArray, k: MlxArray, v: MlxArray, options: AttentionOptions): MlxArray;
+}
+
+/** The size of what a model keeps of each token. */
+export type ModelShape = {
+  layers: number;
+  kvHeads: number;
+  headDim: number;
+  vocabulary: number;
+  /** The longest sequence it was made for. */
+  maxPositions: number;
+};
+
+export type Model = {
+  shape: ModelShape;
+  /** tokens (T) -> the last hidden state (T, D) */
+  forward(tokens: MlxArray, step: Step): MlxArray;
+  /** Rows of the hidden state (R, D), those that are sampled, -> (R, vocabulary) */
+  logits(hidden: MlxArray): MlxArray;
+};

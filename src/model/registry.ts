@@ -1,0 +1,46 @@
+// Which architectures there are, by the model_type of their configuration.
+
+import { LoadError, quoted } from "../files/load-error.ts";
+import { gemma2 } from "./archs/gemma2.ts";
+import { gemma3 } from "./archs/gemma3.ts";
+import { gemma3Text } from "./archs/gemma3-text.ts";
+import { gptOss } from "./archs/gpt-oss.ts";
+import { granite } from "./archs/granite.ts";
+import { llama } from "./archs/llama.ts";
+import { mistral } from "./archs/mistral.ts";
+import { olmo2 } from "./archs/olmo2.ts";
+import { olmo3 } from "./archs/olmo3.ts";
+import { phi3 } from "./archs/phi3.ts";
+import { qwen2 } from "./archs/qwen2.ts";
+import { qwen3 } from "./archs/qwen3.ts";
+import { qwen3Moe } from "./archs/qwen3-moe.ts";
+import { smollm3 } from "./archs/smollm3.ts";
+import type { Model } from "./model.ts";
+import type { Weights } from "./weights.ts";
+
+export type Architecture = (config: unknown, weights: Weights) => Model;
+
+export const architectures: ReadonlyMap<string, Architecture> = new Map([
+  ["gemma2", gemma2],
+  ["gemma3", gemma3],
+  ["gemma3_text", gemma3Text],
+  ["gpt_oss", gptOss],
+  ["granite", granite],
+  ["llama", llama],
+  ["mistral", mistral],
+  ["olmo2", olmo2],
+  ["olmo3", olmo3],
+  ["phi3", phi3],
+  ["qwen2", qwen2],
+  ["qwen3", qwen3],
+  ["qwen3_moe", qwen3Moe],
+  ["smollm3", smollm3],
+]);
+
+export function architectureOf(modelType: unknown): Architecture {
+  if (typeof modelType !== "string") throw new LoadError("config.json: expected a model_type");
+  const found = architectures.get(modelType);
+  if (found) return found;
+  const known = [...architectures.keys()].join(", ");
+  throw new LoadError(`model_type ${quoted(modelType)} is not supported; there are ${known}`);
+}

@@ -1,0 +1,126 @@
+// Rotary positions with the ways there are of stretching them to longer contexts.
+
+import { LoadError } from "../files/load-error.ts";
+import type { MlxArray } from "../mlx/array.ts";
+import { rope as turn } from "../mlx/fast.ts";
+import { concatenate, expandDims, multiply, slice, squeeze } from "../mlx/ops.ts";
+import type { BaseConfig, RopeScaling } from "./config.ts";
+import type { Weights } from "./weights.ts";
+
+/** x (T, heads, D) at positions (T) */
+export type Rope = (x: MlxArray, positions: MlxArray) => MlxArray;
+
+export type RopeOptions = {
+  dims: number;
+  base: number;
+  scaling?: RopeScaling | null | undefined;
+  maxPositions?: number | null | undefined;
+};
+
+export function ropeOptions(config: BaseConfig, dims: number): RopeOptions {
+  const { rope_theta, rope_scaling, rope_parameters } = config;
+  return {
+    dims,
+    base: rope_parameters?.rope_theta ?? rope_theta,
+    scaling: rope_scaling ?? rope_parameters,
+    maxPositions: config.max_position_embeddings,
+  };
+}
+
+export function makeRope(weights: Weights, options: RopeOptions): Rope {
+  const { dims, base, scaling } = options;
+  const kind = scaling?.type ?? scaling?.rope_type ?? "default";
+  if (kind === "default") return rotary({ dims, base });
+  if (kind === "linear") return rotary({ dims, base, scale: 1 / factorOf(scaling!) });
+  if (kind === "llama3") return rotary({ dims, freqs: weights.constant(llama3(options)) });
+  if (kind === "yarn") {
+    const freqs = weights.constant(yarn(options));
+    return scaledFirst(rotary({ dims, freqs }), dims, yarnMagnitude(scaling!));
+  }
+  if (kind === "longrope" || kind === "su") {
+    const freqs = weights.constant(longRope(options));
+    return scaledFirst(rotary({ dims, freqs }), dims, longRopeMagnitude(options));
+  }
+  const known = "default, linear, llama3, yarn and longrope";
+  throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
+}
+
+/** MLX turns (B, heads, L, D) from an offset a row: here each token is a row of its own. */
+function rotary(options: Parameters<typeof turn>[1]): Rope {
+  return (x, positions) => squeeze(turn(expandDims(x, 2), options, positions), 2);
+}
+
+/** The turned features, multiplied first. */
+function scaledFirst(rope: Rope, dims: number, magnitude: number): Rope {
+  if (magnitude === 1) return rope;
+  return (x, positions) => {
+    if (x.shape.at(-1) === dims) return rope(multiply(x, magnitude), positions);
+    const scaled = multiply(slice(x, -1, 0, dims), magnitude);
+    return rope(concatenate([scaled, slice(x, -1, dims)], -1), positions);
+  };
+}
+
+/** base ^ (2i / dims) in float32, as it was trained: MLX takes the inverse of frequencies. */
+function wavelengths({ dims, base }: RopeOptions): number[] {
+  return Array.from({ length: dims / 2 }, (_, i) => base ** Math.fround((2 * i) / dims));
+}
+
+/** Long waves are stretched, short ones stay, those between are blended. */
+function llama3(options: RopeOptions): Float32Array {
+  const scaling = options.scaling!;
+  const factor = factorOf(scaling);
+  const { low_freq_factor: low = 1, high_freq_factor: high = 4 } = scaling;
+  const context = scaling.original_max_position_embeddings ?? 8192;
+  return Float32Array.from(wavelengths(options), (freq) => {
+    const wave = 2 * Math.PI * freq;
+    if (wave > context / low) return freq * factor;
+    if (wave <= context / high) return freq;
+    const smooth = (context / wave - low) / (high - low);
+    return freq / ((1 - smooth) / factor + smooth);
+  });
+}
+
+/** Like llama3, but the blend is a ramp over the features instead of over the wavelengths. */
+function yarn(options: RopeOptions): Float32Array {
+  const { dims, base } = options;
+  const scaling = options.scaling!;
+  const factor = factorOf(scaling);
+  const context = scaling.original_max_position_embeddings ?? 4096;
+  const { beta_fast: fast = 32, beta_slow: slow = 1, truncate = true } = scaling;
+  const feature = (turns: number) =>
+    (dims * Math.log(context / (turns * 2 * Math.PI))) / (2 * Math.log(base));
+  const [begin, end] = [feature(fast), feature(slow)];
+  const first = Math.max(truncate ? Math.floor(begin) : begin, 0);
+  const last = Math.min(truncate ? Math.ceil(end) : end, dims - 1);
+  return Float32Array.from(wavelengths(options), (freq, i) => {
+    const stretched = Math.min(Math.max((i - first) / (last - first || 0.001), 0), 1);
+    return (freq * factor) / (factor * (1 - stretched) + stretched);
+  });
+}
+
+function yarnMagnitude(scaling: RopeScaling): number {
+  const factor = factorOf(scaling);
+  const magnitude = (weight: number) => (factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1);
+  return magnitude(scaling.mscale ?? 1) / magnitude(scaling.mscale_all_dim ?? 0);
+}
+
+function longRope(options: RopeOptions): Float32Array {
+  const factors = options.scaling?.long_factor;
+  if (factors?.length !== options.dims / 2) {
+    throw new LoadError(
+      `config.json: rope_scaling.long_factor: expected ${options.dims / 2} numbers`,
+    );
+  }
+  return Float32Array.from(wavelengths(options), (freq, i) => freq * factors[i]!);
+}
+
+function longRopeMagnitude({ scaling, maxPositions }: RopeOptions): number {
+  const context = scaling?.original_max_position_embeddings ?? 4096;
+  const factor = (maxPositions ?? 131_072) / context;
+  return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(context));
+}
+
+function factorOf(scaling: RopeScaling): number {
+  if (scaling.factor === undefined) throw new LoadError("config.json: rope_scaling has no factor");
+  return scaling.factor;
+}

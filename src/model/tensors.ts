@@ -1,0 +1,223 @@
+// Stored tensors as arrays of MLX. A tensor is converted piece by piece straight into its place, so that
+// loading takes little more memory than the arrays that come of it. The caller holds and frees them.
+import type { Backend } from "../../ffi/native.ts";
+import type { GgufType } from "../files/gguf.ts";
+import {
+  type Affine,
+  affineBitsOf,
+  dequantize,
+  isAffine,
+  packAffine,
+} from "../files/gguf-quants.ts";
+import { LoadError } from "../files/load-error.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
+import { bytesOf, type Dtype, type HostArray, hostArrays, toBfloat16 } from "../mlx/dtype.ts";
+import {
+  astype,
+  type Quantization,
+  type QuantizedMatrix,
+  dequantize as unpack,
+  zeros,
+} from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import type { StoredTensor } from "./checkpoint.ts";
+
+/** Numbers that are computed with. */
+export type FloatType = "float32" | "float16" | "bfloat16";
+
+/** A matrix packed by MLX: three tensors of the file. */
+export type StoredQuantized = {
+  weight: StoredTensor;
+  scales: StoredTensor;
+  biases: StoredTensor | undefined;
+  quantization: Required<Quantization>;
+};
+
+/** What is converted at a time. */
+const PIECE_BYTES = 2 ** 20;
+
+const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
+  F32: "float32",
+  F16: "float16",
+  BF16: "bfloat16",
+  U8: "uint8",
+  U32: "uint32",
+};
+
+/** The type of its elements, where they are stored one by one; undefined where they are packed. */
+export function plainType(stored: StoredTensor): Dtype | undefined {
+  return plainTypes[stored.format];
+}
+
+/** The tensor's numbers in this type. */
+export function loadDense(stored: StoredTensor, dtype: FloatType, backend: Backend): MlxArray {
+  return make(stored.shape, dtype, backend, (target) => {
+    if (plainType(stored) === dtype && !stored.rowOrder) readInto(stored, target);
+    else decode(stored, (piece, at) => put(piece, target, at));
+  });
+}
+
+/** The tensor as it is stored, element for element. */
+export function loadPlain(stored: StoredTensor, backend: Backend): MlxArray {
+  const dtype = plainType(stored);
+  if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
+  return make(stored.shape, dtype, backend, (target) => readInto(stored, target));
+}
+
+/** A matrix that MLX has packed, unpacked: for a device that computes with plain numbers only. */
+export function loadUnpacked(
+  { weight, scales, biases, quantization }: StoredQuantized,
+  shape: readonly number[],
+  dtype: FloatType,
+  backend: Backend,
+): MlxArray {
+  const columns = shape.at(-1)!;
+  const rows = shape.reduce((a, b) => a * b) / columns;
+  const step = Math.max(1, Math.floor(PIECE_BYTES / (columns * 4)));
+  return make(shape, dtype, backend, (target) => {
+    for (let row = 0; row < rows; row += step) {
+      using _ = new Scope();
+      const count = Math.min(step, rows - row);
+      const part = (stored: StoredTensor) => loadRows(stored, rows, row, count);
+      // MLX would round each weight to the type of the scales.
+      const exact = (stored: StoredTensor) => astype(part(stored), "float32");
+      const matrix = {
+        weight: part(weight),
+        scales: biases ? exact(scales) : part(scales),
+        biases: biases && exact(biases),
+      };
+      const piece = unpack(matrix, quantization, "float32").memory();
+      put(new Float32Array(piece), target, row * columns);
+    }
+  });
+}
+
+/** A GGUF matrix in MLX's affine layout, where the two have the same numbers. */
+export function loadAffine(
+  stored: StoredTensor,
+  dtype: "float16" | "float32",
+  backend: Backend,
+): { matrix: QuantizedMatrix; quantization: Quantization } | undefined {
+  const { format, shape } = stored;
+  if (!isAffine(format as GgufType)) return undefined;
+  const type = format as Parameters<typeof packAffine>[0];
+  const bits = affineBitsOf(type);
+  const columns = shape.at(-1)!;
+  const groups = [...shape.slice(0, -1), columns / 32];
+  const wordsPerRow = (columns * bits) / 32;
+  using _ = new Scope();
+  const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", backend);
+  const scales = prepare(groups, dtype, backend);
+  const biases = prepare(groups, dtype, backend);
+  forRows(stored, (bytes, row, count) => {
+    const part = ({ target }: Prepared, perRow: number) =>
+      target.subarray(row * perRow, (row + count) * perRow);
+    packAffine(type, bytes, {
+      weight: part(weight, wordsPerRow),
+      scales: part(scales, columns / 32),
+      biases: part(biases, columns / 32),
+    } as Affine);
+  });
+  const matrix = { weight: weight.finish(), scales: scales.finish(), biases: biases.finish() };
+  return { matrix, quantization: { mode: "affine", groupSize: 32, bits } };
+}
+
+/** An array filled by `write`. */
+function make(
+  shape: readonly number[],
+  dtype: Dtype,
+  backend: Backend,
+  write: (target: HostArray) => void,
+): MlxArray {
+  using _ = new Scope();
+  const { target, finish } = prepare(shape, dtype, backend);
+  write(target);
+  return finish();
+}
+
+type Prepared = { target: HostArray; finish(): MlxArray };
+
+/** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
+function prepare(shape: readonly number[], dtype: Dtype, backend: Backend): Prepared {
+  if (backend !== "cuda") {
+    const made = zeros(shape, dtype);
+    return { target: new hostArrays[dtype](made.memory()), finish: () => hold(made) };
+  }
+  const target = new hostArrays[dtype](shape.reduce((a, b) => a * b, 1));
+  const finish = () => {
+    const made = array(target, shape, dtype);
+    made.evaluate();
+    return hold(made);
+  };
+  return { target, finish };
+}
+
+function readInto(stored: StoredTensor, target: HostArray): void {
+  stored.read(0, new Uint8Array(target.buffer, target.byteOffset, target.byteLength));
+}
+
+// Used again for every piece: what the garbage collector has not found yet is memory too.
+let pieceBytes = new Uint8Array(0);
+let pieceNumbers = new Float32Array(0);
+
+/** Calls back with the bytes of some rows at a time; where rows have an order, with one at a time. */
+function forRows(
+  stored: StoredTensor,
+  use: (bytes: Uint8Array, row: number, count: number) => void,
+): void {
+  const { shape, bytes, rowOrder } = stored;
+  const rows = shape.reduce((a, b) => a * b, 1) / (shape.at(-1) ?? 1);
+  const rowBytes = bytes / rows;
+  const step = Math.min(rows, Math.max(1, Math.floor(PIECE_BYTES / rowBytes)));
+  if (pieceBytes.length < step * rowBytes) pieceBytes = new Uint8Array(step * rowBytes);
+  for (let row = 0; row < rows; row += step) {
+    const count = Math.min(step, rows - row);
+    const piece = pieceBytes.subarray(0, count * rowBytes);
+    stored.read(row * rowBytes, piece);
+    if (!rowOrder) use(piece, row, count);
+    for (let i = 0; rowOrder && i < count; i++) {
+      use(piece.subarray(i * rowBytes, (i + 1) * rowBytes), rowOrder(row + i), 1);
+    }
+  }
+}
+
+/** Calls back with the tensor's numbers, piece by piece, and where each piece begins. */
+function decode(stored: StoredTensor, use: (piece: Float32Array, at: number) => void): void {
+  const { name, shape, rowOrder } = stored;
+  if (rowOrder && shape.length === 1) {
+    // The rows of a vector are its numbers.
+    decode({ ...stored, rowOrder: undefined }, (piece, at) => {
+      for (let i = 0; i < piece.length; i++) use(piece.subarray(i, i + 1), rowOrder(at + i));
+    });
+    return;
+  }
+  const columns = shape.at(-1) ?? 1;
+  forRows(stored, (bytes, row, count) => {
+    const size = count * columns;
+    if (pieceNumbers.length < size) pieceNumbers = new Float32Array(size);
+    const numbers = pieceNumbers.subarray(0, size);
+    try {
+      dequantize(stored.format as GgufType, bytes, numbers);
+    } catch (error) {
+      throw error instanceof LoadError ? new LoadError(`${name}: ${error.message}`) : error;
+    }
+    use(numbers, row * columns);
+  });
+}
+
+function put(piece: Float32Array, target: HostArray, at: number): void {
+  if (target instanceof Uint16Array) toBfloat16(piece, target.subarray(at, at + piece.length));
+  else (target as Float32Array).set(piece, at);
+}
+
+/** Some rows of a tensor that is stored plainly. */
+function loadRows(stored: StoredTensor, rows: number, from: number, count: number): MlxArray {
+  const dtype = plainType(stored);
+  if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
+  const size = (count * stored.bytes) / rows;
+  if (pieceBytes.length < size) pieceBytes = new Uint8Array(size);
+  const bytes = pieceBytes.subarray(0, size);
+  stored.read((from * stored.bytes) / rows, bytes);
+  const numbers = new hostArrays[dtype](bytes.buffer, 0, size / bytesOf(dtype));
+  return array(numbers, [count, numbers.length / count], dtype);
+}

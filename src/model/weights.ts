@@ -1,0 +1,313 @@
+// A checkpoint's tensors as the parts of a model, in the precision that suits the device: on a CPU
+// matrices are float32, for any other product there is a scalar loop; on a GPU they stay as they are
+// stored, packed. Weights owns every array it makes and frees them all with `free`.
+import type { Backend } from "../../ffi/native.ts";
+import { LoadError, quoted } from "../files/load-error.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
+import {
+  add,
+  addmm,
+  dequantize,
+  expandDims,
+  gatherMm,
+  gatherQmm,
+  matmul,
+  type Quantization,
+  type QuantizationMode,
+  type QuantizedMatrix,
+  quantizedMatmul,
+  swapAxes,
+  take,
+} from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
+import {
+  type FloatType,
+  loadAffine,
+  loadDense,
+  loadPlain,
+  loadUnpacked,
+  plainType,
+  type StoredQuantized,
+} from "./tensors.ts";
+
+/** x (..., in) -> (..., out) */
+export type Linear = (x: MlxArray) => MlxArray;
+
+export type Embedding = {
+  /** tokens (T) -> (T, D) */
+  lookup(tokens: MlxArray): MlxArray;
+  /** x (T, D) -> (T, vocabulary), for models whose output matrix is the same. */
+  asLinear: Linear;
+};
+
+/**
+ * x (..., 1, in), experts (...) -> (..., 1, out): a matrix of its own for each row. `sorted` says that
+ * equal experts stand together.
+ */
+export type Experts = (x: MlxArray, experts: MlxArray, sorted?: boolean) => MlxArray;
+
+export type WeightOptions = {
+  backend: Backend;
+  /** Instead of the type that the device and the file suggest. */
+  dtype?: FloatType | undefined;
+  onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+};
+
+type Matrix =
+  | { kind: "dense"; weight: MlxArray }
+  | { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
+
+export class Weights {
+  readonly dtype: FloatType;
+  readonly #checkpoint: Checkpoint;
+  /** Those of the checkpoint, and those arranged of them. */
+  readonly #tensors: Map<string, StoredTensor>;
+  readonly #options: WeightOptions;
+  readonly #arrays: MlxArray[] = [];
+  /** Transposed views of some of the arrays. */
+  readonly #views: MlxArray[] = [];
+  readonly #used = new Set<string>();
+  readonly #totalBytes: number;
+  #loadedBytes = 0;
+
+  constructor(checkpoint: Checkpoint, options: WeightOptions) {
+    this.#checkpoint = checkpoint;
+    this.#tensors = new Map(checkpoint.tensors);
+    this.#options = options;
+    this.dtype = options.dtype ?? computeType(checkpoint, options.backend);
+    this.#totalBytes = checkpoint.tensors.values().reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  has(name: string): boolean {
+    return this.#tensors.has(name);
+  }
+
+  /** A vector of a norm, a bias and the like. */
+  tensor(name: string, shape: readonly number[]): MlxArray {
+    const stored = this.#stored(name, shape);
+    return this.#own(loadDense(stored, this.dtype, this.#options.backend), stored);
+  }
+
+  /** `name`.weight, and `name`.bias where the file has one. */
+  linear(name: string, inputs: number, outputs: number): Linear {
+    const matrix = this.#matrix(name, [outputs, inputs]);
+    const bias = this.has(`${name}.bias`) ? this.tensor(`${name}.bias`, [outputs]) : undefined;
+    return linear(matrix, bias, (view) => this.#keep(view));
+  }
+
+  embedding(name: string, vocabulary: number, dims: number): Embedding {
+    const matrix = this.#matrix(name, [vocabulary, dims]);
+    return {
+      lookup: (tokens) => lookup(matrix, tokens, this.dtype),
+      asLinear: linear(matrix, undefined, (view) => this.#keep(view)),
+    };
+  }
+
+  experts(name: string, count: number, inputs: number, outputs: number): Experts {
+    const matrix = this.#matrix(name, [count, outputs, inputs]);
+    const bias = this.has(`${name}.bias`)
+      ? this.tensor(`${name}.bias`, [count, outputs])
+      : undefined;
+    return experts(matrix, bias, (view) => this.#keep(view));
+  }
+
+  /** Numbers of our own that live as long as the weights. */
+  constant(values: Float32Array): MlxArray {
+    return this.computed(() => array(values));
+  }
+
+  /** An array of our own making that lives as long as the weights. */
+  computed(make: () => MlxArray): MlxArray {
+    using _ = new Scope();
+    const made = hold(make());
+    this.#arrays.push(made);
+    made.evaluate();
+    return made;
+  }
+
+  /** Gives a tensor that the file holds in pieces, or in another order, the name and shape we ask for. */
+  arrange(sources: readonly string[], arrange: (stored: StoredTensor[]) => StoredTensor): void {
+    const arranged = arrange(sources.map((name) => this.#find(name)));
+    this.#tensors.set(arranged.name, arranged);
+    for (const name of sources) this.#used.add(name);
+  }
+
+  /** Throws where the file has tensors that the configuration does not account for. */
+  finish(ignored: readonly RegExp[]): void {
+    for (const name of this.#checkpoint.tensors.keys()) {
+      if (this.#used.has(name) || ignored.some((pattern) => pattern.test(name))) continue;
+      const { path } = this.#checkpoint;
+      throw new LoadError(`${path}: the configuration has no place for tensor ${quoted(name)}`);
+    }
+  }
+
+  /** How many bytes of arrays there are. */
+  get bytes(): number {
+    return this.#arrays.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  free(): void {
+    for (const owned of [...this.#views.splice(0), ...this.#arrays.splice(0)]) owned.free();
+  }
+
+  #matrix(name: string, shape: readonly number[]): Matrix {
+    const { backend } = this.#options;
+    const packed = this.#packed(name, shape);
+    if (!packed) {
+      const stored = this.#stored(`${name}.weight`, shape);
+      const affine = backend === "cpu" || plainType(stored) ? undefined : this.#affine(stored);
+      if (affine) return affine;
+      const weight = this.#own(loadDense(stored, this.dtype, backend), stored);
+      return { kind: "dense", weight };
+    }
+    const { weight, scales, biases, quantization } = packed;
+    const parts = [weight, scales, ...(biases ? [biases] : [])];
+    if (backend === "cpu") {
+      return {
+        kind: "dense",
+        weight: this.#own(loadUnpacked(packed, shape, this.dtype, backend), ...parts),
+      };
+    }
+    // Scales of another type than x would turn the product into a third.
+    const load = (part: StoredTensor) =>
+      part === weight || quantization.mode !== "affine"
+        ? loadPlain(part, backend)
+        : loadDense(part, this.dtype, backend);
+    const [w, s, b] = parts.map((part) => this.#own(load(part), part));
+    return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
+  }
+
+  #affine(stored: StoredTensor): Matrix | undefined {
+    const dtype = this.dtype === "float32" ? "float32" : "float16";
+    const loaded = loadAffine(stored, dtype, this.#options.backend);
+    if (!loaded) return undefined;
+    const { weight, scales, biases } = loaded.matrix;
+    this.#arrays.push(scales, biases!);
+    this.#own(weight, stored);
+    return { kind: "packed", ...loaded };
+  }
+
+  /** The three tensors of a matrix packed by MLX. Bits and group size follow from the shapes. */
+  #packed(name: string, shape: readonly number[]): StoredQuantized | undefined {
+    const tensors = this.#tensors;
+    const [weight, scales] = [tensors.get(`${name}.weight`), tensors.get(`${name}.scales`)];
+    if (!weight || !scales) return undefined;
+    const columns = shape.at(-1)!;
+    const bits = (weight.shape.at(-1)! * 32) / columns;
+    const groupSize = columns / scales.shape.at(-1)!;
+    const mode = modeOf(scales, bits, groupSize);
+    const rows = (tensor: StoredTensor) => tensor.shape.slice(0, -1).join();
+    const fits = [weight, scales].every((tensor) => rows(tensor) === shape.slice(0, -1).join());
+    const biases = mode === "affine" ? this.#stored(`${name}.biases`, scales.shape) : undefined;
+    const alike = !biases || biases.format === scales.format;
+    if (!mode || !fits || !alike || weight.format !== "U32") {
+      const found = `(${weight.shape}) of ${weight.format} with scales (${scales.shape})`;
+      throw this.#disagreement(weight.name, shape, `${found} of ${scales.format}`);
+    }
+    return { weight, scales, biases, quantization: { mode, groupSize, bits } };
+  }
+
+  #stored(name: string, shape: readonly number[]): StoredTensor {
+    const stored = this.#find(name);
+    if (stored.shape.join() !== shape.join()) {
+      throw this.#disagreement(name, shape, `(${stored.shape})`);
+    }
+    return stored;
+  }
+
+  #find(name: string): StoredTensor {
+    const stored = this.#tensors.get(name);
+    if (!stored) throw new LoadError(`${this.#checkpoint.path}: tensor ${name} is missing`);
+    return stored;
+  }
+
+  #disagreement(name: string, shape: readonly number[], found: string): LoadError {
+    const { path } = this.#checkpoint;
+    return new LoadError(`${path}: ${name}: expected shape (${shape}), found ${found}`);
+  }
+
+  #own(made: MlxArray, ...sources: StoredTensor[]): MlxArray {
+    this.#arrays.push(made);
+    for (const { name, bytes } of sources) {
+      this.#used.add(name);
+      this.#loadedBytes += bytes;
+    }
+    this.#options.onProgress?.(this.#loadedBytes, this.#totalBytes);
+    return made;
+  }
+
+  /** A view of an array that lives as long as the weights. */
+  #keep(view: MlxArray): MlxArray {
+    view.evaluate();
+    this.#views.push(hold(view));
+    return view;
+  }
+}
+
+/** The float formats have one group size each. */
+const floatModes: Record<string, QuantizationMode> = {
+  "4/32": "mxfp4",
+  "8/32": "mxfp8",
+  "4/16": "nvfp4",
+};
+
+/** Undefined for what MLX has no code for. */
+function modeOf({ format }: StoredTensor, bits: number, groupSize: number) {
+  if (format === "U8") return floatModes[`${bits}/${groupSize}`];
+  const isAffine = [2, 3, 4, 5, 6, 8].includes(bits) && [32, 64, 128].includes(groupSize);
+  return isAffine && ["F32", "F16", "BF16"].includes(format) ? "affine" : undefined;
+}
+
+function computeType({ format, tensors, config }: Checkpoint, backend: Backend): FloatType {
+  if (backend === "cpu") return "float32";
+  if (format === "gguf") return "float16";
+  const norm = tensors.get("model.norm.weight");
+  const stored = [config.torch_dtype, config.dtype, norm && plainType(norm)];
+  return stored.find(isFloatType) ?? "bfloat16";
+}
+
+function isFloatType(name: unknown): name is FloatType {
+  return name === "float32" || name === "float16" || name === "bfloat16";
+}
+
+type Keep = (view: MlxArray) => MlxArray;
+
+function linear(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Linear {
+  if (matrix.kind === "packed") {
+    const product = (x: MlxArray) => quantizedMatmul(x, matrix.matrix, matrix.quantization);
+    return bias ? (x) => add(product(x), bias) : product;
+  }
+  const transposed = keepTransposed(matrix.weight, keep);
+  return bias ? (x) => addmm(bias, x, transposed) : (x) => matmul(x, transposed);
+}
+
+function experts(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Experts {
+  const product: Experts =
+    matrix.kind === "packed"
+      ? (x, chosen, sorted = false) =>
+          gatherQmm(x, matrix.matrix, { rhs: chosen, sorted }, matrix.quantization)
+      : gatherDense(keepTransposed(matrix.weight, keep));
+  if (!bias) return product;
+  return (x, chosen, sorted) => add(product(x, chosen, sorted), expandDims(take(bias, chosen), -2));
+}
+
+function gatherDense(transposed: MlxArray): Experts {
+  return (x, chosen, sorted = false) => gatherMm(x, transposed, { rhs: chosen, sorted });
+}
+
+function keepTransposed(weight: MlxArray, keep: Keep): MlxArray {
+  using _ = new Scope();
+  return keep(swapAxes(weight, -1, -2));
+}
+
+function lookup(matrix: Matrix, tokens: MlxArray, dtype: FloatType): MlxArray {
+  if (matrix.kind === "dense") return take(matrix.weight, tokens);
+  const { weight, scales, biases } = matrix.matrix;
+  const rows = {
+    weight: take(weight, tokens),
+    scales: take(scales, tokens),
+    biases: biases && take(biases, tokens),
+  };
+  return dequantize(rows, matrix.quantization, dtype);
+}

@@ -1,0 +1,191 @@
+import { afterAll, describe, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
+import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
+import { architectures } from "../../src/model/registry.ts";
+import type { FloatType } from "../../src/model/tensors.ts";
+import { useMlx } from "../support/mlx.ts";
+import { goldenOf, type TinyCase, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
+
+const runtime = useMlx();
+
+const folder = mkdtempSync(join(tmpdir(), "tiny-models-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const TOLERANCE = 1e-4;
+const GREEDY_TOKENS = 64;
+
+const cases = tinyCases.map((tiny) => [tiny.name, tiny] as const);
+const unquantized = cases.filter(([, tiny]) => !tiny.quantization);
+const quantized = cases.filter(([, tiny]) => tiny.quantization);
+
+test("there is a tiny model of every architecture, plain and quantized", () => {
+  const typesOf = (some: typeof cases) => new Set(some.map(([, { config }]) => config.model_type));
+  const known = new Set(architectures.keys());
+  expect(typesOf(unquantized)).toEqual(known);
+  expect(typesOf(quantized)).toEqual(known);
+});
+
+describe("as mlx-lm does", () => {
+  test.each(cases)("%s computes the prompt's logits and the 64 greedy tokens", (_, tiny) => {
+    const { prompt, last, sampled, greedy } = goldenOf(tiny);
+    using loaded = load(tiny);
+    const rows = promptLogits(loaded.model, prompt);
+    expect(distance(rows.at(-1)!, last)).toBeLessThan(TOLERANCE);
+    for (const [position, first] of sampled) {
+      const found = rows[position]!.slice(0, first.length);
+      expect(distance(found, first)).toBeLessThan(TOLERANCE);
+    }
+    expect(decode(loaded.model, [{ prompt }])).toEqual([greedy]);
+  });
+
+  test.each(quantized)("%s does the same with its weights packed", (_, tiny) => {
+    const { prompt, last, greedy } = goldenOf(tiny);
+    using loaded = loadAsGpu(tiny, "float32");
+    expect(distance(promptLogits(loaded.model, prompt).at(-1)!, last)).toBeLessThan(TOLERANCE);
+    expect(decode(loaded.model, [{ prompt }], 8)).toEqual([greedy.slice(0, 8)]);
+  });
+});
+
+describe("however the tokens come", () => {
+  test.each(unquantized)("%s continues a prompt that is fed in chunks", (_, tiny) => {
+    const { prompt, greedy } = goldenOf(tiny);
+    using loaded = load(tiny);
+    expect(decode(loaded.model, [{ prompt, chunk: 17 }])).toEqual([greedy]);
+    expect(decode(loaded.model, [{ prompt, chunk: 3 }], 8)).toEqual([greedy.slice(0, 8)]);
+  });
+
+  test.each(unquantized)("%s lets two sequences share each step", (_, tiny) => {
+    const { prompt, greedy } = goldenOf(tiny);
+    const other = prompt.slice(5, 28).reverse();
+    using loaded = load(tiny);
+    const [alone] = decode(loaded.model, [{ prompt: other }], 32);
+    const together = decode(loaded.model, [{ prompt: other }, { prompt, chunk: 15 }], 32);
+    expect(together).toEqual([alone!, greedy.slice(0, 32)]);
+  });
+});
+
+describe("in 16 bits", () => {
+  // MLX's CPU code multiplies by plain experts in float32 only: of those models, the packed ones.
+  const computable = cases.filter(([, tiny]) => hasExperts(tiny) === Boolean(tiny.quantization));
+
+  test.each(cases)("%s stays in its type", (_, tiny) => {
+    for (const dtype of ["bfloat16", "float16"] as const) {
+      using loaded = loadAsGpu(tiny, dtype);
+      using _scope = new Scope();
+      using sequence = new Sequence();
+      const hidden = sequence.forward(loaded.model, [1, 2, 3]);
+      expect([hidden.dtype, loaded.model.logits(hidden).dtype]).toEqual([dtype, dtype]);
+    }
+  });
+
+  test.each(computable)("%s stays near the logits", (_, tiny) => {
+    const { prompt, last } = goldenOf(tiny);
+    using loaded = loadAsGpu(tiny, "bfloat16");
+    const logits = promptLogits(loaded.model, prompt).at(-1)!;
+    // A token that goes to another expert costs more than rounding does.
+    expect(correlation(logits, last)).toBeGreaterThan(hasExperts(tiny) ? 0.97 : 0.995);
+  });
+});
+
+function hasExperts({ config }: TinyCase): boolean {
+  return ["qwen3_moe", "gpt_oss"].includes(config.model_type);
+}
+
+type Loaded = { model: LoadedModel; [Symbol.dispose](): void };
+
+/** A GPU computes with packed weights and in 16 bits; MLX's CPU code can do so too, slowly. */
+function loadAsGpu(tiny: TinyCase, dtype: FloatType): Loaded {
+  const { backend } = runtime;
+  return load(tiny, { backend: backend === "cpu" ? "metal" : backend, dtype });
+}
+
+function load(
+  tiny: TinyCase,
+  options: LoadOptions = { backend: runtime.backend, dtype: "float32" },
+): Loaded {
+  const path = join(folder, tiny.name);
+  if (!written.has(path)) {
+    mkdirSync(path, { recursive: true });
+    writeTinyModel(path, tiny);
+    written.add(path);
+  }
+  const model = loadModel(path, options);
+  return { model, [Symbol.dispose]: () => model.free() };
+}
+const written = new Set<string>();
+
+/** A sequence that frees its keys and values. */
+class Sequence {
+  readonly kv = new ContiguousKv();
+
+  forward(model: LoadedModel, tokens: readonly number[]): MlxArray {
+    const step = contiguousStep([{ kv: this.kv, count: tokens.length }]);
+    return model.forward(array(Int32Array.from(tokens)), step);
+  }
+
+  [Symbol.dispose](): void {
+    this.kv.free();
+  }
+}
+
+function promptLogits(model: LoadedModel, prompt: readonly number[]): number[][] {
+  using _ = new Scope();
+  using sequence = new Sequence();
+  return rowsOf(model.logits(sequence.forward(model, prompt)));
+}
+
+function rowsOf(logits: MlxArray): number[][] {
+  const [rows, columns] = logits.shape as [number, number];
+  const numbers = logits.numbers();
+  return Array.from({ length: rows }, (_, i) => numbers.slice(i * columns, (i + 1) * columns));
+}
+
+type Request = { prompt: readonly number[]; chunk?: number };
+
+/** All sequences go on together, one chunk or one token a step each. */
+function decode(model: LoadedModel, requests: Request[], count = GREEDY_TOKENS): number[][] {
+  const rows = requests.map(({ prompt, chunk = prompt.length }) => {
+    return { kv: new ContiguousKv(), waiting: [...prompt], chunk, tokens: [] as number[] };
+  });
+  const goesOn = ({ tokens }: (typeof rows)[number]) => tokens.length < count;
+  while (rows.some(goesOn)) {
+    using _ = new Scope();
+    const running = rows.filter(goesOn);
+    const parts = running.map(({ waiting, chunk }) => waiting.splice(0, chunk));
+    const step = contiguousStep(running.map(({ kv }, i) => ({ kv, count: parts[i]!.length })));
+    const hidden = model.forward(array(Int32Array.from(parts.flat())), step);
+    const logits = rowsOf(model.logits(hidden));
+    let end = 0;
+    for (const [i, row] of running.entries()) {
+      end += parts[i]!.length;
+      if (row.waiting.length > 0) continue;
+      const next = indexOfMax(logits[end - 1]!);
+      row.tokens.push(next);
+      row.waiting.push(next);
+    }
+  }
+  for (const { kv } of rows) kv.free();
+  return rows.map(({ tokens }) => tokens);
+}
+
+function indexOfMax(numbers: readonly number[]): number {
+  return numbers.reduce((best, x, i) => (x > numbers[best]! ? i : best), 0);
+}
+
+function distance(found: readonly number[], expected: readonly number[]): number {
+  expect(found.length).toBe(expected.length);
+  return Math.max(...found.map((x, i) => Math.abs(x - expected[i]!)));
+}
+
+function correlation(a: readonly number[], b: readonly number[]): number {
+  const mean = (xs: readonly number[]) => xs.reduce((sum, x) => sum + x, 0) / xs.length;
+  const [meanA, meanB] = [mean(a), mean(b)];
+  const product = mean(a.map((x, i) => (x - meanA) * (b[i]! - meanB)));
+  const spread = (xs: readonly number[], m: number) => mean(xs.map((x) => (x - m) ** 2));
+  return product / Math.sqrt(spread(a, meanA) * spread(b, meanB));
+}

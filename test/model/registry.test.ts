@@ -1,0 +1,109 @@
+import { afterAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { LoadError } from "../../src/files/load-error.ts";
+import { loadModel } from "../../src/model/load.ts";
+import { architectureOf, architectures } from "../../src/model/registry.ts";
+import { useMlx } from "../support/mlx.ts";
+import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+
+useMlx();
+
+const folder = mkdtempSync(join(tmpdir(), "registry-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+test("architectures are found by the model_type that Hugging Face gives them", () => {
+  expect([...architectures.keys()]).toEqual([
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "gpt_oss",
+    "granite",
+    "llama",
+    "mistral",
+    "olmo2",
+    "olmo3",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "smollm3",
+  ]);
+  expect(architectureOf("mistral")).toBe(architectures.get("mistral")!);
+});
+
+describe("a model_type that is not supported", () => {
+  test("is told with those that are", () => {
+    const all = [...architectures.keys()].join(", ");
+    const message = `model_type "mamba" is not supported; there are ${all}`;
+    expect(() => architectureOf("mamba")).toThrow(new LoadError(message));
+  });
+
+  test.each(["constructor", "__proto__", "toString"])("may be called %s", (name) => {
+    expect(() => architectureOf(name)).toThrow(LoadError);
+  });
+
+  test.each([undefined, null, 7, {}])("may be %p", (modelType) => {
+    const message = "config.json: expected a model_type";
+    expect(() => architectureOf(modelType)).toThrow(new LoadError(message));
+  });
+});
+
+describe("a configuration that is wrong is refused by the key that is", () => {
+  type Change = Record<string, unknown>;
+  const refused: [string, Change, string][] = [
+    ["llama", { hidden_size: "64" }, "config.json: hidden_size: "],
+    ["llama", { num_key_value_heads: 3 }, "config.json: 4 heads do not fit 3 KV heads of 16"],
+    [
+      "llama",
+      { rope_scaling: { type: "yarn", factor: "4" } },
+      "config.json: rope_scaling.factor: ",
+    ],
+    ["llama", { vocab_size: undefined }, "config.json: vocab_size: "],
+    ["llama", { layer_types: ["linear_attention"] }, "config.json: layer_types.0: "],
+    ["qwen3_moe", { num_experts: undefined }, "config.json: num_experts: "],
+    ["gpt_oss", { num_local_experts: 0 }, "config.json: num_local_experts: "],
+    ["gemma3", { text_config: undefined }, "config.json: text_config: "],
+    ["phi3", { partial_rotary_factor: 2 }, "config.json: partial_rotary_factor: "],
+    ["smollm3", { no_rope_layers: [1, 0] }, "config.json: no_rope_layers: expected 5 numbers"],
+  ];
+  test.each(refused)("%s with %o", (name, change, message) => {
+    const error = loadError(name, change);
+    expect(error.message).toStartWith(message);
+  });
+});
+
+describe("a configuration that does not fit the file is refused by the tensor that tells", () => {
+  const refused: [string, Record<string, unknown>, string][] = [
+    [
+      "llama",
+      { intermediate_size: 80 },
+      "model.layers.0.mlp.gate_proj.weight: expected shape (80,64), found (96,64)",
+    ],
+    ["llama", { num_hidden_layers: 2 }, "has no place for tensor "],
+    ["llama", { num_hidden_layers: 4 }, "tensor model.layers.3.self_attn.q_proj.weight is missing"],
+    ["qwen3_moe", { mlp_only_layers: [] }, "model.layers.3.mlp.gate.weight is missing"],
+    [
+      "qwen3_moe-separate",
+      { num_experts: 9 },
+      "tensor model.layers.1.mlp.experts.8.gate_proj.weight is missing",
+    ],
+  ];
+  test.each(refused)("%s with %o", (name, change, message) => {
+    expect(loadError(name, change).message).toContain(message);
+  });
+});
+
+/** What loading the tiny model says with its configuration changed. */
+function loadError(name: string, change: Record<string, unknown>): LoadError {
+  const tiny = tinyCase(name);
+  writeTinyModel(folder, { ...tiny, config: { ...tiny.config, ...change } });
+  try {
+    loadModel(folder, { backend: "cpu" }).free();
+  } catch (error) {
+    if (error instanceof LoadError) return error;
+    throw error;
+  }
+  throw new Error("it was loaded");
+}

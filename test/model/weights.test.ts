@@ -1,0 +1,296 @@
+import { describe, expect, test } from "bun:test";
+import type { Backend } from "../../ffi/native.ts";
+import { LoadError } from "../../src/files/load-error.ts";
+import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
+import { activeMemory } from "../../src/mlx/memory.ts";
+import { astype, type QuantizationMode, quantize } from "../../src/mlx/ops.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import type { Checkpoint, StoredTensor } from "../../src/model/checkpoint.ts";
+import { type WeightOptions, Weights } from "../../src/model/weights.ts";
+import { useMlx } from "../support/mlx.ts";
+import { bf16, type FileTensors, f16, f32, randomNumbers } from "../support/safetensors-file.ts";
+
+useMlx();
+
+/** A checkpoint of these tensors, as if they had been read from files. */
+function checkpoint(tensors: FileTensors, fields: Partial<Checkpoint> = {}): Checkpoint {
+  const stored = Object.entries(tensors).map(([name, { dtype, shape, data }]) => {
+    const { buffer, byteOffset, byteLength } = typeof data === "function" ? data() : data;
+    const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+    const read = (offset: number, target: Uint8Array) =>
+      target.set(bytes.subarray(offset, offset + target.length));
+    return [name, { name, shape, format: dtype, bytes: byteLength, read }] as const;
+  });
+  return {
+    path: "here",
+    format: "safetensors",
+    config: {},
+    tensors: new Map<string, StoredTensor>(stored),
+    close() {},
+    ...fields,
+  };
+}
+
+function weightsOf(tensors: FileTensors, options: Partial<WeightOptions> = {}): Weights {
+  return new Weights(checkpoint(tensors), { backend: "cpu", ...options });
+}
+
+/** The numbers of what `use` makes of the weights, which are freed. */
+function numbers(weights: Weights, use: (weights: Weights) => MlxArray): number[] {
+  using _ = new Scope();
+  try {
+    return use(weights).numbers();
+  } finally {
+    weights.free();
+  }
+}
+
+function expectClose(found: readonly number[], expected: readonly number[], within: number) {
+  const largest = Math.max(...expected.map(Math.abs));
+  const worst = Math.max(...found.map((value, i) => Math.abs(value - expected[i]!)));
+  expect(found.length).toBe(expected.length);
+  expect(worst / largest).toBeLessThan(within);
+}
+
+/** `name`.weight, .scales and .biases as MLX packs a matrix. */
+function packed(name: string, shape: number[], mode: QuantizationMode, seed = 1): FileTensors {
+  using _ = new Scope();
+  const size = shape.reduce((a, b) => a * b);
+  const half = astype(array(randomNumbers(size, seed), shape), "bfloat16");
+  const { weight, scales, biases } = quantize(half, { mode });
+  evaluate(weight, scales);
+  const words = (x: MlxArray) => ({ dtype: "U32", shape: x.shape, data: x.data() }) as const;
+  const small = (x: MlxArray) =>
+    ({ dtype: x.dtype === "uint8" ? "U8" : "BF16", shape: x.shape, data: x.data() }) as const;
+  return {
+    [`${name}.weight`]: words(weight),
+    [`${name}.scales`]: small(scales),
+    ...(biases ? { [`${name}.biases`]: small(biases) } : {}),
+  };
+}
+
+const x = randomNumbers(3 * 4, 9);
+const w = randomNumbers(6 * 4, 2);
+const product = (row: number, out: number) =>
+  [0, 1, 2, 3].reduce((sum, i) => sum + x[row * 4 + i]! * w[out * 4 + i]!, 0);
+const products = [0, 1, 2].flatMap((row) => [0, 1, 2, 3, 4, 5].map((out) => product(row, out)));
+
+describe("Weights", () => {
+  test("makes a linear layer of a matrix, and of its bias where there is one", () => {
+    const bias = randomNumbers(6, 5);
+    const plain = { "p.weight": f32([6, 4], w) };
+    const biased = { ...plain, "p.bias": f32([6], bias) };
+    const run = (weights: Weights) => weights.linear("p", 4, 6)(array(x, [3, 4]));
+    expectClose(numbers(weightsOf(plain), run), products, 1e-6);
+    const sums = products.map((value, i) => value + bias[i % 6]!);
+    expectClose(numbers(weightsOf(biased), run), sums, 1e-6);
+  });
+
+  test("makes an embedding of a matrix, and the output of the same one", () => {
+    const tensors = { "e.weight": f32([6, 4], w) };
+    const rows = numbers(weightsOf(tensors), (weights) =>
+      weights.embedding("e", 6, 4).lookup(array(Int32Array.of(5, 0, 5))),
+    );
+    const row = (i: number) => Array.from(w.subarray(i * 4, i * 4 + 4));
+    expect(rows).toEqual([row(5), row(0), row(5)].flat());
+    const logits = numbers(weightsOf(tensors), (weights) =>
+      weights.embedding("e", 6, 4).asLinear(array(x, [3, 4])),
+    );
+    expectClose(logits, products, 1e-6);
+  });
+
+  test("makes experts of stacked matrices, with their biases", () => {
+    const bias = randomNumbers(6, 5);
+    const tensors = { "x.weight": f32([2, 3, 4], w), "x.bias": f32([2, 3], bias) };
+    const found = numbers(weightsOf(tensors), (weights) => {
+      const chosen = array(Int32Array.of(1, 0, 1), [3, 1], "int32");
+      return weights.experts("x", 2, 4, 3)(array(x, [3, 1, 1, 4]), chosen);
+    });
+    const expected = [1, 0, 1].flatMap((expert, token) =>
+      [0, 1, 2].map((out) => product(token, expert * 3 + out) + bias[expert * 3 + out]!),
+    );
+    expectClose(found, expected, 1e-6);
+  });
+
+  const modes = ["affine", "mxfp4", "mxfp8", "nvfp4"] as const;
+  const backends = ["metal", "cuda"] as const;
+  const pairs = modes.flatMap((mode) => backends.map((backend) => [mode, backend] as const));
+  test.each(pairs)("computes with %s left packed for %s as with float32", (mode, backend) => {
+    const tensors = { ...packed("p", [64, 128], mode), ...packed("x", [4, 64, 128], mode, 2) };
+    const load = (on: Backend) => weightsOf(tensors, { backend: on, dtype: "float32" });
+    const input = randomNumbers(5 * 128, 4);
+    const uses: ((weights: Weights) => MlxArray)[] = [
+      (weights) => weights.linear("p", 128, 64)(array(input, [5, 128])),
+      (weights) => weights.embedding("p", 64, 128).lookup(array(Int32Array.of(63, 1))),
+      (weights) => weights.embedding("p", 64, 128).asLinear(array(input, [5, 128])),
+      (weights) => {
+        const chosen = array(Int32Array.of(3, 0, 1, 2, 3), [5, 1], "int32");
+        return weights.experts("x", 4, 128, 64)(array(input, [5, 1, 1, 128]), chosen);
+      },
+    ];
+    for (const use of uses)
+      expectClose(numbers(load(backend), use), numbers(load("cpu"), use), 1e-5);
+    const [dense, small] = [load("cpu"), load(backend)];
+    dense.linear("p", 128, 64);
+    small.linear("p", 128, 64);
+    expect(dense.bytes).toBe(64 * 128 * 4);
+    expect(small.bytes).toBeLessThan(dense.bytes / 3);
+    dense.free();
+    small.free();
+  });
+
+  test("computes in float32 on a CPU, and elsewhere in the type of the file", () => {
+    const dtypeOf = (fields: Partial<Checkpoint>, backend: Backend, tensors: FileTensors = {}) =>
+      new Weights(checkpoint(tensors, fields), { backend }).dtype;
+    const bfloat16 = { config: { torch_dtype: "bfloat16" } };
+    expect(dtypeOf(bfloat16, "cpu")).toBe("float32");
+    expect(dtypeOf(bfloat16, "metal")).toBe("bfloat16");
+    expect(dtypeOf({ config: { dtype: "float16" } }, "cuda")).toBe("float16");
+    expect(dtypeOf({ format: "gguf" }, "cuda")).toBe("float16");
+    const norm = { "model.norm.weight": f16([4], x.subarray(0, 4)) };
+    expect(dtypeOf({}, "metal", norm)).toBe("float16");
+    expect(dtypeOf({ config: { torch_dtype: "int3" } }, "metal")).toBe("bfloat16");
+    const loaded = new Weights(checkpoint(norm, bfloat16), { backend: "metal" });
+    expect(loaded.tensor("model.norm.weight", [4]).dtype).toBe("bfloat16");
+    loaded.free();
+  });
+
+  test("says how much is loaded, up to all there is", () => {
+    const calls: [number, number][] = [];
+    const onProgress = (loaded: number, total: number) => calls.push([loaded, total]);
+    const tensors = {
+      ...packed("p", [64, 128], "affine"),
+      "n.weight": bf16([4], x.subarray(0, 4)),
+    };
+    const weights = weightsOf(tensors, { onProgress });
+    weights.tensor("n.weight", [4]);
+    weights.linear("p", 128, 64);
+    const total = 8 + 64 * 128 * 0.5 + 2 * 64 * 2 * 2;
+    expect(calls).toEqual([
+      [8, total],
+      [total, total],
+    ]);
+    weights.free();
+  });
+
+  test("gives back all of its memory, once", () => {
+    const [before, memory] = [liveArrays(), activeMemory()];
+    const weights = weightsOf({ "p.weight": f32([512, 512], randomNumbers(512 * 512)) });
+    weights.linear("p", 512, 512);
+    weights.constant(Float32Array.of(1, 2));
+    expect(weights.bytes).toBe(512 * 512 * 4 + 8);
+    expect(activeMemory() - memory).toBeGreaterThanOrEqual(weights.bytes);
+    weights.free();
+    weights.free();
+    expect([liveArrays(), activeMemory(), weights.bytes]).toEqual([before, memory, 0]);
+  });
+});
+
+describe("Weights.finish", () => {
+  const tensors = {
+    "a.weight": f32([4], x.subarray(0, 4)),
+    "b.weight": f32([4], x.subarray(0, 4)),
+  };
+
+  test("refuses a tensor that nobody asked for", () => {
+    const weights = weightsOf(tensors);
+    weights.tensor("a.weight", [4]);
+    const finish = () => weights.finish([/^c/]);
+    expect(finish).toThrow(LoadError);
+    expect(finish).toThrow('here: the configuration has no place for tensor "b.weight"');
+    weights.finish([/^c/, /^b/]);
+    weights.tensor("b.weight", [4]);
+    weights.finish([]);
+    weights.free();
+  });
+
+  test("refuses a part of a packed matrix that its mode does not have", () => {
+    const affine = packed("p", [64, 128], "affine");
+    const weights = weightsOf({
+      ...packed("p", [64, 128], "mxfp4"),
+      "p.biases": affine["p.biases"]!,
+    });
+    weights.linear("p", 128, 64);
+    expect(() => weights.finish([])).toThrow(/no place for tensor "p.biases"$/);
+    weights.free();
+  });
+
+  test("keeps a name out of the file on one line", () => {
+    const weights = weightsOf({ "a\nb": f32([4], x.subarray(0, 4)) });
+    expect(() => weights.finish([])).toThrow('no place for tensor "a\\nb"');
+  });
+});
+
+describe("Weights refuses", () => {
+  const u32 = (shape: number[]) =>
+    ({ dtype: "U32", shape, data: new Uint32Array(shape.reduce((a, b) => a * b)) }) as const;
+  const affine: FileTensors = {
+    "p.weight": u32([64, 16]),
+    "p.scales": bf16([64, 2], new Float32Array(128)),
+    "p.biases": bf16([64, 2], new Float32Array(128)),
+  };
+  const change = (name: string, shape: number[]) => ({ ...affine, [name]: u32(shape) });
+  const asked = "here: p.weight: expected shape (64,128), found ";
+  const cases: [string, FileTensors, string][] = [
+    [
+      "a matrix of another shape",
+      { "p.weight": f32([128], new Float32Array(128)) },
+      `${asked}(128)`,
+    ],
+    ["a missing matrix", {}, "here: tensor p.weight is missing"],
+    [
+      "bits that do not exist",
+      change("p.weight", [64, 28]),
+      `${asked}(64,28) of U32 with scales (64,2) of BF16`,
+    ],
+    [
+      "a group size that does not exist",
+      { ...affine, "p.scales": bf16([64, 8], new Float32Array(512)) },
+      "here: p.weight",
+    ],
+    ["packed rows that are too few", change("p.weight", [32, 16]), `${asked}(32,16) of U32 with`],
+    [
+      "scales of other rows",
+      { ...affine, "p.scales": bf16([32, 2], new Float32Array(64)) },
+      "here: p",
+    ],
+    [
+      "a packed matrix of floats",
+      { ...affine, "p.weight": f32([64, 16], new Float32Array(1024)) },
+      `${asked}(64,16) of F32 with scales (64,2) of BF16`,
+    ],
+    [
+      "scales of integers",
+      change("p.scales", [64, 2]),
+      `${asked}(64,16) of U32 with scales (64,2)`,
+    ],
+    [
+      "biases of another type",
+      { ...affine, "p.biases": f16([64, 2], new Float32Array(128)) },
+      `${asked}(64,16) of U32`,
+    ],
+    [
+      "biases of another shape",
+      { ...affine, "p.biases": bf16([64, 4], new Float32Array(256)) },
+      "here: p.biases: expected shape (64,2), found (64,4)",
+    ],
+    [
+      "affine scales without biases",
+      { "p.weight": affine["p.weight"]!, "p.scales": affine["p.scales"]! },
+      "here: tensor p.biases is missing",
+    ],
+    ["plain integers", { "p.weight": u32([64, 128]) }, "p.weight: weights of type U32 are not"],
+  ];
+
+  test.each(cases)("%s", (_, tensors, message) => {
+    const before = liveArrays();
+    for (const backend of ["cpu", "metal", "cuda"] as const) {
+      const weights = weightsOf(tensors, { backend });
+      const load = () => weights.linear("p", 128, 64);
+      expect(load).toThrow(LoadError);
+      expect(load).toThrow(message);
+      weights.free();
+    }
+    expect(liveArrays()).toBe(before);
+  });
+});
