@@ -9,13 +9,15 @@ const root = join(import.meta.dir, "..");
 const allowed: Record<string, string[]> = {
   ffi: [],
   "src/mlx": ["ffi"],
-  "src/model": ["src/mlx"],
+  "src/files": [],
+  "src/model": ["src/files", "src/mlx", "src/kv", "ffi"],
   "src/kv": [],
   "src/schedule": ["src/kv"],
+  "src/hub": ["ffi"],
   "src/engine": ["src"],
   "src/worker": ["src/engine", "src/schedule", "src/kv", "src/model", "src/mlx", "ffi"],
-  "src/text": [],
-  "src/cli": ["src/engine", "src/text", "src", "ffi"],
+  "src/text": ["src/files"],
+  "src/cli": ["src/engine", "src/hub", "src/text", "src/files", "src", "ffi"],
   src: ["src/cli"],
 };
 

@@ -2,9 +2,14 @@
 export function help(): void {
   console.log(`mlx-serve <verb>
 
-  doctor     what this machine has: device, memory, MLX, BLAS, and how fast it multiplies
-  version    the version of mlx-serve
-  help       this text
+  run [model] [prompt]  an answer in the terminal; a chat where no prompt is given
+  pull <repo>           a model from the Hugging Face hub into its cache
+  ls, show, rm          the models in the cache: list them, look at one, remove one
+  doctor                what this machine has: device, memory, MLX, BLAS, how fast it multiplies
+  version               the version of mlx-serve
+  help                  this text
+
+A model is a folder, a GGUF file, a repo of the cache (org/name), or "default".
 
 Environment:
   MLX_SERVE_BACKEND    cpu, metal or cuda (Metal on a Mac, else the CPU)

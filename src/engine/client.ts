@@ -1,88 +1,266 @@
-// The main thread's side of the engine: starts the Worker, asks it, stops it.
+// The main thread's side of the engine. It starts the Worker, sends requests to it and hands their events
+// out; when the Worker dies, it ends what was under way and starts another at the next question.
 import { MessageChannel, Worker } from "node:worker_threads";
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
-import type { EngineReport, FromWorker, ToWorker, WorkerSetup } from "./protocol.ts";
+import {
+  defaultEngineOptions,
+  type EngineEvent,
+  type EngineOptions,
+  type EngineReport,
+  type EngineRequest,
+  type FromWorker,
+  type ModelInfo,
+  type ModelStats,
+  type Refusal,
+  type StepReport,
+  type ToWorker,
+  type WorkerSetup,
+} from "./protocol.ts";
+import { EventStream } from "./stream.ts";
 
-type Pending = { resolve(report: EngineReport): void; reject(error: Error): void };
+/** The engine is too busy, or can never answer this request. */
+export class RefusedError extends Error {
+  readonly reason: Refusal;
+
+  constructor(reason: Refusal) {
+    super(refusals[reason]);
+    this.name = "RefusedError";
+    this.reason = reason;
+  }
+}
+
+const refusals: Record<Refusal, string> = {
+  queue_full: "too many requests are waiting",
+  too_long: "the prompt is longer than the model's context",
+  bad_token: "the prompt is empty or has a token that the model does not know",
+};
+
+/** The engine itself has failed. */
+export class EngineError extends Error {
+  override name = "EngineError";
+}
+
+export type EngineHooks = {
+  onStep?: (report: StepReport) => void;
+  onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  onUnloaded?: (model: string) => void;
+  /** The Worker has died; requests under way have ended with this error. */
+  onFailure?: (error: Error) => void;
+};
+
+type Question = { resolve(answer: unknown): void; reject(error: Error): void };
+
+/** A request under way, and how many of its answers are not finished. */
+type Answering = { stream: EventStream<EngineEvent>; unfinished: number };
+
+type Connection = {
+  worker: Worker;
+  mailbox: Mailbox;
+  ready: Promise<void>;
+  ended: Promise<void>;
+  models: Map<string, Promise<ModelInfo>>;
+};
 
 export class EngineClient {
-  readonly #worker: Worker;
-  readonly #mailbox: Mailbox;
-  readonly #pending = new Map<number, Pending>();
-  readonly #ready = Promise.withResolvers<void>();
-  readonly #ended = Promise.withResolvers<void>();
+  readonly #setup: WorkerSetup;
+  readonly #hooks: EngineHooks;
+  readonly #questions = new Map<number, Question>();
+  readonly #streams = new Map<number, Answering>();
+  #connection: Connection | undefined;
+  #stopped = false;
   #nextId = 1;
-  #failure: Error | undefined;
 
   /** Returns when MLX is open; throws where it cannot be. */
-  static async start(setup: WorkerSetup): Promise<EngineClient> {
-    const client = new EngineClient(setup);
-    await client.#ready.promise;
+  static async start(setup: WorkerSetup, hooks: EngineHooks = {}): Promise<EngineClient> {
+    const client = new EngineClient(setup, hooks);
+    await client.#connect().ready;
     return client;
   }
 
-  private constructor(setup: WorkerSetup) {
-    const { port1, port2 } = new MessageChannel();
-    const arrivals = new SharedArrayBuffer(4);
-    this.#mailbox = { port: port1, arrivals };
-    this.#worker = new Worker(workerEntry, {
-      workerData: { mailbox: { port: port2, arrivals }, setup },
-      transferList: [port2],
-    });
-    port1.on("message", (message: FromWorker) => this.#receive(message));
-    this.#worker.on("error", (error) => this.#end(error as Error));
-    this.#worker.on("exit", () => this.#end(new Error("the engine has ended")));
+  private constructor(setup: WorkerSetup, hooks: EngineHooks) {
+    this.#setup = setup;
+    this.#hooks = hooks;
+  }
+
+  /** Whether a Worker is there. */
+  get alive(): boolean {
+    return this.#connection !== undefined;
+  }
+
+  /** Requests under way. */
+  get active(): number {
+    return this.#streams.size;
   }
 
   inspect(): Promise<EngineReport> {
+    return this.#ask<EngineReport>((id) => ({ kind: "inspect", id }));
+  }
+
+  stats(): Promise<ModelStats[]> {
+    return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
+  }
+
+  /** Loads a model under this name, unless it is loaded. */
+  load(model: string, path: string, options: Partial<EngineOptions> = {}): Promise<ModelInfo> {
+    const connection = this.#connection ?? this.#connect();
+    const loaded = connection.models.get(model);
+    if (loaded) return loaded;
+    const all = { ...defaultEngineOptions, ...options };
+    const info = this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all }));
+    connection.models.set(model, info);
+    info.catch(() => connection.models.delete(model));
+    return info;
+  }
+
+  async unload(model: string): Promise<void> {
+    await this.#ask((id) => ({ kind: "unload", id, model }));
+    this.#connection?.models.delete(model);
+  }
+
+  /** The events of a request to a loaded model. Leaving the loop early aborts it. */
+  submit(model: string, request: EngineRequest): EventStream<EngineEvent> {
     const id = this.#nextId++;
-    const { promise, resolve, reject } = Promise.withResolvers<EngineReport>();
-    this.#pending.set(id, { resolve, reject });
-    if (this.#failure) this.#settle(id)?.reject(this.#failure);
-    else this.#send({ kind: "inspect", id });
+    const stream = new EventStream<EngineEvent>(() => {
+      if (this.#streams.delete(id) && this.#connection) this.#send({ kind: "abort", id });
+    });
+    this.#streams.set(id, { stream, unfinished: request.n ?? 1 });
+    if (this.#connection) this.#send({ kind: "submit", id, model, request });
+    else this.#endStream(id, new EngineError("the engine is down"));
+    return stream;
+  }
+
+  /** Ends one answer of a request; the others go on. */
+  abortAnswer(stream: EventStream<EngineEvent>, index: number): void {
+    const [id] = this.#streams.entries().find(([, each]) => each.stream === stream) ?? [];
+    if (id !== undefined && this.#connection) this.#send({ kind: "abort", id, index });
+  }
+
+  /** Returns when nothing is under way any more. */
+  async drain(): Promise<void> {
+    await Promise.all(this.#streams.values().map(({ stream }) => stream.ended));
+  }
+
+  /** Returns when the Worker has let go of MLX and ended. What is under way ends with an error. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    const connection = this.#connection;
+    if (!connection) return;
+    this.#send({ kind: "stop" });
+    await connection.ended;
+  }
+
+  /** Ends the Worker at once, as a crash would. */
+  async kill(): Promise<void> {
+    await this.#connection?.worker.terminate();
+  }
+
+  #connect(): Connection {
+    if (this.#stopped) throw new EngineError("the engine has ended");
+    const { port1, port2 } = new MessageChannel();
+    const arrivals = new SharedArrayBuffer(4);
+    const worker = new Worker(workerEntry, {
+      workerData: { mailbox: { port: port2, arrivals }, setup: this.#setup },
+      transferList: [port2],
+    });
+    const [ready, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const connection: Connection = {
+      worker,
+      mailbox: { port: port1, arrivals },
+      ready: ready.promise,
+      ended: ended.promise,
+      models: new Map(),
+    };
+    const end = (error: Error) => {
+      if (this.#connection !== connection) return;
+      this.#connection = undefined;
+      port1.close();
+      ready.reject(error);
+      ended.resolve();
+      this.#failAll(error);
+      if (!this.#stopped) this.#hooks.onFailure?.(error);
+    };
+    ready.promise.catch(() => {});
+    port1.on("message", (message: FromWorker) => {
+      if (message.kind === "ready") ready.resolve();
+      else this.#receive(message);
+    });
+    worker.on("error", (error) => end(error as Error));
+    worker.on("exit", () => end(new EngineError("the engine has ended")));
+    this.#connection = connection;
+    return connection;
+  }
+
+  #ask<T>(message: (id: number) => ToWorker): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    try {
+      if (!this.#connection) this.#connect();
+      const id = this.#nextId++;
+      this.#questions.set(id, { resolve: resolve as Question["resolve"], reject });
+      this.#send(message(id));
+    } catch (error) {
+      reject(error);
+    }
     return promise;
   }
 
-  /** Returns when the Worker has let go of MLX and ended. */
-  async stop(): Promise<void> {
-    this.#send({ kind: "stop" });
-    await this.#ended.promise;
-  }
-
   #send(message: ToWorker): void {
-    send(this.#mailbox, message);
+    send(this.#connection!.mailbox, message);
   }
 
   #receive(message: FromWorker): void {
     switch (message.kind) {
+      case "answer":
+        this.#settle(message.id)?.resolve(message.answer);
+        break;
+      case "failed": {
+        const error = new EngineError(message.message);
+        this.#settle(message.id)?.reject(error);
+        this.#endStream(message.id, error);
+        break;
+      }
+      case "refused":
+        this.#endStream(message.id, new RefusedError(message.reason));
+        break;
+      case "step":
+        for (const { id, event } of message.events) this.#deliver(id, event);
+        if (message.report) this.#hooks.onStep?.(message.report);
+        break;
+      case "progress":
+        this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);
+        break;
+      case "unloaded":
+        this.#connection?.models.delete(message.model);
+        this.#hooks.onUnloaded?.(message.model);
+        break;
       case "ready":
-        this.#ready.resolve();
-        break;
-      case "inspected":
-        this.#settle(message.id)?.resolve(message.report);
-        break;
-      case "failed":
-        this.#settle(message.id)?.reject(new Error(message.message));
-        break;
       case "stopped":
         break;
     }
   }
 
-  #settle(id: number): Pending | undefined {
-    const pending = this.#pending.get(id);
-    this.#pending.delete(id);
-    return pending;
+  #deliver(id: number, event: EngineEvent): void {
+    const answering = this.#streams.get(id);
+    if (!answering) return;
+    answering.stream.push(event);
+    if (event.finished) answering.unfinished -= 1;
+    if (answering.unfinished === 0) this.#endStream(id);
+  }
+
+  #endStream(id: number, error?: Error): void {
+    this.#streams.get(id)?.stream.end(error);
+    this.#streams.delete(id);
+  }
+
+  #settle(id: number): Question | undefined {
+    const question = this.#questions.get(id);
+    this.#questions.delete(id);
+    return question;
   }
 
   /** Nothing that was asked stays unanswered. */
-  #end(error: Error): void {
-    this.#failure ??= error;
-    this.#ready.reject(this.#failure);
-    for (const { reject } of this.#pending.values()) reject(this.#failure);
-    this.#pending.clear();
-    this.#mailbox.port.close();
-    this.#ended.resolve();
+  #failAll(error: Error): void {
+    for (const id of [...this.#questions.keys()]) this.#settle(id)?.reject(error);
+    for (const id of [...this.#streams.keys()]) this.#endStream(id, error);
   }
 }

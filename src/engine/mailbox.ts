@@ -17,17 +17,16 @@ export function poll<T>(mailbox: Mailbox): T | undefined {
   return receiveMessageOnPort(mailbox.port)?.message as T | undefined;
 }
 
-/** The next message, however long it takes to come. */
-export function receive<T>(mailbox: Mailbox): T {
+/** The next message, or undefined where none came in time. */
+export function receive<T>(mailbox: Mailbox, timeoutMs: number): T | undefined {
   const arrivals = new Int32Array(mailbox.arrivals);
+  const deadline = performance.now() + timeoutMs;
   for (;;) {
     // Read before the poll: a message that comes in between changes it, and the wait returns at once.
     const seen = Atomics.load(arrivals, 0);
     const message = poll<T>(mailbox);
-    if (message !== undefined) return message;
-    Atomics.wait(arrivals, 0, seen, MAX_SLEEP_MS);
+    const left = deadline - performance.now();
+    if (message !== undefined || left <= 0) return message;
+    Atomics.wait(arrivals, 0, seen, left);
   }
 }
-
-// Long enough to cost nothing, short enough that a terminated Worker soon notices.
-const MAX_SLEEP_MS = 1000;

@@ -1,11 +1,150 @@
 // What crosses the boundary between the main thread and the engine Worker, and nothing else does.
+// Tokens cross it, not text: templates and tokenizers stay on the main thread.
 
-export type ToWorker = { kind: "inspect"; id: number } | { kind: "stop" };
+export type Priority = "LOW" | "NORMAL" | "HIGH";
+
+/** "abort": the client asked for it. "error": the model gave no numbers, or the step failed. */
+export type FinishReason = "stop" | "length" | "abort" | "error";
+
+export type Sampling = {
+  /** 0 is greedy. */
+  temperature: number;
+  topK?: number | undefined;
+  topP?: number | undefined;
+  minP?: number | undefined;
+  seed?: number | undefined;
+  repetitionPenalty?: number | undefined;
+  presencePenalty?: number | undefined;
+  frequencyPenalty?: number | undefined;
+  logitBias?: ReadonlyMap<number, number> | undefined;
+  /** Log-probabilities of each token and of so many others. */
+  logprobs?: number | undefined;
+};
+
+export type EngineRequest = {
+  prompt: Uint32Array;
+  maxTokens: number;
+  minTokens?: number;
+  /** How many answers. */
+  n?: number;
+  priority?: Priority;
+  /** Requests with different salts share no blocks. */
+  salt?: string;
+  stopTokens?: readonly number[];
+  sampling: Sampling;
+};
+
+export type TokenLogprob = { token: number; logprob: number };
+
+/** What a step has brought for one answer of one request. */
+export type EngineEvent = {
+  /** Which of the n answers. */
+  index: number;
+  token: number | undefined;
+  logprob?: number | undefined;
+  top?: TokenLogprob[] | undefined;
+  finished: FinishReason | undefined;
+  /** Prompt tokens that were found computed. */
+  cachedTokens: number;
+};
+
+export type Refusal = "queue_full" | "too_long" | "bad_token";
+
+export type EngineOptions = {
+  /** Sequences that run at once; 1 is batching off. */
+  maxBatch: number;
+  /** Tokens that a step computes at most. */
+  tokenBudget: number;
+  /** Blocks of 32 tokens; by default as many as `kvBytes` hold. */
+  blocks?: number | undefined;
+  kvBytes: number;
+  maxWaiting: number;
+  maxWaitingTokens: number;
+  dtype?: "float32" | "float16" | "bfloat16" | undefined;
+  /** A model that nobody has asked for so long is dropped. */
+  idleMs: number;
+};
+
+export const defaultEngineOptions: EngineOptions = {
+  maxBatch: 32,
+  tokenBudget: 512,
+  kvBytes: 2 ** 30,
+  maxWaiting: 1000,
+  maxWaitingTokens: 2 ** 20,
+  idleMs: Number.POSITIVE_INFINITY,
+};
+
+export type ModelInfo = {
+  model: string;
+  dtype: string;
+  weightBytes: number;
+  vocabulary: number;
+  maxLength: number;
+  blocks: number;
+  kvBytes: number;
+  /** What `readGauges` reads from any thread. */
+  gauges: SharedArrayBuffer;
+};
+
+/** One step, for whoever watches. */
+export type StepReport = {
+  model: string;
+  step: number;
+  ms: number;
+  rows: number;
+  prefillTokens: number;
+  decodeTokens: number;
+  preempted: number;
+  running: number;
+  waiting: number;
+  blocks: { total: number; free: number; cached: number; held: number };
+};
+
+export type RequestReport = {
+  id: number;
+  index: number;
+  state: "waiting" | "running";
+  priority: Priority;
+  ageMs: number;
+  standing: number;
+  promptTokens: number;
+  generated: number;
+  cachedTokens: number;
+  preemptions: number;
+  blocks: number;
+};
+
+export type ModelStats = {
+  model: string;
+  steps: number;
+  forwards: number;
+  preemptions: number;
+  promptTokens: number;
+  cachedTokens: number;
+  generatedTokens: number;
+  liveArrays: number;
+  activeBytes: number;
+  last: StepReport | undefined;
+  requests: RequestReport[];
+};
+
+export type ToWorker =
+  | { kind: "inspect"; id: number }
+  | { kind: "load"; id: number; model: string; path: string; options: EngineOptions }
+  | { kind: "unload"; id: number; model: string }
+  | { kind: "submit"; id: number; model: string; request: EngineRequest }
+  | { kind: "abort"; id: number; index?: number }
+  | { kind: "stats"; id: number }
+  | { kind: "stop" };
 
 export type FromWorker =
   | { kind: "ready" }
-  | { kind: "inspected"; id: number; report: EngineReport }
+  | { kind: "answer"; id: number; answer: unknown }
   | { kind: "failed"; id: number; message: string }
+  | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
+  | { kind: "refused"; id: number; reason: Refusal }
+  | { kind: "step"; events: { id: number; event: EngineEvent }[]; report?: StepReport }
+  | { kind: "unloaded"; model: string }
   | { kind: "stopped" };
 
 /** Given to the Worker when it starts. */

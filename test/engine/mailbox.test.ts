@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { MessageChannel, Worker } from "node:worker_threads";
-import { type Mailbox, poll, send } from "../../src/engine/mailbox.ts";
+import { type Mailbox, poll, receive, send } from "../../src/engine/mailbox.ts";
 
 test("a thread that only sleeps and polls receives every message in order", async () => {
   const { port1, port2 } = new MessageChannel();
@@ -35,5 +35,14 @@ test("polling an empty mailbox returns at once", () => {
   port1.postMessage("hello");
   expect(poll<string>(mailbox)).toBe("hello");
   expect(poll(mailbox)).toBeUndefined();
+  port1.close();
+});
+
+test("a reader that waits in vain returns with nothing", () => {
+  const { port1, port2 } = new MessageChannel();
+  const mailbox: Mailbox = { port: port2, arrivals: new SharedArrayBuffer(4) };
+  expect(receive(mailbox, 5)).toBeUndefined();
+  port1.postMessage("hello");
+  expect(receive<string>(mailbox, 5)).toBe("hello");
   port1.close();
 });

@@ -4,7 +4,8 @@ import { type Mailbox, receive } from "../../src/engine/mailbox.ts";
 
 const mailbox = workerData as Mailbox;
 for (;;) {
-  const message = receive(mailbox);
+  const message = receive(mailbox, 1000);
+  if (message === undefined) continue;
   mailbox.port.postMessage(message);
   if (message === "end") break;
 }

@@ -1,0 +1,338 @@
+// Draws a token for each row of logits, on the device, all rows of a kind at once. Every row has its own
+// parameters. Rows are grouped by what they need, so that a greedy row costs an argmax and nothing else.
+//
+// A draw takes one number between 0 and 1, hashed on the host from the request's seed and how many tokens
+// it has: the token is the first whose cumulative probability exceeds it. So a seeded request draws the
+// same alone, in a crowd, and when it is computed again after it was preempted.
+import { array, type MlxArray } from "../mlx/array.ts";
+import {
+  add,
+  arange,
+  argmax,
+  argpartition,
+  argsort,
+  astype,
+  bitwiseAnd,
+  cumsum,
+  divide,
+  greater,
+  greaterEqual,
+  less,
+  lessEqual,
+  logicalAnd,
+  logSumExp,
+  max,
+  minimum,
+  multiply,
+  negative,
+  notEqual,
+  putAlongAxis,
+  reshape,
+  rightShift,
+  scatterAddAxis,
+  slice,
+  softmax,
+  squeeze,
+  subtract,
+  sum,
+  take,
+  takeAlongAxis,
+  where,
+} from "../mlx/ops.ts";
+
+export type Sampling = {
+  /** 0 is greedy. */
+  temperature: number;
+  topK?: number | undefined;
+  topP?: number | undefined;
+  minP?: number | undefined;
+  seed: number;
+  /** Over the prompt and the output; 1 is none. */
+  repetitionPenalty?: number | undefined;
+  /** Over the output. */
+  presencePenalty?: number | undefined;
+  frequencyPenalty?: number | undefined;
+  logitBias?: ReadonlyMap<number, number> | undefined;
+  /** Log-probabilities of the token and of so many others. */
+  logprobs?: number | undefined;
+};
+
+/** A row to draw for. */
+export type SampleRow = {
+  sampling: Sampling;
+  /** The prompt and the output so far. */
+  tokens: Uint32Array;
+  promptLength: number;
+  /** A bit a token of the vocabulary: those that may be drawn. */
+  allowed?: Uint32Array | undefined;
+};
+
+export type TokenLogprob = { token: number; logprob: number };
+
+/** Undefined token: the logits were no numbers, or allowed nothing. */
+export type Sampled = {
+  token: number | undefined;
+  logprob?: number | undefined;
+  top?: TokenLogprob[] | undefined;
+};
+
+/** A draw in the making. Evaluate `pending`, then `read`. */
+export type Draw = { pending: readonly MlxArray[]; read(): Sampled[] };
+
+/** logits (R, vocabulary), one row each. In a scope: it makes arrays. */
+export function sample(logits: MlxArray, rows: readonly SampleRow[]): Draw {
+  const float = astype(logits, "float32");
+  const groups = groupBy(
+    rows.map((_, i) => i),
+    (i) => kindOf(rows[i]!),
+  );
+  const draws = groups.map((indices) => drawGroup(float, rows, indices));
+  const logprobs = drawLogprobs(float, rows);
+  return {
+    pending: [...draws.flatMap((draw) => [draw.tokens, draw.scores]), ...logprobs.pending],
+    read() {
+      const sampled: Sampled[] = rows.map(() => ({ token: undefined }));
+      for (const { indices, tokens, scores } of draws) {
+        const [ids, values] = [tokens.numbers(), scores.numbers()];
+        indices.forEach((row, i) => {
+          if (Number.isFinite(values[i])) sampled[row]!.token = ids[i]!;
+        });
+      }
+      logprobs.read(sampled);
+      return sampled;
+    },
+  };
+}
+
+// ---- What a row needs
+
+type Kind = {
+  penalized: boolean;
+  biased: boolean;
+  masked: boolean;
+  draw: "greedy" | "plain" | "truncated";
+};
+
+function kindOf({ sampling, allowed }: SampleRow): string {
+  return JSON.stringify(needsOf(sampling, allowed));
+}
+
+/** Below it is greedy: what is divided by less may be too large for float32. */
+const COLDEST = 1e-5;
+
+function needsOf(sampling: Sampling, allowed: Uint32Array | undefined): Kind {
+  const { temperature, topK, topP, minP } = sampling;
+  const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = sampling;
+  const truncated = (topK ?? 0) > 0 || (topP ?? 1) < 1 || (minP ?? 0) > 0;
+  return {
+    penalized: repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0,
+    biased: (logitBias?.size ?? 0) > 0,
+    masked: allowed !== undefined,
+    draw: temperature < COLDEST ? "greedy" : truncated ? "truncated" : "plain",
+  };
+}
+
+function groupBy(indices: readonly number[], key: (index: number) => string): number[][] {
+  const groups = new Map<string, number[]>();
+  for (const index of indices) {
+    const name = key(index);
+    const group = groups.get(name) ?? [];
+    group.push(index);
+    groups.set(name, group);
+  }
+  return [...groups.values()];
+}
+
+type GroupDraw = {
+  indices: readonly number[];
+  tokens: MlxArray; // (G)
+  /** The largest logit that each was drawn from (G): no number where one of them was none. */
+  scores: MlxArray;
+};
+
+function drawGroup(
+  logits: MlxArray,
+  rows: readonly SampleRow[],
+  indices: readonly number[],
+): GroupDraw {
+  const group = indices.map((index) => rows[index]!);
+  const kind = needsOf(group[0]!.sampling, group[0]!.allowed);
+  let x = indices.length === rows.length ? logits : take(logits, intArray(indices)); // (G, V)
+  if (kind.penalized) x = penalize(x, group);
+  if (kind.biased) x = bias(x, group);
+  if (kind.masked) x = mask(x, group);
+  return { indices, tokens: drawKinds[kind.draw](x, group), scores: max(x, -1) };
+}
+
+// ---- What changes the logits
+
+/** vLLM's and OpenAI's: repetition over prompt and output, presence and frequency over the output. */
+function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const counts = rows.map(({ tokens, promptLength }) => {
+    const seen = new Map<number, number>();
+    tokens.forEach((token, i) => {
+      seen.set(token, (seen.get(token) ?? 0) + (i >= promptLength ? 1 : 0));
+    });
+    return seen;
+  });
+  const width = Math.max(...counts.map(({ size }) => size));
+  // Rows are filled up with their first token again: it gets the same value twice.
+  const padded = counts.map((seen) => {
+    const entries = [...seen];
+    return [...entries, ...Array(width - entries.length).fill(entries[0])] as [number, number][];
+  });
+  const size = [rows.length, width];
+  const indices = intArray(
+    padded.flatMap((entries) => entries.map(([token]) => token)),
+    size,
+  );
+  const output = array(
+    padded.flatMap((entries) => entries.map(([, count]) => count)),
+    size,
+  );
+  const column = (value: (sampling: Sampling) => number) =>
+    array(
+      rows.map(({ sampling }) => value(sampling)),
+      [rows.length, 1],
+    );
+  const repetition = column(({ repetitionPenalty = 1 }) => repetitionPenalty);
+  const presence = column(({ presencePenalty = 0 }) => presencePenalty);
+  const frequency = column(({ frequencyPenalty = 0 }) => frequencyPenalty);
+  const before = takeAlongAxis(x, indices);
+  const repeated = where(
+    greater(before, 0),
+    divide(before, repetition),
+    multiply(before, repetition),
+  );
+  const present = astype(greater(output, 0), "float32");
+  const penalty = add(multiply(frequency, output), multiply(presence, present));
+  return putAlongAxis(x, indices, subtract(repeated, penalty));
+}
+
+function bias(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const width = Math.max(...rows.map(({ sampling }) => sampling.logitBias!.size));
+  const padded = rows.map(({ sampling }) => {
+    const entries = [...sampling.logitBias!];
+    return [...entries, ...Array(width - entries.length).fill([0, 0])] as [number, number][];
+  });
+  const size = [rows.length, width];
+  const indices = intArray(
+    padded.flatMap((entries) => entries.map(([token]) => token)),
+    size,
+  );
+  const values = array(
+    padded.flatMap((entries) => entries.map(([, value]) => value)),
+    size,
+  );
+  return scatterAddAxis(x, indices, values);
+}
+
+function mask(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const words = rows[0]!.allowed!.length;
+  const all = new Uint32Array(rows.length * words);
+  rows.forEach(({ allowed }, i) => {
+    all.set(allowed!, i * words);
+  });
+  const bits = rightShift(array(all, [rows.length, words, 1]), arange(0, 32, 1, "uint32"));
+  const flags = notEqual(bitwiseAnd(bits, 1), 0); // (G, words, 32)
+  const allowed = slice(reshape(flags, [rows.length, words * 32]), 1, 0, x.shape[1]!);
+  return where(allowed, x, -Infinity);
+}
+
+// ---- How a token is drawn from them
+
+const drawKinds: Record<Kind["draw"], (x: MlxArray, rows: readonly SampleRow[]) => MlxArray> = {
+  greedy: (x) => argmax(x),
+  plain: (x, rows) => squeeze(indexAbove(softmax(heated(x, rows)), rows), 1),
+  truncated: drawTruncated,
+};
+
+function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const temperatures = rows.map(({ sampling }) => sampling.temperature);
+  return divide(x, array(temperatures, [rows.length, 1]));
+}
+
+/** Of the most probable: so many, then so much of their sum, then so much of the first's own. */
+function drawTruncated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const scaled = heated(x, rows);
+  const order = argsort(negative(scaled)); // (G, V)
+  const probabilities = softmax(takeAlongAxis(scaled, order));
+  const vocabulary = x.shape[1]!;
+  const column = (value: (sampling: Sampling) => number) =>
+    array(
+      rows.map(({ sampling }) => value(sampling)),
+      [rows.length, 1],
+    );
+  const topK = column(({ topK }) => (topK && topK > 0 ? topK : vocabulary));
+  const topP = column(({ topP = 1 }) => topP);
+  const minP = column(({ minP = 0 }) => minP);
+  const ranks = arange(0, vocabulary, 1, "float32");
+  const first = where(less(ranks, topK), probabilities, 0);
+  const before = subtract(cumsum(first), first);
+  const enough = less(before, multiply(topP, sum(first, -1, true)));
+  const likely = greaterEqual(first, multiply(minP, max(first, -1, true)));
+  // The first is always kept, whatever a topP of nearly nothing says.
+  const kept = where(logicalAnd(enough, likely), first, where(less(ranks, 1), first, 0));
+  return squeeze(takeAlongAxis(order, indexAbove(kept, rows)), 1);
+}
+
+/** (G, 1): the first index whose cumulative weight exceeds the row's number, of all the weight. */
+function indexAbove(weights: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const numbers = rows.map(({ sampling, tokens, promptLength }) =>
+    unitNumber(sampling.seed, tokens.length - promptLength),
+  );
+  const cumulative = cumsum(weights);
+  const total = slice(cumulative, 1, -1); // (G, 1)
+  const threshold = multiply(array(numbers, [rows.length, 1]), total);
+  const index = sum(lessEqual(cumulative, threshold), -1, true);
+  return minimum(astype(index, "int32"), weights.shape[1]! - 1);
+}
+
+/** From 0 up to but without 1, in steps that float32 holds: what token number `index` draws with. */
+export function unitNumber(seed: number, index: number): number {
+  const low = mix(seed >>> 0, index);
+  const high = mix(Math.floor(seed / 2 ** 32) >>> 0, low);
+  return (high >>> 9) / 2 ** 23;
+}
+
+/** Murmur3's finalizer over both. */
+function mix(a: number, b: number): number {
+  let hash = Math.imul(a ^ 0x9e3779b9, 0x85ebca6b) ^ Math.imul(b + 0x7f4a7c15, 0xc2b2ae35);
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return (hash ^ (hash >>> 16)) >>> 0;
+}
+
+// ---- Log-probabilities, of the logits as the model gave them
+
+function drawLogprobs(logits: MlxArray, rows: readonly SampleRow[]) {
+  const indices = rows.flatMap(({ sampling }, i) => (sampling.logprobs === undefined ? [] : [i]));
+  if (indices.length === 0) return { pending: [], read: () => {} };
+  const x = indices.length === rows.length ? logits : take(logits, intArray(indices));
+  const normalized = subtract(x, logSumExp(x, -1, true)); // (G, V)
+  const most = Math.min(Math.max(...indices.map((i) => rows[i]!.sampling.logprobs!)), x.shape[1]!);
+  const top = most > 0 ? slice(argpartition(negative(x), most - 1), 1, 0, most) : undefined;
+  const values = top && takeAlongAxis(normalized, top);
+  return {
+    pending: [normalized, ...(top && values ? [top, values] : [])],
+    read(sampled: Sampled[]) {
+      const vocabulary = x.shape[1]!;
+      const all = new Float32Array(normalized.memory());
+      const [tokens, logprobs] = [top?.numbers() ?? [], values?.numbers() ?? []];
+      indices.forEach((row, i) => {
+        const { token } = sampled[row]!;
+        const count = rows[row]!.sampling.logprobs!;
+        sampled[row]!.logprob = token === undefined ? undefined : all[i * vocabulary + token];
+        sampled[row]!.top = tokens
+          .slice(i * most, (i + 1) * most)
+          .map((id, j) => ({ token: id, logprob: logprobs[i * most + j]! }))
+          .sort((a, b) => b.logprob - a.logprob || a.token - b.token)
+          .slice(0, count);
+      });
+    },
+  };
+}
+
+function intArray(values: readonly number[], shape?: readonly number[]): MlxArray {
+  return array(Int32Array.from(values), shape);
+}

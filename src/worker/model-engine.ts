@@ -1,0 +1,225 @@
+// One model at work: its scheduler, its runner, and the requests that it answers.
+import type {
+  EngineEvent,
+  EngineOptions,
+  EngineRequest,
+  ModelStats,
+  Refusal,
+  RequestReport,
+  StepReport,
+} from "../engine/protocol.ts";
+import type { BlockPool } from "../kv/blocks.ts";
+import { readGauges } from "../kv/blocks.ts";
+import { rootKey } from "../kv/prefix.ts";
+import type { StepInputs } from "../model/runner.ts";
+import type { Sampled, SampleRow, Sampling } from "../model/sampler.ts";
+import { standing } from "../schedule/queue.ts";
+import { type Batch, type Outcome, Scheduler } from "../schedule/scheduler.ts";
+import type { Sequence } from "../schedule/sequence.ts";
+import { prepare } from "./inputs.ts";
+
+/** What computes a step: the model's runner, or a test's. */
+export type StepRunner = { readonly forwards: number; run(inputs: StepInputs): Sampled[] };
+
+export type RequestEvent = { id: number; event: EngineEvent };
+
+export type StepResult = { events: RequestEvent[]; report: StepReport };
+
+type Answer = { id: number; index: number; sampling: Sampling };
+
+export type ModelEngineParts = {
+  name: string;
+  pool: BlockPool;
+  runner: StepRunner;
+  vocabulary: number;
+  maxLength: number;
+  options: EngineOptions;
+  nowMs?: () => number;
+};
+
+export class ModelEngine {
+  readonly name: string;
+  readonly scheduler: Scheduler;
+  readonly #parts: ModelEngineParts;
+  readonly #now: () => number;
+  readonly #answers = new Map<Sequence, Answer>();
+  readonly #sequences = new Map<number, Sequence[]>();
+  #steps = 0;
+  #promptTokens = 0;
+  #cachedTokens = 0;
+  #generatedTokens = 0;
+  #last: StepReport | undefined;
+  lastUseMs: number;
+
+  constructor(parts: ModelEngineParts) {
+    const { pool, options, maxLength } = parts;
+    this.name = parts.name;
+    this.#parts = parts;
+    this.#now = parts.nowMs ?? (() => performance.now());
+    this.lastUseMs = this.#now();
+    this.scheduler = new Scheduler({
+      pool,
+      maxBatch: options.maxBatch,
+      tokenBudget: Math.max(options.tokenBudget, options.maxBatch),
+      maxLength,
+      maxWaiting: options.maxWaiting,
+      maxWaitingTokens: options.maxWaitingTokens,
+      // One block each for a part of those who run.
+      watermark: Math.min(Math.ceil(pool.count / 100), options.maxBatch),
+      maxPreemptions: 8,
+    });
+  }
+
+  submit(id: number, request: EngineRequest): Refusal | undefined {
+    const { vocabulary, name } = this.#parts;
+    // An id past the vocabulary would be read from beyond the embedding's memory.
+    if (request.prompt.length === 0 || request.prompt.some((token) => token >= vocabulary)) {
+      return "bad_token";
+    }
+    const arrivalMs = this.#now();
+    this.lastUseMs = arrivalMs;
+    const { sampling, n = 1 } = request;
+    const seed = sampling.seed ?? randomSeed();
+    const accepted = this.scheduler.submit(
+      Array.from({ length: n }, () => ({
+        id,
+        prompt: request.prompt,
+        maxTokens: request.maxTokens,
+        minTokens: request.minTokens ?? 0,
+        priority: request.priority ?? "NORMAL",
+        arrivalMs,
+        stopTokens: new Set(request.stopTokens),
+        rootKey: rootKey(name, request.salt ?? ""),
+      })),
+    );
+    if (typeof accepted === "string") return accepted;
+    this.#sequences.set(id, accepted);
+    accepted.forEach((sequence, index) => {
+      this.#answers.set(sequence, { id, index, sampling: { ...sampling, seed: seed + index } });
+    });
+    return undefined;
+  }
+
+  /** Ends a request, or one of its answers. */
+  abort(id: number, index?: number): RequestEvent[] {
+    const sequences = this.#sequences.get(id) ?? [];
+    return sequences.flatMap((sequence, i) => {
+      if ((index !== undefined && i !== index) || sequence.state === "finished") return [];
+      this.scheduler.abort(sequence);
+      return [this.#event({ sequence, token: undefined, finished: "abort" }, undefined)];
+    });
+  }
+
+  has(id: number): boolean {
+    return this.#sequences.has(id);
+  }
+
+  /** One step, if there is anything to compute. */
+  step(): StepResult | undefined {
+    const batch = this.scheduler.next();
+    if (!batch) return undefined;
+    const start = this.#now();
+    const { sampled, outcomes } = this.#compute(batch);
+    const events = outcomes.map((outcome) => this.#event(outcome, sampled.get(outcome.sequence)));
+    this.lastUseMs = this.#now();
+    this.#last = this.#report(batch, this.lastUseMs - start);
+    return { events, report: this.#last };
+  }
+
+  #compute(batch: Batch): { sampled: Map<Sequence, Sampled>; outcomes: Outcome[] } {
+    const samples = batch.rows.flatMap((row) => row.samples);
+    const { inputs, restore } = prepare(batch, (sequence) => this.#sampleRow(sequence));
+    try {
+      const drawn = restore(this.#parts.runner.run(inputs));
+      const tokens = drawn.map(({ token }) => token);
+      const outcomes = this.scheduler.commit(batch, tokens);
+      return { sampled: new Map(samples.map((sample, i) => [sample, drawn[i]!])), outcomes };
+    } catch (error) {
+      console.error(`mlx-serve: a step of ${this.name} failed: ${error}`);
+      return { sampled: new Map(), outcomes: this.scheduler.fail(batch) };
+    }
+  }
+
+  #sampleRow(sequence: Sequence): SampleRow {
+    const { sampling } = this.#answers.get(sequence)!;
+    return { sampling, tokens: sequence.tokens(), promptLength: sequence.promptLength };
+  }
+
+  #event({ sequence, token, finished }: Outcome, sampled: Sampled | undefined): RequestEvent {
+    const { id, index } = this.#answers.get(sequence)!;
+    const cachedTokens = sequence.cachedTokens ?? 0;
+    if (token !== undefined) this.#generatedTokens += 1;
+    if (sequence.generated === 1 && token !== undefined) {
+      this.#promptTokens += sequence.promptLength;
+      this.#cachedTokens += cachedTokens;
+    }
+    if (finished) this.#forget(sequence, id);
+    return {
+      id,
+      event: { index, token, logprob: sampled?.logprob, top: sampled?.top, finished, cachedTokens },
+    };
+  }
+
+  #forget(sequence: Sequence, id: number): void {
+    this.#answers.delete(sequence);
+    const sequences = this.#sequences.get(id) ?? [];
+    if (sequences.every(({ state }) => state === "finished")) this.#sequences.delete(id);
+  }
+
+  #report(batch: Batch, ms: number): StepReport {
+    const { rows, preempted } = batch;
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const decodeTokens = rows.filter(
+      ({ start, sequence }) => start >= sequence.promptLength,
+    ).length;
+    return {
+      model: this.name,
+      step: this.#steps++,
+      ms,
+      rows: rows.length,
+      prefillTokens: tokens - decodeTokens,
+      decodeTokens,
+      preempted,
+      running: this.scheduler.running.length,
+      waiting: this.scheduler.waiting.length,
+      blocks: readGauges(this.#parts.pool.gauges),
+    };
+  }
+
+  stats(): Omit<ModelStats, "liveArrays" | "activeBytes"> {
+    const requests = [...this.scheduler.running, ...this.scheduler.waiting];
+    return {
+      model: this.name,
+      steps: this.#steps,
+      forwards: this.#parts.runner.forwards,
+      preemptions: this.scheduler.preemptions,
+      promptTokens: this.#promptTokens,
+      cachedTokens: this.#cachedTokens,
+      generatedTokens: this.#generatedTokens,
+      last: this.#last,
+      requests: requests.map((sequence) => this.#requestReport(sequence)),
+    };
+  }
+
+  #requestReport(sequence: Sequence): RequestReport {
+    const { id, index } = this.#answers.get(sequence)!;
+    const now = this.#now();
+    return {
+      id,
+      index,
+      state: sequence.state === "running" ? "running" : "waiting",
+      priority: sequence.priority,
+      ageMs: now - sequence.arrivalMs,
+      standing: standing(sequence, now),
+      promptTokens: sequence.promptLength,
+      generated: sequence.generated,
+      cachedTokens: sequence.cachedTokens ?? 0,
+      preemptions: sequence.preemptions,
+      blocks: sequence.table.length,
+    };
+  }
+}
+
+function randomSeed(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0]!;
+}

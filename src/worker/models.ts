@@ -1,0 +1,113 @@
+// The models that are loaded, each with its engine.
+import type { Backend } from "../../ffi/native.ts";
+import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
+import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
+import { liveArrays } from "../mlx/array.ts";
+import { bytesOf } from "../mlx/dtype.ts";
+import { activeMemory, clearCache } from "../mlx/memory.ts";
+import { makeKvStore } from "../model/kv-store.ts";
+import { type LoadedModel, loadModel } from "../model/load.ts";
+import { Runner } from "../model/runner.ts";
+import { ModelEngine } from "./model-engine.ts";
+
+type Entry = { engine: ModelEngine; info: ModelInfo; idleMs: number; free(): void };
+
+type OnProgress = (loadedBytes: number, totalBytes: number) => void;
+
+export class Models {
+  readonly #backend: Backend;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(backend: Backend) {
+    this.#backend = backend;
+  }
+
+  get busy(): boolean {
+    return this.#entries.values().some(({ engine }) => !engine.scheduler.idle);
+  }
+
+  get(name: string): ModelEngine | undefined {
+    return this.#entries.get(name)?.engine;
+  }
+
+  *[Symbol.iterator](): Iterator<ModelEngine> {
+    for (const { engine } of this.#entries.values()) yield engine;
+  }
+
+  /** Loads a model, unless it is there. */
+  load(name: string, path: string, options: EngineOptions, onProgress: OnProgress): ModelInfo {
+    const entry = this.#entries.get(name) ?? this.#make(name, path, options, onProgress);
+    this.#entries.set(name, entry);
+    return entry.info;
+  }
+
+  #make(name: string, path: string, options: EngineOptions, onProgress: OnProgress): Entry {
+    const { dtype } = options;
+    const model = loadModel(path, { backend: this.#backend, dtype, onProgress });
+    const blocks = options.blocks ?? blocksFor(model, options);
+    const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
+    const pool = new BlockPool(blocks);
+    const { vocabulary, maxPositions: maxLength } = model.shape;
+    const engine = new ModelEngine({
+      name,
+      pool,
+      runner: new Runner(model, store),
+      vocabulary,
+      maxLength,
+      options,
+    });
+    const info: ModelInfo = {
+      model: name,
+      dtype: model.dtype,
+      weightBytes: model.weightBytes,
+      vocabulary,
+      maxLength,
+      blocks,
+      kvBytes: store.bytes,
+      gauges: pool.gauges,
+    };
+    const free = () => {
+      store.free();
+      model.free();
+      clearCache();
+    };
+    return { engine, info, idleMs: options.idleMs, free };
+  }
+
+  /** A model that is not there is unloaded already; one at work is not unloaded. */
+  unload(name: string): void {
+    const entry = this.#entries.get(name);
+    if (!entry) return;
+    if (!entry.engine.scheduler.idle) throw new Error(`${name} is at work`);
+    this.#entries.delete(name);
+    entry.free();
+  }
+
+  /** Unloads what nobody has asked for in its time; returns the names. */
+  dropIdle(): string[] {
+    const idle = this.#entries.entries().filter(([, { engine, idleMs }]) => {
+      return engine.scheduler.idle && performance.now() - engine.lastUseMs > idleMs;
+    });
+    const names = Array.from(idle, ([name]) => name);
+    for (const name of names) this.unload(name);
+    return names;
+  }
+
+  stats(): ModelStats[] {
+    const shared = { liveArrays: liveArrays(), activeBytes: activeMemory() };
+    return Array.from(this, (engine) => ({ ...engine.stats(), ...shared }));
+  }
+
+  free(): void {
+    for (const { free } of this.#entries.values()) free();
+    this.#entries.clear();
+  }
+}
+
+/** As many as the memory for them holds, and no more than a full batch could use. */
+function blocksFor({ shape, dtype }: LoadedModel, options: EngineOptions): number {
+  const { layers, kvHeads, headDim, maxPositions } = shape;
+  const blockBytes = 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(dtype);
+  const most = options.maxBatch * Math.ceil(maxPositions / BLOCK_TOKENS);
+  return Math.max(1, Math.min(most, Math.floor(options.kvBytes / blockBytes)));
+}

@@ -1,0 +1,229 @@
+// Whatever the scheduler does to a request, its tokens are those it gets alone.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { EngineOptions, EngineRequest, Sampling } from "../../src/engine/protocol.ts";
+import { type LoadedModel, loadModel } from "../../src/model/load.ts";
+import type { StepInputs } from "../../src/model/runner.ts";
+import { type Answer, generateAlone, makeEngine, type TestEngine } from "../support/engine.ts";
+import { useMlx } from "../support/mlx.ts";
+import { makeRandom } from "../support/random.ts";
+import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "parity-"));
+let model: LoadedModel;
+afterAll(() => {
+  model.free();
+  rmSync(folder, { recursive: true });
+});
+useMlx();
+beforeAll(() => {
+  writeTinyModel(folder, tinyCase("llama"));
+  const loaded = loadModel(folder, { backend: "cpu" });
+  model = { ...loaded, shape: { ...loaded.shape, maxPositions: 2048 } };
+});
+
+const random = makeRandom(7);
+const prompts = Array.from({ length: 24 }, (_, i) =>
+  Uint32Array.from({ length: 3 + ((i * 13) % 90) }, () => random.below(200)),
+);
+
+const samplings: Record<string, Sampling> = {
+  greedy: { temperature: 0 },
+  penalties: {
+    temperature: 0,
+    repetitionPenalty: 1.3,
+    presencePenalty: 0.4,
+    frequencyPenalty: 0.2,
+  },
+  seed: { temperature: 1, seed: 1234 },
+  logprobs: { temperature: 0, logprobs: 3 },
+  top_p: { temperature: 0.9, topP: 0.8, seed: 99 },
+};
+
+const request = (i: number, sampling: Sampling, n = 1): EngineRequest => ({
+  prompt: prompts[i]!,
+  maxTokens: 24,
+  sampling,
+  n,
+});
+
+const aloneBefore = new Map<string, Answer>();
+
+function alone(each: EngineRequest, index = 0): Answer {
+  const key = JSON.stringify([[...each.prompt], each.sampling, each.maxTokens, index]);
+  const answer = aloneBefore.get(key) ?? generateAlone(model, each, index);
+  aloneBefore.set(key, answer);
+  return answer;
+}
+
+function expectSame(found: Answer, expected: Answer): void {
+  expect(found.tokens).toEqual(expected.tokens);
+  expect(found.finished).toBe(expected.finished);
+  for (const [i, logprob] of expected.logprobs.entries()) {
+    if (logprob !== undefined) expect(found.logprobs[i]).toBeCloseTo(logprob, 3);
+  }
+}
+
+/** Runs requests that join at random steps; what each got. */
+function runCrowd(
+  engine: TestEngine,
+  requests: readonly EngineRequest[],
+  seed: number,
+): Answer[][] {
+  const joins = makeRandom(seed);
+  const answers: Answer[][] = [];
+  for (const each of requests) {
+    answers.push(engine.submit(each));
+    for (let i = joins.below(4); i > 0; i--) engine.step();
+  }
+  engine.run();
+  return answers;
+}
+
+type Feature = {
+  name: string;
+  options: Partial<EngineOptions>;
+  n?: number;
+  /** What must have happened, or the cell proves nothing. */
+  happened(engine: TestEngine, answers: Answer[][], seen: Seen): void;
+  twice?: boolean;
+};
+
+type Seen = { copies: number; chunks: number };
+
+const features: Feature[] = [
+  {
+    name: "chunked prefill",
+    options: { tokenBudget: 16, maxBatch: 8 },
+    happened: (_engine, _answers, { chunks }) => expect(chunks).toBeGreaterThan(20),
+  },
+  {
+    name: "prefix hit",
+    options: { maxBatch: 8, blocks: 200 },
+    twice: true,
+    happened: (_engine, answers) => {
+      const hits = answers.filter(([answer]) => answer!.cachedTokens > 0);
+      expect(hits.length).toBeGreaterThan(10);
+    },
+  },
+  {
+    name: "forced preemption",
+    options: { maxBatch: 8, blocks: 10 },
+    happened: ({ engine }) => expect(engine.scheduler.preemptions).toBeGreaterThan(0),
+  },
+  {
+    name: "three answers",
+    options: { maxBatch: 8, blocks: 200 },
+    n: 3,
+    happened: (_engine, answers) => expect(answers.every((each) => each.length === 3)).toBe(true),
+  },
+  {
+    name: "forks that copy before they write, and are preempted",
+    options: { maxBatch: 6, blocks: 12 },
+    n: 3,
+    happened: ({ engine }, _answers, { copies }) => {
+      expect(copies).toBeGreaterThan(10);
+      expect(engine.scheduler.preemptions).toBeGreaterThan(0);
+    },
+  },
+];
+
+describe.each(features)("$name", ({ options, n = 1, twice, happened }) => {
+  test.each(Object.keys(samplings))(
+    "changes nothing with %s",
+    (name) => {
+      const seen: Seen = { copies: 0, chunks: 0 };
+      const watch = (inputs: StepInputs) => {
+        seen.copies += inputs.copies.length;
+        seen.chunks += inputs.rows.filter(({ count, start }) => count > 1 && start > 0).length;
+        return inputs;
+      };
+      const engine = makeEngine(model, options, watch);
+      // A third of the prompts where each is answered three times.
+      const indices = prompts.map((_, i) => i).filter((i) => i % n === 0);
+      const requests = indices.map((i) => request(i, samplings[name]!, n));
+      const first = runCrowd(engine, requests, 1);
+      const answers = twice ? runCrowd(engine, requests, 2) : first;
+      happened(engine, answers, seen);
+      for (const [i, answer] of answers.entries()) {
+        for (let index = 0; index < n; index++) {
+          expectSame(answer[index]!, alone(requests[i]!, index));
+        }
+      }
+      engine.free();
+    },
+    60_000,
+  );
+});
+
+test("rows with all kinds of parameters share a batch and change nothing for each other", () => {
+  const kinds = Object.values(samplings);
+  const engine = makeEngine(model, { maxBatch: 24, blocks: 200 });
+  const requests = prompts.map((_, i) => request(i, kinds[i % kinds.length]!));
+  const answers = runCrowd(engine, requests, 3);
+  for (const [i, [answer]] of answers.entries()) {
+    expectSame(answer!, alone(requests[i]!));
+  }
+  engine.free();
+});
+
+test("the store of a GPU gives the same", () => {
+  const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, store: "metal" });
+  const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings.greedy!, 2));
+  const answers = runCrowd(engine, requests, 4);
+  expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);
+  for (const [i, answer] of answers.entries()) {
+    for (const each of answer) expectSame(each, alone(requests[i]!));
+  }
+  engine.free();
+});
+
+test("a step makes one forward, with a row for each request that runs", () => {
+  const rows: number[] = [];
+  const engine = makeEngine(model, { maxBatch: 8, blocks: 100 }, (inputs) => {
+    rows.push(inputs.rows.length);
+    return inputs;
+  });
+  for (let i = 0; i < 5; i++) engine.submit(request(i, samplings.greedy!));
+  engine.run();
+  expect(engine.runner.forwards).toBe(24);
+  expect(rows).toEqual(Array(24).fill(5));
+  engine.free();
+});
+
+test("a second prompt of 1,000 tokens finds 992 of them, and computes the rest only", () => {
+  const computed: number[] = [];
+  const engine = makeEngine(model, { blocks: 80, tokenBudget: 2048 }, (inputs) => {
+    computed.push(inputs.tokens.length);
+    return inputs;
+  });
+  const prompt = Uint32Array.from({ length: 1000 }, (_, i) => (i * 7) % 200);
+  const ask = () => {
+    const [answer] = engine.submit({ prompt, maxTokens: 2, sampling: samplings.greedy! });
+    engine.run();
+    return answer!;
+  };
+  const [first, second] = [ask(), ask()];
+  expect([first.cachedTokens, second.cachedTokens]).toEqual([0, 992]);
+  expect(computed).toEqual([1000, 1, 8, 1]);
+  expect(second.tokens).toEqual(first.tokens);
+  engine.free();
+});
+
+test("a block that is read in place of another is noticed by these tests", () => {
+  const engine = makeEngine(model, { maxBatch: 4, blocks: 64 }, (inputs, step) => {
+    if (step !== 6) return inputs;
+    const [first, ...others] = inputs.rows;
+    const wrong = [others[0]!.table[0]!, ...first!.table.slice(1)];
+    return { ...inputs, rows: [{ ...first!, table: wrong }, ...others] };
+  });
+  const requests = [20, 21, 22].map((i) => request(i, samplings.greedy!));
+  const answers = requests.map((each) => engine.submit(each)[0]!);
+  engine.run();
+  const right = requests.map((each) => alone(each).tokens);
+  const different = answers.filter(({ tokens }, i) => tokens.join() !== right[i]!.join());
+  expect(different.length).toBeGreaterThan(0);
+  engine.free();
+});
