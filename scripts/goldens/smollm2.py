@@ -1,4 +1,4 @@
-"""Writes test/golden/smollm2/tokens.json: what mlx-lm 0.32.2 answers greedily to 20 prompts.
+"""Writes test/golden/smollm2/tokens.json: what mlx-lm 0.32.2 answers greedily to 24 prompts.
 
     python scripts/goldens/smollm2.py <SmolLM2-135M-Instruct.Q4_1.gguf>
 
@@ -27,7 +27,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 ROOT = HERE.parents[1]
 TARGET = ROOT / "test/golden/smollm2/tokens.json"
-PROMPTS = 20
+PROMPTS = 24
 TOKENS = 64
 GAP = 1e-3
 
@@ -76,6 +76,10 @@ TEXTS = [
     "import numpy as np\n\ndef softmax(x):\n",
     "Roses are red,\nviolets are blue,\n",
     "The quick brown fox jumps over",
+    "The largest planet of the solar system is",
+    "To be, or not to be, that is the question:\n",
+    "A train leaves the station at 9 o'clock and travels at 80 kilometres an hour. At 11 o'clock",
+    "Les Misérables est un roman de",
 ]
 CHATS = [
     "What is the capital of Italy?",

@@ -20,6 +20,7 @@ import {
   expandDims,
   greater,
   greaterEqual,
+  isFinite,
   less,
   logicalAnd,
   matmul,
@@ -109,10 +110,10 @@ class HostKvStore implements KvStore {
       positions: layout.positions,
       pending,
       attend: (layer, q, k, v, options) => {
-        const [keys, values] = hold([contiguous(layout.split(k)), contiguous(layout.split(v))]);
-        pending.push(keys!, values!);
+        const [keys, values] = [contiguous(layout.split(k)), contiguous(layout.split(v))];
+        pending.push(...hold([keys, harmless(values)]));
         const past = { keys: this.#keys[layer]!, values: this.#values[layer]! };
-        return layout.attend(q, past, { keys: keys!, values: values! }, options);
+        return layout.attend(q, past, { keys, values }, options);
       },
       commit: () => {
         pending.forEach((rowsOfLayer, i) => {
@@ -205,7 +206,7 @@ class DeviceKvStore implements KvStore {
           copies.length > 0 ? copyBlocks(pool, sources, targets) : pool;
         const past = { keys: copied(this.#keys[layer]!), values: copied(this.#values[layer]!) };
         replace(this.#keys, layer, past.keys, keys);
-        replace(this.#values, layer, past.values, values);
+        replace(this.#values, layer, past.values, harmless(values));
         return layout.attend(q, past, { keys, values }, options);
       },
       commit: () => {
@@ -222,6 +223,14 @@ class DeviceKvStore implements KvStore {
     free(this.#keys);
     free(this.#values);
   }
+}
+
+/**
+ * Values as they are kept. A block is read whole, and what a row does not see of it has the weight 0:
+ * but 0 times infinity is no number, so one sequence's would spoil the next that gets the block.
+ */
+function harmless(values: MlxArray): MlxArray {
+  return where(isFinite(values), values, 0);
 }
 
 /** The places of a row's tokens, counted through the blocks. */

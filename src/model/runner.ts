@@ -45,8 +45,9 @@ export class Runner {
         samples.map(({ row }) => row),
       );
       evaluate(...draw.pending, ...step.pending);
+      const drawn = draw.read();
       step.commit();
-      return draw.read();
+      return drawn;
     } catch (error) {
       step.abandon();
       throw error;

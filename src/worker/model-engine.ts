@@ -72,8 +72,12 @@ export class ModelEngine {
 
   submit(id: number, request: EngineRequest): Refusal | undefined {
     const { vocabulary, name } = this.#parts;
-    // An id past the vocabulary would be read from beyond the embedding's memory.
-    if (request.prompt.length === 0 || request.prompt.some((token) => token >= vocabulary)) {
+    // An id past the vocabulary would be read from beyond the embedding's memory, or written to beyond
+    // that of the logits.
+    const unknown = (token: number) =>
+      !(Number.isInteger(token) && token >= 0 && token < vocabulary);
+    const biased = request.sampling.logitBias?.keys() ?? [];
+    if (request.prompt.length === 0 || request.prompt.some(unknown) || [...biased].some(unknown)) {
       return "bad_token";
     }
     const arrivalMs = this.#now();
@@ -141,7 +145,8 @@ export class ModelEngine {
   }
 
   #sampleRow(sequence: Sequence): SampleRow {
-    const { sampling } = this.#answers.get(sequence)!;
+    // An answer that was aborted before its prompt was computed is still drawn for, and not told.
+    const sampling = this.#answers.get(sequence)?.sampling ?? { temperature: 0, seed: 0 };
     return { sampling, tokens: sequence.tokens(), promptLength: sequence.promptLength };
   }
 

@@ -1,0 +1,149 @@
+// How much batching gains: tokens/s of the default model at 1, 5, 8, 16 and 32 requests at once, beside
+// mlx-lm's batch_generate in turns with the same weights, prompts and BLAS:
+//
+//   npm run -s bench:engine [-- --json] [-- --requests 1,8] [-- --tokens 64] [-- --no-peer]
+//
+// mlx-lm is installed from PyPI into the cache when it is first asked for.
+import { existsSync, mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { parseArgs } from "node:util";
+import { cacheDirectory, defaultModelPath, findLibrary } from "../ffi/native.ts";
+import { EngineClient } from "../src/engine/client.ts";
+import { openTextModel } from "../src/text/text-model.ts";
+
+const { values } = parseArgs({
+  options: {
+    json: { type: "boolean", default: false },
+    requests: { type: "string", default: "1,5,8,16,32" },
+    tokens: { type: "string", default: "64" },
+    rounds: { type: "string", default: "2" },
+    peer: { type: "boolean", default: true },
+  },
+  allowNegative: true,
+});
+const counts = values.requests.split(",").map(Number);
+const [maxTokens, rounds] = [Number(values.tokens), Number(values.rounds)];
+
+type Result = {
+  requests: number;
+  tokensPerSecond: number;
+  speedup: number;
+  peer: number | undefined;
+};
+
+const library = findLibrary();
+const engine = await EngineClient.start({ library, device: "cpu", trace: false });
+await engine.load("default", defaultModelPath(), { maxBatch: 32 });
+const peer = values.peer ? startPeer() : undefined;
+const prompts = makePrompts(Math.max(...counts));
+
+const best = new Map<number, { ours: number; peer: number | undefined }>();
+for (let round = 0; round < rounds; round++) {
+  for (const count of counts) {
+    const ours = await measure(prompts.slice(0, count), `round ${round}`);
+    const theirs = await peer?.measure(prompts.slice(0, count));
+    const before = best.get(count) ?? { ours: 0, peer: undefined };
+    best.set(count, {
+      ours: Math.max(before.ours, ours),
+      peer: theirs === undefined ? undefined : Math.max(before.peer ?? 0, theirs),
+    });
+    if (!values.json) console.error(`round ${round + 1}, ${count} requests: ${ours.toFixed(1)}`);
+  }
+}
+await peer?.stop();
+await engine.stop();
+
+const single = best.get(counts[0]!)!.ours;
+const results = Array.from(best, ([requests, { ours, peer }]): Result => {
+  return { requests, tokensPerSecond: round(ours), speedup: round(ours / single), peer };
+});
+if (values.json) console.log(JSON.stringify(results));
+else console.table(results);
+
+function round(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+/** Chats of one length, with different beginnings, so that no request finds another's blocks. */
+function makePrompts(count: number): number[][] {
+  const { chat } = openTextModel(defaultModelPath());
+  return Array.from({ length: count }, (_, i) => {
+    const content = `${i + 100}: write a long story about a dragon who counts to ${i + 100}.`;
+    return chat!({ messages: [{ role: "user", content }], addGenerationPrompt: true }).ids;
+  });
+}
+
+/** All at once, from the first request to the last token. */
+async function measure(prompts: readonly number[][], salt: string): Promise<number> {
+  const start = performance.now();
+  const generated = await Promise.all(
+    prompts.map(async (prompt) => {
+      let tokens = 0;
+      const request = {
+        prompt: Uint32Array.from(prompt),
+        maxTokens,
+        salt,
+        sampling: { temperature: 0 },
+      };
+      for await (const { token } of engine.submit("default", request)) if (token) tokens += 1;
+      return tokens;
+    }),
+  );
+  const total = generated.reduce((a, b) => a + b);
+  return (total * 1000) / (performance.now() - start);
+}
+
+/** mlx-lm in a process of its own, asked over its standard input. */
+function startPeer() {
+  const python = join(cacheDirectory(), "mlx-lm", "bin", "python");
+  if (!existsSync(python)) {
+    run("python3", "-m", "venv", join(cacheDirectory(), "mlx-lm"));
+    run(python, "-m", "pip", "install", "--quiet", "mlx-lm==0.32.2", "mlx[cpu]==0.32.2", "gguf");
+  }
+  const child = Bun.spawn([python, join(import.meta.dir, "bench-mlx-lm.py"), defaultModelPath()], {
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "inherit",
+    env: { ...process.env, LD_PRELOAD: blasShim() },
+  });
+  const lines = readLines(child.stdout);
+  return {
+    async measure(prompts: readonly number[][]): Promise<number> {
+      child.stdin.write(`${JSON.stringify({ prompts, maxTokens })}\n`);
+      child.stdin.flush();
+      const { value } = await lines.next();
+      return round(Number(value));
+    },
+    async stop() {
+      child.stdin.end();
+      await child.exited;
+    },
+  };
+}
+
+async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of stream) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop()!;
+    yield* lines;
+  }
+}
+
+/** The BLAS that libmlxc has inside, as a library to be loaded before mlx-lm's own. */
+function blasShim(): string {
+  const folder = join(cacheDirectory(), "bench");
+  const shim = join(folder, "libblas-shim.so");
+  const libs = dirname(library);
+  mkdirSync(folder, { recursive: true });
+  const source = join(import.meta.dir, "..", "ffi", "blas.c");
+  const link = ["-o", shim, `-L${libs}`, "-lscipy_openblas", `-Wl,-rpath,${libs}`];
+  run("c++", "-x", "c", "-O2", "-fPIC", "-shared", source, ...link);
+  return shim;
+}
+
+function run(...command: string[]): void {
+  const { exitCode } = Bun.spawnSync(command, { stdio: ["ignore", "inherit", "inherit"] });
+  if (exitCode !== 0) throw new Error(`${command[0]} failed`);
+}

@@ -1,0 +1,33 @@
+"""mlx-lm for scripts/bench-engine.ts: for each line {"prompts": [[id]], "maxTokens": n} of its standard
+input it generates for all prompts at once, as batch_generate does, and prints the tokens a second.
+
+    python scripts/bench-mlx-lm.py <SmolLM2-135M-Instruct.Q4_1.gguf>
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+import time
+
+from gguf import GGUFReader
+from mlx_lm.generate import BatchGenerator
+from mlx_lm.utils import load_model
+
+sys.path.append(str(pathlib.Path(__file__).parent / "goldens"))
+from smollm2 import hugging_face
+
+with tempfile.TemporaryDirectory() as folder:
+    hugging_face(GGUFReader(sys.argv[1]), pathlib.Path(folder))
+    model, _ = load_model(pathlib.Path(folder))
+
+for line in sys.stdin:
+    request = json.loads(line)
+    prompts, count = request["prompts"], request["maxTokens"]
+    generator = BatchGenerator(model, max_tokens=count, stop_tokens=[])
+    generator.insert(prompts, [count] * len(prompts))
+    start, tokens = time.perf_counter(), 0
+    while responses := generator.next_generated():
+        tokens += len(responses)
+    print(tokens / (time.perf_counter() - start), flush=True)
+    generator.close()

@@ -1,0 +1,130 @@
+import { describe, expect, test } from "bun:test";
+import type { SampleRow } from "../../src/model/sampler.ts";
+import type { Batch, Row } from "../../src/schedule/scheduler.ts";
+import { Sequence } from "../../src/schedule/sequence.ts";
+import { prepare } from "../../src/worker/inputs.ts";
+
+/** A sequence of `length` tokens, id * 1000 and up, in blocks id * 10 and up. */
+function sequenceOf(id: number, length: number): Sequence {
+  const options = {
+    id,
+    prompt: Uint32Array.from({ length }, (_, i) => id * 1000 + i),
+    maxTokens: 10,
+    minTokens: 0,
+    priority: "NORMAL",
+    arrivalMs: 0,
+    stopTokens: new Set<number>(),
+    rootKey: "root",
+  } as const;
+  const sequence = new Sequence(options, id);
+  sequence.table = Array.from({ length: Math.ceil(length / 32) }, (_, i) => id * 10 + i);
+  return sequence;
+}
+
+/** The last `count` tokens of a sequence. */
+function tail(sequence: Sequence, count: number, samples: readonly Sequence[] = [sequence]): Row {
+  return { sequence, start: sequence.length - count, count, samples };
+}
+
+const batchOf = (rows: Row[], copies: Batch["copies"] = []): Batch => ({
+  step: 0,
+  rows,
+  copies,
+  preempted: 0,
+});
+
+/** Its seed tells whose row it is. */
+function sampleRow(sequence: Sequence): SampleRow {
+  const { id, promptLength } = sequence;
+  return { sampling: { temperature: 1, seed: id }, tokens: sequence.tokens(), promptLength };
+}
+
+describe("the inputs of a step", () => {
+  test("are decoding rows by length, then chunks of prompts as they came", () => {
+    const [chunk, long, other, short] = [
+      sequenceOf(1, 40),
+      sequenceOf(2, 100),
+      sequenceOf(3, 5),
+      sequenceOf(4, 33),
+    ] as const;
+    const { inputs } = prepare(
+      batchOf([tail(chunk, 3), tail(long, 1), tail(other, 2), tail(short, 1)]),
+      sampleRow,
+    );
+    expect(inputs.rows).toEqual([
+      { start: 32, count: 1, table: [40, 41] },
+      { start: 99, count: 1, table: [20, 21, 22, 23] },
+      { start: 37, count: 3, table: [10, 11] },
+      { start: 3, count: 2, table: [30] },
+    ]);
+    expect([...inputs.tokens]).toEqual([4032, 2099, 1037, 1038, 1039, 3003, 3004]);
+    expect(inputs.samples.map(({ at, row }) => [at, row.sampling.seed])).toEqual([
+      [0, 4],
+      [1, 2],
+      [4, 1],
+      [6, 3],
+    ]);
+  });
+
+  test("take the tokens of a chunk from its start, not from the end of the sequence", () => {
+    const sequence = sequenceOf(1, 50);
+    const { inputs } = prepare(batchOf([{ sequence, start: 8, count: 4, samples: [] }]), sampleRow);
+    expect([...inputs.tokens]).toEqual([1008, 1009, 1010, 1011]);
+    expect(inputs.rows).toEqual([{ start: 8, count: 4, table: [10, 11] }]);
+    expect(inputs.samples).toEqual([]);
+  });
+
+  test("sample nothing inside a prompt, and let forks repeat a row's last position", () => {
+    const [whole, part] = [sequenceOf(1, 4), sequenceOf(4, 20)];
+    const forks = [sequenceOf(2, 4), sequenceOf(3, 4)];
+    const { inputs } = prepare(
+      batchOf([
+        { sequence: part, start: 0, count: 5, samples: [] },
+        tail(whole, 4, [whole, ...forks]),
+      ]),
+      sampleRow,
+    );
+    expect(inputs.tokens).toHaveLength(9);
+    expect(inputs.samples.map(({ at, row }) => [at, row.sampling.seed])).toEqual([
+      [8, 1],
+      [8, 2],
+      [8, 3],
+    ]);
+  });
+
+  test("carry each sample's own tokens", () => {
+    const [first, fork] = [sequenceOf(1, 4), sequenceOf(2, 4)];
+    const { inputs } = prepare(batchOf([tail(first, 4, [first, fork])]), sampleRow);
+    expect(inputs.samples.map(({ row }) => [...row.tokens])).toEqual([
+      [1000, 1001, 1002, 1003],
+      [2000, 2001, 2002, 2003],
+    ]);
+  });
+
+  test("carry the copies of the batch", () => {
+    const copies = [{ from: 3, to: 9 }];
+    const { inputs } = prepare(batchOf([tail(sequenceOf(1, 4), 1)], copies), sampleRow);
+    expect(inputs.copies).toEqual(copies);
+  });
+});
+
+test("what was drawn comes back in the order of the batch's samples, forks after their own", () => {
+  const [prompt, fork, long, silent, short] = [
+    sequenceOf(1, 6),
+    sequenceOf(2, 6),
+    sequenceOf(3, 90),
+    sequenceOf(4, 30),
+    sequenceOf(5, 7),
+  ] as const;
+  const batch = batchOf([
+    tail(prompt, 6, [prompt, fork]),
+    tail(long, 1),
+    { sequence: silent, start: 0, count: 9, samples: [] },
+    tail(short, 1),
+  ]);
+  const { inputs, restore } = prepare(batch, sampleRow);
+  // What is drawn for a sequence is its id, so that the order can be told.
+  const drawn = inputs.samples.map(({ row }) => ({ token: row.sampling.seed, logprob: -1 }));
+  expect(drawn.map(({ token }) => token)).toEqual([5, 3, 1, 2]);
+  expect(restore(drawn)).toEqual([1, 2, 3, 5].map((token) => ({ token, logprob: -1 })));
+});

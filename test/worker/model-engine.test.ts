@@ -1,0 +1,611 @@
+// The engine with a runner that has no tensors: it keeps tokens in the blocks of its tables, and the next
+// token of a sequence is a hash of those that its table leads to and of its seed.
+import { afterAll, afterEach, describe, expect, spyOn, test } from "bun:test";
+import {
+  defaultEngineOptions,
+  type EngineOptions,
+  type EngineRequest,
+} from "../../src/engine/protocol.ts";
+import { BLOCK_TOKENS, BlockPool } from "../../src/kv/blocks.ts";
+import type { StepInputs } from "../../src/model/runner.ts";
+import type { Sampled } from "../../src/model/sampler.ts";
+import { ModelEngine, type RequestEvent, type StepResult } from "../../src/worker/model-engine.ts";
+import { nextToken } from "../support/block-model.ts";
+
+const VOCABULARY = 1000;
+
+class HashRunner {
+  forwards = 0;
+  readonly steps: StepInputs[] = [];
+  /** What goes wrong at the next step: it throws, or gives no token to those with these seeds. */
+  fault: { throws: string } | { seeds: number[] } | undefined;
+  readonly #slots: Uint32Array;
+
+  constructor(blocks: number) {
+    this.#slots = new Uint32Array(blocks * BLOCK_TOKENS);
+  }
+
+  run(inputs: StepInputs): Sampled[] {
+    this.forwards += 1;
+    this.steps.push(inputs);
+    const { fault } = this;
+    this.fault = undefined;
+    if (fault && "throws" in fault) throw new Error(fault.throws);
+    for (const { from, to } of inputs.copies) {
+      const start = from * BLOCK_TOKENS;
+      this.#slots.copyWithin(to * BLOCK_TOKENS, start, start + BLOCK_TOKENS);
+    }
+    const ends = this.#write(inputs);
+    return inputs.samples.map(({ at, row: { sampling } }) => {
+      if (fault?.seeds.includes(sampling.seed)) return { token: undefined };
+      const { table, length } = ends.get(at)!;
+      const context = Array.from({ length }, (_, i) => this.#slots[slotOf(table, i)]!);
+      const token = nextToken(context, sampling.seed);
+      const wanted = sampling.logprobs;
+      if (wanted === undefined) return { token };
+      return { token, logprob: -token, top: [{ token, logprob: -token }] };
+    });
+  }
+
+  /** The row that ends at each place of the step's tokens. */
+  #write({ rows, tokens }: StepInputs) {
+    const ends = new Map<number, { table: readonly number[]; length: number }>();
+    let at = 0;
+    for (const { start, count, table } of rows) {
+      for (let i = 0; i < count; i++) this.#slots[slotOf(table, start + i)] = tokens[at++]!;
+      ends.set(at - 1, { table, length: start + count });
+    }
+    return ends;
+  }
+}
+
+const slotOf = (table: readonly number[], at: number) =>
+  table[Math.floor(at / BLOCK_TOKENS)]! * BLOCK_TOKENS + (at % BLOCK_TOKENS);
+
+/** What the runner must come to. */
+function answerTo(prompt: readonly number[], count: number, seed: number): number[] {
+  const context = [...prompt];
+  for (let i = 0; i < count; i++) context.push(nextToken(context, seed));
+  return context.slice(prompt.length);
+}
+
+type Ask = Omit<Partial<EngineRequest>, "prompt" | "sampling"> & {
+  prompt?: number[];
+  sampling?: Partial<EngineRequest["sampling"]>;
+};
+
+function setUp({
+  blocks = 40,
+  maxLength = 2000,
+  ...options
+}: Partial<EngineOptions> & { maxLength?: number } = {}) {
+  const runner = new HashRunner(blocks);
+  const pool = new BlockPool(blocks);
+  const clock = { ms: 0 };
+  const engine = new ModelEngine({
+    name: "mock",
+    pool,
+    runner,
+    vocabulary: VOCABULARY,
+    maxLength,
+    options: { ...defaultEngineOptions, maxBatch: 8, tokenBudget: 64, ...options },
+    nowMs: () => clock.ms,
+  });
+  const events: RequestEvent[] = [];
+  const results: StepResult[] = [];
+  const submit = (id: number, { prompt = range(10), sampling, ...ask }: Ask = {}) =>
+    engine.submit(id, {
+      prompt: Uint32Array.from(prompt),
+      maxTokens: 5,
+      sampling: { temperature: 1, seed: id, ...sampling },
+      ...ask,
+    });
+  const step = () => {
+    const result = engine.step();
+    if (result) {
+      events.push(...result.events);
+      results.push(result);
+    }
+    engine.scheduler.check();
+    return result;
+  };
+  const run = () => {
+    for (let i = 0; i < 1000 && !engine.scheduler.idle; i++) step();
+    expect(engine.scheduler.idle).toBe(true);
+  };
+  const abort = (id: number, index?: number) => {
+    const aborted = engine.abort(id, index);
+    events.push(...aborted);
+    engine.scheduler.check();
+    return aborted;
+  };
+  /** One answer's events, and the tokens in them. */
+  const answer = (id: number, index = 0) => {
+    const own = events.filter((each) => each.id === id && each.event.index === index);
+    const tokens = own.flatMap(({ event }) => (event.token === undefined ? [] : [event.token]));
+    const ends = own.flatMap(({ event }) => (event.finished ? [event.finished] : []));
+    return { tokens, ends, events: own.map(({ event }) => event) };
+  };
+  return { engine, runner, pool, clock, events, results, submit, step, run, abort, answer };
+}
+
+const range = (length: number, from = 0) => Array.from({ length }, (_, i) => from + i);
+
+const log = spyOn(console, "error").mockImplementation(() => {});
+afterEach(() => {
+  log.mockClear();
+});
+afterAll(() => {
+  log.mockRestore();
+});
+
+describe("a step", () => {
+  test("is one forward pass with a row for each who runs", () => {
+    const { runner, submit, step, run, answer } = setUp();
+    const prompts = [4, 7, 9].map((length, i) => range(length, 100 * i));
+    prompts.forEach((prompt, id) => {
+      submit(id, { prompt, maxTokens: 4 });
+    });
+    step();
+    expect(runner.steps[0]!.rows.map(({ count }) => count)).toEqual([4, 7, 9]);
+    step();
+    expect(runner.steps[1]!.rows.map(({ start, count }) => [start, count])).toEqual([
+      [4, 1],
+      [7, 1],
+      [9, 1],
+    ]);
+    run();
+    expect(runner.forwards).toBe(4);
+    prompts.forEach((prompt, id) => {
+      expect(answer(id)).toMatchObject({ tokens: answerTo(prompt, 4, id), ends: ["length"] });
+    });
+  });
+
+  test("is none where there is nothing to do", () => {
+    const { runner, submit, step, run } = setUp();
+    expect(step()).toBeUndefined();
+    submit(1);
+    run();
+    expect(step()).toBeUndefined();
+    expect(runner.forwards).toBe(5);
+  });
+
+  test("gives each row its token though the inputs stand in another order", () => {
+    const { runner, submit, step, run, answer } = setUp({ tokenBudget: 16 });
+    submit(1, { prompt: range(60), maxTokens: 9 });
+    step();
+    step();
+    submit(2, { prompt: range(3, 500), maxTokens: 9 });
+    submit(3, { prompt: range(40, 600), maxTokens: 9 });
+    run();
+    // Rows in another order than the scheduler's: the longer of the two comes later.
+    expect(
+      runner.steps.some(({ rows }) => rows.length > 1 && rows[0]!.start < rows[1]!.start),
+    ).toBe(true);
+    expect(answer(1).tokens).toEqual(answerTo(range(60), 9, 1));
+    expect(answer(2).tokens).toEqual(answerTo(range(3, 500), 9, 2));
+    expect(answer(3).tokens).toEqual(answerTo(range(40, 600), 9, 3));
+  });
+
+  test("reports its rows, and the tokens of prompts apart from those of answers", () => {
+    const { clock, submit, step, results, runner } = setUp();
+    submit(1, { prompt: range(100) });
+    const slow = runner.run.bind(runner);
+    runner.run = (inputs) => {
+      clock.ms += 7;
+      return slow(inputs);
+    };
+    step();
+    step();
+    submit(2, { prompt: range(20, 500) });
+    step();
+    step();
+    expect(results.map(({ report }) => report)).toEqual([
+      {
+        model: "mock",
+        step: 0,
+        ms: 7,
+        rows: 1,
+        prefillTokens: 64,
+        decodeTokens: 0,
+        preempted: 0,
+        running: 1,
+        waiting: 0,
+        blocks: { total: 40, free: 38, cached: 0, held: 2 },
+      },
+      expect.objectContaining({ step: 1, rows: 1, prefillTokens: 36, decodeTokens: 0 }),
+      expect.objectContaining({ step: 2, rows: 2, prefillTokens: 20, decodeTokens: 1, running: 2 }),
+      expect.objectContaining({ step: 3, rows: 2, prefillTokens: 0, decodeTokens: 2 }),
+    ]);
+  });
+
+  test("reports those who wait and those who gave their blocks back", () => {
+    const { submit, run, results, answer, engine } = setUp({ blocks: 4, maxBatch: 2 });
+    [1, 2, 3].forEach((id) => {
+      submit(id, { prompt: range(30, id * 100), maxTokens: 50 });
+    });
+    run();
+    expect(results[0]!.report).toMatchObject({ running: 2, waiting: 1 });
+    const preempted = results.reduce((sum, { report }) => sum + report.preempted, 0);
+    expect(preempted).toBeGreaterThan(0);
+    expect(engine.stats().preemptions).toBe(preempted);
+    for (const id of [1, 2, 3]) {
+      expect(answer(id).tokens).toEqual(answerTo(range(30, id * 100), 50, id));
+    }
+  });
+});
+
+describe("a request", () => {
+  test("ends at its stop token, and its events say so", () => {
+    const { submit, run, answer, engine } = setUp();
+    const expected = answerTo(range(10), 5, 1);
+    submit(1, { stopTokens: [expected[2]!] });
+    expect(engine.has(1)).toBe(true);
+    run();
+    expect(answer(1).tokens).toEqual(expected.slice(0, 3));
+    expect(answer(1).events.map(({ finished }) => finished)).toEqual([
+      undefined,
+      undefined,
+      "stop",
+    ]);
+    expect(engine.has(1)).toBe(false);
+  });
+
+  test("does not end before its least number of tokens", () => {
+    const { submit, run, answer } = setUp();
+    const expected = answerTo(range(10), 5, 1);
+    submit(1, { stopTokens: [expected[0]!, expected[3]!], minTokens: 2 });
+    run();
+    expect(answer(1)).toMatchObject({ tokens: expected.slice(0, 4), ends: ["stop"] });
+  });
+
+  test("hands on what the sampler needs and what it says", () => {
+    const { runner, submit, run, answer } = setUp();
+    const logitBias = new Map([[3, 1]]);
+    submit(1, { prompt: [7, 8], maxTokens: 2, sampling: { topK: 4, logprobs: 1, logitBias } });
+    run();
+    const [first, second] = answerTo([7, 8], 2, 1) as [number, number];
+    const sampling = { temperature: 1, seed: 1, topK: 4, logprobs: 1, logitBias };
+    const rows = runner.steps.map(({ samples }) => samples[0]!.row);
+    expect(rows.map((row) => row.sampling)).toEqual([sampling, sampling]);
+    expect(rows.map((row) => row.promptLength)).toEqual([2, 2]);
+    expect([...rows[1]!.tokens.subarray(0, 3)]).toEqual([7, 8, first]);
+    expect(answer(1).events).toEqual(
+      [first, second].map((token, i) => ({
+        index: 0,
+        token,
+        logprob: -token,
+        top: [{ token, logprob: -token }],
+        finished: i === 1 ? "length" : undefined,
+        cachedTokens: 0,
+      })),
+    );
+  });
+
+  test("without a seed gets one, and two get different ones", () => {
+    const { runner, submit, step } = setUp();
+    submit(1, { sampling: { seed: undefined } });
+    submit(2, { sampling: { seed: undefined } });
+    step();
+    const seeds = runner.steps[0]!.samples.map(({ row }) => row.sampling.seed);
+    expect(seeds.every(Number.isSafeInteger)).toBe(true);
+    expect(seeds[0]).not.toBe(seeds[1]!);
+  });
+
+  test("reports the prompt tokens that it found computed", () => {
+    const { submit, run, answer, engine } = setUp();
+    const prompt = range(80);
+    submit(1, { prompt });
+    run();
+    submit(2, { prompt });
+    submit(3, { prompt, salt: "another" });
+    run();
+    const found = [1, 2, 3].map((id) => answer(id).events.map(({ cachedTokens }) => cachedTokens));
+    expect(found).toEqual([Array(5).fill(0), Array(5).fill(64), Array(5).fill(0)]);
+    expect(answer(2).tokens).toEqual(answerTo(prompt, 5, 2));
+    expect(engine.stats()).toMatchObject({
+      promptTokens: 240,
+      cachedTokens: 64,
+      generatedTokens: 15,
+    });
+  });
+});
+
+describe("a request is refused", () => {
+  test("that has no tokens, or one that the model does not know", () => {
+    const { submit, step, engine } = setUp();
+    expect(submit(1, { prompt: [] })).toBe("bad_token");
+    expect(submit(2, { prompt: [1, 2, VOCABULARY] })).toBe("bad_token");
+    expect(submit(3, { prompt: [2 ** 32 - 1] })).toBe("bad_token");
+    expect([1, 2, 3].some((id) => engine.has(id))).toBe(false);
+    expect(step()).toBeUndefined();
+    expect(submit(4, { prompt: [VOCABULARY - 1] })).toBeUndefined();
+  });
+
+  test("whose bias is on a token that the model does not know", () => {
+    const { submit, engine } = setUp();
+    const biased = (token: number) => ({ sampling: { logitBias: new Map([[token, 1]]) } });
+    expect(submit(1, biased(VOCABULARY))).toBe("bad_token");
+    expect(submit(2, biased(-1))).toBe("bad_token");
+    expect(submit(3, biased(0.5))).toBe("bad_token");
+    expect(engine.has(1)).toBe(false);
+    expect(submit(4, biased(VOCABULARY - 1))).toBeUndefined();
+  });
+
+  test("that is longer than the model takes", () => {
+    const { submit, run, answer } = setUp({ maxLength: 50 });
+    expect(submit(1, { prompt: range(50) })).toBe("too_long");
+    expect(submit(2, { prompt: range(49) })).toBeUndefined();
+    run();
+    expect(answer(2)).toMatchObject({ tokens: answerTo(range(49), 1, 2), ends: ["length"] });
+  });
+
+  test("that finds the queue full", () => {
+    const { submit, run, answer } = setUp({ maxBatch: 1, maxWaiting: 2 });
+    expect([1, 2, 3].map((id) => submit(id))).toEqual([undefined, undefined, "queue_full"]);
+    run();
+    expect(submit(4)).toBeUndefined();
+    run();
+    expect([1, 2, 4].map((id) => answer(id).ends)).toEqual([["length"], ["length"], ["length"]]);
+    expect(answer(3).events).toEqual([]);
+  });
+
+  test("whose prompt is too much for the queue, unless the queue is empty", () => {
+    const { submit } = setUp({ maxWaitingTokens: 30 });
+    expect(submit(1, { prompt: range(40) })).toBeUndefined();
+    expect(submit(2, { prompt: range(1) })).toBe("queue_full");
+  });
+});
+
+describe("several answers to a request", () => {
+  test("have each its index and a seed of its own, and share the prompt", () => {
+    const { runner, submit, run, answer, engine, step } = setUp();
+    const prompt = range(40);
+    submit(7, { prompt, n: 3, sampling: { seed: 100 } });
+    step();
+    expect(runner.steps[0]!.rows).toHaveLength(1);
+    const seeds = runner.steps[0]!.samples.map(({ row }) => row.sampling.seed);
+    expect(seeds).toEqual([100, 101, 102]);
+    run();
+    for (const index of [0, 1, 2]) {
+      const tokens = answerTo(prompt, 5, 100 + index);
+      expect(answer(7, index)).toMatchObject({ tokens, ends: ["length"] });
+    }
+    expect(new Set([0, 1, 2].map((index) => answer(7, index).tokens.join())).size).toBe(3);
+    expect(runner.forwards).toBe(5);
+    expect(engine.has(7)).toBe(false);
+  });
+
+  test("are all answered where the batch has fewer places", () => {
+    const { submit, run, answer } = setUp({ maxBatch: 2 });
+    const prompt = range(40);
+    submit(7, { prompt, n: 5, sampling: { seed: 100 } });
+    run();
+    for (const index of range(5)) {
+      expect(answer(7, index).tokens).toEqual(answerTo(prompt, 5, 100 + index));
+    }
+  });
+});
+
+describe("an abort", () => {
+  test("ends a request that waits and one that runs, and gives their blocks back", () => {
+    const { submit, step, run, abort, answer, engine, pool } = setUp({ maxBatch: 1 });
+    submit(1, { maxTokens: 100 });
+    submit(2);
+    step();
+    step();
+    const event = { index: 0, token: undefined, finished: "abort", cachedTokens: 0 };
+    expect(abort(1)).toEqual([{ id: 1, event: expect.objectContaining(event) }]);
+    expect(abort(2)).toEqual([{ id: 2, event: expect.objectContaining(event) }]);
+    expect([engine.has(1), engine.has(2)]).toEqual([false, false]);
+    expect(step()).toBeUndefined();
+    expect(answer(1)).toMatchObject({ tokens: answerTo(range(10), 2, 1), ends: ["abort"] });
+    expect(pool.available).toBe(pool.count);
+    submit(3);
+    run();
+    expect(answer(3).tokens).toEqual(answerTo(range(10), 5, 3));
+  });
+
+  test("of a request that is not there, or has ended, does nothing", () => {
+    const { submit, run, abort } = setUp();
+    expect(abort(1)).toEqual([]);
+    submit(1);
+    run();
+    expect(abort(1)).toEqual([]);
+  });
+
+  test("of one answer lets the others go on", () => {
+    const { submit, step, run, abort, answer, engine } = setUp();
+    submit(1, { n: 3, sampling: { seed: 100 } });
+    step();
+    step();
+    expect(abort(1, 1)).toHaveLength(1);
+    expect(abort(1, 1)).toHaveLength(0);
+    expect(engine.has(1)).toBe(true);
+    run();
+    expect([0, 1, 2].map((index) => answer(1, index).ends)).toEqual([
+      ["length"],
+      ["abort"],
+      ["length"],
+    ]);
+    expect(answer(1, 1).tokens).toHaveLength(2);
+    expect(answer(1, 2).tokens).toEqual(answerTo(range(10), 5, 102));
+    expect(engine.has(1)).toBe(false);
+  });
+
+  test("of one answer before the prompt is computed lets the others go on", () => {
+    for (const index of [0, 1, 2]) {
+      for (const steps of [0, 1]) {
+        const { submit, step, run, abort, answer, engine, pool } = setUp();
+        const prompt = range(100);
+        submit(1, { n: 3, prompt, sampling: { seed: 100 } });
+        for (let i = 0; i < steps; i++) step();
+        expect(abort(1, index)).toHaveLength(1);
+        run();
+        for (const other of [0, 1, 2]) {
+          const tokens = other === index ? [] : answerTo(prompt, 5, 100 + other);
+          const ends = [other === index ? "abort" : "length"];
+          expect(answer(1, other)).toMatchObject({ tokens, ends });
+        }
+        expect(engine.has(1)).toBe(false);
+        expect(pool.available).toBe(pool.count);
+      }
+    }
+  });
+
+  test("of a whole request ends all its answers", () => {
+    const { submit, step, abort, engine, pool } = setUp();
+    submit(1, { n: 3 });
+    step();
+    expect(abort(1).map(({ event }) => [event.index, event.finished])).toEqual([
+      [0, "abort"],
+      [1, "abort"],
+      [2, "abort"],
+    ]);
+    expect(engine.scheduler.idle).toBe(true);
+    expect(engine.has(1)).toBe(false);
+    expect(pool.available).toBe(pool.count);
+  });
+});
+
+describe("a step that fails", () => {
+  test("ends those who took part in it, and the next requests are answered", () => {
+    const { runner, submit, step, run, answer, engine, pool } = setUp();
+    submit(1, { prompt: range(40) });
+    submit(2, { prompt: range(20), n: 2 });
+    step();
+    runner.fault = { throws: "out of memory" };
+    const result = step()!;
+    expect(result.events.map(({ id, event }) => [id, event.index, event.finished])).toEqual([
+      [1, 0, "error"],
+      [2, 0, "error"],
+      [2, 1, "error"],
+    ]);
+    expect(result.events.every(({ event }) => event.token === undefined)).toBe(true);
+    expect(String(log.mock.calls[0])).toContain("out of memory");
+    expect(engine.scheduler.idle).toBe(true);
+    expect([engine.has(1), engine.has(2)]).toEqual([false, false]);
+    expect(pool.available).toBe(pool.count);
+    submit(3, { prompt: range(40) });
+    run();
+    expect(answer(3)).toMatchObject({ tokens: answerTo(range(40), 5, 3), ends: ["length"] });
+    // Nothing of those who failed is found by others.
+    expect(answer(3).events[0]!.cachedTokens).toBe(0);
+  });
+
+  test("leaves alone those who only wait", () => {
+    const { runner, submit, step, run, answer } = setUp({ maxBatch: 1 });
+    submit(1);
+    submit(2);
+    runner.fault = { throws: "once" };
+    step();
+    run();
+    expect(answer(1)).toMatchObject({ tokens: [], ends: ["error"] });
+    expect(answer(2)).toMatchObject({ tokens: answerTo(range(10), 5, 2), ends: ["length"] });
+  });
+
+  test("still counts as one, and is reported", () => {
+    const { runner, submit, step, engine } = setUp();
+    submit(1);
+    runner.fault = { throws: "once" };
+    expect(step()!.report).toMatchObject({ step: 0, rows: 1, prefillTokens: 10, running: 0 });
+    expect(engine.stats()).toMatchObject({ steps: 1, forwards: 1, generatedTokens: 0 });
+  });
+});
+
+test("an answer without a token ends with an error, and the others go on", () => {
+  const { runner, submit, step, run, answer, pool } = setUp();
+  submit(1);
+  submit(2, { n: 2, sampling: { seed: 20 } });
+  step();
+  runner.fault = { seeds: [20] };
+  run();
+  expect(answer(1)).toMatchObject({ tokens: answerTo(range(10), 5, 1), ends: ["length"] });
+  expect(answer(2, 0).ends).toEqual(["error"]);
+  expect(answer(2, 0).tokens).toHaveLength(1);
+  expect(answer(2, 1)).toMatchObject({ tokens: answerTo(range(10), 5, 21), ends: ["length"] });
+  expect(log).not.toHaveBeenCalled();
+  expect(pool.available).toBe(pool.count);
+});
+
+describe("the statistics", () => {
+  test("tell of each request its state, priority, standing, age, tokens and blocks", () => {
+    const { clock, submit, step, engine } = setUp({ maxBatch: 2, blocks: 40 });
+    clock.ms = 1000;
+    submit(1, { prompt: range(40), priority: "HIGH", maxTokens: 50 });
+    clock.ms = 2000;
+    submit(2, { prompt: range(20), maxTokens: 50 });
+    step();
+    step();
+    clock.ms = 5000;
+    submit(3, { prompt: range(64), priority: "LOW" });
+    clock.ms = 11_000;
+    const common = { index: 0, cachedTokens: 0, preemptions: 0 };
+    const { requests, ...rest } = engine.stats();
+    expect(requests).toEqual([
+      {
+        ...common,
+        id: 1,
+        state: "running",
+        priority: "HIGH",
+        ageMs: 10_000,
+        standing: 3,
+        promptTokens: 40,
+        generated: 2,
+        blocks: 2,
+      },
+      {
+        ...common,
+        id: 2,
+        state: "running",
+        priority: "NORMAL",
+        ageMs: 9000,
+        standing: 1.9,
+        promptTokens: 20,
+        generated: 2,
+        blocks: 1,
+      },
+      {
+        ...common,
+        id: 3,
+        state: "waiting",
+        priority: "LOW",
+        ageMs: 6000,
+        standing: 0.6,
+        promptTokens: 64,
+        generated: 0,
+        blocks: 0,
+      },
+    ]);
+    expect(rest).toMatchObject({
+      model: "mock",
+      steps: 2,
+      forwards: 2,
+      promptTokens: 60,
+      cachedTokens: 0,
+      generatedTokens: 4,
+      last: { step: 1, decodeTokens: 2 },
+    });
+  });
+
+  test("are empty before the first request and without requests after the last", () => {
+    const { submit, run, engine } = setUp();
+    expect(engine.stats()).toMatchObject({ steps: 0, last: undefined, requests: [] });
+    submit(1);
+    run();
+    expect(engine.stats()).toMatchObject({ steps: 5, requests: [] });
+  });
+
+  test("say when the model was last used", () => {
+    const { clock, submit, step, engine } = setUp();
+    clock.ms = 50;
+    submit(1);
+    expect(engine.lastUseMs).toBe(50);
+    clock.ms = 80;
+    step();
+    expect(engine.lastUseMs).toBe(80);
+    clock.ms = 90;
+    submit(2, { prompt: [] });
+    expect(engine.lastUseMs).toBe(80);
+  });
+});
