@@ -5,7 +5,8 @@
 //   device (GPU)   the pools are replaced by ones with the new rows scattered in, as part of the step
 //
 // The past is gathered from its blocks, the present never leaves the graph: scores of both are computed
-// apart and meet in the softmax, so that the gathered past is not copied again to append to it.
+// apart and meet in the softmax, so that the gathered past is not copied again to append to it. On a CPU
+// the past of decoding rows is gathered by TypeScript, and only what is new of it (past-mirror.ts).
 import type { Backend } from "../../ffi/native.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
@@ -30,6 +31,7 @@ import {
   slice,
   softmax,
   subtract,
+  sum,
   swapAxes,
   take,
   tanh,
@@ -39,6 +41,7 @@ import {
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import type { AttentionOptions, ModelShape, Step } from "./model.ts";
+import { PastMirror } from "./past-mirror.ts";
 
 /** Consecutive tokens of one sequence: from `start` on, in the blocks of its table. */
 export type KvRow = { start: number; count: number; table: readonly number[] };
@@ -90,12 +93,14 @@ class HostKvStore implements KvStore {
   readonly #keys: Pool[];
   readonly #values: Pool[];
   readonly #shape: ModelShape;
+  readonly #mirror: PastMirror;
 
   constructor(shape: ModelShape, blocks: number, dtype: Dtype) {
     this.blocks = blocks;
     this.#shape = shape;
     this.#keys = makePools(shape, blocks, dtype);
     this.#values = makePools(shape, blocks, dtype);
+    this.#mirror = new PastMirror(shape, this.#keys, this.#values);
   }
 
   get bytes(): number {
@@ -105,15 +110,16 @@ class HostKvStore implements KvStore {
   begin(rows: readonly KvRow[], copies: readonly BlockCopy[]): PagedStep {
     for (const pool of [...this.#keys, ...this.#values]) this.#copyBlocks(pool, copies);
     const layout = new StepLayout(rows, this.#shape);
+    const mirrored = this.#mirror.update(layout.groups);
     const pending: MlxArray[] = [];
     return {
       positions: layout.positions,
       pending,
       attend: (layer, q, k, v, options) => {
-        const [keys, values] = [contiguous(layout.split(k)), contiguous(layout.split(v))];
-        pending.push(...hold([keys, harmless(values)]));
-        const past = { keys: this.#keys[layer]!, values: this.#values[layer]! };
-        return layout.attend(q, past, { keys, values }, options);
+        pending.push(...hold([contiguous(k), contiguous(harmless(v))]));
+        const pools = { keys: this.#keys[layer]!, values: this.#values[layer]! };
+        const past = (group: Group) => mirrored.get(group)?.(layer) ?? layout.gather(group, pools);
+        return layout.attend(q, { keys: k, values: v }, past, options);
       },
       commit: () => {
         pending.forEach((rowsOfLayer, i) => {
@@ -140,30 +146,25 @@ class HostKvStore implements KvStore {
   }
 
   free(): void {
+    this.#mirror.free();
     free(this.#keys);
     free(this.#values);
   }
 }
 
-/** Copies (kvHeads, T, D) into the blocks of their rows, as many tokens at a time as share a block. */
+/** Copies (T, kvHeads, D) into the blocks of their rows. */
 function writeRows(pool: Pool, source: MlxArray, rows: readonly KvRow[]): void {
   const [kvHeads, blocks, , headDim] = pool.shape as [number, number, number, number];
-  const tokens = source.shape[1]!;
   const from = new hostArrays[source.dtype](source.memory()) as Float32Array;
   const to = new hostArrays[pool.dtype](pool.memory()) as Float32Array;
-  let row = 0;
+  let at = 0;
   for (const { start, count, table } of rows) {
-    for (let at = start; at < start + count; ) {
-      const within = at % BLOCK_TOKENS;
-      const length = Math.min(BLOCK_TOKENS - within, start + count - at);
-      const block = table[Math.floor(at / BLOCK_TOKENS)]!;
-      for (let head = 0; head < kvHeads; head++) {
-        const source = (head * tokens + row) * headDim;
-        const target = ((head * blocks + block) * BLOCK_TOKENS + within) * headDim;
-        to.set(from.subarray(source, source + length * headDim), target);
+    for (let position = start; position < start + count; position++) {
+      const block = table[Math.floor(position / BLOCK_TOKENS)]!;
+      for (let head = 0; head < kvHeads; head++, at += headDim) {
+        const slot = (head * blocks + block) * BLOCK_TOKENS + (position % BLOCK_TOKENS);
+        to.set(from.subarray(at, at + headDim), slot * headDim);
       }
-      at += length;
-      row += length;
     }
   }
 }
@@ -201,13 +202,13 @@ class DeviceKvStore implements KvStore {
         return replaced.map(({ pool }) => pool);
       },
       attend: (layer, q, k, v, options) => {
-        const [keys, values] = [layout.split(k), layout.split(v)];
         const copied = (pool: Pool) =>
           copies.length > 0 ? copyBlocks(pool, sources, targets) : pool;
-        const past = { keys: copied(this.#keys[layer]!), values: copied(this.#values[layer]!) };
-        replace(this.#keys, layer, past.keys, keys);
-        replace(this.#values, layer, past.values, harmless(values));
-        return layout.attend(q, past, { keys, values }, options);
+        const pools = { keys: copied(this.#keys[layer]!), values: copied(this.#values[layer]!) };
+        replace(this.#keys, layer, pools.keys, k);
+        replace(this.#values, layer, pools.values, harmless(v));
+        const past = (group: Group) => layout.gather(group, pools);
+        return layout.attend(q, { keys: k, values: v }, past, options);
       },
       commit: () => {
         for (const { pools, layer, pool } of replaced) {
@@ -244,7 +245,7 @@ function slotsOf({ start, count, table }: KvRow): number[] {
 function scatterRows(pool: Pool, slots: MlxArray, rows: MlxArray): Pool {
   const [kvHeads, blocks, , headDim] = pool.shape as [number, number, number, number];
   const flat = reshape(pool, [kvHeads, blocks * BLOCK_TOKENS, headDim]);
-  const updates = expandDims(swapAxes(rows, 0, 1), 2); // (T, kvHeads, 1, D)
+  const updates = expandDims(rows, 2); // (T, kvHeads, 1, D)
   return reshape(scatter(flat, slots, updates, 1), pool.shape);
 }
 
@@ -257,23 +258,29 @@ function free(arrays: readonly MlxArray[]): void {
   for (const each of arrays) each.free();
 }
 
-type KeysValues = { keys: MlxArray; values: MlxArray };
-
 /** Rows that are computed together: `batch` sequences, each with `count` tokens, from row `at` on. */
-type Group = {
+export type Group = {
   at: number;
   batch: number;
   count: number;
-  /** Blocks of the past (batch * width), and how many of their tokens are real (batch). */
-  tables: MlxArray | undefined;
+  rows: readonly KvRow[];
+  /** Blocks of the past that are read of each sequence; 0 where there is none. */
   width: number;
-  starts: MlxArray; // (batch, 1)
+  /** (batch * width), filled up with block 0. */
+  tables: MlxArray;
+  /** How many tokens of the past are real (batch). */
+  starts: MlxArray;
+  /** By window, for layers have few. */
+  masks: Map<number | undefined, MlxArray>;
 };
+
+/** Of the past (batch, kvHeads, keys, D), of the present (T, kvHeads, D). */
+export type KeysValues = { keys: MlxArray; values: MlxArray };
 
 /** What a step's rows mean for attention. */
 class StepLayout {
   readonly positions: MlxArray; // (T)
-  readonly #groups: Group[];
+  readonly groups: readonly Group[];
   readonly #shape: ModelShape;
 
   constructor(rows: readonly KvRow[], shape: ModelShape) {
@@ -283,68 +290,78 @@ class StepLayout {
         rows.flatMap(({ start, count }) => Array.from({ length: count }, (_, i) => start + i)),
       ),
     );
-    this.#groups = groupRows(rows);
+    this.groups = groupRows(rows);
   }
 
-  /** x (T, heads, D) -> (heads, T, D) */
-  split(x: MlxArray): MlxArray {
-    return swapAxes(x, 0, 1);
+  /** The past of a group's sequences, out of the blocks. */
+  gather({ tables, batch, width }: Group, pools: KeysValues): KeysValues {
+    const { kvHeads, headDim } = this.#shape;
+    const part = (pool: Pool) => {
+      const blocks = take(pool, tables, 1); // (kvHeads, batch * width, BLOCK_TOKENS, D)
+      return swapAxes(reshape(blocks, [kvHeads, batch, width * BLOCK_TOKENS, headDim]), 0, 1);
+    };
+    return { keys: part(pools.keys), values: part(pools.values) };
   }
 
-  /** q (T, heads, D), present (kvHeads, T, D) -> (T, heads * D) */
-  attend(q: MlxArray, past: KeysValues, present: KeysValues, options: AttentionOptions): MlxArray {
-    const outputs = this.#groups.map((group) =>
-      this.#attendGroup(group, q, past, present, options),
-    );
+  /** q (T, heads, D) -> (T, heads * D) */
+  attend(
+    q: MlxArray,
+    present: KeysValues,
+    past: (group: Group) => KeysValues,
+    options: AttentionOptions,
+  ): MlxArray {
+    const outputs = this.groups.map((group) => this.#attendGroup(group, q, present, past, options));
     return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
   }
 
   #attendGroup(
-    { at, batch, count, tables, width, starts }: Group,
+    group: Group,
     q: MlxArray,
-    past: KeysValues,
     present: KeysValues,
+    past: (group: Group) => KeysValues,
     { scale, window, sinks, softcap }: AttentionOptions,
   ): MlxArray {
     const { kvHeads, headDim } = this.#shape;
+    const { at, batch, count, width } = group;
     const tokens = batch * count;
-    const group = q.shape[1]! / kvHeads;
-    // All queries that share keys stand in one matrix: (kvHeads, batch, group * count, D).
-    const part = reshape(slice(q, 0, at, at + tokens), [batch, count, kvHeads, group, headDim]);
-    const queries = reshape(multiply(transpose(part, [2, 0, 3, 1, 4]), scale), [
-      kvHeads,
-      batch,
-      group * count,
-      headDim,
-    ]);
-    const fresh = (x: MlxArray) =>
-      reshape(slice(x, 1, at, at + tokens), [kvHeads, batch, count, headDim]);
-    const gathered = (pool: Pool) =>
-      reshape(take(pool, tables!, 1), [kvHeads, batch, width * BLOCK_TOKENS, headDim]);
+    const shared = q.shape[1]! / kvHeads; // queries that share keys
+    // x (T, kvHeads * n, D) -> (batch, kvHeads, n * count, D). For one token each, nothing moves.
+    const part = (x: MlxArray, n: number) => {
+      const own = x.shape[0] === tokens ? x : slice(x, 0, at, at + tokens);
+      if (count === 1) return reshape(own, [batch, kvHeads, n, headDim]);
+      const split = transpose(reshape(own, [batch, count, kvHeads, n, headDim]), [0, 2, 3, 1, 4]);
+      return reshape(split, [batch, kvHeads, n * count, headDim]);
+    };
+    const queries = multiply(part(q, shared), scale);
+    const [keys, values] = [part(present.keys, 1), part(present.values, 1)];
     const cap = (scores: MlxArray) =>
       softcap === undefined ? scores : multiply(tanh(divide(scores, softcap)), softcap);
-    // Scores as (kvHeads, batch, group, count, keys), so that masks fit.
-    const scoresOf = (keys: MlxArray, allowed: MlxArray | undefined) => {
-      const product = cap(matmul(queries, swapAxes(keys, -1, -2)));
-      const shaped = reshape(product, [kvHeads, batch, group, count, -1]);
-      return allowed ? where(allowed, shaped, -Infinity) : shaped;
+    // (batch, kvHeads, shared * count, keys); masks want `count` as an axis of its own.
+    const masked = (scores: MlxArray, mask: MlxArray | undefined) => {
+      if (!mask) return scores;
+      if (count === 1) return where(mask, scores, -Infinity);
+      const split = reshape(scores, [batch, kvHeads, shared, count, -1]);
+      return reshape(where(mask, split, -Infinity), scores.shape);
     };
-    const scores = [scoresOf(fresh(present.keys), presentMask(count, window))];
-    if (tables) {
-      const allowed = pastMask(width * BLOCK_TOKENS, starts, count, window);
-      scores.unshift(scoresOf(gathered(past.keys), allowed));
+    const transposed = (x: MlxArray) => swapAxes(x, -1, -2);
+    // A product with one key is a sum, and one with one value a multiple.
+    const now =
+      count === 1 ? sum(multiply(queries, keys), -1, true) : matmul(queries, transposed(keys));
+    const scores = [masked(cap(now), presentMask(count, window))];
+    const before = width > 0 ? past(group) : undefined;
+    if (before) {
+      const mask = maskOf(group, window);
+      scores.unshift(masked(cap(matmul(queries, transposed(before.keys))), mask));
     }
-    if (sinks) scores.push(sinkScores(sinks, [kvHeads, batch, group, count, 1]));
-    const all = scores.length === 1 ? scores[0]! : concatenate(scores, -1);
-    const weights = reshape(softmax(all), [kvHeads, batch, group * count, -1]);
-    const pastKeys = tables ? width * BLOCK_TOKENS : 0;
-    const now = slice(weights, -1, pastKeys, pastKeys + count);
-    let result = matmul(now, fresh(present.values));
-    if (tables) {
-      result = add(result, matmul(slice(weights, -1, 0, pastKeys), gathered(past.values)));
-    }
-    const heads = reshape(result, [kvHeads, batch, group, count, headDim]);
-    return reshape(transpose(heads, [1, 3, 0, 2, 4]), [tokens, -1]);
+    if (sinks) scores.push(sinkScores(sinks, [batch, kvHeads, shared, count]));
+    const weights = softmax(scores.length === 1 ? scores[0]! : concatenate(scores, -1));
+    const split = width * BLOCK_TOKENS;
+    const nowWeights = slice(weights, -1, split, split + count);
+    let result = count === 1 ? multiply(nowWeights, values) : matmul(nowWeights, values);
+    if (before) result = add(result, matmul(slice(weights, -1, 0, split), before.values));
+    if (count === 1) return reshape(result, [tokens, -1]);
+    const heads = reshape(result, [batch, kvHeads, shared, count, headDim]);
+    return reshape(transpose(heads, [0, 3, 1, 2, 4]), [tokens, -1]);
   }
 }
 
@@ -369,12 +386,11 @@ function groupRows(rows: readonly KvRow[]): Group[] {
       at,
       batch: part.length,
       count,
+      rows: part,
       width,
-      tables: width > 0 ? array(Int32Array.from(tables)) : undefined,
-      starts: array(
-        Int32Array.from(part, ({ start }) => start),
-        [part.length, 1],
-      ),
+      tables: array(Int32Array.from(tables)),
+      starts: array(Int32Array.from(part, ({ start }) => start)),
+      masks: new Map(),
     });
     at += part.length * count;
     i = end;
@@ -390,19 +406,21 @@ function widthOf({ start, count }: KvRow): number {
   return Math.ceil(blocks / step) * step;
 }
 
-/** (batch, 1, count, keys): keys of the past that are real, and inside the window. */
-function pastMask(
-  keys: number,
-  starts: MlxArray,
-  count: number,
-  window: number | undefined,
-): MlxArray {
-  const at = reshape(arange(0, keys), [1, 1, 1, keys]);
+/** Keys of the past that are real, and inside the window: (batch, 1, 1, keys), with an axis for `count`. */
+function maskOf(group: Group, window: number | undefined): MlxArray {
+  const { masks, width, starts, count } = group;
+  const known = masks.get(window);
+  if (known) return known;
+  const keys = arange(0, width * BLOCK_TOKENS);
   const from = reshape(starts, [-1, 1, 1, 1]);
-  const real = less(at, from);
-  if (window === undefined) return real;
-  const position = add(from, reshape(arange(0, count), [1, 1, count, 1]));
-  return logicalAnd(real, greater(at, subtract(position, window)));
+  let mask = less(keys, from);
+  if (window !== undefined) {
+    const positions = add(from, reshape(arange(0, count), [1, 1, count, 1]));
+    mask = logicalAnd(mask, greater(keys, subtract(positions, window)));
+  }
+  const shaped = count === 1 ? mask : expandDims(mask, 1);
+  masks.set(window, shaped);
+  return shaped;
 }
 
 /** (count, keys): itself and those before it, inside the window. */
@@ -414,7 +432,9 @@ function presentMask(count: number, window: number | undefined): MlxArray | unde
   return logicalAnd(before, greater(columns, subtract(rows, window)));
 }
 
-function sinkScores(sinks: MlxArray, shape: readonly number[]): MlxArray {
-  const [kvHeads, , group] = shape as [number, number, number];
-  return broadcastTo(reshape(sinks, [kvHeads, 1, group, 1, 1]), shape);
+/** (batch, kvHeads, shared * count, 1): a head's score, for each of its queries. */
+function sinkScores(sinks: MlxArray, sizes: readonly [number, number, number, number]): MlxArray {
+  const [batch, kvHeads, shared, count] = sizes;
+  const scores = broadcastTo(reshape(sinks, [1, kvHeads, shared, 1]), sizes);
+  return reshape(scores, [batch, kvHeads, shared * count, 1]);
 }

@@ -482,7 +482,7 @@ for (const [name, backend] of Object.entries(stores)) {
       const before = liveArrays();
       model.fails = true;
       expect(() => run([9, 9, 9], 0)).toThrow("on purpose");
-      expect(liveArrays()).toBe(before);
+      expect(liveArrays()).toBeLessThanOrEqual(before);
       model.fails = false;
       expect(run([4], 3)).toEqual([expected!]);
       expect(first!.token).toBeNumber();
