@@ -34,9 +34,10 @@ type Result = {
 const library = findLibrary();
 const engine = await EngineClient.start({ library, device: "cpu", trace: false });
 await engine.load("default", defaultModelPath(), { maxBatch: 32 });
-const peer = values.peer ? startPeer() : undefined;
+const peer = values.peer ? await startPeer() : undefined;
 const prompts = makePrompts(Math.max(...counts));
 
+await measure(prompts.slice(0, 2), "warm-up");
 const best = new Map<number, { ours: number; peer: number | undefined }>();
 for (let round = 0; round < rounds; round++) {
   for (const count of counts) {
@@ -94,7 +95,7 @@ async function measure(prompts: readonly number[][], salt: string): Promise<numb
 }
 
 /** mlx-lm in a process of its own, asked over its standard input. */
-function startPeer() {
+async function startPeer() {
   const python = join(cacheDirectory(), "mlx-lm", "bin", "python");
   if (!existsSync(python)) {
     run("python3", "-m", "venv", join(cacheDirectory(), "mlx-lm"));
@@ -107,6 +108,7 @@ function startPeer() {
     env: { ...process.env, LD_PRELOAD: blasShim() },
   });
   const lines = readLines(child.stdout);
+  await lines.next(); // It has loaded its model, and leaves the cores to us.
   return {
     async measure(prompts: readonly number[][]): Promise<number> {
       child.stdin.write(`${JSON.stringify({ prompts, maxTokens })}\n`);

@@ -1,5 +1,6 @@
-"""mlx-lm for scripts/bench-engine.ts: for each line {"prompts": [[id]], "maxTokens": n} of its standard
-input it generates for all prompts at once, as batch_generate does, and prints the tokens a second.
+"""mlx-lm for scripts/bench-engine.ts. It prints a line when it is ready. Then, for each line
+{"prompts": [[id]], "maxTokens": n} of its standard input, it generates for all prompts at once, as
+batch_generate does, and prints the tokens a second.
 
     python scripts/bench-mlx-lm.py <SmolLM2-135M-Instruct.Q4_1.gguf>
 """
@@ -21,6 +22,7 @@ with tempfile.TemporaryDirectory() as folder:
     hugging_face(GGUFReader(sys.argv[1]), pathlib.Path(folder))
     model, _ = load_model(pathlib.Path(folder))
 
+print("ready", flush=True)
 for line in sys.stdin:
     request = json.loads(line)
     prompts, count = request["prompts"], request["maxTokens"]
