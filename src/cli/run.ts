@@ -137,8 +137,14 @@ async function converse(model: ChatModel, name: string): Promise<void> {
     if (!model.interrupt()) terminal.close();
   });
   const messages: ChatMessage[] = [];
+  // Input from a file is at its end while its lines are still being answered.
+  let open = true;
+  terminal.on("close", () => {
+    open = false;
+  });
+  const prompt = () => void (open && terminal.prompt());
   terminal.setPrompt("> ");
-  terminal.prompt();
+  prompt();
   for await (const line of terminal) {
     if (line === "/exit") break;
     if (line === "/clear") messages.length = 0;
@@ -147,7 +153,7 @@ async function converse(model: ChatModel, name: string): Promise<void> {
       const { text } = await model.say(messages);
       messages.push({ role: "assistant", content: text });
     }
-    terminal.prompt();
+    prompt();
   }
   terminal.close();
 }

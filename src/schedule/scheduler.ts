@@ -334,9 +334,10 @@ export class Scheduler {
   /** The sequence itself, and at the end of its prompt as many forks as there are places for. */
   #samples(sequence: Sequence): Sequence[] {
     const places = this.#options.maxBatch - this.#running.length - this.#reserved;
-    const forks = sequence.forks.splice(0, Math.max(places, 0));
+    const waiting = sequence.forks.splice(0).filter(({ state }) => state === "waiting");
+    const forks = waiting.splice(0, Math.max(places, 0));
     this.#reserved += forks.length;
-    this.#enqueueForks(sequence);
+    for (const fork of waiting) this.#enqueue(fork);
     return [sequence, ...forks];
   }
 

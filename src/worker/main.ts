@@ -51,6 +51,7 @@ function handle(message: ToWorker): "go on" | "stop" {
     }
     case "abort":
       for (const engine of models) {
+        if (!engine.has(message.id)) continue;
         reply({ kind: "step", events: engine.abort(message.id, message.index) });
       }
       break;

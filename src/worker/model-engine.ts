@@ -145,8 +145,7 @@ export class ModelEngine {
   }
 
   #sampleRow(sequence: Sequence): SampleRow {
-    // An answer that was aborted before its prompt was computed is still drawn for, and not told.
-    const sampling = this.#answers.get(sequence)?.sampling ?? { temperature: 0, seed: 0 };
+    const { sampling } = this.#answers.get(sequence)!;
     return { sampling, tokens: sequence.tokens(), promptLength: sequence.promptLength };
   }
 

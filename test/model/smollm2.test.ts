@@ -127,10 +127,9 @@ describe("SmolLM2 continues prompts in one batch as mlx-lm does each alone", () 
     expectTheSame(defaultModelPath(), answers, 64);
   }, 120_000);
 
-  test("some of them, the longest too, from a folder of float32", () => {
+  test("the same, from a folder of float32", () => {
     const path = writeHuggingFace(join(root, "float32"), "F32", (values) => values);
-    const some = answers.filter(({ prompt }, i) => i % 5 === 0 || prompt.length > 250);
-    expectTheSame(path, some, 64);
+    expectTheSame(path, answers, 64);
     rmSync(path, { recursive: true });
   }, 120_000);
 
