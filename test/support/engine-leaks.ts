@@ -1,0 +1,59 @@
+// A program that answers 500 requests in a row, then one with 4,000 tokens, with the model in a folder,
+// and prints what each has left behind.
+import { findLibrary } from "../../ffi/native.ts";
+import { liveArrays } from "../../src/mlx/array.ts";
+import { activeMemory } from "../../src/mlx/memory.ts";
+import { openMlx } from "../../src/mlx/runtime.ts";
+import { loadModel } from "../../src/model/load.ts";
+import { makeEngine } from "./engine.ts";
+
+openMlx(findLibrary(), { device: "cpu" });
+const loaded = loadModel(process.argv[2]!, { backend: "cpu" });
+const model = { ...loaded, shape: { ...loaded.shape, maxPositions: 8192 } };
+
+function usage() {
+  Bun.gc(true);
+  return { handles: liveArrays(), active: activeMemory(), resident: process.memoryUsage.rss() };
+}
+
+function left(before: ReturnType<typeof usage>) {
+  const after = usage();
+  return {
+    handles: after.handles - before.handles,
+    active: after.active - before.active,
+    resident: after.resident - before.resident,
+  };
+}
+
+const many = makeEngine(model, { maxBatch: 8, blocks: 32 });
+const ask = (i: number) => {
+  const prompt = Uint32Array.from({ length: 5 + (i % 60) }, (_, j) => (i * 31 + j * 7) % 200);
+  const sampling = { temperature: i % 3, logprobs: 1 };
+  many.submit({ prompt, maxTokens: 4, n: 1 + (i % 2), sampling });
+  many.run();
+};
+// The last request is the same, for what is kept of it until the next one comes.
+for (let i = 100; i >= 0; i--) ask(i);
+const beforeMany = usage();
+for (let i = 500; i >= 0; i--) ask(i);
+const afterMany = left(beforeMany);
+many.free();
+
+const long = makeEngine(model, { maxBatch: 1, blocks: 140 });
+const [answer] = long.submit({
+  prompt: Uint32Array.of(1, 2, 3),
+  maxTokens: 4000,
+  sampling: { temperature: 0 },
+});
+while (answer!.tokens.length < 500) long.step();
+const beforeLong = usage();
+long.run();
+const afterLong = left(beforeLong);
+// The past that attention reads has grown from 512 tokens to 4,096.
+const { layers, kvHeads, headDim } = model.shape;
+const grown = 2 * layers * kvHeads * headDim * 4 * (4096 - 512);
+long.free();
+model.free();
+console.log(
+  JSON.stringify({ afterMany, afterLong, grown, tokens: answer!.tokens.length, end: liveArrays() }),
+);
