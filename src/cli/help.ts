@@ -16,5 +16,6 @@ Environment:
   MLX_SERVE_MLXC       a libmlxc of your own
   MLX_SERVE_THREADS    threads of the BLAS (one a core)
   MLX_SERVE_CACHE      where libraries and models are kept (~/.cache/mlx-serve)
+  MLX_SERVE_LOG        debug: a line of JSON for each step, with every request in it
   MLX_SERVE_FFI_TRACE  1: at the end, how often MLX was called and how long it took`);
 }

@@ -6,6 +6,7 @@ import { EngineClient } from "../engine/client.ts";
 import type { Sampling } from "../engine/protocol.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
+import { debugging, logDebug } from "../log.ts";
 import { Detokenizer } from "../text/detokenizer.ts";
 import type { ChatMessage } from "../text/template.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
@@ -38,11 +39,15 @@ export async function run(args: string[]): Promise<void> {
   const text = openTextModel(source.path);
   const engine = await EngineClient.start(
     { library: findLibrary(), device: backend() === "cpu" ? "cpu" : "gpu", trace: false },
-    { onProgress: showProgress },
+    { onProgress: showProgress, onStep: (report) => logDebug("step", report) },
   );
   try {
     // One row is all it takes.
-    await engine.load(source.name, source.path, { maxBatch: 1, dtype: dtypeOf(values.dtype) });
+    await engine.load(source.name, source.path, {
+      maxBatch: 1,
+      dtype: dtypeOf(values.dtype),
+      debug: debugging,
+    });
     const model = new ChatModel(engine, source.name, text, settings);
     if (prompt === undefined) await converse(model, source.name);
     else await model.say([{ role: "user", content: prompt }]);

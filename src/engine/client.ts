@@ -1,5 +1,6 @@
 // The main thread's side of the engine. It starts the Worker, sends requests to it and hands their events
-// out; when the Worker dies, it ends what was under way and starts another at the next question.
+// out. When the Worker dies, what was under way ends with an error, and another Worker is started with the
+// same models.
 import { MessageChannel, Worker } from "node:worker_threads";
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
@@ -58,9 +59,16 @@ type Connection = {
   worker: Worker;
   mailbox: Mailbox;
   ready: Promise<void>;
+  /** Whether it was ready. */
+  started: boolean;
   ended: Promise<void>;
-  models: Map<string, Promise<ModelInfo>>;
+  models: Map<string, Loaded>;
 };
+
+type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
+
+/** So many Workers may die one after the other, without a step between; then one is started by asking. */
+const MAX_RESTARTS = 3;
 
 export class EngineClient {
   readonly #setup: WorkerSetup;
@@ -68,6 +76,8 @@ export class EngineClient {
   readonly #questions = new Map<number, Question>();
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
+  /** Since the last step. */
+  #deaths = 0;
   #stopped = false;
   #nextId = 1;
 
@@ -105,10 +115,10 @@ export class EngineClient {
   load(model: string, path: string, options: Partial<EngineOptions> = {}): Promise<ModelInfo> {
     const connection = this.#connection ?? this.#connect();
     const loaded = connection.models.get(model);
-    if (loaded) return loaded;
+    if (loaded) return loaded.info;
     const all = { ...defaultEngineOptions, ...options };
     const info = this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all }));
-    connection.models.set(model, info);
+    connection.models.set(model, { path, options: all, info });
     info.catch(() => connection.models.delete(model));
     return info;
   }
@@ -168,27 +178,41 @@ export class EngineClient {
       worker,
       mailbox: { port: port1, arrivals },
       ready: ready.promise,
+      started: false,
       ended: ended.promise,
       models: new Map(),
     };
     const end = (error: Error) => {
       if (this.#connection !== connection) return;
+      const models = [...connection.models];
       this.#connection = undefined;
       port1.close();
       ready.reject(error);
       ended.resolve();
       this.#failAll(error);
-      if (!this.#stopped) this.#hooks.onFailure?.(error);
+      if (this.#stopped) return;
+      this.#hooks.onFailure?.(error);
+      this.#deaths += 1;
+      if (connection.started && this.#deaths <= MAX_RESTARTS) this.#restart(models);
     };
     ready.promise.catch(() => {});
     port1.on("message", (message: FromWorker) => {
-      if (message.kind === "ready") ready.resolve();
-      else this.#receive(message);
+      if (message.kind !== "ready") return this.#receive(message);
+      connection.started = true;
+      ready.resolve();
     });
     worker.on("error", (error) => end(error as Error));
     worker.on("exit", () => end(new EngineError("the engine has ended")));
     this.#connection = connection;
     return connection;
+  }
+
+  /** What cannot be loaded any more is told whoever asks for it. */
+  #restart(models: readonly (readonly [string, Loaded])[]): void {
+    this.#connect();
+    for (const [model, { path, options }] of models) {
+      this.load(model, path, options).catch(() => {});
+    }
   }
 
   #ask<T>(message: (id: number) => ToWorker): Promise<T> {
@@ -223,6 +247,7 @@ export class EngineClient {
         this.#endStream(message.id, new RefusedError(message.reason));
         break;
       case "step":
+        this.#deaths = 0;
         for (const { id, event } of message.events) this.#deliver(id, event);
         if (message.report) this.#hooks.onStep?.(message.report);
         break;

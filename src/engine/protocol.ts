@@ -63,6 +63,8 @@ export type EngineOptions = {
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
   /** A model that nobody has asked for so long is dropped. */
   idleMs: number;
+  /** Each step's report tells of every request. */
+  debug?: boolean | undefined;
 };
 
 export const defaultEngineOptions: EngineOptions = {
@@ -98,6 +100,8 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number };
+  /** With `debug`: everyone who runs or waits. */
+  requests?: RequestReport[] | undefined;
 };
 
 export type RequestReport = {

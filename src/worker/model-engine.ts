@@ -187,11 +187,11 @@ export class ModelEngine {
       running: this.scheduler.running.length,
       waiting: this.scheduler.waiting.length,
       blocks: readGauges(this.#parts.pool.gauges),
+      requests: this.#parts.options.debug ? this.#requestReports() : undefined,
     };
   }
 
   stats(): Omit<ModelStats, "liveArrays" | "activeBytes"> {
-    const requests = [...this.scheduler.running, ...this.scheduler.waiting];
     return {
       model: this.name,
       steps: this.#steps,
@@ -201,8 +201,13 @@ export class ModelEngine {
       cachedTokens: this.#cachedTokens,
       generatedTokens: this.#generatedTokens,
       last: this.#last,
-      requests: requests.map((sequence) => this.#requestReport(sequence)),
+      requests: this.#requestReports(),
     };
+  }
+
+  #requestReports(): RequestReport[] {
+    const sequences = [...this.scheduler.running, ...this.scheduler.waiting];
+    return sequences.map((sequence) => this.#requestReport(sequence));
   }
 
   #requestReport(sequence: Sequence): RequestReport {

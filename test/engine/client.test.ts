@@ -202,7 +202,7 @@ describe("models", () => {
 });
 
 describe("a Worker that dies", () => {
-  test("ends its requests with an error, and the next one has an engine again", async () => {
+  test("ends its requests with an error; another takes its place with the same model", async () => {
     const failures: Error[] = [];
     const engine = await start({ onFailure: (error) => failures.push(error) });
     await engine.load("m", folder, options);
@@ -212,13 +212,27 @@ describe("a Worker that dies", () => {
     await engine.kill();
     expect(await tokens(events).catch((error) => error)).toBeInstanceOf(Error);
     expect(await question.catch((error) => error)).toBeInstanceOf(Error);
-    expect([engine.alive, engine.active, failures.length]).toEqual([false, 0, 1]);
-
-    await engine.load("m", folder, options);
-    expect(engine.alive).toBe(true);
+    expect([engine.alive, engine.active, failures.length]).toEqual([true, 0, 1]);
     expect(await tokens(engine.submit("m", request))).toEqual(answer);
     await engine.stop();
     expect(failures).toHaveLength(1);
+  });
+
+  test("again and again is at last started only by whoever asks", async () => {
+    const failures: Error[] = [];
+    const engine = await start({ onFailure: (error) => failures.push(error) });
+    await engine.load("m", folder, options);
+    for (let i = 0; i < 4; i++) {
+      expect(engine.alive).toBe(true);
+      await engine.stats(); // It is ready.
+      await engine.kill();
+    }
+    expect([engine.alive, failures.length]).toEqual([false, 4]);
+    const refused = await tokens(engine.submit("m", request)).catch((error) => error.message);
+    expect(refused).toBe("the engine is down");
+    await engine.load("m", folder, options);
+    expect(await tokens(engine.submit("m", request))).toEqual(answer);
+    await engine.stop();
   });
 });
 
@@ -235,12 +249,28 @@ describe("who watches", () => {
     expect(stats!.requests).toMatchObject([
       { index: 0, state: "running", priority: "LOW", promptTokens: 3, blocks: 1, cachedTokens: 0 },
     ]);
+    expect(reports.at(-1)!.requests).toBeUndefined();
     expect(stats!.requests[0]!.standing).toBeCloseTo(stats!.requests[0]!.ageMs / 10_000, 6);
     await low.return();
     await engine.stop();
     expect(reports[0]).toMatchObject({ model: "m", step: 0, rows: 1, prefillTokens: 3 });
     expect(reports[1]).toMatchObject({ step: 1, prefillTokens: 0, decodeTokens: 1, running: 1 });
     expect(reports[0]!.blocks).toEqual({ total: 32, free: 31, cached: 0, held: 1 });
+  });
+
+  test("sees each request in each step when asked to", async () => {
+    const reports: StepReport[] = [];
+    const engine = await start({ onStep: (report) => reports.push(report) });
+    await engine.load("m", folder, { ...options, debug: true, maxBatch: 1 });
+    const asked = [request, { ...request, priority: "HIGH" as const }];
+    await Promise.all(asked.map((each) => tokens(engine.submit("m", each))));
+    await engine.stop();
+    expect(reports[0]!.requests).toMatchObject([
+      { state: "running", priority: "HIGH", generated: 1, blocks: 2, cachedTokens: 0 },
+      { state: "waiting", priority: "NORMAL", generated: 0, blocks: 0 },
+    ]);
+    // The second found the first's blocks.
+    expect(reports.at(-2)!.requests).toMatchObject([{ priority: "NORMAL", cachedTokens: 32 }]);
   });
 
   test("drain returns when nothing is under way", async () => {
