@@ -2,8 +2,9 @@
 // lazy: an operation only adds to the graph until something evaluates it or reads it on the host.
 import { check, MlxError, ownHandle, type SymbolName, takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
-import { handleList, type Pointer, readInts, readText, viewMemory } from "../../ffi/memory.ts";
+import { handleList, type Pointer, readInts, viewMemory } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
+import { takeText } from "../../ffi/text.ts";
 import {
   bytesOf,
   codeOf,
@@ -112,9 +113,7 @@ export class MlxArray {
 
   toString(): string {
     const text = takeHandle("mlx_array_tostring", mlxc.mlx_array_tostring(out.view, this.#alive()));
-    const copy = readText(mlxc.mlx_string_data(text)!);
-    mlxc.mlx_string_free(text);
-    return copy;
+    return takeText(text);
   }
 
   /** Frees the handle. Once, and only by its owner. */

@@ -2,8 +2,9 @@
 import { closeSync, fstatSync, openSync, readSync } from "node:fs";
 import { check, MlxError, ownHandle, takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
-import { cText, type Pointer, readText } from "../../ffi/memory.ts";
+import { cText, type Pointer } from "../../ffi/memory.ts";
 import { out, Slot } from "../../ffi/slot.ts";
+import { takeText, takeTexts } from "../../ffi/text.ts";
 import { type MlxArray, make } from "./array.ts";
 
 export type Safetensors = { arrays: Map<string, MlxArray>; metadata: Record<string, string> };
@@ -63,7 +64,7 @@ export class GgufFile {
   }
 
   get names(): string[] {
-    return texts(
+    return takeTexts(
       takeHandle("mlx_io_gguf_get_keys", mlxc.mlx_io_gguf_get_keys(out.view, this.#handle)),
     );
   }
@@ -84,16 +85,13 @@ export class GgufFile {
   text(key: string): string {
     const symbol = "mlx_io_gguf_get_metadata_string";
     found(symbol, key, mlxc[symbol](out.view, this.#handle, cText(key)));
-    const text = out.takePointer();
-    const copy = readText(mlxc.mlx_string_data(text)!);
-    mlxc.mlx_string_free(text);
-    return copy;
+    return takeText(out.takePointer());
   }
 
   texts(key: string): string[] {
     const symbol = "mlx_io_gguf_get_metadata_vector_string";
     found(symbol, key, mlxc[symbol](out.view, this.#handle, cText(key)));
-    return texts(out.takePointer());
+    return takeTexts(out.takePointer());
   }
 
   free(): void {
@@ -116,17 +114,6 @@ function found(
   if (status === 2) throw new MlxError(op, `the file has no ${key}`);
   if (status === 3) throw new MlxError(op, `${key} has another type`);
   check(symbol, status);
-}
-
-/** Takes the texts out of mlx-c's list and frees it. */
-function texts(vector: Pointer): string[] {
-  const count = mlxc.mlx_vector_string_size(vector);
-  const list = Array.from({ length: count }, (_, i) => {
-    check("mlx_vector_string_get", mlxc.mlx_vector_string_get(out.view, vector, i));
-    return readText(out.takePointer());
-  });
-  mlxc.mlx_vector_string_free(vector);
-  return list;
 }
 
 /** Files are read on a CPU stream, whatever the device. */

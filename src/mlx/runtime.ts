@@ -5,6 +5,7 @@ import { mlxc, openLibrary } from "../../ffi/lib.ts";
 import { cText, type Pointer, readText } from "../../ffi/memory.ts";
 import type { Backend } from "../../ffi/native.ts";
 import { out } from "../../ffi/slot.ts";
+import { takeText, takeTexts } from "../../ffi/text.ts";
 import { Stream } from "./stream.ts";
 
 export type Runtime = {
@@ -45,10 +46,7 @@ function flag(symbol: "mlx_metal_is_available" | "mlx_cuda_is_available"): boole
 }
 
 function mlxVersion(): string {
-  const text = takeHandle("mlx_version", mlxc.mlx_version(out.view));
-  const version = readText(mlxc.mlx_string_data(text)!);
-  mlxc.mlx_string_free(text);
-  return version;
+  return takeText(takeHandle("mlx_version", mlxc.mlx_version(out.view)));
 }
 
 function deviceInfo(device: Pointer): Runtime["device"] {
@@ -58,12 +56,7 @@ function deviceInfo(device: Pointer): Runtime["device"] {
     mlxc.mlx_device_info_get_keys(out.view, info),
   );
   const found: Runtime["device"] = {};
-  for (let i = 0; i < mlxc.mlx_vector_string_size(keys); i++) {
-    check("mlx_vector_string_get", mlxc.mlx_vector_string_get(out.view, keys, i));
-    const key = readText(out.takePointer());
-    found[key] = deviceValue(info, cText(key));
-  }
-  mlxc.mlx_vector_string_free(keys);
+  for (const key of takeTexts(keys)) found[key] = deviceValue(info, cText(key));
   mlxc.mlx_device_info_free(info);
   return found;
 }
