@@ -1,6 +1,5 @@
 // A model's files as one thing, whatever their format: its configuration, and its tensors under the
 // names that Hugging Face gives them.
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import {
   type GgufTensor,
@@ -10,6 +9,7 @@ import {
   type TensorData,
 } from "../files/gguf.ts";
 import { dequantize } from "../files/gguf-quants.ts";
+import { readJson } from "../files/json.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
 import { readSafetensorsIndex, type SafetensorsDtype } from "../files/safetensors.ts";
 import { ggufConfig } from "./gguf-config.ts";
@@ -94,24 +94,4 @@ function readNumbers({ type, shape, offset, bytes }: GgufTensor, data: TensorDat
   data.read(offset, source);
   dequantize(type, source, numbers);
   return Array.from(numbers);
-}
-
-/** A configuration takes some kilobytes. */
-const MAX_JSON_BYTES = 100_000_000;
-
-export function readJson(path: string): Record<string, unknown> {
-  if (!existsSync(path)) throw new LoadError(`${path} is missing`);
-  using file = openTensorData(path);
-  if (file.size > MAX_JSON_BYTES) throw new LoadError(`${path} has ${file.size} bytes`);
-  const bytes = new Uint8Array(file.size);
-  file.read(0, bytes);
-  try {
-    const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-      return value as Record<string, unknown>;
-    }
-  } catch {
-    // The line below says it.
-  }
-  throw new LoadError(`${path} does not hold a JSON object`);
 }

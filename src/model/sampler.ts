@@ -175,26 +175,9 @@ function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
     });
     return seen;
   });
-  const width = Math.max(...counts.map(({ size }) => size));
   // Rows are filled up with their first token again: it gets the same value twice.
-  const padded = counts.map((seen) => {
-    const entries = [...seen];
-    return [...entries, ...Array(width - entries.length).fill(entries[0])] as [number, number][];
-  });
-  const size = [rows.length, width];
-  const indices = intArray(
-    padded.flatMap((entries) => entries.map(([token]) => token)),
-    size,
-  );
-  const output = array(
-    padded.flatMap((entries) => entries.map(([, count]) => count)),
-    size,
-  );
-  const column = (value: (sampling: Sampling) => number) =>
-    array(
-      rows.map(({ sampling }) => value(sampling)),
-      [rows.length, 1],
-    );
+  const { indices, values: output } = perToken(counts, ([first]) => first!);
+  const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
   const repetition = column(({ repetitionPenalty = 1 }) => repetitionPenalty);
   const presence = column(({ presencePenalty = 0 }) => presencePenalty);
   const frequency = column(({ frequencyPenalty = 0 }) => frequencyPenalty);
@@ -210,21 +193,40 @@ function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
 }
 
 function bias(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const width = Math.max(...rows.map(({ sampling }) => sampling.logitBias!.size));
-  const padded = rows.map(({ sampling }) => {
-    const entries = [...sampling.logitBias!];
-    return [...entries, ...Array(width - entries.length).fill([0, 0])] as [number, number][];
+  const biases = rows.map(({ sampling }) => sampling.logitBias!);
+  const { indices, values } = perToken(biases, () => [0, 0]);
+  return scatterAddAxis(x, indices, values);
+}
+
+/** Tokens and their values (rows, the most there are), rows with fewer filled up. */
+function perToken(
+  rows: readonly ReadonlyMap<number, number>[],
+  filler: (entries: [number, number][]) => [number, number],
+): { indices: MlxArray; values: MlxArray } {
+  const width = Math.max(...rows.map(({ size }) => size));
+  const entries = rows.flatMap((row) => {
+    const own = [...row];
+    return [...own, ...Array<[number, number]>(width - own.length).fill(filler(own))];
   });
   const size = [rows.length, width];
-  const indices = intArray(
-    padded.flatMap((entries) => entries.map(([token]) => token)),
-    size,
+  return {
+    indices: intArray(
+      entries.map(([token]) => token),
+      size,
+    ),
+    values: array(
+      entries.map(([, value]) => value),
+      size,
+    ),
+  };
+}
+
+/** One number a row (rows, 1). */
+function columnOf(rows: readonly SampleRow[], value: (sampling: Sampling) => number): MlxArray {
+  return array(
+    rows.map(({ sampling }) => value(sampling)),
+    [rows.length, 1],
   );
-  const values = array(
-    padded.flatMap((entries) => entries.map(([, value]) => value)),
-    size,
-  );
-  return scatterAddAxis(x, indices, values);
 }
 
 function mask(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
@@ -248,8 +250,10 @@ const drawKinds: Record<Kind["draw"], (x: MlxArray, rows: readonly SampleRow[]) 
 };
 
 function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const temperatures = rows.map(({ sampling }) => sampling.temperature);
-  return divide(x, array(temperatures, [rows.length, 1]));
+  return divide(
+    x,
+    columnOf(rows, ({ temperature }) => temperature),
+  );
 }
 
 /** Of the most probable: so many, then so much of their sum, then so much of the first's own. */
@@ -258,11 +262,7 @@ function drawTruncated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const order = argsort(negative(scaled)); // (G, V)
   const probabilities = softmax(takeAlongAxis(scaled, order));
   const vocabulary = x.shape[1]!;
-  const column = (value: (sampling: Sampling) => number) =>
-    array(
-      rows.map(({ sampling }) => value(sampling)),
-      [rows.length, 1],
-    );
+  const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
   const topK = column(({ topK }) => (topK && topK > 0 ? topK : vocabulary));
   const topP = column(({ topP = 1 }) => topP);
   const minP = column(({ minP = 0 }) => minP);

@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGguf } from "../files/gguf.ts";
+import { readJson } from "../files/json.ts";
 import { LoadError } from "../files/load-error.ts";
 import { ggufChatTemplate, tokenizerFromGguf } from "./gguf-tokenizer.ts";
 import { type Prompt, promptBuilder } from "./prompt.ts";
@@ -36,7 +37,10 @@ function fromGguf(path: string): TextModel {
 }
 
 function fromFolder(path: string): TextModel {
-  const json = (name: string) => readJson(join(path, name));
+  const json = (name: string) => {
+    const file = join(path, name);
+    return existsSync(file) ? readJson(file) : undefined;
+  };
   const tokenizerJson = json("tokenizer.json");
   if (!tokenizerJson) throw new LoadError(`${path}: there is no tokenizer.json`);
   const tokenizerConfig = json("tokenizer_config.json") ?? {};
@@ -55,13 +59,4 @@ function fromFolder(path: string): TextModel {
       chatTemplate: template?.source,
     }),
   };
-}
-
-function readJson(path: string): Record<string, unknown> | undefined {
-  if (!existsSync(path)) return undefined;
-  try {
-    return JSON.parse(readFileSync(path, "utf8"));
-  } catch {
-    throw new LoadError(`${path} is not JSON`);
-  }
 }

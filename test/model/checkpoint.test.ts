@@ -2,8 +2,9 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { readJson } from "../../src/files/json.ts";
 import { LoadError } from "../../src/files/load-error.ts";
-import { openCheckpoint, readJson, type StoredTensor } from "../../src/model/checkpoint.ts";
+import { openCheckpoint, type StoredTensor } from "../../src/model/checkpoint.ts";
 import { type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
 import { f16, f32, randomNumbers, writeFolder } from "../support/safetensors-file.ts";
 
