@@ -32,9 +32,17 @@ export type EngineRequest = {
   salt?: string;
   stopTokens?: readonly number[];
   sampling: Sampling;
+  /** How likely the prompt's own tokens were, and so many others. */
+  promptLogprobs?: number;
+  /** What is made of the prompt's hidden states: that of its last token, or their mean. */
+  pooling?: Pooling;
 };
 
+export type Pooling = "last" | "mean";
+
 export type TokenLogprob = { token: number; logprob: number };
+
+export type PromptLogprob = { logprob: number | undefined; top: TokenLogprob[] };
 
 /** What a step has brought for one answer of one request. */
 export type EngineEvent = {
@@ -46,6 +54,12 @@ export type EngineEvent = {
   finished: FinishReason | undefined;
   /** Prompt tokens that were found computed. */
   cachedTokens: number;
+  /** With the first token: how long the request has waited. */
+  queueMs?: number | undefined;
+  /** With the first token of the first answer, if asked for: of all the prompt's tokens but the first. */
+  promptLogprobs?: PromptLogprob[] | undefined;
+  /** With the first token, if asked for. */
+  vector?: Float32Array | undefined;
 };
 
 export type Refusal = "queue_full" | "too_long" | "bad_token";
@@ -60,6 +74,10 @@ export type EngineOptions = {
   kvBytes: number;
   maxWaiting: number;
   maxWaitingTokens: number;
+  /** Tokens of a sequence, where that is less than the model takes. */
+  maxLength?: number | undefined;
+  /** Whether a prompt's beginning is looked for among what was computed before. */
+  prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
   /** A model that nobody has asked for so long is dropped. */
   idleMs: number;
@@ -73,6 +91,7 @@ export const defaultEngineOptions: EngineOptions = {
   kvBytes: 2 ** 30,
   maxWaiting: 1000,
   maxWaitingTokens: 2 ** 20,
+  prefixCaching: true,
   idleMs: Number.POSITIVE_INFINITY,
 };
 
@@ -81,12 +100,23 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
+  /** The longest sequence that it takes: of the model, or of the memory for it. */
   maxLength: number;
   blocks: number;
   kvBytes: number;
   /** What `readGauges` reads from any thread. */
   gauges: SharedArrayBuffer;
+  /** What `readLoad` reads from any thread. */
+  load: SharedArrayBuffer;
 };
+
+/** Answers that run, and answers that wait. */
+export type Load = { running: number; waiting: number };
+
+export function readLoad(load: SharedArrayBuffer): Load {
+  const [running, waiting] = new Int32Array(load);
+  return { running: running!, waiting: waiting! };
+}
 
 /** One step, for whoever watches. */
 export type StepReport = {

@@ -1,10 +1,10 @@
 // Runs one step of a model: one forward over all rows, logits for the rows that are sampled, their tokens.
-import { array, evaluate } from "../mlx/array.ts";
-import { take } from "../mlx/ops.ts";
+import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { astype, slice, sum, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BlockCopy, KvRow, KvStore } from "./kv-store.ts";
 import type { Model } from "./model.ts";
-import { type Sampled, type SampleRow, sample } from "./sampler.ts";
+import { type Draw, type Sampled, type SampleRow, type Score, sample, score } from "./sampler.ts";
 
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
@@ -13,7 +13,14 @@ export type StepInputs = {
   copies: readonly BlockCopy[];
   /** Which of the tokens are sampled, and how. */
   samples: readonly { at: number; row: SampleRow }[];
+  /** Where it is asked how likely these tokens were, each after the token at `at` and following. */
+  scores: readonly { at: number; next: Uint32Array; top: number }[];
+  /** Spans of tokens whose hidden states are wanted, added up. */
+  sums: readonly { from: number; to: number }[];
 };
+
+/** In the order of the inputs. */
+export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32Array[] };
 
 export class Runner {
   /** How many forward passes there were. */
@@ -26,31 +33,39 @@ export class Runner {
     this.#store = store;
   }
 
-  /** What was drawn, in the order of the samples. */
-  run({ tokens, rows, copies, samples }: StepInputs): Sampled[] {
+  run({ tokens, rows, copies, samples, scores, sums }: StepInputs): StepOutputs {
     using _ = new Scope();
     const step = this.#store.begin(rows, copies);
     try {
       this.forwards += 1;
       const hidden = this.#model.forward(array(tokens), step); // (T, D)
-      if (samples.length === 0) {
-        evaluate(...step.pending);
-        step.commit();
-        return [];
-      }
-      const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
-      const logits = this.#model.logits(sampled); // (R, vocabulary)
-      const draw = sample(
-        logits,
-        samples.map(({ row }) => row),
+      const draw = this.#draw(hidden, samples);
+      const scored = scores.map(({ at, next, top }) =>
+        score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
       );
-      evaluate(...draw.pending, ...step.pending);
-      const drawn = draw.read();
+      const added = sums.map(({ from, to }) =>
+        astype(sum(slice(hidden, 0, from, to), 0), "float32"),
+      );
+      evaluate(...[draw, ...scored].flatMap(({ pending }) => pending), ...added, ...step.pending);
+      const outputs = {
+        sampled: draw.read(),
+        scored: scored.map(({ read }) => read()),
+        sums: added.map((each) => Float32Array.from(each.numbers())),
+      };
       step.commit();
-      return drawn;
+      return outputs;
     } catch (error) {
       step.abandon();
       throw error;
     }
+  }
+
+  #draw(hidden: MlxArray, samples: StepInputs["samples"]): Draw {
+    if (samples.length === 0) return { pending: [], read: () => [] };
+    const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
+    return sample(
+      this.#model.logits(sampled), // (R, vocabulary)
+      samples.map(({ row }) => row),
+    );
   }
 }

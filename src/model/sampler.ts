@@ -69,12 +69,11 @@ export type SampleRow = {
 
 export type TokenLogprob = { token: number; logprob: number };
 
+/** How likely a token was, and which were the most likely. */
+export type Score = { logprob: number | undefined; top: TokenLogprob[] };
+
 /** Undefined token: the logits were no numbers, or allowed nothing. */
-export type Sampled = {
-  token: number | undefined;
-  logprob?: number | undefined;
-  top?: TokenLogprob[] | undefined;
-};
+export type Sampled = { token: number | undefined } & Partial<Score>;
 
 /** A draw in the making. Evaluate `pending`, then `read`. */
 export type Draw = { pending: readonly MlxArray[]; read(): Sampled[] };
@@ -87,9 +86,12 @@ export function sample(logits: MlxArray, rows: readonly SampleRow[]): Draw {
     (i) => kindOf(rows[i]!),
   );
   const draws = groups.map((indices) => drawGroup(float, rows, indices));
-  const logprobs = drawLogprobs(float, rows);
+  const wanted = rows.flatMap(({ sampling: { logprobs: top } }, row) =>
+    top === undefined ? [] : [{ row, top }],
+  );
+  const scores = scoreRows(float, wanted);
   return {
-    pending: [...draws.flatMap((draw) => [draw.tokens, draw.scores]), ...logprobs.pending],
+    pending: [...draws.flatMap((draw) => [draw.tokens, draw.scores]), ...scores.pending],
     read() {
       const sampled: Sampled[] = rows.map(() => ({ token: undefined }));
       for (const { indices, tokens, scores } of draws) {
@@ -98,7 +100,10 @@ export function sample(logits: MlxArray, rows: readonly SampleRow[]): Draw {
           if (Number.isFinite(values[i])) sampled[row]!.token = ids[i]!;
         });
       }
-      logprobs.read(sampled);
+      const scored = scores.read(wanted.map(({ row }) => sampled[row]!.token));
+      wanted.forEach(({ row }, i) => {
+        Object.assign(sampled[row]!, scored[i]);
+      });
       return sampled;
     },
   };
@@ -305,29 +310,42 @@ function mix(a: number, b: number): number {
 
 // ---- Log-probabilities, of the logits as the model gave them
 
-function drawLogprobs(logits: MlxArray, rows: readonly SampleRow[]) {
-  const indices = rows.flatMap(({ sampling }, i) => (sampling.logprobs === undefined ? [] : [i]));
-  if (indices.length === 0) return { pending: [], read: () => {} };
-  const x = indices.length === rows.length ? logits : take(logits, intArray(indices));
+/** How likely each of these tokens was, after the token of its row. In a scope: it makes arrays. */
+export function score(logits: MlxArray, tokens: Uint32Array, top: number) {
+  const wanted = Array.from(tokens, (_, row) => ({ row, top }));
+  const { pending, read } = scoreRows(astype(logits, "float32"), wanted);
+  return { pending, read: () => read([...tokens]) };
+}
+
+type Scoring = {
+  pending: readonly MlxArray[];
+  read(tokens: readonly (number | undefined)[]): Score[];
+};
+
+/** Of the rows that are wanted, with so many of the most likely tokens each. */
+function scoreRows(logits: MlxArray, wanted: readonly { row: number; top: number }[]): Scoring {
+  if (wanted.length === 0) return { pending: [], read: () => [] };
+  const [rows, vocabulary] = logits.shape as [number, number];
+  const x = wanted.length === rows ? logits : take(logits, intArray(wanted.map(({ row }) => row)));
   const normalized = subtract(x, logSumExp(x, -1, true)); // (G, V)
-  const most = Math.min(Math.max(...indices.map((i) => rows[i]!.sampling.logprobs!)), x.shape[1]!);
+  const most = Math.min(Math.max(...wanted.map(({ top }) => top)), vocabulary);
   const top = most > 0 ? slice(argpartition(negative(x), most - 1), 1, 0, most) : undefined;
   const values = top && takeAlongAxis(normalized, top);
   return {
     pending: [normalized, ...(top && values ? [top, values] : [])],
-    read(sampled: Sampled[]) {
-      const vocabulary = x.shape[1]!;
+    read(tokens) {
       const all = new Float32Array(normalized.memory());
-      const [tokens, logprobs] = [top?.numbers() ?? [], values?.numbers() ?? []];
-      indices.forEach((row, i) => {
-        const { token } = sampled[row]!;
-        const count = rows[row]!.sampling.logprobs!;
-        sampled[row]!.logprob = token === undefined ? undefined : all[i * vocabulary + token];
-        sampled[row]!.top = tokens
-          .slice(i * most, (i + 1) * most)
-          .map((id, j) => ({ token: id, logprob: logprobs[i * most + j]! }))
-          .sort((a, b) => b.logprob - a.logprob || a.token - b.token)
-          .slice(0, count);
+      const [ids, logprobs] = [top?.numbers() ?? [], values?.numbers() ?? []];
+      return wanted.map(({ top: count }, i) => {
+        const token = tokens[i];
+        return {
+          logprob: token === undefined ? undefined : all[i * vocabulary + token],
+          top: ids
+            .slice(i * most, (i + 1) * most)
+            .map((id, j) => ({ token: id, logprob: logprobs[i * most + j]! }))
+            .sort((a, b) => b.logprob - a.logprob || a.token - b.token)
+            .slice(0, count),
+        };
       });
     },
   };

@@ -296,7 +296,7 @@ export class Scheduler {
   /** The blocks of its beginning that are computed already. The last token is always computed. */
   #cachedBlocks(sequence: Sequence): number[] {
     const found: number[] = [];
-    const most = Math.floor((sequence.length - 1) / BLOCK_TOKENS);
+    const most = sequence.fresh ? 0 : Math.floor((sequence.length - 1) / BLOCK_TOKENS);
     for (let i = 0; i < most; i++) {
       const block = this.#pool.find(sequence.key(i));
       if (block === undefined) break;

@@ -18,6 +18,8 @@ export type SequenceOptions = {
   minTokens: number;
   /** The name that its first block's name is made from: of the model and a salt. */
   rootKey: string;
+  /** It computes its whole prompt, and looks for nothing that was computed before. */
+  fresh?: boolean;
 };
 
 export class Sequence implements Waiting {
@@ -29,6 +31,7 @@ export class Sequence implements Waiting {
   readonly maxTokens: number;
   readonly minTokens: number;
   readonly stopTokens: ReadonlySet<number>;
+  readonly fresh: boolean;
   /** Others with the same prompt, that begin where this one's prompt ends. */
   readonly forks: Sequence[] = [];
 
@@ -63,6 +66,7 @@ export class Sequence implements Waiting {
     this.maxTokens = maxTokens;
     this.minTokens = options.minTokens;
     this.stopTokens = options.stopTokens;
+    this.fresh = options.fresh ?? false;
     this.#rootKey = options.rootKey;
     this.#tokens = new Uint32Array(prompt.length + Math.min(maxTokens, BLOCK_TOKENS));
     this.#tokens.set(prompt);

@@ -11,21 +11,30 @@ import type {
 import type { BlockPool } from "../kv/blocks.ts";
 import { readGauges } from "../kv/blocks.ts";
 import { rootKey } from "../kv/prefix.ts";
-import type { StepInputs } from "../model/runner.ts";
-import type { Sampled, SampleRow, Sampling } from "../model/sampler.ts";
+import type { StepInputs, StepOutputs } from "../model/runner.ts";
+import type { Sampled, Sampling, Score } from "../model/sampler.ts";
 import { standing } from "../schedule/queue.ts";
 import { type Batch, type Outcome, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
-import { prepare } from "./inputs.ts";
+import { type PromptReading, type PromptSum, prepare, type Wanted } from "./inputs.ts";
 
 /** What computes a step: the model's runner, or a test's. */
-export type StepRunner = { readonly forwards: number; run(inputs: StepInputs): Sampled[] };
+export type StepRunner = { readonly forwards: number; run(inputs: StepInputs): StepOutputs };
 
 export type RequestEvent = { id: number; event: EngineEvent };
 
 export type StepResult = { events: RequestEvent[]; report: StepReport };
 
-type Answer = { id: number; index: number; sampling: Sampling };
+type Answer = {
+  id: number;
+  index: number;
+  sampling: Sampling;
+  reading?: PromptReading | undefined;
+  /** When it first ran. */
+  startMs?: number;
+  scores: Score[];
+  sum?: Float32Array;
+};
 
 export type ModelEngineParts = {
   name: string;
@@ -50,6 +59,8 @@ export class ModelEngine {
   #generatedTokens = 0;
   #last: StepReport | undefined;
   lastUseMs: number;
+  /** What `readLoad` reads. */
+  readonly load = new SharedArrayBuffer(8);
 
   constructor(parts: ModelEngineParts) {
     const { pool, options, maxLength } = parts;
@@ -71,7 +82,7 @@ export class ModelEngine {
   }
 
   submit(id: number, request: EngineRequest): Refusal | undefined {
-    const { vocabulary, name } = this.#parts;
+    const { vocabulary, name, options } = this.#parts;
     // An id past the vocabulary would be read from beyond the embedding's memory, or written to beyond
     // that of the logits.
     const unknown = (token: number) =>
@@ -84,6 +95,9 @@ export class ModelEngine {
     this.lastUseMs = arrivalMs;
     const { sampling, n = 1 } = request;
     const seed = sampling.seed ?? randomSeed();
+    const reading = readingOf(request);
+    // What is read of every token of a prompt must be computed.
+    const whole = reading?.kind === "scores" || (reading && reading.pooling === "mean");
     const accepted = this.scheduler.submit(
       Array.from({ length: n }, () => ({
         id,
@@ -94,24 +108,35 @@ export class ModelEngine {
         arrivalMs,
         stopTokens: new Set(request.stopTokens),
         rootKey: rootKey(name, request.salt ?? ""),
+        fresh: whole || !options.prefixCaching,
       })),
     );
     if (typeof accepted === "string") return accepted;
     this.#sequences.set(id, accepted);
     accepted.forEach((sequence, index) => {
-      this.#answers.set(sequence, { id, index, sampling: { ...sampling, seed: seed + index } });
+      this.#answers.set(sequence, {
+        id,
+        index,
+        sampling: { ...sampling, seed: seed + index },
+        // The others begin where the first one's prompt ends.
+        reading: index === 0 ? reading : undefined,
+        scores: [],
+      });
     });
+    this.#countLoad();
     return undefined;
   }
 
   /** Ends a request, or one of its answers. */
   abort(id: number, index?: number): RequestEvent[] {
     const sequences = this.#sequences.get(id) ?? [];
-    return sequences.flatMap((sequence, i) => {
+    const events = sequences.flatMap((sequence, i) => {
       if ((index !== undefined && i !== index) || sequence.state === "finished") return [];
       this.scheduler.abort(sequence);
       return [this.#event({ sequence, token: undefined, finished: "abort" }, undefined)];
     });
+    this.#countLoad();
+    return events;
   }
 
   has(id: number): boolean {
@@ -123,8 +148,10 @@ export class ModelEngine {
     const batch = this.scheduler.next();
     if (!batch) return undefined;
     const start = this.#now();
+    for (const { sequence } of batch.rows) this.#answers.get(sequence)!.startMs ??= start;
     const { sampled, outcomes } = this.#compute(batch);
     const events = outcomes.map((outcome) => this.#event(outcome, sampled.get(outcome.sequence)));
+    this.#countLoad();
     this.lastUseMs = this.#now();
     this.#last = this.#report(batch, this.lastUseMs - start);
     return { events, report: this.#last };
@@ -132,9 +159,16 @@ export class ModelEngine {
 
   #compute(batch: Batch): { sampled: Map<Sequence, Sampled>; outcomes: Outcome[] } {
     const samples = batch.rows.flatMap((row) => row.samples);
-    const { inputs, restore } = prepare(batch, (sequence) => this.#sampleRow(sequence));
+    const { inputs, restore } = prepare(batch, (sequence) => this.#wanted(sequence));
     try {
-      const drawn = restore(this.#parts.runner.run(inputs));
+      const { sampled: drawn, scored, sums } = restore(this.#parts.runner.run(inputs));
+      for (const { sequence, start, scores } of scored) {
+        const answer = this.#answers.get(sequence)!;
+        scores.forEach((score, i) => {
+          answer.scores[start + i - 1] = score;
+        });
+      }
+      for (const part of sums) this.#addUp(part);
       const tokens = drawn.map(({ token }) => token);
       const outcomes = this.scheduler.commit(batch, tokens);
       return { sampled: new Map(samples.map((sample, i) => [sample, drawn[i]!])), outcomes };
@@ -144,23 +178,44 @@ export class ModelEngine {
     }
   }
 
-  #sampleRow(sequence: Sequence): SampleRow {
-    const { sampling } = this.#answers.get(sequence)!;
-    return { sampling, tokens: sequence.tokens(), promptLength: sequence.promptLength };
+  #wanted(sequence: Sequence): Wanted {
+    const { sampling, reading } = this.#answers.get(sequence)!;
+    const { promptLength } = sequence;
+    return { row: { sampling, tokens: sequence.tokens(), promptLength }, reading };
+  }
+
+  #addUp({ sequence, start, sum }: PromptSum): void {
+    const answer = this.#answers.get(sequence)!;
+    // A sequence that was preempted begins anew.
+    const before = start > 0 ? answer.sum : undefined;
+    answer.sum = before ? sum.map((value, i) => value + before[i]!) : sum;
   }
 
   #event({ sequence, token, finished }: Outcome, sampled: Sampled | undefined): RequestEvent {
-    const { id, index } = this.#answers.get(sequence)!;
+    const answer = this.#answers.get(sequence)!;
+    const { id, index } = answer;
     const cachedTokens = sequence.cachedTokens ?? 0;
+    const first = sequence.generated === 1 && token !== undefined;
     if (token !== undefined) this.#generatedTokens += 1;
-    if (sequence.generated === 1 && token !== undefined) {
+    if (first && index === 0) {
       this.#promptTokens += sequence.promptLength;
       this.#cachedTokens += cachedTokens;
     }
     if (finished) this.#forget(sequence, id);
+    const { logprob, top } = sampled ?? {};
+    const event = { index, token, logprob, top, finished, cachedTokens };
+    return { id, event: first ? { ...event, ...this.#firstReadings(sequence, answer) } : event };
+  }
+
+  #firstReadings(sequence: Sequence, { startMs, reading, scores, sum }: Answer) {
+    const vector =
+      reading?.kind === "vector" && reading.pooling === "mean"
+        ? sum?.map((value) => value / sequence.promptLength)
+        : sum;
     return {
-      id,
-      event: { index, token, logprob: sampled?.logprob, top: sampled?.top, finished, cachedTokens },
+      queueMs: (startMs ?? this.#now()) - sequence.arrivalMs,
+      promptLogprobs: reading?.kind === "scores" ? scores : undefined,
+      vector,
     };
   }
 
@@ -168,6 +223,11 @@ export class ModelEngine {
     this.#answers.delete(sequence);
     const sequences = this.#sequences.get(id) ?? [];
     if (sequences.every(({ state }) => state === "finished")) this.#sequences.delete(id);
+  }
+
+  #countLoad(): void {
+    const running = this.scheduler.running.length;
+    new Int32Array(this.load).set([running, this.#answers.size - running]);
   }
 
   #report(batch: Batch, ms: number): StepReport {
@@ -227,6 +287,11 @@ export class ModelEngine {
       blocks: sequence.table.length,
     };
   }
+}
+
+function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptReading | undefined {
+  if (promptLogprobs !== undefined) return { kind: "scores", top: promptLogprobs };
+  return pooling && { kind: "vector", pooling };
 }
 
 function randomSeed(): number {

@@ -47,7 +47,12 @@ export class Models {
     const blocks = options.blocks ?? blocksFor(model, options);
     const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
     const pool = new BlockPool(blocks);
-    const { vocabulary, maxPositions: maxLength } = model.shape;
+    const { vocabulary, maxPositions } = model.shape;
+    const maxLength = Math.min(
+      maxPositions,
+      options.maxLength ?? maxPositions,
+      blocks * BLOCK_TOKENS,
+    );
     const engine = new ModelEngine({
       name,
       pool,
@@ -65,6 +70,7 @@ export class Models {
       blocks,
       kvBytes: store.bytes,
       gauges: pool.gauges,
+      load: engine.load,
     };
     const free = () => {
       store.free();
@@ -107,7 +113,8 @@ export class Models {
 /** As many as the memory for them holds, and no more than a full batch could use. */
 function blocksFor({ shape, dtype }: LoadedModel, options: EngineOptions): number {
   const { layers, kvHeads, headDim, maxPositions } = shape;
+  const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
   const blockBytes = 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(dtype);
-  const most = options.maxBatch * Math.ceil(maxPositions / BLOCK_TOKENS);
+  const most = options.maxBatch * Math.ceil(longest / BLOCK_TOKENS);
   return Math.max(1, Math.min(most, Math.floor(options.kvBytes / blockBytes)));
 }

@@ -476,7 +476,9 @@ for (const [name, backend] of Object.entries(stores)) {
           rows: [{ start, count: tokens.length, table }],
           copies: [],
           samples: [{ at: tokens.length - 1, row }],
-        });
+          scores: [],
+          sums: [],
+        }).sampled;
       const [first] = run([1, 2, 3], 0);
       const [expected] = run([4], 3);
       const before = liveArrays();

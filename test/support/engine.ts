@@ -17,6 +17,8 @@ export type Answer = {
   logprobs: (number | undefined)[];
   finished: EngineEvent["finished"];
   cachedTokens: number;
+  /** The event of its first token. */
+  first?: EngineEvent;
 };
 
 export type TestEngine = ReturnType<typeof makeEngine>;
@@ -63,6 +65,7 @@ export function makeEngine(
     for (const { id, event } of result?.events ?? []) {
       const answer = answers.get(id)![event.index]!;
       if (event.token !== undefined) {
+        answer.first ??= event;
         answer.tokens.push(event.token);
         answer.logprobs.push(event.logprob);
       }

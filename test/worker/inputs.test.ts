@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { SampleRow } from "../../src/model/sampler.ts";
 import type { Batch, Row } from "../../src/schedule/scheduler.ts";
 import { Sequence } from "../../src/schedule/sequence.ts";
-import { prepare } from "../../src/worker/inputs.ts";
+import { prepare, type Wanted } from "../../src/worker/inputs.ts";
 
 /** A sequence of `length` tokens, id * 1000 and up, in blocks id * 10 and up. */
 function sequenceOf(id: number, length: number): Sequence {
@@ -39,6 +39,8 @@ function sampleRow(sequence: Sequence): SampleRow {
   return { sampling: { temperature: 1, seed: id }, tokens: sequence.tokens(), promptLength };
 }
 
+const wanted = (sequence: Sequence): Wanted => ({ row: sampleRow(sequence) });
+
 describe("the inputs of a step", () => {
   test("are decoding rows by length, then chunks of prompts as they came", () => {
     const [chunk, long, other, short] = [
@@ -49,7 +51,7 @@ describe("the inputs of a step", () => {
     ] as const;
     const { inputs } = prepare(
       batchOf([tail(chunk, 3), tail(long, 1), tail(other, 2), tail(short, 1)]),
-      sampleRow,
+      wanted,
     );
     expect(inputs.rows).toEqual([
       { start: 32, count: 1, table: [40, 41] },
@@ -68,7 +70,7 @@ describe("the inputs of a step", () => {
 
   test("take the tokens of a chunk from its start, not from the end of the sequence", () => {
     const sequence = sequenceOf(1, 50);
-    const { inputs } = prepare(batchOf([{ sequence, start: 8, count: 4, samples: [] }]), sampleRow);
+    const { inputs } = prepare(batchOf([{ sequence, start: 8, count: 4, samples: [] }]), wanted);
     expect([...inputs.tokens]).toEqual([1008, 1009, 1010, 1011]);
     expect(inputs.rows).toEqual([{ start: 8, count: 4, table: [10, 11] }]);
     expect(inputs.samples).toEqual([]);
@@ -82,7 +84,7 @@ describe("the inputs of a step", () => {
         { sequence: part, start: 0, count: 5, samples: [] },
         tail(whole, 4, [whole, ...forks]),
       ]),
-      sampleRow,
+      wanted,
     );
     expect(inputs.tokens).toHaveLength(9);
     expect(inputs.samples.map(({ at, row }) => [at, row.sampling.seed])).toEqual([
@@ -94,7 +96,7 @@ describe("the inputs of a step", () => {
 
   test("carry each sample's own tokens", () => {
     const [first, fork] = [sequenceOf(1, 4), sequenceOf(2, 4)];
-    const { inputs } = prepare(batchOf([tail(first, 4, [first, fork])]), sampleRow);
+    const { inputs } = prepare(batchOf([tail(first, 4, [first, fork])]), wanted);
     expect(inputs.samples.map(({ row }) => [...row.tokens])).toEqual([
       [1000, 1001, 1002, 1003],
       [2000, 2001, 2002, 2003],
@@ -103,7 +105,7 @@ describe("the inputs of a step", () => {
 
   test("carry the copies of the batch", () => {
     const copies = [{ from: 3, to: 9 }];
-    const { inputs } = prepare(batchOf([tail(sequenceOf(1, 4), 1)], copies), sampleRow);
+    const { inputs } = prepare(batchOf([tail(sequenceOf(1, 4), 1)], copies), wanted);
     expect(inputs.copies).toEqual(copies);
   });
 });
@@ -122,9 +124,10 @@ test("what was drawn comes back in the order of the batch's samples, forks after
     { sequence: silent, start: 0, count: 9, samples: [] },
     tail(short, 1),
   ]);
-  const { inputs, restore } = prepare(batch, sampleRow);
+  const { inputs, restore } = prepare(batch, wanted);
   // What is drawn for a sequence is its id, so that the order can be told.
   const drawn = inputs.samples.map(({ row }) => ({ token: row.sampling.seed, logprob: -1 }));
   expect(drawn.map(({ token }) => token)).toEqual([5, 3, 1, 2]);
-  expect(restore(drawn)).toEqual([1, 2, 3, 5].map((token) => ({ token, logprob: -1 })));
+  const { sampled } = restore({ sampled: drawn, scored: [], sums: [] });
+  expect(sampled).toEqual([1, 2, 3, 5].map((token) => ({ token, logprob: -1 })));
 });

@@ -7,7 +7,7 @@ import {
   type EngineRequest,
 } from "../../src/engine/protocol.ts";
 import { BLOCK_TOKENS, BlockPool } from "../../src/kv/blocks.ts";
-import type { StepInputs } from "../../src/model/runner.ts";
+import type { StepInputs, StepOutputs } from "../../src/model/runner.ts";
 import type { Sampled } from "../../src/model/sampler.ts";
 import { ModelEngine, type RequestEvent, type StepResult } from "../../src/worker/model-engine.ts";
 import { nextToken } from "../support/block-model.ts";
@@ -25,7 +25,7 @@ class HashRunner {
     this.#slots = new Uint32Array(blocks * BLOCK_TOKENS);
   }
 
-  run(inputs: StepInputs): Sampled[] {
+  run(inputs: StepInputs): StepOutputs {
     this.forwards += 1;
     this.steps.push(inputs);
     const { fault } = this;
@@ -36,7 +36,7 @@ class HashRunner {
       this.#slots.copyWithin(to * BLOCK_TOKENS, start, start + BLOCK_TOKENS);
     }
     const ends = this.#write(inputs);
-    return inputs.samples.map(({ at, row: { sampling } }) => {
+    const sampled = inputs.samples.map(({ at, row: { sampling } }): Sampled => {
       if (fault?.seeds.includes(sampling.seed)) return { token: undefined };
       const { table, length } = ends.get(at)!;
       const context = Array.from({ length }, (_, i) => this.#slots[slotOf(table, i)]!);
@@ -45,6 +45,7 @@ class HashRunner {
       if (wanted === undefined) return { token };
       return { token, logprob: -token, top: [{ token, logprob: -token }] };
     });
+    return { sampled, scored: [], sums: [] };
   }
 
   /** The row that ends at each place of the step's tokens. */
@@ -278,6 +279,7 @@ describe("a request", () => {
         top: [{ token, logprob: -token }],
         finished: i === 1 ? "length" : undefined,
         cachedTokens: 0,
+        ...(i === 0 && { queueMs: 0, promptLogprobs: undefined, vector: undefined }),
       })),
     );
   });

@@ -1,0 +1,135 @@
+// How likely the tokens of a prompt were, and the vector made of its hidden states: the same however the
+// prompt was cut, shared, or begun again.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { EngineRequest } from "../../src/engine/protocol.ts";
+import { readLoad } from "../../src/engine/protocol.ts";
+import { array } from "../../src/mlx/array.ts";
+import { logSumExp, subtract } from "../../src/mlx/ops.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
+import { type LoadedModel, loadModel } from "../../src/model/load.ts";
+import { makeEngine } from "../support/engine.ts";
+import { useMlx } from "../support/mlx.ts";
+import { makeRandom } from "../support/random.ts";
+import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "readings-"));
+let model: LoadedModel;
+afterAll(() => {
+  model.free();
+  rmSync(folder, { recursive: true });
+});
+useMlx();
+beforeAll(() => {
+  writeTinyModel(folder, tinyCase("llama"));
+  model = loadModel(folder, { backend: "cpu" });
+});
+
+const random = makeRandom(11);
+const prompt = Uint32Array.from({ length: 100 }, () => random.below(200));
+
+/** All of the prompt in one pass, without blocks. */
+function whole(): { logprobs: number[][]; hidden: number[][] } {
+  using _ = new Scope();
+  const kv = new ContiguousKv();
+  const states = model.forward(array(prompt), contiguousStep([{ kv, count: prompt.length }]));
+  const logits = model.logits(states);
+  const normalized = subtract(logits, logSumExp(logits, -1, true));
+  const rows = (values: readonly number[], width: number) =>
+    Array.from(prompt, (_, i) => values.slice(i * width, (i + 1) * width));
+  const result = {
+    logprobs: rows([...normalized.numbers()], logits.shape[1]!),
+    hidden: rows([...states.numbers()], states.shape[1]!),
+  };
+  kv.free();
+  return result;
+}
+
+const request = (more: Partial<EngineRequest>): EngineRequest => ({
+  prompt,
+  maxTokens: 4,
+  sampling: { temperature: 0 },
+  ...more,
+});
+
+/** Prompts in small pieces, in a crowd, after the same prompt has been computed. */
+const cuts = { tokenBudget: 24, maxBatch: 8, blocks: 32 };
+
+describe("the prompt's own log-probabilities", () => {
+  test("are those of one pass over it, in pieces and where its beginning is cached", () => {
+    const engine = makeEngine(model, cuts);
+    const { logprobs } = whole();
+    engine.submit(request({}));
+    engine.run();
+    const [[found, fork]] = [engine.submit(request({ promptLogprobs: 3, n: 2 }))];
+    engine.submit(request({ prompt: prompt.slice(0, 70) }));
+    engine.run();
+    const scores = found!.first!.promptLogprobs!;
+    expect(scores.length).toBe(prompt.length - 1);
+    for (const [i, { logprob, top }] of scores.entries()) {
+      expect(logprob).toBeCloseTo(logprobs[i]![prompt[i + 1]!]!, 3);
+      const best = logprobs[i]!.toSorted((a, b) => b - a).slice(0, 3);
+      expect(top.length).toBe(3);
+      for (const [j, each] of top.entries()) expect(each.logprob).toBeCloseTo(best[j]!, 3);
+    }
+    expect(found!.first!.cachedTokens).toBe(0);
+    expect(fork!.first!.promptLogprobs).toBeUndefined();
+    engine.free();
+  });
+
+  test("of a prompt that was given up and begun again are whole", () => {
+    // Two that cannot both stay: the later one gives its blocks back while it reads its prompt.
+    const engine = makeEngine(model, { tokenBudget: 24, maxBatch: 4, blocks: 5 });
+    engine.submit(request({ prompt: prompt.slice(0, 60), maxTokens: 60 }));
+    const [found] = engine.submit(request({ promptLogprobs: 0, maxTokens: 2 }));
+    engine.run();
+    expect(engine.engine.stats().preemptions).toBeGreaterThan(0);
+    const scores = found!.first!.promptLogprobs!;
+    const { logprobs } = whole();
+    expect(scores.length).toBe(prompt.length - 1);
+    expect(scores[40]!.logprob).toBeCloseTo(logprobs[40]![prompt[41]!]!, 3);
+    expect(scores[98]!.logprob).toBeCloseTo(logprobs[98]![prompt[99]!]!, 3);
+    engine.free();
+  });
+});
+
+describe("the vector of a prompt", () => {
+  for (const pooling of ["last", "mean"] as const) {
+    test(`is the ${pooling} hidden state, in pieces and where its beginning is cached`, () => {
+      const engine = makeEngine(model, cuts);
+      const { hidden } = whole();
+      engine.submit(request({}));
+      engine.run();
+      const [found] = engine.submit(request({ pooling, maxTokens: 1 }));
+      engine.run();
+      const expected = hidden[0]!.map((_, d) => {
+        if (pooling === "last") return hidden.at(-1)![d]!;
+        return hidden.reduce((sum, row) => sum + row[d]!, 0) / hidden.length;
+      });
+      const vector = found!.first!.vector!;
+      expect(vector.length).toBe(expected.length);
+      for (const [d, value] of expected.entries()) expect(vector[d]).toBeCloseTo(value, 3);
+      // The last token's state alone needs no more than the last piece.
+      expect(found!.first!.cachedTokens).toBe(pooling === "last" ? 96 : 0);
+      engine.free();
+    });
+  }
+});
+
+test("with prefix caching off nothing is found, and the load is seen from outside", () => {
+  const engine = makeEngine(model, { ...cuts, prefixCaching: false, maxBatch: 2 });
+  engine.submit(request({}));
+  engine.run();
+  const [again] = engine.submit(request({ n: 3 }));
+  expect(readLoad(engine.engine.load)).toEqual({ running: 0, waiting: 3 });
+  engine.step();
+  expect(readLoad(engine.engine.load)).toEqual({ running: 1, waiting: 2 });
+  engine.run();
+  expect(again!.first!.cachedTokens).toBe(0);
+  expect(again!.first!.queueMs).toBeGreaterThanOrEqual(0);
+  expect(readLoad(engine.engine.load)).toEqual({ running: 0, waiting: 0 });
+  engine.free();
+});
