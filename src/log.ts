@@ -1,10 +1,23 @@
-// The structured log: one JSON object a line, to standard error. MLX_SERVE_LOG=debug turns it on.
+// The log: a line an event to standard error, JSON for machines and plain text for a terminal. Nothing
+// that a user wrote or was answered is in it, unless the server was told to log prompts.
+import { pino } from "pino";
+import { prettyFactory } from "pino-pretty";
 
-export const debugging = process.env.MLX_SERVE_LOG === "debug";
+export type Logger = pino.Logger;
 
-export function logDebug(event: string, fields: object): void {
-  if (!debugging) return;
-  console.error(
-    JSON.stringify({ time: new Date().toISOString(), level: "debug", event, ...fields }),
-  );
+export type LogOptions = {
+  level: "debug" | "info" | "warn" | "error";
+  format: "auto" | "json" | "pretty";
+};
+
+export function makeLogger({ level, format }: LogOptions): Logger {
+  const isPretty = format === "pretty" || (format === "auto" && process.stderr.isTTY === true);
+  const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
+  if (!isPretty) return pino(options, pino.destination({ dest: 2, sync: true }));
+  const pretty = prettyFactory({
+    colorize: process.stderr.isTTY === true,
+    translateTime: "SYS:HH:MM:ss",
+    singleLine: true,
+  });
+  return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
 }

@@ -1,30 +1,36 @@
-// The command line: one verb, then its arguments.
-import { doctor } from "./cli/doctor.ts";
-import { help } from "./cli/help.ts";
-import { ls } from "./cli/ls.ts";
-import { pull } from "./cli/pull.ts";
-import { rm } from "./cli/rm.ts";
-import { run } from "./cli/run.ts";
-import { show } from "./cli/show.ts";
-import { version } from "./cli/version.ts";
+// The command line: one verb, then its arguments. Flags without a verb are those of the default one.
+import { findVerb, helpOf } from "./cli/help.ts";
+import { defaultVerb, verbs } from "./cli/verbs.ts";
+import { UsageError } from "./config/usage-error.ts";
 
-const verbs: Record<string, (args: string[]) => void | Promise<void>> = {
-  doctor,
-  run,
-  pull,
-  ls,
-  show,
-  rm,
-  version,
-  help,
-};
-
-const [verb = "doctor", ...args] = process.argv.slice(2);
 try {
-  const chosen = verbs[verb.replace(/^--/, "")];
-  if (!chosen) throw new Error(`no verb ${verb}; there are ${Object.keys(verbs).join(", ")}`);
-  await chosen(args);
+  const [name, args] = choose(process.argv.slice(2));
+  const verb = findVerb(name, verbs);
+  if (asksForHelp(args)) console.log(await helpOf(verb));
+  else if (args.length > 0 && !verb.usage && !verb.flags) {
+    throw new UsageError(`${name} takes no arguments`);
+  } else await verb.run(args);
 } catch (error) {
   console.error(`mlx-serve: ${error instanceof Error ? error.message : error}`);
-  process.exitCode = 1;
+  process.exitCode = isWrongUsage(error) ? 2 : 1;
+}
+
+function choose(words: string[]): [verb: string, args: string[]] {
+  const [first, ...rest] = words;
+  if (first === "--help" || first === "-h") return ["help", rest];
+  if (first === "--version") return ["version", rest];
+  return first === undefined || first.startsWith("-") ? [defaultVerb, words] : [first, rest];
+}
+
+function asksForHelp(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  const flags = end < 0 ? args : args.slice(0, end);
+  return flags.includes("--help") || flags.includes("-h");
+}
+
+/** parseArgs has codes for what it refuses. */
+function isWrongUsage(error: unknown): boolean {
+  if (error instanceof UsageError) return true;
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  return code.startsWith("ERR_PARSE_ARGS_");
 }

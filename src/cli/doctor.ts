@@ -12,7 +12,7 @@ export async function doctor(): Promise<void> {
     trace: process.env.MLX_SERVE_FFI_TRACE === "1",
   });
   try {
-    console.log(describe(await engine.inspect(), library));
+    console.log(describe(await engine.inspect(true), library));
   } finally {
     await engine.stop();
   }
@@ -27,7 +27,7 @@ function describe(report: EngineReport, library: string): string {
     memory: `${gib(memory)} GiB, MLX may use ${gib(report.memoryLimitBytes)}`,
     mlx: `${report.mlxVersion}, ${library}`,
     blas: blas ? `${blas.name}, ${blas.threads} threads` : "the system's",
-    matmul: `${report.matmulGflops.toFixed(0)} GFLOP/s (512 x 576 x 1536, float32)`,
+    matmul: `${report.matmulGflops?.toFixed(0)} GFLOP/s (512 x 576 x 1536, float32)`,
   };
   return Object.entries(rows)
     .map(([key, value]) => `${key.padEnd(8)}${value}`)

@@ -1,21 +1,73 @@
-// mlx-serve help
-export function help(): void {
-  console.log(`mlx-serve <verb>
+// mlx-serve help, and --help of every verb.
+import { UsageError } from "../config/usage-error.ts";
+import { otherVariables } from "../config/variables.ts";
+import type { Verb } from "./verbs.ts";
 
-  run [model] [prompt]  an answer in the terminal; a chat where no prompt is given
-  pull <repo>           a model from the Hugging Face hub into its cache
-  ls, show, rm          the models in the cache: list them, look at one, remove one
-  doctor                what this machine has: device, memory, MLX, BLAS, how fast it multiplies
-  version               the version of mlx-serve
-  help                  this text
+export async function help(
+  args: readonly string[],
+  verbs: readonly Verb[],
+  defaultVerb: string,
+): Promise<void> {
+  const [name, ...more] = args;
+  if (more.length > 0) throw new UsageError("help takes one verb");
+  if (name === undefined) return console.log(overview(verbs, defaultVerb));
+  console.log(await helpOf(findVerb(name, verbs)));
+}
 
-A model is a folder, a GGUF file, a repo of the cache (org/name), or "default".
+export function findVerb(name: string, verbs: readonly Verb[]): Verb {
+  const found = verbs.find((verb) => verb.name === name);
+  if (found) return found;
+  const names = verbs.map((verb) => verb.name).join(", ");
+  throw new UsageError(`no verb ${name}; there are ${names}`);
+}
 
-Environment:
-  MLX_SERVE_BACKEND    cpu, metal or cuda (Metal on a Mac, else the CPU)
-  MLX_SERVE_MLXC       a libmlxc of your own
-  MLX_SERVE_THREADS    threads of the BLAS (one a core)
-  MLX_SERVE_CACHE      where libraries and models are kept (~/.cache/mlx-serve)
-  MLX_SERVE_LOG        debug: a line of JSON for each step, with every request in it
-  MLX_SERVE_FFI_TRACE  1: at the end, how often MLX was called and how long it took`);
+export async function helpOf(verb: Verb): Promise<string> {
+  const { summary, flags = [] } = verb;
+  if (flags === "settings") {
+    const { serveHelp } = await import("../config/help.ts");
+    return serveHelp(Math.min(Math.max(process.stdout.columns ?? 80, 80), 100));
+  }
+  const usage = `mlx-serve ${usageOf(verb)}`;
+  if (flags.length === 0) return `${usage}\n\n${summary}`;
+  const rows = flags.map(({ flag, aliases = [], metavar, text }) => {
+    const spelled = [flag, ...aliases].join(", ");
+    return [metavar ? `${spelled} ${metavar}` : spelled, text] as const;
+  });
+  return `${usage} [flags]\n\n${summary}\n\n${columns(rows)}`;
+}
+
+const usageOf = ({ name, usage }: Verb) => (usage === undefined ? name : `${name} ${usage}`);
+
+const exitCodes = {
+  0: "done",
+  1: "it failed",
+  2: "wrong usage: a verb, flag, variable or key that is not there, or a wrong value",
+  130: "interrupted",
+};
+
+const variables = {
+  MLX_SERVE_BACKEND: "cpu, metal or cuda (Metal on a Mac, else the CPU)",
+  MLX_SERVE_THREADS: "threads of the BLAS (one a core)",
+  MLX_SERVE_LOG: "debug: a line of JSON for each step, with every request in it",
+  ...otherVariables,
+};
+
+function overview(verbs: readonly Verb[], defaultVerb: string): string {
+  return `mlx-serve [verb] [arguments]; without a verb it is ${defaultVerb}
+
+${columns(verbs.map((verb) => [usageOf(verb), verb.summary]))}
+
+A model is a folder, a GGUF file, a repo of the cache, or "default"; a repo is
+org/name, org/name@revision or org/name:file. Each verb answers --help.
+
+Exit codes
+${columns(Object.entries(exitCodes))}
+
+Environment
+${columns(Object.entries(variables))}`;
+}
+
+function columns(rows: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...rows.map(([left]) => left.length));
+  return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join("\n");
 }

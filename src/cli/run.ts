@@ -6,10 +6,11 @@ import { EngineClient } from "../engine/client.ts";
 import type { Sampling } from "../engine/protocol.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
-import { debugging, logDebug } from "../log.ts";
+import { makeLogger } from "../log.ts";
 import { Detokenizer } from "../text/detokenizer.ts";
 import type { ChatMessage } from "../text/template.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
+import { showProgress } from "./progress.ts";
 
 const options = {
   "max-tokens": { type: "string", default: "1024" },
@@ -36,17 +37,21 @@ export async function run(args: string[]): Promise<void> {
     },
     system: values.system,
   };
+  const log = makeLogger({
+    level: process.env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",
+    format: "json",
+  });
   const text = openTextModel(source.path);
   const engine = await EngineClient.start(
     { library: findLibrary(), device: backend() === "cpu" ? "cpu" : "gpu", trace: false },
-    { onProgress: showProgress, onStep: (report) => logDebug("step", report) },
+    { onProgress: showProgress, onStep: (report) => log.debug(report, "step") },
   );
   try {
     // One row is all it takes.
     await engine.load(source.name, source.path, {
       maxBatch: 1,
       dtype: dtypeOf(values.dtype),
-      debug: debugging,
+      debug: log.level === "debug",
     });
     const model = new ChatModel(engine, source.name, text, settings);
     if (prompt === undefined) await converse(model, source.name);
@@ -161,12 +166,6 @@ async function converse(model: ChatModel, name: string): Promise<void> {
     prompt();
   }
   terminal.close();
-}
-
-function showProgress(model: string, loadedBytes: number, totalBytes: number): void {
-  if (!process.stderr.isTTY) return;
-  const percent = Math.floor((100 * loadedBytes) / totalBytes);
-  process.stderr.write(`\rloading ${model} ${percent}%${percent === 100 ? "\r\x1b[K" : ""}`);
 }
 
 function numberOf(name: string, value: string, least: number): number {

@@ -103,8 +103,9 @@ export class EngineClient {
     return this.#streams.size;
   }
 
-  inspect(): Promise<EngineReport> {
-    return this.#ask<EngineReport>((id) => ({ kind: "inspect", id }));
+  /** What it runs on, and if asked for how fast it multiplies. */
+  inspect(measure = false): Promise<EngineReport> {
+    return this.#ask<EngineReport>((id) => ({ kind: "inspect", id, measure }));
   }
 
   stats(): Promise<ModelStats[]> {
@@ -128,12 +129,15 @@ export class EngineClient {
     this.#connection?.models.delete(model);
   }
 
-  /** The events of a request to a loaded model. Leaving the loop early aborts it. */
-  submit(model: string, request: EngineRequest): EventStream<EngineEvent> {
+  /**
+   * The events of a request to a loaded model. Leaving the loop early aborts it, and so does a reader
+   * that falls further behind than `maxBacklog`.
+   */
+  submit(model: string, request: EngineRequest, maxBacklog?: number): EventStream<EngineEvent> {
     const id = this.#nextId++;
     const stream = new EventStream<EngineEvent>(() => {
       if (this.#streams.delete(id) && this.#connection) this.#send({ kind: "abort", id });
-    });
+    }, maxBacklog);
     this.#streams.set(id, { stream, unfinished: request.n ?? 1 });
     if (this.#connection) this.#send({ kind: "submit", id, model, request });
     else this.#endStream(id, new EngineError("the engine is down"));

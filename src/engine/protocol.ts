@@ -22,6 +22,8 @@ export type Sampling = {
 };
 
 export type EngineRequest = {
+  /** What reports call it. */
+  name?: string;
   prompt: Uint32Array;
   maxTokens: number;
   minTokens?: number;
@@ -71,7 +73,8 @@ export type EngineOptions = {
   tokenBudget: number;
   /** Blocks of 32 tokens; by default as many as `kvBytes` hold. */
   blocks?: number | undefined;
-  kvBytes: number;
+  /** Memory for the blocks; by default what suits the device. */
+  kvBytes?: number | undefined;
   maxWaiting: number;
   maxWaitingTokens: number;
   /** Tokens of a sequence, where that is less than the model takes. */
@@ -88,7 +91,6 @@ export type EngineOptions = {
 export const defaultEngineOptions: EngineOptions = {
   maxBatch: 32,
   tokenBudget: 512,
-  kvBytes: 2 ** 30,
   maxWaiting: 1000,
   maxWaitingTokens: 2 ** 20,
   prefixCaching: true,
@@ -130,13 +132,17 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number };
+  /** Why it could not be computed. */
+  error?: string | undefined;
   /** With `debug`: everyone who runs or waits. */
   requests?: RequestReport[] | undefined;
 };
 
 export type RequestReport = {
   id: number;
+  /** Which of its answers. */
   index: number;
+  name: string | undefined;
   state: "waiting" | "running";
   priority: Priority;
   ageMs: number;
@@ -163,7 +169,7 @@ export type ModelStats = {
 };
 
 export type ToWorker =
-  | { kind: "inspect"; id: number }
+  | { kind: "inspect"; id: number; measure: boolean }
   | { kind: "load"; id: number; model: string; path: string; options: EngineOptions }
   | { kind: "unload"; id: number; model: string }
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
@@ -190,6 +196,6 @@ export type EngineReport = {
   device: Record<string, string | number>;
   blas: { name: string; threads: number } | undefined;
   memoryLimitBytes: number;
-  /** Of a float32 product as large as a layer's of the default model. */
-  matmulGflops: number;
+  /** If it was to be measured: of a float32 product as large as a layer's of the default model. */
+  matmulGflops: number | undefined;
 };

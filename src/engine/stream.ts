@@ -1,16 +1,27 @@
 // Events on their way to one reader: pushed as they come, read as fast as the reader likes.
 
+/** The reader has fallen too far behind. */
+export class SlowReaderError extends Error {
+  override name = "SlowReaderError";
+
+  constructor() {
+    super("the stream was not read");
+  }
+}
+
 export class EventStream<T> implements AsyncIterableIterator<T> {
   readonly #queue: T[] = [];
   readonly #onLeave: () => void;
+  readonly #maxBacklog: number;
   readonly #ended = Promise.withResolvers<void>();
   /** What reads that found nothing wait for. */
   #arrival: PromiseWithResolvers<void> | undefined;
   #end: { error: Error | undefined } | undefined;
 
-  /** `onLeave` is called when the reader stops before the end. */
-  constructor(onLeave: () => void) {
+  /** `onLeave` is called when the reader stops before the end, or falls further behind than it may. */
+  constructor(onLeave: () => void, maxBacklog = Number.POSITIVE_INFINITY) {
     this.#onLeave = onLeave;
+    this.#maxBacklog = maxBacklog;
   }
 
   /** Events that were not read yet. */
@@ -25,6 +36,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
 
   push(event: T): void {
     this.#queue.push(event);
+    if (this.backlog > this.#maxBacklog) this.leave(new SlowReaderError());
     this.#wake();
   }
 
@@ -35,23 +47,39 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     this.#wake();
   }
 
+  /** Ends it from this side: what is not read yet is dropped, and the reader gets the error. */
+  leave(error?: Error): void {
+    this.#queue.length = 0;
+    if (this.#end) return;
+    this.end(error);
+    this.#onLeave();
+  }
+
+  /** All that has come since the last read, once there is something; nothing at the end. */
+  async read(): Promise<T[]> {
+    await this.#arrived();
+    return this.#queue.splice(0);
+  }
+
   async next(): Promise<IteratorResult<T>> {
-    while (this.#queue.length === 0) {
-      if (this.#end?.error) throw this.#end.error;
-      if (this.#end) return { done: true, value: undefined };
-      this.#arrival ??= Promise.withResolvers<void>();
-      await this.#arrival.promise;
-    }
+    await this.#arrived();
+    if (this.#queue.length === 0) return { done: true, value: undefined };
     return { done: false, value: this.#queue.shift()! };
   }
 
   async return(): Promise<IteratorResult<T>> {
-    if (!this.#end) {
-      this.end();
-      this.#onLeave();
-    }
-    this.#queue.length = 0;
+    this.leave();
     return { done: true, value: undefined };
+  }
+
+  /** Returns when there is something to read, or nothing more will come. */
+  async #arrived(): Promise<void> {
+    while (this.#queue.length === 0) {
+      if (this.#end?.error) throw this.#end.error;
+      if (this.#end) return;
+      this.#arrival ??= Promise.withResolvers<void>();
+      await this.#arrival.promise;
+    }
   }
 
   #wake(): void {

@@ -15,13 +15,12 @@ const MARK = "\uFDD0";
 const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
 
-/** Makes prompts for one model. */
-export function promptBuilder(
-  template: ChatTemplate,
-  tokenizer: Tokenizer,
-): (input: ChatInput) => Prompt {
+/** Makes prompts for one model; one of more tokens than it may have is a TooLongError. */
+export type PromptBuilder = (input: ChatInput, maxTokens?: number) => Prompt;
+
+export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): PromptBuilder {
   const guard = userTextGuard([...tokenizer.controlTokens.keys()]);
-  return ({ messages, tools, kwargs, ...flags }) => {
+  return ({ messages, tools, kwargs, ...flags }, maxTokens) => {
     const rendered = template.render({
       ...flags,
       messages: guardAll(messages, guard),
@@ -30,7 +29,8 @@ export function promptBuilder(
     });
     const { text, guarded } = unguard(rendered);
     // The template has put the start token where the model wants it.
-    return { text, ids: tokenizer.encode(text, { controlTokens: { parseExceptAt: guarded } }) };
+    const controlTokens = { parseExceptAt: guarded };
+    return { text, ids: tokenizer.encode(text, { controlTokens, maxTokens }) };
   };
 }
 

@@ -5,58 +5,81 @@ import { join } from "node:path";
 import { readGguf } from "../files/gguf.ts";
 import { readJson } from "../files/json.ts";
 import { LoadError } from "../files/load-error.ts";
+import { type Embedding, embeddingOf } from "./embedding.ts";
 import { ggufChatTemplate, tokenizerFromGguf } from "./gguf-tokenizer.ts";
-import { type Prompt, promptBuilder } from "./prompt.ts";
+import { type PromptBuilder, promptBuilder } from "./prompt.ts";
 import { stopTokens } from "./stop-tokens.ts";
-import { type ChatInput, chatTemplate } from "./template.ts";
+import { type SuggestedSampling, suggestedSampling } from "./suggested-sampling.ts";
+import { chatTemplate } from "./template.ts";
 import { type Tokenizer, tokenizerFromJson } from "./tokenizer.ts";
 
 export type TextModel = {
   tokenizer: Tokenizer;
   /** Undefined where the model has no chat template. */
-  chat: ((input: ChatInput) => Prompt) | undefined;
+  chat: PromptBuilder | undefined;
+  /** Whether the chat template mentions a role. */
+  knowsRole(role: string): boolean;
   /** Tokens that end an answer. */
   stopTokens: ReadonlySet<number>;
+  /** How its makers would have it sampled. */
+  sampling: SuggestedSampling;
+  /** How a text's vector is made, where the model is one for that. */
+  embedding: Embedding | undefined;
+};
+
+export type TextModelOptions = {
+  /** A Jinja template instead of the model's own. */
+  chatTemplate?: string | undefined;
 };
 
 /** From a folder, or from a GGUF file. */
-export function openTextModel(path: string): TextModel {
-  return path.endsWith(".gguf") ? fromGguf(path) : fromFolder(path);
+export function openTextModel(path: string, options: TextModelOptions = {}): TextModel {
+  return path.endsWith(".gguf") ? fromGguf(path, options) : fromFolder(path, options);
 }
 
-function fromGguf(path: string): TextModel {
+function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): TextModel {
   const { metadata } = readGguf(path);
   const tokenizer = tokenizerFromGguf(metadata);
   const gguf = ggufChatTemplate(metadata);
-  const template = chatTemplate({ gguf }, { namedTokens: tokenizer.namedTokens });
+  const template = chatTemplate({ gguf, jinja }, { namedTokens: tokenizer.namedTokens });
   return {
     tokenizer,
     chat: template && promptBuilder(template, tokenizer),
+    knowsRole: (role) => template?.source.includes(role) ?? false,
     stopTokens: stopTokens({ tokenizer, gguf: metadata, chatTemplate: template?.source }),
+    sampling: {},
+    embedding: undefined,
   };
 }
 
-function fromFolder(path: string): TextModel {
+function fromFolder(path: string, options: TextModelOptions): TextModel {
   const json = (name: string) => {
     const file = join(path, name);
     return existsSync(file) ? readJson(file) : undefined;
+  };
+  const text = (name: string) => {
+    const file = join(path, name);
+    return existsSync(file) ? readFileSync(file, "utf8") : undefined;
   };
   const tokenizerJson = json("tokenizer.json");
   if (!tokenizerJson) throw new LoadError(`${path}: there is no tokenizer.json`);
   const tokenizerConfig = json("tokenizer_config.json") ?? {};
   const tokenizer = tokenizerFromJson(tokenizerJson as never, tokenizerConfig as never);
-  const jinjaFile = join(path, "chat_template.jinja");
-  const jinja = existsSync(jinjaFile) ? readFileSync(jinjaFile, "utf8") : undefined;
+  const jinja = options.chatTemplate ?? text("chat_template.jinja");
+  const generationConfig = json("generation_config.json");
   const { namedTokens } = tokenizer;
   const template = chatTemplate({ config: tokenizerConfig as never, jinja }, { namedTokens });
   return {
     tokenizer,
     chat: template && promptBuilder(template, tokenizer),
+    knowsRole: (role) => template?.source.includes(role) ?? false,
     stopTokens: stopTokens({
       tokenizer,
       config: json("config.json"),
-      generationConfig: json("generation_config.json"),
+      generationConfig,
       chatTemplate: template?.source,
     }),
+    sampling: suggestedSampling(generationConfig),
+    embedding: embeddingOf(text),
   };
 }

@@ -24,6 +24,16 @@ export interface EncodeOptions {
   addSpecialTokens?: boolean;
   /** Whether control tokens that are written out in the text are tokens or mere text. */
   controlTokens: ControlTokens;
+  /** A text of more tokens is given up with a TooLongError, as soon as that is known. */
+  maxTokens?: number | undefined;
+}
+
+export class TooLongError extends Error {
+  override name = "TooLongError";
+
+  constructor(maxTokens: number) {
+    super(`the text has more than ${maxTokens} tokens`);
+  }
 }
 
 export interface Tokenizer {
@@ -81,12 +91,19 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
   const cut: PreTokenizer = preTokenizer(parts.pre_tokenizer);
   const { prefix, suffix } = surroundings(parts.post_processor);
 
-  function encodeRun(text: string, first: boolean, out: number[]): void {
+  const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
+
+  function encodeRun(text: string, first: boolean, out: number[], maxTokens: number): void {
+    // A run without any place to cut it is encoded as a whole: it must not be endless.
+    if (out.length + text.length / longest > maxTokens) throw new TooLongError(maxTokens);
     for (const segment of normalized.split(normalize(text), "text")) {
       if (segment.kind === "token") out.push(segment.id);
       else {
         const pieces = cut(segment.text, first && segment.start === 0);
-        for (const piece of pieces) parts.model(piece, out);
+        for (const piece of pieces) {
+          parts.model(piece, out);
+          if (out.length > maxTokens) throw new TooLongError(maxTokens);
+        }
       }
     }
   }
@@ -105,11 +122,11 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     decoder,
     idOf: (token) => ids.get(token),
     tokenOf: (id) => texts[id],
-    encode(text, { addSpecialTokens = false, controlTokens: control }) {
+    encode(text, { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity }) {
       const out: number[] = addSpecialTokens ? [...prefix] : [];
       for (const segment of written.split(text.toWellFormed(), control)) {
         if (segment.kind === "token") out.push(segment.id);
-        else encodeRun(segment.text, segment.start === 0, out);
+        else encodeRun(segment.text, segment.start === 0, out, maxTokens);
       }
       if (addSpecialTokens) for (const id of suffix) out.push(id);
       return out;

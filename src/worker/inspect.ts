@@ -8,7 +8,7 @@ import { key, normal } from "../mlx/random.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { Scope } from "../mlx/scope.ts";
 
-export function inspect(runtime: Runtime, blas: Blas | undefined): EngineReport {
+export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boolean): EngineReport {
   const { backend, mlxVersion, device } = runtime;
   return {
     backend,
@@ -16,7 +16,7 @@ export function inspect(runtime: Runtime, blas: Blas | undefined): EngineReport 
     device,
     blas: backend === "cpu" ? blas : undefined,
     memoryLimitBytes: memoryLimit(),
-    matmulGflops: matmulGflops(),
+    matmulGflops: measure ? matmulGflops() : undefined,
   };
 }
 

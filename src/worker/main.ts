@@ -27,7 +27,7 @@ mailbox.port.close();
 function handle(message: ToWorker): "go on" | "stop" {
   switch (message.kind) {
     case "inspect":
-      answer(message.id, () => inspect(runtime, blas));
+      answer(message.id, () => inspect(runtime, blas, message.measure));
       break;
     case "load": {
       const { id, model, path, options } = message;

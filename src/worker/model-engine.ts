@@ -28,6 +28,7 @@ export type StepResult = { events: RequestEvent[]; report: StepReport };
 type Answer = {
   id: number;
   index: number;
+  name: string | undefined;
   sampling: Sampling;
   reading?: PromptReading | undefined;
   /** When it first ran. */
@@ -35,6 +36,9 @@ type Answer = {
   scores: Score[];
   sum?: Float32Array;
 };
+
+/** What a step came to: with an error, all who took part have ended. */
+type Computed = { sampled: Map<Sequence, Sampled>; outcomes: Outcome[]; error?: string };
 
 export type ModelEngineParts = {
   name: string;
@@ -117,6 +121,7 @@ export class ModelEngine {
       this.#answers.set(sequence, {
         id,
         index,
+        name: request.name,
         sampling: { ...sampling, seed: seed + index },
         // The others begin where the first one's prompt ends.
         reading: index === 0 ? reading : undefined,
@@ -149,15 +154,15 @@ export class ModelEngine {
     if (!batch) return undefined;
     const start = this.#now();
     for (const { sequence } of batch.rows) this.#answers.get(sequence)!.startMs ??= start;
-    const { sampled, outcomes } = this.#compute(batch);
+    const { sampled, outcomes, error } = this.#compute(batch);
     const events = outcomes.map((outcome) => this.#event(outcome, sampled.get(outcome.sequence)));
     this.#countLoad();
     this.lastUseMs = this.#now();
-    this.#last = this.#report(batch, this.lastUseMs - start);
+    this.#last = { ...this.#report(batch, this.lastUseMs - start), error };
     return { events, report: this.#last };
   }
 
-  #compute(batch: Batch): { sampled: Map<Sequence, Sampled>; outcomes: Outcome[] } {
+  #compute(batch: Batch): Computed {
     const samples = batch.rows.flatMap((row) => row.samples);
     const { inputs, restore } = prepare(batch, (sequence) => this.#wanted(sequence));
     try {
@@ -173,8 +178,7 @@ export class ModelEngine {
       const outcomes = this.scheduler.commit(batch, tokens);
       return { sampled: new Map(samples.map((sample, i) => [sample, drawn[i]!])), outcomes };
     } catch (error) {
-      console.error(`mlx-serve: a step of ${this.name} failed: ${error}`);
-      return { sampled: new Map(), outcomes: this.scheduler.fail(batch) };
+      return { sampled: new Map(), outcomes: this.scheduler.fail(batch), error: String(error) };
     }
   }
 
@@ -271,11 +275,12 @@ export class ModelEngine {
   }
 
   #requestReport(sequence: Sequence): RequestReport {
-    const { id, index } = this.#answers.get(sequence)!;
+    const { id, index, name } = this.#answers.get(sequence)!;
     const now = this.#now();
     return {
       id,
       index,
+      name,
       state: sequence.state === "running" ? "running" : "waiting",
       priority: sequence.priority,
       ageMs: now - sequence.arrivalMs,

@@ -4,7 +4,7 @@ import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts
 import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { bytesOf } from "../mlx/dtype.ts";
-import { activeMemory, clearCache } from "../mlx/memory.ts";
+import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
 import { makeKvStore } from "../model/kv-store.ts";
 import { type LoadedModel, loadModel } from "../model/load.ts";
 import { Runner } from "../model/runner.ts";
@@ -44,7 +44,8 @@ export class Models {
   #make(name: string, path: string, options: EngineOptions, onProgress: OnProgress): Entry {
     const { dtype } = options;
     const model = loadModel(path, { backend: this.#backend, dtype, onProgress });
-    const blocks = options.blocks ?? blocksFor(model, options);
+    const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
+    const blocks = options.blocks ?? blocksFor(model, options, kvBytes);
     const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
     const pool = new BlockPool(blocks);
     const { vocabulary, maxPositions } = model.shape;
@@ -111,10 +112,15 @@ export class Models {
 }
 
 /** As many as the memory for them holds, and no more than a full batch could use. */
-function blocksFor({ shape, dtype }: LoadedModel, options: EngineOptions): number {
+function blocksFor({ shape, dtype }: LoadedModel, options: EngineOptions, kvBytes: number): number {
   const { layers, kvHeads, headDim, maxPositions } = shape;
   const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
   const blockBytes = 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(dtype);
   const most = options.maxBatch * Math.ceil(longest / BLOCK_TOKENS);
-  return Math.max(1, Math.min(most, Math.floor(options.kvBytes / blockBytes)));
+  return Math.max(1, Math.min(most, Math.floor(kvBytes / blockBytes)));
+}
+
+/** The CPU shares its memory with everything else; of a GPU's, half of what the weights have left. */
+function suitableKvBytes(backend: Backend): number {
+  return backend === "cpu" ? 2 ** 30 : Math.max(2 ** 28, (memoryLimit() - activeMemory()) / 2);
 }

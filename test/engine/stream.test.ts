@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { EventStream } from "../../src/engine/stream.ts";
+import { EventStream, SlowReaderError } from "../../src/engine/stream.ts";
 
 /** A stream that counts how often its reader left. */
 function setUp() {
@@ -158,5 +158,39 @@ describe("the promise of the end", () => {
     const { stream } = setUp();
     await stream.return();
     expect(await settled(stream.ended)).toBe(true);
+  });
+
+  test("can be read in one go: all that has come, then nothing at the end", async () => {
+    const { stream } = setUp();
+    for (const event of [1, 2, 3]) stream.push(event);
+    expect(await stream.read()).toEqual([1, 2, 3]);
+    const next = stream.read();
+    expect(await settled(next)).toBe(false);
+    stream.push(4);
+    expect(await next).toEqual([4]);
+    stream.end();
+    expect(await stream.read()).toEqual([]);
+  });
+
+  test("is left when its reader falls too far behind, and holds no more", async () => {
+    const left = { times: 0 };
+    const stream = new EventStream<number>(() => {
+      left.times += 1;
+    }, 2);
+    for (const event of [1, 2]) stream.push(event);
+    expect(left.times).toBe(0);
+    stream.push(3);
+    expect(left.times).toBe(1);
+    expect(stream.backlog).toBe(0);
+    expect(stream.read()).rejects.toThrow(SlowReaderError);
+  });
+
+  test("left with an error gives it to its reader, and to nobody twice", async () => {
+    const { stream, left } = setUp();
+    const next = stream.read();
+    stream.leave(new Error("on purpose"));
+    expect(next).rejects.toThrow("on purpose");
+    stream.leave();
+    expect(left.times).toBe(1);
   });
 });

@@ -542,7 +542,7 @@ describe("the statistics", () => {
     clock.ms = 5000;
     submit(3, { prompt: range(64), priority: "LOW" });
     clock.ms = 11_000;
-    const common = { index: 0, cachedTokens: 0, preemptions: 0 };
+    const common = { index: 0, name: undefined, cachedTokens: 0, preemptions: 0 };
     const { requests, ...rest } = engine.stats();
     expect(requests).toEqual([
       {

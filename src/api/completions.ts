@@ -1,0 +1,82 @@
+// POST /v1/completions
+import { z } from "zod";
+import { optional, refused, withDefault } from "./field.ts";
+import { prompts } from "./prompts.ts";
+import { checkSampling, FinishReason, SamplingFields, ServiceTier } from "./sampling.ts";
+import { Usage } from "./usage.ts";
+
+export const CompletionRequest = z
+  .object({
+    prompt: prompts(128).describe(
+      "A text or token ids, or up to 128 of them, each with `n` choices.",
+    ),
+    ...SamplingFields.shape,
+    max_tokens: withDefault(z.int().min(0), 16).describe(
+      "So many tokens are generated at most; 0 only with `echo`.",
+    ),
+    echo: withDefault(z.boolean(), false).describe("The answer begins with the prompt."),
+    logprobs: optional(z.int().min(0).max(20)).describe(
+      "How likely each token was, and so many of the likeliest ones at each place.",
+    ),
+    best_of: optional(z.int()).describe("Only the same as `n`."),
+    suffix: z
+      .preprocess((value) => (value === "" ? undefined : value), refused)
+      .describe("Not supported: only null or an empty text is taken."),
+  })
+  .superRefine((request, context) => {
+    checkSampling(request, context);
+    const wrong = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    if (request.max_tokens === 0 && !request.echo) {
+      wrong("max_tokens", "expected at least 1, as echo is not true");
+    }
+    if (request.best_of !== undefined && request.best_of !== request.n) {
+      wrong("best_of", "only the same as n is supported");
+    }
+  })
+  .meta({ id: "CompletionRequest" });
+export type CompletionRequest = z.infer<typeof CompletionRequest>;
+
+export const CompletionLogprobs = z.object({
+  tokens: z.array(z.string()),
+  token_logprobs: z.array(z.number().nullable()).describe("Null for the first of the prompt."),
+  top_logprobs: z.array(z.record(z.string(), z.number()).nullable()).nullable(),
+  text_offset: z.array(z.int()).describe("Where in the text each token begins, in characters."),
+});
+export type CompletionLogprobs = z.infer<typeof CompletionLogprobs>;
+
+const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
+
+const CompletionChoice = z.object({
+  index: z.int().describe("Choice c of prompt p has the index p * n + c."),
+  text: z.string(),
+  logprobs: CompletionLogprobs.nullable(),
+  finish_reason: FinishReason,
+  token_ids: tokenIds,
+  prompt_token_ids: tokenIds,
+});
+
+const answerFields = {
+  id: z.string(),
+  object: z.literal("text_completion"),
+  created: z.int().describe("Unix time, in seconds."),
+  model: z.string(),
+  system_fingerprint: z.string(),
+  service_tier: ServiceTier.optional(),
+};
+
+export const CompletionResponse = z
+  .object({ ...answerFields, choices: z.array(CompletionChoice), usage: Usage })
+  .meta({ id: "CompletionResponse" });
+export type CompletionResponse = z.infer<typeof CompletionResponse>;
+
+export const CompletionChunk = z
+  .object({
+    ...answerFields,
+    choices: z
+      .array(CompletionChoice.extend({ finish_reason: FinishReason.nullable() }))
+      .describe("Empty in the event with the usage."),
+    usage: Usage.nullish(),
+  })
+  .meta({ id: "CompletionChunk" });
+export type CompletionChunk = z.infer<typeof CompletionChunk>;

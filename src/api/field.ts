@@ -1,0 +1,59 @@
+// How the fields of a request are read: null is as good as absent, and what is wrong a million times over
+// is told of only once.
+import { z } from "zod";
+
+/** Clients send null for what they leave out. */
+export function optional<T extends z.ZodType>(field: T) {
+  return z.preprocess(nullAsAbsent, field.optional());
+}
+
+export function withDefault<T extends z.ZodType<string | number | boolean>>(
+  field: T,
+  value: z.output<T>,
+) {
+  return z.preprocess(nullAsAbsent, field.default(value as z.util.NoUndefined<z.output<T>>));
+}
+
+const nullAsAbsent = (value: unknown) => value ?? undefined;
+
+/** A field that OpenAI defines and that cannot be honoured: to leave it out silently would mislead. */
+export const refused = z
+  .unknown()
+  .refine((value) => value === undefined || value === null, {
+    message: "not supported",
+    params: { code: "unsupported_parameter" },
+  })
+  .optional()
+  .meta({ type: "null", description: "Not supported: only null is taken." });
+
+/** An array of so many. */
+export function list<T extends z.ZodType>(item: T, max: number, min = 0) {
+  return z.preprocess(cutAtFault(item, max), z.array(item).min(min).max(max));
+}
+
+/** A string, or an array of so many. */
+export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
+  string: S,
+  item: T,
+  { max, min = 0, error }: { max: number; min?: number; error: string },
+) {
+  const array = z.array(item).min(min).max(max);
+  return z.preprocess(cutAtFault(item, max), z.union([string, array], { error }));
+}
+
+/** So many faults in one array are told of at most: an issue for each of a million takes a second. */
+const MAX_FAULTS = 64;
+
+/** A long array ends behind its first fault. */
+function cutAtFault(item: z.ZodType, max: number) {
+  return (value: unknown, context: z.RefinementCtx) => {
+    if (!Array.isArray(value)) return value;
+    if (value.length > max) {
+      context.addIssue(`expected at most ${max} elements`);
+      return z.NEVER;
+    }
+    if (value.length <= MAX_FAULTS) return value;
+    const wrong = value.findIndex((each) => !item.safeParse(each).success);
+    return wrong < 0 ? value : value.slice(0, wrong + 1);
+  };
+}

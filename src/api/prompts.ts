@@ -1,0 +1,85 @@
+// Texts and token ids, as completions, embeddings and the tokenizer are given them. They are read by hand:
+// zod takes a quarter of a microsecond for each of what may be a million ids, and says little of unions.
+import { z } from "zod";
+
+/** What one answer is made to: a text, or the token ids of one. */
+export type Prompt = string | number[];
+
+/** Ids cross to the engine as 32-bit numbers. */
+const MAX_ID = 0xffff_ffff;
+
+export const TokenId = z.int().min(0).max(MAX_ID);
+
+const idsJson = { type: "array" as const, items: { type: "integer" as const, minimum: 0 } };
+
+export const TokenIds = z
+  .unknown()
+  .transform((value, context): number[] => {
+    if (!Array.isArray(value)) return wrong(context, value, "expected an array of token ids");
+    return readIds(value, context, []) ?? z.NEVER;
+  })
+  .meta(idsJson);
+
+/** One text or one array of token ids, or up to `max` of one kind. It becomes an array of prompts. */
+export function prompts(max: number) {
+  const several = { minItems: 1, maxItems: max };
+  const text = { type: "string" as const, minLength: 1 };
+  const ids = { ...idsJson, minItems: 1 };
+  return z
+    .unknown()
+    .transform((value, context): Prompt[] => readPrompts(value, context, max))
+    .meta({
+      anyOf: [
+        text,
+        { type: "array", items: text, ...several },
+        ids,
+        { type: "array", items: ids, ...several },
+      ],
+    });
+}
+
+function readPrompts(value: unknown, context: z.RefinementCtx, max: number): Prompt[] {
+  if (typeof value === "string") {
+    return value === "" ? wrong(context, value, "expected a text that is not empty") : [value];
+  }
+  const kinds = "expected a string, strings, token ids or arrays of token ids";
+  if (!Array.isArray(value)) return wrong(context, value, kinds);
+  const [first] = value;
+  if (first === undefined) return wrong(context, value, "expected an array that is not empty");
+  if (typeof first === "number") {
+    const ids = readIds(value, context, []);
+    return ids ? [ids] : z.NEVER;
+  }
+  if (value.length > max) return wrong(context, value, `expected at most ${max} elements`);
+  for (const [at, each] of value.entries()) {
+    const path = [at];
+    if (typeof each !== typeof first) return wrong(context, each, "expected one kind only", path);
+    if (typeof each !== "string" && !Array.isArray(each)) return wrong(context, each, kinds, path);
+    if (each.length === 0) return wrong(context, each, "expected what is not empty", path);
+    if (Array.isArray(each) && !readIds(each, context, path)) return z.NEVER;
+  }
+  return value;
+}
+
+/** Undefined, and one issue, where one of them is no token id. */
+function readIds(ids: unknown[], context: z.RefinementCtx, path: number[]): number[] | undefined {
+  const at = ids.findIndex((id) => !isTokenId(id));
+  if (at < 0) return ids as number[];
+  wrong(context, ids[at], "expected a token id: an integer from 0", [...path, at]);
+}
+
+function isTokenId(id: unknown): boolean {
+  return Number.isInteger(id) && (id as number) >= 0 && (id as number) <= MAX_ID;
+}
+
+function wrong(
+  context: z.RefinementCtx,
+  input: unknown,
+  message: string,
+  path: number[] = [],
+): never {
+  // zod's own words tell that a parameter is missing.
+  if (input === undefined) context.addIssue({ code: "invalid_type", expected: "array", input });
+  else context.addIssue({ code: "custom", message, path, input });
+  return z.NEVER;
+}

@@ -1,0 +1,48 @@
+// POST /tokenize and /detokenize, in vLLM's shapes.
+import { z } from "zod";
+import { chatMessages, checkTemplate, templateFields } from "./chat.ts";
+import { optional, withDefault } from "./field.ts";
+import { TokenIds } from "./prompts.ts";
+import { modelField } from "./sampling.ts";
+
+export const TokenizeRequest = z
+  .object({
+    model: modelField,
+    prompt: optional(z.string()).describe("A text. Either this or `messages`."),
+    messages: optional(chatMessages).describe("A chat. Either this or `prompt`."),
+    add_special_tokens: optional(z.boolean()).describe(
+      "Whether the start token and the like are added: to a text yes, to a chat no, unless told otherwise.",
+    ),
+    return_token_strs: withDefault(z.boolean(), false).describe("Send each token's text too."),
+    ...templateFields,
+  })
+  .superRefine((request, context) => {
+    const { prompt, messages } = request;
+    if ((prompt === undefined) === (messages === undefined)) {
+      const message = "expected either prompt or messages";
+      context.addIssue({ code: "custom", path: ["prompt"], message });
+    }
+    checkTemplate(request, context);
+  })
+  .meta({ id: "TokenizeRequest" });
+export type TokenizeRequest = z.infer<typeof TokenizeRequest>;
+
+export const TokenizeResponse = z
+  .object({
+    count: z.int(),
+    max_model_len: z.int(),
+    tokens: z.array(z.int()),
+    token_strs: z.array(z.string()).nullish().describe("With `return_token_strs`."),
+  })
+  .meta({ id: "TokenizeResponse" });
+export type TokenizeResponse = z.infer<typeof TokenizeResponse>;
+
+export const DetokenizeRequest = z
+  .object({ model: modelField, tokens: TokenIds.describe("Token ids.") })
+  .meta({ id: "DetokenizeRequest" });
+export type DetokenizeRequest = z.infer<typeof DetokenizeRequest>;
+
+export const DetokenizeResponse = z
+  .object({ prompt: z.string() })
+  .meta({ id: "DetokenizeResponse" });
+export type DetokenizeResponse = z.infer<typeof DetokenizeResponse>;

@@ -1,0 +1,144 @@
+// mlx-serve keys add|ls|revoke: who may call the server, in the keys file.
+import { type ParseArgsOptionsConfig, parseArgs } from "node:util";
+import { loadSettings } from "../config/load.ts";
+import { UsageError } from "../config/usage-error.ts";
+import type { Environment } from "../hub/settings.ts";
+import {
+  changeKeyFile,
+  defaultKeyFile,
+  hashOf,
+  KeyEntry,
+  KeyFileError,
+  keyFileWarning,
+  newKey,
+  readKeyFile,
+} from "../keys/key-file.ts";
+
+const usage =
+  "mlx-serve keys add <name> [--tier HIGH|NORMAL|LOW] [--requests-per-minute N] " +
+  "[--tokens-per-minute N] [--concurrent N] | keys ls [--json] | keys revoke <name>; " +
+  "all take --keys-file <path>";
+
+const fileOption = { "keys-file": { type: "string" } } as const;
+
+const verbs = new Map(Object.entries({ add, ls, revoke }));
+
+export async function keys(args: string[], env: Environment = process.env): Promise<void> {
+  const [verb = "", ...more] = args;
+  const chosen = verbs.get(verb);
+  if (!chosen) throw new UsageError(`usage: ${usage}`);
+  chosen(more, env);
+}
+
+function add(args: string[], env: Environment): void {
+  const { values, positionals } = parsed(args, {
+    ...fileOption,
+    tier: { type: "string", default: "NORMAL" },
+    "requests-per-minute": { type: "string" },
+    "tokens-per-minute": { type: "string" },
+    concurrent: { type: "string" },
+  });
+  const key = newKey();
+  const entry: KeyEntry = {
+    name: nameOf(positionals),
+    sha256: hashOf(key).toString("hex"),
+    tier: tierOf(values.tier),
+    limits: {
+      requests_per_minute: limitOf("requests-per-minute", values["requests-per-minute"]),
+      tokens_per_minute: limitOf("tokens-per-minute", values["tokens-per-minute"]),
+      concurrent: limitOf("concurrent", values.concurrent),
+    },
+    created: new Date().toISOString(),
+  };
+  const path = pathOf(values, env);
+  changeKeyFile(path, (entries) => {
+    if (!entries.some(({ name }) => name === entry.name)) return [...entries, entry];
+    throw new KeyFileError(`a key named ${entry.name} is there: revoke it, or take another name`);
+  });
+  // The key alone on stdout, for scripts.
+  console.log(key);
+  console.error(
+    `This is the key of ${entry.name}; it is shown this once, and only its hash is kept in ${path}.\n${afterChange}`,
+  );
+}
+
+function ls(args: string[], env: Environment): void {
+  const { values, positionals } = parsed(args, { ...fileOption, json: { type: "boolean" } });
+  if (positionals.length > 0) throw new UsageError(`usage: ${usage}`);
+  const path = pathOf(values, env);
+  const rows = (readKeyFile(path)?.keys ?? []).map(({ sha256: _, ...row }) => row);
+  const warning = keyFileWarning(path);
+  if (warning) console.error(warning);
+  console.log(values.json ? JSON.stringify(rows, null, 2) : table(rows));
+}
+
+function revoke(args: string[], env: Environment): void {
+  const { values, positionals } = parsed(args, fileOption);
+  const revoked = nameOf(positionals);
+  const path = pathOf(values, env);
+  changeKeyFile(path, (entries) => {
+    const kept = entries.filter(({ name }) => name !== revoked);
+    if (kept.length < entries.length) return kept;
+    throw new KeyFileError(`no key is named ${revoked} in ${path}`);
+  });
+  console.log(`${revoked} is revoked. ${afterChange}`);
+}
+
+const afterChange = "A running server takes it in when it starts again or gets SIGHUP.";
+
+function parsed<const T extends ParseArgsOptionsConfig>(args: string[], options: T) {
+  try {
+    return parseArgs({ args, options, allowPositionals: true });
+  } catch (error) {
+    throw new UsageError((error as Error).message.split("\n")[0]!);
+  }
+}
+
+/** The file that `serve` would use, wherever that is said. */
+function pathOf(values: { "keys-file"?: string | undefined }, env: Environment): string {
+  const flag = values["keys-file"];
+  const { settings } = loadSettings(flag === undefined ? [] : [`--keys-file=${flag}`], env);
+  return settings.keysFile ?? defaultKeyFile(env);
+}
+
+function nameOf([name, ...more]: readonly string[]): string {
+  if (name === undefined || more.length > 0) throw new UsageError(`usage: ${usage}`);
+  const { data, error } = KeyEntry.shape.name.safeParse(name);
+  if (data !== undefined) return data;
+  throw new UsageError(`the name of a key: ${error!.issues[0]!.message}`);
+}
+
+function tierOf(tier: string): KeyEntry["tier"] {
+  const { data } = KeyEntry.shape.tier.safeParse(tier.toUpperCase());
+  if (data) return data;
+  throw new UsageError("--tier: expected HIGH, NORMAL or LOW");
+}
+
+function limitOf(flag: string, value: string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  if (/^[1-9]\d{0,14}$/.test(value)) return Number(value);
+  throw new UsageError(`--${flag}: expected a whole number above 0`);
+}
+
+function table(rows: readonly Omit<KeyEntry, "sha256">[]): string {
+  const cells = [
+    ["NAME", "TIER", "REQUESTS/MIN", "TOKENS/MIN", "CONCURRENT", "CREATED"],
+    ...rows.map(({ name, tier, limits, created }) => [
+      name,
+      tier,
+      `${limits.requests_per_minute ?? "-"}`,
+      `${limits.tokens_per_minute ?? "-"}`,
+      `${limits.concurrent ?? "-"}`,
+      created.slice(0, 10),
+    ]),
+  ];
+  const widths = cells[0]!.map((_, column) => Math.max(...cells.map((row) => row[column]!.length)));
+  return cells
+    .map((row) =>
+      row
+        .map((cell, column) => cell.padEnd(widths[column]!))
+        .join("  ")
+        .trimEnd(),
+    )
+    .join("\n");
+}

@@ -1,0 +1,71 @@
+// The settings for people: the text of `mlx-serve serve --help`, and the tables of the documentation.
+import { offFlag, type Setting, sections, settingList } from "./settings.ts";
+
+const introduction =
+  "Serves a model over the OpenAI HTTP API. Each setting is a flag, a variable, or a key of a TOML " +
+  "file (--max-batch-size 8, MLX_SERVE_MAX_BATCH_SIZE=8, max_batch_size = 8). A flag goes before a " +
+  "variable, a variable before the file. A list is given with commas, or by its flag several " +
+  "times; a size as 512MB or 4GiB, a time as 90s or 10m.";
+
+export function serveHelp(width: number): string {
+  const parts = sections.map((section) => {
+    const each = settingsOf(section).map((setting) =>
+      [`  ${heading(setting)}`, ...wrapped(explanation(setting), width - 6, "      ")].join("\n"),
+    );
+    return `${section}\n${each.join("\n")}`;
+  });
+  const usage = "mlx-serve serve [model] [settings]";
+  return [usage, wrapped(introduction, width).join("\n"), ...parts].join("\n\n");
+}
+
+/** One table a section. */
+export function settingsMarkdown(): string {
+  const tables = sections.map((section) => {
+    const rows = settingsOf(section).map((setting) => {
+      const also = others(setting).map((name) => `\`${name}\``);
+      const written = setting.default === undefined ? "" : `\`${setting.default}\``;
+      return `| \`${heading(setting)}\` | ${written} | ${purpose(setting)} | ${also.join(", ")} |`;
+    });
+    const head = "| setting | default | what it does | also |\n|---|---|---|---|";
+    return `## ${section}\n${head}\n${rows.join("\n")}`;
+  });
+  return `${tables.join("\n\n")}\n`;
+}
+
+function settingsOf(section: string): Setting[] {
+  return settingList.filter((setting) => setting.section === section);
+}
+
+function heading(setting: Setting): string {
+  const { flag, metavar } = setting;
+  if (metavar) return `${flag} ${metavar}`;
+  return setting.default === "true" ? `${flag}, ${offFlag(setting)}` : flag;
+}
+
+function explanation(setting: Setting): string {
+  const written = setting.default === undefined ? "" : ` Default: ${setting.default}.`;
+  return `${purpose(setting)}${written} [${others(setting).join(", ")}]`;
+}
+
+function purpose({ text, values }: Setting): string {
+  return typeof values === "object" ? `${text} One of ${values.join(", ")}.` : text;
+}
+
+/** Its variables and its other flags. */
+function others({ variable, aliases = [], sets = {}, variables = [] }: Setting): string[] {
+  return [variable, ...variables, ...aliases, ...Object.keys(sets)];
+}
+
+/** Lines of whole words. */
+function wrapped(text: string, width: number, indent = ""): string[] {
+  const lines: string[] = [];
+  let line = "";
+  for (const word of text.split(" ")) {
+    if (line !== "" && line.length + 1 + word.length > width) {
+      lines.push(indent + line);
+      line = "";
+    }
+    line = line === "" ? word : `${line} ${word}`;
+  }
+  return [...lines, indent + line];
+}

@@ -1,0 +1,211 @@
+// From flags, MLX_SERVE_* variables and a file to settings, in that order of precedence. What is unknown
+// or wrong is refused by its name, in one line; a secret never stands in it.
+import { existsSync, readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { codeOf, quoted } from "../hub/hub-error.ts";
+import { type Environment, expandHome } from "../hub/settings.ts";
+import { nearest } from "./nearest.ts";
+import { flagsOf, type Setting, Settings, settingList } from "./settings.ts";
+import { UsageError } from "./usage-error.ts";
+import { otherVariables } from "./variables.ts";
+
+export type LoadedSettings = {
+  settings: Settings;
+  /** The flag, the variable or the file's key that has set it, or "default". */
+  sources: Readonly<Record<keyof Settings, string>>;
+};
+
+/** What was written, and where; paths start from `folder`. */
+type Given = { setting: Setting; written: unknown; source: string; folder: string };
+type Layer = Map<keyof Settings, Given>;
+
+export function loadSettings(args: string[], env: Environment = process.env): LoadedSettings {
+  const flags = readFlags(args);
+  const variables = readVariables(env);
+  const named = flags.get("config") ?? variables.get("config");
+  const file = named ? readNamedFile(named, env) : readDefaultFile(env);
+  const given: Layer = new Map([...file, ...variables, ...flags]);
+
+  const values = given.entries().map(([key, each]) => [key, valueOf(each, env)]);
+  const result = Settings.safeParse(Object.fromEntries(values));
+  if (!result.success) {
+    const [{ path, message } = { path: [], message: "" }] = result.error.issues;
+    throw wrongValue(given.get(path[0] as keyof Settings)!, message);
+  }
+  const sources = settingList.map(({ key }) => [key, given.get(key)?.source ?? "default"]);
+  return { settings: result.data, sources: Object.fromEntries(sources) };
+}
+
+const flagTable = new Map(
+  settingList.flatMap((setting) =>
+    flagsOf(setting).map(({ flag, ...rest }) => [flag, { setting, ...rest }] as const),
+  ),
+);
+
+/** By every name that it has somewhere: other spellings are flags only, but a hint can be had of them. */
+const settingByName = new Map(
+  [...flagTable].map(([flag, { setting }]) => [
+    flag.replace(/^-+/, "").replaceAll("-", "_"),
+    setting,
+  ]),
+);
+
+function readFlags(args: readonly string[]): Layer {
+  const layer: Layer = new Map();
+  const folder = process.cwd();
+  const models: string[] = [];
+  for (let i = 0; i < args.length; i++) {
+    const arg = args[i]!;
+    if (arg === "--") {
+      models.push(...args.slice(i + 1));
+      break;
+    }
+    if (!arg.startsWith("-")) {
+      models.push(arg);
+      continue;
+    }
+    const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
+    // The others take underscores for dashes too.
+    const flag = name.startsWith("--") ? name.replaceAll("_", "-") : name;
+    const found = flagTable.get(flag);
+    if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
+    const { setting } = found;
+    let written: unknown = inline;
+    if ("sets" in found) {
+      if (inline === undefined) written = found.sets;
+      else if (flag !== setting.flag) throw new UsageError(`${flag}: takes no value`);
+    } else if (inline === undefined) {
+      written = args[++i];
+      if (written === undefined || isFlag(String(written))) {
+        throw new UsageError(`${flag}: ${setting.metavar} is missing`);
+      }
+    }
+    const before = setting.isList ? (layer.get(setting.key)?.written ?? []) : undefined;
+    if (Array.isArray(before)) written = [...before, written];
+    layer.set(setting.key, { setting, written, source: flag, folder });
+  }
+  const [model] = models;
+  if (models.length + (layer.has("model") ? 1 : 0) > 1) {
+    // What is there too much may be a second key: it is not shown.
+    throw new UsageError("there is more than one model; a flag with several values is repeated");
+  }
+  if (model !== undefined) {
+    const setting = settingByName.get("model")!;
+    layer.set("model", { setting, written: model, source: "<model>", folder });
+  }
+  return layer;
+}
+
+/** A value may begin with one dash, as some keys and numbers do. */
+function isFlag(word: string): boolean {
+  return word.startsWith("--") || flagTable.has(word);
+}
+
+function readVariables(env: Environment): Layer {
+  const layer: Layer = new Map();
+  const known = new Set(Object.keys(otherVariables));
+  for (const setting of settingList) {
+    for (const name of [...(setting.variables ?? []), setting.variable]) {
+      known.add(name);
+      const written = env[name];
+      if (written === undefined) continue;
+      layer.set(setting.key, { setting, written, source: name, folder: process.cwd() });
+    }
+  }
+  for (const name of Object.keys(env)) {
+    if (!name.startsWith("MLX_SERVE_") || known.has(name)) continue;
+    const meant = nearestSetting(name.slice("MLX_SERVE_".length).toLowerCase())?.variable;
+    throw unknownName(shortened(name), meant ?? nearest(name, known));
+  }
+  return layer;
+}
+
+function readNamedFile(named: Given, env: Environment): Layer {
+  const path = pathOf(named, env);
+  if (!existsSync(path)) throw new UsageError(`${named.source}: there is no ${path}`);
+  return readFile(path);
+}
+
+function readDefaultFile(env: Environment): Layer {
+  const folder = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config");
+  const path = join(folder, "mlx-serve", "config.toml");
+  return existsSync(path) ? readFile(path) : new Map();
+}
+
+function readFile(path: string): Layer {
+  const layer: Layer = new Map();
+  for (const [key, written] of Object.entries(parseToml(path))) {
+    const name = key.replaceAll("-", "_");
+    const setting = settingList.find((each) => each.name === name);
+    if (!setting) throw unknownName(`${path}: ${shortened(key)}`, nearestSetting(name)?.name);
+    if (setting.key === "config") throw new UsageError(`${path}: config: a file names no other`);
+    layer.set(setting.key, { setting, written, source: `${path}: ${key}`, folder: dirname(path) });
+  }
+  // So that the settings tell which file they come from.
+  const setting = settingByName.get("config")!;
+  return layer.set("config", { setting, written: path, source: path, folder: dirname(path) });
+}
+
+function parseToml(path: string): object {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new UsageError(`${path}: cannot be read (${codeOf(cause)})`);
+  }
+  try {
+    return Bun.TOML.parse(text);
+  } catch {
+    // Bun's message has no line, and may have a key in it.
+    const lines = text.split("\n");
+    const whole = lines.findLastIndex((_, end) => isToml(lines.slice(0, end).join("\n")));
+    throw new UsageError(`${path}: line ${whole + 1} is not TOML`);
+  }
+}
+
+function isToml(text: string): boolean {
+  try {
+    Bun.TOML.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function valueOf(given: Given, env: Environment): unknown {
+  const { setting, written } = given;
+  if (typeof written !== "string" || written.trim() === "") return written;
+  const isPath =
+    setting.values === "file" || (setting.key === "model" && /^\.{1,2}\//.test(written));
+  return isPath ? pathOf(given, env) : written;
+}
+
+function pathOf({ written, folder }: Given, env: Environment): string {
+  return resolve(folder, expandHome(String(written), env));
+}
+
+function nearestSetting(name: string): Setting | undefined {
+  return settingByName.get(nearest(name, settingByName.keys()) ?? "");
+}
+
+function unknownName(what: string, meant: string | undefined): UsageError {
+  const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
+  return new UsageError(`${what}: there is no such setting${hint}`);
+}
+
+function wrongValue({ setting, written, source }: Given, wanted: string): UsageError {
+  const found = setting.isSecret ? "" : `, not ${shown(written)}`;
+  return new UsageError(`${source}: expected ${wanted}${found}`);
+}
+
+function shown(written: unknown): string {
+  if (Array.isArray(written)) return quoted(written.join(","));
+  return typeof written === "object" ? "a table" : quoted(String(written));
+}
+
+/** A name as far as it is one: a value may be stuck to it. */
+function shortened(name: string): string {
+  const [start] = /^[\w.-]{0,60}/.exec(name)!;
+  return start.length < name.length ? `${start}...` : start;
+}

@@ -1,0 +1,462 @@
+// The settings of `mlx-serve serve`, each in one place: what it takes, what it is without being set, and
+// all its spellings. The flags, the variables, the file, the help, the shells' completions and the
+// documentation are made from this. Once read, sizes are bytes and durations milliseconds.
+import { isIP } from "node:net";
+import { z } from "zod";
+
+export const sections = [
+  "Model",
+  "Server",
+  "Security",
+  "Batching",
+  "Sampling defaults",
+  "Logging",
+  "Machine",
+] as const;
+
+/** What is known of a setting besides its values. */
+export type About = {
+  section: (typeof sections)[number];
+  text: string;
+  /** Stands for the value in the help; a switch has none. */
+  metavar?: string;
+  /** Other flags with a value. */
+  aliases?: readonly string[];
+  /** Flags without a value, and what they set. */
+  sets?: Readonly<Record<string, unknown>>;
+  /** Other variables. */
+  variables?: readonly string[];
+  /** What a value may be, for the shells. */
+  values?: "model" | "file" | readonly string[];
+  isList?: true;
+  isSecret?: true;
+};
+
+const about = z.registry<About>();
+
+const numeric = (raw: unknown) =>
+  typeof raw === "string" && /^[+-]?(\d+\.?\d*|\.\d+)$/.test(raw) ? Number(raw) : raw;
+
+function whole(least: number, most: number) {
+  const wanted = `a whole number from ${least} to ${most}`;
+  return z.preprocess(numeric, z.int(wanted).min(least, wanted).max(most, wanted));
+}
+
+function number(least: number, most: number) {
+  const wanted = `a number from ${least} to ${most}`;
+  return z.preprocess(numeric, z.number(wanted).min(least, wanted).max(most, wanted));
+}
+
+/** A list of the file is no word, even if it has only one in it. */
+const wordOf = (raw: unknown) => (typeof raw === "object" ? "" : String(raw));
+
+/** A number with or without one of these units, as in 4GiB. */
+function quantityIn(units: Readonly<Record<string, number>>) {
+  return (raw: unknown) => {
+    const [, count, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]*)$/i.exec(wordOf(raw)) ?? [];
+    const factor = units[unit] ?? units[unit.toLowerCase()] ?? Number.NaN;
+    return factor === 1 ? Number(count) : Math.round(Number(count) * factor);
+  };
+}
+
+// A bare G is left out: it is 10^9 to some programs, and 2^30 to others.
+const bytes = quantityIn({
+  "": 1,
+  b: 1,
+  ...{ kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12 },
+  ...{ kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 },
+});
+const milliseconds = quantityIn({ "": 1e3, ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5 });
+// As vLLM reads them: 32k is 32000, and 32K is 32768.
+const tokens = quantityIn({ "": 1, k: 1e3, K: 2 ** 10, m: 1e6, M: 2 ** 20 });
+
+function size(least: string, most: string) {
+  const wanted = `a size from ${least} to ${most}, such as 512MB or 4GiB`;
+  return z.preprocess(bytes, z.int(wanted).min(bytes(least), wanted).max(bytes(most), wanted));
+}
+
+function duration(least: string, most: string) {
+  const wanted = `a time from ${least} to ${most}, such as 90s or 10m`;
+  const [from, to] = [milliseconds(least), milliseconds(most)];
+  return z.preprocess(milliseconds, z.int(wanted).min(from, wanted).max(to, wanted));
+}
+
+function tokenCount(least: number, most: number) {
+  const wanted = `a whole number from ${least} to ${most}`;
+  return z.preprocess(tokens, z.int(wanted).min(least, wanted).max(most, wanted));
+}
+
+const switches = new Map([
+  ...["true", "on", "yes", "1"].map((word) => [word, true] as const),
+  ...["false", "off", "no", "0"].map((word) => [word, false] as const),
+]);
+
+function onOff() {
+  const read = (raw: unknown) => switches.get(wordOf(raw).toLowerCase());
+  return z.preprocess(read, z.boolean("true or false"));
+}
+
+/** One of these in any case, or a word that stands for one. */
+function oneOf<const T extends readonly string[]>(
+  choices: T,
+  others: Readonly<Record<string, T[number]>> = {},
+) {
+  const read = (raw: unknown) => {
+    const word = wordOf(raw).toLowerCase();
+    return others[word] ?? word;
+  };
+  return z.preprocess(read, z.enum(choices, `one of ${choices.join(", ")}`));
+}
+
+function text(
+  wanted: string,
+  isRight: (value: string) => boolean = (value) => value.trim() !== "",
+) {
+  return z.string(wanted).refine(isRight, wanted);
+}
+
+/** From a flag that is given several times, from commas, or from a list in the file. */
+function list(wanted: string, isRight?: (value: string) => boolean) {
+  const read = (raw: unknown) =>
+    [raw].flat().flatMap((each: unknown) => (typeof each === "string" ? listed(each) : each));
+  return z.preprocess(read, z.array(text(wanted, isRight), wanted));
+}
+
+function listed(value: string): unknown {
+  if (!/^\[\s*"/.test(value)) return value.split(",").map((part) => part.trim());
+  try {
+    return JSON.parse(value); // as vLLM takes --allowed-origins
+  } catch {
+    return undefined;
+  }
+}
+
+const isHost = (host: string) => isIP(host) !== 0 || /^[\w-]+(\.[\w-]+)*\.?$/.test(host);
+const isOrigin = (origin: string) =>
+  origin === "*" || /^[a-z][a-z\d+.-]*:\/\/[^\s/]+$/i.test(origin);
+
+const shareWanted = "a number above 0 and up to 1";
+const dtypes = ["auto", "float32", "float16", "bfloat16"] as const;
+const logLevels = ["debug", "info", "warn", "error"] as const;
+const logFormats = ["auto", "json", "pretty"] as const;
+const backends = ["cpu", "metal", "cuda"] as const;
+
+export const Settings = z.strictObject({
+  model: text("the name of a model")
+    .prefault("default")
+    .register(about, {
+      section: "Model",
+      text: 'What is served: a folder, a GGUF file, a repo of the cache (org/name), or "default". It may stand without its flag.',
+      metavar: "<model>",
+      aliases: ["-m"],
+      values: "model",
+    }),
+  servedModelName: list("names of models", (name) => /^[^\s\p{Cc}]{1,256}$/u.test(name))
+    .prefault([])
+    .register(about, {
+      section: "Model",
+      text: "Other names by which requests may ask for it.",
+      metavar: "<name>",
+      aliases: ["--alias", "-a"],
+      isList: true,
+    }),
+  dtype: oneOf(dtypes, { half: "float16", float: "float32" }).prefault("auto").register(about, {
+    section: "Model",
+    text: "The type of the weights that are not quantized, and of the KV cache; auto is the model's own.",
+    metavar: "<type>",
+    values: dtypes,
+  }),
+  maxModelLen: tokenCount(0, 2 ** 24)
+    .transform((length) => (length === 0 ? undefined : length))
+    .optional()
+    .register(about, {
+      section: "Model",
+      text: "The longest context, prompt and answer together; without it, or with 0, the model's own.",
+      metavar: "<tokens>",
+      aliases: ["--ctx-size", "-c"],
+    }),
+  chatTemplate: text("the path of a file", (path) => path.trim() !== "" && !/\{[{%]/.test(path))
+    .optional()
+    .register(about, {
+      section: "Model",
+      text: "A file with a chat template (Jinja) to use in place of the model's own.",
+      metavar: "<file>",
+      aliases: ["--chat-template-file"],
+      values: "file",
+    }),
+  maxModels: whole(1, 64)
+    .prefault(2)
+    .register(about, {
+      section: "Model",
+      text: "Models that are loaded at once; the one that was idle longest makes room for another.",
+      metavar: "<n>",
+      aliases: ["--models-max"],
+    }),
+  idleUnload: duration("1s", "24d")
+    .optional()
+    .register(about, {
+      section: "Model",
+      text: "A model that nobody has asked for so long is unloaded; without it, none is.",
+      metavar: "<time>",
+      aliases: ["--sleep-idle-seconds"],
+    }),
+
+  host: text("an address or a name, without a port", isHost).prefault("127.0.0.1").register(about, {
+    section: "Server",
+    text: "The address to listen on. One that others can reach needs keys.",
+    metavar: "<address>",
+  }),
+  port: whole(0, 65535).prefault(8080).register(about, {
+    section: "Server",
+    text: "The port to listen on; 0 takes any that is free.",
+    metavar: "<n>",
+  }),
+  maxBodySize: size("1KiB", "1GiB").prefault("16MiB").register(about, {
+    section: "Server",
+    text: "The largest body of a request.",
+    metavar: "<size>",
+  }),
+  streamBuffer: whole(1, 2 ** 20)
+    .prefault(2048)
+    .register(about, {
+      section: "Server",
+      text: "How many tokens the reader of a stream may fall behind before it is cut off.",
+      metavar: "<tokens>",
+    }),
+  requestTimeout: duration("1s", "24h").optional().register(about, {
+    section: "Server",
+    text: "A request that takes longer is ended; without it, none is.",
+    metavar: "<time>",
+  }),
+  drainTimeout: duration("0s", "1h")
+    .prefault("30s")
+    .register(about, {
+      section: "Server",
+      text: "How long requests under way may still take when the server is told to stop.",
+      metavar: "<time>",
+      aliases: ["--shutdown-timeout"],
+    }),
+  config: text("the path of a file").optional().register(about, {
+    section: "Server",
+    text: "A file of settings (TOML); without it, mlx-serve/config.toml in $XDG_CONFIG_HOME or ~/.config, where it is there.",
+    metavar: "<file>",
+    values: "file",
+  }),
+
+  apiKey: list("keys of printable characters", (key) => /^[!-~]+$/.test(key))
+    .prefault([])
+    .register(about, {
+      section: "Security",
+      text: "A key that clients must send. Other users of the machine can see flags: the variable and the files are safer.",
+      metavar: "<key>",
+      isList: true,
+      isSecret: true,
+    }),
+  keysFile: text("the path of a file").optional().register(about, {
+    section: "Security",
+    text: "A file of keys with names, tiers and limits, kept by `mlx-serve keys`.",
+    metavar: "<file>",
+    values: "file",
+  }),
+  insecureNoAuth: onOff().prefault(false).register(about, {
+    section: "Security",
+    text: "Listen on an address that others can reach, without any key.",
+  }),
+  allowedHosts: list("names or addresses of this server", (host) => /^[^\s/]+$/.test(host))
+    .prefault([])
+    .register(about, {
+      section: "Security",
+      text: "Names by which requests may call this server in their Host header, besides the address it listens on.",
+      metavar: "<name>",
+      isList: true,
+    }),
+  allowedOrigins: list("origins such as https://app.example, or *", isOrigin)
+    .prefault([])
+    .register(about, {
+      section: "Security",
+      text: "Origins of web pages that may send requests; * is any.",
+      metavar: "<origin>",
+      aliases: ["--cors-origins"],
+      isList: true,
+    }),
+
+  batching: onOff()
+    .prefault(true)
+    .register(about, {
+      section: "Batching",
+      text: "Run many requests in one batch. Without it they are answered one at a time.",
+      sets: {
+        "--enable-batching": true,
+        "--cont-batching": true,
+        "-cb": true,
+        "--no-cont-batching": false,
+        "-nocb": false,
+      },
+    }),
+  maxBatchSize: whole(1, 1024)
+    .prefault(32)
+    .register(about, {
+      section: "Batching",
+      text: "Sequences that run at once.",
+      metavar: "<n>",
+      aliases: ["--max-num-seqs", "--parallel", "-np", "--decode-concurrency"],
+    }),
+  tokenBudget: tokenCount(32, 2 ** 17)
+    .prefault(512)
+    .register(about, {
+      section: "Batching",
+      text: "Tokens that one step computes at most, of answers and prompts together.",
+      metavar: "<tokens>",
+      aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
+    }),
+  maxQueue: whole(1, 100_000).prefault(1000).register(about, {
+    section: "Batching",
+    text: "Requests that may wait; more are refused.",
+    metavar: "<n>",
+  }),
+  prefixCaching: onOff()
+    .prefault(true)
+    .register(about, {
+      section: "Batching",
+      text: "Keep what was computed for a prompt, for others that begin alike.",
+      sets: {
+        "--enable-prefix-caching": true,
+        "--cache-prompt": true,
+        "--no-enable-prefix-caching": false,
+        "--no-cache-prompt": false,
+      },
+    }),
+  kvMemory: size("1MiB", "16TiB")
+    .optional()
+    .register(about, {
+      section: "Batching",
+      text: "Memory for the KV cache of a model.",
+      metavar: "<size>",
+      aliases: ["--kv-cache-memory-bytes"],
+    }),
+  blockPoolSize: whole(1, 2 ** 24)
+    .optional()
+    .register(about, {
+      section: "Batching",
+      text: "The KV cache of a model in blocks of 32 tokens, in place of a size in bytes.",
+      metavar: "<blocks>",
+    }),
+
+  temperature: number(0, 2)
+    .optional()
+    .register(about, {
+      section: "Sampling defaults",
+      text: "The temperature of requests that do not say; 0 is greedy.",
+      metavar: "<x>",
+      aliases: ["--temp"],
+    }),
+  topP: z
+    .preprocess(numeric, z.number(shareWanted).gt(0, shareWanted).max(1, shareWanted))
+    .optional()
+    .register(about, {
+      section: "Sampling defaults",
+      text: "The top_p of requests that do not say.",
+      metavar: "<x>",
+    }),
+  topK: whole(0, 1_000_000).optional().register(about, {
+    section: "Sampling defaults",
+    text: "The top_k of requests that do not say; 0 is off.",
+    metavar: "<n>",
+  }),
+  minP: number(0, 1).optional().register(about, {
+    section: "Sampling defaults",
+    text: "The min_p of requests that do not say.",
+    metavar: "<x>",
+  }),
+  maxTokens: whole(1, 2 ** 24)
+    .optional()
+    .register(about, {
+      section: "Sampling defaults",
+      text: "The longest answer to requests that do not say.",
+      metavar: "<tokens>",
+      aliases: ["--predict", "--n-predict", "-n"],
+    }),
+
+  logLevel: oneOf(logLevels, { warning: "warn" })
+    .prefault("info")
+    .register(about, {
+      section: "Logging",
+      text: "The least that is logged; debug has a line for each step.",
+      metavar: "<level>",
+      sets: { "--verbose": "debug" },
+      variables: ["MLX_SERVE_LOG"],
+      values: logLevels,
+    }),
+  logFormat: oneOf(logFormats).prefault("auto").register(about, {
+    section: "Logging",
+    text: "How it is logged; auto is pretty on a terminal and JSON elsewhere.",
+    metavar: "<format>",
+    values: logFormats,
+  }),
+  logPrompts: onOff().prefault(false).register(about, {
+    section: "Logging",
+    text: "Log the text of prompts and answers too.",
+  }),
+
+  backend: oneOf(backends).optional().register(about, {
+    section: "Machine",
+    text: "What computes; without it, Metal on a Mac, else the CPU.",
+    metavar: "<name>",
+    values: backends,
+  }),
+  threads: whole(1, 1024)
+    .optional()
+    .register(about, {
+      section: "Machine",
+      text: "Threads of the BLAS; without it, one a core.",
+      metavar: "<n>",
+      aliases: ["-t"],
+    }),
+});
+export type Settings = z.infer<typeof Settings>;
+
+/** A setting with its spellings. */
+export type Setting = About & {
+  key: keyof Settings;
+  flag: string;
+  variable: string;
+  /** In the file, where dashes will do as well. */
+  name: string;
+  /** As it would be written. */
+  default?: string;
+};
+
+export const settingList: readonly Setting[] = Settings.keyof().options.map((key) => {
+  const schema = Settings.shape[key];
+  const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const written = schema instanceof z.ZodPrefault ? String(schema.def.defaultValue) : "";
+  return {
+    ...about.get(schema)!,
+    key,
+    flag: `--${name.replaceAll("_", "-")}`,
+    variable: `MLX_SERVE_${name.toUpperCase()}`,
+    name,
+    ...(written !== "" && { default: written }),
+  };
+});
+
+/** Every flag of a setting; `sets` is there where the flag takes no value. */
+export function flagsOf(setting: Setting): { flag: string; sets?: unknown }[] {
+  const { flag, metavar, aliases = [], sets = {} } = setting;
+  const own = metavar
+    ? [{ flag }]
+    : [
+        { flag, sets: true },
+        { flag: offFlag(setting), sets: false },
+      ];
+  return [
+    ...own,
+    ...aliases.map((alias) => ({ flag: alias })),
+    ...Object.entries(sets).map(([other, value]) => ({ flag: other, sets: value })),
+  ];
+}
+
+/** Turns a switch off. */
+export function offFlag({ flag }: Pick<Setting, "flag">): string {
+  return flag.replace("--", "--no-");
+}

@@ -1,0 +1,82 @@
+// What whoever runs the server asks of it: what it is doing, and which models it holds.
+import type { Context } from "hono";
+import { LoadRequest, type PsResponse, UnloadRequest, type UnloadResponse } from "../api/admin.ts";
+import type { Model } from "../api/models.ts";
+import type { HttpEnv } from "./env.ts";
+import { ApiError } from "./errors.ts";
+import { readJson } from "./json-body.ts";
+import type { Serving } from "./serving.ts";
+
+export function loadModel({ models, settings }: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { model: name } = LoadRequest.parse(await readJson(c.req.raw, settings.maxBodySize));
+    c.env.server?.timeout(c.req.raw, 0);
+    const { model, end } = await models.use(name);
+    end();
+    return c.json({
+      id: model.name,
+      object: "model",
+      created: Math.floor(Date.now() / 1000),
+      owned_by: "mlx-serve",
+      max_model_len: model.info.maxLength,
+    } satisfies Model);
+  };
+}
+
+export function unloadModel({ models, settings }: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { model: name } = UnloadRequest.parse(await readJson(c.req.raw, settings.maxBodySize));
+    if (!(await models.unload(name))) {
+      throw new ApiError(409, "The model is not loaded.", { param: "model", code: "not_loaded" });
+    }
+    return c.json({ id: name, object: "model", unloaded: true } satisfies UnloadResponse);
+  };
+}
+
+export function ps({ models, engine }: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const stats = await engine.stats();
+    const loaded = models.loaded();
+    return c.json({
+      models: stats.flatMap((each) => {
+        const of = loaded.find(({ info }) => info.model === each.model);
+        if (!of) return [];
+        const { info, load, blocks } = of;
+        return [
+          {
+            name: info.model,
+            dtype: info.dtype,
+            weight_bytes: info.weightBytes,
+            kv_bytes: info.kvBytes,
+            active_bytes: each.activeBytes,
+            max_model_len: info.maxLength,
+            running: load.running,
+            waiting: load.waiting,
+            blocks,
+            steps: each.steps,
+            preemptions: each.preemptions,
+            prompt_tokens: each.promptTokens,
+            cached_tokens: each.cachedTokens,
+            generated_tokens: each.generatedTokens,
+          },
+        ];
+      }),
+      requests: stats.flatMap(({ model, requests }) =>
+        requests.map((request) => ({
+          model,
+          id: request.name ?? String(request.id),
+          index: request.index,
+          state: request.state,
+          tier: request.priority,
+          standing: request.standing,
+          age_ms: request.ageMs,
+          prompt_tokens: request.promptTokens,
+          cached_tokens: request.cachedTokens,
+          generated_tokens: request.generated,
+          preemptions: request.preemptions,
+          blocks: request.blocks,
+        })),
+      ),
+    } satisfies PsResponse);
+  };
+}

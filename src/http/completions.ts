@@ -1,0 +1,148 @@
+// POST /v1/completions
+import type { Context } from "hono";
+import {
+  type CompletionChunk,
+  type CompletionLogprobs,
+  CompletionRequest,
+  type CompletionResponse,
+} from "../api/completions.ts";
+import type { Prompt } from "../api/prompts.ts";
+import type { Priority, PromptLogprob } from "../engine/protocol.ts";
+import type { AnswerPiece } from "../serve/answer-text.ts";
+import type { ServedModel } from "../serve/models.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { HttpEnv } from "./env.ts";
+import { type Format, generate, type Made } from "./generate.ts";
+import { readJson } from "./json-body.ts";
+import type { Serving } from "./serving.ts";
+import { finiteLogprob, tokenText } from "./token-text.ts";
+import { fingerprint, usageOf } from "./usage.ts";
+
+export function completions(serving: Serving, ceiling: Priority) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
+    const request = CompletionRequest.parse(body);
+    return await generate(c, serving, ceiling, {
+      request,
+      maxTokens: request.max_tokens,
+      logprobs: request.logprobs,
+      promptLogprobs: request.echo ? request.logprobs : undefined,
+      prompts: (model, maxTokens) =>
+        request.prompt.map((prompt) => promptTokens(model, prompt, maxTokens)),
+      format: (made) => completionFormat(request, made),
+    });
+  };
+}
+
+/** Control tokens in a text are text; whoever means tokens sends their ids. */
+export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: number): number[] {
+  if (typeof prompt !== "string") return prompt;
+  const options = { addSpecialTokens: true, controlTokens: "text", maxTokens } as const;
+  return model.text.tokenizer.encode(prompt, options);
+}
+
+function completionFormat(request: CompletionRequest, made: Made): Format {
+  const { created, model, prompts, answers } = made;
+  const { tokenizer } = model.text;
+  const { echo, n, logprobs: isAskedLogprobs, max_tokens } = request;
+  const isAskedUsage = request.stream_options?.include_usage === true;
+  const common = {
+    id: `cmpl-${crypto.randomUUID()}`,
+    object: "text_completion" as const,
+    created,
+    model: model.name,
+    system_fingerprint: fingerprint,
+  };
+  const promptOf = (index: number) => prompts[Math.floor(index / n)]!;
+  const begun = new Set<number>();
+  const offsets = new Map<number, number>();
+  const choiceOf = (piece: AnswerPiece) => {
+    const { index, finished } = piece;
+    const isFirst = !begun.has(index);
+    begun.add(index);
+    const prompt = promptOf(index);
+    // What was generated beside an echo of the prompt alone was only to have it computed.
+    const own = max_tokens > 0 ? piece : { ...piece, text: "", tokens: [], scores: [] };
+    const isEchoed = echo && isFirst;
+    const echoed = isEchoed ? tokenizer.decode(prompt) : "";
+    const logprobs = new LogprobWriter(tokenizer, offsets.get(index) ?? 0);
+    if (isEchoed) logprobs.prompt(prompt, answers.promptLogprobs(index) ?? []);
+    logprobs.answer(own);
+    offsets.set(index, logprobs.offset);
+    return {
+      index,
+      text: echoed + own.text,
+      logprobs: isAskedLogprobs === undefined ? null : logprobs.written,
+      finish_reason: finished ?? null,
+      ...(request.return_token_ids && {
+        token_ids: own.tokens,
+        ...(isFirst && { prompt_token_ids: [...prompt] }),
+      }),
+    };
+  };
+  return {
+    opening: () => [],
+    events: (piece): CompletionChunk[] => [
+      { ...common, choices: [choiceOf(piece)], ...(isAskedUsage && { usage: null }) },
+    ],
+    usageEvent: (usage): CompletionChunk => ({ ...common, choices: [], usage: usageOf(usage) }),
+    whole: (choices, usage): CompletionResponse => ({
+      ...common,
+      choices: choices.map((choice) => ({
+        ...choiceOf(choice),
+        finish_reason: choice.finished!,
+      })),
+      usage: usageOf(usage),
+    }),
+  };
+}
+
+/** The four lists that go side by side in a text completion's log-probabilities. */
+class LogprobWriter {
+  readonly written: CompletionLogprobs = {
+    tokens: [],
+    token_logprobs: [],
+    top_logprobs: [],
+    text_offset: [],
+  };
+  readonly #tokenizer: Tokenizer;
+  /** Characters so far, the echoed prompt's too. */
+  offset: number;
+
+  constructor(tokenizer: Tokenizer, offset: number) {
+    this.#tokenizer = tokenizer;
+    this.offset = offset;
+  }
+
+  prompt(ids: readonly number[], scores: readonly PromptLogprob[]): void {
+    for (const [i, id] of ids.entries()) {
+      // Nothing comes before the first.
+      const { logprob, top } = scores[i - 1] ?? {};
+      this.#add(id, logprob, top);
+    }
+  }
+
+  answer({ scores }: AnswerPiece): void {
+    for (const { token, logprob, top } of scores) this.#add(token, logprob, top);
+  }
+
+  #add(id: number, logprob: number | undefined, top: readonly TopToken[] | undefined): void {
+    const text = tokenText(this.#tokenizer, id);
+    this.written.tokens.push(text);
+    this.written.token_logprobs.push(logprob === undefined ? null : finiteLogprob(logprob));
+    this.written.top_logprobs!.push(top === undefined ? null : this.#record(top));
+    this.written.text_offset.push(this.offset);
+    this.offset += [...text].length;
+  }
+
+  #record(top: readonly TopToken[]): Record<string, number> {
+    return Object.fromEntries(
+      // Where two tokens read alike, the likelier one counts.
+      top.toReversed().map(({ token, logprob }) => {
+        return [tokenText(this.#tokenizer, token), finiteLogprob(logprob)];
+      }),
+    );
+  }
+}
+
+type TopToken = { token: number; logprob: number };

@@ -1,0 +1,62 @@
+// POST /v1/embeddings: the vector that a model makes of a text.
+import type { Context } from "hono";
+import { EmbeddingRequest, type EmbeddingResponse } from "../api/embeddings.ts";
+import { Vectors } from "../serve/vectors.ts";
+import { promptTokens } from "./completions.ts";
+import { checkPromptTokens, saltOf } from "./engine-request.ts";
+import type { HttpEnv } from "./env.ts";
+import { badRequest } from "./errors.ts";
+import { Generation } from "./generation.ts";
+import { readJson } from "./json-body.ts";
+import type { Serving } from "./serving.ts";
+
+export function embeddings(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
+    const request = EmbeddingRequest.parse(body);
+    const caller = c.get("caller");
+    const generation = new Generation(c, serving, caller.tier);
+    try {
+      const model = await generation.use(request.model);
+      const { embedding } = model.text;
+      if (!embedding) {
+        throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
+      }
+      const prompts = request.input.map((input) =>
+        promptTokens(model, input, model.info.maxLength),
+      );
+      checkPromptTokens("input", prompts, model.info.vocabulary);
+      const common = { name: c.get("record").id, priority: caller.tier, salt: saltOf(caller) };
+      const vectors = generation.begin(
+        () =>
+          new Vectors(serving.engine, {
+            model: model.name,
+            embedding,
+            requests: prompts.map((prompt) => ({ ...common, prompt: Uint32Array.from(prompt) })),
+            dimensions: request.dimensions,
+          }),
+      );
+      c.env.server?.timeout(c.req.raw, 0);
+      const made = await vectors.read();
+      generation.end();
+      const { promptTokens: tokens } = vectors.usage;
+      return c.json({
+        object: "list",
+        model: model.name,
+        data: made.map((vector, index) => ({
+          object: "embedding",
+          index,
+          embedding: request.encoding_format === "base64" ? base64(vector) : [...vector],
+        })),
+        usage: { prompt_tokens: tokens, total_tokens: tokens },
+      } satisfies EmbeddingResponse);
+    } catch (error) {
+      generation.end(error);
+      throw error;
+    }
+  };
+}
+
+function base64(vector: Float32Array): string {
+  return Buffer.from(vector.buffer, vector.byteOffset, vector.byteLength).toString("base64");
+}

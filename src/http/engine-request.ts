@@ -1,0 +1,78 @@
+// From what a client asks to what the engine takes.
+import type { SamplingFields } from "../api/sampling.ts";
+import type { Settings } from "../config/settings.ts";
+import type { EngineRequest, Priority, Sampling } from "../engine/protocol.ts";
+import type { Caller } from "../keys/key-ring.ts";
+import type { ServedModel } from "../serve/models.ts";
+import { badRequest } from "./errors.ts";
+
+const order: readonly Priority[] = ["LOW", "NORMAL", "HIGH"];
+
+/** A request may ask for less than its key and its route grant, never for more. */
+export function priorityOf(caller: Caller, ceiling: Priority, asked: SamplingFields): Priority {
+  const wish: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
+  const granted = [caller.tier, ceiling, wish].map((tier) => order.indexOf(tier));
+  return order[Math.min(...granted)]!;
+}
+
+/** What is unset is as the server was told, else as the model's makers suggest, else as OpenAI has it. */
+export function samplingOf(
+  asked: SamplingFields,
+  settings: Settings,
+  { text: { sampling: suggested } }: ServedModel,
+): Sampling {
+  const bias = Object.entries(asked.logit_bias ?? {});
+  return {
+    temperature: asked.temperature ?? settings.temperature ?? suggested.temperature ?? 1,
+    topP: asked.top_p ?? settings.topP ?? suggested.topP,
+    topK: asked.top_k ?? settings.topK ?? suggested.topK,
+    minP: asked.min_p ?? settings.minP ?? suggested.minP,
+    seed: asked.seed,
+    repetitionPenalty: asked.repetition_penalty ?? suggested.repetitionPenalty,
+    presencePenalty: asked.presence_penalty,
+    frequencyPenalty: asked.frequency_penalty,
+    logitBias:
+      bias.length > 0 ? new Map(bias.map(([id, value]) => [Number(id), value])) : undefined,
+  };
+}
+
+/** Tokens that end an answer. */
+export function stopTokensOf(asked: SamplingFields, { text }: ServedModel): number[] {
+  return [...(asked.ignore_eos ? [] : text.stopTokens), ...(asked.stop_token_ids ?? [])];
+}
+
+/** As many as were asked for, and no more than there is room for behind the prompt. */
+export function maxTokensOf(
+  asked: number | undefined,
+  { maxTokens: preset }: Settings,
+  { info }: ServedModel,
+  promptLength: number,
+): EngineRequest["maxTokens"] {
+  const room = info.maxLength - promptLength;
+  return Math.max(1, Math.min(asked ?? preset ?? room, room));
+}
+
+/** Different keys share no blocks: nobody learns from the time it takes what another has asked. */
+export function saltOf({ name }: Caller, asked?: SamplingFields): string {
+  return JSON.stringify([name, asked?.cache_salt ?? ""]);
+}
+
+/** Ids that the model does not have are refused by the name of what they came in. */
+export function checkTokens(asked: SamplingFields, vocabulary: number): void {
+  checkIds("logit_bias", Object.keys(asked.logit_bias ?? {}).map(Number), vocabulary);
+  checkIds("stop_token_ids", asked.stop_token_ids ?? [], vocabulary);
+}
+
+export function checkPromptTokens(
+  param: string,
+  prompts: readonly (readonly number[])[],
+  vocabulary: number,
+): void {
+  for (const prompt of prompts) checkIds(param, prompt, vocabulary);
+}
+
+function checkIds(param: string, ids: readonly number[], vocabulary: number): void {
+  if (!ids.some((id) => id >= vocabulary)) return;
+  const message = `Invalid '${param}': expected token ids below ${vocabulary}.`;
+  throw badRequest(param, message, "invalid_value");
+}

@@ -1,0 +1,201 @@
+// The one place where an error becomes an answer. A refusal names the parameter and what was expected of
+// it, never what was sent; of a failure of ours nothing is told but that it happened.
+import { ZodError, type z } from "zod";
+import type { ErrorResponse } from "../api/error.ts";
+import { EngineError, RefusedError } from "../engine/client.ts";
+import { ModelNotFoundError } from "../hub/hub-error.ts";
+import { FailedAnswerError } from "../serve/answers.ts";
+import { ModelLoadError, NoRoomError } from "../serve/models.ts";
+import { TemplateError } from "../text/template.ts";
+import { TooLongError } from "../text/tokenizer.ts";
+
+export type ErrorDetails = {
+  /** As OpenAI has it for the status, unless given. */
+  type?: string;
+  code?: string | undefined;
+  /** A dotted path, such as messages.0.content. */
+  param?: string | undefined;
+  headers?: Record<string, string>;
+};
+
+/** An answer that is an error. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly type: string;
+  readonly code: string | undefined;
+  readonly param: string | undefined;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(status: number, message: string, details: ErrorDetails = {}) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.type = details.type ?? typeOf(status);
+    this.code = details.code;
+    this.param = details.param;
+    this.headers = details.headers ?? {};
+  }
+
+  get body(): ErrorResponse {
+    const { message, type, param = null, code = null } = this;
+    return { error: { message, type, param, code } };
+  }
+}
+
+/** Nobody is there any more to take the answer. */
+export class ClientGoneError extends Error {
+  override name = "ClientGoneError";
+}
+
+/** What OpenAI sends: refused keys and unknown models are invalid requests too. */
+function typeOf(status: number): string {
+  if (status === 429) return "requests";
+  if (status === 503) return "service_unavailable_error";
+  return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+export function badRequest(param: string | undefined, message: string, code?: string): ApiError {
+  return new ApiError(400, message, { param, code });
+}
+
+/** `param` is what the prompt comes from. */
+export function contextExceeded(param: PromptParam, message: string): ApiError {
+  return badRequest(param, message, "context_length_exceeded");
+}
+
+export function unauthorized(message: string): ApiError {
+  return new ApiError(401, message, {
+    code: "invalid_api_key",
+    headers: { "WWW-Authenticate": "Bearer" },
+  });
+}
+
+export function forbidden(message: string, code?: string): ApiError {
+  return new ApiError(403, message, { code });
+}
+
+/** Nothing is at this address, or may be asked for with this method. */
+export function notFound(message: string): ApiError {
+  return new ApiError(404, message);
+}
+
+export function modelNotFound(): ApiError {
+  return new ApiError(404, "The model does not exist: GET /v1/models lists those that do.", {
+    param: "model",
+    code: "model_not_found",
+  });
+}
+
+/** `type` says what there were too many of. */
+export function tooManyRequests(
+  retryAfterSeconds: number,
+  message: string,
+  {
+    type = "requests",
+    code = "rate_limit_exceeded",
+  }: { type?: "requests" | "tokens"; code?: string } = {},
+): ApiError {
+  return new ApiError(429, message, { type, code, headers: retryAfter(retryAfterSeconds) });
+}
+
+export function unavailable(retryAfterSeconds: number, message: string, code?: string): ApiError {
+  return new ApiError(503, message, { code, headers: retryAfter(retryAfterSeconds) });
+}
+
+function retryAfter(seconds: number): Record<string, string> {
+  return { "Retry-After": String(Math.max(1, Math.ceil(seconds))) };
+}
+
+/** Where a request keeps what it asks about. */
+export type PromptParam = "messages" | "prompt" | "input" | "tokens";
+
+/** Any error as the answer that it gets. */
+export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof ZodError) return invalidRequest(error);
+  if (error instanceof RefusedError) return refusal(error, prompt);
+  if (error instanceof TooLongError) return tooLong(prompt);
+  if (error instanceof NoRoomError) return unavailable(1, "All models are at work.", "no_room");
+  if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
+  if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");
+  if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
+  if (error instanceof ModelNotFoundError) return modelNotFound();
+  if (error instanceof TemplateError) return templateFault(error, prompt);
+  if (error instanceof ClientGoneError) return new ApiError(499, "The client has gone.");
+  return new ApiError(500, "Internal error.");
+}
+
+/** For an event of a stream that has begun. */
+export function errorBody(error: unknown, prompt?: PromptParam): ErrorResponse {
+  return apiErrorOf(error, prompt).body;
+}
+
+export function errorResponse(error: unknown, prompt?: PromptParam): Response {
+  const { status, body, headers } = apiErrorOf(error, prompt);
+  return Response.json(body, { status, headers });
+}
+
+function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiError {
+  const text = `${message[0]!.toUpperCase()}${message.slice(1)}.`;
+  switch (reason) {
+    case "queue_full":
+      return tooManyRequests(1, text, { code: "queue_full" });
+    case "too_long":
+      return contextExceeded(prompt, text);
+    case "bad_token":
+      return badRequest(prompt, text, "invalid_value");
+  }
+}
+
+function tooLong(prompt: PromptParam): ApiError {
+  const message = "The prompt is longer than the model's context.";
+  return badRequest(prompt, message, "context_length_exceeded");
+}
+
+function templateFault({ fault, message }: TemplateError, prompt: PromptParam): ApiError {
+  switch (fault) {
+    case "raised":
+      return badRequest(prompt, `The model's chat template refuses this: ${message}`);
+    case "failed":
+      return badRequest(prompt, "The model's chat template cannot be applied to this.");
+    case "limit":
+    case "syntax":
+      return new ApiError(500, "The model's chat template cannot be used.");
+  }
+}
+
+type Issue = z.core.$ZodIssue;
+
+function invalidRequest(error: ZodError): ApiError {
+  const { issue, path } = firstFault(error.issues, []);
+  const param = path.length > 0 ? path.join(".") : undefined;
+  const of = param === undefined ? "body" : `'${param}'`;
+  if (issue.code === "invalid_type" && issue.message.endsWith("received undefined")) {
+    return badRequest(param, `Missing required parameter: ${of}.`, "missing_required_parameter");
+  }
+  const message = issue.message.replace(/^(Invalid \w+|Too (big|small)): /, "");
+  return badRequest(param, `Invalid ${of}: ${message}.`, codeOf(issue));
+}
+
+function codeOf(issue: Issue): string {
+  if (issue.code === "custom" && typeof issue.params?.code === "string") return issue.params.code;
+  return issue.code === "invalid_type" ? "invalid_type" : "invalid_value";
+}
+
+/** Of a union, that of the branch which the value was meant for: the one whose kind it is. */
+function firstFault(
+  issues: readonly Issue[],
+  above: readonly PropertyKey[],
+): { issue: Issue; path: readonly PropertyKey[] } {
+  const issue = issues[0]!;
+  const path = [...above, ...issue.path];
+  // A record's key is the sender's own text.
+  if (issue.code === "invalid_key") return { issue, path: path.slice(0, -1) };
+  if (issue.code !== "invalid_union") return { issue, path };
+  const meant = issue.errors.find(([first]) => first && !isOtherKind(first));
+  return meant ? firstFault(meant, path) : { issue, path };
+}
+
+function isOtherKind({ code, path }: Issue): boolean {
+  return code === "invalid_type" && path.length === 0;
+}

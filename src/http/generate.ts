@@ -1,0 +1,193 @@
+// Text for a client: what chat and text completions have in common, from the prompt to the last token, as
+// a stream or in one piece.
+import type { Context } from "hono";
+import type { SamplingFields } from "../api/sampling.ts";
+import type { EngineRequest, Priority } from "../engine/protocol.ts";
+import { SlowReaderError } from "../engine/stream.ts";
+import type { AnswerPiece } from "../serve/answer-text.ts";
+import { Answers, type Usage } from "../serve/answers.ts";
+import type { ServedModel } from "../serve/models.ts";
+import {
+  checkPromptTokens,
+  checkTokens,
+  maxTokensOf,
+  priorityOf,
+  saltOf,
+  samplingOf,
+  stopTokensOf,
+} from "./engine-request.ts";
+import type { HttpEnv } from "./env.ts";
+import { apiErrorOf, ClientGoneError } from "./errors.ts";
+import { Generation } from "./generation.ts";
+import type { Serving } from "./serving.ts";
+import { sseResponse } from "./sse.ts";
+
+/** What one API asks, and how it writes its answers. */
+export type Asked = {
+  request: SamplingFields;
+  maxTokens: number | undefined;
+  /** Log-probabilities of each token and of so many others. */
+  logprobs?: number | undefined;
+  promptLogprobs?: number | undefined;
+  /** Token ids of each prompt; one of more than `maxTokens` may be a TooLongError. */
+  prompts(model: ServedModel, maxTokens: number): number[][];
+  format(made: Made): Format;
+};
+
+/** What there is to write about. */
+export type Made = {
+  created: number;
+  model: ServedModel;
+  prompts: readonly (readonly number[])[];
+  answers: Answers;
+};
+
+export type Format = {
+  /** Before anything else. */
+  opening(): object[];
+  events(piece: AnswerPiece): object[];
+  usageEvent(usage: Usage): object;
+  whole(choices: readonly AnswerPiece[], usage: Usage): object;
+};
+
+/** A stream that its client does not read for so long is closed. */
+const STALLED_SECONDS = 60;
+
+/** `ceiling` is the most that the route grants, whatever the caller's tier. */
+export async function generate(
+  c: Context<HttpEnv>,
+  serving: Serving,
+  ceiling: Priority,
+  asked: Asked,
+): Promise<Response> {
+  const { request } = asked;
+  const priority = priorityOf(c.get("caller"), ceiling, request);
+  const generation = new Generation(c, serving, priority);
+  try {
+    const model = await generation.use(request.model);
+    const prompts = asked.prompts(model, model.info.maxLength);
+    checkTokens(request, model.info.vocabulary);
+    checkPromptTokens("prompt", prompts, model.info.vocabulary);
+    if (serving.settings.logPrompts) c.get("record").prompt = textOf(model, prompts);
+    const engineRequest = engineRequestMaker(c, serving, asked, model, priority);
+    const answers = generation.begin(
+      (watcher) =>
+        new Answers(
+          serving.engine,
+          {
+            model: model.name,
+            tokenizer: model.text.tokenizer,
+            requests: prompts.map(engineRequest),
+            stops: request.stop ?? [],
+            maxBacklog: request.stream ? serving.settings.streamBuffer : undefined,
+          },
+          watcher,
+        ),
+    );
+    const created = Math.floor(Date.now() / 1000);
+    const format = asked.format({ created, model, prompts, answers });
+    // Nothing may be written for long; what ends a request that nobody waits for is the signal.
+    c.env.server?.timeout(c.req.raw, request.stream ? STALLED_SECONDS : 0);
+    if (request.stream) return await streamed(c, generation, answers, format, request);
+    const choices = await collected(answers);
+    c.get("record").finish = finishOf(choices);
+    generation.end();
+    return c.json(format.whole(choices, answers.usage));
+  } catch (error) {
+    generation.end(error);
+    throw error;
+  }
+}
+
+function engineRequestMaker(
+  c: Context<HttpEnv>,
+  serving: Serving,
+  asked: Asked,
+  model: ServedModel,
+  priority: Priority,
+): (prompt: number[]) => EngineRequest {
+  const { request, maxTokens, logprobs, promptLogprobs } = asked;
+  const { settings } = serving;
+  const common = {
+    name: c.get("record").id,
+    n: request.n,
+    minTokens: request.min_tokens,
+    priority,
+    salt: saltOf(c.get("caller"), request),
+    stopTokens: stopTokensOf(request, model),
+    sampling: { ...samplingOf(request, settings, model), logprobs },
+    ...(promptLogprobs !== undefined && { promptLogprobs }),
+  };
+  return (prompt) => ({
+    ...common,
+    prompt: Uint32Array.from(prompt),
+    maxTokens: maxTokensOf(maxTokens, settings, model, prompt.length),
+  });
+}
+
+async function streamed(
+  c: Context<HttpEnv>,
+  generation: Generation,
+  answers: Answers,
+  format: Format,
+  request: SamplingFields,
+): Promise<Response> {
+  const finished: AnswerPiece[] = [];
+  let [opened, done] = [false, false];
+  let failure: unknown;
+  const response = await sseResponse({
+    async next() {
+      if (done) return undefined;
+      const pieces = await answers.read();
+      finished.push(...pieces.filter((piece) => piece.finished));
+      const events = [
+        ...(opened ? [] : format.opening()),
+        ...pieces.flatMap((piece) => format.events(piece)),
+      ];
+      opened = true;
+      if (pieces.length > 0) return events;
+      done = true;
+      return request.stream_options?.include_usage ? [format.usageEvent(answers.usage)] : undefined;
+    },
+    failure(error) {
+      failure = error;
+      const isUnread = error instanceof ClientGoneError || error instanceof SlowReaderError;
+      return isUnread ? undefined : apiErrorOf(error).body;
+    },
+    close() {
+      c.get("record").finish = finishOf(finished);
+      // Left before its end, and for no error of ours: the client has gone.
+      generation.end(failure ?? (done ? undefined : new ClientGoneError()));
+    },
+  });
+  generation.continues();
+  return response;
+}
+
+/** Every answer as one piece, in order. */
+async function collected(answers: Answers): Promise<AnswerPiece[]> {
+  const choices: AnswerPiece[] = [];
+  for (;;) {
+    const pieces = await answers.read();
+    if (pieces.length === 0) return choices;
+    for (const piece of pieces) {
+      const choice = choices[piece.index];
+      if (!choice) {
+        choices[piece.index] = piece;
+        continue;
+      }
+      choice.text += piece.text;
+      choice.tokens.push(...piece.tokens);
+      choice.scores.push(...piece.scores);
+      choice.finished = piece.finished;
+    }
+  }
+}
+
+function finishOf(choices: readonly AnswerPiece[]): string {
+  return [...new Set(choices.map(({ finished }) => finished))].join(",");
+}
+
+function textOf({ text }: ServedModel, prompts: readonly (readonly number[])[]): string[] {
+  return prompts.map((prompt) => text.tokenizer.decode(prompt, { skipControl: false }));
+}

@@ -1,0 +1,111 @@
+// The life of one request for text. It takes a place, a model, a share of the key's limits and the
+// engine's attention, and gives all of them back once, however it ends.
+import type { Context } from "hono";
+import type { Priority } from "../engine/protocol.ts";
+import { type AnswersWatcher, FailedAnswerError, type Usage } from "../serve/answers.ts";
+import type { ServedModel } from "../serve/models.ts";
+import type { HttpEnv } from "./env.ts";
+import { ApiError, apiErrorOf, ClientGoneError, tooManyRequests, unavailable } from "./errors.ts";
+import type { Outcome } from "./metrics.ts";
+import type { Serving } from "./serving.ts";
+
+/** What the engine does for a request. */
+type Work = { readonly usage: Usage; abort(error?: Error): void };
+
+export class Generation {
+  readonly #c: Context<HttpEnv>;
+  readonly #serving: Serving;
+  readonly #over = Promise.withResolvers<void>();
+  readonly #entry;
+  readonly #track;
+  #endUse = () => {};
+  #timer: NodeJS.Timeout | undefined;
+  #work: Work | undefined;
+  #ended = false;
+
+  /** Throws where there is no place for it. */
+  constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
+    const entry = serving.admission.enter();
+    if (entry === "draining") throw unavailable(1, "The server is shutting down.", "draining");
+    if (entry === "queue_full") {
+      throw tooManyRequests(1, "Too many requests are waiting.", { code: "queue_full" });
+    }
+    this.#c = c;
+    this.#serving = serving;
+    this.#entry = entry;
+    this.#track = serving.metrics.begin(tier);
+    c.get("record").tier = tier;
+    c.req.raw.signal.addEventListener("abort", this.#onGone);
+    entry.onAbort = (error) => this.abort(error);
+    const { requestTimeout } = serving.settings;
+    if (requestTimeout !== undefined) {
+      const error = new ApiError(504, "The request took too long.", { code: "timeout" });
+      this.#timer = setTimeout(() => this.abort(error), requestTimeout);
+    }
+  }
+
+  /** The model that answers it, loaded. */
+  async use(name: string): Promise<ServedModel> {
+    const { model, end } = await this.#serving.models.use(name);
+    this.#endUse = end;
+    this.#c.get("record").model = model.name;
+    this.#track.model(model.name);
+    if (this.#c.req.raw.signal.aborted) throw new ClientGoneError();
+    return model;
+  }
+
+  /** The engine is at work for it from now on. */
+  begin<T extends Work>(make: (watcher: AnswersWatcher) => T): T {
+    const record = this.#c.get("record");
+    const work = make({
+      onFirst: (sinceStartMs, queueMs) => {
+        Object.assign(record, { queueMs, ttftMs: sinceStartMs });
+        this.#track.first(sinceStartMs, queueMs);
+      },
+      onTokens: (count, ms) => this.#track.tokens(count, ms),
+    });
+    this.#work = work;
+    this.#c.get("lease").use(work.usage.promptTokens);
+    return work;
+  }
+
+  /** Whoever reads the answer gets this error. */
+  abort(error: Error): void {
+    this.#work?.abort(error);
+  }
+
+  /** The answer goes on after the handler has returned. */
+  continues(): void {
+    this.#c.get("record").over = this.#over.promise;
+    this.#c.get("lease").endWith(this.#over.promise);
+  }
+
+  /** Gives everything back. */
+  end(error?: unknown): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    clearTimeout(this.#timer);
+    this.#c.req.raw.signal.removeEventListener("abort", this.#onGone);
+    const record = this.#c.get("record");
+    const usage = this.#work?.usage;
+    if (usage) {
+      Object.assign(record, usage);
+      this.#c.get("lease").use(usage.completionTokens);
+    }
+    if (error instanceof Error) record.error = error.message;
+    this.#work?.abort();
+    this.#track.end(outcomeOf(error), usage);
+    this.#endUse();
+    this.#entry.leave();
+    this.#over.resolve();
+  }
+
+  readonly #onGone = () => this.abort(new ClientGoneError());
+}
+
+function outcomeOf(error: unknown): Outcome {
+  if (error === undefined) return "done";
+  if (error instanceof ClientGoneError) return "gone";
+  if (error instanceof FailedAnswerError) return "failed";
+  return apiErrorOf(error).status < 500 ? "refused" : "failed";
+}

@@ -1,0 +1,113 @@
+// Who may reach the server at all. A web page that the user has open can send requests to this machine,
+// under a name of its own choice where it rules the name's address (DNS rebinding). The Host and Origin
+// headers tell such requests apart, and no key is needed for that.
+import { isIPv4 } from "node:net";
+import type { Context, MiddlewareHandler } from "hono";
+import { rateLimitHeaders } from "../keys/limiter.ts";
+import type { HttpEnv } from "./env.ts";
+import { errorResponse, forbidden } from "./errors.ts";
+
+export type GuardOptions = {
+  /** Whether the server listens on this machine's own addresses alone. */
+  loopback: boolean;
+  /** What the server may be called, with or without a port; "*" is anything. */
+  allowedHosts: readonly string[];
+  /** Origins of web pages that may call it; "*" is any. */
+  allowedOrigins: readonly string[];
+};
+
+const exposedHeaders = ["x-request-id", "retry-after", ...rateLimitHeaders].join(", ");
+
+export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
+  return async (c, next) => {
+    const problem = hostProblem(c, options) ?? originProblem(c, options);
+    const granted = problem === undefined ? foreignOrigin(c) : undefined;
+    if (problem !== undefined) c.res = errorResponse(forbidden(problem));
+    else if (granted !== undefined && isPreflight(c)) c.res = preflight(c);
+    else await next();
+    c.res.headers.set("X-Content-Type-Options", "nosniff");
+    if (granted === undefined) return;
+    c.res.headers.set("Access-Control-Allow-Origin", granted);
+    c.res.headers.set("Access-Control-Expose-Headers", exposedHeaders);
+    c.res.headers.append("Vary", "Origin");
+  };
+}
+
+/** This machine's own addresses; 0.0.0.0 and :: are everybody's. */
+export function isLoopback(host: string): boolean {
+  const name = host.toLowerCase();
+  return ["localhost", "::1", "[::1]"].includes(name) || (isIPv4(name) && name.startsWith("127."));
+}
+
+/** Why the server must not listen there, and what to do. */
+export function bindProblem(bind: {
+  host: string;
+  keysSet: boolean;
+  insecureNoAuth: boolean;
+}): string | undefined {
+  if (isLoopback(bind.host) || bind.keysSet || bind.insecureNoAuth) return undefined;
+  return (
+    `on ${bind.host} anybody who reaches this machine could use the server: set --api-key, ` +
+    "make a key with `mlx-serve keys add <name>`, or say --insecure-no-auth"
+  );
+}
+
+function hostProblem(c: Context, { loopback, allowedHosts }: GuardOptions): string | undefined {
+  const host = c.req.header("host")?.toLowerCase() ?? "";
+  // Where this does not match, the request's path cannot be told either.
+  const name = /^(\[[\da-f:.]+\]|[\w.-]+)(?::\d+)?$/.exec(host)?.[1];
+  if (name === undefined) return "The Host header is missing or malformed.";
+  if (!loopback && allowedHosts.length === 0) return undefined;
+  const spellings = [host, name, name.replace(/^\[|\]$/g, "")];
+  if (isLoopback(name) || spellings.some((each) => allows(allowedHosts, each))) return undefined;
+  return "The Host header names a host that this server does not allow.";
+}
+
+function originProblem(c: Context, { allowedOrigins }: GuardOptions): string | undefined {
+  const origin = foreignOrigin(c);
+  if (origin !== undefined && !allows(allowedOrigins, origin.toLowerCase())) {
+    return "The Origin header names an origin that this server does not allow.";
+  }
+  if (isEmbedded(c) && !allowedOrigins.includes("*")) {
+    return "Web pages of other sites may not call this server.";
+  }
+  return undefined;
+}
+
+/** Of a web page that the server did not send itself. */
+function foreignOrigin(c: Context): string | undefined {
+  const [origin, host] = [c.req.header("origin"), c.req.header("host")?.toLowerCase()];
+  const own = [`http://${host}`, `https://${host}`];
+  return origin !== undefined && own.includes(origin.toLowerCase()) ? undefined : origin;
+}
+
+/** An image, script or frame of another site's page. Following a link to us is the user's own doing. */
+function isEmbedded(c: Context): boolean {
+  return (
+    c.req.header("origin") === undefined &&
+    c.req.header("sec-fetch-site") === "cross-site" &&
+    c.req.header("sec-fetch-dest") !== "document"
+  );
+}
+
+function isPreflight(c: Context): boolean {
+  return c.req.method === "OPTIONS" && c.req.header("access-control-request-method") !== undefined;
+}
+
+/** Headers that clients send of their own, such as x-stainless-*, are too many to list. */
+function preflight(c: Context): Response {
+  const asked = c.req.header("access-control-request-headers");
+  return new Response(null, {
+    status: 204,
+    headers: {
+      "Access-Control-Allow-Methods": "GET, HEAD, POST, DELETE",
+      "Access-Control-Allow-Headers": asked ?? "Authorization, Content-Type, X-Request-Id",
+      "Access-Control-Max-Age": "7200",
+      Vary: "Access-Control-Request-Headers",
+    },
+  });
+}
+
+function allows(allowed: readonly string[], value: string): boolean {
+  return allowed.some((each) => each === "*" || each.toLowerCase() === value);
+}

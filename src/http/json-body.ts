@@ -1,0 +1,95 @@
+// The body of a request as an object, or the refusal that it deserves. Nothing is kept past the limit, and
+// what JSON.parse would take long over is refused before: it blocks everyone.
+import { ApiError, badRequest } from "./errors.ts";
+
+const MAX_DEPTH = 128;
+const MAX_OBJECTS = 2 ** 16;
+/** Elements and fields: token ids, for the most part. */
+const MAX_VALUES = 2 ** 20;
+
+export async function readJson(
+  request: Request,
+  limitBytes: number,
+): Promise<Record<string, unknown>> {
+  if (!/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(request.headers.get("content-type") ?? "")) {
+    throw new ApiError(415, "The content type has to be application/json.");
+  }
+  const bytes = await readBytes(request, limitBytes);
+  if (bytes.length === 0) throw badRequest(undefined, "The body is empty.");
+  checkStructure(bytes);
+  const value = parse(bytes);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw badRequest(undefined, "The body has to be a JSON object.");
+  }
+  return value as Record<string, unknown>;
+}
+
+async function readBytes({ headers, body }: Request, limitBytes: number): Promise<Uint8Array> {
+  const tooLarge = () => new ApiError(413, `The body is larger than ${limitBytes} bytes.`);
+  if (Number(headers.get("content-length")) > limitBytes) throw tooLarge();
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  // Leaving the loop cancels the stream.
+  for await (const chunk of body ?? []) {
+    length += chunk.length;
+    if (length > limitBytes) throw tooLarge();
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+const [QUOTE, BACKSLASH] = [0x22, 0x5c];
+const [STRING, COMMA, ARRAY, OBJECT, END] = [1, 2, 3, 4, 5];
+/** By byte; 0 is all else. */
+const marks = new Uint8Array(256);
+for (const [mark, kind] of Object.entries({
+  '"': STRING,
+  ",": COMMA,
+  "[": ARRAY,
+  "{": OBJECT,
+  "]": END,
+  "}": END,
+})) {
+  marks[mark.charCodeAt(0)] = kind;
+}
+
+function checkStructure(bytes: Uint8Array): void {
+  const { length } = bytes;
+  let [depth, objects, values] = [0, 0, 0];
+  for (let i = 0; i < length; i++) {
+    const mark = marks[bytes[i]!]!;
+    if (mark === 0) continue;
+    if (mark === STRING) {
+      for (i++; i < length; i++) {
+        const byte = bytes[i]!;
+        if (byte === QUOTE) break;
+        if (byte === BACKSLASH) i++; // A quote behind it does not end the string.
+      }
+    } else if (mark === COMMA) {
+      if (++values > MAX_VALUES) throw tooMuch(`has more than ${MAX_VALUES} values`);
+    } else if (mark === END) {
+      depth--;
+    } else {
+      if (++depth > MAX_DEPTH) throw tooMuch(`nests deeper than ${MAX_DEPTH} levels`);
+      if (mark === OBJECT && ++objects > MAX_OBJECTS) {
+        throw tooMuch(`has more than ${MAX_OBJECTS} objects`);
+      }
+    }
+  }
+}
+
+const tooMuch = (what: string) => badRequest(undefined, `The body ${what}.`);
+
+function parse(bytes: Uint8Array): unknown {
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw badRequest(undefined, "The body is not valid UTF-8.");
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw badRequest(undefined, "The body is not valid JSON.");
+  }
+}

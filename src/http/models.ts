@@ -1,0 +1,36 @@
+// GET /v1/models and /v1/models/{id}
+import type { Context } from "hono";
+import type { Model, ModelList } from "../api/models.ts";
+import type { HttpEnv } from "./env.ts";
+import { modelNotFound } from "./errors.ts";
+import type { Serving } from "./serving.ts";
+
+export function listModels({ models }: Serving) {
+  return (c: Context<HttpEnv>): Response =>
+    c.json({ object: "list", data: models.list().map(wireModel) } satisfies ModelList);
+}
+
+export function getModel({ models }: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const asked = c.req.param("id") ?? "";
+    const id = asked === "default" ? models.main : asked;
+    const found = models.list().find(({ name }) => name === id);
+    if (!found) throw modelNotFound();
+    return c.json(wireModel(found));
+  };
+}
+
+function wireModel({
+  name,
+  maxLength,
+  createdMs,
+}: ReturnType<Serving["models"]["list"]>[number]): Model {
+  return {
+    id: name,
+    object: "model",
+    created: Math.floor(createdMs / 1000),
+    owned_by: name.includes("/") ? name.split("/")[0]! : "mlx-serve",
+    // Of a model that is not loaded it is not known yet.
+    ...(maxLength !== undefined && { max_model_len: maxLength }),
+  };
+}

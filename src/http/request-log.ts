@@ -1,0 +1,68 @@
+// One line a request: who asked for what, how it went, how many tokens and how long it took. The request's
+// id comes from the client or is made here, goes back to it, and is in every line about it.
+import type { MiddlewareHandler } from "hono";
+import type { Priority } from "../engine/protocol.ts";
+import type { Logger } from "../log.ts";
+import type { HttpEnv } from "./env.ts";
+
+/** Filled in on the way. */
+export type RequestRecord = {
+  readonly id: string;
+  model?: string;
+  tier?: Priority;
+  promptTokens?: number;
+  cachedTokens?: number;
+  completionTokens?: number;
+  queueMs?: number;
+  ttftMs?: number;
+  finish?: string;
+  /** Only where the server was told to log prompts. */
+  prompt?: unknown;
+  /** Why it failed, in words for the one who runs the server. */
+  error?: string;
+  /** Where the answer goes on after its handler has returned: settles when it is over. */
+  over?: Promise<void>;
+};
+
+const quiet = new Set(["/health", "/metrics"]);
+
+export function requestLog(log: Logger): MiddlewareHandler<HttpEnv> {
+  return async (c, next) => {
+    const start = performance.now();
+    const record: RequestRecord = { id: requestId(c.req.header("x-request-id")) };
+    c.set("record", record);
+    await next();
+    c.res.headers.set("x-request-id", record.id);
+    const { status } = c.res;
+    const write = () => {
+      const { over: _, id, ...told } = record;
+      const ms = round(performance.now() - start);
+      const { method, path } = c.req;
+      const key = c.get("caller")?.name;
+      const level = quiet.has(path) ? "debug" : status >= 500 ? "error" : "info";
+      log[level]({ id, key, method, path, status, ...rounded(told), ms }, "request");
+    };
+    if (record.over) record.over.then(write, write);
+    else write();
+  };
+}
+
+/** What the client calls it, if that can stand in a header and a log as it is. */
+function requestId(given: string | undefined): string {
+  return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
+    ? given
+    : `req-${crypto.randomUUID()}`;
+}
+
+function rounded(told: object): object {
+  return Object.fromEntries(
+    Object.entries(told).map(([key, value]) => [
+      key,
+      typeof value === "number" ? round(value) : value,
+    ]),
+  );
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}

@@ -1,0 +1,18 @@
+// What the routes work with.
+import type { Settings } from "../config/settings.ts";
+import type { EngineClient } from "../engine/client.ts";
+import type { KeyRing } from "../keys/key-ring.ts";
+import type { Logger } from "../log.ts";
+import type { Admission } from "../serve/admission.ts";
+import type { ServedModels } from "../serve/models.ts";
+import type { Metrics } from "./metrics.ts";
+
+export type Serving = {
+  engine: EngineClient;
+  models: ServedModels;
+  admission: Admission;
+  metrics: Metrics;
+  ring: KeyRing;
+  settings: Settings;
+  log: Logger;
+};

@@ -1,0 +1,87 @@
+// An answer as server-sent events. What has come is written when the client is ready to take it; while
+// nothing comes, a comment keeps proxies from closing the connection.
+
+const HEARTBEAT_MS = 15_000;
+
+export type EventSource = {
+  /** The next events, once there are some; undefined at the end. */
+  next(): Promise<object[] | undefined>;
+  /** What tells of an error after which nothing more comes; undefined ends the connection at once. */
+  failure(error: unknown): object | undefined;
+  /** Called once, however it ended. */
+  close(): void;
+};
+
+export async function sseResponse(
+  source: EventSource,
+  heartbeatMs = HEARTBEAT_MS,
+): Promise<Response> {
+  const reader = new EventReader(source, heartbeatMs);
+  // An error before there is anything to send is still a status of its own.
+  const first = await reader.read();
+  let started = false;
+  const body = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        try {
+          const text = started ? await reader.read() : first;
+          started = true;
+          controller.enqueue(encoder.encode(text ?? "data: [DONE]\n\n"));
+          if (text !== undefined) return;
+        } catch (error) {
+          const failure = source.failure(error);
+          if (!failure) {
+            source.close();
+            controller.error(error);
+            return;
+          }
+          controller.enqueue(encoder.encode(`${eventText(failure)}data: [DONE]\n\n`));
+        }
+        source.close();
+        controller.close();
+      },
+      cancel: () => source.close(),
+    },
+    { highWaterMark: 0 },
+  );
+  return new Response(body, {
+    headers: {
+      "Content-Type": "text/event-stream; charset=utf-8",
+      "Cache-Control": "no-cache",
+      // Nginx would hold events back.
+      "X-Accel-Buffering": "no",
+    },
+  });
+}
+
+const encoder = new TextEncoder();
+
+class EventReader {
+  readonly #source: EventSource;
+  readonly #heartbeatMs: number;
+  #next: Promise<object[] | undefined> | undefined;
+
+  constructor(source: EventSource, heartbeatMs: number) {
+    this.#source = source;
+    this.#heartbeatMs = heartbeatMs;
+  }
+
+  /** Events or a comment as text; undefined at the end. */
+  async read(): Promise<string | undefined> {
+    this.#next ??= this.#source.next();
+    const { promise: silence, resolve } = Promise.withResolvers<"silence">();
+    const timer = setTimeout(resolve, this.#heartbeatMs, "silence");
+    try {
+      const events = await Promise.race([this.#next, silence]);
+      if (events === "silence") return ": still here\n\n";
+      this.#next = undefined;
+      return events?.map(eventText).join("");
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+function eventText(event: object): string {
+  return `data: ${JSON.stringify(event)}\n\n`;
+}

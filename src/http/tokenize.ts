@@ -1,0 +1,54 @@
+// POST /tokenize and /detokenize
+import type { Context } from "hono";
+import {
+  DetokenizeRequest,
+  type DetokenizeResponse,
+  TokenizeRequest,
+  type TokenizeResponse,
+} from "../api/tokenize.ts";
+import { chatPrompt } from "./chat.ts";
+import { checkPromptTokens } from "./engine-request.ts";
+import type { HttpEnv } from "./env.ts";
+import { readJson } from "./json-body.ts";
+import type { Serving } from "./serving.ts";
+import { tokenText } from "./token-text.ts";
+
+/** More tokens than any model's context: what is longer is of no use to anyone. */
+const MAX_TOKENS = 2 ** 20;
+
+export function tokenize(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
+    const { messages, prompt, add_special_tokens, ...request } = TokenizeRequest.parse(body);
+    const { model, end } = await serving.models.use(request.model);
+    end();
+    const { tokenizer } = model.text;
+    const tokens = messages
+      ? chatPrompt(model, { ...request, messages }, MAX_TOKENS)
+      : tokenizer.encode(prompt ?? "", {
+          addSpecialTokens: add_special_tokens ?? true,
+          controlTokens: "text",
+          maxTokens: MAX_TOKENS,
+        });
+    return c.json({
+      count: tokens.length,
+      max_model_len: model.info.maxLength,
+      tokens,
+      ...(request.return_token_strs && {
+        token_strs: tokens.map((token) => tokenText(tokenizer, token)),
+      }),
+    } satisfies TokenizeResponse);
+  };
+}
+
+export function detokenize(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
+    const request = DetokenizeRequest.parse(body);
+    const { model, end } = await serving.models.use(request.model);
+    end();
+    checkPromptTokens("tokens", [request.tokens], model.info.vocabulary);
+    const prompt = model.text.tokenizer.decode(request.tokens, { skipControl: false });
+    return c.json({ prompt } satisfies DetokenizeResponse);
+  };
+}

@@ -1,0 +1,186 @@
+// The keys file: who may call, told by the SHA-256 of a key, with tier and limits. The keys themselves
+// are written nowhere, and what is said of a bad file shows neither keys nor hashes.
+import { Database } from "bun:sqlite";
+import { createHash, randomBytes, randomUUID } from "node:crypto";
+import {
+  closeSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { z } from "zod";
+
+export class KeyFileError extends Error {
+  override name = "KeyFileError";
+}
+
+const positive = z.int().positive();
+
+// Too short for a key or a hash, so that errors may show a name.
+const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$/;
+
+/** The names that the server gives itself. */
+const reserved = /^(anonymous|local|api-key-\d+)$/;
+
+export const KeyEntry = z.strictObject({
+  name: z
+    .string()
+    .regex(namePattern, "expected up to 40 letters, digits, dots, dashes and underscores")
+    .refine((name) => !reserved.test(name), "the server uses this name itself"),
+  sha256: z
+    .string()
+    .toLowerCase()
+    .regex(/^[0-9a-f]{64}$/, "expected 64 hexadecimal digits"),
+  tier: z.enum(["HIGH", "NORMAL", "LOW"]),
+  limits: z
+    .strictObject({
+      requests_per_minute: positive.optional(),
+      tokens_per_minute: positive.optional(),
+      concurrent: positive.optional(),
+    })
+    .default({}),
+  created: z.iso.datetime(),
+});
+export type KeyEntry = z.infer<typeof KeyEntry>;
+
+export const KeyFile = z.strictObject({ keys: z.array(KeyEntry) }).check(({ value, issues }) => {
+  for (const field of ["name", "sha256"] as const) {
+    value.keys.forEach((entry, index) => {
+      if (value.keys.findIndex((other) => other[field] === entry[field]) === index) return;
+      const message = field === "name" ? "the name is taken" : "another entry has the same key";
+      issues.push({ code: "custom", input: value, path: ["keys", index, field], message });
+    });
+  }
+});
+export type KeyFile = z.infer<typeof KeyFile>;
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Where the file is unless the user says otherwise. */
+export function defaultKeyFile(env: Environment = process.env): string {
+  const config = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config");
+  return join(config, "mlx-serve", "keys.json");
+}
+
+export function hashOf(key: string): Buffer {
+  return createHash("sha256").update(key).digest();
+}
+
+export function newKey(): string {
+  return `sk-mlx-${randomBytes(32).toString("base64url")}`;
+}
+
+/** What the file says, or undefined where there is none. */
+export function readKeyFile(path: string): KeyFile | undefined {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return undefined;
+    throw new KeyFileError(`${path}: cannot be read (${codeOf(error)}): see who may read it`);
+  }
+  const value = parse(path, text);
+  const result = KeyFile.safeParse(value);
+  if (result.success) return result.data;
+  throw new KeyFileError(`${path}: ${describe(result.error.issues[0]!, value)}`);
+}
+
+/** A line about a file that others than its owner can read. */
+export function keyFileWarning(path: string): string | undefined {
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (!file || (file.mode & 0o077) === 0) return undefined;
+  return `${path} can be read or written by others: \`chmod 600 ${path}\``;
+}
+
+/** Reads, changes and replaces the file as one step, whoever else does so at the same time. */
+export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEntry[]): void {
+  const target = resolveLink(path);
+  try {
+    mkdirSync(dirname(target), { recursive: true, mode: 0o700 });
+    using _lock = lock(`${target}.lock`);
+    const keys = change(readKeyFile(target)?.keys ?? []);
+    replace(target, `${JSON.stringify({ keys }, null, 2)}\n`);
+  } catch (error) {
+    if (codeOf(error) === undefined) throw error;
+    throw new KeyFileError(
+      `${path}: cannot be written (${codeOf(error)}): see who may write there`,
+    );
+  }
+}
+
+/** A link stays one: what it leads to is replaced. */
+function resolveLink(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
+  }
+}
+
+/** SQLite's lock on an empty file: the system takes it back when its holder dies. */
+function lock(path: string): Database {
+  const file = new Database(path, { create: true });
+  try {
+    file.run("PRAGMA busy_timeout = 10000");
+    file.run("BEGIN EXCLUSIVE");
+    return file;
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+}
+
+function replace(path: string, text: string): void {
+  const partial = `${path}.${randomUUID()}`;
+  try {
+    const file = openSync(partial, "wx", 0o600);
+    try {
+      writeFileSync(file, text);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    renameSync(partial, path);
+  } catch (error) {
+    rmSync(partial, { force: true });
+    throw error;
+  }
+}
+
+function parse(path: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // The parser's own words can hold a piece of the text.
+    throw new KeyFileError(`${path}: not valid JSON`);
+  }
+}
+
+function describe(issue: z.core.$ZodIssue, file: unknown): string {
+  const [, index, ...field] = issue.path;
+  const what = [...field, problem(issue)].join(": ");
+  if (typeof index !== "number") return what;
+  const name = (file as { keys: { name?: unknown }[] }).keys[index]?.name;
+  return `entry ${index + 1}${isName(name) ? ` (${name})` : ""}: ${what}`;
+}
+
+function problem(issue: z.core.$ZodIssue): string {
+  if (issue.code !== "unrecognized_keys") return issue.message;
+  const [field] = issue.keys;
+  return isName(field) ? `there is no field ${field}` : "there is a field too many";
+}
+
+const isName = (value: unknown) => typeof value === "string" && namePattern.test(value);
+
+function codeOf(error: unknown): string | undefined {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  return typeof code === "string" ? code : undefined;
+}

@@ -1,0 +1,121 @@
+// The command line as a program of its own: what it prints, and how it ends.
+import { afterAll, expect, test } from "bun:test";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { defaultVerb, verbs } from "../../src/cli/verbs.ts";
+import { settingList } from "../../src/config/settings.ts";
+
+const main = join(import.meta.dir, "../../src/main.ts");
+const folder = mkdtempSync(join(tmpdir(), "cli-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+const env = { HOME: folder, MLX_SERVE_CACHE: folder };
+
+function run(...args: string[]) {
+  const { stdout, stderr, exitCode } = Bun.spawnSync([process.execPath, main, ...args], { env });
+  return { stdout: stdout.toString(), stderr: stderr.toString(), exitCode };
+}
+
+test("help lists the verbs, the exit codes and the environment", () => {
+  const { stdout, stderr, exitCode } = run("help");
+  expect([stderr, exitCode]).toEqual(["", 0]);
+  for (const { name, summary } of verbs) {
+    expect(stdout).toMatch(new RegExp(`^  ${name}\\b.*  ${RegExp.escape(summary)}$`, "m"));
+  }
+  for (const code of [0, 1, 2, 130]) expect(stdout).toMatch(new RegExp(`^  ${code} +\\w`, "m"));
+  for (const name of ["BACKEND", "MLXC", "THREADS", "CACHE", "LOG", "URL", "FFI_TRACE"]) {
+    expect(stdout).toContain(`  MLX_SERVE_${name} `);
+  }
+  for (const flag of ["--help", "-h"]) expect(run(flag).stdout).toBe(stdout);
+});
+
+test("every verb answers --help, and does nothing else", () => {
+  for (const { name, flags = [] } of verbs.filter((verb) => verb.name !== "help")) {
+    const { stdout, stderr, exitCode } = run(name, "--help");
+    expect([stderr, exitCode]).toEqual(["", 0]);
+    expect(stdout).toStartWith(`mlx-serve ${name}`);
+    for (const { flag } of flags === "settings" ? settingList : flags) {
+      expect(stdout).toContain(flag);
+    }
+    expect(run("help", name).stdout).toBe(stdout);
+  }
+});
+
+test("the help of serve fits a terminal of 80 columns", () => {
+  const lines = run("serve", "-h").stdout.split("\n");
+  expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(80);
+});
+
+test("--help after -- is an argument", () => {
+  const { stderr, exitCode } = run("show", "--", "--help");
+  expect(stderr).toStartWith('mlx-serve: no model is named "--help"');
+  expect(exitCode).toBe(1);
+});
+
+test("wrong usage ends with 2, in one line", () => {
+  const lines = {
+    dance: /^no verb dance; there are serve, .*, help$/,
+    constructor: /^no verb constructor; /,
+    "ls --frobnicate": /--frobnicate/,
+    "ls what": /what/,
+    "version now": /^version takes no arguments$/,
+    "help run ls": /^help takes one verb$/,
+    "help dance": /^no verb dance; /,
+    "completions csh": /^usage: mlx-serve completions bash\|zsh\|fish$/,
+    completions: /^usage: /,
+    "serve --max-bach-size 8": /^--max-bach-size: .* did you mean --max-batch-size\?$/,
+    "--port 99999": /^--port: expected /,
+  };
+  for (const [line, message] of Object.entries(lines)) {
+    const { stdout, stderr, exitCode } = run(...line.split(" "));
+    expect([stdout, exitCode]).toEqual(["", 2]);
+    expect(stderr).toEndWith("\n");
+    expect(stderr.slice(0, -1).replace(/^mlx-serve: /, "")).toMatch(message);
+  }
+});
+
+test("what fails ends with 1", () => {
+  const { stderr, exitCode } = run("show", "org/absent");
+  expect(stderr).toStartWith("mlx-serve: org/absent is not in the cache");
+  expect(exitCode).toBe(1);
+});
+
+test("what is interrupted ends by the signal, which a shell calls 130", async () => {
+  const asked = Promise.withResolvers<void>();
+  using hub = Bun.serve({
+    port: 0,
+    fetch: () => {
+      asked.resolve();
+      return new Promise<Response>(() => {});
+    },
+  });
+  const child = Bun.spawn([process.execPath, main, "pull", "org/tiny"], {
+    env: { ...env, HF_ENDPOINT: hub.url.origin },
+    stderr: "ignore",
+  });
+  await asked.promise;
+  child.kill("SIGINT");
+  await child.exited;
+  expect(child.signalCode).toBe("SIGINT");
+});
+
+test("no verb is the default one, and its flags need none", () => {
+  expect(defaultVerb).toBe("serve");
+  const { stderr, exitCode } = run();
+  // There is no model in this folder.
+  expect(stderr).toContain("the default model is missing");
+  expect(exitCode).toBe(1);
+  expect(run("--version").stdout).toBe(run("version").stdout);
+});
+
+test("the table has every flag that the verbs read", () => {
+  for (const { name, flags = [] } of verbs) {
+    const file = join(import.meta.dir, `../../src/cli/${name}.ts`);
+    if (flags === "settings" || !existsSync(file)) continue;
+    const read = readFileSync(file, "utf8").matchAll(
+      /"?([\w-]+)"?: \{ type: "(?:string|boolean)"/g,
+    );
+    const names = new Set(Array.from(read, ([, option]) => `--${option}`));
+    expect([name, new Set(flags.map(({ flag }) => flag))]).toEqual([name, names]);
+  }
+});

@@ -1,0 +1,192 @@
+import { describe, expect, test } from "bun:test";
+import { z } from "zod";
+import { version } from "../../package.json";
+import { docsPage } from "../../src/http/docs-page.ts";
+import {
+  type ApiRoute,
+  apiRoutes,
+  type JsonSchema,
+  openApiDocument,
+} from "../../src/http/openapi.ts";
+
+const document = openApiDocument(apiRoutes);
+const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ method, path, operation })),
+);
+
+/** Every object in it. */
+function* objectsIn(value: unknown): Generator<Record<string, unknown>> {
+  if (typeof value !== "object" || value === null) return;
+  if (!Array.isArray(value)) yield value as Record<string, unknown>;
+  for (const each of Object.values(value)) yield* objectsIn(each);
+}
+
+function at(path: string): unknown {
+  const keys = path.replace(/^#\//, "").split("/");
+  return keys.reduce((value: unknown, key) => (value as Record<string, unknown>)?.[key], document);
+}
+
+describe("the OpenAPI document", () => {
+  test("has every endpoint of the API", () => {
+    expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "get /docs",
+      "get /health",
+      "get /metrics",
+      "get /openapi.json",
+      "get /ps",
+      "get /v1/models",
+      "get /v1/models/{id}",
+      "post /detokenize",
+      "post /models/load",
+      "post /models/unload",
+      "post /tokenize",
+      "post /v1/batch/chat/completions",
+      "post /v1/batch/completions",
+      "post /v1/chat/completions",
+      "post /v1/completions",
+      "post /v1/embeddings",
+    ]);
+  });
+
+  test("says what it is", () => {
+    expect(document.openapi).toStartWith("3.1.");
+    expect(document.info).toMatchObject({ title: "mlx-serve", version });
+    expect(openApiDocument([], "http://host:1").servers).toEqual([{ url: "http://host:1" }]);
+  });
+
+  test("is plain JSON whose references all lead somewhere", () => {
+    expect(JSON.parse(JSON.stringify(document))).toEqual(document);
+    const refs = [...objectsIn(document)].flatMap(({ $ref }) => ($ref ? [String($ref)] : []));
+    expect(refs.length).toBeGreaterThan(20);
+    for (const ref of refs) {
+      expect(ref).toStartWith("#/components/schemas/");
+      expect(at(ref)).toBeDefined();
+    }
+    for (const name of Object.keys(document.components.schemas)) {
+      expect(refs).toContain(`#/components/schemas/${name}`);
+      expect(name).toMatch(/^[\w.-]+$/);
+    }
+  });
+
+  test("declares the parameters of every path, and no others", () => {
+    for (const { path, operation } of operations) {
+      const declared = (operation.parameters ?? []).map(({ name }) => name);
+      expect(declared).toEqual(Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => name!));
+    }
+  });
+
+  test("names each operation once", () => {
+    const ids = operations.map(({ operation }) => operation.operationId);
+    expect(new Set(ids).size).toBe(ids.length);
+    for (const id of ids) expect(id).toMatch(/^[a-z]\w+$/);
+  });
+
+  test("describes every answer, and gives errors the one shape that they have", () => {
+    for (const { operation } of operations) {
+      expect(operation.responses).toHaveProperty("200");
+      for (const [status, { description, content }] of Object.entries(operation.responses)) {
+        expect(description).toBeString();
+        if (Number(status) < 400 || operation.operationId === "getHealth") continue;
+        expect(content["application/json"]?.schema?.$ref).toEndWith("/ErrorResponse");
+      }
+    }
+  });
+
+  test("wants a key everywhere but for /health", () => {
+    const open = operations.filter(({ operation }) => operation.security);
+    expect(open.map(({ path }) => path)).toEqual(["/health"]);
+    const [scheme] = document.security.flatMap(Object.keys);
+    expect(document.components.securitySchemes).toHaveProperty(scheme!);
+  });
+
+  test("describes every field of every request", () => {
+    const silent = apiRoutes.flatMap(({ request }) => {
+      const schema = request && z.toJSONSchema(request, { io: "input" });
+      return [...objectsIn(schema)].flatMap(({ properties }) =>
+        Object.entries((properties ?? {}) as Record<string, JsonSchema>)
+          .filter(([, { description }]) => !description)
+          .map(([name]) => name),
+      );
+    });
+    expect(silent).toEqual([]);
+  });
+
+  test("has only examples that its own schemas take", () => {
+    for (const { path, request, example } of apiRoutes) {
+      expect({ path, example: example !== undefined }).toEqual({ path, example: !!request });
+      request?.parse(example);
+    }
+  });
+
+  test("tells which fields are required, what they default to and how far they go", () => {
+    const { properties, required } = at("#/components/schemas/ChatRequest") as JsonSchema;
+    expect(required).toEqual(["messages"]);
+    expect(properties).toMatchObject({
+      temperature: { type: "number", minimum: 0, maximum: 2 },
+      model: { type: "string", default: "default" },
+      stop: { anyOf: [{ type: "string" }, { type: "array", maxItems: 16 }] },
+    });
+    expect(at("#/components/schemas/CompletionRequest")).toMatchObject({ required: ["prompt"] });
+  });
+
+  test("is not made of a schema without a name", () => {
+    const route: ApiRoute = {
+      method: "get",
+      path: "/",
+      summary: "",
+      tag: "",
+      response: z.object(),
+    };
+    expect(() => openApiDocument([route])).toThrow("has no name");
+  });
+});
+
+describe("the page of the API", () => {
+  const page = String(docsPage(document));
+
+  test("shows every route with its fields and a call", () => {
+    for (const { path, operation } of operations) {
+      expect(page).toContain(`id="${operation.operationId}"`);
+      expect(page).toContain(`curl http://127.0.0.1:8080${path.replace("{id}", "default")}`);
+    }
+    for (const field of ["temperature", "messages[].content", "usage.prompt_tokens_details"]) {
+      expect(page).toContain(`<td>${field}`);
+    }
+    expect(page).toContain("number, 0 to 2");
+  });
+
+  test("needs nothing from anywhere, and no script", () => {
+    expect(page).not.toMatch(/<(script|link|img|iframe|object|embed|form|base)\b/i);
+    expect(page).not.toMatch(/\b(src|srcset|action|on\w+)=/i);
+    expect(page).not.toMatch(/@import|url\(/i);
+    for (const [, href] of page.matchAll(/href="([^"]*)"/g)) expect(href).toStartWith("#");
+  });
+
+  test("escapes all that it is given", () => {
+    const evil = `<script>alert("1")</script>&'`;
+    const request = z
+      .object({ [evil]: z.enum([evil]).describe(`${evil} \`${evil}\``) })
+      .meta({ id: "Evil" });
+    const route: ApiRoute = {
+      method: "post",
+      path: `/${evil}`,
+      summary: evil,
+      tag: evil,
+      request,
+      example: { [evil]: evil },
+    };
+    const shown = String(docsPage(openApiDocument([route], `http://${evil}`)));
+    expect(shown).not.toContain("<script");
+    expect(shown).toContain("&lt;script&gt;");
+  });
+
+  test("has all its tags closed", () => {
+    const open: string[] = [];
+    for (const [, close, tag] of page.matchAll(/<(\/?)([a-z]\w*)\b[^>]*>/g)) {
+      if (tag === "meta") continue;
+      if (close) expect(open.pop()).toBe(tag);
+      else open.push(tag!);
+    }
+    expect(open).toEqual([]);
+  });
+});

@@ -1,0 +1,97 @@
+// A tiny model that can be talked to: a llama of two layers with random weights, a byte-level tokenizer
+// with every byte, and a chat template. What it says makes no sense, but is the same each time, and any
+// byte may come: half characters, control bytes, all of it.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
+import { makeRandom } from "./random.ts";
+import { type FileTensor, writeSafetensors } from "./tiny-models.ts";
+
+const [layers, hidden, inner, heads, kvHeads, vocabulary] = [2, 64, 96, 4, 2, 320];
+const headDim = hidden / heads;
+
+export const controlTokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] as const;
+
+const chatTemplate = `{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`;
+
+export type ChatModelOptions = {
+  maxPositions?: number;
+  /** Writes sentence-transformers' files too. */
+  pooling?: "lasttoken" | "mean_tokens";
+  /** Weights that are no numbers. */
+  broken?: boolean;
+};
+
+/** Writes the folder of one. */
+export function writeChatModel(folder: string, options: ChatModelOptions = {}): void {
+  const { maxPositions = 4096, pooling, broken = false } = options;
+  mkdirSync(folder, { recursive: true });
+  const write = (name: string, value: unknown) =>
+    writeFileSync(join(folder, name), JSON.stringify(value));
+  write("config.json", {
+    model_type: "llama",
+    hidden_size: hidden,
+    num_hidden_layers: layers,
+    intermediate_size: inner,
+    num_attention_heads: heads,
+    num_key_value_heads: kvHeads,
+    rms_norm_eps: 1e-5,
+    vocab_size: vocabulary,
+    max_position_embeddings: maxPositions,
+    rope_theta: 10000,
+    tie_word_embeddings: true,
+    eos_token_id: 258,
+  });
+  const bytes = BYTE_CHARS.map((char, id) => [char, id] as const);
+  write("tokenizer.json", {
+    model: { type: "BPE", vocab: Object.fromEntries(bytes), merges: [] },
+    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },
+    decoder: { type: "ByteLevel" },
+    added_tokens: controlTokens.map((content, i) => ({ id: 256 + i, content, special: true })),
+  });
+  write("tokenizer_config.json", {
+    bos_token: "<|im_start|>",
+    eos_token: "<|im_end|>",
+    chat_template: chatTemplate,
+  });
+  writeSafetensors(join(folder, "model.safetensors"), weights(broken));
+  if (!pooling) return;
+  mkdirSync(join(folder, "1_Pooling"));
+  write("1_Pooling/config.json", { [`pooling_mode_${pooling}`]: true });
+  write("modules.json", [
+    { type: "sentence_transformers.models.Transformer", path: "" },
+    { type: "sentence_transformers.models.Pooling", path: "1_Pooling" },
+    { type: "sentence_transformers.models.Normalize", path: "2_Normalize" },
+  ]);
+}
+
+function weights(broken: boolean): Map<string, FileTensor> {
+  const random = makeRandom(17);
+  const tensors = new Map<string, FileTensor>();
+  const add = (name: string, shape: number[], value: () => number) => {
+    const count = shape.reduce((product, size) => product * size, 1);
+    const values = Float32Array.from({ length: count }, value);
+    tensors.set(name, { dtype: "F32", shape, bytes: new Uint8Array(values.buffer) });
+  };
+  const matrix = (name: string, rows: number, columns: number) =>
+    add(`${name}.weight`, [rows, columns], () => random.below(2 ** 16) / 2 ** 17 - 0.25);
+  const norm = (name: string) => add(`${name}.weight`, [hidden], () => (broken ? Number.NaN : 1));
+  matrix("model.embed_tokens", vocabulary, hidden);
+  for (let layer = 0; layer < layers; layer++) {
+    const name = `model.layers.${layer}`;
+    norm(`${name}.input_layernorm`);
+    norm(`${name}.post_attention_layernorm`);
+    matrix(`${name}.self_attn.q_proj`, heads * headDim, hidden);
+    matrix(`${name}.self_attn.k_proj`, kvHeads * headDim, hidden);
+    matrix(`${name}.self_attn.v_proj`, kvHeads * headDim, hidden);
+    matrix(`${name}.self_attn.o_proj`, hidden, heads * headDim);
+    matrix(`${name}.mlp.gate_proj`, inner, hidden);
+    matrix(`${name}.mlp.up_proj`, inner, hidden);
+    matrix(`${name}.mlp.down_proj`, hidden, inner);
+  }
+  norm("model.norm");
+  return tensors;
+}

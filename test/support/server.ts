@@ -1,0 +1,114 @@
+// A server on a free port with a tiny model, and what tests ask of it.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { findLibrary } from "../../ffi/native.ts";
+import { loadSettings } from "../../src/config/load.ts";
+import { type RunningServer, startServer } from "../../src/http/server.ts";
+import type { KeyFile } from "../../src/keys/key-file.ts";
+import { makeLogger } from "../../src/log.ts";
+import { type ChatModelOptions, writeChatModel } from "./chat-model.ts";
+
+export type TestServer = RunningServer & {
+  port: number;
+  /** POSTs JSON, with the server's own key unless headers say otherwise. */
+  post(path: string, body: unknown, init?: RequestInit): Promise<Response>;
+  get(path: string, init?: RequestInit): Promise<Response>;
+  /** The value of a metric, summed over its labels. */
+  metric(name: string): Promise<number>;
+  /** Waits until nothing is under way any more; throws where something stays. */
+  settled(): Promise<void>;
+  stop(): Promise<void>;
+};
+
+export type TestServerOptions = ChatModelOptions & {
+  /** As on the command line. */
+  args?: string[];
+  keys?: KeyFile;
+  /** A folder or GGUF file instead of the tiny model. */
+  model?: string;
+};
+
+const LOCAL_KEY = "sk-mlx-local-test-key";
+
+export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
+  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-http-"));
+  const path = options.model ?? join(folder, "tiny");
+  if (!options.model) writeChatModel(path, options);
+  const args = ["--port", "0", "--log-level", "error", ...(options.args ?? [])];
+  const { settings } = loadSettings(args, { HOME: folder });
+  const running = await startServer({
+    settings,
+    model: { kind: path.endsWith(".gguf") ? "gguf" : "folder", path, name: "tiny" },
+    keys: options.keys,
+    localKey: LOCAL_KEY,
+    worker: { library: findLibrary(), device: "cpu", trace: false },
+    log: makeLogger({ level: "error", format: "json" }),
+  });
+  await running.ready;
+  const { url } = running;
+  const keyed = (init: RequestInit = {}): RequestInit => {
+    return { ...init, headers: { authorization: `Bearer ${LOCAL_KEY}`, ...init.headers } };
+  };
+  const get = (to: string, init?: RequestInit) => fetch(`${url}${to}`, keyed(init));
+  const post = (to: string, body: unknown, init: RequestInit = {}) =>
+    get(to, {
+      method: "POST",
+      body: typeof body === "string" ? body : JSON.stringify(body),
+      ...init,
+      headers: { "content-type": "application/json", ...init.headers },
+    });
+  const metric = async (name: string) => {
+    const lines = (await (await get("/metrics")).text()).split("\n");
+    const own = lines.filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `));
+    return own.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+  };
+  return {
+    ...running,
+    port: Number(new URL(url).port),
+    get,
+    post,
+    metric,
+    async settled() {
+      const deadline = performance.now() + 10_000;
+      for (;;) {
+        const left = await busyGauges(get);
+        if (Object.keys(left).length === 0) return;
+        if (performance.now() > deadline) throw new Error(`still there: ${JSON.stringify(left)}`);
+        await Bun.sleep(20);
+      }
+    },
+    async stop() {
+      await running.drain();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Gauges that are to be 0 when nothing is under way, and are not. */
+async function busyGauges(
+  get: (path: string) => Promise<Response>,
+): Promise<Record<string, number>> {
+  const idle = [
+    /^mlx_serve_requests_in_progress\{/,
+    /^mlx_serve_http_requests_admitted /,
+    /^mlx_serve_requests_running\{/,
+    /^mlx_serve_requests_waiting\{/,
+    /^mlx_serve_kv_blocks\{.*state="held"/,
+  ];
+  const lines = (await (await get("/metrics")).text()).split("\n");
+  const entries = lines
+    .filter((line) => idle.some((pattern) => pattern.test(line)))
+    .map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.split(" ").at(-1))] as const);
+  if (entries.length < 5) throw new Error("gauges are missing");
+  return Object.fromEntries(entries.filter(([, value]) => value !== 0));
+}
+
+/** The JSON events of a stream of server-sent events; "[DONE]" as it is. */
+export async function events(response: Response): Promise<unknown[]> {
+  const text = await response.text();
+  return text
+    .split("\n\n")
+    .filter((event) => event.startsWith("data: "))
+    .map((event) => (event === "data: [DONE]" ? "[DONE]" : JSON.parse(event.slice(6))));
+}
