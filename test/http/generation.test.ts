@@ -1,0 +1,318 @@
+// What clients get for a request for text: the shapes, the fields, streams and whole answers alike.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
+import { CompletionChunk, CompletionResponse } from "../../src/api/completions.ts";
+import { EmbeddingResponse } from "../../src/api/embeddings.ts";
+import { events, startTestServer, type TestServer } from "../support/server.ts";
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startTestServer({ pooling: "lasttoken" });
+});
+afterAll(async () => {
+  await server.settled();
+  await server.stop();
+});
+
+const messages = [{ role: "user", content: "Say something." }];
+const greedy = { messages, max_tokens: 24, temperature: 0 };
+
+async function chat(request: object): Promise<ChatResponse> {
+  const response = await server.post("/v1/chat/completions", request);
+  expect(response.status).toBe(200);
+  return ChatResponse.parse(await response.json());
+}
+
+async function chatChunks(request: object): Promise<ChatChunk[]> {
+  const response = await server.post("/v1/chat/completions", { ...request, stream: true });
+  expect(response.headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
+  const all = await events(response);
+  expect(all.at(-1)).toBe("[DONE]");
+  return all.slice(0, -1).map((event) => ChatChunk.parse(event));
+}
+
+async function complete(request: object): Promise<CompletionResponse> {
+  const response = await server.post("/v1/completions", { temperature: 0, ...request });
+  expect(response.status).toBe(200);
+  return CompletionResponse.parse(await response.json());
+}
+
+const textOf = (chunks: readonly ChatChunk[], index = 0) =>
+  chunks
+    .flatMap(({ choices }) => choices)
+    .filter((choice) => choice.index === index)
+    .map(({ delta }) => delta.content ?? "")
+    .join("");
+
+describe("a chat", () => {
+  test("is answered whole", async () => {
+    const answer = await chat(greedy);
+    const [choice] = answer.choices;
+    expect(answer.choices.length).toBe(1);
+    expect(choice).toMatchObject({ index: 0, finish_reason: "length", logprobs: null });
+    expect(choice!.message).toMatchObject({ role: "assistant", refusal: null });
+    expect(answer.model).toBe("tiny");
+    expect(answer.usage).toMatchObject({ completion_tokens: 24 });
+    expect(answer.usage.total_tokens).toBe(answer.usage.prompt_tokens + 24);
+  });
+
+  test("is answered as a stream of the same text, with the role once", async () => {
+    const whole = await chat(greedy);
+    const chunks = await chatChunks(greedy);
+    expect(textOf(chunks)).toBe(whole.choices[0]!.message.content!);
+    expect(new Set(chunks.map(({ id, created, model }) => `${id} ${created} ${model}`)).size).toBe(
+      1,
+    );
+    const deltas = chunks.map(({ choices }) => choices[0]!.delta);
+    expect(deltas.filter(({ role }) => role !== undefined)).toEqual([
+      { role: "assistant", content: "" },
+    ]);
+    const reasons = chunks.map(({ choices }) => choices[0]!.finish_reason);
+    expect(reasons.slice(0, -1).every((reason) => reason === null)).toBe(true);
+    expect(reasons.at(-1)).toBe("length");
+    expect(chunks.at(-1)!.choices[0]!.delta).toEqual({});
+    expect(chunks.every(({ usage }) => usage === undefined)).toBe(true);
+  });
+
+  test("tells its usage in one more event, if asked", async () => {
+    const stream_options = { include_usage: true };
+    const chunks = await chatChunks({ ...greedy, stream_options });
+    expect(chunks.slice(0, -1).every(({ usage }) => usage === null)).toBe(true);
+    expect(chunks.at(-1)!.choices).toEqual([]);
+    const { usage } = await chat(greedy);
+    const { prompt_tokens_details: _, ...counts } = usage;
+    expect(chunks.at(-1)!.usage).toMatchObject(counts);
+  });
+
+  test("has cached tokens when it is asked again, but not with another salt", async () => {
+    const long = { ...greedy, messages: [{ role: "user", content: "x".repeat(100) }] };
+    const cached = async (more: object) =>
+      (await chat({ ...long, ...more })).usage.prompt_tokens_details.cached_tokens;
+    expect(await cached({})).toBe(0);
+    expect(await cached({})).toBe(96);
+    expect(await cached({ cache_salt: "mine" })).toBe(0);
+    expect(await cached({ cache_salt: "mine" })).toBe(96);
+  });
+
+  test("has n answers, each the same alone and in a stream", async () => {
+    const request = { ...greedy, temperature: 1, seed: 7, n: 3 };
+    const whole = await chat(request);
+    const texts = whole.choices.map(({ message }) => message.content!);
+    expect(whole.choices.map(({ index }) => index)).toEqual([0, 1, 2]);
+    expect(new Set(texts).size).toBe(3);
+    const chunks = await chatChunks(request);
+    expect([0, 1, 2].map((index) => textOf(chunks, index))).toEqual(texts);
+    expect(whole.usage.completion_tokens).toBe(72);
+    const [alone] = (await chat({ ...request, n: 1 })).choices;
+    expect(alone!.message.content).toBe(texts[0]!);
+  });
+
+  test("ends before a stop string, which is no part of it", async () => {
+    const whole = (await chat(greedy)).choices[0]!.message.content!;
+    const stop = whole.slice(-4, -2);
+    const expected = whole.slice(0, whole.indexOf(stop));
+    const [choice] = (await chat({ ...greedy, stop: [stop, "never this"] })).choices;
+    expect(choice).toMatchObject({ message: { content: expected }, finish_reason: "stop" });
+    const chunks = await chatChunks({ ...greedy, stop });
+    expect(textOf(chunks)).toBe(expected);
+    expect(chunks.at(-1)!.choices[0]!.finish_reason).toBe("stop");
+  });
+
+  test("ends at a stop token, unless it must go on", async () => {
+    const { choices, prompt_token_ids } = await chat({ ...greedy, return_token_ids: true });
+    const ids = choices[0]!.token_ids!;
+    expect(ids.length).toBe(24);
+    expect(prompt_token_ids!.length).toBeGreaterThan(20);
+    const stop_token_ids = [ids[10]!];
+    const at = ids.indexOf(ids[10]!);
+    const ended = (await chat({ ...greedy, stop_token_ids, return_token_ids: true })).choices[0]!;
+    expect(ended).toMatchObject({ finish_reason: "stop", token_ids: ids.slice(0, at + 1) });
+    const later = await chat({ ...greedy, stop_token_ids, min_tokens: 24 });
+    expect(later.choices[0]!.finish_reason).toBe("length");
+  });
+
+  test("follows logit_bias and the penalties", async () => {
+    const only = await chat({ ...greedy, logit_bias: { 65: 100 } });
+    expect(only.choices[0]!.message.content).toBe("A".repeat(24));
+    const varied = await chat({ ...greedy, logit_bias: { 65: 20 }, frequency_penalty: 2 });
+    expect(varied.choices[0]!.message.content).not.toBe("A".repeat(24));
+  });
+
+  test("tells log-probabilities, the same in a stream", async () => {
+    const request = { ...greedy, logprobs: true, top_logprobs: 2 };
+    const whole = (await chat(request)).choices[0]!.logprobs!.content!;
+    expect(whole.length).toBe(24);
+    for (const { token, logprob, bytes, top_logprobs } of whole) {
+      expect(logprob).toBeLessThanOrEqual(0);
+      expect(bytes).toEqual(bytes!.map((byte) => byte & 255));
+      expect(top_logprobs.length).toBe(2);
+      expect(top_logprobs[0]!.token).toBe(token);
+      expect(top_logprobs[0]!.logprob).toBe(logprob);
+    }
+    const chunks = await chatChunks(request);
+    const streamed = chunks.flatMap(({ choices }) => choices[0]!.logprobs?.content ?? []);
+    expect(streamed.map(({ token }) => token)).toEqual(whole.map(({ token }) => token));
+  });
+
+  test("takes text parts, the developer's role, and a message to continue", async () => {
+    const parts = [{ type: "text", text: "Say something." }];
+    const same = await chat({ ...greedy, messages: [{ role: "user", content: parts }] });
+    expect(same.choices).toEqual((await chat(greedy)).choices);
+    const system = { role: "system", content: "Be brief." };
+    const developer = { role: "developer", content: "Be brief." };
+    expect((await chat({ ...greedy, messages: [developer, ...messages] })).choices).toEqual(
+      (await chat({ ...greedy, messages: [system, ...messages] })).choices,
+    );
+    const begun = [...messages, { role: "assistant", content: "It" }];
+    const tokens = async (more: object) =>
+      (await (await server.post("/tokenize", { messages: begun, ...more })).json()) as {
+        tokens: number[];
+      };
+    const open = await tokens({ continue_final_message: true });
+    expect(open.tokens.at(-1)).toBe("t".charCodeAt(0));
+    expect(
+      (await chat({ ...greedy, messages: begun, continue_final_message: true })).usage,
+    ).toMatchObject({
+      prompt_tokens: open.tokens.length,
+    });
+  });
+});
+
+describe("a text completion", () => {
+  test("is 16 tokens long where nothing is said", async () => {
+    const { usage, choices } = await complete({ prompt: "Once" });
+    expect(usage).toMatchObject({ prompt_tokens: 4, completion_tokens: 16 });
+    expect(choices).toMatchObject([{ index: 0, finish_reason: "length", logprobs: null }]);
+  });
+
+  test("takes several prompts, as texts or as tokens, with n answers each", async () => {
+    const prompts = ["Once", "Twice upon"];
+    const ids = prompts.map((prompt) => [...Buffer.from(prompt)]);
+    const asTexts = await complete({ prompt: prompts, n: 2, seed: 1, temperature: 1 });
+    const asTokens = await complete({ prompt: ids, n: 2, seed: 1, temperature: 1 });
+    expect(asTexts.choices.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
+    expect(asTokens.choices).toEqual(asTexts.choices);
+    const alone = await complete({ prompt: prompts[1], n: 2, seed: 1, temperature: 1 });
+    expect(alone.choices.map(({ text }) => text)).toEqual(
+      asTexts.choices.slice(2).map(({ text }) => text),
+    );
+    expect(asTexts.usage).toMatchObject({ prompt_tokens: 14, completion_tokens: 64 });
+  });
+
+  test("streams what it would answer whole", async () => {
+    const request = { prompt: ["Once", "Twice"], temperature: 0, max_tokens: 12, echo: true };
+    const whole = await complete(request);
+    const response = await server.post("/v1/completions", { ...request, stream: true });
+    const all = await events(response);
+    expect(all.at(-1)).toBe("[DONE]");
+    const choices = all.slice(0, -1).flatMap((event) => CompletionChunk.parse(event).choices);
+    for (const { index, text } of whole.choices) {
+      const own = choices.filter((choice) => choice.index === index);
+      expect(own.map((choice) => choice.text).join("")).toBe(text);
+      expect(own.at(-1)!.finish_reason).toBe("length");
+    }
+  });
+
+  test("echoes the prompt, and tells how likely it was", async () => {
+    const { choices, usage } = await complete({
+      prompt: "abc",
+      max_tokens: 2,
+      echo: true,
+      logprobs: 2,
+      logit_bias: { 65: 100 },
+    });
+    const [{ text, logprobs }] = choices as [CompletionResponse["choices"][number]];
+    expect(text).toBe("abcAA");
+    expect(logprobs!.tokens).toEqual(["a", "b", "c", "A", "A"]);
+    expect(logprobs!.text_offset).toEqual([0, 1, 2, 3, 4]);
+    expect(logprobs!.token_logprobs[0]).toBeNull();
+    expect(logprobs!.top_logprobs![0]).toBeNull();
+    expect(logprobs!.token_logprobs.slice(1).every((value) => value! < 0)).toBe(true);
+    expect(Object.keys(logprobs!.top_logprobs![1]!).length).toBe(2);
+    expect(usage).toMatchObject({ prompt_tokens: 3, completion_tokens: 2 });
+  });
+
+  test("can be the prompt alone", async () => {
+    const { choices } = await complete({ prompt: "abc", max_tokens: 0, echo: true, logprobs: 0 });
+    expect(choices[0]!.text).toBe("abc");
+    expect(choices[0]!.logprobs!.tokens).toEqual(["a", "b", "c"]);
+  });
+
+  test("takes control tokens in a text as text", async () => {
+    const { usage } = await complete({ prompt: "<|im_end|>", max_tokens: 1 });
+    expect(usage.prompt_tokens).toBe(10);
+  });
+});
+
+describe("embeddings", () => {
+  const embed = async (request: object) =>
+    EmbeddingResponse.parse(await (await server.post("/v1/embeddings", request)).json());
+
+  test("are vectors of length 1, the same alone and in a list, as numbers and as bytes", async () => {
+    const { data, usage } = await embed({ input: ["one", "two", "one"] });
+    expect(data.map(({ index }) => index)).toEqual([0, 1, 2]);
+    const [first, second, third] = data.map(({ embedding }) => embedding as number[]);
+    expect(Math.hypot(...first!)).toBeCloseTo(1, 5);
+    expect(third).toEqual(first!);
+    expect(second).not.toEqual(first!);
+    expect(usage).toEqual({ prompt_tokens: 9, total_tokens: 9 });
+    const encoded = await embed({ input: "one", encoding_format: "base64" });
+    const bytes = Buffer.from(encoded.data[0]!.embedding as string, "base64");
+    const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+    expect([...floats]).toEqual(first!);
+  });
+
+  test("can be cut, and are then of length 1 again", async () => {
+    const { data } = await embed({ input: "one", dimensions: 8 });
+    const embedding = data[0]!.embedding as number[];
+    expect(embedding.length).toBe(8);
+    expect(Math.hypot(...embedding)).toBeCloseTo(1, 5);
+  });
+
+  test("of more texts than run at once all come", async () => {
+    const input = Array.from({ length: 100 }, (_, i) => `text ${i}`);
+    expect((await embed({ input })).data.length).toBe(100);
+  });
+});
+
+describe("around an answer", () => {
+  test("a request's id goes back as it came, or is made", async () => {
+    const given = await server.post(
+      "/v1/completions",
+      { prompt: "a", max_tokens: 1 },
+      {
+        headers: { "x-request-id": "my-id.1" },
+      },
+    );
+    expect(given.headers.get("x-request-id")).toBe("my-id.1");
+    const odd = await server.get("/v1/models", { headers: { "x-request-id": "no good id" } });
+    expect(odd.headers.get("x-request-id")).toStartWith("req-");
+  });
+
+  test("tokens go there and back", async () => {
+    const tokenized = await server.post("/tokenize", { prompt: "héllo", return_token_strs: true });
+    const { tokens, count, max_model_len } = (await tokenized.json()) as {
+      tokens: number[];
+      count: number;
+      max_model_len: number;
+    };
+    expect({ count, max_model_len }).toEqual({ count: 6, max_model_len: 4096 });
+    const back = await server.post("/detokenize", { tokens });
+    expect(await back.json()).toEqual({ prompt: "héllo" });
+  });
+
+  test("the models are listed, and found by their names", async () => {
+    const { data } = (await (await server.get("/v1/models")).json()) as { data: { id: string }[] };
+    expect(data[0]).toMatchObject({ id: "tiny", object: "model", max_model_len: 4096 });
+    const found = await server.get("/v1/models/default");
+    expect(await found.json()).toEqual(data[0]);
+    expect((await server.get("/v1/models/none")).status).toBe(404);
+  });
+
+  test("metrics count what was done", async () => {
+    const before = await server.metric("mlx_serve_generated_tokens_total");
+    await complete({ prompt: "count me", max_tokens: 5 });
+    expect((await server.metric("mlx_serve_generated_tokens_total")) - before).toBe(5);
+    expect(await server.metric("mlx_serve_first_token_seconds_count")).toBeGreaterThan(0);
+  });
+});

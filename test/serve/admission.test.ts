@@ -1,0 +1,48 @@
+import { expect, test } from "bun:test";
+import { Admission, type Entry } from "../../src/serve/admission.ts";
+
+const enter = (admission: Admission) => admission.enter() as Entry;
+
+test("so many are let in, and the next when one has left", () => {
+  const admission = new Admission(2);
+  const first = enter(admission);
+  enter(admission);
+  expect(admission.enter()).toBe("queue_full");
+  first.leave();
+  first.leave();
+  expect(admission.count).toBe(1);
+  expect(admission.enter()).toBeObject();
+});
+
+test("draining lets nobody in and returns when the last has left", async () => {
+  const admission = new Admission(8);
+  const entries = [enter(admission), enter(admission)];
+  let drained = false;
+  const draining = admission.drain(60_000, new Error("too late")).then(() => {
+    drained = true;
+  });
+  expect(admission.enter()).toBe("draining");
+  expect(admission.phase).toBe("draining");
+  entries[0]!.leave();
+  await Bun.sleep(0);
+  expect(drained).toBe(false);
+  entries[1]!.leave();
+  await draining;
+  expect(drained).toBe(true);
+});
+
+test("those who are too slow are ended with the error", async () => {
+  const admission = new Admission(8);
+  const entry = enter(admission);
+  const told = Promise.withResolvers<Error>();
+  entry.onAbort = (error) => {
+    told.resolve(error);
+    entry.leave();
+  };
+  await admission.drain(1, new Error("too late"));
+  expect((await told.promise).message).toBe("too late");
+});
+
+test("with nobody there, draining is done at once", async () => {
+  await new Admission(1).drain(60_000, new Error("too late"));
+});

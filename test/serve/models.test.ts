@@ -1,0 +1,134 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { findLibrary } from "../../ffi/native.ts";
+import { EngineClient } from "../../src/engine/client.ts";
+import { ModelNotFoundError } from "../../src/hub/hub-error.ts";
+import { ModelLoadError, NoRoomError, ServedModels } from "../../src/serve/models.ts";
+import { writeChatModel } from "../support/chat-model.ts";
+
+const root = mkdtempSync(join(tmpdir(), "served-models-"));
+const commit = "0123456789abcdef0123456789abcdef01234567";
+const env = { HF_HUB_CACHE: join(root, "hub") };
+const main = { kind: "folder", path: join(root, "main"), name: "main-folder" } as const;
+let engine: EngineClient;
+
+function cacheModel(name: string): string {
+  const folder = join(root, "hub", `models--org--${name}`);
+  const snapshot = join(folder, "snapshots", commit);
+  mkdirSync(join(folder, "refs"), { recursive: true });
+  writeFileSync(join(folder, "refs", "main"), commit);
+  writeChatModel(snapshot);
+  return snapshot;
+}
+
+beforeAll(async () => {
+  writeChatModel(main.path);
+  for (const name of ["a", "b"]) cacheModel(name);
+  writeFileSync(join(cacheModel("broken"), "model.safetensors"), "nothing");
+  engine = await EngineClient.start({ library: findLibrary(), device: "cpu", trace: false });
+});
+afterAll(async () => {
+  await engine.stop();
+  rmSync(root, { recursive: true });
+});
+
+/** Each with an engine without models. */
+async function serve(maxModels: number, names: string[] = []): Promise<ServedModels> {
+  for (const { model } of await engine.stats()) await engine.unload(model);
+  const engineOptions = { maxBatch: 2, blocks: 8 };
+  return new ServedModels(engine, { main, names, maxModels, engineOptions, env });
+}
+
+const loaded = (models: ServedModels) => models.loaded().map(({ info }) => info.model);
+
+describe("the models that are served", () => {
+  test("are the one given at start, under all its names, and those of the cache", async () => {
+    const models = await serve(2, ["mine", "other"]);
+    expect(models.main).toBe("mine");
+    for (const name of ["", "default", "mine", "other", "main-folder"]) {
+      const use = await models.use(name);
+      expect(use.model.name).toBe("mine");
+      use.end();
+    }
+    expect(models.list().map(({ name, maxLength }) => [name, maxLength])).toEqual([
+      ["mine", 256],
+      ["org/a", undefined],
+      ["org/b", undefined],
+      ["org/broken", undefined],
+    ]);
+  });
+
+  test("are loaded when they are first asked for, once for all who ask", async () => {
+    const models = await serve(2);
+    const [first, second] = await Promise.all([models.use("org/a"), models.use("org/a")]);
+    expect(first.model).toEqual(second.model);
+    expect(loaded(models)).toEqual(["org/a"]);
+    first.end();
+    second.end();
+  });
+
+  test("make room for others: the one that was longest without work goes", async () => {
+    const models = await serve(2);
+    for (const name of ["default", "org/a", "default", "org/b"]) (await models.use(name)).end();
+    expect(loaded(models)).toEqual(["main-folder", "org/b"]);
+    expect((await engine.stats()).map(({ model }) => model).sort()).toEqual([
+      "main-folder",
+      "org/b",
+    ]);
+  });
+
+  test("stay while they are in use; where all are, another is refused", async () => {
+    const models = await serve(1);
+    const use = await models.use("org/a");
+    await expect(models.use("org/b")).rejects.toThrow(NoRoomError);
+    await expect(models.unload("org/a")).rejects.toThrow(NoRoomError);
+    use.end();
+    use.end();
+    (await models.use("org/b")).end();
+    expect(loaded(models)).toEqual(["org/b"]);
+  });
+
+  test("can be let go of, and are loaded again when asked for", async () => {
+    const models = await serve(2);
+    (await models.use("default")).end();
+    expect(await models.unload("default")).toBe(true);
+    expect(await models.unload("default")).toBe(false);
+    expect(loaded(models)).toEqual([]);
+    (await models.use("default")).end();
+    expect(loaded(models)).toEqual(["main-folder"]);
+  });
+
+  test("are asked for again after the engine has died", async () => {
+    const models = await serve(2);
+    (await models.use("org/a")).end();
+    await engine.kill();
+    const { model, end } = await models.use("org/a");
+    const events = engine.submit(model.name, {
+      prompt: Uint32Array.of(1, 2),
+      maxTokens: 1,
+      sampling: { temperature: 0 },
+    });
+    expect((await Array.fromAsync(events)).length).toBe(1);
+    end();
+  });
+
+  test("are nothing else: not a path, not a name that nobody has", async () => {
+    const models = await serve(2);
+    for (const name of [main.path, "../main", "org/none", "a\0b"]) {
+      await expect(models.use(name)).rejects.toThrow(ModelNotFoundError);
+    }
+    expect(loaded(models)).toEqual([]);
+  });
+
+  test("whose files are wrong fail each time they are asked for, and take no place", async () => {
+    const models = await serve(1);
+    for (let i = 0; i < 2; i++) {
+      const error = await models.use("org/broken").catch((thrown) => thrown);
+      expect(error).toBeInstanceOf(ModelLoadError);
+    }
+    (await models.use("org/a")).end();
+    expect(loaded(models)).toEqual(["org/a"]);
+  });
+});
