@@ -30,7 +30,7 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
   const values = given.entries().map(([key, each]) => [key, valueOf(each, env)]);
   const result = Settings.safeParse(Object.fromEntries(values));
   if (!result.success) {
-    const [{ path, message } = { path: [], message: "" }] = result.error.issues;
+    const { path, message } = result.error.issues[0]!;
     throw wrongValue(given.get(path[0] as keyof Settings)!, message);
   }
   const sources = settingList.map(({ key }) => [key, given.get(key)?.source ?? "default"]);
@@ -53,37 +53,12 @@ const settingByName = new Map(
 
 function readFlags(args: readonly string[]): Layer {
   const layer: Layer = new Map();
-  const folder = process.cwd();
   const models: string[] = [];
-  for (let i = 0; i < args.length; i++) {
-    const arg = args[i]!;
-    if (arg === "--") {
-      models.push(...args.slice(i + 1));
-      break;
-    }
-    if (!arg.startsWith("-")) {
-      models.push(arg);
-      continue;
-    }
-    const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
-    // The others take underscores for dashes too.
-    const flag = name.startsWith("--") ? name.replaceAll("_", "-") : name;
-    const found = flagTable.get(flag);
-    if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
-    const { setting } = found;
-    let written: unknown = inline;
-    if ("sets" in found) {
-      if (inline === undefined) written = found.sets;
-      else if (flag !== setting.flag) throw new UsageError(`${flag}: takes no value`);
-    } else if (inline === undefined) {
-      written = args[++i];
-      if (written === undefined || isFlag(String(written))) {
-        throw new UsageError(`${flag}: ${setting.metavar} is missing`);
-      }
-    }
-    const before = setting.isList ? (layer.get(setting.key)?.written ?? []) : undefined;
-    if (Array.isArray(before)) written = [...before, written];
-    layer.set(setting.key, { setting, written, source: flag, folder });
+  const rest = [...args];
+  for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
+    if (arg === "--") models.push(...rest.splice(0));
+    else if (arg.startsWith("-")) readFlag(arg, rest, layer);
+    else models.push(arg);
   }
   const [model] = models;
   if (models.length + (layer.has("model") ? 1 : 0) > 1) {
@@ -92,9 +67,31 @@ function readFlags(args: readonly string[]): Layer {
   }
   if (model !== undefined) {
     const setting = settingByName.get("model")!;
-    layer.set("model", { setting, written: model, source: "<model>", folder });
+    layer.set("model", { setting, written: model, source: "<model>", folder: process.cwd() });
   }
   return layer;
+}
+
+/** Its value comes after =, or is the first of the rest. */
+function readFlag(arg: string, rest: string[], layer: Layer): void {
+  const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
+  // The others take underscores for dashes too.
+  const flag = name.startsWith("--") ? name.replaceAll("_", "-") : name;
+  const found = flagTable.get(flag);
+  if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
+  const { setting } = found;
+  let written: unknown = inline;
+  if ("sets" in found) {
+    if (inline === undefined) written = found.sets;
+    else if (flag !== setting.flag) throw new UsageError(`${flag}: takes no value`);
+  } else if (inline === undefined) {
+    if (rest[0] === undefined || isFlag(rest[0])) {
+      throw new UsageError(`${flag}: ${setting.metavar} is missing`);
+    }
+    written = rest.shift();
+  }
+  if (setting.isList) written = [layer.get(setting.key)?.written ?? [], written].flat();
+  layer.set(setting.key, { setting, written, source: flag, folder: process.cwd() });
 }
 
 /** A value may begin with one dash, as some keys and numbers do. */

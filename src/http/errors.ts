@@ -58,11 +58,6 @@ export function badRequest(param: string | undefined, message: string, code?: st
   return new ApiError(400, message, { param, code });
 }
 
-/** `param` is what the prompt comes from. */
-export function contextExceeded(param: PromptParam, message: string): ApiError {
-  return badRequest(param, message, "context_length_exceeded");
-}
-
 export function unauthorized(message: string): ApiError {
   return new ApiError(401, message, {
     code: "invalid_api_key",
@@ -141,7 +136,7 @@ function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiErr
     case "queue_full":
       return tooManyRequests(1, text, { code: "queue_full" });
     case "too_long":
-      return contextExceeded(prompt, text);
+      return tooLong(prompt);
     case "bad_token":
       return badRequest(prompt, text, "invalid_value");
   }

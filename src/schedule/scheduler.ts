@@ -1,11 +1,12 @@
 // Decides what each step computes. One loop, one budget of tokens a step: first a token for everyone who
-// is decoding, then chunks of prompts, of those who run already and of those who wait. When blocks run
-// out, the lowest standing gives its blocks back and is computed again later.
+// is decoding, then chunks of prompts by standing, of those who run already and of those who wait. When
+// blocks run out, the lowest standing gives its blocks back and is computed again later; so does a lower
+// priority when there is no place left for a higher one.
 //
 // Steps may overlap: a step may be asked for before the one before it is committed. A sequence then takes
 // part in both, and its blocks are given back only when the last of them has landed.
 import { BLOCK_TOKENS, type BlockPool } from "../kv/blocks.ts";
-import { compare, WaitingQueue } from "./queue.ts";
+import { compare, levels, WaitingQueue } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 
 export type SchedulerOptions = {
@@ -112,18 +113,21 @@ export class Scheduler {
 
   /** The next step, or undefined while there is nothing to compute before another one has landed. */
   next(): Batch | undefined {
-    // Blocks can be taken from others only when no step under way uses them.
-    if (this.#inFlight > 0 && this.#decodeBlocks() > this.#pool.available) return undefined;
     const step = new StepBuilder(this.#options.tokenBudget);
+    // Blocks can be taken from others only when no step under way uses them.
+    if (this.#inFlight > 0) {
+      if (this.#decodeBlocks() > this.#pool.available || this.#outranked()) return undefined;
+    } else this.#makeWay(step);
     for (const sequence of [...this.#running]) {
       if (this.#decodes(sequence) && this.#reserve(sequence, step)) this.#launch(sequence, 1, step);
     }
     for (const sequence of [...this.#running]) {
       if (sequence.state !== "running" || sequence.pending < 2) continue;
+      this.#admit(step, sequence);
       const count = this.#fitting(sequence, step);
       if (count > 0) this.#launch(sequence, count, step);
     }
-    if (step.preempted === 0) this.#admit(step);
+    this.#admit(step);
     if (step.rows.length === 0) return undefined;
     this.#inFlight += 1;
     const { rows, copies, preempted } = step;
@@ -229,6 +233,7 @@ export class Scheduler {
     while (this.#missing(sequence, 1) > this.#pool.available) {
       const victim = this.#victim(step) ?? sequence;
       this.#preempt(victim, step);
+      step.isShort = true;
       if (victim === sequence) return false;
     }
     return true;
@@ -246,6 +251,7 @@ export class Scheduler {
       const victim = this.#victim(step, sequence);
       if (!victim) break;
       this.#preempt(victim, step);
+      step.isShort = true;
     }
     return Math.min(wanted, Math.max(room(), 0));
   }
@@ -269,19 +275,54 @@ export class Scheduler {
     this.#enqueue(sequence);
   }
 
-  #admit(step: StepBuilder): void {
-    for (let next = this.#waiting.first; next; next = this.#waiting.first) {
+  /**
+   * Of those who run with a lower priority than the first who waits, who would have to give up its place
+   * for it: the lowest standing. Nobody, while there is a place, or when it has waited for so long
+   * that it stands higher.
+   */
+  #outranked(): Sequence | undefined {
+    const next = this.#waiting.first;
+    if (!next || this.#hasPlace(next)) return undefined;
+    const { maxPreemptions } = this.#options;
+    return this.#running.findLast(
+      (sequence) =>
+        levels[sequence.priority] < levels[next.priority] &&
+        compare(next, sequence) < 0 &&
+        sequence.preemptions < maxPreemptions,
+    );
+  }
+
+  #makeWay(step: StepBuilder): void {
+    for (let victim = this.#outranked(); victim; victim = this.#outranked()) {
+      this.#preempt(victim, step);
+    }
+  }
+
+  #hasPlace(next: Sequence): boolean {
+    const isFull = this.#running.length + this.#reserved >= this.#options.maxBatch;
+    return !isFull && this.#room(next, this.#options.tokenBudget).isEnough;
+  }
+
+  /** What a sequence finds computed, how much of it would be next, and whether there are blocks for that. */
+  #room(next: Sequence, budget: number) {
+    const found = this.#cachedBlocks(next);
+    const hit = found.length * BLOCK_TOKENS;
+    const count = Math.min(budget, next.length - hit);
+    // What is found cached is not available to be taken any more.
+    const idle = found.filter((block) => this.#pool.references(block) === 0).length;
+    const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
+    const watermark = this.#running.length === 0 ? 0 : this.#options.watermark;
+    return { found, hit, count, isEnough: this.#pool.available - needed >= watermark };
+  }
+
+  /** Lets in who waits, but for those whose turn is after this one's; nobody while blocks are short. */
+  #admit(step: StepBuilder, before?: Sequence): void {
+    for (let next = this.#waiting.first; next && !step.isShort; next = this.#waiting.first) {
+      if (before && compare(before, next) < 0) return;
       if (step.budget === 0 || this.#running.length + this.#reserved >= this.#options.maxBatch)
         return;
-      const found = this.#cachedBlocks(next);
-      const hit = found.length * BLOCK_TOKENS;
-      const count = Math.min(step.budget, next.length - hit);
-      // What is found cached is not available to be taken any more.
-      const idle = found.filter((block) => this.#pool.references(block) === 0).length;
-      const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
-      const alone = this.#running.length === 0 && step.rows.length === 0;
-      const watermark = alone ? 0 : this.#options.watermark;
-      if (this.#pool.available - needed < watermark) return;
+      const { found, hit, count, isEnough } = this.#room(next, step.budget);
+      if (!isEnough) return;
       this.#dequeue(next);
       for (const block of found) this.#pool.retain(block);
       next.table = found;
@@ -433,6 +474,8 @@ class StepBuilder {
   readonly rows: Row[] = [];
   readonly copies: { from: number; to: number }[] = [];
   preempted = 0;
+  /** Someone had to give blocks back for those who run. */
+  isShort = false;
   budget: number;
   readonly #sequences = new Set<Sequence>();
 

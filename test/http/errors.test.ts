@@ -8,7 +8,6 @@ import {
   apiErrorOf,
   badRequest,
   ClientGoneError,
-  contextExceeded,
   errorBody,
   errorResponse,
   forbidden,
@@ -294,7 +293,6 @@ describe("an error of ours", () => {
     const invalid = { status: 400, type: "invalid_request_error", param: "prompt" };
     const tooLong = { ...invalid, code: "context_length_exceeded" };
     expect(summary(new RefusedError("too_long"))).toEqual(tooLong);
-    expect(summary(contextExceeded("prompt", "too long"))).toEqual(tooLong);
     expect(summary(new RefusedError("bad_token"))).toEqual({ ...invalid, code: "invalid_value" });
     expect(summary(new EngineError("the engine is down"))).toMatchObject({ status: 503 });
     expect(apiErrorOf(new RefusedError("too_long")).param).toBe("messages");

@@ -174,10 +174,10 @@ describe("a body that would take long to parse", () => {
     expect((await refusal(post(ids(1_100_000)), large)).message).toContain("values");
   });
 
-  test("has 65,536 objects at most", async () => {
-    const objects = (count: number) => `{"messages":[${"{},".repeat(count - 2)}{}]}`;
-    expect(await readJson(post(objects(65_536)), large)).toHaveProperty("messages");
-    expect((await refusal(post(objects(65_537)), large)).message).toContain("objects");
+  test("has 131,072 names and texts at most", async () => {
+    const texts = (count: number) => `{"input":[${'"",'.repeat(count - 2)}""]}`;
+    expect(await readJson(post(texts(131_072)), large)).toHaveProperty("input");
+    expect((await refusal(post(texts(131_073)), large)).message).toContain("strings");
   });
 
   test("is refused in far less time than it takes to parse", async () => {

@@ -357,12 +357,15 @@ describe("preemption", () => {
   });
 
   test("admits nobody in the same step", () => {
-    const { one, step } = setUp({ blocks: 4, watermark: 0 });
+    const { one, step, clock } = setUp({ blocks: 4, watermark: 0 });
+    clock.ms = 2;
     one({ prompt: range(60), maxTokens: 40 });
     one({ prompt: range(60, 100), maxTokens: 40 });
     step();
     step();
-    const small = one({ prompt: range(2, 500), maxTokens: 40, priority: "HIGH" });
+    // Of the same priority, but longer there than either.
+    clock.ms = 1;
+    const small = one({ prompt: range(2, 500), maxTokens: 40 });
     let preempted: Batch | undefined;
     while (!preempted?.preempted) {
       expect(small.state).toBe("waiting");
@@ -556,4 +559,85 @@ test("a block that is corrupted on purpose is noticed by these tests", () => {
   model.corrupt(sequence.table[0]!);
   run();
   expect(output(sequence)).not.toEqual(expectedTokens(range(40), 5));
+});
+
+describe("a higher priority", () => {
+  test("takes the place of a lower one at once, which goes on later as if nothing had been", () => {
+    const { one, step, run } = setUp({ maxBatch: 2 });
+    const lows = [0, 1].map((i) =>
+      one({ prompt: range(40, i * 100), maxTokens: 20, priority: "LOW" }),
+    );
+    for (let i = 0; i < 5; i++) step();
+    const high = one({ prompt: range(10, 500), priority: "HIGH" });
+    const batch = step();
+    expect(rows(batch)!.map(({ id }) => id)).toEqual([lows[0]!.id, high.id]);
+    expect(batch!.preempted).toBe(1);
+    expect([lows[0]!.preemptions, lows[1]!.preemptions]).toEqual([0, 1]);
+    run();
+    lows.forEach((low, i) => {
+      expect(output(low)).toEqual(expectedTokens(range(40, i * 100), 20));
+    });
+    expect(output(high)).toEqual(expectedTokens(range(10, 500), 5));
+  });
+
+  test("takes blocks too, and no more than it needs", () => {
+    const { one, step, run } = setUp({ blocks: 6, watermark: 0 });
+    const lows = [0, 1, 2].map((i) =>
+      one({ prompt: range(40, i * 100), maxTokens: 10, priority: "LOW" }),
+    );
+    for (let i = 0; i < 3; i++) step();
+    const high = one({ prompt: range(40, 500), priority: "HIGH" });
+    step();
+    expect(high.state).toBe("running");
+    expect(lows.map(({ preemptions }) => preemptions)).toEqual([0, 0, 1]);
+    run();
+    lows.forEach((low, i) => {
+      expect(output(low)).toEqual(expectedTokens(range(40, i * 100), 10));
+    });
+  });
+
+  test("gives way to one that has waited for long enough", () => {
+    const { one, step, clock } = setUp({ maxBatch: 1 });
+    const low = one({ prompt: range(40), maxTokens: 20, priority: "LOW" });
+    step();
+    clock.ms = 20_001;
+    const high = one({ prompt: range(10, 500), priority: "HIGH" });
+    step();
+    expect([low.state, high.state]).toEqual(["running", "waiting"]);
+  });
+
+  test("does not take the place of its equals, nor of one that gave way too often", () => {
+    const { one, step } = setUp({ maxBatch: 1, maxPreemptions: 1 });
+    const low = one({ prompt: range(40), maxTokens: 50, priority: "LOW" });
+    step();
+    const first = one({ prompt: range(10, 500), maxTokens: 2, priority: "NORMAL" });
+    const second = one({ prompt: range(10, 600), priority: "NORMAL" });
+    step();
+    expect([first.state, second.state]).toEqual(["running", "waiting"]);
+    while (low.state !== "running") step();
+    const third = one({ prompt: range(10, 700), priority: "HIGH" });
+    step();
+    expect([low.state, third.state]).toEqual(["running", "waiting"]);
+  });
+
+  test("has its prompt computed before the rest of a lower one's", () => {
+    const { one, step } = setUp({ tokenBudget: 32 });
+    const low = one({ prompt: range(200), priority: "LOW" });
+    step();
+    const high = one({ prompt: range(20, 500), priority: "HIGH" });
+    expect(rows(step())!.map(({ id, count }) => [id, count])).toEqual([
+      [high.id, 20],
+      [low.id, 12],
+    ]);
+  });
+
+  test("waits for the step under way, whose blocks are in use", () => {
+    const { one, scheduler, model } = setUp({ maxBatch: 1 });
+    one({ prompt: range(40), maxTokens: 20, priority: "LOW" });
+    const underWay = scheduler.next()!;
+    const high = one({ prompt: range(10, 500), priority: "HIGH" });
+    expect(scheduler.next()).toBeUndefined();
+    scheduler.commit(underWay, model.run(underWay));
+    expect(rows(scheduler.next())!.map(({ id }) => id)).toEqual([high.id]);
+  });
 });
