@@ -1,0 +1,78 @@
+// Many clients at once, half of which go away: the rest get what they would have got alone.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { makeRandom } from "../support/random.ts";
+import { startTestServer, type TestServer } from "../support/server.ts";
+
+const CLIENTS = 64;
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startTestServer({ args: ["--max-batch-size", "32"] });
+});
+afterAll(() => server.stop());
+
+const random = makeRandom(5);
+const requests = Array.from({ length: CLIENTS }, (_, i) => ({
+  messages: [{ role: "user", content: `${i}: ${"tell me more ".repeat(random.below(12))}` }],
+  max_tokens: 20 + random.below(40),
+  temperature: i % 2,
+  seed: i,
+  stream: true,
+}));
+
+/** What a client has read when the stream ends or it goes away. */
+async function read(request: object, leaveAfter = Number.POSITIVE_INFINITY): Promise<string> {
+  const abort = new AbortController();
+  const { signal } = abort;
+  const response = await server.post("/v1/chat/completions", request, { signal });
+  expect(response.status).toBe(200);
+  const decoder = new TextDecoder();
+  let [text, chunks] = ["", 0];
+  try {
+    for await (const chunk of response.body!) {
+      text += decoder.decode(chunk, { stream: true });
+      if (++chunks > leaveAfter) abort.abort();
+    }
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+  return text;
+}
+
+/** The text of the answer, of a stream that ended as it should. */
+function contentOf(stream: string): string {
+  expect(stream).toEndWith("data: [DONE]\n\n");
+  const events = stream.split("\n\n").slice(0, -2);
+  return events
+    .map((event) => JSON.parse(event.slice("data: ".length)))
+    .map(({ choices }) => choices[0].delta.content ?? "")
+    .join("");
+}
+
+test("64 streams with half the clients gone: the others are exact, and nothing is left", async () => {
+  const alone: string[] = [];
+  for (const request of requests) alone.push(contentOf(await read(request)));
+  await server.settled();
+  const [before] = await server.serving.engine.stats();
+
+  const leaving = requests.map(() => random.chance(0.5));
+  expect(leaving.filter(Boolean).length).toBeWithin(20, 44);
+  const streams = await Promise.all(
+    requests.map((request, i) => read(request, leaving[i] ? 1 + random.below(15) : undefined)),
+  );
+  await server.settled();
+
+  for (const [i, stream] of streams.entries()) {
+    if (!leaving[i]) expect(contentOf(stream)).toBe(alone[i]!);
+  }
+  const [after] = await server.serving.engine.stats();
+  expect(after!.liveArrays).toBe(before!.liveArrays);
+  expect(after!.requests).toEqual([]);
+  const done = leaving.filter((left) => !left).length;
+  const steps = after!.steps - before!.steps;
+  const tokens = after!.generatedTokens - before!.generatedTokens;
+  // They were served together: far more tokens than steps.
+  expect(tokens).toBeGreaterThan(steps * 4);
+  expect(await server.metric("mlx_serve_requests_total")).toBe(2 * CLIENTS);
+  expect(done).toBeGreaterThan(0);
+}, 60_000);
