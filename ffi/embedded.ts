@@ -4,7 +4,7 @@
 export type EmbeddedFile = {
   /** Below the folder that the libraries are extracted to. */
   path: string;
-  /** Where the executable has it. */
+  /** Where the executable has it, compressed with zstd. */
   source: string;
   sha256: string;
 };

@@ -1,11 +1,15 @@
 // The system's loader opens files, so the libraries inside the executable are written out: once, to a
-// folder named after their contents. What lies there is checked before it is used. Where the cache
-// cannot be written, a folder of its own is made for this run.
+// folder named after their contents. What lies there is checked before it is used, and a file that is
+// missing or damaged is replaced. Where the cache cannot be written, a folder of its own is made for
+// this run.
 import {
+  closeSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readFileSync,
+  readSync,
   renameSync,
   rmSync,
   writeFileSync,
@@ -17,40 +21,64 @@ import type { EmbeddedFile } from "./embedded.ts";
 /** The folder that holds the files, each as it was built in. */
 export function extract(files: readonly EmbeddedFile[], cache: string): string {
   const contents = files.map(({ path, sha256 }) => `${path} ${sha256}`).join("\n");
-  const folder = join(cache, "libraries", digest(contents).slice(0, 16));
-  if (holds(folder, files)) return folder;
+  const key = new Bun.CryptoHasher("sha256").update(contents).digest("hex").slice(0, 16);
+  const folder = join(cache, "libraries", key);
   try {
-    mkdirSync(dirname(folder), { recursive: true });
-    const staging = mkdtempSync(`${folder}.`);
-    write(files, staging);
-    // A damaged folder makes room; where another process was first, its folder is as good as ours.
-    if (!holds(folder, files)) rmSync(folder, { recursive: true, force: true });
-    if (existsSync(folder)) rmSync(staging, { recursive: true });
-    else renameSync(staging, folder);
+    complete(folder, files);
+    return folder;
+  } catch (error) {
+    return extractForThisRun(files, cache, (error as NodeJS.ErrnoException).code);
+  }
+}
+
+function extractForThisRun(files: readonly EmbeddedFile[], cache: string, reason?: string): string {
+  try {
+    const folder = mkdtempSync(join(tmpdir(), "mlx-serve-"));
+    process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+    complete(folder, files);
     return folder;
   } catch {
-    const folder = mkdtempSync(join(tmpdir(), "mlx-serve-"));
-    write(files, folder);
-    process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
-    return folder;
+    throw new Error(
+      `MLX's libraries can be written neither to ${cache} (${reason}) nor to ${tmpdir()}: ` +
+        "name a folder with room in MLX_SERVE_CACHE",
+    );
   }
 }
 
-function write(files: readonly EmbeddedFile[], folder: string): void {
-  for (const { path, source } of files) {
-    const target = join(folder, path);
-    mkdirSync(dirname(target), { recursive: true });
-    writeFileSync(target, readFileSync(source));
-  }
-}
-
-function holds(folder: string, files: readonly EmbeddedFile[]): boolean {
-  return files.every(({ path, sha256 }) => {
+/** Writes what is missing or damaged. */
+function complete(folder: string, files: readonly EmbeddedFile[]): void {
+  const piece = Buffer.allocUnsafe(1 << 20);
+  for (const { path, source, sha256 } of files) {
     const file = join(folder, path);
-    return existsSync(file) && digest(readFileSync(file)) === sha256;
-  });
+    if (!existsSync(file) || digest(file, piece) !== sha256) {
+      mkdirSync(dirname(file), { recursive: true });
+      replace(file, Bun.zstdDecompressSync(readFileSync(source)));
+    }
+  }
 }
 
-function digest(content: Uint8Array | string): string {
-  return new Bun.CryptoHasher("sha256").update(content).digest("hex");
+/** Under another name first: nobody opens half a file, and who has the old one open keeps it. */
+function replace(file: string, content: Uint8Array): void {
+  const partial = `${file}.${crypto.randomUUID()}`;
+  try {
+    writeFileSync(partial, content);
+    renameSync(partial, file);
+  } catch (error) {
+    rmSync(partial, { force: true });
+    throw error;
+  }
+}
+
+/** A piece at a time, so that checking 100 MB takes no 100 MB. */
+function digest(file: string, piece: Buffer): string {
+  const hasher = new Bun.CryptoHasher("sha256");
+  const opened = openSync(file, "r");
+  try {
+    for (let length = readSync(opened, piece); length > 0; length = readSync(opened, piece)) {
+      hasher.update(piece.subarray(0, length));
+    }
+  } finally {
+    closeSync(opened);
+  }
+  return hasher.digest("hex");
 }

@@ -11,7 +11,10 @@ export type Backend = "cpu" | "metal" | "cuda";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-const LIBRARY = process.platform === "darwin" ? "libmlxc.dylib" : "libmlxc.so";
+/** What an executable carries; scripts/build.ts defines it. */
+declare const EXECUTABLE_TARGET: pins.Target;
+/** What the executable was built for; undefined in a checkout. */
+export const carried = typeof EXECUTABLE_TARGET === "string" ? EXECUTABLE_TARGET : undefined;
 
 /** What is made once and used by every run: `MLX_SERVE_CACHE`, or the user's cache folder. */
 export function cacheDirectory(env: Environment = process.env): string {
@@ -22,11 +25,18 @@ export function defaultModelPath(env: Environment = process.env): string {
   return join(cacheDirectory(env), "models", pins.MODEL_FILE);
 }
 
-/** `MLX_SERVE_BACKEND`, or what is at home on this system. */
+/** `MLX_SERVE_BACKEND`, or what the executable is for, or what is at home on this system. */
 export function backend(env: Environment = process.env): Backend {
-  const wanted = env.MLX_SERVE_BACKEND ?? (process.platform === "darwin" ? "metal" : "cpu");
-  if (wanted === "cpu" || wanted === "metal" || wanted === "cuda") return wanted;
-  throw new Error(`MLX_SERVE_BACKEND must be cpu, metal or cuda, not ${wanted}`);
+  const own = carried?.split("-")[2] ?? (process.platform === "darwin" ? "metal" : "cpu");
+  const wanted = env.MLX_SERVE_BACKEND ?? own;
+  if (wanted !== "cpu" && wanted !== "metal" && wanted !== "cuda") {
+    throw new Error(`MLX_SERVE_BACKEND must be cpu, metal or cuda, not ${wanted}`);
+  }
+  // Every libmlx has the CPU.
+  if (carried && wanted !== own && wanted !== "cpu") {
+    throw new Error(`MLX_SERVE_BACKEND is ${wanted}, and this executable is for ${carried}`);
+  }
+  return wanted;
 }
 
 /** The system, processor and backend that the libraries are made for. */
@@ -38,23 +48,30 @@ export function target(env: Environment = process.env): pins.Target {
   throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
 }
 
-/** Set-up's folder for this target, named after all that goes into it. */
-export function nativeDirectory(env: Environment = process.env): string {
-  const name = target(env);
+/** Set-up's folder for a target, named after all that goes into it. */
+export function nativeDirectory(
+  env: Environment = process.env,
+  name: pins.Target = target(env),
+): string {
   const recipe = JSON.stringify([
     pins.mlx[name],
     pins.mlxC,
     pins.openBlas,
     pins.cmakeFlags,
     readFileSync(new URL("./blas.c", import.meta.url), "utf8"),
+    ...(name === "darwin-arm64-metal" ? [pins.zig, pins.zigFlags] : []),
   ]);
   const key = new Bun.CryptoHasher("sha256").update(recipe).digest("hex").slice(0, 12);
   return join(cacheDirectory(env), "native", `${name}-${key}`);
 }
 
 /** The libraries stand together, as they do in MLX's wheel. */
-export function libraryIn(directory: string): string {
-  return join(directory, "mlx", "lib", LIBRARY);
+export function libraryIn(directory: string, system: string = process.platform): string {
+  return join(directory, "mlx", "lib", libraryName(system));
+}
+
+function libraryName(system: string): string {
+  return system === "darwin" ? "libmlxc.dylib" : "libmlxc.so";
 }
 
 /** mlx-c's headers, beside the library that was built from them. */
@@ -65,7 +82,7 @@ export function headersOf(library: string): string | undefined {
 
 export function homebrewLibrary(env: Environment = process.env): string | undefined {
   if (process.platform !== "darwin") return undefined;
-  const library = join(env.HOMEBREW_PREFIX ?? "/opt/homebrew", "lib", LIBRARY);
+  const library = join(env.HOMEBREW_PREFIX ?? "/opt/homebrew", "lib", libraryName("darwin"));
   return existsSync(library) ? library : undefined;
 }
 

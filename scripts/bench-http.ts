@@ -19,6 +19,8 @@ const server = await startServer({
 });
 const { name, text } = await server.ready;
 
+type Counted = { counts: number[]; ms: number };
+
 /** Tokens a second without text, HTTP, or another process. */
 async function engineAlone(): Promise<number> {
   const start = performance.now();
@@ -42,7 +44,7 @@ async function overHttp(): Promise<number> {
     stdout: "pipe",
     stderr: "inherit",
   });
-  const { counts, ms } = await new Response(client.stdout).json();
+  const { counts, ms }: Counted = JSON.parse(await new Response(client.stdout).text());
   return rate(counts, ms);
 }
 

@@ -1,44 +1,87 @@
-// Builds the executable for this machine: `npm run build [-- <file>]`, dist/mlx-serve without one.
-// Inside it: Bun, the program, the Worker, and the native libraries that set-up has made.
-import { readdirSync, readFileSync, statSync } from "node:fs";
-import { join, relative } from "node:path";
-import { nativeDirectory } from "../ffi/native.ts";
+// Builds the executable: `npm run build` for this machine, as dist/mlx-serve, or
+//   npm run build -- --target <name> [--outfile <file>]
+// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the native libraries.
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, relative } from "node:path";
+import { parseArgs } from "node:util";
+import { libraryIn, nativeDirectory, target as targetHere } from "../ffi/native.ts";
+import type { Target } from "../ffi/pins.ts";
+import { embeddedModule } from "./build/libraries.ts";
+import { macFaults } from "./build/mac-check.ts";
+import { readMachO } from "./build/mach-o.ts";
+import { makeNative } from "./setup/native.ts";
 
 const root = join(import.meta.dir, "..");
-const outfile = process.argv[2] ?? join(root, "dist", "mlx-serve");
 
-const result = await Bun.build({
-  entrypoints: [join(root, "src", "main.ts"), join(root, "src", "worker", "main.ts")],
-  compile: { outfile },
-  minify: { syntax: true, whitespace: true },
-  plugins: [
-    {
-      name: "embedded native libraries",
-      setup(build) {
-        build.onLoad({ filter: /ffi\/embedded\.ts$/ }, () => ({
-          contents: embeddedModule(nativeDirectory()),
-          loader: "ts",
-        }));
+const targets: Record<string, Target> = {
+  "linux-x64": "linux-x64-cpu",
+  "linux-x64-cuda": "linux-x64-cuda",
+  "linux-arm64": "linux-arm64-cpu",
+  "darwin-arm64": "darwin-arm64-metal",
+};
+
+try {
+  const { values } = parseArgs({
+    options: { target: { type: "string" }, outfile: { type: "string" } },
+  });
+  const { target: name, outfile } = values;
+  const target = name === undefined ? targetHere() : targets[name];
+  if (!target) throw new Error(`no target ${name}; there are ${Object.keys(targets).join(", ")}`);
+  await build(target, outfile ?? join(root, "dist", name ? `mlx-serve-${name}` : "mlx-serve"));
+} catch (error) {
+  if (error instanceof AggregateError) console.error(error.errors.join("\n"));
+  console.error(`mlx-serve: ${error instanceof Error ? error.message : error}`);
+  process.exitCode = 1;
+}
+
+async function build(target: Target, outfile: string): Promise<void> {
+  const [system, processor] = target.split("-");
+  const directory = nativeDirectory(process.env, target);
+  if (!existsSync(directory)) await makeNative(directory, target);
+  const library = libraryIn(directory, system);
+  const staging = mkdtempSync(join(tmpdir(), "mlx-serve-build-"));
+  try {
+    const embedded = embeddedModule(directory, library, staging);
+    await Bun.build({
+      entrypoints: [join(root, "src", "main.ts"), join(root, "src", "worker", "main.ts")],
+      compile: {
+        outfile,
+        target: `bun-${system}-${processor}` as Bun.Build.CompileTarget,
+        // A server's folder is no part of its program.
+        autoloadDotenv: false,
+        autoloadBunfig: false,
       },
-    },
-  ],
-});
-if (!result.success) throw new AggregateError(result.logs, "the build failed");
-console.log(`${relative(process.cwd(), outfile)} ${(statSync(outfile).size / 1e6).toFixed(0)} MB`);
+      // JavaScriptCore's bytecode starts four times as fast, and is bound to the system it is made on.
+      bytecode: `${system}-${processor}` === `${process.platform}-${process.arch}`,
+      format: "esm",
+      define: { EXECUTABLE_TARGET: JSON.stringify(target) },
+      minify: { syntax: true, whitespace: true },
+      plugins: [
+        {
+          name: "embedded native libraries",
+          setup(build) {
+            const filter = /ffi\/embedded\.ts$/;
+            build.onLoad({ filter }, () => ({ contents: embedded, loader: "ts" }));
+          },
+        },
+      ],
+    });
+  } finally {
+    rmSync(staging, { recursive: true });
+  }
+  if (system === "darwin" && process.platform !== "darwin") checkForMac(outfile, library);
+  const megabytes = (statSync(outfile).size / 1e6).toFixed(0);
+  console.log(`${relative(process.cwd(), outfile)} ${megabytes} MB`);
+}
 
-/** What takes the place of ffi/embedded.ts: each library as a file inside the executable. */
-function embeddedModule(directory: string): string {
-  const paths = readdirSync(directory, { recursive: true, encoding: "utf8" })
-    .filter((path) => /\.(so|dylib|metallib)\b/.test(path))
-    .sort();
-  const imports = paths.map((path, i) => {
-    const file = JSON.stringify(join(directory, path));
-    return `import file${i} from ${file} with { type: "file" };`;
+/** Where it is built for macOS, but cannot be run. */
+function checkForMac(outfile: string, library: string): void {
+  const read = (path: string) => readMachO(readFileSync(path));
+  const faults = macFaults({
+    executable: read(outfile),
+    libmlxc: read(library),
+    libmlx: read(join(dirname(library), "libmlx.dylib")),
   });
-  const entries = paths.map((path, i) => {
-    const content = readFileSync(join(directory, path));
-    const sha256 = new Bun.CryptoHasher("sha256").update(content).digest("hex");
-    return `{ path: ${JSON.stringify(path)}, source: file${i}, sha256: "${sha256}" },`;
-  });
-  return [...imports, "export const embedded = [", ...entries, "];"].join("\n");
+  if (faults.length > 0) throw new Error(`${outfile} would not run:\n${faults.join("\n")}`);
 }

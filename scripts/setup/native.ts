@@ -1,24 +1,25 @@
 // Makes the folder of native libraries: libmlx from MLX's wheel, libmlxc built from mlx-c's source, and
-// OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c).
+// OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c). On Linux it can be made for
+// the other systems too.
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
+import { chmod, copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { libraryIn, target } from "../../ffi/native.ts";
 import * as pins from "../../ffi/pins.ts";
 import { fetchCrate, fetchWheel, unpack } from "./fetch.ts";
-import { progress, requireTools, runQuietly, writableDirectory } from "./run.ts";
+import { progress, requireTools, runQuietly, SetupError, writableDirectory } from "./run.ts";
 
-export async function makeNative(directory: string): Promise<void> {
-  requireTools(["python3", "cmake", "c++"]);
+export async function makeNative(directory: string, name: pins.Target = target()): Promise<void> {
+  const [system, processor] = name.split("-");
+  const compiler = findCompiler(`${system}-${processor}`);
   const parent = await writableDirectory(dirname(directory));
   await removeAbandoned(parent);
-  console.error(`mlx-serve: making MLX ${pins.MLX_VERSION} for ${target()} (about a minute, once)`);
-  const wheel = await fetchWheel(pins.mlx[target()]);
+  console.error(`mlx-serve: making MLX ${pins.MLX_VERSION} for ${name} (about a minute, once)`);
+  const wheel = await fetchWheel(pins.mlx[name]);
   // A CUDA libmlx has the interface of the CPU's, whose headers need no CUDA to compile against.
-  const headers =
-    target() === "linux-x64-cuda" ? await fetchWheel(pins.mlx["linux-x64-cpu"]) : wheel;
-  const blasPin = pins.openBlas[`${process.platform}-${process.arch}`];
+  const headers = name === "linux-x64-cuda" ? await fetchWheel(pins.mlx["linux-x64-cpu"]) : wheel;
+  const blasPin = pins.openBlas[`${system}-${processor}`];
   const blas = blasPin ? await fetchWheel(blasPin) : undefined;
   const crate = await fetchCrate(pins.mlxC);
 
@@ -31,18 +32,21 @@ export async function makeNative(directory: string): Promise<void> {
   const source = join(work, `${pins.mlxC.package}-${pins.mlxC.version}`, "src", "mlx-c");
   const linked = headers === wheel ? unpacked : join(work, "headers");
   if (linked !== unpacked) await unpack("zipfile", headers, linked);
-  const shim = blas ? await makeBlas(blas, work) : undefined;
-  await buildMlxC(source, linked, join(work, "build"), shim?.linkerFlags ?? "");
+  const shim = blas ? await makeBlas(blas, work, compiler) : undefined;
+  const library = libraryIn(building, system);
+  const built = join(work, "build", basename(library));
+  if (compiler === "zig") await buildWithZig(source, join(linked, "mlx"), built);
+  else await buildMlxC(source, linked, dirname(built), shim?.linkerFlags ?? "", compiler);
 
   // The wheel's own layout, for libmlx finds the libraries it brings along by their place.
-  const lib = dirname(libraryIn(building));
+  const lib = dirname(library);
   const include = join(dirname(lib), "include");
   await mkdir(join(include, "mlx", "c"), { recursive: true });
   await rename(join(unpacked, "mlx", "lib"), lib);
   for (const name of await readdir(unpacked)) {
     if (name.endsWith(".libs")) await rename(join(unpacked, name), join(building, name));
   }
-  await copyFile(join(work, "build", basename(libraryIn(building))), libraryIn(building));
+  await copyFile(built, library);
   if (shim) await rename(shim.library, join(lib, basename(shim.library)));
   // CUDA kernels include these when MLX compiles them.
   for (const name of ["cccl", "cute", "cutlass"]) {
@@ -59,23 +63,51 @@ export async function makeNative(directory: string): Promise<void> {
   else await rename(building, directory);
 }
 
+type Compiler = "c++" | "aarch64-linux-gnu-g++" | "zig";
+
+/** The compiler that makes libraries for a system and processor, here. */
+function findCompiler(wanted: string): Compiler {
+  const here = `${process.platform}-${process.arch}`;
+  if (wanted === here) {
+    requireTools(["python3", "cmake", "c++"]);
+    return "c++";
+  }
+  if (here === "linux-x64" && wanted === "linux-arm64") {
+    requireTools(["python3", "cmake"]);
+    if (Bun.which("aarch64-linux-gnu-g++")) return "aarch64-linux-gnu-g++";
+    throw new SetupError("aarch64-linux-gnu-g++ is missing: install g++-aarch64-linux-gnu");
+  }
+  if (here === "linux-x64" && wanted === "darwin-arm64") {
+    requireTools(["python3"]);
+    return "zig";
+  }
+  throw new SetupError(`libraries for ${wanted} cannot be made on ${here}`);
+}
+
 /** OpenBLAS, and what binds libmlx's calls to it when libmlxc is linked. */
-async function makeBlas(wheel: string, work: string) {
+async function makeBlas(wheel: string, work: string, compiler: Compiler) {
   await unpack("zipfile", wheel, join(work, "blas"));
   const library = join(work, "blas", "scipy_openblas32", "lib", "libscipy_openblas.so");
   const source = join(import.meta.dir, "..", "..", "ffi", "blas.c");
   const object = join(work, "blas.o");
-  const compile = ["c++", "-x", "c", "-O2", "-fPIC", "-c", source, "-o", object];
+  const compile = [compiler, "-x", "c", "-O2", "-fPIC", "-c", source, "-o", object];
   await runQuietly(compile, "the BLAS shim did not compile");
   return { library, linkerFlags: `${object} -L${dirname(library)} -lscipy_openblas` };
 }
 
-async function buildMlxC(source: string, mlx: string, build: string, linkerFlags: string) {
+async function buildMlxC(
+  source: string,
+  mlx: string,
+  build: string,
+  linkerFlags: string,
+  compiler: Compiler,
+) {
   const origin = process.platform === "darwin" ? "@loader_path" : "$ORIGIN";
   const configure = ["cmake", "-S", source, "-B", build, ...pins.cmakeFlags].concat([
     `-DMLX_DIR=${join(mlx, "mlx", "share", "cmake", "MLX")}`,
     `-DCMAKE_INSTALL_RPATH=${origin}`,
     `-DCMAKE_SHARED_LINKER_FLAGS=${linkerFlags}`,
+    ...(compiler === "c++" ? [] : crossFlags),
   ]);
   await runQuietly(configure, "cmake could not configure mlx-c (it needs a C++20 compiler)");
   const show = progress("building libmlxc");
@@ -84,6 +116,52 @@ async function buildMlxC(source: string, mlx: string, build: string, linkerFlags
     const percent = /^\[ *(\d+)%\]/.exec(line)?.[1];
     if (percent) show(Number(percent));
   });
+}
+
+const crossFlags = [
+  "-DCMAKE_SYSTEM_NAME=Linux",
+  "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+  "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
+  "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
+];
+
+/** libmlxc for macOS. cmake would ask for Apple's tools; mlx-c is no more than a folder of C++ files. */
+async function buildWithZig(source: string, mlx: string, library: string): Promise<void> {
+  const build = dirname(library);
+  await unpack("zipfile", await fetchWheel(pins.zig), build);
+  const program = join(build, "ziglang", "zig");
+  await chmod(program, 0o755);
+  const caches = ["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"].map((name) => `${name}=${build}`);
+  const zig = ["env", ...caches, program];
+
+  const folder = join(source, "mlx", "c");
+  const sources = (await readdir(folder)).filter((name) => name.endsWith(".cpp"));
+  const includes = [`-I${source}`, `-I${join(mlx, "include")}`];
+  const show = progress("building libmlxc");
+  const waiting = [...sources];
+  const objects: string[] = [];
+  const compileInTurn = async () => {
+    for (let name = waiting.pop(); name; name = waiting.pop()) {
+      const object = join(build, `${name}.o`);
+      const files = ["-c", join(folder, name), "-o", object];
+      const compile = [...zig, "c++", ...pins.zigFlags, ...includes, ...files];
+      await runQuietly(compile, "mlx-c did not compile for macOS");
+      show(Math.floor((objects.push(object) / sources.length) * 100));
+    }
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, compileInTurn));
+
+  // libc++ must be the system's, as it is libmlx's: exceptions and strings pass between the two. Its
+  // symbols are looked up at run time, for there is no libc++ of macOS here to link with.
+  const link = ["-shared", "-Wl,-undefined,dynamic_lookup", "-Wl,-rpath,@loader_path"].concat([
+    `-Wl,-install_name,@rpath/${basename(library)}`,
+    ...objects.sort(),
+    join(mlx, "lib", "libmlx.dylib"),
+    "-o",
+    library,
+  ]);
+  const command = [...zig, "cc", "-target", pins.zigTarget, ...link];
+  await runQuietly(command, "libmlxc for macOS could not be linked");
 }
 
 const ABANDONED = ".building-";

@@ -3,7 +3,7 @@
 // and the repos of the cache have names.
 import { readdirSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
-import { defaultModelPath } from "../../ffi/native.ts";
+import { carried, defaultModelPath } from "../../ffi/native.ts";
 import { filesOf, findSnapshot, readRepo } from "./cache.ts";
 import { matchingGgufs } from "./gguf-choice.ts";
 import { codeOf, HubError, ModelNotFoundError, quoted } from "./hub-error.ts";
@@ -38,7 +38,11 @@ export function resolveModel(name: string, options: ResolveOptions = {}): ModelS
 function defaultModel(env: Environment): ModelSource {
   const path = defaultModelPath(env);
   if (isFile(path)) return ggufAt(path);
-  throw new ModelNotFoundError("the default model is missing: run `npm start` once to make it");
+  throw new ModelNotFoundError(
+    carried
+      ? "no model is named: `mlx-serve pull <repo>` brings one, `mlx-serve serve <repo>` serves it"
+      : "the default model is missing: run `npm start` once to make it",
+  );
 }
 
 function localModel(path: string): ModelSource {

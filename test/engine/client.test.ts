@@ -46,7 +46,7 @@ async function tokens(events: AsyncIterable<EngineEvent>): Promise<number[]> {
 describe("the Worker", () => {
   test("opens MLX, answers, and ends", async () => {
     const engine = await start();
-    const report = await engine.inspect();
+    const report = await engine.inspect(true);
     expect(report).toMatchObject({ backend: backend(), mlxVersion: expect.any(String) });
     expect(report.matmulGflops).toBeGreaterThan(0);
     await engine.stop();

@@ -182,14 +182,14 @@ describe("the promise of the end", () => {
     stream.push(3);
     expect(left.times).toBe(1);
     expect(stream.backlog).toBe(0);
-    expect(stream.read()).rejects.toThrow(SlowReaderError);
+    await expect(stream.read()).rejects.toThrow(SlowReaderError);
   });
 
   test("left with an error gives it to its reader, and to nobody twice", async () => {
     const { stream, left } = setUp();
     const next = stream.read();
     stream.leave(new Error("on purpose"));
-    expect(next).rejects.toThrow("on purpose");
+    await expect(next).rejects.toThrow("on purpose");
     stream.leave();
     expect(left.times).toBe(1);
   });

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { copyFileSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -7,27 +7,32 @@ import { join } from "node:path";
 const folder = mkdtempSync(join(tmpdir(), "executable-"));
 const executable = join(folder, "mlx-serve");
 
-function run(...args: string[]) {
+function run(args: string[], { cwd = folder, env = {} } = {}) {
   const { stdout, stderr, exitCode } = Bun.spawnSync([executable, ...args], {
-    cwd: folder,
-    env: { HOME: folder, TMPDIR: folder },
+    cwd,
+    env: { HOME: folder, TMPDIR: folder, ...env },
   });
   return { stdout: stdout.toString(), stderr: stderr.toString(), exitCode };
 }
 
-beforeAll(() => {
-  const built = mkdtempSync(join(tmpdir(), "build-"));
+function build(...args: string[]) {
   const script = join(import.meta.dir, "../../scripts/build.ts");
-  const build = Bun.spawnSync([process.execPath, script, join(built, "mlx-serve")]);
-  expect(build.stderr.toString()).toBe("");
-  copyFileSync(join(built, "mlx-serve"), executable);
-  rmSync(built, { recursive: true });
-}, 60_000);
+  const { stdout, stderr, exitCode } = Bun.spawnSync([process.execPath, script, ...args]);
+  return { stdout: stdout.toString(), stderr: stderr.toString(), exitCode };
+}
+
+beforeAll(() => {
+  expect(build("--outfile", executable)).toEqual({
+    stdout: expect.stringMatching(/mlx-serve \d+ MB\n$/),
+    stderr: "",
+    exitCode: 0,
+  });
+}, 120_000);
 
 afterAll(() => rmSync(folder, { recursive: true }));
 
 test("the executable runs MLX in its Worker with nothing around it", () => {
-  const { stdout, stderr, exitCode } = run("doctor");
+  const { stdout, stderr, exitCode } = run(["doctor"]);
   expect(stderr).toBe("");
   expect(stdout).toMatch(/mlx +\d+\.\d+\.\d+, /);
   expect(stdout).toMatch(/matmul +\d+ GFLOP\/s/);
@@ -35,16 +40,50 @@ test("the executable runs MLX in its Worker with nothing around it", () => {
 }, 30_000);
 
 test("its libraries are extracted once, and no run leaves anything else behind", () => {
-  run("doctor");
-  run("version");
+  run(["doctor"]);
+  run(["version"]);
   expect(readdirSync(folder).sort()).toEqual([".cache", "mlx-serve"]);
   expect(readdirSync(join(folder, ".cache/mlx-serve/libraries"))).toHaveLength(1);
 }, 30_000);
 
+test("a verb that needs no MLX extracts nothing", () => {
+  const cache = join(folder, ".cache", "unused");
+  expect(run(["version"], { env: { MLX_SERVE_CACHE: cache } }).exitCode).toBe(0);
+  expect(readdirSync(join(folder, ".cache"))).not.toContain("unused");
+});
+
+test("files of bun in the folder where it is started are no part of it", () => {
+  const cwd = join(folder, ".cache", "project");
+  mkdirSync(cwd);
+  writeFileSync(join(cwd, "bunfig.toml"), 'preload = ["./preload.ts"]');
+  writeFileSync(join(cwd, "preload.ts"), 'console.log("preloaded");');
+  writeFileSync(join(cwd, ".env"), "MLX_SERVE_BACKEND=vulkan");
+  const { stdout, stderr } = run(["doctor"], { cwd });
+  expect(stdout).toStartWith("device");
+  expect(stderr).toBe("");
+}, 30_000);
+
+test("a backend that the executable does not carry is refused", () => {
+  const foreign = process.platform === "darwin" ? "cuda" : "metal";
+  expect(run(["doctor"], { env: { MLX_SERVE_BACKEND: foreign } })).toMatchObject({
+    stderr: expect.stringMatching(/^mlx-serve: MLX_SERVE_BACKEND is \w+, and this executable is /),
+    exitCode: 1,
+  });
+});
+
 test("an unknown verb is refused with what there is", () => {
-  expect(run("dance")).toEqual({
+  expect(run(["dance"])).toEqual({
     stdout: "",
-    stderr: expect.stringMatching(/^mlx-serve: no verb dance; there are doctor, /),
+    stderr: expect.stringMatching(/^mlx-serve: no verb dance; there are .*\bdoctor\b/),
+    exitCode: 2,
+  });
+});
+
+test("an unknown target is refused with what there is", () => {
+  expect(build("--target", "amiga")).toEqual({
+    stdout: "",
+    stderr:
+      "mlx-serve: no target amiga; there are linux-x64, linux-x64-cuda, linux-arm64, darwin-arm64\n",
     exitCode: 1,
   });
 });

@@ -1,0 +1,51 @@
+// Makes npm's packages, `npm run package:npm`: of dist/mlx-serve-<system> a package for each system, of
+// which npm installs the one that fits, and a small `mlx-serve` that runs it. The one for CUDA fits where
+// the plain one does, so it is installed by asking for it.
+import { chmodSync, copyFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { description, license, version } from "../../package.json";
+
+const root = join(import.meta.dir, "..", "..");
+const systems = ["linux-x64", "linux-arm64", "darwin-arm64"];
+
+/** The folders of the packages, ready for `npm pack` and `npm publish`; `mlx-serve` comes last. */
+export function makePackages(dist: string, to: string): string[] {
+  rmSync(to, { recursive: true, force: true });
+  const built = [...systems, "linux-x64-cuda"].filter((name) =>
+    existsSync(join(dist, `mlx-serve-${name}`)),
+  );
+  const folders = built.map((name) => {
+    const [os, cpu] = name.split("-");
+    const fits = { os: [os], cpu: [cpu], ...(os === "linux" && { libc: ["glibc"] }) };
+    const folder = makePackage(to, `@mlx-serve/${name}`, fits);
+    copyFileSync(join(dist, `mlx-serve-${name}`), join(folder, "mlx-serve"));
+    chmodSync(join(folder, "mlx-serve"), 0o755);
+    return folder;
+  });
+  const main = makePackage(to, "mlx-serve", {
+    type: "module",
+    bin: { "mlx-serve": "npm-shim.mjs" },
+    optionalDependencies: Object.fromEntries(
+      systems.map((name) => [`@mlx-serve/${name}`, version]),
+    ),
+  });
+  copyFileSync(join(import.meta.dir, "npm-shim.mjs"), join(main, "npm-shim.mjs"));
+  copyFileSync(join(root, "README.md"), join(main, "README.md"));
+  return [...folders, main];
+}
+
+function makePackage(to: string, name: string, rest: object): string {
+  const folder = join(to, name);
+  mkdirSync(folder, { recursive: true });
+  const manifest = { name, version, description, license, ...rest };
+  writeFileSync(join(folder, "package.json"), `${JSON.stringify(manifest, undefined, 2)}\n`);
+  copyFileSync(join(root, "LICENSE"), join(folder, "LICENSE"));
+  return folder;
+}
+
+if (import.meta.main) {
+  const dist = join(root, "dist");
+  for (const folder of makePackages(dist, join(dist, "npm"))) {
+    console.log(relative(process.cwd(), folder));
+  }
+}
