@@ -36,7 +36,6 @@ export function embeddings(serving: Serving) {
             dimensions: request.dimensions,
           }),
       );
-      c.env.server?.timeout(c.req.raw, 0);
       const made = await vectors.read();
       generation.end();
       const { promptTokens: tokens } = vectors.usage;

@@ -45,6 +45,10 @@ export class ApiError extends Error {
 /** Nobody is there any more to take the answer. */
 export class ClientGoneError extends Error {
   override name = "ClientGoneError";
+
+  constructor() {
+    super("the client has gone");
+  }
 }
 
 /** What OpenAI sends: refused keys and unknown models are invalid requests too. */
@@ -143,7 +147,7 @@ function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiErr
 }
 
 function tooLong(prompt: PromptParam): ApiError {
-  const message = "The prompt is longer than the model's context.";
+  const message = "The prompt is longer than the model's maximum context length.";
   return badRequest(prompt, message, "context_length_exceeded");
 }
 

@@ -50,9 +50,6 @@ export type Format = {
   whole(choices: readonly AnswerPiece[], usage: Usage): object;
 };
 
-/** A stream that its client does not read for so long is closed. */
-const STALLED_SECONDS = 60;
-
 /** `ceiling` is the most that the route grants, whatever the caller's tier. */
 export async function generate(
   c: Context<HttpEnv>,
@@ -86,8 +83,6 @@ export async function generate(
     );
     const created = Math.floor(Date.now() / 1000);
     const format = asked.format({ created, model, prompts, answers });
-    // Nothing may be written for long; what ends a request that nobody waits for is the signal.
-    c.env.server?.timeout(c.req.raw, request.stream ? STALLED_SECONDS : 0);
     if (request.stream) return await streamed(c, generation, answers, format, request);
     const choices = await collected(answers);
     c.get("record").finish = finishOf(choices);

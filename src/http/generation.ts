@@ -16,6 +16,8 @@ export class Generation {
   readonly #c: Context<HttpEnv>;
   readonly #serving: Serving;
   readonly #over = Promise.withResolvers<void>();
+  /** Settles for whoever waits for a model. */
+  readonly #aborted = Promise.withResolvers<never>();
   readonly #entry;
   readonly #track;
   #endUse = () => {};
@@ -35,7 +37,13 @@ export class Generation {
     this.#entry = entry;
     this.#track = serving.metrics.begin(tier);
     c.get("record").tier = tier;
-    c.req.raw.signal.addEventListener("abort", this.#onGone);
+    // Nothing may be written for long; what ends a request that nobody waits for is the signal.
+    this.#closeWhenIdle(0);
+    this.#aborted.promise.catch(() => {});
+    const { signal } = c.req.raw;
+    signal.addEventListener("abort", this.#onGone);
+    // It may have gone while its body was read.
+    if (signal.aborted) this.#onGone();
     entry.onAbort = (error) => this.abort(error);
     const { requestTimeout } = serving.settings;
     if (requestTimeout !== undefined) {
@@ -46,11 +54,11 @@ export class Generation {
 
   /** The model that answers it, loaded. */
   async use(name: string): Promise<ServedModel> {
-    const { model, end } = await this.#serving.models.use(name);
-    this.#endUse = end;
+    const use = this.#serving.models.use(name);
+    this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
+    const { model } = await Promise.race([use, this.#aborted.promise]);
     this.#c.get("record").model = model.name;
     this.#track.model(model.name);
-    if (this.#c.req.raw.signal.aborted) throw new ClientGoneError();
     return model;
   }
 
@@ -71,11 +79,13 @@ export class Generation {
 
   /** Whoever reads the answer gets this error. */
   abort(error: Error): void {
+    this.#aborted.reject(error);
     this.#work?.abort(error);
   }
 
   /** The answer goes on after the handler has returned. */
   continues(): void {
+    this.#closeWhenIdle(this.#serving.idleSeconds);
     this.#c.get("record").over = this.#over.promise;
     this.#c.get("lease").endWith(this.#over.promise);
   }
@@ -85,6 +95,7 @@ export class Generation {
     if (this.#ended) return;
     this.#ended = true;
     clearTimeout(this.#timer);
+    this.#closeWhenIdle(this.#serving.idleSeconds);
     this.#c.req.raw.signal.removeEventListener("abort", this.#onGone);
     const record = this.#c.get("record");
     const usage = this.#work?.usage;
@@ -98,6 +109,11 @@ export class Generation {
     this.#endUse();
     this.#entry.leave();
     this.#over.resolve();
+  }
+
+  /** 0 is never. */
+  #closeWhenIdle(seconds: number): void {
+    this.#c.env.server?.timeout(this.#c.req.raw, seconds);
   }
 
   readonly #onGone = () => this.abort(new ClientGoneError());

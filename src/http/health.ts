@@ -4,16 +4,17 @@ import type { Health } from "../api/health.ts";
 import type { HttpEnv } from "./env.ts";
 import type { Serving } from "./serving.ts";
 
-export function health({ admission, engine }: Serving) {
+export function health(serving: Serving) {
   return (c: Context<HttpEnv>): Response => {
-    const health = healthOf(admission.phase, engine.alive);
+    const health = healthOf(serving);
     return c.json(health, health.status === "ok" ? 200 : 503);
   };
 }
 
-function healthOf(phase: Serving["admission"]["phase"], isAlive: boolean): Health {
-  if (phase === "draining") return { status: "draining", reason: "the server is shutting down" };
-  if (!isAlive) return { status: "down", reason: "the engine has ended" };
-  if (phase === "loading") return { status: "loading", reason: "the model is being loaded" };
+function healthOf({ admission, engine, models }: Serving): Health {
+  const isDraining = admission.phase === "draining";
+  if (isDraining) return { status: "draining", reason: "the server is shutting down" };
+  if (!engine.alive) return { status: "down", reason: "the engine has ended" };
+  if (models.isLoading) return { status: "loading", reason: "the model is being loaded" };
   return { status: "ok" };
 }

@@ -1,6 +1,6 @@
 // The body of a request as an object, or the refusal that it deserves. Nothing is kept past the limit, and
 // what JSON.parse would take long over is refused before: it blocks everyone.
-import { ApiError, badRequest } from "./errors.ts";
+import { ApiError, badRequest, ClientGoneError } from "./errors.ts";
 
 const MAX_DEPTH = 128;
 /** Each takes up to a microsecond. */
@@ -25,16 +25,21 @@ export async function readJson(
   return value as Record<string, unknown>;
 }
 
-async function readBytes({ headers, body }: Request, limitBytes: number): Promise<Uint8Array> {
+async function readBytes(request: Request, limitBytes: number): Promise<Uint8Array> {
+  const { headers, body, signal } = request;
   const tooLarge = () => new ApiError(413, `The body is larger than ${limitBytes} bytes.`);
   if (Number(headers.get("content-length")) > limitBytes) throw tooLarge();
   const chunks: Uint8Array[] = [];
   let length = 0;
-  // Leaving the loop cancels the stream.
-  for await (const chunk of body ?? []) {
-    length += chunk.length;
-    if (length > limitBytes) throw tooLarge();
-    chunks.push(chunk);
+  try {
+    // Leaving the loop cancels the stream.
+    for await (const chunk of body ?? []) {
+      length += chunk.length;
+      if (length > limitBytes) throw tooLarge();
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    throw signal.aborted ? new ClientGoneError() : error;
   }
   return Buffer.concat(chunks);
 }

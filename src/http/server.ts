@@ -1,8 +1,9 @@
 // The server: an engine, its models and a socket, started together and ended in order. First nobody is let
 // in any more, then those who are in finish, then the socket closes, then the engine lets go of MLX.
 import type { Settings } from "../config/settings.ts";
-import { EngineClient } from "../engine/client.ts";
+import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
+import type { Environment } from "../hub/settings.ts";
 import type { ModelSource } from "../hub/source.ts";
 import type { KeyFile } from "../keys/key-file.ts";
 import { KeyRing } from "../keys/key-ring.ts";
@@ -22,8 +23,11 @@ export type ServerOptions = {
   /** The key of the server's own command line. */
   localKey: string;
   worker: WorkerSetup;
+  env?: Environment;
   log: Logger;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  /** So long a connection may be silent, and a stream unread, before it is closed. */
+  idleSeconds?: number;
 };
 
 export type RunningServer = {
@@ -35,15 +39,15 @@ export type RunningServer = {
   drain(): Promise<void>;
 };
 
-/** Seconds: of a request that does not come, or of an answer that nobody takes. */
-const IDLE_SECONDS = 30;
+/** How long clients may take over the rest of their answers when the server ends. */
+const WRITE_MS = 1000;
 
 /** Throws where the address is taken, or MLX cannot be opened. */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { settings, model, chatTemplate, log, worker } = options;
+  const { settings, model, chatTemplate, log, worker, idleSeconds = 30 } = options;
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
-  const engine = await EngineClient.start(worker, {
+  const hooks: EngineHooks = {
     ...(options.onProgress && { onProgress: options.onProgress }),
     onStep(report) {
       metrics.step(report);
@@ -54,14 +58,20 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       models.forget(name);
       log.info({ model: name }, "unloaded");
     },
-    onFailure: (error) => log.error({ err: error }, "the engine has ended; it is started again"),
-  });
+  };
+  const engine = await EngineClient.start(worker, hooks);
+  // One that cannot be started at all is told of by the start.
+  hooks.onFailure = (error) => {
+    models.restore();
+    log.error({ err: error }, "the engine has ended; it is started again");
+  };
   const models = new ServedModels(engine, {
     main: model,
     names: settings.servedModelName,
     maxModels: settings.maxModels,
     chatTemplate,
     engineOptions,
+    ...(options.env && { env: options.env }),
   });
   const metrics = new Metrics(models, admission);
   const ring = new KeyRing({
@@ -69,24 +79,38 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     file: options.keys,
     local: options.localKey,
   });
-  const serving: Serving = { engine, models, admission, metrics, ring, settings, log };
+  const serving: Serving = {
+    engine,
+    models,
+    admission,
+    metrics,
+    ring,
+    settings,
+    idleSeconds,
+    log,
+  };
   const app = makeApp(serving);
   try {
     const server = Bun.serve({
       hostname: settings.host,
       port: settings.port,
-      idleTimeout: IDLE_SECONDS,
+      idleTimeout: idleSeconds,
+      // Bun would show its own errors to clients, and print those of streams.
+      development: false,
+      // With that it would share its port with another server.
+      reusePort: false,
       // Bodies are measured while they are read, and refused with words of ours.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       fetch: (request, own) => app.fetch(request, { server: own }),
     });
-    const ready = models.start().then((served) => {
-      if (admission.phase === "loading") admission.phase = "ready";
-      return served;
-    });
+    const ready = models.start();
     const drain = async () => {
       const error = unavailable(1, "The server is shutting down.", "draining");
       await admission.drain(settings.drainTimeout, error);
+      // The last answers are made, but may not be written yet.
+      const cut = setTimeout(() => server.stop(true), WRITE_MS);
+      await server.stop();
+      clearTimeout(cut);
       await server.stop(true);
       await engine.stop();
     };

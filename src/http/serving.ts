@@ -14,5 +14,7 @@ export type Serving = {
   metrics: Metrics;
   ring: KeyRing;
   settings: Settings;
+  /** So long a connection may be silent, and a stream unread, before it is closed. */
+  idleSeconds: number;
   log: Logger;
 };

@@ -1,6 +1,6 @@
 // The requests that are under way. It says who may come in, and ends whoever is left when the server does.
 
-export type Phase = "loading" | "ready" | "draining";
+export type Phase = "open" | "draining";
 
 /** One request under way. */
 export type Entry = {
@@ -11,8 +11,11 @@ export type Entry = {
 
 export type Refused = "queue_full" | "draining";
 
+/** One who does not read cannot be told to leave, and is left behind. */
+const LEAVE_MS = 1000;
+
 export class Admission {
-  phase: Phase = "loading";
+  phase: Phase = "open";
   readonly #most: number;
   readonly #entries = new Set<Entry>();
   #onEmpty: (() => void) | undefined;
@@ -46,8 +49,9 @@ export class Admission {
     if (this.count === 0) return;
     const { promise: empty, resolve } = Promise.withResolvers<void>();
     this.#onEmpty = resolve;
-    const timer = setTimeout(() => {
+    let timer = setTimeout(() => {
       for (const { onAbort } of this.#entries) onAbort(error);
+      
     }, deadlineMs);
     await empty;
     clearTimeout(timer);

@@ -1,6 +1,6 @@
 // Requests on their way through the engine, and what comes back as text. One HTTP request may be several
 // to the engine, one for each prompt, and each of them has n answers; they are numbered in that order.
-import type { EngineClient } from "../engine/client.ts";
+import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -19,6 +19,11 @@ export type AnswersRequest = {
 /** The engine could not go on with it: its numbers were none, or its step failed. */
 export class FailedAnswerError extends Error {
   override name = "FailedAnswerError";
+}
+
+/** An engine that ends takes the answers with it that it was making. */
+export function failedAnswer(error: unknown): never {
+  throw error instanceof EngineError ? new FailedAnswerError(error.message) : error;
 }
 
 export type Usage = { promptTokens: number; cachedTokens: number; completionTokens: number };
@@ -107,7 +112,7 @@ export class Answers {
 
   #next(open: readonly Asked[]): Promise<{ asked: Asked; events: EngineEvent[] }> {
     for (const asked of open) {
-      asked.reading ??= asked.events.read().then((events) => ({ asked, events }));
+      asked.reading ??= asked.events.read().then((events) => ({ asked, events }), failedAnswer);
     }
     const readings = open.map(({ reading }) => reading!);
     return readings.length === 1 ? readings[0]! : Promise.race(readings);

@@ -66,6 +66,11 @@ export class ServedModels {
     return this.#main.name;
   }
 
+  /** Whether the model given at start is on its way; one that was dropped is not. */
+  get isLoading(): boolean {
+    return this.#main.loading !== undefined && !this.#main.info;
+  }
+
   /** Loads the model given at start. */
   async start(): Promise<ServedModel> {
     const use = await this.use("default");
@@ -104,6 +109,17 @@ export class ServedModels {
   forget(name: string): void {
     const entry = this.#entries.get(name);
     if (entry) Object.assign(entry, { loading: undefined, info: undefined, text: undefined });
+  }
+
+  /** The engine has died: what its memory tells is void until another has loaded its models again. */
+  restore(): void {
+    const lost = [...this.#entries.values()].filter(({ info }) => info);
+    for (const entry of lost) entry.info = undefined;
+    setImmediate(() => {
+      // An engine that dies again and again is left alone until somebody asks.
+      if (!this.#engine.alive) return;
+      for (const entry of lost) this.#loaded(entry).catch(() => this.forget(entry.name));
+    });
   }
 
   /** Those that are loaded, with what they are doing. */

@@ -3,7 +3,7 @@ import type { EngineClient } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
 import type { Embedding } from "../text/embedding.ts";
-import { FailedAnswerError, type Usage } from "./answers.ts";
+import { FailedAnswerError, failedAnswer, type Usage } from "./answers.ts";
 
 const AT_ONCE = 32;
 
@@ -55,7 +55,7 @@ export class Vectors {
   }
 
   async #vector(stream: EventStream<EngineEvent>): Promise<Float32Array> {
-    const [event] = await stream.read();
+    const [event] = await stream.read().catch(failedAnswer);
     if (!event?.vector) throw new FailedAnswerError("the model gave no vector");
     this.usage.cachedTokens += event.cachedTokens;
     return event.vector;

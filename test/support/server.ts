@@ -27,6 +27,7 @@ export type TestServerOptions = ChatModelOptions & {
   keys?: KeyFile;
   /** A folder or GGUF file instead of the tiny model. */
   model?: string;
+  idleSeconds?: number;
 };
 
 const LOCAL_KEY = "sk-mlx-local-test-key";
@@ -42,8 +43,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     model: { kind: path.endsWith(".gguf") ? "gguf" : "folder", path, name: "tiny" },
     keys: options.keys,
     localKey: LOCAL_KEY,
+    // Not the models that whoever runs the tests has.
+    env: { HF_HUB_CACHE: join(folder, "hub") },
     worker: { library: findLibrary(), device: "cpu", trace: false },
     log: makeLogger({ level: "error", format: "json" }),
+    ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),
   });
   await running.ready;
   const { url } = running;

@@ -1,0 +1,114 @@
+// A client in a process of its own, in the language that it is made for. It is asked over its standard
+// input and stays up, so that a connection which it lets go of is its own doing.
+import { join } from "node:path";
+import type {
+  ChatCompletionCreateParams,
+  CompletionCreateParams,
+  EmbeddingCreateParams,
+} from "openai/resources";
+import { pythonWithOpenAi } from "../support/python-clients.ts";
+
+/** Which method of the package, and what it is given. */
+export type Question =
+  | { method: "chat"; body: ChatCompletionCreateParams }
+  | { method: "completions"; body: CompletionCreateParams }
+  | { method: "embeddings"; body: EmbeddingCreateParams }
+  | { method: "models"; body: Record<string, never> }
+  | { method: "model"; body: string };
+
+export type Call = Question & {
+  url: string;
+  key: string;
+  /** As the package has it unless given. */
+  retries?: number;
+  /** The stream is left after so many chunks. */
+  take?: number;
+};
+
+/** What the package threw. */
+export type CallFailure = {
+  class: string;
+  status: number | null;
+  code: string | null;
+  param: string | null;
+  type: string | null;
+  message: string | null;
+  retryAfter: string | null;
+  requestId: string | null;
+};
+
+export class CallError extends Error {
+  readonly failure: CallFailure;
+
+  constructor(failure: CallFailure) {
+    super(JSON.stringify(failure));
+    this.name = "CallError";
+    this.failure = failure;
+  }
+}
+
+type Line = { id: number; value?: unknown; error?: CallFailure };
+
+export class ClientProcess {
+  readonly #child;
+  readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
+  readonly #reading: Promise<void>;
+  #nextId = 1;
+
+  constructor(...command: string[]) {
+    this.#child = Bun.spawn(command, {
+      stdin: "pipe",
+      stdout: "pipe",
+      stderr: "inherit",
+      // No proxy and no key but those that it is told of.
+      env: { PATH: process.env.PATH },
+    });
+    this.#reading = this.#read();
+  }
+
+  /** What the package returned, a list of chunks for a stream; throws a CallError. */
+  ask(call: Call, signal?: AbortSignal): Promise<unknown> {
+    const id = this.#nextId++;
+    const waiting = Promise.withResolvers<unknown>();
+    this.#waiting.set(id, waiting);
+    this.#send({ ...call, id, abortable: signal !== undefined });
+    signal?.addEventListener("abort", () => this.#send({ abort: id }));
+    return waiting.promise;
+  }
+
+  async stop(): Promise<void> {
+    await this.#child.stdin.end();
+    await this.#reading;
+  }
+
+  #send(line: object): void {
+    this.#child.stdin.write(`${JSON.stringify(line)}\n`);
+    void this.#child.stdin.flush();
+  }
+
+  async #read(): Promise<void> {
+    const decoder = new TextDecoder();
+    let rest = "";
+    for await (const chunk of this.#child.stdout) {
+      const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+      rest = lines.pop()!;
+      for (const line of lines) this.#settle(JSON.parse(line));
+    }
+    for (const { reject } of this.#waiting.values()) reject(new Error("the client has ended"));
+  }
+
+  #settle({ id, value, error }: Line): void {
+    const waiting = this.#waiting.get(id)!;
+    this.#waiting.delete(id);
+    if (error) waiting.reject(new CallError(error));
+    else waiting.resolve(value);
+  }
+}
+
+/** OpenAI's package for a language; the one for Python is installed when it is first asked for. */
+export function startOpenAi(language: "node" | "Python"): ClientProcess {
+  const script = (name: string) => join(import.meta.dir, name);
+  return language === "node"
+    ? new ClientProcess("node", script("openai-client.mjs"))
+    : new ClientProcess(pythonWithOpenAi(), script("openai-client.py"));
+}

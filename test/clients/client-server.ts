@@ -1,0 +1,85 @@
+// The server that clients are tried on, and what it saw of them.
+import { spyOn } from "bun:test";
+import { hashOf } from "../../src/keys/key-file.ts";
+import { startTestServer, type TestServer } from "../support/server.ts";
+
+export const apiKey = "sk-clients";
+/** May have one request under way. */
+export const singleKey = "sk-single";
+
+/** As many answers as this are under way at once. */
+const MAX_BATCH = 16;
+
+/** A request as the server's log tells of it once it is over. */
+export type Seen = { status: number; startMs: number };
+
+type LogLine = { status: number; ms: number };
+
+export type ClientServer = TestServer & {
+  /** Where clients are pointed to. */
+  baseUrl: string;
+  /** The requests that have reached it and are over. */
+  seen: Seen[];
+  /** Takes every place of the batch, or with `singleKey` its one request, until it is ended. */
+  occupy(key?: string): Promise<{ end(): void }>;
+  /** Requests that were ended because their client had gone. */
+  gone(): Promise<number>;
+  until(is: () => boolean | Promise<boolean>): Promise<void>;
+};
+
+/** Control tokens have no text of their own. */
+export const noControlTokens = { "256": -100, "257": -100, "258": -100 };
+
+export async function startClientServer(): Promise<ClientServer> {
+  const server = await startTestServer({
+    args: ["--api-key", apiKey, "--max-batch-size", String(MAX_BATCH)],
+    keys: {
+      keys: [
+        {
+          name: "single",
+          sha256: hashOf(singleKey).toString("hex"),
+          tier: "NORMAL",
+          limits: { concurrent: 1 },
+          created: "2026-01-01T00:00:00Z",
+        },
+      ],
+    },
+    pooling: "mean_tokens",
+  });
+  const seen: Seen[] = [];
+  for (const level of ["info", "error"] as const) {
+    spyOn(server.serving.log, level).mockImplementation((line: LogLine, message?: string) => {
+      if (message !== "request") return;
+      seen.push({ status: line.status, startMs: performance.now() - line.ms });
+    });
+  }
+  return {
+    ...server,
+    baseUrl: `${server.url}/v1`,
+    seen,
+    async occupy(key = apiKey) {
+      const leaving = new AbortController();
+      const body = {
+        messages: [{ role: "user", content: "Never stop." }],
+        n: key === singleKey ? 1 : MAX_BATCH,
+        logit_bias: noControlTokens,
+        stream: true,
+      };
+      const response = await server.post("/v1/chat/completions", body, {
+        headers: { authorization: `Bearer ${key}` },
+        signal: leaving.signal,
+      });
+      // One who does not read on is cut off.
+      response.text().catch(() => {});
+      return { end: () => leaving.abort() };
+    },
+    gone: () => server.metric('mlx_serve_requests_total{tier="HIGH",outcome="gone"}'),
+    async until(is) {
+      const deadline = performance.now() + 10_000;
+      while (!(await is())) {
+        if (performance.now() > deadline) throw new Error("it did not come");
+        await Bun.sleep(10);
+      }
+    },
+  };
+}

@@ -1,0 +1,74 @@
+// Calls the server with OpenAI's package for node: a JSON line in for each call, one out for its answer.
+import { createInterface } from "node:readline";
+import { APIError, OpenAI, OpenAIError } from "openai";
+
+/** @import { Call, CallFailure } from "./client-process.ts" */
+
+/** @type {Map<number, AbortController>} */
+const controllers = new Map();
+/** @type {Map<string, OpenAI>} */
+const clients = new Map();
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { id, abort, ...call } = JSON.parse(line);
+  if (abort) controllers.get(abort)?.abort();
+  else void answer(id, call).then((said) => console.log(JSON.stringify({ id, ...said })));
+}
+
+/** @param {number} id @param {Call} call */
+async function answer(id, call) {
+  const controller = new AbortController();
+  controllers.set(id, controller);
+  try {
+    const result = await start(call, controller.signal);
+    if (!(Symbol.asyncIterator in result) || call.method === "models") return { value: result };
+    const chunks = [];
+    for await (const chunk of result) if (chunks.push(chunk) === call.take) break;
+    return { value: chunks };
+  } catch (error) {
+    if (!(error instanceof OpenAIError)) throw error;
+    return { error: described(error) };
+  }
+}
+
+/** @param {Call} call @param {AbortSignal} signal */
+function start(call, signal) {
+  const { method, body } = call;
+  const client = clientOf(call);
+  switch (method) {
+    case "chat":
+      return client.chat.completions.create(body, { signal });
+    case "completions":
+      return client.completions.create(body, { signal });
+    case "embeddings":
+      return client.embeddings.create(body, { signal });
+    case "models":
+      return client.models.list({ signal });
+    case "model":
+      return client.models.retrieve(body, { signal });
+  }
+}
+
+/** @param {Call} call */
+function clientOf({ url, key, retries }) {
+  const name = JSON.stringify([url, key, retries]);
+  const options = retries === undefined ? {} : { maxRetries: retries };
+  const client = clients.get(name) ?? new OpenAI({ baseURL: url, apiKey: key, ...options });
+  clients.set(name, client);
+  return client;
+}
+
+/** @param {OpenAIError} error @returns {CallFailure} */
+function described(error) {
+  const known = error instanceof APIError ? error : undefined;
+  return {
+    class: error.constructor.name,
+    status: known?.status ?? null,
+    code: known?.code ?? null,
+    param: known?.param ?? null,
+    type: known?.type ?? null,
+    message: known?.error?.message ?? null,
+    retryAfter: known?.headers?.get("retry-after") ?? null,
+    requestId: known?.requestID ?? null,
+  };
+}
