@@ -1,0 +1,76 @@
+// The engine of this process, by its own API: no server and no sockets between.
+import { backend, findLibrary } from "../../ffi/native.ts";
+import { EngineClient, EngineError, type EngineHooks } from "../engine/client.ts";
+import type { ModelSource } from "../hub/source.ts";
+import { openTextModel, type TextModel } from "../text/text-model.ts";
+import type { Sample, Target } from "./target.ts";
+
+export type EngineTargetOptions = {
+  source: ModelSource;
+  /** Prompts go through the chat template. */
+  chat: boolean;
+  maxBatch: number;
+  onProgress?: EngineHooks["onProgress"];
+};
+
+export async function openEngineTarget(options: EngineTargetOptions): Promise<Target> {
+  const { source, chat, maxBatch, onProgress } = options;
+  const encode = encoder(openTextModel(source.path), chat);
+  const setup = {
+    library: findLibrary(),
+    device: backend() === "cpu" ? "cpu" : "gpu",
+    trace: false,
+  } as const;
+  const engine = await EngineClient.start(setup, onProgress ? { onProgress } : {});
+  const report = await engine.inspect();
+  await engine.load(source.name, source.path, { maxBatch }).catch(async (error) => {
+    await engine.stop();
+    throw error;
+  });
+  return {
+    about: {
+      kind: "engine",
+      model: source.name,
+      backend: report.backend,
+      device: String(report.device.device_name ?? report.device.architecture ?? "unknown"),
+      mlxVersion: report.mlxVersion,
+    },
+    async send({ prompt, maxTokens, priority = "NORMAL" }, onFirst): Promise<Sample> {
+      const startMs = performance.now();
+      const arrivalsMs: number[] = [];
+      const ids = Uint32Array.from(encode(prompt));
+      let cached = 0;
+      // Without stop tokens every answer is as long as it may be.
+      const request = { prompt: ids, maxTokens, priority, sampling: { temperature: 0 } };
+      for await (const event of engine.submit(source.name, request)) {
+        if (event.finished === "error") throw new EngineError("a request has failed");
+        if (event.token === undefined) continue;
+        if (arrivalsMs.push(performance.now()) === 1) onFirst?.();
+        cached = event.cachedTokens;
+      }
+      return {
+        startMs,
+        arrivalsMs,
+        endMs: performance.now(),
+        promptTokens: ids.length,
+        cachedTokens: cached,
+        tokens: arrivalsMs.length,
+      };
+    },
+    async memory() {
+      const stats = await engine.stats();
+      const activeBytes = Math.max(0, ...stats.map((model) => model.activeBytes));
+      return { activeBytes, rssBytes: process.memoryUsage.rss() };
+    },
+    close: () => engine.stop(),
+  };
+}
+
+function encoder({ tokenizer, chat: template }: TextModel, chat: boolean) {
+  return (text: string): number[] => {
+    if (!chat) return tokenizer.encode(text, { addSpecialTokens: true, controlTokens: "text" });
+    if (!template) throw new Error("the model has no chat template: leave --chat out");
+    const messages = [{ role: "user", content: text }];
+    return template({ messages, addGenerationPrompt: true }).ids;
+  };
+}
