@@ -395,7 +395,7 @@ export const Settings = z.strictObject({
   }),
   logPrompts: onOff().prefault(false).register(about, {
     section: "Logging",
-    text: "Log the text of prompts and answers too.",
+    text: "Log the text of prompts too.",
   }),
 
   backend: oneOf(backends).optional().register(about, {

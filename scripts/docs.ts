@@ -1,0 +1,126 @@
+// Writes those parts of the documentation that the program itself knows: `npm run -s docs`. A part stands
+// between <!-- made: name --> and <!-- end -->; test/docs fails where one is not what it would be now.
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { modes } from "../src/bench/modes.ts";
+import { verbs } from "../src/cli/verbs.ts";
+import { settingsMarkdown } from "../src/config/help.ts";
+import { otherVariables } from "../src/config/variables.ts";
+import { Metrics } from "../src/http/metrics.ts";
+import { apiRoutes, openApiDocument } from "../src/http/openapi.ts";
+import { architectures } from "../src/model/registry.ts";
+import { Admission } from "../src/serve/admission.ts";
+import type { ServedModels } from "../src/serve/models.ts";
+
+const root = join(import.meta.dir, "..");
+
+/** README.md and what stands in docs/, by path. */
+export const documents: readonly string[] = [
+  "README.md",
+  ...readdirSync(join(root, "docs"))
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => `docs/${name}`),
+];
+
+const parts: Readonly<Record<string, () => string | Promise<string>>> = {
+  settings: () => settingsMarkdown().trimEnd(),
+  verbs: () =>
+    table(
+      ["verb", "what it is for"],
+      codeFirst(verbs.map(({ name, usage = "", summary }) => [`${name} ${usage}`.trim(), summary])),
+    ),
+  variables: () => table(["variable", "what it is"], codeFirst(Object.entries(otherVariables))),
+  endpoints: () =>
+    table(
+      ["endpoint", "what it is"],
+      codeFirst(
+        apiRoutes.map(({ method, path, summary }) => [`${method.toUpperCase()} ${path}`, summary]),
+      ),
+    ),
+  "fields of both": () => fieldTable(fieldsOf("ChatRequest").filter(isShared)),
+  "fields of chats": () => fieldTable(fieldsOf("ChatRequest").filter((each) => !isShared(each))),
+  "fields of texts": () =>
+    fieldTable(fieldsOf("CompletionRequest").filter((each) => !isShared(each))),
+  "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
+  metrics: metricTable,
+  modes: () =>
+    table(
+      ["mode", "what it sends"],
+      codeFirst(Object.entries(modes).map(([name, { text }]) => [name, text])),
+    ),
+  architectures: () =>
+    `${[...architectures.keys()].map((name) => `\`${name}\``).join(", ")}. Each is one file in \`src/model/archs\`.`,
+};
+
+/** The text with all its parts as they would be now. */
+export async function refreshed(text: string): Promise<string> {
+  const pieces = text.split(/(<!-- made: [^>]* -->\n[\s\S]*?<!-- end -->)/);
+  return (await Promise.all(pieces.map(refreshedPart))).join("");
+}
+
+async function refreshedPart(piece: string): Promise<string> {
+  const [head, name] = /^<!-- made: (.*) -->\n/.exec(piece) ?? [];
+  if (head === undefined || name === undefined) return piece;
+  const make = parts[name];
+  if (!make)
+    throw new Error(`no part is named ${name}; there are ${Object.keys(parts).join(", ")}`);
+  return `${head}${await make()}\n<!-- end -->`;
+}
+
+type Field = { name: string; preset: unknown; text: string };
+
+function fieldsOf(request: string): Field[] {
+  const { properties = {} } = openApiDocument(apiRoutes).components.schemas[request]!;
+  return Object.entries(properties).map(([name, schema]) => {
+    const { default: preset, description = "" } = typeof schema === "object" ? schema : {};
+    return { name, preset, text: description };
+  });
+}
+
+/** Whether chats and texts have it alike. */
+function isShared({ name, text }: Field): boolean {
+  const same = (field: Field) => field.name === name && field.text === text;
+  return fieldsOf("ChatRequest").some(same) && fieldsOf("CompletionRequest").some(same);
+}
+
+/** Fields of which the same is said share a row. */
+function fieldTable(fields: readonly Field[]): string {
+  const groups = Map.groupBy(fields, ({ text, preset }) => JSON.stringify([text, preset]));
+  const rows = Array.from(groups.values(), (group) => {
+    const { preset, text } = group[0]!;
+    const names = group.map(({ name }) => `\`${name}\``).join(", ");
+    return [names, preset === undefined ? "" : `\`${JSON.stringify(preset)}\``, text];
+  });
+  return table(["field", "default", "what it does"], rows);
+}
+
+async function metricTable(): Promise<string> {
+  // Nothing is measured here: it is only asked what there would be.
+  const models: Pick<ServedModels, "loaded"> = { loaded: () => [] };
+  const text = await new Metrics(models as ServedModels, new Admission(1)).text();
+  const rows = text.matchAll(/^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$/gm);
+  return table(
+    ["metric", "kind", "what it is"],
+    Array.from(rows, ([, name, help, kind]) => [`\`${name}\``, kind!, help!]),
+  );
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const lines = [head, head.map(() => "---"), ...rows];
+  const cell = (text: string) => text.replaceAll("|", "\\|");
+  return lines.map((cells) => `| ${cells.map(cell).join(" | ")} |`).join("\n");
+}
+
+function codeFirst(rows: readonly (readonly [string, string])[]): string[][] {
+  return rows.map(([name, text]) => [`\`${name}\``, text]);
+}
+
+if (import.meta.main) {
+  for (const path of documents) {
+    const before = readFileSync(join(root, path), "utf8");
+    const after = await refreshed(before);
+    if (after === before) continue;
+    writeFileSync(join(root, path), after);
+    console.log(path);
+  }
+}

@@ -1,0 +1,107 @@
+// Every command of the documentation is run, in the order of its document, or stands in the list below.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { pythonWithOpenAi } from "../support/python-clients.ts";
+import { DocumentShell } from "./document-shell.ts";
+import { type Block, commandsOf, readDocuments } from "./documents.ts";
+
+/** Commands that are not run, by why. */
+const notRun: Readonly<Record<string, readonly string[]>> = {
+  "it is what runs this test": ["npm test", "npm test -- test/kv"],
+  "it would change files of the checkout": ["node_modules/.bin/biome check --write"],
+  "test/scripts/build.test.ts runs it": ["npm run build"],
+  "it would reach servers that are not this test's": ["pkill -HUP -x mlx-serve"],
+  "it changes the system": [
+    "sudo cp scripts/packaging/mlx-serve.service /etc/systemd/system/",
+    "sudo mlx-serve keys add alice --keys-file /etc/mlx-serve/keys.json",
+    "echo MLX_SERVE_MODEL=/srv/models/my-model | sudo tee -a /etc/mlx-serve/environment",
+    "sudo systemctl enable --now mlx-serve",
+    "journalctl -u mlx-serve -o cat -f",
+  ],
+  "it is for macOS": [
+    "cp scripts/packaging/mlx-serve.plist ~/Library/LaunchAgents/",
+    "launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/mlx-serve.plist",
+  ],
+  "it needs Docker": [
+    "docker build -f scripts/packaging/Dockerfile -t mlx-serve .",
+    "docker run -p 8080:8080 -v mlx-serve:/cache -v ./keys.json:/keys.json:ro -v ./my-model:/model:ro -e MLX_SERVE_MODEL=/model mlx-serve",
+  ],
+};
+
+/** Blocks that hold no commands. */
+const shown = ["json", "nginx", "output", "text", "toml", "ts", "yaml"];
+
+const interpreters: Readonly<Record<string, () => string[]>> = {
+  js: () => ["node", "--input-type=module", "-"],
+  python: () => [pythonWithOpenAi(), "-"],
+};
+
+/** Something to run, and what the document says that it prints. */
+type Step = {
+  document: string;
+  block: Block;
+  command: string;
+  output: string | undefined;
+  reason: string | undefined;
+};
+
+const reasons = new Map(
+  Object.entries(notRun).flatMap(([reason, commands]) =>
+    commands.map((command) => [command, reason] as const),
+  ),
+);
+
+const steps = readDocuments().flatMap(({ path, blocks }) =>
+  blocks.flatMap((block, i): Step[] => {
+    if (shown.includes(block.info)) return [];
+    const next = blocks[i + 1];
+    const output = next?.info === "output" ? next.text : undefined;
+    const common = { document: path, block, output };
+    if (block.info in interpreters) {
+      return [{ ...common, command: `a program in ${block.info}`, reason: undefined }];
+    }
+    if (block.info !== "sh") throw new Error(`${path}: what is a block of "${block.info}"?`);
+    return commandsOf(block).map((command) => {
+      return { ...common, command, reason: reasons.get(command) };
+    });
+  }),
+);
+
+for (const [document, own] of Map.groupBy(steps, (step) => step.document)) {
+  const run = own.filter(({ reason }) => reason === undefined);
+  if (run.length === 0) continue;
+  describe(document, () => {
+    let shell: DocumentShell;
+    beforeAll(async () => {
+      // The first document is about the model that everybody gets.
+      shell = await DocumentShell.start({ isTiny: document !== "README.md" });
+    });
+    afterAll(() => shell.stop(), 30_000);
+
+    for (const { block, command, output } of run) {
+      test(command, async () => {
+        const interpreter = interpreters[block.info]?.();
+        const printed = interpreter
+          ? await shell.interpret(interpreter, block.text)
+          : await shell.run(command);
+        if (output !== undefined) expect(printed).toMatch(patternOf(output));
+      }, 60_000);
+    }
+  });
+}
+
+test("every command is run, or there is a reason why not", () => {
+  const lines = steps.map(({ document, command, reason }) => {
+    const how = reason === undefined ? "run" : `not run: ${reason}`;
+    return `${document}: ${command.replace(/\s+/g, " ")}  [${how}]`;
+  });
+  console.log(lines.join("\n"));
+  const listed = new Set(steps.map(({ command }) => command));
+  expect([...reasons.keys()].filter((command) => !listed.has(command))).toEqual([]);
+  expect(steps.filter(({ reason }) => reason === undefined).length).toBeGreaterThan(30);
+});
+
+/** What is printed has these lines; an ellipsis is anything on a line. */
+function patternOf(output: string): RegExp {
+  const parts = output.trim().split("…");
+  return new RegExp(parts.map((part) => RegExp.escape(part)).join(".*"));
+}

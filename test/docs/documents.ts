@@ -1,0 +1,56 @@
+// The documentation as tests see it: its blocks, its commands, its code, its links.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { documents } from "../../scripts/docs.ts";
+
+export const root = join(import.meta.dir, "../..");
+
+/** Between two lines of three backticks; `info` is the first word after them. */
+export type Block = { info: string; text: string };
+
+export type Document = {
+  path: string;
+  text: string;
+  blocks: Block[];
+  /** What stands in backticks outside of blocks. */
+  code: string[];
+  /** Where links and pictures lead. */
+  links: string[];
+};
+
+export function readDocuments(): Document[] {
+  return documents.map((path) => parseDocument(path, readFileSync(join(root, path), "utf8")));
+}
+
+export function parseDocument(path: string, text: string): Document {
+  const fence = /^```(\w*)[^\n]*\n([\s\S]*?)^```$/gm;
+  const prose = text.replace(fence, "");
+  return {
+    path,
+    text,
+    blocks: Array.from(text.matchAll(fence), ([, info, body]) => ({ info: info!, text: body! })),
+    code: Array.from(prose.matchAll(/`([^`]+)`/g), ([, code]) => code!.replaceAll("\n", " ")),
+    links: Array.from(prose.matchAll(/\]\(([^)\s]+)\)/g), ([, target]) => target!),
+  };
+}
+
+/** The commands of a block of sh, each as it would be typed; comments are left out. */
+export function commandsOf({ text }: Block): string[] {
+  const commands: string[] = [];
+  let command = "";
+  for (const line of text.trimEnd().split("\n")) {
+    command += command === "" ? line : `\n${line}`;
+    if (!isComplete(command)) continue;
+    const bare = command.replace(/(^|\s+)# .*$/, "").trim();
+    if (bare !== "") commands.push(bare);
+    command = "";
+  }
+  if (command !== "") throw new Error(`not a whole command: ${command}`);
+  return commands;
+}
+
+/** Whether a shell would run it now, and not wait for the next line. */
+function isComplete(command: string): boolean {
+  if (command.endsWith("\\")) return false;
+  return Bun.spawnSync(["bash", "-n", "-c", command]).exitCode === 0;
+}
