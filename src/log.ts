@@ -17,7 +17,26 @@ export function makeLogger({ level, format }: LogOptions): Logger {
   const pretty = prettyFactory({
     colorize: process.stderr.isTTY === true,
     translateTime: "SYS:HH:MM:ss",
-    singleLine: true,
+    hideObject: true,
+    messageFormat: (line) => messageOf(line),
   });
   return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
+}
+
+/** A request in a few words; anything else with all that is known of it. */
+function messageOf({ level: _, time: __, msg, ...fields }: Record<string, unknown>): string {
+  if (msg !== "request") {
+    return Object.keys(fields).length > 0 ? `${msg} ${JSON.stringify(fields)}` : String(msg);
+  }
+  const { method, path, status, key, promptTokens, completionTokens, ms, error, prompt } = fields;
+  return [
+    `${method} ${path} ${status}`,
+    promptTokens !== undefined && `${promptTokens}+${completionTokens} tokens`,
+    `${ms} ms`,
+    key !== undefined && key !== "anonymous" && `by ${key}`,
+    error !== undefined && `(${error})`,
+    prompt !== undefined && JSON.stringify(prompt),
+  ]
+    .filter(Boolean)
+    .join("  ");
 }

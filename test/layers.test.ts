@@ -31,7 +31,10 @@ const allowed: Record<string, string[]> = {
     "src/hub",
     "src",
   ],
+  "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
+    "src/api",
+    "src/bench",
     "src/http",
     "src/serve",
     "src/keys",

@@ -73,9 +73,11 @@ export const templateFields = {
   continue_final_message: withDefault(z.boolean(), false).describe(
     "The answer continues the last message instead of following it.",
   ),
-  chat_template_kwargs: optional(z.record(z.string(), z.unknown())).describe(
-    "More variables for the model's chat template, such as enable_thinking.",
-  ),
+  chat_template_kwargs: optional(
+    z.record(z.string(), z.unknown()).refine((kwargs) => Object.keys(kwargs).length <= 256, {
+      message: "expected at most 256 entries",
+    }),
+  ).describe("More variables for the model's chat template, such as enable_thinking."),
 };
 
 const tolerated = "Taken for compatibility; has no effect.";

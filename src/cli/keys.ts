@@ -13,6 +13,7 @@ import {
   newKey,
   readKeyFile,
 } from "../keys/key-file.ts";
+import { table } from "./table.ts";
 
 const usage =
   "mlx-serve keys add <name> [--tier HIGH|NORMAL|LOW] [--requests-per-minute N] " +
@@ -69,7 +70,7 @@ function ls(args: string[], env: Environment): void {
   const rows = (readKeyFile(path)?.keys ?? []).map(({ sha256: _, ...row }) => row);
   const warning = keyFileWarning(path);
   if (warning) console.error(warning);
-  console.log(values.json ? JSON.stringify(rows, null, 2) : table(rows));
+  console.log(values.json ? JSON.stringify(rows, null, 2) : tableOf(rows));
 }
 
 function revoke(args: string[], env: Environment): void {
@@ -120,10 +121,10 @@ function limitOf(flag: string, value: string | undefined): number | undefined {
   throw new UsageError(`--${flag}: expected a whole number above 0`);
 }
 
-function table(rows: readonly Omit<KeyEntry, "sha256">[]): string {
-  const cells = [
+function tableOf(rows: readonly Omit<KeyEntry, "sha256">[]): string {
+  return table(
     ["NAME", "TIER", "REQUESTS/MIN", "TOKENS/MIN", "CONCURRENT", "CREATED"],
-    ...rows.map(({ name, tier, limits, created }) => [
+    rows.map(({ name, tier, limits, created }) => [
       name,
       tier,
       `${limits.requests_per_minute ?? "-"}`,
@@ -131,14 +132,5 @@ function table(rows: readonly Omit<KeyEntry, "sha256">[]): string {
       `${limits.concurrent ?? "-"}`,
       created.slice(0, 10),
     ]),
-  ];
-  const widths = cells[0]!.map((_, column) => Math.max(...cells.map((row) => row[column]!.length)));
-  return cells
-    .map((row) =>
-      row
-        .map((cell, column) => cell.padEnd(widths[column]!))
-        .join("  ")
-        .trimEnd(),
-    )
-    .join("\n");
+  );
 }

@@ -5,6 +5,7 @@ import { defaultModelPath } from "../../ffi/native.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { type CachedRepo, listRepos } from "../hub/cache.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
+import { table } from "./table.ts";
 
 export type ModelRow = {
   readonly name: string;
@@ -17,7 +18,7 @@ export type ModelRow = {
 export async function ls(args: string[], env: Environment = process.env): Promise<void> {
   const { values } = parseArgs({ args, options: { json: { type: "boolean" } } });
   const rows = [...defaultRow(env), ...listRepos(hubCache(env)).map(rowOf)];
-  console.log(values.json ? JSON.stringify(rows, null, 2) : table(rows, Date.now()));
+  console.log(values.json ? JSON.stringify(rows, null, 2) : tableOf(rows, Date.now()));
 }
 
 function defaultRow(env: Environment): ModelRow[] {
@@ -46,25 +47,16 @@ function formatOf(repo: CachedRepo): string {
   return repo.revisions.length > 0 ? "no weights" : "incomplete";
 }
 
-function table(rows: readonly ModelRow[], nowMs: number): string {
-  const cells = [
+function tableOf(rows: readonly ModelRow[], nowMs: number): string {
+  return table(
     ["NAME", "SIZE", "FORMAT", "MODIFIED"],
-    ...rows.map(({ name, bytes, format, modified }) => [
+    rows.map(({ name, bytes, format, modified }) => [
       name,
       formatBytes(bytes),
       format,
       ago(nowMs - Date.parse(modified)),
     ]),
-  ];
-  const widths = cells[0]!.map((_, column) => Math.max(...cells.map((row) => row[column]!.length)));
-  return cells
-    .map((row) =>
-      row
-        .map((cell, column) => cell.padEnd(widths[column]!))
-        .join("  ")
-        .trimEnd(),
-    )
-    .join("\n");
+  );
 }
 
 function ago(ms: number): string {

@@ -1,16 +1,18 @@
-// mlx-serve run [model] [prompt]: an answer in the terminal, or a chat where no prompt is given.
+// mlx-serve run [model] [prompt]: an answer in the terminal, or a chat where no prompt is given. It comes
+// from the server that runs here or is named, and otherwise from an engine of its own.
 import { createInterface } from "node:readline/promises";
 import { parseArgs } from "node:util";
 import { backend, findLibrary } from "../../ffi/native.ts";
+import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
-import type { Sampling } from "../engine/protocol.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
+import type { Environment } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { makeLogger } from "../log.ts";
 import { Detokenizer } from "../text/detokenizer.ts";
-import type { ChatMessage } from "../text/template.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
 import { showProgress } from "./progress.ts";
+import { findServer, health, listModels, type Server, streamChat } from "./server-client.ts";
 
 const options = {
   "max-tokens": { type: "string", default: "1024" },
@@ -19,134 +21,233 @@ const options = {
   seed: { type: "string" },
   system: { type: "string" },
   dtype: { type: "string" },
+  local: { type: "boolean", default: false },
+  url: { type: "string" },
+  "api-key": { type: "string" },
 } as const;
 
-type Settings = { maxTokens: number; sampling: Sampling; system: string | undefined };
+type Message = { role: "system" | "user" | "assistant"; content: string };
 
-type Answer = { text: string; tokens: number; seconds: number };
+/** What has come of an answer. */
+type Piece = { text: string; tokens: number };
 
-export async function run(args: string[]): Promise<void> {
+/** Whoever answers messages. */
+type Answerer = {
+  name: string;
+  /** The signal ends it early, and quietly. */
+  answer(messages: readonly Message[], signal?: AbortSignal): AsyncIterable<Piece>;
+  close(): Promise<void>;
+};
+
+type Sampling = { temperature: number; topP: number; seed: number | undefined };
+type Settings = { maxTokens: number; sampling: Sampling; dtype: Dtype | undefined };
+
+export async function run(args: string[], env: Environment = process.env): Promise<void> {
   const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
-  const { source, prompt } = choose(positionals);
+  if (positionals.length > 2) {
+    throw new UsageError("run takes a model and one prompt; put it in quotes");
+  }
   const settings: Settings = {
-    maxTokens: numberOf("max-tokens", values["max-tokens"], 1),
+    maxTokens: wholeOf("max-tokens", values["max-tokens"], 1),
     sampling: {
       temperature: numberOf("temperature", values.temperature, 0),
       topP: numberOf("top-p", values["top-p"], 0),
-      seed: values.seed === undefined ? undefined : numberOf("seed", values.seed, 0),
+      seed: values.seed === undefined ? undefined : wholeOf("seed", values.seed, 0),
     },
-    system: values.system,
+    dtype: dtypeOf(values.dtype),
   };
+  // The weights of a server are as they are.
+  const isLocal = values.local || settings.dtype !== undefined;
+  if (isLocal && values.url !== undefined) {
+    throw new UsageError("--url asks a server, and --local and --dtype do without");
+  }
+  const server = isLocal ? undefined : await findServer(values, env);
+  const { answerer, prompt } =
+    (server && (await askServer(server, positionals, settings))) ??
+    (await startEngine(positionals, settings, env));
+  const system: Message[] =
+    values.system === undefined ? [] : [{ role: "system", content: values.system }];
+  try {
+    if (prompt === undefined) await converse(answerer, system);
+    else await say(answerer, [...system, { role: "user", content: prompt }]);
+  } finally {
+    await answerer.close();
+  }
+}
+
+type Opened = { answerer: Answerer; prompt: string | undefined };
+
+/** One argument is a model if there is one of that name, and a prompt for the default one if not. */
+function choose(
+  [first, second]: readonly string[],
+  isModel: (name: string) => boolean,
+): { model: string | undefined; prompt: string | undefined } {
+  if (first === undefined || second !== undefined) return { model: first, prompt: second };
+  const isName = !/\s/.test(first) || isModel(first);
+  return isName ? { model: first, prompt: undefined } : { model: undefined, prompt: first };
+}
+
+/** Undefined where the server is about to go, and the user did not mean it or a model of it. */
+async function askServer(
+  server: Server,
+  positionals: readonly string[],
+  settings: Settings,
+): Promise<Opened | undefined> {
+  const { url } = server;
+  const models = await listModels(server);
+  const named = (name: string) => models.find(({ id }) => id === name);
+  const { model = "default", prompt } = choose(positionals, (name) => named(name) !== undefined);
+  if (model === "default" && !server.isNamed && (await health(server)).status === "draining") {
+    tell(`the server at ${url} is stopping: this is answered without it`);
+    return undefined;
+  }
+  const found = model === "default" ? models[0] : named(model);
+  if (!found) {
+    throw new Error(`the server at ${url} has no model ${model}; --local does without it`);
+  }
+  const toLoad = found.max_model_len === undefined ? ", which has to load it" : "";
+  tell(`${found.id}, from the server at ${url}${toLoad}; --local does without it`);
+  return { answerer: serverAnswerer(server, found.id, settings), prompt };
+}
+
+function serverAnswerer(
+  server: Server,
+  model: string,
+  { maxTokens, sampling: { temperature, topP, seed } }: Settings,
+): Answerer {
+  const question = {
+    model,
+    max_tokens: maxTokens,
+    temperature,
+    top_p: topP,
+    seed,
+    // What a server has its own defaults for, and the engine here has not.
+    ...{ top_k: 0, min_p: 0, repetition_penalty: 1 },
+    return_token_ids: true,
+  };
+  return {
+    name: model,
+    async *answer(messages, signal) {
+      const all = { ...question, messages: [...messages] };
+      try {
+        for await (const { choices } of streamChat(server, all, signal)) {
+          for (const { delta, token_ids: ids = [] } of choices) {
+            yield { text: delta.content ?? "", tokens: ids.length };
+          }
+        }
+      } catch (error) {
+        if (!signal?.aborted) throw error;
+      }
+    },
+    close: async () => {},
+  };
+}
+
+async function startEngine(
+  positionals: readonly string[],
+  settings: Settings,
+  env: Environment,
+): Promise<Opened> {
+  const { model = "default", prompt } = choose(positionals, (name) => isModel(name, env));
+  const source = resolveModel(model, { env });
   const log = makeLogger({
-    level: process.env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",
+    level: env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",
     format: "json",
   });
   const text = openTextModel(source.path);
   const engine = await EngineClient.start(
-    { library: findLibrary(), device: backend() === "cpu" ? "cpu" : "gpu", trace: false },
+    { library: findLibrary(env), device: backend(env) === "cpu" ? "cpu" : "gpu", trace: false },
     { onProgress: showProgress, onStep: (report) => log.debug(report, "step") },
   );
   try {
     // One row is all it takes.
     await engine.load(source.name, source.path, {
       maxBatch: 1,
-      dtype: dtypeOf(values.dtype),
+      dtype: settings.dtype,
       debug: log.level === "debug",
     });
-    const model = new ChatModel(engine, source.name, text, settings);
-    if (prompt === undefined) await converse(model, source.name);
-    else await model.say([{ role: "user", content: prompt }]);
-  } finally {
-    await engine.stop();
-  }
-}
-
-/** One argument is a model if there is one of that name, and a prompt for the default one if not. */
-function choose(positionals: readonly string[]): { source: ModelSource; prompt?: string } {
-  const [first, second, ...more] = positionals;
-  if (more.length > 0) throw new Error("run takes a model and one prompt; put it in quotes");
-  if (first === undefined) return { source: resolveModel("default") };
-  if (second !== undefined) return { source: resolveModel(first), prompt: second };
-  try {
-    return { source: resolveModel(first) };
   } catch (error) {
-    if (!(error instanceof ModelNotFoundError) || !/\s/.test(first)) throw error;
-    return { source: resolveModel("default"), prompt: first };
+    await engine.stop();
+    throw error;
+  }
+  return { answerer: engineAnswerer(engine, source, text, settings), prompt };
+}
+
+function isModel(name: string, env: Environment): boolean {
+  try {
+    resolveModel(name, { env });
+    return true;
+  } catch (error) {
+    if (error instanceof ModelNotFoundError) return false;
+    throw error;
   }
 }
 
-class ChatModel {
-  readonly #engine: EngineClient;
-  readonly #name: string;
-  readonly #text: TextModel;
-  readonly #settings: Settings;
-  #stop: (() => void) | undefined;
-
-  constructor(engine: EngineClient, name: string, text: TextModel, settings: Settings) {
-    this.#engine = engine;
-    this.#name = name;
-    this.#text = text;
-    this.#settings = settings;
-  }
-
-  /** Streams an answer to these messages to the terminal. */
-  async say(messages: readonly ChatMessage[]): Promise<Answer> {
-    const { tokenizer, stopTokens } = this.#text;
-    const detokenizer = new Detokenizer(tokenizer.decoder, { skipControl: true });
-    const start = performance.now();
-    const events = this.#engine.submit(this.#name, {
-      prompt: Uint32Array.from(this.#prompt(messages)),
-      maxTokens: this.#settings.maxTokens,
-      stopTokens: [...stopTokens],
-      sampling: this.#settings.sampling,
-    });
-    this.#stop = () => void events.return();
-    let [text, tokens, firstMs] = ["", 0, 0];
-    const show = (piece: string) => {
-      text += piece;
-      process.stdout.write(piece);
-    };
-    for await (const { token, finished } of events) {
-      if (token === undefined) continue;
-      tokens += 1;
-      if (tokens === 1) firstMs = performance.now() - start;
-      if (finished !== "stop") show(detokenizer.push([token]));
-    }
-    show(detokenizer.flush());
-    process.stdout.write("\n");
-    const seconds = (performance.now() - start) / 1000;
-    const rate = tokens > 1 ? ((tokens - 1) / (seconds - firstMs / 1000)).toFixed(1) : "-";
-    console.error(`\n${tokens} tokens, ${rate} tokens/s, first after ${firstMs.toFixed(0)} ms`);
-    return { text, tokens, seconds };
-  }
-
-  /** Ends the answer under way. */
-  interrupt(): boolean {
-    const stop = this.#stop;
-    this.#stop = undefined;
-    stop?.();
-    return stop !== undefined;
-  }
-
-  #prompt(messages: readonly ChatMessage[]): number[] {
-    const { tokenizer, chat } = this.#text;
-    const { system } = this.#settings;
-    const all =
-      system === undefined ? messages : [{ role: "system", content: system }, ...messages];
-    if (chat) return chat({ messages: all, addGenerationPrompt: true }).ids;
+function engineAnswerer(
+  engine: EngineClient,
+  { name }: ModelSource,
+  { tokenizer, chat, stopTokens }: TextModel,
+  { maxTokens, sampling }: Settings,
+): Answerer {
+  const idsOf = (messages: readonly Message[]) => {
+    if (chat) return chat({ messages, addGenerationPrompt: true }).ids;
     // A model without a template goes on with what was said.
-    const text = all.map(({ content }) => String(content)).join("\n");
+    const text = messages.map(({ content }) => content).join("\n");
     return tokenizer.encode(text, { addSpecialTokens: true, controlTokens: "text" });
-  }
+  };
+  return {
+    name,
+    async *answer(messages, signal) {
+      const detokenizer = new Detokenizer(tokenizer.decoder, { skipControl: true });
+      const prompt = Uint32Array.from(idsOf(messages));
+      const request = { prompt, maxTokens, stopTokens: [...stopTokens], sampling };
+      const events = engine.submit(name, request);
+      signal?.addEventListener("abort", () => events.leave(), { once: true });
+      for await (const { token, finished } of events) {
+        if (token === undefined) continue;
+        yield { text: finished === "stop" ? "" : detokenizer.push([token]), tokens: 1 };
+      }
+      yield { text: detokenizer.flush(), tokens: 0 };
+    },
+    close: () => engine.stop(),
+  };
 }
 
-async function converse(model: ChatModel, name: string): Promise<void> {
+/** Streams an answer to the terminal, and says how fast it came. */
+async function say(
+  answerer: Answerer,
+  messages: readonly Message[],
+  signal?: AbortSignal,
+): Promise<string> {
+  const start = performance.now();
+  let [answer, tokens, firstMs] = ["", 0, 0];
+  for await (const piece of answerer.answer(messages, signal)) {
+    if (tokens === 0 && piece.tokens > 0) firstMs = performance.now() - start;
+    tokens += piece.tokens;
+    answer += piece.text;
+    process.stdout.write(piece.text);
+  }
+  process.stdout.write("\n");
+  const restMs = performance.now() - start - firstMs;
+  const rate = tokens > 1 ? ((1000 * (tokens - 1)) / restMs).toFixed(1) : "-";
+  tell(`\n${tokens} tokens, ${rate} tokens/s, first after ${firstMs.toFixed(0)} ms`);
+  return answer;
+}
+
+/** Not by console.error: on a terminal that is red. */
+function tell(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+async function converse(answerer: Answerer, system: readonly Message[]): Promise<void> {
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  console.log(`${name}: /clear begins anew, /exit or Ctrl-D ends`);
+  console.log(`${answerer.name}: /clear begins anew, /exit or Ctrl-D ends`);
+  let answering: AbortController | undefined;
   terminal.on("SIGINT", () => {
-    if (!model.interrupt()) terminal.close();
+    if (answering) answering.abort();
+    else terminal.close();
   });
-  const messages: ChatMessage[] = [];
+  let messages = [...system];
   // Input from a file is at its end while its lines are still being answered.
   let open = true;
   terminal.on("close", () => {
@@ -155,28 +256,41 @@ async function converse(model: ChatModel, name: string): Promise<void> {
   const prompt = () => void (open && terminal.prompt());
   terminal.setPrompt("> ");
   prompt();
-  for await (const line of terminal) {
-    if (line === "/exit") break;
-    if (line === "/clear") messages.length = 0;
-    else if (line.trim() !== "") {
-      messages.push({ role: "user", content: line });
-      const { text } = await model.say(messages);
-      messages.push({ role: "assistant", content: text });
+  try {
+    for await (const line of terminal) {
+      if (line === "/exit") break;
+      if (line === "/clear") messages = [...system];
+      else if (line.trim() !== "") {
+        messages.push({ role: "user", content: line });
+        answering = new AbortController();
+        const answer = await say(answerer, messages, answering.signal);
+        answering = undefined;
+        messages.push({ role: "assistant", content: answer });
+      }
+      prompt();
     }
-    prompt();
+  } finally {
+    terminal.close();
   }
-  terminal.close();
+}
+
+function wholeOf(name: string, value: string, least: number): number {
+  const number = numberOf(name, value, least);
+  if (Number.isSafeInteger(number)) return number;
+  throw new UsageError(`--${name} must be a whole number, not ${value}`);
 }
 
 function numberOf(name: string, value: string, least: number): number {
   const number = Number(value);
   if (value.trim() !== "" && number >= least && Number.isFinite(number)) return number;
-  throw new Error(`--${name} must be a number from ${least} on, not ${value}`);
+  throw new UsageError(`--${name} must be a number from ${least} on, not ${value}`);
 }
 
-function dtypeOf(value: string | undefined): "float32" | "float16" | "bfloat16" | undefined {
+type Dtype = "float32" | "float16" | "bfloat16";
+
+function dtypeOf(value: string | undefined): Dtype | undefined {
   if (value === undefined || value === "float32" || value === "float16" || value === "bfloat16") {
     return value;
   }
-  throw new Error(`--dtype must be float32, float16 or bfloat16, not ${value}`);
+  throw new UsageError(`--dtype must be float32, float16 or bfloat16, not ${value}`);
 }

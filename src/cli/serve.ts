@@ -14,7 +14,12 @@ import { resolveModel } from "../hub/source.ts";
 import { defaultKeyFile, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
 import { type Logger, makeLogger } from "../log.ts";
 import type { ServedModel } from "../serve/models.ts";
-import { forgetServer, rememberServer } from "../serve/server-file.ts";
+import {
+  forgetServer,
+  knownServers,
+  rememberServer,
+  type ServerEntry,
+} from "../serve/server-file.ts";
 import { showProgress } from "./progress.ts";
 
 export async function serve(args: string[]): Promise<void> {
@@ -49,17 +54,32 @@ export async function serve(args: string[]): Promise<void> {
   }).catch((error: unknown) => {
     throw bindError(error, settings);
   });
-  rememberServer({ url: server.url, key: localKey, pid: process.pid });
+  const url = ownUrl(server.url);
+  remember({ url, key: localKey, pid: process.pid, drainMs: settings.drainTimeout }, log);
   stopOnSignals(server, log);
   process.on("SIGHUP", () => reloadKeys(server, keysPath, log));
   try {
-    announce(server, await server.ready, await server.serving.engine.inspect());
+    announce(server, url, await server.ready, await server.serving.engine.inspect());
   } catch (error) {
-    forgetServer(server.url);
+    forgetServer(process.pid);
     // Told to stop while it was loading: that is no failure.
     if (server.serving.admission.phase === "draining") return;
     await server.drain();
     throw error;
+  }
+}
+
+/** What this machine can call it by: 0.0.0.0 and :: stand for all addresses, and are none. */
+function ownUrl(url: string): string {
+  return url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]");
+}
+
+/** It serves as well where its own command line cannot find it. */
+function remember(entry: ServerEntry, log: Logger): void {
+  try {
+    rememberServer(entry);
+  } catch (error) {
+    log.warn({ err: error }, "ps, stop and run will not find this server by themselves");
   }
 }
 
@@ -79,7 +99,7 @@ function stopOnSignals(server: RunningServer, log: Logger): void {
     const { admission } = server.serving;
     log.info({ signal, requests: admission.count }, "draining; a second signal ends at once");
     await server.drain();
-    forgetServer(server.url);
+    forgetServer(process.pid);
     log.info("stopped");
     process.exit(0);
   };
@@ -100,9 +120,7 @@ function reloadKeys({ serving: { ring } }: RunningServer, path: string, log: Log
 function bindError(error: unknown, { host, port }: Settings): unknown {
   switch (codeOf(error)) {
     case "EADDRINUSE":
-      return new Error(
-        `port ${port} on ${host} is taken: stop who has it, or choose another by --port`,
-      );
+      return new Error(`port ${port} on ${host} is taken${takenBy(port)}, or choose one by --port`);
     case "EACCES":
       return new Error(
         `port ${port} may not be used by this user: choose one above 1023 by --port`,
@@ -115,32 +133,45 @@ function bindError(error: unknown, { host, port }: Settings): unknown {
   }
 }
 
+/** Who has it, and what to do about that. */
+function takenBy(port: number): string {
+  const other = knownServers().find(({ url }) => Number(new URL(url).port) === port);
+  if (!other) return ": end who has it";
+  return ` by mlx-serve (process ${other.pid}): end it by \`mlx-serve stop --url ${other.url}\``;
+}
+
 /** To a person; a machine gets a line of the log. */
 function announce(
-  { url, serving: { settings, ring, log } }: RunningServer,
+  { url: bound, serving: { settings, ring, log } }: RunningServer,
+  url: string,
   { name, info }: ServedModel,
   { device, backend: kind }: EngineReport,
 ): void {
+  const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
   const isPretty =
     settings.logFormat === "pretty" || (settings.logFormat === "auto" && process.stderr.isTTY);
-  const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
-  log.info({ url, model: name, backend: kind, weightBytes, kvBytes, maxLength }, "ready");
-  if (!isPretty) return;
+  if (!isPretty) {
+    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, maxLength }, "ready");
+    return;
+  }
   const rows = {
     model: `${name}, ${dtype}, context of ${maxLength} tokens`,
     device: `${device.device_name ?? device.architecture ?? "unknown"} (${kind})`,
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",
     keys: ring.open ? "none needed" : "needed",
-    address: `${url}/v1  (documentation: ${url}/docs)`,
+    address: url === bound ? `${url}/v1` : `${url}/v1, and all others of this machine`,
+    docs: `${url}/docs`,
   };
   const lines = Object.entries(rows).map(([key, value]) => `  ${key.padEnd(10)}${value}`);
   const key = ring.open ? "" : ' -H "Authorization: Bearer $KEY"';
-  console.error(`
+  // Not by console.error: on a terminal that is red.
+  process.stderr.write(`
 mlx-serve ${packageJson.version}
 ${lines.join("\n")}
 
   curl ${url}/v1/chat/completions${key} -H "Content-Type: application/json" \\
-    -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+    -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 64}'
+
 `);
 }

@@ -21,6 +21,10 @@ export type Verb = {
 export const defaultVerb = "serve";
 
 const json: Flag = { flag: "--json", text: "for programs" };
+const serverFlags: readonly Flag[] = [
+  { flag: "--url", metavar: "<url>", text: "a server, if not the one that runs here" },
+  { flag: "--api-key", metavar: "<key>", text: "for a server that asks for one" },
+];
 const tiers = ["HIGH", "NORMAL", "LOW"];
 const shells = ["bash", "zsh", "fish"];
 
@@ -49,9 +53,25 @@ export const verbs: readonly Verb[] = [
         text: "of the weights that are not quantized",
         values: ["float32", "float16", "bfloat16"],
       },
+      { flag: "--local", text: "without the server that runs here" },
+      ...serverFlags,
     ],
     values: "model",
     run: async (args) => (await import("./run.ts")).run(args),
+  },
+  {
+    name: "ps",
+    summary: "what a server is doing: its models, their memory, every request",
+    flags: [json, ...serverFlags],
+    run: async (args) => (await import("./ps.ts")).ps(args),
+  },
+  {
+    name: "stop",
+    usage: "[model]",
+    summary: "a server, once it has finished what is under way, or one model of it",
+    flags: serverFlags,
+    values: "model",
+    run: async (args) => (await import("./stop.ts")).stop(args),
   },
   {
     name: "pull",
@@ -101,6 +121,51 @@ export const verbs: readonly Verb[] = [
     name: "doctor",
     summary: "what this machine has: device, memory, MLX, BLAS, how fast it multiplies",
     run: async () => (await import("./doctor.ts")).doctor(),
+  },
+  {
+    name: "bench",
+    usage: "[mode]",
+    summary: "how fast the engine is, or any server of the OpenAI HTTP API",
+    flags: [
+      {
+        flag: "--model",
+        aliases: ["-m"],
+        metavar: "<model>",
+        text: "what is asked",
+        values: "model",
+      },
+      { flag: "--url", metavar: "<url>", text: "a server, in place of an engine of its own" },
+      { flag: "--api-key", metavar: "<key>", text: "for that server" },
+      { flag: "--chat", text: "prompts are chats, not plain text" },
+      { flag: "--requests", metavar: "<n>", text: "of a pass (8)" },
+      { flag: "--max-tokens", metavar: "<n>", text: "of an answer (64)" },
+      { flag: "--concurrency", metavar: "<n,...>", text: "of a sweep (1,2,4,8,16,32)" },
+      {
+        flag: "--max-batch-size",
+        metavar: "<n>",
+        text: "of the engine (32, or few for priority)",
+      },
+      {
+        flag: "--prompt-file",
+        metavar: "<file>",
+        text: "a prompt a line, or a JSON array, in place of the built-in ones",
+        values: "file",
+      },
+      { flag: "--repeat", metavar: "<n>", text: "passes that are counted (3)" },
+      { flag: "--warmup", metavar: "<n>", text: "passes before them (1)" },
+      { flag: "--slo-ttft", metavar: "<ms>", text: "a good request has its first token within" },
+      { flag: "--slo-itl", metavar: "<ms>", text: "and has others each within, on average" },
+      { flag: "--min-speedup", metavar: "<x>", text: "fail below it" },
+      {
+        flag: "--json",
+        metavar: "<file>",
+        text: "all figures, machine and versions",
+        values: "file",
+      },
+      { flag: "--plot", metavar: "<file>", text: "a picture (SVG)", values: "file" },
+    ],
+    values: ["single", "batched", "compare", "sweep", "prefix", "mixed", "priority"],
+    run: async (args) => (await import("./bench.ts")).bench(args),
   },
   {
     name: "completions",

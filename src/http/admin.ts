@@ -2,6 +2,7 @@
 import type { Context } from "hono";
 import { LoadRequest, type PsResponse, UnloadRequest, type UnloadResponse } from "../api/admin.ts";
 import type { Model } from "../api/models.ts";
+import { NoRoomError } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError } from "./errors.ts";
 import { readJson } from "./json-body.ts";
@@ -26,7 +27,11 @@ export function loadModel({ models, settings }: Serving) {
 export function unloadModel({ models, settings }: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = UnloadRequest.parse(await readJson(c.req.raw, settings.maxBodySize));
-    if (!(await models.unload(name))) {
+    const unloaded = await models.unload(name).catch((error: unknown) => {
+      if (!(error instanceof NoRoomError)) throw error;
+      throw new ApiError(409, "The model is at work.", { param: "model", code: "at_work" });
+    });
+    if (!unloaded) {
       throw new ApiError(409, "The model is not loaded.", { param: "model", code: "not_loaded" });
     }
     return c.json({ id: name, object: "model", unloaded: true } satisfies UnloadResponse);

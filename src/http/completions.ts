@@ -10,7 +10,7 @@ import type { Prompt } from "../api/prompts.ts";
 import type { Priority, PromptLogprob } from "../engine/protocol.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
 import type { ServedModel } from "../serve/models.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
+import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
 import type { HttpEnv } from "./env.ts";
 import { type Format, generate, type Made } from "./generate.ts";
 import { readJson } from "./json-body.ts";
@@ -36,7 +36,10 @@ export function completions(serving: Serving, ceiling: Priority) {
 
 /** Control tokens in a text are text; whoever means tokens sends their ids. */
 export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: number): number[] {
-  if (typeof prompt !== "string") return prompt;
+  if (typeof prompt !== "string") {
+    if (prompt.length > maxTokens) throw new TooLongError(maxTokens);
+    return prompt;
+  }
   const options = { addSpecialTokens: true, controlTokens: "text", maxTokens } as const;
   return model.text.tokenizer.encode(prompt, options);
 }

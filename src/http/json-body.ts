@@ -5,8 +5,10 @@ import { ApiError, badRequest, ClientGoneError } from "./errors.ts";
 const MAX_DEPTH = 128;
 /** Each takes up to a microsecond. */
 const MAX_STRINGS = 2 ** 17;
-/** Elements and fields: token ids, for the most part. */
+/** Elements, fields, and what they are in: token ids, for the most part. */
 const MAX_VALUES = 2 ** 20;
+/** More than a body of the default size has where all its characters are written as \uXXXX. */
+const MAX_ESCAPES = 2 ** 22;
 
 export async function readJson(
   request: Request,
@@ -18,11 +20,18 @@ export async function readJson(
   const bytes = await readBytes(request, limitBytes);
   if (bytes.length === 0) throw badRequest(undefined, "The body is empty.");
   checkStructure(bytes);
+  await letOthersIn(bytes);
   const value = parse(bytes);
+  await letOthersIn(bytes);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw badRequest(undefined, "The body has to be a JSON object.");
   }
   return value as Record<string, unknown>;
+}
+
+/** Between the steps that a long body takes long over. */
+async function letOthersIn(bytes: Uint8Array): Promise<void> {
+  if (bytes.length > 2 ** 20) await new Promise((resolve) => setImmediate(resolve));
 }
 
 async function readBytes(request: Request, limitBytes: number): Promise<Uint8Array> {
@@ -61,7 +70,7 @@ for (const [mark, kind] of Object.entries({
 
 function checkStructure(bytes: Uint8Array): void {
   const { length } = bytes;
-  let [depth, strings, values] = [0, 0, 0];
+  let [depth, strings, values, escapes] = [0, 0, 0, 0];
   for (let i = 0; i < length; i++) {
     const mark = marks[bytes[i]!]!;
     if (mark === 0) continue;
@@ -70,14 +79,17 @@ function checkStructure(bytes: Uint8Array): void {
       for (i++; i < length; i++) {
         const byte = bytes[i]!;
         if (byte === QUOTE) break;
-        if (byte === BACKSLASH) i++; // A quote behind it does not end the string.
+        if (byte !== BACKSLASH) continue;
+        i++; // A quote behind it does not end the string.
+        if (++escapes > MAX_ESCAPES) throw tooMuch(`has more than ${MAX_ESCAPES} escapes`);
       }
-    } else if (mark === COMMA) {
-      if (++values > MAX_VALUES) throw tooMuch(`has more than ${MAX_VALUES} values`);
-    } else if (mark === BEGIN) {
-      if (++depth > MAX_DEPTH) throw tooMuch(`nests deeper than ${MAX_DEPTH} levels`);
-    } else {
+    } else if (mark === END) {
       depth--;
+    } else {
+      if (++values > MAX_VALUES) throw tooMuch(`has more than ${MAX_VALUES} values`);
+      if (mark === BEGIN && ++depth > MAX_DEPTH) {
+        throw tooMuch(`nests deeper than ${MAX_DEPTH} levels`);
+      }
     }
   }
 }

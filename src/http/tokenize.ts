@@ -9,12 +9,13 @@ import {
 import { chatPrompt } from "./chat.ts";
 import { checkPromptTokens } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
+import { badRequest } from "./errors.ts";
 import { readJson } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
 
-/** More tokens than any model's context: what is longer is of no use to anyone. */
-const MAX_TOKENS = 2 ** 20;
+/** So many take a twentieth of a second, in which nobody else is served. */
+const MAX_TOKENS = 2 ** 17;
 
 export function tokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
@@ -45,6 +46,9 @@ export function detokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const body = await readJson(c.req.raw, serving.settings.maxBodySize);
     const request = DetokenizeRequest.parse(body);
+    if (request.tokens.length > MAX_TOKENS) {
+      throw badRequest("tokens", `Invalid 'tokens': expected at most ${MAX_TOKENS}.`);
+    }
     const { model, end } = await serving.models.use(request.model);
     end();
     checkPromptTokens("tokens", [request.tokens], model.info.vocabulary);

@@ -51,7 +51,7 @@ export class Admission {
     this.#onEmpty = resolve;
     let timer = setTimeout(() => {
       for (const { onAbort } of this.#entries) onAbort(error);
-      
+      timer = setTimeout(resolve, LEAVE_MS);
     }, deadlineMs);
     await empty;
     clearTimeout(timer);

@@ -133,13 +133,15 @@ export class ServedModels {
   list(): { name: string; maxLength: number | undefined; createdMs: number }[] {
     const { env = process.env } = this.#options;
     const cached = listRepos(hubCache(env)).map(({ id, modifiedMs }) => ({ id, modifiedMs }));
-    const others = cached.filter(({ id }) => id !== this.#main.name);
-    const describe = (name: string, createdMs: number) => {
-      return { name, createdMs, maxLength: this.#entries.get(name)?.info?.maxLength };
-    };
+    const names = [...new Set([this.#main.name, ...this.#options.names])];
+    const maxLength = this.#main.info?.maxLength;
+    const others = cached.filter(({ id }) => !names.includes(id));
     return [
-      describe(this.#main.name, startedMs),
-      ...others.map(({ id, modifiedMs }) => describe(id, modifiedMs)),
+      ...names.map((name) => ({ name, createdMs: startedMs, maxLength })),
+      ...others.map(({ id, modifiedMs }) => {
+        const loaded = this.#entries.get(id)?.info?.maxLength;
+        return { name: id, createdMs: modifiedMs, maxLength: loaded };
+      }),
     ];
   }
 

@@ -25,7 +25,11 @@ export function rememberServer(entry: ServerEntry, env: Environment = process.en
 }
 
 export function forgetServer(pid: number, env: Environment = process.env): void {
-  rmSync(fileOf(pid, env), { force: true });
+  try {
+    rmSync(fileOf(pid, env));
+  } catch {
+    // A file that stays tells of a process that is gone, and so of nothing.
+  }
 }
 
 /** Those whose process is there; what a crash has left behind is removed. */

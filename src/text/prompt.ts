@@ -3,7 +3,7 @@
 // control token could begin is marked before, with noncharacters that never reach the model.
 import { matcher } from "./added-tokens.ts";
 import type { ChatInput, ChatTemplate } from "./template.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import { type Tokenizer, TooLongError } from "./tokenizer.ts";
 
 export interface Prompt {
   text: string;
@@ -20,16 +20,24 @@ export type PromptBuilder = (input: ChatInput, maxTokens?: number) => Prompt;
 
 export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): PromptBuilder {
   const guard = userTextGuard([...tokenizer.controlTokens.keys()]);
-  return ({ messages, tools, kwargs, ...flags }, maxTokens) => {
+  return ({ messages, tools, kwargs, ...flags }, maxTokens = Infinity) => {
+    // Guarding and rendering take long over what no prompt could hold.
+    if (messages.length > maxTokens) throw new TooLongError(maxTokens);
+    let room = maxTokens * tokenizer.longestToken;
+    const guarded = (text: string) => {
+      room -= text.length;
+      if (room < 0) throw new TooLongError(maxTokens);
+      return guard(text);
+    };
     const rendered = template.render({
       ...flags,
-      messages: guardAll(messages, guard),
-      ...(tools && { tools: guardAll(tools, guard) }),
-      ...(kwargs && { kwargs: guardAll(kwargs, guard) }),
+      messages: guardAll(messages, guarded),
+      ...(tools && { tools: guardAll(tools, guarded) }),
+      ...(kwargs && { kwargs: guardAll(kwargs, guarded) }),
     });
-    const { text, guarded } = unguard(rendered);
+    const { text, plainAt } = unguard(rendered);
     // The template has put the start token where the model wants it.
-    const controlTokens = { parseExceptAt: guarded };
+    const controlTokens = { parseExceptAt: plainAt };
     return { text, ids: tokenizer.encode(text, { controlTokens, maxTokens }) };
   };
 }
@@ -70,17 +78,17 @@ function userTextGuard(tokens: readonly string[]): Guard {
 }
 
 /** The prompt as the model is to see it, and where in it control tokens are mere text. */
-function unguard(rendered: string): { text: string; guarded: Set<number> } {
-  const guarded = new Set<number>();
+function unguard(rendered: string): { text: string; plainAt: Set<number> } {
+  const plainAt = new Set<number>();
   let text = "";
   let done = 0;
   for (const { 0: mark, index } of rendered.matchAll(/\uFDD0[\uFDD1\uFDD2]/g)) {
     text += rendered.slice(done, index);
     done = index + mark.length;
     if (mark === WRITTEN_MARK) text += MARK;
-    else guarded.add(text.length - lengthBefore(rendered, index));
+    else plainAt.add(text.length - lengthBefore(rendered, index));
   }
-  return { text: text + rendered.slice(done), guarded };
+  return { text: text + rendered.slice(done), plainAt };
 }
 
 /** A copy with every string guarded, names of fields too: a tool's parameters are the user's. */

@@ -46,6 +46,8 @@ export interface Tokenizer {
   readonly bosId: number | undefined;
   readonly eosId: number | undefined;
   readonly decoder: TokenDecoder;
+  /** Characters of the longest token. */
+  readonly longestToken: number;
   idOf(token: string): number | undefined;
   tokenOf(id: number): string | undefined;
   encode(text: string, options: EncodeOptions): number[];
@@ -120,6 +122,7 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     bosId: named(config.bos_token),
     eosId: named(config.eos_token),
     decoder,
+    longestToken: longest,
     idOf: (token) => ids.get(token),
     tokenOf: (id) => texts[id],
     encode(text, { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity }) {

@@ -54,6 +54,7 @@ describe("the models that are served", () => {
     }
     expect(models.list().map(({ name, maxLength }) => [name, maxLength])).toEqual([
       ["mine", 256],
+      ["other", 256],
       ["org/a", undefined],
       ["org/b", undefined],
       ["org/broken", undefined],

@@ -1,0 +1,79 @@
+// mlx-serve ps: what a server is doing.
+import { parseArgs } from "node:util";
+import type { PsResponse } from "../api/admin.ts";
+import { formatBytes } from "../hub/bytes.ts";
+import type { Environment } from "../hub/settings.ts";
+import { health, needServer, readPs } from "./server-client.ts";
+import { table } from "./table.ts";
+
+const options = {
+  json: { type: "boolean" },
+  url: { type: "string" },
+  "api-key": { type: "string" },
+} as const;
+
+export async function ps(args: string[], env: Environment = process.env): Promise<void> {
+  const { values } = parseArgs({ args, options });
+  const server = await needServer(values, env);
+  const { url, entry } = server;
+  const state = await health(server);
+  const { models, requests } = await readPs(server);
+  if (values.json) {
+    console.log(JSON.stringify({ url, ...state, models, requests }, null, 2));
+    return;
+  }
+  const owner = entry ? ` (process ${entry.pid})` : "";
+  const reason = state.reason === undefined ? "" : `, ${state.reason}`;
+  console.log(
+    [
+      `${url}${owner}: ${state.status}${reason}`,
+      models.length > 0 ? modelTable(models) : "no model is loaded",
+      requests.length > 0 ? requestTable(requests) : "no request is under way",
+    ].join("\n\n"),
+  );
+}
+
+function modelTable(models: PsResponse["models"]): string {
+  return table(
+    ["MODEL", "WEIGHTS", "KV", "KV USED", "RUNNING", "WAITING", "STEPS", "PREFIX HITS"],
+    models.map((model) => [
+      model.name,
+      formatBytes(model.weight_bytes),
+      formatBytes(model.kv_bytes),
+      percent(model.blocks.held, model.blocks.total),
+      String(model.running),
+      String(model.waiting),
+      String(model.steps),
+      percent(model.cached_tokens, model.prompt_tokens),
+    ]),
+  );
+}
+
+function requestTable(requests: PsResponse["requests"]): string {
+  return table(
+    ["REQUEST", "MODEL", "TIER", "STATE", "AGE", "STANDING", "PROMPT", "GENERATED", "PREEMPTED"],
+    requests.map((request) => [
+      // Of several answers to one request, which one.
+      request.index === 0 ? request.id : `${request.id}/${request.index}`,
+      request.model,
+      request.tier,
+      request.state,
+      ageOf(request.age_ms),
+      request.standing.toFixed(1),
+      String(request.prompt_tokens),
+      String(request.generated_tokens),
+      String(request.preemptions),
+    ]),
+  );
+}
+
+function percent(part: number, whole: number): string {
+  return whole === 0 ? "-" : `${((100 * part) / whole).toFixed(0)}%`;
+}
+
+/** 3.2 s, 10 min 14 s */
+function ageOf(ms: number): string {
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+}

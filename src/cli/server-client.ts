@@ -1,0 +1,217 @@
+// The server that the command line talks to: which one is meant, and what is asked of it. What a server
+// refuses becomes an error of one line.
+import { z } from "zod";
+import { PsResponse, UnloadResponse } from "../api/admin.ts";
+import { ChatChunk, type ChatRequest } from "../api/chat.ts";
+import { ErrorResponse } from "../api/error.ts";
+import { Health } from "../api/health.ts";
+import { ModelList } from "../api/models.ts";
+import { Settings } from "../config/settings.ts";
+import { UsageError } from "../config/usage-error.ts";
+import { isLoopback } from "../http/guard.ts";
+import { codeOf, quoted } from "../hub/hub-error.ts";
+import type { Environment } from "../hub/settings.ts";
+import { knownServers, type ServerEntry } from "../serve/server-file.ts";
+
+/** Of every verb that talks to a server. */
+export type ServerFlags = { url?: string | undefined; "api-key"?: string | undefined };
+
+export type Server = {
+  url: string;
+  key: string | undefined;
+  /** Whether the user has named it; otherwise it was found. */
+  isNamed: boolean;
+  /** What it tells of itself to this machine's user. */
+  entry: ServerEntry | undefined;
+};
+
+/** The one that is named, or the one that runs on this machine. */
+export async function findServer(
+  flags: ServerFlags,
+  env: Environment,
+): Promise<Server | undefined> {
+  const named = flags.url ?? (env.MLX_SERVE_URL || undefined);
+  const known = knownServers(env);
+  if (named !== undefined) {
+    const url = baseOf(named);
+    const entry = known.find((each) => isSame(each.url, url));
+    // The server takes several keys from the same variable.
+    const [ownKey] = env.MLX_SERVE_API_KEY?.split(",") ?? [];
+    return { url, key: flags["api-key"] ?? entry?.key ?? ownKey, isNamed: true, entry };
+  }
+  const there = await Promise.all(known.map(isThere));
+  const entry = chooseServer(known.filter((_, index) => there[index]));
+  return entry && { url: entry.url, key: flags["api-key"] ?? entry.key, isNamed: false, entry };
+}
+
+/** The same for those who cannot do without. */
+export async function needServer(flags: ServerFlags, env: Environment): Promise<Server> {
+  const server = await findServer(flags, env);
+  if (server) return server;
+  throw new Error("no server is running: `mlx-serve serve` starts one, --url names one elsewhere");
+}
+
+export async function health(server: Server): Promise<Health> {
+  const response = await send(server, "/health", { signal: AbortSignal.timeout(HEALTH_MS) });
+  // 503 tells of its health too.
+  return parsed(server, Health, await response.text());
+}
+
+export async function listModels(server: Server): Promise<ModelList["data"]> {
+  return (await ask(server, ModelList, "/v1/models")).data;
+}
+
+export function readPs(server: Server): Promise<PsResponse> {
+  return ask(server, PsResponse, "/ps");
+}
+
+export function unloadModel(server: Server, model: string): Promise<UnloadResponse> {
+  return ask(server, UnloadResponse, "/models/unload", { model });
+}
+
+export type ChatQuestion = Omit<z.input<typeof ChatRequest>, "stream">;
+
+/** An answer's events as they come; leaving the loop or the signal ends it. */
+export async function* streamChat(
+  server: Server,
+  question: ChatQuestion,
+  signal?: AbortSignal,
+): AsyncGenerator<ChatChunk> {
+  const body = { ...question, stream: true };
+  const response = await send(server, "/v1/chat/completions", { body, signal });
+  if (!response.ok || !response.body) throw await refusal(server, response);
+  try {
+    for await (const data of eventData(response.body)) {
+      if (data === "[DONE]") return;
+      const event = parsed(server, StreamEvent, data);
+      if ("error" in event) throw refused(server, event);
+      yield event;
+    }
+  } catch (error) {
+    // A broken connection has a code.
+    if (codeOf(error) === undefined) throw error;
+  }
+  throw new Error(`${server.url}: the answer was cut off`);
+}
+
+const StreamEvent = z.union([ErrorResponse, ChatChunk]);
+
+/** The data of server-sent events, however their bytes were cut on the way. */
+export async function* eventData(
+  body: ReadableStream<Uint8Array<ArrayBuffer>>,
+): AsyncGenerator<string> {
+  let rest = "";
+  let data: string[] = [];
+  for await (const text of body.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + text).split(/\r?\n/);
+    rest = lines.pop()!;
+    for (const line of lines) {
+      const value = /^data: ?(.*)$/.exec(line)?.[1];
+      if (value !== undefined) data.push(value);
+      if (line !== "" || data.length === 0) continue;
+      yield data.join("\n");
+      data = [];
+    }
+  }
+}
+
+/** Without a slash or /v1 at its end: clients are given it in many ways. */
+function baseOf(address: string): string {
+  const url = URL.parse(address);
+  if (url?.protocol === "http:" || url?.protocol === "https:") {
+    return `${url.origin}${url.pathname}`.replace(/\/+$/, "").replace(/\/v1$/, "");
+  }
+  throw new UsageError(
+    `expected the address of a server, such as http://127.0.0.1:8080, not ${quoted(address)}`,
+  );
+}
+
+/** This machine has several names for itself. */
+function isSame(one: string, other: string): boolean {
+  const [a, b] = [new URL(one), new URL(other)];
+  const isHere = isLoopback(a.hostname) && isLoopback(b.hostname);
+  return a.port === b.port && (isHere || a.hostname === b.hostname);
+}
+
+const HEALTH_MS = 5_000;
+
+/** A process with its number may be another one by now; a server that is busy may take its time. */
+async function isThere({ url }: ServerEntry): Promise<boolean> {
+  try {
+    await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) });
+    return true;
+  } catch (error) {
+    return codeOf(error) !== "ECONNREFUSED";
+  }
+}
+
+/** The only one, or the one at the default port. */
+export function chooseServer(entries: readonly ServerEntry[]): ServerEntry | undefined {
+  if (entries.length < 2) return entries[0];
+  const port = String(Settings.shape.port.parse(undefined));
+  const atDefault = entries.filter(({ url }) => new URL(url).port === port);
+  if (atDefault.length === 1) return atDefault[0];
+  const urls = entries.map(({ url }) => url).sort();
+  throw new Error(
+    `${urls.length} servers are running: say which one by --url, of ${urls.join(", ")}`,
+  );
+}
+
+async function ask<T>(
+  server: Server,
+  schema: z.ZodType<T>,
+  path: string,
+  body?: object,
+): Promise<T> {
+  const response = await send(server, path, { body });
+  if (!response.ok) throw await refusal(server, response);
+  return parsed(server, schema, await response.text());
+}
+
+/** A body makes it a POST. */
+type SendOptions = { body?: object | undefined; signal?: AbortSignal | undefined };
+
+async function send(
+  { url, key }: Server,
+  path: string,
+  { body, signal }: SendOptions,
+): Promise<Response> {
+  try {
+    return await fetch(`${url}${path}`, {
+      method: body ? "POST" : "GET",
+      headers: {
+        ...(key !== undefined && { Authorization: `Bearer ${key}` }),
+        ...(body && { "Content-Type": "application/json" }),
+      },
+      ...(body && { body: JSON.stringify(body) }),
+      ...(signal && { signal }),
+      // Bun would give up after five minutes; a queue may be longer.
+      timeout: false,
+    });
+  } catch (error) {
+    throw new Error(`${url} cannot be reached (${codeOf(error) ?? (error as Error).name})`);
+  }
+}
+
+async function refusal(server: Server, response: Response): Promise<Error> {
+  const { data } = ErrorResponse.safeParse(jsonOf(await response.text()));
+  return data ? refused(server, data) : new Error(`${server.url} answered ${response.status}`);
+}
+
+function refused({ url }: Server, { error }: ErrorResponse): Error {
+  return new Error(`${url}: ${error.message.replace(/\s+/g, " ")}`);
+}
+
+function parsed<T>({ url }: Server, schema: z.ZodType<T>, text: string): T {
+  const { success, data } = schema.safeParse(jsonOf(text));
+  if (success) return data;
+  throw new Error(`${url} does not answer as mlx-serve does`);
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

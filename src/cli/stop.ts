@@ -1,0 +1,52 @@
+// mlx-serve stop: a server, once it has finished what is under way, or one model of it.
+import { parseArgs } from "node:util";
+import { UsageError } from "../config/usage-error.ts";
+import { codeOf } from "../hub/hub-error.ts";
+import type { Environment } from "../hub/settings.ts";
+import { isRunning } from "../serve/server-file.ts";
+import { health, needServer, type Server, unloadModel } from "./server-client.ts";
+
+/** For closing the engine, after all requests have ended. */
+const CLOSING_MS = 10_000;
+
+const options = { url: { type: "string" }, "api-key": { type: "string" } } as const;
+
+export async function stop(args: string[], env: Environment = process.env): Promise<void> {
+  const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
+  const [model, ...more] = positionals;
+  if (more.length > 0) throw new UsageError("stop takes one model at most");
+  const server = await needServer(values, env);
+  if (model === undefined) return await stopServer(server);
+  await unloadModel(server, model);
+  console.log(`${model} is unloaded from ${server.url}`);
+}
+
+async function stopServer(server: Server): Promise<void> {
+  const { url, entry } = server;
+  if (!entry) throw new Error(`${url} was not started here by this user: stop it where it runs`);
+  const { pid, drainMs } = entry;
+  // Its number may be another process's by now: only one that answers is signalled.
+  const { status } = await health(server);
+  signal(pid);
+  console.log(
+    status === "draining"
+      ? `${url} (process ${pid}) was stopping already: it ends at once`
+      : `stopping ${url} (process ${pid}): what is under way may take ${drainMs / 1000} s`,
+  );
+  const deadline = performance.now() + drainMs + CLOSING_MS;
+  while (isRunning(pid)) {
+    if (performance.now() > deadline) {
+      throw new Error(`process ${pid} has not ended in time; stop once more ends it at once`);
+    }
+    await Bun.sleep(20);
+  }
+  console.log(`${url} has stopped`);
+}
+
+function signal(pid: number): void {
+  try {
+    process.kill(pid, "SIGTERM");
+  } catch (error) {
+    throw new Error(`process ${pid} cannot be signalled (${codeOf(error)})`);
+  }
+}

@@ -1,0 +1,100 @@
+import { afterAll, beforeAll, beforeEach, expect, spyOn, test } from "bun:test";
+import { stop } from "../../src/cli/stop.ts";
+import { knownServers, rememberServer } from "../../src/serve/server-file.ts";
+import { type Home, makeHome, startMlxServe } from "../support/serve-process.ts";
+import { startTestServer } from "../support/server.ts";
+
+const log = spyOn(console, "log").mockImplementation(() => {});
+let home: Home;
+beforeAll(() => {
+  home = makeHome();
+});
+afterAll(() => {
+  log.mockRestore();
+  home.remove();
+});
+beforeEach(() => {
+  log.mockClear();
+});
+
+async function startServe(...args: string[]) {
+  const server = startMlxServe(["serve", home.model, "--port", "0", ...args], home.env);
+  const [, url = ""] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
+  return { ...server, url };
+}
+
+const ask = (url: string, maxTokens: number) =>
+  fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({
+      messages: [{ role: "user", content: "Hello" }],
+      ...{ stream: true, ignore_eos: true, max_tokens: maxTokens },
+    }),
+  });
+
+test("stop ends the server when it has finished what is under way", async () => {
+  const server = await startServe("--drain-timeout", "60s");
+  const stream = await ask(server.url, 200);
+  let isOver = false;
+  const text = stream.text().then((text) => {
+    isOver = true;
+    return text;
+  });
+  await stop([], home.env);
+  expect(isOver).toBe(true);
+  expect(await text).toEndWith("data: [DONE]\n\n");
+  expect(log.mock.calls).toEqual([
+    [`stopping ${server.url} (process ${server.pid}): what is under way may take 60 s`],
+    [`${server.url} has stopped`],
+  ]);
+  expect((await server.ended).exitCode).toBe(0);
+  await expect(stop([], home.env)).rejects.toThrow("no server is running");
+}, 60_000);
+
+test("stop of a server that is stopping already ends it at once", async () => {
+  const server = await startServe("--drain-timeout", "1h");
+  const stream = await ask(server.url, 4000);
+  server.kill("SIGTERM");
+  await server.says(/draining/);
+  await stop(["--url", server.url], home.env);
+  expect(log.mock.calls.join()).toContain("was stopping already: it ends at once");
+  expect((await server.ended).exitCode).toBe(143);
+  await expect(stream.text()).rejects.toThrow();
+  expect(knownServers(home.env)).toEqual([]);
+}, 60_000);
+
+test("stop with a model unloads it, and the server goes on", async () => {
+  const server = await startTestServer();
+  const entry = { url: server.url, key: "local", pid: process.pid, drainMs: 1000 };
+  rememberServer(entry, home.env);
+  await stop(["tiny"], home.env);
+  expect(log.mock.calls).toEqual([[`tiny is unloaded from ${server.url}`]]);
+  expect(await (await server.get("/ps")).json()).toEqual({ models: [], requests: [] });
+  await expect(stop(["tiny"], home.env)).rejects.toThrow("The model is not loaded.");
+  await expect(stop(["org/none"], home.env)).rejects.toThrow("The model does not exist");
+  await expect(stop(["a", "b"], home.env)).rejects.toThrow("stop takes one model at most");
+  await server.stop();
+});
+
+test("stop signals no process that is not the server", async () => {
+  const bystander = Bun.spawn(["sleep", "600"]);
+  const gone = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
+  const url = gone.url.origin;
+  await gone.stop(true);
+  rememberServer({ url, key: "local", pid: bystander.pid, drainMs: 0 }, home.env);
+  await expect(stop([], home.env)).rejects.toThrow("no server is running");
+  await expect(stop(["--url", url], home.env)).rejects.toThrow(`${url} cannot be reached`);
+  expect(bystander.killed).toBe(false);
+  bystander.kill("SIGKILL");
+  await bystander.exited;
+  expect(bystander.signalCode).toBe("SIGKILL");
+});
+
+test("stop refuses a server that is not of this machine", async () => {
+  const server = await startTestServer();
+  const empty = { MLX_SERVE_CACHE: `${home.env.MLX_SERVE_CACHE}/none` };
+  await expect(stop(["--url", server.url], empty)).rejects.toThrow("stop it where it runs");
+  expect((await server.get("/health")).status).toBe(200);
+  await server.stop();
+});
