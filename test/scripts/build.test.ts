@@ -2,6 +2,8 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import OpenAI from "openai";
+import { defaultModelPath } from "../../ffi/native.ts";
 
 // The executable alone in an empty folder, with nothing in its environment but where that folder is.
 const folder = mkdtempSync(join(tmpdir(), "executable-"));
@@ -45,6 +47,55 @@ test("its libraries are extracted once, and no run leaves anything else behind",
   expect(readdirSync(folder).sort()).toEqual([".cache", "mlx-serve"]);
   expect(readdirSync(join(folder, ".cache/mlx-serve/libraries"))).toHaveLength(1);
 }, 30_000);
+
+test("it serves a model given as a path to an OpenAI client, a second after its second start", async () => {
+  for (let start = 1; start <= 2; start++) {
+    const port = freePort();
+    const url = `http://127.0.0.1:${port}`;
+    const startMs = performance.now();
+    const args = ["serve", "--model", defaultModelPath(), "--port", String(port)];
+    const server = Bun.spawn([executable, ...args], {
+      cwd: folder,
+      env: { HOME: folder, TMPDIR: folder },
+      stdio: ["ignore", "ignore", "ignore"],
+    });
+    const answered = await healthOnce(url, () => true);
+    const listensMs = performance.now() - startMs;
+    // Until then it loads the model, and says so.
+    expect([200, 503]).toContain(answered.status);
+    await healthOnce(url, ({ status }) => status === 200);
+    const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none" });
+    const answer = await client.chat.completions.create({
+      model: "default",
+      messages: [{ role: "user", content: "What is the capital of France?" }],
+      temperature: 0,
+      max_tokens: 16,
+    });
+    expect(answer.choices[0]!.message.content).toContain("Paris");
+    server.kill("SIGTERM");
+    expect(await server.exited).toBe(0);
+    if (start === 2) expect(listensMs).toBeLessThan(1000);
+  }
+}, 60_000);
+
+function freePort(): number {
+  const server = Bun.serve({ port: 0, fetch: () => new Response() });
+  const { port } = server;
+  void server.stop(true);
+  return port!;
+}
+
+/** The first answer of /health that is wanted. */
+async function healthOnce(
+  url: string,
+  isWanted: (response: Response) => boolean,
+): Promise<Response> {
+  for (;;) {
+    const response = await fetch(`${url}/health`).catch(() => undefined);
+    if (response && isWanted(response)) return response;
+    await Bun.sleep(10);
+  }
+}
 
 test("a verb that needs no MLX extracts nothing", () => {
   const cache = join(folder, ".cache", "unused");
