@@ -122,12 +122,14 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 }
 
 function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
+  const maxBatch = settings.batching ? settings.maxBatchSize : 1;
   return {
-    maxBatch: settings.batching ? settings.maxBatchSize : 1,
+    maxBatch,
     tokenBudget: settings.tokenBudget,
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
-    maxWaiting: settings.maxQueue,
+    // Between two steps those wait too who will run in the next.
+    maxWaiting: maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen || undefined,
     prefixCaching: settings.prefixCaching,
     dtype: settings.dtype === "auto" ? undefined : settings.dtype,

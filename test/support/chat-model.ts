@@ -23,11 +23,15 @@ export type ChatModelOptions = {
   pooling?: "lasttoken" | "mean_tokens";
   /** Weights that are no numbers. */
   broken?: boolean;
+  /** A token that has no numbers: whatever comes after it has none either. */
+  numberlessToken?: number;
+  /** Says this over and over, a byte a token; no byte may be in it twice. */
+  recites?: string;
 };
 
 /** Writes the folder of one. */
 export function writeChatModel(folder: string, options: ChatModelOptions = {}): void {
-  const { maxPositions = 4096, pooling, broken = false } = options;
+  const { maxPositions = 4096, pooling } = options;
   mkdirSync(folder, { recursive: true });
   const write = (name: string, value: unknown) =>
     writeFileSync(join(folder, name), JSON.stringify(value));
@@ -42,7 +46,7 @@ export function writeChatModel(folder: string, options: ChatModelOptions = {}): 
     vocab_size: vocabulary,
     max_position_embeddings: maxPositions,
     rope_theta: 10000,
-    tie_word_embeddings: true,
+    tie_word_embeddings: !hasOwnHead(options),
     eos_token_id: 258,
   });
   const bytes = BYTE_CHARS.map((char, id) => [char, id] as const);
@@ -57,7 +61,7 @@ export function writeChatModel(folder: string, options: ChatModelOptions = {}): 
     eos_token: "<|im_end|>",
     chat_template: chatTemplate,
   });
-  writeSafetensors(join(folder, "model.safetensors"), weights(broken));
+  writeSafetensors(join(folder, "model.safetensors"), weights(options));
   if (!pooling) return;
   mkdirSync(join(folder, "1_Pooling"));
   write("1_Pooling/config.json", { [`pooling_mode_${pooling}`]: true });
@@ -68,18 +72,26 @@ export function writeChatModel(folder: string, options: ChatModelOptions = {}): 
   ]);
 }
 
-function weights(broken: boolean): Map<string, FileTensor> {
+/** Whether tokens are read by other numbers than they are chosen by. */
+function hasOwnHead({ numberlessToken, recites }: ChatModelOptions): boolean {
+  return numberlessToken !== undefined || recites !== undefined;
+}
+
+function weights(options: ChatModelOptions): Map<string, FileTensor> {
+  const { broken, numberlessToken, recites } = options;
   const random = makeRandom(17);
   const tensors = new Map<string, FileTensor>();
-  const add = (name: string, shape: number[], value: () => number) => {
+  const add = (name: string, shape: number[], value: () => number): Float32Array => {
     const count = shape.reduce((product, size) => product * size, 1);
     const values = Float32Array.from({ length: count }, value);
     tensors.set(name, { dtype: "F32", shape, bytes: new Uint8Array(values.buffer) });
+    return values;
   };
   const matrix = (name: string, rows: number, columns: number) =>
     add(`${name}.weight`, [rows, columns], () => random.below(2 ** 16) / 2 ** 17 - 0.25);
   const norm = (name: string) => add(`${name}.weight`, [hidden], () => (broken ? Number.NaN : 1));
-  matrix("model.embed_tokens", vocabulary, hidden);
+  const embedding = matrix("model.embed_tokens", vocabulary, hidden);
+  const rowOf = (token: number) => embedding.subarray(token * hidden, (token + 1) * hidden);
   for (let layer = 0; layer < layers; layer++) {
     const name = `model.layers.${layer}`;
     norm(`${name}.input_layernorm`);
@@ -93,5 +105,19 @@ function weights(broken: boolean): Map<string, FileTensor> {
     matrix(`${name}.mlp.down_proj`, hidden, inner);
   }
   norm("model.norm");
+  if (!hasOwnHead(options)) return tensors;
+  const head = matrix("lm_head", vocabulary, hidden);
+  if (numberlessToken !== undefined) rowOf(numberlessToken).fill(Number.NaN);
+  if (recites !== undefined) {
+    // The layers add nothing, and the likeliest token is the one whose row is its predecessor's.
+    for (const [name, { bytes }] of tensors) if (/\.(o|down)_proj\./.test(name)) bytes.fill(0);
+    const said = [...Buffer.from(recites)];
+    for (const [i, byte] of said.entries()) head.set(rowOf(said.at(i - 1)!), byte * hidden);
+    // A prompt ends with a new line.
+    const first = head.subarray(said[0]! * hidden, (said[0]! + 1) * hidden);
+    rowOf(0x0a).forEach((value, i) => {
+      first[i]! += value;
+    });
+  }
   return tensors;
 }

@@ -1,0 +1,271 @@
+// Clients that send too much or too slowly, stop reading, or go away.
+import { afterAll, afterEach, beforeAll, describe, expect, spyOn, test } from "bun:test";
+import type { ModelStats } from "../../src/engine/protocol.ts";
+import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
+import { exchange, RawConnection, readResponse, requestText } from "../support/raw-http.ts";
+import { startTestServer, type TestServer } from "../support/server.ts";
+
+const MIB = 2 ** 20;
+const path = "/v1/chat/completions";
+const messages = [{ role: "user", content: "Say something." }];
+/** A request that goes on until somebody ends it. */
+const endless = { messages, max_tokens: 3000, ignore_eos: true, temperature: 0 };
+
+const stats = async ({ serving }: TestServer) => (await serving.engine.stats())[0]!;
+
+async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await Bun.sleep(2);
+}
+
+const openMany = ({ port }: TestServer, count: number) =>
+  Promise.all(Array.from({ length: count }, () => RawConnection.open(port)));
+
+describe("a server that closes what is silent for a second", () => {
+  let server: TestServer;
+  let slowHeaders: RawConnection[];
+  let drip: NodeJS.Timeout;
+  const startMs = performance.now();
+  beforeAll(async () => {
+    server = await startTestServer({ idleSeconds: 1, args: ["--stream-buffer", "64"] });
+    // Bun gives headers ten seconds, whatever it is told: the tests go on meanwhile.
+    slowHeaders = await openMany(server, 3);
+    const [, half, dripping] = slowHeaders;
+    await half!.write("GET /v1/models HTTP/1.1\r\nHo");
+    await dripping!.write("GET /v1/models HTTP/1.1\r\n");
+    drip = setInterval(() => dripping!.write("x-a: a\r\n"), 200);
+  });
+  afterEach(() => expectUnharmed(server));
+  afterAll(async () => {
+    clearInterval(drip);
+    await server.stop();
+  });
+
+  const closed = async (connections: RawConnection[]) => {
+    await Promise.all(connections.map(({ ended }) => ended));
+    return connections.map(({ received }) => received);
+  };
+
+  test("2: a body over the limit, declared, is 413, and is not kept", async () => {
+    const before = process.memoryUsage.rss();
+    const length = { "Content-Type": "application/json", "Content-Length": 500 * MIB };
+    const connection = await RawConnection.open(server.port);
+    await connection.write(requestText(path, { method: "POST", headers: length }));
+    await connection.receive(1);
+    const answer = readResponse(connection.received);
+    await expectRefusal(answer, { status: 413 });
+    for (let sent = 0; sent < 128; sent++) await connection.write(new Uint8Array(MIB));
+    connection.leave();
+    expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MIB);
+  });
+
+  test("2: a body over the limit, in chunks, is 413, and is not kept", async () => {
+    const before = process.memoryUsage.rss();
+    const chunked = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
+    const connection = await RawConnection.open(server.port);
+    await connection.write(requestText(path, { method: "POST", headers: chunked }));
+    const chunk = Buffer.concat([
+      Buffer.from("100000\r\n"),
+      Buffer.alloc(MIB),
+      Buffer.from("\r\n"),
+    ]);
+    for (let sent = 0; sent < 128; sent++) await connection.write(chunk);
+    await connection.receive(1);
+    await expectRefusal(readResponse(connection.received), { status: 413 });
+    connection.leave();
+    expect(process.memoryUsage.rss() - before).toBeLessThan(96 * MIB);
+  });
+
+  test("2: nor is a body that nobody asked for", async () => {
+    const before = process.memoryUsage.rss();
+    const connection = await RawConnection.open(server.port);
+    const headers = { "Content-Length": 500 * MIB };
+    await connection.write(requestText("/nowhere", { method: "POST", headers }));
+    for (let sent = 0; sent < 64; sent++) await connection.write(new Uint8Array(MIB));
+    await expectRefusal(readResponse(connection.received), { status: 404 });
+    connection.leave();
+    expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MIB);
+  });
+
+  test("3: huge or very many headers are 431", async () => {
+    const many = Array.from({ length: 1000 }, (_, i) => [`x-${i}`, "a"]);
+    for (const headers of [{ "x-a": "a".repeat(100_000) }, Object.fromEntries(many)]) {
+      expect(await exchange(server.port, requestText("/health", { headers }))).toMatchObject({
+        status: 431,
+        body: "",
+      });
+    }
+    const far = await exchange(server.port, requestText(`/${"a".repeat(100_000)}`));
+    expect(far.status).toBe(431);
+  });
+
+  test("3: a body that comes slowly ends the connection, and holds up nobody", async () => {
+    const connections = await openMany(server, 20);
+    const text = requestText(path, { body: endless });
+    for (const connection of connections) await connection.write(text.slice(0, -20));
+    // Some send a byte now and then.
+    const dripping = connections.slice(10);
+    const timer = setInterval(() => {
+      for (const connection of dripping) void connection.write(" ");
+    }, 200);
+    const errors = spyOn(server.serving.log, "error");
+    await expectUnharmed(server);
+    expect(await closed(connections)).toEqual(Array(20).fill(""));
+    clearInterval(timer);
+    // It was none of ours.
+    expect(errors).not.toHaveBeenCalled();
+    errors.mockRestore();
+  }, 15_000);
+
+  test("4: an answer that is not read any more ends, and its connection too", async () => {
+    const before = process.memoryUsage.rss();
+    // So many log-probabilities that what the system holds for a connection is soon full.
+    const request = { ...endless, n: 16, stream: true, logprobs: true, top_logprobs: 20 };
+    const connection = await RawConnection.open(server.port);
+    await connection.write(requestText(path, { body: request }));
+    await connection.receive(1000);
+    connection.stopReading();
+    await until(async () => (await server.metric("mlx_serve_requests_running")) === 0);
+    const { requests, generatedTokens } = await stats(server);
+    expect(requests).toEqual([]);
+    expect(generatedTokens).toBeLessThan(16 * 1500);
+    expect(process.memoryUsage.rss() - before).toBeLessThan(96 * MIB);
+    expect(await server.metric("mlx_serve_requests_in_progress")).toBe(1);
+    // Nobody does anything, and yet it ends.
+    await server.settled();
+    connection.goOnReading();
+    await connection.ended;
+    expect(connection.received).not.toContain("[DONE]");
+  }, 30_000);
+
+  test("3: a connection that was answered ends as well, one that waits for its answer does not", async () => {
+    const { models } = server.serving;
+    const request = requestText(path, { body: { messages, max_tokens: 1 } });
+    const [waiting, answered] = (await openMany(server, 2)) as [RawConnection, RawConnection];
+    for (const connection of [waiting, answered]) {
+      await connection.write(request);
+      await connection.receive(1);
+    }
+    const slow = spyOn(models, "use").mockImplementationOnce(async (name) => {
+      await Bun.sleep(6000);
+      return models.use(name);
+    });
+    await waiting.write(request);
+    const [once, twice] = (await closed([answered, waiting])).map((received) => {
+      return received.match(/HTTP\/1.1 200 /g)!.length;
+    });
+    expect([once, twice]).toEqual([1, 2]);
+    slow.mockRestore();
+  }, 15_000);
+
+  test("3: headers that come slowly end the connection in bounded time", async () => {
+    expect(await closed(slowHeaders)).toEqual(["", "", ""]);
+    expect(performance.now() - startMs).toBeLessThan(30_000);
+  }, 30_000);
+});
+
+test("4: a reader that is merely slow gets everything", async () => {
+  const server = await startTestServer();
+  const request = { ...endless, max_tokens: 150, n: 8, logprobs: true, top_logprobs: 20 };
+  const connection = await RawConnection.open(server.port);
+  const headers = { Connection: "close" };
+  await connection.write(requestText(path, { headers, body: { ...request, stream: true } }));
+  for (let read = 0; connection.isOpen; read = connection.received.length) {
+    connection.stopReading();
+    await Bun.sleep(50);
+    connection.goOnReading();
+    await connection.receive(read + MIB);
+  }
+  expect(connection.received).toContain("data: [DONE]\n\n");
+  expect(connection.received.match(/"finish_reason":"length"/g)).toHaveLength(8);
+  expect(connection.received.match(/"top_logprobs"/g)).toHaveLength(150 * 8);
+  await expectUnharmed(server);
+  await server.stop();
+}, 30_000);
+
+describe.each([
+  ["as a stream", true],
+  ["in one piece", false],
+])("5: a client that wanted its answer %s and goes away", (_, stream) => {
+  let server: TestServer;
+  beforeAll(async () => {
+    const args = ["--max-batch-size", "1", "--token-budget", "32", "--no-prefix-caching"];
+    server = await startTestServer({ args });
+  });
+  afterEach(() => expectUnharmed(server));
+  afterAll(() => server.stop());
+
+  async function open(body: object): Promise<RawConnection> {
+    const connection = await RawConnection.open(server.port);
+    await connection.write(requestText(path, { body }));
+    return connection;
+  }
+
+  const waitFor = (isSo: (stats: ModelStats) => boolean) =>
+    until(async () => isSo(await stats(server)));
+
+  /** Far fewer steps than there were to come, and none at all once it is known that it has gone. */
+  async function expectFreed(connection: RawConnection): Promise<void> {
+    const before = await stats(server);
+    connection.leave();
+    await waitFor(({ requests }) => requests.length === 0);
+    const after = await stats(server);
+    expect(after.steps - before.steps).toBeLessThan(50);
+    await server.settled();
+    expect((await stats(server)).steps).toBe(after.steps);
+  }
+
+  test("in the middle of its answer", async () => {
+    const connection = await open({ ...endless, stream });
+    await waitFor(({ requests }) => (requests[0]?.generated ?? 0) > 5);
+    await expectFreed(connection);
+  });
+
+  test("while its prompt is computed", async () => {
+    const long = [{ role: "user", content: "x".repeat(3500) }];
+    const connection = await open({ ...endless, messages: long, stream });
+    await waitFor(({ requests }) => (requests[0]?.blocks ?? 0) > 2);
+    await expectFreed(connection);
+    expect((await stats(server)).last!.decodeTokens).toBe(0);
+  });
+
+  test("while its model is loaded", async () => {
+    const loading = spyOn(server.serving.models, "use");
+    loading.mockImplementation(() => new Promise(() => {}));
+    const connection = await open({ ...endless, stream });
+    await until(() => loading.mock.calls.length === 1);
+    connection.leave();
+    await server.settled();
+    loading.mockRestore();
+  });
+
+  test("while it waits", async () => {
+    const running = await open({ ...endless, stream: true });
+    await waitFor(({ requests }) => requests.length === 1);
+    const waiting = await open({ ...endless, stream });
+    await waitFor(({ requests }) => requests.length === 2);
+    const before = await stats(server);
+    waiting.leave();
+    await waitFor(({ requests }) => requests.length === 1);
+    const after = await stats(server);
+    expect(after.requests).toMatchObject([{ state: "running" }]);
+    expect(after.steps - before.steps).toBeLessThan(50);
+    expect(running.isOpen).toBe(true);
+    running.leave();
+  });
+});
+
+test("6: two hundred clients that go at once", async () => {
+  const server = await startTestServer();
+  const connections = await openMany(server, 200);
+  for (const [i, connection] of connections.entries()) {
+    await connection.write(requestText(path, { body: { ...endless, stream: i % 2 === 0 } }));
+  }
+  await until(async () => (await stats(server)).requests.length === 200);
+  for (const connection of connections) connection.leave();
+  const start = performance.now();
+  const next = await server.post(path, { messages, max_tokens: 4 });
+  expect(next.status).toBe(200);
+  expect(performance.now() - start).toBeLessThan(3000);
+  await expectUnharmed(server);
+  await server.stop();
+}, 20_000);

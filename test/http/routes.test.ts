@@ -1,0 +1,214 @@
+// Who may go where: every route that there is, every way to write it, and every key that is none.
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { makeApp } from "../../src/http/app.ts";
+import { apiRoutes } from "../../src/http/openapi.ts";
+import { hashOf } from "../../src/keys/key-file.ts";
+import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
+import { exchange, requestText } from "../support/raw-http.ts";
+import { startTestServer, type TestServer } from "../support/server.ts";
+
+const KEY = "sk-mlx-key-of-alice-ossifrage";
+let server: TestServer;
+beforeAll(async () => {
+  const alice = {
+    name: "alice",
+    sha256: hashOf(KEY).toString("hex"),
+    tier: "NORMAL" as const,
+    limits: {},
+    created: "2025-01-01T00:00:00Z",
+  };
+  server = await startTestServer({ keys: { keys: [alice] } });
+});
+afterEach(() => expectUnharmed(server));
+afterAll(() => server.stop());
+
+type Headers = Record<string, string>;
+
+const ask = (path: string, method = "GET", headers: Headers = {}) =>
+  fetch(`${server.url}${path}`, {
+    method,
+    headers: { ...(method === "POST" && { "content-type": "application/json" }), ...headers },
+    ...(method === "POST" && { body: "{}" }),
+  });
+
+/** As it is on the wire, whatever a URL would make of it. */
+const askRaw = (path: string, headers: Headers = {}, method = "GET") =>
+  exchange(
+    server.port,
+    requestText(path, { method, headers: { Connection: "close", ...headers } }),
+  );
+
+/** The routes that the server has, as the API's table writes them. */
+function routes(): string[] {
+  const own = makeApp(server.serving).routes.filter(({ method }) => method !== "ALL");
+  const written = own.map(({ method, path }) => {
+    return `${method} ${path.replace(/:(\w+)(\{[^}]*\})?/g, "{$1}")}`;
+  });
+  return [...new Set(written)].sort();
+}
+
+const noKey = { status: 401, code: "invalid_api_key" };
+
+describe("19: the routes", () => {
+  test("are those that the API's document tells of", () => {
+    const told = apiRoutes.map(({ method, path }) => `${method.toUpperCase()} ${path}`);
+    expect(routes()).toEqual(told.sort());
+    expect(told.length).toBeGreaterThan(15);
+  });
+
+  test("refuse whoever has no key, but for /health", async () => {
+    for (const route of routes()) {
+      const [method, path] = route.replace("{id}", "default").split(" ") as [string, string];
+      const answer = await ask(path, method);
+      if (route === "GET /health") expect(answer.status).toBe(200);
+      else await expectRefusal(answer, noKey);
+      const wrong = await ask(path, method, { authorization: "Bearer wrong" });
+      if (route === "GET /health") expect(wrong.status).toBe(200);
+      else await expectRefusal(wrong, noKey);
+    }
+  });
+
+  test("refuse every other method and every other path too", async () => {
+    for (const route of [...routes(), "GET /", "GET /v1", "GET /favicon.ico", "GET /admin"]) {
+      const path = route.replace("{id}", "default").split(" ")[1]!;
+      for (const method of ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]) {
+        const { status } = await askRaw(path, {}, method);
+        expect([method, path, status]).toEqual([method, path, 401]);
+      }
+    }
+  });
+
+  test("let a key in, and only an owner's to where the server is managed", async () => {
+    const owned = ["POST /models/load", "POST /models/unload", "GET /ps"];
+    for (const route of routes()) {
+      const [method, path] = route.replace("{id}", "default").split(" ") as [string, string];
+      const { status } = await ask(path, method, { authorization: `Bearer ${KEY}` });
+      if (owned.includes(route)) expect([route, status]).toEqual([route, 403]);
+      else expect([route, status]).toEqual([route, method === "POST" ? 400 : 200]);
+    }
+  });
+});
+
+describe("19: a key", () => {
+  test("that is wrong, nearly right, or one of several is refused", async () => {
+    const wrong = [
+      "",
+      " ",
+      "null",
+      "undefined",
+      KEY.slice(0, -1),
+      KEY.slice(1),
+      `${KEY}x`,
+      KEY.toUpperCase(),
+      KEY.replace("a", "b"),
+      `${KEY},${KEY}`,
+      `${KEY}, ${KEY}`,
+      `${KEY} ${KEY}`,
+      `${KEY};x`,
+      `"${KEY}"`,
+      encodeURIComponent(`${KEY}/`),
+      hashOf(KEY).toString("hex"),
+      "x".repeat(10_000),
+    ];
+    for (const key of wrong) {
+      for (const headers of [
+        { authorization: `Bearer ${key}` },
+        { authorization: key },
+        { "x-api-key": key },
+        { "api-key": key },
+      ] as Headers[]) {
+        await expectRefusal(await ask("/v1/models", "GET", headers), noKey);
+      }
+    }
+    for (const authorization of [KEY, `Basic ${KEY}`, `Bearer: ${KEY}`, `Bearer${KEY}`, "Bearer"]) {
+      await expectRefusal(await ask("/v1/models", "GET", { authorization }), noKey);
+    }
+  });
+
+  test("stands in a header, not in the address, the body or a cookie", async () => {
+    for (const path of [`/v1/models?api_key=${KEY}`, `/v1/models?key=${KEY}#${KEY}`]) {
+      await expectRefusal(await ask(path), noKey);
+    }
+    await expectRefusal(await ask("/v1/models", "GET", { cookie: `key=${KEY}` }), noKey);
+  });
+
+  test("is needed however a path is written", async () => {
+    const paths = [
+      "//v1/models",
+      "///v1/models",
+      "/v1//models",
+      "/v1/../v1/models",
+      "/v1/../metrics",
+      "/health/../v1/models",
+      "/health/..%2fv1/models",
+      "/health/%2e%2e/v1/models",
+      "/v1%2fmodels",
+      "/v1/models%00",
+      "/v1/models;/health",
+      "/v1/models?/health",
+      "/v1/models#/health",
+      "/\\v1\\models",
+      "/./v1/models",
+      "/V1/MODELS",
+      "//health",
+      "/health/",
+      "/health/x",
+      "/HEALTH",
+      "/health%2f..%2fmetrics",
+      "/health;/../metrics",
+      "http://localhost/v1/models",
+      "http://localhost//health",
+      "http://evil.example/metrics",
+    ];
+    for (const path of paths) {
+      const answer = await askRaw(path);
+      expect([path, answer.status]).toEqual([path, 401]);
+      await expectRefusal(answer, noKey);
+    }
+    expect((await askRaw("/health?x=/v1/models")).status).toBe(200);
+  });
+
+  test("lets in whom it is for, written as any client does", async () => {
+    for (const headers of [
+      { Authorization: `Bearer ${KEY}` },
+      { Authorization: `bearer  ${KEY}` },
+      { "X-Api-Key": KEY },
+      { "api-key": KEY },
+    ] as Headers[]) {
+      expect((await ask("/v1/models", "GET", headers)).status).toBe(200);
+    }
+  });
+});
+
+describe("20: a web page of somebody else", () => {
+  const key = { Authorization: `Bearer ${KEY}` };
+  const grants = (headers: Iterable<[string, string]>) =>
+    [...headers].filter(([name]) => name.startsWith("access-control"));
+
+  test("that has made our address its own is refused by the Host, key or not", async () => {
+    for (const host of ["evil.example", "evil.example:8080", "localhost.evil.example", "0.0.0.0"]) {
+      for (const path of ["/v1/models", "/health", "/metrics", "/docs"]) {
+        const answer = await askRaw(path, { Host: host, ...key });
+        await expectRefusal(answer, { status: 403 });
+        expect(grants(answer.headers)).toEqual([]);
+      }
+    }
+  });
+
+  test("is refused by its Origin, and is granted nothing", async () => {
+    for (const origin of ["https://evil.example", "http://localhost:1", "null", "file://"]) {
+      const answers = [
+        await ask("/v1/models", "GET", { ...key, origin }),
+        await ask("/v1/chat/completions", "POST", { ...key, origin }),
+        await ask("/health", "GET", { origin }),
+        await ask("/v1/models", "OPTIONS", { origin, "access-control-request-method": "GET" }),
+      ];
+      for (const answer of answers) {
+        expect(grants(answer.headers)).toEqual([]);
+        await expectRefusal(answer, { status: 403 });
+      }
+    }
+    const own = await ask("/v1/models", "GET", { ...key, origin: server.url });
+    expect([own.status, grants(own.headers)]).toEqual([200, []]);
+  });
+});
