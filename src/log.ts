@@ -13,7 +13,12 @@ export type LogOptions = {
 export function makeLogger({ level, format }: LogOptions): Logger {
   const isPretty = format === "pretty" || (format === "auto" && process.stderr.isTTY === true);
   const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
-  if (!isPretty) return pino(options, pino.destination({ dest: 2, sync: true }));
+  if (!isPretty) {
+    const lines = pino.destination({ dest: 2, sync: true });
+    // A disk that is full costs lines of the log, not the server.
+    lines.on("error", () => {});
+    return pino(options, lines);
+  }
   const pretty = prettyFactory({
     colorize: process.stderr.isTTY === true,
     translateTime: "SYS:HH:MM:ss",

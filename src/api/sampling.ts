@@ -40,7 +40,7 @@ export const SamplingFields = z.object({
   presence_penalty: optional(z.number().min(-2).max(2)).describe(
     "Taken from a token's score if it was generated before.",
   ),
-  repetition_penalty: optional(z.number().gt(0).max(10)).describe(
+  repetition_penalty: optional(z.number().min(0.01).max(10)).describe(
     "Divides the score of tokens that stand in the prompt or the answer; 1 does nothing.",
   ),
   logit_bias: optional(

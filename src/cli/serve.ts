@@ -1,4 +1,5 @@
 // mlx-serve serve: the server, until it is told to stop.
+import { lookup } from "node:dns/promises";
 import { readFileSync } from "node:fs";
 import { backend, findLibrary } from "../../ffi/native.ts";
 import packageJson from "../../package.json" with { type: "json" };
@@ -36,6 +37,10 @@ export async function serve(args: string[]): Promise<void> {
     keysSet: keys !== undefined || settings.apiKey.length > 0,
   });
   if (problem) throw new UsageError(problem);
+  // Bun takes a name without an address for a port that is taken.
+  await lookup(settings.host).catch(() => {
+    throw new Error(`${settings.host} is no address of this machine: choose another by --host`);
+  });
   const env = environmentOf(settings);
   const localKey = newKey();
   const server = await startServer({

@@ -26,7 +26,7 @@ export function openMlx(
   const gpu = flag("mlx_metal_is_available") ? "metal" : flag("mlx_cuda_is_available") && "cuda";
   const backend: Backend = device !== "cpu" && gpu ? gpu : "cpu";
   if (device === "gpu" && backend === "cpu")
-    throw new Error("this machine has no GPU that MLX sees");
+    throw new Error("MLX sees no GPU on this machine: --backend cpu does without");
   const handle = mlxc.mlx_device_new_type(backend === "cpu" ? 0 : 1, 0)!;
   try {
     check("mlx_set_default_device", mlxc.mlx_set_default_device(handle));

@@ -7,7 +7,7 @@ const GenerationConfig = z.object({
   top_p: z.number().gt(0).max(1).optional().catch(undefined),
   top_k: z.int().min(0).optional().catch(undefined),
   min_p: z.number().min(0).max(1).optional().catch(undefined),
-  repetition_penalty: z.number().gt(0).max(10).optional().catch(undefined),
+  repetition_penalty: z.number().min(0.01).max(10).optional().catch(undefined),
 });
 
 export type SuggestedSampling = {

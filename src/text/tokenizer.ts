@@ -28,6 +28,9 @@ export interface EncodeOptions {
   maxTokens?: number | undefined;
 }
 
+/** Characters of a token, as texts usually have them at most. */
+const PROBED = 4;
+
 export class TooLongError extends Error {
   override name = "TooLongError";
 
@@ -125,7 +128,15 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     longestToken: longest,
     idOf: (token) => ids.get(token),
     tokenOf: (id) => texts[id],
-    encode(text, { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity }) {
+    encode(text, options) {
+      const { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity } = options;
+      // What is far too long shows in its beginning, and takes no longer than what is not.
+      if (text.length > 2 * PROBED * maxTokens) {
+        const beginning = text.slice(0, PROBED * maxTokens);
+        if (this.encode(beginning, { controlTokens: "text" }).length > maxTokens + 1) {
+          throw new TooLongError(maxTokens);
+        }
+      }
       const out: number[] = addSpecialTokens ? [...prefix] : [];
       for (const segment of written.split(text.toWellFormed(), control)) {
         if (segment.kind === "token") out.push(segment.id);

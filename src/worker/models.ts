@@ -46,6 +46,7 @@ export class Models {
     const model = loadModel(path, { backend: this.#backend, dtype, onProgress });
     const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
     const blocks = options.blocks ?? blocksFor(model, options, kvBytes);
+    checkMemory(model, blocks);
     const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
     const pool = new BlockPool(blocks);
     const { vocabulary, maxPositions } = model.shape;
@@ -111,13 +112,28 @@ export class Models {
   }
 }
 
+function blockBytes({ shape: { layers, kvHeads, headDim }, dtype }: LoadedModel): number {
+  return 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(dtype);
+}
+
+/** The process would end where there is no memory for the blocks; so the model is freed, and it is said. */
+function checkMemory(model: LoadedModel, blocks: number): void {
+  const [wanted, most] = [blocks * blockBytes(model), memoryLimit() - activeMemory()];
+  if (wanted <= most) return;
+  model.free();
+  const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+  throw new Error(
+    `${blocks} KV blocks take ${gib(wanted)}, and there are ${gib(most)} left: ` +
+      "set a smaller --block-pool-size or --kv-memory",
+  );
+}
+
 /** As many as the memory for them holds, and no more than a full batch could use. */
-function blocksFor({ shape, dtype }: LoadedModel, options: EngineOptions, kvBytes: number): number {
-  const { layers, kvHeads, headDim, maxPositions } = shape;
+function blocksFor(model: LoadedModel, options: EngineOptions, kvBytes: number): number {
+  const { maxPositions } = model.shape;
   const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
-  const blockBytes = 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(dtype);
   const most = options.maxBatch * Math.ceil(longest / BLOCK_TOKENS);
-  return Math.max(1, Math.min(most, Math.floor(kvBytes / blockBytes)));
+  return Math.max(1, Math.min(most, Math.floor(kvBytes / blockBytes(model))));
 }
 
 /** The CPU shares its memory with everything else; of a GPU's, half of what the weights have left. */

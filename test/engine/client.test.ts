@@ -52,6 +52,16 @@ describe("the Worker", () => {
     await engine.stop();
   });
 
+  test("says so where there is no memory for the blocks, and goes on", async () => {
+    const engine = await start();
+    const before = (await engine.stats()).length;
+    const failure = await engine.load("m", folder, { blocks: 2 ** 32 }).catch((error) => error);
+    expect(failure.message).toMatch(/KV blocks take \d+.* GiB, and there are .*--kv-memory$/);
+    expect(await engine.stats()).toHaveLength(before);
+    expect((await engine.load("m", folder, { blocks: 4 })).blocks).toBe(4);
+    await engine.stop();
+  });
+
   test("can be started again and again", async () => {
     for (let i = 0; i < 5; i++) {
       const engine = await start();

@@ -55,7 +55,7 @@ const samplingFaults: Fault[] = [
   ["min_tokens", "-5", "min_tokens", ">=0"],
   ["frequency_penalty", "2.5", "frequency_penalty", "<=2"],
   ["presence_penalty", "-2.5", "presence_penalty", ">=-2"],
-  ["repetition_penalty", "0", "repetition_penalty", ">0"],
+  ["repetition_penalty", "0", "repetition_penalty", ">=0.01"],
   ["repetition_penalty", "11", "repetition_penalty", "<=10"],
   ["seed", "0.5", "seed", "int"],
   ["seed", `"${secret}"`, "seed", "expected number"],
