@@ -20,6 +20,41 @@ export function stacked(name: string, parts: readonly StoredTensor[]): StoredTen
   return { name, shape: [parts.length, ...shape], format, bytes: bytes * parts.length, read };
 }
 
+/** Matrices of one format below each other. */
+export function joined(name: string, parts: readonly StoredTensor[]): StoredTensor {
+  const [first] = parts as [StoredTensor];
+  const rows = parts.map(({ shape }) => shape[0]!);
+  const begins = starts(rows);
+  const offsets = starts(parts.map(({ bytes }) => bytes));
+  const read = (offset: number, target: Uint8Array) => {
+    for (let done = 0; done < target.length; ) {
+      const at = offset + done;
+      const index = offsets.findLastIndex((begin) => begin <= at);
+      const within = at - offsets[index]!;
+      const length = Math.min(parts[index]!.bytes - within, target.length - done);
+      parts[index]!.read(within, target.subarray(done, done + length));
+      done += length;
+    }
+  };
+  const rowOrder = (row: number) => {
+    const index = begins.findLastIndex((begin) => begin <= row);
+    const within = row - begins[index]!;
+    return begins[index]! + (parts[index]!.rowOrder?.(within) ?? within);
+  };
+  return {
+    ...first,
+    name,
+    shape: [rows.reduce((a, b) => a + b), ...first.shape.slice(1)],
+    bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
+    read,
+    rowOrder: parts.some((part) => part.rowOrder) ? rowOrder : undefined,
+  };
+}
+
+function starts(sizes: readonly number[]): number[] {
+  return sizes.map((_, i) => sizes.slice(0, i).reduce((a, b) => a + b, 0));
+}
+
 /** Every second one along an axis, from `first` on. */
 export function everySecond(
   name: string,

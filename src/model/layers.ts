@@ -5,6 +5,8 @@ import {
   add,
   argpartition,
   argsort,
+  concatenate,
+  split as cut,
   divide,
   expandDims,
   flatten,
@@ -19,11 +21,12 @@ import {
   take,
   tanh,
 } from "../mlx/ops.ts";
-import type { AttentionOptions, Step } from "./model.ts";
+import type { AttentionOptions, Heads, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { Linear, Weights } from "./weights.ts";
 
-export type Norm = (x: MlxArray) => MlxArray;
+/** With what a kernel needs to do the same. */
+export type Norm = ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 
 /** `offset` is added to the weight: Gemma's are kept as their distance from 1. */
 export function rmsNorm(
@@ -35,7 +38,7 @@ export function rmsNorm(
 ): Norm {
   const stored = weights.tensor(`${name}.weight`, [dims]);
   const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
-  return (x) => normalize(x, weight, eps);
+  return Object.assign((x: MlxArray) => normalize(x, weight, eps), { weight, eps });
 }
 
 /** Squeezes x into (-cap, cap). */
@@ -65,10 +68,17 @@ export function gatedMlp(
   hidden: number,
   gating: Gating = swiglu,
 ): Linear {
-  const gate = weights.linear(`${name}.gate_proj`, dims, hidden);
-  const up = weights.linear(`${name}.up_proj`, dims, hidden);
-  const down = weights.linear(`${name}.down_proj`, hidden, dims);
-  return (x) => down(gating(gate(x), up(x)));
+  const parts = [`${name}.gate_proj`, `${name}.up_proj`];
+  const gateUp = weights.joined(`${name}.gate_up_proj`, parts, dims, [hidden, hidden]);
+  return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), gating);
+}
+
+/** With both halves from one product. */
+export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
+  return (x, residual) => {
+    const [gate, up] = cut(gateUp(x), 2);
+    return down(gating(gate!, up!), residual);
+  };
 }
 
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
@@ -113,26 +123,25 @@ export function weighted(made: MlxArray, shares: MlxArray): MlxArray {
 
 export type AttentionSizes = { dims: number; heads: number; kvHeads: number; headDim: number };
 
-/** x (T, dims) -> queries (T, heads, D), keys and values (T, kvHeads, D) */
-export type Projection = (x: MlxArray) => readonly [MlxArray, MlxArray, MlxArray];
+/** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
+export type Projection = (x: MlxArray) => MlxArray;
 
-/** With a matrix for each. A norm here is over all heads at once. */
+/** A norm here is over all heads at once. */
 export function projection(
   weights: Weights,
   name: string,
   { dims, heads, kvHeads, headDim }: AttentionSizes,
   norms: { q?: Norm; k?: Norm } = {},
 ): Projection {
-  const qProj = weights.linear(`${name}.q_proj`, dims, heads * headDim);
-  const kProj = weights.linear(`${name}.k_proj`, dims, kvHeads * headDim);
-  const vProj = weights.linear(`${name}.v_proj`, dims, kvHeads * headDim);
-  const same: Norm = (x) => x;
-  const { q = same, k = same } = norms;
-  return (x) => [
-    split(q(qProj(x)), heads, headDim),
-    split(k(kProj(x)), kvHeads, headDim),
-    split(vProj(x), kvHeads, headDim),
-  ];
+  const outputs = [heads * headDim, kvHeads * headDim, kvHeads * headDim] as const;
+  const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
+  const product = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
+  const { q: qNorm, k: kNorm } = norms;
+  if (!qNorm || !kNorm) return product;
+  return (x) => {
+    const [q, k, v] = cut(product(x), [outputs[0], outputs[0] + outputs[1]]);
+    return concatenate([qNorm(q!), kNorm(k!), v!], -1);
+  };
 }
 
 export type AttentionParts = {
@@ -144,7 +153,8 @@ export type AttentionParts = {
   kNorm?: Norm;
 };
 
-export type AttentionBlock = (x: MlxArray, step: Step) => MlxArray;
+/** Added to `residual` where there is one. */
+export type AttentionBlock = (x: MlxArray, step: Step, residual?: MlxArray) => MlxArray;
 
 /** Queries, keys and values from x, turned, attended, and projected back. */
 export function attentionBlock(
@@ -157,16 +167,27 @@ export function attentionBlock(
   const { rope, qNorm, kNorm, attention } = parts;
   const project = parts.project ?? projection(weights, name, sizes);
   const oProj = weights.linear(`${name}.o_proj`, sizes.heads * sizes.headDim, sizes.dims);
-  return (x, step) => {
-    let [q, k, v] = project(x);
-    if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
-    if (rope) [q, k] = [rope(q, step.positions), rope(k, step.positions)];
-    return oProj(step.attend(layer, q, k, v, attention));
+  const heads = { ...sizes, qNorm, kNorm, rope };
+  return (x, step, residual) => {
+    const qkv = project(x);
+    const attended = step.attendRaw
+      ? step.attendRaw(layer, qkv, heads, attention)
+      : step.attend(layer, ...prepareHeads(qkv, heads, step.positions), attention);
+    return oProj(attended, residual);
   };
 }
 
-export function split(x: MlxArray, heads: number, headDim: number): MlxArray {
-  return reshape(x, [-1, heads, headDim]);
+/** Queries (T, heads, D), keys and values (T, kvHeads, D), normed and turned. */
+function prepareHeads(
+  qkv: MlxArray,
+  { heads, kvHeads, headDim, qNorm, kNorm, rope }: Heads,
+  positions: MlxArray,
+): [MlxArray, MlxArray, MlxArray] {
+  const all = reshape(qkv, [-1, heads + 2 * kvHeads, headDim]);
+  let [q, k, v] = cut(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
+  if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
+  if (rope) [q, k] = [rope(q, positions), rope(k, positions)];
+  return [q, k, v];
 }
 
 export type Block = (x: MlxArray, step: Step) => MlxArray;
@@ -179,7 +200,7 @@ export function preNormBlock(
   postNorm: Norm,
 ): Block {
   return (x, step) => {
-    const h = add(x, attend(inputNorm(x), step));
-    return add(h, mlp(postNorm(h)));
+    const h = attend(inputNorm(x), step, x);
+    return mlp(postNorm(h), h);
   };
 }

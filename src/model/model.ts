@@ -2,6 +2,8 @@
 // of one sequence, then of the next. Layers that look at one token at a time never see the difference;
 // attention is left to the step, which knows what each token may look at and where its keys are.
 import type { MlxArray } from "../mlx/array.ts";
+import type { Norm } from "./layers.ts";
+import type { Rope } from "./rope.ts";
 
 export type AttentionOptions = {
   scale: number;
@@ -13,6 +15,16 @@ export type AttentionOptions = {
   softcap?: number | undefined;
 };
 
+/** What is to be done to queries and keys before they meet: norms over each head, then the turn. */
+export type Heads = {
+  heads: number;
+  kvHeads: number;
+  headDim: number;
+  qNorm?: Norm | undefined;
+  kNorm?: Norm | undefined;
+  rope?: Rope | undefined;
+};
+
 /** One forward pass's view of the KV store. */
 export interface Step {
   /** (T) int32: where each token stands in its sequence. */
@@ -22,6 +34,11 @@ export interface Step {
    * q (T, heads, D), k and v (T, kvHeads, D) -> (T, heads * D)
    */
   attend(layer: number, q: MlxArray, k: MlxArray, v: MlxArray, options: AttentionOptions): MlxArray;
+  /**
+   * The same of queries, keys and values side by side (T, (heads + 2 kvHeads) * D), as they are
+   * projected: where kernels norm and turn them too.
+   */
+  attendRaw?(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
 }
 
 /** The size of what a model keeps of each token. */

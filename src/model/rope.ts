@@ -7,8 +7,16 @@ import { concatenate, expandDims, multiply, slice, squeeze } from "../mlx/ops.ts
 import type { BaseConfig, RopeScaling } from "./config.ts";
 import type { Weights } from "./weights.ts";
 
-/** x (T, heads, D) at positions (T) */
-export type Rope = (x: MlxArray, positions: MlxArray) => MlxArray;
+/** x (T, heads, D) at positions (T); with what a kernel needs to do the same. */
+export type Rope = ((x: MlxArray, positions: MlxArray) => MlxArray) & Turn;
+
+/** How the first `dims` features are turned: feature i with i + dims / 2, multiplied by `magnitude`. */
+export type Turn = {
+  dims: number;
+  /** (dims / 2) float32: positions to a turn by one. */
+  wavelengths: MlxArray;
+  magnitude: number;
+};
 
 export type RopeOptions = {
   dims: number;
@@ -30,28 +38,40 @@ export function ropeOptions(config: BaseConfig, dims: number): RopeOptions {
 export function makeRope(weights: Weights, options: RopeOptions): Rope {
   const { dims, base, scaling } = options;
   const kind = scaling?.type ?? scaling?.rope_type ?? "default";
-  if (kind === "default") return rotary({ dims, base });
-  if (kind === "linear") return rotary({ dims, base, scale: 1 / factorOf(scaling!) });
-  if (kind === "llama3") return rotary({ dims, freqs: weights.constant(llama3(options)) });
-  if (kind === "yarn") {
-    const freqs = weights.constant(yarn(options));
-    return scaledFirst(rotary({ dims, freqs }), dims, yarnMagnitude(scaling!));
+  const plain = Float32Array.from(wavelengths(options));
+  /** MLX knows the plain wavelengths by their base. */
+  const make = (waves: Float32Array, magnitude = 1, own?: TurnOptions): Rope => {
+    const constant = weights.constant(waves);
+    const turned = rotary(own ?? { dims, freqs: constant });
+    const data: Turn = { dims, wavelengths: constant, magnitude };
+    return Object.assign(scaledFirst(turned, dims, magnitude), data);
+  };
+  if (kind === "default") return make(plain, 1, { dims, base });
+  if (kind === "linear") {
+    const factor = factorOf(scaling!);
+    const waves = plain.map((wave) => wave * factor);
+    return make(waves, 1, { dims, base, scale: 1 / factor });
   }
+  if (kind === "llama3") return make(llama3(options));
+  if (kind === "yarn") return make(yarn(options), yarnMagnitude(scaling!));
   if (kind === "longrope" || kind === "su") {
-    const freqs = weights.constant(longRope(options));
-    return scaledFirst(rotary({ dims, freqs }), dims, longRopeMagnitude(options));
+    return make(longRope(options), longRopeMagnitude(options));
   }
   const known = "default, linear, llama3, yarn and longrope";
   throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
 }
 
+type TurnOptions = Parameters<typeof turn>[1];
+
+type Turning = (x: MlxArray, positions: MlxArray) => MlxArray;
+
 /** MLX turns (B, heads, L, D) from an offset a row: here each token is a row of its own. */
-function rotary(options: Parameters<typeof turn>[1]): Rope {
+function rotary(options: TurnOptions): Turning {
   return (x, positions) => squeeze(turn(expandDims(x, 2), options, positions), 2);
 }
 
 /** The turned features, multiplied first. */
-function scaledFirst(rope: Rope, dims: number, magnitude: number): Rope {
+function scaledFirst(rope: Turning, dims: number, magnitude: number): Turning {
   if (magnitude === 1) return rope;
   return (x, positions) => {
     if (x.shape.at(-1) === dims) return rope(multiply(x, magnitude), positions);

@@ -7,6 +7,7 @@ import { array, type MlxArray } from "../mlx/array.ts";
 import {
   add,
   addmm,
+  concatenate,
   dequantize,
   expandDims,
   gatherMm,
@@ -20,6 +21,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
+import { joined } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
 import {
   type FloatType,
@@ -31,8 +33,8 @@ import {
   type StoredQuantized,
 } from "./tensors.ts";
 
-/** x (..., in) -> (..., out) */
-export type Linear = (x: MlxArray) => MlxArray;
+/** x (..., in) -> (..., out), added to `residual` where there is one. */
+export type Linear = (x: MlxArray, residual?: MlxArray) => MlxArray;
 
 export type Embedding = {
   /** tokens (T) -> (T, D) */
@@ -65,7 +67,7 @@ export class Weights {
   readonly #tensors: Map<string, StoredTensor>;
   readonly #options: WeightOptions;
   readonly #arrays: MlxArray[] = [];
-  /** Transposed views of some of the arrays. */
+  /** Transposed views of some of the arrays, and constants: nothing that counts as weights. */
   readonly #views: MlxArray[] = [];
   readonly #used = new Set<string>();
   readonly #totalBytes: number;
@@ -96,6 +98,48 @@ export class Weights {
     return linear(matrix, bias, (view) => this.#keep(view));
   }
 
+  /**
+   * Several matrices of one input as one: a single product is faster. Where the file keeps them in
+   * different formats they stay apart, and what they give is put side by side.
+   */
+  joined(
+    name: string,
+    parts: readonly string[],
+    inputs: number,
+    outputs: readonly number[],
+  ): Linear {
+    const kinds = ["weight", "scales", "biases", "bias"].map((kind) =>
+      parts.map((part) => this.#tensors.get(`${part}.${kind}`)),
+    );
+    const isAlike = kinds.every((stored) => {
+      const [first] = stored;
+      const tail = (tensor: StoredTensor | undefined) =>
+        tensor && [tensor.format, ...tensor.shape.slice(1)].join();
+      return stored.every((each) => tail(each) === tail(first));
+    });
+    if (!isAlike) {
+      const apart = parts.map((part, i) => this.linear(part, inputs, outputs[i]!));
+      return withResidual((x) =>
+        concatenate(
+          apart.map((each) => each(x)),
+          -1,
+        ),
+      );
+    }
+    for (const [i, part] of parts.entries()) this.#check(part, inputs, outputs[i]!);
+    for (const stored of kinds) {
+      if (!stored[0]) continue;
+      const kind = stored[0].name.split(".").at(-1)!;
+      const names = stored.map((each) => each!.name);
+      this.arrange(names, (tensors) => joined(`${name}.${kind}`, tensors));
+    }
+    return this.linear(
+      name,
+      inputs,
+      outputs.reduce((a, b) => a + b),
+    );
+  }
+
   embedding(name: string, vocabulary: number, dims: number): Embedding {
     const matrix = this.#matrix(name, [vocabulary, dims]);
     return {
@@ -114,7 +158,8 @@ export class Weights {
 
   /** Numbers of our own that live as long as the weights. */
   constant(values: Float32Array): MlxArray {
-    return this.computed(() => array(values));
+    using _ = new Scope();
+    return this.#keep(array(values));
   }
 
   /** An array of our own making that lives as long as the weights. */
@@ -149,6 +194,12 @@ export class Weights {
 
   free(): void {
     for (const owned of [...this.#views.splice(0), ...this.#arrays.splice(0)]) owned.free();
+  }
+
+  /** Throws where a matrix is not what it should be, under its own name. */
+  #check(name: string, inputs: number, outputs: number): void {
+    if (!this.#packed(name, [outputs, inputs])) this.#stored(`${name}.weight`, [outputs, inputs]);
+    if (this.has(`${name}.bias`)) this.#stored(`${name}.bias`, [outputs]);
   }
 
   #matrix(name: string, shape: readonly number[]): Matrix {
@@ -276,10 +327,19 @@ type Keep = (view: MlxArray) => MlxArray;
 function linear(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Linear {
   if (matrix.kind === "packed") {
     const product = (x: MlxArray) => quantizedMatmul(x, matrix.matrix, matrix.quantization);
-    return bias ? (x) => add(product(x), bias) : product;
+    return withResidual(bias ? (x) => add(product(x), bias) : product);
   }
   const transposed = keepTransposed(matrix.weight, keep);
-  return bias ? (x) => addmm(bias, x, transposed) : (x) => matmul(x, transposed);
+  if (bias) return withResidual((x) => addmm(bias, x, transposed));
+  return (x, residual) => {
+    if (!residual) return matmul(x, transposed);
+    // One row is a vector: for its product MLX has a quick kernel on GPUs, but none that adds.
+    return x.shape[0] === 1 ? add(residual, matmul(x, transposed)) : addmm(residual, x, transposed);
+  };
+}
+
+function withResidual(product: (x: MlxArray) => MlxArray): Linear {
+  return (x, residual) => (residual ? add(residual, product(x)) : product(x));
 }
 
 function experts(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Experts {

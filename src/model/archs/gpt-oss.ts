@@ -59,10 +59,11 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const router = weights.linear(`${name}.router`, dims, experts);
   const sizes = { experts, dims, hidden: config.intermediate_size };
   const mlps = expertMlps(weights, `${name}.experts`, sizes, clippedSwiglu(config.swiglu_limit));
-  return (x) => {
+  return (x, residual) => {
     const scores = router(x); // (T, experts)
     const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
-    return weighted(mlps(x, chosen), softmax(takeAlongAxis(scores, chosen)));
+    const made = weighted(mlps(x, chosen), softmax(takeAlongAxis(scores, chosen)));
+    return residual ? add(residual, made) : made;
   };
 }
 

@@ -1,6 +1,7 @@
 // Granite 3: Llama with a factor on the embedding, on each branch, on the scores and on the logits.
 import { z } from "zod";
-import { divide, multiply } from "../../mlx/ops.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { add, divide, multiply } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { attentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
@@ -22,6 +23,8 @@ export function granite(config: unknown, weights: Weights): Model {
     parsed;
   const sizes = { dims, ...headsOf(parsed) };
   const rope = makeRope(weights, ropeOptions(parsed, sizes.headDim));
+  const scaled = (x: MlxArray, residual: MlxArray) =>
+    add(residual, multiply(x, residual_multiplier));
   return decoder(
     parsed,
     weights,
@@ -32,8 +35,8 @@ export function granite(config: unknown, weights: Weights): Model {
       });
       const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
       return preNormBlock(
-        (x, step) => multiply(attend(x, step), residual_multiplier),
-        (x) => multiply(mlp(x), residual_multiplier),
+        (x, step, residual) => scaled(attend(x, step), residual!),
+        (x, residual) => scaled(mlp(x), residual!),
         rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
         rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
       );

@@ -1,17 +1,8 @@
 // Phi 3, 3.5 and 4-mini: one matrix for queries, keys and values, one for the MLP's two halves.
 import { z } from "zod";
-import { split } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import {
-  type AttentionSizes,
-  attentionBlock,
-  type Projection,
-  preNormBlock,
-  rmsNorm,
-  split as splitHeads,
-  swiglu,
-} from "../layers.ts";
+import { attentionBlock, joinedMlp, preNormBlock, rmsNorm, swiglu } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
 import type { Linear, Weights } from "../weights.ts";
@@ -28,12 +19,13 @@ export function phi3(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = parsed;
   const sizes = { dims, ...headsOf(parsed) };
+  const outputs = (sizes.heads + 2 * sizes.kvHeads) * sizes.headDim;
   const rope = phiRope(parsed, weights, sizes.headDim);
   return decoder(parsed, weights, (name, layer) =>
     preNormBlock(
       attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
         rope,
-        project: fusedProjection(weights, `${name}.self_attn.qkv_proj`, sizes),
+        project: weights.linear(`${name}.self_attn.qkv_proj`, dims, outputs),
         attention: {
           scale: sizes.headDim ** -0.5,
           window: windowOf(parsed, layer, () => true),
@@ -57,22 +49,7 @@ function phiRope(config: Config, weights: Weights, headDim: number): Rope {
   });
 }
 
-function fusedProjection(weights: Weights, name: string, sizes: AttentionSizes): Projection {
-  const { dims, heads, kvHeads, headDim } = sizes;
-  const all = heads + 2 * kvHeads;
-  const qkvProj = weights.linear(name, dims, all * headDim);
-  return (x) => {
-    const qkv = splitHeads(qkvProj(x), all, headDim); // (T, heads + 2 kvHeads, D)
-    const [q, k, v] = split(qkv, [heads, heads + kvHeads], 1);
-    return [q!, k!, v!];
-  };
-}
-
 function fusedMlp(weights: Weights, name: string, dims: number, hidden: number): Linear {
   const gateUp = weights.linear(`${name}.gate_up_proj`, dims, 2 * hidden);
-  const down = weights.linear(`${name}.down_proj`, hidden, dims);
-  return (x) => {
-    const [gate, up] = split(gateUp(x), 2);
-    return down(swiglu(gate!, up!));
-  };
+  return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), swiglu);
 }

@@ -1,6 +1,6 @@
 // Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
 import { z } from "zod";
-import { divide, softmax, sum, takeAlongAxis } from "../../mlx/ops.ts";
+import { add, divide, softmax, sum, takeAlongAxis } from "../../mlx/ops.ts";
 import { stacked } from "../arrangement.ts";
 import { parseConfig } from "../config.ts";
 import { expertMlps, gatedMlp, topExperts, weighted } from "../layers.ts";
@@ -36,12 +36,13 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const router = weights.linear(`${name}.gate`, dims, experts);
   const sizes = { experts, dims, hidden: config.moe_intermediate_size };
   const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
-  return (x) => {
+  return (x, residual) => {
     const scores = softmax(router(x)); // (T, experts)
     const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
     const shares = takeAlongAxis(scores, chosen);
     const total = sum(shares, -1, true);
-    return weighted(mlps(x, chosen), norm_topk_prob ? divide(shares, total) : shares);
+    const made = weighted(mlps(x, chosen), norm_topk_prob ? divide(shares, total) : shares);
+    return residual ? add(residual, made) : made;
   };
 }
 
