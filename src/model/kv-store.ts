@@ -2,12 +2,15 @@
 // interface, chosen when the model is loaded. They differ in how a step's new rows get into the blocks:
 //
 //   host (CPU)     the pools are constants of the graph, whose memory TypeScript writes to after the step
-//   device (GPU)   the pools are replaced by ones with the new rows scattered in, as part of the step
+//   device (GPU)   kernels write them in place, and attend over the blocks (device-kv-store.ts)
+//
+// Here is what they share, and the host's.
 //
 // The past is gathered from its blocks, the present never leaves the graph: scores of both are computed
 // apart and meet in the softmax, so that the gathered past is not copied again to append to it. On a CPU
 // the past of decoding rows is gathered by TypeScript, and only what is new of it (past-mirror.ts).
 import type { Backend } from "../../ffi/native.ts";
+import { PagedAttention } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { type Dtype, hostArrays } from "../mlx/dtype.ts";
@@ -27,7 +30,6 @@ import {
   matmul,
   multiply,
   reshape,
-  scatter,
   slice,
   softmax,
   subtract,
@@ -40,6 +42,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
+import { DeviceKvStore } from "./device-kv-store.ts";
 import type { AttentionOptions, ModelShape, Step } from "./model.ts";
 import { PastMirror } from "./past-mirror.ts";
 
@@ -73,7 +76,7 @@ export function makeKvStore(
 ): KvStore {
   return backend === "cpu"
     ? new HostKvStore(shape, blocks, dtype)
-    : new DeviceKvStore(shape, blocks, dtype);
+    : new DeviceKvStore(shape, blocks, dtype, (heads) => new PagedAttention(backend, heads, dtype));
 }
 
 /** (kvHeads, blocks, BLOCK_TOKENS, D) */
@@ -169,89 +172,12 @@ function writeRows(pool: Pool, source: MlxArray, rows: readonly KvRow[]): void {
   }
 }
 
-class DeviceKvStore implements KvStore {
-  readonly blocks: number;
-  readonly #keys: Pool[];
-  readonly #values: Pool[];
-  readonly #shape: ModelShape;
-
-  constructor(shape: ModelShape, blocks: number, dtype: Dtype) {
-    this.blocks = blocks;
-    this.#shape = shape;
-    this.#keys = makePools(shape, blocks, dtype);
-    this.#values = makePools(shape, blocks, dtype);
-  }
-
-  get bytes(): number {
-    return [...this.#keys, ...this.#values].reduce((sum, pool) => sum + pool.bytes, 0);
-  }
-
-  begin(rows: readonly KvRow[], copies: readonly BlockCopy[]): PagedStep {
-    const layout = new StepLayout(rows, this.#shape);
-    const slots = array(Int32Array.from(rows.flatMap(slotsOf)));
-    const sources = array(Int32Array.from(copies, ({ from }) => from));
-    const targets = array(Int32Array.from(copies, ({ to }) => to));
-    // The pools as the step leaves them, in place of those before it once it has been evaluated.
-    const replaced: { pools: Pool[]; layer: number; pool: Pool }[] = [];
-    const replace = (pools: Pool[], layer: number, pool: Pool, fresh: MlxArray) => {
-      replaced.push({ pools, layer, pool: hold(scatterRows(pool, slots, fresh)) });
-    };
-    return {
-      positions: layout.positions,
-      get pending() {
-        return replaced.map(({ pool }) => pool);
-      },
-      attend: (layer, q, k, v, options) => {
-        const copied = (pool: Pool) =>
-          copies.length > 0 ? copyBlocks(pool, sources, targets) : pool;
-        const pools = { keys: copied(this.#keys[layer]!), values: copied(this.#values[layer]!) };
-        replace(this.#keys, layer, pools.keys, k);
-        replace(this.#values, layer, pools.values, harmless(v));
-        const past = (group: Group) => layout.gather(group, pools);
-        return layout.attend(q, { keys: k, values: v }, past, options);
-      },
-      commit: () => {
-        for (const { pools, layer, pool } of replaced) {
-          pools[layer]!.free();
-          pools[layer] = pool;
-        }
-      },
-      abandon: () => free(replaced.map(({ pool }) => pool)),
-    };
-  }
-
-  free(): void {
-    free(this.#keys);
-    free(this.#values);
-  }
-}
-
 /**
  * Values as they are kept. A block is read whole, and what a row does not see of it has the weight 0:
  * but 0 times infinity is no number, so one sequence's would spoil the next that gets the block.
  */
 function harmless(values: MlxArray): MlxArray {
   return where(isFinite(values), values, 0);
-}
-
-/** The places of a row's tokens, counted through the blocks. */
-function slotsOf({ start, count, table }: KvRow): number[] {
-  return Array.from({ length: count }, (_, i) => {
-    const at = start + i;
-    return table[Math.floor(at / BLOCK_TOKENS)]! * BLOCK_TOKENS + (at % BLOCK_TOKENS);
-  });
-}
-
-function scatterRows(pool: Pool, slots: MlxArray, rows: MlxArray): Pool {
-  const [kvHeads, blocks, , headDim] = pool.shape as [number, number, number, number];
-  const flat = reshape(pool, [kvHeads, blocks * BLOCK_TOKENS, headDim]);
-  const updates = expandDims(rows, 2); // (T, kvHeads, 1, D)
-  return reshape(scatter(flat, slots, updates, 1), pool.shape);
-}
-
-function copyBlocks(pool: Pool, sources: MlxArray, targets: MlxArray): Pool {
-  const blocks = take(pool, sources, 1); // (kvHeads, C, BLOCK_TOKENS, D)
-  return scatter(pool, targets, expandDims(swapAxes(blocks, 0, 1), 2), 1);
 }
 
 function free(arrays: readonly MlxArray[]): void {

@@ -9,6 +9,8 @@ import { type Draw, type Sampled, type SampleRow, type Score, sample, score } fr
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;
+  /** Where a token is not known yet: which of the samples of the step before it is; -1 where it is. */
+  fed?: Int32Array | undefined;
   rows: readonly KvRow[];
   copies: readonly BlockCopy[];
   /** Which of the tokens are sampled, and how. */
@@ -22,9 +24,17 @@ export type StepInputs = {
 /** In the order of the inputs. */
 export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32Array[] };
 
+/** A step on its way. */
+export type Launched = {
+  /** Waits for it. Once, in the order of the launches. */
+  read(): StepOutputs;
+};
+
 export class Runner {
   /** How many forward passes there were. */
   forwards = 0;
+  /** Steps under way at most, the one that is read among them. */
+  readonly depth = 1;
   readonly #model: Model;
   readonly #store: KvStore;
 
@@ -33,7 +43,14 @@ export class Runner {
     this.#store = store;
   }
 
-  run({ tokens, rows, copies, samples, scores, sums }: StepInputs): StepOutputs {
+  launch(inputs: StepInputs): Launched {
+    const outputs = this.#run(inputs);
+    return { read: () => outputs };
+  }
+
+  free(): void {}
+
+  #run({ tokens, rows, copies, samples, scores, sums }: StepInputs): StepOutputs {
     using _ = new Scope();
     const step = this.#store.begin(rows, copies);
     try {
@@ -43,12 +60,11 @@ export class Runner {
       const scored = scores.map(({ at, next, top }) =>
         score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
       );
-      const added = sums.map(({ from, to }) =>
-        astype(sum(slice(hidden, 0, from, to), 0), "float32"),
-      );
-      evaluate(...[draw, ...scored].flatMap(({ pending }) => pending), ...added, ...step.pending);
+      const added = sums.map((span) => sumRows(hidden, span));
+      const pending = [draw ? [draw] : [], scored].flat().flatMap(({ pending }) => pending);
+      evaluate(...pending, ...added, ...step.pending);
       const outputs = {
-        sampled: draw.read(),
+        sampled: draw?.read() ?? [],
         scored: scored.map(({ read }) => read()),
         sums: added.map((each) => Float32Array.from(each.numbers())),
       };
@@ -60,12 +76,17 @@ export class Runner {
     }
   }
 
-  #draw(hidden: MlxArray, samples: StepInputs["samples"]): Draw {
-    if (samples.length === 0) return { pending: [], read: () => [] };
+  #draw(hidden: MlxArray, samples: StepInputs["samples"]): Draw | undefined {
+    if (samples.length === 0) return undefined;
     const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
     return sample(
       this.#model.logits(sampled), // (R, vocabulary)
       samples.map(({ row }) => row),
     );
   }
+}
+
+/** hidden (T, D): some of its rows, added up (D). */
+export function sumRows(hidden: MlxArray, { from, to }: StepInputs["sums"][number]): MlxArray {
+  return astype(sum(slice(hidden, 0, from, to), 0), "float32");
 }

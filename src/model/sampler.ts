@@ -13,6 +13,7 @@ import {
   argsort,
   astype,
   bitwiseAnd,
+  concatenate,
   cumsum,
   divide,
   greater,
@@ -63,6 +64,8 @@ export type SampleRow = {
   /** The prompt and the output so far. */
   tokens: Uint32Array;
   promptLength: number;
+  /** How many tokens of output came before the one that is drawn, known or not. */
+  index: number;
   /** A bit a token of the vocabulary: those that may be drawn. */
   allowed?: Uint32Array | undefined;
 };
@@ -76,7 +79,12 @@ export type Score = { logprob: number | undefined; top: TokenLogprob[] };
 export type Sampled = { token: number | undefined } & Partial<Score>;
 
 /** A draw in the making. Evaluate `pending`, then `read`. */
-export type Draw = { pending: readonly MlxArray[]; read(): Sampled[] };
+export type Draw = {
+  pending: readonly MlxArray[];
+  read(): Sampled[];
+  /** (R): the tokens, for those who need them before they are read. */
+  tokens(): MlxArray;
+};
 
 /** logits (R, vocabulary), one row each. In a scope: it makes arrays. */
 export function sample(logits: MlxArray, rows: readonly SampleRow[]): Draw {
@@ -91,6 +99,15 @@ export function sample(logits: MlxArray, rows: readonly SampleRow[]): Draw {
   );
   const scores = scoreRows(float, wanted);
   return {
+    tokens() {
+      if (draws.length === 1) return draws[0]!.tokens;
+      const order = draws.flatMap(({ indices }) => indices);
+      const places = rows.map((_, row) => order.indexOf(row));
+      return take(
+        concatenate(draws.map(({ tokens }) => astype(tokens, "uint32"))),
+        intArray(places),
+      );
+    },
     pending: [...draws.flatMap((draw) => [draw.tokens, draw.scores]), ...scores.pending],
     read() {
       const sampled: Sampled[] = rows.map(() => ({ token: undefined }));
@@ -135,6 +152,13 @@ function needsOf(sampling: Sampling, allowed: Uint32Array | undefined): Kind {
     masked: allowed !== undefined,
     draw: temperature < COLDEST ? "greedy" : truncated ? "truncated" : "plain",
   };
+}
+
+/** Whether nothing but the likeliest token is asked for. */
+export function isPlain({ sampling, allowed }: SampleRow): boolean {
+  const { penalized, biased, masked, draw } = needsOf(sampling, allowed);
+  const isGreedy = draw === "greedy" && sampling.logprobs === undefined;
+  return isGreedy && !penalized && !biased && !masked;
 }
 
 function groupBy(indices: readonly number[], key: (index: number) => string): number[][] {
@@ -283,9 +307,7 @@ function drawTruncated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
 
 /** (G, 1): the first index whose cumulative weight exceeds the row's number, of all the weight. */
 function indexAbove(weights: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const numbers = rows.map(({ sampling, tokens, promptLength }) =>
-    unitNumber(sampling.seed, tokens.length - promptLength),
-  );
+  const numbers = rows.map(({ sampling, index }) => unitNumber(sampling.seed, index));
   const cumulative = cumsum(weights);
   const total = slice(cumulative, 1, -1); // (G, 1)
   const threshold = multiply(array(numbers, [rows.length, 1]), total);
@@ -317,7 +339,7 @@ export function score(logits: MlxArray, tokens: Uint32Array, top: number) {
   return { pending, read: () => read([...tokens]) };
 }
 
-type Scoring = {
+export type Scoring = {
   pending: readonly MlxArray[];
   read(tokens: readonly (number | undefined)[]): Score[];
 };

@@ -23,6 +23,8 @@ export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array }
 
 export type Prepared = {
   inputs: StepInputs;
+  /** The sequences that are sampled, in the order of the inputs. */
+  sampled: readonly Sequence[];
   /** What came out, in the order of the batch's samples. */
   restore(outputs: StepOutputs): {
     sampled: Sampled[];
@@ -31,7 +33,12 @@ export type Prepared = {
   };
 };
 
-export function prepare(batch: Batch, wanted: (sequence: Sequence) => Wanted): Prepared {
+/** `before` tells which sample of the step before it a sequence's last token is, where it is not known. */
+export function prepare(
+  batch: Batch,
+  wanted: (sequence: Sequence) => Wanted,
+  before: (sequence: Sequence) => number | undefined = () => undefined,
+): Prepared {
   const firstSample: number[] = [];
   let samplesBefore = 0;
   for (const { samples } of batch.rows) {
@@ -41,14 +48,17 @@ export function prepare(batch: Batch, wanted: (sequence: Sequence) => Wanted): P
   const order = [...batch.rows.keys()].sort((a, b) => rank(batch.rows[a]!) - rank(batch.rows[b]!));
   const rows = order.map((i) => batch.rows[i]!);
   const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
+  const fed = new Int32Array(tokens.length).fill(-1);
   const samples: { at: number; row: SampleRow }[] = [];
   const places: number[] = [];
+  const sampled: Sequence[] = [];
   const scores: (StepInputs["scores"][number] & { of: Row })[] = [];
   const sums: (StepInputs["sums"][number] & { of: Row })[] = [];
   let at = 0;
   for (const [i, row] of rows.entries()) {
     const { sequence, start, count } = row;
-    tokens.set(sequence.tokens(start, start + count), at);
+    if (start < sequence.length) tokens.set(sequence.tokens(start, start + count), at);
+    else fed[at] = before(sequence)!;
     const { reading } = wanted(sequence);
     const promptCount = Math.min(start + count, sequence.promptLength) - start;
     if (reading?.kind === "scores" && promptCount > 0) {
@@ -64,12 +74,15 @@ export function prepare(batch: Batch, wanted: (sequence: Sequence) => Wanted): P
     at += count;
     for (const [j, sample] of row.samples.entries()) {
       samples.push({ at: at - 1, row: wanted(sample).row });
+      sampled.push(sample);
       places.push(firstSample[order[i]!]! + j);
     }
   }
   return {
+    sampled,
     inputs: {
       tokens,
+      fed: fed.some((index) => index >= 0) ? fed : undefined,
       rows: rows.map(({ sequence, start, count }) => ({ start, count, table: sequence.table })),
       copies: batch.copies,
       samples,

@@ -11,15 +11,25 @@ import type {
 import type { BlockPool } from "../kv/blocks.ts";
 import { readGauges } from "../kv/blocks.ts";
 import { rootKey } from "../kv/prefix.ts";
-import type { StepInputs, StepOutputs } from "../model/runner.ts";
+import type { Launched, StepInputs } from "../model/runner.ts";
 import type { Sampled, Sampling, Score } from "../model/sampler.ts";
 import { standing } from "../schedule/queue.ts";
 import { type Batch, type Outcome, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
-import { type PromptReading, type PromptSum, prepare, type Wanted } from "./inputs.ts";
+import {
+  type Prepared,
+  type PromptReading,
+  type PromptSum,
+  prepare,
+  type Wanted,
+} from "./inputs.ts";
 
 /** What computes a step: the model's runner, or a test's. */
-export type StepRunner = { readonly forwards: number; run(inputs: StepInputs): StepOutputs };
+export type StepRunner = {
+  readonly forwards: number;
+  readonly depth: number;
+  launch(inputs: StepInputs): Launched;
+};
 
 export type RequestEvent = { id: number; event: EngineEvent };
 
@@ -35,6 +45,15 @@ type Answer = {
   startMs?: number;
   scores: Score[];
   sum?: Float32Array;
+};
+
+/** A step that was launched, or could not be. */
+type UnderWay = {
+  batch: Batch;
+  launchedMs: number;
+  prepared?: Prepared;
+  launched?: Launched;
+  error?: unknown;
 };
 
 /** What a step came to: with an error, all who took part have ended. */
@@ -62,6 +81,8 @@ export class ModelEngine {
   #cachedTokens = 0;
   #generatedTokens = 0;
   #last: StepReport | undefined;
+  readonly #underWay: UnderWay[] = [];
+  #landedMs = 0;
   lastUseMs: number;
   /** What `readLoad` reads. */
   readonly load = new SharedArrayBuffer(8);
@@ -144,52 +165,95 @@ export class ModelEngine {
     return events;
   }
 
+  /** Throws unless every block is accounted for. */
+  check(): void {
+    this.scheduler.check(this.#underWay.map(({ batch }) => batch));
+  }
+
   has(id: number): boolean {
     return this.#sequences.has(id);
   }
 
-  /** One step, if there is anything to compute. */
+  /**
+   * What a step has brought, if there is anything to compute. On a device that works by itself the next
+   * step is launched before this one is read, so that it never waits for us.
+   */
   step(): StepResult | undefined {
-    const batch = this.scheduler.next();
-    if (!batch) return undefined;
-    const start = this.#now();
-    for (const { sequence } of batch.rows) this.#answers.get(sequence)!.startMs ??= start;
-    const { sampled, outcomes, error } = this.#compute(batch);
+    while (this.#underWay.length < this.#parts.runner.depth) {
+      if (this.#underWay.length > 0 && !this.#mayRunAhead()) break;
+      const batch = this.scheduler.next();
+      if (!batch) break;
+      this.#underWay.push(this.#launch(batch));
+    }
+    const first = this.#underWay.shift();
+    if (!first) return undefined;
+    const { sampled, outcomes, error } = this.#land(first);
     const events = outcomes.map((outcome) => this.#event(outcome, sampled.get(outcome.sequence)));
     this.#countLoad();
-    this.lastUseMs = this.#now();
-    this.#last = { ...this.#report(batch, this.lastUseMs - start), error };
+    const now = this.#now();
+    const ms = now - Math.max(first.launchedMs, this.#landedMs);
+    this.#landedMs = now;
+    this.lastUseMs = now;
+    this.#last = { ...this.#report(first.batch, ms), error };
     return { events, report: this.#last };
   }
 
-  #compute(batch: Batch): Computed {
-    const samples = batch.rows.flatMap((row) => row.samples);
-    const { inputs, restore } = prepare(batch, (sequence) => this.#wanted(sequence));
+  #launch(batch: Batch): UnderWay {
+    const launchedMs = this.#now();
+    for (const { sequence } of batch.rows) this.#answers.get(sequence)!.startMs ??= launchedMs;
+    const before = this.#underWay.at(-1)?.prepared?.sampled;
     try {
-      const { sampled: drawn, scored, sums } = restore(this.#parts.runner.run(inputs));
+      const prepared = prepare(
+        batch,
+        (sequence) => this.#wanted(sequence),
+        (sequence) => before?.indexOf(sequence),
+      );
+      const launched = this.#parts.runner.launch(prepared.inputs);
+      return { batch, launchedMs, prepared, launched };
+    } catch (error) {
+      return { batch, launchedMs, error };
+    }
+  }
+
+  #land({ batch, prepared, launched, error }: UnderWay): Computed {
+    try {
+      if (!prepared || !launched) throw error;
+      const { sampled: drawn, scored, sums } = prepared.restore(launched.read());
       for (const { sequence, start, scores } of scored) {
-        const answer = this.#answers.get(sequence)!;
         scores.forEach((score, i) => {
-          answer.scores[start + i - 1] = score;
+          const answer = this.#answers.get(sequence);
+          if (answer) answer.scores[start + i - 1] = score;
         });
       }
       for (const part of sums) this.#addUp(part);
       const tokens = drawn.map(({ token }) => token);
       const outcomes = this.scheduler.commit(batch, tokens);
+      const samples = batch.rows.flatMap((row) => row.samples);
       return { sampled: new Map(samples.map((sample, i) => [sample, drawn[i]!])), outcomes };
-    } catch (error) {
-      return { sampled: new Map(), outcomes: this.scheduler.fail(batch), error: String(error) };
+    } catch (failure) {
+      return { sampled: new Map(), outcomes: this.scheduler.fail(batch), error: String(failure) };
     }
+  }
+
+  /** Penalties look at all tokens: the last must be known. */
+  #mayRunAhead(): boolean {
+    return this.scheduler.running.every((sequence) => {
+      const { sampling } = this.#answers.get(sequence)!;
+      const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
+      return repetitionPenalty === 1 && presencePenalty === 0 && frequencyPenalty === 0;
+    });
   }
 
   #wanted(sequence: Sequence): Wanted {
     const { sampling, reading } = this.#answers.get(sequence)!;
-    const { promptLength } = sequence;
-    return { row: { sampling, tokens: sequence.tokens(), promptLength }, reading };
+    const { promptLength, generated, unread } = sequence;
+    const index = generated + unread - 1;
+    return { row: { sampling, tokens: sequence.tokens(), promptLength, index }, reading };
   }
 
   #addUp({ sequence, start, sum }: PromptSum): void {
-    const answer = this.#answers.get(sequence)!;
+    const answer = this.#answers.get(sequence);
+    if (!answer) return;
     // A sequence that was preempted begins anew.
     const before = start > 0 ? answer.sum : undefined;
     answer.sum = before ? sum.map((value, i) => value + before[i]!) : sum;

@@ -5,6 +5,8 @@ import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { bytesOf } from "../mlx/dtype.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
+import { DeviceKvStore } from "../model/device-kv-store.ts";
+import { DeviceRunner } from "../model/device-runner.ts";
 import { makeKvStore } from "../model/kv-store.ts";
 import { type LoadedModel, loadModel } from "../model/load.ts";
 import { Runner } from "../model/runner.ts";
@@ -49,6 +51,8 @@ export class Models {
     checkMemory(model, blocks);
     const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
     const pool = new BlockPool(blocks);
+    const runner =
+      store instanceof DeviceKvStore ? new DeviceRunner(model, store) : new Runner(model, store);
     const { vocabulary, maxPositions } = model.shape;
     const maxLength = Math.min(
       maxPositions,
@@ -58,7 +62,7 @@ export class Models {
     const engine = new ModelEngine({
       name,
       pool,
-      runner: new Runner(model, store),
+      runner,
       vocabulary,
       maxLength,
       options,
@@ -75,6 +79,7 @@ export class Models {
       load: engine.load,
     };
     const free = () => {
+      runner.free();
       store.free();
       model.free();
       clearCache();

@@ -29,6 +29,7 @@ function rowOf({ prompt = [0], output = [], allowed, ...sampling }: Ask): Sample
     sampling: { temperature: 1, seed: 1, ...sampling },
     tokens: Uint32Array.from([...prompt, ...output]),
     promptLength: prompt.length,
+    index: output.length,
     allowed: allowed && bitsOf(allowed),
   };
 }

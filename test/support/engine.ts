@@ -6,11 +6,15 @@ import { array } from "../../src/mlx/array.ts";
 import { slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
+import { DeviceKvStore } from "../../src/model/device-kv-store.ts";
+import { DeviceRunner } from "../../src/model/device-runner.ts";
 import { makeKvStore } from "../../src/model/kv-store.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
+import type { Heads } from "../../src/model/model.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import { type Sampled, sample } from "../../src/model/sampler.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
+import { PlainAttention } from "./plain-attention.ts";
 
 export type Answer = {
   tokens: number[];
@@ -26,14 +30,13 @@ export type TestEngine = ReturnType<typeof makeEngine>;
 /** `watch` sees the inputs of each step, and may change them. */
 export function makeEngine(
   model: LoadedModel,
-  options: Partial<EngineOptions> & { store?: "cpu" | "metal" } = {},
+  options: Partial<EngineOptions> & { store?: "host" | "device" } = {},
   watch: (inputs: StepInputs, step: number) => StepInputs = (inputs) => inputs,
 ) {
-  const { blocks = 64, store: kind = "cpu", ...others } = options;
+  const { blocks = 64, store: kind = "host", ...others } = options;
   const all = { ...defaultEngineOptions, ...others, blocks };
-  const store = makeKvStore(model.shape, blocks, model.dtype, kind);
+  const { store, runner } = kind === "host" ? onHost(model, blocks) : onDevice(model, blocks);
   const pool = new BlockPool(blocks);
-  const runner = new Runner(model, store);
   let steps = 0;
   const engine = new ModelEngine({
     name: "test",
@@ -42,7 +45,8 @@ export function makeEngine(
       get forwards() {
         return runner.forwards;
       },
-      run: (inputs) => runner.run(watch(inputs, steps++)),
+      depth: runner.depth,
+      launch: (inputs) => runner.launch(watch(inputs, steps++)),
     },
     vocabulary: model.shape.vocabulary,
     maxLength: model.shape.maxPositions,
@@ -72,13 +76,29 @@ export function makeEngine(
       answer.finished = event.finished;
       answer.cachedTokens = event.cachedTokens;
     }
-    engine.scheduler.check();
+    engine.check();
     return result !== undefined;
   };
   const run = () => {
     while (!engine.scheduler.idle) step();
   };
-  return { engine, pool, runner, submit, step, run, free: () => store.free() };
+  const free = () => {
+    runner.free();
+    store.free();
+  };
+  return { engine, pool, runner, submit, step, run, free };
+}
+
+function onHost(model: LoadedModel, blocks: number) {
+  const store = makeKvStore(model.shape, blocks, model.dtype, "cpu");
+  return { store, runner: new Runner(model, store) };
+}
+
+/** As on a GPU, but for the kernels: plain arithmetic stands in for them. */
+function onDevice(model: LoadedModel, blocks: number) {
+  const makeAttention = (heads: Heads) => new PlainAttention(heads);
+  const store = new DeviceKvStore(model.shape, blocks, model.dtype, makeAttention);
+  return { store, runner: new DeviceRunner(model, store) };
 }
 
 /** The same request alone, with the plain KV store and no scheduler. */
@@ -95,7 +115,12 @@ export function generateAlone(model: LoadedModel, request: EngineRequest, index 
     using _ = new Scope();
     const step = contiguousStep([{ kv, count: next.length }]);
     const hidden = model.forward(array(Uint32Array.from(next)), step);
-    const row = { sampling, tokens: Uint32Array.from(tokens), promptLength: prompt.length };
+    const row = {
+      sampling,
+      tokens: Uint32Array.from(tokens),
+      promptLength: prompt.length,
+      index: tokens.length - prompt.length,
+    };
     const [drawn] = sample(model.logits(slice(hidden, 0, -1)), [row]).read() as [Sampled];
     tokens.push(drawn.token!);
     logprobs.push(drawn.logprob);

@@ -36,7 +36,8 @@ const batchOf = (rows: Row[], copies: Batch["copies"] = []): Batch => ({
 /** Its seed tells whose row it is. */
 function sampleRow(sequence: Sequence): SampleRow {
   const { id, promptLength } = sequence;
-  return { sampling: { temperature: 1, seed: id }, tokens: sequence.tokens(), promptLength };
+  const sampling = { temperature: 1, seed: id };
+  return { sampling, tokens: sequence.tokens(), promptLength, index: 0 };
 }
 
 const wanted = (sequence: Sequence): Wanted => ({ row: sampleRow(sequence) });

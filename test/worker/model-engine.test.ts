@@ -7,7 +7,7 @@ import {
   type EngineRequest,
 } from "../../src/engine/protocol.ts";
 import { BLOCK_TOKENS, BlockPool } from "../../src/kv/blocks.ts";
-import type { StepInputs, StepOutputs } from "../../src/model/runner.ts";
+import type { Launched, StepInputs, StepOutputs } from "../../src/model/runner.ts";
 import type { Sampled } from "../../src/model/sampler.ts";
 import { ModelEngine, type RequestEvent, type StepResult } from "../../src/worker/model-engine.ts";
 import { nextToken } from "../support/block-model.ts";
@@ -25,7 +25,14 @@ class HashRunner {
     this.#slots = new Uint32Array(blocks * BLOCK_TOKENS);
   }
 
-  run(inputs: StepInputs): StepOutputs {
+  readonly depth = 1;
+
+  launch(inputs: StepInputs): Launched {
+    const outputs = this.#run(inputs);
+    return { read: () => outputs };
+  }
+
+  #run(inputs: StepInputs): StepOutputs {
     this.forwards += 1;
     this.steps.push(inputs);
     const { fault } = this;
@@ -183,10 +190,15 @@ describe("a step", () => {
   test("reports its rows, and the tokens of prompts apart from those of answers", () => {
     const { clock, submit, step, results, runner } = setUp();
     submit(1, { prompt: range(100) });
-    const slow = runner.run.bind(runner);
-    runner.run = (inputs) => {
-      clock.ms += 7;
-      return slow(inputs);
+    const launch = runner.launch.bind(runner);
+    runner.launch = (inputs) => {
+      const { read } = launch(inputs);
+      return {
+        read: () => {
+          clock.ms += 7;
+          return read();
+        },
+      };
     };
     step();
     step();

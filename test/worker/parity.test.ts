@@ -170,7 +170,7 @@ test("rows with all kinds of parameters share a batch and change nothing for eac
 });
 
 test("the store of a GPU gives the same", () => {
-  const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, store: "metal" });
+  const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, store: "device" });
   const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings.greedy!, 2));
   const answers = runCrowd(engine, requests, 4);
   expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);

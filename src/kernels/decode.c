@@ -1,0 +1,26 @@
+  // One new token of each sequence: its heads are normed and turned, its key and value go to their block,
+  // and its queries attend to the blocks, all in one launch.
+  const int token = GROUP_Z / SPLITS, split = GROUP_Z % SPLITS;
+  const int kv = GROUP_Y / (SHARERS / QUERIES), part = GROUP_Y % (SHARERS / QUERIES);
+  const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
+  const int length = table[-1], position = length - 1;
+  SHARED float prepared[WARPS * D];
+  const bool is_key = WARP == QUERIES, is_value = WARP == QUERIES + 1;
+  const int index = is_key ? KV * SHARERS + kv
+                  : is_value ? KV * SHARERS + KV + kv
+                  : kv * SHARERS + part * QUERIES + (WARP < QUERIES ? WARP : 0);
+  const DEVICE T* from = qkv + (long(token) * (KV * SHARERS + 2 * KV) + index) * D;
+  IN_SHARED float* head = prepared + WARP * D;
+  const DEVICE float* norm = work + 4 + (is_key ? D : 0);
+  const bool is_normed = NORMED && !is_value, is_turned = TURNED > 0 && !is_value;
+  HEADS
+  if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
+    const long slot = ((long(table[position / 32]) * KV + kv) * 32 + position % 32) * D;
+    // MLX takes inputs for constant; nobody else reads this place before the next launch.
+    DEVICE T* to = const_cast<DEVICE T*>(is_key ? keys : values) + slot;
+    for (int d = LANE; d < D; d += 32) to[d] = T(head[d]);
+  }
+  IN_SHARED float* queries = prepared;
+  IN_SHARED float* own_key = prepared + QUERIES * D;
+  IN_SHARED float* own_value = own_key + D;
+  ATTENTION

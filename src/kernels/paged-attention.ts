@@ -1,0 +1,275 @@
+// Attention over blocks, by kernels of our own. Keys and values are written in place, into pools that the
+// kernels receive as inputs: MLX never copies them, and orders launches by what comes out of them. Each
+// input of a launch costs time on our side, so what belongs together comes in one array.
+import { array, type MlxArray } from "../mlx/array.ts";
+import type { Dtype } from "../mlx/dtype.ts";
+import { type ConfiguredKernel, Kernel, type KernelLaunch } from "../mlx/kernel.ts";
+import { astype, concatenate, zeros } from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import attendBody from "./attend.c" with { type: "text" };
+import attentionBody from "./attention.c" with { type: "text" };
+import copyBody from "./copy.c" with { type: "text" };
+import decodeBody from "./decode.c" with { type: "text" };
+import headsBody from "./heads.c" with { type: "text" };
+import mergeBody from "./merge.c" with { type: "text" };
+import prepareBody from "./prepare.c" with { type: "text" };
+import { inLanguage, type Language } from "./source.ts";
+
+export type PagedShape = { heads: number; kvHeads: number; headDim: number };
+
+/** (blocks, kvHeads, 32, D) each. */
+export type Pools = { keys: MlxArray; values: MlxArray };
+
+/** What a layer does to queries and keys, and to their scores. The same object for the same layer. */
+export type LayerWork = {
+  norms?: { query: MlxArray; key: MlxArray; eps: number } | undefined;
+  turn?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
+  scale: number;
+  window?: number | undefined;
+  sinks?: MlxArray | undefined;
+  softcap?: number | undefined;
+};
+
+/** What the device's store asks for: here by kernels, in tests by plain arithmetic. */
+export interface BlockAttention {
+  /**
+   * qkv (B, (heads + 2 kvHeads) * D): the newest token of each sequence, whose key and value go to its
+   * last block -> (B, heads * D)
+   */
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
+  /** qkv (T, ...): keys and values go to their places; queries (T, heads * D) */
+  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray;
+  /** queries (T, heads * D) over what each may see -> (T, heads * D) */
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LayerWork,
+  ): MlxArray;
+  /** Blocks of a pool over others, pairs (C * 2) of from and to; evaluate what comes out. */
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray;
+  free(): void;
+}
+
+/** The width of the tables, then of each sequence its length and its blocks, filled up with any. */
+export function packTables(
+  rows: readonly { length: number; blocks: readonly number[] }[],
+  width: number,
+): Int32Array {
+  const packed = new Int32Array(1 + rows.length * (1 + width));
+  packed[0] = width;
+  for (const [row, { length, blocks }] of rows.entries()) {
+    packed[1 + row * (1 + width)] = length;
+    packed.set(blocks, 2 + row * (1 + width));
+  }
+  return packed;
+}
+
+/** Where each token stands in its sequence, in the pool, and which of the tables' rows is its own. */
+export function packPlaces(
+  tokens: readonly { position: number; slot: number; row: number }[],
+): Int32Array {
+  return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
+}
+
+const storeWhole = `#define STORE(head, d, result, all, highest) \\
+  attended[(long(token) * KV * SHARERS + head) * D + d] = T(result / all);
+`;
+
+const storePart = `#define STORE(head, d, result, all, highest) { \\
+  const long to = ((long(token) * KV * SHARERS + head) * SPLITS + split) * (D + 2); \\
+  parts[to + d] = result; \\
+  if (d == 0) { parts[to + D] = highest; parts[to + D + 1] = all; } }
+`;
+
+/** Queries that one group of threads computes together: their number divides that of those who share. */
+const MOST_QUERIES = 4;
+
+const WARPS = 8;
+
+export class PagedAttention implements BlockAttention {
+  readonly #language: Language;
+  readonly #shape: PagedShape;
+  readonly #dtype: Dtype;
+  readonly #kernels = new Map<string, Kernel>();
+  readonly #configured = new Map<string, ConfiguredKernel>();
+  readonly #packed = new Map<LayerWork, MlxArray>();
+  readonly #sharers: number;
+  readonly #queries: number;
+
+  constructor(language: Language, shape: PagedShape, dtype: Dtype) {
+    this.#language = language;
+    this.#shape = shape;
+    this.#dtype = dtype;
+    this.#sharers = shape.heads / shape.kvHeads;
+    this.#queries = largestDivisor(this.#sharers, MOST_QUERIES);
+  }
+
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
+    const inputs = { qkv, work: this.#pack(work), ...pools, tables };
+    return this.#attention("decode", decodeBody, inputs, qkv.shape[0]!, work, splits);
+  }
+
+  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
+    const { heads, kvHeads, headDim } = this.#shape;
+    const tokens = qkv.shape[0]!;
+    const inputs = { qkv, work: this.#pack(work), ...pools, places };
+    return this.#run("prepare", prepareBody, inputs, "queries", {
+      outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
+      grid: [WARPS * 32, Math.ceil((heads + 2 * kvHeads) / WARPS), tokens],
+      threadGroup: [WARPS * 32, 1, 1],
+      template: this.#template(work),
+    });
+  }
+
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LayerWork,
+  ): MlxArray {
+    const inputs = {
+      prepared_queries: queries,
+      work: this.#pack(work),
+      ...pools,
+      tables,
+      places,
+    };
+    return this.#attention("attend", attendBody, inputs, queries.shape[0]!, work, 1);
+  }
+
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray {
+    const { kvHeads, headDim } = this.#shape;
+    return this.#run("copy", copyBody, { pool, pairs }, "done", {
+      outputs: [{ shape: [1], dtype: "int32" }],
+      grid: [256, pairs.shape[0]! / 2, 1],
+      threadGroup: [256, 1, 1],
+      template: { T: this.#dtype, D: headDim, KV: kvHeads },
+    });
+  }
+
+  free(): void {
+    for (const each of this.#configured.values()) each.free();
+    for (const each of this.#kernels.values()) each.free();
+    for (const each of this.#packed.values()) each.free();
+  }
+
+  #attention(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    tokens: number,
+    work: LayerWork,
+    splits: number,
+  ): MlxArray {
+    const { heads, kvHeads, headDim } = this.#shape;
+    const whole = { shape: [tokens, heads * headDim], dtype: this.#dtype };
+    const launch: Omit<KernelLaunch, "outputs"> = {
+      grid: [WARPS * 32, kvHeads * (this.#sharers / this.#queries), tokens * splits],
+      threadGroup: [WARPS * 32, 1, 1],
+      template: {
+        ...this.#template(work),
+        QUERIES: this.#queries,
+        SPLITS: splits,
+        WINDOW: work.window ?? 0,
+        CAPPED: work.softcap !== undefined,
+        SINKS: work.sinks !== undefined,
+        OWN: name === "decode",
+      },
+    };
+    if (splits === 1) {
+      return this.#run(name, storeWhole + body, inputs, "attended", {
+        ...launch,
+        outputs: [whole],
+      });
+    }
+    const parts = this.#run(`${name}_parts`, storePart + body, inputs, "parts", {
+      ...launch,
+      outputs: [{ shape: [tokens, heads, splits, headDim + 2], dtype: "float32" }],
+    });
+    return this.#run("merge", mergeBody, { parts, work: inputs.work! }, "attended", {
+      outputs: [whole],
+      grid: [32, heads, tokens],
+      threadGroup: [32, 1, 1],
+      template: {
+        T: this.#dtype,
+        D: headDim,
+        HEADS_ALL: heads,
+        SPLITS: splits,
+        SINKS: work.sinks !== undefined,
+        TURNED: work.turn?.dims ?? 0,
+      },
+    });
+  }
+
+  #template({ norms, turn }: LayerWork) {
+    const { kvHeads, headDim } = this.#shape;
+    return {
+      T: this.#dtype,
+      D: headDim,
+      KV: kvHeads,
+      SHARERS: this.#sharers,
+      WARPS,
+      NORMED: norms !== undefined,
+      TURNED: turn?.dims ?? 0,
+    };
+  }
+
+  #run(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    output: string,
+    launch: KernelLaunch,
+  ): MlxArray {
+    const key = `${name} ${JSON.stringify(launch)}`;
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const kernel =
+        this.#kernels.get(name) ?? this.#compile(name, body, Object.keys(inputs), output);
+      this.#kernels.set(name, kernel);
+      configured = kernel.configure(launch);
+      this.#configured.set(key, configured);
+    }
+    return configured.call(...Object.values(inputs))[0]!;
+  }
+
+  #compile(name: string, body: string, inputs: readonly string[], output: string): Kernel {
+    const whole = body
+      .replace("HEADS\n", `${headsBody}\n`)
+      .replace("ATTENTION\n", `${attentionBody}\n`);
+    return new Kernel(this.#language, {
+      name: `mlx_serve_${name}`,
+      inputs,
+      outputs: [output],
+      ...inLanguage(whole, this.#language),
+    });
+  }
+
+  /** float32: scale, eps, cap, magnitude; the norms (D each); wavelengths; sinks. */
+  #pack(work: LayerWork): MlxArray {
+    const found = this.#packed.get(work);
+    if (found) return found;
+    using _ = new Scope();
+    const { norms, turn, scale, softcap = 1, sinks } = work;
+    const numbers = [scale, norms?.eps ?? 0, softcap, turn?.magnitude ?? 1];
+    const blank = zeros([this.#shape.headDim], "float32");
+    const parts = [
+      array(Float32Array.from(numbers)),
+      norms?.query ?? blank,
+      norms?.key ?? blank,
+      ...(turn ? [turn.wavelengths] : []),
+      ...(sinks ? [sinks] : []),
+    ];
+    const packed = hold(concatenate(parts.map((part) => astype(part, "float32"))));
+    packed.evaluate();
+    this.#packed.set(work, packed);
+    return packed;
+  }
+}
+
+function largestDivisor(of: number, most: number): number {
+  for (let divisor = Math.min(of, most); ; divisor--) if (of % divisor === 0) return divisor;
+}

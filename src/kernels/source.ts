@@ -1,0 +1,67 @@
+// Kernels are written once, in a subset of C++ that CUDA and Metal share, with names in capitals for what
+// the two call differently. Here those names become one language or the other.
+
+export type Language = "cuda" | "metal";
+
+type Names = Readonly<Record<string, string>>;
+
+const cuda: Names = {
+  LANE: "int(threadIdx.x & 31)",
+  WARP: "int(threadIdx.x >> 5)",
+  THREAD: "int(threadIdx.x)",
+  GROUP_X: "int(blockIdx.x)",
+  GROUP_Y: "int(blockIdx.y)",
+  GROUP_Z: "int(blockIdx.z)",
+  SHARED: "__shared__",
+  IN_SHARED: "",
+  DEVICE: "",
+  BARRIER: "__syncthreads()",
+  SHUFFLE_XOR: "mlx_serve_shuffle_xor",
+  EXP: "__expf",
+  TANH: "tanhf",
+  RSQRT: "rsqrtf",
+  SINCOS: "mlx_serve_sincos",
+};
+
+// MLX looks for the names of attributes in a kernel's body and adds those that it finds to its arguments.
+const metal: Names = {
+  LANE: "int(thread_index_in_simdgroup)",
+  WARP: "int(simdgroup_index_in_threadgroup)",
+  THREAD: "int(thread_position_in_threadgroup.x)",
+  GROUP_X: "int(threadgroup_position_in_grid.x)",
+  GROUP_Y: "int(threadgroup_position_in_grid.y)",
+  GROUP_Z: "int(threadgroup_position_in_grid.z)",
+  SHARED: "threadgroup",
+  IN_SHARED: "threadgroup",
+  DEVICE: "device",
+  BARRIER: "threadgroup_barrier(mem_flags::mem_threadgroup)",
+  SHUFFLE_XOR: "simd_shuffle_xor",
+  EXP: "metal::fast::exp",
+  TANH: "metal::precise::tanh",
+  RSQRT: "metal::precise::rsqrt",
+  SINCOS: "mlx_serve_sincos",
+};
+
+const headers: Record<Language, string> = {
+  cuda: `
+__device__ inline float mlx_serve_shuffle_xor(float x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+__device__ inline void mlx_serve_sincos(float angle, float& sine, float& cosine) {
+  sincosf(angle, &sine, &cosine);
+}
+`,
+  metal: `
+inline void mlx_serve_sincos(float angle, thread float& sine, thread float& cosine) {
+  sine = metal::precise::sin(angle);
+  cosine = metal::precise::cos(angle);
+}
+`,
+};
+
+/** The body and the header of a kernel in one language. */
+export function inLanguage(body: string, language: Language): { source: string; header: string } {
+  const names = language === "cuda" ? cuda : metal;
+  const pattern = new RegExp(`\\b(${Object.keys(names).join("|")})\\b`, "g");
+  return { source: body.replace(pattern, (name) => names[name]!), header: headers[language] };
+}

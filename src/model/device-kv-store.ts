@@ -1,0 +1,224 @@
+// The store of a GPU. Pools are made once and written in place by kernels; no operation of MLX ever
+// writes to them, so that it has nothing to copy. A step of decoding rows is one launch a layer. Tokens of
+// prompts take two: first all keys and values are written, then queries attend; long prompts attend by
+// MLX's own attention, over keys and values gathered from their blocks.
+import {
+  type BlockAttention,
+  type LayerWork,
+  packPlaces,
+  packTables,
+} from "../kernels/paged-attention.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import type { Dtype } from "../mlx/dtype.ts";
+import { attention } from "../mlx/fast.ts";
+import { concatenate, depends, reshape, slice, swapAxes, take, zeros } from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import { causalMask } from "./contiguous-kv.ts";
+import type { BlockCopy, KvRow, KvStore, PagedStep } from "./kv-store.ts";
+import type { AttentionOptions, Heads, ModelShape } from "./model.ts";
+
+export type MakeAttention = (heads: Heads) => BlockAttention;
+
+type Pools = { keys: MlxArray; values: MlxArray };
+
+/** A prompt whose tokens see more than this many goes through MLX's attention. */
+const LONG = 512;
+
+/** Tables are as wide as the longest sequence's, rounded up to few sizes. */
+const LEAST_WIDTH = 8;
+
+/** Groups of threads that keep a GPU busy. */
+const BUSY_GROUPS = 256;
+
+/** A part of a sequence that is worth a group of its own. */
+const SPLIT_TOKENS = 256;
+
+export class DeviceKvStore implements KvStore {
+  readonly blocks: number;
+  /** Behind the pool's: where rows write that only fill a batch up. */
+  readonly scratch: number;
+  readonly #pools: Pools[];
+  readonly #shape: ModelShape;
+  readonly #makeAttention: MakeAttention;
+  #attention: BlockAttention | undefined;
+  /** Of each layer. */
+  readonly #works: Map<AttentionOptions, LayerWork>[] = [];
+
+  constructor(shape: ModelShape, blocks: number, dtype: Dtype, makeAttention: MakeAttention) {
+    this.blocks = blocks;
+    this.scratch = blocks;
+    this.#shape = shape;
+    this.#makeAttention = makeAttention;
+    const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
+    this.#pools = Array.from({ length: shape.layers }, () => {
+      using _ = new Scope();
+      const pools = { keys: zeros(size, dtype), values: zeros(size, dtype) };
+      evaluate(pools.keys, pools.values);
+      hold([pools.keys, pools.values]);
+      return pools;
+    });
+  }
+
+  get bytes(): number {
+    return this.#pools.reduce((sum, { keys, values }) => sum + keys.bytes + values.bytes, 0);
+  }
+
+  begin(rows: readonly KvRow[], copies: readonly BlockCopy[]): PagedStep {
+    this.#copy(copies);
+    const tables = array(tablesOf(rows).tables);
+    return rows.every(({ count }) => count === 1)
+      ? this.decodeStep(tables, splitsFor(rows, this.#shape.kvHeads))
+      : this.#mixedStep(rows, tables);
+  }
+
+  /** One token each. The tables may be the input of a function that is being traced. */
+  decodeStep(tables: MlxArray, splits: number): PagedStep {
+    return this.#step((layer, qkv, heads, options) =>
+      this.#kernels(heads).decode(
+        qkv,
+        this.#pools[layer]!,
+        tables,
+        this.#work(layer, heads, options),
+        splits,
+      ),
+    );
+  }
+
+  #mixedStep(rows: readonly KvRow[], tables: MlxArray): PagedStep {
+    const tokens = rows.flatMap(({ start, count, table }, row) =>
+      Array.from({ length: count }, (_, i) => {
+        const position = start + i;
+        const block = table[Math.floor(position / BLOCK_TOKENS)]!;
+        return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+      }),
+    );
+    const places = array(packPlaces(tokens));
+    const segments = segmentsOf(rows).map((segment) => ({
+      ...segment,
+      places: array(packPlaces(tokens.slice(segment.from, segment.to))),
+    }));
+    return this.#step((layer, qkv, heads, options) => {
+      const kernels = this.#kernels(heads);
+      const pools = this.#pools[layer]!;
+      const work = this.#work(layer, heads, options);
+      const queries = kernels.prepare(qkv, pools, places, work);
+      const outputs = segments.map(({ from, to, long, places: own }) => {
+        const part = segments.length === 1 ? queries : slice(queries, 0, from, to);
+        // MLX's attention has no soft cap.
+        return long && options.softcap === undefined
+          ? this.#attendLong(part, queries, pools, long, heads, options)
+          : kernels.attend(part, pools, tables, own, work);
+      });
+      return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
+    });
+  }
+
+  /** A chunk of one prompt (count, heads * D) over all that its sequence has. */
+  #attendLong(
+    own: MlxArray,
+    written: MlxArray,
+    pools: Pools,
+    { start, count, table }: KvRow,
+    { heads, kvHeads, headDim }: Heads,
+    { scale, window, sinks }: AttentionOptions,
+  ): MlxArray {
+    const length = start + count;
+    const used = array(Int32Array.from(table.slice(0, Math.ceil(length / BLOCK_TOKENS))));
+    // What is gathered must have been written.
+    const [blocks] = depends([used], [written]);
+    const gathered = (pool: MlxArray) => {
+      const whole = swapAxes(take(pool, blocks!, 0), 0, 1); // (kvHeads, blocks, 32, D)
+      return slice(reshape(whole, [1, kvHeads, -1, headDim]), 2, 0, length);
+    };
+    const queries = swapAxes(reshape(own, [1, count, heads, headDim]), 1, 2);
+    const isLimited = window !== undefined && length > window;
+    const mask = isLimited ? causalMask(start, count, length, window) : ("causal" as const);
+    const [keys, values] = [gathered(pools.keys), gathered(pools.values)];
+    const attended = attention(queries, keys, values, { scale, mask, sinks });
+    return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
+  }
+
+  #step(attendRaw: PagedStep["attendRaw"] & {}): PagedStep {
+    return {
+      get positions(): never {
+        throw new Error("kernels take positions from the tables");
+      },
+      attend() {
+        throw new Error("kernels take queries, keys and values in one");
+      },
+      attendRaw,
+      pending: [],
+      commit() {},
+      abandon() {},
+    };
+  }
+
+  #copy(copies: readonly BlockCopy[]): void {
+    if (copies.length === 0) return;
+    if (!this.#attention) throw new Error("blocks are copied before any was written");
+    const pairs = array(Int32Array.from(copies.flatMap(({ from, to }) => [from, to])));
+    const done = this.#pools.flatMap(({ keys, values }) => [keys, values]);
+    evaluate(...done.map((pool) => this.#attention!.copy(pool, pairs)));
+  }
+
+  /** One object for the same options: kernels keep what they make of it. */
+  #work(layer: number, { qNorm, kNorm, rope: turn }: Heads, options: AttentionOptions): LayerWork {
+    this.#works[layer] ??= new Map();
+    const found = this.#works[layer].get(options);
+    if (found) return found;
+    const norms = qNorm && kNorm && { query: qNorm.weight, key: kNorm.weight, eps: qNorm.eps };
+    const work = { ...options, norms, turn };
+    this.#works[layer].set(options, work);
+    return work;
+  }
+
+  /** All layers have the same heads. */
+  #kernels(heads: Heads): BlockAttention {
+    this.#attention ??= this.#makeAttention(heads);
+    return this.#attention;
+  }
+
+  free(): void {
+    this.#attention?.free();
+    for (const { keys, values } of this.#pools) {
+      keys.free();
+      values.free();
+    }
+  }
+}
+
+/** As the kernels take them. */
+export function tablesOf(rows: readonly KvRow[]): { tables: Int32Array; width: number } {
+  const used = rows.map(({ start, count }) => Math.ceil((start + count) / BLOCK_TOKENS));
+  const width = Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(Math.max(...used))));
+  const packed = rows.map(({ start, count, table }, i) => {
+    return { length: start + count, blocks: table.slice(0, used[i]) };
+  });
+  return { tables: packTables(packed, width), width };
+}
+
+/** Into how many parts sequences are cut, where there are too few of them to keep the device busy. */
+export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
+  const longest = Math.max(...rows.map(({ start }) => start + 1));
+  const most = Math.max(1, Math.floor(longest / SPLIT_TOKENS));
+  const wanted = Math.floor(BUSY_GROUPS / (rows.length * kvHeads));
+  return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(most, wanted, 16))));
+}
+
+type Segment = { from: number; to: number; long: KvRow | undefined };
+
+/** Long chunks by themselves, all between them together. */
+function segmentsOf(rows: readonly KvRow[]): Segment[] {
+  const segments: Segment[] = [];
+  let at = 0;
+  for (const row of rows) {
+    const to = at + row.count;
+    const long = row.count > 1 && row.start + row.count > LONG ? row : undefined;
+    const last = segments.at(-1);
+    if (!long && last && !last.long) last.to = to;
+    else segments.push({ from: at, to, long });
+    at = to;
+  }
+  return segments;
+}

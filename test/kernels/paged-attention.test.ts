@@ -1,0 +1,217 @@
+// The kernels against plain arithmetic, on a GPU: `MLX_SERVE_BACKEND=cuda bun test test/kernels`. Without
+// one it is the arithmetic's turn to be tested, through the store (test/model/kv-store.test.ts).
+import { describe, expect, test } from "bun:test";
+import { backend } from "../../ffi/native.ts";
+import {
+  type LayerWork,
+  PagedAttention,
+  packPlaces,
+  packTables,
+} from "../../src/kernels/paged-attention.ts";
+import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import { astype } from "../../src/mlx/ops.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { useMlx } from "../support/mlx.ts";
+import { attended, type PlainWork, prepared } from "../support/plain-attention.ts";
+import { makeRandom } from "../support/random.ts";
+
+useMlx();
+const language = backend();
+
+type Case = {
+  headDim: number;
+  kvHeads: number;
+  sharers: number;
+  dtype: "float32" | "float16" | "bfloat16";
+  normed?: boolean;
+  turned?: number;
+  splits?: number;
+  scores?: Partial<{ window: number; softcap: number; sinks: boolean }>;
+};
+
+const cases: Case[] = [
+  ...[64, 80, 96, 128, 256].flatMap((headDim) =>
+    (["float32", "float16", "bfloat16"] as const).map((dtype) => ({
+      headDim,
+      kvHeads: 2,
+      sharers: 2,
+      dtype,
+      turned: headDim,
+    })),
+  ),
+  ...[1, 3, 4, 7, 8].map((sharers) => ({
+    headDim: 64,
+    kvHeads: 3,
+    sharers,
+    dtype: "float32" as const,
+  })),
+  { headDim: 128, kvHeads: 8, sharers: 2, dtype: "bfloat16", normed: true, turned: 128 },
+  { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float32", normed: true, turned: 32 },
+  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float32", scores: { window: 40 } },
+  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float32", scores: { softcap: 2 } },
+  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float32", scores: { sinks: true } },
+  {
+    headDim: 64,
+    kvHeads: 2,
+    sharers: 8,
+    dtype: "float32",
+    splits: 4,
+    scores: { sinks: true, window: 70 },
+  },
+  { headDim: 128, kvHeads: 2, sharers: 2, dtype: "float32", splits: 8 },
+  { headDim: 16, kvHeads: 2, sharers: 2, dtype: "float32", turned: 16 },
+];
+
+const tolerance = { float32: 2e-4, float16: 4e-3, bfloat16: 3e-2 };
+
+describe.skipIf(language === "cpu")(`kernels (on ${language}; a GPU is needed)`, () => {
+  for (const each of cases) {
+    test(JSON.stringify(each), () => check(each));
+  }
+});
+
+function check(each: Case): void {
+  const { headDim, kvHeads, sharers, dtype, normed, turned, splits = 1 } = each;
+  const heads = kvHeads * sharers;
+  const random = makeRandom(headDim + sharers);
+  const number = () => random.below(2001) / 1000 - 1;
+  const numbers = (count: number) => Array.from({ length: count }, number);
+  const lengths = [1, 33, 100, 257];
+  const width = 16;
+  const blocks = lengths.length * width + 1;
+  // No table is in order.
+  const tables = Array.from({ length: lengths.length * width }, (_, i) => (i * 37) % (blocks - 1));
+  using _ = new Scope();
+  const upload = (values: readonly number[], shape: number[]) =>
+    astype(array(Float32Array.from(values), shape), dtype);
+  /** As the device has them, rounded to its type. */
+  const read = (x: MlxArray) => [...astype(x, "float32").numbers()];
+  const poolShape = [blocks, kvHeads, BLOCK_TOKENS, headDim];
+  const size = poolShape.reduce((a, b) => a * b);
+  const pools = {
+    keys: upload(numbers(size), poolShape),
+    values: upload(numbers(size), poolShape),
+  };
+  evaluate(pools.keys, pools.values);
+  const before = { keys: read(pools.keys), values: read(pools.values) };
+  const norms = normed && {
+    query: upload(numbers(headDim), [headDim]),
+    key: upload(numbers(headDim), [headDim]),
+    eps: 1e-5,
+  };
+  const turn = turned && {
+    dims: turned,
+    wavelengths: array(Float32Array.from({ length: turned / 2 }, (_, i) => 100 ** (i / 20))),
+    magnitude: 1.1,
+  };
+  const sinks = each.scores?.sinks ? upload(numbers(heads), [heads]) : undefined;
+  const { window, softcap } = each.scores ?? {};
+  const work: LayerWork = {
+    norms: norms || undefined,
+    turn: turn || undefined,
+    scale: headDim ** -0.5,
+    window,
+    softcap,
+    sinks,
+  };
+  const plainWork: PlainWork = {
+    norms: norms ? { query: read(norms.query), key: read(norms.key), eps: norms.eps } : undefined,
+    turn: turn ? { ...turn, wavelengths: read(turn.wavelengths) } : undefined,
+  };
+  const plainSinks = sinks && read(sinks);
+  const at = (block: number, kv: number, slot: number) =>
+    ((block * kvHeads + kv) * BLOCK_TOKENS + slot) * headDim;
+  const kernels = new PagedAttention(language as "cuda", { heads, kvHeads, headDim }, dtype);
+  const rowsOf = (lengths: readonly number[]) =>
+    lengths.map((length, row) => {
+      return { length, blocks: tables.slice(row * width, (row + 1) * width) };
+    });
+  const paged = array(packTables(rowsOf(lengths), width));
+  const columns = (heads + 2 * kvHeads) * headDim;
+
+  /** Writes a token's key and value into the plain pools; its queries. */
+  const place = (qkv: readonly number[], row: number, position: number): number[][] => {
+    const head = (index: number) => qkv.slice(index * headDim, (index + 1) * headDim);
+    const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
+    for (let kv = 0; kv < kvHeads; kv++) {
+      const key = prepared(head(heads + kv), plainWork.norms?.key, position, plainWork);
+      const to = at(block, kv, position % BLOCK_TOKENS);
+      key.forEach((value, d) => {
+        before.keys[to + d] = value;
+      });
+      head(heads + kvHeads + kv).forEach((value, d) => {
+        before.values[to + d] = value;
+      });
+    }
+    return Array.from({ length: heads }, (_, index) =>
+      prepared(head(index), plainWork.norms?.query, position, plainWork),
+    );
+  };
+  const expectedOf = (queries: readonly number[][], row: number, length: number) =>
+    queries.flatMap((query, index) => {
+      const kv = Math.floor(index / sharers);
+      const rows = (pool: readonly number[]) =>
+        Array.from({ length }, (_, t) => {
+          const block = tables[row * width + Math.floor(t / BLOCK_TOKENS)]!;
+          const from = at(block, kv, t % BLOCK_TOKENS);
+          return pool.slice(from, from + headDim);
+        });
+      const sink = plainSinks?.[index];
+      return attended(query, rows(before.keys), rows(before.values), sink, work);
+    });
+  const close = (found: readonly number[], expected: readonly number[]) => {
+    expect(found.length).toBe(expected.length);
+    const worst = found.reduce(
+      (most, value, i) => Math.max(most, Math.abs(value - expected[i]!)),
+      0,
+    );
+    expect(worst).toBeLessThan(tolerance[dtype]);
+  };
+
+  // A token each.
+  const qkv = upload(numbers(lengths.length * columns), [lengths.length, columns]);
+  const rows = read(qkv);
+  const found = kernels.decode(qkv, pools, paged, work, splits);
+  const result = read(found);
+  const expected = lengths.flatMap((length, row) => {
+    const queries = place(rows.slice(row * columns, (row + 1) * columns), row, length - 1);
+    return expectedOf(queries, row, length);
+  });
+  close(result, expected);
+
+  // Then some more tokens of two of them, as a prompt has.
+  const tokens = [1, 2].flatMap((row) =>
+    Array.from({ length: 40 }, (_, i) => ({ row, position: lengths[row]! + i })),
+  );
+  const chunk = upload(numbers(tokens.length * columns), [tokens.length, columns]);
+  const chunkRows = read(chunk);
+  const places = array(
+    packPlaces(
+      tokens.map(({ row, position }) => {
+        const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
+        return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+      }),
+    ),
+  );
+  const queries = kernels.prepare(chunk, pools, places, work);
+  const chunkFound = read(kernels.attend(queries, pools, paged, places, work));
+  const placed = tokens.map(({ row, position }, i) =>
+    place(chunkRows.slice(i * columns, (i + 1) * columns), row, position),
+  );
+  close(
+    chunkFound,
+    tokens.flatMap(({ row, position }, i) => expectedOf(placed[i]!, row, position + 1)),
+  );
+  close(read(pools.keys), before.keys);
+  close(read(pools.values), before.values);
+
+  // And a block copied over another.
+  evaluate(kernels.copy(pools.keys, array(Int32Array.of(3, 5))));
+  const copied = read(pools.keys);
+  const blockSize = kvHeads * BLOCK_TOKENS * headDim;
+  expect(copied.slice(5 * blockSize, 6 * blockSize)).toEqual(
+    copied.slice(3 * blockSize, 4 * blockSize),
+  );
+  kernels.free();
+}

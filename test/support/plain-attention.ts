@@ -1,0 +1,187 @@
+// What the kernels of src/kernels must come to, in plain arithmetic: numbers of JavaScript, loops, nothing
+// clever. As a BlockAttention it serves the device's store on a CPU, where it writes into MLX's memory.
+import {
+  type BlockAttention,
+  type LayerWork,
+  type PagedShape,
+  type Pools,
+  packPlaces,
+} from "../../src/kernels/paged-attention.ts";
+import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
+
+export type PlainWork = {
+  norms?: { query: readonly number[]; key: readonly number[]; eps: number } | undefined;
+  turn?: { dims: number; wavelengths: readonly number[]; magnitude: number } | undefined;
+};
+
+export type PlainScores = Pick<LayerWork, "scale" | "window" | "softcap">;
+
+/** One head of a token, normed and turned. */
+export function prepared(
+  head: readonly number[],
+  norm: readonly number[] | undefined,
+  position: number,
+  { norms, turn }: PlainWork,
+): number[] {
+  let x = [...head];
+  if (norm && norms) {
+    const mean = x.reduce((sum, value) => sum + value * value, 0) / x.length;
+    x = x.map((value, i) => (value / Math.sqrt(mean + norms.eps)) * norm[i]!);
+  }
+  if (!turn) return x;
+  const half = turn.dims / 2;
+  const turned = [...x];
+  for (let i = 0; i < half; i++) {
+    const angle = position / turn.wavelengths[i]!;
+    const [a, b] = [x[i]! * turn.magnitude, x[i + half]! * turn.magnitude];
+    turned[i] = a * Math.cos(angle) - b * Math.sin(angle);
+    turned[i + half] = a * Math.sin(angle) + b * Math.cos(angle);
+  }
+  return turned;
+}
+
+/** One query over the keys and values of its sequence. */
+export function attended(
+  query: readonly number[],
+  keys: readonly (readonly number[])[],
+  values: readonly (readonly number[])[],
+  sink: number | undefined,
+  { scale, window, softcap }: PlainScores,
+): number[] {
+  const oldest = window === undefined ? 0 : Math.max(0, keys.length - window);
+  const scores = keys.slice(oldest).map((key) => {
+    const score = scale * key.reduce((sum, value, i) => sum + value * query[i]!, 0);
+    return softcap === undefined ? score : softcap * Math.tanh(score / softcap);
+  });
+  const highest = Math.max(...scores, sink ?? -Infinity);
+  const weights = scores.map((score) => Math.exp(score - highest));
+  const rest = sink === undefined ? 0 : Math.exp(sink - highest);
+  const total = weights.reduce((sum, weight) => sum + weight, rest);
+  return query.map((_, d) =>
+    weights.reduce((sum, weight, t) => sum + (weight / total) * values[oldest + t]![d]!, 0),
+  );
+}
+
+/** Over pools in the CPU's memory, float32. */
+export class PlainAttention implements BlockAttention {
+  readonly #shape: PagedShape;
+
+  constructor(shape: PagedShape) {
+    this.#shape = shape;
+  }
+
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork): MlxArray {
+    const rows = unpackTables(tables);
+    const tokens = rows.map(({ length, blocks }, row) => {
+      const position = length - 1;
+      const block = blocks[Math.floor(position / BLOCK_TOKENS)]!;
+      return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+    });
+    const places = array(packPlaces(tokens));
+    return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
+  }
+
+  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
+    const { heads, kvHeads, headDim } = this.#shape;
+    const [keys, values] = [memoryOf(pools.keys), memoryOf(pools.values)];
+    const all = [...qkv.numbers()];
+    const plain = plainWork(work);
+    const tokens = unpackPlaces(places);
+    const queries: number[] = [];
+    for (const [token, { position, slot }] of tokens.entries()) {
+      for (let index = 0; index < heads + 2 * kvHeads; index++) {
+        const at = (token * (heads + 2 * kvHeads) + index) * headDim;
+        const head = all.slice(at, at + headDim);
+        const isQuery = index < heads;
+        const isValue = index >= heads + kvHeads;
+        const norm = isQuery ? plain.norms?.query : plain.norms?.key;
+        const made = isValue ? head : prepared(head, norm, position, plain);
+        if (isQuery) queries.push(...made);
+        else (isValue ? values : keys).set(made, this.#at(slot, (index - heads) % kvHeads));
+      }
+    }
+    return array(Float32Array.from(queries), [tokens.length, heads * headDim]);
+  }
+
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LayerWork,
+  ): MlxArray {
+    const { heads, kvHeads, headDim } = this.#shape;
+    const [keys, values] = [memoryOf(pools.keys), memoryOf(pools.values)];
+    const all = [...queries.numbers()];
+    const sinks = work.sinks && [...work.sinks.numbers()];
+    const sequences = unpackTables(tables);
+    const tokens = unpackPlaces(places);
+    const outputs = tokens.flatMap(({ position, row }, token) => {
+      const { blocks } = sequences[row]!;
+      const rows = (pool: Float32Array, kv: number) =>
+        Array.from({ length: position + 1 }, (_, t) => {
+          const block = blocks[Math.floor(t / BLOCK_TOKENS)]!;
+          const at = this.#at(block * BLOCK_TOKENS + (t % BLOCK_TOKENS), kv);
+          return [...pool.subarray(at, at + headDim)];
+        });
+      return Array.from({ length: heads }, (_, head) => {
+        const kv = Math.floor(head / (heads / kvHeads));
+        const at = (token * heads + head) * headDim;
+        const query = all.slice(at, at + headDim);
+        return attended(query, rows(keys, kv), rows(values, kv), sinks?.[head], work);
+      }).flat();
+    });
+    return array(Float32Array.from(outputs), [tokens.length, heads * headDim]);
+  }
+
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray {
+    const memory = memoryOf(pool);
+    const size = memory.length / pool.shape[0]!;
+    const ids = [...pairs.numbers()];
+    for (let i = 0; i < ids.length; i += 2) {
+      memory.copyWithin(ids[i + 1]! * size, ids[i]! * size, (ids[i]! + 1) * size);
+    }
+    return array(Int32Array.of(1));
+  }
+
+  free(): void {}
+
+  /** Where a head of a slot begins in a pool. */
+  #at(slot: number, kv: number): number {
+    const { kvHeads, headDim } = this.#shape;
+    const block = Math.floor(slot / BLOCK_TOKENS);
+    return ((block * kvHeads + kv) * BLOCK_TOKENS + (slot % BLOCK_TOKENS)) * headDim;
+  }
+}
+
+function unpackTables(tables: MlxArray): { length: number; blocks: number[] }[] {
+  const [width, ...rest] = tables.numbers() as unknown as [number, ...number[]];
+  return Array.from({ length: rest.length / (1 + width) }, (_, row) => {
+    const at = row * (1 + width);
+    return { length: rest[at]!, blocks: rest.slice(at + 1, at + 1 + width) };
+  });
+}
+
+function unpackPlaces(places: MlxArray): { position: number; slot: number; row: number }[] {
+  const all = [...places.numbers()];
+  return Array.from({ length: all.length / 3 }, (_, i) => {
+    const [position, slot, row] = all.slice(3 * i) as [number, number, number];
+    return { position, slot, row };
+  });
+}
+
+function memoryOf(pool: MlxArray): Float32Array {
+  return new Float32Array(pool.memory());
+}
+
+function plainWork({ norms, turn }: LayerWork): PlainWork {
+  return {
+    norms: norms && {
+      query: [...norms.query.numbers()],
+      key: [...norms.key.numbers()],
+      eps: norms.eps,
+    },
+    turn: turn && { ...turn, wavelengths: [...turn.wavelengths.numbers()] },
+  };
+}
