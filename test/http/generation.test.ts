@@ -253,13 +253,18 @@ describe("embeddings", () => {
     expect(data.map(({ index }) => index)).toEqual([0, 1, 2]);
     const [first, second, third] = data.map(({ embedding }) => embedding as number[]);
     expect(Math.hypot(...first!)).toBeCloseTo(1, 5);
-    expect(third).toEqual(first!);
+    // How a product is rounded depends on what else is in it.
+    third!.forEach((value, i) => {
+      expect(value).toBeCloseTo(first![i]!, 5);
+    });
     expect(second).not.toEqual(first!);
     expect(usage).toEqual({ prompt_tokens: 9, total_tokens: 9 });
     const encoded = await embed({ input: "one", encoding_format: "base64" });
     const bytes = Buffer.from(encoded.data[0]!.embedding as string, "base64");
     const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
-    expect([...floats]).toEqual(first!);
+    floats.forEach((value, i) => {
+      expect(value).toBeCloseTo(first![i]!, 5);
+    });
   });
 
   test("can be cut, and are then of length 1 again", async () => {

@@ -7,7 +7,7 @@ import { ModelEngine } from "../../src/worker/model-engine.ts";
 import { DEADLY_TOKEN, REFUSED_TOKEN } from "./fault-tokens.ts";
 
 const { submit, step } = ModelEngine.prototype;
-const { run } = Runner.prototype;
+const { launch } = Runner.prototype;
 let [isDoomed, isRefused] = [false, false];
 
 ModelEngine.prototype.submit = function (id, request) {
@@ -32,8 +32,8 @@ const refused = {
   top: 0,
 };
 
-Runner.prototype.run = function (inputs) {
-  return run.call(this, isRefused ? { ...inputs, scores: [refused] } : inputs);
+Runner.prototype.launch = function (inputs) {
+  return launch.call(this, isRefused ? { ...inputs, scores: [refused] } : inputs);
 };
 
 await import("../../src/worker/main.ts");
