@@ -83,8 +83,13 @@ const storePart = `#define STORE(head, d, result, all, highest) { \\
   if (d == 0) { parts[to + D] = highest; parts[to + D + 1] = all; } }
 `;
 
-/** Queries that one group of threads computes together: their number divides that of those who share. */
-const MOST_QUERIES = 4;
+/**
+ * Queries that one group of threads computes together: their number divides that of those who share, and
+ * what they hold in shared memory stays below the 32 KiB that a group has on Metal.
+ */
+function mostQueries(headDim: number): number {
+  return headDim > 128 ? 2 : 4;
+}
 
 const WARPS = 8;
 
@@ -103,7 +108,7 @@ export class PagedAttention implements BlockAttention {
     this.#shape = shape;
     this.#dtype = dtype;
     this.#sharers = shape.heads / shape.kvHeads;
-    this.#queries = largestDivisor(this.#sharers, MOST_QUERIES);
+    this.#queries = largestDivisor(this.#sharers, mostQueries(shape.headDim));
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
