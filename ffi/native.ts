@@ -100,3 +100,12 @@ export function findLibrary(env: Environment = process.env): string {
   if (homebrew) return homebrew;
   throw new Error("libmlxc was not found: run `npm start` once, or name one in MLX_SERVE_MLXC");
 }
+
+/** What the engine's Worker is started with. */
+export function engineSetup(env: Environment = process.env) {
+  return {
+    library: findLibrary(env),
+    device: backend(env) === "cpu" ? ("cpu" as const) : ("gpu" as const),
+    trace: env.MLX_SERVE_FFI_TRACE === "1",
+  };
+}

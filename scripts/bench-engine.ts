@@ -4,12 +4,12 @@
 //   npm run -s bench:engine [-- --json] [-- --requests 1,8] [-- --tokens 64] [-- --no-peer]
 //
 // mlx-lm is installed from PyPI into the cache when it is first asked for.
-import { existsSync, mkdirSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { cacheDirectory, defaultModelPath, findLibrary } from "../ffi/native.ts";
+import { defaultModelPath, engineSetup } from "../ffi/native.ts";
 import { EngineClient } from "../src/engine/client.ts";
 import { openTextModel } from "../src/text/text-model.ts";
+import { blasShim, mlxLmPython } from "./compare/mlx-lm.ts";
 
 const { values } = parseArgs({
   options: {
@@ -31,8 +31,7 @@ type Result = {
   peer: number | undefined;
 };
 
-const library = findLibrary();
-const engine = await EngineClient.start({ library, device: "cpu", trace: false });
+const engine = await EngineClient.start({ ...engineSetup(), device: "cpu" });
 await engine.load("default", defaultModelPath(), { maxBatch: 32 });
 const peer = values.peer ? await startPeer() : undefined;
 const prompts = makePrompts(Math.max(...counts));
@@ -96,17 +95,15 @@ async function measure(prompts: readonly number[][], salt: string): Promise<numb
 
 /** mlx-lm in a process of its own, asked over its standard input. */
 async function startPeer() {
-  const python = join(cacheDirectory(), "mlx-lm", "bin", "python");
-  if (!existsSync(python)) {
-    run("python3", "-m", "venv", join(cacheDirectory(), "mlx-lm"));
-    run(python, "-m", "pip", "install", "--quiet", "mlx-lm==0.32.2", "mlx[cpu]==0.32.2", "gguf");
-  }
-  const child = Bun.spawn([python, join(import.meta.dir, "bench-mlx-lm.py"), defaultModelPath()], {
-    stdin: "pipe",
-    stdout: "pipe",
-    stderr: "inherit",
-    env: { ...process.env, LD_PRELOAD: blasShim() },
-  });
+  const child = Bun.spawn(
+    [mlxLmPython(), join(import.meta.dir, "bench-mlx-lm.py"), defaultModelPath()],
+    {
+      stdin: "pipe",
+      stdout: "pipe",
+      stderr: "inherit",
+      env: { ...process.env, LD_PRELOAD: blasShim() },
+    },
+  );
   const lines = readLines(child.stdout);
   await lines.next(); // It has loaded its model, and leaves the cores to us.
   return {
@@ -131,21 +128,4 @@ async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<st
     rest = lines.pop()!;
     yield* lines;
   }
-}
-
-/** The BLAS that libmlxc has inside, as a library to be loaded before mlx-lm's own. */
-function blasShim(): string {
-  const folder = join(cacheDirectory(), "bench");
-  const shim = join(folder, "libblas-shim.so");
-  const libs = dirname(library);
-  mkdirSync(folder, { recursive: true });
-  const source = join(import.meta.dir, "..", "ffi", "blas.c");
-  const link = ["-o", shim, `-L${libs}`, "-lscipy_openblas", `-Wl,-rpath,${libs}`];
-  run("c++", "-x", "c", "-O2", "-fPIC", "-shared", source, ...link);
-  return shim;
-}
-
-function run(...command: string[]): void {
-  const { exitCode } = Bun.spawnSync(command, { stdio: ["ignore", "inherit", "inherit"] });
-  if (exitCode !== 0) throw new Error(`${command[0]} failed`);
 }

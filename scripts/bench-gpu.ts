@@ -1,7 +1,7 @@
 // The engine's throughput with prompts of random tokens, all of one length, through its own API:
 // `bun scripts/bench-gpu.ts <folder> [<requests>,...] [<prompt tokens>] [<new tokens>]`
 import { parseArgs } from "node:util";
-import { backend, findLibrary } from "../ffi/native.ts";
+import { engineSetup } from "../ffi/native.ts";
 import { EngineClient } from "../src/engine/client.ts";
 
 const { positionals } = parseArgs({ allowPositionals: true });
@@ -9,11 +9,7 @@ const [folder, counts = "1,5,16,64,128", prompt = "128", tokens = "256"] = posit
 if (folder === undefined) throw new Error("name the folder of a model");
 const [promptTokens, maxTokens] = [Number(prompt), Number(tokens)];
 
-const engine = await EngineClient.start({
-  library: findLibrary(),
-  device: backend() === "cpu" ? "cpu" : "gpu",
-  trace: process.env.MLX_SERVE_FFI_TRACE === "1",
-});
+const engine = await EngineClient.start(engineSetup());
 const options = { maxBatch: 256, tokenBudget: 8192, prefixCaching: false };
 const { vocabulary } = await engine.load("model", folder, options);
 for (const count of counts.split(",").map(Number)) {

@@ -1,7 +1,7 @@
 // What HTTP costs: 32 streams of the default model through the engine alone, and over sockets to another
 // process, in turns. `npm run -s bench:http [-- <streams> <tokens> <rounds>]`
 import { join } from "node:path";
-import { backend, defaultModelPath, findLibrary } from "../ffi/native.ts";
+import { defaultModelPath, engineSetup } from "../ffi/native.ts";
 import { loadSettings } from "../src/config/load.ts";
 import { startServer } from "../src/http/server.ts";
 import { makeLogger } from "../src/log.ts";
@@ -14,7 +14,7 @@ const server = await startServer({
   model: { kind: "gguf", path: defaultModelPath(), name: "default" },
   keys: undefined,
   localKey: "local",
-  worker: { library: findLibrary(), device: backend() === "cpu" ? "cpu" : "gpu", trace: false },
+  worker: engineSetup(),
   log: makeLogger({ level: "error", format: "json" }),
 });
 const { name, text } = await server.ready;

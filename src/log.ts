@@ -10,10 +10,14 @@ export type LogOptions = {
   format: "auto" | "json" | "pretty";
 };
 
+/** Whether a person reads it. */
+export function isForPeople(format: LogOptions["format"]): boolean {
+  return format === "pretty" || (format === "auto" && process.stderr.isTTY === true);
+}
+
 export function makeLogger({ level, format }: LogOptions): Logger {
-  const isPretty = format === "pretty" || (format === "auto" && process.stderr.isTTY === true);
   const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
-  if (!isPretty) {
+  if (!isForPeople(format)) {
     const lines = pino.destination({ dest: 2, sync: true });
     // A disk that is full costs lines of the log, not the server.
     lines.on("error", () => {});

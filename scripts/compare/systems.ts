@@ -1,8 +1,9 @@
 // The servers that are compared: how each gets into the cache, how it is started, what it is called.
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { backend, cacheDirectory, defaultModelPath, findLibrary } from "../../ffi/native.ts";
+import { backend, cacheDirectory, defaultModelPath } from "../../ffi/native.ts";
 import packageJson from "../../package.json" with { type: "json" };
+import { blasShim, mlxLmPython, mlxLmVersion, mlxVersion } from "./mlx-lm.ts";
 
 export type System = {
   name: string;
@@ -20,8 +21,6 @@ export type Limits = { threads: number; batch: number };
 
 const root = join(import.meta.dir, "..", "..");
 const isCpu = backend() === "cpu";
-const mlxLmVersion = "0.32.2";
-const mlxVersion = "0.32.2";
 /** node-llama-cpp's, and of llama.cpp what is in it. */
 const [llamaVersion, llamaRelease] = ["3.22.1", "v0.5.0"];
 
@@ -48,17 +47,11 @@ export function startOurs({ threads, batch }: Limits): Promise<System> {
 }
 
 export function startMlxLm({ threads, batch }: Limits): Promise<System> {
-  const bin = join(cacheDirectory(), "mlx-lm", "bin");
-  const python = join(bin, "python");
-  if (!existsSync(python)) {
-    run("python3", "-m", "venv", dirname(bin));
-    const mlx = `mlx${isCpu ? "[cpu]" : ""}==${mlxVersion}`;
-    run(python, "-m", "pip", "install", "--quiet", `mlx-lm==${mlxLmVersion}`, mlx, "gguf");
-  }
+  const python = mlxLmPython();
   const port = freePort();
   return start(
     [
-      join(bin, "mlx_lm.server"),
+      ...[python, "-m", "mlx_lm.server"],
       ...["--model", mlxLmFolder(python)],
       ...["--port", String(port)],
       ...["--decode-concurrency", String(batch)],
@@ -111,16 +104,6 @@ function mlxLmFolder(python: string): string {
   const script = join(import.meta.dir, "mlx-lm-folder.py");
   whole(folder, (temporary) => run(python, script, defaultModelPath(), temporary));
   return folder;
-}
-
-/** The BLAS that libmlxc has inside, as a library to be loaded before mlx-lm's own. */
-function blasShim(): string {
-  const libs = dirname(findLibrary());
-  const shim = join(cacheDirectory(), "bench", "libblas-shim.so");
-  const link = ["-o", shim, `-L${libs}`, "-lscipy_openblas", `-Wl,-rpath,${libs}`];
-  const source = join(root, "ffi", "blas.c");
-  run("c++", "-x", "c", "-O2", "-fPIC", "-shared", source, ...link);
-  return shim;
 }
 
 /** Makes a folder once, under another name until it is whole. */

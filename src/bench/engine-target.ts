@@ -1,5 +1,5 @@
 // The engine of this process, by its own API: no server and no sockets between.
-import { backend, findLibrary } from "../../ffi/native.ts";
+import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient, EngineError, type EngineHooks } from "../engine/client.ts";
 import type { ModelSource } from "../hub/source.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
@@ -16,12 +16,7 @@ export type EngineTargetOptions = {
 export async function openEngineTarget(options: EngineTargetOptions): Promise<Target> {
   const { source, chat, maxBatch, onProgress } = options;
   const encode = encoder(openTextModel(source.path), chat);
-  const setup = {
-    library: findLibrary(),
-    device: backend() === "cpu" ? "cpu" : "gpu",
-    trace: false,
-  } as const;
-  const engine = await EngineClient.start(setup, onProgress ? { onProgress } : {});
+  const engine = await EngineClient.start(engineSetup(), onProgress ? { onProgress } : {});
   const report = await engine.inspect();
   await engine.load(source.name, source.path, { maxBatch }).catch(async (error) => {
     await engine.stop();
@@ -32,7 +27,7 @@ export async function openEngineTarget(options: EngineTargetOptions): Promise<Ta
       kind: "engine",
       model: source.name,
       backend: report.backend,
-      device: String(report.device.device_name ?? report.device.architecture ?? "unknown"),
+      device: report.deviceName,
       mlxVersion: report.mlxVersion,
     },
     async send({ prompt, maxTokens, priority = "NORMAL" }, onFirst): Promise<Sample> {

@@ -1,29 +1,24 @@
 // mlx-serve doctor: what this machine has, as the engine sees it.
 import { totalmem } from "node:os";
-import { backend, findLibrary } from "../../ffi/native.ts";
+import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../engine/client.ts";
 import type { EngineReport } from "../engine/protocol.ts";
 
 export async function doctor(): Promise<void> {
-  const library = findLibrary();
-  const engine = await EngineClient.start({
-    library,
-    device: backend() === "cpu" ? "cpu" : "gpu",
-    trace: process.env.MLX_SERVE_FFI_TRACE === "1",
-  });
+  const setup = engineSetup();
+  const engine = await EngineClient.start(setup);
   try {
-    console.log(describe(await engine.inspect(true), library));
+    console.log(describe(await engine.inspect(true), setup.library));
   } finally {
     await engine.stop();
   }
 }
 
 function describe(report: EngineReport, library: string): string {
-  const name = report.device.device_name ?? report.device.architecture ?? "unknown";
   const memory = Number(report.device.memory_size ?? totalmem());
   const { blas } = report;
   const rows = {
-    device: `${name} (${report.backend})`,
+    device: `${report.deviceName} (${report.backend})`,
     memory: `${gib(memory)} GiB, MLX may use ${gib(report.memoryLimitBytes)}`,
     mlx: `${report.mlxVersion}, ${library}`,
     blas: blas ? `${blas.name}, ${blas.threads} threads` : "the system's",

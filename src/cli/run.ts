@@ -2,14 +2,14 @@
 // from the server that runs here or is named, and otherwise from an engine of its own.
 import { createInterface } from "node:readline/promises";
 import { parseArgs } from "node:util";
-import { backend, findLibrary } from "../../ffi/native.ts";
+import { engineSetup } from "../../ffi/native.ts";
 import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { makeLogger } from "../log.ts";
-import { Detokenizer } from "../text/detokenizer.ts";
+import { Answers } from "../serve/answers.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
 import { showProgress } from "./progress.ts";
 import { findServer, health, listModels, type Server, streamChat } from "./server-client.ts";
@@ -155,10 +155,10 @@ async function startEngine(
     format: "json",
   });
   const text = openTextModel(source.path);
-  const engine = await EngineClient.start(
-    { library: findLibrary(env), device: backend(env) === "cpu" ? "cpu" : "gpu", trace: false },
-    { onProgress: showProgress, onStep: (report) => log.debug(report, "step") },
-  );
+  const engine = await EngineClient.start(engineSetup(env), {
+    onProgress: showProgress,
+    onStep: (report) => log.debug(report, "step"),
+  });
   try {
     // One row is all it takes.
     await engine.load(source.name, source.path, {
@@ -198,16 +198,18 @@ function engineAnswerer(
   return {
     name,
     async *answer(messages, signal) {
-      const detokenizer = new Detokenizer(tokenizer.decoder, { skipControl: true });
       const prompt = Uint32Array.from(idsOf(messages));
       const request = { prompt, maxTokens, stopTokens: [...stopTokens], sampling };
-      const events = engine.submit(name, request);
-      signal?.addEventListener("abort", () => events.leave(), { once: true });
-      for await (const { token, finished } of events) {
-        if (token === undefined) continue;
-        yield { text: finished === "stop" ? "" : detokenizer.push([token]), tokens: 1 };
+      const asked = { model: name, tokenizer, requests: [request], stops: [] };
+      const answers = new Answers(engine, asked);
+      signal?.addEventListener("abort", () => answers.abort(), { once: true });
+      try {
+        for (let pieces = await answers.read(); pieces.length > 0; pieces = await answers.read()) {
+          for (const { text, tokens } of pieces) yield { text, tokens: tokens.length };
+        }
+      } catch (error) {
+        if (!signal?.aborted) throw error;
       }
-      yield { text: detokenizer.flush(), tokens: 0 };
     },
     close: () => engine.stop(),
   };

@@ -1,7 +1,7 @@
 // mlx-serve serve: the server, until it is told to stop.
 import { lookup } from "node:dns/promises";
 import { readFileSync } from "node:fs";
-import { backend, findLibrary } from "../../ffi/native.ts";
+import { engineSetup } from "../../ffi/native.ts";
 import packageJson from "../../package.json" with { type: "json" };
 import { loadSettings } from "../config/load.ts";
 import type { Settings } from "../config/settings.ts";
@@ -13,7 +13,7 @@ import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import { resolveModel } from "../hub/source.ts";
 import { defaultKeyFile, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
-import { type Logger, makeLogger } from "../log.ts";
+import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import type { ServedModel } from "../serve/models.ts";
 import {
   forgetServer,
@@ -49,11 +49,7 @@ export async function serve(args: string[]): Promise<void> {
     chatTemplate: settings.chatTemplate && readFileSync(settings.chatTemplate, "utf8"),
     keys,
     localKey,
-    worker: {
-      library: findLibrary(env),
-      device: backend(env) === "cpu" ? "cpu" : "gpu",
-      trace: env.MLX_SERVE_FFI_TRACE === "1",
-    },
+    worker: engineSetup(env),
     log,
     onProgress: showProgress,
   }).catch((error: unknown) => {
@@ -150,18 +146,16 @@ function announce(
   { url: bound, serving: { settings, ring, log } }: RunningServer,
   url: string,
   { name, info }: ServedModel,
-  { device, backend: kind }: EngineReport,
+  { deviceName, backend: kind }: EngineReport,
 ): void {
   const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
-  const isPretty =
-    settings.logFormat === "pretty" || (settings.logFormat === "auto" && process.stderr.isTTY);
-  if (!isPretty) {
+  if (!isForPeople(settings.logFormat)) {
     log.info({ url, model: name, backend: kind, weightBytes, kvBytes, maxLength }, "ready");
     return;
   }
   const rows = {
     model: `${name}, ${dtype}, context of ${maxLength} tokens`,
-    device: `${device.device_name ?? device.architecture ?? "unknown"} (${kind})`,
+    device: `${deviceName} (${kind})`,
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",
     keys: ring.open ? "none needed" : "needed",

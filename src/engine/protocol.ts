@@ -194,6 +194,7 @@ export type EngineReport = {
   backend: "cpu" | "metal" | "cuda";
   mlxVersion: string;
   device: Record<string, string | number>;
+  deviceName: string;
   blas: { name: string; threads: number } | undefined;
   memoryLimitBytes: number;
   /** If it was to be measured: of a float32 product as large as a layer's of the default model. */

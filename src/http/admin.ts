@@ -5,15 +5,14 @@ import type { Model } from "../api/models.ts";
 import { NoRoomError } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError } from "./errors.ts";
-import { readJson } from "./json-body.ts";
+import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 
 export function loadModel({ models, settings }: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const { model: name } = LoadRequest.parse(await readJson(c.req.raw, settings.maxBodySize));
+    const { model: name } = await readRequest(c, settings, LoadRequest);
     c.env.server?.timeout(c.req.raw, 0);
-    const { model, end } = await models.use(name);
-    end();
+    const model = await models.get(name);
     return c.json({
       id: model.name,
       object: "model",
@@ -26,7 +25,7 @@ export function loadModel({ models, settings }: Serving) {
 
 export function unloadModel({ models, settings }: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const { model: name } = UnloadRequest.parse(await readJson(c.req.raw, settings.maxBodySize));
+    const { model: name } = await readRequest(c, settings, UnloadRequest);
     const unloaded = await models.unload(name).catch((error: unknown) => {
       if (!(error instanceof NoRoomError)) throw error;
       throw new ApiError(409, "The model is at work.", { param: "model", code: "at_work" });

@@ -21,7 +21,8 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const { host, allowedHosts, allowedOrigins } = settings;
   const app = new Hono<HttpEnv>();
   app.use(requestLog(log));
-  app.use(guard({ loopback: isLoopback(host), allowedHosts, allowedOrigins }));
+  const hosts = allowedHosts.length > 0 ? [host, ...allowedHosts] : [];
+  app.use(guard({ loopback: isLoopback(host), allowedHosts: hosts, allowedOrigins }));
   app.use(authenticate(() => ring));
 
   app.post("/v1/chat/completions", limit, chat(serving, "HIGH"));

@@ -10,15 +10,14 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { type Format, generate, type Made } from "./generate.ts";
-import { readJson } from "./json-body.ts";
+import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenBytes, tokenText } from "./token-text.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
 export function chat(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
-    const request = ChatRequest.parse(body);
+    const request = await readRequest(c, serving.settings, ChatRequest);
     return await generate(c, serving, ceiling, {
       request,
       maxTokens: request.max_completion_tokens ?? request.max_tokens,

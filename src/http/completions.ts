@@ -13,15 +13,14 @@ import type { ServedModel } from "../serve/models.ts";
 import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
 import type { HttpEnv } from "./env.ts";
 import { type Format, generate, type Made } from "./generate.ts";
-import { readJson } from "./json-body.ts";
+import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenText } from "./token-text.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
 export function completions(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
-    const request = CompletionRequest.parse(body);
+    const request = await readRequest(c, serving.settings, CompletionRequest);
     return await generate(c, serving, ceiling, {
       request,
       maxTokens: request.max_tokens,

@@ -7,13 +7,12 @@ import { checkPromptTokens, saltOf } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { Generation } from "./generation.ts";
-import { readJson } from "./json-body.ts";
+import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 
 export function embeddings(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
-    const request = EmbeddingRequest.parse(body);
+    const request = await readRequest(c, serving.settings, EmbeddingRequest);
     const caller = c.get("caller");
     const generation = new Generation(c, serving, caller.tier);
     try {

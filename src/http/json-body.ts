@@ -1,5 +1,8 @@
 // The body of a request as an object, or the refusal that it deserves. Nothing is kept past the limit, and
 // what JSON.parse would take long over is refused before: it blocks everyone.
+import type { Context } from "hono";
+import type { z } from "zod";
+import type { Settings } from "../config/settings.ts";
 import { ApiError, badRequest, ClientGoneError } from "./errors.ts";
 
 const MAX_DEPTH = 128;
@@ -9,6 +12,15 @@ const MAX_STRINGS = 2 ** 17;
 const MAX_VALUES = 2 ** 20;
 /** More than a body of the default size has where all its characters are written as \uXXXX. */
 const MAX_ESCAPES = 2 ** 22;
+
+/** The body of a request, as its schema has it. */
+export async function readRequest<T extends z.ZodType>(
+  c: Context,
+  { maxBodySize }: Pick<Settings, "maxBodySize">,
+  schema: T,
+): Promise<z.output<T>> {
+  return schema.parse(await readJson(c.req.raw, maxBodySize));
+}
 
 export async function readJson(
   request: Request,

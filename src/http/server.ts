@@ -103,7 +103,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       fetch: (request, own) => app.fetch(request, { server: own }),
     });
-    const ready = models.start();
+    const ready = models.get("default");
     const drain = async () => {
       const error = unavailable(1, "The server is shutting down.", "draining");
       await admission.drain(settings.drainTimeout, error);

@@ -10,7 +10,7 @@ import { chatPrompt } from "./chat.ts";
 import { checkPromptTokens } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { readJson } from "./json-body.ts";
+import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
 
@@ -19,10 +19,9 @@ const MAX_TOKENS = 2 ** 17;
 
 export function tokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
-    const { messages, prompt, add_special_tokens, ...request } = TokenizeRequest.parse(body);
-    const { model, end } = await serving.models.use(request.model);
-    end();
+    const asked = await readRequest(c, serving.settings, TokenizeRequest);
+    const { messages, prompt, add_special_tokens, ...request } = asked;
+    const model = await serving.models.get(request.model);
     const { tokenizer } = model.text;
     const tokens = messages
       ? chatPrompt(model, { ...request, messages }, MAX_TOKENS)
@@ -44,13 +43,11 @@ export function tokenize(serving: Serving) {
 
 export function detokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const body = await readJson(c.req.raw, serving.settings.maxBodySize);
-    const request = DetokenizeRequest.parse(body);
+    const request = await readRequest(c, serving.settings, DetokenizeRequest);
     if (request.tokens.length > MAX_TOKENS) {
       throw badRequest("tokens", `Invalid 'tokens': expected at most ${MAX_TOKENS}.`);
     }
-    const { model, end } = await serving.models.use(request.model);
-    end();
+    const model = await serving.models.get(request.model);
     checkPromptTokens("tokens", [request.tokens], model.info.vocabulary);
     const prompt = model.text.tokenizer.decode(request.tokens, { skipControl: false });
     return c.json({ prompt } satisfies DetokenizeResponse);

@@ -127,14 +127,16 @@ export class DeviceRunner {
     this.#drawn = drawn;
     return {
       read: () => {
-        const outputs = {
-          sampled: draw?.read() ?? [],
-          scored: scored.map(({ read }) => read()),
-          sums: added.map((each) => Float32Array.from(each.numbers())),
-        };
-        for (const each of kept) each.free();
-        before?.free();
-        return outputs;
+        try {
+          return {
+            sampled: draw?.read() ?? [],
+            scored: scored.map(({ read }) => read()),
+            sums: added.map((each) => Float32Array.from(each.numbers())),
+          };
+        } finally {
+          for (const each of kept) each.free();
+          before?.free();
+        }
       },
     };
   }

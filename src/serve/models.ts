@@ -71,11 +71,11 @@ export class ServedModels {
     return this.#main.loading !== undefined && !this.#main.info;
   }
 
-  /** Loads the model given at start. */
-  async start(): Promise<ServedModel> {
-    const use = await this.use("default");
-    use.end();
-    return use.model;
+  /** The same as `use`, for those who need it loaded now and not longer. */
+  async get(name: string): Promise<ServedModel> {
+    const { model, end } = await this.use(name);
+    end();
+    return model;
   }
 
   /** The model that goes by this name, loaded; throws ModelNotFoundError or NoRoomError. */

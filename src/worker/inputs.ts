@@ -23,8 +23,8 @@ export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array }
 
 export type Prepared = {
   inputs: StepInputs;
-  /** The sequences that are sampled, in the order of the inputs. */
-  sampled: readonly Sequence[];
+  /** Which of the inputs' samples each sequence has. */
+  sampleOf: ReadonlyMap<Sequence, number>;
   /** What came out, in the order of the batch's samples. */
   restore(outputs: StepOutputs): {
     sampled: Sampled[];
@@ -51,7 +51,7 @@ export function prepare(
   const fed = new Int32Array(tokens.length).fill(-1);
   const samples: { at: number; row: SampleRow }[] = [];
   const places: number[] = [];
-  const sampled: Sequence[] = [];
+  const sampleOf = new Map<Sequence, number>();
   const scores: (StepInputs["scores"][number] & { of: Row })[] = [];
   const sums: (StepInputs["sums"][number] & { of: Row })[] = [];
   let at = 0;
@@ -59,7 +59,8 @@ export function prepare(
     const { sequence, start, count } = row;
     if (start < sequence.length) tokens.set(sequence.tokens(start, start + count), at);
     else fed[at] = before(sequence)!;
-    const { reading } = wanted(sequence);
+    const own = wanted(sequence);
+    const { reading } = own;
     const promptCount = Math.min(start + count, sequence.promptLength) - start;
     if (reading?.kind === "scores" && promptCount > 0) {
       const next = sequence.tokens(start + 1, Math.min(start + count + 1, sequence.promptLength));
@@ -73,13 +74,13 @@ export function prepare(
     }
     at += count;
     for (const [j, sample] of row.samples.entries()) {
-      samples.push({ at: at - 1, row: wanted(sample).row });
-      sampled.push(sample);
+      sampleOf.set(sample, samples.length);
+      samples.push({ at: at - 1, row: (sample === sequence ? own : wanted(sample)).row });
       places.push(firstSample[order[i]!]! + j);
     }
   }
   return {
-    sampled,
+    sampleOf,
     inputs: {
       tokens,
       fed: fed.some((index) => index >= 0) ? fed : undefined,

@@ -14,6 +14,7 @@ export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boole
     backend,
     mlxVersion,
     device,
+    deviceName: String(device.device_name ?? device.architecture ?? "unknown"),
     blas: backend === "cpu" ? blas : undefined,
     memoryLimitBytes: memoryLimit(),
     matmulGflops: measure ? matmulGflops() : undefined,

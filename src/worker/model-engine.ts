@@ -201,12 +201,12 @@ export class ModelEngine {
   #launch(batch: Batch): UnderWay {
     const launchedMs = this.#now();
     for (const { sequence } of batch.rows) this.#answers.get(sequence)!.startMs ??= launchedMs;
-    const before = this.#underWay.at(-1)?.prepared?.sampled;
+    const before = this.#underWay.at(-1)?.prepared?.sampleOf;
     try {
       const prepared = prepare(
         batch,
         (sequence) => this.#wanted(sequence),
-        (sequence) => before?.indexOf(sequence),
+        (sequence) => before?.get(sequence),
       );
       const launched = this.#parts.runner.launch(prepared.inputs);
       return { batch, launchedMs, prepared, launched };

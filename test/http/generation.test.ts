@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
 import { CompletionChunk, CompletionResponse } from "../../src/api/completions.ts";
 import { EmbeddingResponse } from "../../src/api/embeddings.ts";
+import { makeApp } from "../../src/http/app.ts";
 import { events, startTestServer, type TestServer } from "../support/server.ts";
 
 let server: TestServer;
@@ -319,5 +320,16 @@ describe("around an answer", () => {
     await complete({ prompt: "count me", max_tokens: 5 });
     expect((await server.metric("mlx_serve_generated_tokens_total")) - before).toBe(5);
     expect(await server.metric("mlx_serve_first_token_seconds_count")).toBeGreaterThan(0);
+  });
+
+  test("a server with names of its own is still called by the address it listens on", async () => {
+    const { serving } = server;
+    const settings = { ...serving.settings, host: "10.1.2.3", allowedHosts: ["name.example"] };
+    const app = makeApp({ ...serving, settings });
+    const statusFor = async (host: string) =>
+      (await app.request("/health", { headers: { host } })).status;
+    expect(await statusFor("10.1.2.3:8080")).toBe(200);
+    expect(await statusFor("name.example")).toBe(200);
+    expect(await statusFor("other.example")).toBe(403);
   });
 });

@@ -1,33 +1,9 @@
-// Python with OpenAI's package from PyPI, made once in the cache and used by every run.
-import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { cacheDirectory } from "../../ffi/native.ts";
+// Python with OpenAI's package.
+import { pythonWith } from "../../scripts/setup/python.ts";
 
 const OPENAI = "3.49.0";
 
 /** The path of the interpreter. */
 export function pythonWithOpenAi(): string {
-  const folder = join(cacheDirectory(), "python", `openai-${OPENAI}`);
-  const python = join(folder, "bin", "python");
-  if (existsSync(python)) return python;
-  const partial = `${folder}.${crypto.randomUUID()}`;
-  try {
-    mkdirSync(dirname(folder), { recursive: true });
-    run("python3", "-m", "venv", partial);
-    const pip = [join(partial, "bin", "python"), "-m", "pip", "--disable-pip-version-check"];
-    run(...pip, "install", "--quiet", `openai==${OPENAI}`);
-    // Another run may have made it meanwhile; one whose python has gone is made anew.
-    if (!existsSync(python)) {
-      rmSync(folder, { recursive: true, force: true });
-      renameSync(partial, folder);
-    }
-    return python;
-  } finally {
-    rmSync(partial, { recursive: true, force: true });
-  }
-}
-
-function run(...command: string[]): void {
-  const { exitCode, stderr } = Bun.spawnSync(command, { stdio: ["ignore", "ignore", "pipe"] });
-  if (exitCode !== 0) throw new Error(`${command.join(" ")} failed: ${stderr}`);
+  return pythonWith(`openai-${OPENAI}`, [`openai==${OPENAI}`]);
 }
