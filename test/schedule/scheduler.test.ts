@@ -604,6 +604,7 @@ describe("a higher priority", () => {
     const high = one({ prompt: range(10, 500), priority: "HIGH" });
     step();
     expect([low.state, high.state]).toEqual(["running", "waiting"]);
+    expect(low.preemptions).toBe(0);
   });
 
   test("does not take the place of its equals, nor of one that gave way too often", () => {

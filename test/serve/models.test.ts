@@ -91,6 +91,15 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual(["org/b"]);
   });
 
+  test("make room even where the one that was longest without a new use is at work", async () => {
+    const models = await serve(2);
+    const use = await models.use("org/a");
+    (await models.use("default")).end();
+    (await models.use("org/b")).end();
+    expect(loaded(models)).toEqual(["org/a", "org/b"]);
+    use.end();
+  });
+
   test("can be let go of, and are loaded again when asked for", async () => {
     const models = await serve(2);
     (await models.use("default")).end();
