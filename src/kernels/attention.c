@@ -1,17 +1,8 @@
-  // Attention of a few queries that share their keys over the blocks of one sequence, by the warps of a
-  // group. Each warp takes some tokens at a time, LANES lanes to a token; each such bundle of lanes keeps
-  // a softmax of its own, and in the end all of them are brought together.
+  // Attention of a few queries that share their keys over the blocks of one sequence. Each bundle of lanes
+  // keeps a softmax of its own, and in the end all of them are brought together.
   //
-  // Before this: token, kv, part, split, length, table; queries[QUERIES * D] in shared memory, and with OWN
-  // the newest token's own_key[D] and own_value[D]; STORE, which takes what has come out.
-  constexpr int LANES = QUERIES * D / 8 > 64 ? 16 : 8;
-  constexpr int EACH = D / LANES;
-  constexpr int WIDE = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : 1;
-  constexpr int BUNDLES = 32 / LANES;
-  struct alignas(sizeof(T) * WIDE) Pack {
-    T x[WIDE];
-  };
-  const int lane = LANE % LANES, bundle = LANE / LANES;
+  // Before this: attention-begin; token, part; queries[QUERIES * D] in shared memory, and with OWN the newest
+  // token's own_key[D] and own_value[D]; STORE, which takes what has come out.
   float query[QUERIES][EACH], sum[QUERIES][EACH], top[QUERIES], total[QUERIES];
   for (int q = 0; q < QUERIES; q++) {
     top[q] = -1e30f;
@@ -22,44 +13,56 @@
       sum[q][i] = 0;
     }
   }
-  const int oldest = WINDOW > 0 && length > WINDOW ? length - WINDOW : 0;
-  const int share = (length - oldest + SPLITS - 1) / SPLITS;
-  const int begin = oldest + split * share;
-  const int end = begin + share < length ? begin + share : length;
-  for (int base = begin + WARP * BUNDLES; base < end; base += WARPS * BUNDLES) {
-    // All lanes go through the loop together: those past the end read the last token again, for nothing.
-    const bool lives = base + bundle < end;
-    const int t = lives ? base + bundle : end - 1;
-    const long at = ((long(table[t / 32]) * KV + kv) * 32 + t % 32) * D + lane * EACH;
-    float key[EACH], value[EACH];
-    if (OWN && t == length - 1) {
-      for (int i = 0; i < EACH; i++) {
-        key[i] = float(T(own_key[lane * EACH + i]));
-        value[i] = float(T(own_value[lane * EACH + i]));
+  for (int round = first_token; round - bundle < end; round += ROUND) {
+    float score[TOKENS][QUERIES];
+    for (int t = 0; t < TOKENS; t++) {
+      // Its place may yet hold anything, also for those who only read it for nothing.
+      if (OWN && (round + t * BUNDLES < end ? round + t * BUNDLES : end - 1) == length - 1) {
+        for (int p = 0; p < PACKS; p++) {
+          for (int i = 0; i < WIDE; i++) {
+            key_packs[t][p].x[i] = T(own_key[lane * EACH + p * WIDE + i]);
+            value_packs[t][p].x[i] = T(own_value[lane * EACH + p * WIDE + i]);
+          }
+        }
       }
-    } else {
-      for (int p = 0; p < EACH / WIDE; p++) {
-        const Pack k = *reinterpret_cast<const DEVICE Pack*>(keys + at + p * WIDE);
-        const Pack v = *reinterpret_cast<const DEVICE Pack*>(values + at + p * WIDE);
+      for (int q = 0; q < QUERIES; q++) score[t][q] = 0;
+      for (int p = 0; p < PACKS; p++) {
         for (int i = 0; i < WIDE; i++) {
-          key[p * WIDE + i] = float(k.x[i]);
-          value[p * WIDE + i] = float(v.x[i]);
+          const float key = float(key_packs[t][p].x[i]);
+          for (int q = 0; q < QUERIES; q++) score[t][q] += query[q][p * WIDE + i] * key;
         }
       }
     }
+    for (int mask = LANES / 2; mask > 0; mask /= 2)
+      for (int t = 0; t < TOKENS; t++)
+        for (int q = 0; q < QUERIES; q++) score[t][q] += SHUFFLE_XOR(score[t][q], mask);
     for (int q = 0; q < QUERIES; q++) {
-      float score = 0;
-      for (int i = 0; i < EACH; i++) score += query[q][i] * key[i];
-      for (int mask = LANES / 2; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);
-      if (CAPPED) score = work[2] * TANH(score / work[2]);
-      const float highest = lives && score > top[q] ? score : top[q];
+      float highest = top[q];
+      for (int t = 0; t < TOKENS; t++) {
+        if (CAPPED) score[t][q] = work[2] * TANH(score[t][q] / work[2]);
+        if (round + t * BUNDLES >= end) score[t][q] = -1e30f;
+        highest = score[t][q] > highest ? score[t][q] : highest;
+      }
       const float keep = EXP(top[q] - highest);
-      const float weight = lives ? EXP(score - highest) : 0;
-      total[q] = total[q] * keep + weight;
+      total[q] *= keep;
+      for (int i = 0; i < EACH; i++) sum[q][i] *= keep;
+      for (int t = 0; t < TOKENS; t++) {
+        score[t][q] = round + t * BUNDLES < end ? EXP(score[t][q] - highest) : 0;
+        total[q] += score[t][q];
+      }
       top[q] = highest;
-      for (int i = 0; i < EACH; i++) sum[q][i] = sum[q][i] * keep + weight * value[i];
     }
+    for (int t = 0; t < TOKENS; t++) {
+      for (int p = 0; p < PACKS; p++) {
+        for (int i = 0; i < WIDE; i++) {
+          const float value = float(value_packs[t][p].x[i]);
+          for (int q = 0; q < QUERIES; q++) sum[q][p * WIDE + i] += score[t][q] * value;
+        }
+      }
+    }
+    LOAD(round + ROUND)
   }
+#undef LOAD
   for (int q = 0; q < QUERIES; q++) {
     for (int mask = LANES; mask < 32; mask *= 2) {
       const float other = SHUFFLE_XOR(top[q], mask);

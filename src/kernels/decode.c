@@ -4,6 +4,7 @@
   const int kv = GROUP_Y / (SHARERS / QUERIES), part = GROUP_Y % (SHARERS / QUERIES);
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
+  ATTENTION_BEGIN
   SHARED float prepared[WARPS * D];
   const bool is_key = WARP == QUERIES, is_value = WARP == QUERIES + 1;
   const int index = is_key ? KV * SHARERS + kv

@@ -7,6 +7,7 @@ import { type ConfiguredKernel, Kernel, type KernelLaunch } from "../mlx/kernel.
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
+import attentionBeginBody from "./attention-begin.c" with { type: "text" };
 import attentionBody from "./attention.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
@@ -243,6 +244,7 @@ export class PagedAttention implements BlockAttention {
 
   #compile(name: string, body: string, inputs: readonly string[], output: string): Kernel {
     const whole = body
+      .replace("ATTENTION_BEGIN\n", `${attentionBeginBody}\n`)
       .replace("HEADS\n", `${headsBody}\n`)
       .replace("ATTENTION\n", `${attentionBody}\n`);
     return new Kernel(this.#language, {

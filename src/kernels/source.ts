@@ -50,6 +50,32 @@ __device__ inline float mlx_serve_shuffle_xor(float x, int mask) {
 __device__ inline void mlx_serve_sincos(float angle, float& sine, float& cosine) {
   sincosf(angle, &sine, &cosine);
 }
+#define MLX_SERVE_MMA(TYPE, NAME) \\
+__device__ inline void mlx_serve_mma(float (&d)[4], unsigned a0, unsigned a1, unsigned a2, \\
+                                     unsigned a3, unsigned b0, unsigned b1, const TYPE*) { \\
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 " \\
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \\
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \\
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)); \\
+}
+MLX_SERVE_MMA(__nv_bfloat16, "bf16")
+MLX_SERVE_MMA(__half, "f16")
+template <typename T>
+__device__ inline float mlx_serve_squares(const uint4& packed, const T*) {
+  const T* x = reinterpret_cast<const T*>(&packed);
+  float sum = 0;
+  for (int i = 0; i < 8; i++) sum += float(x[i]) * float(x[i]);
+  return sum;
+}
+template <typename T>
+__device__ inline uint4 mlx_serve_times(const uint4& packed, const uint4& factors, const T*) {
+  uint4 result;
+  const T* x = reinterpret_cast<const T*>(&packed);
+  const T* y = reinterpret_cast<const T*>(&factors);
+  T* to = reinterpret_cast<T*>(&result);
+  for (int i = 0; i < 8; i++) to[i] = x[i] * y[i];
+  return result;
+}
 `,
   metal: `
 inline void mlx_serve_sincos(float angle, thread float& sine, thread float& cosine) {

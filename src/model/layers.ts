@@ -12,21 +12,17 @@ import {
   flatten,
   floorDivide,
   multiply,
-  power,
   reshape,
-  sigmoid,
   slice,
   squeeze,
   sum,
   take,
   tanh,
 } from "../mlx/ops.ts";
+import { type Gating, swiglu } from "./gating.ts";
 import type { AttentionOptions, Heads, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
-import type { Linear, Weights } from "./weights.ts";
-
-/** With what a kernel needs to do the same. */
-export type Norm = ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
+import type { Around, Linear, Norm, Weights } from "./weights.ts";
 
 /** `offset` is added to the weight: Gemma's are kept as their distance from 1. */
 export function rmsNorm(
@@ -46,20 +42,6 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
   return multiply(tanh(divide(x, cap)), cap);
 }
 
-/** How the two halves of an MLP's inside become one. */
-export type Gating = (gate: MlxArray, up: MlxArray) => MlxArray;
-
-export function swiglu(gate: MlxArray, up: MlxArray): MlxArray {
-  return multiply(multiply(gate, sigmoid(gate)), up);
-}
-
-/** With GELU, approximated by tanh. */
-export function geglu(gate: MlxArray, up: MlxArray): MlxArray {
-  const cubic = multiply(power(gate, 3), 0.044715);
-  const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
-  return multiply(multiply(multiply(gate, 0.5), add(tanh(inner), 1)), up);
-}
-
 /** down(gating(gate(x), up(x))) */
 export function gatedMlp(
   weights: Weights,
@@ -75,10 +57,7 @@ export function gatedMlp(
 
 /** With both halves from one product. */
 export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
-  return (x, residual) => {
-    const [gate, up] = cut(gateUp(x), 2);
-    return down(gating(gate!, up!), residual);
-  };
+  return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
 }
 
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
@@ -124,7 +103,7 @@ export function weighted(made: MlxArray, shares: MlxArray): MlxArray {
 export type AttentionSizes = { dims: number; heads: number; kvHeads: number; headDim: number };
 
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
-export type Projection = (x: MlxArray) => MlxArray;
+export type Projection = (x: MlxArray, around?: Pick<Around, "norm">) => MlxArray;
 
 /** A norm here is over all heads at once. */
 export function projection(
@@ -138,8 +117,8 @@ export function projection(
   const product = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
   const { q: qNorm, k: kNorm } = norms;
   if (!qNorm || !kNorm) return product;
-  return (x) => {
-    const [q, k, v] = cut(product(x), [outputs[0], outputs[0] + outputs[1]]);
+  return (x, around) => {
+    const [q, k, v] = cut(product(x, around), [outputs[0], outputs[0] + outputs[1]]);
     return concatenate([qNorm(q!), kNorm(k!), v!], -1);
   };
 }
@@ -153,8 +132,11 @@ export type AttentionParts = {
   kNorm?: Norm;
 };
 
-/** Added to `residual` where there is one. */
-export type AttentionBlock = (x: MlxArray, step: Step, residual?: MlxArray) => MlxArray;
+export type AttentionBlock = (
+  x: MlxArray,
+  step: Step,
+  around?: Pick<Around, "norm" | "residual">,
+) => MlxArray;
 
 /** Queries, keys and values from x, turned, attended, and projected back. */
 export function attentionBlock(
@@ -168,12 +150,12 @@ export function attentionBlock(
   const project = parts.project ?? projection(weights, name, sizes);
   const oProj = weights.linear(`${name}.o_proj`, sizes.heads * sizes.headDim, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, rope };
-  return (x, step, residual) => {
-    const qkv = project(x);
+  return (x, step, { norm, residual } = {}) => {
+    const qkv = project(x, { norm });
     const attended = step.attendRaw
       ? step.attendRaw(layer, qkv, heads, attention)
       : step.attend(layer, ...prepareHeads(qkv, heads, step.positions), attention);
-    return oProj(attended, residual);
+    return oProj(attended, { residual });
   };
 }
 
@@ -200,7 +182,7 @@ export function preNormBlock(
   postNorm: Norm,
 ): Block {
   return (x, step) => {
-    const h = attend(inputNorm(x), step, x);
-    return mlp(postNorm(h), h);
+    const h = attend(x, step, { norm: inputNorm, residual: x });
+    return mlp(h, { norm: postNorm, residual: h });
   };
 }

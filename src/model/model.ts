@@ -2,8 +2,8 @@
 // of one sequence, then of the next. Layers that look at one token at a time never see the difference;
 // attention is left to the step, which knows what each token may look at and where its keys are.
 import type { MlxArray } from "../mlx/array.ts";
-import type { Norm } from "./layers.ts";
 import type { Rope } from "./rope.ts";
+import type { Norm } from "./weights.ts";
 
 export type AttentionOptions = {
   scale: number;

@@ -3,6 +3,7 @@
 // stored, packed. Weights owns every array it makes and frees them all with `free`.
 import type { Backend } from "../../ffi/native.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
+import { fitsProduct, isFew, Products } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import {
   add,
@@ -17,12 +18,14 @@ import {
   type QuantizationMode,
   type QuantizedMatrix,
   quantizedMatmul,
+  split,
   swapAxes,
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { joined } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
+import { type Gating, swiglu } from "./gating.ts";
 import {
   type FloatType,
   loadAffine,
@@ -33,8 +36,21 @@ import {
   type StoredQuantized,
 } from "./tensors.ts";
 
-/** x (..., in) -> (..., out), added to `residual` where there is one. */
-export type Linear = (x: MlxArray, residual?: MlxArray) => MlxArray;
+/** With what a kernel needs to do the same. */
+export type Norm = ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
+
+/** What stands around a product: some devices do all of it at once. */
+export type Around = {
+  /** Before it. */
+  norm?: Norm | undefined;
+  /** Makes one of the two halves that come out. */
+  gating?: Gating | undefined;
+  /** Added in the end. */
+  residual?: MlxArray | undefined;
+};
+
+/** x (..., in) -> (..., out), with what is around it. */
+export type Linear = (x: MlxArray, around?: Around) => MlxArray;
 
 export type Embedding = {
   /** tokens (T) -> (T, D) */
@@ -72,12 +88,14 @@ export class Weights {
   readonly #used = new Set<string>();
   readonly #totalBytes: number;
   #loadedBytes = 0;
+  readonly #products: Products | undefined;
 
   constructor(checkpoint: Checkpoint, options: WeightOptions) {
     this.#checkpoint = checkpoint;
     this.#tensors = new Map(checkpoint.tensors);
     this.#options = options;
     this.dtype = options.dtype ?? computeType(checkpoint, options.backend);
+    if (options.backend === "cuda") this.#products = new Products();
     this.#totalBytes = checkpoint.tensors.values().reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
@@ -95,7 +113,11 @@ export class Weights {
   linear(name: string, inputs: number, outputs: number): Linear {
     const matrix = this.#matrix(name, [outputs, inputs]);
     const bias = this.has(`${name}.bias`) ? this.tensor(`${name}.bias`, [outputs]) : undefined;
-    return linear(matrix, bias, (view) => this.#keep(view));
+    const plain = linear(matrix, bias, (view) => this.#keep(view));
+    const isFitting =
+      matrix.kind === "dense" && !bias && fitsProduct(outputs, inputs, matrix.weight.dtype);
+    if (!this.#products || !isFitting) return plain;
+    return quickly(this.#products, matrix.weight, plain);
   }
 
   /**
@@ -119,7 +141,7 @@ export class Weights {
     });
     if (!isAlike) {
       const apart = parts.map((part, i) => this.linear(part, inputs, outputs[i]!));
-      return withResidual((x) =>
+      return surrounded((x) =>
         concatenate(
           apart.map((each) => each(x)),
           -1,
@@ -193,6 +215,7 @@ export class Weights {
   }
 
   free(): void {
+    this.#products?.free();
     for (const owned of [...this.#views.splice(0), ...this.#arrays.splice(0)]) owned.free();
   }
 
@@ -327,19 +350,37 @@ type Keep = (view: MlxArray) => MlxArray;
 function linear(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Linear {
   if (matrix.kind === "packed") {
     const product = (x: MlxArray) => quantizedMatmul(x, matrix.matrix, matrix.quantization);
-    return withResidual(bias ? (x) => add(product(x), bias) : product);
+    return surrounded(bias ? (x) => add(product(x), bias) : product);
   }
   const transposed = keepTransposed(matrix.weight, keep);
-  if (bias) return withResidual((x) => addmm(bias, x, transposed));
-  return (x, residual) => {
-    if (!residual) return matmul(x, transposed);
+  if (bias) return surrounded((x) => addmm(bias, x, transposed));
+  const plain = surrounded((x) => matmul(x, transposed));
+  return (x, around = {}) => {
+    const { norm, gating, residual } = around;
     // One row is a vector: for its product MLX has a quick kernel on GPUs, but none that adds.
-    return x.shape[0] === 1 ? add(residual, matmul(x, transposed)) : addmm(residual, x, transposed);
+    if (!residual || gating || x.shape[0] === 1) return plain(x, around);
+    return addmm(residual, norm ? norm(x) : x, transposed);
   };
 }
 
-function withResidual(product: (x: MlxArray) => MlxArray): Linear {
-  return (x, residual) => (residual ? add(residual, product(x)) : product(x));
+/** A product with what is around it, one after the other. */
+function surrounded(product: (x: MlxArray) => MlxArray): Linear {
+  return (x, { norm, gating, residual } = {}) => {
+    const made = product(norm ? norm(x) : x);
+    const [gate, up] = gating ? split(made, 2) : [];
+    const gated = gating ? gating(gate!, up!) : made;
+    return residual ? add(residual, gated) : gated;
+  };
+}
+
+/** The same by one kernel, where there are few rows and it knows what is around. */
+function quickly(products: Products, weight: MlxArray, plain: Linear): Linear {
+  return (x, around = {}) => {
+    const { norm, gating, residual } = around;
+    const isKnown = (!gating || gating === swiglu) && x.ndim === 2;
+    if (!isKnown || !isFew(x.shape[0]!)) return plain(x, around);
+    return products.product(x, weight, { norm, isGated: gating !== undefined, residual });
+  };
 }
 
 function experts(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Experts {

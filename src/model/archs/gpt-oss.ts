@@ -5,10 +5,10 @@ import { add, clip, minimum, multiply, sigmoid, softmax, takeAlongAxis } from ".
 import { asWords, everySecond } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
+import type { Gating } from "../gating.ts";
 import {
   attentionBlock,
   expertMlps,
-  type Gating,
   preNormBlock,
   rmsNorm,
   topExperts,
@@ -59,7 +59,8 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const router = weights.linear(`${name}.router`, dims, experts);
   const sizes = { experts, dims, hidden: config.intermediate_size };
   const mlps = expertMlps(weights, `${name}.experts`, sizes, clippedSwiglu(config.swiglu_limit));
-  return (x, residual) => {
+  return (input, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
     const scores = router(x); // (T, experts)
     const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
     const made = weighted(mlps(x, chosen), softmax(takeAlongAxis(scores, chosen)));

@@ -35,8 +35,8 @@ export function granite(config: unknown, weights: Weights): Model {
       });
       const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
       return preNormBlock(
-        (x, step, residual) => scaled(attend(x, step), residual!),
-        (x, residual) => scaled(mlp(x), residual!),
+        (x, step, { norm, residual } = {}) => scaled(attend(x, step, { norm }), residual!),
+        (x, { norm, residual } = {}) => scaled(mlp(x, { norm }), residual!),
         rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
         rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
       );

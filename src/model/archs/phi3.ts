@@ -2,7 +2,8 @@
 import { z } from "zod";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import { attentionBlock, joinedMlp, preNormBlock, rmsNorm, swiglu } from "../layers.ts";
+import { swiglu } from "../gating.ts";
+import { attentionBlock, joinedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
 import type { Linear, Weights } from "../weights.ts";

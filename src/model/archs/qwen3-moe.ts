@@ -36,7 +36,8 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const router = weights.linear(`${name}.gate`, dims, experts);
   const sizes = { experts, dims, hidden: config.moe_intermediate_size };
   const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
-  return (x, residual) => {
+  return (input, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
     const scores = softmax(router(x)); // (T, experts)
     const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
     const shares = takeAlongAxis(scores, chosen);

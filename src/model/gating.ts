@@ -1,0 +1,16 @@
+// How the two halves of an MLP's inside become one.
+import type { MlxArray } from "../mlx/array.ts";
+import { add, multiply, power, sigmoid, tanh } from "../mlx/ops.ts";
+
+export type Gating = (gate: MlxArray, up: MlxArray) => MlxArray;
+
+export function swiglu(gate: MlxArray, up: MlxArray): MlxArray {
+  return multiply(multiply(gate, sigmoid(gate)), up);
+}
+
+/** With GELU, approximated by tanh. */
+export function geglu(gate: MlxArray, up: MlxArray): MlxArray {
+  const cubic = multiply(power(gate, 3), 0.044715);
+  const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
+  return multiply(multiply(multiply(gate, 0.5), add(tanh(inner), 1)), up);
+}
