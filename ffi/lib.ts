@@ -2,6 +2,7 @@
 import { dlopen } from "bun:ffi";
 import { symbols } from "./symbols.ts";
 import { traced } from "./trace.ts";
+import { setVariables } from "./variables.ts";
 
 const bind = (path: string) => dlopen(path, symbols).symbols;
 type Bound = ReturnType<typeof bind>;
@@ -18,6 +19,7 @@ export let mlxc: Mlxc = new Proxy({} as Mlxc, {
 });
 
 export function openLibrary(path: string, options: { trace?: boolean } = {}): void {
+  setVariables();
   const bound = bind(path) as Mlxc;
   mlxc = options.trace ? traced(bound) : bound;
 }

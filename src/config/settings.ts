@@ -302,10 +302,10 @@ export const Settings = z.strictObject({
       aliases: ["--max-num-seqs", "--parallel", "-np", "--decode-concurrency"],
     }),
   tokenBudget: tokenCount(32, 2 ** 17)
-    .prefault(512)
+    .optional()
     .register(about, {
       section: "Batching",
-      text: "Tokens that one step computes at most, of answers and prompts together.",
+      text: "Tokens that one step computes at most, of answers and prompts together; 2048 on an NVIDIA GPU and 512 elsewhere unless said.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),
@@ -326,6 +326,10 @@ export const Settings = z.strictObject({
         "--no-cache-prompt": false,
       },
     }),
+  warmUp: onOff().prefault(false).register(about, {
+    section: "Batching",
+    text: "Compile a GPU's kernels when a model is loaded, for all sizes of batches, and not when they are first needed.",
+  }),
   kvMemory: size("1MiB", "16TiB")
     .optional()
     .register(about, {

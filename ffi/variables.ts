@@ -1,0 +1,29 @@
+// Variables that MLX reads from the environment of the process when it is opened. Bun's process.env is a
+// copy that native code does not see.
+import { dlopen } from "bun:ffi";
+import { join } from "node:path";
+import { cText } from "./memory.ts";
+import { cacheDirectory } from "./native.ts";
+
+/** What suits a server, where nobody has said otherwise. */
+function suitable(): Record<string, string> {
+  return {
+    // Each size of batch has graphs of its own; with the few that MLX keeps it makes them again and again.
+    MLX_CUDA_GRAPH_CACHE_SIZE: "4000",
+    // Kernels take seconds to compile: once, not once a start.
+    MLX_PTX_CACHE_DIR: join(cacheDirectory(), "ptx"),
+  };
+}
+
+/** Before libmlx is opened. Only Linux has MLX on CUDA. */
+export function setVariables(): void {
+  if (process.platform !== "linux") return;
+  const { symbols, close } = dlopen("libc.so.6", {
+    setenv: { args: ["buffer", "buffer", "i32"], returns: "i32" }, // int setenv(const char*, const char*, int)
+  });
+  const keep = 0;
+  for (const [name, value] of Object.entries(suitable())) {
+    symbols.setenv(cText(name), cText(value), keep);
+  }
+  close();
+}
