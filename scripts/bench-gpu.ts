@@ -1,48 +1,231 @@
-// The engine's throughput with prompts of random tokens, all of one length, through its own API:
-// `bun scripts/bench-gpu.ts <folder> [<requests>,...] [<prompt tokens>] [<new tokens>]`
+// The engine beside mlx-lm's BatchGenerator: the same weights, in one run and in turns, with prompts of
+// random tokens, greedy and to the last token. `bun scripts/bench-gpu.ts <folder of a model>`, and
+//
+//   --requests 1,5,16,64,128   at once; 64x1024 is 64 with prompts of 1024 tokens
+//   --prompt 128 --new 256     tokens of a prompt, and of an answer
+//   --rounds 2                 the best of each figure counts
+//   --python <path>            a Python that has mlx-lm; without it, it is installed from PyPI
+//   --no-peer                  without mlx-lm
+//   --http                     the server over sockets too
+//   --scaling                  the engine alone at 1, 2, 4, ..., 256 requests: whether it ever falls
+//   --prefill-gap              the engine alone: 32 streams while a prompt of 8192 tokens is read
+//   --streams 32 --long 8192   how many, and how long, for that
+//   --token-budget <n>         tokens of a step, where that is not to be the default
+//   --bandwidth 4800           of the memory, in GB/s
+//   --json <file>              everything, also of each round
+import { writeFileSync } from "node:fs";
+import { basename, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { engineSetup } from "../ffi/native.ts";
-import { EngineClient } from "../src/engine/client.ts";
+import { defaultEngineOptions } from "../src/engine/protocol.ts";
+import { readSafetensorsIndex } from "../src/files/safetensors.ts";
+import { BLOCK_TOKENS } from "../src/kv/blocks.ts";
+import { bestOf, type Figures, figuresOf, type Memory } from "./bench-gpu/figures.ts";
+import { measurePrefillGap, type PrefillGap } from "./bench-gpu/prefill-gap.ts";
+import {
+  engineSystem,
+  type Load,
+  mlxLmSystem,
+  type Own,
+  type System,
+  startEngine,
+} from "./bench-gpu/systems.ts";
+import { mlxLmPython } from "./compare/mlx-lm.ts";
 
-const { positionals } = parseArgs({ allowPositionals: true });
-const [folder, counts = "1,5,16,64,128", prompt = "128", tokens = "256"] = positionals;
+const { values, positionals } = parseArgs({
+  options: {
+    requests: { type: "string", default: "1,5,16,64,128" },
+    prompt: { type: "string", default: "128" },
+    new: { type: "string", default: "256" },
+    rounds: { type: "string", default: "2" },
+    python: { type: "string" },
+    peer: { type: "boolean", default: true },
+    http: { type: "boolean", default: false },
+    scaling: { type: "boolean", default: false },
+    "prefill-gap": { type: "boolean", default: false },
+    streams: { type: "string", default: "32" },
+    long: { type: "string", default: "8192" },
+    "token-budget": { type: "string" },
+    bandwidth: { type: "string", default: "4800" },
+    json: { type: "string" },
+  },
+  allowPositionals: true,
+  allowNegative: true,
+});
+const [folder] = positionals;
 if (folder === undefined) throw new Error("name the folder of a model");
-const [promptTokens, maxTokens] = [Number(prompt), Number(tokens)];
+const rounds = Number(values.rounds);
+const loads = (values.scaling ? "1,2,4,8,16,32,64,128,256" : values.requests)
+  .split(",")
+  .map((each): Load => {
+    const [requests, prompt = values.prompt] = each.split("x");
+    return { requests: Number(requests), prompt: Number(prompt), new: Number(values.new) };
+  });
 
-const engine = await EngineClient.start(engineSetup());
-const options = { maxBatch: 256, tokenBudget: 8192, prefixCaching: false };
-const { vocabulary } = await engine.load("model", folder, options);
-for (const count of counts.split(",").map(Number)) {
-  await measure(count); // Kernels are compiled when they are first used.
-  console.log(await measure(count));
-}
-await engine.stop();
+/** Of one system at one load. */
+type Result = Load & {
+  system: string;
+  best?: Figures;
+  rounds: Figures[];
+  error?: string;
+  /** Against mlx-lm. */
+  decodeRatio?: number;
+  fullBatchRatio?: number;
+  firstRatio?: number;
+};
 
-async function measure(count: number): Promise<string> {
-  const start = performance.now();
-  const since = () => (performance.now() - start) / 1000;
-  const answers = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const prompt = Uint32Array.from({ length: promptTokens }, () =>
-        Math.floor(Math.random() * vocabulary),
-      );
-      const request = { prompt, maxTokens, sampling: { temperature: 0 } };
-      const events = engine.submit("model", request);
-      const times: number[] = [];
-      for (;;) {
-        const read = await events.read();
-        if (read.length === 0) return { first: times[0]!, last: times.at(-1)! };
-        times.push(since());
+const fixed = (value: number | undefined, digits = 0) => value?.toFixed(digits) ?? "-";
+const columns: [title: string, cell: (result: Result) => string][] = [
+  ["requests", ({ requests, prompt, new: tokens }) => `${requests} x ${prompt}+${tokens}`],
+  ["system", ({ system }) => system],
+  ["decode tokens/s", ({ best, error }) => error ?? fixed(best?.decode)],
+  ["full batch", ({ best }) => fixed(best?.fullBatch)],
+  ["end to end", ({ best }) => fixed(best?.endToEnd)],
+  ["first token, median ms", ({ best }) => fixed(best?.firstMedianMs, 1)],
+  ["longest", ({ best }) => fixed(best?.firstMaxMs, 1)],
+  ["step ms", ({ best }) => fixed(best?.stepMs, 3)],
+  ["of the memory limit", ({ best }) => fixed(best?.memoryShare, 3)],
+  ["decode / mlx-lm", ({ decodeRatio }) => fixed(decodeRatio, 2)],
+  ["full batch / mlx-lm", ({ fullBatchRatio }) => fixed(fullBatchRatio, 2)],
+  ["first token / mlx-lm", ({ firstRatio }) => fixed(firstRatio, 2)],
+];
+
+const tokenBudget = values["token-budget"] ? Number(values["token-budget"]) : undefined;
+const streams = Number(values.streams);
+const maxBatch = Math.max(streams + 1, ...loads.map(({ requests }) => requests));
+const http = values.http ? await import("./bench-gpu/http.ts") : undefined;
+const served = await http?.startServed(folder, { maxBatch, tokenBudget });
+const own = served ?? (await startEngine(folder, { maxBatch, tokenBudget }));
+const memory = memoryOf(own);
+const { deviceName, mlxVersion } = await own.engine.inspect();
+const report = {
+  model: basename(resolve(folder)),
+  device: deviceName,
+  mlxVersion,
+  dtype: own.info.dtype,
+  tokenBudget: tokenBudget ?? defaultEngineOptions.tokenBudget,
+  memory,
+  results: [] as Result[],
+  verdict: undefined as string | undefined,
+  prefillGap: [] as PrefillGap[],
+};
+console.log(
+  `${report.model} on ${deviceName}, MLX ${mlxVersion}: ` +
+    `${(memory.weightBytes / 1e9).toFixed(2)} GB of weights, ${memory.kvBytesPerToken} bytes of KV a token`,
+);
+
+if (values["prefill-gap"]) await measureGap();
+if (values.scaling || !values["prefill-gap"]) await measureLoads();
+await own.stop();
+
+async function measureLoads(): Promise<void> {
+  const systems = [engineSystem(own)];
+  if (!values.scaling) {
+    if (http && served) systems.push(await http.httpSystem(served));
+    if (values.peer) {
+      systems.push(await mlxLmSystem(values.python ?? mlxLmPython(), folder!, own));
+    }
+  }
+  printRow(columns.map(([title]) => title));
+  printRow(columns.map(() => "---"));
+  for (const load of loads) {
+    const measured = await measureInTurns(systems, load);
+    const peer = measured.find(({ system }) => system === "mlx-lm")?.best;
+    for (const result of measured) {
+      const { best, system } = result;
+      if (best && peer && system !== "mlx-lm") {
+        result.decodeRatio = best.decode / peer.decode;
+        if (best.fullBatch && peer.fullBatch) {
+          result.fullBatchRatio = best.fullBatch / peer.fullBatch;
+        }
+        result.firstRatio = best.firstMedianMs / peer.firstMedianMs;
       }
-    }),
+      printRow(columns.map(([, cell]) => cell(result)));
+    }
+    report.results.push(...measured);
+    save();
+  }
+  for (const system of systems) await system.stop();
+  if (!values.scaling) return;
+  report.verdict = scalingVerdict();
+  console.log(report.verdict);
+  save();
+}
+
+/** Each warms up with a whole round, for what is compiled, and then they take turns. */
+async function measureInTurns(systems: readonly System[], load: Load): Promise<Result[]> {
+  const all = systems.map((system) => {
+    const result: Result = { ...load, system: system.name, rounds: [] };
+    return { system, result };
+  });
+  for (let round = 0; round <= rounds; round++) {
+    for (const { system, result } of all) {
+      if (result.error) continue;
+      try {
+        const arrivals = await system.measure(load);
+        if (arrivals.some((times) => times.length !== load.new)) {
+          throw new Error("an answer ended early");
+        }
+        const figures = figuresOf(arrivals, load.prompt, memory);
+        if (round > 0) result.rounds.push(figures);
+        const name = round === 0 ? "warm-up" : `round ${round}`;
+        const speed = `${figures.decode.toFixed(0)} tokens/s`;
+        console.error(
+          `${load.requests} x ${load.prompt}+${load.new}, ${name}, ${system.name}: ${speed}`,
+        );
+      } catch (error) {
+        result.error = String(error);
+        console.error(`${load.requests} x ${load.prompt}+${load.new}, ${system.name}: ${error}`);
+      }
+    }
+  }
+  return all.map(({ result }) =>
+    result.rounds.length > 0 ? { ...result, best: bestOf(result.rounds) } : result,
   );
-  const first = Math.max(...answers.map((answer) => answer.first));
-  const last = Math.max(...answers.map((answer) => answer.last));
-  const mean = answers.reduce((sum, answer) => sum + answer.first, 0) / count;
-  const decode = (count * (maxTokens - 1)) / (last - first);
-  const whole = (count * maxTokens) / last;
-  return (
-    `${count} x ${promptTokens}+${maxTokens}: decode ${decode.toFixed(0)} tokens/s, ` +
-    `all ${whole.toFixed(0)}, first token after ${(mean * 1000).toFixed(1)} ms`
+}
+
+async function measureGap(): Promise<void> {
+  const load = { streams, prompt: Number(values.prompt), long: Number(values.long) };
+  await measurePrefillGap(own, load);
+  for (let round = 0; round < rounds; round++) {
+    const gap = await measurePrefillGap(own, load);
+    report.prefillGap.push(gap);
+    console.log(
+      `${streams} streams while ${load.long} tokens are read (${gap.firstMs.toFixed(0)} ms): between tokens ` +
+        `median ${gap.medianMs.toFixed(2)} ms, longest ${gap.longestMs.toFixed(2)} ms, ` +
+        `ratio ${gap.ratio.toFixed(2)}; before it median ${gap.aloneMedianMs.toFixed(2)} ms`,
+    );
+  }
+  save();
+}
+
+function scalingVerdict(): string {
+  const falls = report.results.flatMap(({ requests, best }, i) => {
+    const before = report.results[i - 1]?.best;
+    if (!best || !before || best.decode >= before.decode) return [];
+    return [`from ${before.decode.toFixed(0)} to ${best.decode.toFixed(0)} at ${requests}`];
+  });
+  return falls.length === 0 ? "throughput never falls" : `throughput falls ${falls.join(", ")}`;
+}
+
+/** Every step reads every weight once; an embedding that is not the head too gives a row a token only. */
+function memoryOf({ info }: Own): Memory {
+  const { tensors } = readSafetensorsIndex(folder!);
+  const hasHead = tensors.has("lm_head.weight");
+  const read = [...tensors.values()].filter(
+    ({ name }) => !(hasHead && name.startsWith("model.embed_tokens.")),
   );
+  return {
+    weightBytes: read.reduce((sum, { bytes }) => sum + bytes, 0),
+    kvBytesPerToken: info.kvBytes / (info.blocks * BLOCK_TOKENS),
+    bytesPerSecond: Number(values.bandwidth) * 1e9,
+  };
+}
+
+function printRow(cells: readonly string[]): void {
+  console.log(`| ${cells.join(" | ")} |`);
+}
+
+/** After each load, so that a run that is cut short has left something. */
+function save(): void {
+  if (values.json) writeFileSync(values.json, JSON.stringify(report, undefined, 2));
 }

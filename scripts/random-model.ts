@@ -1,8 +1,12 @@
-// Writes a model of a known shape with random weights in bfloat16, for measurements where no real ones
-// are at hand: `bun scripts/random-model.ts <shape> <folder>`
+// Writes a model of a known shape with random weights, in bfloat16 or in groups of 64 with few bits as
+// mlx-lm writes them, for measurements where no real ones are at hand:
+//
+//   bun scripts/random-model.ts <shape> <folder> [--bits 4]
 import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { toBfloat16 } from "../src/mlx/dtype.ts";
+import { BYTE_CHARS } from "../src/text/pre-tokenizer.ts";
 
 const shapes = {
   "qwen3-0.6b": {
@@ -33,44 +37,86 @@ const shapes = {
     rope_theta: 500_000,
     tie_word_embeddings: true,
   },
+  tiny: {
+    model_type: "qwen3",
+    hidden_size: 128,
+    num_hidden_layers: 2,
+    intermediate_size: 256,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    rms_norm_eps: 1e-6,
+    vocab_size: 1024,
+    max_position_embeddings: 16_384,
+    rope_theta: 1e6,
+    tie_word_embeddings: true,
+  },
 };
 
-const [name, folder] = process.argv.slice(2);
+type Tensor = { name: string; dtype: "BF16" | "U32"; shape: number[]; source: Uint16Array };
+
+const GROUP_SIZE = 64;
+const RANGE = 0.05;
+
+const { values, positionals } = parseArgs({
+  options: { bits: { type: "string" } },
+  allowPositionals: true,
+});
+const [name, folder] = positionals;
 const config = shapes[name as keyof typeof shapes];
 if (!config || !folder) {
   throw new Error(`name a shape (${Object.keys(shapes).join(", ")}) and a folder`);
 }
-mkdirSync(folder, { recursive: true });
-writeFileSync(join(folder, "config.json"), JSON.stringify({ ...config, torch_dtype: "bfloat16" }));
+const bits = values.bits === undefined ? undefined : Number(values.bits);
+if (bits !== undefined && bits !== 4 && bits !== 8) throw new Error("--bits takes 4 or 8");
 
-const tensors = Object.entries(tensorShapes());
-let end = 0;
-const header = tensors.map(([tensor, shape]) => {
-  const begin = end;
-  end += 2 * sizeOf(shape);
-  return [tensor, { dtype: "BF16", shape, data_offsets: [begin, end] }];
+const startMs = performance.now();
+mkdirSync(folder, { recursive: true });
+const quantization = bits && { group_size: GROUP_SIZE, bits };
+write("config.json", {
+  ...config,
+  torch_dtype: "bfloat16",
+  ...(quantization && { quantization, quantization_config: quantization }),
 });
-const text = Buffer.from(JSON.stringify(Object.fromEntries(header)));
-const file = openSync(join(folder, "model.safetensors"), "w");
-writeSync(file, Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer));
-writeSync(file, text);
-// The same numbers again and again: what they are does not matter, only that they are small.
-const noise = bfloat16(2 ** 20, () => (Math.random() - 0.5) * 0.05);
-const ones = bfloat16(2 ** 14, () => 1);
-for (const [, shape] of tensors) {
-  const source = shape.length === 1 ? ones : noise;
-  for (let left = sizeOf(shape); left > 0; left -= source.length) {
-    writeSync(file, source.subarray(0, Math.min(left, source.length)));
-  }
+// Every token has a text, so that a server has something to send for each.
+write("tokenizer.json", {
+  model: { type: "BPE", vocab: vocabulary(), merges: [] },
+  pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },
+  decoder: { type: "ByteLevel" },
+  added_tokens: [],
+});
+const bytes = writeTensors(join(folder, "model.safetensors"), tensors());
+const seconds = (performance.now() - startMs) / 1000;
+console.log(`${folder}: ${(bytes / 1e9).toFixed(2)} GB in ${seconds.toFixed(1)} s`);
+
+function tensors(): Tensor[] {
+  // The same numbers again and again: what they are does not matter, only that they are small.
+  const noise = bfloat16(2 ** 20, () => (Math.random() - 0.5) * RANGE);
+  const ones = bfloat16(2 ** 14, () => 1);
+  // Any bits are numbers of a quantized matrix; these scales and biases make them as small.
+  const packed = Uint16Array.from({ length: 2 ** 20 }, () => Math.floor(Math.random() * 2 ** 16));
+  const scales = bfloat16(2 ** 14, () => RANGE / (2 ** (bits ?? 0) - 1));
+  const biases = bfloat16(2 ** 14, () => -RANGE / 2);
+  return Object.entries(tensorShapes()).flatMap(([part, shape]): Tensor[] => {
+    const [rows, columns] = shape;
+    const weight = `${part}.weight`;
+    if (columns === undefined) return [{ name: weight, dtype: "BF16", shape, source: ones }];
+    if (!bits) return [{ name: weight, dtype: "BF16", shape, source: noise }];
+    const groups = [rows!, columns / GROUP_SIZE];
+    return [
+      { name: weight, dtype: "U32", shape: [rows!, (columns * bits) / 32], source: packed },
+      { name: `${part}.scales`, dtype: "BF16", shape: groups, source: scales },
+      { name: `${part}.biases`, dtype: "BF16", shape: groups, source: biases },
+    ];
+  });
 }
-closeSync(file);
 
 function tensorShapes(): Record<string, number[]> {
   const { hidden_size: dims, intermediate_size: inner, head_dim: size } = config;
   const [queries, keys] = [config.num_attention_heads * size, config.num_key_value_heads * size];
   const all: Record<string, number[]> = {
-    "model.embed_tokens.weight": [config.vocab_size, dims],
-    "model.norm.weight": [dims],
+    "model.embed_tokens": [config.vocab_size, dims],
+    "model.norm": [dims],
   };
   for (let layer = 0; layer < config.num_hidden_layers; layer++) {
     const own: Record<string, number[]> = {
@@ -88,19 +134,49 @@ function tensorShapes(): Record<string, number[]> {
         "self_attn.k_norm": [size],
       }),
     };
-    for (const [part, shape] of Object.entries(own)) {
-      all[`model.layers.${layer}.${part}.weight`] = shape;
-    }
+    for (const [part, shape] of Object.entries(own)) all[`model.layers.${layer}.${part}`] = shape;
   }
   return all;
 }
 
-function sizeOf(shape: readonly number[]): number {
-  return shape.reduce((a, b) => a * b);
+/** The bytes of the tensors. */
+function writeTensors(path: string, all: readonly Tensor[]): number {
+  let end = 0;
+  const header = all.map(({ name, dtype, shape }) => {
+    const begin = end;
+    end += 2 * halves({ dtype, shape });
+    return [name, { dtype, shape, data_offsets: [begin, end] }];
+  });
+  const text = Buffer.from(JSON.stringify(Object.fromEntries(header)));
+  const file = openSync(path, "w");
+  writeSync(file, Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer));
+  writeSync(file, text);
+  for (const { source, ...tensor } of all) {
+    for (let left = halves(tensor); left > 0; left -= source.length) {
+      writeSync(file, source.subarray(0, Math.min(left, source.length)));
+    }
+  }
+  closeSync(file);
+  return end;
+}
+
+/** How many pieces of two bytes. */
+function halves({ dtype, shape }: Pick<Tensor, "dtype" | "shape">): number {
+  return shape.reduce((a, b) => a * b) * (dtype === "U32" ? 2 : 1);
 }
 
 function bfloat16(count: number, value: () => number): Uint16Array {
   const made = new Uint16Array(count);
   toBfloat16(Float32Array.from({ length: count }, value), made);
   return made;
+}
+
+/** The bytes, then a space and a number each. */
+function vocabulary(): Record<string, number> {
+  const text = (id: number) => BYTE_CHARS[id] ?? BYTE_CHARS[0x20]! + id.toString(36);
+  return Object.fromEntries(Array.from({ length: config.vocab_size }, (_, id) => [text(id), id]));
+}
+
+function write(file: string, value: unknown): void {
+  writeFileSync(join(folder!, file), JSON.stringify(value));
 }

@@ -1,0 +1,45 @@
+// A process that answers each line of JSON with a line of JSON. It says one line when it is ready.
+
+export type Child = {
+  ask<T>(question: object): Promise<T>;
+  stop(): Promise<void>;
+};
+
+export async function startChild(command: string[], env: NodeJS.ProcessEnv = {}): Promise<Child> {
+  const child = Bun.spawn(command, {
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "inherit",
+    env: { ...process.env, ...env },
+  });
+  const lines = linesOf(child.stdout);
+  const read = async () => {
+    const { value, done } = await lines.next();
+    if (done) throw new Error(`${command.join(" ")} has ended with ${await child.exited}`);
+    return JSON.parse(value);
+  };
+  await read();
+  return {
+    async ask(question) {
+      child.stdin.write(`${JSON.stringify(question)}\n`);
+      await child.stdin.flush();
+      return await read();
+    },
+    async stop() {
+      await child.stdin.end();
+      await child.exited;
+    },
+  };
+}
+
+export async function* linesOf(
+  stream: ReadableStream<Uint8Array>,
+): AsyncGenerator<string, undefined> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of stream) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop()!;
+    yield* lines;
+  }
+}

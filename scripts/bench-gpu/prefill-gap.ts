@@ -1,0 +1,69 @@
+// What a long prompt does to those who are being answered: the time between two of their tokens while it
+// is read.
+import { median } from "./figures.ts";
+import { type Own, randomPrompts } from "./systems.ts";
+
+export type PrefillGap = {
+  /** Between two tokens of a stream, before the long prompt came and while it was read. */
+  aloneMedianMs: number;
+  medianMs: number;
+  longestMs: number;
+  /** The longest against the median. */
+  ratio: number;
+  /** From the long prompt to its first token. */
+  firstMs: number;
+};
+
+export type GapLoad = { streams: number; prompt: number; long: number };
+
+/** Tokens that every stream has had before the long prompt comes. */
+const SETTLED = 32;
+
+export async function measurePrefillGap(own: Own, load: GapLoad): Promise<PrefillGap> {
+  const { engine, info } = own;
+  const submit = (ids: number[], maxTokens: number) =>
+    engine.submit(info.model, {
+      prompt: Uint32Array.from(ids),
+      maxTokens,
+      sampling: { temperature: 0 },
+    });
+  const maxTokens = info.maxLength - load.prompt;
+  const prompts = randomPrompts(load.streams, load.prompt, info.vocabulary);
+  const running = prompts.map((ids) => ({ events: submit(ids, maxTokens), times: [] as number[] }));
+  let waiting = load.streams;
+  const settled = Promise.withResolvers<void>();
+  let firstAt = Number.POSITIVE_INFINITY;
+  const streams = running.map(async ({ events, times }) => {
+    while (!(times.at(-1)! > firstAt)) {
+      const read = await events.read();
+      if (read.length === 0) throw new Error("a stream ended before the long prompt was read");
+      const now = performance.now();
+      for (const _ of read) if (times.push(now) === SETTLED && --waiting === 0) settled.resolve();
+    }
+    events.leave();
+  });
+  const reading = Promise.all(streams);
+  await Promise.race([settled.promise, reading]);
+  const [long] = randomPrompts(1, load.long, info.vocabulary);
+  const sentAt = performance.now();
+  const answer = submit(long!, 4);
+  await answer.read();
+  firstAt = performance.now();
+  answer.leave();
+  await reading;
+
+  const gaps = running.flatMap(({ times }) =>
+    times.slice(1).map((to, i) => [times[i]!, to] as const),
+  );
+  const lengths = (some: typeof gaps) => some.map(([from, to]) => to - from);
+  const during = lengths(gaps.filter(([from, to]) => to > sentAt && from < firstAt));
+  const before = lengths(gaps.filter(([, to]) => to <= sentAt));
+  const [medianMs, longestMs] = [median(during), Math.max(...during)];
+  return {
+    aloneMedianMs: median(before),
+    medianMs,
+    longestMs,
+    ratio: longestMs / medianMs,
+    firstMs: firstAt - sentAt,
+  };
+}
