@@ -2,6 +2,7 @@
 // out. When the Worker dies, what was under way ends with an error, and another Worker is started with the
 // same models.
 import { MessageChannel, Worker } from "node:worker_threads";
+import type { MatcherSource, MatcherUser } from "../grammar/grammars.ts";
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
@@ -18,6 +19,7 @@ import {
   type ToWorker,
   type WorkerSetup,
 } from "./protocol.ts";
+import { received } from "./step-events.ts";
 import { EventStream } from "./stream.ts";
 
 /** The engine is too busy, or can never answer this request. */
@@ -63,6 +65,8 @@ type Connection = {
   started: boolean;
   ended: Promise<void>;
   models: Map<string, Loaded>;
+  /** The thread that follows its grammars. */
+  matchers?: MatcherSource;
 };
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
@@ -70,7 +74,7 @@ type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> }
 /** So many Workers may die one after the other, without a step between; then one is started by asking. */
 const MAX_RESTARTS = 3;
 
-export class EngineClient {
+export class EngineClient implements MatcherUser {
   readonly #setup: WorkerSetup;
   readonly #hooks: EngineHooks;
   readonly #questions = new Map<number, Question>();
@@ -142,6 +146,15 @@ export class EngineClient {
     if (this.#connection) this.#send({ kind: "submit", id, model, request });
     else this.#endStream(id, new EngineError("the engine is down"));
     return stream;
+  }
+
+  /** From now on its grammars are followed by this thread. */
+  attach(source: MatcherSource): void {
+    const connection = this.#connection;
+    if (!connection || connection.matchers === source) return;
+    connection.matchers = source;
+    const link = source.connect();
+    send(connection.mailbox, { kind: "matchers", link } satisfies ToWorker, [link.port]);
   }
 
   /** Ends one answer of a request; the others go on. */
@@ -252,7 +265,7 @@ export class EngineClient {
         break;
       case "step":
         this.#deaths = 0;
-        for (const { id, event } of message.events) this.#deliver(id, event);
+        for (const { id, event } of received(message.events)) this.#deliver(id, event);
         if (message.report) this.#hooks.onStep?.(message.report);
         break;
       case "progress":

@@ -5,9 +5,9 @@ import { type MessagePort, receiveMessageOnPort } from "node:worker_threads";
 export type Mailbox = { port: MessagePort; arrivals: SharedArrayBuffer };
 
 /** Wakes the reader if it sleeps. */
-export function send(mailbox: Mailbox, message: unknown): void {
+export function send(mailbox: Mailbox, message: unknown, transfer: MessagePort[] = []): void {
   const arrivals = new Int32Array(mailbox.arrivals);
-  mailbox.port.postMessage(message);
+  mailbox.port.postMessage(message, transfer);
   Atomics.add(arrivals, 0, 1);
   Atomics.notify(arrivals, 0);
 }

@@ -1,5 +1,7 @@
 // What crosses the boundary between the main thread and the engine Worker, and nothing else does.
 // Tokens cross it, not text: templates and tokenizers stay on the main thread.
+import type { Grammar } from "../grammar/grammar.ts";
+import type { MatcherLink } from "../grammar/matchers.ts";
 
 export type Priority = "LOW" | "NORMAL" | "HIGH";
 
@@ -34,6 +36,8 @@ export type EngineRequest = {
   salt?: string;
   stopTokens?: readonly number[];
   sampling: Sampling;
+  /** What the answers must match; the engine must have a way to the thread that knows it. */
+  grammar?: Grammar;
   /** How likely the prompt's own tokens were, and so many others. */
   promptLogprobs?: number;
   /** What is made of the prompt's hidden states: that of its last token, or their mean. */
@@ -64,13 +68,24 @@ export type EngineEvent = {
   vector?: Float32Array | undefined;
 };
 
+export type RequestEvent = { id: number; event: EngineEvent };
+
+/** The events of a step, as step-events.ts packs them. */
+export type SentEvents = {
+  /** Of each plain token: whose it is, of which answer, itself, and how many of the prompt's were cached. */
+  readonly tokens: Float64Array;
+  /** How many there are of them; the rest of the array is room. */
+  readonly count: number;
+  readonly others: readonly RequestEvent[];
+};
+
 export type Refusal = "queue_full" | "too_long" | "bad_token";
 
 export type EngineOptions = {
   /** Sequences that run at once; 1 is batching off. */
   maxBatch: number;
-  /** Tokens that a step computes at most. */
-  tokenBudget: number;
+  /** Tokens that a step computes at most; by default what suits the device. */
+  tokenBudget?: number | undefined;
   /** Blocks of 32 tokens; by default as many as `kvBytes` hold. */
   blocks?: number | undefined;
   /** Memory for the blocks; by default what suits the device. */
@@ -84,13 +99,14 @@ export type EngineOptions = {
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
   /** A model that nobody has asked for so long is dropped. */
   idleMs: number;
+  /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
+  warmUp?: boolean | undefined;
   /** Each step's report tells of every request. */
   debug?: boolean | undefined;
 };
 
 export const defaultEngineOptions: EngineOptions = {
   maxBatch: 32,
-  tokenBudget: 512,
   maxWaiting: 1000,
   maxWaitingTokens: 2 ** 20,
   prefixCaching: true,
@@ -175,6 +191,7 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
+  | { kind: "matchers"; link: MatcherLink }
   | { kind: "stop" };
 
 export type FromWorker =
@@ -183,7 +200,7 @@ export type FromWorker =
   | { kind: "failed"; id: number; message: string }
   | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
   | { kind: "refused"; id: number; reason: Refusal }
-  | { kind: "step"; events: { id: number; event: EngineEvent }[]; report?: StepReport }
+  | { kind: "step"; events: SentEvents; report?: StepReport }
   | { kind: "unloaded"; model: string }
   | { kind: "stopped" };
 

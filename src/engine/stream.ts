@@ -57,12 +57,12 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
 
   /** All that has come since the last read, once there is something; nothing at the end. */
   async read(): Promise<T[]> {
-    await this.#arrived();
+    while (this.#isWaiting) await this.#arrived();
     return this.#queue.splice(0);
   }
 
   async next(): Promise<IteratorResult<T>> {
-    await this.#arrived();
+    while (this.#isWaiting) await this.#arrived();
     if (this.#queue.length === 0) return { done: true, value: undefined };
     return { done: false, value: this.#queue.shift()! };
   }
@@ -72,14 +72,17 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     return { done: true, value: undefined };
   }
 
-  /** Returns when there is something to read, or nothing more will come. */
-  async #arrived(): Promise<void> {
-    while (this.#queue.length === 0) {
-      if (this.#end?.error) throw this.#end.error;
-      if (this.#end) return;
-      this.#arrival ??= Promise.withResolvers<void>();
-      await this.#arrival.promise;
-    }
+  /** Whether there is nothing to read, and something may come. Throws at an end with an error. */
+  get #isWaiting(): boolean {
+    if (this.#queue.length > 0) return false;
+    if (this.#end?.error) throw this.#end.error;
+    return this.#end === undefined;
+  }
+
+  /** Settles with the next event, or at the end. */
+  #arrived(): Promise<void> {
+    this.#arrival ??= Promise.withResolvers<void>();
+    return this.#arrival.promise;
   }
 
   #wake(): void {

@@ -190,17 +190,18 @@ export class DeviceKvStore implements KvStore {
 
 /** As the kernels take them. */
 export function tablesOf(rows: readonly KvRow[]): { tables: Int32Array; width: number } {
-  const used = rows.map(({ start, count }) => Math.ceil((start + count) / BLOCK_TOKENS));
-  const width = Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(Math.max(...used))));
-  const packed = rows.map(({ start, count, table }, i) => {
-    return { length: start + count, blocks: table.slice(0, used[i]) };
+  let longest = 0;
+  const packed = rows.map(({ start, count, table }) => {
+    longest = Math.max(longest, table.length);
+    return { length: start + count, blocks: table };
   });
+  const width = Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(longest)));
   return { tables: packTables(packed, width), width };
 }
 
 /** Into how many parts sequences are cut, where there are too few of them to keep the device busy. */
 export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
-  const longest = Math.max(...rows.map(({ start }) => start + 1));
+  const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
   const most = Math.max(1, Math.floor(longest / SPLIT_TOKENS));
   const wanted = Math.floor(BUSY_GROUPS / (rows.length * kvHeads));
   return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(most, wanted, 16))));

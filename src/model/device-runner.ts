@@ -1,6 +1,8 @@
 // Runs steps on a GPU without waiting for it. A step is launched and read later; the tokens that it draws
 // go on to the next one on the device. Steps of decoding rows alone are compiled, once for each of a few
 // sizes that batches are filled up to: what is left of them on our side is a single call.
+
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, asyncEvaluate, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { argmax, astype, less, max, maximum, slice, take, where } from "../mlx/ops.ts";
@@ -9,7 +11,15 @@ import { type DeviceKvStore, splitsFor, tablesOf } from "./device-kv-store.ts";
 import type { KvRow } from "./kv-store.ts";
 import type { Model } from "./model.ts";
 import { type Launched, type StepInputs, sumRows } from "./runner.ts";
-import { type Draw, isPlain, type Scoring, sample, score } from "./sampler.ts";
+import {
+  type Draw,
+  isPlain,
+  looksBack,
+  type SampleRow,
+  type Scoring,
+  sample,
+  score,
+} from "./sampler.ts";
 
 export class DeviceRunner {
   /** How many forward passes there were. */
@@ -34,20 +44,30 @@ export class DeviceRunner {
       copies.length + scores.length + sums.length === 0 &&
       samples.length === rows.length &&
       rows.every(({ count }) => count === 1);
-    if (isDecode) return this.#start({ draw: this.#decode(inputs) });
-    const step = this.#store.begin(rows, copies);
-    const hidden = this.#model.forward(this.#tokens(inputs, inputs.tokens.length), step); // (T, D)
-    const scored = scores.map(({ at, next, top }) =>
-      score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
-    );
-    const added = sums.map((span) => sumRows(hidden, span));
-    if (samples.length === 0) return this.#start({ scored, added, hidden });
-    const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
-    const draw = sample(
-      this.#model.logits(sampled),
+    return this.#start(
+      isDecode ? this.#decode(inputs) : this.#mixed(inputs),
       samples.map(({ row }) => row),
     );
-    return this.#start({ draw, scored, added });
+  }
+
+  /** Runs every size of batch once, for nothing, so that its kernels are compiled. */
+  warmUp(maxBatch: number): void {
+    const row = greedy;
+    const run = (rows: readonly KvRow[], samples: StepInputs["samples"]) => {
+      const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
+      const launched = this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] });
+      launched.read();
+    };
+    const table = [this.#store.scratch];
+    run([{ start: 0, count: BLOCK_TOKENS, table }], [{ at: BLOCK_TOKENS - 1, row }]);
+    const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => filledUp(i + 1)));
+    for (const size of sizes) {
+      const rows = Array<KvRow>(size).fill({ start: 0, count: 1, table });
+      run(
+        rows,
+        rows.map((_, at) => ({ at, row })),
+      );
+    }
   }
 
   /** After all that was launched has been read. */
@@ -56,7 +76,20 @@ export class DeviceRunner {
     for (const each of this.#compiled.values()) each.free();
   }
 
-  #decode(inputs: StepInputs): Draw {
+  #mixed(inputs: StepInputs): Forward {
+    const { rows, copies, samples, scores, sums } = inputs;
+    const step = this.#store.begin(rows, copies);
+    const hidden = this.#model.forward(this.#tokens(inputs, inputs.tokens.length), step); // (T, D)
+    const scored = scores.map(({ at, next, top }) =>
+      score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
+    );
+    const added = sums.map((span) => sumRows(hidden, span));
+    if (samples.length === 0) return { scored, added, hidden };
+    const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
+    return { logits: this.#model.logits(sampled), scored, added };
+  }
+
+  #decode(inputs: StepInputs): Forward {
     const { rows, samples } = inputs;
     const size = filledUp(rows.length);
     const filler: KvRow = { start: 0, count: 1, table: [this.#store.scratch] };
@@ -66,20 +99,9 @@ export class DeviceRunner {
     const compiled = this.#compiledFor(size, width, splits);
     const tokens = this.#tokens(inputs, size);
     const [best, highest, logits] = compiled.call(tokens, array(tables));
-    if (!samples.every(({ row }) => isPlain(row))) {
-      return sample(
-        slice(logits!, 0, 0, rows.length),
-        samples.map(({ row }) => row),
-      );
-    }
-    return {
-      tokens: () => best!,
-      pending: [best!, highest!],
-      read() {
-        const [ids, values] = [best!.numbers(), highest!.numbers()];
-        return samples.map((_, i) => ({ token: Number.isFinite(values[i]) ? ids[i]! : undefined }));
-      },
-    };
+    const isPlainStep = samples.every(({ row }) => isPlain(row));
+    if (isPlainStep) return { likeliest: likeliest(best!, highest!, samples.length) };
+    return { logits: slice(logits!, 0, 0, rows.length) };
   }
 
   /** tokens (B), tables -> the likeliest tokens (B), their logits, all logits */
@@ -110,26 +132,51 @@ export class DeviceRunner {
     return where(less(from, 0), array(known), take(drawn, maximum(from, 0)));
   }
 
-  #start({ draw, scored = [], added = [], hidden }: Made): Launched {
-    const drawn = draw && astype(draw.tokens(), "uint32");
-    const pending = [
-      ...(draw?.pending ?? []),
-      ...scored.flatMap((each) => each.pending),
+  #start(forward: Forward, rows: readonly SampleRow[]): Launched {
+    const { likeliest, logits, scored = [], added = [], hidden } = forward;
+    /** What is freed when all was read. */
+    const kept = new Set<MlxArray>();
+    let before: MlxArray | undefined;
+    let drawn: Draw | undefined;
+    let failure: unknown;
+    const begin = (arrays: readonly MlxArray[], next: MlxArray | undefined) => {
+      for (const each of arrays) if (each !== next) kept.add(each);
+      const all = [...new Set([...arrays, ...(next ? [next] : [])])];
+      hold(all);
+      asyncEvaluate(...all);
+    };
+    const others = [
+      ...scored.flatMap(({ pending }) => pending),
       ...added,
       ...(hidden ? [hidden] : []),
     ];
-    const kept = new Set(pending);
-    if (drawn) kept.delete(drawn);
-    hold([...kept, ...(drawn ? [drawn] : [])]);
-    asyncEvaluate(...kept, ...(drawn ? [drawn] : []));
-    // The next step takes its tokens from it; the one before has been launched with its own.
-    const before = this.#drawn;
-    this.#drawn = drawn;
+    const draw = (beside: readonly MlxArray[]) => {
+      drawn = likeliest ?? (logits && sample(logits, rows));
+      const next = drawn && astype(drawn.tokens(), "uint32");
+      begin([...(drawn?.pending ?? []), ...beside], next);
+      // The next step takes its tokens from it; the one before has been launched with its own.
+      before = this.#drawn;
+      this.#drawn = next;
+    };
+    let isDrawn = !rows.some(looksBack);
+    if (isDrawn) draw(others);
+    else begin([logits!, ...others], undefined);
     return {
+      draw: () => {
+        if (isDrawn) return;
+        isDrawn = true;
+        using _ = new Scope();
+        try {
+          draw([]);
+        } catch (error) {
+          failure = error;
+        }
+      },
       read: () => {
         try {
+          if (failure) throw failure;
           return {
-            sampled: draw?.read() ?? [],
+            sampled: drawn?.read() ?? [],
             scored: scored.map(({ read }) => read()),
             sums: added.map((each) => Float32Array.from(each.numbers())),
           };
@@ -142,13 +189,36 @@ export class DeviceRunner {
   }
 }
 
-/** What a step makes: tokens, scores, sums; its hidden states where nothing else needs them computed. */
-type Made = {
-  draw?: Draw;
+/** What a forward pass makes: logits of the rows that are sampled, or at once their likeliest tokens;
+ * scores, sums; its hidden states where nothing else needs them computed. */
+type Forward = {
+  likeliest?: Draw;
+  logits?: MlxArray;
   scored?: readonly { pending: Scoring["pending"]; read(): ReturnType<Scoring["read"]> }[];
   added?: readonly MlxArray[];
   hidden?: MlxArray;
 };
+
+const greedy: SampleRow = {
+  sampling: { temperature: 0, seed: 0 },
+  tokens: () => new Uint32Array(1),
+  promptLength: 1,
+  index: 0,
+};
+
+/** tokens (B) and their logits, of which the first so many count. */
+function likeliest(tokens: MlxArray, logits: MlxArray, count: number): Draw {
+  return {
+    tokens: () => tokens,
+    pending: [tokens, logits],
+    read() {
+      const [ids, values] = [tokens.numbers(), logits.numbers()];
+      return Array.from({ length: count }, (_, i) => {
+        return { token: Number.isFinite(values[i]) ? ids[i]! : undefined };
+      });
+    },
+  };
+}
 
 /** A few sizes: with each row more up to 8, then in steps of a quarter of the power of two below. */
 function filledUp(rows: number): number {

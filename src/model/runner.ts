@@ -1,5 +1,5 @@
 // Runs one step of a model: one forward over all rows, logits for the rows that are sampled, their tokens.
-import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype, slice, sum, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BlockCopy, KvRow, KvStore } from "./kv-store.ts";
@@ -26,6 +26,11 @@ export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32
 
 /** A step on its way. */
 export type Launched = {
+  /**
+   * Draws its tokens, unless they are. Rows that look back at their last token are drawn only when it is
+   * known: after the step before was read, and before the next one is launched.
+   */
+  draw(): void;
   /** Waits for it. Once, in the order of the launches. */
   read(): StepOutputs;
 };
@@ -45,8 +50,11 @@ export class Runner {
 
   launch(inputs: StepInputs): Launched {
     const outputs = this.#run(inputs);
-    return { read: () => outputs };
+    return { draw() {}, read: () => outputs };
   }
+
+  /** A CPU's are compiled. */
+  warmUp(): void {}
 
   free(): void {}
 
@@ -79,10 +87,11 @@ export class Runner {
   #draw(hidden: MlxArray, samples: StepInputs["samples"]): Draw | undefined {
     if (samples.length === 0) return undefined;
     const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
-    return sample(
-      this.#model.logits(sampled), // (R, vocabulary)
-      samples.map(({ row }) => row),
-    );
+    const logits = this.#model.logits(sampled); // (R, vocabulary)
+    const rows = samples.map(({ row }) => row);
+    // The masks are made meanwhile.
+    if (rows.some(({ allowed }) => allowed)) asyncEvaluate(logits);
+    return sample(logits, rows);
   }
 }
 

@@ -12,7 +12,6 @@ import {
   argpartition,
   argsort,
   astype,
-  bitwiseAnd,
   concatenate,
   cumsum,
   divide,
@@ -26,10 +25,8 @@ import {
   minimum,
   multiply,
   negative,
-  notEqual,
   putAlongAxis,
   reshape,
-  rightShift,
   scatterAddAxis,
   slice,
   softmax,
@@ -61,13 +58,13 @@ export type Sampling = {
 /** A row to draw for. */
 export type SampleRow = {
   sampling: Sampling;
-  /** The prompt and the output so far. */
-  tokens: Uint32Array;
+  /** The prompt and the output so far; looked at only where there are penalties. */
+  tokens(): Uint32Array;
   promptLength: number;
   /** How many tokens of output came before the one that is drawn, known or not. */
   index: number;
-  /** A bit a token of the vocabulary: those that may be drawn. */
-  allowed?: Uint32Array | undefined;
+  /** A bit a token of the vocabulary: those that may be drawn. It may have to wait for them. */
+  allowed?: (() => Uint32Array) | undefined;
 };
 
 export type TokenLogprob = { token: number; logprob: number };
@@ -135,14 +132,14 @@ type Kind = {
   draw: "greedy" | "plain" | "truncated";
 };
 
-function kindOf({ sampling, allowed }: SampleRow): string {
-  return JSON.stringify(needsOf(sampling, allowed));
+function kindOf(row: SampleRow): string {
+  return JSON.stringify(needsOf(row));
 }
 
 /** Below it is greedy: what is divided by less may be too large for float32. */
 const COLDEST = 1e-5;
 
-function needsOf(sampling: Sampling, allowed: Uint32Array | undefined): Kind {
+function needsOf({ sampling, allowed }: Pick<SampleRow, "sampling" | "allowed">): Kind {
   const { temperature, topK, topP, minP } = sampling;
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = sampling;
   const truncated = (topK ?? 0) > 0 || (topP ?? 1) < 1 || (minP ?? 0) > 0;
@@ -155,10 +152,16 @@ function needsOf(sampling: Sampling, allowed: Uint32Array | undefined): Kind {
 }
 
 /** Whether nothing but the likeliest token is asked for. */
-export function isPlain({ sampling, allowed }: SampleRow): boolean {
-  const { penalized, biased, masked, draw } = needsOf(sampling, allowed);
-  const isGreedy = draw === "greedy" && sampling.logprobs === undefined;
+export function isPlain(row: SampleRow): boolean {
+  const { penalized, biased, masked, draw } = needsOf(row);
+  const isGreedy = draw === "greedy" && row.sampling.logprobs === undefined;
   return isGreedy && !penalized && !biased && !masked;
+}
+
+/** Whether the token before must be known when one is drawn. */
+export function looksBack(row: SampleRow): boolean {
+  const { penalized, masked } = needsOf(row);
+  return penalized || masked;
 }
 
 function groupBy(indices: readonly number[], key: (index: number) => string): number[][] {
@@ -185,7 +188,7 @@ function drawGroup(
   indices: readonly number[],
 ): GroupDraw {
   const group = indices.map((index) => rows[index]!);
-  const kind = needsOf(group[0]!.sampling, group[0]!.allowed);
+  const kind = needsOf(group[0]!);
   let x = indices.length === rows.length ? logits : take(logits, intArray(indices)); // (G, V)
   if (kind.penalized) x = penalize(x, group);
   if (kind.biased) x = bias(x, group);
@@ -199,7 +202,7 @@ function drawGroup(
 function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const counts = rows.map(({ tokens, promptLength }) => {
     const seen = new Map<number, number>();
-    tokens.forEach((token, i) => {
+    tokens().forEach((token, i) => {
       seen.set(token, (seen.get(token) ?? 0) + (i >= promptLength ? 1 : 0));
     });
     return seen;
@@ -259,16 +262,20 @@ function columnOf(rows: readonly SampleRow[], value: (sampling: Sampling) => num
 }
 
 function mask(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const words = rows[0]!.allowed!.length;
+  const masks = rows.map(({ allowed }) => allowed!());
+  const words = masks[0]!.length;
   const all = new Uint32Array(rows.length * words);
-  rows.forEach(({ allowed }, i) => {
-    all.set(allowed!, i * words);
+  masks.forEach((mask, i) => {
+    all.set(mask, i * words);
   });
-  const bits = rightShift(array(all, [rows.length, words, 1]), arange(0, 32, 1, "uint32"));
-  const flags = notEqual(bitwiseAnd(bits, 1), 0); // (G, words, 32)
+  const bytes = array(new Uint8Array(all.buffer), [rows.length, words * 4]);
+  const flags = take(astype(array(bitsOfByte, [256, 8]), "bool"), bytes, 0); // (G, bytes, 8)
   const allowed = slice(reshape(flags, [rows.length, words * 32]), 1, 0, x.shape[1]!);
   return where(allowed, x, -Infinity);
 }
+
+/** The eight bits of each byte, lowest first: one look for eight tokens. */
+const bitsOfByte = Uint8Array.from({ length: 256 * 8 }, (_, i) => ((i >> 3) >> (i & 7)) & 1);
 
 // ---- How a token is drawn from them
 

@@ -111,18 +111,22 @@ export class Scheduler {
     this.#finish(sequence, reason);
   }
 
-  /** The next step, or undefined while there is nothing to compute before another one has landed. */
-  next(): Batch | undefined {
-    const step = new StepBuilder(this.#options.tokenBudget);
+  /**
+   * The next step, or undefined while there is nothing to compute before another one has landed. Those
+   * who are held sit it out.
+   */
+  next(isHeld: (sequence: Sequence) => boolean = () => false): Batch | undefined {
+    const step = new StepBuilder(this.#options.tokenBudget, isHeld);
     // Blocks can be taken from others only when no step under way uses them.
     if (this.#inFlight > 0) {
-      if (this.#decodeBlocks() > this.#pool.available || this.#outranked()) return undefined;
+      if (!this.#canDecode() || this.#outranked()) return undefined;
     } else this.#makeWay(step);
     for (const sequence of [...this.#running]) {
+      if (isHeld(sequence)) continue;
       if (this.#decodes(sequence) && this.#reserve(sequence, step)) this.#launch(sequence, 1, step);
     }
     for (const sequence of [...this.#running]) {
-      if (sequence.state !== "running" || sequence.pending < 2) continue;
+      if (sequence.state !== "running" || sequence.pending < 2 || isHeld(sequence)) continue;
       this.#admit(step, sequence);
       const count = this.#fitting(sequence, step);
       if (count > 0) this.#launch(sequence, count, step);
@@ -141,17 +145,20 @@ export class Scheduler {
   commit(batch: Batch, tokens: readonly (number | undefined)[]): Outcome[] {
     this.#inFlight -= 1;
     let at = 0;
-    return batch.rows.flatMap(({ sequence, start, count, samples }) => {
+    const outcomes: Outcome[] = [];
+    for (const { sequence, start, count, samples } of batch.rows) {
       sequence.inFlight -= 1;
       sequence.computed = start + count;
-      const received = samples.map(() => tokens[at++]);
       if (sequence.finished !== "error") this.#publish(sequence, start);
       // Forks first: they share the blocks that the sequence may be about to give back.
       for (const fork of samples) if (fork !== sequence) this.#beginFork(fork, sequence);
-      const outcomes = samples.flatMap((sample, i) => this.#receive(sample, received[i]));
+      for (const sample of samples) {
+        const outcome = this.#receive(sample, tokens[at++]);
+        if (outcome) outcomes.push(outcome);
+      }
       this.#release(sequence);
-      return outcomes;
-    });
+    }
+    return outcomes;
   }
 
   /** Ends every sequence of a step that could not be computed. */
@@ -162,7 +169,7 @@ export class Scheduler {
       for (const sample of samples) sample.unread -= 1;
       this.#reserved -= Math.max(samples.length - 1, 0);
       const ended = new Set([sequence, ...samples]);
-      return [...ended].flatMap((each) => this.#endWithError(each));
+      return [...ended].flatMap((each) => this.#endWithError(each) ?? []);
     });
   }
 
@@ -188,13 +195,13 @@ export class Scheduler {
     }
     for (const sequence of this.#running) {
       const { state, table, launched, computed, length, unread } = sequence;
-      const held = table.length * BLOCK_TOKENS;
-      if (
-        state !== "running" ||
-        computed > launched ||
-        launched > Math.min(held, length + unread)
-      ) {
-        throw new Error(`sequence ${sequence.id} runs ahead of its blocks`);
+      if (state !== "running" || computed > launched || launched > length + unread) {
+        throw new Error(`sequence ${sequence.id} runs ahead of its tokens`);
+      }
+      if (table.length !== Math.ceil(launched / BLOCK_TOKENS)) {
+        throw new Error(
+          `sequence ${sequence.id} has ${table.length} blocks for ${launched} tokens`,
+        );
       }
     }
     const waiting = [...this.#waiting].reduce((sum, { length }) => sum + length, 0);
@@ -210,10 +217,12 @@ export class Scheduler {
     return sequence.state === "running" && sequence.pending === 1 && more && room;
   }
 
-  /** Blocks that the next token of everyone who decodes would take. */
-  #decodeBlocks(): number {
-    const decoding = this.#running.filter((sequence) => this.#decodes(sequence));
-    return decoding.reduce((sum, sequence) => sum + this.#missing(sequence, 1), 0);
+  /** Whether there are blocks for the next token of everyone who decodes: one each at most. */
+  #canDecode(): boolean {
+    const { available } = this.#pool;
+    if (this.#running.length <= available) return true;
+    const lacking = this.#running.filter((each) => this.#decodes(each) && this.#missing(each, 1));
+    return lacking.length <= available;
   }
 
   /** Blocks that a sequence lacks for so many more tokens: new ones, and one it must not write to. */
@@ -230,8 +239,8 @@ export class Scheduler {
 
   /** Makes room for one token of a decoding sequence, if need be at the expense of lower ones. */
   #reserve(sequence: Sequence, step: StepBuilder): boolean {
-    while (this.#missing(sequence, 1) > this.#pool.available) {
-      const victim = this.#victim(step) ?? sequence;
+    while (this.#pool.available === 0 && this.#missing(sequence, 1) > 0) {
+      const victim = this.#victim() ?? sequence;
       this.#preempt(victim, step);
       step.isShort = true;
       if (victim === sequence) return false;
@@ -248,7 +257,7 @@ export class Scheduler {
     };
     // Nobody else moves, so nothing would ever become free.
     while (room() <= 0 && step.rows.length === 0 && this.#inFlight === 0) {
-      const victim = this.#victim(step, sequence);
+      const victim = this.#victim(sequence);
       if (!victim) break;
       this.#preempt(victim, step);
       step.isShort = true;
@@ -256,9 +265,9 @@ export class Scheduler {
     return Math.min(wanted, Math.max(room(), 0));
   }
 
-  /** The lowest standing of those that are not part of the step; the much preempted are spared. */
-  #victim(step: StepBuilder, spared?: Sequence): Sequence | undefined {
-    const able = this.#running.filter((sequence) => sequence !== spared && !step.has(sequence));
+  /** The lowest standing of those whom no step computes; the much preempted are spared. */
+  #victim(spared?: Sequence): Sequence | undefined {
+    const able = this.#running.filter((each) => each !== spared && each.inFlight === 0);
     const { maxPreemptions } = this.#options;
     return able.findLast(({ preemptions }) => preemptions < maxPreemptions) ?? able.at(-1);
   }
@@ -318,7 +327,7 @@ export class Scheduler {
   /** Lets in who waits, but for those whose turn is after this one's; nobody while blocks are short. */
   #admit(step: StepBuilder, before?: Sequence): void {
     for (let next = this.#waiting.first; next && !step.isShort; next = this.#waiting.first) {
-      if (before && compare(before, next) < 0) return;
+      if (step.isHeld(next) || (before && compare(before, next) < 0)) return;
       if (step.budget === 0 || this.#running.length + this.#reserved >= this.#options.maxBatch)
         return;
       const { found, hit, count, isEnough } = this.#room(next, step.budget);
@@ -350,8 +359,18 @@ export class Scheduler {
 
   #launch(sequence: Sequence, count: number, step: StepBuilder): void {
     const start = sequence.launched;
+    if (this.#missing(sequence, count) > 0) this.#extend(sequence, count, step);
+    sequence.launched += count;
+    sequence.inFlight += 1;
+    const samples = sequence.pending === 0 ? this.#samples(sequence) : [];
+    for (const sample of samples) sample.unread += 1;
+    step.add({ sequence, start, count, samples });
+  }
+
+  /** Gives a sequence the blocks for so many more tokens. */
+  #extend(sequence: Sequence, count: number, step: StepBuilder): void {
     if (this.#sharesTail(sequence)) {
-      const index = Math.floor(start / BLOCK_TOKENS);
+      const index = Math.floor(sequence.launched / BLOCK_TOKENS);
       const from = sequence.table[index]!;
       const [to] = this.#take(1) as [number];
       step.copies.push({ from, to });
@@ -359,11 +378,6 @@ export class Scheduler {
       this.#pool.release(from);
     }
     sequence.table.push(...this.#take(this.#missing(sequence, count)));
-    sequence.launched += count;
-    sequence.inFlight += 1;
-    const samples = sequence.pending === 0 ? this.#samples(sequence) : [];
-    for (const sample of samples) sample.unread += 1;
-    step.add({ sequence, start, count, samples });
   }
 
   #take(count: number): number[] {
@@ -374,6 +388,7 @@ export class Scheduler {
 
   /** The sequence itself, and at the end of its prompt as many forks as there are places for. */
   #samples(sequence: Sequence): Sequence[] {
+    if (sequence.forks.length === 0) return [sequence];
     const places = this.#options.maxBatch - this.#running.length - this.#reserved;
     const waiting = sequence.forks.splice(0).filter(({ state }) => state === "waiting");
     const forks = waiting.splice(0, Math.max(places, 0));
@@ -400,9 +415,9 @@ export class Scheduler {
     this.#startRunning(fork);
   }
 
-  #receive(sequence: Sequence, token: number | undefined): Outcome[] {
+  #receive(sequence: Sequence, token: number | undefined): Outcome | undefined {
     sequence.unread -= 1;
-    if (sequence.state !== "running") return [];
+    if (sequence.state !== "running") return undefined;
     if (token === undefined) return this.#endWithError(sequence);
     sequence.append(token);
     const { generated, minTokens, maxTokens, length, stopTokens } = sequence;
@@ -410,19 +425,19 @@ export class Scheduler {
     const full = generated >= maxTokens || length >= this.#maxLength;
     const finished = stopped ? "stop" : full ? "length" : undefined;
     if (finished) this.#finish(sequence, finished);
-    return [{ sequence, token, finished }];
+    return { sequence, token, finished };
   }
 
   /** What it computed must not be found by others. */
-  #endWithError(sequence: Sequence): Outcome[] {
+  #endWithError(sequence: Sequence): Outcome | undefined {
     if (sequence.state === "finished") {
       this.#release(sequence);
-      return [];
+      return undefined;
     }
     for (const block of sequence.table) this.#pool.unpublish(block);
     this.#dequeue(sequence);
     this.#finish(sequence, "error");
-    return [{ sequence, token: undefined, finished: "error" }];
+    return { sequence, token: undefined, finished: "error" };
   }
 
   // ---- States
@@ -477,19 +492,15 @@ class StepBuilder {
   /** Someone had to give blocks back for those who run. */
   isShort = false;
   budget: number;
-  readonly #sequences = new Set<Sequence>();
+  readonly isHeld: (sequence: Sequence) => boolean;
 
-  constructor(budget: number) {
+  constructor(budget: number, isHeld: (sequence: Sequence) => boolean) {
     this.budget = budget;
-  }
-
-  has(sequence: Sequence): boolean {
-    return this.#sequences.has(sequence);
+    this.isHeld = isHeld;
   }
 
   add(row: Row): void {
     this.rows.push(row);
-    this.#sequences.add(row.sequence);
     this.budget -= row.count;
   }
 }

@@ -1,6 +1,7 @@
 // Turns what the scheduler decided into what the model takes: integers into typed arrays. Decoding rows
 // come first, those of like length together, for the KV store computes such rows as one.
 import type { Pooling } from "../engine/protocol.ts";
+import type { KvRow } from "../model/kv-store.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Sampled, SampleRow, Score } from "../model/sampler.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
@@ -13,8 +14,13 @@ export type PromptReading =
   /** The hidden state of its last token, or the mean of all. */
   | { kind: "vector"; pooling: Pooling };
 
-/** What a step is to read for one sequence. */
-export type Wanted = { row: SampleRow; reading?: PromptReading | undefined };
+/** What steps are to read for one sequence. */
+export type Wanted = {
+  readonly row: SampleRow;
+  readonly reading?: PromptReading | undefined;
+  /** Which sample is its own, of the last step that draws for it. */
+  sample?: number;
+};
 
 export type PromptScores = { sequence: Sequence; start: number; scores: Score[] };
 
@@ -23,8 +29,6 @@ export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array }
 
 export type Prepared = {
   inputs: StepInputs;
-  /** Which of the inputs' samples each sequence has. */
-  sampleOf: ReadonlyMap<Sequence, number>;
   /** What came out, in the order of the batch's samples. */
   restore(outputs: StepOutputs): {
     sampled: Sampled[];
@@ -33,34 +37,37 @@ export type Prepared = {
   };
 };
 
-/** `before` tells which sample of the step before it a sequence's last token is, where it is not known. */
-export function prepare(
-  batch: Batch,
-  wanted: (sequence: Sequence) => Wanted,
-  before: (sequence: Sequence) => number | undefined = () => undefined,
-): Prepared {
+/** Where a sequence's last token is not known yet, the step before this one draws it. */
+export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted): Prepared {
   const firstSample: number[] = [];
-  let samplesBefore = 0;
-  for (const { samples } of batch.rows) {
-    firstSample.push(samplesBefore);
-    samplesBefore += samples.length;
+  let sampleCount = 0;
+  let tokenCount = 0;
+  for (const { samples, count } of batch.rows) {
+    firstSample.push(sampleCount);
+    sampleCount += samples.length;
+    tokenCount += count;
   }
-  const order = [...batch.rows.keys()].sort((a, b) => rank(batch.rows[a]!) - rank(batch.rows[b]!));
-  const rows = order.map((i) => batch.rows[i]!);
-  const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
-  const fed = new Int32Array(tokens.length).fill(-1);
+  const tokens = new Uint32Array(tokenCount);
+  const rows: KvRow[] = [];
   const samples: { at: number; row: SampleRow }[] = [];
   const places: number[] = [];
-  const sampleOf = new Map<Sequence, number>();
   const scores: (StepInputs["scores"][number] & { of: Row })[] = [];
   const sums: (StepInputs["sums"][number] & { of: Row })[] = [];
+  let fed: Int32Array | undefined;
   let at = 0;
-  for (const [i, row] of rows.entries()) {
+  const order = orderOf(batch.rows);
+  for (let i = 0; i < order.length; i++) {
+    const index = order[i]!;
+    const row = batch.rows[index]!;
     const { sequence, start, count } = row;
+    const wanted = wantedOf(sequence);
+    const { reading } = wanted;
+    rows.push({ start, count, table: sequence.table });
     if (start < sequence.length) tokens.set(sequence.tokens(start, start + count), at);
-    else fed[at] = before(sequence)!;
-    const own = wanted(sequence);
-    const { reading } = own;
+    else {
+      fed ??= new Int32Array(tokenCount).fill(-1);
+      fed[at] = wanted.sample!;
+    }
     const promptCount = Math.min(start + count, sequence.promptLength) - start;
     if (reading?.kind === "scores" && promptCount > 0) {
       const next = sequence.tokens(start + 1, Math.min(start + count + 1, sequence.promptLength));
@@ -73,26 +80,19 @@ export function prepare(
       else if (last) sums.push({ from: to - 1, to, of: row });
     }
     at += count;
-    for (const [j, sample] of row.samples.entries()) {
-      sampleOf.set(sample, samples.length);
-      samples.push({ at: at - 1, row: (sample === sequence ? own : wanted(sample)).row });
-      places.push(firstSample[order[i]!]! + j);
+    let place = firstSample[index]!;
+    for (const sample of row.samples) {
+      const own = sample === sequence ? wanted : wantedOf(sample);
+      own.sample = samples.length;
+      samples.push({ at: at - 1, row: own.row });
+      places.push(place++);
     }
   }
   return {
-    sampleOf,
-    inputs: {
-      tokens,
-      fed: fed.some((index) => index >= 0) ? fed : undefined,
-      rows: rows.map(({ sequence, start, count }) => ({ start, count, table: sequence.table })),
-      copies: batch.copies,
-      samples,
-      scores,
-      sums,
-    },
+    inputs: { tokens, fed, rows, copies: batch.copies, samples, scores, sums },
     restore(outputs) {
-      const sampled: Sampled[] = [];
-      for (const [i, place] of places.entries()) sampled[place] = outputs.sampled[i]!;
+      const sampled = new Array<Sampled>(places.length);
+      for (let i = 0; i < places.length; i++) sampled[places[i]!] = outputs.sampled[i]!;
       return {
         sampled,
         scored: scores.map(({ of: { sequence, start } }, i) => {
@@ -106,7 +106,18 @@ export function prepare(
   };
 }
 
-/** Decoding rows by length, then chunks of prompts. */
-function rank({ count, start }: Row): number {
-  return count === 1 ? start : Number.MAX_SAFE_INTEGER;
+/** Decoding rows by length, then chunks of prompts as they came. */
+function orderOf(rows: readonly Row[]): Float64Array {
+  // A row's rank and its place in one number: those are sorted without a function to compare them.
+  const order = new Float64Array(rows.length);
+  for (let i = 0; i < rows.length; i++) order[i] = rank(rows[i]!) * rows.length + i;
+  order.sort();
+  for (let i = 0; i < rows.length; i++) order[i]! %= rows.length;
+  return order;
 }
+
+function rank({ count, start }: Row): number {
+  return count === 1 ? start : LONGER_THAN_ANY;
+}
+
+const LONGER_THAN_ANY = 2 ** 32;

@@ -10,12 +10,16 @@ export function loop(
   handle: (message: ToWorker) => "go on" | "stop",
 ): void {
   const reply = (message: FromWorker) => mailbox.port.postMessage(message);
+  let isHeldUp = false;
   for (;;) {
-    const message = models.busy ? poll<ToWorker>(mailbox) : receive<ToWorker>(mailbox, IDLE_MS);
+    const restMs = models.busy ? (isHeldUp ? HELD_UP_MS : 0) : IDLE_MS;
+    const message = restMs > 0 ? receive<ToWorker>(mailbox, restMs) : poll<ToWorker>(mailbox);
     if (message && handle(message) === "stop") return;
     if (message) continue; // All that has come in first: they may join one step.
+    isHeldUp = true;
     for (const model of models) {
       const result = model.step();
+      if (result) isHeldUp = false;
       if (result) reply({ kind: "step", ...result });
     }
     for (const name of models.dropIdle()) reply({ kind: "unloaded", model: name });
@@ -24,3 +28,6 @@ export function loop(
 
 /** How long it sleeps before it looks for models to drop. */
 const IDLE_MS = 1000;
+
+/** The same when everyone waits for a grammar that is being compiled. */
+const HELD_UP_MS = 1;

@@ -4,6 +4,7 @@ import { openBlas } from "../../ffi/blas.ts";
 import { traceReport } from "../../ffi/trace.ts";
 import type { Mailbox } from "../engine/mailbox.ts";
 import type { FromWorker, ToWorker, WorkerSetup } from "../engine/protocol.ts";
+import { Matchers } from "../grammar/matchers.ts";
 import { openMlx } from "../mlx/runtime.ts";
 import { inspect } from "./inspect.ts";
 import { loop } from "./loop.ts";
@@ -45,6 +46,10 @@ function handle(message: ToWorker): "go on" | "stop" {
         reply({ kind: "failed", id: message.id, message: `${message.model} is not loaded` });
         break;
       }
+      if (message.request.grammar && !models.matchers) {
+        reply({ kind: "failed", id: message.id, message: "nobody follows grammars" });
+        break;
+      }
       const reason = engine.submit(message.id, message.request);
       if (reason) reply({ kind: "refused", id: message.id, reason });
       break;
@@ -54,6 +59,9 @@ function handle(message: ToWorker): "go on" | "stop" {
         if (!engine.has(message.id)) continue;
         reply({ kind: "step", events: engine.abort(message.id, message.index) });
       }
+      break;
+    case "matchers":
+      models.matchers = new Matchers(message.link);
       break;
     case "stats":
       answer(message.id, () => models.stats());

@@ -1,6 +1,5 @@
 // One model at work: its scheduler, its runner, and the requests that it answers.
 import type {
-  EngineEvent,
   EngineOptions,
   EngineRequest,
   ModelStats,
@@ -8,11 +7,13 @@ import type {
   RequestReport,
   StepReport,
 } from "../engine/protocol.ts";
+import { StepEvents } from "../engine/step-events.ts";
+import type { Matcher, Matchers } from "../grammar/matchers.ts";
 import type { BlockPool } from "../kv/blocks.ts";
 import { readGauges } from "../kv/blocks.ts";
 import { rootKey } from "../kv/prefix.ts";
 import type { Launched, StepInputs } from "../model/runner.ts";
-import type { Sampled, Sampling, Score } from "../model/sampler.ts";
+import type { Sampled, SampleRow, Sampling, Score } from "../model/sampler.ts";
 import { standing } from "../schedule/queue.ts";
 import { type Batch, type Outcome, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
@@ -31,16 +32,13 @@ export type StepRunner = {
   launch(inputs: StepInputs): Launched;
 };
 
-export type RequestEvent = { id: number; event: EngineEvent };
+export type StepResult = { events: StepEvents; report: StepReport };
 
-export type StepResult = { events: RequestEvent[]; report: StepReport };
-
-type Answer = {
+type Answer = Wanted & {
   id: number;
   index: number;
   name: string | undefined;
-  sampling: Sampling;
-  reading?: PromptReading | undefined;
+  matcher: Matcher | undefined;
   /** When it first ran. */
   startMs?: number;
   scores: Score[];
@@ -57,7 +55,15 @@ type UnderWay = {
 };
 
 /** What a step came to: with an error, all who took part have ended. */
-type Computed = { sampled: Map<Sequence, Sampled>; outcomes: Outcome[]; error?: string };
+type Computed = {
+  outcomes: Outcome[];
+  /** Of those that asked how likely their tokens are. */
+  scores?: ReadonlyMap<Sequence, Sampled>;
+  error?: string;
+};
+
+/** Of a step: few enough to keep the streams of others smooth. */
+const FEW_TOKENS = 512;
 
 export type ModelEngineParts = {
   name: string;
@@ -66,6 +72,8 @@ export type ModelEngineParts = {
   vocabulary: number;
   maxLength: number;
   options: EngineOptions;
+  /** Who follows grammars, once there is somebody. */
+  matchers?: () => Pick<Matchers, "open" | "isCompiling"> | undefined;
   nowMs?: () => number;
 };
 
@@ -86,6 +94,7 @@ export class ModelEngine {
   lastUseMs: number;
   /** What `readLoad` reads. */
   readonly load = new SharedArrayBuffer(8);
+  readonly #load = new Int32Array(this.load);
 
   constructor(parts: ModelEngineParts) {
     const { pool, options, maxLength } = parts;
@@ -96,7 +105,7 @@ export class ModelEngine {
     this.scheduler = new Scheduler({
       pool,
       maxBatch: options.maxBatch,
-      tokenBudget: Math.max(options.tokenBudget, options.maxBatch),
+      tokenBudget: Math.max(options.tokenBudget ?? FEW_TOKENS, options.maxBatch),
       maxLength,
       maxWaiting: options.maxWaiting,
       maxWaitingTokens: options.maxWaitingTokens,
@@ -118,7 +127,8 @@ export class ModelEngine {
     }
     const arrivalMs = this.#now();
     this.lastUseMs = arrivalMs;
-    const { sampling, n = 1 } = request;
+    const { sampling, grammar, n = 1 } = request;
+    const matchers = this.#parts.matchers?.();
     const seed = sampling.seed ?? randomSeed();
     const reading = readingOf(request);
     // What is read of every token of a prompt must be computed.
@@ -139,11 +149,13 @@ export class ModelEngine {
     if (typeof accepted === "string") return accepted;
     this.#sequences.set(id, accepted);
     accepted.forEach((sequence, index) => {
+      const matcher = grammar && matchers?.open(grammar);
       this.#answers.set(sequence, {
         id,
         index,
         name: request.name,
-        sampling: { ...sampling, seed: seed + index },
+        row: sampleRow(sequence, { ...sampling, seed: seed + index }, matcher),
+        matcher,
         // The others begin where the first one's prompt ends.
         reading: index === 0 ? reading : undefined,
         scores: [],
@@ -154,12 +166,13 @@ export class ModelEngine {
   }
 
   /** Ends a request, or one of its answers. */
-  abort(id: number, index?: number): RequestEvent[] {
+  abort(id: number, index?: number): StepEvents {
     const sequences = this.#sequences.get(id) ?? [];
-    const events = sequences.flatMap((sequence, i) => {
-      if ((index !== undefined && i !== index) || sequence.state === "finished") return [];
+    const events = new StepEvents(0);
+    sequences.forEach((sequence, i) => {
+      if ((index !== undefined && i !== index) || sequence.state === "finished") return;
       this.scheduler.abort(sequence);
-      return [this.#event({ sequence, token: undefined, finished: "abort" }, undefined)];
+      this.#tell({ sequence, token: undefined, finished: "abort" }, undefined, events);
     });
     this.#countLoad();
     return events;
@@ -180,34 +193,45 @@ export class ModelEngine {
    */
   step(): StepResult | undefined {
     while (this.#underWay.length < this.#parts.runner.depth) {
-      if (this.#underWay.length > 0 && !this.#mayRunAhead()) break;
-      const batch = this.scheduler.next();
+      // All before it were read, so that it can be drawn.
+      this.#underWay[0]?.launched?.draw();
+      // Nothing follows on a step that could not be launched.
+      if (this.#underWay.some(({ launched }) => !launched)) break;
+      const batch = this.#next();
       if (!batch) break;
       this.#underWay.push(this.#launch(batch));
     }
     const first = this.#underWay.shift();
     if (!first) return undefined;
-    const { sampled, outcomes, error } = this.#land(first);
-    const events = outcomes.map((outcome) => this.#event(outcome, sampled.get(outcome.sequence)));
+    const { outcomes, scores, error } = this.#land(first);
+    const events = new StepEvents(outcomes.length);
+    for (const outcome of outcomes) this.#tell(outcome, scores?.get(outcome.sequence), events);
     this.#countLoad();
     const now = this.#now();
     const ms = now - Math.max(first.launchedMs, this.#landedMs);
     this.#landedMs = now;
     this.lastUseMs = now;
-    this.#last = { ...this.#report(first.batch, ms), error };
+    this.#last = this.#report(first.batch, ms, error);
     return { events, report: this.#last };
   }
 
+  /** While a grammar is compiled, nobody waits for those whose mask is not there yet. */
+  #next(): Batch | undefined {
+    const isCompiling = this.#parts.matchers?.()?.isCompiling;
+    return this.scheduler.next(isCompiling ? this.#isLate : undefined);
+  }
+
+  readonly #isLate = (sequence: Sequence): boolean =>
+    this.#answers.get(sequence)?.matcher?.isLate === true;
+
   #launch(batch: Batch): UnderWay {
     const launchedMs = this.#now();
-    for (const { sequence } of batch.rows) this.#answers.get(sequence)!.startMs ??= launchedMs;
-    const before = this.#underWay.at(-1)?.prepared?.sampleOf;
     try {
-      const prepared = prepare(
-        batch,
-        (sequence) => this.#wanted(sequence),
-        (sequence) => before?.get(sequence),
-      );
+      const prepared = prepare(batch, (sequence) => {
+        const answer = this.#answers.get(sequence)!;
+        answer.startMs ??= launchedMs;
+        return answer;
+      });
       const launched = this.#parts.runner.launch(prepared.inputs);
       return { batch, launchedMs, prepared, launched };
     } catch (error) {
@@ -218,6 +242,7 @@ export class ModelEngine {
   #land({ batch, prepared, launched, error }: UnderWay): Computed {
     try {
       if (!prepared || !launched) throw error;
+      launched.draw();
       const { sampled: drawn, scored, sums } = prepared.restore(launched.read());
       for (const { sequence, start, scores } of scored) {
         scores.forEach((score, i) => {
@@ -227,28 +252,10 @@ export class ModelEngine {
       }
       for (const part of sums) this.#addUp(part);
       const tokens = drawn.map(({ token }) => token);
-      const outcomes = this.scheduler.commit(batch, tokens);
-      const samples = batch.rows.flatMap((row) => row.samples);
-      return { sampled: new Map(samples.map((sample, i) => [sample, drawn[i]!])), outcomes };
+      return { outcomes: this.scheduler.commit(batch, tokens), scores: scoresOf(batch, drawn) };
     } catch (failure) {
-      return { sampled: new Map(), outcomes: this.scheduler.fail(batch), error: String(failure) };
+      return { outcomes: this.scheduler.fail(batch), error: String(failure) };
     }
-  }
-
-  /** Penalties look at all tokens: the last must be known. */
-  #mayRunAhead(): boolean {
-    return this.scheduler.running.every((sequence) => {
-      const { sampling } = this.#answers.get(sequence)!;
-      const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
-      return repetitionPenalty === 1 && presencePenalty === 0 && frequencyPenalty === 0;
-    });
-  }
-
-  #wanted(sequence: Sequence): Wanted {
-    const { sampling, reading } = this.#answers.get(sequence)!;
-    const { promptLength, generated, unread } = sequence;
-    const index = generated + unread - 1;
-    return { row: { sampling, tokens: sequence.tokens(), promptLength, index }, reading };
   }
 
   #addUp({ sequence, start, sum }: PromptSum): void {
@@ -259,7 +266,11 @@ export class ModelEngine {
     answer.sum = before ? sum.map((value, i) => value + before[i]!) : sum;
   }
 
-  #event({ sequence, token, finished }: Outcome, sampled: Sampled | undefined): RequestEvent {
+  #tell(
+    { sequence, token, finished }: Outcome,
+    scored: Sampled | undefined,
+    events: StepEvents,
+  ): void {
     const answer = this.#answers.get(sequence)!;
     const { id, index } = answer;
     const cachedTokens = sequence.cachedTokens ?? 0;
@@ -270,9 +281,14 @@ export class ModelEngine {
       this.#cachedTokens += cachedTokens;
     }
     if (finished) this.#forget(sequence, id);
-    const { logprob, top } = sampled ?? {};
+    else if (token !== undefined) answer.matcher?.accept(token);
+    if (token !== undefined && !first && !finished && !scored) {
+      events.addToken(id, index, token, cachedTokens);
+      return;
+    }
+    const { logprob, top } = scored ?? {};
     const event = { index, token, logprob, top, finished, cachedTokens };
-    return { id, event: first ? { ...event, ...this.#firstReadings(sequence, answer) } : event };
+    events.add(id, first ? { ...event, ...this.#firstReadings(sequence, answer) } : event);
   }
 
   #firstReadings(sequence: Sequence, { startMs, reading, scores, sum }: Answer) {
@@ -288,6 +304,7 @@ export class ModelEngine {
   }
 
   #forget(sequence: Sequence, id: number): void {
+    this.#answers.get(sequence)?.matcher?.close();
     this.#answers.delete(sequence);
     const sequences = this.#sequences.get(id) ?? [];
     if (sequences.every(({ state }) => state === "finished")) this.#sequences.delete(id);
@@ -295,15 +312,17 @@ export class ModelEngine {
 
   #countLoad(): void {
     const running = this.scheduler.running.length;
-    new Int32Array(this.load).set([running, this.#answers.size - running]);
+    this.#load[0] = running;
+    this.#load[1] = this.#answers.size - running;
   }
 
-  #report(batch: Batch, ms: number): StepReport {
+  #report(batch: Batch, ms: number, error: string | undefined): StepReport {
     const { rows, preempted } = batch;
-    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
-    const decodeTokens = rows.filter(
-      ({ start, sequence }) => start >= sequence.promptLength,
-    ).length;
+    let [tokens, decodeTokens] = [0, 0];
+    for (const { start, count, sequence } of rows) {
+      tokens += count;
+      if (start >= sequence.promptLength) decodeTokens += 1;
+    }
     return {
       model: this.name,
       step: this.#steps++,
@@ -315,6 +334,7 @@ export class ModelEngine {
       running: this.scheduler.running.length,
       waiting: this.scheduler.waiting.length,
       blocks: readGauges(this.#parts.pool.gauges),
+      error,
       requests: this.#parts.options.debug ? this.#requestReports() : undefined,
     };
   }
@@ -361,6 +381,35 @@ export class ModelEngine {
 function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptReading | undefined {
   if (promptLogprobs !== undefined) return { kind: "scores", top: promptLogprobs };
   return pooling && { kind: "vector", pooling };
+}
+
+/** Asked only while no later step than the one that draws has been launched for the sequence. */
+function sampleRow(
+  sequence: Sequence,
+  sampling: Sampling,
+  matcher: Matcher | undefined,
+): SampleRow {
+  return {
+    sampling,
+    promptLength: sequence.promptLength,
+    tokens: () => sequence.tokens(),
+    get index() {
+      return sequence.generated + sequence.unread - 1;
+    },
+    allowed: matcher && (() => matcher.allowed()),
+  };
+}
+
+function scoresOf({ rows }: Batch, drawn: readonly Sampled[]): Map<Sequence, Sampled> {
+  const scores = new Map<Sequence, Sampled>();
+  let at = 0;
+  for (const { samples } of rows) {
+    for (const sample of samples) {
+      const own = drawn[at++]!;
+      if (own.top) scores.set(sample, own);
+    }
+  }
+  return scores;
 }
 
 function randomSeed(): number {

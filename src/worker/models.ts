@@ -1,6 +1,7 @@
 // The models that are loaded, each with its engine.
 import type { Backend } from "../../ffi/native.ts";
 import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
+import type { Matchers } from "../grammar/matchers.ts";
 import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { bytesOf } from "../mlx/dtype.ts";
@@ -19,6 +20,8 @@ type OnProgress = (loadedBytes: number, totalBytes: number) => void;
 export class Models {
   readonly #backend: Backend;
   readonly #entries = new Map<string, Entry>();
+  /** Who follows the grammars of all of them. */
+  matchers: Matchers | undefined;
 
   constructor(backend: Backend) {
     this.#backend = backend;
@@ -65,7 +68,8 @@ export class Models {
       runner,
       vocabulary,
       maxLength,
-      options,
+      options: { ...options, tokenBudget: options.tokenBudget ?? suitableTokens(this.#backend) },
+      matchers: () => this.matchers,
     });
     const info: ModelInfo = {
       model: name,
@@ -78,6 +82,7 @@ export class Models {
       gauges: pool.gauges,
       load: engine.load,
     };
+    if (options.warmUp) runner.warmUp(options.maxBatch);
     const free = () => {
       runner.free();
       store.free();
@@ -144,4 +149,9 @@ function blocksFor(model: LoadedModel, options: EngineOptions, kvBytes: number):
 /** The CPU shares its memory with everything else; of a GPU's, half of what the weights have left. */
 function suitableKvBytes(backend: Backend): number {
   return backend === "cpu" ? 2 ** 30 : Math.max(2 ** 28, (memoryLimit() - activeMemory()) / 2);
+}
+
+/** Of a step, where they are not few: such a GPU is hardly busy with those. */
+function suitableTokens(backend: Backend): number | undefined {
+  return backend === "cuda" ? 2048 : undefined;
 }

@@ -477,7 +477,7 @@ for (const name of ["host", "device"] as const) {
       const table = free.slice(0, 1);
       const row = {
         sampling: { temperature: 0, seed: 0 },
-        tokens: Uint32Array.of(1),
+        tokens: () => Uint32Array.of(1),
         promptLength: 1,
         index: 0,
       };

@@ -27,10 +27,10 @@ type Ask = Partial<Sampling> & { prompt?: number[]; output?: number[]; allowed?:
 function rowOf({ prompt = [0], output = [], allowed, ...sampling }: Ask): SampleRow {
   return {
     sampling: { temperature: 1, seed: 1, ...sampling },
-    tokens: Uint32Array.from([...prompt, ...output]),
+    tokens: () => Uint32Array.from([...prompt, ...output]),
     promptLength: prompt.length,
     index: output.length,
-    allowed: allowed && bitsOf(allowed),
+    allowed: allowed && (() => bitsOf(allowed)),
   };
 }
 
@@ -79,7 +79,7 @@ function logSoftmaxOf(x: readonly number[]): number[] {
 /** The logits after penalties, bias and mask. */
 function adjusted(logits: readonly number[], { sampling, ...row }: SampleRow): number[] {
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
-  const all = [...row.tokens];
+  const all = [...row.tokens()];
   const output = all.slice(row.promptLength);
   return logits.map((logit, token) => {
     let x = logit;
@@ -87,7 +87,7 @@ function adjusted(logits: readonly number[], { sampling, ...row }: SampleRow): n
     const count = output.filter((each) => each === token).length;
     x -= count * frequencyPenalty + (count > 0 ? presencePenalty : 0);
     x += sampling.logitBias?.get(token) ?? 0;
-    const { allowed } = row;
+    const allowed = row.allowed?.();
     const may = allowed === undefined || (allowed[token >> 5]! >>> (token & 31)) & 1;
     return may ? x : -Infinity;
   });
@@ -126,8 +126,7 @@ function probabilitiesOf(logits: readonly number[], ask: Ask): number[] {
 
 /** The tokens that the row's number may mean: one, or two where it falls on the edge between them. */
 function mayDraw(logits: readonly number[], row: SampleRow): number[] {
-  const { sampling, tokens, promptLength } = row;
-  const number = unitNumber(sampling.seed, tokens.length - promptLength);
+  const number = unitNumber(row.sampling.seed, row.index);
   let end = 0;
   return distribution(logits, row).flatMap(({ token, probability }) => {
     const start = end;

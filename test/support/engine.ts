@@ -117,7 +117,7 @@ export function generateAlone(model: LoadedModel, request: EngineRequest, index 
     const hidden = model.forward(array(Uint32Array.from(next)), step);
     const row = {
       sampling,
-      tokens: Uint32Array.from(tokens),
+      tokens: () => Uint32Array.from(tokens),
       promptLength: prompt.length,
       index: tokens.length - prompt.length,
     };

@@ -37,7 +37,7 @@ const batchOf = (rows: Row[], copies: Batch["copies"] = []): Batch => ({
 function sampleRow(sequence: Sequence): SampleRow {
   const { id, promptLength } = sequence;
   const sampling = { temperature: 1, seed: id };
-  return { sampling, tokens: sequence.tokens(), promptLength, index: 0 };
+  return { sampling, tokens: () => sequence.tokens(), promptLength, index: 0 };
 }
 
 const wanted = (sequence: Sequence): Wanted => ({ row: sampleRow(sequence) });
@@ -98,10 +98,23 @@ describe("the inputs of a step", () => {
   test("carry each sample's own tokens", () => {
     const [first, fork] = [sequenceOf(1, 4), sequenceOf(2, 4)];
     const { inputs } = prepare(batchOf([tail(first, 4, [first, fork])]), wanted);
-    expect(inputs.samples.map(({ row }) => [...row.tokens])).toEqual([
+    expect(inputs.samples.map(({ row }) => [...row.tokens()])).toEqual([
       [1000, 1001, 1002, 1003],
       [2000, 2001, 2002, 2003],
     ]);
+  });
+
+  test("say which sample of the step before a token is that is not known yet", () => {
+    const [long, short, fresh] = [sequenceOf(1, 50), sequenceOf(2, 20), sequenceOf(3, 30)] as const;
+    const all = new Map([long, short, fresh].map((each) => [each, wanted(each)]));
+    const wantedOf = (sequence: Sequence) => all.get(sequence)!;
+    prepare(batchOf([tail(long, 1), tail(short, 1)]), wantedOf);
+    const next = (sequence: Sequence): Row => ({ ...tail(sequence, 1), start: sequence.length });
+    const { inputs } = prepare(batchOf([next(long), tail(fresh, 1), next(short)]), wantedOf);
+    expect(inputs.rows.map(({ start }) => start)).toEqual([20, 29, 50]);
+    expect([...inputs.fed!]).toEqual([0, -1, 1]);
+    expect(inputs.tokens[1]).toBe(3029);
+    expect(prepare(batchOf([tail(fresh, 1)]), wantedOf).inputs.fed).toBeUndefined();
   });
 
   test("carry the copies of the batch", () => {

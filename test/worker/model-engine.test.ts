@@ -5,17 +5,19 @@ import {
   defaultEngineOptions,
   type EngineOptions,
   type EngineRequest,
+  type RequestEvent,
 } from "../../src/engine/protocol.ts";
 import { BLOCK_TOKENS, BlockPool } from "../../src/kv/blocks.ts";
 import type { Launched, StepInputs, StepOutputs } from "../../src/model/runner.ts";
 import type { Sampled } from "../../src/model/sampler.ts";
-import { ModelEngine, type RequestEvent, type StepResult } from "../../src/worker/model-engine.ts";
+import { ModelEngine, type StepResult } from "../../src/worker/model-engine.ts";
 import { nextToken } from "../support/block-model.ts";
 
 const VOCABULARY = 1000;
 
 class HashRunner {
   forwards = 0;
+  readonly depth: number = 1;
   readonly steps: StepInputs[] = [];
   /** What goes wrong at the next step: it throws, or gives no token to those with these seeds. */
   fault: { throws: string } | { seeds: number[] } | undefined;
@@ -25,11 +27,9 @@ class HashRunner {
     this.#slots = new Uint32Array(blocks * BLOCK_TOKENS);
   }
 
-  readonly depth = 1;
-
   launch(inputs: StepInputs): Launched {
     const outputs = this.#run(inputs);
-    return { read: () => outputs };
+    return { draw() {}, read: () => outputs };
   }
 
   #run(inputs: StepInputs): StepOutputs {
@@ -82,12 +82,15 @@ type Ask = Omit<Partial<EngineRequest>, "prompt" | "sampling"> & {
   sampling?: Partial<EngineRequest["sampling"]>;
 };
 
-function setUp({
-  blocks = 40,
-  maxLength = 2000,
-  ...options
-}: Partial<EngineOptions> & { maxLength?: number } = {}) {
-  const runner = new HashRunner(blocks);
+type SetUp = Partial<EngineOptions> & { maxLength?: number };
+
+const setUp = (options?: SetUp) => setUpWith(HashRunner, options);
+
+function setUpWith<R extends HashRunner>(
+  Runner: new (blocks: number) => R,
+  { blocks = 40, maxLength = 2000, ...options }: SetUp = {},
+) {
+  const runner = new Runner(blocks);
   const pool = new BlockPool(blocks);
   const clock = { ms: 0 };
   const engine = new ModelEngine({
@@ -114,7 +117,7 @@ function setUp({
       events.push(...result.events);
       results.push(result);
     }
-    engine.scheduler.check();
+    engine.check();
     return result;
   };
   const run = () => {
@@ -122,9 +125,9 @@ function setUp({
     expect(engine.scheduler.idle).toBe(true);
   };
   const abort = (id: number, index?: number) => {
-    const aborted = engine.abort(id, index);
+    const aborted = [...engine.abort(id, index)];
     events.push(...aborted);
-    engine.scheduler.check();
+    engine.check();
     return aborted;
   };
   /** One answer's events, and the tokens in them. */
@@ -192,8 +195,9 @@ describe("a step", () => {
     submit(1, { prompt: range(100) });
     const launch = runner.launch.bind(runner);
     runner.launch = (inputs) => {
-      const { read } = launch(inputs);
+      const { draw, read } = launch(inputs);
       return {
+        draw,
         read: () => {
           clock.ms += 7;
           return read();
@@ -240,6 +244,96 @@ describe("a step", () => {
   });
 });
 
+/** Two steps under way, each computed when it is drawn, as on a device for rows that look back. */
+class AheadRunner extends HashRunner {
+  override readonly depth = 2;
+  readonly log: string[] = [];
+  /** How many tokens the samples had, when a step was launched and again when it was drawn. */
+  readonly indices: number[][] = [];
+  /** The next launch throws. */
+  refuses = false;
+  #launches = 0;
+  #drawn: Sampled[] = [];
+
+  override launch(inputs: StepInputs): Launched {
+    const step = this.#launches++;
+    this.log.push(`launch ${step}`);
+    if (this.refuses) {
+      this.refuses = false;
+      throw new Error("refused");
+    }
+    const count = () => this.indices.push(inputs.samples.map(({ row }) => row.index));
+    count();
+    let outputs: StepOutputs | undefined;
+    return {
+      draw: () => {
+        if (outputs) return;
+        this.log.push(`draw ${step}`);
+        count();
+        inputs.fed?.forEach((sample, at) => {
+          if (sample >= 0) inputs.tokens[at] = this.#drawn[sample]!.token!;
+        });
+        outputs = super.launch(inputs).read();
+        this.#drawn = outputs.sampled;
+      },
+      read: () => {
+        this.log.push(`read ${step}`);
+        return outputs!;
+      },
+    };
+  }
+}
+
+describe("a step that is launched before the one before it was read", () => {
+  test("is launched after that one was drawn, and drawn after it was read", () => {
+    const { runner, submit, run } = setUpWith(AheadRunner);
+    submit(1, { maxTokens: 3 });
+    run();
+    expect(runner.log).toEqual([
+      "launch 0",
+      "draw 0",
+      "launch 1",
+      "read 0",
+      "draw 1",
+      "launch 2",
+      "read 1",
+      "draw 2",
+      "read 2",
+    ]);
+    expect(runner.indices).toEqual([[0], [0], [1], [1], [2], [2]]);
+  });
+
+  test("takes each sequence's token from the sample that is its own, whatever the order", () => {
+    const { runner, submit, step, run, answer } = setUpWith(AheadRunner);
+    submit(1, { prompt: range(60), maxTokens: 40 });
+    for (let i = 0; i < 5; i++) step();
+    submit(2, { prompt: range(3, 500), n: 3, maxTokens: 40 });
+    submit(3, { prompt: range(70, 600), maxTokens: 9 });
+    run();
+    expect(runner.steps.some(({ fed }) => fed?.some((sample, at) => sample !== at))).toBe(true);
+    expect(answer(1).tokens).toEqual(answerTo(range(60), 40, 1));
+    for (const index of [0, 1, 2]) {
+      expect(answer(2, index).tokens).toEqual(answerTo(range(3, 500), 40, 2 + index));
+    }
+    expect(answer(3).tokens).toEqual(answerTo(range(70, 600), 9, 3));
+  });
+
+  test("does not follow on one that could not be launched", () => {
+    const { runner, submit, step, run, answer } = setUpWith(AheadRunner);
+    submit(1, { maxTokens: 20 });
+    step();
+    submit(2, { prompt: range(70), maxTokens: 20 });
+    runner.refuses = true;
+    step();
+    const launches = runner.log.length;
+    expect(step()!.report.error).toContain("refused");
+    expect(runner.log).toHaveLength(launches);
+    run();
+    expect(answer(1).ends).toEqual(["error"]);
+    expect(answer(2).ends).toEqual(["error"]);
+  });
+});
+
 describe("a request", () => {
   test("ends at its stop token, and its events say so", () => {
     const { submit, run, answer, engine } = setUp();
@@ -267,21 +361,21 @@ describe("a request", () => {
   test("hands on what the sampler needs and what it says", () => {
     const { runner, submit, run, answer } = setUp();
     const logitBias = new Map([[3, 1]]);
-    submit(1, { prompt: [7, 8], maxTokens: 2, sampling: { topK: 4, logprobs: 1, logitBias } });
+    submit(1, { prompt: [7, 8], maxTokens: 3, sampling: { topK: 4, logprobs: 1, logitBias } });
     run();
-    const [first, second] = answerTo([7, 8], 2, 1) as [number, number];
+    const expected = answerTo([7, 8], 3, 1);
     const sampling = { temperature: 1, seed: 1, topK: 4, logprobs: 1, logitBias };
     const rows = runner.steps.map(({ samples }) => samples[0]!.row);
-    expect(rows.map((row) => row.sampling)).toEqual([sampling, sampling]);
-    expect(rows.map((row) => row.promptLength)).toEqual([2, 2]);
-    expect([...rows[1]!.tokens.subarray(0, 3)]).toEqual([7, 8, first]);
+    expect(rows.map((row) => row.sampling)).toEqual([sampling, sampling, sampling]);
+    expect(rows.map((row) => row.promptLength)).toEqual([2, 2, 2]);
+    expect([...rows[1]!.tokens().subarray(0, 3)]).toEqual([7, 8, expected[0]!]);
     expect(answer(1).events).toEqual(
-      [first, second].map((token, i) => ({
+      expected.map((token, i) => ({
         index: 0,
         token,
         logprob: -token,
         top: [{ token, logprob: -token }],
-        finished: i === 1 ? "length" : undefined,
+        finished: i === 2 ? "length" : undefined,
         cachedTokens: 0,
         ...(i === 0 && { queueMs: 0, promptLogprobs: undefined, vector: undefined }),
       })),
@@ -482,12 +576,13 @@ describe("a step that fails", () => {
     step();
     runner.fault = { throws: "out of memory" };
     const result = step()!;
-    expect(result.events.map(({ id, event }) => [id, event.index, event.finished])).toEqual([
+    const failed = [...result.events];
+    expect(failed.map(({ id, event }) => [id, event.index, event.finished])).toEqual([
       [1, 0, "error"],
       [2, 0, "error"],
       [2, 1, "error"],
     ]);
-    expect(result.events.every(({ event }) => event.token === undefined)).toBe(true);
+    expect(failed.every(({ event }) => event.token === undefined)).toBe(true);
     expect(result.report.error).toContain("out of memory");
     expect(engine.scheduler.idle).toBe(true);
     expect([engine.has(1), engine.has(2)]).toEqual([false, false]);

@@ -169,13 +169,13 @@ test("rows with all kinds of parameters share a batch and change nothing for eac
   engine.free();
 });
 
-test("the store of a GPU gives the same", () => {
+test.each(["greedy", "penalties", "seed"])("the store of a GPU gives the same, %s", (name) => {
   const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, store: "device" });
-  const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings.greedy!, 2));
+  const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings[name]!, 2));
   const answers = runCrowd(engine, requests, 4);
   expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);
   for (const [i, answer] of answers.entries()) {
-    for (const each of answer) expectSame(each, alone(requests[i]!));
+    for (const [j, each] of answer.entries()) expectSame(each, alone(requests[i]!, j));
   }
   engine.free();
 });
