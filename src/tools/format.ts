@@ -1,0 +1,61 @@
+// What a tool-call format is: how a model's text becomes a message, what its calls are held to, and what
+// the results of calls refer to.
+import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
+
+/** A function that the model may call. */
+export type Tool = {
+  name: string;
+  description?: string | undefined;
+  /** JSON schema of an object. */
+  parameters: Record<string, unknown>;
+};
+
+export type Call = {
+  name: string;
+  /** JSON text of an object: as the model wrote it, where it writes JSON. */
+  arguments: string;
+};
+
+export type MessagePart =
+  | { kind: "content"; text: string }
+  | { kind: "reasoning"; text: string }
+  | ({ kind: "call" } & Call);
+
+/**
+ * Makes parts of a message's text as it comes. A call is held back until it is whole; what turns out to be
+ * none is content.
+ */
+export type MessageParser = {
+  push(text: string): MessagePart[];
+  end(): MessagePart[];
+};
+
+export type GrammarOptions = {
+  /** The answer is a call, or several if parallel, and nothing else. */
+  required: boolean;
+  parallel: boolean;
+};
+
+export type ToolFormat = {
+  name: string;
+  /** Control tokens that the parser and the grammar must see as text. */
+  markers: readonly string[];
+  /** Whether thoughts are part of the format: then it is parsed with and without tools. */
+  thinks?: boolean;
+  parser(tools: readonly Tool[]): MessageParser;
+  /** What a model is held to; undefined where text could begin as calls do: then they are only parsed. */
+  grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
+  /** Calls as the model writes them. */
+  write(calls: readonly Call[]): string;
+  /** What a tool message's answer refers to. */
+  newCallId(): string;
+};
+
+const ALPHANUMERICS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+export function randomAlphanumerics(length: number): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(length));
+  return Array.from(bytes, (byte) => ALPHANUMERICS[byte % ALPHANUMERICS.length]).join("");
+}
+
+export const newCallId = () => `call_${randomAlphanumerics(24)}`;

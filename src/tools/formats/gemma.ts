@@ -1,0 +1,34 @@
+// Gemma 2 and 3, whose templates know nothing of tools. Google documents two ways to ask for calls, a
+// Python list and JSON, both as the whole message, and Python in a fence, which is what we teach:
+// ```tool_code
+// get_weather(city="Paris", days=3)
+// ```
+import { blockParser } from "../block-parser.ts";
+import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { callList } from "../grammar.ts";
+import { jsonCall } from "../json-call.ts";
+import { pythonBlock, pythonList, pythonTag, writePython } from "../python-call.ts";
+import type { Reading } from "../reading.ts";
+
+const FENCE = "```";
+const OPEN = `${FENCE}tool_code`;
+
+export const gemma: ToolFormat = {
+  name: "gemma",
+  markers: [],
+  parser: (tools) =>
+    blockParser({ openers: [OPEN], read: () => pythonBlock(FENCE), readFirst }, tools),
+  grammar: (tools, options) =>
+    callList(
+      tools.map(pythonTag),
+      { trigger: OPEN, begin: `${OPEN}\n`, separator: "\n", end: `\n${FENCE}` },
+      options,
+    ),
+  write: (calls) => `${OPEN}\n${calls.map(writePython).join("\n")}\n${FENCE}`,
+  newCallId,
+};
+
+function* readFirst(): Reading<Call[]> {
+  const first = yield;
+  return first === "{" ? [yield* jsonCall(first)] : yield* pythonList(first);
+}

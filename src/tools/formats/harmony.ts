@@ -1,0 +1,223 @@
+// gpt-oss: a message is several, each with a channel. An answer begins behind <|start|>assistant:
+// <|channel|>analysis<|message|>A thought.<|end|>
+// <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{…}<|call|>
+// <|start|>assistant<|channel|>final<|message|>An answer.<|return|>
+// <|call|> and <|return|> end the answer, so they are mostly not seen.
+import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import {
+  type Call,
+  type GrammarOptions,
+  type MessageParser,
+  type MessagePart,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+} from "../format.ts";
+import { jsonArguments, optional } from "../grammar.ts";
+import { isJsonObject } from "../json-call.ts";
+import { type At, advance, word } from "../literal-value.ts";
+import { Markers } from "../markers.ts";
+import { literal, Mismatch, need, pastBlanks, type Reading } from "../reading.ts";
+
+const START = "<|start|>";
+const ENDS = ["<|end|>", "<|call|>", "<|return|>"];
+const CHANNEL = "<|channel|>";
+const NAMESPACE = "functions.";
+
+export const harmony: ToolFormat = {
+  name: "harmony",
+  markers: [START, CHANNEL, "<|constrain|>", "<|message|>", ...ENDS],
+  thinks: true,
+  parser: (tools) => new HarmonyParser(new Set(tools.map(({ name }) => name))),
+  grammar,
+  write: (calls) => calls.map(write).join(`${ENDS[1]}${START}assistant`),
+  newCallId,
+};
+
+type Head = { channel: string; recipient: string | undefined };
+
+class HarmonyParser implements MessageParser {
+  readonly #names: ReadonlySet<string>;
+  readonly #markers = new Markers([START, ...ENDS]);
+  #parts: MessagePart[] = [];
+  #reading: Reading<Head> | undefined;
+  /** The text of the head, as long as it is being read and for as long as a call may be none. */
+  #head = "";
+  #kind: "content" | "reasoning" | "call" = "content";
+  #name = "";
+  /** A call's text so far, or what may yet become a mark. */
+  #body = "";
+
+  constructor(names: ReadonlySet<string>) {
+    this.#names = names;
+    this.#openHead();
+  }
+
+  push(text: string): MessagePart[] {
+    for (const char of text) this.#take(char);
+    return this.#drain();
+  }
+
+  end(): MessagePart[] {
+    // A head that is cut short says nothing, unless a call was to follow it.
+    if (!this.#reading) this.#close("");
+    else if (this.#head.includes("to=")) this.#add("content", this.#head);
+    return this.#drain();
+  }
+
+  #openHead(): void {
+    this.#head = "";
+    this.#reading = readHead();
+    this.#reading.next();
+  }
+
+  #take(char: string): void {
+    if (this.#reading) this.#takeHead(this.#reading, char);
+    else this.#takeBody(char);
+  }
+
+  #takeHead(reading: Reading<Head>, char: string): void {
+    try {
+      const { done, value: head } = reading.next(char);
+      this.#head += char;
+      if (done) this.#openBody(head);
+    } catch (error) {
+      if (!(error instanceof Mismatch)) throw error;
+      this.#add("content", this.#head);
+      this.#openBody({ channel: "final", recipient: undefined });
+      this.#takeBody(char);
+    }
+  }
+
+  #openBody({ channel, recipient }: Head): void {
+    this.#reading = undefined;
+    if (recipient === undefined) this.#kind = channel === "analysis" ? "reasoning" : "content";
+    else {
+      this.#kind = "call";
+      this.#name = recipient.startsWith(NAMESPACE) ? recipient.slice(NAMESPACE.length) : "";
+    }
+  }
+
+  #takeBody(char: string): void {
+    this.#body += char;
+    const mark = this.#markers.take(char);
+    if (mark !== undefined) {
+      this.#body = this.#body.slice(0, -mark.length);
+      this.#close(mark);
+      this.#openHead();
+      if (mark === START) for (const each of mark) this.#take(each);
+    } else if (this.#kind !== "call") {
+      const free = this.#body.length - this.#markers.held;
+      this.#add(this.#kind, this.#body.slice(0, free));
+      this.#body = this.#body.slice(free);
+    }
+  }
+
+  #close(mark: string): void {
+    const body = this.#body;
+    this.#body = "";
+    if (this.#kind !== "call") this.#add(this.#kind, body);
+    else if (this.#names.has(this.#name) && isJsonObject(body)) {
+      this.#parts.push({ kind: "call", name: this.#name, arguments: body.trim() });
+    } else this.#add("content", this.#head + body + (mark === START ? "" : mark));
+  }
+
+  #add(kind: "content" | "reasoning", text: string): void {
+    const last = this.#parts.at(-1);
+    if (last?.kind === kind) last.text += text;
+    else if (text !== "") this.#parts.push({ kind, text });
+  }
+
+  #drain(): MessagePart[] {
+    const parts = this.#parts;
+    this.#parts = [];
+    return parts;
+  }
+}
+
+/** Up to behind <|message|>. Who is called stands before the channel or behind it. */
+function* readHead(): Reading<Head> {
+  const head: Head = { channel: "", recipient: undefined };
+  const at: At = { char: yield* pastBlanks() };
+  for (;;) {
+    if (at.char === "<") {
+      const tag = yield* readTag();
+      if (tag === "message") return head;
+      if (tag === "start") yield* literal("assistant");
+      yield* advance(at);
+      if (tag === "start") continue;
+      const text = yield* word(at, /\w/);
+      if (tag === "channel") head.channel = text;
+    } else if (head.channel !== "") {
+      const text = yield* word(at, /[^\s<]/);
+      // What kind of content it is may be named too.
+      if (text.startsWith("to=")) head.recipient = text.slice(3);
+    } else {
+      need(at.char, "t");
+      yield* literal("o=");
+      at.char = yield;
+      head.recipient = yield* word(at, /[^\s<]/);
+    }
+  }
+}
+
+const TAGS = ["start", "channel", "constrain", "message"];
+
+function* readTag(): Reading<string> {
+  yield* literal("|");
+  const at: At = { char: yield };
+  const tag = yield* word(at, /[a-z]/);
+  if (!TAGS.includes(tag)) throw new Mismatch();
+  need(at.char, "|");
+  yield* literal(">");
+  return tag;
+}
+
+const TO = `${CHANNEL}commentary to=`;
+const ROLE_TO = `${START}assistant to=`;
+
+/** A call ends the answer, so there is one at most. */
+function grammar(
+  tools: readonly Tool[],
+  { required }: GrammarOptions,
+): StructuralTagFormat | undefined {
+  if (tools.length === 0) return undefined;
+  const tags = tools.map((tool) => tagOf(tool, `${TO}${NAMESPACE}${tool.name}`));
+  if (required) {
+    return { type: "sequence", elements: [optional(thought), { type: "or", elements: tags }] };
+  }
+  const roleTags = tools.map((tool) =>
+    tagOf(tool, `${ROLE_TO}${NAMESPACE}${tool.name}${CHANNEL}commentary`),
+  );
+  return {
+    type: "triggered_tags",
+    triggers: [TO, ROLE_TO],
+    tags: [...tags, ...roleTags],
+    stop_after_first: true,
+  };
+}
+
+const thought: StructuralTagFormat = {
+  type: "sequence",
+  elements: [
+    {
+      type: "tag",
+      begin: `${CHANNEL}analysis<|message|>`,
+      content: { type: "any_text" },
+      end: "<|end|>",
+    },
+    { type: "const_string", value: `${START}assistant` },
+  ],
+};
+
+function tagOf(tool: Tool, begin: string): TagFormat {
+  const elements: StructuralTagFormat[] = [
+    { type: "regex", pattern: "( ?<\\|constrain\\|>json| json)?<\\|message\\|>" },
+    jsonArguments(tool),
+  ];
+  return { type: "tag", begin, content: { type: "sequence", elements }, end: "" };
+}
+
+function write({ name, arguments: given }: Call): string {
+  return `${TO}${NAMESPACE}${name} <|constrain|>json<|message|>${given}`;
+}

@@ -1,0 +1,33 @@
+// Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4, and what we teach models that know nothing of tools:
+// <tool_call>
+// {"name": "get_weather", "arguments": {"city": "Paris"}}
+// </tool_call>
+import { blockParser } from "../block-parser.ts";
+import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { callSequence, jsonTag } from "../grammar.ts";
+import { jsonCall, writeJson } from "../json-call.ts";
+import { literal, need, pastBlanks, type Reading } from "../reading.ts";
+
+const OPEN = "<tool_call>";
+const CLOSE = "</tool_call>";
+
+export const hermes: ToolFormat = {
+  name: "hermes",
+  markers: [OPEN, CLOSE],
+  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
+  grammar: (tools, options) =>
+    callSequence(
+      tools.map((tool) => jsonTag(tool, { before: `${OPEN}\n`, after: `\n${CLOSE}` })),
+      { trigger: OPEN, separator: "\n" },
+      options,
+    ),
+  write: (calls) => calls.map((call) => `${OPEN}\n${writeJson(call)}\n${CLOSE}`).join("\n"),
+  newCallId,
+};
+
+function* read(): Reading<Call[]> {
+  const call = yield* jsonCall(yield* pastBlanks());
+  need(yield* pastBlanks(), "<");
+  yield* literal(CLOSE.slice(1));
+  return [call];
+}

@@ -1,0 +1,36 @@
+// Llama 3: {"name": "get_weather", "parameters": {"city": "Paris"}} as the whole message, after
+// <|python_tag|> or not; several are parted by a semicolon or a line's end.
+import { blockParser } from "../block-parser.ts";
+import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { callSequence, jsonTag } from "../grammar.ts";
+import { jsonCalls, writeJson } from "../json-call.ts";
+import { pastBlanks, type Reading } from "../reading.ts";
+
+const OPEN = "<|python_tag|>";
+
+export const llamaJson: ToolFormat = {
+  name: "llama-json",
+  markers: [OPEN],
+  parser: (tools) => blockParser({ openers: [OPEN], read, readFirst, readNext }, tools),
+  grammar: (tools, options) =>
+    callSequence(
+      tools.map((tool) => jsonTag(tool, { key: "parameters" })),
+      { trigger: undefined, separator: "; " },
+      options,
+    ),
+  write: (calls) => calls.map((call) => writeJson(call, "parameters")).join("; "),
+  newCallId,
+};
+
+function* read(): Reading<Call[]> {
+  return yield* jsonCalls(yield* pastBlanks());
+}
+
+function* readFirst(): Reading<Call[]> {
+  return yield* jsonCalls(yield);
+}
+
+function* readNext(): Reading<Call[]> {
+  const first = yield;
+  return yield* jsonCalls(first === ";" ? yield* pastBlanks() : first);
+}

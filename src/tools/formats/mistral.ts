@@ -1,0 +1,73 @@
+// Mistral, in two shapes that are both read; the template says which one a model was taught:
+// [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]
+// [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
+import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import { blockParser } from "../block-parser.ts";
+import { type Call, randomAlphanumerics, type Tool, type ToolFormat } from "../format.ts";
+import { adjoiningCalls, callList, jsonArguments, jsonTag } from "../grammar.ts";
+import { jsonCalls, jsonObject, writeJson } from "../json-call.ts";
+import { type At, advance, NAME, word } from "../literal-value.ts";
+import { literal, need, pastBlanks, type Reading } from "../reading.ts";
+
+const OPEN = "[TOOL_CALLS]";
+const ARGUMENTS = "[ARGS]";
+const ID = "[CALL_ID]";
+
+const common = {
+  markers: [OPEN, ARGUMENTS, ID],
+  parser: (tools: readonly Tool[]) => blockParser({ openers: [OPEN], read }, tools),
+  // The templates insist on nine.
+  newCallId: () => randomAlphanumerics(9),
+};
+
+export const mistralList: ToolFormat = {
+  ...common,
+  name: "mistral-list",
+  grammar: (tools, options) =>
+    callList(
+      tools.map((tool) => jsonTag(tool, {})),
+      { trigger: OPEN, begin: `${OPEN}[`, separator: ", ", end: "]" },
+      options,
+    ),
+  write: (calls) => `${OPEN}[${calls.map((call) => writeJson(call)).join(", ")}]`,
+};
+
+export const mistral: ToolFormat = {
+  ...common,
+  name: "mistral",
+  grammar: (tools, options) => adjoiningCalls(tools.map(tagOf), OPEN, options),
+  write: (calls) =>
+    calls.map(({ name, arguments: given }) => `${OPEN}${name}${ARGUMENTS}${given}`).join(""),
+};
+
+function tagOf(tool: Tool): TagFormat {
+  const elements: StructuralTagFormat[] = [
+    { type: "regex", pattern: "(\\[CALL_ID\\][a-zA-Z0-9]{9})?\\[ARGS\\]" },
+    jsonArguments(tool),
+  ];
+  const content: StructuralTagFormat = { type: "sequence", elements };
+  return { type: "tag", begin: `${OPEN}${tool.name}`, content, end: "" };
+}
+
+function* read(): Reading<Call[]> {
+  const at: At = { char: yield* pastBlanks() };
+  if (at.char === "[" || at.char === "{") return yield* jsonCalls(at.char);
+  const name = yield* word(at, NAME);
+  // Neither the call's id nor what stands before the arguments is always written.
+  if (at.char === "[") yield* skipTags(at);
+  return [{ name, arguments: yield* jsonObject(at.char) }];
+}
+
+function* skipTags(at: At): Reading<void> {
+  let char = yield;
+  if (char === "C") {
+    yield* literal("ALL_ID]");
+    at.char = yield;
+    yield* word(at, /\w/);
+    need(at.char, "[");
+    char = yield;
+  }
+  need(char, "A");
+  yield* literal("RGS]");
+  yield* advance(at);
+}

@@ -1,0 +1,44 @@
+// Phi 4 mini and Granite 3, which end the list or do not, and Phi's word for it in other templates:
+// <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|/tool_call|>
+// functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]
+import { blockParser } from "../block-parser.ts";
+import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { callList, jsonTag } from "../grammar.ts";
+import { jsonCall, jsonCalls, writeJson } from "../json-call.ts";
+import { need, pastBlanks, type Reading } from "../reading.ts";
+
+const OPEN = "<|tool_call|>";
+const CLOSE = "<|/tool_call|>";
+const FUNCTOOLS = "functools[";
+
+export const phi = listFormat("phi", `${OPEN}[`, `]${CLOSE}`);
+export const granite = listFormat("granite", `${OPEN}[`, "]");
+export const functools = listFormat("functools", FUNCTOOLS, "]");
+
+function listFormat(name: string, begin: string, end: string): ToolFormat {
+  const trigger = begin.startsWith(OPEN) ? OPEN : begin;
+  return {
+    name,
+    markers: [OPEN, CLOSE],
+    parser: (tools) =>
+      blockParser({ openers: [OPEN, FUNCTOOLS], closers: [CLOSE], read, readNext }, tools),
+    grammar: (tools, options) =>
+      callList(
+        tools.map((tool) => jsonTag(tool, {})),
+        { trigger, begin, separator: ", ", end },
+        options,
+      ),
+    write: (calls) => `${begin}${calls.map((call) => writeJson(call)).join(", ")}${end}`,
+    newCallId,
+  };
+}
+
+function* read(opener: string): Reading<Call[]> {
+  return yield* jsonCalls(opener === FUNCTOOLS ? "[" : yield* pastBlanks());
+}
+
+/** Phi forgets the brackets at times. */
+function* readNext(): Reading<Call[]> {
+  need(yield, ",");
+  return [yield* jsonCall(yield* pastBlanks())];
+}

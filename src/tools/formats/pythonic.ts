@@ -1,0 +1,32 @@
+// Llama 3.2 and 4: [get_weather(city="Paris", days=3), now()] as the whole message, between
+// <|python_start|> and <|python_end|> or not.
+import { blockParser } from "../block-parser.ts";
+import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { callList } from "../grammar.ts";
+import { pythonList, pythonTag, writePython } from "../python-call.ts";
+import { pastBlanks, type Reading } from "../reading.ts";
+
+const OPEN = "<|python_start|>";
+const CLOSE = "<|python_end|>";
+
+export const pythonic: ToolFormat = {
+  name: "pythonic",
+  markers: [OPEN, CLOSE],
+  parser: (tools) => blockParser({ openers: [OPEN], closers: [CLOSE], read, readFirst }, tools),
+  grammar: (tools, options) =>
+    callList(
+      tools.map(pythonTag),
+      { trigger: undefined, begin: "[", separator: ", ", end: "]" },
+      options,
+    ),
+  write: (calls) => `[${calls.map(writePython).join(", ")}]`,
+  newCallId,
+};
+
+function* read(): Reading<Call[]> {
+  return yield* pythonList(yield* pastBlanks());
+}
+
+function* readFirst(): Reading<Call[]> {
+  return yield* pythonList(yield);
+}

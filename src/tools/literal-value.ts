@@ -1,0 +1,102 @@
+// Values as programs write them (lists, objects, strings, numbers, names) read into JSON. Notations differ
+// in their strings and in the keys of objects.
+import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
+
+/** The first character that is not read yet. */
+export type At = { char: string };
+
+export type Notation = {
+  /** What a string may begin with. */
+  quotes: string;
+  /** Reads a string that begins here; what follows it is not blank. */
+  string(at: At): Reading<string>;
+  /** Whether keys of objects may stand without quotes. */
+  bareKeys: boolean;
+};
+
+/** Each level of a value makes every character below it dearer to read. */
+const MAX_DEPTH = 64;
+const NUMBER = /^([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?$/;
+const NAMES: ReadonlyMap<string, string> = new Map([
+  ["True", "true"],
+  ["true", "true"],
+  ["False", "false"],
+  ["false", "false"],
+  ["None", "null"],
+  ["null", "null"],
+]);
+
+/** The JSON text of the value that begins here; what follows it is not blank. */
+export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
+  if (depth > MAX_DEPTH) throw new Mismatch();
+  if (notation.quotes.includes(at.char)) return JSON.stringify(yield* notation.string(at));
+  if (at.char === "[") {
+    const items = yield* list(at, "]", () => value(at, notation, depth + 1));
+    yield* advance(at);
+    return `[${items.join(", ")}]`;
+  }
+  if (at.char === "{") {
+    const members = yield* list(at, "}", () => member(at, notation, depth + 1));
+    yield* advance(at);
+    return jsonOf(members);
+  }
+  return scalarOf(yield* word(at, /[\w.+-]/));
+}
+
+/** What stands between here and `close`, parted by commas; `close` is the character at hand then. */
+export function* list<T>(at: At, close: string, item: () => Reading<T>): Reading<T[]> {
+  const items: T[] = [];
+  yield* advance(at);
+  while (at.char !== close) {
+    items.push(yield* item());
+    if (at.char === ",") yield* advance(at);
+    else need(at.char, close);
+  }
+  return items;
+}
+
+function* member(at: At, notation: Notation, depth: number): Reading<[string, string]> {
+  const isQuoted = notation.quotes.includes(at.char);
+  if (!isQuoted && !notation.bareKeys) throw new Mismatch();
+  const key = isQuoted ? yield* notation.string(at) : yield* word(at, NAME);
+  need(at.char, ":");
+  yield* advance(at);
+  return [key, yield* value(at, notation, depth)];
+}
+
+/** Names of arguments and of functions. */
+export const NAME = /[^\s()[\]{}<>=:,"']/;
+
+/** Characters of a kind, at least one; what follows them is not blank. */
+export function* word(at: At, kind: RegExp): Reading<string> {
+  let text = "";
+  while (kind.test(at.char)) {
+    text += at.char;
+    at.char = yield;
+  }
+  if (text === "") throw new Mismatch();
+  if (isBlank(at.char)) yield* advance(at);
+  return text;
+}
+
+export function* advance(at: At): Reading<void> {
+  at.char = yield* pastBlanks();
+}
+
+/** An object of members whose values are JSON; of two with the same key the later counts. */
+export function jsonOf(members: Iterable<readonly [key: string, json: string]>): string {
+  const texts = Array.from(new Map(members), ([key, json]) => `${JSON.stringify(key)}: ${json}`);
+  return `{${texts.join(", ")}}`;
+}
+
+export function scalarOf(text: string): string {
+  const name = NAMES.get(text);
+  if (name !== undefined) return name;
+  const [, sign, whole = "", fraction, exponent = ""] = NUMBER.exec(text) ?? [];
+  if (sign === undefined || whole + (fraction ?? "") === "" || /^0\d/.test(whole)) {
+    throw new Mismatch();
+  }
+  // JSON wants digits on both sides of the point.
+  const point = fraction === undefined ? "" : `.${fraction || "0"}`;
+  return `${sign === "-" ? "-" : ""}${whole || "0"}${point}${exponent}`;
+}

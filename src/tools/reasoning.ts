@@ -1,0 +1,118 @@
+// Thoughts that a model writes before it answers: <think>…</think>, first in the message. Blanks around
+// them belong to neither side.
+import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
+import { optional } from "./grammar.ts";
+import { Markers } from "./markers.ts";
+import { isBlank } from "./reading.ts";
+
+const OPEN = "<think>";
+const CLOSE = "</think>";
+
+/** Control tokens of some models, which must be seen as text. */
+export const thoughtMarkers: readonly string[] = [OPEN, CLOSE];
+
+export type Thinking =
+  /** The model was not taught to think first. */
+  | "none"
+  | "possible"
+  /** The prompt has opened the thought already. */
+  | "begun";
+
+export function thinkingOf(template: string, prompt: string): Thinking {
+  if (prompt.trimEnd().endsWith(OPEN)) return "begun";
+  return template.includes(CLOSE) ? "possible" : "none";
+}
+
+/** The thought comes first. */
+export type Split = { reasoning: string; text: string };
+
+export class Reasoning {
+  readonly #closer = new Markers([CLOSE]);
+  #place: "before" | "inside" | "behind" | "text";
+  /** Whether the thought has more than blanks. */
+  #begun = false;
+  #blanks = "";
+  /** What may yet become a mark. */
+  #pending = "";
+
+  /** `inside`: the prompt has opened the thought already. */
+  constructor(inside: boolean) {
+    this.#place = inside ? "inside" : "before";
+  }
+
+  push(text: string): Split {
+    const split = { reasoning: "", text: "" };
+    let taken = 0;
+    for (const char of text) {
+      if (this.#place === "text") break;
+      taken += char.length;
+      this.#take(char, split);
+    }
+    split.text += text.slice(taken);
+    return split;
+  }
+
+  end(): Split {
+    const split = { reasoning: "", text: "" };
+    if (this.#place === "before") split.text = this.#blanks + this.#pending;
+    if (this.#place === "inside") this.#addThought(this.#pending, split);
+    this.#blanks = this.#pending = "";
+    return split;
+  }
+
+  #take(char: string, split: Split): void {
+    if (this.#place === "before") this.#takeBefore(char, split);
+    else if (this.#place === "inside") this.#takeInside(char, split);
+    else if (!isBlank(char)) {
+      this.#place = "text";
+      split.text += char;
+    }
+  }
+
+  #takeBefore(char: string, split: Split): void {
+    if (this.#pending === "" && isBlank(char)) {
+      this.#blanks += char;
+      return;
+    }
+    this.#pending += char;
+    if (OPEN.startsWith(this.#pending) && this.#pending !== OPEN) return;
+    this.#place = this.#pending === OPEN ? "inside" : "text";
+    if (this.#place === "text") split.text += this.#blanks + this.#pending;
+    this.#blanks = this.#pending = "";
+  }
+
+  #takeInside(char: string, split: Split): void {
+    this.#pending += char;
+    const mark = this.#closer.take(char);
+    const free = this.#pending.length - (mark?.length ?? this.#closer.held);
+    this.#addThought(this.#pending.slice(0, free), split);
+    this.#pending = this.#pending.slice(free);
+    if (mark === undefined) return;
+    this.#place = "behind";
+    this.#blanks = this.#pending = "";
+  }
+
+  #addThought(text: string, split: Split): void {
+    for (const char of text) {
+      this.#blanks += char;
+      if (isBlank(char)) continue;
+      split.reasoning += this.#begun ? this.#blanks : char;
+      this.#begun = true;
+      this.#blanks = "";
+    }
+  }
+}
+
+/** An answer's grammar where a thought may stand before it. */
+export function withThought(answer: StructuralTagFormat, thinking: Thinking): StructuralTagFormat {
+  if (thinking === "none") return answer;
+  const begun = thinking === "begun";
+  const thought: StructuralTagFormat = {
+    type: "tag",
+    begin: begun ? "" : OPEN,
+    content: { type: "any_text" },
+    end: CLOSE,
+  };
+  const blanks: StructuralTagFormat = { type: "regex", pattern: "[ \\n]*" };
+  return { type: "sequence", elements: [begun ? thought : optional(thought), blanks, answer] };
+}

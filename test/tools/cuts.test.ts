@@ -1,0 +1,148 @@
+// However a message is cut into pieces, it gives the same parts as whole.
+import { describe, expect, test } from "bun:test";
+import type { MessagePart, ToolFormat } from "../../src/tools/format.ts";
+import { harmony } from "../../src/tools/formats/harmony.ts";
+import { type MessageOptions, messageParser } from "../../src/tools/message.ts";
+import { makeRandom, type Random } from "../support/random.ts";
+import { allFormats } from "./all-formats.ts";
+import { parts, tools } from "./messages.ts";
+
+const calls = [
+  { name: "get_weather", arguments: '{"city": "Zürich 👍🏽", "days": 3, "tags": ["}", "]"]}' },
+  { name: "now", arguments: "{}" },
+  { name: "note", arguments: '{"text": "</tool_call> \\"<think>\\" \\\\"}' },
+  { name: "unknown", arguments: '{"a": {"b": [1, -2.5e3, true, null]}}' },
+];
+
+function corpus(format: ToolFormat, random: Random): string[] {
+  const written = calls.map((call) => format.write([call]));
+  const several = format.write([calls[0]!, calls[1]!]);
+  const whole = [
+    "",
+    " \n",
+    "Only text, < and > and 👍🏽.\n",
+    ...written,
+    several,
+    `One moment.\n\n${written[0]}\n${written[1]} \n Done.`,
+    `${written[3]}\n${written[1]}`,
+    `<think>\nHm, ${written[1]} or so.\n</think>\n\n${written[2]}`,
+    "<think> no end",
+  ];
+  const garbled = Array.from({ length: 14 }, () => {
+    const base = whole[random.below(whole.length)]!;
+    const marks = ["<", "[", "{", '"', "\\", "`", "\n", ...format.markers];
+    return mutated(mutated(base, marks, random), marks, random);
+  });
+  return [...whole, ...garbled];
+}
+
+/** A text with something cut out of it, put into it, or cut off its end. */
+function mutated(text: string, marks: readonly string[], random: Random): string {
+  const characters = Array.from(text);
+  const at = random.below(characters.length + 1);
+  const [before, after] = [characters.slice(0, at), characters.slice(at)];
+  if (random.chance(0.2)) return before.join("");
+  if (random.chance(0.5)) return [...before, marks[random.below(marks.length)], ...after].join("");
+  return [...before, ...after.slice(1 + random.below(3))].join("");
+}
+
+function readPieces(options: MessageOptions, pieces: readonly string[]): MessagePart[] {
+  const parser = messageParser(options);
+  const checked = (some: MessagePart[]) => {
+    const wrong = some.filter((part, i) => {
+      if (part.kind === "call") return JSON.parse(part.arguments) === null;
+      return part.text === "" || some[i - 1]?.kind === part.kind;
+    });
+    if (wrong.length > 0) throw new Error(`empty or not merged: ${JSON.stringify(some)}`);
+    return some;
+  };
+  return parts(
+    { push: (piece) => checked(parser.push(piece)), end: () => checked(parser.end()) },
+    pieces,
+  );
+}
+
+describe("any cuts give the same parts in", () => {
+  for (const [seed, format] of allFormats.entries()) {
+    test(format.name, () => {
+      const random = makeRandom(seed + 1);
+      for (const text of corpus(format, random)) {
+        const characters = Array.from(text);
+        for (const thinking of ["none", "possible", "begun"] as const) {
+          const options = { thinking, format, tools };
+          const whole = readPieces(options, [text]);
+          const piecesAt = (at: number) => [
+            characters.slice(0, at).join(""),
+            characters.slice(at).join(""),
+          ];
+          const cuts = thinking === "possible" ? characters.keys().map(piecesAt) : [];
+          const manyCuts = [characters, randomPieces(characters, random)];
+          for (const pieces of [...cuts, ...manyCuts]) {
+            if (!Bun.deepEquals(readPieces(options, pieces), whole)) {
+              expect({ pieces, parts: readPieces(options, pieces) }).toEqual({
+                pieces,
+                parts: whole,
+              });
+            }
+          }
+        }
+      }
+    });
+  }
+});
+
+function randomPieces(characters: readonly string[], random: Random): string[] {
+  const pieces: string[] = [];
+  for (let at = 0; at < characters.length; ) {
+    const length = random.below(8);
+    pieces.push(characters.slice(at, at + length).join(""));
+    at += length;
+  }
+  return pieces;
+}
+
+test("where there is no call, nothing is lost and nothing added", () => {
+  for (const [seed, format] of allFormats.entries()) {
+    if (format === harmony) continue;
+    const random = makeRandom(seed + 100);
+    let callFree = 0;
+    for (const text of corpus(format, random)) {
+      const read = readPieces({ thinking: "none", format, tools }, [text]);
+      if (read.some(({ kind }) => kind === "call")) continue;
+      expect(read).toEqual(text === "" ? [] : [{ kind: "content", text }]);
+      callFree++;
+    }
+    expect(callFree).toBeGreaterThan(5);
+  }
+});
+
+describe("the work grows with the length of the text alone in", () => {
+  const LENGTH = 100_000;
+  // The others have the parser of one of these.
+  const own = allFormats.filter(({ name }) => !/functools|granite|list/.test(name));
+
+  for (const format of own) {
+    test(format.name, () => {
+      const [opener = "[", ...others] = format.markers;
+      const call = format.write([calls[0]!]);
+      const hostile = [
+        format.write([{ name: "note", arguments: JSON.stringify({ text: "x".repeat(LENGTH) }) }]),
+        format.write(Array.from({ length: LENGTH / 100 }, () => calls[0]!)),
+        `${call}\n`.repeat(LENGTH / 100),
+        call.slice(0, -1).repeat(LENGTH / 100),
+        [opener, ...others].join("").repeat(LENGTH / 50),
+        `${opener}${" ".repeat(LENGTH)}`,
+        `${opener}{"name": "note", "arguments": {"text": ${"[".repeat(LENGTH)}`,
+      ];
+      for (const text of hostile) {
+        const parser = messageParser({ thinking: "possible", format, tools });
+        const before = process.cpuUsage();
+        for (const char of text) parser.push(char);
+        parser.end();
+        const { user } = process.cpuUsage(before);
+        // A tenth of a second or less; a parser that looks back takes a second or minutes.
+        expect(user / 1000).toBeLessThan(700);
+      }
+    });
+  }
+});

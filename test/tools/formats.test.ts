@@ -1,0 +1,73 @@
+import { describe, expect, test } from "bun:test";
+import { formatOf } from "../../src/tools/formats.ts";
+
+/** What is told of a template, in short. */
+function told(template: string): string {
+  const { format, knowsTools, knowsCalls } = formatOf(template);
+  return [format.name, ...(knowsTools ? ["tools"] : []), ...(knowsCalls ? ["calls"] : [])].join(
+    " ",
+  );
+}
+
+describe("a template that tells of tools teaches", () => {
+  const loop = "{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}";
+  const calls = "{%- for call in message.tool_calls %}{%- endfor %}";
+
+  const fragments: Record<string, string> = {
+    hermes: String.raw`{{- "return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>" }}`,
+    "qwen-xml": String.raw`{{- '\n<tool_call>\n<function=' + call.name + '>\n' }}{{- '<parameter=' + name + '>\n' }}`,
+    "llama-json": `{{- '<|start_header_id|>' }}{{- 'Respond in the format {"name": function name, "parameters": dictionary}.' }}`,
+    pythonic: `{{- '<|start_header_id|>' }}{{- 'Respond in the format [func_name1(params_name1=params_value1...), func_name2(params)] ' }}`,
+    "mistral-list": `{{- "[TOOL_CALLS][" }}{{- ', "id": "' + call.id + '"}' }}`,
+    mistral: `{{- '[TOOL_CALLS]' + call.function.name }}{{- '[ARGS]' + call.function.arguments|tojson }}`,
+    "function-gemma": `{{- '<start_of_turn>' }}{{- '<start_function_call>call:' + call.name + '{' -}}`,
+    phi: `{{- '<|tool_call|>' + (call.function | tojson) + '<|/tool_call|>' -}}`,
+    granite: `{{ 'respond only with <|tool_call|> followed by a JSON list of tools used.' }}`,
+    functools: `  * formatted as functools[{"name": [function name], "arguments": [function arguments]}, ...]`,
+    olmo: `{{- "<function_calls>" }}`,
+    harmony: `{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}`,
+  };
+
+  for (const [name, fragment] of Object.entries(fragments)) {
+    test(name, () => {
+      expect(told(loop + fragment + calls)).toBe(`${name} tools calls`);
+      expect(told(loop + fragment)).toBe(`${name} tools`);
+    });
+  }
+});
+
+describe("a template that does not tell of tools", () => {
+  test("is told of them as Hermes is", () => {
+    expect(told("<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>")).toBe("hermes");
+    expect(told("")).toBe("hermes");
+  });
+
+  test("is told of them as Gemma is, if it is Gemma's", () => {
+    expect(told("{{ '<start_of_turn>' + role + '\\n' }}{{ message['content'] }}")).toBe("gemma");
+  });
+
+  test("is told of them in a field, if it is Phi's", () => {
+    const template = `{% if 'tools' in message and message['tools'] is not none %}{{ message['content'] + '<|tool|>' + message['tools'] + '<|/tool|>' }}{% endif %}`;
+    expect(told(template)).toBe("phi");
+  });
+
+  test("may write the word, have it in a comment or in another variable", () => {
+    const call = `{{ '<tool_call>{"name": "arguments"' }}`;
+    for (const other of [
+      "{{ 'within <tools></tools> tags' }}",
+      '{{ "say \\"tools\\", it\'s tools" }}',
+      "{# the tools #}",
+      "{% if xml_tools %}{{ xml_tools }}{% endif %}",
+      "{{ message.tools }}",
+      "The tools",
+    ]) {
+      expect(told(call + other)).toBe("hermes");
+    }
+    expect(told(`${call}{% if 'x' and tools %}{% endif %}`)).toBe("hermes tools");
+  });
+
+  test("may tell of them in a way that is not known", () => {
+    const template = "{% for tool in tools %}{% endfor %}<|tool_calls_section_begin|>";
+    expect(formatOf(template)).toMatchObject({ format: { name: "hermes" }, knowsTools: false });
+  });
+});

@@ -1,0 +1,103 @@
+import { describe, expect, test } from "bun:test";
+import { harmony } from "../../../src/tools/formats/harmony.ts";
+import { call, content, parts, read, reasoning, tools } from "../messages.ts";
+
+const thought = "<|channel|>analysis<|message|>It is about the weather.<|end|>";
+const head = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>";
+const parisCall = call("get_weather", '{"city": "Paris"}');
+
+describe("a message", () => {
+  test("has thoughts and an answer", () => {
+    const answer = "<|start|>assistant<|channel|>final<|message|>Sunny,\n 20 < 21 °C.<|return|>";
+    expect(read(harmony, thought + answer)).toEqual([
+      reasoning("It is about the weather."),
+      content("Sunny,\n 20 < 21 °C."),
+    ]);
+  });
+
+  test("has a call, whose end is a token that is mostly not seen", () => {
+    for (const end of ["", "<|call|>", "<|end|>"]) {
+      expect(read(harmony, `${thought}<|start|>assistant${head}{"city": "Paris"}${end}`)).toEqual([
+        reasoning("It is about the weather."),
+        parisCall,
+      ]);
+    }
+  });
+
+  test("names who is called before the channel or behind it", () => {
+    for (const given of [
+      " to=functions.get_weather<|channel|>commentary json<|message|>",
+      " to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>",
+      "<|channel|>commentary to=functions.get_weather<|message|>",
+      "<|channel|>commentary to=functions.get_weather<|constrain|>json<|message|>",
+      "<|channel|>analysis to=functions.get_weather code<|message|>",
+    ]) {
+      expect(read(harmony, `${given}{"city": "Paris"}<|call|>`)).toEqual([parisCall]);
+      expect(read(harmony, `${thought}<|start|>assistant${given}{"city": "Paris"}`)).toEqual([
+        reasoning("It is about the weather."),
+        parisCall,
+      ]);
+    }
+  });
+
+  test("may announce its calls", () => {
+    const text = `${thought}<|start|>assistant<|channel|>commentary<|message|>I look.<|end|>`;
+    expect(read(harmony, `${text}<|start|>assistant${head} {"city": "Paris"}\n`)).toEqual([
+      reasoning("It is about the weather."),
+      content("I look."),
+      parisCall,
+    ]);
+  });
+
+  test("may do without an end before the next", () => {
+    expect(
+      read(
+        harmony,
+        "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final<|message|>b",
+      ),
+    ).toEqual([reasoning("a"), content("b")]);
+  });
+
+  test("without any marks is an answer, sent as it comes", () => {
+    const parser = harmony.parser(tools);
+    expect(parser.push("t")).toEqual([]);
+    expect(parser.push("he")).toEqual([content("the")]);
+    expect(parser.push(" answer <")).toEqual([content(" answer ")]);
+    expect(parser.push("|")).toEqual([]);
+    expect(parser.end()).toEqual([content("<|")]);
+  });
+});
+
+describe("content, exactly as written, is", () => {
+  const garbled = {
+    "a call of what is no tool": `${head.replace("get_weather", "f")}{}<|call|>`,
+    "a call of another kind": `${head.replace("functions.get_weather", "python")}1+1<|call|>`,
+    "a call whose arguments are a list": `${head}[]<|call|>`,
+    "a call that is cut short": `${head}{"city": "Par`,
+    "a call with more behind it": `${head}{} and`,
+    "the beginning of a call": head.slice(0, -5),
+    "an unknown mark": "<|begin|>",
+    "an unknown speaker": "<|start|>user",
+    "a colon": ": {}",
+  };
+
+  for (const [name, text] of Object.entries(garbled)) {
+    test(name, () => {
+      expect(read(harmony, text)).toEqual([content(text)]);
+    });
+  }
+});
+
+test("a head that is cut short and is no call's says nothing", () => {
+  expect(read(harmony, `${thought}<|start|>assistant<|chan`)).toEqual([
+    reasoning("It is about the weather."),
+  ]);
+});
+
+test("without tools there are no calls, but thoughts and answers", () => {
+  const text = `${thought}<|start|>assistant${head}{}<|call|>`;
+  expect(parts(harmony.parser([]), [text])).toEqual([
+    reasoning("It is about the weather."),
+    content(`<|start|>assistant${head}{}<|call|>`),
+  ]);
+});

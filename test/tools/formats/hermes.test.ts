@@ -1,0 +1,123 @@
+import { describe, expect, test } from "bun:test";
+import { hermes } from "../../../src/tools/formats/hermes.ts";
+import { call, content, read, tools } from "../messages.ts";
+
+const paris = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>';
+const parisCall = call("get_weather", '{"city": "Paris"}');
+const now = '<tool_call>{"name":"now","arguments":{}}</tool_call>';
+
+describe("a call", () => {
+  test("is read, its arguments as they are written", () => {
+    expect(read(hermes, paris)).toEqual([parisCall]);
+    expect(read(hermes, paris.replace('{"city": "Paris"}', '{ "days":3.0e0 ,"x":[] }'))).toEqual([
+      call("get_weather", '{ "days":3.0e0 ,"x":[] }'),
+    ]);
+  });
+
+  test("may follow another, and text may stand around, but blanks next to calls are no content", () => {
+    expect(read(hermes, `${paris}\n${now}`)).toEqual([parisCall, call("now", "{}")]);
+    expect(read(hermes, `Let me see. \n\n${paris}\n\n${now}\n Done, \n\n`)).toEqual([
+      content("Let me see."),
+      parisCall,
+      call("now", "{}"),
+      content("Done, \n\n"),
+    ]);
+  });
+
+  test("may have braces, quotes, escapes, marks and any characters in its strings", () => {
+    const given = JSON.stringify({ text: '}{]["\\\n</tool_call> <tool_call> é 👍🏽 \u2028' });
+    const text = `<tool_call>{"name":"note","arguments":${given}}</tool_call>`;
+    expect(read(hermes, text)).toEqual([call("note", given)]);
+    const escaped = '{"\\u0074ext": "\\ud83d\\ude00\\/"}';
+    const other = `<tool_call>{"arguments": ${escaped}, "name": "n\\u006fte"}</tool_call>`;
+    expect(read(hermes, other)).toEqual([call("note", escaped)]);
+  });
+
+  test("may be nested deeper than any stack", () => {
+    const deep = `{"text": ${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
+    const text = `<tool_call>{"name": "note", "arguments": ${deep}}</tool_call>`;
+    expect(read(hermes, text)).toEqual([call("note", deep)]);
+  });
+
+  test("may carry an id and a type", () => {
+    const text = paris.replace("{", '{"id": "a", "type": "function", ');
+    expect(read(hermes, text)).toEqual([parisCall]);
+  });
+});
+
+describe("content, exactly as written, is", () => {
+  const garbled = {
+    "a call of what is no tool": paris.replace("get_weather", "get_whether"),
+    "a call without a name": '<tool_call>{"arguments": {}}</tool_call>',
+    "a call without arguments": '<tool_call>{"name": "now"}</tool_call>',
+    "a call whose arguments are a list": '<tool_call>{"name": "now", "arguments": []}</tool_call>',
+    "a call whose arguments are text": '<tool_call>{"name": "now", "arguments": "{}"}</tool_call>',
+    "a call whose name is a number": '<tool_call>{"name": 1, "arguments": {}}</tool_call>',
+    "a call with more than belongs to it": paris.replace("}}", '}, "why": 1}'),
+    "a list of calls": `<tool_call>[{"name": "now", "arguments": {}}]</tool_call>`,
+    "an object that is not closed": paris.replace("}}", "}"),
+    "an object that is closed twice": paris.replace("}}", "}}}"),
+    "a comma too many": paris.replace('"}', '",}'),
+    "a string over two lines": paris.replace("Paris", "Pa\nris"),
+    "an unknown escape": paris.replace("Paris", "\\Paris"),
+    "an escape that is too short": paris.replace("Paris", "\\u12g4"),
+    "a number that is none": paris.replace('"Paris"', "01"),
+    Python: paris.replaceAll('"', "'"),
+    "another tag's end": paris.replace("</tool_call>", "</tools>"),
+    "no JSON": "<tool_call>get_weather</tool_call>",
+    "an empty call": "<tool_call></tool_call>",
+    "a stray end": "a </tool_call> b",
+    "a mark that is not finished": "a <tool_cal b < c <tool",
+    "nothing but blanks": " \n ",
+  };
+
+  for (const [name, text] of Object.entries(garbled)) {
+    test(name, () => {
+      expect(read(hermes, text)).toEqual([content(text)]);
+      expect(read(hermes, ` x\n${text} y`)).toEqual([content(` x\n${text} y`)]);
+    });
+  }
+
+  test("any call that is cut short", () => {
+    for (let end = 1; end < paris.length; end++) {
+      expect(read(hermes, paris.slice(0, end))).toEqual([content(paris.slice(0, end))]);
+    }
+  });
+});
+
+test("a call is found behind one that is garbled", () => {
+  expect(read(hermes, `<tool_call>{"name": ${paris}`)).toEqual([
+    content('<tool_call>{"name":'),
+    parisCall,
+  ]);
+  expect(read(hermes, `<tool_call>\n${paris}`)).toEqual([content("<tool_call>"), parisCall]);
+  expect(read(hermes, `<tool_call>{"name": "x\n${paris}`)).toEqual([
+    content('<tool_call>{"name": "x'),
+    parisCall,
+  ]);
+  expect(read(hermes, `${paris} <tool_call>oh`)).toEqual([parisCall, content("<tool_call>oh")]);
+});
+
+test("an empty message has no parts", () => {
+  expect(read(hermes, "")).toEqual([]);
+});
+
+test("text is sent as soon as it cannot become a call, blanks with what follows them", () => {
+  const parser = hermes.parser(tools);
+  const steps = [
+    ["a ", "a"],
+    ["<", ""],
+    [" b", " < b"],
+    ["\n ", ""],
+    ["<tool", ""],
+    ["_ c", "\n <tool_ c"],
+    ["<tool_call", ""],
+    [">", ""],
+    ['{"name', ""],
+    ['": x', '<tool_call>{"name": x'],
+  ] as const;
+  for (const [piece, sent] of steps) {
+    expect(parser.push(piece)).toEqual(sent === "" ? [] : [content(sent)]);
+  }
+  expect(parser.end()).toEqual([]);
+});

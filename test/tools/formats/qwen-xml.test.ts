@@ -1,0 +1,115 @@
+import { describe, expect, test } from "bun:test";
+import { qwenXml } from "../../../src/tools/formats/qwen-xml.ts";
+import { call, content, read } from "../messages.ts";
+
+function written(name: string, parameters: Record<string, string>): string {
+  const inner = Object.entries(parameters).map(
+    ([key, text]) => `<parameter=${key}>\n${text}\n</parameter>\n`,
+  );
+  return `<tool_call>\n<function=${name}>\n${inner.join("")}</function>\n</tool_call>`;
+}
+
+const paris = written("get_weather", { city: "Paris", days: "3" });
+const parisCall = call("get_weather", '{"city": "Paris", "days": 3}');
+
+describe("a call", () => {
+  test("is read, alone, in a row and with text around", () => {
+    expect(read(qwenXml, paris)).toEqual([parisCall]);
+    expect(read(qwenXml, `So:\n${paris}\n${written("now", {})}\n Done`)).toEqual([
+      content("So:"),
+      parisCall,
+      call("now", "{}"),
+      content("Done"),
+    ]);
+  });
+
+  test("needs no line breaks, and may forget to be opened", () => {
+    expect(read(qwenXml, paris.replaceAll("\n", ""))).toEqual([parisCall]);
+    expect(read(qwenXml, paris.replace("<tool_call>\n", "Look: "))).toEqual([
+      content("Look:"),
+      parisCall,
+    ]);
+    const bare = paris.replace("<tool_call>\n", "").replace("\n</tool_call>", "");
+    expect(read(qwenXml, `${bare}${bare}`)).toEqual([parisCall, parisCall]);
+  });
+
+  test("keeps strings as they are, also over several lines and with marks in them", () => {
+    const text = '\n  if (a < b && "c") {\n\t</function> <parameter=x> </tool_call>\n}\n';
+    expect(read(qwenXml, written("note", { text }))).toEqual([
+      call("note", JSON.stringify({ text }).replace(":", ": ")),
+    ]);
+    expect(read(qwenXml, written("note", { text: "5" }))).toEqual([call("note", '{"text": "5"}')]);
+    expect(read(qwenXml, written("note", { text: "" }))).toEqual([call("note", '{"text": ""}')]);
+  });
+
+  test("has values of the types that the tool's schema names", () => {
+    const values: [key: string, text: string, json: string][] = [
+      ["days", "12345678901234567890", "12345678901234567890"],
+      ["days", "three", '"three"'],
+      ["hourly", "true", "true"],
+      ["hourly", "True", "true"],
+      ["unit", "kelvin", '"kelvin"'],
+      ["tags", '["a", "b"]', '["a", "b"]'],
+      ["tags", "['a', None]", '["a", null]'],
+      ["tags", "['a', 'b'", "\"['a', 'b'\""],
+      ["place", '{"lat": 1,\n"lon": 2}', '{"lat": 1,\n"lon": 2}'],
+      ["unknown", "7", "7"],
+      ["unknown", "seven", '"seven"'],
+    ];
+    for (const [key, text, json] of values) {
+      expect(read(qwenXml, written("get_weather", { [key]: text }))).toEqual([
+        call("get_weather", `{"${key}": ${json}}`),
+      ]);
+    }
+    expect(read(qwenXml, written("note", { count: "null" }))).toEqual([
+      call("note", '{"count": null}'),
+    ]);
+  });
+
+  test("takes a string where a schema allows it and nothing else fits", () => {
+    const tool = {
+      name: "f",
+      parameters: {
+        properties: {
+          either: { type: ["string", "null"] },
+          any: { anyOf: [{ type: "string" }, { type: "integer" }] },
+          other: { anyOf: [{ type: "string" }, { $ref: "#/$defs/other" }] },
+        },
+      },
+    };
+    const argumentsOf = (key: string, text: string) =>
+      qwenXml.parser([tool]).push(written("f", { [key]: text }));
+    expect(argumentsOf("either", "5")).toEqual([call("f", '{"either": "5"}')]);
+    expect(argumentsOf("either", "null")).toEqual([call("f", '{"either": null}')]);
+    expect(argumentsOf("any", "5")).toEqual([call("f", '{"any": 5}')]);
+    expect(argumentsOf("other", "5")).toEqual([call("f", '{"other": 5}')]);
+    expect(argumentsOf("any", '"5"')).toEqual([call("f", '{"any": "\\"5\\""}')]);
+  });
+
+  test("with a parameter twice has the later", () => {
+    const twice = paris.replace("</function>", "<parameter=days>4</parameter></function>");
+    expect(read(qwenXml, twice)).toEqual([call("get_weather", '{"city": "Paris", "days": 4}')]);
+  });
+});
+
+describe("content, exactly as written, is", () => {
+  const garbled = {
+    "a call of what is no tool": paris.replace("get_weather", "f"),
+    "a call without a name": paris.replace("get_weather", ""),
+    "text between parameters": paris.replace("</parameter>\n", "</parameter>\nand "),
+    "a parameter that is not closed": paris.replaceAll("</parameter>", ""),
+    "a function that is not closed": paris.replace("</function>", ""),
+    JSON: '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
+    "a call that is cut short": paris.slice(0, -1),
+  };
+
+  for (const [name, text] of Object.entries(garbled)) {
+    test(name, () => {
+      expect(read(qwenXml, text)).toEqual([content(text)]);
+    });
+  }
+});
+
+test("a name that cannot be one is sent at once", () => {
+  expect(qwenXml.parser([]).push("<function=a b")).toEqual([content("<function=a b")]);
+});
