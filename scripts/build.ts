@@ -44,7 +44,9 @@ async function build(target: Target, outfile: string): Promise<void> {
   try {
     const embedded = embeddedModule(directory, library, staging);
     await Bun.build({
-      entrypoints: [join(root, "src", "main.ts"), join(root, "src", "worker", "main.ts")],
+      entrypoints: ["main.ts", "worker/main.ts", "grammar/thread.ts"].map((file) => {
+        return join(root, "src", file);
+      }),
       compile: {
         outfile,
         target: `bun-${system}-${processor}` as Bun.Build.CompileTarget,

@@ -1,0 +1,128 @@
+// Compiles grammars, and keeps those that were asked for last: up to so many bytes of them, whatever
+// clients send.
+import {
+  type CompiledGrammar,
+  GrammarCompiler,
+  type StructuralTagFormat,
+  TokenizerInfo,
+} from "@mlc-ai/web-xgrammar";
+import type { Grammar, Vocabulary } from "./grammar.ts";
+import { schemaFault, schemaGrammar } from "./json-schema.ts";
+import { encodedTokens } from "./vocabulary.ts";
+
+type Kept = { compiled: CompiledGrammar; bytes: number };
+
+/** A vocabulary takes some tens of megabytes. */
+const MAX_VOCABULARIES = 4;
+
+export class Compiler {
+  readonly #maxBytes: number;
+  /** Those that were used last stand last, in both. */
+  readonly #compilers = new Map<string, Promise<GrammarCompiler>>();
+  readonly #kept = new Map<string, Kept>();
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Bytes of the grammars that are kept, as estimated. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  has(grammar: Grammar): boolean {
+    return this.#kept.has(keyOf(grammar));
+  }
+
+  async load(vocabulary: Vocabulary): Promise<void> {
+    await this.#compilerFor(vocabulary);
+  }
+
+  async compile(grammar: Grammar): Promise<CompiledGrammar> {
+    const key = keyOf(grammar);
+    const kept = this.#kept.get(key) ?? (await this.#make(grammar));
+    this.#kept.delete(key);
+    this.#kept.set(key, kept);
+    this.#evict();
+    return kept.compiled;
+  }
+
+  async #make(grammar: Grammar): Promise<Kept> {
+    const compiler = await this.#compilerFor(grammar.vocabulary);
+    for (const schema of grammar.strict) {
+      const fault = schemaFault(JSON.parse(schema));
+      if (fault) throw new Error(fault.message);
+    }
+    const format = withoutSchemas(JSON.parse(grammar.format));
+    const compiled = await compiler.compileStructuralTag({ type: "structural_tag", format });
+    const bytes = estimatedBytes(compiled, grammar);
+    this.#bytes += bytes;
+    return { compiled, bytes };
+  }
+
+  /** The one that was compiled last stays, however large it is: a matcher is about to be made of it. */
+  #evict(): void {
+    for (const [key, { compiled, bytes }] of this.#kept) {
+      if (this.#bytes <= this.#maxBytes || this.#kept.size === 1) return;
+      this.#kept.delete(key);
+      this.#bytes -= bytes;
+      // Matchers at work share what it stands for; that is freed with the last of them.
+      compiled.dispose();
+    }
+  }
+
+  #compilerFor(vocabulary: Vocabulary): Promise<GrammarCompiler> {
+    const key = JSON.stringify(vocabulary);
+    const compiler = this.#compilers.get(key) ?? makeCompiler(vocabulary);
+    this.#compilers.delete(key);
+    this.#compilers.set(key, compiler);
+    const [oldest] = this.#compilers.keys();
+    if (this.#compilers.size > MAX_VOCABULARIES) {
+      void this.#compilers.get(oldest!)!.then((each) => each.dispose());
+      this.#compilers.delete(oldest!);
+    }
+    return compiler;
+  }
+}
+
+async function makeCompiler(vocabulary: Vocabulary): Promise<GrammarCompiler> {
+  const { size, stopTokens } = vocabulary;
+  const tokens = encodedTokens(vocabulary);
+  const info = await TokenizerInfo.createTokenizerInfo(tokens, "byte_level", false, size, [
+    ...stopTokens,
+  ]);
+  // Its own cache has no bound.
+  const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
+  info.dispose();
+  return compiler;
+}
+
+/** Schemas as grammars of our own: the library's reading of them leaves things out. */
+function withoutSchemas(format: StructuralTagFormat): StructuralTagFormat {
+  switch (format.type) {
+    case "json_schema":
+      return { type: "grammar", grammar: schemaGrammar(format.json_schema).grammar };
+    case "sequence":
+    case "or":
+      return { ...format, elements: format.elements.map(withoutSchemas) };
+    case "tag":
+      return { ...format, content: withoutSchemas(format.content) };
+    case "triggered_tags":
+    case "tags_with_separator": {
+      const tags = format.tags.map((tag) => ({ ...tag, content: withoutSchemas(tag.content) }));
+      return { ...format, tags };
+    }
+    default:
+      return format;
+  }
+}
+
+function keyOf(grammar: Grammar): string {
+  return JSON.stringify(grammar);
+}
+
+/** TODO */
+function estimatedBytes(compiled: CompiledGrammar, grammar: Grammar): number {
+  return compiled.grammar().toString().length + grammar.format.length;
+}

@@ -1,0 +1,207 @@
+// The main thread's side of grammars. Whatever a client sends is compiled on a thread of its own first,
+// which is ended when it takes too long or too much; only what passed there goes to the thread that serves
+// the engine.
+import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
+import { grammarEntry } from "../worker-entry.ts";
+import {
+  type FromGrammarThread,
+  GONE,
+  type Grammar,
+  makeStatus,
+  type ToGrammarThread,
+} from "./grammar.ts";
+import type { MatcherLink } from "./matchers.ts";
+
+/** The grammar cannot be compiled, in words for whoever sent it. */
+export class GrammarError extends Error {
+  override name = "GrammarError";
+}
+
+/** Too many grammars wait to be compiled. */
+export class GrammarsBusyError extends Error {
+  override name = "GrammarsBusyError";
+
+  constructor() {
+    super("too many grammars wait to be compiled");
+  }
+}
+
+export type GrammarLimits = {
+  /** How long one may take to compile. */
+  compileMs: number;
+  /** Characters of one. */
+  characters: number;
+  /** Grammars that wait for their turn. */
+  waiting: number;
+  /** Bytes of compiled grammars that are kept. */
+  keptBytes: number;
+};
+
+export const grammarLimits: GrammarLimits = {
+  compileMs: 5000,
+  characters: 256 * 1024,
+  waiting: 64,
+  keptBytes: 256 * 2 ** 20,
+};
+
+/** A thread that serves; each way to it is the only one. */
+export type MatcherSource = { connect(): MatcherLink };
+
+/** Who speaks with the thread that serves: the engine, which has a way to it already or asks for one. */
+export type MatcherUser = { attach(source: MatcherSource): void };
+
+/** A vocabulary of a quarter of a million tokens takes a few seconds. */
+const LOAD_MS = 60_000;
+/** What was proven is remembered by its text. */
+const MAX_PROVEN = 4096;
+/** A compiler that gave up may have lost some memory. */
+const MAX_FAILURES = 16;
+
+export class Grammars {
+  readonly #limits: GrammarLimits;
+  readonly #proven = new Set<string>();
+  readonly #underWay = new Map<string, Promise<void>>();
+  #trial: GrammarThread | undefined;
+  #serving: GrammarThread | undefined;
+  #turn: Promise<unknown> = Promise.resolve();
+  #waiting = 0;
+
+  constructor(limits: Partial<GrammarLimits> = {}) {
+    this.#limits = { ...grammarLimits, ...limits };
+  }
+
+  /** Returns when the engine can be asked with it. */
+  async prepare(grammar: Grammar, engine: MatcherUser): Promise<void> {
+    const { characters, waiting } = this.#limits;
+    if (grammar.format.length > characters) {
+      throw new GrammarError(`it is longer than ${characters} characters`);
+    }
+    const key = JSON.stringify(grammar);
+    if (!this.#underWay.has(key)) {
+      if (this.#waiting >= waiting) throw new GrammarsBusyError();
+      this.#waiting += 1;
+      const done = this.#compile(key, grammar).finally(() => {
+        this.#waiting -= 1;
+        this.#underWay.delete(key);
+      });
+      this.#underWay.set(key, done);
+    }
+    await this.#underWay.get(key);
+    engine.attach(this.#serving!);
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#trial?.end(), this.#serving?.end()]);
+  }
+
+  async #compile(key: string, grammar: Grammar): Promise<void> {
+    if (!this.#proven.has(key)) {
+      const trial = this.#turn.then(() => this.#try(grammar));
+      this.#turn = trial.catch(() => {});
+      await trial;
+      this.#proven.add(key);
+      const [oldest] = this.#proven;
+      if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
+    }
+    if (this.#serving?.ended) this.#serving = undefined;
+    this.#serving ??= new GrammarThread(this.#limits.keptBytes);
+    await this.#serving.prepare(grammar);
+  }
+
+  async #try(grammar: Grammar): Promise<void> {
+    if (this.#trial?.ended) this.#trial = undefined;
+    // It need not keep what it compiles.
+    this.#trial ??= new GrammarThread(0);
+    const trial = this.#trial;
+    const tooLong = Promise.withResolvers<never>();
+    const timeout = (ms: number) =>
+      setTimeout(() => tooLong.reject(new GrammarError("it takes too long to compile")), ms);
+    let timer = timeout(LOAD_MS);
+    const onBegun = () => {
+      clearTimeout(timer);
+      timer = timeout(this.#limits.compileMs);
+    };
+    try {
+      await Promise.race([trial.prepare(grammar, onBegun), tooLong.promise]);
+    } catch (error) {
+      const isOver = trial.failures >= MAX_FAILURES || trial.pending > 0;
+      if (isOver) await trial.end();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+type Question = { resolve(): void; reject(error: Error): void; onBegun?: (() => void) | undefined };
+
+class GrammarThread implements MatcherSource {
+  readonly #worker: Worker;
+  readonly #questions = new Map<number, Question>();
+  readonly #status = makeStatus();
+  #nextId = 0;
+  ended = false;
+  /** Grammars that could not be compiled. */
+  failures = 0;
+
+  constructor(maxBytes: number) {
+    this.#worker = new Worker(grammarEntry, { workerData: { maxBytes } });
+    this.#worker.on("message", (message: FromGrammarThread) => this.#receive(message));
+    this.#worker.on("error", () => this.#onEnd());
+    this.#worker.on("exit", () => this.#onEnd());
+    // It does not keep the process alive.
+    this.#worker.unref();
+  }
+
+  /** Questions that were not answered. */
+  get pending(): number {
+    return this.#questions.size;
+  }
+
+  prepare(grammar: Grammar, onBegun?: () => void): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const id = this.#nextId++;
+    this.#questions.set(id, { resolve, reject, onBegun });
+    this.#send({ kind: "prepare", id, grammar });
+    return promise;
+  }
+
+  connect(): MatcherLink {
+    const { port1, port2 } = new MessageChannel();
+    this.#send({ kind: "serve", port: port1, status: this.#status }, [port1]);
+    return { port: port2, status: this.#status };
+  }
+
+  async end(): Promise<void> {
+    this.#onEnd();
+    await this.#worker.terminate();
+  }
+
+  #send(message: ToGrammarThread, transfer: MessagePort[] = []): void {
+    this.#worker.postMessage(message, transfer);
+  }
+
+  #receive(message: FromGrammarThread): void {
+    const question = this.#questions.get(message.id);
+    if (!question) return;
+    if (message.kind === "begun") {
+      question.onBegun?.();
+      return;
+    }
+    this.#questions.delete(message.id);
+    if (message.kind === "prepared") question.resolve();
+    else {
+      this.failures += 1;
+      question.reject(new GrammarError(message.message));
+    }
+  }
+
+  #onEnd(): void {
+    this.ended = true;
+    Atomics.store(new Int32Array(this.#status), GONE, 1);
+    for (const { reject } of this.#questions.values()) {
+      reject(new GrammarError("it cannot be compiled"));
+    }
+    this.#questions.clear();
+  }
+}

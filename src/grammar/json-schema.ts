@@ -1,0 +1,1593 @@
+// A JSON schema as a grammar. Every text of the grammar is a document that the schema allows: what is
+// written here is exact or narrower (properties come in order, numbers have at most 15 digits), and what
+// cannot be written is a fault that names the keyword. The engine's own reading of schemas is not used: it
+// skips what it does not know, and gets wrong some of what it does.
+
+// ------------------------------------------------------------------------------------------------
+// Rules of a grammar, and how they are written for the engine in EBNF.
+//
+// Two things about the engine decide how. A class of characters matches one byte, so what is beyond ASCII is
+// spelled in UTF-8. And a token that reaches beyond the rule in which it begins is tried anew for every
+// mask, unless the rule says what follows it, `(= ...)`.
+
+/** Text in EBNF, or a rule. */
+type Part = string | Rule;
+type Rule = { choices: Part[][]; follow?: string };
+
+/** Code points, both ends included. */
+type Range = readonly [number, number];
+
+const MAX_CODE_POINT = 0x10ffff;
+
+/** The rules that can come to an end, as text; undefined where the first one cannot. */
+function printRules(root: Rule): string | undefined {
+  const all = new Set([root]);
+  for (const rule of all) {
+    for (const part of rule.choices.flat()) if (typeof part !== "string") all.add(part);
+  }
+  const ending = endingRules([...all]);
+  if (!ending.has(root)) return undefined;
+  const names = new Map<Rule, string>([[root, "root"]]);
+  const print = (part: Part): string => {
+    if (typeof part === "string") return part;
+    const name = names.get(part) ?? `r${names.size}`;
+    names.set(part, name);
+    return name;
+  };
+  let text = "";
+  for (const [rule, name] of names) {
+    const choices = rule.choices
+      .filter((choice) => endsIn(ending, choice))
+      .map((choice) => choice.map(print).join(" ") || '""');
+    const follow = rule.follow === undefined ? "" : ` (= ${rule.follow})`;
+    text += `${name} ::= ${choices.join(" | ")}${follow}\n`;
+  }
+  return text;
+}
+
+/** Without those that only lead on to themselves, or to nothing. */
+function endingRules(rules: readonly Rule[]): Set<Rule> {
+  const ending = new Set<Rule>();
+  for (let before = -1; before < ending.size; ) {
+    before = ending.size;
+    for (const rule of rules.toReversed()) {
+      if (!ending.has(rule) && rule.choices.some((choice) => endsIn(ending, choice))) {
+        ending.add(rule);
+      }
+    }
+  }
+  return ending;
+}
+
+function endsIn(ending: ReadonlySet<Rule>, choice: readonly Part[]): boolean {
+  return choice.every((part) => typeof part === "string" || ending.has(part));
+}
+
+function literal(text: string): string {
+  return `"${text.replace(/["\\]/g, "\\$&")}"`;
+}
+
+/** One byte of several. A class of a single byte would be taken for a character: it is written twice. */
+function byteClass(ranges: readonly Range[]): string {
+  const hex = (byte: number) => `\\x${byte.toString(16).padStart(2, "0")}`;
+  const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);
+  return `[${members.join("")}]`;
+}
+
+function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
+  return a.flatMap(([from, to]) =>
+    b
+      .map(([first, last]): Range => [Math.max(from, first), Math.min(to, last)])
+      .filter(([first, last]) => first <= last),
+  );
+}
+
+/** All code points but these. */
+function complement(ranges: readonly Range[]): Range[] {
+  const result: Range[] = [];
+  let next = 0;
+  for (const [from, to] of ranges.toSorted(([a], [b]) => a - b)) {
+    if (from > next) result.push([next, from - 1]);
+    next = Math.max(next, to + 1);
+  }
+  if (next <= MAX_CODE_POINT) result.push([next, MAX_CODE_POINT]);
+  return result;
+}
+
+/** Code points beyond ASCII, as sequences of bytes that vary independently of each other. */
+function utf8(from: number, to: number): Range[][] {
+  for (const last of [0x7ff, 0xffff]) {
+    if (from <= last && to > last) return [...utf8(from, last), ...utf8(last + 1, to)];
+  }
+  for (const bits of [6, 12, 18]) {
+    const low = (1 << bits) - 1;
+    if ((from & ~low) === (to & ~low)) break;
+    if ((from & low) !== 0) return [...utf8(from, from | low), ...utf8((from | low) + 1, to)];
+    if ((to & low) !== low) return [...utf8(from, (to & ~low) - 1), ...utf8(to & ~low, to)];
+  }
+  const [first, last] = [from, to].map((code) => Buffer.from(String.fromCodePoint(code)));
+  return [[...first!].map((byte, i): Range => [byte, last![i]!])];
+}
+
+// ------------------------------------------------------------------------------------------------
+// Regular expressions as automata, so that several of them, and bounds on the length, can hold of one text
+// at once. They are searched for in a text, as JSON Schema does.
+
+/** States, of which the first is where it begins; none where no text is accepted. */
+type Automaton = readonly State[];
+/** The ranges of its edges are apart. */
+type State = { accepts: boolean; edges: readonly Edge<number>[] };
+type Edge<T> = { range: Range; target: T };
+
+/** A pattern cannot be enforced, for this reason. */
+class PatternError extends Error {}
+
+/** Counts steps, and gives up. */
+class Work {
+  #left: number;
+
+  constructor(steps: number) {
+    this.#left = steps;
+  }
+
+  do(steps: number): void {
+    this.#left -= steps;
+    if (this.#left < 0) throw new PatternError(TOO_LARGE);
+  }
+}
+
+const MAX_PATTERN = 4000;
+const MAX_GROUPS = 50;
+const MAX_STATES = 600;
+const MAX_PARTS = 3000;
+const TOO_LARGE = "is too large to enforce";
+
+/** The texts in which it is found. */
+function readPattern(source: string, work: Work): Automaton {
+  if (source.length > MAX_PATTERN) throw new PatternError(TOO_LARGE);
+  try {
+    new RegExp(source, "u");
+  } catch {
+    throw new PatternError("must be a regular expression");
+  }
+  const { node, ahead } = new PatternReader(source).read();
+  return ahead.reduce(
+    (automaton, { node: other, isNegative }) =>
+      combined(automaton, determined(other, work), isNegative, work),
+    determined(node, work),
+  );
+}
+
+type Node =
+  | { kind: "set"; ranges: readonly Range[] }
+  | { kind: "sequence" | "choice"; nodes: readonly Node[] }
+  | { kind: "repeat"; node: Node; min: number; max: number };
+
+/** As if a text had a character of its own at each end. */
+const BEGIN = -1;
+const END = MAX_CODE_POINT + 1;
+
+const set = (...ranges: readonly Range[]): Node => ({ kind: "set", ranges });
+const single = (code: number): Range => [code, code];
+
+const digits: readonly Range[] = [[0x30, 0x39]];
+const letters: readonly Range[] = [
+  [0x41, 0x5a],
+  [0x61, 0x7a],
+];
+const words: readonly Range[] = [...digits, ...letters, single(0x5f)];
+const lineEnds = [0x0a, 0x0d, 0x2028, 0x2029].map(single);
+const blanks: readonly Range[] = [
+  ...[0x09, 0x0b, 0x0c, 0x20, 0xa0, 0x1680, 0x202f, 0x205f, 0x3000, 0xfeff].map(single),
+  ...lineEnds,
+  [0x2000, 0x200a],
+];
+const classes: Readonly<Record<string, readonly Range[]>> = {
+  d: digits,
+  D: complement(digits),
+  w: words,
+  W: complement(words),
+  s: blanks,
+  S: complement(blanks),
+};
+const controls: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 };
+
+/** Reads what is known to be a regular expression. */
+class PatternReader {
+  readonly #source: string[];
+  #at = 0;
+  #depth = 0;
+
+  constructor(source: string) {
+    this.#source = Array.from(source);
+  }
+
+  /** What to find, and what else must be found in the text, or must not. */
+  read(): { node: Node; ahead: { node: Node; isNegative: boolean }[] } {
+    const ahead: { node: Node; isNegative: boolean }[] = [];
+    const sees = () => this.#sees("(?=") || this.#sees("(?!");
+    if (!this.#sees("^(?=") && !this.#sees("^(?!")) return { node: this.#choice(), ahead };
+    const anchored = (node: Node): Node => ({
+      kind: "sequence",
+      nodes: [set(single(BEGIN)), node],
+    });
+    this.#at += 1;
+    while (sees()) {
+      const isNegative = this.#sees("(?!");
+      this.#at += 3;
+      ahead.push({ node: anchored(this.#choice()), isNegative });
+      this.#at += 1;
+    }
+    const node = this.#choice();
+    // What was read stands before the first branch alone.
+    if (node.kind === "choice") throw new PatternError("has a lookahead, which cannot be enforced");
+    return { node: anchored(node), ahead };
+  }
+
+  #sees(text: string): boolean {
+    return this.#source.slice(this.#at, this.#at + text.length).join("") === text;
+  }
+
+  #eat(text: string): boolean {
+    const isThere = this.#sees(text);
+    if (isThere) this.#at += text.length;
+    return isThere;
+  }
+
+  #next(): string {
+    return this.#source[this.#at++]!;
+  }
+
+  #until(end: string): string {
+    const from = this.#at;
+    while (this.#next() !== end);
+    return this.#source.slice(from, this.#at - 1).join("");
+  }
+
+  #choice(): Node {
+    const nodes = [this.#sequence()];
+    while (this.#eat("|")) nodes.push(this.#sequence());
+    return nodes.length === 1 ? nodes[0]! : { kind: "choice", nodes };
+  }
+
+  #sequence(): Node {
+    const nodes: Node[] = [];
+    while (this.#at < this.#source.length && !this.#sees("|") && !this.#sees(")")) {
+      const node = this.#atom();
+      const counts = this.#counts();
+      nodes.push(counts ? { kind: "repeat", node, ...counts } : node);
+    }
+    return { kind: "sequence", nodes };
+  }
+
+  #counts(): { min: number; max: number } | undefined {
+    const sign = ["*", "+", "?", "{"].find((each) => this.#eat(each));
+    if (sign === undefined) return undefined;
+    const counts =
+      sign === "{"
+        ? this.#until("}").split(",")
+        : { "*": [0, ""], "+": [1, ""], "?": [0, 1] }[sign]!;
+    this.#eat("?");
+    const [min, max = min] = counts;
+    return { min: Number(min), max: max === "" ? Infinity : Number(max) };
+  }
+
+  #atom(): Node {
+    const char = this.#next();
+    switch (char) {
+      case "(":
+        return this.#group();
+      case "[":
+        return set(...this.#class());
+      case ".":
+        return set(...complement(lineEnds));
+      case "^":
+        return set(single(BEGIN));
+      case "$":
+        return set(single(END));
+      case "\\":
+        if (this.#sees("b") || this.#sees("B")) {
+          throw new PatternError("has a word boundary, which cannot be enforced");
+        }
+        return set(...this.#escape());
+      default:
+        return set(single(char.codePointAt(0)!));
+    }
+  }
+
+  #group(): Node {
+    if (this.#eat("?") && !this.#eat(":")) {
+      if (!this.#sees("<") || this.#sees("<=") || this.#sees("<!")) {
+        throw new PatternError("has a lookaround or flags, which cannot be enforced");
+      }
+      this.#until(">");
+    }
+    this.#depth += 1;
+    if (this.#depth > MAX_GROUPS) throw new PatternError(TOO_LARGE);
+    const node = this.#choice();
+    this.#depth -= 1;
+    this.#at += 1;
+    return node;
+  }
+
+  #class(): readonly Range[] {
+    const isNegated = this.#eat("^");
+    const ranges: Range[] = [];
+    while (!this.#eat("]")) {
+      const members = this.#member();
+      if (!this.#sees("-") || this.#sees("-]")) {
+        ranges.push(...members);
+        continue;
+      }
+      this.#at += 1;
+      ranges.push([members[0]![0], this.#member()[0]![0]]);
+    }
+    return isNegated ? complement(ranges) : ranges;
+  }
+
+  #member(): readonly Range[] {
+    if (this.#eat("\\b")) return [single(8)];
+    return this.#eat("\\") ? this.#escape() : [single(this.#next().codePointAt(0)!)];
+  }
+
+  #escape(): readonly Range[] {
+    const char = this.#next();
+    if (Object.hasOwn(classes, char)) return classes[char]!;
+    if (/[1-9k]/.test(char))
+      throw new PatternError("has a back reference, which cannot be enforced");
+    if (/[pP]/.test(char))
+      throw new PatternError("has a Unicode property, which cannot be enforced");
+    return [single(this.#escapedCode(char))];
+  }
+
+  #escapedCode(char: string): number {
+    if (Object.hasOwn(controls, char)) return controls[char]!;
+    if (char === "c") return this.#next().codePointAt(0)! % 32;
+    if (char === "x") return this.#hex(2);
+    if (char !== "u") return char.codePointAt(0)!;
+    if (this.#eat("{")) return Number.parseInt(this.#until("}"), 16);
+    const unit = this.#hex(4);
+    const isPair = unit >= 0xd800 && unit < 0xdc00 && this.#eat("\\u");
+    return isPair ? String.fromCharCode(unit, this.#hex(4)).codePointAt(0)! : unit;
+  }
+
+  #hex(length: number): number {
+    const digits = this.#source.slice(this.#at, this.#at + length).join("");
+    this.#at += length;
+    return Number.parseInt(digits, 16);
+  }
+}
+
+/** An automaton that goes from one of a few states to the next without knowing which it is in. */
+class Guesser {
+  readonly edges: { ranges: readonly Range[]; target: number }[][] = [];
+  readonly #jumps: number[][] = [];
+  readonly #work: Work;
+
+  constructor(work: Work) {
+    this.#work = work;
+  }
+
+  add(): number {
+    if (this.edges.length > MAX_PARTS) throw new PatternError(TOO_LARGE);
+    this.#jumps.push([]);
+    return this.edges.push([]) - 1;
+  }
+
+  jump(from: number, to: number): void {
+    this.#jumps[from]!.push(to);
+  }
+
+  /** Where it is after this node. */
+  build(node: Node, from: number): number {
+    this.#work.do(1);
+    switch (node.kind) {
+      case "set": {
+        const to = this.add();
+        this.edges[from]!.push({ ranges: node.ranges, target: to });
+        return to;
+      }
+      case "sequence":
+        return node.nodes.reduce((at, each) => this.build(each, at), from);
+      case "choice": {
+        const to = this.add();
+        for (const each of node.nodes) this.jump(this.build(each, from), to);
+        return to;
+      }
+      case "repeat":
+        return this.#buildRepeat(node, from);
+    }
+  }
+
+  #buildRepeat({ node, min, max }: Node & { kind: "repeat" }, from: number): number {
+    let at = from;
+    for (let i = 0; i < min; i++) at = this.build(node, at);
+    const to = this.add();
+    this.jump(at, to);
+    if (max === Infinity) {
+      this.jump(this.build(node, to), to);
+      return to;
+    }
+    for (let i = min; i < max; i++) {
+      at = this.build(node, at);
+      this.jump(at, to);
+    }
+    return to;
+  }
+
+  /** With the states that are reached without a character. */
+  closed(states: Iterable<number>): number[] {
+    const all = new Set(states);
+    for (const state of all) for (const next of this.#jumps[state]!) all.add(next);
+    this.#work.do(all.size);
+    return [...all].toSorted((a, b) => a - b);
+  }
+
+  after(states: readonly number[], code: number): number[] {
+    const out = states.flatMap((state) => this.edges[state]!);
+    const has = (ranges: readonly Range[]) => ranges.some(([a, b]) => a <= code && code <= b);
+    return this.closed(out.filter(({ ranges }) => has(ranges)).map(({ target }) => target));
+  }
+
+  /** Code points at which the next states may change. */
+  cuts(states: readonly number[]): number[] {
+    const out = states.flatMap((state) => this.edges[state]!);
+    const ranges = out.flatMap((edge) => intersect(edge.ranges, [[0, MAX_CODE_POINT]]));
+    const cuts = new Set(ranges.flatMap(([from, to]) => [from, to + 1]));
+    this.#work.do(cuts.size * ranges.length);
+    return [...cuts].toSorted((a, b) => a - b);
+  }
+}
+
+/** The texts in which this is found. */
+function determined(node: Node, work: Work): Automaton {
+  const guesser = new Guesser(work);
+  const start = guesser.add();
+  const found = guesser.add();
+  for (const state of [start, found]) {
+    guesser.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
+  }
+  guesser.jump(guesser.build(node, start), found);
+  // Once it is found, nothing else matters.
+  const after = (states: readonly number[], code: number) => {
+    const next = guesser.after(states, code);
+    return next.includes(found) ? [found] : next;
+  };
+  return explored(after(guesser.closed([start]), BEGIN), (states) => {
+    const cuts = guesser.cuts(states);
+    const edges = cuts.slice(1).map((to, i): Edge<number[]> => {
+      const from = cuts[i]!;
+      return { range: [from, to - 1], target: after(states, from) };
+    });
+    return { accepts: after(states, END).includes(found), edges };
+  });
+}
+
+/** What both accept; or the first, and not the second. */
+function combined(a: Automaton, b: Automaton, isNegative: boolean, work: Work): Automaton {
+  const nowhere = b.length;
+  if (a.length === 0) return [];
+  return explored([0, 0], ([i, j]: readonly [number, number]) => {
+    const [one, other] = [a[i]!, b[j] ?? { accepts: false, edges: [] }];
+    work.do(one.edges.length * (other.edges.length + 1));
+    const edges = one.edges.flatMap(({ range, target }) => {
+      const shared = other.edges.flatMap((edge) =>
+        intersect([range], [edge.range]).map((part) => ({ range: part, next: edge.target })),
+      );
+      const apart = intersect([range], complement(shared.map((edge) => edge.range)));
+      const rest = isNegative ? apart.map((part) => ({ range: part, next: nowhere })) : [];
+      return [...shared, ...rest].map((edge) => ({
+        range: edge.range,
+        target: [target, edge.next] as const,
+      }));
+    });
+    return { accepts: one.accepts && other.accepts !== isNegative, edges };
+  });
+}
+
+function both(a: Automaton, b: Automaton, work: Work): Automaton {
+  return combined(a, b, false, work);
+}
+
+/** The texts of so many characters. */
+function withLength(automaton: Automaton, min: number, max: number): Automaton {
+  if (automaton.length === 0) return automaton;
+  return explored([0, 0], ([i, count]: readonly [number, number]) => {
+    const { accepts, edges } = automaton[i]!;
+    const next = max === Infinity ? Math.min(count + 1, min) : count + 1;
+    return {
+      accepts: accepts && count >= min,
+      edges:
+        next > max ? [] : edges.map((edge) => ({ ...edge, target: [edge.target, next] as const })),
+    };
+  });
+}
+
+type Visit<T> = (state: T) => { accepts: boolean; edges: readonly Edge<T>[] };
+
+/** The states that can be reached from the first, and from which a text can be accepted. */
+function explored<T extends readonly number[]>(start: T, visit: Visit<T>): Automaton {
+  const numbers = new Map([[start.join(), 0]]);
+  const pending = [start];
+  const states: State[] = [];
+  for (const state of pending) {
+    const { accepts, edges } = visit(state);
+    const numbered = edges.map(({ range, target }) => {
+      const key = target.join();
+      const number = numbers.get(key) ?? numbers.size;
+      if (number === numbers.size) pending.push(target);
+      numbers.set(key, number);
+      return { range, target: number };
+    });
+    states.push({ accepts, edges: numbered });
+    if (numbers.size > MAX_STATES) throw new PatternError(TOO_LARGE);
+  }
+  return trimmed(states);
+}
+
+function trimmed(states: readonly State[]): Automaton {
+  const live = new Set<number>();
+  for (let before = -1; before < live.size; ) {
+    before = live.size;
+    for (let i = states.length - 1; i >= 0; i--) {
+      const { accepts, edges } = states[i]!;
+      if (accepts || edges.some(({ target }) => live.has(target))) live.add(i);
+    }
+  }
+  if (!live.has(0)) return [];
+  const kept = [...live].toSorted((a, b) => a - b);
+  const numbers = new Map(kept.map((old, number) => [old, number]));
+  return kept.map((old) => ({
+    accepts: states[old]!.accepts,
+    edges: states[old]!.edges.flatMap(({ range, target }) =>
+      live.has(target) ? [{ range, target: numbers.get(target)! }] : [],
+    ),
+  }));
+}
+
+/**
+ * How long its states take to compile, next to one in which every token may begin. Half of a vocabulary
+ * begins with a space, and most of the rest with a letter. A state that leads to itself is cheap where no
+ * word leads out of it.
+ */
+function costOf(automaton: Automaton): number {
+  const size = (ranges: readonly Range[]) => ranges.reduce((sum, [a, b]) => sum + b - a + 1, 0);
+  const share = (edges: readonly Edge<number>[]) => {
+    const ranges = edges.map(({ range }) => range);
+    const space = size(intersect(ranges, [single(0x20)]));
+    return 0.6 * space + (0.4 * size(intersect(ranges, letters))) / 52;
+  };
+  const costs = automaton.map(({ edges }, i) => {
+    const away = edges.filter(({ target }) => target !== i);
+    return 0.03 + (share(away) === 0 ? 0.1 * share(edges) : share(edges));
+  });
+  return costs.reduce((sum, cost) => sum + cost, 0);
+}
+
+// ------------------------------------------------------------------------------------------------
+// Schemas.
+
+/** What keeps a schema from being enforced. */
+export type SchemaFault = {
+  keyword: string;
+  /** Where in the schema, as a JSON pointer. */
+  pointer: string;
+  /** Both of these, and why, in words for whoever sent the schema. */
+  message: string;
+};
+
+export type SchemaGrammar = {
+  grammar: string;
+  /** The first thing that the grammar does not hold a model to. It holds to what else it can. */
+  fault: SchemaFault | undefined;
+};
+
+export function schemaGrammar(schema: unknown): SchemaGrammar {
+  try {
+    checkSize(schema);
+    const writer = new SchemaWriter(schema);
+    const grammar = writer.grammar();
+    return { grammar, fault: writer.fault };
+  } catch (error) {
+    if (!(error instanceof SchemaError)) throw error;
+    const isOfObjects = isObject(schema) && schema.type === "object";
+    const any = new SchemaWriter(isOfObjects ? { type: "object" } : true);
+    return { grammar: any.grammar(), fault: error.fault };
+  }
+}
+
+export function schemaFault(schema: unknown): SchemaFault | undefined {
+  return schemaGrammar(schema).fault;
+}
+
+/** Nothing of the schema can be enforced. */
+class SchemaError extends Error {
+  readonly fault: SchemaFault;
+
+  constructor(fault: SchemaFault) {
+    super(fault.message);
+    this.fault = fault;
+  }
+}
+
+const MAX_DEPTH = 64;
+const MAX_NODES = 10_000;
+/** Rules, and characters of names and values: both take their time to compile. */
+const MAX_RULES = 3000;
+const MAX_LITERALS = 50_000;
+/** Costly rules, in which most tokens of a vocabulary may begin: 10 to 30 ms for each with 49,000 tokens. */
+const MAX_COST = 64;
+/** Steps of comparing and merging schemas, and of reading patterns: some tens of milliseconds. */
+const MAX_STEPS = 30_000;
+const MAX_PATTERN_STEPS = 100_000;
+/** More is never reached, and a model is not held to a larger minimum. */
+const MAX_COUNT = 1_000_000;
+const MAX_LEAST = 1000;
+/** Digits of a number: more are not told apart, and a model may go on with them for ever. */
+const DIGITS = 15;
+/** Characters of a token that is offered in a string with bounds on its length. */
+const WINDOW = 16;
+/** What begins with so many characters of a property's name is no name of another property. */
+const MAX_PREFIX = 8;
+
+/** What comes after this need not fear for the stack, nor for numbers that JSON cannot write. */
+function checkSize(schema: unknown): void {
+  const pending: { value: unknown; depth: number }[] = [{ value: schema, depth: 0 }];
+  for (let nodes = 0; nodes < pending.length; nodes++) {
+    const { value, depth } = pending[nodes]!;
+    if (depth > MAX_DEPTH) throw new SchemaError(faultOf("schema", "", "is nested too deep"));
+    if (nodes > MAX_NODES) throw new SchemaError(faultOf("schema", "", "has too many parts"));
+    if (value === Infinity || value === -Infinity) {
+      throw new SchemaError(faultOf("schema", "", "has a number that is too large"));
+    }
+    if (typeof value !== "object" || value === null) continue;
+    for (const part of Object.values(value)) pending.push({ value: part, depth: depth + 1 });
+  }
+}
+
+function faultOf(keyword: string, pointer: string, why: string): SchemaFault {
+  const short = pointer.length > 80 ? `${pointer.slice(0, 77)}...` : pointer;
+  const where = short === "" ? "" : ` at ${short}`;
+  return { keyword, pointer: short, message: `${keyword}${where} ${why}` };
+}
+
+type Schema = Readonly<Record<string, unknown>>;
+type Type = keyof typeof ofType;
+
+/** The keywords that say something about values of one type. */
+const ofType = {
+  null: [],
+  boolean: [],
+  number: ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"],
+  string: ["minLength", "maxLength", "pattern", "format"],
+  array: ["items", "prefixItems", "minItems", "maxItems", "uniqueItems", "unevaluatedItems"],
+  object: [
+    ...["properties", "required", "additionalProperties", "unevaluatedProperties"],
+    ...["patternProperties", "propertyNames", "minProperties", "maxProperties"],
+  ],
+} as const;
+const types = Object.keys(ofType) as Type[];
+
+const refused = new Set([
+  ...["not", "if", "dependentRequired", "dependentSchemas", "dependencies", "additionalItems"],
+  ...["contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef"],
+]);
+
+/** Whatever else a schema has does not limit what is valid. */
+const assertions = new Set<string>([
+  ...["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$id"],
+  ...Object.values(ofType).flat(),
+  ...refused,
+]);
+
+/** Keywords about what the same schema does not name. */
+const scopes = [
+  ["additionalProperties", "properties"],
+  ["patternProperties", "properties"],
+  ["propertyNames", "properties"],
+  ["items", "prefixItems"],
+] as const;
+
+const isObject = (value: unknown): value is Schema =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const isAssertion = (key: string) => assertions.has(key);
+const asserts = (schema: Schema) => Object.keys(schema).some(isAssertion);
+
+function without(schema: Schema, ...keys: string[]): Schema {
+  return Object.fromEntries(Object.entries(schema).filter(([key]) => !keys.includes(key)));
+}
+
+/** The same text for values that JSON Schema calls equal. */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical)}]`;
+  if (!isObject(value)) return JSON.stringify(value);
+  const members = Object.entries(value).map(
+    ([key, each]) => `${JSON.stringify(key)}:${canonical(each)}`,
+  );
+  return `{${members.toSorted()}}`;
+}
+
+function typeOf(value: unknown): Type {
+  if (value === null) return "null";
+  return Array.isArray(value) ? "array" : (typeof value as Type);
+}
+
+const QUOTE = '"\\""';
+/** What comes after a string, wherever in a document it stands. */
+const AFTER_STRING = "[,:}\\x5d]";
+/** What never comes: no token is offered that reaches beyond the rule. */
+const NOTHING = '"\\x01"';
+
+const ANY_INTEGER = '("0" | "-"? [1-9] [0-9]{0,14})';
+const ANY_NUMBER = '"-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?';
+
+/** Characters that stand for themselves in a string. */
+const plain: readonly Range[] = [
+  [0x20, 0x21],
+  [0x23, 0x5b],
+  [0x5d, 0xd7ff],
+  [0xe000, MAX_CODE_POINT],
+];
+const escapes: readonly (readonly [number, string])[] = [
+  [0x22, '\\"'],
+  [0x5c, "\\\\"],
+  [0x08, "\\b"],
+  [0x09, "\\t"],
+  [0x0a, "\\n"],
+  [0x0c, "\\f"],
+  [0x0d, "\\r"],
+];
+
+type Counts = { min: number; max: number };
+type Bound = { value: number; isStrict: boolean };
+/** The properties with a name; and of the others the value, false for none, and the key. */
+type Members = {
+  names: ReadonlyMap<string, unknown>;
+  required: ReadonlySet<string>;
+  others: unknown;
+  key: Rule;
+};
+
+class SchemaWriter {
+  fault: SchemaFault | undefined;
+  readonly #schema: unknown;
+  /** By the schema, or by a text that says what the rule is. */
+  readonly #rules = new Map<unknown, Rule>();
+  readonly #pending: (() => void)[] = [];
+  readonly #merged = new Map<string, Schema>();
+  readonly #ids = new Map<Rule, number>();
+  /** The costly rules that are paid for. */
+  readonly #paid = new Set<string>();
+  readonly #patternWork = new Work(MAX_PATTERN_STEPS);
+  #cost = 0;
+  #literals = 0;
+  #steps = 0;
+
+  constructor(schema: unknown) {
+    this.#schema = schema;
+  }
+
+  grammar(): string {
+    // What is referred to from within is not the root, whose end is the end of the text.
+    const root: Rule = { choices: [[this.#value(this.#schema, "")]] };
+    for (let write = this.#pending.shift(); write; write = this.#pending.shift()) write();
+    const text = printRules(root);
+    if (text !== undefined) return text;
+    throw new SchemaError(this.fault ?? faultOf("schema", "", "allows no document"));
+  }
+
+  #refuse(keyword: string, at: string, why: string): void {
+    this.fault ??= faultOf(keyword, at, why);
+  }
+
+  /** The rule that goes by this key. Its choices are asked for once, when all else is done. */
+  #rule(key: unknown, choices: () => Part[][], follow?: string): Rule {
+    const known = this.#rules.get(key);
+    if (known) return known;
+    const rule: Rule = follow === undefined ? { choices: [] } : { choices: [], follow };
+    this.#rules.set(key, rule);
+    this.#pending.push(() => rule.choices.push(...choices()));
+    if (this.#rules.size <= MAX_RULES) return rule;
+    throw new SchemaError(faultOf("schema", "", "comes to too many rules"));
+  }
+
+  /** A rule that nobody else asks for. */
+  #ruleOf(choices: Part[][], follow?: string): Rule {
+    return this.#rule(choices, () => choices, follow);
+  }
+
+  #never(): Rule {
+    return this.#rule("never", () => []);
+  }
+
+  #literal(text: string, keyword: string, at: string): string {
+    this.#literals += text.length;
+    if (this.#literals <= MAX_LITERALS) return literal(text);
+    throw new SchemaError(faultOf(keyword, at, "is too much text to enforce"));
+  }
+
+  #step(steps: number, keyword: string, at: string): void {
+    this.#steps += steps;
+    if (this.#steps <= MAX_STEPS) return;
+    throw new SchemaError(faultOf(keyword, at, "takes too long to make out"));
+  }
+
+  /** Whether there is time enough to compile it. */
+  #spend(cost: number, keyword: string, at: string): boolean {
+    const isEnough = this.#cost + cost <= MAX_COST;
+    if (isEnough) this.#cost += cost;
+    else this.#refuse(keyword, at, "is too large to enforce");
+    return isEnough;
+  }
+
+  // Schemas
+
+  #value(schema: unknown, at: string): Rule {
+    const target = this.#target(schema, at);
+    if (target === false) return this.#never();
+    if (target === true || (isObject(target) && !asserts(target))) return this.#any();
+    if (isObject(target)) return this.#rule(target, () => this.#schemaChoices(target, at));
+    this.#refuse("schema", at, "must be an object or a boolean");
+    return this.#any();
+  }
+
+  #any(): Rule {
+    return this.#rule("any", () => types.flatMap((type) => this.#typeChoices(type, {}, "")));
+  }
+
+  /** What a schema refers to, together with what it says itself. */
+  #target(schema: unknown, at: string, hops = 0): unknown {
+    if (!isObject(schema) || !("$ref" in schema)) return schema;
+    if (hops > MAX_DEPTH) {
+      this.#refuse("$ref", at, "leads back to itself");
+      return true;
+    }
+    const rest = without(schema, "$ref");
+    const target = this.#target(this.#resolve(schema.$ref, at), at, hops + 1);
+    return asserts(rest) ? this.#merge(rest, [target], at) : target;
+  }
+
+  #resolve(ref: unknown, at: string): unknown {
+    if (typeof ref !== "string" || !/^#(\/|$)/.test(ref)) {
+      this.#refuse("$ref", at, "must point into the schema itself, as #/$defs/name does");
+      return true;
+    }
+    let target: unknown = this.#schema;
+    for (const part of ref.split("/").slice(1)) {
+      const name = decoded(part).replaceAll("~1", "/").replaceAll("~0", "~");
+      if (typeof target !== "object" || target === null || !Object.hasOwn(target, name)) {
+        this.#refuse("$ref", at, "leads to nothing");
+        return true;
+      }
+      target = (target as Schema)[name];
+    }
+    return target;
+  }
+
+  #schemaChoices(schema: Schema, at: string): Part[][] {
+    if ("allOf" in schema) {
+      const parts = this.#list(schema, "allOf", at);
+      return [[this.#value(this.#merge(without(schema, "allOf"), parts, at), at)]];
+    }
+    for (const key of refused) if (key in schema) this.#refuse(key, at, "cannot be enforced");
+    if ("$id" in schema && at !== "") this.#refuse("$id", at, "is known at the root alone");
+    const union = ["anyOf", "oneOf"].find((key) => key in schema);
+    if (union !== undefined) return this.#unionChoices(schema, union, at);
+    if ("enum" in schema || "const" in schema) return this.#enumChoices(schema, at);
+    return this.#typesOf(schema, at).flatMap((type) => this.#typeChoices(type, schema, at));
+  }
+
+  #list(schema: Schema, key: string, at: string): readonly unknown[] {
+    const list = schema[key] ?? [];
+    if (Array.isArray(list)) return list;
+    this.#refuse(key, at, "must be a list");
+    return [];
+  }
+
+  #unionChoices(schema: Schema, key: string, at: string): Part[][] {
+    const rest = without(schema, key);
+    const branches = this.#list(schema, key, at).map((branch) =>
+      asserts(rest) ? this.#merge(rest, [branch], at) : branch,
+    );
+    const overlaps = (branch: unknown, i: number) =>
+      branches.slice(i + 1).some((other) => !this.#areApart(branch, other, at));
+    if (key === "oneOf" && branches.some(overlaps)) {
+      this.#refuse(key, at, "has branches that a value may match at once; use anyOf");
+    }
+    return branches.map((branch, i) => [this.#value(branch, `${at}/${key}/${i}`)]);
+  }
+
+  #enumChoices(schema: Schema, at: string): Part[][] {
+    const key = "enum" in schema ? "enum" : "const";
+    const others = Object.keys(without(schema, "type", "enum", "const", "$id", ...refused));
+    for (const other of others.filter(isAssertion)) {
+      this.#refuse(other, at, `cannot be enforced together with ${key}`);
+    }
+    return this.#valuesOf(schema, at).map((value) => [
+      this.#literal(JSON.stringify(value), key, at),
+    ]);
+  }
+
+  /** The values of enum and const that are of the type as well. */
+  #valuesOf(schema: Schema, at: string): unknown[] {
+    const names = this.#typeNames(schema, at);
+    const isOfType = (value: unknown) =>
+      names === undefined ||
+      names.includes(typeOf(value)) ||
+      (names.includes("integer") && Number.isInteger(value));
+    const list = "enum" in schema ? this.#list(schema, "enum", at) : [schema.const];
+    const values = new Map(list.filter(isOfType).map((value) => [canonical(value), value]));
+    const only = "const" in schema ? canonical(schema.const) : undefined;
+    return [...values].flatMap(([text, value]) => ((only ?? text) === text ? [value] : []));
+  }
+
+  #typeNames(schema: Schema, at: string): string[] | undefined {
+    if (!("type" in schema)) return undefined;
+    const names: unknown[] = [schema.type].flat();
+    const known = [...types, "integer"].filter((name) => names.includes(name));
+    if (names.every((name) => known.some((each) => each === name))) return known;
+    this.#refuse("type", at, "must name types of JSON");
+    return undefined;
+  }
+
+  /** A schema without a type is taken for one of the types that its other keywords are about. */
+  #typesOf(schema: Schema, at: string): Type[] {
+    const names = this.#typeNames(schema, at);
+    if (names) {
+      const has = (type: Type) => names.includes(type === "number" ? "integer" : type);
+      return types.filter((type) => names.includes(type) || has(type));
+    }
+    const meant = types.filter((type) => ofType[type].some((key) => key in schema));
+    return meant.length > 0 ? meant : types;
+  }
+
+  #typeChoices(type: Type, schema: Schema, at: string): Part[][] {
+    switch (type) {
+      case "null":
+        return [['"null"']];
+      case "boolean":
+        return [['"true"'], ['"false"']];
+      case "number":
+        return this.#numberChoices(schema, at);
+      case "string":
+        return [[QUOTE, this.#stringRest(schema, at)]];
+      case "array":
+        return this.#arrayChoices(schema, at);
+      case "object":
+        return this.#objectChoices(schema, at);
+    }
+  }
+
+  // Several schemas for one value
+
+  /** One schema that says what all of them say. */
+  #merge(base: Schema, parts: readonly unknown[], at: string): unknown {
+    let merged = base;
+    for (const part of parts) {
+      const target = this.#target(part, at);
+      if (target === true) continue;
+      if (!isObject(target)) return target;
+      this.#checkScopes(merged, target, at);
+      const said = Object.entries(target).filter(([key]) => isAssertion(key) && key !== "$id");
+      const added = said.map(([key, value]) => [
+        key,
+        key in merged ? this.#mergeKeyword(key, merged[key], value, at) : value,
+      ]);
+      merged = { ...merged, ...Object.fromEntries(added) };
+    }
+    // Where a schema refers to itself, this comes to the same again and again.
+    const text = JSON.stringify(merged);
+    this.#step(1 + text.length / 100, "allOf", at);
+    const known = this.#merged.get(text) ?? merged;
+    this.#merged.set(text, known);
+    return known;
+  }
+
+  #checkScopes(a: Schema, b: Schema, at: string): void {
+    for (const key of ["unevaluatedProperties", "unevaluatedItems"]) {
+      if (key in b && b[key] !== true) this.#refuse(key, at, "cannot be enforced within another");
+    }
+    const [left, right] = [
+      [a, b],
+      [b, a],
+    ] as const;
+    for (const [one, other] of [left, right]) {
+      for (const [key, named] of scopes) {
+        const own = Object.keys(one[named] ?? {});
+        const grows = Object.keys(other[named] ?? {}).some((name) => !own.includes(name));
+        if (grows && key in one && one[key] !== true) {
+          this.#refuse(key, at, `cannot be enforced beside ${named} of another schema`);
+        }
+      }
+    }
+  }
+
+  #mergeKeyword(key: string, a: unknown, b: unknown, at: string): unknown {
+    if (canonical(a) === canonical(b)) return a;
+    if (key === "items") return { allOf: [a, b] };
+    if (key === "properties" && isObject(a) && isObject(b)) {
+      const added = Object.entries(b).map(([name, schema]) => [
+        name,
+        Object.hasOwn(a, name) ? { allOf: [a[name], schema] } : schema,
+      ]);
+      return Object.fromEntries([...Object.entries(a), ...added]);
+    }
+    if (key === "type") {
+      const [some, others] = [[a].flat(), [b].flat()];
+      const isIn = (list: unknown[]) => (name: unknown) =>
+        list.includes(name) || (name === "integer" && list.includes("number"));
+      return [...new Set([...some.filter(isIn(others)), ...others.filter(isIn(some))])];
+    }
+    if (Array.isArray(a) && Array.isArray(b)) {
+      if (key === "required" || key === "allOf") return [...a, ...b];
+      const texts = new Set(b.map(canonical));
+      if (key === "enum") return a.filter((value) => texts.has(canonical(value)));
+    }
+    if (typeof a === "number" && typeof b === "number") {
+      if (/^(exclusiveM|m)in/.test(key)) return Math.max(a, b);
+      if (/^(exclusiveM|m)ax/.test(key)) return Math.min(a, b);
+    }
+    this.#refuse(key, at, "is said twice, in ways that cannot be combined");
+    return a;
+  }
+
+  /** Whether it is plain that no value matches both. */
+  #areApart(a: unknown, b: unknown, at: string, depth = 0): boolean {
+    this.#step(1, "oneOf", at);
+    const [x, y] = [this.#target(a, at), this.#target(b, at)];
+    if (x === false || y === false) return true;
+    if (!isObject(x) || !isObject(y) || depth > 4) return false;
+    const branches = [x, y].map((schema) => schema.anyOf ?? schema.oneOf);
+    const i = branches.findIndex(Array.isArray);
+    if (i >= 0) {
+      const other = i === 0 ? y : x;
+      const apart = (branch: unknown) => this.#areApart(branch, other, at, depth + 1);
+      return (branches[i] as unknown[]).every(apart);
+    }
+    const [some, others] = [this.#possible(x, at), this.#possible(y, at)];
+    if (some.values && others.values) return some.values.isDisjointFrom(others.values);
+    if (some.types.isDisjointFrom(others.types)) return true;
+    const isObjects = [...some.types, ...others.types].every((type) => type === "object");
+    return isObjects && this.#areApartObjects(x, y, at, depth);
+  }
+
+  #possible(schema: Schema, at: string): { types: Set<string>; values: Set<string> | undefined } {
+    if ("enum" in schema || "const" in schema) {
+      const values = this.#valuesOf(schema, at);
+      this.#step(values.length, "oneOf", at);
+      return { types: new Set(values.map(typeOf)), values: new Set(values.map(canonical)) };
+    }
+    const names = this.#typeNames(schema, at) ?? types;
+    const wide = names.map((name) => (name === "integer" ? "number" : name));
+    return { types: new Set(wide), values: undefined };
+  }
+
+  #areApartObjects(x: Schema, y: Schema, at: string, depth: number): boolean {
+    const properties = (schema: Schema) => (isObject(schema.properties) ? schema.properties : {});
+    const forbids = (schema: Schema, name: string) =>
+      schema.additionalProperties === false &&
+      !Object.hasOwn(properties(schema), name) &&
+      !("patternProperties" in schema);
+    const [some, others] = [x, y].map((schema) => this.#list(schema, "required", at));
+    return [...some!, ...others!].some((name) => {
+      if (typeof name !== "string") return false;
+      if (forbids(x, name) || forbids(y, name)) return true;
+      if (!some!.includes(name) || !others!.includes(name)) return false;
+      const [a, b] = [x, y].map((schema) =>
+        Object.hasOwn(properties(schema), name) ? properties(schema)[name] : true,
+      );
+      return this.#areApart(a, b, at, depth + 1);
+    });
+  }
+
+  // Arrays and objects
+
+  #counts(schema: Schema, of: string, at: string): Counts {
+    const [min = 0, max = Infinity] = [`min${of}`, `max${of}`].map((key) => {
+      const count = schema[key];
+      if (count === undefined || (Number.isInteger(count) && Number(count) >= 0)) {
+        return count as number | undefined;
+      }
+      this.#refuse(key, at, "must be a whole number");
+      return undefined;
+    });
+    if (min > MAX_LEAST) this.#refuse(`min${of}`, at, "is too large to enforce");
+    return { min: min > MAX_LEAST ? 0 : min, max: max > MAX_COUNT ? Infinity : max };
+  }
+
+  /** A part so many times. Sixteen of them are a part as well, and so on: it takes few rules. */
+  #times(part: Rule, { min, max }: Counts): Part[] {
+    return [...this.#exactly(part, min), this.#upTo(part, max - min)];
+  }
+
+  #exactly(part: Rule, count: number): Part[] {
+    const few = Array<Part>(count % 16).fill(part);
+    return count < 16
+      ? few
+      : [...this.#exactly(this.#sixteen(part), Math.floor(count / 16)), ...few];
+  }
+
+  #upTo(part: Rule, count: number): Rule {
+    return this.#rule(`${this.#idOf(part)} up to ${count}`, () => {
+      if (count === 0) return [[]];
+      if (count === Infinity || count < 16) return [[], [part, this.#upTo(part, count - 1)]];
+      let [block, size] = [this.#sixteen(part), 16];
+      while (size * 16 <= count) [block, size] = [this.#sixteen(block), size * 16];
+      return [[this.#upTo(part, size - 1)], [block, this.#upTo(part, count - size)]];
+    });
+  }
+
+  #sixteen(part: Rule): Rule {
+    return this.#rule(`sixteen ${this.#idOf(part)}`, () => [Array(16).fill(part)]);
+  }
+
+  #idOf(rule: Rule): number {
+    const id = this.#ids.get(rule) ?? this.#ids.size;
+    this.#ids.set(rule, id);
+    return id;
+  }
+
+  #arrayChoices(schema: Schema, at: string): Part[][] {
+    const { min, max } = this.#counts(schema, "Items", at);
+    if (min > max) return [];
+    if (schema.uniqueItems === true && max > 1) {
+      this.#refuse("uniqueItems", at, "cannot be enforced");
+    }
+    const isTuple = Array.isArray(schema.items);
+    if (isTuple) this.#refuse("items", at, "must be one schema; use prefixItems");
+    const prefix = this.#list(schema, "prefixItems", at).slice(0, max);
+    const first = prefix.flatMap((each, i) => {
+      const value = this.#value(each, `${at}/prefixItems/${i}`);
+      return i === 0 ? [value] : ['", "', value];
+    });
+    const count = prefix.length;
+    // A tuple that is silent about what comes after has nothing there.
+    const silent = count === 0 || min > count;
+    const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? silent);
+    const item = this.#value(rest, `${at}/items`);
+    const more = (named: number) =>
+      this.#times(this.#ruleOf([['", "', item]]), {
+        min: Math.max(min - named, 0),
+        max: max - named,
+      });
+    if (count > 0) return [['"["', ...first, ...more(count), '"]"']];
+    const empty: Part[][] = min === 0 ? [['"[]"']] : [];
+    return max === 0 ? empty : [...empty, ['"["', item, ...more(1), '"]"']];
+  }
+
+  #objectChoices(schema: Schema, at: string): Part[][] {
+    const { names, required, others, key } = this.#members(schema, at);
+    const { min, max } = this.#counts(schema, "Properties", at);
+    if (required.size > max || min > max) return [];
+    // Where there is no room for others, the optional ones stay away.
+    const listed = [...names].filter(([name]) => max > required.size || required.has(name));
+    if (listed.length > max) this.#refuse("maxProperties", at, "cannot be enforced with so many");
+    const isFull = min === names.size && others === false;
+    if (min > Math.max(required.size, 1) && !isFull) {
+      this.#refuse("minProperties", at, "cannot be enforced");
+    }
+    const room = Math.max(max - listed.length, 0);
+    const other: Part[] = [key, '": "', this.#value(others, `${at}/additionalProperties`)];
+    const more = this.#ruleOf([['", "', ...other]]);
+
+    // From the last property to the first: what may follow, and what may come where nothing has yet.
+    let after: Part[] = [this.#upTo(more, room), '"}"'];
+    const alone: Part[][] = min === 0 ? [['"}"']] : [];
+    if (room > 0) alone.push([...other, this.#upTo(more, room - 1), '"}"']);
+    let first: Part[] = [this.#ruleOf(alone)];
+    const members = listed.map(([name, property]) => ({
+      isRequired: required.has(name) || isFull,
+      member: [
+        this.#literal(`${JSON.stringify(name)}: `, "properties", at),
+        this.#value(property, `${at}/properties/${pointerPart(name)}`),
+      ],
+    }));
+    for (const { isRequired, member } of members.toReversed()) {
+      if (isRequired) {
+        first = [...member, ...after];
+        after = ['", "', ...member, ...after];
+        // For each part of a sequence the engine keeps all that comes after it.
+        if (after.length > 20) after = [this.#ruleOf([after])];
+      } else {
+        const [shared, rest] = [this.#ruleOf([member]), this.#ruleOf([after])];
+        first = [this.#ruleOf([[shared, rest], first])];
+        after = [this.#ruleOf([['", "', shared, rest], [rest]])];
+      }
+    }
+    return [['"{"', ...first]];
+  }
+
+  #members(schema: Schema, at: string): Members {
+    const properties = schema.properties ?? {};
+    if (!isObject(properties)) this.#refuse("properties", at, "must be an object");
+    const names = new Map(isObject(properties) ? Object.entries(properties) : []);
+    const list = this.#list(schema, "required", at);
+    const required = new Set(list.filter((name) => typeof name === "string"));
+    if (!list.every((name) => typeof name === "string")) {
+      this.#refuse("required", at, "must be a list of names");
+    }
+    let others = schema.additionalProperties ?? schema.unevaluatedProperties;
+    let limits = this.#keyLimits(schema, at);
+    const [pattern, ...patterns] = Object.entries(schema.patternProperties ?? {});
+    if (pattern) {
+      const isAlone = names.size + required.size + patterns.length === 0 && !asserts(limits);
+      if (isAlone && !others) [limits, others] = [{ pattern: pattern[0] }, pattern[1]];
+      else this.#refuse("patternProperties", at, "cannot be enforced beside others");
+    }
+    for (const name of required) if (!names.has(name)) names.set(name, others ?? true);
+    if ("enum" in limits || "const" in limits) {
+      const listed = new Set(this.#valuesOf(limits, at));
+      for (const name of names.keys()) if (!listed.has(name)) names.set(name, false);
+      for (const name of listed) {
+        if (typeof name === "string" && !names.has(name)) names.set(name, others ?? true);
+      }
+      [others, limits] = [false, {}];
+    }
+    // A schema that names properties and is silent about others has no others.
+    others ??= names.size === 0 && schema.properties === undefined;
+    const isLimited = asserts(limits);
+    if (isLimited && names.size > 0) {
+      this.#refuse("propertyNames", at, "cannot be enforced beside properties");
+    }
+    if (others === false) return { names, required, others, key: this.#never() };
+    const key = isLimited
+      ? this.#ruleOf(this.#typeChoices("string", limits, `${at}/propertyNames`))
+      : this.#otherKey([...names.keys()]);
+    return { names, required, others, key };
+  }
+
+  /** What propertyNames says of strings. */
+  #keyLimits(schema: Schema, at: string): Schema {
+    const keys = this.#target(schema.propertyNames ?? true, at);
+    if (keys === true) return {};
+    const limits = isObject(keys) ? without(keys, "type") : {};
+    const known = ["enum", "const", ...ofType.string];
+    const isKnown = Object.keys(limits).every((key) => !isAssertion(key) || known.includes(key));
+    const isOfStrings = isObject(keys) && [keys.type ?? "string"].flat().includes("string");
+    if (isKnown && isOfStrings) return limits;
+    this.#refuse("propertyNames", at, "cannot be enforced");
+    return {};
+  }
+
+  /** A key that is none of these. It has no escapes, so that it has one spelling. */
+  #otherKey(names: readonly string[]): Rule {
+    if (names.length === 0) return this.#rule("string", () => this.#typeChoices("string", {}, ""));
+    const codes = names.map((name) => Array.from(name, (char) => char.codePointAt(0)!));
+    return this.#ruleOf([[QUOTE, this.#keyBut(codes, 0)]]);
+  }
+
+  /** As long as it may become one of the names it comes by single characters, which compile fast. */
+  #keyBut(names: readonly (readonly number[])[], depth: number): Rule {
+    return this.#rule(names, () => {
+      const rest: Rule = this.#rule(
+        "key",
+        () => [[QUOTE], ...this.#chars(plain, [rest])],
+        AFTER_STRING,
+      );
+      const longer = names.filter((name) => name.length > 0);
+      const byFirst = Map.groupBy(longer, ([code]) => code!);
+      const firsts = [...byFirst.keys()].map((code): Range => [code, code]);
+      const others = intersect(plain, complement(firsts));
+      const other = this.#rule(`key ${firsts}`, () => this.#chars(others, []), NOTHING);
+      const choices: Part[][] = [[other, rest]];
+      if (longer.length === names.length) choices.push([QUOTE]);
+      if (depth === MAX_PREFIX) return choices;
+      for (const [code, some] of byFirst) {
+        const next = this.#keyBut(
+          some.map((name) => name.slice(1)),
+          depth + 1,
+        );
+        choices.push(...this.#chars([[code, code]], [next]));
+      }
+      return choices;
+    });
+  }
+
+  // Strings
+
+  /** A character of these, and then the next parts. */
+  #chars(ranges: readonly Range[], next: readonly Part[]): Part[][] {
+    const shown = intersect(ranges, plain);
+    const ascii = intersect(shown, [[0, 0x7f]]);
+    const choices: Part[][] = ascii.length > 0 ? [[byteClass(ascii), ...next]] : [];
+    for (const [code, escape] of escapes) {
+      if (intersect(ranges, [[code, code]]).length > 0) choices.push([literal(escape), ...next]);
+    }
+    for (const [from, to] of intersect(shown, [[0x80, MAX_CODE_POINT]])) {
+      for (const bytes of utf8(from, to)) choices.push([...this.#bytes(bytes), ...next]);
+    }
+    return choices;
+  }
+
+  /** All rules share the bytes at the end of a character, where any will do. */
+  #bytes(bytes: readonly Range[]): Part[] {
+    const last = bytes.findLastIndex(([from, to]) => from !== 0x80 || to !== 0xbf);
+    const head = bytes.slice(0, last + 1).map((range) => byteClass([range]));
+    const tail = bytes.length - head.length;
+    if (tail === 0) return head;
+    return [...head, this.#rule(`bytes ${tail}`, () => [Array(tail).fill("[\\x80-\\xbf]")])];
+  }
+
+  /** Any character in any spelling, and then the next parts. */
+  #anyChar(next: readonly Part[]): Part[][] {
+    const digit = "[0-9a-fA-F]";
+    // No halves of surrogate pairs: every escape is one character.
+    const escape = this.#rule("escape", () => [
+      ['["\\x5c/bfnrt]'],
+      ['"u"', "[0-9a-cA-CefEF]", digit, digit, digit],
+      ['"u"', "[dD]", "[0-7]", digit, digit],
+    ]);
+    return [...this.#chars(plain, next), [literal("\\"), escape, ...next]];
+  }
+
+  /** The rest of a string: what comes after its first quote. */
+  #stringRest(schema: Schema, at: string): Rule {
+    const { pattern, format } = schema;
+    const counts = this.#counts(schema, "Length", at);
+    const key = `string ${JSON.stringify([pattern, format, counts.min, counts.max])}`;
+    return this.#rule(key, () => {
+      const language = this.#language(schema, at);
+      const rest = language
+        ? this.#automatonRest(this.#bounded(language, counts, at), at)
+        : this.#countedRest(counts, at);
+      return [[rest]];
+    });
+  }
+
+  /** What pattern and format allow; undefined where that is anything. */
+  #language({ pattern, format }: Schema, at: string): Automaton | undefined {
+    let language: Automaton | undefined;
+    const add = (keyword: string, source: unknown) => {
+      try {
+        if (typeof source !== "string") throw new PatternError("must be a regular expression");
+        const read = readPattern(source, this.#patternWork);
+        language = language ? both(language, read, this.#patternWork) : read;
+      } catch (error) {
+        if (!(error instanceof PatternError)) throw error;
+        this.#refuse(keyword, at, error.message);
+      }
+    };
+    if (otherFormats.has(format)) this.#refuse("format", at, `${format} cannot be enforced`);
+    if (typeof format === "string" && Object.hasOwn(formats, format))
+      add("format", formats[format]);
+    if (pattern !== undefined) add("pattern", pattern);
+    return language;
+  }
+
+  #bounded(language: Automaton, { min, max }: Counts, at: string): Automaton {
+    if (min === 0 && max === Infinity) return language;
+    try {
+      return withLength(language, min, max);
+    } catch (error) {
+      if (!(error instanceof PatternError)) throw error;
+      const key = max < Infinity ? "maxLength" : "minLength";
+      this.#refuse(key, at, "cannot be enforced together with this pattern or format");
+      return language;
+    }
+  }
+
+  #automatonRest(automaton: Automaton, at: string): Rule {
+    if (automaton.length === 0) return this.#never();
+    if (!this.#spend(costOf(automaton), "pattern", at)) return this.#anyRest();
+    const rules = automaton.map(() => this.#ruleOf([], AFTER_STRING));
+    for (const [i, { accepts, edges }] of automaton.entries()) {
+      const { choices } = rules[i]!;
+      if (accepts) choices.push([QUOTE]);
+      for (const [target, some] of Map.groupBy(edges, (edge) => edge.target)) {
+        const ranges = some.map(({ range }) => range);
+        choices.push(...this.#chars(ranges, [rules[target]!]));
+      }
+    }
+    return rules[0]!;
+  }
+
+  #anyRest(): Rule {
+    const rest: Rule = this.#rule("rest", () => [[QUOTE], ...this.#anyChar([rest])], AFTER_STRING);
+    return rest;
+  }
+
+  /**
+   * A rule in which most tokens begin takes long to compile, so there is not one for each character. One
+   * rule counts them and offers single characters alone; from wherever it has come to, a window of a few
+   * rules offers the longer tokens, up to the end of the string if it is that near.
+   */
+  #countedRest({ min, max }: Counts, at: string): Rule {
+    if (min > max) return this.#never();
+    const extra = max === Infinity ? Infinity : Math.min(max - min, WINDOW);
+    const windows = [
+      ...Array.from({ length: Math.min(min, WINDOW) }, (_, i) => windowKey(i + 1, extra)),
+      ...Array.from({ length: extra === Infinity ? 0 : extra }, (_, i) => windowKey(0, i + 1)),
+      ...Array.from({ length: min > WINDOW ? WINDOW : 0 }, (_, i) => `a run of ${i + 1}`),
+    ].filter((window) => !this.#paid.has(window));
+    const keyword = max < Infinity ? "maxLength" : "minLength";
+    if (!this.#spend(windows.length, keyword, at)) return this.#anyRest();
+    for (const window of windows) this.#paid.add(window);
+    return this.#counted(min, max);
+  }
+
+  /** So many characters, and the last quote. */
+  #counted(min: number, max: number): Rule {
+    const one = this.#rule("character", () => this.#anyChar([]), NOTHING);
+    const isNear = max === Infinity || max - min <= WINDOW;
+    if (min <= WINDOW && isNear) return this.#window(min, max - min);
+    return this.#rule(`from ${min} to ${max}`, () => {
+      if (min === 0) return [[this.#upTo(one, max - WINDOW), this.#window(0, WINDOW)]];
+      const next = [one, this.#counted(min - 1, max - 1)];
+      if (min <= WINDOW) return [[this.#window(min, WINDOW)], next];
+      return [[this.#run(WINDOW), this.#counted(min - WINDOW, max - WINDOW)], next];
+    });
+  }
+
+  /** At least `min` characters and at most `extra` more, and the last quote. */
+  #window(min: number, extra: number): Rule {
+    if (min === 0 && extra === Infinity) return this.#anyRest();
+    const choices = (): Part[][] => {
+      if (min > 0) return this.#anyChar([this.#window(min - 1, extra)]);
+      return extra === 0 ? [[QUOTE]] : [[QUOTE], ...this.#anyChar([this.#window(0, extra - 1)])];
+    };
+    return this.#rule(windowKey(min, extra), choices, AFTER_STRING);
+  }
+
+  /** So many characters, and none of what comes then. */
+  #run(count: number): Rule {
+    const next = count === 1 ? [] : [this.#run(count - 1)];
+    return this.#rule(`a run of ${count}`, () => this.#anyChar(next), NOTHING);
+  }
+
+  // Numbers
+
+  #numberChoices(schema: Schema, at: string): Part[][] {
+    const { format, multipleOf } = schema;
+    const names = [schema.type].flat();
+    const isWhole =
+      (names.includes("integer") && !names.includes("number")) ||
+      multipleOf === 1 ||
+      format === "int32" ||
+      format === "int64";
+    if (multipleOf !== undefined && multipleOf !== 1) {
+      this.#refuse("multipleOf", at, "cannot be enforced");
+    }
+    const bounds = (...keys: string[]) =>
+      keys.flatMap((key): Bound[] => {
+        const value = schema[key];
+        if (typeof value === "number") return [{ value, isStrict: key.startsWith("exclusive") }];
+        if (value !== undefined) this.#refuse(key, at, "must be a number");
+        return [];
+      });
+    const low = bounds("minimum", "exclusiveMinimum");
+    const high = bounds("maximum", "exclusiveMaximum");
+    if (format === "int32") {
+      low.push({ value: -(2 ** 31), isStrict: false });
+      high.push({ value: 2 ** 31 - 1, isStrict: false });
+    }
+    const any = [[isWhole ? ANY_INTEGER : ANY_NUMBER]];
+    if (low.length + high.length === 0) return any;
+    const fractions = isWhole ? 0 : DIGITS;
+    const choices = [
+      ...this.#magnitudes(1, low, high, fractions),
+      ...this.#magnitudes(-1, high, low, fractions).map((choice) => ['"-"', ...choice]),
+    ];
+    if (choices.length > 0) return choices;
+    this.#refuse(low.length > 0 ? "minimum" : "maximum", at, "leaves no number of 15 digits");
+    return any;
+  }
+
+  /** Numbers of one sign, between the bounds that are nearer to zero and those farther from it. */
+  #magnitudes(sign: 1 | -1, near: Bound[], far: Bound[], fractions: number): Part[][] {
+    const lengths = Array.from({ length: DIGITS }, (_, i) => i + 1);
+    return lengths.flatMap((whole): Part[][] => {
+      // Of 15 digits at most, different decimals are different numbers.
+      const fraction = Math.max(fractions - whole, 0);
+      const unit = 10n ** BigInt(fraction);
+      const shortest = whole === 1 ? (sign < 0 ? 1n : 0n) : unit * 10n ** BigInt(whole - 1);
+      const from = near.map(({ value, isStrict }) => {
+        const { floor, isExact } = scaled(sign * value, fraction);
+        return isExact && !isStrict ? floor : floor + 1n;
+      });
+      const to = far.map(({ value, isStrict }) => {
+        const { floor, isExact } = scaled(sign * value, fraction);
+        return isExact && isStrict ? floor - 1n : floor;
+      });
+      const first = from.reduce((a, b) => (a > b ? a : b), shortest);
+      const last = to.reduce((a, b) => (a < b ? a : b), unit * 10n ** BigInt(whole) - 1n);
+      if (first > last) return [];
+      const text = (number: bigint) => `${number}`.padStart(whole + fraction, "0");
+      return [[this.#digits(text(first), text(last), whole, "whole")]];
+    });
+  }
+
+  /** Digits, of which `whole` come before the point and those after it need not all come. */
+  #digits(from: string, to: string, whole: number, part: "whole" | "point" | "fraction"): Rule {
+    return this.#rule(`digits ${from} ${to} ${whole} ${part}`, () => {
+      const canEnd = whole === 0 && part !== "point" && /^0*$/.test(from);
+      const choices: Part[][] = canEnd ? [[]] : [];
+      if (from === "") return choices;
+      if (whole === 0 && part === "whole") {
+        return [...choices, ['"."', this.#digits(from, to, 0, "point")]];
+      }
+      const [zeros, nines] = ["0", "9"].map((digit) => digit.repeat(from.length - 1));
+      const [low, high] = [from.slice(1), to.slice(1)];
+      const add = (first: number, last: number, a = zeros!, b = nines!) => {
+        const rest = this.#digits(
+          a,
+          b,
+          Math.max(whole - 1, 0),
+          part === "whole" ? part : "fraction",
+        );
+        if (first <= last) choices.push([byteClass([[0x30 + first, 0x30 + last]]), rest]);
+      };
+      // At the first and the last digit, what follows may have bounds of its own.
+      const [first, last] = [Number(from[0]), Number(to[0])];
+      const [isLowFree, isHighFree] = [low === zeros, high === nines];
+      if (first === last) add(first, last, low, high);
+      else {
+        if (!isLowFree) add(first, first, low, nines);
+        if (!isHighFree) add(last, last, zeros, high);
+        add(isLowFree ? first : first + 1, isHighFree ? last : last - 1);
+      }
+      return choices;
+    });
+  }
+}
+
+const windowKey = (min: number, extra: number) => `at least ${min} and ${extra} more`;
+
+/** A number times a power of ten, as its shortest decimal has it. */
+function scaled(value: number, power: number): { floor: bigint; isExact: boolean } {
+  const [mantissa, exponent] = value.toExponential().split("e") as [string, string];
+  const [whole, fraction = ""] = mantissa.split(".") as [string, string?];
+  const digits = BigInt(whole + fraction);
+  const shift = Number(exponent) - fraction.length + power;
+  if (shift >= 0) return { floor: digits * 10n ** BigInt(shift), isExact: true };
+  const unit = 10n ** BigInt(-shift);
+  const rest = digits % unit;
+  return { floor: digits / unit - (rest < 0n ? 1n : 0n), isExact: rest === 0n };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function pointerPart(name: string): string {
+  return name.replaceAll("~", "~0").replaceAll("/", "~1");
+}
+
+const leap = "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)";
+const day = "(0[1-9]|1\\d|2[0-8])";
+const days = `((0[13578]|1[02])-(${day}|29|30|31)|(0[469]|11)-(${day}|29|30)|02-${day})`;
+const date = `(\\d{4}-${days}|${leap}-02-29)`;
+const zone = "(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
+const time = `([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?${zone}`;
+const count = "\\d{1,9}";
+const clock = `T(${count}H(${count}M)?(${count}S)?|${count}M(${count}S)?|${count}S)`;
+const calendar = `(${count}Y(${count}M)?(${count}D)?|${count}M(${count}D)?|${count}D)`;
+const byte = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+const group = "[0-9a-fA-F]{1,4}";
+const label = "[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?";
+const host = "[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?";
+const visible = "([a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})";
+const path = `(//${host}(\\.${host})*(:\\d{1,5})?(/${visible}*)*|${visible}+)`;
+
+/** Formats, as the most of each that is easy to enforce. */
+const formats: Readonly<Record<string, string>> = {
+  date: `^${date}$`,
+  time: `^${time}$`,
+  "date-time": `^${date}T${time}$`,
+  duration: `^P(${count}W|${calendar}(${clock})?|${clock})$`,
+  email: `^[\\w+-]+(\\.[\\w+-]+)*@(${host}\\.)+[a-zA-Z]{2,}$`,
+  hostname: `^${label}(\\.${label}){0,3}$`,
+  ipv4: `^(${byte}\\.){3}${byte}$`,
+  ipv6: `^((${group}:){7}${group}|(${group}:){1,7}:|(${group}:){1,6}:${group}|::${group})$`,
+  uuid: "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$",
+  uri: `^[a-zA-Z][a-zA-Z0-9+.-]*:${path}(\\?(${visible}|[/?])*)?(#(${visible}|[/?])*)?$`,
+};
+
+/** Those that are defined too. Whatever else stands there is a note for people. */
+const otherFormats = new Set<unknown>([
+  ...["idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference", "uri-template", "url"],
+  ...["json-pointer", "relative-json-pointer", "regex", "byte", "iso-time", "iso-date-time"],
+]);

@@ -1,0 +1,138 @@
+// A grammar thread: compiles what it is asked to, and where it serves the engine, follows each answer with
+// a matcher and writes down which tokens may come next. The engine's word goes before the main thread's:
+// a step may wait for a mask, nobody waits for a grammar but the one who sent it.
+import { type MessagePort, parentPort, workerData } from "node:worker_threads";
+import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
+import { Compiler } from "./compiler.ts";
+import {
+  COMPILING,
+  type FromGrammarThread,
+  MASK_FAILED,
+  MASK_HEADER,
+  makeStatus,
+  type ToGrammarThread,
+  type ToMatchers,
+} from "./grammar.ts";
+
+type Following = { matcher: GrammarMatcher; mask: SharedArrayBuffer };
+
+const { maxBytes } = workerData as { maxBytes: number };
+const compiler = new Compiler(maxBytes);
+const main = parentPort!;
+const reply = (message: FromGrammarThread) => main.postMessage(message);
+
+const asked: (ToGrammarThread & { kind: "prepare" })[] = [];
+const orders: ToMatchers[] = [];
+const following = new Map<number, Following>();
+let engine: MessagePort | undefined;
+let status = new Int32Array(makeStatus());
+let arrival = Promise.withResolvers<void>();
+
+/** The library tells why it gives up on the console, with the place in its source, and then throws. */
+let lastWords: string | undefined;
+console.error = (...words: unknown[]) => {
+  lastWords ??= /\.cc:\d+: (.*)/s.exec(words.join(" "))?.[1];
+};
+console.warn = console.error;
+
+main.on("message", (message: ToGrammarThread) => {
+  if (message.kind === "serve") serve(message.port, message.status);
+  else asked.push(message);
+  arrival.resolve();
+});
+
+for (;;) {
+  const order = orders.shift();
+  const question = order ? undefined : asked.shift();
+  if (order) await follow(order);
+  else if (question) await prepare(question);
+  else {
+    await arrival.promise;
+    arrival = Promise.withResolvers();
+  }
+}
+
+function serve(port: MessagePort, shared: SharedArrayBuffer): void {
+  engine?.close();
+  orders.length = 0;
+  for (const id of following.keys()) close(id);
+  engine = port;
+  status = new Int32Array(shared);
+  port.on("message", (message: ToMatchers) => {
+    orders.push(message);
+    arrival.resolve();
+  });
+}
+
+async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): Promise<void> {
+  Atomics.store(status, COMPILING, 1);
+  try {
+    await compiler.load(grammar.vocabulary);
+    reply({ kind: "begun", id });
+    await compiler.compile(grammar);
+    reply({ kind: "prepared", id });
+  } catch (error) {
+    reply({ kind: "failed", id, message: reason(error) });
+  } finally {
+    Atomics.store(status, COMPILING, 0);
+  }
+  // What the engine has sent meanwhile comes in.
+  await new Promise(setImmediate);
+}
+
+async function follow(order: ToMatchers): Promise<void> {
+  switch (order.kind) {
+    case "open":
+      try {
+        const compiled = await compiler.compile(order.grammar);
+        const { stopTokens } = order.grammar.vocabulary;
+        const matcher = await GrammarMatcher.createGrammarMatcher(compiled, [...stopTokens]);
+        following.set(order.id, { matcher, mask: order.mask });
+        await write(order.id);
+      } catch {
+        fail(order.mask);
+      }
+      break;
+    case "accept": {
+      const { matcher, mask } = following.get(order.id) ?? {};
+      if (!matcher || !mask) break;
+      try {
+        if (matcher.acceptToken(order.token)) await write(order.id);
+        else fail(mask);
+      } catch {
+        fail(mask);
+      }
+      break;
+    }
+    case "close":
+      close(order.id);
+      break;
+  }
+}
+
+async function write(id: number): Promise<void> {
+  const { matcher, mask } = following.get(id)!;
+  new Int32Array(mask, MASK_HEADER).set(await matcher.getNextTokenBitmask());
+  const header = new Int32Array(mask, 0, 1);
+  Atomics.add(header, 0, 1);
+  Atomics.notify(header, 0);
+}
+
+function fail(mask: SharedArrayBuffer): void {
+  const header = new Int32Array(mask, 0, 1);
+  Atomics.store(header, 0, MASK_FAILED);
+  Atomics.notify(header, 0);
+}
+
+function close(id: number): void {
+  following.get(id)?.matcher.dispose();
+  following.delete(id);
+}
+
+/** Of the library's own errors, only its words are for whoever sent the grammar. */
+function reason(error: unknown): string {
+  const said = lastWords?.trim().replace(/\.$/, "");
+  lastWords = undefined;
+  const isOurs = error instanceof Error && error.constructor === Error;
+  return said ?? (isOurs ? error.message : "it cannot be compiled");
+}

@@ -1,0 +1,22 @@
+// A model's tokens as the grammar engine takes them: bytes, written in GPT-2's alphabet, whatever kind of
+// tokenizer they come from.
+import { BYTE_CHARS } from "../text/pre-tokenizer.ts";
+import { openTextModel } from "../text/text-model.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Vocabulary } from "./grammar.ts";
+
+/** One string a token; what may never be drawn is empty. */
+export function encodedTokens({ path, size, markers }: Vocabulary): string[] {
+  const { tokenizer } = openTextModel(path);
+  const shown = new Set(markers.map((marker) => tokenizer.controlTokens.get(marker)));
+  return Array.from({ length: size }, (_, id) => {
+    if (tokenizer.decoder.isControl(id) && !shown.has(id)) return "";
+    return encoded(tokenizer, id);
+  });
+}
+
+function encoded({ decoder }: Tokenizer, id: number): string {
+  let text = "";
+  for (const byte of decoder.bytes(id, false) ?? []) text += BYTE_CHARS[byte]!;
+  return text;
+}
