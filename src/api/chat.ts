@@ -2,6 +2,8 @@
 import { z } from "zod";
 import { list, optional, refused, stringOrList, withDefault } from "./field.ts";
 import { checkSampling, FinishReason, SamplingFields, ServiceTier } from "./sampling.ts";
+import { ResponseFormat, StructuredFields } from "./structured.ts";
+import { type Tool, ToolChoice, tools } from "./tools.ts";
 import { Usage } from "./usage.ts";
 
 const TextPart = z.object({
@@ -95,18 +97,13 @@ export const ChatRequest = z
     reasoning_effort: optional(
       z.enum(["none", "minimal", "low", "medium", "high", "xhigh"]),
     ).describe("How long a model that thinks is to think, if its chat template knows of it."),
-    response_format: optional(
-      z.object({
-        type: z.literal("text", { error: "only text is supported yet" }).describe("Only text."),
-      }),
-    ).describe("The form of the answer."),
-    tools: optional(z.array(z.unknown()).max(0, { error: "tools are not supported yet" })).describe(
-      "Only an empty array.",
+    response_format: optional(ResponseFormat),
+    ...StructuredFields.shape,
+    tools,
+    tool_choice: optional(ToolChoice),
+    parallel_tool_calls: withDefault(z.boolean(), true).describe(
+      "Whether the model may call several functions at once.",
     ),
-    tool_choice: optional(
-      z.enum(["none", "auto"], { error: "only none and auto are supported yet" }),
-    ).describe(tolerated),
-    parallel_tool_calls: optional(z.boolean()).describe(tolerated),
     modalities: optional(list(z.literal("text", { error: "only text is supported" }), 1)).describe(
       "Only text.",
     ),
@@ -138,6 +135,7 @@ export const ChatRequest = z
       wrong("top_logprobs", "only allowed when logprobs is true");
     }
     checkTemplate(request, context);
+    checkTools(request, context);
   })
   .meta({ id: "ChatRequest" });
 export type ChatRequest = z.infer<typeof ChatRequest>;
@@ -154,6 +152,23 @@ export function checkTemplate(
   });
 }
 
+function checkTools(
+  { tools = [], tool_choice }: { tools?: Tool[] | undefined; tool_choice?: ToolChoice | undefined },
+  context: z.RefinementCtx,
+): void {
+  const wrong = (path: string, message: string) =>
+    context.addIssue({ code: "custom", path: [path], message });
+  const names = tools.map(({ function: { name } }) => name);
+  const twice = names.find((name, i) => names.indexOf(name) !== i);
+  if (twice !== undefined) wrong("tools", `there are two functions called ${twice}`);
+  if (tool_choice === undefined || tool_choice === "none" || tool_choice === "auto") return;
+  if (tool_choice === "required") {
+    if (names.length === 0) wrong("tool_choice", "only allowed when there are tools");
+  } else if (!names.includes(tool_choice.function.name)) {
+    wrong("tool_choice", "there is no such function among the tools");
+  }
+}
+
 const TopLogprob = z.object({
   token: z.string(),
   logprob: z.number(),
@@ -168,11 +183,29 @@ export type ChatLogprobs = z.infer<typeof ChatLogprobs>;
 
 const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
 
+const AnswerCall = z.object({
+  id: z.string(),
+  type: z.literal("function"),
+  function: z.object({ name: z.string(), arguments: z.string().describe("A JSON object.") }),
+});
+
+const CallDelta = z.object({
+  index: z.int().describe("Which of the calls."),
+  id: z.string().optional().describe("In a call's first event only, as its name."),
+  type: z.literal("function").optional(),
+  function: z.object({
+    name: z.string().optional(),
+    arguments: z.string().describe("To be joined with those before."),
+  }),
+});
+
 const ChatChoice = z.object({
   index: z.int(),
   message: z.object({
     role: z.literal("assistant"),
-    content: z.string().nullable(),
+    content: z.string().nullable().describe("Null where there is nothing but calls."),
+    reasoning_content: z.string().optional().describe("What the model thought before."),
+    tool_calls: z.array(AnswerCall).optional(),
     refusal: z.null(),
   }),
   logprobs: ChatLogprobs.nullable(),
@@ -210,6 +243,8 @@ export const ChatChunk = z
           delta: z.object({
             role: z.literal("assistant").optional().describe("In the first event only."),
             content: z.string().optional(),
+            reasoning_content: z.string().optional(),
+            tool_calls: z.array(CallDelta).optional(),
             refusal: z.null().optional(),
           }),
           logprobs: ChatLogprobs.nullable(),

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { optional, refused, withDefault } from "./field.ts";
 import { prompts } from "./prompts.ts";
 import { checkSampling, FinishReason, SamplingFields, ServiceTier } from "./sampling.ts";
+import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { Usage } from "./usage.ts";
 
 export const CompletionRequest = z
@@ -11,6 +12,8 @@ export const CompletionRequest = z
       "A text or token ids, or up to 128 of them, each with `n` choices.",
     ),
     ...SamplingFields.shape,
+    response_format: optional(ResponseFormat),
+    ...StructuredFields.shape,
     max_tokens: withDefault(z.int().min(0), 16).describe(
       "So many tokens are generated at most; 0 only with `echo`.",
     ),

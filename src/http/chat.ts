@@ -5,14 +5,22 @@ import { type ChatChunk, type ChatLogprobs, type ChatMessage, ChatRequest } from
 import type { Priority } from "../engine/protocol.ts";
 import type { AnswerPiece, TokenScore } from "../serve/answer-text.ts";
 import type { ServedModel } from "../serve/models.ts";
+import type { Prompt } from "../text/prompt.ts";
 import type { ChatMessage as TemplateMessage } from "../text/template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Tool } from "../tools/format.ts";
+import { formatOf } from "../tools/formats.ts";
+import { messageParser } from "../tools/message.ts";
+import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
+import { constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { type Format, generate, type Made } from "./generate.ts";
+import { type Format, generate, type Made, type Plan } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
+import { MessageDeltas, type MessageReader } from "./message-deltas.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenBytes, tokenText } from "./token-text.ts";
+import { taught, toolUseOf, withCalls } from "./tool-use.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
 export function chat(serving: Serving, ceiling: Priority) {
@@ -22,9 +30,32 @@ export function chat(serving: Serving, ceiling: Priority) {
       request,
       maxTokens: request.max_completion_tokens ?? request.max_tokens,
       logprobs: request.logprobs ? (request.top_logprobs ?? 0) : undefined,
-      prompts: (model, maxTokens) => [chatPrompt(model, request, maxTokens)],
-      format: (made) => chatFormat(request, made),
+      plan: (model, maxTokens) => chatPlan(request, model, maxTokens),
     });
+  };
+}
+
+function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): Plan {
+  const use = toolUseOf(request, model);
+  const { ids, text } = chatPrompt(model, request, maxTokens, use?.tools);
+  const thinking = thinkingOf(model.text.template, text);
+  const { format } = use ?? formatOf(model.text.template);
+  const constraint = withCalls(constraintOf(request), use);
+  return {
+    prompts: [ids],
+    constraint: constraint && {
+      ...constraint,
+      format: format.thinks ? constraint.format : withThought(constraint.format, thinking),
+      markers: [...(constraint.markers ?? []), ...thoughtMarkers],
+    },
+    markers: [...thoughtMarkers, ...(use || format.thinks ? format.markers : [])],
+    format: (made) =>
+      chatFormat(request, made, () => ({
+        parser: messageParser({ thinking, format, tools: use?.tools }),
+        newCallId: format.newCallId,
+        // Where calls are only read, nothing else keeps a model from a second one.
+        maxCalls: use?.isParallel === false ? 1 : Infinity,
+      })),
   };
 }
 
@@ -33,20 +64,26 @@ export type ChatPrompt = Pick<
   "messages" | "add_generation_prompt" | "continue_final_message" | "chat_template_kwargs"
 > & { reasoning_effort?: ChatRequest["reasoning_effort"] };
 
-export function chatPrompt(model: ServedModel, asked: ChatPrompt, maxTokens: number): number[] {
+export function chatPrompt(
+  model: ServedModel,
+  asked: ChatPrompt,
+  maxTokens: number,
+  tools: readonly Tool[] = [],
+): Prompt {
   const { chat: build } = model.text;
   if (!build) {
     const message = "The model has no chat template: use /v1/completions.";
     throw badRequest("model", message, "no_chat_template");
   }
   const { continue_final_message, add_generation_prompt, reasoning_effort } = asked;
+  const messages = asked.messages.map((message) => templateMessage(message, model));
   const input = {
-    messages: asked.messages.map((message) => templateMessage(message, model)),
+    ...taught(model, messages, tools),
     continueFinalMessage: continue_final_message,
     addGenerationPrompt: add_generation_prompt ?? !continue_final_message,
     kwargs: { ...(reasoning_effort && { reasoning_effort }), ...asked.chat_template_kwargs },
   };
-  return build(input, maxTokens).ids;
+  return build(input, maxTokens);
 }
 
 /** As templates know it: text in one piece, arguments of calls as values. */
@@ -78,7 +115,11 @@ function parsedOr(text: string): unknown {
   }
 }
 
-function chatFormat(request: ChatRequest, { created, model, prompts }: Made): Format {
+function chatFormat(
+  request: ChatRequest,
+  { created, model, prompts }: Made,
+  newReader: () => MessageReader,
+): Format {
   const { tokenizer } = model.text;
   const isAskedUsage = request.stream_options?.include_usage === true;
   const common = {
@@ -97,6 +138,7 @@ function chatFormat(request: ChatRequest, { created, model, prompts }: Made): Fo
     choices: [choice],
     ...(isAskedUsage && { usage: null }),
   });
+  const messages = Array.from({ length: request.n }, () => new MessageDeltas(newReader()));
   return {
     opening: () =>
       Array.from({ length: request.n }, (_, index) => ({
@@ -109,17 +151,23 @@ function chatFormat(request: ChatRequest, { created, model, prompts }: Made): Fo
         ...(index === 0 && promptIds),
       })),
     events(piece) {
-      const { index, text, finished } = piece;
-      const isContent = text !== "" || piece.scores.length > 0 || piece.tokens.length > 0;
-      const content = {
-        index,
-        delta: { content: text },
-        logprobs: logprobs(piece),
-        finish_reason: null,
-        ...tokenIds(piece),
-      };
-      const end = { index, delta: {}, logprobs: null, finish_reason: finished! };
-      return [...(isContent ? [chunk(content)] : []), ...(finished ? [chunk(end)] : [])];
+      const { index, finished } = piece;
+      const message = messages[index]!;
+      const deltas = message.push(piece);
+      const isTold = request.logprobs || request.return_token_ids;
+      if (deltas.length === 0 && isTold && piece.tokens.length > 0) deltas.push({});
+      const chunks = deltas.map((delta, i) =>
+        chunk({
+          index,
+          delta,
+          logprobs: i === 0 ? logprobs(piece) : null,
+          finish_reason: null,
+          ...(i === 0 && tokenIds(piece)),
+        }),
+      );
+      if (!finished) return chunks;
+      const finish_reason = message.finishReason(finished);
+      return [...chunks, chunk({ index, delta: {}, logprobs: null, finish_reason })];
     },
     usageEvent: (usage): ChatChunk => ({
       ...common,
@@ -130,13 +178,16 @@ function chatFormat(request: ChatRequest, { created, model, prompts }: Made): Fo
     whole: (choices, usage): ChatResponse => ({
       ...common,
       object: "chat.completion",
-      choices: choices.map((choice) => ({
-        index: choice.index,
-        message: { role: "assistant", content: choice.text, refusal: null },
-        logprobs: logprobs(choice),
-        finish_reason: choice.finished!,
-        ...tokenIds(choice),
-      })),
+      choices: choices.map((choice) => {
+        const message = messages[choice.index]!;
+        return {
+          index: choice.index,
+          message: message.whole(choice),
+          logprobs: logprobs(choice),
+          finish_reason: message.finishReason(choice.finished!),
+          ...tokenIds(choice),
+        };
+      }),
       usage: usageOf(usage),
       ...promptIds,
     }),

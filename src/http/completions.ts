@@ -11,6 +11,7 @@ import type { Priority, PromptLogprob } from "../engine/protocol.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
 import type { ServedModel } from "../serve/models.ts";
 import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
+import { constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { type Format, generate, type Made } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
@@ -26,9 +27,11 @@ export function completions(serving: Serving, ceiling: Priority) {
       maxTokens: request.max_tokens,
       logprobs: request.logprobs,
       promptLogprobs: request.echo ? request.logprobs : undefined,
-      prompts: (model, maxTokens) =>
-        request.prompt.map((prompt) => promptTokens(model, prompt, maxTokens)),
-      format: (made) => completionFormat(request, made),
+      plan: (model, maxTokens) => ({
+        prompts: request.prompt.map((prompt) => promptTokens(model, prompt, maxTokens)),
+        constraint: constraintOf(request),
+        format: (made) => completionFormat(request, made),
+      }),
     });
   };
 }

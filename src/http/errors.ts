@@ -3,6 +3,7 @@
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../api/error.ts";
 import { EngineError, RefusedError } from "../engine/client.ts";
+import { GrammarsBusyError } from "../grammar/grammars.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
@@ -115,6 +116,9 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof RefusedError) return refusal(error, prompt);
   if (error instanceof TooLongError) return tooLong(prompt);
   if (error instanceof NoRoomError) return unavailable(1, "All models are at work.", "no_room");
+  if (error instanceof GrammarsBusyError) {
+    return tooManyRequests(1, "Too many grammars are being compiled.", { code: "queue_full" });
+  }
   if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
   if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");
   if (error instanceof EngineError) return unavailable(1, "The engine is not available.");

@@ -4,9 +4,12 @@ import type { Context } from "hono";
 import type { SamplingFields } from "../api/sampling.ts";
 import type { EngineRequest, Priority } from "../engine/protocol.ts";
 import { SlowReaderError } from "../engine/stream.ts";
+import type { Grammar } from "../grammar/grammar.ts";
+import { GrammarError } from "../grammar/grammars.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
 import { Answers, type Usage } from "../serve/answers.ts";
 import type { ServedModel } from "../serve/models.ts";
+import { type Constraint, checkEnd, faultyGrammar, grammarFor } from "./constraint.ts";
 import {
   checkPromptTokens,
   checkTokens,
@@ -29,8 +32,18 @@ export type Asked = {
   /** Log-probabilities of each token and of so many others. */
   logprobs?: number | undefined;
   promptLogprobs?: number | undefined;
-  /** Token ids of each prompt; one of more than `maxTokens` may be a TooLongError. */
-  prompts(model: ServedModel, maxTokens: number): number[][];
+  /** A prompt of more than `maxTokens` may be a TooLongError. */
+  plan(model: ServedModel, maxTokens: number): Plan;
+};
+
+/** What one model is asked. */
+export type Plan = {
+  /** Token ids of each prompt. */
+  prompts: number[][];
+  /** What the answers are held to. */
+  constraint?: Constraint | undefined;
+  /** Control tokens that are part of the answers' text. */
+  markers?: readonly string[];
   format(made: Made): Format;
 };
 
@@ -62,11 +75,13 @@ export async function generate(
   const generation = new Generation(c, serving, priority);
   try {
     const model = await generation.use(request.model);
-    const prompts = asked.prompts(model, model.info.maxLength);
+    const plan = asked.plan(model, model.info.maxLength);
+    const { prompts, markers = [] } = plan;
     checkTokens(request, model.info.vocabulary);
     checkPromptTokens("prompt", prompts, model.info.vocabulary);
     if (serving.settings.logPrompts) c.get("record").prompt = textOf(model, prompts);
-    const engineRequest = engineRequestMaker(c, serving, asked, model, priority);
+    const grammar = await generation.wait(prepared(serving, request, model, plan.constraint));
+    const engineRequest = engineRequestMaker(c, serving, asked, model, priority, grammar);
     const answers = generation.begin(
       (watcher) =>
         new Answers(
@@ -76,13 +91,14 @@ export async function generate(
             tokenizer: model.text.tokenizer,
             requests: prompts.map(engineRequest),
             stops: request.stop ?? [],
+            markers,
             maxBacklog: request.stream ? serving.settings.streamBuffer : undefined,
           },
           watcher,
         ),
     );
     const created = Math.floor(Date.now() / 1000);
-    const format = asked.format({ created, model, prompts, answers });
+    const format = plan.format({ created, model, prompts, answers });
     if (request.stream) return await streamed(c, generation, answers, format, request);
     const choices = await collected(answers);
     c.get("record").finish = finishOf(choices);
@@ -94,12 +110,31 @@ export async function generate(
   }
 }
 
+/** A grammar that the engine knows; the client waits while it is compiled, and nobody else does. */
+async function prepared(
+  { grammars, engine }: Serving,
+  request: SamplingFields,
+  model: ServedModel,
+  constraint: Constraint | undefined,
+): Promise<Grammar | undefined> {
+  if (!constraint) return undefined;
+  checkEnd(request, constraint.param);
+  const grammar = grammarFor(model, constraint);
+  try {
+    await grammars.prepare(grammar, engine);
+  } catch (error) {
+    throw error instanceof GrammarError ? faultyGrammar(constraint.param, error.message) : error;
+  }
+  return grammar;
+}
+
 function engineRequestMaker(
   c: Context<HttpEnv>,
   serving: Serving,
   asked: Asked,
   model: ServedModel,
   priority: Priority,
+  grammar: Grammar | undefined,
 ): (prompt: number[]) => EngineRequest {
   const { request, maxTokens, logprobs, promptLogprobs } = asked;
   const { settings } = serving;
@@ -112,6 +147,7 @@ function engineRequestMaker(
     stopTokens: stopTokensOf(request, model),
     sampling: { ...samplingOf(request, settings, model), logprobs },
     ...(promptLogprobs !== undefined && { promptLogprobs }),
+    ...(grammar && { grammar }),
   };
   return (prompt) => ({
     ...common,

@@ -56,10 +56,15 @@ export class Generation {
   async use(name: string): Promise<ServedModel> {
     const use = this.#serving.models.use(name);
     this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
-    const { model } = await Promise.race([use, this.#aborted.promise]);
+    const { model } = await this.wait(use);
     this.#c.get("record").model = model.name;
     this.#track.model(model.name);
     return model;
+  }
+
+  /** Until it is aborted. */
+  wait<T>(promise: Promise<T>): Promise<T> {
+    return Promise.race([promise, this.#aborted.promise]);
   }
 
   /** The engine is at work for it from now on. */

@@ -3,6 +3,7 @@
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
+import { Grammars } from "../grammar/grammars.ts";
 import type { Environment } from "../hub/settings.ts";
 import type { ModelSource } from "../hub/source.ts";
 import type { KeyFile } from "../keys/key-file.ts";
@@ -79,8 +80,10 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     file: options.keys,
     local: options.localKey,
   });
+  const grammars = new Grammars();
   const serving: Serving = {
     engine,
+    grammars,
     models,
     admission,
     metrics,
@@ -112,7 +115,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       await server.stop();
       clearTimeout(cut);
       await server.stop(true);
-      await engine.stop();
+      await Promise.all([engine.stop(), grammars.stop()]);
     };
     return { serving, url: server.url.origin, ready, drain };
   } catch (error) {
@@ -132,6 +135,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     maxWaiting: maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen || undefined,
     prefixCaching: settings.prefixCaching,
+    warmUp: settings.warmUp,
     dtype: settings.dtype === "auto" ? undefined : settings.dtype,
     idleMs: settings.idleUnload ?? Number.POSITIVE_INFINITY,
     debug: settings.logLevel === "debug",

@@ -1,6 +1,7 @@
 // What the routes work with.
 import type { Settings } from "../config/settings.ts";
 import type { EngineClient } from "../engine/client.ts";
+import type { Grammars } from "../grammar/grammars.ts";
 import type { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import type { Admission } from "../serve/admission.ts";
@@ -9,6 +10,7 @@ import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
   engine: EngineClient;
+  grammars: Grammars;
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;

@@ -24,7 +24,7 @@ export function tokenize(serving: Serving) {
     const model = await serving.models.get(request.model);
     const { tokenizer } = model.text;
     const tokens = messages
-      ? chatPrompt(model, { ...request, messages }, MAX_TOKENS)
+      ? chatPrompt(model, { ...request, messages }, MAX_TOKENS).ids
       : tokenizer.encode(prompt ?? "", {
           addSpecialTokens: add_special_tokens ?? true,
           controlTokens: "text",

@@ -25,6 +25,8 @@ export type AnswerPiece = {
 
 export type AnswerTextOptions = {
   stops: readonly string[];
+  /** Control tokens that are part of the text. */
+  markers?: readonly string[];
   /** Stop strings count from so many tokens on. */
   minTokens: number;
 };
@@ -34,6 +36,7 @@ export class AnswerText {
   readonly #detokenizer: Detokenizer;
   readonly #stops: StopStrings;
   readonly #minTokens: number;
+  readonly #shown: ReadonlySet<number | undefined>;
   /** Scores that wait for their text, and how long the text is when theirs is in it. */
   readonly #held: { score: TokenScore; end: number }[] = [];
   /** What has been made since the last piece was sent. */
@@ -43,10 +46,12 @@ export class AnswerText {
   #sent = 0;
   #finished = false;
 
-  constructor(index: number, tokenizer: Tokenizer, { stops, minTokens }: AnswerTextOptions) {
+  constructor(index: number, tokenizer: Tokenizer, options: AnswerTextOptions) {
+    const { stops, markers = [], minTokens } = options;
     this.#index = index;
     this.#piece = emptyPiece(index);
-    this.#detokenizer = new Detokenizer(tokenizer.decoder, { skipControl: true });
+    this.#shown = new Set(markers.map((marker) => tokenizer.controlTokens.get(marker)));
+    this.#detokenizer = new Detokenizer(tokenizer.decoder, { shown: this.#shown });
     this.#stops = new StopStrings(stops);
     this.#minTokens = minTokens;
   }
@@ -74,8 +79,8 @@ export class AnswerText {
     if (token !== undefined) {
       this.#count += 1;
       this.#piece.tokens.push(token);
-      // The token that ends an answer is not part of its text.
-      if (finished !== "stop") this.#addText(token, logprob, top);
+      // The token that ends an answer is not part of its text, unless that is read for its markers.
+      if (finished !== "stop" || this.#shown.has(token)) this.#addText(token, logprob, top);
     }
     if (finished && !this.#finished) this.#addRest(finished === "length" ? "length" : "stop");
   }

@@ -12,6 +12,8 @@ export type AnswersRequest = {
   /** The same but for their prompts. */
   requests: readonly EngineRequest[];
   stops: readonly string[];
+  /** Control tokens that are part of the text. */
+  markers?: readonly string[];
   /** Unread tokens of a prompt's answers before its reader is given up. */
   maxBacklog?: number | undefined;
 };
@@ -57,7 +59,7 @@ export class Answers {
   #begun = false;
 
   constructor(engine: EngineClient, asked: AnswersRequest, watcher?: AnswersWatcher) {
-    const { model, tokenizer, requests, stops, maxBacklog } = asked;
+    const { model, tokenizer, requests, stops, markers = [], maxBacklog } = asked;
     this.#engine = engine;
     this.#watcher = watcher;
     let firstIndex = 0;
@@ -69,7 +71,7 @@ export class Answers {
         request,
         events: engine.submit(model, request, maxBacklog),
         texts: Array.from({ length: n }, (_, i) => {
-          return new AnswerText(first + i, tokenizer, { stops, minTokens });
+          return new AnswerText(first + i, tokenizer, { stops, markers, minTokens });
         }),
         firstIndex: first,
         reading: undefined,

@@ -10,7 +10,7 @@ import { type BlockGauges, readGauges } from "../kv/blocks.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
 
 /** A model that can be asked. */
-export type ServedModel = { name: string; text: TextModel; info: ModelInfo };
+export type ServedModel = { name: string; path: string; text: TextModel; info: ModelInfo };
 
 /** A model that a request is using; it stays loaded until the use has ended. */
 export type ModelUse = { model: ServedModel; end(): void };
@@ -176,7 +176,7 @@ export class ServedModels {
     const { name, source, text } = entry;
     // Where the engine has been started again since, this waits for the model to be back.
     entry.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
-    return { name, text: text!, info: entry.info };
+    return { name, path: source.path, text: text!, info: entry.info };
   }
 
   async #load(entry: Entry): Promise<void> {

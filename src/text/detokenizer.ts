@@ -5,18 +5,23 @@ import { stripStart, type TokenDecoder } from "./decoder.ts";
 export interface DetokenizerOptions {
   /** Leave control tokens out of the text; true unless said otherwise. */
   skipControl?: boolean;
+  /** All but these. */
+  shown?: ReadonlySet<number | undefined>;
 }
 
 export class Detokenizer {
   readonly #decoder: TokenDecoder;
   readonly #skipControl: boolean;
+  readonly #shown: ReadonlySet<number | undefined>;
   readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
   #first = true;
   #stripsLeft: number;
 
-  constructor(decoder: TokenDecoder, { skipControl = true }: DetokenizerOptions = {}) {
+  constructor(decoder: TokenDecoder, options: DetokenizerOptions = {}) {
+    const { skipControl = true, shown = new Set() } = options;
     this.#decoder = decoder;
     this.#skipControl = skipControl;
+    this.#shown = shown;
     this.#stripsLeft = decoder.strip?.count ?? 0;
   }
 
@@ -24,7 +29,8 @@ export class Detokenizer {
   push(ids: Iterable<number>): string {
     let text = "";
     for (const id of ids) {
-      if (this.#skipControl && this.#decoder.isControl(id)) continue;
+      const isShown = !this.#skipControl || this.#shown.has(id);
+      if (!isShown && this.#decoder.isControl(id)) continue;
       const bytes = this.#decoder.bytes(id, this.#first);
       if (!bytes) continue;
       this.#first = false;

@@ -44,6 +44,8 @@ export interface ChatInput {
 export interface ChatTemplate {
   /** The text of the template that is used without tools. */
   readonly source: string;
+  /** The one that is used with them. */
+  readonly toolSource: string;
   render(input: ChatInput): string;
 }
 
@@ -85,6 +87,7 @@ export function chatTemplate(
   const withTools = toolUse === undefined ? plain : compile(toolUse);
   return {
     source,
+    toolSource: toolUse ?? source,
     render: (input) => render(input.tools ? withTools : plain, input, options),
   };
 }

@@ -19,6 +19,8 @@ export type TextModel = {
   chat: PromptBuilder | undefined;
   /** Whether the chat template mentions a role. */
   knowsRole(role: string): boolean;
+  /** The text of the chat template, of the one for tools where there are two. */
+  template: string;
   /** Tokens that end an answer. */
   stopTokens: ReadonlySet<number>;
   /** How its makers would have it sampled. */
@@ -46,6 +48,7 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
     tokenizer,
     chat: template && promptBuilder(template, tokenizer),
     knowsRole: (role) => template?.source.includes(role) ?? false,
+    template: template?.toolSource ?? "",
     stopTokens: stopTokens({ tokenizer, gguf: metadata, chatTemplate: template?.source }),
     sampling: {},
     embedding: undefined,
@@ -73,6 +76,7 @@ function fromFolder(path: string, options: TextModelOptions): TextModel {
     tokenizer,
     chat: template && promptBuilder(template, tokenizer),
     knowsRole: (role) => template?.source.includes(role) ?? false,
+    template: template?.toolSource ?? "",
     stopTokens: stopTokens({
       tokenizer,
       config: json("config.json"),

@@ -1,0 +1,85 @@
+// The message that one answer's text is: content, thoughts and calls, in pieces as OpenAI sends them or
+// as a whole.
+import type { ChatChunk, ChatResponse } from "../api/chat.ts";
+import type { FinishReason } from "../api/sampling.ts";
+import type { AnswerPiece } from "../serve/answer-text.ts";
+import type { MessageParser, MessagePart, ToolFormat } from "../tools/format.ts";
+
+type Delta = ChatChunk["choices"][number]["delta"];
+type Message = ChatResponse["choices"][number]["message"];
+
+/** How an answer's text is read, and what its calls are known by; more calls are left out. */
+export type MessageReader = Pick<ToolFormat, "newCallId"> & {
+  parser: MessageParser;
+  maxCalls: number;
+};
+
+export class MessageDeltas {
+  readonly #reader: MessageReader;
+  #calls = 0;
+
+  constructor(reader: MessageReader) {
+    this.#reader = reader;
+  }
+
+  push(piece: AnswerPiece): Delta[] {
+    return this.#parts(piece).flatMap((part) => this.#deltas(part));
+  }
+
+  /** All of it, where none of it was pushed. */
+  whole(piece: AnswerPiece): Message {
+    const parts = this.#parts(piece);
+    const calls = parts.filter((part) => part.kind === "call").slice(0, this.#reader.maxCalls);
+    this.#calls += calls.length;
+    const reasoning = textOf(parts, "reasoning");
+    const content = textOf(parts, "content");
+    return {
+      role: "assistant",
+      content: content === "" && calls.length > 0 ? null : content,
+      ...(reasoning !== "" && { reasoning_content: reasoning }),
+      ...(calls.length > 0 && {
+        tool_calls: calls.map(({ kind: _, ...call }) => ({
+          id: this.#reader.newCallId(),
+          type: "function",
+          function: call,
+        })),
+      }),
+      refusal: null,
+    };
+  }
+
+  /** An answer with calls ends for their sake, whatever else ended it. */
+  finishReason(finished: "stop" | "length"): FinishReason {
+    return this.#calls > 0 ? "tool_calls" : finished;
+  }
+
+  #parts({ text, finished }: AnswerPiece): MessagePart[] {
+    const { parser } = this.#reader;
+    return [...parser.push(text), ...(finished ? parser.end() : [])];
+  }
+
+  #deltas(part: MessagePart): Delta[] {
+    switch (part.kind) {
+      case "content":
+        return [{ content: part.text }];
+      case "reasoning":
+        return [{ reasoning_content: part.text }];
+      case "call": {
+        if (this.#calls >= this.#reader.maxCalls) return [];
+        const index = this.#calls++;
+        const head = {
+          index,
+          id: this.#reader.newCallId(),
+          type: "function" as const,
+          function: { name: part.name, arguments: "" },
+        };
+        const rest = { index, function: { arguments: part.arguments } };
+        return [{ tool_calls: [head] }, { tool_calls: [rest] }];
+      }
+    }
+  }
+}
+
+function textOf(parts: readonly MessagePart[], kind: "content" | "reasoning"): string {
+  return parts.flatMap((part) => (part.kind === kind ? [part.text] : [])).join("");
+}
