@@ -1,5 +1,6 @@
 // What the architectures have in common.
 import type { MlxArray } from "../mlx/array.ts";
+import { gate as gated, isOwn, rmsNorm as ownNorm } from "../mlx/cpu.ts";
 import { rmsNorm as normalize } from "../mlx/fast.ts";
 import {
   add,
@@ -38,7 +39,8 @@ export function rmsNorm(
 ): Norm {
   const stored = weights.tensor(`${name}.weight`, [dims]);
   const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
-  return Object.assign((x: MlxArray) => normalize(x, weight, eps), { weight, eps });
+  const norm = (x: MlxArray) => (isOwn(x) ? ownNorm : normalize)(x, weight, eps);
+  return Object.assign(norm, { weight, eps });
 }
 
 /** Squeezes x into (-cap, cap). */
@@ -50,11 +52,13 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
 export type Gating = (gate: MlxArray, up: MlxArray) => MlxArray;
 
 export function swiglu(gate: MlxArray, up: MlxArray): MlxArray {
+  if (isOwn(gate)) return gated("silu", gate, up);
   return multiply(multiply(gate, sigmoid(gate)), up);
 }
 
 /** With GELU, approximated by tanh. */
 export function geglu(gate: MlxArray, up: MlxArray): MlxArray {
+  if (isOwn(gate)) return gated("gelu", gate, up);
   const cubic = multiply(power(gate, 3), 0.044715);
   const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
   return multiply(multiply(multiply(gate, 0.5), add(tanh(inner), 1)), up);
