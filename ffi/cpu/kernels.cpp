@@ -136,32 +136,50 @@ static INLINE Floats tanh(Floats x) {
   return choose(s < 0.09f, near, far);
 }
 
-// ---- Products of few rows: each row of w is read once, and used for all rows of x
+// ---- Products of few rows: each row of w is read from memory once, and used for all rows of x
 
-/** A tile of M rows of x and N of w: as many sums as there are registers for. */
-template <int M, int N>
-static INLINE void tile(const Product& p, int row, int column) {
-  const float* x = p.x + row * p.x_stride;
-  const float* w = p.w + column * p.w_stride;
-  Floats sums[M][N] = {};
-  int i = 0;
-  for (; i + LANES <= p.depth; i += LANES) {
-    Floats xs[M];
-    for (int m = 0; m < M; m++) xs[m] = load(x + m * p.x_stride + i);
-    for (int n = 0; n < N; n++) {
-      const Floats weights = load(w + n * p.w_stride + i);
-      for (int m = 0; m < M; m++) sums[m][n] += weights * xs[m];
+template <int... I>
+struct Places {};
+
+template <int N, int... I>
+struct Upto : Upto<N - 1, N - 1, I...> {};
+
+template <int... I>
+struct Upto<0, I...> {
+  typedef Places<I...> all;
+};
+
+/**
+ * Of every SIZE lanes, a's first half and b's, added to their second halves. Done for all powers of two
+ * it adds up the lanes of as many vectors as there are lanes.
+ */
+template <int SIZE, int... I>
+static INLINE Floats folded(Floats a, Floats b, Places<I...>) {
+  // Lanes of b are counted on from those of a.
+  return __builtin_shufflevector(
+             a, b, (I % SIZE < SIZE / 2 ? I : I - SIZE / 2 + LANES)...) +
+      __builtin_shufflevector(a, b, (I % SIZE < SIZE / 2 ? I + SIZE / 2 : I + LANES)...);
+}
+
+template <int SIZE>
+static INLINE Floats fold(const Floats* x) {
+  if constexpr (SIZE == 1) {
+    return *x;
+  } else {
+    Floats half[SIZE / 2];
+    for (int i = 0; i < SIZE / 2; i++) {
+      half[i] = folded<SIZE>(x[i], x[i + SIZE / 2], typename Upto<LANES>::all{});
     }
-  }
-  for (int m = 0; m < M; m++) {
-    for (int n = 0; n < N; n++) {
-      float whole = sum(sums[m][n]);
-      for (int j = i; j < p.depth; j++) whole += x[m * p.x_stride + j] * w[n * p.w_stride + j];
-      float* to = p.out + (row + m) * p.out_stride + column + n;
-      *to = p.alpha * whole + (p.beta == 0 ? 0 : p.beta * *to);
-    }
+    return fold<SIZE / 2>(half);
   }
 }
+
+/** x[i] added up, for each i of as many as there are lanes. */
+static INLINE Floats sums(const Floats* x) {
+  return fold<LANES>(x);
+}
+
+constexpr int COLUMNS = 4;
 
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int ROWS = 4;
@@ -169,21 +187,66 @@ constexpr int ROWS = 4;
 constexpr int ROWS = 3;
 #endif
 
-template <int N>
-static INLINE void columns(const Product& p, int column) {
-  int row = 0;
-  for (; row + ROWS <= p.rows; row += ROWS) tile<ROWS, N>(p, row, column);
-  switch (p.rows - row) {
-    case 3: return tile<3, N>(p, row, column);
-    case 2: return tile<2, N>(p, row, column);
-    case 1: return tile<1, N>(p, row, column);
+/** Where a tile stands: from..to of the depth, of which what comes before is in the output. */
+struct Slice {
+  int row, column, from, to;
+};
+
+/** A tile of M rows of x and N of w: as many sums as there are registers for. */
+template <int M, int N>
+static INLINE void tile(const Product& p, Slice at) {
+  const float* x = p.x + at.row * p.x_stride;
+  const float* w = p.w + at.column * p.w_stride;
+  Floats parts[M * N + LANES - 1] = {};
+  int i = at.from;
+  for (; i + LANES <= at.to; i += LANES) {
+    Floats xs[M];
+    for (int m = 0; m < M; m++) xs[m] = load(x + m * p.x_stride + i);
+    for (int n = 0; n < N; n++) {
+      const Floats weights = load(w + n * p.w_stride + i);
+      // The rows that come next: the processor would only notice when it gets there.
+      __builtin_prefetch(w + (n + N) * p.w_stride + i, 0, 2);
+      for (int m = 0; m < M; m++) parts[m * N + n] += weights * xs[m];
+    }
+  }
+  float whole[M * N + LANES - 1];
+  for (int k = 0; k < M * N; k += LANES) store(whole + k, sums(parts + k));
+  const float before = at.from == 0 ? p.beta : 1;
+  for (int m = 0; m < M; m++) {
+    for (int n = 0; n < N; n++) {
+      float sum = whole[m * N + n];
+      for (int j = i; j < at.to; j++) sum += x[m * p.x_stride + j] * w[n * p.w_stride + j];
+      float* out = p.out + (at.row + m) * p.out_stride + at.column + n;
+      *out = p.alpha * sum + (before == 0 ? 0 : before * *out);
+    }
   }
 }
 
+template <int M>
+static INLINE void tiles(const Product& p, Slice at, int columns) {
+  for (; columns >= COLUMNS; columns -= COLUMNS, at.column += COLUMNS) tile<M, COLUMNS>(p, at);
+  for (; columns > 0; columns--, at.column++) tile<M, 1>(p, at);
+}
+
+/** What is used again and again stays in the nearest cache: a few rows of w, as deep as there is room. */
+constexpr int PANEL = 3 * COLUMNS, DEPTH = 640;
+
 static void product(const Product& p, int from, int to) {
-  int column = from;
-  for (; column + 4 <= to; column += 4) columns<4>(p, column);
-  for (; column < to; column++) columns<1>(p, column);
+  const int slices = p.rows > ROWS ? (p.depth + DEPTH - 1) / DEPTH : 1;
+  const int depth = ((p.depth + slices - 1) / slices + LANES - 1) / LANES * LANES;
+  for (int column = from; column < to; column += PANEL) {
+    const int columns = to - column < PANEL ? to - column : PANEL;
+    for (int start = 0; start < p.depth; start += depth) {
+      const int end = start + depth < p.depth ? start + depth : p.depth;
+      int row = 0;
+      for (; row + ROWS <= p.rows; row += ROWS) tiles<ROWS>(p, {row, column, start, end}, columns);
+      switch (p.rows - row) {
+        case 3: tiles<3>(p, {row, column, start, end}, columns); break;
+        case 2: tiles<2>(p, {row, column, start, end}, columns); break;
+        case 1: tiles<1>(p, {row, column, start, end}, columns); break;
+      }
+    }
+  }
 }
 
 // ---- Attention
