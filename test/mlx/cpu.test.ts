@@ -174,6 +174,25 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
   });
 });
 
+/** These tests again, and those of attention, with what other processors would run. */
+describe.skipIf(backend() !== "cpu" || process.env.MLX_SERVE_KERNELS !== undefined)(
+  "the kernels for other processors",
+  () => {
+    for (const kind of process.arch === "x64" ? ["plain", "avx2"] : []) {
+      test(`${kind} give the same`, () => {
+        const files = ["test/mlx/cpu.test.ts", "test/kernels/paged-attention.test.ts"];
+        const some = 'operations of our own|"headDim":(8|40|100),|softcap|sinks';
+        const command = [process.execPath, "test", "-t", some, ...files];
+        const { exitCode, stderr } = Bun.spawnSync(command, {
+          cwd: `${import.meta.dir}/../..`,
+          env: { ...process.env, MLX_SERVE_KERNELS: kind },
+        });
+        expect(exitCode === 0 ? "" : stderr.toString()).toBe("");
+      }, 120_000);
+    }
+  },
+);
+
 /** Column by column. */
 function transposed(x: MlxArray): Float32Array {
   return Float32Array.from(swapAxes(x, 0, 1).numbers());
