@@ -181,7 +181,9 @@ static INLINE Floats sums(const Floats* x) {
 
 constexpr int COLUMNS = 4;
 
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if defined(__AVX512F__)
+constexpr int ROWS = 6;
+#elif defined(__aarch64__)
 constexpr int ROWS = 4;
 #else
 constexpr int ROWS = 3;
@@ -211,14 +213,23 @@ static INLINE void tile(const Product& p, Slice at) {
   }
   float whole[M * N + LANES - 1];
   for (int k = 0; k < M * N; k += LANES) store(whole + k, sums(parts + k));
+  for (; i < at.to; i++) {
+    for (int m = 0; m < M; m++) {
+      for (int n = 0; n < N; n++) whole[m * N + n] += x[m * p.x_stride + i] * w[n * p.w_stride + i];
+    }
+  }
   const float before = at.from == 0 ? p.beta : 1;
   for (int m = 0; m < M; m++) {
-    for (int n = 0; n < N; n++) {
-      float sum = whole[m * N + n];
-      for (int j = i; j < at.to; j++) sum += x[m * p.x_stride + j] * w[n * p.w_stride + j];
-      float* out = p.out + (at.row + m) * p.out_stride + at.column + n;
-      *out = p.alpha * sum + (before == 0 ? 0 : before * *out);
+    typedef float Some __attribute__((vector_size(N * 4)));
+    float* out = p.out + (at.row + m) * p.out_stride + at.column;
+    Some sum, old;
+    __builtin_memcpy(&sum, whole + m * N, sizeof sum);
+    sum *= p.alpha;
+    if (before != 0) {
+      __builtin_memcpy(&old, out, sizeof old);
+      sum += old * before;
     }
+    __builtin_memcpy(out, &sum, sizeof sum);
   }
 }
 
@@ -241,6 +252,8 @@ static void product(const Product& p, int from, int to) {
       int row = 0;
       for (; row + ROWS <= p.rows; row += ROWS) tiles<ROWS>(p, {row, column, start, end}, columns);
       switch (p.rows - row) {
+        case 5: tiles<5>(p, {row, column, start, end}, columns); break;
+        case 4: tiles<4>(p, {row, column, start, end}, columns); break;
         case 3: tiles<3>(p, {row, column, start, end}, columns); break;
         case 2: tiles<2>(p, {row, column, start, end}, columns); break;
         case 1: tiles<1>(p, {row, column, start, end}, columns); break;

@@ -24,7 +24,8 @@ class Pool {
   void set_threads(int threads) {
     const std::lock_guard<std::mutex> one(entry_);
     const int workers = threads - 1;
-    for (; started_ < workers; started_++) std::thread(&Pool::work, this, started_).detach();
+    // Never joined: they live as long as the process.
+    for (; started_ < workers; started_++) new std::thread(&Pool::work, this, started_);
     active_ = workers;
   }
 
@@ -101,7 +102,7 @@ class Pool {
   std::atomic<int> sleeping_{0};
 };
 
-/** Never destroyed: its threads live as long as the process. */
+/** Never destroyed, for its threads. */
 Pool& pool() {
   static Pool* const only = new Pool;
   return *only;

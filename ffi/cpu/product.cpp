@@ -5,7 +5,7 @@
 namespace {
 
 /** From here on BLAS is faster, which packs the weights first. */
-constexpr int MOST_ROWS = 48;
+constexpr int MOST_ROWS = 128;
 
 /** Products below this many multiplications are not worth another thread. */
 constexpr long SMALL = 1 << 16;

@@ -1,8 +1,10 @@
 // Operations of our own for a CPU (ffi/cpu): what MLX computes there in several passes, a number at a time,
 // in one and with all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
 import { hasOwn } from "../../ffi/lib.ts";
-import { type MlxArray, optionalHandle } from "./array.ts";
+import { ints, type MlxArray, optionalHandle } from "./array.ts";
+import type { Dtype } from "./dtype.ts";
 import { op, opList } from "./op.ts";
+import { zeros } from "./ops.ts";
 
 let onCpu = false;
 
@@ -14,6 +16,12 @@ export function setOnCpu(value: boolean): void {
 /** Whether x can be computed by the operations here. */
 export function isOwn(x: MlxArray): boolean {
   return hasOwn && onCpu && x.dtype === "float32";
+}
+
+/** Zeros for what is read in every step: on a CPU where it is read best. */
+export function lastingZeros(shape: readonly number[], dtype: Dtype): MlxArray {
+  if (!hasOwn || !onCpu || dtype !== "float32") return zeros(shape, dtype);
+  return op("mlx_serve_zeros", ints(shape), shape.length);
 }
 
 export type BlockPools = { keys: MlxArray; values: MlxArray };

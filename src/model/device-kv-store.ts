@@ -10,9 +10,10 @@ import {
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { lastingZeros } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
-import { concatenate, depends, reshape, slice, swapAxes, take, zeros } from "../mlx/ops.ts";
+import { concatenate, depends, reshape, slice, swapAxes, take } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { causalMask } from "./contiguous-kv.ts";
 import type { AttentionOptions, Heads, ModelShape, Step } from "./model.ts";
@@ -65,7 +66,7 @@ export class DeviceKvStore {
     const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
     this.#pools = Array.from({ length: shape.layers }, () => {
       using _ = new Scope();
-      const pools = { keys: zeros(size, dtype), values: zeros(size, dtype) };
+      const pools = { keys: lastingZeros(size, dtype), values: lastingZeros(size, dtype) };
       evaluate(pools.keys, pools.values);
       hold([pools.keys, pools.values]);
       return pools;

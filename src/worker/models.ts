@@ -1,4 +1,5 @@
 // The models that are loaded, each with its engine.
+import { hasOwn } from "../../ffi/lib.ts";
 import type { Backend } from "../../ffi/native.ts";
 import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
 import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
@@ -43,6 +44,9 @@ export class Models {
   }
 
   #make(name: string, path: string, options: EngineOptions, onProgress: OnProgress): Entry {
+    if (this.#backend === "cpu" && !hasOwn) {
+      throw new Error("this libmlxc has no operations for a CPU: set-up's has");
+    }
     const { dtype } = options;
     const model = loadModel(path, { backend: this.#backend, dtype, onProgress });
     const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
