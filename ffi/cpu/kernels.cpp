@@ -105,9 +105,10 @@ static INLINE float highest(Floats x) {
   return together(x, Larger{});
 }
 
-/** e^x to 2 units in the last place: 2^n e^r, |r| < ln(2) / 2. Below -87 it stays what it is there. */
+/** e^x to 2 units in the last place: 2^n e^r, |r| < ln(2) / 2. Below -87 it is 0, for tiny numbers are slow. */
 static INLINE Floats exponential(Floats x) {
-  x = choose(x < -87.0f, all(-87.0f), choose(x > 88.0f, all(88.0f), x));
+  const Ints nothing = x < -87.0f;
+  x = choose(nothing, Floats{}, choose(x > 88.0f, all(88.0f), x));
   const Floats shifted = x * 1.44269504f + 12582912.0f; // The sum has no room for a fraction.
   const Floats n = shifted - 12582912.0f;
   const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -118,7 +119,7 @@ static INLINE Floats exponential(Floats x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   const Ints power = ((Ints)shifted - 0x4b400000 + 127) << 23;
-  return p * (Floats)power;
+  return choose(nothing, Floats{}, p * (Floats)power);
 }
 
 static INLINE Floats sigmoid(Floats x) {
