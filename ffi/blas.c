@@ -1,23 +1,71 @@
 // libmlx calls the reference BLAS that its wheel for Linux carries. These definitions stand in libmlxc,
-// which the loader searches first, and pass the same calls on to OpenBLAS.
-#define GEMM(name, scalar, data)                                                                   \
+// which the loader searches first, and pass the same calls on to OpenBLAS. Products of few rows are
+// computed here (cpu/product.cpp), and OpenBLAS works with the threads of our pool. With PLAIN the calls
+// are passed on and nothing else: that is what mlx-lm is measured with.
+#include <stdbool.h>
+#include <stddef.h>
+
+#define GEMM(name, scalar, data, instead)                                                          \
   void scipy_cblas_##name(int order, int trans_a, int trans_b, int m, int n, int k, scalar alpha,  \
                           const data* a, int lda, const data* b, int ldb, scalar beta, data* c,    \
                           int ldc);                                                                \
   void cblas_##name(int order, int trans_a, int trans_b, int m, int n, int k, scalar alpha,        \
                     const data* a, int lda, const data* b, int ldb, scalar beta, data* c,          \
                     int ldc) {                                                                     \
+    instead                                                                                        \
     scipy_cblas_##name(order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);     \
   }
 
-GEMM(sgemm, float, float)
-GEMM(dgemm, double, double)
-GEMM(cgemm, const void*, void) // complex: the scalars are passed by address
+#ifdef PLAIN
+#define FEW_ROWS
+#else
+bool mlx_serve_product(int rows, int columns, int depth, float alpha, const float* x, int x_stride,
+                       const float* w, int w_stride, float beta, float* out, int out_stride);
+enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
+#define FEW_ROWS                                                                                   \
+  if (order == ROW_MAJOR && trans_a == AS_IT_IS && trans_b == TRANSPOSED &&                        \
+      mlx_serve_product(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                             \
+    return;
+#endif
+
+GEMM(sgemm, float, float, FEW_ROWS)
+GEMM(dgemm, double, double, )
+GEMM(cgemm, const void*, void, ) // complex: the scalars are passed by address
+
+#ifndef PLAIN
+#include "cpu/pool.h"
 
 char* scipy_openblas_get_config(void);
 int scipy_openblas_get_num_threads(void);
 void scipy_openblas_set_num_threads(int);
 
+typedef void (*Job)(int thread, void* data, int extra);
+void scipy_openblas_set_threads_callback_function(void (*)(int sync, Job job, int jobs, size_t size,
+                                                           void* data, int extra));
+
+struct Jobs {
+  Job job;
+  size_t size;
+  char* data;
+  int extra;
+};
+
+static void run_job(void* context, int i) {
+  const struct Jobs* jobs = context;
+  jobs->job(i, jobs->data + i * jobs->size, jobs->extra);
+}
+
+static void run_jobs(int sync, Job job, int count, size_t size, void* data, int extra) {
+  (void)sync;
+  struct Jobs jobs = {job, size, data, extra};
+  mlx_serve_pool_run(count, run_job, &jobs);
+}
+
 const char* mlx_serve_blas_name(void) { return scipy_openblas_get_config(); }
 int mlx_serve_blas_threads(void) { return scipy_openblas_get_num_threads(); }
-void mlx_serve_blas_set_threads(int threads) { scipy_openblas_set_num_threads(threads); }
+void mlx_serve_blas_set_threads(int threads) {
+  mlx_serve_pool_set_threads(threads);
+  scipy_openblas_set_threads_callback_function(run_jobs);
+  scipy_openblas_set_num_threads(threads);
+}
+#endif

@@ -1,11 +1,12 @@
 // Opens libmlxc. Everything above this folder calls MLX through `mlxc`, and only after `openLibrary`.
 import { dlopen } from "bun:ffi";
-import { symbols } from "./symbols.ts";
+import { ownSymbols, symbols } from "./symbols.ts";
 import { traced } from "./trace.ts";
 import { setVariables } from "./variables.ts";
 
 const bind = (path: string) => dlopen(path, symbols).symbols;
-type Bound = ReturnType<typeof bind>;
+const bindOwn = (path: string) => dlopen(path, ownSymbols).symbols;
+type Bound = ReturnType<typeof bind> & ReturnType<typeof bindOwn>;
 
 /** Addresses and sizes are numbers: both stay below 2^53 on the machines there are. */
 export type Mlxc = {
@@ -18,8 +19,21 @@ export let mlxc: Mlxc = new Proxy({} as Mlxc, {
   },
 });
 
+/** Whether libmlxc has the operations of our own: one from elsewhere has not. */
+export let hasOwn = false;
+
 export function openLibrary(path: string, options: { trace?: boolean } = {}): void {
   setVariables();
-  const bound = bind(path) as Mlxc;
+  const own = openOwn(path);
+  const bound = { ...bind(path), ...own } as Mlxc;
+  hasOwn = own !== undefined;
   mlxc = options.trace ? traced(bound) : bound;
+}
+
+function openOwn(path: string) {
+  try {
+    return bindOwn(path);
+  } catch {
+    return undefined;
+  }
 }

@@ -48,6 +48,13 @@ export function target(env: Environment = process.env): pins.Target {
   throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
 }
 
+/** What is compiled into libmlxc besides mlx-c. */
+const ownSources = [
+  "./blas.c",
+  ...["choice.cpp", "kernels.cpp", "kernels.h", "ops.cpp", "ops.h"].map((name) => `./cpu/${name}`),
+  ...["pool.cpp", "pool.h", "product.cpp"].map((name) => `./cpu/${name}`),
+];
+
 /** Set-up's folder for a target, named after all that goes into it. */
 export function nativeDirectory(
   env: Environment = process.env,
@@ -58,7 +65,9 @@ export function nativeDirectory(
     pins.mlxC,
     pins.openBlas,
     pins.cmakeFlags,
-    readFileSync(new URL("./blas.c", import.meta.url), "utf8"),
+    pins.ownFlags,
+    pins.kernelVariants,
+    ...ownSources.map((path) => readFileSync(new URL(path, import.meta.url), "utf8")),
     ...(name === "darwin-arm64-metal" ? [pins.zig, pins.zigFlags] : []),
   ]);
   const key = new Bun.CryptoHasher("sha256").update(recipe).digest("hex").slice(0, 12);

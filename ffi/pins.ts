@@ -101,6 +101,19 @@ export const cmakeFlags = [
   "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
 ] as const;
 
+/** How our own C and C++ (ffi/blas.c, ffi/cpu) is compiled. */
+export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
+
+/** ffi/cpu/kernels.cpp is compiled for each of these; which one runs is decided on the machine. */
+export const kernelVariants: Record<"x64" | "arm64", Record<string, readonly string[]>> = {
+  x64: {
+    plain: [],
+    avx2: ["-mavx2", "-mfma"],
+    avx512: ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"],
+  },
+  arm64: { plain: [] },
+};
+
 /** The oldest macOS that libmlx runs on. */
 export const MACOS_VERSION = "14.0";
 

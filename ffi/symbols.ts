@@ -562,3 +562,47 @@ export const symbols = {
     returns: "i32",
   },
 } as const;
+
+/** Operations of our own for a CPU (ffi/cpu/ops.h). A libmlxc from elsewhere has none of them. */
+export const ownSymbols = {
+  // int mlx_serve_zeros(mlx_array*, const int*, size_t, mlx_stream)
+  mlx_serve_zeros: { args: ["buffer", "buffer", "u64", "ptr"], returns: "i32" },
+  // int mlx_serve_decode(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, int, int, bool, bool, mlx_stream)
+  mlx_serve_decode: {
+    args: [
+      "buffer",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "bool",
+      "i32",
+      "i32",
+      "bool",
+      "bool",
+      "ptr",
+    ],
+    returns: "i32",
+  },
+  // int mlx_serve_prepare(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, int, mlx_stream)
+  mlx_serve_prepare: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "i32", "ptr"],
+    returns: "i32",
+  },
+  // int mlx_serve_attend(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, bool, bool, mlx_stream)
+  mlx_serve_attend: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "bool", "bool", "ptr"],
+    returns: "i32",
+  },
+  // int mlx_serve_copy_blocks(mlx_array*, mlx_array, mlx_array, mlx_stream)
+  mlx_serve_copy_blocks: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_gate(mlx_array*, mlx_array, mlx_array, bool, mlx_stream)
+  mlx_serve_gate: { args: ["buffer", "ptr", "ptr", "bool", "ptr"], returns: "i32" },
+  // int mlx_serve_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)
+  mlx_serve_rms_norm: { args: ["buffer", "ptr", "ptr", "f32", "ptr"], returns: "i32" },
+  // int mlx_serve_best(mlx_vector_array*, mlx_array, mlx_stream)
+  mlx_serve_best: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_log_sum_exp(mlx_array*, mlx_array, mlx_stream)
+  mlx_serve_log_sum_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+} as const;

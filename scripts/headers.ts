@@ -1,8 +1,8 @@
-// Reads mlx-c's headers and compares them with ffi/symbols.ts: a function that changed its arguments
+// Reads mlx-c's headers, and ours among them, and compares them with ffi/symbols.ts: a function that changed its arguments
 // would otherwise be called with the old ones.
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { symbols } from "../ffi/symbols.ts";
+import { ownSymbols, symbols } from "../ffi/symbols.ts";
 
 export type Prototype = { returns: string; params: string[] };
 export type Headers = {
@@ -98,7 +98,10 @@ function isOptional(fields: string[] | undefined): boolean {
 }
 
 /** Every entry of the symbol table that the headers contradict, as one line each. */
-export function headerDifferences(folder: string, table: SymbolTable = symbols): string[] {
+export function headerDifferences(
+  folder: string,
+  table: SymbolTable = { ...symbols, ...ownSymbols },
+): string[] {
   const { functions, structs } = readHeaders(folder);
   return Object.entries(table).flatMap(([name, { args, returns }]) => {
     const prototype = functions.get(name);

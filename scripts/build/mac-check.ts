@@ -1,6 +1,6 @@
 // What must hold of an executable for macOS and its libraries, as far as it can be told without a Mac.
 import { MACOS_VERSION } from "../../ffi/pins.ts";
-import { symbols } from "../../ffi/symbols.ts";
+import { ownSymbols, symbols } from "../../ffi/symbols.ts";
 import type { MachO } from "./mach-o.ts";
 
 export type MacParts = { executable: MachO; libmlxc: MachO; libmlx: MachO };
@@ -35,7 +35,7 @@ export function macFaults(parts: MacParts): string[] {
     if (library) continue;
     check(asked.has(name) || OLD_LIBCXX.test(name), `libmlxc: libc++ may have no ${name}`);
   }
-  for (const name of Object.keys(symbols)) {
+  for (const name of Object.keys({ ...symbols, ...ownSymbols })) {
     check(libmlxc.exports.has(`_${name}`), `libmlxc: no ${name} in it`);
   }
   return faults;

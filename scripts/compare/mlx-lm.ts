@@ -14,14 +14,14 @@ export function mlxLmPython(): string {
   return pythonWith(name, [`mlx-lm==${mlxLmVersion}`, mlx, "gguf"]);
 }
 
-/** The BLAS that libmlxc has inside, as a library to be loaded before mlx-lm's own. */
+/** The BLAS that libmlxc has inside, without the products of our own, as a library to be loaded before mlx-lm's own. */
 export function blasShim(): string {
   const libs = dirname(findLibrary());
   const shim = join(cacheDirectory(), "bench", "libblas-shim.so");
   mkdirSync(dirname(shim), { recursive: true });
   const source = join(import.meta.dir, "..", "..", "ffi", "blas.c");
   const link = ["-o", shim, `-L${libs}`, "-lscipy_openblas", `-Wl,-rpath,${libs}`];
-  const command = ["c++", "-x", "c", "-O2", "-fPIC", "-shared", source, ...link];
+  const command = ["c++", "-x", "c", "-DPLAIN", "-O2", "-fPIC", "-shared", source, ...link];
   if (Bun.spawnSync(command, { stdio: ["ignore", 2, 2] }).exitCode !== 0) {
     throw new Error("c++ failed");
   }

@@ -1,6 +1,6 @@
 // Makes the folder of native libraries: libmlx from MLX's wheel, libmlxc built from mlx-c's source, and
-// OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c). On Linux it can be made for
-// the other systems too.
+// OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c), and the operations of our own
+// for a CPU (ffi/cpu). On Linux it can be made for the other systems too.
 import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
@@ -32,11 +32,20 @@ export async function makeNative(directory: string, name: pins.Target = target()
   const source = join(work, `${pins.mlxC.package}-${pins.mlxC.version}`, "src", "mlx-c");
   const linked = headers === wheel ? unpacked : join(work, "headers");
   if (linked !== unpacked) await unpack("zipfile", headers, linked);
-  const shim = blas ? await makeBlas(blas, work, compiler) : undefined;
+  const openBlas = blas && (await unpackBlas(blas, work));
   const library = libraryIn(building, system);
   const built = join(work, "build", basename(library));
-  if (compiler === "zig") await buildWithZig(source, join(linked, "mlx"), built);
-  else await buildMlxC(source, linked, dirname(built), shim?.linkerFlags ?? "", compiler);
+  await mkdir(dirname(built));
+  const command = compiler === "zig" ? await zigCommand(work) : [compiler];
+  const own = await compileOwn({
+    compile: [...command, ...(compiler === "zig" ? ["c++", ...pins.zigFlags] : ["-std=c++20"])],
+    variants: pins.kernelVariants[processor as "x64" | "arm64"],
+    includes: [`-I${source}`, `-I${join(linked, "mlx", "include")}`],
+    withBlas: openBlas !== undefined,
+    build: dirname(built),
+  });
+  if (compiler === "zig") await buildWithZig(command, source, join(linked, "mlx"), own, built);
+  else await buildMlxC(source, linked, dirname(built), own, openBlas, compiler);
 
   // The wheel's own layout, for libmlx finds the libraries it brings along by their place.
   const lib = dirname(library);
@@ -47,7 +56,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
     if (name.endsWith(".libs")) await rename(join(unpacked, name), join(building, name));
   }
   await copyFile(built, library);
-  if (shim) await rename(shim.library, join(lib, basename(shim.library)));
+  if (openBlas) await rename(openBlas, join(lib, basename(openBlas)));
   // CUDA kernels include these when MLX compiles them.
   for (const name of ["cccl", "cute", "cutlass"]) {
     const folder = join(unpacked, "mlx", "include", name);
@@ -57,6 +66,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
     const header = join(source, "mlx", "c", name);
     if (name.endsWith(".h")) await copyFile(header, join(include, "mlx", "c", name));
   }
+  await copyFile(join(ownFolder, "cpu", "ops.h"), join(include, "mlx", "c", "mlx-serve.h"));
   await rm(work, { recursive: true });
   // Another set-up may have come first; its folder is as good.
   if (existsSync(directory)) await rm(building, { recursive: true });
@@ -84,25 +94,60 @@ function findCompiler(wanted: string): Compiler {
   throw new SetupError(`libraries for ${wanted} cannot be made on ${here}`);
 }
 
-/** OpenBLAS, and what binds libmlx's calls to it when libmlxc is linked. */
-async function makeBlas(wheel: string, work: string, compiler: Compiler) {
+async function unpackBlas(wheel: string, work: string): Promise<string> {
   await unpack("zipfile", wheel, join(work, "blas"));
-  const library = join(work, "blas", "scipy_openblas32", "lib", "libscipy_openblas.so");
-  const source = join(import.meta.dir, "..", "..", "ffi", "blas.c");
-  const object = join(work, "blas.o");
-  const compile = [compiler, "-x", "c", "-O2", "-fPIC", "-c", source, "-o", object];
-  await runQuietly(compile, "the BLAS shim did not compile");
-  return { library, linkerFlags: `${object} -L${dirname(library)} -lscipy_openblas` };
+  return join(work, "blas", "scipy_openblas32", "lib", "libscipy_openblas.so");
+}
+
+const ownFolder = join(import.meta.dir, "..", "..", "ffi");
+
+type OwnParts = {
+  compile: readonly string[];
+  variants: Record<string, readonly string[]>;
+  includes: readonly string[];
+  /** A Mac's libmlx uses the system's BLAS. */
+  withBlas: boolean;
+  build: string;
+};
+
+/** The objects of our own sources. */
+async function compileOwn({ compile, variants, includes, withBlas, build }: OwnParts) {
+  const parts: [name: string, flags: readonly string[]][] = [
+    ["cpu/ops.cpp", includes],
+    ["cpu/pool.cpp", []],
+    ["cpu/choice.cpp", []],
+    ...Object.entries(variants).map(([variant, flags]): [string, string[]] => [
+      "cpu/kernels.cpp",
+      [`-DVARIANT=${variant}`, ...flags],
+    ]),
+  ];
+  if (withBlas) parts.push(["cpu/product.cpp", []], ["blas.c", []]);
+  return Promise.all(
+    parts.map(async ([name, flags], i) => {
+      const object = join(build, `own-${i}.o`);
+      // A C++ compiler takes a C file for C++ unless it is told; and the standard is not C's then.
+      const command = name.endsWith(".c") ? [compile[0]!, "-x", "c"] : compile;
+      const files = ["-c", join(ownFolder, name), "-o", object];
+      await runQuietly(
+        [...command, ...pins.ownFlags, ...flags, ...files],
+        `ffi/${name} did not compile (it needs a C++20 compiler)`,
+      );
+      return object;
+    }),
+  );
 }
 
 async function buildMlxC(
   source: string,
   mlx: string,
   build: string,
-  linkerFlags: string,
+  own: readonly string[],
+  openBlas: string | undefined,
   compiler: Compiler,
 ) {
   const origin = process.platform === "darwin" ? "@loader_path" : "$ORIGIN";
+  const blasFlags = openBlas ? [`-L${dirname(openBlas)}`, "-lscipy_openblas"] : [];
+  const linkerFlags = [...own, ...blasFlags].join(" ");
   const configure = ["cmake", "-S", source, "-B", build, ...pins.cmakeFlags].concat([
     `-DMLX_DIR=${join(mlx, "mlx", "share", "cmake", "MLX")}`,
     `-DCMAKE_INSTALL_RPATH=${origin}`,
@@ -125,15 +170,25 @@ const crossFlags = [
   "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
 ];
 
-/** libmlxc for macOS. cmake would ask for Apple's tools; mlx-c is no more than a folder of C++ files. */
-async function buildWithZig(source: string, mlx: string, library: string): Promise<void> {
-  const build = dirname(library);
-  await unpack("zipfile", await fetchWheel(pins.zig), build);
-  const program = join(build, "ziglang", "zig");
+/** zig, unpacked, with its caches beside it. */
+async function zigCommand(work: string): Promise<string[]> {
+  const folder = join(work, "zig");
+  await unpack("zipfile", await fetchWheel(pins.zig), folder);
+  const program = join(folder, "ziglang", "zig");
   await chmod(program, 0o755);
-  const caches = ["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"].map((name) => `${name}=${build}`);
-  const zig = ["env", ...caches, program];
+  const caches = ["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"].map((name) => `${name}=${folder}`);
+  return ["env", ...caches, program];
+}
 
+/** libmlxc for macOS. cmake would ask for Apple's tools; mlx-c is no more than a folder of C++ files. */
+async function buildWithZig(
+  zig: readonly string[],
+  source: string,
+  mlx: string,
+  own: readonly string[],
+  library: string,
+): Promise<void> {
+  const build = dirname(library);
   const folder = join(source, "mlx", "c");
   const sources = (await readdir(folder)).filter((name) => name.endsWith(".cpp"));
   const includes = [`-I${source}`, `-I${join(mlx, "include")}`];
@@ -156,6 +211,7 @@ async function buildWithZig(source: string, mlx: string, library: string): Promi
   const link = ["-shared", "-Wl,-undefined,dynamic_lookup", "-Wl,-rpath,@loader_path"].concat([
     `-Wl,-install_name,@rpath/${basename(library)}`,
     ...objects.sort(),
+    ...own,
     join(mlx, "lib", "libmlx.dylib"),
     "-o",
     library,

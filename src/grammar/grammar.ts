@@ -36,7 +36,8 @@ export type FromGrammarThread =
   /** The vocabulary is there, and the compiler is at work. */
   | { kind: "begun"; id: number }
   | { kind: "prepared"; id: number }
-  | { kind: "failed"; id: number; message: string };
+  /** `isBroken`: the library has not said why, and may be left without room to work. */
+  | { kind: "failed"; id: number; message: string; isBroken: boolean };
 
 /** From the engine Worker to the thread that serves. */
 export type ToMatchers =

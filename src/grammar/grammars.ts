@@ -105,7 +105,14 @@ export class Grammars {
     }
     if (this.#serving?.ended) this.#serving = undefined;
     this.#serving ??= new GrammarThread(this.#limits.keptBytes);
-    await this.#serving.prepare(grammar);
+    const serving = this.#serving;
+    try {
+      await serving.prepare(grammar);
+    } catch (error) {
+      // It was proven: what is wrong is the thread.
+      await serving.end();
+      throw error;
+    }
   }
 
   async #try(grammar: Grammar): Promise<void> {
@@ -113,6 +120,7 @@ export class Grammars {
     // It need not keep what it compiles.
     this.#trial ??= new GrammarThread(0);
     const trial = this.#trial;
+    const isWorn = trial.failures > 0;
     const tooLong = Promise.withResolvers<never>();
     const timeout = (ms: number) =>
       setTimeout(() => tooLong.reject(new GrammarError("it takes too long to compile")), ms);
@@ -124,8 +132,10 @@ export class Grammars {
     try {
       await Promise.race([trial.prepare(grammar, onBegun), tooLong.promise]);
     } catch (error) {
-      const isOver = trial.failures >= MAX_FAILURES || trial.pending > 0;
+      const isOver = trial.isBroken || trial.failures >= MAX_FAILURES || trial.pending > 0;
       if (isOver) await trial.end();
+      // Nobody is refused for what somebody else has sent before.
+      if (isWorn && trial.isBroken) return await this.#try(grammar);
       throw error;
     } finally {
       clearTimeout(timer);
@@ -143,6 +153,7 @@ class GrammarThread implements MatcherSource {
   ended = false;
   /** Grammars that could not be compiled. */
   failures = 0;
+  isBroken = false;
 
   constructor(maxBytes: number) {
     this.#worker = new Worker(grammarEntry, { workerData: { maxBytes } });
@@ -192,6 +203,7 @@ class GrammarThread implements MatcherSource {
     if (message.kind === "prepared") question.resolve();
     else {
       this.failures += 1;
+      this.isBroken ||= message.isBroken;
       question.reject(new GrammarError(message.message));
     }
   }

@@ -7,6 +7,7 @@ import { Compiler } from "./compiler.ts";
 import {
   COMPILING,
   type FromGrammarThread,
+  type Grammar,
   MASK_FAILED,
   MASK_HEADER,
   makeStatus,
@@ -69,10 +70,12 @@ async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): 
   try {
     await compiler.load(grammar.vocabulary);
     reply({ kind: "begun", id });
-    await compiler.compile(grammar);
+    await checkBeginning(grammar);
     reply({ kind: "prepared", id });
   } catch (error) {
-    reply({ kind: "failed", id, message: reason(error) });
+    const message = reason(error);
+    const isBroken = message === undefined;
+    reply({ kind: "failed", id, message: message ?? "it cannot be compiled", isBroken });
   } finally {
     Atomics.store(status, COMPILING, 0);
   }
@@ -80,14 +83,24 @@ async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): 
   await new Promise(setImmediate);
 }
 
+/** Rules that only lead to each other are compiled all the same, and then nothing may be said. */
+async function checkBeginning(grammar: Grammar): Promise<void> {
+  const matcher = await open(grammar);
+  const allowed = await matcher.getNextTokenBitmask();
+  matcher.dispose();
+  if (allowed.every((word) => word === 0)) throw new Error("it allows no text");
+}
+
+async function open(grammar: Grammar): Promise<GrammarMatcher> {
+  const compiled = await compiler.compile(grammar);
+  return await GrammarMatcher.createGrammarMatcher(compiled, [...grammar.vocabulary.stopTokens]);
+}
+
 async function follow(order: ToMatchers): Promise<void> {
   switch (order.kind) {
     case "open":
       try {
-        const compiled = await compiler.compile(order.grammar);
-        const { stopTokens } = order.grammar.vocabulary;
-        const matcher = await GrammarMatcher.createGrammarMatcher(compiled, [...stopTokens]);
-        following.set(order.id, { matcher, mask: order.mask });
+        following.set(order.id, { matcher: await open(order.grammar), mask: order.mask });
         await write(order.id);
       } catch {
         fail(order.mask);
@@ -130,9 +143,9 @@ function close(id: number): void {
 }
 
 /** Of the library's own errors, only its words are for whoever sent the grammar. */
-function reason(error: unknown): string {
+function reason(error: unknown): string | undefined {
   const said = lastWords?.trim().replace(/\.$/, "");
   lastWords = undefined;
   const isOurs = error instanceof Error && error.constructor === Error;
-  return said ?? (isOurs ? error.message : "it cannot be compiled");
+  return said ?? (isOurs ? error.message : undefined);
 }

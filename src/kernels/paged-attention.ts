@@ -7,8 +7,8 @@ import { type ConfiguredKernel, Kernel, type KernelLaunch } from "../mlx/kernel.
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
-import attentionBeginBody from "./attention-begin.c" with { type: "text" };
 import attentionBody from "./attention.c" with { type: "text" };
+import attentionBeginBody from "./attention-begin.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
 import headsBody from "./heads.c" with { type: "text" };
@@ -255,26 +255,29 @@ export class PagedAttention implements BlockAttention {
     });
   }
 
-  /** float32: scale, eps, cap, magnitude; the norms (D each); wavelengths; sinks. */
   #pack(work: LayerWork): MlxArray {
-    const found = this.#packed.get(work);
-    if (found) return found;
-    using _ = new Scope();
-    const { norms, turn, scale, softcap = 1, sinks } = work;
-    const numbers = [scale, norms?.eps ?? 0, softcap, turn?.magnitude ?? 1];
-    const blank = zeros([this.#shape.headDim], "float32");
-    const parts = [
-      array(Float32Array.from(numbers)),
-      norms?.query ?? blank,
-      norms?.key ?? blank,
-      ...(turn ? [turn.wavelengths] : []),
-      ...(sinks ? [sinks] : []),
-    ];
-    const packed = hold(concatenate(parts.map((part) => astype(part, "float32"))));
-    packed.evaluate();
+    const packed = this.#packed.get(work) ?? packWork(work, this.#shape.headDim);
     this.#packed.set(work, packed);
     return packed;
   }
+}
+
+/** float32: scale, eps, cap, magnitude; the norms (D each); wavelengths; sinks. Its holder frees it. */
+export function packWork(work: LayerWork, headDim: number): MlxArray {
+  using _ = new Scope();
+  const { norms, turn, scale, softcap = 1, sinks } = work;
+  const numbers = [scale, norms?.eps ?? 0, softcap, turn?.magnitude ?? 1];
+  const blank = zeros([headDim], "float32");
+  const parts = [
+    array(Float32Array.from(numbers)),
+    norms?.query ?? blank,
+    norms?.key ?? blank,
+    ...(turn ? [turn.wavelengths] : []),
+    ...(sinks ? [sinks] : []),
+  ];
+  const packed = hold(concatenate(parts.map((part) => astype(part, "float32"))));
+  packed.evaluate();
+  return packed;
 }
 
 function largestDivisor(of: number, most: number): number {

@@ -6,6 +6,7 @@ import { cText, type Pointer, readText } from "../../ffi/memory.ts";
 import type { Backend } from "../../ffi/native.ts";
 import { out } from "../../ffi/slot.ts";
 import { takeText, takeTexts } from "../../ffi/text.ts";
+import { setOnCpu } from "./cpu.ts";
 import { Stream } from "./stream.ts";
 
 export type Runtime = {
@@ -34,6 +35,7 @@ export function openMlx(
     if (backend === "cpu") check("mlx_disable_compile", mlxc.mlx_disable_compile());
     const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
     stream.use();
+    setOnCpu(backend === "cpu");
     return { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
   } finally {
     mlxc.mlx_device_free(handle);

@@ -1,7 +1,7 @@
-// The store of a GPU. Pools are made once and written in place by kernels; no operation of MLX ever
-// writes to them, so that it has nothing to copy. A step of decoding rows is one launch a layer. Tokens of
-// prompts take two: first all keys and values are written, then queries attend; long prompts attend by
-// MLX's own attention, over keys and values gathered from their blocks.
+// The store of keys and values. Pools are made once and written in place by kernels; no operation of MLX
+// ever writes to them, so that it has nothing to copy. A step of decoding rows is one launch a layer.
+// Tokens of prompts take two: first all keys and values are written, then queries attend; on a GPU long
+// prompts attend by MLX's own attention, over keys and values gathered from their blocks.
 import {
   type BlockAttention,
   type LayerWork,
@@ -10,19 +10,24 @@ import {
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { lastingZeros } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
-import { concatenate, depends, reshape, slice, swapAxes, take, zeros } from "../mlx/ops.ts";
+import { concatenate, depends, reshape, slice, swapAxes, take } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { causalMask } from "./contiguous-kv.ts";
-import type { BlockCopy, KvRow, KvStore, PagedStep } from "./kv-store.ts";
-import type { AttentionOptions, Heads, ModelShape } from "./model.ts";
+import type { AttentionOptions, Heads, ModelShape, Step } from "./model.ts";
+
+/** Consecutive tokens of one sequence: from `start` on, in the blocks of its table. */
+export type KvRow = { start: number; count: number; table: readonly number[] };
+
+export type BlockCopy = { from: number; to: number };
 
 export type MakeAttention = (heads: Heads) => BlockAttention;
 
 type Pools = { keys: MlxArray; values: MlxArray };
 
-/** A prompt whose tokens see more than this many goes through MLX's attention. */
+/** A prompt whose tokens see more than this many goes through MLX's attention, on a GPU. */
 const LONG = 512;
 
 /** Tables are as wide as the longest sequence's, rounded up to few sizes. */
@@ -34,26 +39,34 @@ const BUSY_GROUPS = 256;
 /** A part of a sequence that is worth a group of its own. */
 const SPLIT_TOKENS = 256;
 
-export class DeviceKvStore implements KvStore {
+export class DeviceKvStore {
   readonly blocks: number;
   /** Behind the pool's: where rows write that only fill a batch up. */
   readonly scratch: number;
   readonly #pools: Pools[];
   readonly #shape: ModelShape;
   readonly #makeAttention: MakeAttention;
+  readonly #long: number;
   #attention: BlockAttention | undefined;
   /** Of each layer. */
   readonly #works: Map<AttentionOptions, LayerWork>[] = [];
 
-  constructor(shape: ModelShape, blocks: number, dtype: Dtype, makeAttention: MakeAttention) {
+  constructor(
+    shape: ModelShape,
+    blocks: number,
+    dtype: Dtype,
+    makeAttention: MakeAttention,
+    long = LONG,
+  ) {
     this.blocks = blocks;
     this.scratch = blocks;
     this.#shape = shape;
     this.#makeAttention = makeAttention;
+    this.#long = long;
     const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
     this.#pools = Array.from({ length: shape.layers }, () => {
       using _ = new Scope();
-      const pools = { keys: zeros(size, dtype), values: zeros(size, dtype) };
+      const pools = { keys: lastingZeros(size, dtype), values: lastingZeros(size, dtype) };
       evaluate(pools.keys, pools.values);
       hold([pools.keys, pools.values]);
       return pools;
@@ -64,7 +77,8 @@ export class DeviceKvStore implements KvStore {
     return this.#pools.reduce((sum, { keys, values }) => sum + keys.bytes + values.bytes, 0);
   }
 
-  begin(rows: readonly KvRow[], copies: readonly BlockCopy[]): PagedStep {
+  /** A step over these rows. In a scope: it makes arrays. */
+  begin(rows: readonly KvRow[], copies: readonly BlockCopy[]): Step {
     this.#copy(copies);
     const tables = array(tablesOf(rows).tables);
     return rows.every(({ count }) => count === 1)
@@ -73,7 +87,7 @@ export class DeviceKvStore implements KvStore {
   }
 
   /** One token each. The tables may be the input of a function that is being traced. */
-  decodeStep(tables: MlxArray, splits: number): PagedStep {
+  decodeStep(tables: MlxArray, splits: number): Step {
     return this.#step((layer, qkv, heads, options) =>
       this.#kernels(heads).decode(
         qkv,
@@ -85,7 +99,7 @@ export class DeviceKvStore implements KvStore {
     );
   }
 
-  #mixedStep(rows: readonly KvRow[], tables: MlxArray): PagedStep {
+  #mixedStep(rows: readonly KvRow[], tables: MlxArray): Step {
     const tokens = rows.flatMap(({ start, count, table }, row) =>
       Array.from({ length: count }, (_, i) => {
         const position = start + i;
@@ -94,7 +108,7 @@ export class DeviceKvStore implements KvStore {
       }),
     );
     const places = array(packPlaces(tokens));
-    const segments = segmentsOf(rows).map((segment) => ({
+    const segments = segmentsOf(rows, this.#long).map((segment) => ({
       ...segment,
       places: array(packPlaces(tokens.slice(segment.from, segment.to))),
     }));
@@ -139,7 +153,7 @@ export class DeviceKvStore implements KvStore {
     return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
   }
 
-  #step(attendRaw: PagedStep["attendRaw"] & {}): PagedStep {
+  #step(attendRaw: Step["attendRaw"] & {}): Step {
     return {
       get positions(): never {
         throw new Error("kernels take positions from the tables");
@@ -148,9 +162,6 @@ export class DeviceKvStore implements KvStore {
         throw new Error("kernels take queries, keys and values in one");
       },
       attendRaw,
-      pending: [],
-      commit() {},
-      abandon() {},
     };
   }
 
@@ -210,12 +221,12 @@ export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
 type Segment = { from: number; to: number; long: KvRow | undefined };
 
 /** Long chunks by themselves, all between them together. */
-function segmentsOf(rows: readonly KvRow[]): Segment[] {
+function segmentsOf(rows: readonly KvRow[], most: number): Segment[] {
   const segments: Segment[] = [];
   let at = 0;
   for (const row of rows) {
     const to = at + row.count;
-    const long = row.count > 1 && row.start + row.count > LONG ? row : undefined;
+    const long = row.count > 1 && row.start + row.count > most ? row : undefined;
     const last = segments.at(-1);
     if (!long && last && !last.long) last.to = to;
     else segments.push({ from: at, to, long });

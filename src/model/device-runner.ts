@@ -7,8 +7,7 @@ import { array, asyncEvaluate, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { argmax, astype, less, max, maximum, slice, take, where } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
-import { type DeviceKvStore, splitsFor, tablesOf } from "./device-kv-store.ts";
-import type { KvRow } from "./kv-store.ts";
+import { type DeviceKvStore, type KvRow, splitsFor, tablesOf } from "./device-kv-store.ts";
 import type { Model } from "./model.ts";
 import { type Launched, type StepInputs, sumRows } from "./runner.ts";
 import {

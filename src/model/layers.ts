@@ -1,5 +1,6 @@
 // What the architectures have in common.
 import type { MlxArray } from "../mlx/array.ts";
+import { isOwn, rmsNorm as ownNorm } from "../mlx/cpu.ts";
 import { rmsNorm as normalize } from "../mlx/fast.ts";
 import {
   add,
@@ -34,7 +35,8 @@ export function rmsNorm(
 ): Norm {
   const stored = weights.tensor(`${name}.weight`, [dims]);
   const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
-  return Object.assign((x: MlxArray) => normalize(x, weight, eps), { weight, eps });
+  const norm = (x: MlxArray) => (isOwn(x) ? ownNorm : normalize)(x, weight, eps);
+  return Object.assign(norm, { weight, eps });
 }
 
 /** Squeezes x into (-cap, cap). */

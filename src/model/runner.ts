@@ -2,7 +2,7 @@
 import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype, slice, sum, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import type { BlockCopy, KvRow, KvStore } from "./kv-store.ts";
+import type { BlockCopy, DeviceKvStore, KvRow } from "./device-kv-store.ts";
 import type { Model } from "./model.ts";
 import { type Draw, type Sampled, type SampleRow, type Score, sample, score } from "./sampler.ts";
 
@@ -41,9 +41,9 @@ export class Runner {
   /** Steps under way at most, the one that is read among them. */
   readonly depth = 1;
   readonly #model: Model;
-  readonly #store: KvStore;
+  readonly #store: DeviceKvStore;
 
-  constructor(model: Model, store: KvStore) {
+  constructor(model: Model, store: DeviceKvStore) {
     this.#model = model;
     this.#store = store;
   }
@@ -61,27 +61,21 @@ export class Runner {
   #run({ tokens, rows, copies, samples, scores, sums }: StepInputs): StepOutputs {
     using _ = new Scope();
     const step = this.#store.begin(rows, copies);
-    try {
-      this.forwards += 1;
-      const hidden = this.#model.forward(array(tokens), step); // (T, D)
-      const draw = this.#draw(hidden, samples);
-      const scored = scores.map(({ at, next, top }) =>
-        score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
-      );
-      const added = sums.map((span) => sumRows(hidden, span));
-      const pending = [draw ? [draw] : [], scored].flat().flatMap(({ pending }) => pending);
-      evaluate(...pending, ...added, ...step.pending);
-      const outputs = {
-        sampled: draw?.read() ?? [],
-        scored: scored.map(({ read }) => read()),
-        sums: added.map((each) => Float32Array.from(each.numbers())),
-      };
-      step.commit();
-      return outputs;
-    } catch (error) {
-      step.abandon();
-      throw error;
-    }
+    this.forwards += 1;
+    const hidden = this.#model.forward(array(tokens), step); // (T, D)
+    const draw = this.#draw(hidden, samples);
+    const scored = scores.map(({ at, next, top }) =>
+      score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
+    );
+    const added = sums.map((span) => sumRows(hidden, span));
+    const pending = [draw ? [draw] : [], scored].flat().flatMap(({ pending }) => pending);
+    // Where nothing is read, keys and values must be written all the same.
+    evaluate(...pending, ...added, ...(draw ? [] : [hidden]));
+    return {
+      sampled: draw?.read() ?? [],
+      scored: scored.map(({ read }) => read()),
+      sums: added.map((each) => Float32Array.from(each.numbers())),
+    };
   }
 
   #draw(hidden: MlxArray, samples: StepInputs["samples"]): Draw | undefined {

@@ -5,6 +5,7 @@
 // it has: the token is the first whose cumulative probability exceeds it. So a seeded request draws the
 // same alone, in a crowd, and when it is computed again after it was preempted.
 import { array, type MlxArray } from "../mlx/array.ts";
+import { best, isOwn, logSumExp as ownLogSumExp } from "../mlx/cpu.ts";
 import {
   add,
   arange,
@@ -193,6 +194,11 @@ function drawGroup(
   if (kind.penalized) x = penalize(x, group);
   if (kind.biased) x = bias(x, group);
   if (kind.masked) x = mask(x, group);
+  if (isOwn(x)) {
+    const { indices: highest, highest: scores } = best(x);
+    const tokens = kind.draw === "greedy" ? highest : drawKinds[kind.draw](x, group);
+    return { indices, tokens, scores };
+  }
   return { indices, tokens: drawKinds[kind.draw](x, group), scores: max(x, -1) };
 }
 
@@ -356,7 +362,8 @@ function scoreRows(logits: MlxArray, wanted: readonly { row: number; top: number
   if (wanted.length === 0) return { pending: [], read: () => [] };
   const [rows, vocabulary] = logits.shape as [number, number];
   const x = wanted.length === rows ? logits : take(logits, intArray(wanted.map(({ row }) => row)));
-  const normalized = subtract(x, logSumExp(x, -1, true)); // (G, V)
+  const total = isOwn(x) ? ownLogSumExp(x) : logSumExp(x, -1, true); // (G, 1)
+  const normalized = subtract(x, total); // (G, V)
   const most = Math.min(Math.max(...wanted.map(({ top }) => top)), vocabulary);
   const top = most > 0 ? slice(argpartition(negative(x), most - 1), 1, 0, most) : undefined;
   const values = top && takeAlongAxis(normalized, top);

@@ -11,13 +11,13 @@ import {
 } from "../files/gguf-quants.ts";
 import { LoadError } from "../files/load-error.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
+import { lastingZeros } from "../mlx/cpu.ts";
 import { bytesOf, type Dtype, type HostArray, hostArrays, toBfloat16 } from "../mlx/dtype.ts";
 import {
   astype,
   type Quantization,
   type QuantizedMatrix,
   dequantize as unpack,
-  zeros,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import type { StoredTensor } from "./checkpoint.ts";
@@ -140,7 +140,7 @@ type Prepared = { target: HostArray; finish(): MlxArray };
 /** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
 function prepare(shape: readonly number[], dtype: Dtype, backend: Backend): Prepared {
   if (backend !== "cuda") {
-    const made = zeros(shape, dtype);
+    const made = lastingZeros(shape, dtype);
     return { target: new hostArrays[dtype](made.memory()), finish: () => hold(made) };
   }
   const target = new hostArrays[dtype](shape.reduce((a, b) => a * b, 1));

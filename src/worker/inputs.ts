@@ -1,7 +1,7 @@
 // Turns what the scheduler decided into what the model takes: integers into typed arrays. Decoding rows
 // come first, those of like length together, for the KV store computes such rows as one.
 import type { Pooling } from "../engine/protocol.ts";
-import type { KvRow } from "../model/kv-store.ts";
+import type { KvRow } from "../model/device-kv-store.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Sampled, SampleRow, Score } from "../model/sampler.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";

@@ -1,4 +1,5 @@
 // The models that are loaded, each with its engine.
+import { hasOwn } from "../../ffi/lib.ts";
 import type { Backend } from "../../ffi/native.ts";
 import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
@@ -6,9 +7,8 @@ import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { bytesOf } from "../mlx/dtype.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
-import { DeviceKvStore } from "../model/device-kv-store.ts";
 import { DeviceRunner } from "../model/device-runner.ts";
-import { makeKvStore } from "../model/kv-store.ts";
+import { kvType, makeKvStore } from "../model/kv-store.ts";
 import { type LoadedModel, loadModel } from "../model/load.ts";
 import { Runner } from "../model/runner.ts";
 import { ModelEngine } from "./model-engine.ts";
@@ -47,15 +47,19 @@ export class Models {
   }
 
   #make(name: string, path: string, options: EngineOptions, onProgress: OnProgress): Entry {
+    if (this.#backend === "cpu" && !hasOwn) {
+      throw new Error("this libmlxc has no operations for a CPU: set-up's has");
+    }
     const { dtype } = options;
     const model = loadModel(path, { backend: this.#backend, dtype, onProgress });
     const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
-    const blocks = options.blocks ?? blocksFor(model, options, kvBytes);
-    checkMemory(model, blocks);
+    const blockBytes = blockBytesOf(model, this.#backend);
+    const blocks = options.blocks ?? blocksFor(model, options, kvBytes / blockBytes);
+    checkMemory(model, blocks, blockBytes);
     const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
     const pool = new BlockPool(blocks);
     const runner =
-      store instanceof DeviceKvStore ? new DeviceRunner(model, store) : new Runner(model, store);
+      this.#backend === "cpu" ? new Runner(model, store) : new DeviceRunner(model, store);
     const { vocabulary, maxPositions } = model.shape;
     const maxLength = Math.min(
       maxPositions,
@@ -122,13 +126,14 @@ export class Models {
   }
 }
 
-function blockBytes({ shape: { layers, kvHeads, headDim }, dtype }: LoadedModel): number {
-  return 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(dtype);
+function blockBytesOf({ shape, dtype }: LoadedModel, backend: Backend): number {
+  const { layers, kvHeads, headDim } = shape;
+  return 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(kvType(dtype, backend));
 }
 
 /** The process would end where there is no memory for the blocks; so the model is freed, and it is said. */
-function checkMemory(model: LoadedModel, blocks: number): void {
-  const [wanted, most] = [blocks * blockBytes(model), memoryLimit() - activeMemory()];
+function checkMemory(model: LoadedModel, blocks: number, blockBytes: number): void {
+  const [wanted, most] = [blocks * blockBytes, memoryLimit() - activeMemory()];
   if (wanted <= most) return;
   model.free();
   const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
@@ -139,11 +144,11 @@ function checkMemory(model: LoadedModel, blocks: number): void {
 }
 
 /** As many as the memory for them holds, and no more than a full batch could use. */
-function blocksFor(model: LoadedModel, options: EngineOptions, kvBytes: number): number {
+function blocksFor(model: LoadedModel, options: EngineOptions, fitting: number): number {
   const { maxPositions } = model.shape;
   const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
   const most = options.maxBatch * Math.ceil(longest / BLOCK_TOKENS);
-  return Math.max(1, Math.min(most, Math.floor(kvBytes / blockBytes(model))));
+  return Math.max(1, Math.min(most, Math.floor(fitting)));
 }
 
 /** The CPU shares its memory with everything else; of a GPU's, half of what the weights have left. */

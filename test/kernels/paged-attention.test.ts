@@ -1,8 +1,10 @@
-// The kernels against plain arithmetic, on a GPU: `MLX_SERVE_BACKEND=cuda bun test test/kernels`. Without
-// one it is the arithmetic's turn to be tested, through the store (test/model/kv-store.test.ts).
+// The kernels against plain arithmetic: a CPU's operations, or on a GPU those in its language, with
+// `MLX_SERVE_BACKEND=cuda bun test test/kernels`.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
+import { CpuAttention } from "../../src/kernels/cpu-attention.ts";
 import {
+  type BlockAttention,
   type LayerWork,
   PagedAttention,
   packPlaces,
@@ -17,7 +19,7 @@ import { attended, type PlainWork, prepared } from "../support/plain-attention.t
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
-const language = backend();
+const kind = backend();
 
 type Case = {
   headDim: number;
@@ -63,9 +65,20 @@ const cases: Case[] = [
   { headDim: 16, kvHeads: 2, sharers: 2, dtype: "float32", turned: 16 },
 ];
 
-const tolerance = { float32: 2e-4, float16: 4e-3, bfloat16: 3e-2 };
+// What a GPU's are not made for.
+if (kind === "cpu") {
+  cases.push(
+    { headDim: 8, kvHeads: 2, sharers: 2, dtype: "float32", turned: 8 },
+    { headDim: 40, kvHeads: 1, sharers: 5, dtype: "float32", turned: 20 },
+    { headDim: 100, kvHeads: 1, sharers: 3, dtype: "float32", normed: true },
+    { headDim: 128, kvHeads: 1, sharers: 40, dtype: "float32", scores: { window: 1 } },
+    { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float32", scores: { softcap: 50, window: 33 } },
+  );
+}
 
-describe.skipIf(language === "cpu")(`kernels (on ${language}; a GPU is needed)`, () => {
+const tolerance = { float32: kind === "cpu" ? 1e-5 : 2e-4, float16: 4e-3, bfloat16: 3e-2 };
+
+describe(`kernels on ${kind}`, () => {
   for (const each of cases) {
     test(JSON.stringify(each), () => check(each));
   }
@@ -89,10 +102,11 @@ function check(each: Case): void {
   const read = (x: MlxArray) => [...astype(x, "float32").numbers()];
   const poolShape = [blocks, kvHeads, BLOCK_TOKENS, headDim];
   const size = poolShape.reduce((a, b) => a * b);
-  const pools = {
-    keys: upload(numbers(size), poolShape),
-    values: upload(numbers(size), poolShape),
+  const pool = () => {
+    const filled = array(Float32Array.from(numbers(size)), poolShape);
+    return kind === "cpu" ? filled : astype(filled, dtype);
   };
+  const pools = { keys: pool(), values: pool() };
   evaluate(pools.keys, pools.values);
   const before = { keys: read(pools.keys), values: read(pools.values) };
   const norms = normed && {
@@ -120,9 +134,15 @@ function check(each: Case): void {
     turn: turn ? { ...turn, wavelengths: read(turn.wavelengths) } : undefined,
   };
   const plainSinks = sinks && read(sinks);
-  const at = (block: number, kv: number, slot: number) =>
-    ((block * kvHeads + kv) * BLOCK_TOKENS + slot) * headDim;
-  const kernels = new PagedAttention(language as "cuda", { heads, kvHeads, headDim }, dtype);
+  /** Where a number stands. On a CPU tokens stand side by side in a block of keys. */
+  const at = (of: "keys" | "values", block: number, kv: number, slot: number, d: number) => {
+    const within = of === "keys" && kind === "cpu" ? d * BLOCK_TOKENS + slot : slot * headDim + d;
+    return (block * kvHeads + kv) * BLOCK_TOKENS * headDim + within;
+  };
+  const kernels: BlockAttention =
+    kind === "cpu"
+      ? new CpuAttention(headDim, dtype)
+      : new PagedAttention(kind, { heads, kvHeads, headDim }, dtype);
   const rowsOf = (lengths: readonly number[]) =>
     lengths.map((length, row) => {
       return { length, blocks: tables.slice(row * width, (row + 1) * width) };
@@ -136,12 +156,12 @@ function check(each: Case): void {
     const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
     for (let kv = 0; kv < kvHeads; kv++) {
       const key = prepared(head(heads + kv), plainWork.norms?.key, position, plainWork);
-      const to = at(block, kv, position % BLOCK_TOKENS);
+      const slot = position % BLOCK_TOKENS;
       key.forEach((value, d) => {
-        before.keys[to + d] = value;
+        before.keys[at("keys", block, kv, slot, d)] = value;
       });
       head(heads + kvHeads + kv).forEach((value, d) => {
-        before.values[to + d] = value;
+        before.values[at("values", block, kv, slot, d)] = value;
       });
     }
     return Array.from({ length: heads }, (_, index) =>
@@ -151,14 +171,14 @@ function check(each: Case): void {
   const expectedOf = (queries: readonly number[][], row: number, length: number) =>
     queries.flatMap((query, index) => {
       const kv = Math.floor(index / sharers);
-      const rows = (pool: readonly number[]) =>
+      const rows = (of: "keys" | "values") =>
         Array.from({ length }, (_, t) => {
           const block = tables[row * width + Math.floor(t / BLOCK_TOKENS)]!;
-          const from = at(block, kv, t % BLOCK_TOKENS);
-          return pool.slice(from, from + headDim);
+          const number = (d: number) => before[of][at(of, block, kv, t % BLOCK_TOKENS, d)]!;
+          return Array.from({ length: headDim }, (_, d) => number(d));
         });
       const sink = plainSinks?.[index];
-      return attended(query, rows(before.keys), rows(before.values), sink, work);
+      return attended(query, rows("keys"), rows("values"), sink, work);
     });
   const close = (found: readonly number[], expected: readonly number[]) => {
     expect(found.length).toBe(expected.length);

@@ -1,5 +1,6 @@
 // Set-up under faults: whatever happens, one clear line, an exit code, and a next run that works.
-// The tools are real but for the slow one: cmake is a script that brings the libmlxc there is.
+// The tools are real but for the slow ones: cmake is a script that brings the libmlxc there is, and the
+// compiler one that leaves an empty file.
 import { afterAll, expect, test } from "bun:test";
 import {
   chmodSync,
@@ -74,7 +75,7 @@ cache="$CARGO_HOME/registry/cache/registry"
 const damage = (files: string) => `for file in ${files}; do echo damage >> "$file"; done`;
 
 const complete = {
-  "c++": `PATH=${process.env.PATH} exec ${real("c++")} "$@"`,
+  "c++": `for argument; do [ "$previous" = -o ] && : > "$argument"; previous=$argument; done`,
   cmake,
   python3: pip(":"),
   cargo: cargo(":"),

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { symbols } from "../../../ffi/symbols.ts";
+import { ownSymbols, symbols } from "../../../ffi/symbols.ts";
 import { type MacParts, macFaults } from "../../../scripts/build/mac-check.ts";
 import type { MachO } from "../../../scripts/build/mach-o.ts";
 
@@ -29,7 +29,7 @@ function parts(): MacParts {
         { name: "_throw" },
         { name: "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE5uflowEv" },
       ],
-      exports: new Set(Object.keys(symbols).map((name) => `_${name}`)),
+      exports: new Set(Object.keys({ ...symbols, ...ownSymbols }).map((name) => `_${name}`)),
     },
     libmlx: {
       ...none,

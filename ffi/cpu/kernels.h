@@ -1,0 +1,70 @@
+// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once for each kind of processor;
+// `kernels()` is the best that this one runs. Nothing here knows of threads or of MLX.
+#pragma once
+
+namespace mlx_serve {
+
+constexpr int BLOCK_TOKENS = 32;
+
+/** What a layer does to queries and keys, and to their scores. */
+struct Layer {
+  int heads, kv_heads, dim;
+  float scale, eps, cap, magnitude; // cap: 0 for none
+  const float* query_norm; // (dim), null for none
+  const float* key_norm;
+  const float* wavelengths; // (turned / 2)
+  int turned;
+  const float* sinks; // (heads), null for none
+  int window; // 0 for none
+};
+
+/**
+ * Blocks of keys (blocks, kv_heads, dim, BLOCK_TOKENS) and values (blocks, kv_heads, BLOCK_TOKENS, dim).
+ * Keys stand with their tokens side by side, so that the scores of many are computed at once.
+ */
+struct Pools {
+  float* keys;
+  float* values;
+};
+
+/** Consecutive tokens of a sequence, from `position` on. */
+struct Span {
+  int count, position;
+  const int* table;
+};
+
+struct Product {
+  int rows, depth;
+  const float* x; // (rows, depth), rows `x_stride` apart
+  long x_stride;
+  const float* w; // (columns, depth)
+  long w_stride;
+  float alpha, beta;
+  float* out; // (rows, columns): alpha x w' + beta out
+  long out_stride;
+};
+
+enum class Gate { silu, gelu };
+
+struct Kernels {
+  /** Some columns of a product of few rows. */
+  void (*product)(const Product&, int from, int to);
+  /** One token's heads, normed and turned: queries come out, its key and value go to their slot. */
+  void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
+  /** The tokens' queries that share one head of keys, over what each of them sees. Rows of `heads`. */
+  void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);
+  void (*gate)(Gate, const float* gates, const float* ups, int count, float* out);
+  /** weight: null for none. */
+  void (*norm)(const float* x, const float* weight, int count, float eps, float* out);
+  /** The first of the highest, which is no number where one of them is none. */
+  void (*best)(const float* x, int count, unsigned* index, float* highest);
+  float (*log_sum_exp)(const float* x, int count);
+};
+
+/** What `prepare` and `attend` have room for: numbers of a head, queries of a span, numbers of those. */
+constexpr int MOST_DIM = 1024, MOST_QUERIES = 64, MOST_NUMBERS = 8192;
+
+/** The best for this processor. */
+const Kernels& kernels();
+
+} // namespace mlx_serve

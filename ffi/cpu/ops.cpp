@@ -1,0 +1,558 @@
+// The operations of ops.h as primitives of MLX. Shapes and types are checked when an operation is built;
+// what is thrown here becomes an error of mlx-c's. The work itself is done on the stream's thread, with
+// the threads of the pool.
+#include "ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/c/error.h"
+#include "mlx/c/private/mlx.h"
+#include "mlx/primitives.h"
+#include "pool.h"
+
+namespace mx = mlx::core;
+using Arrays = std::vector<mx::array>;
+
+namespace mlx_serve {
+namespace {
+
+using Task = std::function<void()>;
+/** The task that computes outputs from inputs, once both have their memory. */
+using MakeTask = std::function<Task(const Arrays& inputs, Arrays& outputs)>;
+
+/** A vector that lies across two lines of the cache is read at half the speed. */
+constexpr size_t LINE = 64;
+
+/** Memory that begins with a line, which MLX's own does not. */
+void allocate(mx::array& output) {
+  auto buffer = mx::allocator::malloc(output.nbytes() + LINE);
+  const auto address = reinterpret_cast<size_t>(buffer.raw_ptr());
+  mx::array::Flags flags;
+  flags.contiguous = flags.row_contiguous = true;
+  flags.col_contiguous = output.ndim() <= 1 || output.size() <= 1;
+  output.set_data(buffer, output.size(), output.strides(), flags, -address % LINE);
+}
+
+/** All our operations are one primitive: they differ in their task. */
+class Operation : public mx::Primitive {
+ public:
+  Operation(mx::Stream stream, const char* name, MakeTask make)
+      : Primitive(stream), name_(name), make_(std::move(make)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    for (auto& output : outputs) allocate(output);
+    mx::cpu::get_command_encoder(stream()).dispatch(make_(inputs, outputs));
+  }
+
+  void eval_gpu(const Arrays&, Arrays&) override {
+    throw std::runtime_error(std::string(name_) + " runs on a CPU only");
+  }
+
+  const char* name() const override {
+    return name_;
+  }
+
+ private:
+  const char* name_;
+  MakeTask make_;
+};
+
+void require(bool holds, const char* fault) {
+  if (!holds) throw std::invalid_argument(fault);
+}
+
+mx::array operation(
+    mx::Stream stream, const char* name, mx::Shape shape, Arrays inputs, MakeTask make) {
+  auto primitive = std::make_shared<Operation>(stream, name, std::move(make));
+  return mx::array(std::move(shape), mx::float32, std::move(primitive), std::move(inputs));
+}
+
+/** What is read as it lies in memory. */
+template <class T>
+T* memory(const mx::array& x) {
+  require(x.flags().row_contiguous, "an input is not in row order");
+  return const_cast<T*>(x.data<T>());
+}
+
+/** The rows of an array along its last axis, in any layout. */
+class Rows {
+ public:
+  explicit Rows(const mx::array& x)
+      : data_(x.data<float>()), shape_(x.shape()), strides_(x.strides()) {
+    width_ = shape_.back();
+    stride_ = width_ == 1 ? 1 : strides_.back();
+    count_ = width_ == 0 ? 0 : x.size() / width_;
+    is_plain_ = x.flags().row_contiguous;
+  }
+
+  int count() const {
+    return count_;
+  }
+
+  int width() const {
+    return width_;
+  }
+
+  /** `copy` takes the row where it does not lie in one piece. */
+  const float* at(long row, std::vector<float>& copy) const {
+    if (is_plain_) return data_ + row * width_;
+    long offset = 0;
+    for (int axis = static_cast<int>(shape_.size()) - 2; axis >= 0; axis--) {
+      offset += row % shape_[axis] * strides_[axis];
+      row /= shape_[axis];
+    }
+    if (stride_ == 1) return data_ + offset;
+    copy.resize(width_);
+    for (int i = 0; i < width_; i++) copy[i] = data_[offset + i * stride_];
+    return copy.data();
+  }
+
+ private:
+  const float* data_;
+  mx::Shape shape_;
+  mx::Strides strides_;
+  int width_, count_;
+  long stride_;
+  bool is_plain_;
+};
+
+/** Numbers that are worth a piece of their own. */
+constexpr int PIECE = 8192;
+
+/** Calls for all rows, some at a time. */
+template <class Each>
+void each_row(int count, int width, const Each& each) {
+  const int most = mlx_serve_pool_threads() * 2;
+  const int some = std::max({1, PIECE / std::max(width, 1), (count + most - 1) / most});
+  parallel((count + some - 1) / some, [&](int piece) {
+    std::vector<float> copies[2];
+    for (int row = piece * some; row < std::min(count, (piece + 1) * some); row++) each(row, copies);
+  });
+}
+
+mx::array zeros(const int* shape, size_t axes, mx::Stream stream) {
+  const mx::Shape sizes(shape, shape + axes);
+  for (const int size : sizes) require(size >= 0, "a size is below 0");
+  const auto make = [](const Arrays&, Arrays& out) -> Task {
+    float* to = out[0].data<float>();
+    return [to, bytes = out[0].nbytes()] { std::memset(to, 0, bytes); };
+  };
+  return operation(stream, "mlx_serve_zeros", sizes, {}, make);
+}
+
+// ---- Attention over blocks
+
+struct Options {
+  bool normed;
+  int turned, window;
+  bool capped, sinks;
+};
+
+/** Sizes follow from the shapes; which may be anything. */
+struct Sizes {
+  int heads, kv_heads, dim;
+
+  Sizes(const mx::array& rows, const mx::array& keys, const mx::array& values, bool with_kv) {
+    const auto& pool = keys.shape();
+    require(keys.dtype() == mx::float32 && values.dtype() == mx::float32, "the pools are not float32");
+    require(pool.size() == 4 && pool[2] == BLOCK_TOKENS, "the pools are not (blocks, heads, 32, D)");
+    require(values.shape() == pool, "the pools differ in shape");
+    require(rows.dtype() == mx::float32 && rows.ndim() == 2, "the rows are not float32 (T, columns)");
+    kv_heads = pool[1];
+    dim = pool[3];
+    require(dim > 0 && kv_heads > 0 && dim <= MOST_DIM, "the heads are too large");
+    heads = rows.shape(1) / dim - (with_kv ? 2 * kv_heads : 0);
+    const int columns = (heads + (with_kv ? 2 * kv_heads : 0)) * dim;
+    require(rows.shape(1) == columns, "the columns are no whole number of heads");
+    require(heads > 0 && heads % kv_heads == 0, "queries cannot share the heads of the keys");
+    const int sharers = heads / kv_heads;
+    require(
+        sharers <= MOST_QUERIES && sharers * dim <= MOST_NUMBERS, "too many queries share their keys");
+  }
+
+  int sharers() const {
+    return heads / kv_heads;
+  }
+};
+
+void check_layer(const mx::array& layer, const Sizes& sizes, const Options& options) {
+  const bool halves = options.turned >= 0 && options.turned % 2 == 0;
+  require(halves && options.turned <= sizes.dim, "no such number of features is turned");
+  require(options.window >= 0, "the window is below 0");
+  const size_t least = 4 + 2 * sizes.dim + options.turned / 2 + (options.sinks ? sizes.heads : 0);
+  require(
+      layer.dtype() == mx::float32 && layer.ndim() == 1 && layer.size() >= least,
+      "the layer has too few numbers");
+}
+
+void check_ints(const mx::array& x, const char* fault) {
+  require(x.dtype() == mx::int32 && x.ndim() == 1, fault);
+}
+
+Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) {
+  const float* norms = packed + 4;
+  const float* wavelengths = norms + 2 * sizes.dim;
+  return {
+      sizes.heads,
+      sizes.kv_heads,
+      sizes.dim,
+      packed[0],
+      packed[1],
+      options.capped ? packed[2] : 0,
+      packed[3],
+      options.normed ? norms : nullptr,
+      options.normed ? norms + sizes.dim : nullptr,
+      wavelengths,
+      options.turned,
+      options.sinks ? wavelengths + options.turned / 2 : nullptr,
+      options.window,
+  };
+}
+
+/** Where a token stands in its sequence, in the pool, and which of the tables is its own. */
+struct Place {
+  int position, slot, row;
+};
+static_assert(sizeof(Place) == 3 * sizeof(int));
+
+const int* table_of(const int* tables, int row) {
+  return tables + 2 + static_cast<long>(row) * (tables[0] + 1);
+}
+
+void prepare_all(
+    const Layer& layer, Pools pools, const float* qkv, const Place* places, int count, float* queries) {
+  const long width = static_cast<long>(layer.heads) * layer.dim;
+  const long columns = width + 2L * layer.kv_heads * layer.dim;
+  each_row(count, static_cast<int>(columns), [&](long token, auto&) {
+    const auto& [position, slot, row] = places[token];
+    kernels().prepare(layer, pools, qkv + token * columns, position, slot, queries + token * width);
+  });
+}
+
+void attend_all(
+    const Layer& layer,
+    Pools pools,
+    const float* queries,
+    const int* tables,
+    const Place* places,
+    int count,
+    float* attended) {
+  const int sharers = layer.heads / layer.kv_heads;
+  const int most = std::max(1, std::min(32, 4096 / layer.dim) / sharers);
+  std::vector<std::pair<int, Span>> spans; // with their first tokens
+  for (int token = 0; token < count; token++) {
+    const auto& [position, slot, row] = places[token];
+    const bool follows = token > 0 && places[token - 1].row == row &&
+        places[token - 1].position + 1 == position && spans.back().second.count < most;
+    if (follows) spans.back().second.count += 1;
+    else spans.push_back({token, {1, position, table_of(tables, row)}});
+  }
+  const long width = static_cast<long>(layer.heads) * layer.dim;
+  parallel(static_cast<int>(spans.size()) * layer.kv_heads, [&](int i) {
+    const auto& [first, span] = spans[i / layer.kv_heads];
+    const long at = first * width;
+    kernels().attend(layer, pools, queries + at, span, i % layer.kv_heads, attended + at);
+  });
+}
+
+mx::array decode(
+    const mx::array& qkv,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& tables,
+    const mx::array& layer,
+    Options options,
+    mx::Stream stream) {
+  const Sizes sizes(qkv, keys, values, true);
+  check_layer(layer, sizes, options);
+  check_ints(tables, "the tables are not int32 in a row");
+  const int count = qkv.shape(0);
+  require(tables.size() >= 1 + 2 * static_cast<size_t>(count), "there are too few tables");
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const float* rows = memory<float>(in[0]);
+    const Pools pools = {memory<float>(in[1]), memory<float>(in[2])};
+    const int* packed = memory<int>(in[3]);
+    const float* numbers = memory<float>(in[4]);
+    float* attended = out[0].data<float>();
+    return [=] {
+      const Layer layer = layer_of(sizes, numbers, options);
+      std::vector<Place> places(count);
+      for (int row = 0; row < count; row++) {
+        const int* table = table_of(packed, row);
+        const int position = table[-1] - 1;
+        const int block = table[position / BLOCK_TOKENS];
+        places[row] = {position, block * BLOCK_TOKENS + position % BLOCK_TOKENS, row};
+      }
+      std::vector<float> queries(static_cast<size_t>(count) * sizes.heads * sizes.dim);
+      prepare_all(layer, pools, rows, places.data(), count, queries.data());
+      attend_all(layer, pools, queries.data(), packed, places.data(), count, attended);
+    };
+  };
+  const mx::Shape shape = {count, sizes.heads * sizes.dim};
+  return operation(stream, "mlx_serve_decode", shape, {qkv, keys, values, tables, layer}, make);
+}
+
+void check_places(const mx::array& places, int count) {
+  check_ints(places, "the places are not int32 in a row");
+  require(places.size() == 3 * static_cast<size_t>(count), "the places are not three numbers a token");
+}
+
+mx::array prepare(
+    const mx::array& qkv,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& places,
+    const mx::array& layer,
+    Options options,
+    mx::Stream stream) {
+  const Sizes sizes(qkv, keys, values, true);
+  check_layer(layer, sizes, options);
+  const int count = qkv.shape(0);
+  check_places(places, count);
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const float* rows = memory<float>(in[0]);
+    const Pools pools = {memory<float>(in[1]), memory<float>(in[2])};
+    const auto* where = reinterpret_cast<const Place*>(memory<int>(in[3]));
+    const float* numbers = memory<float>(in[4]);
+    float* queries = out[0].data<float>();
+    return [=] {
+      prepare_all(layer_of(sizes, numbers, options), pools, rows, where, count, queries);
+    };
+  };
+  const mx::Shape shape = {count, sizes.heads * sizes.dim};
+  return operation(stream, "mlx_serve_prepare", shape, {qkv, keys, values, places, layer}, make);
+}
+
+mx::array attend(
+    const mx::array& queries,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& tables,
+    const mx::array& places,
+    const mx::array& layer,
+    Options options,
+    mx::Stream stream) {
+  const Sizes sizes(queries, keys, values, false);
+  check_layer(layer, sizes, options);
+  check_ints(tables, "the tables are not int32 in a row");
+  const int count = queries.shape(0);
+  check_places(places, count);
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const float* rows = memory<float>(in[0]);
+    const Pools pools = {memory<float>(in[1]), memory<float>(in[2])};
+    const int* packed = memory<int>(in[3]);
+    const auto* where = reinterpret_cast<const Place*>(memory<int>(in[4]));
+    const float* numbers = memory<float>(in[5]);
+    float* attended = out[0].data<float>();
+    return [=] {
+      attend_all(layer_of(sizes, numbers, options), pools, rows, packed, where, count, attended);
+    };
+  };
+  const Arrays inputs = {queries, keys, values, tables, places, layer};
+  return operation(stream, "mlx_serve_attend", queries.shape(), inputs, make);
+}
+
+mx::array copy_blocks(const mx::array& pool, const mx::array& pairs, mx::Stream stream) {
+  require(pool.dtype() == mx::float32 && pool.ndim() == 4, "the pool is not float32 with four axes");
+  check_ints(pairs, "the pairs are not int32 in a row");
+  require(pairs.size() % 2 == 0, "the pairs are not two numbers each");
+  const auto make = [](const Arrays& in, Arrays& out) -> Task {
+    float* blocks = memory<float>(in[0]);
+    const long size = in[0].size() / std::max(in[0].shape(0), 1);
+    const int* numbers = memory<int>(in[1]);
+    const size_t count = in[1].size();
+    float* done = out[0].data<float>();
+    return [=] {
+      for (size_t i = 0; i < count; i += 2) {
+        std::memcpy(blocks + numbers[i + 1] * size, blocks + numbers[i] * size, size * sizeof(float));
+      }
+      *done = 1;
+    };
+  };
+  return operation(stream, "mlx_serve_copy_blocks", {1}, {pool, pairs}, make);
+}
+
+// ---- Rows of numbers
+
+void check_rows(const mx::array& x) {
+  require(x.dtype() == mx::float32, "the numbers are not float32");
+  require(x.ndim() > 0 && x.shape(-1) > 0, "there are no rows");
+}
+
+mx::array gate(const mx::array& gates, const mx::array& ups, bool gelu, mx::Stream stream) {
+  check_rows(gates);
+  check_rows(ups);
+  require(gates.shape() == ups.shape(), "gates and ups differ in shape");
+  const Gate kind = gelu ? Gate::gelu : Gate::silu;
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]), others(in[1]);
+    float* to = out[0].data<float>();
+    return [=] {
+      const long width = rows.width();
+      each_row(rows.count(), static_cast<int>(4 * width), [&](long row, auto& copies) {
+        const float* own = rows.at(row, copies[0]);
+        kernels().gate(kind, own, others.at(row, copies[1]), rows.width(), to + row * width);
+      });
+    };
+  };
+  return operation(stream, "mlx_serve_gate", gates.shape(), {gates, ups}, make);
+}
+
+mx::array rms_norm(const mx::array& x, const mx::array* weight, float eps, mx::Stream stream) {
+  check_rows(x);
+  if (weight) {
+    const bool fits = weight->ndim() == 1 && weight->shape(0) == x.shape(-1);
+    require(weight->dtype() == mx::float32 && fits, "the weight does not fit the last axis");
+  }
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]);
+    const float* weights = in.size() > 1 ? memory<float>(in[1]) : nullptr;
+    float* to = out[0].data<float>();
+    return [=] {
+      const long width = rows.width();
+      each_row(rows.count(), rows.width(), [&](long row, auto& copies) {
+        kernels().norm(rows.at(row, copies[0]), weights, rows.width(), eps, to + row * width);
+      });
+    };
+  };
+  const Arrays inputs = weight ? Arrays{x, *weight} : Arrays{x};
+  return operation(stream, "mlx_serve_rms_norm", x.shape(), inputs, make);
+}
+
+/** The shape without its last axis. */
+mx::Shape leading(const mx::array& x) {
+  return mx::Shape(x.shape().begin(), x.shape().end() - 1);
+}
+
+Arrays best(const mx::array& x, mx::Stream stream) {
+  check_rows(x);
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]);
+    auto* indices = out[0].data<uint32_t>();
+    float* highest = out[1].data<float>();
+    return [=] {
+      each_row(rows.count(), rows.width(), [&](long row, auto& copies) {
+        kernels().best(rows.at(row, copies[0]), rows.width(), indices + row, highest + row);
+      });
+    };
+  };
+  auto primitive = std::make_shared<Operation>(stream, "mlx_serve_best", make);
+  const auto shape = leading(x);
+  return mx::array::make_arrays({shape, shape}, {mx::uint32, mx::float32}, primitive, {x});
+}
+
+mx::array log_sum_exp(const mx::array& x, mx::Stream stream) {
+  check_rows(x);
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]);
+    float* to = out[0].data<float>();
+    return [=] {
+      each_row(rows.count(), rows.width(), [&](long row, auto& copies) {
+        to[row] = kernels().log_sum_exp(rows.at(row, copies[0]), rows.width());
+      });
+    };
+  };
+  auto shape = leading(x);
+  shape.push_back(1);
+  return operation(stream, "mlx_serve_log_sum_exp", shape, {x}, make);
+}
+
+/** The result of a call, or mlx-c's error. */
+template <class Make>
+int result(mlx_array* res, const Make& make) {
+  try {
+    mlx_array_set_(*res, make());
+  } catch (std::exception& e) {
+    mlx_error("%s", e.what());
+    return 1;
+  }
+  return 0;
+}
+
+} // namespace
+} // namespace mlx_serve
+
+using mlx_serve::result;
+
+extern "C" int mlx_serve_zeros(
+    mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s) {
+  return result(res, [&] { return mlx_serve::zeros(shape, shape_num, mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_serve_decode(
+    mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
+    const mlx_array tables, const mlx_array layer, bool normed, int turned, int window, bool capped,
+    bool sinks, const mlx_stream s) {
+  return result(res, [&] {
+    return mlx_serve::decode(
+        mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
+        mlx_array_get_(layer), {normed, turned, window, capped, sinks}, mlx_stream_get_(s));
+  });
+}
+
+extern "C" int mlx_serve_prepare(
+    mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
+    const mlx_array places, const mlx_array layer, bool normed, int turned, const mlx_stream s) {
+  return result(res, [&] {
+    return mlx_serve::prepare(
+        mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(places),
+        mlx_array_get_(layer), {normed, turned, 0, false, false}, mlx_stream_get_(s));
+  });
+}
+
+extern "C" int mlx_serve_attend(
+    mlx_array* res, const mlx_array queries, const mlx_array keys, const mlx_array values,
+    const mlx_array tables, const mlx_array places, const mlx_array layer, int turned, int window,
+    bool capped, bool sinks, const mlx_stream s) {
+  return result(res, [&] {
+    return mlx_serve::attend(
+        mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
+        mlx_array_get_(places), mlx_array_get_(layer), {false, turned, window, capped, sinks},
+        mlx_stream_get_(s));
+  });
+}
+
+extern "C" int mlx_serve_copy_blocks(
+    mlx_array* res, const mlx_array pool, const mlx_array pairs, const mlx_stream s) {
+  return result(res, [&] {
+    return mlx_serve::copy_blocks(mlx_array_get_(pool), mlx_array_get_(pairs), mlx_stream_get_(s));
+  });
+}
+
+extern "C" int mlx_serve_gate(
+    mlx_array* res, const mlx_array gates, const mlx_array ups, bool gelu, const mlx_stream s) {
+  return result(res, [&] {
+    return mlx_serve::gate(mlx_array_get_(gates), mlx_array_get_(ups), gelu, mlx_stream_get_(s));
+  });
+}
+
+extern "C" int mlx_serve_rms_norm(
+    mlx_array* res, const mlx_array x, const mlx_array weight, float eps, const mlx_stream s) {
+  return result(res, [&] {
+    const mx::array* scales = weight.ctx ? &mlx_array_get_(weight) : nullptr;
+    return mlx_serve::rms_norm(mlx_array_get_(x), scales, eps, mlx_stream_get_(s));
+  });
+}
+
+extern "C" int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s) {
+  try {
+    mlx_vector_array_set_(*res, mlx_serve::best(mlx_array_get_(x), mlx_stream_get_(s)));
+  } catch (std::exception& e) {
+    mlx_error("%s", e.what());
+    return 1;
+  }
+  return 0;
+}
+
+extern "C" int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s) {
+  return result(
+      res, [&] { return mlx_serve::log_sum_exp(mlx_array_get_(x), mlx_stream_get_(s)); });
+}

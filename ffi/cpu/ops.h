@@ -1,0 +1,87 @@
+/* Operations of our own for a CPU, in mlx-c's manner. All numbers are float32. */
+#ifndef MLX_SERVE_OPS_H
+#define MLX_SERVE_OPS_H
+
+#include "mlx/c/array.h"
+#include "mlx/c/stream.h"
+#include "mlx/c/vector.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** As mlx_zeros, where the processor reads it best: for what is read often. */
+int mlx_serve_zeros(mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s);
+/**
+ * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
+ * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies
+ * them. Tables and layer are packed as src/kernels/paged-attention.ts says. In a block of keys the
+ * tokens stand side by side, (kv_heads, D, 32).
+ */
+int mlx_serve_decode(
+    mlx_array* res,
+    const mlx_array qkv,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array tables,
+    const mlx_array layer,
+    bool normed,
+    int turned,
+    int window,
+    bool capped,
+    bool sinks,
+    const mlx_stream s);
+/** qkv (T, ...): keys and values go to their places; queries (T, heads * D). */
+int mlx_serve_prepare(
+    mlx_array* res,
+    const mlx_array qkv,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array places,
+    const mlx_array layer,
+    bool normed,
+    int turned,
+    const mlx_stream s);
+/** Queries (T, heads * D) over what each may see. */
+int mlx_serve_attend(
+    mlx_array* res,
+    const mlx_array queries,
+    const mlx_array keys,
+    const mlx_array values,
+    const mlx_array tables,
+    const mlx_array places,
+    const mlx_array layer,
+    int turned,
+    int window,
+    bool capped,
+    bool sinks,
+    const mlx_stream s);
+/** Blocks of a pool over others: pairs of from and to. */
+int mlx_serve_copy_blocks(
+    mlx_array* res,
+    const mlx_array pool,
+    const mlx_array pairs,
+    const mlx_stream s);
+/** silu(gates) * ups, or gelu's approximation by tanh. */
+int mlx_serve_gate(
+    mlx_array* res,
+    const mlx_array gates,
+    const mlx_array ups,
+    bool gelu,
+    const mlx_stream s);
+int mlx_serve_rms_norm(
+    mlx_array* res,
+    const mlx_array x,
+    const mlx_array weight /* may be null */,
+    float eps,
+    const mlx_stream s);
+/** Of each row the index of the highest (uint32), and the highest, which is NaN where one is. */
+int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s);
+/** Over the last axis, which stays with the size 1. */
+int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

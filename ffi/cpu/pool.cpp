@@ -1,0 +1,123 @@
+#include "pool.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace {
+
+/** Between two tasks of a step there are microseconds; to fall asleep and be woken takes longer. */
+constexpr int SPINS = 4000;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class Pool {
+ public:
+  void set_threads(int threads) {
+    const std::lock_guard<std::mutex> one(entry_);
+    const int workers = threads - 1;
+    // Never joined: they live as long as the process.
+    for (; started_ < workers; started_++) new std::thread(&Pool::work, this, started_);
+    active_ = workers;
+  }
+
+  int threads() const {
+    return active_ + 1;
+  }
+
+  void run(int pieces, void (*piece)(void*, int), void* context) {
+    if (pieces <= 1 || active_ == 0) {
+      for (int i = 0; i < pieces; i++) piece(context, i);
+      return;
+    }
+    const std::lock_guard<std::mutex> one(entry_);
+    piece_ = piece;
+    context_ = context;
+    done_ = 0;
+    // The number of the task stands above that of its pieces: a thread that comes late to a task that is
+    // over takes no piece of the next one for it.
+    task_ += 1;
+    left_.store(task_ << 32 | static_cast<uint32_t>(pieces));
+    if (sleeping_.load() > 0) {
+      const std::lock_guard<std::mutex> lock(sleep_);
+      awake_.notify_all();
+    }
+    while (take()) {
+    }
+    for (int spins = 0; done_.load(std::memory_order_acquire) < pieces; spins++) {
+      if (spins < SPINS) pause();
+      else std::this_thread::yield();
+    }
+  }
+
+ private:
+  /** Computes a piece, if one is left. Until it is done the task cannot end. */
+  bool take() {
+    uint64_t left = left_.load();
+    do {
+      if ((left & UINT32_MAX) == 0) return false;
+    } while (!left_.compare_exchange_weak(left, left - 1));
+    piece_(context_, static_cast<int>((left & UINT32_MAX) - 1));
+    done_.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+
+  void work(int index) {
+    const auto wanted = [&] { return (left_.load() & UINT32_MAX) > 0 && index < active_; };
+    for (int idle = 0;; idle++) {
+      if (wanted() && take()) {
+        idle = 0;
+      } else if (idle < SPINS) {
+        pause();
+      } else {
+        std::unique_lock<std::mutex> lock(sleep_);
+        sleeping_ += 1;
+        awake_.wait(lock, wanted);
+        sleeping_ -= 1;
+        idle = 0;
+      }
+    }
+  }
+
+  std::mutex entry_;
+  std::atomic<int> active_{0};
+  int started_ = 0;
+
+  void (*piece_)(void*, int) = nullptr;
+  void* context_ = nullptr;
+  uint64_t task_ = 0;
+  std::atomic<uint64_t> left_{0};
+  std::atomic<int> done_{0};
+
+  std::mutex sleep_;
+  std::condition_variable awake_;
+  std::atomic<int> sleeping_{0};
+};
+
+/** Never destroyed, for its threads. */
+Pool& pool() {
+  static Pool* const only = new Pool;
+  return *only;
+}
+
+} // namespace
+
+void mlx_serve_pool_set_threads(int threads) {
+  pool().set_threads(threads);
+}
+
+int mlx_serve_pool_threads(void) {
+  return pool().threads();
+}
+
+void mlx_serve_pool_run(int pieces, void (*piece)(void*, int), void* context) {
+  pool().run(pieces, piece, context);
+}

@@ -1,0 +1,71 @@
+// Attention over blocks on a CPU, by operations of our own. Pools are float32, and so is all arithmetic;
+// rows of 16 bits are converted on their way in and out. Keys lie in their blocks with tokens side by side.
+import type { MlxArray } from "../mlx/array.ts";
+import { attendBlocks, copyBlocks, decodeBlocks, prepareBlocks } from "../mlx/cpu.ts";
+import type { Dtype } from "../mlx/dtype.ts";
+import { astype } from "../mlx/ops.ts";
+import { type BlockAttention, type LayerWork, type Pools, packWork } from "./paged-attention.ts";
+
+export class CpuAttention implements BlockAttention {
+  readonly #headDim: number;
+  readonly #dtype: Dtype;
+  readonly #packed = new Map<LayerWork, MlxArray>();
+
+  constructor(headDim: number, dtype: Dtype) {
+    this.#headDim = headDim;
+    this.#dtype = dtype;
+  }
+
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork): MlxArray {
+    return this.#inFloat32(qkv, (x) =>
+      decodeBlocks(x, pools, tables, this.#pack(work), optionsOf(work)),
+    );
+  }
+
+  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
+    return this.#inFloat32(qkv, (x) =>
+      prepareBlocks(x, pools, places, this.#pack(work), optionsOf(work)),
+    );
+  }
+
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LayerWork,
+  ): MlxArray {
+    return this.#inFloat32(queries, (x) =>
+      attendBlocks(x, pools, tables, places, this.#pack(work), optionsOf(work)),
+    );
+  }
+
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray {
+    return copyBlocks(pool, pairs);
+  }
+
+  free(): void {
+    for (const each of this.#packed.values()) each.free();
+  }
+
+  #inFloat32(x: MlxArray, compute: (x: MlxArray) => MlxArray): MlxArray {
+    if (this.#dtype === "float32") return compute(x);
+    return astype(compute(astype(x, "float32")), this.#dtype);
+  }
+
+  #pack(work: LayerWork): MlxArray {
+    const packed = this.#packed.get(work) ?? packWork(work, this.#headDim);
+    this.#packed.set(work, packed);
+    return packed;
+  }
+}
+
+function optionsOf({ norms, turn, window = 0, softcap, sinks }: LayerWork) {
+  return {
+    normed: norms !== undefined,
+    turned: turn?.dims ?? 0,
+    window,
+    capped: softcap !== undefined,
+    sinks: sinks !== undefined,
+  };
+}

@@ -1,0 +1,124 @@
+// Operations of our own for a CPU (ffi/cpu): what MLX computes there in several passes, a number at a time,
+// in one and with all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
+import { hasOwn } from "../../ffi/lib.ts";
+import { ints, type MlxArray, optionalHandle } from "./array.ts";
+import type { Dtype } from "./dtype.ts";
+import { op, opList } from "./op.ts";
+import { zeros } from "./ops.ts";
+
+let onCpu = false;
+
+/** For runtime.ts: what operations are built on from now on. */
+export function setOnCpu(value: boolean): void {
+  onCpu = value;
+}
+
+/** Whether x can be computed by the operations here. */
+export function isOwn(x: MlxArray): boolean {
+  return hasOwn && onCpu && x.dtype === "float32";
+}
+
+/** Zeros for what is read in every step: on a CPU where it is read best. */
+export function lastingZeros(shape: readonly number[], dtype: Dtype): MlxArray {
+  if (!hasOwn || !onCpu || dtype !== "float32") return zeros(shape, dtype);
+  return op("mlx_serve_zeros", ints(shape), shape.length);
+}
+
+export type BlockPools = { keys: MlxArray; values: MlxArray };
+
+export type HeadOptions = { normed: boolean; turned: number };
+
+/** `window`: 0 for none. */
+export type ScoreOptions = { turned: number; window: number; capped: boolean; sinks: boolean };
+
+/** The newest token of each sequence, written to the pools in place: qkv (B, ...) -> (B, heads * D) */
+export function decodeBlocks(
+  qkv: MlxArray,
+  { keys, values }: BlockPools,
+  tables: MlxArray,
+  layer: MlxArray,
+  { normed, turned, window, capped, sinks }: HeadOptions & ScoreOptions,
+): MlxArray {
+  return op(
+    "mlx_serve_decode",
+    qkv.handle,
+    keys.handle,
+    values.handle,
+    tables.handle,
+    layer.handle,
+    normed,
+    turned,
+    window,
+    capped,
+    sinks,
+  );
+}
+
+/** Keys and values go to their places in the pools; queries (T, heads * D) */
+export function prepareBlocks(
+  qkv: MlxArray,
+  { keys, values }: BlockPools,
+  places: MlxArray,
+  layer: MlxArray,
+  { normed, turned }: HeadOptions,
+): MlxArray {
+  return op(
+    "mlx_serve_prepare",
+    qkv.handle,
+    keys.handle,
+    values.handle,
+    places.handle,
+    layer.handle,
+    normed,
+    turned,
+  );
+}
+
+/** Queries (T, heads * D) over what each may see -> (T, heads * D) */
+export function attendBlocks(
+  queries: MlxArray,
+  { keys, values }: BlockPools,
+  tables: MlxArray,
+  places: MlxArray,
+  layer: MlxArray,
+  { turned, window, capped, sinks }: ScoreOptions,
+): MlxArray {
+  return op(
+    "mlx_serve_attend",
+    queries.handle,
+    keys.handle,
+    values.handle,
+    tables.handle,
+    places.handle,
+    layer.handle,
+    turned,
+    window,
+    capped,
+    sinks,
+  );
+}
+
+/** Blocks of a pool over others, pairs of from and to; evaluate what comes out. */
+export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
+  return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
+}
+
+/** silu(gates) * ups, or with GELU as tanh approximates it. */
+export function gate(kind: "silu" | "gelu", gates: MlxArray, ups: MlxArray): MlxArray {
+  return op("mlx_serve_gate", gates.handle, ups.handle, kind === "gelu");
+}
+
+export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray {
+  return op("mlx_serve_rms_norm", x.handle, optionalHandle(weight), eps);
+}
+
+/** Of each row where the highest stands, and the highest: no number where one of them is none. */
+export function best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
+  const [indices, highest] = opList("mlx_serve_best", x.handle) as [MlxArray, MlxArray];
+  return { indices, highest };
+}
+
+/** Over the last axis, which stays with the size 1. */
+export function logSumExp(x: MlxArray): MlxArray {
+  return op("mlx_serve_log_sum_exp", x.handle);
+}

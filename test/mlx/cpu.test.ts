@@ -1,0 +1,360 @@
+// The operations of our own for a CPU against plain arithmetic, and what they refuse. Attention over blocks
+// has its values in test/kernels.
+import { describe, expect, test } from "bun:test";
+import { openBlas } from "../../ffi/blas.ts";
+import { MlxError } from "../../ffi/error.ts";
+import { backend, findLibrary } from "../../ffi/native.ts";
+import { array, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
+import * as cpu from "../../src/mlx/cpu.ts";
+import { addmm, matmul, split, swapAxes } from "../../src/mlx/ops.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { useMlx } from "../support/mlx.ts";
+import { makeRandom } from "../support/random.ts";
+
+useMlx();
+
+const random = makeRandom(5);
+/** Up to `size`, below and above 0. */
+const numbers = (count: number, size = 1) =>
+  Float32Array.from({ length: count }, () => (random.below(20_001) / 10_000 - 1) * size);
+
+/** The largest error, relative to what is expected where that is above 1. */
+function errorOf(found: MlxArray, expected: readonly number[]): number {
+  const values = found.numbers();
+  expect(values.length).toBe(expected.length);
+  return Math.max(
+    ...values.map(
+      (value, i) => Math.abs(value - expected[i]!) / Math.max(1, Math.abs(expected[i]!)),
+    ),
+  );
+}
+
+function rowsOf(values: Float32Array, width: number): number[][] {
+  return Array.from({ length: values.length / width }, (_, row) => [
+    ...values.slice(row * width, (row + 1) * width),
+  ]);
+}
+
+const silu = (x: number) => x / (1 + Math.exp(-x));
+const gelu = (x: number) =>
+  0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+
+describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
+  for (const kind of ["silu", "gelu"] as const) {
+    test(`${kind} of halves of rows, of all lengths`, () => {
+      using _ = new Scope();
+      for (const [rows, width] of [
+        [1, 1],
+        [3, 7],
+        [2, 16],
+        [5, 33],
+        [40, 1536],
+      ] as const) {
+        const values = numbers(rows * width * 2, 12);
+        const halves = split(array(values, [rows, 2 * width]), 2) as [MlxArray, MlxArray];
+        const expected = rowsOf(values, 2 * width).flatMap((row) =>
+          row
+            .slice(0, width)
+            .map((x, i) => (kind === "silu" ? silu(x) : gelu(x)) * row[width + i]!),
+        );
+        expect(errorOf(cpu.gate(kind, ...halves), expected)).toBeLessThan(2e-6);
+      }
+    });
+  }
+
+  test("silu of what is very large or small, or no number", () => {
+    using _ = new Scope();
+    const values = Float32Array.of(1000, -1000, 88, -88, 0, Number.NaN, Infinity);
+    const ones = array(Array(values.length).fill(1));
+    const found = cpu.gate("silu", array(values), ones).numbers();
+    expect(found.map((x) => Math.round(x * 1e6) / 1e6 + 0)).toEqual([
+      1000,
+      0,
+      88,
+      0,
+      0,
+      NaN,
+      Infinity,
+    ]);
+  });
+
+  test("the norm of rows, with a weight and without, in any layout", () => {
+    using _ = new Scope();
+    for (const [rows, width] of [
+      [1, 1],
+      [3, 7],
+      [4, 64],
+      [70, 576],
+    ] as const) {
+      const [values, weight] = [numbers(rows * width, 3), numbers(width)];
+      const normed = (weights: ArrayLike<number> | undefined) =>
+        rowsOf(values, width).flatMap((row) => {
+          const mean = row.reduce((sum, x) => sum + x * x, 0) / width;
+          return row.map((x, i) => (x / Math.sqrt(mean + 1e-5)) * (weights?.[i] ?? 1));
+        });
+      const x = array(values, [rows, width]);
+      expect(errorOf(cpu.rmsNorm(x, array(weight), 1e-5), normed(weight))).toBeLessThan(2e-6);
+      expect(errorOf(cpu.rmsNorm(x, undefined, 1e-5), normed(undefined))).toBeLessThan(2e-6);
+      // The same numbers, column by column.
+      const columns = array(values, [rows, width]);
+      const turned = swapAxes(array(transposed(columns), [width, rows]), 0, 1);
+      expect(errorOf(cpu.rmsNorm(turned, array(weight), 1e-5), normed(weight))).toBeLessThan(2e-6);
+    }
+  });
+
+  test("the first of the highest of each row, and the highest", () => {
+    using _ = new Scope();
+    for (const width of [1, 3, 16, 17, 1000]) {
+      const values = numbers(6 * width);
+      // Twice the same, at the end of a row.
+      values[2 * width - 1] = 5;
+      values[Math.max(width, 2 * width - 3)] = 5;
+      const { indices, highest } = cpu.best(array(values, [6, width]));
+      const rows = rowsOf(values, width);
+      expect(indices.numbers()).toEqual(rows.map((row) => row.indexOf(Math.max(...row))));
+      expect(highest.numbers()).toEqual(rows.map((row) => Math.max(...row)));
+    }
+  });
+
+  test("the highest of a row with something that is no number is none", () => {
+    using _ = new Scope();
+    const rows = [
+      [1, Number.NaN, 3],
+      [-Infinity, -2, -Infinity],
+      [1, Infinity, 2],
+      [2, 3, Number.NaN],
+    ];
+    const { highest } = cpu.best(array(Float32Array.from(rows.flat()), [4, 3]));
+    expect(highest.numbers()).toEqual([Number.NaN, -2, Infinity, Number.NaN]);
+  });
+
+  test("the logarithm of the sum of exponentials", () => {
+    using _ = new Scope();
+    for (const width of [1, 5, 16, 49_152]) {
+      const values = numbers(3 * width, 20);
+      const expected = rowsOf(values, width).map((row) => {
+        const top = row.reduce((a, b) => Math.max(a, b));
+        return top + Math.log(row.reduce((sum, x) => sum + Math.exp(x - top), 0));
+      });
+      const found = cpu.logSumExp(array(values, [3, width]));
+      expect(found.shape).toEqual([3, 1]);
+      expect(errorOf(found, expected)).toBeLessThan(2e-6);
+    }
+  });
+
+  test("products of few rows, of all sizes, with and without something to add to", () => {
+    using _ = new Scope();
+    for (const threads of ["1", "2"]) {
+      openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
+      for (const rows of [1, 2, 3, 4, 5, 7, 8, 13, 32, 48, 49]) {
+        for (const [columns, depth] of [
+          [1, 1],
+          [3, 5],
+          [64, 16],
+          [70, 100],
+          [130, 1500],
+        ] as const) {
+          const [x, w, c] = [rows * depth, columns * depth, rows * columns].map((n) => numbers(n));
+          const weights = swapAxes(array(w!, [columns, depth]), 0, 1);
+          const left = array(x!, [rows, depth]);
+          const expected = Array.from({ length: rows * columns }, (_, i) => {
+            const [row, column] = [Math.floor(i / columns) * depth, (i % columns) * depth];
+            let sum = 0;
+            for (let k = 0; k < depth; k++) sum += x![row + k]! * w![column + k]!;
+            return sum;
+          });
+          expect(errorOf(matmul(left, weights), expected)).toBeLessThan(5e-5);
+          const added = expected.map((value, i) => value + c![i]!);
+          const sum = addmm(array(c!, [rows, columns]), left, weights);
+          expect(errorOf(sum, added)).toBeLessThan(5e-5);
+        }
+      }
+    }
+    openBlas(findLibrary());
+  });
+});
+
+/** These tests again, and those of attention, with what other processors would run. */
+describe.skipIf(backend() !== "cpu" || process.env.MLX_SERVE_KERNELS !== undefined)(
+  "the kernels for other processors",
+  () => {
+    for (const kind of process.arch === "x64" ? ["plain", "avx2"] : []) {
+      test(`${kind} give the same`, () => {
+        const files = ["test/mlx/cpu.test.ts", "test/kernels/paged-attention.test.ts"];
+        const some = 'operations of our own|"headDim":(8|40|100),|softcap|sinks';
+        const command = [process.execPath, "test", "-t", some, ...files];
+        const { exitCode, stderr } = Bun.spawnSync(command, {
+          cwd: `${import.meta.dir}/../..`,
+          env: { ...process.env, MLX_SERVE_KERNELS: kind },
+        });
+        expect(exitCode === 0 ? "" : stderr.toString()).toBe("");
+      }, 120_000);
+    }
+  },
+);
+
+/** Column by column. */
+function transposed(x: MlxArray): Float32Array {
+  return Float32Array.from(swapAxes(x, 0, 1).numbers());
+}
+
+describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
+  const some = (...shape: number[]) => array(Array(shape.reduce((a, b) => a * b)).fill(1), shape);
+  const ints = (count: number) => array(new Int32Array(count));
+  const shorts = (...shape: number[]) =>
+    array(Array(shape.reduce((a, b) => a * b)).fill(1), shape, "float16");
+  const pools = (...shape: number[]) => ({ keys: some(...shape), values: some(...shape) });
+  const good = () => pools(3, 2, 32, 8);
+  const heads = { normed: false, turned: 0 };
+  const scores = { turned: 0, window: 0, capped: false, sinks: false };
+  const all = { ...heads, ...scores };
+  const layer = () => some(4 + 16);
+  // Two heads of keys and values of 8, four of queries.
+  const qkv = () => some(2, 64);
+  const tables = () => ints(1 + 2 * 9);
+
+  const decode = (
+    x: MlxArray,
+    {
+      of = good(),
+      table = tables(),
+      numbers = layer(),
+      options = {},
+    }: Partial<{
+      of: cpu.BlockPools;
+      table: MlxArray;
+      numbers: MlxArray;
+      options: Partial<typeof all>;
+    }> = {},
+  ) => cpu.decodeBlocks(x, of, table, numbers, { ...all, ...options });
+
+  const refusals: [what: string, op: string, call: () => unknown, says: RegExp][] = [
+    ["rows of another type", "serve_decode", () => decode(shorts(2, 64)), /rows are not float32/],
+    ["rows with three axes", "serve_decode", () => decode(some(2, 8, 8)), /rows are not float32/],
+    [
+      "no whole number of heads",
+      "serve_decode",
+      () => decode(some(2, 63)),
+      /no whole number of heads/,
+    ],
+    ["no queries", "serve_decode", () => decode(some(2, 32)), /cannot share/],
+    ["queries that cannot share", "serve_decode", () => decode(some(2, 56)), /cannot share/],
+    [
+      "pools of another type",
+      "serve_decode",
+      () => decode(qkv(), { of: { keys: shorts(3, 2, 32, 8), values: some(3, 2, 32, 8) } }),
+      /pools are not float32/,
+    ],
+    [
+      "blocks of another size",
+      "serve_decode",
+      () => decode(qkv(), { of: pools(3, 2, 16, 8) }),
+      /pools are not \(blocks/,
+    ],
+    [
+      "pools that differ",
+      "serve_decode",
+      () => decode(qkv(), { of: { keys: some(3, 2, 32, 8), values: some(4, 2, 32, 8) } }),
+      /differ in shape/,
+    ],
+    [
+      "heads that are too large",
+      "serve_decode",
+      () => decode(some(1, 3 * 2048), { of: pools(1, 1, 32, 2048) }),
+      /too large/,
+    ],
+    [
+      "too many queries to a key",
+      "serve_decode",
+      () => decode(some(1, 102 * 8), { of: pools(1, 1, 32, 8) }),
+      /too many queries/,
+    ],
+    ["tables of another type", "serve_decode", () => decode(qkv(), { table: some(19) }), /tables/],
+    ["too few tables", "serve_decode", () => decode(qkv(), { table: ints(3) }), /too few tables/],
+    [
+      "too few numbers",
+      "serve_decode",
+      () => decode(qkv(), { numbers: some(19) }),
+      /too few numbers/,
+    ],
+    [
+      "no numbers for the turn",
+      "serve_decode",
+      () => decode(qkv(), { options: { turned: 8 } }),
+      /too few numbers/,
+    ],
+    ["half a pair", "serve_decode", () => decode(qkv(), { options: { turned: 3 } }), /turned/],
+    [
+      "a window below 0",
+      "serve_decode",
+      () => decode(qkv(), { options: { window: -1 } }),
+      /window/,
+    ],
+    [
+      "no sinks",
+      "serve_decode",
+      () => decode(qkv(), { options: { sinks: true } }),
+      /too few numbers/,
+    ],
+    [
+      "places that are not three each",
+      "serve_prepare",
+      () => cpu.prepareBlocks(qkv(), good(), ints(5), layer(), heads),
+      /three numbers a token/,
+    ],
+    [
+      "places of another type",
+      "serve_attend",
+      () => cpu.attendBlocks(some(2, 32), good(), tables(), some(6), layer(), scores),
+      /places are not int32/,
+    ],
+    [
+      "a pool with two axes",
+      "serve_copy_blocks",
+      () => cpu.copyBlocks(some(2, 3), ints(2)),
+      /four axes/,
+    ],
+    [
+      "half a pair of blocks",
+      "serve_copy_blocks",
+      () => cpu.copyBlocks(some(1, 1, 1, 1), ints(3)),
+      /pairs/,
+    ],
+    ["halves that differ", "serve_gate", () => cpu.gate("silu", some(2, 3), some(2, 4)), /differ/],
+    ["16 bits", "serve_gate", () => cpu.gate("silu", shorts(2), some(2)), /not float32/],
+    [
+      "a weight that does not fit",
+      "serve_rms_norm",
+      () => cpu.rmsNorm(some(2, 3), some(2), 1),
+      /weight/,
+    ],
+    ["a number alone", "serve_best", () => cpu.best(array(1)), /no rows/],
+    ["rows of nothing", "serve_best", () => cpu.best(array([], [2, 0])), /no rows/],
+    ["integers", "serve_log_sum_exp", () => cpu.logSumExp(ints(3)), /not float32/],
+  ];
+  for (const [what, op, call, says] of refusals) {
+    test(`${op}: ${what}`, () => {
+      const before = liveArrays();
+      let found: unknown;
+      {
+        using _ = new Scope();
+        try {
+          call();
+        } catch (error) {
+          found = error;
+        }
+      }
+      expect(found).toBeInstanceOf(MlxError);
+      expect((found as MlxError).op).toBe(op);
+      expect((found as MlxError).message).toMatch(says);
+      expect(liveArrays()).toBe(before);
+    });
+  }
+
+  test("pools that are views of others, when they are evaluated", () => {
+    using _ = new Scope();
+    const turned = () => swapAxes(some(3, 2, 8, 32), 2, 3);
+    const found = decode(qkv(), { of: { keys: turned(), values: turned() } });
+    expect(() => found.evaluate()).toThrow("an input is not in row order");
+  });
+});
