@@ -6,6 +6,7 @@ import {
   type StructuralTagFormat,
   TokenizerInfo,
 } from "@mlc-ai/web-xgrammar";
+import { textsGrammar } from "./alternatives.ts";
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { schemaFault, schemaGrammar } from "./json-schema.ts";
 import { encodedTokens } from "./vocabulary.ts";
@@ -98,13 +99,21 @@ async function makeCompiler(vocabulary: Vocabulary): Promise<GrammarCompiler> {
   return compiler;
 }
 
-/** Schemas as grammars of our own: the library's reading of them leaves things out. */
+/** Schemas and choices as grammars of our own: the library gets both of them wrong. */
 function withoutSchemas(format: StructuralTagFormat): StructuralTagFormat {
   switch (format.type) {
     case "json_schema":
       return { type: "grammar", grammar: schemaGrammar(format.json_schema).grammar };
+    case "or": {
+      const texts = format.elements.flatMap((each) =>
+        each.type === "const_string" ? [each.value] : [],
+      );
+      if (texts.length === format.elements.length) {
+        return { type: "grammar", grammar: textsGrammar(texts) };
+      }
+      return { ...format, elements: format.elements.map(withoutSchemas) };
+    }
     case "sequence":
-    case "or":
       return { ...format, elements: format.elements.map(withoutSchemas) };
     case "tag":
       return { ...format, content: withoutSchemas(format.content) };

@@ -3,6 +3,8 @@
 // cannot be written is a fault that names the keyword. The engine's own reading of schemas is not used: it
 // skips what it does not know, and gets wrong some of what it does.
 
+import { alternativesRule, byteClass, literal } from "./alternatives.ts";
+
 // ------------------------------------------------------------------------------------------------
 // Rules of a grammar, and how they are written for the engine in EBNF.
 //
@@ -34,13 +36,22 @@ function printRules(root: Rule): string | undefined {
     names.set(part, name);
     return name;
   };
-  let text = "";
+  // A rule of text alone that leads an alternative is put in its place, and may then begin as another does.
+  const leading = new Set(
+    [...all].flatMap(({ choices }) => (choices.length > 1 ? choices.map(([first]) => first) : [])),
+  );
+  for (const part of leading) {
+    if (typeof part === "object") for (const [first] of part.choices) leading.add(first);
+  }
+  let text = 'end ::= ""\n';
   for (const [rule, name] of names) {
     const choices = rule.choices
       .filter((choice) => endsIn(ending, choice))
-      .map((choice) => choice.map(print).join(" ") || '""');
+      .map((choice) => choice.map(print));
+    const isText = rule.choices.flat().every((part) => typeof part === "string");
+    const own = isText && leading.has(rule) ? choices.map((choice) => [...choice, "end"]) : choices;
     const follow = rule.follow === undefined ? "" : ` (= ${rule.follow})`;
-    text += `${name} ::= ${choices.join(" | ")}${follow}\n`;
+    text += alternativesRule(name, own, follow);
   }
   return text;
 }
@@ -61,17 +72,6 @@ function endingRules(rules: readonly Rule[]): Set<Rule> {
 
 function endsIn(ending: ReadonlySet<Rule>, choice: readonly Part[]): boolean {
   return choice.every((part) => typeof part === "string" || ending.has(part));
-}
-
-function literal(text: string): string {
-  return `"${text.replace(/["\\]/g, "\\$&")}"`;
-}
-
-/** One byte of several. A class of a single byte would be taken for a character: it is written twice. */
-function byteClass(ranges: readonly Range[]): string {
-  const hex = (byte: number) => `\\x${byte.toString(16).padStart(2, "0")}`;
-  const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);
-  return `[${members.join("")}]`;
 }
 
 function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
@@ -580,19 +580,20 @@ export type SchemaGrammar = {
   grammar: string;
   /** The first thing that the grammar does not hold a model to. It holds to what else it can. */
   fault: SchemaFault | undefined;
+  /** Costly rules: each takes 10 to 30 ms to compile, for 49,000 tokens. */
+  cost: number;
 };
 
-export function schemaGrammar(schema: unknown): SchemaGrammar {
+/** Grammars that are compiled together share what they may cost. */
+export function schemaGrammar(schema: unknown, maxCost: number = MAX_COST): SchemaGrammar {
   try {
     checkSize(schema);
-    const writer = new SchemaWriter(schema);
-    const grammar = writer.grammar();
-    return { grammar, fault: writer.fault };
+    return new SchemaWriter(schema, maxCost).write();
   } catch (error) {
     if (!(error instanceof SchemaError)) throw error;
     const isOfObjects = isObject(schema) && schema.type === "object";
-    const any = new SchemaWriter(isOfObjects ? { type: "object" } : true);
-    return { grammar: any.grammar(), fault: error.fault };
+    const any = new SchemaWriter(isOfObjects ? { type: "object" } : true, maxCost).write();
+    return { ...any, fault: error.fault };
   }
 }
 
@@ -615,7 +616,7 @@ const MAX_NODES = 10_000;
 /** Rules, and characters of names and values: both take their time to compile. */
 const MAX_RULES = 3000;
 const MAX_LITERALS = 50_000;
-/** Costly rules, in which most tokens of a vocabulary may begin: 10 to 30 ms for each with 49,000 tokens. */
+/** A rule costs as much as of a vocabulary may begin in it. */
 const MAX_COST = 64;
 /** Steps of comparing and merging schemas, and of reading patterns: some tens of milliseconds. */
 const MAX_STEPS = 30_000;
@@ -749,8 +750,8 @@ type Members = {
 };
 
 class SchemaWriter {
-  fault: SchemaFault | undefined;
   readonly #schema: unknown;
+  readonly #maxCost: number;
   /** By the schema, or by a text that says what the rule is. */
   readonly #rules = new Map<unknown, Rule>();
   readonly #pending: (() => void)[] = [];
@@ -759,25 +760,27 @@ class SchemaWriter {
   /** The costly rules that are paid for. */
   readonly #paid = new Set<string>();
   readonly #patternWork = new Work(MAX_PATTERN_STEPS);
+  #fault: SchemaFault | undefined;
   #cost = 0;
   #literals = 0;
   #steps = 0;
 
-  constructor(schema: unknown) {
+  constructor(schema: unknown, maxCost: number) {
     this.#schema = schema;
+    this.#maxCost = maxCost;
   }
 
-  grammar(): string {
+  write(): SchemaGrammar {
     // What is referred to from within is not the root, whose end is the end of the text.
     const root: Rule = { choices: [[this.#value(this.#schema, "")]] };
     for (let write = this.#pending.shift(); write; write = this.#pending.shift()) write();
-    const text = printRules(root);
-    if (text !== undefined) return text;
-    throw new SchemaError(this.fault ?? faultOf("schema", "", "allows no document"));
+    const grammar = printRules(root);
+    if (grammar !== undefined) return { grammar, fault: this.#fault, cost: this.#cost };
+    throw new SchemaError(this.#fault ?? faultOf("schema", "", "allows no document"));
   }
 
   #refuse(keyword: string, at: string, why: string): void {
-    this.fault ??= faultOf(keyword, at, why);
+    this.#fault ??= faultOf(keyword, at, why);
   }
 
   /** The rule that goes by this key. Its choices are asked for once, when all else is done. */
@@ -814,7 +817,7 @@ class SchemaWriter {
 
   /** Whether there is time enough to compile it. */
   #spend(cost: number, keyword: string, at: string): boolean {
-    const isEnough = this.#cost + cost <= MAX_COST;
+    const isEnough = this.#cost + cost <= this.#maxCost;
     if (isEnough) this.#cost += cost;
     else this.#refuse(keyword, at, "is too large to enforce");
     return isEnough;
@@ -1214,7 +1217,6 @@ class SchemaWriter {
       if (isAlone && !others) [limits, others] = [{ pattern: pattern[0] }, pattern[1]];
       else this.#refuse("patternProperties", at, "cannot be enforced beside others");
     }
-    for (const name of required) if (!names.has(name)) names.set(name, others ?? true);
     if ("enum" in limits || "const" in limits) {
       const listed = new Set(this.#valuesOf(limits, at));
       for (const name of names.keys()) if (!listed.has(name)) names.set(name, false);
@@ -1223,6 +1225,7 @@ class SchemaWriter {
       }
       [others, limits] = [false, {}];
     }
+    for (const name of required) if (!names.has(name)) names.set(name, others ?? true);
     // A schema that names properties and is silent about others has no others.
     others ??= names.size === 0 && schema.properties === undefined;
     const isLimited = asserts(limits);

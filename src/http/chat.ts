@@ -8,11 +8,11 @@ import type { ServedModel } from "../serve/models.ts";
 import type { Prompt } from "../text/prompt.ts";
 import type { ChatMessage as TemplateMessage } from "../text/template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import type { Tool } from "../tools/format.ts";
+import type { Tool, ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
 import { messageParser } from "../tools/message.ts";
 import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
-import { constraintOf } from "./constraint.ts";
+import { type Constraint, constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { type Format, generate, type Made, type Plan } from "./generate.ts";
@@ -40,7 +40,7 @@ function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): 
   const { ids, text } = chatPrompt(model, request, maxTokens, use?.tools);
   const thinking = thinkingOf(model.text.template, text);
   const { format } = use ?? formatOf(model.text.template);
-  const constraint = withCalls(constraintOf(request), use);
+  const constraint = withCalls(inFormat(constraintOf(request), format), use);
   return {
     prompts: [ids],
     constraint: constraint && {
@@ -57,6 +57,12 @@ function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): 
         maxCalls: use?.isParallel === false ? 1 : Infinity,
       })),
   };
+}
+
+/** A form that an answer is held to, as the model's format has it. */
+function inFormat(form: Constraint | undefined, format: ToolFormat): Constraint | undefined {
+  if (!form || !format.aroundText) return form;
+  return { ...form, format: format.aroundText(form.format), markers: format.markers };
 }
 
 export type ChatPrompt = Pick<

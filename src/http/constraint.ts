@@ -104,5 +104,6 @@ export function grammarFor(model: ServedModel, constraint: Constraint): Grammar 
 export function checkEnd(asked: SamplingFields, param: string): void {
   const other = asked.ignore_eos ? "ignore_eos" : asked.min_tokens > 0 ? "min_tokens" : undefined;
   if (other === undefined) return;
-  throw badRequest(other, `Invalid '${other}': not allowed together with ${param}.`);
+  const message = `Invalid '${other}': not allowed together with ${param}.`;
+  throw badRequest(other, message, "invalid_value");
 }

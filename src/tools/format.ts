@@ -45,6 +45,8 @@ export type ToolFormat = {
   parser(tools: readonly Tool[]): MessageParser;
   /** What a model is held to; undefined where text could begin as calls do: then they are only parsed. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
+  /** What an answer's text is held to, with what stands around it in the format. */
+  aroundText?(text: StructuralTagFormat): StructuralTagFormat;
   /** Calls as the model writes them. */
   write(calls: readonly Call[]): string;
   /** What a tool message's answer refers to. */

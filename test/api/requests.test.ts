@@ -20,6 +20,7 @@ describe("a chat", () => {
     return_token_ids: false,
     logprobs: false,
     continue_final_message: false,
+    parallel_tool_calls: true,
   };
 
   test("needs nothing but messages", () => {
@@ -32,7 +33,7 @@ describe("a chat", () => {
     const read = Object.entries(chat(nulls)).filter(
       ([, value]) => (value ?? undefined) !== undefined,
     );
-    expect(Object.fromEntries(read)).toEqual({ messages, ...presets });
+    expect(Object.fromEntries(read) as object).toEqual({ messages, ...presets });
   });
 
   test("keeps what was asked for", () => {
@@ -66,6 +67,10 @@ describe("a chat", () => {
       chat_template_kwargs: { enable_thinking: false },
       add_generation_prompt: false,
       continue_final_message: true,
+      response_format: { type: "json_object" },
+      tools: [{ type: "function", function: { name: "f", strict: true, parameters: {} } }],
+      tool_choice: { type: "function", function: { name: "f" } },
+      parallel_tool_calls: false,
     };
     expect(chat(asked) as object).toEqual({ messages, ...asked });
   });

@@ -19,6 +19,7 @@ const otherFlags = {
   "bun test": ["--timeout"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
+  "scripts/bench-gpu.ts": ["--python", "--prefill-gap"],
   systemctl: ["--now"],
 };
 

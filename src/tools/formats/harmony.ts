@@ -30,6 +30,14 @@ export const harmony: ToolFormat = {
   thinks: true,
   parser: (tools) => new HarmonyParser(new Set(tools.map(({ name }) => name))),
   grammar,
+  aroundText: (text) => ({
+    type: "sequence",
+    elements: [
+      optional(thought),
+      { type: "const_string", value: `${CHANNEL}final<|message|>` },
+      text,
+    ],
+  }),
   write: (calls) => calls.map(write).join(`${ENDS[1]}${START}assistant`),
   newCallId,
 };
