@@ -13,7 +13,17 @@ import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import { lastingZeros } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
-import { concatenate, depends, reshape, slice, swapAxes, take } from "../mlx/ops.ts";
+import {
+  add,
+  astype,
+  concatenate,
+  flatten,
+  less,
+  reshape,
+  slice,
+  swapAxes,
+  take,
+} from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { causalMask } from "./contiguous-kv.ts";
 import type { AttentionOptions, Heads, ModelShape, Step } from "./model.ts";
@@ -140,9 +150,9 @@ export class DeviceKvStore {
     const length = start + count;
     const used = array(Int32Array.from(table.slice(0, Math.ceil(length / BLOCK_TOKENS))));
     // What is gathered must have been written.
-    const [blocks] = depends([used], [written]);
+    const blocks = behind(used, written);
     const gathered = (pool: MlxArray) => {
-      const whole = swapAxes(take(pool, blocks!, 0), 0, 1); // (kvHeads, blocks, 32, D)
+      const whole = swapAxes(take(pool, blocks, 0), 0, 1); // (kvHeads, blocks, 32, D)
       return slice(reshape(whole, [1, kvHeads, -1, headDim]), 2, 0, length);
     };
     const queries = swapAxes(reshape(own, [1, count, heads, headDim]), 1, 2);
@@ -197,6 +207,16 @@ export class DeviceKvStore {
       values.free();
     }
   }
+}
+
+/**
+ * The same integers, but not before `before` is there. GPUs order work by the numbers that it takes: they
+ * know nothing of what a kernel writes into its inputs, and MLX's own `depends` moves no numbers.
+ */
+export function behind(integers: MlxArray, before: MlxArray): MlxArray {
+  const first = slice(flatten(before), 0, 0, 1);
+  // Nothing is less than that, and no number is not either.
+  return add(integers, astype(less(first, -Infinity), integers.dtype));
 }
 
 /** As the kernels take them. */

@@ -7,7 +7,7 @@ import { array, asyncEvaluate, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { argmax, astype, less, max, maximum, slice, take, where } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
-import { type DeviceKvStore, type KvRow, splitsFor, tablesOf } from "./device-kv-store.ts";
+import { behind, type DeviceKvStore, type KvRow, splitsFor, tablesOf } from "./device-kv-store.ts";
 import type { Model } from "./model.ts";
 import { type Launched, type StepInputs, sumRows } from "./runner.ts";
 import {
@@ -29,6 +29,8 @@ export class DeviceRunner {
   readonly #compiled = new Map<string, Compiled>();
   /** What the last step draws (R). */
   #drawn: MlxArray | undefined;
+  /** Something that the last step makes, until that is read. */
+  #latest: MlxArray | undefined;
 
   constructor(model: Model, store: DeviceKvStore) {
     this.#model = model;
@@ -122,7 +124,8 @@ export class DeviceRunner {
     const known = new Uint32Array(size);
     known.set(tokens);
     const drawn = this.#drawn;
-    if (!fed || !drawn) return array(known);
+    // A prompt goes on where the step before it ends.
+    if (!fed || !drawn) return this.#latest ? behind(array(known), this.#latest) : array(known);
     const isSame = drawn.shape[0] === size && fed.every((sample, i) => sample === i);
     if (isSame) return drawn;
     const indices = new Int32Array(size).fill(-1);
@@ -143,6 +146,7 @@ export class DeviceRunner {
       const all = [...new Set([...arrays, ...(next ? [next] : [])])];
       hold(all);
       asyncEvaluate(...all);
+      this.#latest = all[0];
     };
     const others = [
       ...scored.flatMap(({ pending }) => pending),
@@ -182,6 +186,7 @@ export class DeviceRunner {
         } finally {
           for (const each of kept) each.free();
           before?.free();
+          if (this.#latest && kept.has(this.#latest)) this.#latest = undefined;
         }
       },
     };
