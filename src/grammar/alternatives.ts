@@ -28,10 +28,15 @@ export function alternativesRule(name: string, all: readonly Alternative[], foll
 
 /** A grammar of these texts. */
 export function textsGrammar(texts: readonly string[]): string {
-  return alternativesRule(
-    "root",
-    texts.map((text) => [...Buffer.from(text)].map(byteLiteral)),
-  );
+  return alternativesRule("root", texts.map(textParts));
+}
+
+/** A text byte by byte. */
+export function textParts(text: string): string[] {
+  return Array.from(Buffer.from(text), (byte) => {
+    const char = String.fromCharCode(byte);
+    return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);
+  });
 }
 
 export function literal(text: string): string {
@@ -45,32 +50,31 @@ export function byteClass(ranges: readonly (readonly [number, number])[]): strin
   return `[${members.join("")}]`;
 }
 
-function byteLiteral(byte: number): string {
-  const char = String.fromCharCode(byte);
-  return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);
-}
-
 const LITERAL = /^"((?:[^"\\]|\\["\\])*)"$/;
 
 /** With texts as bytes. */
 function takenApart(alternative: Alternative): string[] {
   return alternative.flatMap((part) => {
     const [, text] = LITERAL.exec(part) ?? [];
-    if (text === undefined) return [part];
-    return [...Buffer.from(text.replace(/\\(.)/g, "$1"))].map(byteLiteral);
+    return text === undefined ? [part] : textParts(text.replace(/\\(.)/g, "$1"));
   });
 }
 
+const BYTE = /^"(?:[^"\\]|\\.)"$/;
+
 /** With bytes as texts. */
 function printed(parts: Alternative): string {
-  const joined: string[] = [];
-  for (const part of parts) {
-    const last = joined.at(-1);
-    const areTexts = last !== undefined && LITERAL.test(last) && LITERAL.test(part);
-    if (areTexts) joined[joined.length - 1] = last.slice(0, -1) + part.slice(1);
-    else joined.push(part);
+  const written: string[] = [];
+  let text = "";
+  for (const part of [...parts, ""]) {
+    if (BYTE.test(part)) text += part.slice(1, -1);
+    else {
+      if (text !== "") written.push(`"${text}"`);
+      if (part !== "") written.push(part);
+      text = "";
+    }
   }
-  return joined.join(" ") || '""';
+  return written.join(" ") || '""';
 }
 
 function sharedEnd([first, ...others]: readonly Alternative[], from: number): number {

@@ -4,11 +4,14 @@ import {
   type CompiledGrammar,
   GrammarCompiler,
   type StructuralTagFormat,
+  type TagFormat,
   TokenizerInfo,
 } from "@mlc-ai/web-xgrammar";
 import { textsGrammar } from "./alternatives.ts";
+import { clientGrammar } from "./client-grammar.ts";
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { schemaFault, schemaGrammar } from "./json-schema.ts";
+import { regexGrammar } from "./pattern.ts";
 import { encodedTokens } from "./vocabulary.ts";
 
 type Kept = { compiled: CompiledGrammar; bytes: number };
@@ -55,9 +58,9 @@ export class Compiler {
       const fault = schemaFault(JSON.parse(schema));
       if (fault) throw new Error(fault.message);
     }
-    const format = withoutSchemas(JSON.parse(grammar.format));
+    const format = await rewritten(JSON.parse(grammar.format));
     const compiled = await compiler.compileStructuralTag({ type: "structural_tag", format });
-    const bytes = estimatedBytes(compiled, grammar);
+    const bytes = estimatedBytes(format, grammar.vocabulary);
     this.#bytes += bytes;
     return { compiled, bytes };
   }
@@ -99,39 +102,44 @@ async function makeCompiler(vocabulary: Vocabulary): Promise<GrammarCompiler> {
   return compiler;
 }
 
-/** Schemas and choices as grammars of our own: the library gets both of them wrong. */
-function withoutSchemas(format: StructuralTagFormat): StructuralTagFormat {
+/** In grammars of our own: the library gets schemas, expressions and choices wrong. */
+async function rewritten(format: StructuralTagFormat): Promise<StructuralTagFormat> {
   switch (format.type) {
     case "json_schema":
       return { type: "grammar", grammar: schemaGrammar(format.json_schema).grammar };
+    case "regex":
+      return { type: "grammar", grammar: regexGrammar(format.pattern) };
+    case "grammar":
+      return { type: "grammar", grammar: await clientGrammar(format.grammar) };
     case "or": {
-      const texts = format.elements.flatMap((each) =>
-        each.type === "const_string" ? [each.value] : [],
-      );
-      if (texts.length === format.elements.length) {
-        return { type: "grammar", grammar: textsGrammar(texts) };
-      }
-      return { ...format, elements: format.elements.map(withoutSchemas) };
+      const { elements } = format;
+      const texts = elements.flatMap((each) => (each.type === "const_string" ? [each.value] : []));
+      if (texts.length < elements.length) return { ...format, elements: await all(elements) };
+      return { type: "grammar", grammar: textsGrammar(texts) };
     }
     case "sequence":
-      return { ...format, elements: format.elements.map(withoutSchemas) };
+      return { ...format, elements: await all(format.elements) };
     case "tag":
-      return { ...format, content: withoutSchemas(format.content) };
+      return await rewrittenTag(format);
     case "triggered_tags":
-    case "tags_with_separator": {
-      const tags = format.tags.map((tag) => ({ ...tag, content: withoutSchemas(tag.content) }));
-      return { ...format, tags };
-    }
+    case "tags_with_separator":
+      return { ...format, tags: await Promise.all(format.tags.map(rewrittenTag)) };
     default:
       return format;
   }
+}
+
+const all = (formats: readonly StructuralTagFormat[]) => Promise.all(formats.map(rewritten));
+
+async function rewrittenTag(tag: TagFormat): Promise<TagFormat> {
+  return { ...tag, content: await rewritten(tag.content) };
 }
 
 function keyOf(grammar: Grammar): string {
   return JSON.stringify(grammar);
 }
 
-/** TODO */
-function estimatedBytes(compiled: CompiledGrammar, grammar: Grammar): number {
-  return compiled.grammar().toString().length + grammar.format.length;
+/** As measured: what it says decides, and how many tokens it says it of. */
+function estimatedBytes(format: StructuralTagFormat, { size }: Vocabulary): number {
+  return 20_000 + 100 * JSON.stringify(format).length * (size / 49_152);
 }

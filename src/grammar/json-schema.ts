@@ -2,570 +2,27 @@
 // written here is exact or narrower (properties come in order, numbers have at most 15 digits), and what
 // cannot be written is a fault that names the keyword. The engine's own reading of schemas is not used: it
 // skips what it does not know, and gets wrong some of what it does.
-
-import { alternativesRule, byteClass, literal } from "./alternatives.ts";
-
-// ------------------------------------------------------------------------------------------------
-// Rules of a grammar, and how they are written for the engine in EBNF.
-//
-// Two things about the engine decide how. A class of characters matches one byte, so what is beyond ASCII is
-// spelled in UTF-8. And a token that reaches beyond the rule in which it begins is tried anew for every
-// mask, unless the rule says what follows it, `(= ...)`.
-
-/** Text in EBNF, or a rule. */
-type Part = string | Rule;
-type Rule = { choices: Part[][]; follow?: string };
-
-/** Code points, both ends included. */
-type Range = readonly [number, number];
-
-const MAX_CODE_POINT = 0x10ffff;
-
-/** The rules that can come to an end, as text; undefined where the first one cannot. */
-function printRules(root: Rule): string | undefined {
-  const all = new Set([root]);
-  for (const rule of all) {
-    for (const part of rule.choices.flat()) if (typeof part !== "string") all.add(part);
-  }
-  const ending = endingRules([...all]);
-  if (!ending.has(root)) return undefined;
-  const names = new Map<Rule, string>([[root, "root"]]);
-  const print = (part: Part): string => {
-    if (typeof part === "string") return part;
-    const name = names.get(part) ?? `r${names.size}`;
-    names.set(part, name);
-    return name;
-  };
-  // A rule of text alone that leads an alternative is put in its place, and may then begin as another does.
-  const leading = new Set(
-    [...all].flatMap(({ choices }) => (choices.length > 1 ? choices.map(([first]) => first) : [])),
-  );
-  for (const part of leading) {
-    if (typeof part === "object") for (const [first] of part.choices) leading.add(first);
-  }
-  let text = 'end ::= ""\n';
-  for (const [rule, name] of names) {
-    const choices = rule.choices
-      .filter((choice) => endsIn(ending, choice))
-      .map((choice) => choice.map(print));
-    const isText = rule.choices.flat().every((part) => typeof part === "string");
-    const own = isText && leading.has(rule) ? choices.map((choice) => [...choice, "end"]) : choices;
-    const follow = rule.follow === undefined ? "" : ` (= ${rule.follow})`;
-    text += alternativesRule(name, own, follow);
-  }
-  return text;
-}
-
-/** Without those that only lead on to themselves, or to nothing. */
-function endingRules(rules: readonly Rule[]): Set<Rule> {
-  const ending = new Set<Rule>();
-  for (let before = -1; before < ending.size; ) {
-    before = ending.size;
-    for (const rule of rules.toReversed()) {
-      if (!ending.has(rule) && rule.choices.some((choice) => endsIn(ending, choice))) {
-        ending.add(rule);
-      }
-    }
-  }
-  return ending;
-}
-
-function endsIn(ending: ReadonlySet<Rule>, choice: readonly Part[]): boolean {
-  return choice.every((part) => typeof part === "string" || ending.has(part));
-}
-
-function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
-  return a.flatMap(([from, to]) =>
-    b
-      .map(([first, last]): Range => [Math.max(from, first), Math.min(to, last)])
-      .filter(([first, last]) => first <= last),
-  );
-}
-
-/** All code points but these. */
-function complement(ranges: readonly Range[]): Range[] {
-  const result: Range[] = [];
-  let next = 0;
-  for (const [from, to] of ranges.toSorted(([a], [b]) => a - b)) {
-    if (from > next) result.push([next, from - 1]);
-    next = Math.max(next, to + 1);
-  }
-  if (next <= MAX_CODE_POINT) result.push([next, MAX_CODE_POINT]);
-  return result;
-}
-
-/** Code points beyond ASCII, as sequences of bytes that vary independently of each other. */
-function utf8(from: number, to: number): Range[][] {
-  for (const last of [0x7ff, 0xffff]) {
-    if (from <= last && to > last) return [...utf8(from, last), ...utf8(last + 1, to)];
-  }
-  for (const bits of [6, 12, 18]) {
-    const low = (1 << bits) - 1;
-    if ((from & ~low) === (to & ~low)) break;
-    if ((from & low) !== 0) return [...utf8(from, from | low), ...utf8((from | low) + 1, to)];
-    if ((to & low) !== low) return [...utf8(from, (to & ~low) - 1), ...utf8(to & ~low, to)];
-  }
-  const [first, last] = [from, to].map((code) => Buffer.from(String.fromCodePoint(code)));
-  return [[...first!].map((byte, i): Range => [byte, last![i]!])];
-}
-
-// ------------------------------------------------------------------------------------------------
-// Regular expressions as automata, so that several of them, and bounds on the length, can hold of one text
-// at once. They are searched for in a text, as JSON Schema does.
-
-/** States, of which the first is where it begins; none where no text is accepted. */
-type Automaton = readonly State[];
-/** The ranges of its edges are apart. */
-type State = { accepts: boolean; edges: readonly Edge<number>[] };
-type Edge<T> = { range: Range; target: T };
-
-/** A pattern cannot be enforced, for this reason. */
-class PatternError extends Error {}
-
-/** Counts steps, and gives up. */
-class Work {
-  #left: number;
-
-  constructor(steps: number) {
-    this.#left = steps;
-  }
-
-  do(steps: number): void {
-    this.#left -= steps;
-    if (this.#left < 0) throw new PatternError(TOO_LARGE);
-  }
-}
-
-const MAX_PATTERN = 4000;
-const MAX_GROUPS = 50;
-const MAX_STATES = 600;
-const MAX_PARTS = 3000;
-const TOO_LARGE = "is too large to enforce";
-
-/** The texts in which it is found. */
-function readPattern(source: string, work: Work): Automaton {
-  if (source.length > MAX_PATTERN) throw new PatternError(TOO_LARGE);
-  try {
-    new RegExp(source, "u");
-  } catch {
-    throw new PatternError("must be a regular expression");
-  }
-  const { node, ahead } = new PatternReader(source).read();
-  return ahead.reduce(
-    (automaton, { node: other, isNegative }) =>
-      combined(automaton, determined(other, work), isNegative, work),
-    determined(node, work),
-  );
-}
-
-type Node =
-  | { kind: "set"; ranges: readonly Range[] }
-  | { kind: "sequence" | "choice"; nodes: readonly Node[] }
-  | { kind: "repeat"; node: Node; min: number; max: number };
-
-/** As if a text had a character of its own at each end. */
-const BEGIN = -1;
-const END = MAX_CODE_POINT + 1;
-
-const set = (...ranges: readonly Range[]): Node => ({ kind: "set", ranges });
-const single = (code: number): Range => [code, code];
-
-const digits: readonly Range[] = [[0x30, 0x39]];
-const letters: readonly Range[] = [
-  [0x41, 0x5a],
-  [0x61, 0x7a],
-];
-const words: readonly Range[] = [...digits, ...letters, single(0x5f)];
-const lineEnds = [0x0a, 0x0d, 0x2028, 0x2029].map(single);
-const blanks: readonly Range[] = [
-  ...[0x09, 0x0b, 0x0c, 0x20, 0xa0, 0x1680, 0x202f, 0x205f, 0x3000, 0xfeff].map(single),
-  ...lineEnds,
-  [0x2000, 0x200a],
-];
-const classes: Readonly<Record<string, readonly Range[]>> = {
-  d: digits,
-  D: complement(digits),
-  w: words,
-  W: complement(words),
-  s: blanks,
-  S: complement(blanks),
-};
-const controls: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 };
-
-/** Reads what is known to be a regular expression. */
-class PatternReader {
-  readonly #source: string[];
-  #at = 0;
-  #depth = 0;
-
-  constructor(source: string) {
-    this.#source = Array.from(source);
-  }
-
-  /** What to find, and what else must be found in the text, or must not. */
-  read(): { node: Node; ahead: { node: Node; isNegative: boolean }[] } {
-    const ahead: { node: Node; isNegative: boolean }[] = [];
-    const sees = () => this.#sees("(?=") || this.#sees("(?!");
-    if (!this.#sees("^(?=") && !this.#sees("^(?!")) return { node: this.#choice(), ahead };
-    const anchored = (node: Node): Node => ({
-      kind: "sequence",
-      nodes: [set(single(BEGIN)), node],
-    });
-    this.#at += 1;
-    while (sees()) {
-      const isNegative = this.#sees("(?!");
-      this.#at += 3;
-      ahead.push({ node: anchored(this.#choice()), isNegative });
-      this.#at += 1;
-    }
-    const node = this.#choice();
-    // What was read stands before the first branch alone.
-    if (node.kind === "choice") throw new PatternError("has a lookahead, which cannot be enforced");
-    return { node: anchored(node), ahead };
-  }
-
-  #sees(text: string): boolean {
-    return this.#source.slice(this.#at, this.#at + text.length).join("") === text;
-  }
-
-  #eat(text: string): boolean {
-    const isThere = this.#sees(text);
-    if (isThere) this.#at += text.length;
-    return isThere;
-  }
-
-  #next(): string {
-    return this.#source[this.#at++]!;
-  }
-
-  #until(end: string): string {
-    const from = this.#at;
-    while (this.#next() !== end);
-    return this.#source.slice(from, this.#at - 1).join("");
-  }
-
-  #choice(): Node {
-    const nodes = [this.#sequence()];
-    while (this.#eat("|")) nodes.push(this.#sequence());
-    return nodes.length === 1 ? nodes[0]! : { kind: "choice", nodes };
-  }
-
-  #sequence(): Node {
-    const nodes: Node[] = [];
-    while (this.#at < this.#source.length && !this.#sees("|") && !this.#sees(")")) {
-      const node = this.#atom();
-      const counts = this.#counts();
-      nodes.push(counts ? { kind: "repeat", node, ...counts } : node);
-    }
-    return { kind: "sequence", nodes };
-  }
-
-  #counts(): { min: number; max: number } | undefined {
-    const sign = ["*", "+", "?", "{"].find((each) => this.#eat(each));
-    if (sign === undefined) return undefined;
-    const counts =
-      sign === "{"
-        ? this.#until("}").split(",")
-        : { "*": [0, ""], "+": [1, ""], "?": [0, 1] }[sign]!;
-    this.#eat("?");
-    const [min, max = min] = counts;
-    return { min: Number(min), max: max === "" ? Infinity : Number(max) };
-  }
-
-  #atom(): Node {
-    const char = this.#next();
-    switch (char) {
-      case "(":
-        return this.#group();
-      case "[":
-        return set(...this.#class());
-      case ".":
-        return set(...complement(lineEnds));
-      case "^":
-        return set(single(BEGIN));
-      case "$":
-        return set(single(END));
-      case "\\":
-        if (this.#sees("b") || this.#sees("B")) {
-          throw new PatternError("has a word boundary, which cannot be enforced");
-        }
-        return set(...this.#escape());
-      default:
-        return set(single(char.codePointAt(0)!));
-    }
-  }
-
-  #group(): Node {
-    if (this.#eat("?") && !this.#eat(":")) {
-      if (!this.#sees("<") || this.#sees("<=") || this.#sees("<!")) {
-        throw new PatternError("has a lookaround or flags, which cannot be enforced");
-      }
-      this.#until(">");
-    }
-    this.#depth += 1;
-    if (this.#depth > MAX_GROUPS) throw new PatternError(TOO_LARGE);
-    const node = this.#choice();
-    this.#depth -= 1;
-    this.#at += 1;
-    return node;
-  }
-
-  #class(): readonly Range[] {
-    const isNegated = this.#eat("^");
-    const ranges: Range[] = [];
-    while (!this.#eat("]")) {
-      const members = this.#member();
-      if (!this.#sees("-") || this.#sees("-]")) {
-        ranges.push(...members);
-        continue;
-      }
-      this.#at += 1;
-      ranges.push([members[0]![0], this.#member()[0]![0]]);
-    }
-    return isNegated ? complement(ranges) : ranges;
-  }
-
-  #member(): readonly Range[] {
-    if (this.#eat("\\b")) return [single(8)];
-    return this.#eat("\\") ? this.#escape() : [single(this.#next().codePointAt(0)!)];
-  }
-
-  #escape(): readonly Range[] {
-    const char = this.#next();
-    if (Object.hasOwn(classes, char)) return classes[char]!;
-    if (/[1-9k]/.test(char))
-      throw new PatternError("has a back reference, which cannot be enforced");
-    if (/[pP]/.test(char))
-      throw new PatternError("has a Unicode property, which cannot be enforced");
-    return [single(this.#escapedCode(char))];
-  }
-
-  #escapedCode(char: string): number {
-    if (Object.hasOwn(controls, char)) return controls[char]!;
-    if (char === "c") return this.#next().codePointAt(0)! % 32;
-    if (char === "x") return this.#hex(2);
-    if (char !== "u") return char.codePointAt(0)!;
-    if (this.#eat("{")) return Number.parseInt(this.#until("}"), 16);
-    const unit = this.#hex(4);
-    const isPair = unit >= 0xd800 && unit < 0xdc00 && this.#eat("\\u");
-    return isPair ? String.fromCharCode(unit, this.#hex(4)).codePointAt(0)! : unit;
-  }
-
-  #hex(length: number): number {
-    const digits = this.#source.slice(this.#at, this.#at + length).join("");
-    this.#at += length;
-    return Number.parseInt(digits, 16);
-  }
-}
-
-/** An automaton that goes from one of a few states to the next without knowing which it is in. */
-class Guesser {
-  readonly edges: { ranges: readonly Range[]; target: number }[][] = [];
-  readonly #jumps: number[][] = [];
-  readonly #work: Work;
-
-  constructor(work: Work) {
-    this.#work = work;
-  }
-
-  add(): number {
-    if (this.edges.length > MAX_PARTS) throw new PatternError(TOO_LARGE);
-    this.#jumps.push([]);
-    return this.edges.push([]) - 1;
-  }
-
-  jump(from: number, to: number): void {
-    this.#jumps[from]!.push(to);
-  }
-
-  /** Where it is after this node. */
-  build(node: Node, from: number): number {
-    this.#work.do(1);
-    switch (node.kind) {
-      case "set": {
-        const to = this.add();
-        this.edges[from]!.push({ ranges: node.ranges, target: to });
-        return to;
-      }
-      case "sequence":
-        return node.nodes.reduce((at, each) => this.build(each, at), from);
-      case "choice": {
-        const to = this.add();
-        for (const each of node.nodes) this.jump(this.build(each, from), to);
-        return to;
-      }
-      case "repeat":
-        return this.#buildRepeat(node, from);
-    }
-  }
-
-  #buildRepeat({ node, min, max }: Node & { kind: "repeat" }, from: number): number {
-    let at = from;
-    for (let i = 0; i < min; i++) at = this.build(node, at);
-    const to = this.add();
-    this.jump(at, to);
-    if (max === Infinity) {
-      this.jump(this.build(node, to), to);
-      return to;
-    }
-    for (let i = min; i < max; i++) {
-      at = this.build(node, at);
-      this.jump(at, to);
-    }
-    return to;
-  }
-
-  /** With the states that are reached without a character. */
-  closed(states: Iterable<number>): number[] {
-    const all = new Set(states);
-    for (const state of all) for (const next of this.#jumps[state]!) all.add(next);
-    this.#work.do(all.size);
-    return [...all].toSorted((a, b) => a - b);
-  }
-
-  after(states: readonly number[], code: number): number[] {
-    const out = states.flatMap((state) => this.edges[state]!);
-    const has = (ranges: readonly Range[]) => ranges.some(([a, b]) => a <= code && code <= b);
-    return this.closed(out.filter(({ ranges }) => has(ranges)).map(({ target }) => target));
-  }
-
-  /** Code points at which the next states may change. */
-  cuts(states: readonly number[]): number[] {
-    const out = states.flatMap((state) => this.edges[state]!);
-    const ranges = out.flatMap((edge) => intersect(edge.ranges, [[0, MAX_CODE_POINT]]));
-    const cuts = new Set(ranges.flatMap(([from, to]) => [from, to + 1]));
-    this.#work.do(cuts.size * ranges.length);
-    return [...cuts].toSorted((a, b) => a - b);
-  }
-}
-
-/** The texts in which this is found. */
-function determined(node: Node, work: Work): Automaton {
-  const guesser = new Guesser(work);
-  const start = guesser.add();
-  const found = guesser.add();
-  for (const state of [start, found]) {
-    guesser.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
-  }
-  guesser.jump(guesser.build(node, start), found);
-  // Once it is found, nothing else matters.
-  const after = (states: readonly number[], code: number) => {
-    const next = guesser.after(states, code);
-    return next.includes(found) ? [found] : next;
-  };
-  return explored(after(guesser.closed([start]), BEGIN), (states) => {
-    const cuts = guesser.cuts(states);
-    const edges = cuts.slice(1).map((to, i): Edge<number[]> => {
-      const from = cuts[i]!;
-      return { range: [from, to - 1], target: after(states, from) };
-    });
-    return { accepts: after(states, END).includes(found), edges };
-  });
-}
-
-/** What both accept; or the first, and not the second. */
-function combined(a: Automaton, b: Automaton, isNegative: boolean, work: Work): Automaton {
-  const nowhere = b.length;
-  if (a.length === 0) return [];
-  return explored([0, 0], ([i, j]: readonly [number, number]) => {
-    const [one, other] = [a[i]!, b[j] ?? { accepts: false, edges: [] }];
-    work.do(one.edges.length * (other.edges.length + 1));
-    const edges = one.edges.flatMap(({ range, target }) => {
-      const shared = other.edges.flatMap((edge) =>
-        intersect([range], [edge.range]).map((part) => ({ range: part, next: edge.target })),
-      );
-      const apart = intersect([range], complement(shared.map((edge) => edge.range)));
-      const rest = isNegative ? apart.map((part) => ({ range: part, next: nowhere })) : [];
-      return [...shared, ...rest].map((edge) => ({
-        range: edge.range,
-        target: [target, edge.next] as const,
-      }));
-    });
-    return { accepts: one.accepts && other.accepts !== isNegative, edges };
-  });
-}
-
-function both(a: Automaton, b: Automaton, work: Work): Automaton {
-  return combined(a, b, false, work);
-}
-
-/** The texts of so many characters. */
-function withLength(automaton: Automaton, min: number, max: number): Automaton {
-  if (automaton.length === 0) return automaton;
-  return explored([0, 0], ([i, count]: readonly [number, number]) => {
-    const { accepts, edges } = automaton[i]!;
-    const next = max === Infinity ? Math.min(count + 1, min) : count + 1;
-    return {
-      accepts: accepts && count >= min,
-      edges:
-        next > max ? [] : edges.map((edge) => ({ ...edge, target: [edge.target, next] as const })),
-    };
-  });
-}
-
-type Visit<T> = (state: T) => { accepts: boolean; edges: readonly Edge<T>[] };
-
-/** The states that can be reached from the first, and from which a text can be accepted. */
-function explored<T extends readonly number[]>(start: T, visit: Visit<T>): Automaton {
-  const numbers = new Map([[start.join(), 0]]);
-  const pending = [start];
-  const states: State[] = [];
-  for (const state of pending) {
-    const { accepts, edges } = visit(state);
-    const numbered = edges.map(({ range, target }) => {
-      const key = target.join();
-      const number = numbers.get(key) ?? numbers.size;
-      if (number === numbers.size) pending.push(target);
-      numbers.set(key, number);
-      return { range, target: number };
-    });
-    states.push({ accepts, edges: numbered });
-    if (numbers.size > MAX_STATES) throw new PatternError(TOO_LARGE);
-  }
-  return trimmed(states);
-}
-
-function trimmed(states: readonly State[]): Automaton {
-  const live = new Set<number>();
-  for (let before = -1; before < live.size; ) {
-    before = live.size;
-    for (let i = states.length - 1; i >= 0; i--) {
-      const { accepts, edges } = states[i]!;
-      if (accepts || edges.some(({ target }) => live.has(target))) live.add(i);
-    }
-  }
-  if (!live.has(0)) return [];
-  const kept = [...live].toSorted((a, b) => a - b);
-  const numbers = new Map(kept.map((old, number) => [old, number]));
-  return kept.map((old) => ({
-    accepts: states[old]!.accepts,
-    edges: states[old]!.edges.flatMap(({ range, target }) =>
-      live.has(target) ? [{ range, target: numbers.get(target)! }] : [],
-    ),
-  }));
-}
-
-/**
- * How long its states take to compile, next to one in which every token may begin. Half of a vocabulary
- * begins with a space, and most of the rest with a letter. A state that leads to itself is cheap where no
- * word leads out of it.
- */
-function costOf(automaton: Automaton): number {
-  const size = (ranges: readonly Range[]) => ranges.reduce((sum, [a, b]) => sum + b - a + 1, 0);
-  const share = (edges: readonly Edge<number>[]) => {
-    const ranges = edges.map(({ range }) => range);
-    const space = size(intersect(ranges, [single(0x20)]));
-    return 0.6 * space + (0.4 * size(intersect(ranges, letters))) / 52;
-  };
-  const costs = automaton.map(({ edges }, i) => {
-    const away = edges.filter(({ target }) => target !== i);
-    return 0.03 + (share(away) === 0 ? 0.1 * share(edges) : share(edges));
-  });
-  return costs.reduce((sum, cost) => sum + cost, 0);
-}
-
-// ------------------------------------------------------------------------------------------------
-// Schemas.
+import { byteClass, literal } from "./alternatives.ts";
+import {
+  type Automaton,
+  both,
+  costOf,
+  MAX_PATTERN_STEPS,
+  PatternError,
+  readPattern,
+  Work,
+  withLength,
+} from "./pattern.ts";
+import {
+  complement,
+  intersect,
+  MAX_CODE_POINT,
+  type Part,
+  printRules,
+  type Range,
+  type Rule,
+  utf8,
+} from "./rules.ts";
 
 /** What keeps a schema from being enforced. */
 export type SchemaFault = {
@@ -619,8 +76,7 @@ const MAX_LITERALS = 50_000;
 /** A rule costs as much as of a vocabulary may begin in it. */
 const MAX_COST = 64;
 /** Steps of comparing and merging schemas, and of reading patterns: some tens of milliseconds. */
-const MAX_STEPS = 30_000;
-const MAX_PATTERN_STEPS = 100_000;
+const MAX_STEPS = 60_000;
 /** More is never reached, and a model is not held to a larger minimum. */
 const MAX_COUNT = 1_000_000;
 const MAX_LEAST = 1000;
@@ -990,17 +446,12 @@ class SchemaWriter {
     for (const key of ["unevaluatedProperties", "unevaluatedItems"]) {
       if (key in b && b[key] !== true) this.#refuse(key, at, "cannot be enforced within another");
     }
-    const [left, right] = [
-      [a, b],
-      [b, a],
-    ] as const;
-    for (const [one, other] of [left, right]) {
-      for (const [key, named] of scopes) {
-        const own = Object.keys(one[named] ?? {});
-        const grows = Object.keys(other[named] ?? {}).some((name) => !own.includes(name));
-        if (grows && key in one && one[key] !== true) {
-          this.#refuse(key, at, `cannot be enforced beside ${named} of another schema`);
-        }
+    for (const [key, named] of scopes) {
+      const [ofA, ofB] = [a, b].map((schema) => new Set(Object.keys(schema[named] ?? {})));
+      const isLost = (schema: Schema, own: Set<string>, other: Set<string>) =>
+        key in schema && schema[key] !== true && !other.isSubsetOf(own);
+      if (isLost(a, ofA!, ofB!) || isLost(b, ofB!, ofA!)) {
+        this.#refuse(key, at, `cannot be enforced beside ${named} of another schema`);
       }
     }
   }
@@ -1071,11 +522,12 @@ class SchemaWriter {
       schema.additionalProperties === false &&
       !Object.hasOwn(properties(schema), name) &&
       !("patternProperties" in schema);
-    const [some, others] = [x, y].map((schema) => this.#list(schema, "required", at));
-    return [...some!, ...others!].some((name) => {
+    const [some, others] = [x, y].map((schema) => new Set(this.#list(schema, "required", at)));
+    this.#step(some!.size + others!.size, "oneOf", at);
+    return [...some!.union(others!)].some((name) => {
       if (typeof name !== "string") return false;
       if (forbids(x, name) || forbids(y, name)) return true;
-      if (!some!.includes(name) || !others!.includes(name)) return false;
+      if (!some!.has(name) || !others!.has(name)) return false;
       const [a, b] = [x, y].map((schema) =>
         Object.hasOwn(properties(schema), name) ? properties(schema)[name] : true,
       );
@@ -1144,9 +596,9 @@ class SchemaWriter {
       return i === 0 ? [value] : ['", "', value];
     });
     const count = prefix.length;
-    // A tuple that is silent about what comes after has nothing there.
-    const silent = count === 0 || min > count;
-    const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? silent);
+    // A tuple that says nothing of more items has none, unless it must.
+    const unsaid = count === 0 || min > count;
+    const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? unsaid);
     const item = this.#value(rest, `${at}/items`);
     const more = (named: number) =>
       this.#times(this.#ruleOf([['", "', item]]), {
@@ -1350,7 +802,7 @@ class SchemaWriter {
         this.#refuse(keyword, at, error.message);
       }
     };
-    if (otherFormats.has(format)) this.#refuse("format", at, `${format} cannot be enforced`);
+    if (otherFormats.has(format)) this.#refuse("format", at, "cannot be enforced");
     if (typeof format === "string" && Object.hasOwn(formats, format))
       add("format", formats[format]);
     if (pattern !== undefined) add("pattern", pattern);

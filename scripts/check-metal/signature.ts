@@ -1,0 +1,84 @@
+// A kernel as MLX would hand it to Metal's compiler (its backend/common/metal_kernel.cpp), but that template
+// arguments are declared in the function: clang's OpenCL takes no kernels that are templates.
+import type { Dtype } from "../../src/mlx/dtype.ts";
+import type { Launch } from "./launches.ts";
+
+const types: Partial<Record<Dtype, string>> = {
+  float32: "float",
+  float16: "float16_t",
+  bfloat16: "bfloat16_t",
+  int32: "int32_t",
+};
+
+/** Those whose names MLX finds in the source become arguments. */
+const attributes = {
+  uint: [
+    "dispatch_quadgroups_per_threadgroup",
+    "dispatch_simdgroups_per_threadgroup",
+    "quadgroup_index_in_threadgroup",
+    "quadgroups_per_threadgroup",
+    "simdgroup_index_in_threadgroup",
+    "simdgroups_per_threadgroup",
+    "thread_execution_width",
+    "thread_index_in_quadgroup",
+    "thread_index_in_simdgroup",
+    "thread_index_in_threadgroup",
+    "threads_per_simdgroup",
+  ],
+  uint3: [
+    "dispatch_threads_per_threadgroup",
+    "grid_origin",
+    "grid_size",
+    "thread_position_in_grid",
+    "thread_position_in_threadgroup",
+    "threadgroup_position_in_grid",
+    "threadgroups_per_grid",
+    "threads_per_grid",
+    "threads_per_threadgroup",
+  ],
+};
+
+/** MLX passes inputs of fewer elements in constant memory. */
+const CONSTANT_ELEMENTS = 8;
+
+export function renderKernel(launch: Launch): string {
+  const { name, source } = launch.kernel;
+  const template = Object.entries(launch.launch.template ?? {}).map(([constant, value]) => {
+    return [constant, typeof value === "string" ? typeOf(value) : value] as const;
+  });
+  const constants = template.map(([constant, value]) => {
+    if (typeof value === "string") return `using ${constant} = ${value};`;
+    return `constexpr ${typeof value === "number" ? "int" : "bool"} ${constant} = ${value};`;
+  });
+  const passed = launch.inputs.map((input) => `${spaceOf(input)[0]}_${typeOf(input.dtype)}`);
+  const unique = [name, ...template.map(([, value]) => value), ...passed].join("_");
+  const head = `kernel void ${unique}(${argumentsOf(launch).join(", ")}) { ${constants.join(" ")}`;
+  // Where clang says that a fault is.
+  const label = `${name}<${template.map((pair) => pair.join(" = ")).join(", ")}>`;
+  return `${head}\n#line 1 "${label}"\n${source}\n}\n`;
+}
+
+/** The shapes of inputs, which MLX passes where a source names them, no kernel has asked for. */
+function argumentsOf({ kernel, launch, inputs }: Launch): string[] {
+  const passed = inputs.map((input, index) => {
+    return `const ${spaceOf(input)} ${typeOf(input.dtype)}* ${kernel.inputs[index]}`;
+  });
+  const made = launch.outputs.map(({ dtype }, index) => {
+    return `device ${typeOf(dtype)}* ${kernel.outputs[index]}`;
+  });
+  const found = Object.entries(attributes).flatMap(([type, names]) =>
+    names.filter((name) => kernel.source.includes(name)).map((name) => `${type} ${name}`),
+  );
+  return [...passed, ...made, ...found];
+}
+
+function spaceOf({ shape }: Launch["inputs"][number]): string {
+  const size = shape.reduce((product, length) => product * length, 1);
+  return size < CONSTANT_ELEMENTS ? "constant" : "device";
+}
+
+function typeOf(dtype: Dtype): string {
+  const type = types[dtype];
+  if (!type) throw new Error(`no kernel has had ${dtype} so far: add Metal's name of it`);
+  return type;
+}

@@ -1,0 +1,56 @@
+// What Metal forbids and C++ for OpenCL does not, read from the tree that clang prints of a program.
+
+/** What every GPU of Apple's has for a group of threads. */
+export const MOST_SHARED_BYTES = 32 * 1024;
+
+/** Of an element; T is at most a float. */
+const bytes: Record<string, number> = { T: 4, float: 4, half: 2, int: 4, uint: 4 };
+
+const nodes = /-((?:Function|Var|ParmVar|Field)Decl|DeclRefExpr|(?:CStyle|CXX)\w*CastExpr) (.*)/g;
+
+export type Reading = { faults: Set<string>; sharedBytes: number };
+
+export function readTree(tree: string): Reading {
+  const faults = new Set<string>();
+  const shared = new Map<string, number>();
+  const calls = new Map<string, Set<string>>();
+  let within = "";
+  for (const [, kind = "", rest = ""] of tree.matchAll(nodes)) {
+    // A type that has another name stands behind it.
+    const [, name = "", type = ""] = /(\S+) (?:'[^']*':)?'([^']*)'/.exec(rest) ?? [];
+    if (kind === "FunctionDecl") {
+      within = `${name} ${type}`;
+    } else if (kind === "DeclRefExpr") {
+      const [, called, calledType] = / Function 0x\w+ '([^']*)' '([^']*)'/.exec(rest) ?? [];
+      const known = calls.get(within) ?? new Set();
+      if (called) calls.set(within, known.add(`${called} ${calledType}`));
+    } else if (type.includes("__generic")) {
+      // OpenCL lets it point anywhere; Metal asks where.
+      const what = kind.endsWith("CastExpr") ? "a cast" : name;
+      if (!isImplicit(kind, name, rest)) faults.add(`${what} is without an address space`);
+    } else if (kind === "VarDecl") {
+      const [whole, element = "", lengths = ""] = /^__local (\w+)((?:\[\d+\])*)$/.exec(type) ?? [];
+      if (!whole) continue;
+      const size = bytes[element];
+      if (!size) throw new Error(`${name}: add the size of ${element}`);
+      const elements = Array.from(lengths.matchAll(/\d+/g), Number).reduce((a, b) => a * b, 1);
+      shared.set(within, (shared.get(within) ?? 0) + elements * size);
+    }
+  }
+  const reaches = (from: string, goal: string, seen = new Set<string>()): boolean =>
+    Array.from(calls.get(from) ?? []).some(
+      (next) => next === goal || (!seen.has(next) && reaches(next, goal, seen.add(next))),
+    );
+  for (const each of calls.keys()) if (reaches(each, each)) faults.add(`${each}: recursion`);
+  const sharedBytes = Math.max(0, ...shared.values());
+  if (sharedBytes > MOST_SHARED_BYTES) {
+    faults.add(`${sharedBytes} bytes of threadgroup memory are more than ${MOST_SHARED_BYTES}`);
+  }
+  return { faults, sharedBytes };
+}
+
+/** Of the copies that the compiler writes: arguments without names, and casts to what may be moved. */
+function isImplicit(kind: string, name: string, rest: string): boolean {
+  if (kind.endsWith("CastExpr")) return rest.includes("' xvalue ");
+  return name === "used" || name.startsWith("col:");
+}

@@ -1,0 +1,103 @@
+// Rules of a grammar, and how they are written for the engine in EBNF.
+//
+// Two things about the engine decide how. A class of characters matches one byte, so what is beyond ASCII is
+// spelled in UTF-8. And a token that reaches beyond the rule in which it begins is tried anew for every
+// mask, unless the rule says what follows it, `(= ...)`.
+import { alternativesRule } from "./alternatives.ts";
+
+/** Text in EBNF, or a rule. */
+export type Part = string | Rule;
+export type Rule = { choices: Part[][]; follow?: string };
+
+/** Code points, both ends included. */
+export type Range = readonly [number, number];
+
+export const MAX_CODE_POINT = 0x10ffff;
+
+/** The rules that can come to an end, as text; undefined where the first one cannot. */
+export function printRules(root: Rule): string | undefined {
+  const all = new Set([root]);
+  for (const rule of all) {
+    for (const part of rule.choices.flat()) if (typeof part !== "string") all.add(part);
+  }
+  const ending = endingRules([...all]);
+  if (!ending.has(root)) return undefined;
+  const names = new Map<Rule, string>([[root, "root"]]);
+  const print = (part: Part): string => {
+    if (typeof part === "string") return part;
+    const name = names.get(part) ?? `r${names.size}`;
+    names.set(part, name);
+    return name;
+  };
+  // A rule of text alone that leads an alternative is put in its place, and may then begin as another does.
+  const leading = new Set(
+    [...all].flatMap(({ choices }) => (choices.length > 1 ? choices.map(([first]) => first) : [])),
+  );
+  for (const part of leading) {
+    if (typeof part === "object") for (const [first] of part.choices) leading.add(first);
+  }
+  let text = 'end ::= ""\n';
+  for (const [rule, name] of names) {
+    const choices = rule.choices
+      .filter((choice) => endsIn(ending, choice))
+      .map((choice) => choice.map(print));
+    const isText = rule.choices.flat().every((part) => typeof part === "string");
+    const own = isText && leading.has(rule) ? choices.map((choice) => [...choice, "end"]) : choices;
+    const follow = rule.follow === undefined ? "" : ` (= ${rule.follow})`;
+    text += alternativesRule(name, own, follow);
+  }
+  return text;
+}
+
+/** Without those that only lead on to themselves, or to nothing. */
+function endingRules(rules: readonly Rule[]): Set<Rule> {
+  const ending = new Set<Rule>();
+  for (let before = -1; before < ending.size; ) {
+    before = ending.size;
+    for (const rule of rules.toReversed()) {
+      if (!ending.has(rule) && rule.choices.some((choice) => endsIn(ending, choice))) {
+        ending.add(rule);
+      }
+    }
+  }
+  return ending;
+}
+
+function endsIn(ending: ReadonlySet<Rule>, choice: readonly Part[]): boolean {
+  return choice.every((part) => typeof part === "string" || ending.has(part));
+}
+
+export function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
+  return a.flatMap(([from, to]) =>
+    b
+      .map(([first, last]): Range => [Math.max(from, first), Math.min(to, last)])
+      .filter(([first, last]) => first <= last),
+  );
+}
+
+/** All code points but these. */
+export function complement(ranges: readonly Range[]): Range[] {
+  const result: Range[] = [];
+  let next = 0;
+  for (const [from, to] of ranges.toSorted(([a], [b]) => a - b)) {
+    if (from > next) result.push([next, from - 1]);
+    next = Math.max(next, to + 1);
+  }
+  if (next <= MAX_CODE_POINT) result.push([next, MAX_CODE_POINT]);
+  return result;
+}
+
+/** Code points beyond ASCII, as sequences of bytes that vary independently of each other. */
+export function utf8(from: number, to: number): Range[][] {
+  for (const last of [0x7ff, 0xffff]) {
+    if (from <= last && to > last) return [...utf8(from, last), ...utf8(last + 1, to)];
+  }
+  for (const bits of [6, 12, 18]) {
+    const low = (1 << bits) - 1;
+    if ((from & ~low) === (to & ~low)) break;
+    if ((from & low) !== 0) return [...utf8(from, from | low), ...utf8((from | low) + 1, to)];
+    if ((to & low) !== low) return [...utf8(from, (to & ~low) - 1), ...utf8(to & ~low, to)];
+  }
+  const [first, last] = [from, to].map((code) => Buffer.from(String.fromCodePoint(code)));
+  return [[...first!].map((byte, i): Range => [byte, last![i]!])];
+}

@@ -1,0 +1,171 @@
+import { afterAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Compiler } from "../../src/grammar/compiler.ts";
+import type { Grammar, Vocabulary } from "../../src/grammar/grammar.ts";
+import { GrammarError, Grammars, type MatcherUser } from "../../src/grammar/grammars.ts";
+import { type Matcher, Matchers } from "../../src/grammar/matchers.ts";
+import { writeChatModel } from "../support/chat-model.ts";
+import { makeRandom } from "../support/random.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "mlx-serve-grammar-"));
+writeChatModel(folder);
+const [END, MARKER] = [258, 257];
+const vocabulary: Vocabulary = { path: folder, size: 320, stopTokens: [END], markers: [] };
+const all: Grammars[] = [];
+afterAll(async () => {
+  await Promise.all(all.map((grammars) => grammars.stop()));
+  rmSync(folder, { recursive: true });
+});
+
+const regex = (pattern: string): Grammar => ({
+  vocabulary,
+  format: JSON.stringify({ type: "regex", pattern }),
+  strict: [],
+});
+
+const ebnf = (text: string): Grammar => ({
+  vocabulary,
+  format: JSON.stringify({ type: "grammar", grammar: text }),
+  strict: [],
+});
+
+/** Takes more than anyone would wait for. */
+const endless = ebnf('root ::= ((([a-z]{1,300} "x"){1,300} "y"){1,300} "z"){1,300}');
+
+/** What the engine is to the grammars, on this thread. */
+class Engine implements MatcherUser {
+  matchers: Matchers | undefined;
+  attachments = 0;
+  #source: unknown;
+
+  attach(source: Parameters<MatcherUser["attach"]>[0]): void {
+    if (source === this.#source) return;
+    this.#source = source;
+    this.matchers = new Matchers(source.connect());
+    this.attachments += 1;
+  }
+}
+
+function makeGrammars(limits?: ConstructorParameters<typeof Grammars>[0]) {
+  const grammars = new Grammars(limits);
+  all.push(grammars);
+  const engine = new Engine();
+  const open = async (grammar: Grammar) => {
+    await grammars.prepare(grammar, engine);
+    return engine.matchers!.open(grammar);
+  };
+  return { grammars, engine, open };
+}
+
+const tokensOf = (words: Uint32Array) =>
+  Array.from({ length: 320 }, (_, id) => id).filter((id) => (words[id >> 5]! >>> (id & 31)) & 1);
+
+/** Follows it with any of the tokens it allows, and says what came of it. */
+function walk(matcher: Matcher, seed: number): string {
+  const random = makeRandom(seed);
+  const bytes: number[] = [];
+  for (;;) {
+    const tokens = tokensOf(matcher.allowed());
+    const token = tokens[random.below(tokens.length)]!;
+    if (token === undefined) throw new Error("nothing is allowed");
+    if (token === END) return Buffer.from(bytes).toString();
+    bytes.push(token);
+    matcher.accept(token);
+  }
+}
+
+test("what a matcher allows is what its grammar does", async () => {
+  const { open } = makeGrammars();
+  const pattern = "(ab|cd){2,4}e?";
+  for (let seed = 0; seed < 20; seed++) {
+    const matcher = await open(regex(pattern));
+    expect(walk(matcher, seed)).toMatch(new RegExp(`^${pattern}$`));
+    matcher.close();
+  }
+});
+
+test("tokens that end an answer are allowed at its end only, other control tokens never", async () => {
+  const { open } = makeGrammars();
+  const matcher = await open(regex("a[^b]?"));
+  expect(tokensOf(matcher.allowed())).toEqual(["a".charCodeAt(0)]);
+  matcher.accept("a".charCodeAt(0));
+  const allowed = tokensOf(matcher.allowed());
+  expect(allowed).toContain(END);
+  expect(allowed).not.toContain(MARKER);
+  const shown = { ...vocabulary, markers: ["<|im_start|>"] };
+  const marked = await open({ ...regex("<\\|im_start\\|>"), vocabulary: shown });
+  expect(tokensOf(marked.allowed())).toEqual(["<".charCodeAt(0), MARKER]);
+});
+
+test("answers are followed side by side, each by its own grammar", async () => {
+  const { open, engine } = makeGrammars();
+  const patterns = Array.from({ length: 8 }, (_, i) => `${i}[a-f]{${i + 1}}`);
+  const matchers = await Promise.all(patterns.map((pattern) => open(regex(pattern))));
+  const texts = matchers.map((matcher, i) => walk(matcher, i));
+  texts.forEach((text, i) => {
+    expect(text).toMatch(new RegExp(`^${patterns[i]}$`));
+  });
+  expect(engine.attachments).toBe(1);
+});
+
+test("a document is written in one line", async () => {
+  const { open } = makeGrammars();
+  const json_schema = { type: "object", properties: { a: { const: 1 } }, required: ["a"] };
+  const format = JSON.stringify({ type: "json_schema", json_schema });
+  expect(walk(await open({ vocabulary, format, strict: [] }), 1)).toBe('{"a": 1}');
+});
+
+test("what is no grammar is refused in words, and the next one is compiled", async () => {
+  const { open } = makeGrammars();
+  for (let i = 0; i < 20; i++) {
+    const error = await open(ebnf(`root ::= ("${i}"`)).catch((fault: unknown) => fault);
+    expect(error).toBeInstanceOf(GrammarError);
+    expect((error as Error).message).toMatch(/^EBNF parser error at line 1, column/);
+  }
+  expect(walk(await open(regex("yes")), 1)).toBe("yes");
+});
+
+test("one that takes too long is given up, and those who wait behind it get their turn", async () => {
+  const { open } = makeGrammars({ compileMs: 300 });
+  const slow = open(endless).catch((fault: unknown) => fault);
+  const quick = open(regex("yes"));
+  expect(await slow).toMatchObject({
+    name: "GrammarError",
+    message: "it takes too long to compile",
+  });
+  expect(walk(await quick, 1)).toBe("yes");
+});
+
+test("too many and too long ones are refused at once", async () => {
+  const { grammars, engine } = makeGrammars({ waiting: 2, characters: 100 });
+  const ask = (pattern: string) =>
+    grammars.prepare(regex(pattern), engine).catch((fault: Error) => fault.name);
+  expect(await ask("a".repeat(101))).toBe("GrammarError");
+  const asked = [ask("a"), ask("b"), ask("c"), ask("a")];
+  expect(await Promise.all(asked)).toEqual([undefined, undefined, "GrammarsBusyError", undefined]);
+});
+
+test("of ten thousand grammars no more bytes are kept than may be", async () => {
+  const compiler = new Compiler(2 ** 20);
+  for (let i = 0; i < 2000; i++) {
+    await compiler.compile(regex(`a${i}`));
+    expect(compiler.bytes).toBeLessThanOrEqual(2 ** 20);
+  }
+  expect(compiler.has(regex("a1999"))).toBe(true);
+  expect(compiler.has(regex("a0"))).toBe(false);
+});
+
+test("where the thread has ended, nothing is allowed and nobody waits; then there is another", async () => {
+  const { grammars, engine, open } = makeGrammars();
+  const matcher = await open(regex("[ab]+"));
+  expect(tokensOf(matcher.allowed())).toHaveLength(2);
+  await grammars.stop();
+  matcher.accept(97);
+  const start = performance.now();
+  expect(tokensOf(matcher.allowed())).toEqual([]);
+  expect(performance.now() - start).toBeLessThan(5000);
+  expect(walk(await open(regex("yes")), 1)).toBe("yes");
+  expect(engine.attachments).toBe(2);
+});
