@@ -605,4 +605,8 @@ export const ownSymbols = {
   mlx_serve_best: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_log_sum_exp(mlx_array*, mlx_array, mlx_stream)
   mlx_serve_log_sum_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_softmax(mlx_array*, mlx_array, mlx_stream)
+  mlx_serve_softmax: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_mask(mlx_array*, mlx_array, mlx_array, mlx_stream)
+  mlx_serve_mask: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
 } as const;

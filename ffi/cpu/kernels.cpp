@@ -521,7 +521,34 @@ static float log_sum_exp(const float* x, int count) {
   return top + logf(whole);
 }
 
-extern const Kernels table = {product, prepare, attend, gate, norm, best, log_sum_exp};
+static void softmax(const float* x, int count, float* out) {
+  unsigned index;
+  float top;
+  best(x, count, &index, &top);
+  Floats added = {};
+  float whole = 0;
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    const Floats part = exponential(load(x + i) - top);
+    store(out + i, part);
+    added += part;
+  }
+  for (; i < count; i++) whole += out[i] = exponential(all(x[i] - top))[0];
+  // What is no number, or infinite, makes all of them none.
+  const float scale = top - top == 0 ? 1 / (whole + sum(added)) : __builtin_nanf("");
+  for (i = 0; i < count; i++) out[i] *= scale;
+}
+
+static void mask(const float* x, const unsigned* words, int count, float* out) {
+  for (int from = 0; from < count; from += 32) {
+    const unsigned word = words[from / 32];
+    const int to = count - from < 32 ? count - from : 32;
+    for (int i = 0; i < to; i++) out[from + i] = word >> i & 1 ? x[from + i] : -__builtin_inff();
+  }
+}
+
+extern const Kernels table = {product, prepare, attend,      gate,    norm,
+                              best,    log_sum_exp, softmax, mask};
 
 } // namespace VARIANT
 } // namespace mlx_serve

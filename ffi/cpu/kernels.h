@@ -59,6 +59,9 @@ struct Kernels {
   /** The first of the highest, which is no number where one of them is none. */
   void (*best)(const float* x, int count, unsigned* index, float* highest);
   float (*log_sum_exp)(const float* x, int count);
+  void (*softmax)(const float* x, int count, float* out);
+  /** Minus infinity but where a bit is set: 32 of them to a word, the lowest first. */
+  void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };
 
 /** What `prepare` and `attend` have room for: numbers of a head, queries of a span, numbers of those. */

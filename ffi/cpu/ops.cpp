@@ -465,6 +465,41 @@ mx::array log_sum_exp(const mx::array& x, mx::Stream stream) {
   return operation(stream, "mlx_serve_log_sum_exp", shape, {x}, make);
 }
 
+mx::array softmax(const mx::array& x, mx::Stream stream) {
+  check_rows(x);
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]);
+    float* to = out[0].data<float>();
+    return [=] {
+      const long width = rows.width();
+      each_row(rows.count(), static_cast<int>(4 * width), [&](long row, auto& copies) {
+        kernels().softmax(rows.at(row, copies[0]), rows.width(), to + row * width);
+      });
+    };
+  };
+  return operation(stream, "mlx_serve_softmax", x.shape(), {x}, make);
+}
+
+mx::array mask(const mx::array& x, const mx::array& words, mx::Stream stream) {
+  check_rows(x);
+  require(words.dtype() == mx::uint32, "the words are not uint32");
+  const bool fits = x.ndim() == 2 && words.ndim() == 2 && words.shape(0) == x.shape(0) &&
+      words.shape(1) == (x.shape(1) + 31) / 32;
+  require(fits, "there is not a bit for each number");
+  const auto make = [=](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]);
+    const auto* bits = memory<uint32_t>(in[1]);
+    float* to = out[0].data<float>();
+    return [=] {
+      const long width = rows.width(), each = (width + 31) / 32;
+      each_row(rows.count(), rows.width(), [&](long row, auto& copies) {
+        kernels().mask(rows.at(row, copies[0]), bits + row * each, rows.width(), to + row * width);
+      });
+    };
+  };
+  return operation(stream, "mlx_serve_mask", x.shape(), {x, words}, make);
+}
+
 /** The result of a call, or mlx-c's error. */
 template <class Make>
 int result(mlx_array* res, const Make& make) {
@@ -555,4 +590,15 @@ extern "C" int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const ml
 extern "C" int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s) {
   return result(
       res, [&] { return mlx_serve::log_sum_exp(mlx_array_get_(x), mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s) {
+  return result(res, [&] { return mlx_serve::softmax(mlx_array_get_(x), mlx_stream_get_(s)); });
+}
+
+extern "C" int mlx_serve_mask(
+    mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s) {
+  return result(res, [&] {
+    return mlx_serve::mask(mlx_array_get_(x), mlx_array_get_(words), mlx_stream_get_(s));
+  });
 }

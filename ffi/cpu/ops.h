@@ -79,6 +79,10 @@ int mlx_serve_rms_norm(
 int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s);
 /** Over the last axis, which stays with the size 1. */
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
+int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
+/** Minus infinity but where a bit of the row's words (uint32) is set. */
+int mlx_serve_mask(
+    mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
 
 #ifdef __cplusplus
 }

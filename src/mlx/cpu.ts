@@ -122,3 +122,13 @@ export function best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
 export function logSumExp(x: MlxArray): MlxArray {
   return op("mlx_serve_log_sum_exp", x.handle);
 }
+
+/** Over the last axis. */
+export function softmax(x: MlxArray): MlxArray {
+  return op("mlx_serve_softmax", x.handle);
+}
+
+/** x (R, N), words (R, N / 32): minus infinity but where a bit is set. */
+export function mask(x: MlxArray, words: MlxArray): MlxArray {
+  return op("mlx_serve_mask", x.handle, words.handle);
+}

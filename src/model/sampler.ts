@@ -5,7 +5,13 @@
 // it has: the token is the first whose cumulative probability exceeds it. So a seeded request draws the
 // same alone, in a crowd, and when it is computed again after it was preempted.
 import { array, type MlxArray } from "../mlx/array.ts";
-import { best, isOwn, logSumExp as ownLogSumExp } from "../mlx/cpu.ts";
+import {
+  best,
+  isOwn,
+  logSumExp as ownLogSumExp,
+  mask as ownMask,
+  softmax as ownSoftmax,
+} from "../mlx/cpu.ts";
 import {
   add,
   arange,
@@ -274,6 +280,7 @@ function mask(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   masks.forEach((mask, i) => {
     all.set(mask, i * words);
   });
+  if (isOwn(x)) return ownMask(x, array(all, [rows.length, words]));
   const bytes = array(new Uint8Array(all.buffer), [rows.length, words * 4]);
   const flags = take(astype(array(bitsOfByte, [256, 8]), "bool"), bytes, 0); // (G, bytes, 8)
   const allowed = slice(reshape(flags, [rows.length, words * 32]), 1, 0, x.shape[1]!);
@@ -287,9 +294,13 @@ const bitsOfByte = Uint8Array.from({ length: 256 * 8 }, (_, i) => ((i >> 3) >> (
 
 const drawKinds: Record<Kind["draw"], (x: MlxArray, rows: readonly SampleRow[]) => MlxArray> = {
   greedy: (x) => argmax(x),
-  plain: (x, rows) => squeeze(indexAbove(softmax(heated(x, rows)), rows), 1),
+  plain: (x, rows) => squeeze(indexAbove(probabilities(heated(x, rows)), rows), 1),
   truncated: drawTruncated,
 };
+
+function probabilities(x: MlxArray): MlxArray {
+  return isOwn(x) ? ownSoftmax(x) : softmax(x);
+}
 
 function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   return divide(
@@ -302,19 +313,19 @@ function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
 function drawTruncated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const scaled = heated(x, rows);
   const order = argsort(negative(scaled)); // (G, V)
-  const probabilities = softmax(takeAlongAxis(scaled, order));
+  const likely = probabilities(takeAlongAxis(scaled, order));
   const vocabulary = x.shape[1]!;
   const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
   const topK = column(({ topK }) => (topK && topK > 0 ? topK : vocabulary));
   const topP = column(({ topP = 1 }) => topP);
   const minP = column(({ minP = 0 }) => minP);
   const ranks = arange(0, vocabulary, 1, "float32");
-  const first = where(less(ranks, topK), probabilities, 0);
+  const first = where(less(ranks, topK), likely, 0);
   const before = subtract(cumsum(first), first);
   const enough = less(before, multiply(topP, sum(first, -1, true)));
-  const likely = greaterEqual(first, multiply(minP, max(first, -1, true)));
+  const isLikely = greaterEqual(first, multiply(minP, max(first, -1, true)));
   // The first is always kept, whatever a topP of nearly nothing says.
-  const kept = where(logicalAnd(enough, likely), first, where(less(ranks, 1), first, 0));
+  const kept = where(logicalAnd(enough, isLikely), first, where(less(ranks, 1), first, 0));
   return squeeze(takeAlongAxis(order, indexAbove(kept, rows)), 1);
 }
 

@@ -142,6 +142,39 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     }
   });
 
+  test("softmax of rows of all widths, and of what has none", () => {
+    using _ = new Scope();
+    for (const width of [1, 7, 16, 33, 1000]) {
+      const values = numbers(3 * width, 9);
+      const expected = Array.from({ length: 3 }, (_, r) => {
+        const row = values.slice(r * width, (r + 1) * width);
+        const top = row.reduce((a, b) => Math.max(a, b));
+        const parts = Array.from(row, (x) => Math.exp(x - top));
+        const whole = parts.reduce((a, b) => a + b);
+        return parts.map((part) => part / whole);
+      }).flat();
+      expect(errorOf(cpu.softmax(array(values, [3, width])), expected)).toBeLessThan(2e-6);
+    }
+    const odd = [-Infinity, 0, 0, NaN, 1, 2, Infinity, 0, 1, -Infinity, -Infinity, -Infinity];
+    expect(cpu.softmax(array(odd, [4, 3])).numbers()).toEqual([0, 0.5, 0.5, ...Array(9).fill(NaN)]);
+  });
+
+  test("a mask leaves what its bits say", () => {
+    using _ = new Scope();
+    for (const width of [1, 31, 32, 33, 100]) {
+      const values = numbers(2 * width);
+      const each = Math.ceil(width / 32);
+      const words = Uint32Array.from({ length: 2 * each }, (_, i) => (i + 1) * 0x9e3779b9);
+      const expected = Array.from(values, (value, i) => {
+        const [row, at] = [Math.floor(i / width), i % width];
+        const bit = (words[row * each + (at >> 5)]! >>> (at & 31)) & 1;
+        return bit ? value : -Infinity;
+      });
+      const found = cpu.mask(array(values, [2, width]), array(words, [2, each]));
+      expect(found.numbers()).toEqual(expected);
+    }
+  });
+
   test("products of few rows, of all sizes, with and without something to add to", () => {
     using _ = new Scope();
     for (const threads of ["1", "2"]) {
@@ -331,6 +364,14 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     ["a number alone", "serve_best", () => cpu.best(array(1)), /no rows/],
     ["rows of nothing", "serve_best", () => cpu.best(array([], [2, 0])), /no rows/],
     ["integers", "serve_log_sum_exp", () => cpu.logSumExp(ints(3)), /not float32/],
+    ["integers", "serve_softmax", () => cpu.softmax(ints(3)), /not float32/],
+    ["words that are no words", "serve_mask", () => cpu.mask(some(2, 40), some(2, 2)), /uint32/],
+    [
+      "too few words",
+      "serve_mask",
+      () => cpu.mask(some(2, 40), array(new Uint32Array(2), [2, 1])),
+      /a bit for each/,
+    ],
   ];
   for (const [what, op, call, says] of refusals) {
     test(`${op}: ${what}`, () => {
