@@ -115,6 +115,53 @@ describe("a chat", () => {
     expect(takes({ stream: true, stream_options: { continuous_usage_stats: true } })).toBeFalse();
   });
 
+  test("may ask for a form, in OpenAI's words and in vLLM's", () => {
+    const schema = { type: "object", properties: { a: { type: "null" } } };
+    const forms = {
+      response_format: {
+        type: "json_schema",
+        json_schema: { name: "x", schema, strict: true, description: "d" },
+      },
+      structured_outputs: {
+        ...{ json: schema, json_object: true, regex: "a", choice: ["a"], grammar: "b" },
+      },
+      guided_json: true,
+      guided_regex: "a+",
+      guided_choice: ["a", "b"],
+      guided_grammar: 'root ::= "a"',
+    };
+    expect(chat(forms)).toMatchObject(forms as object);
+    expect(completion(forms)).toMatchObject(forms as object);
+    expect(chat({ guided_json: JSON.stringify(schema) }).guided_json).toBe(JSON.stringify(schema));
+    expect(takes({ response_format: { type: "json_schema" } })).toBeFalse();
+    expect(takes({ guided_choice: Array(1025).fill("a") })).toBeFalse();
+    expect(takes({ guided_json: [] })).toBeFalse();
+  });
+
+  test("may have tools, of which one may be named", () => {
+    const tool = (name: string, more: object = {}) => ({
+      type: "function",
+      function: { name, ...more },
+    });
+    const parameters = { type: "object", properties: {} };
+    const asked = { tools: [tool("f", { parameters, strict: true }), tool("g.h-1")] };
+    expect(chat(asked).tools as object[]).toEqual([
+      tool("f", { parameters, strict: true }),
+      tool("g.h-1", { strict: false }),
+    ]);
+    for (const tool_choice of ["none", "auto", "required", tool("g.h-1")]) {
+      expect(chat({ ...asked, tool_choice }).tool_choice as unknown).toEqual(tool_choice);
+    }
+    for (const tool_choice of ["any", tool("h"), { type: "function" }, tool("")]) {
+      expect(takes({ ...asked, tool_choice })).toBeFalse();
+    }
+    expect(takes({ tool_choice: "required" })).toBeFalse();
+    expect(takes({ tools: [tool("f"), tool("f")] })).toBeFalse();
+    expect(takes({ tools: [tool("a b")] })).toBeFalse();
+    expect(takes({ tools: [{ ...tool("f"), type: "web_search" }] })).toBeFalse();
+    expect(takes({ tools: Array.from({ length: 129 }, (_, i) => tool(`f${i}`)) })).toBeFalse();
+  });
+
   test("is of one mind", () => {
     expect(takes({ max_tokens: 5, max_completion_tokens: 6 })).toBeFalse();
     expect(takes({ min_tokens: 6, max_completion_tokens: 5 })).toBeFalse();

@@ -1,0 +1,109 @@
+import { describe, expect, test } from "bun:test";
+import { MessageDeltas } from "../../src/http/message-deltas.ts";
+import type { AnswerPiece } from "../../src/serve/answer-text.ts";
+import type { MessagePart } from "../../src/tools/format.ts";
+
+const piece = (text: string, finished?: "stop" | "length"): AnswerPiece => ({
+  ...{ index: 0, text, tokens: [], scores: [], finished },
+});
+const content = (text: string): MessagePart => ({ kind: "content", text });
+const reasoning = (text: string): MessagePart => ({ kind: "reasoning", text });
+const call = (name: string): MessagePart => ({ kind: "call", name, arguments: `{"n": "${name}"}` });
+
+/** Of answers whose texts stand for these parts; what is left over comes at the end. */
+function deltasOf(parts: Record<string, MessagePart[]>, rest: MessagePart[] = [], maxCalls = 9) {
+  let ids = 0;
+  return new MessageDeltas({
+    parser: { push: (text) => parts[text] ?? [], end: () => rest },
+    newCallId: () => `id${ids++}`,
+    maxCalls,
+  });
+}
+
+const head = (index: number, name: string) => ({
+  tool_calls: [{ index, id: `id${index}`, type: "function", function: { name, arguments: "" } }],
+});
+const rest = (index: number, name: string) => ({
+  tool_calls: [{ index, function: { arguments: `{"n": "${name}"}` } }],
+});
+const whole = (index: number, name: string) => ({
+  id: `id${index}`,
+  type: "function",
+  function: { name, arguments: `{"n": "${name}"}` },
+});
+
+describe("a message in pieces", () => {
+  test("names a call once, by its number, and then tells its arguments", () => {
+    const message = deltasOf({ a: [call("f"), call("g")], b: [call("f")] });
+    const [first, second] = [message.push(piece("a")), message.push(piece("b"))];
+    expect(first as object[]).toEqual([head(0, "f"), rest(0, "f"), head(1, "g"), rest(1, "g")]);
+    expect(second as object[]).toEqual([head(2, "f"), rest(2, "f")]);
+  });
+
+  test("has thoughts and text in the order in which they come", () => {
+    const message = deltasOf({ a: [reasoning("r"), content("c")], b: [content("d"), call("f")] });
+    expect(message.push(piece("a"))).toEqual([{ reasoning_content: "r" }, { content: "c" }]);
+    expect(message.push(piece("b")) as object[]).toEqual([
+      { content: "d" },
+      head(0, "f"),
+      rest(0, "f"),
+    ]);
+    expect(message.push(piece("nothing"))).toEqual([]);
+  });
+
+  test("has at its end what was held back", () => {
+    const message = deltasOf({ a: [] }, [content("held")]);
+    expect(message.push(piece("a"))).toEqual([]);
+    expect(message.push(piece("", "stop"))).toEqual([{ content: "held" }]);
+  });
+
+  test("leaves out calls that are too many", () => {
+    const message = deltasOf({ a: [call("f"), call("g"), content("c")] }, [call("h")], 1);
+    const deltas = message.push(piece("a", "stop"));
+    expect(deltas as object[]).toEqual([head(0, "f"), rest(0, "f"), { content: "c" }]);
+  });
+});
+
+describe("a whole message", () => {
+  test("has its text in one piece, and null where there are calls alone", () => {
+    const parts = { a: [reasoning("r"), reasoning("s"), content("c"), content("d"), call("f")] };
+    expect(deltasOf(parts, [content("e")]).whole(piece("a", "stop")) as object).toEqual({
+      role: "assistant",
+      content: "cde",
+      reasoning_content: "rs",
+      tool_calls: [whole(0, "f")],
+      refusal: null,
+    });
+    const calls = deltasOf({ a: [call("f"), call("g")] });
+    expect(calls.whole(piece("a", "stop")) as object).toEqual({
+      role: "assistant",
+      content: null,
+      tool_calls: [whole(0, "f"), whole(1, "g")],
+      refusal: null,
+    });
+    expect(deltasOf({}).whole(piece("", "stop")) as object).toEqual({
+      ...{ role: "assistant", content: "", refusal: null },
+    });
+  });
+
+  test("leaves out calls that are too many", () => {
+    const message = deltasOf({ a: [call("f"), call("g")] }, [], 1);
+    expect(message.whole(piece("a", "stop"))).toMatchObject({ tool_calls: [{ id: "id0" }] });
+  });
+});
+
+test("an answer ends for its calls' sake, and only then", () => {
+  for (const finished of ["stop", "length"] as const) {
+    const [pieces, one, none] = [
+      deltasOf({ a: [call("f")] }),
+      deltasOf({ a: [call("f")] }),
+      deltasOf({ a: [content("c")] }),
+    ];
+    pieces.push(piece("a"));
+    expect(pieces.finishReason(finished)).toBe("tool_calls");
+    one.whole(piece("a", finished));
+    expect(one.finishReason(finished)).toBe("tool_calls");
+    none.push(piece("a", finished));
+    expect(none.finishReason(finished)).toBe(finished);
+  }
+});

@@ -1,0 +1,595 @@
+// Tool calls, over HTTP: with a model that says anything, whose calls are right because they are held to
+// be, and with models that say what a test has them say, in the dialects of several families.
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  describe,
+  expect,
+  setDefaultTimeout,
+  test,
+} from "bun:test";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Ajv2020 } from "ajv/dist/2020";
+import type { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
+import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
+import { writeChatModel } from "../support/chat-model.ts";
+import { expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
+import { events, startTestServer, type TestServer } from "../support/server.ts";
+
+// Threads for grammars are started in each of these servers.
+setDefaultTimeout(20_000);
+const path = "/v1/chat/completions";
+const ajv = new Ajv2020();
+const messages = [{ role: "user", content: "What is it like?" }];
+
+const schemas: Record<string, object> = {
+  get_weather: {
+    type: "object",
+    properties: {
+      city: { type: "string", minLength: 1, maxLength: 6 },
+      days: { type: "integer", minimum: 1, maximum: 14 },
+      unit: { enum: ["celsius", "kelvin"] },
+    },
+    required: ["city", "days"],
+    additionalProperties: false,
+  },
+  "set.light-1": {
+    type: "object",
+    properties: {
+      on: { type: "boolean" },
+      rooms: { type: "array", items: { enum: ["hall"] }, maxItems: 2 },
+    },
+    required: ["on", "rooms"],
+    additionalProperties: false,
+  },
+  now: { type: "object", properties: {}, additionalProperties: false },
+};
+const tools = [
+  { type: "function", function: { name: "get_weather", parameters: schemas.get_weather } },
+  {
+    type: "function",
+    function: {
+      name: "set.light-1",
+      description: "Or off.",
+      parameters: schemas["set.light-1"],
+      strict: true,
+    },
+  },
+  { type: "function", function: { name: "now" } },
+];
+
+type Call = { name: string; arguments: string };
+type Message = {
+  content: string | null;
+  reasoning: string | undefined;
+  calls: Call[];
+  finish: string;
+};
+
+function callsOf(calls: ChatResponse["choices"][number]["message"]["tool_calls"] = []): Call[] {
+  for (const { id, type } of calls) {
+    expect(type).toBe("function");
+    expect(id).toMatch(/^(call_)?[a-zA-Z0-9]{9,}$/);
+  }
+  expect(new Set(calls.map(({ id }) => id)).size).toBe(calls.length);
+  return calls.map((call) => call.function);
+}
+
+/** As a byte-level vocabulary has it. */
+const encoded = (text: string) =>
+  Array.from(Buffer.from(text), (byte) => BYTE_CHARS[byte]).join("");
+
+function editJson(file: string, change: (json: Record<string, unknown>) => object): void {
+  writeFileSync(file, JSON.stringify(change(JSON.parse(readFileSync(file, "utf8")))));
+}
+
+/** Each choice's message. */
+async function ask(server: TestServer, fields: object): Promise<Message[]> {
+  const response = await server.post(path, { messages, max_tokens: 300, ...fields });
+  const text = await response.text();
+  expect([response.status, text]).toEqual([200, text]);
+  const { choices } = JSON.parse(text) as ChatResponse;
+  return choices.map(({ message, finish_reason }) => {
+    const { content, reasoning_content: reasoning, tool_calls } = message;
+    expect(tool_calls?.length).not.toBe(0);
+    return { content, reasoning, calls: callsOf(tool_calls), finish: finish_reason };
+  });
+}
+
+/** The same from a stream, whose every event is looked at. */
+async function askStreamed(server: TestServer, fields: object): Promise<Message[]> {
+  const body = { messages, max_tokens: 300, ...fields, stream: true };
+  const response = await server.post(path, body);
+  expect(response.status).toBe(200);
+  const all = await events(response);
+  expect(all.pop()).toBe("[DONE]");
+  const choices = (all as ChatChunk[]).flatMap((chunk) => chunk.choices);
+  const answers = Map.groupBy(choices, ({ index }) => index);
+  return Array.from(answers.values(), (own) => {
+    expect(own.shift()!.delta).toEqual({ role: "assistant", content: "" });
+    expect(own.at(-1)!.delta).toEqual({});
+    const message = {
+      content: "",
+      reasoning: "",
+      finish: own.map((each) => each.finish_reason ?? "").join(""),
+    };
+    const calls: NonNullable<ChatResponse["choices"][number]["message"]["tool_calls"]>[number][] =
+      [];
+    for (const { delta } of own) {
+      message.content += delta.content ?? "";
+      message.reasoning += delta.reasoning_content ?? "";
+      for (const { index, id, type, function: part } of delta.tool_calls ?? []) {
+        const isFirst = index === calls.length;
+        // What names a call comes once, and first.
+        expect([id !== undefined, type, part.name !== undefined]).toEqual([
+          isFirst,
+          isFirst ? "function" : undefined,
+          isFirst,
+        ]);
+        if (isFirst)
+          calls.push({ id: id!, type: type!, function: { name: part.name!, arguments: "" } });
+        calls[index]!.function.arguments += part.arguments;
+      }
+    }
+    return {
+      finish: message.finish,
+      calls: callsOf(calls),
+      content: message.content === "" && calls.length > 0 ? null : message.content,
+      reasoning: message.reasoning === "" ? undefined : message.reasoning,
+    };
+  });
+}
+
+function expectValid(call: Call): void {
+  const isValid = ajv.compile(schemas[call.name]!);
+  expect([call, isValid(JSON.parse(call.arguments))]).toEqual([call, true]);
+}
+
+describe("a model that was never told of tools", () => {
+  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
+  let server: TestServer;
+  beforeAll(async () => {
+    writeChatModel(folder);
+    editJson(join(folder, "tokenizer.json"), ({ model, ...rest }) => {
+      const { vocab, ...bpe } = model as { vocab: object };
+      const framing = Object.fromEntries(frames.map((text, i) => [encoded(text), FRAMES + i]));
+      return { ...rest, model: { ...bpe, vocab: { ...vocab, ...framing } } };
+    });
+    server = await startTestServer({ model: folder });
+  });
+  afterEach(() => expectUnharmed(server));
+  afterAll(async () => {
+    await server.stop();
+    rmSync(folder, { recursive: true });
+  });
+  const both = async (fields: object) => {
+    const whole = await ask(server, fields);
+    expect(await askStreamed(server, fields)).toEqual(whole);
+    return whole;
+  };
+
+  /** Tokens for what every call has around it, so that it does not take a hundred of them. */
+  const FRAMES = 260;
+  const frames = ['<tool_call>\n{"name": "', '", "arguments": {', "}\n</tool_call>"];
+  /** And a line's end is what parts two calls. */
+  const several = { logit_bias: { 10: 1, 103: 2, 260: 20, 261: 20, 262: 20 } };
+
+  test("calls what it must, as it must: required", async () => {
+    const answers = await both({ tools, tool_choice: "required", n: 10, seed: 1, ...several });
+    for (const { content, calls, finish } of answers) {
+      expect([content, finish]).toEqual([null, "tool_calls"]);
+      for (const call of calls) expectValid(call);
+    }
+    const names = answers.flatMap(({ calls }) => calls.map(({ name }) => name));
+    expect(new Set(names)).toEqual(new Set(Object.keys(schemas)));
+    expect(names.length).toBeGreaterThan(answers.length);
+  });
+
+  test("calls one at most, if not in parallel", async () => {
+    const only = { tools, tool_choice: "required", parallel_tool_calls: false, ...several };
+    for (const { calls } of await both({ ...only, n: 6, seed: 1 })) {
+      expect(calls).toHaveLength(1);
+      expectValid(calls[0]!);
+    }
+  });
+
+  test("calls the one that is named", async () => {
+    for (const name of Object.keys(schemas)) {
+      const tool_choice = { type: "function", function: { name } };
+      for (const { calls, finish } of await both({
+        tools,
+        tool_choice,
+        n: 2,
+        seed: 1,
+        ...several,
+      })) {
+        expect([calls.map((call) => call.name), finish]).toEqual([[name], "tool_calls"]);
+        expectValid(calls[0]!);
+      }
+    }
+  });
+
+  test("calls nothing where it is told of nothing", async () => {
+    const plain = await both({ seed: 1, max_tokens: 20 });
+    expect(plain).toMatchObject([{ calls: [] }]);
+    for (const fields of [
+      { tools, tool_choice: "none" },
+      { tools: [] },
+      { tools: [], tool_choice: "auto" },
+    ]) {
+      expect(await both({ ...fields, seed: 1, max_tokens: 20 })).toEqual(plain);
+    }
+  });
+
+  test("may say something else, if it may choose", async () => {
+    const [answer] = await both({ tools, seed: 1, max_tokens: 40 });
+    expect(answer).toMatchObject({ calls: [], content: expect.stringMatching(/./s) });
+    expect(await ask(server, { tools, tool_choice: "auto", seed: 1, max_tokens: 40 })).toEqual([
+      answer!,
+    ]);
+  });
+
+  test("is cut short, and what was no call yet is text", async () => {
+    const byBytes = { logit_bias: { 260: -100, 261: -100, 262: -100 } };
+    const asked = { tools: tools.slice(2), tool_choice: "required", seed: 2, ...byBytes };
+    const [whole] = await ask(server, asked);
+    const [{ arguments: given } = { arguments: "" }] = whole!.calls;
+    const text = `<tool_call>\n{"name": "${whole!.calls[0]!.name}", "arguments": ${given}}\n</tool_call>`;
+    const length = Buffer.byteLength(text);
+    for (const max_tokens of [1, 30, length - 1, length]) {
+      const [answer] = await both({ ...asked, max_tokens });
+      if (max_tokens >= length) {
+        expect(answer).toEqual({ ...whole!, calls: whole!.calls.slice(0, 1) });
+        continue;
+      }
+      expect(answer).toMatchObject({ calls: [], finish: "length" });
+      // A character may be cut as well.
+      expect(text).toStartWith(answer!.content!.replace(/\ufffd$/, ""));
+    }
+  });
+
+  test("answers in a form, or calls", async () => {
+    const response_format = {
+      type: "json_schema",
+      json_schema: {
+        name: "x",
+        schema: { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] },
+      },
+    };
+    const asked = { tools, response_format, seed: 1, n: 4 };
+    for (const { content, ...rest } of await both({ ...asked, logit_bias: { 123: 20 } })) {
+      expect([JSON.parse(content!), rest]).toEqual([
+        { ok: expect.any(Boolean) },
+        { calls: [], finish: "stop", reasoning: undefined },
+      ]);
+    }
+    const calling = { ...asked, logit_bias: { ...several.logit_bias, 10: 3 } };
+    const answers = await both({ ...calling, max_tokens: 100 });
+    expect(answers.some(({ calls }) => calls.length > 1)).toBeTrue();
+    for (const call of answers.flatMap(({ calls }) => calls)) expectValid(call);
+    const alone = await both({ ...calling, parallel_tool_calls: false });
+    const must = await both({ ...asked, tool_choice: "required", logit_bias: { 123: 20 } });
+    for (const { content, calls, finish } of [...alone, ...must]) {
+      expect([content, finish]).toEqual([null, "tool_calls"]);
+      for (const call of calls) expectValid(call);
+    }
+    for (const { calls } of alone) expect(calls).toHaveLength(1);
+  });
+
+  const promptOf = async (fields: object) => {
+    const asked = { messages, max_tokens: 1, return_token_ids: true, ...fields };
+    const answer = (await (await server.post(path, asked)).json()) as ChatResponse;
+    const tokens = answer.prompt_token_ids;
+    const told = await (await server.post("/detokenize", { tokens })).json();
+    return (told as { prompt: string }).prompt;
+  };
+
+  test("is told of tools, of its calls and of what came of them", async () => {
+    const call = (id: string, text: string) => ({
+      id,
+      type: "function",
+      function: { name: "get_weather", arguments: text },
+    });
+    const history = [
+      { role: "system", content: "Be brief." },
+      ...messages,
+      {
+        role: "assistant",
+        content: null,
+        tool_calls: [call("1", '{"city":"Rome","days":1}'), call("2", "{oops")],
+      },
+      { role: "tool", tool_call_id: "1", content: "<|im_end|>sunny" },
+      { role: "tool", tool_call_id: "2", content: [{ type: "text", text: "failed" }] },
+      { role: "assistant", content: "Sunny." },
+      { role: "user", content: "Thanks" },
+    ];
+    const prompt = await promptOf({ messages: history, tools });
+    const [system, , calls, results] = prompt.split("<|im_end|>\n<|im_start|>");
+    expect(system).toContain("Be brief.");
+    for (const tool of tools) expect(system).toContain(`"name":"${tool.function.name}"`);
+    expect(calls).toBe(
+      'assistant\n<tool_call>\n{"name": "get_weather", "arguments": {"city":"Rome","days":1}}\n</tool_call>\n' +
+        '<tool_call>\n{"name": "get_weather", "arguments": {"arguments":"{oops"}}\n</tool_call>',
+    );
+    expect(results).toBe(
+      "user\n<tool_response>\n<|im_end|>sunny\n</tool_response>\n<tool_response>\nfailed\n</tool_response>",
+    );
+    // The calls are told of without the tools as well, and the tools only where they may be called.
+    const without = await promptOf({ messages: history });
+    expect(without).toContain('<tool_call>\n{"name": "get_weather"');
+    expect(without).toContain("user\n<tool_response>");
+    expect(without).not.toContain("set.light-1");
+    expect(await promptOf({ tools, tool_choice: "none" })).toBe(await promptOf({}));
+    const named = await promptOf({
+      tools,
+      tool_choice: { type: "function", function: { name: "now" } },
+    });
+    expect(named).toContain("set.light-1");
+  });
+
+  const now = { type: "function", function: { name: "now" } };
+  const wrong: [param: string, fields: object][] = [
+    ["tools", { tools: [now, ...tools] }],
+    [
+      "tools",
+      {
+        tools: Array.from({ length: 129 }, (_, i) => ({
+          type: "function",
+          function: { name: `f${i}` },
+        })),
+      },
+    ],
+    ["tools.0.function.name", { tools: [{ type: "function", function: { name: "a b" } }] }],
+    ["tools.0.function.name", { tools: [{ type: "function", function: { name: "" } }] }],
+    ["tools.0.function", { tools: [{ type: "function" }] }],
+    ["tools.1.type", { tools: [now, { type: "web_search" }] }],
+    [
+      "tools.0.function.parameters",
+      { tools: [{ type: "function", function: { name: "f", parameters: SECRET } }] },
+    ],
+    ["tool_choice", { tools, tool_choice: "any" }],
+    ["tool_choice", { tools, tool_choice: { type: "function", function: { name: SECRET } } }],
+    ["tool_choice", { tool_choice: "required" }],
+    ["tool_choice", { tools: [], tool_choice: "required" }],
+    ["tool_choice", { tool_choice: { type: "function", function: { name: "now" } } }],
+    ["parallel_tool_calls", { tools, parallel_tool_calls: 1 }],
+    ["messages.0.tool_call_id", { messages: [{ role: "tool", content: "a" }] }],
+    ["min_tokens", { tools, tool_choice: "required", min_tokens: 5 }],
+    ["ignore_eos", { tools, ignore_eos: true }],
+  ];
+
+  test.each(wrong)("is not asked with what is wrong: %s", async (param, fields) => {
+    for (const stream of [false, true]) {
+      const answer = await server.post(path, { messages, max_tokens: 1, ...fields, stream });
+      await expectRefusal(answer, { status: 400, param });
+    }
+  });
+});
+
+type Dialect = {
+  /** What the template writes when there are tools. */
+  taught: string;
+  /** What the model says, token by token, and then ends; none may come twice. */
+  says: readonly string[];
+  /** Those of them that are control tokens. */
+  control?: readonly string[];
+};
+
+/** Bytes that no prompt has: their tokens are free to be what a model says. */
+const spare = Array.from({ length: 31 }, (_, i) => i + 1).filter(
+  (byte) => ![9, 10, 13].includes(byte),
+);
+
+const templateOf = (taught: string) => `{% if tools %}{{ tools | tojson }} ${taught}
+{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking %}<think>
+{% endif %}{% endif %}`;
+
+/** A model that has been taught tools, in a dialect of its own. */
+async function startDialect({ taught, says, control = [] }: Dialect) {
+  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
+  const ids = spare.slice(0, says.length + 1);
+  writeChatModel(folder, { recites: String.fromCharCode(...ids) });
+  const edit = (name: string, change: Parameters<typeof editJson>[1]) =>
+    editJson(join(folder, name), change);
+  const end = ids.at(-1)!;
+  edit("config.json", (json) => ({ ...json, eos_token_id: end }));
+  edit("tokenizer.json", ({ model, ...rest }) => {
+    const { vocab } = model as { vocab: Record<string, number> };
+    for (const id of ids) delete vocab[BYTE_CHARS[id]!];
+    const special = ["<|endoftext|>", "<|im_start|>"].map((content, i) => ({
+      id: 256 + i,
+      content,
+    }));
+    says.forEach((text, i) => {
+      if (control.includes(text)) special.push({ id: ids[i]!, content: text });
+      else vocab[encoded(text)] = ids[i]!;
+    });
+    special.push({ id: end, content: "<|im_end|>" });
+    const added_tokens = special.map((token) => ({ ...token, special: true }));
+    return { ...rest, model, added_tokens };
+  });
+  edit("tokenizer_config.json", (json) => ({ ...json, chat_template: templateOf(taught) }));
+  const server = await startTestServer({ model: folder });
+  return {
+    server,
+    async stop() {
+      await server.stop();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** What it says, in one piece and in many; greedy, so that it is what it was written to say. */
+async function said(server: TestServer, fields: object = {}): Promise<Message> {
+  const asked = { tools, temperature: 0, ...fields };
+  const [whole] = await ask(server, asked);
+  expect(await askStreamed(server, asked)).toEqual([whole!]);
+  return whole!;
+}
+
+const hermes = 'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}';
+const rome: Call = { name: "get_weather", arguments: '{"city": "Rome", "days": 3}' };
+const now: Call = { name: "now", arguments: "{}" };
+
+const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message> }> = {
+  "Qwen, thinking": {
+    taught: hermes,
+    says: [
+      ...[
+        "I wond",
+        "er <b>",
+        "</th",
+        "ink>\n\n",
+        "Let me see.\n",
+        "<tool",
+        '_call>\n{"na',
+        'me": "now", "argu',
+      ],
+      ...[
+        'ments": {}}\n</tool_ca',
+        "ll>",
+        '\n<tool_call>\n{"name": "get_weather", ',
+        '"arguments": {"city": "Ro',
+      ],
+      ...['me", "days": 3}', "}\n</tool_call>"],
+    ],
+    hears: {
+      reasoning: "I wonder <b>",
+      content: "Let me see.",
+      calls: [now, rome],
+      finish: "tool_calls",
+    },
+    free: { content: expect.stringContaining('Let me see.\n<tool_call>\n{"name": "now"') },
+  },
+  "Qwen, with control tokens": {
+    taught: hermes,
+    says: [
+      ...[
+        "Hm",
+        "</think>",
+        "\n\n",
+        "<tool_call>",
+        '\n{"name": "get_weather", "arguments": ',
+        '{"city": "Rome", "days": 3}}\n',
+      ],
+      "</tool_call>",
+    ],
+    control: ["<think>", "</think>", "<tool_call>", "</tool_call>"],
+    hears: { reasoning: "Hm", content: null, calls: [rome], finish: "tool_calls" },
+    free: { reasoning: "Hm" },
+  },
+  Mistral: {
+    taught: '[TOOL_CALLS][{"name": ...}]',
+    says: [
+      "Well.",
+      "[TOOL_CALLS]",
+      '[{"name": "now", "arguments": {}}',
+      ', {"name": "get_wea',
+      'ther", "arguments": {"city": "Rome", "days": 3}',
+      "}]",
+    ],
+    control: ["[TOOL_CALLS]"],
+    hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish: "tool_calls" },
+    free: { content: expect.stringMatching(/^Well\..*Rome/) },
+  },
+  "gpt-oss": {
+    taught: "<|channel|>commentary<|message|><|call|>",
+    says: [
+      ...[
+        "<|channel|>",
+        "analysis",
+        "<|message|>",
+        "Hm.",
+        "<|end|>",
+        "<|start|>",
+        "assistant<|channel|>commentary",
+      ],
+      ...[
+        " to=functions.get_weather ",
+        "<|constrain|>",
+        "json<|message|>",
+        '{"city": "Rome", ',
+        '"days": 3}',
+      ],
+    ],
+    control: ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>"],
+    hears: { reasoning: "Hm.", content: null, calls: [rome], finish: "tool_calls" },
+    free: { reasoning: "Hm.", content: expect.stringContaining("get_weather") },
+  },
+  "Llama 3": {
+    taught: '<|start_header_id|> {"name": function, "parameters": dictionary}',
+    says: [
+      '{"name": "now", "para',
+      'meters": {}}',
+      '; {"name": "get_weather", "parameters": ',
+      '{"city": "Rome", "days": 3}',
+      "}",
+    ],
+    hears: { reasoning: undefined, content: null, calls: [now, rome], finish: "tool_calls" },
+    free: { content: expect.stringContaining('{"name": "now"') },
+  },
+};
+
+describe.each(Object.entries(dialects))("%s", (name, dialect) => {
+  const { hears, free } = dialect;
+  let started: Awaited<ReturnType<typeof startDialect>>;
+  let server: TestServer;
+  beforeAll(async () => {
+    started = await startDialect(dialect);
+    ({ server } = started);
+  });
+  afterEach(() => server.settled());
+  afterAll(() => started.stop());
+  const isQwen = name.startsWith("Qwen");
+  const thinking = { chat_template_kwargs: { enable_thinking: isQwen } };
+
+  test("says thoughts, text and calls, and each is what it is", async () => {
+    expect(await said(server, thinking)).toEqual(hears);
+  });
+
+  test("calls one at most, if not in parallel", async () => {
+    const { calls } = await said(server, { ...thinking, parallel_tool_calls: false });
+    expect(calls).toEqual(hears.calls.slice(0, 1));
+  });
+
+  test("has its words left to it, if it may call nothing", async () => {
+    const answer = await said(server, { ...thinking, tool_choice: "none" });
+    expect(answer).toMatchObject({ ...free, calls: [], finish: "stop" });
+  });
+
+  test("calls as it must, and has thought before", async () => {
+    for (const tool_choice of [
+      "required",
+      { type: "function", function: { name: "get_weather" } },
+    ]) {
+      const answers = await ask(server, {
+        ...thinking,
+        tools,
+        tool_choice,
+        n: 3,
+        seed: 3,
+        temperature: 0.7,
+      });
+      for (const { calls, content, finish } of answers) {
+        expect([content, finish]).toEqual([null, "tool_calls"]);
+        for (const call of calls) expectValid(call);
+        if (tool_choice !== "required") expect(calls).toMatchObject([{ name: "get_weather" }]);
+      }
+    }
+  });
+
+  test("answers in a form, and has thought before", async () => {
+    const schema = { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] };
+    const response_format = { type: "json_schema", json_schema: { name: "x", schema } };
+    // Between the two there may be blanks.
+    const asked = { ...thinking, tools: [], response_format, logit_bias: { 10: -100, 32: -100 } };
+    const { content, finish } = await said(server, asked);
+    expect([JSON.parse(content!), finish]).toEqual([{ ok: expect.any(Boolean) }, "stop"]);
+  });
+});
