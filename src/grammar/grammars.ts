@@ -1,6 +1,7 @@
 // The main thread's side of grammars. Whatever a client sends is compiled on a thread of its own first,
 // which is ended when it takes too long or too much; only what passed there goes to the thread that serves
 // the engine.
+import { createHash } from "node:crypto";
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
 import { grammarEntry } from "../worker-entry.ts";
 import {
@@ -52,7 +53,7 @@ export type MatcherUser = { attach(source: MatcherSource): void };
 
 /** A vocabulary of a quarter of a million tokens takes a few seconds. */
 const LOAD_MS = 60_000;
-/** What was proven is remembered by its text. */
+/** What was proven is remembered by a hash of its text. */
 const MAX_PROVEN = 4096;
 /** A compiler that gave up may have lost some memory. */
 const MAX_FAILURES = 16;
@@ -76,7 +77,7 @@ export class Grammars {
     if (grammar.format.length > characters) {
       throw new GrammarError(`it is longer than ${characters} characters`);
     }
-    const key = JSON.stringify(grammar);
+    const key = createHash("sha256").update(JSON.stringify(grammar)).digest("base64");
     if (!this.#underWay.has(key)) {
       if (this.#waiting >= waiting) throw new GrammarsBusyError();
       this.#waiting += 1;

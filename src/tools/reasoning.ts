@@ -113,6 +113,6 @@ export function withThought(answer: StructuralTagFormat, thinking: Thinking): St
     content: { type: "any_text" },
     end: CLOSE,
   };
-  const blanks: StructuralTagFormat = { type: "regex", pattern: "[ \\n]*" };
+  const blanks: StructuralTagFormat = { type: "regex", pattern: "[ \\n]{0,3}" };
   return { type: "sequence", elements: [begun ? thought : optional(thought), blanks, answer] };
 }
