@@ -18,7 +18,7 @@ const GLANCE_MS = 100;
 
 /** Follows one answer. */
 export type Matcher = {
-  /** Whether it will be long until the mask is there: the thread is compiling. */
+  /** Whether the mask is not there yet. */
   readonly isLate: boolean;
   /** A bit a token, after all that were accepted; waits for it. None where the grammar has failed. */
   allowed(): Uint32Array;

@@ -19,8 +19,9 @@ export function loop(
     isHeldUp = true;
     for (const model of models) {
       const result = model.step();
-      if (result) isHeldUp = false;
-      if (result) reply({ kind: "step", ...result });
+      if (!result) continue;
+      isHeldUp = false;
+      reply({ kind: "step", ...result });
     }
     for (const name of models.dropIdle()) reply({ kind: "unloaded", model: name });
   }

@@ -552,7 +552,7 @@ const refusals: [keyword: string, schema: object, why: RegExp][] = [
   ["$ref", { $ref: "#/$defs/none" }, /leads to nothing/],
   ["$ref", { $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/a" } } }, /back to itself/],
   ["$dynamicRef", { $dynamicRef: "#a" }, /cannot/],
-  ["$id", { properties: { a: { $id: "b", type: "null" } } }, /root/],
+  ["$id", { properties: { a: { $id: "b", type: "null" } } }, /known at the root/],
   ["schema", { type: "string", minLength: 2, maxLength: 1 }, /allows no document/],
   ["schema", { type: "array", items: text, minItems: 2, maxItems: 1 }, /allows no document/],
   ["schema", { properties: { a: { $ref: "#" } }, required: ["a"] }, /allows no document/],
