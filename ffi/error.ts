@@ -4,9 +4,12 @@
 import { CString, JSCallback, type Pointer } from "bun:ffi";
 import { mlxc } from "./lib.ts";
 import { out } from "./slot.ts";
-import type { ownSymbols, symbols } from "./symbols.ts";
+import type { ownSymbols, recordingSymbols, symbols } from "./symbols.ts";
 
-export type SymbolName = keyof typeof symbols | keyof typeof ownSymbols;
+export type SymbolName =
+  | keyof typeof symbols
+  | keyof typeof ownSymbols
+  | keyof typeof recordingSymbols;
 
 export class MlxError extends Error {
   /** The operation that failed, as in mlx-c but for its prefix: "matmul", "fast_rope". */

@@ -53,6 +53,8 @@ const ownSources = [
   "./blas.c",
   ...["choice.cpp", "kernels.cpp", "kernels.h", "ops.cpp", "ops.h"].map((name) => `./cpu/${name}`),
   ...["pool.cpp", "pool.h", "product.cpp"].map((name) => `./cpu/${name}`),
+  ...["driver.cpp", "driver.h", "memory.cpp", "memory.h"].map((name) => `./cuda/${name}`),
+  ...["recording.cpp", "recording.h"].map((name) => `./cuda/${name}`),
 ];
 
 /** Set-up's folder for a target, named after all that goes into it. */

@@ -610,3 +610,15 @@ export const ownSymbols = {
   // int mlx_serve_mask(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_serve_mask: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
 } as const;
+
+/** Steps as CUDA graphs (ffi/cuda/recording.h), in a libmlxc of our own for Linux. */
+export const recordingSymbols = {
+  // int mlx_serve_pinned(mlx_array*, const void*, const int*, size_t, mlx_dtype)
+  mlx_serve_pinned: { args: ["buffer", "buffer", "buffer", "u64", "i32"], returns: "i32" },
+  // int mlx_serve_recording_new(mlx_serve_recording*, mlx_vector_array, mlx_vector_array, int, mlx_stream)
+  mlx_serve_recording_new: { args: ["buffer", "ptr", "ptr", "i32", "ptr"], returns: "i32" },
+  // int mlx_serve_play(mlx_vector_array*, mlx_serve_recording, mlx_vector_array, mlx_stream)
+  mlx_serve_play: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_recording_free(mlx_serve_recording)
+  mlx_serve_recording_free: { args: ["ptr"], returns: "i32" },
+} as const;

@@ -8,8 +8,8 @@ import { cacheDirectory } from "./native.ts";
 /** What suits a server, where nobody has said otherwise. */
 function suitable(): Record<string, string> {
   return {
-    // Each size of batch has graphs of its own; with the few that MLX keeps it makes them again and again.
-    MLX_CUDA_GRAPH_CACHE_SIZE: "4000",
+    // Steps are graphs of our own (ffi/cuda/recording.cpp); beside them MLX's save no time.
+    MLX_USE_CUDA_GRAPHS: "0",
     // Kernels take seconds to compile: once, not once a start.
     MLX_PTX_CACHE_DIR: join(cacheDirectory(), "ptx"),
   };

@@ -1,6 +1,6 @@
 // Makes the folder of native libraries: libmlx from MLX's wheel, libmlxc built from mlx-c's source, and
 // OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c), and the operations of our own
-// for a CPU (ffi/cpu). On Linux it can be made for the other systems too.
+// for a CPU (ffi/cpu) and for CUDA (ffi/cuda). On Linux it can be made for the other systems too.
 import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
@@ -37,11 +37,14 @@ export async function makeNative(directory: string, name: pins.Target = target()
   const built = join(work, "build", basename(library));
   await mkdir(dirname(built));
   const command = compiler === "zig" ? await zigCommand(work) : [compiler];
+  // Every libmlxc for Linux has it: the CUDA driver is looked for when it is needed.
+  const withCuda = system === "linux";
   const own = await compileOwn({
     compile: [...command, ...(compiler === "zig" ? ["c++", ...pins.zigFlags] : ["-std=c++20"])],
     variants: pins.kernelVariants[processor as "x64" | "arm64"],
     includes: [`-I${source}`, `-I${join(linked, "mlx", "include")}`],
     withBlas: openBlas !== undefined,
+    withCuda,
     build: dirname(built),
   });
   if (compiler === "zig") await buildWithZig(command, source, join(linked, "mlx"), own, built);
@@ -67,6 +70,10 @@ export async function makeNative(directory: string, name: pins.Target = target()
     if (name.endsWith(".h")) await copyFile(header, join(include, "mlx", "c", name));
   }
   await copyFile(join(ownFolder, "cpu", "ops.h"), join(include, "mlx", "c", "mlx-serve.h"));
+  if (withCuda) {
+    const header = join(include, "mlx", "c", "mlx-serve-recording.h");
+    await copyFile(join(ownFolder, "cuda", "recording.h"), header);
+  }
   await rm(work, { recursive: true });
   // Another set-up may have come first; its folder is as good.
   if (existsSync(directory)) await rm(building, { recursive: true });
@@ -107,11 +114,13 @@ type OwnParts = {
   includes: readonly string[];
   /** A Mac's libmlx uses the system's BLAS. */
   withBlas: boolean;
+  withCuda: boolean;
   build: string;
 };
 
 /** The objects of our own sources. */
-async function compileOwn({ compile, variants, includes, withBlas, build }: OwnParts) {
+async function compileOwn(own: OwnParts) {
+  const { compile, variants, includes, build } = own;
   const parts: [name: string, flags: readonly string[]][] = [
     ["cpu/ops.cpp", includes],
     ["cpu/pool.cpp", []],
@@ -121,7 +130,14 @@ async function compileOwn({ compile, variants, includes, withBlas, build }: OwnP
       [`-DVARIANT=${variant}`, ...flags],
     ]),
   ];
-  if (withBlas) parts.push(["cpu/product.cpp", []], ["blas.c", []]);
+  if (own.withBlas) parts.push(["cpu/product.cpp", []], ["blas.c", []]);
+  if (own.withCuda) {
+    parts.push(
+      ["cuda/driver.cpp", []],
+      ["cuda/memory.cpp", includes],
+      ["cuda/recording.cpp", includes],
+    );
+  }
   return Promise.all(
     parts.map(async ([name, flags], i) => {
       const object = join(build, `own-${i}.o`);

@@ -184,11 +184,16 @@ export function asyncEvaluate(...arrays: readonly MlxArray[]): void {
   withVector(arrays, (vector) => check("mlx_async_eval", mlxc.mlx_async_eval(vector)));
 }
 
-/** The arrays as mlx-c's list, for one call. */
-export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointer) => T): T {
+/** The arrays as mlx-c's list, which the caller frees. */
+export function vectorOf(arrays: readonly MlxArray[]): Pointer {
   const symbol = "mlx_vector_array_new_data";
   const handles = handleList(arrays.map(handleOf));
-  const vector = ownHandle(symbol, mlxc[symbol](arrays.length ? handles : padding, handles.length));
+  return ownHandle(symbol, mlxc[symbol](arrays.length ? handles : padding, handles.length));
+}
+
+/** The arrays as mlx-c's list, for one call. */
+export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointer) => T): T {
+  const vector = vectorOf(arrays);
   try {
     return call(vector);
   } finally {

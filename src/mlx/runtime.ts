@@ -7,6 +7,7 @@ import type { Backend } from "../../ffi/native.ts";
 import { out } from "../../ffi/slot.ts";
 import { takeText, takeTexts } from "../../ffi/text.ts";
 import { setOnCpu } from "./cpu.ts";
+import { setOnCuda } from "./recording.ts";
 import { Stream } from "./stream.ts";
 
 export type Runtime = {
@@ -36,6 +37,7 @@ export function openMlx(
     const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
     stream.use();
     setOnCpu(backend === "cpu");
+    setOnCuda(backend === "cuda");
     return { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
   } finally {
     mlxc.mlx_device_free(handle);

@@ -1,11 +1,11 @@
 // Runs steps on a GPU without waiting for it. A step is launched and read later; the tokens that it draws
 // go on to the next one on the device. Steps of decoding rows alone are compiled, once for each of a few
-// sizes that batches are filled up to: what is left of them on our side is a single call.
+// sizes that batches are filled up to, and on CUDA recorded: what is left of them on our side is a single call.
 
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, asyncEvaluate, type MlxArray } from "../mlx/array.ts";
-import { Compiled } from "../mlx/compile.ts";
-import { argmax, astype, less, max, maximum, slice, take, where } from "../mlx/ops.ts";
+import { argmax, astype, less, max, maximum, multiply, slice, take, where } from "../mlx/ops.ts";
+import { Recorded, staged } from "../mlx/recording.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { behind, type DeviceKvStore, type KvRow, splitsFor, tablesOf } from "./device-kv-store.ts";
 import type { Model } from "./model.ts";
@@ -26,7 +26,7 @@ export class DeviceRunner {
   readonly depth = 2;
   readonly #model: Model;
   readonly #store: DeviceKvStore;
-  readonly #compiled = new Map<string, Compiled>();
+  readonly #decoding = new Map<string, Recorded>();
   /** What the last step draws (R). */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read. */
@@ -51,7 +51,7 @@ export class DeviceRunner {
     );
   }
 
-  /** Runs every size of batch once, for nothing, so that its kernels are compiled. */
+  /** Runs every size of batch, for nothing, so that its kernels are compiled. */
   warmUp(maxBatch: number): void {
     const row = greedy;
     const run = (rows: readonly KvRow[], samples: StepInputs["samples"]) => {
@@ -64,17 +64,16 @@ export class DeviceRunner {
     const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => filledUp(i + 1)));
     for (const size of sizes) {
       const rows = Array<KvRow>(size).fill({ start: 0, count: 1, table });
-      run(
-        rows,
-        rows.map((_, at) => ({ at, row })),
-      );
+      const samples = rows.map((_, at) => ({ at, row }));
+      // The second time it is recorded.
+      for (let i = 0; i < 2; i++) run(rows, samples);
     }
   }
 
   /** After all that was launched has been read. */
   free(): void {
     this.#drawn?.free();
-    for (const each of this.#compiled.values()) each.free();
+    for (const each of this.#decoding.values()) each.free();
   }
 
   #mixed(inputs: StepInputs): Forward {
@@ -97,26 +96,28 @@ export class DeviceRunner {
     const all = [...rows, ...Array<KvRow>(size - rows.length).fill(filler)];
     const { tables, width } = tablesOf(all);
     const splits = splitsFor(all, this.#model.shape.kvHeads);
-    const compiled = this.#compiledFor(size, width, splits);
+    const decoding = this.#decodingOf(size, width, splits);
     const tokens = this.#tokens(inputs, size);
-    const [best, highest, logits] = compiled.call(tokens, array(tables));
+    const [best, highest, logits] = decoding.call(tokens, staged(tables));
     const isPlainStep = samples.every(({ row }) => isPlain(row));
     if (isPlainStep) return { likeliest: likeliest(best!, highest!, samples.length) };
-    return { logits: slice(logits!, 0, 0, rows.length) };
+    // A copy: rows may be drawn when the next step has been launched, which makes its own there.
+    return { logits: multiply(slice(logits!, 0, 0, rows.length), 1) };
   }
 
   /** tokens (B), tables -> the likeliest tokens (B), their logits, all logits */
-  #compiledFor(size: number, width: number, splits: number): Compiled {
+  #decodingOf(size: number, width: number, splits: number): Recorded {
     const key = `${size} ${width} ${splits}`;
-    const compiled =
-      this.#compiled.get(key) ??
-      new Compiled(([tokens, tables]) => {
+    const decoding =
+      this.#decoding.get(key) ??
+      new Recorded(([tokens, tables]) => {
         const step = this.#store.decodeStep(tables!, splits);
         const logits = this.#model.logits(this.#model.forward(tokens!, step));
-        return [argmax(logits), max(logits, -1), logits];
+        // As they are read: another conversion would wait behind the next step.
+        return [argmax(logits), astype(max(logits, -1), "float32"), logits];
       });
-    this.#compiled.set(key, compiled);
-    return compiled;
+    this.#decoding.set(key, decoding);
+    return decoding;
   }
 
   /** The step's tokens, of which the step before may yet have to draw some. */
@@ -125,13 +126,13 @@ export class DeviceRunner {
     known.set(tokens);
     const drawn = this.#drawn;
     // A prompt goes on where the step before it ends.
-    if (!fed || !drawn) return this.#latest ? behind(array(known), this.#latest) : array(known);
+    if (!fed || !drawn) return this.#latest ? behind(staged(known), this.#latest) : staged(known);
     const isSame = drawn.shape[0] === size && fed.every((sample, i) => sample === i);
     if (isSame) return drawn;
     const indices = new Int32Array(size).fill(-1);
     indices.set(fed);
-    const from = array(indices);
-    return where(less(from, 0), array(known), take(drawn, maximum(from, 0)));
+    const from = staged(indices);
+    return where(less(from, 0), staged(known), take(drawn, maximum(from, 0)));
   }
 
   #start(forward: Forward, rows: readonly SampleRow[]): Launched {

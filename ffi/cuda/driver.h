@@ -1,0 +1,40 @@
+// What is used of CUDA's driver, found when it is first asked for: neither its headers nor its library need
+// be there to build this, or to run without a GPU.
+#pragma once
+
+#include <cstddef>
+
+namespace mlx_serve {
+
+using CudaStream = struct CUstream_st*;
+using CudaGraph = struct CUgraph_st*;
+using CudaGraphExec = struct CUgraphExec_st*;
+using CudaGraphNode = struct CUgraphNode_st*;
+using DevicePointer = unsigned long long;
+
+struct Driver {
+  int (*cuGetErrorString)(int error, const char** text);
+  int (*cuInit)(unsigned flags);
+  int (*cuDeviceGet)(int* device, int ordinal);
+  int (*cuDevicePrimaryCtxRetain)(void** context, int device);
+  int (*cuCtxGetCurrent)(void** context);
+  int (*cuCtxSetCurrent)(void* context);
+  int (*cuMemHostAlloc)(void** memory, size_t bytes, unsigned flags);
+  int (*cuMemcpyAsync)(DevicePointer to, DevicePointer from, size_t bytes, CudaStream stream);
+  int (*cuStreamBeginCapture)(CudaStream stream, int mode);
+  int (*cuStreamEndCapture)(CudaStream stream, CudaGraph* graph);
+  int (*cuGraphGetNodes)(CudaGraph graph, CudaGraphNode* nodes, size_t* count);
+  int (*cuGraphNodeGetType)(CudaGraphNode node, int* type);
+  int (*cuGraphInstantiate)(CudaGraphExec* made, CudaGraph graph, unsigned long long flags);
+  int (*cuGraphLaunch)(CudaGraphExec graph, CudaStream stream);
+  int (*cuGraphDestroy)(CudaGraph graph);
+  int (*cuGraphExecDestroy)(CudaGraphExec graph);
+};
+
+/** Throws where there is none. */
+const Driver& driver();
+
+/** Throws what CUDA says of an error. */
+void check(int error, const char* what);
+
+} // namespace mlx_serve

@@ -1,0 +1,379 @@
+// A step of a model is a few hundred launches, and MLX takes the host longer over each than a GPU takes to
+// run it. Recorded as a CUDA graph it is a single launch.
+//
+// The operations of a step are run as MLX would, with their kernels captured instead of launched. A graph
+// holds addresses: the memory that these operations were given must never be anybody else's. MLX's allocator
+// cannot be told so; but it hands out what it has cached before it asks for more. So its cache is emptied,
+// the step rehearsed, which fills it with all that a step needs, until that asks for nothing new; then it is
+// captured, and in the end everything in the cache is allocated and kept: the pool. Recordings share it,
+// for they are played one after the other.
+#include "recording.h"
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <unordered_set>
+#include <vector>
+
+#include "driver.h"
+#include "memory.h"
+#include "mlx/c/error.h"
+#include "mlx/c/private/mlx.h"
+#include "mlx/memory.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+#include "mlx/transforms.h"
+
+namespace mx = mlx::core;
+using Arrays = std::vector<mx::array>;
+
+namespace mlx::core::cu {
+/** As it begins: MLX's header needs CUDA's. */
+struct CommandEncoder {
+  void* device;
+  mlx_serve::CudaStream stream;
+};
+/** A libmlx without CUDA has none. */
+[[gnu::weak]] CommandEncoder& get_command_encoder(Stream stream);
+} // namespace mlx::core::cu
+
+namespace mlx_serve {
+namespace {
+
+void require(bool holds, const char* fault) {
+  if (!holds) throw std::runtime_error(fault);
+}
+
+CudaStream stream_of(mx::Stream stream) {
+  require(mx::cu::get_command_encoder != nullptr, "MLX was built without CUDA");
+  return mx::cu::get_command_encoder(stream).stream;
+}
+
+/** What a step does, in order, and what it takes that is there already. */
+struct Tape {
+  Arrays computed, taken;
+};
+
+Tape tape_of(const Arrays& outputs) {
+  Tape tape;
+  std::unordered_set<std::uintptr_t> seen;
+  std::vector<std::pair<mx::array, size_t>> path;
+  const auto visit = [&](const mx::array& x) {
+    if (!seen.insert(x.id()).second) return;
+    if (x.status() != mx::array::Status::unscheduled) {
+      tape.taken.push_back(x);
+      return;
+    }
+    require(x.has_primitive(), "an array has nothing that computes it");
+    for (const auto& sibling : x.siblings()) seen.insert(sibling.id());
+    path.emplace_back(x, 0);
+  };
+  for (const auto& output : outputs) {
+    visit(output);
+    while (!path.empty()) {
+      auto& [x, next] = path.back();
+      if (next < x.inputs().size()) {
+        const mx::array input = x.inputs()[next++];
+        visit(input);
+      } else {
+        tape.computed.push_back(x);
+        path.pop_back();
+      }
+    }
+  }
+  return tape;
+}
+
+/** What operations were given: sizes of memory, and the memory that arrays have it in. */
+struct Given {
+  std::set<size_t> sizes;
+  std::set<Memory*> memory;
+};
+
+/** As MLX evaluates them, but that nothing is kept until the GPU is done: it is all on one stream. */
+Given perform(Arrays computed, mx::Stream stream) {
+  Given given;
+  for (auto& each : computed) {
+    const mx::array x = std::move(each);
+    require(x.primitive().stream() == stream, "a step is not all on one stream");
+    auto outputs = x.outputs();
+    const size_t before = mx::get_active_memory();
+    x.primitive().eval_gpu(x.inputs(), outputs);
+    size_t hidden = mx::get_active_memory() - before;
+    std::set<Memory*> known;
+    for (const auto& input : x.inputs()) known.insert(memory_of(input));
+    for (auto& output : outputs) {
+      output.set_status(mx::array::Status::evaluated);
+      Memory* memory = memory_of(output);
+      if (memory->size == 0 || !known.insert(memory).second) continue;
+      given.memory.insert(memory);
+      given.sizes.insert(memory->size);
+      hidden -= memory->size;
+    }
+    // What an operation works with besides is freed when the stream has been synchronized.
+    if (hidden != 0) given.sizes.insert(hidden);
+    const_cast<mx::array&>(x).detach();
+  }
+  return given;
+}
+
+/** Whether a graph only computes: it must not allocate, for then the addresses are its own. */
+void check_nodes(CudaGraph graph) {
+  constexpr int ALLOCATION = 10;
+  size_t count = 0;
+  check(driver().cuGraphGetNodes(graph, nullptr, &count), "cuGraphGetNodes");
+  require(count > 0, "nothing was captured: MLX_USE_CUDA_GRAPHS is not 0");
+  std::vector<CudaGraphNode> nodes(count);
+  check(driver().cuGraphGetNodes(graph, nodes.data(), &count), "cuGraphGetNodes");
+  for (CudaGraphNode node : nodes) {
+    int type = 0;
+    check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
+    require(type != ALLOCATION, "a step asked for more memory than in its rehearsal");
+  }
+}
+
+/** The memory of all recordings. */
+Arrays pool;
+
+/** Takes all that MLX has cached, which is of these sizes, into the pool. */
+void take_cached(const std::set<size_t>& sizes, mx::Stream stream) {
+  Arrays fresh;
+  for (const size_t size : sizes) {
+    for (;;) {
+      const size_t before = mx::get_cache_memory();
+      // Memory of a GPU's, by an operation that needs nothing else.
+      auto taken = mx::arange(0.0, static_cast<double>(size / sizeof(float)), mx::float32, stream);
+      taken.eval();
+      const bool was_cached = mx::get_cache_memory() < before;
+      (was_cached ? pool : fresh).push_back(taken);
+      if (!was_cached) break;
+    }
+  }
+  const size_t left = mx::get_cache_memory();
+  fresh.clear();
+  mx::clear_cache();
+  require(left == 0, "not all memory of a step could be kept");
+}
+
+/** An output of a recording, which is the pool's. */
+struct Made {
+  mx::Shape shape;
+  mx::Dtype dtype;
+  size_t bytes;
+  Memory memory;
+};
+
+/** What a step's operations make, several times over: for rehearsals, and the last to be captured. */
+using Takes = std::vector<Arrays>;
+
+class Recording {
+ public:
+  Recording(Arrays inputs, Takes takes, mx::Stream stream) : inputs_(std::move(inputs)) {
+    for (const auto& input : inputs_) require(input.flags().row_contiguous, "an input is a view");
+    mx::synchronize(stream);
+    mx::clear_cache();
+    std::set<size_t> sizes;
+    for (const auto& each : pool) sizes.insert(memory_of(each)->size);
+    pool.clear();
+    try {
+      record(std::move(takes), stream, sizes);
+    } catch (...) {
+      mx::synchronize(stream);
+      take_cached(sizes, stream);
+      throw;
+    }
+    take_cached(sizes, stream);
+  }
+
+  Recording(const Recording&) = delete;
+
+  ~Recording() {
+    if (graph_) driver().cuGraphExecDestroy(graph_);
+  }
+
+  const std::vector<Made>& made() const {
+    return made_;
+  }
+
+  void check_inputs(const Arrays& inputs) const {
+    require(inputs.size() == inputs_.size(), "a recording is played with other inputs");
+    for (size_t i = 0; i < inputs.size(); i++) {
+      const bool fits =
+          inputs[i].shape() == inputs_[i].shape() && inputs[i].dtype() == inputs_[i].dtype();
+      require(fits, "a recording is played with inputs of another shape");
+    }
+  }
+
+  void play(const Arrays& inputs, Arrays& outputs, mx::Stream stream) {
+    const CudaStream handle = stream_of(stream);
+    const auto copy = [&](void* to, const void* from, size_t bytes) {
+      const auto place = [](const void* at) { return reinterpret_cast<DevicePointer>(at); };
+      check(driver().cuMemcpyAsync(place(to), place(from), bytes, handle), "cuMemcpyAsync");
+    };
+    for (size_t i = 0; i < inputs.size(); i++) {
+      require(inputs[i].flags().row_contiguous, "an input is a view");
+      copy(address_of(inputs_[i]), address_of(inputs[i]), inputs[i].nbytes());
+    }
+    check(driver().cuGraphLaunch(graph_, handle), "cuGraphLaunch");
+    for (size_t i = 0; i < outputs.size(); i++) {
+      Made& made = made_[i];
+      constexpr size_t SMALL = 64 << 10;
+      if (made.bytes <= SMALL) {
+        pin(outputs[i]);
+        copy(address_of(outputs[i]), made.memory.data, made.bytes);
+      } else {
+        outputs[i].set_data(mx::allocator::Buffer(&made.memory), [](mx::allocator::Buffer) {});
+      }
+    }
+  }
+
+ private:
+  void record(Takes takes, mx::Stream stream, std::set<size_t>& sizes) {
+    bool is_settled = false;
+    for (size_t i = 0; !is_settled && i + 1 < takes.size(); i++) {
+      const size_t had = mx::get_active_memory() + mx::get_cache_memory();
+      sizes.merge(rehearse(std::move(takes[i]), stream));
+      is_settled = mx::get_active_memory() + mx::get_cache_memory() == had;
+    }
+    require(is_settled, "a step asks for other memory each time");
+    const std::unique_ptr<CUgraph_st, int (*)(CudaGraph)> graph(
+        capture(std::move(takes.back()), stream), driver().cuGraphDestroy);
+    mx::synchronize(stream);
+    check_nodes(graph.get());
+    check(driver().cuGraphInstantiate(&graph_, graph.get(), 0), "cuGraphInstantiate");
+  }
+
+  /** The sizes of memory that the step was given. */
+  static std::set<size_t> rehearse(Arrays outputs, mx::Stream stream) {
+    auto sizes = perform(tape_of(outputs).computed, stream).sizes;
+    outputs.clear();
+    mx::synchronize(stream);
+    return sizes;
+  }
+
+  CudaGraph capture(Arrays outputs, mx::Stream stream) {
+    constexpr int RELAXED = 2;
+    const CudaStream handle = stream_of(stream);
+    Tape tape = tape_of(outputs);
+    taken_ = std::move(tape.taken);
+    check(driver().cuStreamBeginCapture(handle, RELAXED), "cuStreamBeginCapture");
+    CudaGraph graph = nullptr;
+    try {
+      const Given given = perform(std::move(tape.computed), stream);
+      for (const auto& output : outputs) {
+        require(output.flags().row_contiguous, "an output is a view");
+        const Memory* memory = memory_of(output);
+        require(given.memory.contains(memory_of(output)), "an output is not the step's own");
+        made_.push_back({output.shape(), output.dtype(), output.nbytes(),
+                         {address_of(output), memory->size - output.offset(), memory->device}});
+      }
+    } catch (...) {
+      if (driver().cuStreamEndCapture(handle, &graph) == 0 && graph) driver().cuGraphDestroy(graph);
+      throw;
+    }
+    check(driver().cuStreamEndCapture(handle, &graph), "cuStreamEndCapture");
+    return graph;
+  }
+
+  Arrays inputs_;
+  /** Weights, pools of keys and values, constants: a graph holds their addresses. */
+  Arrays taken_;
+  std::vector<Made> made_;
+  CudaGraphExec graph_ = nullptr;
+};
+
+class Play : public mx::Primitive {
+ public:
+  Play(mx::Stream stream, std::shared_ptr<Recording> recording)
+      : Primitive(stream), recording_(std::move(recording)) {}
+
+  void eval_cpu(const Arrays&, Arrays&) override {
+    throw std::runtime_error("a recording is played on a GPU only");
+  }
+
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    recording_->play(inputs, outputs, stream());
+  }
+
+  const char* name() const override {
+    return "mlx_serve_play";
+  }
+
+ private:
+  std::shared_ptr<Recording> recording_;
+};
+
+Arrays play(std::shared_ptr<Recording> recording, Arrays inputs, mx::Stream stream) {
+  recording->check_inputs(inputs);
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  for (const auto& made : recording->made()) {
+    shapes.push_back(made.shape);
+    dtypes.push_back(made.dtype);
+  }
+  auto primitive = std::make_shared<Play>(stream, std::move(recording));
+  return mx::array::make_arrays(std::move(shapes), dtypes, primitive, inputs);
+}
+
+mx::array pinned(const void* data, mx::Shape shape, mx::Dtype dtype) {
+  mx::array made(std::move(shape), dtype, nullptr, {});
+  pin(made);
+  made.set_status(mx::array::Status::available);
+  std::memcpy(address_of(made), data, made.nbytes());
+  return made;
+}
+
+template <class F>
+int attempt(const F& call) {
+  try {
+    call();
+  } catch (std::exception& e) {
+    mlx_error("%s", e.what());
+    return 1;
+  }
+  return 0;
+}
+
+using Handle = std::shared_ptr<Recording>;
+
+} // namespace
+} // namespace mlx_serve
+
+using mlx_serve::attempt;
+
+extern "C" int mlx_serve_pinned(
+    mlx_array* res, const void* data, const int* shape, size_t shape_num, mlx_dtype dtype) {
+  return attempt([&] {
+    const mx::Shape dims(shape, shape + shape_num);
+    mlx_array_set_(*res, mlx_serve::pinned(data, dims, mlx_dtype_to_cpp(dtype)));
+  });
+}
+
+extern "C" int mlx_serve_recording_new(
+    mlx_serve_recording* res, const mlx_vector_array inputs, const mlx_vector_array outputs,
+    int takes, const mlx_stream s) {
+  return attempt([&] {
+    Arrays& all = mlx_vector_array_get_(outputs);
+    mlx_serve::Takes made(takes);
+    for (size_t i = 0; i < all.size(); i++) made[i * takes / all.size()].push_back(std::move(all[i]));
+    all.clear();
+    auto recording = std::make_shared<mlx_serve::Recording>(
+        mlx_vector_array_get_(inputs), std::move(made), mlx_stream_get_(s));
+    res->ctx = new mlx_serve::Handle(std::move(recording));
+  });
+}
+
+extern "C" int mlx_serve_play(
+    mlx_vector_array* res, const mlx_serve_recording recording, const mlx_vector_array inputs,
+    const mlx_stream s) {
+  return attempt([&] {
+    const auto& handle = *static_cast<mlx_serve::Handle*>(recording.ctx);
+    auto made = mlx_serve::play(handle, mlx_vector_array_get_(inputs), mlx_stream_get_(s));
+    mlx_vector_array_set_(*res, std::move(made));
+  });
+}
+
+extern "C" int mlx_serve_recording_free(mlx_serve_recording recording) {
+  return attempt([&] { delete static_cast<mlx_serve::Handle*>(recording.ctx); });
+}

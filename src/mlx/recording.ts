@@ -1,0 +1,106 @@
+// A compiled function that is recorded when it is called again: one launch instead of some hundreds
+// (ffi/cuda/recording.cpp). Off CUDA, and where that cannot be, it stays a compiled function.
+import { check, MlxError, takeHandle } from "../../ffi/error.ts";
+import { hasRecording, mlxc } from "../../ffi/lib.ts";
+import type { Pointer } from "../../ffi/memory.ts";
+import { out } from "../../ffi/slot.ts";
+import {
+  array,
+  evaluate,
+  ints,
+  type MlxArray,
+  make,
+  unpackVector,
+  vectorOf,
+  withVector,
+} from "./array.ts";
+import { Compiled } from "./compile.ts";
+import { codeOf, dtypeOf, type HostArray } from "./dtype.ts";
+import { add } from "./ops.ts";
+import { Scope } from "./scope.ts";
+import { stream } from "./stream.ts";
+
+/** Two rehearsals are enough for most; the last is captured. */
+const TAKES = 5;
+
+let onCuda = false;
+
+/** For runtime.ts: what operations are built on from now on. */
+export function setOnCuda(value: boolean): void {
+  onCuda = value;
+}
+
+/** Numbers for one call: on CUDA where the GPU reads them without pages being moved. */
+export function staged(values: HostArray): MlxArray {
+  if (!onCuda || !hasRecording) return array(values);
+  const symbol = "mlx_serve_pinned";
+  const [shape, dtype] = [ints([values.length]), codeOf(dtypeOf(values))];
+  return make(symbol, mlxc[symbol](out.view, values, shape, 1, dtype));
+}
+
+/**
+ * Inputs always have the same shapes. Of what comes out, all that is larger than 64 KiB is only valid for
+ * operations that are evaluated before the next call.
+ */
+export class Recorded {
+  /** Why it could not be recorded. */
+  failure: MlxError | undefined;
+  readonly #compiled: Compiled;
+  #recording: Pointer | undefined;
+  #calls = 0;
+
+  constructor(trace: (inputs: MlxArray[]) => readonly MlxArray[]) {
+    this.#compiled = new Compiled(trace);
+  }
+
+  get isRecorded(): boolean {
+    return this.#recording !== undefined;
+  }
+
+  call(...inputs: readonly MlxArray[]): MlxArray[] {
+    this.#calls += 1;
+    if (this.#calls === 2 && onCuda && hasRecording) this.#record(inputs);
+    return this.#recording ? this.#play(this.#recording, inputs) : this.#compiled.call(...inputs);
+  }
+
+  /** After all that it has made was read. */
+  free(): void {
+    const symbol = "mlx_serve_recording_free";
+    if (this.#recording) check(symbol, mlxc[symbol](this.#recording));
+    this.#compiled.free();
+  }
+
+  #record(inputs: readonly MlxArray[]): void {
+    using _ = new Scope();
+    // Arrays of its own, where the inputs of every call are copied to.
+    const places = inputs.map((input) => add(input, 0));
+    evaluate(...places);
+    const takes = this.#takes(places);
+    const symbol = "mlx_serve_recording_new";
+    try {
+      const status = withVector(places, (vector) =>
+        mlxc[symbol](out.view, vector, takes, TAKES, stream),
+      );
+      this.#recording = takeHandle(symbol, status);
+    } catch (error) {
+      if (!(error instanceof MlxError)) throw error;
+      this.failure = error;
+    } finally {
+      mlxc.mlx_vector_array_free(takes);
+    }
+  }
+
+  /** The outputs, to be rehearsed and then captured, in a list that nobody else holds them in. */
+  #takes(places: readonly MlxArray[]): Pointer {
+    using _ = new Scope();
+    return vectorOf(Array.from({ length: TAKES }, () => this.#compiled.call(...places)).flat());
+  }
+
+  #play(recording: Pointer, inputs: readonly MlxArray[]): MlxArray[] {
+    const symbol = "mlx_serve_play";
+    const status = withVector(inputs, (vector) =>
+      mlxc[symbol](out.view, recording, vector, stream),
+    );
+    return unpackVector(takeHandle(symbol, status));
+  }
+}

@@ -1,0 +1,136 @@
+// Functions that are recorded as CUDA graphs. What needs a GPU is skipped without one.
+import { afterEach, describe, expect, test } from "bun:test";
+import { backend } from "../../ffi/native.ts";
+import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import {
+  add,
+  argsort,
+  astype,
+  full,
+  matmul,
+  max,
+  multiply,
+  slice,
+  sum,
+  tanh,
+} from "../../src/mlx/ops.ts";
+import { key, normal } from "../../src/mlx/random.ts";
+import { Recorded, setOnCuda, staged } from "../../src/mlx/recording.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { useMlx } from "../support/mlx.ts";
+
+useMlx();
+
+const hasCuda = backend() === "cuda";
+afterEach(() => setOnCuda(hasCuda));
+
+const double = () => new Recorded(([x]) => [multiply(x!, 2)]);
+
+test.skipIf(hasCuda)("off CUDA it stays a compiled function", () => {
+  using _ = new Scope();
+  const recorded = double();
+  for (const n of [1, 2, 3])
+    expect(recorded.call(staged(Float32Array.of(n)))[0]!.item()).toBe(2 * n);
+  expect([recorded.isRecorded, recorded.failure]).toEqual([false, undefined]);
+  recorded.free();
+});
+
+test.skipIf(hasCuda)("what cannot be recorded says why, and is called as before", () => {
+  using _ = new Scope();
+  setOnCuda(true);
+  const recorded = double();
+  for (const n of [1, 2, 3]) expect(recorded.call(array([n]))[0]!.item()).toBe(2 * n);
+  expect(recorded.isRecorded).toBe(false);
+  expect(recorded.failure?.message).toContain("serve_recording_new: ");
+  expect(() => staged(Float32Array.of(1))).toThrow("CUDA");
+  recorded.free();
+});
+
+describe.skipIf(!hasCuda)("on CUDA", () => {
+  const [IN, OUT] = [3072, 1024];
+
+  /** Products with cuBLAS, which needs memory of its own for some, and more behind them. */
+  function network(rows: number) {
+    const weights = [1, 2, 3].map((seed) => multiply(normal(key(seed), [IN, OUT]), IN ** -0.5));
+    const back = multiply(normal(key(4), [OUT, IN]), OUT ** -0.5);
+    const bfloat = (x: MlxArray) => astype(x, "bfloat16");
+    const [w, v] = [weights.map(bfloat), bfloat(back)];
+    evaluate(...w, v);
+    const run = (x: MlxArray) => {
+      let h = x;
+      for (const each of w) h = add(h, matmul(tanh(matmul(h, each)), v));
+      return [h, astype(max(h, -1), "float32"), astype(sum(h, -1), "float32")];
+    };
+    const input = (seed: number) => bfloat(normal(key(100 + seed), [rows, IN]));
+    return { recorded: new Recorded(([x]) => run(x!)), run, input };
+  }
+
+  /** Both small outputs, and a sum over the large one. */
+  function read([all, most, sums]: readonly MlxArray[]): number[] {
+    const total = sum(astype(all!, "float32"), -1);
+    evaluate(total, most!, sums!);
+    return [total, most!, sums!].flatMap((x) => x.numbers());
+  }
+
+  test("other inputs give what the function gives", () => {
+    using _ = new Scope();
+    const { recorded, run, input } = network(128);
+    for (let i = 0; i < 6; i++) expect(read(recorded.call(input(i)))).toEqual(read(run(input(i))));
+    expect(recorded.failure).toBeUndefined();
+    expect(recorded.isRecorded).toBe(true);
+    recorded.free();
+  });
+
+  test("its memory is nobody else's", () => {
+    using _ = new Scope();
+    const { recorded, input } = network(64);
+    const expected = [1, 2].map(() => read(recorded.call(input(1))))[1]!;
+    const sizes = [64 * IN, 64 * OUT, 64, 1 << 20, 4 << 20];
+    const others = sizes.flatMap((size) => Array.from({ length: 20 }, (_, i) => full([size], i)));
+    evaluate(...others);
+    for (let i = 0; i < 3; i++) expect(read(recorded.call(input(1)))).toEqual(expected);
+    const means = others.map((x) => sum(multiply(x, 1 / x.size)));
+    evaluate(...means);
+    means.forEach((mean, i) => {
+      expect(mean.item()).toBeCloseTo(i % 20, 3);
+    });
+    recorded.free();
+  });
+
+  test("recordings of several sizes are played in turn", () => {
+    using _ = new Scope();
+    const all = [1, 5, 16, 40, 128].map(network);
+    const expected = all.map(({ run, input }) => read(run(input(0))));
+    for (let round = 0; round < 4; round++) {
+      all.forEach(({ recorded, input }, i) => {
+        expect(read(recorded.call(input(0)))).toEqual(expected[i]!);
+      });
+    }
+    expect(all.map(({ recorded }) => recorded.isRecorded)).toEqual(all.map(() => true));
+    for (const { recorded } of all) recorded.free();
+  });
+
+  test("what it cannot keep the memory of is called as before", () => {
+    using _ = new Scope();
+    const recorded = new Recorded(([x]) => [multiply(slice(argsort(x!), 1, 0, 1000), 1)]);
+    const x = normal(key(7), [3, 100_000]);
+    const first = recorded.call(x)[0]!.numbers();
+    for (let i = 0; i < 3; i++) expect(recorded.call(x)[0]!.numbers()).toEqual(first);
+    recorded.free();
+  });
+
+  test("inputs of another shape are refused", () => {
+    using _ = new Scope();
+    const recorded = double();
+    for (let i = 0; i < 2; i++) recorded.call(staged(Float32Array.of(1, 2)));
+    expect(() => recorded.call(staged(Float32Array.of(1)))).toThrow("another shape");
+    recorded.free();
+  });
+
+  test("numbers that are staged are there for the device and for us", () => {
+    using _ = new Scope();
+    const x = staged(Float32Array.of(1, 2, 3));
+    expect(multiply(x, 2).numbers()).toEqual([2, 4, 6]);
+    expect(x.numbers()).toEqual([1, 2, 3]);
+  });
+});
