@@ -9,6 +9,7 @@ import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
 import attentionBody from "./attention.c" with { type: "text" };
 import attentionBeginBody from "./attention-begin.c" with { type: "text" };
+import chunksBody from "./chunks.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
 import headsBody from "./heads.c" with { type: "text" };
@@ -31,6 +32,21 @@ export type LayerWork = {
   softcap?: number | undefined;
 };
 
+/** Attention of consecutive tokens of the same sequences, tile by tile. */
+export type ChunkAttention = {
+  /** The most tokens of a tile. */
+  readonly tileTokens: number;
+  /** queries (T, heads * D) over what each may see -> (T, heads * D) */
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    tiles: MlxArray,
+    work: LayerWork,
+  ): MlxArray;
+};
+
 /** What the device's store asks for: here by kernels, in tests by plain arithmetic. */
 export interface BlockAttention {
   /**
@@ -48,6 +64,8 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
+  /** Where there is a kernel for many tokens of a sequence. */
+  readonly chunks?: ChunkAttention | undefined;
   /** Blocks of a pool over others, pairs (C * 2) of from and to; evaluate what comes out. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
@@ -74,6 +92,29 @@ export function packPlaces(
   return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
 }
 
+/**
+ * The first token and the number of tokens of each tile, those that see most first: what begins last
+ * should not take longest. Empty ones fill them up, for a launch is kept for each number of them.
+ */
+export function packTiles(
+  chunks: readonly { start: number; count: number }[],
+  most: number,
+): Int32Array {
+  const tiles: { first: number; count: number; seen: number }[] = [];
+  let at = 0;
+  for (const { start, count: all } of chunks) {
+    for (let i = 0; i < all; i += most) {
+      const count = Math.min(most, all - i);
+      tiles.push({ first: at + i, count, seen: start + i + count });
+    }
+    at += all;
+  }
+  tiles.sort((a, b) => b.seen - a.seen);
+  const packed = new Int32Array(2 * 8 * Math.ceil(tiles.length / 8));
+  packed.set(tiles.flatMap(({ first, count }) => [first, count]));
+  return packed;
+}
+
 const storeWhole = `#define STORE(head, d, result, all, highest) \\
   attended[(long(token) * KV * SHARERS + head) * D + d] = T(result / all);
 `;
@@ -94,6 +135,14 @@ function mostQueries(headDim: number): number {
 
 const WARPS = 8;
 
+/** How a tile of a chunk is cut up: 16 rows times `rowTiles` a warp, over so many keys at a time. */
+type ChunkTiling = { warps: number; rowTiles: number; keys: number };
+
+/** A warp has its registers, and a group of threads on smaller GPUs 99 KiB of shared memory. */
+function chunkTiling(headDim: number): ChunkTiling {
+  return { warps: 4, rowTiles: headDim > 128 ? 1 : 2, keys: 32 };
+}
+
 export class PagedAttention implements BlockAttention {
   readonly #language: Language;
   readonly #shape: PagedShape;
@@ -103,6 +152,7 @@ export class PagedAttention implements BlockAttention {
   readonly #packed = new Map<LayerWork, MlxArray>();
   readonly #sharers: number;
   readonly #queries: number;
+  readonly chunks: ChunkAttention | undefined;
 
   constructor(language: Language, shape: PagedShape, dtype: Dtype) {
     this.#language = language;
@@ -110,6 +160,7 @@ export class PagedAttention implements BlockAttention {
     this.#dtype = dtype;
     this.#sharers = shape.heads / shape.kvHeads;
     this.#queries = largestDivisor(this.#sharers, mostQueries(shape.headDim));
+    this.chunks = this.#makeChunks();
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
@@ -162,6 +213,36 @@ export class PagedAttention implements BlockAttention {
     for (const each of this.#packed.values()) each.free();
   }
 
+  /** By the tensor cores of NVIDIA's. */
+  #makeChunks(): ChunkAttention | undefined {
+    const { heads, kvHeads, headDim } = this.#shape;
+    const { warps, rowTiles, keys } = chunkTiling(headDim);
+    const rows = warps * rowTiles * 16;
+    const tileTokens = Math.floor(rows / this.#sharers);
+    const isHalf = this.#dtype === "bfloat16" || this.#dtype === "float16";
+    const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
+    if (this.#language !== "cuda" || !isHalf || !fits) return undefined;
+    // Queries, and two stages of keys and values, of 2 bytes each.
+    const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
+    const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
+      const inputs = { queries, work: this.#pack(work), ...pools, tables, places, tiles };
+      const launch = {
+        outputs: [{ shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype }],
+        grid: [warps * 32, kvHeads, tiles.shape[0]! / 2],
+        threadGroup: [warps * 32, 1, 1],
+        template: {
+          ...this.#template(work),
+          ...scoresTemplate(work),
+          WARPS: warps,
+          MT: rowTiles,
+          KEYS: keys,
+        },
+      } as const;
+      return this.#run("chunks", chunksBody, inputs, "attended", launch, sharedMemory);
+    };
+    return { tileTokens, attend };
+  }
+
   #attention(
     name: string,
     body: string,
@@ -179,9 +260,7 @@ export class PagedAttention implements BlockAttention {
         ...this.#template(work),
         QUERIES: this.#queries,
         SPLITS: splits,
-        WINDOW: work.window ?? 0,
-        CAPPED: work.softcap !== undefined,
-        SINKS: work.sinks !== undefined,
+        ...scoresTemplate(work),
         OWN: name === "decode",
       },
     };
@@ -229,12 +308,14 @@ export class PagedAttention implements BlockAttention {
     inputs: Readonly<Record<string, MlxArray>>,
     output: string,
     launch: KernelLaunch,
+    sharedMemory = 0,
   ): MlxArray {
     const key = `${name} ${JSON.stringify(launch)}`;
     let configured = this.#configured.get(key);
     if (!configured) {
       const kernel =
-        this.#kernels.get(name) ?? this.#compile(name, body, Object.keys(inputs), output);
+        this.#kernels.get(name) ??
+        this.#compile(name, body, Object.keys(inputs), output, sharedMemory);
       this.#kernels.set(name, kernel);
       configured = kernel.configure(launch);
       this.#configured.set(key, configured);
@@ -242,7 +323,13 @@ export class PagedAttention implements BlockAttention {
     return configured.call(...Object.values(inputs))[0]!;
   }
 
-  #compile(name: string, body: string, inputs: readonly string[], output: string): Kernel {
+  #compile(
+    name: string,
+    body: string,
+    inputs: readonly string[],
+    output: string,
+    sharedMemory: number,
+  ): Kernel {
     const whole = body
       .replace("ATTENTION_BEGIN\n", `${attentionBeginBody}\n`)
       .replace("HEADS\n", `${headsBody}\n`)
@@ -251,6 +338,7 @@ export class PagedAttention implements BlockAttention {
       name: `mlx_serve_${name}`,
       inputs,
       outputs: [output],
+      sharedMemory,
       ...inLanguage(whole, this.#language),
     });
   }
@@ -260,6 +348,10 @@ export class PagedAttention implements BlockAttention {
     this.#packed.set(work, packed);
     return packed;
   }
+}
+
+function scoresTemplate({ window = 0, softcap, sinks }: LayerWork) {
+  return { WINDOW: window, CAPPED: softcap !== undefined, SINKS: sinks !== undefined };
 }
 
 /** float32: scale, eps, cap, magnitude; the norms (D each); wavelengths; sinks. Its holder frees it. */

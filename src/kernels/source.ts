@@ -57,6 +57,11 @@ __device__ inline void mlx_serve_mma(float (&d)[4], unsigned a0, unsigned a1, un
                "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \\
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \\
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)); \\
+} \\
+__device__ inline unsigned mlx_serve_pack(float low, float high, const TYPE*) { \\
+  unsigned pair; \\
+  asm("cvt.rn." NAME "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)); \\
+  return pair; \\
 }
 MLX_SERVE_MMA(__nv_bfloat16, "bf16")
 MLX_SERVE_MMA(__half, "f16")

@@ -39,10 +39,11 @@ export function decoder(
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
   const repeated = [/rotary_emb\.inv_freq$/, /\blm_head\./];
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
-  const { kvHeads, headDim } = headsOf(config);
+  const { heads, kvHeads, headDim } = headsOf(config);
   return {
     shape: {
       layers,
+      heads,
       kvHeads,
       headDim,
       vocabulary,

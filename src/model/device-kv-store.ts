@@ -1,12 +1,14 @@
 // The store of keys and values. Pools are made once and written in place by kernels; no operation of MLX
 // ever writes to them, so that it has nothing to copy. A step of decoding rows is one launch a layer.
-// Tokens of prompts take two: first all keys and values are written, then queries attend; on a GPU long
-// prompts attend by MLX's own attention, over keys and values gathered from their blocks.
+// Tokens of prompts take two: first all keys and values are written, then queries attend, those of prompts
+// by a kernel for chunks where there is one. On other GPUs long prompts attend by MLX's own attention, over
+// keys and values gathered from their blocks.
 import {
   type BlockAttention,
   type LayerWork,
   packPlaces,
   packTables,
+  packTiles,
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
@@ -33,11 +35,9 @@ export type KvRow = { start: number; count: number; table: readonly number[] };
 
 export type BlockCopy = { from: number; to: number };
 
-export type MakeAttention = (heads: Heads) => BlockAttention;
-
 type Pools = { keys: MlxArray; values: MlxArray };
 
-/** A prompt whose tokens see more than this many goes through MLX's attention, on a GPU. */
+/** A prompt whose tokens see more than this many goes through MLX's attention, without one for chunks. */
 const LONG = 512;
 
 /** Tables are as wide as the longest sequence's, rounded up to few sizes. */
@@ -55,23 +55,23 @@ export class DeviceKvStore {
   readonly scratch: number;
   readonly #pools: Pools[];
   readonly #shape: ModelShape;
-  readonly #makeAttention: MakeAttention;
+  readonly #attention: BlockAttention;
   readonly #long: number;
-  #attention: BlockAttention | undefined;
   /** Of each layer. */
   readonly #works: Map<AttentionOptions, LayerWork>[] = [];
 
+  /** The attention is freed with it. */
   constructor(
     shape: ModelShape,
     blocks: number,
     dtype: Dtype,
-    makeAttention: MakeAttention,
+    attention: BlockAttention,
     long = LONG,
   ) {
     this.blocks = blocks;
     this.scratch = blocks;
     this.#shape = shape;
-    this.#makeAttention = makeAttention;
+    this.#attention = attention;
     this.#long = long;
     const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
     this.#pools = Array.from({ length: shape.layers }, () => {
@@ -99,7 +99,7 @@ export class DeviceKvStore {
   /** One token each. The tables may be the input of a function that is being traced. */
   decodeStep(tables: MlxArray, splits: number): Step {
     return this.#step((layer, qkv, heads, options) =>
-      this.#kernels(heads).decode(
+      this.#attention.decode(
         qkv,
         this.#pools[layer]!,
         tables,
@@ -118,24 +118,35 @@ export class DeviceKvStore {
       }),
     );
     const places = array(packPlaces(tokens));
-    const segments = segmentsOf(rows, this.#long).map((segment) => ({
-      ...segment,
-      places: array(packPlaces(tokens.slice(segment.from, segment.to))),
-    }));
+    const { chunks } = this.#attention;
+    const segments = segmentsOf(rows, (row) => this.#wayOf(row)).map((segment, _, all) => {
+      const { from, to, way } = segment;
+      return {
+        ...segment,
+        places: all.length === 1 ? places : array(packPlaces(tokens.slice(from, to))),
+        tiles: chunks && way === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
+      };
+    });
     return this.#step((layer, qkv, heads, options) => {
-      const kernels = this.#kernels(heads);
       const pools = this.#pools[layer]!;
       const work = this.#work(layer, heads, options);
-      const queries = kernels.prepare(qkv, pools, places, work);
-      const outputs = segments.map(({ from, to, long, places: own }) => {
+      const queries = this.#attention.prepare(qkv, pools, places, work);
+      const outputs = segments.map(({ from, to, way, rows: own, places: at, tiles }) => {
         const part = segments.length === 1 ? queries : slice(queries, 0, from, to);
+        if (chunks && tiles) return chunks.attend(part, pools, tables, at, tiles, work);
         // MLX's attention has no soft cap.
-        return long && options.softcap === undefined
-          ? this.#attendLong(part, queries, pools, long, heads, options)
-          : kernels.attend(part, pools, tables, own, work);
+        return way === "mlx" && options.softcap === undefined
+          ? this.#attendLong(part, queries, pools, own[0]!, heads, options)
+          : this.#attention.attend(part, pools, tables, at, work);
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     });
+  }
+
+  #wayOf({ start, count }: KvRow): Way {
+    if (count === 1) return "tokens";
+    if (this.#attention.chunks) return "chunks";
+    return start + count > this.#long ? "mlx" : "tokens";
   }
 
   /** A chunk of one prompt (count, heads * D) over all that its sequence has. */
@@ -177,10 +188,9 @@ export class DeviceKvStore {
 
   #copy(copies: readonly BlockCopy[]): void {
     if (copies.length === 0) return;
-    if (!this.#attention) throw new Error("blocks are copied before any was written");
     const pairs = array(Int32Array.from(copies.flatMap(({ from, to }) => [from, to])));
     const done = this.#pools.flatMap(({ keys, values }) => [keys, values]);
-    evaluate(...done.map((pool) => this.#attention!.copy(pool, pairs)));
+    evaluate(...done.map((pool) => this.#attention.copy(pool, pairs)));
   }
 
   /** One object for the same options: kernels keep what they make of it. */
@@ -194,14 +204,8 @@ export class DeviceKvStore {
     return work;
   }
 
-  /** All layers have the same heads. */
-  #kernels(heads: Heads): BlockAttention {
-    this.#attention ??= this.#makeAttention(heads);
-    return this.#attention;
-  }
-
   free(): void {
-    this.#attention?.free();
+    this.#attention.free();
     for (const { keys, values } of this.#pools) {
       keys.free();
       values.free();
@@ -238,18 +242,23 @@ export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
   return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(most, wanted, 16))));
 }
 
-type Segment = { from: number; to: number; long: KvRow | undefined };
+/** Each token by itself, many of a sequence together, or a prompt by MLX's attention. */
+type Way = "tokens" | "chunks" | "mlx";
 
-/** Long chunks by themselves, all between them together. */
-function segmentsOf(rows: readonly KvRow[], most: number): Segment[] {
+type Segment = { from: number; to: number; way: Way; rows: KvRow[] };
+
+/** Neighbours that go the same way are one; MLX's attention takes one prompt at a time. */
+function segmentsOf(rows: readonly KvRow[], wayOf: (row: KvRow) => Way): Segment[] {
   const segments: Segment[] = [];
   let at = 0;
   for (const row of rows) {
     const to = at + row.count;
-    const long = row.count > 1 && row.start + row.count > most ? row : undefined;
+    const way = wayOf(row);
     const last = segments.at(-1);
-    if (!long && last && !last.long) last.to = to;
-    else segments.push({ from: at, to, long });
+    if (last && last.way === way && way !== "mlx") {
+      last.to = to;
+      last.rows.push(row);
+    } else segments.push({ from: at, to, way, rows: [row] });
     at = to;
   }
   return segments;

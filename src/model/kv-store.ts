@@ -15,15 +15,10 @@ export function makeKvStore(
 ): DeviceKvStore {
   const kept = kvType(dtype, backend);
   if (backend === "cpu") {
-    const makeAttention = () => new CpuAttention(shape.headDim, dtype);
-    return new DeviceKvStore(shape, blocks, kept, makeAttention, Number.POSITIVE_INFINITY);
+    const attention = new CpuAttention(shape.headDim, dtype);
+    return new DeviceKvStore(shape, blocks, kept, attention, Number.POSITIVE_INFINITY);
   }
-  return new DeviceKvStore(
-    shape,
-    blocks,
-    kept,
-    (heads) => new PagedAttention(backend, heads, dtype),
-  );
+  return new DeviceKvStore(shape, blocks, kept, new PagedAttention(backend, shape, dtype));
 }
 
 /** What keys and values are kept in: a CPU converts 16 bits too slowly to do it in every step. */

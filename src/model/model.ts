@@ -41,9 +41,10 @@ export interface Step {
   attendRaw?(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
 }
 
-/** The size of what a model keeps of each token. */
+/** The sizes that what a model keeps of each token depends on. */
 export type ModelShape = {
   layers: number;
+  heads: number;
   kvHeads: number;
   headDim: number;
   vocabulary: number;

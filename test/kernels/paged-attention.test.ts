@@ -9,6 +9,7 @@ import {
   PagedAttention,
   packPlaces,
   packTables,
+  packTiles,
 } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
@@ -83,6 +84,134 @@ describe(`kernels on ${kind}`, () => {
     test(JSON.stringify(each), () => check(each));
   }
 });
+
+type ChunkCase = Omit<Case, "normed" | "turned" | "splits">;
+
+const chunkCases: ChunkCase[] = [
+  ...[64, 80, 96, 128, 256].flatMap((headDim) =>
+    (["float16", "bfloat16"] as const).map((dtype) => ({ headDim, kvHeads: 2, sharers: 2, dtype })),
+  ),
+  ...[1, 7, 8].map((sharers) => {
+    return { headDim: 64, kvHeads: 1, sharers, dtype: "bfloat16" as const };
+  }),
+  ...[1, 20, 100].map((window) => {
+    return { headDim: 64, kvHeads: 2, sharers: 3, dtype: "float16" as const, scores: { window } };
+  }),
+  { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float16", scores: { softcap: 2 } },
+  { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float16", scores: { sinks: true } },
+  ...[96, 128, 256].map((headDim) => {
+    const scores = { window: 50, softcap: 2, sinks: true };
+    return { headDim, kvHeads: 1, sharers: 4, dtype: "bfloat16" as const, scores };
+  }),
+];
+
+// By tensor cores, which only CUDA's language has.
+describe.skipIf(kind !== "cuda")("chunks by tensor cores", () => {
+  for (const each of chunkCases) {
+    test(JSON.stringify(each), () => checkChunks(each));
+  }
+});
+
+test("tiles that see most come first, and empty ones fill them up", () => {
+  const chunks = [
+    { start: 0, count: 5 },
+    { start: 100, count: 2 },
+    { start: 3, count: 8 },
+  ];
+  const tiles = [5, 2, 11, 4, 7, 4, 4, 1, 0, 4, 0, 0, 0, 0, 0, 0];
+  expect([...packTiles(chunks, 4)]).toEqual(tiles);
+});
+
+/** Chunks of several sequences, one at its beginning; nothing of them ends where a block or a tile does. */
+function checkChunks({ headDim, kvHeads, sharers, dtype, scores }: ChunkCase): void {
+  const chunks = [
+    { start: 45, count: 83 },
+    { start: 0, count: 139 },
+    { start: 131, count: 2 },
+    { start: 96, count: 33 },
+  ];
+  const heads = kvHeads * sharers;
+  const random = makeRandom(headDim + sharers);
+  const numbers = (count: number) =>
+    Float32Array.from({ length: count }, () => random.below(4001) / 1000 - 2);
+  using _ = new Scope();
+  const rounded = (values: Float32Array, shape: number[]) => {
+    const made = astype(array(values, shape), dtype);
+    return { made, values: Float32Array.from(astype(made, "float32").numbers()) };
+  };
+  const width = 8;
+  const rows = chunks.map(({ start, count }, row) => {
+    const blocks = Array.from({ length: width }, (_, i) => ((row * width + i) * 5) % 32);
+    return { length: start + count, blocks };
+  });
+  const slotOf = (row: number, position: number) =>
+    rows[row]!.blocks[Math.floor(position / BLOCK_TOKENS)]! * BLOCK_TOKENS +
+    (position % BLOCK_TOKENS);
+  /** Where a head of a token begins. */
+  const at = (row: number, position: number, kv: number) => {
+    const slot = slotOf(row, position);
+    const block = Math.floor(slot / BLOCK_TOKENS);
+    return ((block * kvHeads + kv) * BLOCK_TOKENS + (slot % BLOCK_TOKENS)) * headDim;
+  };
+  /** A place without a token holds no number. */
+  const pool = () => {
+    const values = new Float32Array(32 * kvHeads * BLOCK_TOKENS * headDim).fill(Number.NaN);
+    for (const [row, { length }] of rows.entries())
+      for (let position = 0; position < length; position++)
+        for (let kv = 0; kv < kvHeads; kv++) values.set(numbers(headDim), at(row, position, kv));
+    return rounded(values, [32, kvHeads, BLOCK_TOKENS, headDim]);
+  };
+  const [keys, values] = [pool(), pool()];
+  const tokens = chunks.flatMap(({ start, count }, row) =>
+    Array.from({ length: count }, (_, i) => {
+      return { position: start + i, slot: slotOf(row, start + i), row };
+    }),
+  );
+  const queries = rounded(numbers(tokens.length * heads * headDim), [
+    tokens.length,
+    heads * headDim,
+  ]);
+  const sinks = scores?.sinks ? rounded(numbers(heads), [heads]) : undefined;
+  const work: LayerWork = { ...scores, scale: headDim ** -0.5, sinks: sinks?.made };
+  const kernels = new PagedAttention(kind as "cuda", { heads, kvHeads, headDim }, dtype);
+  const found = kernels.chunks!.attend(
+    queries.made,
+    { keys: keys.made, values: values.made },
+    array(packTables(rows, width)),
+    array(packPlaces(tokens)),
+    array(packTiles(chunks, kernels.chunks!.tileTokens)),
+    work,
+  );
+  const result = astype(found, "float32").numbers();
+  kernels.free();
+
+  const seen = (of: Float32Array, kv: number) =>
+    rows.map(({ length }, row) =>
+      Array.from({ length }, (_, position) => [
+        ...of.subarray(at(row, position, kv), at(row, position, kv) + headDim),
+      ]),
+    );
+  let worst = 0;
+  for (let head = 0; head < heads; head++) {
+    const kv = Math.floor(head / sharers);
+    const [seenKeys, seenValues] = [seen(keys.values, kv), seen(values.values, kv)];
+    for (const [token, { position, row }] of tokens.entries()) {
+      const from = (token * heads + head) * headDim;
+      const expected = attended(
+        [...queries.values.subarray(from, from + headDim)],
+        seenKeys[row]!.slice(0, position + 1),
+        seenValues[row]!.slice(0, position + 1),
+        sinks?.values[head],
+        work,
+      );
+      for (const [d, value] of expected.entries()) {
+        const difference = Math.abs(value - result[from + d]!);
+        worst = Math.max(worst, difference); // not a number stays one
+      }
+    }
+  }
+  expect(worst).toBeLessThan(tolerance[dtype]);
+}
 
 function check(each: Case): void {
   const { headDim, kvHeads, sharers, dtype, normed, turned, splits = 1 } = each;

@@ -21,6 +21,7 @@ useMlx();
 const [HEADS, KV_HEADS, HEAD_DIM, LAYERS] = [4, 2, 8, 2];
 const shape: ModelShape = {
   layers: LAYERS,
+  heads: HEADS,
   kvHeads: KV_HEADS,
   headDim: HEAD_DIM,
   vocabulary: 16,
@@ -55,7 +56,7 @@ class Bench {
     this.store =
       kind === "cpu"
         ? makeKvStore(shape, blocks, dtype, "cpu")
-        : new DeviceKvStore(shape, blocks, dtype, (heads) => new PlainAttention(heads));
+        : new DeviceKvStore(shape, blocks, dtype, new PlainAttention(shape));
     this.#dtype = dtype;
     this.free = shuffled([...Array(blocks).keys()]);
     const rows = this.free.map((block) => ({ start: 0, count: BLOCK_TOKENS, table: [block] }));

@@ -10,7 +10,6 @@ import { DeviceKvStore } from "../../src/model/device-kv-store.ts";
 import { DeviceRunner } from "../../src/model/device-runner.ts";
 import { makeKvStore } from "../../src/model/kv-store.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import type { Heads } from "../../src/model/model.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import { type Sampled, sample } from "../../src/model/sampler.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
@@ -96,8 +95,8 @@ function onHost(model: LoadedModel, blocks: number) {
 
 /** As on a GPU, but for the kernels: plain arithmetic stands in for them. */
 function onDevice(model: LoadedModel, blocks: number) {
-  const makeAttention = (heads: Heads) => new PlainAttention(heads);
-  const store = new DeviceKvStore(model.shape, blocks, model.dtype, makeAttention);
+  const attention = new PlainAttention(model.shape);
+  const store = new DeviceKvStore(model.shape, blocks, model.dtype, attention);
   return { store, runner: new DeviceRunner(model, store) };
 }
 
