@@ -1,6 +1,5 @@
 // Products of a few rows with a matrix on NVIDIA GPUs, with what stands around them in a model: the norm
-// before, the gate between, the sum behind. MLX asks cuBLAS for a product, which takes our side of a step
-// longer than all the rest; a kernel of our own costs a quarter of that.
+// before, the gate between, the sum behind. Where a product takes microseconds, each launch that is saved counts.
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { type ConfiguredKernel, Kernel } from "../mlx/kernel.ts";
@@ -9,7 +8,6 @@ import productBody from "./product.c" with { type: "text" };
 import { inLanguage } from "./source.ts";
 
 const WARPS = 8;
-const MOST_ROWS = 64;
 
 export type ProductOptions = {
   /** Rows are divided by their root mean square first, and multiplied by this. */
@@ -20,20 +18,13 @@ export type ProductOptions = {
   residual?: MlxArray | undefined;
 };
 
-/** How a product is cut up among the warps of a group. */
-export type Tiling = {
-  /** Tiles of 16 rows, and of 8 columns, that a warp has. */
-  rowTiles: number;
-  columnTiles: number;
-  /** Warps that have other rows of the same columns. */
-  rowWarps: number;
-  /** Warps that share rows and columns, each with a part of the rows' length. */
-  shares: number;
-  /** Loads of the matrix that are under way at once. */
-  ahead: number;
-};
+/** Tiles of 8 columns that a warp has. */
+const COLUMN_TILES = 2;
 
-/** What the device takes longer over than our side does over asking cuBLAS is left to cuBLAS. */
+/** Loads of the matrix that are under way at once. */
+const AHEAD = 4;
+
+/** cuBLAS is quicker with larger ones. */
 const MOST_ELEMENTS = 2 ** 23;
 
 /** Whether there is a kernel for matrices of this shape. */
@@ -43,9 +34,9 @@ export function fitsProduct(outputs: number, inputs: number, dtype: Dtype): bool
   return isHalf && isSmall && inputs % 32 === 0 && outputs % 64 === 0;
 }
 
-/** Many rows are worth cuBLAS. */
+/** Many rows are worth cuBLAS, and MLX is quickest with one (docs/log.md). */
 export function isFew(rows: number): boolean {
-  return rows <= MOST_ROWS;
+  return rows > 1 && rows <= 16;
 }
 
 export class Products {
@@ -58,25 +49,23 @@ export class Products {
     x: MlxArray,
     weight: MlxArray,
     { norm, isGated = false, residual }: ProductOptions,
-    tiling?: Tiling,
   ): MlxArray {
     const [rows, inputs] = x.shape as [number, number];
     const [outputs] = weight.shape as [number];
-    const tiles = tiling ?? tilingOf(rows, outputs);
+    // Warps that have the same columns, each with a share of the rows' length.
+    const shares = outputs > 4096 ? 4 : 8;
     const template = {
       T: x.dtype,
-      MT: tiles.rowTiles,
-      NT: tiles.columnTiles,
-      RS: tiles.rowWarps,
-      KS: tiles.shares,
-      AHEAD: tiles.ahead,
+      NT: COLUMN_TILES,
+      KS: shares,
+      AHEAD,
       WARPS,
       GATED: isGated,
       RESIDUAL: residual !== undefined,
       EPS: Math.round((norm?.eps ?? 0) * 1e9),
     };
     const key = [rows, outputs, ...Object.values(template)].join();
-    const columns = (WARPS / tiles.shares / tiles.rowWarps) * tiles.columnTiles * 8;
+    const columns = (WARPS / shares) * COLUMN_TILES * 8;
     const configured =
       this.#configured.get(key) ??
       this.#kernelOf().configure({
@@ -116,13 +105,4 @@ export class Products {
     this.#sizes.set(key, made);
     return made;
   }
-}
-
-/** A few ways for all numbers of rows: each is compiled. Found by trying (docs/log.md). */
-function tilingOf(rows: number, outputs: number): Tiling {
-  const rowTiles = 2 ** Math.ceil(Math.log2(Math.ceil(rows / 16)));
-  const isWide = outputs >= 4096;
-  const columnTiles = isWide && rowTiles > 1 ? 4 : 2;
-  const shares = outputs > 4096 ? 4 : 8;
-  return { rowTiles, columnTiles, rowWarps: 1, shares, ahead: 4 };
 }

@@ -23,7 +23,7 @@ function difference(found: MlxArray, expected: MlxArray): number {
 
 describe.skipIf(backend() !== "cuda")("products (an NVIDIA GPU is needed)", () => {
   for (const dtype of ["bfloat16", "float16"] as const) {
-    for (const rows of [1, 5, 16, 17, 33, 64]) {
+    for (const rows of [1, 2, 5, 9, 16]) {
       for (const [inputs, outputs] of [
         [1024, 4096],
         [3072, 1024],
