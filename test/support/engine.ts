@@ -1,4 +1,6 @@
 // A real model with its engine on this thread, step by step under a test's control.
+
+import { backend } from "../../ffi/native.ts";
 import type { EngineEvent, EngineOptions, EngineRequest } from "../../src/engine/protocol.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
 import { BlockPool } from "../../src/kv/blocks.ts";
@@ -26,15 +28,18 @@ export type Answer = {
 
 export type TestEngine = ReturnType<typeof makeEngine>;
 
-/** `watch` sees the inputs of each step, and may change them. */
+/**
+ * `store`: a CPU's, plain arithmetic in the place of a GPU's, or what the tests run on. `watch` sees the
+ * inputs of each step, and may change them.
+ */
 export function makeEngine(
   model: LoadedModel,
-  options: Partial<EngineOptions> & { store?: "host" | "device" } = {},
+  options: Partial<EngineOptions> & { store?: keyof typeof stores } = {},
   watch: (inputs: StepInputs, step: number) => StepInputs = (inputs) => inputs,
 ) {
   const { blocks = 64, store: kind = "host", ...others } = options;
   const all = { ...defaultEngineOptions, ...others, blocks };
-  const { store, runner } = kind === "host" ? onHost(model, blocks) : onDevice(model, blocks);
+  const { store, runner } = stores[kind](model, blocks);
   const pool = new BlockPool(blocks);
   let steps = 0;
   const engine = new ModelEngine({
@@ -88,17 +93,22 @@ export function makeEngine(
   return { engine, pool, runner, submit, step, run, free };
 }
 
-function onHost(model: LoadedModel, blocks: number) {
-  const store = makeKvStore(model.shape, blocks, model.dtype, "cpu");
-  return { store, runner: new Runner(model, store) };
-}
-
-/** As on a GPU, but for the kernels: plain arithmetic stands in for them. */
-function onDevice(model: LoadedModel, blocks: number) {
-  const attention = new PlainAttention(model.shape);
-  const store = new DeviceKvStore(model.shape, blocks, model.dtype, attention);
-  return { store, runner: new DeviceRunner(model, store) };
-}
+const stores = {
+  host(model: LoadedModel, blocks: number) {
+    const store = makeKvStore(model.shape, blocks, model.dtype, "cpu");
+    return { store, runner: new Runner(model, store) };
+  },
+  device(model: LoadedModel, blocks: number) {
+    const attention = new PlainAttention(model.shape);
+    const store = new DeviceKvStore(model.shape, blocks, model.dtype, attention);
+    return { store, runner: new DeviceRunner(model, store) };
+  },
+  own(model: LoadedModel, blocks: number) {
+    if (backend() === "cpu") return stores.host(model, blocks);
+    const store = makeKvStore(model.shape, blocks, model.dtype, backend());
+    return { store, runner: new DeviceRunner(model, store) };
+  },
+};
 
 /** The same request alone, with the plain KV store and no scheduler. */
 export function generateAlone(model: LoadedModel, request: EngineRequest, index = 0): Answer {

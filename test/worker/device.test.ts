@@ -5,13 +5,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { backend } from "../../ffi/native.ts";
-import { defaultEngineOptions } from "../../src/engine/protocol.ts";
-import { BlockPool } from "../../src/kv/blocks.ts";
-import type { DeviceKvStore } from "../../src/model/device-kv-store.ts";
-import { DeviceRunner } from "../../src/model/device-runner.ts";
-import { makeKvStore } from "../../src/model/kv-store.ts";
 import { loadModel } from "../../src/model/load.ts";
-import { ModelEngine } from "../../src/worker/model-engine.ts";
+import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { goldenOf, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
 
@@ -24,42 +19,21 @@ describe.skipIf(kind === "cpu")(`models on ${kind} (a GPU is needed)`, () => {
       const folder = mkdtempSync(join(tmpdir(), "device-"));
       writeTinyModel(folder, tiny);
       const model = loadModel(folder, { backend: kind, dtype: "float32" });
-      const blocks = 64;
-      const store = makeKvStore(model.shape, blocks, model.dtype, kind) as DeviceKvStore;
-      const runner = new DeviceRunner(model, store);
-      const engine = new ModelEngine({
-        name: "tiny",
-        pool: new BlockPool(blocks),
-        runner,
-        vocabulary: model.shape.vocabulary,
-        maxLength: model.shape.maxPositions,
-        options: { ...defaultEngineOptions, tokenBudget: 24 },
-      });
+      const engine = makeEngine(model, { store: "own", tokenBudget: 24 });
       const { prompt, greedy } = goldenOf(tiny);
-      const answers = new Map<number, number[]>();
-      const submit = (id: number, logprobs?: number) => {
-        answers.set(id, []);
+      const submit = (logprobs?: number) => {
         const sampling = { temperature: 0, logprobs };
         const request = { prompt: Uint32Array.from(prompt), maxTokens: greedy.length, sampling };
-        expect(engine.submit(id, request)).toBeUndefined();
+        return engine.submit(request)[0]!;
       };
-      const step = () => {
-        for (const { id, event } of engine.step()?.events ?? []) {
-          if (event.token !== undefined) answers.get(id)!.push(event.token);
-        }
-        engine.check();
-      };
-      submit(1);
-      submit(2);
-      submit(3, 2);
-      for (let i = 0; i < 12; i++) step();
-      submit(4);
-      while (!engine.scheduler.idle) step();
-      runner.free();
-      store.free();
+      const answers = [submit(), submit(), submit(2)];
+      for (let i = 0; i < 12; i++) engine.step();
+      answers.push(submit());
+      engine.run();
+      engine.free();
       model.free();
       rmSync(folder, { recursive: true });
-      expect([...answers.values()]).toEqual([greedy, greedy, greedy, greedy]);
+      expect(answers.map(({ tokens }) => tokens)).toEqual([greedy, greedy, greedy, greedy]);
     }, 120_000);
   }
 });
