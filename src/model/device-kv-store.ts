@@ -17,17 +17,22 @@ import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
 import {
   add,
+  arange,
   astype,
   concatenate,
+  expandDims,
   flatten,
+  greater,
   less,
+  lessEqual,
+  logicalAnd,
   reshape,
   slice,
+  subtract,
   swapAxes,
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
-import { causalMask } from "./contiguous-kv.ts";
 import type { AttentionOptions, Heads, ModelShape, Step } from "./model.ts";
 
 /** Consecutive tokens of one sequence: from `start` on, in the blocks of its table. */
@@ -40,7 +45,10 @@ type Pools = { keys: MlxArray; values: MlxArray };
 /** A prompt whose tokens see more than this many goes through MLX's attention, without one for chunks. */
 const LONG = 512;
 
-/** Tables are as wide as the longest sequence's, rounded up to few sizes. */
+/**
+ * Tables are as wide as the longest sequence's, rounded up to few sizes. MLX gives arrays of fewer than 8
+ * numbers to Metal in another address space.
+ */
 const LEAST_WIDTH = 8;
 
 /** Groups of threads that keep a GPU busy. */
@@ -98,15 +106,12 @@ export class DeviceKvStore {
 
   /** One token each. The tables may be the input of a function that is being traced. */
   decodeStep(tables: MlxArray, splits: number): Step {
-    return this.#step((layer, qkv, heads, options) =>
-      this.#attention.decode(
-        qkv,
-        this.#pools[layer]!,
-        tables,
-        this.#work(layer, heads, options),
-        splits,
-      ),
-    );
+    return {
+      attend: (layer, qkv, heads, options) => {
+        const work = this.#work(layer, heads, options);
+        return this.#attention.decode(qkv, this.#pools[layer]!, tables, work, splits);
+      },
+    };
   }
 
   #mixedStep(rows: readonly KvRow[], tables: MlxArray): Step {
@@ -127,7 +132,7 @@ export class DeviceKvStore {
         tiles: chunks && way === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
       };
     });
-    return this.#step((layer, qkv, heads, options) => {
+    const attend: Step["attend"] = (layer, qkv, heads, options) => {
       const pools = this.#pools[layer]!;
       const work = this.#work(layer, heads, options);
       const queries = this.#attention.prepare(qkv, pools, places, work);
@@ -140,7 +145,8 @@ export class DeviceKvStore {
           : this.#attention.attend(part, pools, tables, at, work);
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
-    });
+    };
+    return { attend };
   }
 
   #wayOf({ start, count }: KvRow): Way {
@@ -174,18 +180,6 @@ export class DeviceKvStore {
     return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
   }
 
-  #step(attendRaw: Step["attendRaw"] & {}): Step {
-    return {
-      get positions(): never {
-        throw new Error("kernels take positions from the tables");
-      },
-      attend() {
-        throw new Error("kernels take queries, keys and values in one");
-      },
-      attendRaw,
-    };
-  }
-
   #copy(copies: readonly BlockCopy[]): void {
     if (copies.length === 0) return;
     const pairs = array(Int32Array.from(copies.flatMap(({ from, to }) => [from, to])));
@@ -211,6 +205,20 @@ export class DeviceKvStore {
       values.free();
     }
   }
+}
+
+/** (L, T) bool: a token sees itself and those before it, back to the edge of the window. */
+export function causalMask(
+  start: number,
+  tokens: number,
+  length: number,
+  window: number | undefined,
+): MlxArray {
+  const rows = expandDims(arange(start, start + tokens), 1); // (L, 1)
+  const columns = expandDims(arange(0, length), 0); // (1, T)
+  const before = lessEqual(columns, rows);
+  if (window === undefined) return before;
+  return logicalAnd(before, greater(columns, subtract(rows, window)));
 }
 
 /**

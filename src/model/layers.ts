@@ -21,7 +21,7 @@ import {
   tanh,
 } from "../mlx/ops.ts";
 import { type Gating, swiglu } from "./gating.ts";
-import type { AttentionOptions, Heads, Step } from "./model.ts";
+import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { Around, Linear, Norm, Weights } from "./weights.ts";
 
@@ -154,24 +154,8 @@ export function attentionBlock(
   const heads = { ...sizes, qNorm, kNorm, rope };
   return (x, step, { norm, residual } = {}) => {
     const qkv = project(x, { norm });
-    const attended = step.attendRaw
-      ? step.attendRaw(layer, qkv, heads, attention)
-      : step.attend(layer, ...prepareHeads(qkv, heads, step.positions), attention);
-    return oProj(attended, { residual });
+    return oProj(step.attend(layer, qkv, heads, attention), { residual });
   };
-}
-
-/** Queries (T, heads, D), keys and values (T, kvHeads, D), normed and turned. */
-function prepareHeads(
-  qkv: MlxArray,
-  { heads, kvHeads, headDim, qNorm, kNorm, rope }: Heads,
-  positions: MlxArray,
-): [MlxArray, MlxArray, MlxArray] {
-  const all = reshape(qkv, [-1, heads + 2 * kvHeads, headDim]);
-  let [q, k, v] = cut(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
-  if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
-  if (rope) [q, k] = [rope(q, positions), rope(k, positions)];
-  return [q, k, v];
 }
 
 export type Block = (x: MlxArray, step: Step) => MlxArray;

@@ -27,18 +27,11 @@ export type Heads = {
 
 /** One forward pass's view of the KV store. */
 export interface Step {
-  /** (T) int32: where each token stands in its sequence. */
-  readonly positions: MlxArray;
   /**
-   * Keeps the keys and values of this step's tokens and lets the tokens attend to theirs.
-   * q (T, heads, D), k and v (T, kvHeads, D) -> (T, heads * D)
+   * Norms and turns this step's queries and keys, keeps its keys and values, and lets each token attend to
+   * what it may see. Queries, keys and values side by side (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
    */
-  attend(layer: number, q: MlxArray, k: MlxArray, v: MlxArray, options: AttentionOptions): MlxArray;
-  /**
-   * The same of queries, keys and values side by side (T, (heads + 2 kvHeads) * D), as they are
-   * projected: where kernels norm and turn them too.
-   */
-  attendRaw?(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
+  attend(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
 }
 
 /** The sizes that what a model keeps of each token depends on. */

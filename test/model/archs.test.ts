@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { architectures } from "../../src/model/registry.ts";
 import type { FloatType } from "../../src/model/tensors.ts";
+import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { useMlx } from "../support/mlx.ts";
 import { goldenOf, type TinyCase, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
 

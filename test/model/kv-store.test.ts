@@ -7,11 +7,11 @@ import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import { concatenate, reshape, swapAxes, take } from "../../src/mlx/ops.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";
-import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
 import { type BlockCopy, DeviceKvStore } from "../../src/model/device-kv-store.ts";
 import { makeKvStore } from "../../src/model/kv-store.ts";
 import type { AttentionOptions, Model, ModelShape, Step } from "../../src/model/model.ts";
 import { Runner } from "../../src/model/runner.ts";
+import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { useMlx } from "../support/mlx.ts";
 import { PlainAttention } from "../support/plain-attention.ts";
 import { makeRandom } from "../support/random.ts";
@@ -159,10 +159,9 @@ class Bench {
         this.#array(each.k, KV_HEADS),
         this.#array(each.v, KV_HEADS),
       ];
-      if (!step.attendRaw) return step.attend(layer, q, k, v, options);
       const qkv = reshape(concatenate([q, k, v], 1), [q.shape[0]!, -1]);
       const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
-      return step.attendRaw(layer, qkv, heads, options);
+      return step.attend(layer, qkv, heads, options);
     });
   }
 
@@ -419,7 +418,7 @@ for (const name of ["cpu", "plain"] as const) {
         using _ = new Scope();
         const step = store.begin(rows, [{ from: 1, to: 2 }]);
         const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
-        step.attendRaw!(0, array(Array(128).fill(1), [2, 64]), heads, plain);
+        step.attend(0, array(Array(128).fill(1), [2, 64]), heads, plain);
       }
       expect(liveArrays()).toBeLessThanOrEqual(before + 1); // the layer's numbers, once
     });
@@ -529,7 +528,7 @@ function tinyModel(): Model & { fails: boolean } {
       const tokensOf = (x: MlxArray) => reshape(x, [tokens.shape[0]!, -1]);
       const qkv = concatenate([q, k, k].map(tokensOf), -1);
       const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
-      const hidden = step.attendRaw!(0, qkv, heads, plain);
+      const hidden = step.attend(0, qkv, heads, plain);
       if (model.fails) throw new Error("on purpose");
       return hidden;
     },

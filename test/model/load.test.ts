@@ -16,8 +16,8 @@ import { LoadError } from "../../src/files/load-error.ts";
 import { array, liveArrays } from "../../src/mlx/array.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
+import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { blockNames, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
 import { useMlx } from "../support/mlx.ts";
 import {

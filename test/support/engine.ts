@@ -7,7 +7,6 @@ import { BlockPool } from "../../src/kv/blocks.ts";
 import { array } from "../../src/mlx/array.ts";
 import { slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { ContiguousKv, contiguousStep } from "../../src/model/contiguous-kv.ts";
 import { DeviceKvStore } from "../../src/model/device-kv-store.ts";
 import { DeviceRunner } from "../../src/model/device-runner.ts";
 import { makeKvStore } from "../../src/model/kv-store.ts";
@@ -15,6 +14,7 @@ import type { LoadedModel } from "../../src/model/load.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import { type Sampled, sample } from "../../src/model/sampler.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
+import { ContiguousKv, contiguousStep } from "./contiguous-kv.ts";
 import { PlainAttention } from "./plain-attention.ts";
 
 export type Answer = {

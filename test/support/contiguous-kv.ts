@@ -1,28 +1,25 @@
 // The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
 // paged store must give what this one gives.
-import { array, type MlxArray } from "../mlx/array.ts";
-import { attention } from "../mlx/fast.ts";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
+import { attention } from "../../src/mlx/fast.ts";
 import {
-  arange,
   concatenate,
   divide,
   expandDims,
-  greater,
-  lessEqual,
-  logicalAnd,
   matmul,
   multiply,
   reshape,
   slice,
   softmax,
+  split,
   squeeze,
-  subtract,
   swapAxes,
   tanh,
   where,
-} from "../mlx/ops.ts";
-import { hold } from "../mlx/scope.ts";
-import type { AttentionOptions, Step } from "./model.ts";
+} from "../../src/mlx/ops.ts";
+import { hold } from "../../src/mlx/scope.ts";
+import { causalMask } from "../../src/model/device-kv-store.ts";
+import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
 
 type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each
 
@@ -61,9 +58,10 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
     Array.from({ length: count }, (_, i) => starts[row]! + i),
   );
   for (const { kv, count } of rows) kv.length += count;
+  const places = array(Int32Array.from(positions));
   return {
-    positions: array(Int32Array.from(positions)),
-    attend(layer, q, k, v, options) {
+    attend(layer, qkv, heads, options) {
+      const [q, k, v] = prepareHeads(qkv, heads, places);
       let at = 0;
       const outputs = rows.map(({ kv, count }) => {
         const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
@@ -75,6 +73,19 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     },
   };
+}
+
+/** Queries (T, heads, D), keys and values (T, kvHeads, D), normed and turned. */
+function prepareHeads(
+  qkv: MlxArray,
+  { heads, kvHeads, headDim, qNorm, kNorm, rope }: Heads,
+  positions: MlxArray,
+): [MlxArray, MlxArray, MlxArray] {
+  const all = reshape(qkv, [-1, heads + 2 * kvHeads, headDim]);
+  let [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
+  if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
+  if (rope) [q, k] = [rope(q, positions), rope(k, positions)];
+  return [q, k, v];
 }
 
 function attend(
@@ -90,20 +101,6 @@ function attend(
   const one = (x: MlxArray) => expandDims(x, 0);
   const result = attention(one(q), one(keys), one(values), { scale, mask, sinks });
   return squeeze(result, 0);
-}
-
-/** (L, T) bool: a token sees itself and those before it, back to the edge of the window. */
-export function causalMask(
-  start: number,
-  tokens: number,
-  length: number,
-  window: number | undefined,
-): MlxArray {
-  const rows = expandDims(arange(start, start + tokens), 1); // (L, 1)
-  const columns = expandDims(arange(0, length), 0); // (1, T)
-  const before = lessEqual(columns, rows);
-  if (window === undefined) return before;
-  return logicalAnd(before, greater(columns, subtract(rows, window)));
 }
 
 function cappedAttention(
