@@ -133,11 +133,24 @@ void check_nodes(CudaGraph graph) {
   }
 }
 
-/** The memory of all recordings. */
+/** The memory of all recordings, and how many there are. */
 Arrays pool;
+int recordings = 0;
+/** Grows when memory of theirs was lost: what was recorded before is worth nothing. */
+int generation = 0;
+
+/** What is in the pool goes to MLX's cache, and nothing else is there. */
+std::set<Memory*> lend_pool() {
+  mx::clear_cache();
+  std::set<Memory*> lent;
+  for (const auto& each : pool) lent.insert(memory_of(each));
+  pool.clear();
+  return lent;
+}
 
 /** Takes all that MLX has cached, which is of these sizes, into the pool. */
-void take_cached(const std::set<size_t>& sizes, mx::Stream stream) {
+void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stream stream) {
+  for (const Memory* memory : lent) sizes.insert(memory->size);
   Arrays fresh;
   for (const size_t size : sizes) {
     for (;;) {
@@ -153,7 +166,14 @@ void take_cached(const std::set<size_t>& sizes, mx::Stream stream) {
   const size_t left = mx::get_cache_memory();
   fresh.clear();
   mx::clear_cache();
-  require(left == 0, "not all memory of a step could be kept");
+  size_t found = 0;
+  for (const auto& each : pool) found += lent.contains(memory_of(each));
+  if (found < lent.size()) generation += 1;
+  require(left == 0 && found == lent.size(), "not all memory of a step could be kept");
+}
+
+void free_unused() {
+  if (recordings == 0) pool.clear();
 }
 
 /** An output of a recording, which is the pool's. */
@@ -172,24 +192,25 @@ class Recording {
   Recording(Arrays inputs, Takes takes, mx::Stream stream) : inputs_(std::move(inputs)) {
     for (const auto& input : inputs_) require(input.flags().row_contiguous, "an input is a view");
     mx::synchronize(stream);
-    mx::clear_cache();
+    const auto lent = lend_pool();
     std::set<size_t> sizes;
-    for (const auto& each : pool) sizes.insert(memory_of(each)->size);
-    pool.clear();
     try {
       record(std::move(takes), stream, sizes);
     } catch (...) {
       mx::synchronize(stream);
-      take_cached(sizes, stream);
+      take_cached(sizes, lent, stream);
+      free_unused();
       throw;
     }
-    take_cached(sizes, stream);
+    take_cached(sizes, lent, stream);
+    recordings += 1;
   }
 
   Recording(const Recording&) = delete;
 
   ~Recording() {
-    if (graph_) driver().cuGraphExecDestroy(graph_);
+    recordings -= 1;
+    free_unused();
   }
 
   const std::vector<Made>& made() const {
@@ -197,6 +218,7 @@ class Recording {
   }
 
   void check_inputs(const Arrays& inputs) const {
+    require(generation_ == generation, "the memory of a recording was lost");
     require(inputs.size() == inputs_.size(), "a recording is played with other inputs");
     for (size_t i = 0; i < inputs.size(); i++) {
       const bool fits =
@@ -215,7 +237,7 @@ class Recording {
       require(inputs[i].flags().row_contiguous, "an input is a view");
       copy(address_of(inputs_[i]), address_of(inputs[i]), inputs[i].nbytes());
     }
-    check(driver().cuGraphLaunch(graph_, handle), "cuGraphLaunch");
+    check(driver().cuGraphLaunch(graph_.get(), handle), "cuGraphLaunch");
     for (size_t i = 0; i < outputs.size(); i++) {
       Made& made = made_[i];
       constexpr size_t SMALL = 64 << 10;
@@ -241,7 +263,9 @@ class Recording {
         capture(std::move(takes.back()), stream), driver().cuGraphDestroy);
     mx::synchronize(stream);
     check_nodes(graph.get());
-    check(driver().cuGraphInstantiate(&graph_, graph.get(), 0), "cuGraphInstantiate");
+    CudaGraphExec made = nullptr;
+    check(driver().cuGraphInstantiate(&made, graph.get(), 0), "cuGraphInstantiate");
+    graph_ = {made, driver().cuGraphExecDestroy};
   }
 
   /** The sizes of memory that the step was given. */
@@ -276,11 +300,12 @@ class Recording {
     return graph;
   }
 
+  const int generation_ = generation;
   Arrays inputs_;
   /** Weights, pools of keys and values, constants: a graph holds their addresses. */
   Arrays taken_;
   std::vector<Made> made_;
-  CudaGraphExec graph_ = nullptr;
+  std::unique_ptr<CUgraphExec_st, int (*)(CudaGraphExec)> graph_{nullptr, nullptr};
 };
 
 class Play : public mx::Primitive {

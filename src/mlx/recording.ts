@@ -43,7 +43,7 @@ export function staged(values: HostArray): MlxArray {
  * operations that are evaluated before the next call.
  */
 export class Recorded {
-  /** Why it could not be recorded. */
+  /** Why it is not recorded, or no longer. */
   failure: MlxError | undefined;
   readonly #compiled: Compiled;
   #recording: Pointer | undefined;
@@ -60,14 +60,27 @@ export class Recorded {
   call(...inputs: readonly MlxArray[]): MlxArray[] {
     this.#calls += 1;
     if (this.#calls === 2 && onCuda && hasRecording) this.#record(inputs);
-    return this.#recording ? this.#play(this.#recording, inputs) : this.#compiled.call(...inputs);
+    if (!this.#recording) return this.#compiled.call(...inputs);
+    try {
+      return this.#play(this.#recording, inputs);
+    } catch (error) {
+      if (!(error instanceof MlxError)) throw error;
+      this.failure = error;
+      this.#forget();
+      return this.#compiled.call(...inputs);
+    }
   }
 
   /** After all that it has made was read. */
   free(): void {
+    this.#forget();
+    this.#compiled.free();
+  }
+
+  #forget(): void {
     const symbol = "mlx_serve_recording_free";
     if (this.#recording) check(symbol, mlxc[symbol](this.#recording));
-    this.#compiled.free();
+    this.#recording = undefined;
   }
 
   #record(inputs: readonly MlxArray[]): void {
