@@ -9,6 +9,6 @@
   for (int j = THREAD; j < QUERIES * D; j += WARPS * 32) prepared[j] = float(prepared_queries[first + j]);
   BARRIER;
   const IN_SHARED float* queries = prepared;
-  const IN_SHARED float* own_key = prepared;
+  const IN_SHARED float* own_scores = prepared;
   const IN_SHARED float* own_value = prepared;
   ATTENTION

@@ -1,7 +1,7 @@
   // How a group's warps go over the keys and values of one sequence: LANES lanes have a token, and take TOKENS
   // of them in a round. The first round's are on their way while queries are prepared.
   //
-  // Before this: kv, split, length, table.
+  // Before this: range; kv, table.
   constexpr int LANES = D % 256 == 0 ? 32 : D % 128 == 0 ? 16 : 8;
   constexpr int EACH = D / LANES;
   constexpr int WIDE = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : 1;
@@ -13,22 +13,17 @@
     T x[WIDE];
   };
   const int lane = LANE % LANES, bundle = LANE / LANES;
-  const int oldest = WINDOW > 0 && length > WINDOW ? length - WINDOW : 0;
-  const int share = (length - oldest + SPLITS - 1) / SPLITS;
-  const int begin = oldest + split * share;
-  const int end = begin + share < length ? begin + share : length;
   const int first_token = begin + WARP * BUNDLES * TOKENS + bundle;
   Pack key_packs[TOKENS][PACKS], value_packs[TOKENS][PACKS];
   // Past the end the last token is read again, for nothing: all lanes go through the rounds together.
-#define LOAD(base) \
+#define LOAD(packs, pool, base) \
   if (base - bundle < end) { \
     for (int t = 0; t < TOKENS; t++) { \
       const int next = base + t * BUNDLES < end ? base + t * BUNDLES : end - 1; \
       const long at = ((long(table[next / 32]) * KV + kv) * 32 + next % 32) * D + lane * EACH; \
-      for (int p = 0; p < PACKS; p++) { \
-        key_packs[t][p] = *reinterpret_cast<const DEVICE Pack*>(keys + at + p * WIDE); \
-        value_packs[t][p] = *reinterpret_cast<const DEVICE Pack*>(values + at + p * WIDE); \
-      } \
+      for (int p = 0; p < PACKS; p++) \
+        packs[t][p] = *reinterpret_cast<const DEVICE Pack*>(pool + at + p * WIDE); \
     } \
   }
-  LOAD(first_token)
+  LOAD(key_packs, keys, first_token)
+  LOAD(value_packs, values, first_token)

@@ -1,8 +1,7 @@
   // Attention of a few queries that share their keys over the blocks of one sequence. Each bundle of lanes
-  // keeps a softmax of its own, and in the end all of them are brought together.
+  // keeps a softmax of its own, then each warp.
   //
-  // Before this: attention-begin; token, part; queries[QUERIES * D] in shared memory, and with OWN the newest
-  // token's own_key[D] and own_value[D]; STORE, which takes what has come out.
+  // Before this: attention-begin; queries[QUERIES * D] in shared memory.
   float query[QUERIES][EACH], sum[QUERIES][EACH], top[QUERIES], total[QUERIES];
   for (int q = 0; q < QUERIES; q++) {
     top[q] = -1e30f;
@@ -16,15 +15,6 @@
   for (int round = first_token; round - bundle < end; round += ROUND) {
     float score[TOKENS][QUERIES];
     for (int t = 0; t < TOKENS; t++) {
-      // Its place may yet hold anything, also for those who only read it for nothing.
-      if (OWN && (round + t * BUNDLES < end ? round + t * BUNDLES : end - 1) == length - 1) {
-        for (int p = 0; p < PACKS; p++) {
-          for (int i = 0; i < WIDE; i++) {
-            key_packs[t][p].x[i] = T(own_key[lane * EACH + p * WIDE + i]);
-            value_packs[t][p].x[i] = T(own_value[lane * EACH + p * WIDE + i]);
-          }
-        }
-      }
       for (int q = 0; q < QUERIES; q++) score[t][q] = 0;
       for (int p = 0; p < PACKS; p++) {
         for (int i = 0; i < WIDE; i++) {
@@ -33,6 +23,7 @@
         }
       }
     }
+    LOAD(key_packs, keys, round + ROUND)
     for (int mask = LANES / 2; mask > 0; mask /= 2)
       for (int t = 0; t < TOKENS; t++)
         for (int q = 0; q < QUERIES; q++) score[t][q] += SHUFFLE_XOR(score[t][q], mask);
@@ -60,7 +51,7 @@
         }
       }
     }
-    LOAD(round + ROUND)
+    LOAD(value_packs, values, round + ROUND)
   }
 #undef LOAD
   for (int q = 0; q < QUERIES; q++) {
@@ -84,18 +75,4 @@
     if (bundle == 0) {
       for (int i = 0; i < EACH; i++) sums[WARP][q][lane * EACH + i] = sum[q][i];
     }
-  }
-  BARRIER;
-  for (int j = THREAD; j < QUERIES * D; j += WARPS * 32) {
-    const int q = j / D, d = j % D;
-    const int head = kv * SHARERS + part * QUERIES + q;
-    float highest = SINKS && SPLITS == 1 ? work[4 + 2 * D + TURNED / 2 + head] : -1e30f;
-    for (int w = 0; w < WARPS; w++) highest = tops[w][q] > highest ? tops[w][q] : highest;
-    float all = SINKS && SPLITS == 1 ? EXP(work[4 + 2 * D + TURNED / 2 + head] - highest) : 0, result = 0;
-    for (int w = 0; w < WARPS; w++) {
-      const float scale = EXP(tops[w][q] - highest);
-      all += totals[w][q] * scale;
-      result += sums[w][q][d] * scale;
-    }
-    STORE(head, d, result, all, highest)
   }

@@ -9,13 +9,17 @@ import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
 import attentionBody from "./attention.c" with { type: "text" };
 import attentionBeginBody from "./attention-begin.c" with { type: "text" };
+import attentionEndBody from "./attention-end.c" with { type: "text" };
 import chunksBody from "./chunks.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
 import headsBody from "./heads.c" with { type: "text" };
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
+import rangeBody from "./range.c" with { type: "text" };
 import { inLanguage, type Language } from "./source.ts";
+import tilesBody from "./tiles.c" with { type: "text" };
+import tilesBeginBody from "./tiles-begin.c" with { type: "text" };
 
 export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 
@@ -127,13 +131,16 @@ const storePart = `#define STORE(head, d, result, all, highest) { \\
 
 /**
  * Queries that one group of threads computes together: their number divides that of those who share, and
- * what they hold in shared memory stays below the 32 KiB that a group has on Metal.
+ * what they hold in shared memory stays below the 32 KiB that a group has on Metal, 48 on CUDA.
  */
-function mostQueries(headDim: number): number {
-  return headDim > 128 ? 2 : 4;
+function mostQueries(headDim: number, byTiles: boolean): number {
+  return (byTiles ? 8 : 4) / (headDim > 128 ? 2 : 1);
 }
 
 const WARPS = 8;
+/** Of groups that go over tiles, where there are more of them than processors: then several share one. */
+const FEWER_WARPS = 4;
+const MANY_GROUPS = 128;
 
 /** How a tile of a chunk is cut up: 16 rows times `rowTiles` a warp, over so many keys at a time. */
 type ChunkTiling = { warps: number; rowTiles: number; keys: number };
@@ -152,6 +159,8 @@ export class PagedAttention implements BlockAttention {
   readonly #packed = new Map<LayerWork, MlxArray>();
   readonly #sharers: number;
   readonly #queries: number;
+  /** Attention by the tensor cores of NVIDIA's, where a head can be spread over a warp. */
+  readonly #byTiles: boolean;
   readonly chunks: ChunkAttention | undefined;
 
   constructor(language: Language, shape: PagedShape, dtype: Dtype) {
@@ -159,7 +168,10 @@ export class PagedAttention implements BlockAttention {
     this.#shape = shape;
     this.#dtype = dtype;
     this.#sharers = shape.heads / shape.kvHeads;
-    this.#queries = largestDivisor(this.#sharers, mostQueries(shape.headDim));
+    const fits = shape.headDim % 64 === 0 && shape.headDim <= 256;
+    this.#byTiles = language === "cuda" && isHalf(dtype) && fits;
+    const most = mostQueries(shape.headDim, this.#byTiles);
+    this.#queries = largestDivisor(this.#sharers, most);
     this.chunks = this.#makeChunks();
   }
 
@@ -219,9 +231,8 @@ export class PagedAttention implements BlockAttention {
     const { warps, rowTiles, keys } = chunkTiling(headDim);
     const rows = warps * rowTiles * 16;
     const tileTokens = Math.floor(rows / this.#sharers);
-    const isHalf = this.#dtype === "bfloat16" || this.#dtype === "float16";
     const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
-    if (this.#language !== "cuda" || !isHalf || !fits) return undefined;
+    if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
     // Queries, and two stages of keys and values, of 2 bytes each.
     const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
     const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
@@ -251,13 +262,17 @@ export class PagedAttention implements BlockAttention {
     work: LayerWork,
     splits: number,
   ): MlxArray {
-    const { heads, kvHeads, headDim } = this.#shape;
+    const { heads, headDim } = this.#shape;
     const whole = { shape: [tokens, heads * headDim], dtype: this.#dtype };
+    const groups = heads / this.#queries;
+    const isMany = this.#byTiles && groups * tokens * splits > MANY_GROUPS;
+    const warps = isMany ? FEWER_WARPS : WARPS;
     const launch: Omit<KernelLaunch, "outputs"> = {
-      grid: [WARPS * 32, kvHeads * (this.#sharers / this.#queries), tokens * splits],
-      threadGroup: [WARPS * 32, 1, 1],
+      grid: [warps * 32, groups, tokens * splits],
+      threadGroup: [warps * 32, 1, 1],
       template: {
         ...this.#template(work),
+        WARPS: warps,
         QUERIES: this.#queries,
         SPLITS: splits,
         ...scoresTemplate(work),
@@ -330,10 +345,13 @@ export class PagedAttention implements BlockAttention {
     output: string,
     sharedMemory: number,
   ): Kernel {
+    const [begin, attention] = this.#byTiles
+      ? [tilesBeginBody, tilesBody]
+      : [attentionBeginBody, attentionBody];
     const whole = body
-      .replace("ATTENTION_BEGIN\n", `${attentionBeginBody}\n`)
+      .replace("ATTENTION_BEGIN\n", `${rangeBody}${begin}\n`)
       .replace("HEADS\n", `${headsBody}\n`)
-      .replace("ATTENTION\n", `${attentionBody}\n`);
+      .replace("ATTENTION\n", `${attention}${attentionEndBody}\n`);
     return new Kernel(this.#language, {
       name: `mlx_serve_${name}`,
       inputs,
@@ -348,6 +366,10 @@ export class PagedAttention implements BlockAttention {
     this.#packed.set(work, packed);
     return packed;
   }
+}
+
+function isHalf(dtype: Dtype): boolean {
+  return dtype === "bfloat16" || dtype === "float16";
 }
 
 function scoresTemplate({ window = 0, softcap, sinks }: LayerWork) {

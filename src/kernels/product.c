@@ -1,64 +1,88 @@
-  // Up to 16 rows x (rows, K) times a matrix (N, K), by tensor cores; CUDA only. Of the warps of a group some
-  // have other columns, and KS of them the same ones with a share of K each, which are added up in the end. A
-  // warp has NT tiles of 8 columns. GATED: columns come from both halves of the matrix, and what comes out is
-  // silu(gate) * up. EPS: rows are multiplied by the norm and divided by their root mean square, which is
-  // summed up on the way.
+  // Rows x (rows, K) times a matrix (N, K), by tensor cores, 16 rows a group; CUDA only. Of the warps of a
+  // group some have other columns, and KS of them the same ones with a share of K each, which are added up in
+  // the end. A warp has NT tiles of 8 columns. GATED: columns come from both halves of the matrix, and what
+  // comes out is silu(gate) * up. EPS: rows are multiplied by the norm and divided by their root mean square,
+  // which is summed up on the way.
   //
-  // A lane loads 8 neighbours of a row of x and of the matrix. Their order within the product's K is not
-  // that of the instruction's, but it is the same for both. Loads are under way long before they are used,
+  // Of a row of the matrix a lane loads 16 bytes a step: 8 neighbours, or where they are packed in BITS each,
+  // SUB times 8, which SPAN neighbours share a scale and a bias with. Their order within the product's K is
+  // not that of the instruction's, but it is the same for x. Loads are under way long before they are used,
   // AHEAD of them of the matrix: it is its bytes that the time goes into.
-  const int rows = sizes[0], K = sizes[1], N = sizes[2];
+  const int K = sizes[1], N = sizes[2], rows = sizes[0] - GROUP_X * 16;
+  constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
   const int columns = GATED ? N / 2 : N;
   const int share = WARP % KS, group = LANE / 4, quad = LANE % 4;
   const int first = (GROUP_Y * (WARPS / KS) + WARP / KS) * OWN * 8;
-  const int steps = (K / 32 - share + KS - 1) / KS;
-  const T* from[NT];
+  const int steps = (K / STEP - share + KS - 1) / KS;
+  const int start = share * STEP + quad * 8 * SUB;
+  unsigned from[NT];
   for (int j = 0; j < NT; j++) {
     const int n = (j < OWN ? first + j * 8 : columns + first + (j - OWN) * 8) + group;
-    from[j] = weight + long(n) * K + share * 32 + quad * 8;
+    from[j] = (n * (K / SUB) + start / SUB) * 2;
   }
-  const T* row = x + long(group) * K + share * 32 + quad * 8;
+  const T* row = x + long(GROUP_X * 16 + group) * K + start;
   uint4 w[AHEAD][NT], a[2] = {}, b[2] = {};
+  T scale[AHEAD][NT], bias[AHEAD][NT];
 #define LOAD_MATRIX(slot, step) \
-  for (int j = 0; j < NT; j++) w[slot][j] = *reinterpret_cast<const uint4*>(from[j] + (step) * KS * 32);
-#define LOAD_ROWS(slot, step) \
-  if (group < rows) a[slot] = *reinterpret_cast<const uint4*>(row + (step) * KS * 32); \
-  if (8 + group < rows) b[slot] = *reinterpret_cast<const uint4*>(row + 8 * K + (step) * KS * 32);
-  float sum[NT][4] = {}, squares[2] = {};
+  for (int j = 0; j < NT; j++) { \
+    const unsigned at = from[j] + (step) * KS * 64; \
+    w[slot][j] = *reinterpret_cast<const uint4*>(reinterpret_cast<const char*>(weight) + at); \
+    if (BITS < 16) scale[slot][j] = scales[at / (SPAN * BITS / 8)]; \
+    if (BITS < 16) bias[slot][j] = biases[at / (SPAN * BITS / 8)]; \
+  }
+#define LOAD_ROWS(slot, step, sub) { \
+    const int k = (step) * KS * STEP + (sub) * 8; \
+    if (group < rows) a[slot] = *reinterpret_cast<const uint4*>(row + k); \
+    if (8 + group < rows) b[slot] = *reinterpret_cast<const uint4*>(row + 8 * K + k); \
+  }
+  float sum[NT][4] = {}, square[4] = {};
   #pragma unroll
   for (int u = 0; u < AHEAD; u++)
     if (u < steps) LOAD_MATRIX(u, u)
-  if (steps > 0) { LOAD_ROWS(0, 0) }
+  if (steps > 0) LOAD_ROWS(0, 0, 0)
   for (int s = 0; s < steps; s += AHEAD) {
     #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
       if (s + u >= steps) break;
-      uint4 factors;
-      if (EPS > 0)
-        factors = *reinterpret_cast<const uint4*>(norm + ((s + u) * KS + share) * 32 + quad * 8);
-      if (s + u + 1 < steps) { LOAD_ROWS((u + 1) % 2, s + u + 1) }
-      uint4 p = a[u % 2], q = b[u % 2];
-      if (EPS > 0) {
-        squares[0] += mlx_serve_squares(p, x);
-        squares[1] += mlx_serve_squares(q, x);
-        p = mlx_serve_times(p, factors, x);
-        q = mlx_serve_times(q, factors, x);
-      }
-      for (int j = 0; j < NT; j++) {
-        const uint4 m = w[u][j];
-        mlx_serve_mma(sum[j], p.x, q.x, p.y, q.y, m.x, m.y, x);
-        mlx_serve_mma(sum[j], p.z, q.z, p.w, q.w, m.z, m.w, x);
+      #pragma unroll
+      for (int sub = 0; sub < SUB; sub++) {
+        const int now = (u * SUB + sub) % 2;
+        uint4 factors;
+        if (EPS > 0)
+          factors = *reinterpret_cast<const uint4*>(norm + start + (s + u) * KS * STEP + sub * 8);
+        if (sub + 1 < SUB) LOAD_ROWS(1 - now, s + u, sub + 1)
+        else if (s + u + 1 < steps) LOAD_ROWS(1 - now, s + u + 1, 0)
+        uint4 p = a[now], q = b[now];
+        if (EPS > 0) {
+          // Rows times themselves: their squares are on the diagonals of two tiles.
+          mlx_serve_mma(square, p.x, 0, p.y, 0, p.x, p.y, x);
+          mlx_serve_mma(square, p.z, 0, p.w, 0, p.z, p.w, x);
+          mlx_serve_mma(square, 0, q.x, 0, q.y, q.x, q.y, x);
+          mlx_serve_mma(square, 0, q.z, 0, q.w, q.z, q.w, x);
+          p = mlx_serve_times(p, factors, x);
+          q = mlx_serve_times(q, factors, x);
+        }
+        p = mlx_serve_ordered<BITS>(p);
+        q = mlx_serve_ordered<BITS>(q);
+        for (int j = 0; j < NT; j++) {
+          const uint4 m = mlx_serve_unpacked<BITS>(w[u][j], sub, scale[u][j], bias[u][j]);
+          mlx_serve_mma(sum[j], p.x, q.x, p.y, q.y, m.x, m.y, x);
+          mlx_serve_mma(sum[j], p.z, q.z, p.w, q.w, m.z, m.w, x);
+        }
       }
       if (s + u + AHEAD < steps) LOAD_MATRIX(u, s + u + AHEAD)
     }
   }
 #undef LOAD_MATRIX
 #undef LOAD_ROWS
-  // Each of a quad's lanes has seen other elements of the same rows.
+  // One lane of a quad has the diagonal's element of a row.
+  float squares[2] = {};
   if (EPS > 0)
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < 2; r++) {
+      if (quad == group / 2) squares[r] = group % 2 ? square[r * 2 + 1] : square[r * 2];
       for (int mask = 1; mask < 4; mask *= 2) squares[r] += SHUFFLE_XOR(squares[r], mask);
+    }
   constexpr int SUMS = NT * 4, EACH = SUMS + (EPS > 0 ? 2 : 0);
   __shared__ float others[(WARPS / 2) * (KS > 1 ? EACH : 1) * 32];
   for (int half = KS / 2; half > 0; half /= 2) {
@@ -78,13 +102,13 @@
   for (int r = 0; r < 2; r++) {
     const int at = r * 8 + group;
     if (at >= rows) continue;
-    const float scale = EPS > 0 ? RSQRT(squares[r] / K + EPS * 1e-9f) : 1;
+    const float factor = EPS > 0 ? RSQRT(squares[r] / K + EPS * 1e-9f) : 1;
     for (int j = 0; j < OWN; j++) {
-      const long to = long(at) * columns + first + j * 8 + quad * 2;
+      const long to = long(GROUP_X * 16 + at) * columns + first + j * 8 + quad * 2;
       for (int c = 0; c < 2; c++) {
-        float result = sum[j][r * 2 + c] * scale;
+        float result = sum[j][r * 2 + c] * factor;
         if (GATED) {
-          const float gate = float(T(result)), up = float(T(sum[j + OWN][r * 2 + c] * scale));
+          const float gate = float(T(result)), up = float(T(sum[j + OWN][r * 2 + c] * factor));
           result = gate / (1 + EXP(-gate)) * up;
         }
         if (RESIDUAL) result += float(residual[to + c]);

@@ -3,6 +3,7 @@
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { type ConfiguredKernel, Kernel } from "../mlx/kernel.ts";
+import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import productBody from "./product.c" with { type: "text" };
 import { inLanguage } from "./source.ts";
@@ -18,25 +19,64 @@ export type ProductOptions = {
   residual?: MlxArray | undefined;
 };
 
-/** Tiles of 8 columns that a warp has. */
-const COLUMN_TILES = 2;
-
-/** Loads of the matrix that are under way at once. */
-const AHEAD = 4;
+/** (..., N, K), dense or packed by MLX. */
+export type Matrix =
+  | { kind: "dense"; weight: MlxArray }
+  | { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
 
 /** cuBLAS is quicker with larger ones. */
 const MOST_ELEMENTS = 2 ** 23;
 
-/** Whether there is a kernel for matrices of this shape. */
-export function fitsProduct(outputs: number, inputs: number, dtype: Dtype): boolean {
+/** A kernel computes so many rows for each of its groups. */
+const ROWS = 16;
+
+/** Groups that an H200 runs at once, one on each of its processors. */
+const GROUPS = 132;
+
+/** Whether there is a kernel for rows of this type and such a matrix. */
+export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
+  const { weight, numbers, bits, outputs, inputs } = formOf(matrix);
   const isHalf = dtype === "bfloat16" || dtype === "float16";
-  const isSmall = outputs * inputs <= MOST_ELEMENTS;
-  return isHalf && isSmall && inputs % 32 === 0 && outputs % 64 === 0;
+  const isKnown =
+    matrix.kind === "dense"
+      ? outputs * inputs <= MOST_ELEMENTS
+      : matrix.quantization.mode === "affine" && (bits === 4 || bits === 8);
+  // A step of a warp is 64 bytes of a row; offsets have 32 bits.
+  const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && weight.bytes < 2 ** 32;
+  return isHalf && numbers === dtype && isKnown && isWhole;
 }
 
-/** Many rows are worth cuBLAS, and MLX is quickest with one (docs/log.md). */
-export function isFew(rows: number): boolean {
-  return rows > 1 && rows <= 16;
+/**
+ * Many rows are worth cuBLAS, and MLX is quickest with one of a dense matrix (docs/log.md). A packed one
+ * would have to be unpacked first.
+ */
+export function isFew(rows: number, { kind }: Matrix): boolean {
+  return kind === "dense" ? rows > 1 && rows <= ROWS : rows <= 4 * ROWS;
+}
+
+function formOf(matrix: Matrix) {
+  if (matrix.kind === "dense") {
+    const { weight } = matrix;
+    const [outputs, inputs] = weight.shape as [number, number];
+    return { weight, numbers: weight.dtype, bits: 16, span: 1, outputs, inputs };
+  }
+  const { weight, scales } = matrix.matrix;
+  const { bits = 4, groupSize = 64 } = matrix.quantization;
+  const [outputs, words] = weight.shape as [number, number];
+  const inputs = (words * 32) / bits;
+  return { weight, numbers: scales.dtype, bits, span: groupSize, outputs, inputs };
+}
+
+/**
+ * Tiles of 8 columns that a warp has, warps with the same columns that have a share of the rows' length
+ * each, and loads of the matrix that are under way at once. With more columns rows are read less often,
+ * where there are groups enough.
+ */
+function launchOf(kind: Matrix["kind"], outputs: number) {
+  if (kind === "dense") return { tiles: 2, shares: outputs > 4096 ? 4 : 8, ahead: 4 };
+  if (outputs >= 64 * GROUPS) return { tiles: 4, shares: 4, ahead: 2 };
+  if (outputs >= 32 * GROUPS) return { tiles: 4, shares: 8, ahead: 2 };
+  return { tiles: 2, shares: 8, ahead: 4 };
 }
 
 export class Products {
@@ -44,39 +84,42 @@ export class Products {
   readonly #configured = new Map<string, ConfiguredKernel>();
   readonly #sizes = new Map<string, MlxArray>();
 
-  /** x (rows, K), weight (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
+  /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
   product(
     x: MlxArray,
-    weight: MlxArray,
+    matrix: Matrix,
     { norm, isGated = false, residual }: ProductOptions,
   ): MlxArray {
-    const [rows, inputs] = x.shape as [number, number];
-    const [outputs] = weight.shape as [number];
-    // Warps that have the same columns, each with a share of the rows' length.
-    const shares = outputs > 4096 ? 4 : 8;
+    const [rows] = x.shape as [number];
+    const { weight, bits, span, outputs, inputs } = formOf(matrix);
+    const { tiles, shares, ahead } = launchOf(matrix.kind, outputs);
     const template = {
       T: x.dtype,
-      NT: COLUMN_TILES,
+      BITS: bits,
+      SPAN: span,
+      NT: tiles,
       KS: shares,
-      AHEAD,
+      AHEAD: ahead,
       WARPS,
       GATED: isGated,
       RESIDUAL: residual !== undefined,
       EPS: Math.round((norm?.eps ?? 0) * 1e9),
     };
     const key = [rows, outputs, ...Object.values(template)].join();
-    const columns = (WARPS / shares) * COLUMN_TILES * 8;
+    const columns = (WARPS / shares) * tiles * 8;
     const configured =
       this.#configured.get(key) ??
       this.#kernelOf().configure({
         outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-        grid: [WARPS * 32, outputs / columns, 1],
+        grid: [Math.ceil(rows / ROWS) * WARPS * 32, outputs / columns, 1],
         threadGroup: [WARPS * 32, 1, 1],
         template,
       });
     this.#configured.set(key, configured);
     const sizes = this.#sizesOf(rows, inputs, outputs);
-    return configured.call(x, weight, sizes, norm?.weight ?? x, residual ?? x)[0]!;
+    const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
+    const around = [norm?.weight ?? x, residual ?? x] as const;
+    return configured.call(x, weight, scales, biases!, sizes, ...around)[0]!;
   }
 
   free(): void {
@@ -88,7 +131,7 @@ export class Products {
   #kernelOf(): Kernel {
     this.#kernel ??= new Kernel("cuda", {
       name: "mlx_serve_product",
-      inputs: ["x", "weight", "sizes", "norm", "residual"],
+      inputs: ["x", "weight", "scales", "biases", "sizes", "norm", "residual"],
       outputs: ["made"],
       ...inLanguage(productBody, "cuda"),
     });

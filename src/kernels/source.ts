@@ -62,24 +62,58 @@ __device__ inline unsigned mlx_serve_pack(float low, float high, const TYPE*) { 
   unsigned pair; \\
   asm("cvt.rn." NAME "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)); \\
   return pair; \\
+} \\
+__device__ inline unsigned mlx_serve_fma(unsigned x, unsigned y, unsigned z, const TYPE*) { \\
+  unsigned pair; \\
+  asm("fma.rn." NAME "x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z)); \\
+  return pair; \\
 }
 MLX_SERVE_MMA(__nv_bfloat16, "bf16")
 MLX_SERVE_MMA(__half, "f16")
 template <typename T>
-__device__ inline float mlx_serve_squares(const uint4& packed, const T*) {
-  const T* x = reinterpret_cast<const T*>(&packed);
-  float sum = 0;
-  for (int i = 0; i < 8; i++) sum += float(x[i]) * float(x[i]);
-  return sum;
+__device__ inline uint4 mlx_serve_times(const uint4& x, const uint4& y, const T* type) {
+  constexpr unsigned NONE = 0x80008000;  // -0, which any product stays as it is with
+  return {mlx_serve_fma(x.x, y.x, NONE, type), mlx_serve_fma(x.y, y.y, NONE, type),
+          mlx_serve_fma(x.z, y.z, NONE, type), mlx_serve_fma(x.w, y.w, NONE, type)};
 }
-template <typename T>
-__device__ inline uint4 mlx_serve_times(const uint4& packed, const uint4& factors, const T*) {
-  uint4 result;
-  const T* x = reinterpret_cast<const T*>(&packed);
-  const T* y = reinterpret_cast<const T*>(&factors);
-  T* to = reinterpret_cast<T*>(&result);
-  for (int i = 0; i < 8; i++) to[i] = x[i] * y[i];
-  return result;
+// 128 and 1024, to whose last bits integers are added, and the numbers that take them away again.
+__device__ inline uint3 mlx_serve_integers(const __nv_bfloat16*) {
+  return {0x43004300, 0x3f803f80, 0xc300c300};
+}
+__device__ inline uint3 mlx_serve_integers(const __half*) {
+  return {0x64006400, 0x3c003c00, 0xe400e400};
+}
+// 8 elements of a matrix out of the 16 bytes that a lane has loaded, those of one 'sub'. Of 4 bits they
+// come out as 0, 4, 1, 5, 2, 6, 3, 7: two halves of a word are taken at once.
+template <int BITS, typename T>
+__device__ inline uint4 mlx_serve_unpacked(const uint4& packed, int sub, T scale, T bias) {
+  const T* type = nullptr;
+  const unsigned* words = &packed.x;
+  unsigned made[4];
+  if (BITS == 16) return packed;
+  if (BITS == 8) {
+    for (int i = 0; i < 4; i++) {
+      const unsigned two = words[sub * 2 + i / 2] >> (i % 2 * 16);
+      made[i] = mlx_serve_pack(float(two & 255) * float(scale) + float(bias),
+                               float(two >> 8 & 255) * float(scale) + float(bias), type);
+    }
+  } else {
+    const uint3 integers = mlx_serve_integers(type);
+    const unsigned scales = mlx_serve_pack(float(scale), float(scale), type);
+    const unsigned biases = mlx_serve_pack(float(bias), float(bias), type);
+    for (int i = 0; i < 4; i++) {
+      const unsigned two = (words[sub] >> (4 * i) & 0x000f000f) | integers.x;
+      made[i] = mlx_serve_fma(mlx_serve_fma(two, integers.y, integers.z, type), scales, biases, type);
+    }
+  }
+  return {made[0], made[1], made[2], made[3]};
+}
+// 8 neighbours of x in that order.
+template <int BITS>
+__device__ inline uint4 mlx_serve_ordered(const uint4& x) {
+  if (BITS != 4) return x;
+  return {__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
+          __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632)};
 }
 `,
   metal: `

@@ -3,7 +3,7 @@
 // stored, packed. Weights owns every array it makes and frees them all with `free`.
 import type { Backend } from "../../ffi/native.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
-import { fitsProduct, isFew, Products } from "../kernels/product.ts";
+import { fitsProduct, isFew, type Matrix, Products } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import {
   add,
@@ -14,9 +14,7 @@ import {
   gatherMm,
   gatherQmm,
   matmul,
-  type Quantization,
   type QuantizationMode,
-  type QuantizedMatrix,
   quantizedMatmul,
   split,
   swapAxes,
@@ -72,10 +70,6 @@ export type WeightOptions = {
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
 };
 
-type Matrix =
-  | { kind: "dense"; weight: MlxArray }
-  | { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
-
 export class Weights {
   readonly dtype: FloatType;
   readonly #checkpoint: Checkpoint;
@@ -113,11 +107,7 @@ export class Weights {
   linear(name: string, inputs: number, outputs: number): Linear {
     const matrix = this.#matrix(name, [outputs, inputs]);
     const bias = this.has(`${name}.bias`) ? this.tensor(`${name}.bias`, [outputs]) : undefined;
-    const plain = linear(matrix, bias, (view) => this.#keep(view));
-    const isFitting =
-      matrix.kind === "dense" && !bias && fitsProduct(outputs, inputs, matrix.weight.dtype);
-    if (!this.#products || !isFitting) return plain;
-    return quickly(this.#products, matrix.weight, plain);
+    return this.#linear(matrix, bias);
   }
 
   /**
@@ -166,7 +156,7 @@ export class Weights {
     const matrix = this.#matrix(name, [vocabulary, dims]);
     return {
       lookup: (tokens) => lookup(matrix, tokens, this.dtype),
-      asLinear: linear(matrix, undefined, (view) => this.#keep(view)),
+      asLinear: this.#linear(matrix),
     };
   }
 
@@ -217,6 +207,14 @@ export class Weights {
   free(): void {
     this.#products?.free();
     for (const owned of [...this.#views.splice(0), ...this.#arrays.splice(0)]) owned.free();
+  }
+
+  #linear(matrix: Matrix, bias?: MlxArray): Linear {
+    const unpacks = this.#options.backend === "cuda" && this.dtype !== "float32";
+    const plain = linear(matrix, bias, unpacks, (view) => this.#keep(view));
+    const isQuicker = matrix.kind === "packed" || !bias;
+    if (!this.#products || !isQuicker || !fitsProduct(matrix, this.dtype)) return plain;
+    return quickly(this.#products, matrix, bias, plain);
   }
 
   /** Throws where a matrix is not what it should be, under its own name. */
@@ -347,19 +345,34 @@ function isFloatType(name: unknown): name is FloatType {
 
 type Keep = (view: MlxArray) => MlxArray;
 
-function linear(matrix: Matrix, bias: MlxArray | undefined, keep: Keep): Linear {
-  if (matrix.kind === "packed") {
-    const product = (x: MlxArray) => quantizedMatmul(x, matrix.matrix, matrix.quantization);
-    return surrounded(bias ? (x) => add(product(x), bias) : product);
+/** Rows that MLX multiplies with a packed matrix as it is sooner than that could be unpacked. */
+const MOST_ROWS_PACKED = 2;
+
+function linear(matrix: Matrix, bias: MlxArray | undefined, unpacks: boolean, keep: Keep): Linear {
+  if (matrix.kind === "dense") {
+    const transposed = keepTransposed(matrix.weight, keep);
+    return denseLinear(() => transposed, bias);
   }
-  const transposed = keepTransposed(matrix.weight, keep);
-  if (bias) return surrounded((x) => addmm(bias, x, transposed));
-  const plain = surrounded((x) => matmul(x, transposed));
+  const { matrix: packed, quantization } = matrix;
+  const product = (x: MlxArray) => quantizedMatmul(x, packed, quantization);
+  const asItIs = surrounded(bias ? (x) => add(product(x), bias) : product);
+  if (!unpacks) return asItIs;
+  // With more rows MLX reads a matrix once a row, or compiles a kernel for a minute.
+  return (x, around) => {
+    if (x.size / x.shape.at(-1)! <= MOST_ROWS_PACKED) return asItIs(x, around);
+    const unpacked = () => swapAxes(dequantize(packed, quantization, x.dtype), -1, -2);
+    return denseLinear(unpacked, bias)(x, around);
+  };
+}
+
+function denseLinear(transposed: () => MlxArray, bias: MlxArray | undefined): Linear {
+  if (bias) return surrounded((x) => addmm(bias, x, transposed()));
+  const plain = surrounded((x) => matmul(x, transposed()));
   return (x, around = {}) => {
     const { norm, gating, residual } = around;
     // One row is a vector: for its product MLX has a quick kernel on GPUs, but none that adds.
     if (!residual || gating || x.shape[0] === 1) return plain(x, around);
-    return addmm(residual, norm ? norm(x) : x, transposed);
+    return addmm(residual, norm ? norm(x) : x, transposed());
   };
 }
 
@@ -373,13 +386,21 @@ function surrounded(product: (x: MlxArray) => MlxArray): Linear {
   };
 }
 
-/** The same by one kernel, where there are few rows and it knows what is around. */
-function quickly(products: Products, weight: MlxArray, plain: Linear): Linear {
+/** The same by one kernel, where there are few rows. What it does not know comes after it. */
+function quickly(
+  products: Products,
+  matrix: Matrix,
+  bias: MlxArray | undefined,
+  plain: Linear,
+): Linear {
   return (x, around = {}) => {
     const { norm, gating, residual } = around;
-    const isKnown = (!gating || gating === swiglu) && x.ndim === 2;
-    if (!isKnown || !isFew(x.shape[0]!)) return plain(x, around);
-    return products.product(x, weight, { norm, isGated: gating !== undefined, residual });
+    if (x.ndim !== 2 || !isFew(x.shape[0]!, matrix)) return plain(x, around);
+    if (!bias && (!gating || gating === swiglu)) {
+      return products.product(x, matrix, { norm, isGated: gating !== undefined, residual });
+    }
+    const made = products.product(x, matrix, { norm });
+    return surrounded(() => (bias ? add(made, bias) : made))(x, { gating, residual });
   };
 }
 

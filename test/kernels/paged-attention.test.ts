@@ -63,6 +63,24 @@ const cases: Case[] = [
     scores: { sinks: true, window: 70 },
   },
   { headDim: 128, kvHeads: 2, sharers: 2, dtype: "float32", splits: 8 },
+  // What tensor cores compute, where there are some.
+  ...[1, 7, 16].map((sharers) => {
+    return { headDim: 64, kvHeads: 2, sharers, dtype: "bfloat16" as const, turned: 32 };
+  }),
+  ...[1, 20, 100].map((window) => {
+    return { headDim: 128, kvHeads: 2, sharers: 4, dtype: "float16" as const, scores: { window } };
+  }),
+  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float16", scores: { softcap: 2, sinks: true } },
+  {
+    headDim: 256,
+    kvHeads: 2,
+    sharers: 4,
+    dtype: "float16",
+    normed: true,
+    splits: 4,
+    scores: { sinks: true, window: 70 },
+  },
+  { headDim: 128, kvHeads: 8, sharers: 2, dtype: "bfloat16", turned: 128, splits: 8 },
   { headDim: 16, kvHeads: 2, sharers: 2, dtype: "float32", turned: 16 },
 ];
 
@@ -229,13 +247,27 @@ function check(each: Case): void {
     astype(array(Float32Array.from(values), shape), dtype);
   /** As the device has them, rounded to its type. */
   const read = (x: MlxArray) => [...astype(x, "float32").numbers()];
+  /** Where a number stands. On a CPU tokens stand side by side in a block of keys. */
+  const at = (of: "keys" | "values", block: number, kv: number, slot: number, d: number) => {
+    const within = of === "keys" && kind === "cpu" ? d * BLOCK_TOKENS + slot : slot * headDim + d;
+    return (block * kvHeads + kv) * BLOCK_TOKENS * headDim + within;
+  };
   const poolShape = [blocks, kvHeads, BLOCK_TOKENS, headDim];
   const size = poolShape.reduce((a, b) => a * b);
-  const pool = () => {
-    const filled = array(Float32Array.from(numbers(size)), poolShape);
-    return kind === "cpu" ? filled : astype(filled, dtype);
+  /** A place without a token holds no number. */
+  const pool = (of: "keys" | "values") => {
+    const filled = Float32Array.from(numbers(size));
+    for (const [row, length] of lengths.entries())
+      for (let position = length - 1; position < width * BLOCK_TOKENS; position++)
+        for (let kv = 0; kv < kvHeads; kv++)
+          for (let d = 0; d < headDim; d++) {
+            const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
+            filled[at(of, block, kv, position % BLOCK_TOKENS, d)] = Number.NaN;
+          }
+    const made = array(filled, poolShape);
+    return kind === "cpu" ? made : astype(made, dtype);
   };
-  const pools = { keys: pool(), values: pool() };
+  const pools = { keys: pool("keys"), values: pool("values") };
   evaluate(pools.keys, pools.values);
   const before = { keys: read(pools.keys), values: read(pools.values) };
   const norms = normed && {
@@ -263,11 +295,6 @@ function check(each: Case): void {
     turn: turn ? { ...turn, wavelengths: read(turn.wavelengths) } : undefined,
   };
   const plainSinks = sinks && read(sinks);
-  /** Where a number stands. On a CPU tokens stand side by side in a block of keys. */
-  const at = (of: "keys" | "values", block: number, kv: number, slot: number, d: number) => {
-    const within = of === "keys" && kind === "cpu" ? d * BLOCK_TOKENS + slot : slot * headDim + d;
-    return (block * kvHeads + kv) * BLOCK_TOKENS * headDim + within;
-  };
   const kernels: BlockAttention =
     kind === "cpu"
       ? new CpuAttention(headDim, dtype)
@@ -311,10 +338,10 @@ function check(each: Case): void {
     });
   const close = (found: readonly number[], expected: readonly number[]) => {
     expect(found.length).toBe(expected.length);
-    const worst = found.reduce(
-      (most, value, i) => Math.max(most, Math.abs(value - expected[i]!)),
-      0,
-    );
+    const worst = found.reduce((most, value, i) => {
+      const difference = Object.is(value, expected[i]!) ? 0 : Math.abs(value - expected[i]!);
+      return Math.max(most, difference); // not a number stays one
+    }, 0);
     expect(worst).toBeLessThan(tolerance[dtype]);
   };
 

@@ -1,10 +1,20 @@
 // Products of a few rows against MLX's own in float32, on an NVIDIA GPU.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { fitsProduct, Products } from "../../src/kernels/product.ts";
+import { fitsProduct, type Matrix, Products } from "../../src/kernels/product.ts";
 import type { MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
-import { add, astype, matmul, multiply, sigmoid, split, swapAxes } from "../../src/mlx/ops.ts";
+import {
+  add,
+  astype,
+  dequantize,
+  matmul,
+  multiply,
+  quantize,
+  sigmoid,
+  split,
+  swapAxes,
+} from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -21,8 +31,40 @@ function difference(found: MlxArray, expected: MlxArray): number {
   return a.reduce((most, value, i) => Math.max(most, Math.abs(value - b[i]!)), 0) / largest;
 }
 
+const halves = ["bfloat16", "float16"] as const;
+type Half = (typeof halves)[number];
+
+const random = (dtype: Half, seed: number, ...shape: number[]) =>
+  astype(normal(key(seed), shape), dtype);
+
+function gated(product: MlxArray): MlxArray {
+  const [gate, up] = split(product, 2);
+  return multiply(multiply(gate!, sigmoid(gate!)), up!);
+}
+
+/** Compares the product, alone and with what can be around it, with that of the same matrix in float32. */
+function expectProducts(matrix: Matrix, dense: MlxArray, dtype: Half, rows: number): void {
+  const [outputs, inputs] = dense.shape as [number, number];
+  const x = random(dtype, 1, rows, inputs);
+  const residual = random(dtype, 3, rows, outputs);
+  const norm = { weight: random(dtype, 4, inputs), eps: 1e-6 };
+  const transposed = swapAxes(exact(dense), 0, 1);
+  const plain = matmul(exact(x), transposed);
+  const normed = matmul(rmsNorm(exact(x), exact(norm.weight), norm.eps), transposed);
+  const products = new Products();
+  const most = dtype === "bfloat16" ? 0.01 : 0.002;
+  expect(fitsProduct(matrix, dtype)).toBe(true);
+  const close = (found: MlxArray, expected: MlxArray) =>
+    expect(difference(found, expected)).toBeLessThan(most);
+  close(products.product(x, matrix, {}), plain);
+  close(products.product(x, matrix, { residual }), add(plain, exact(residual)));
+  close(products.product(x, matrix, { norm }), normed);
+  close(products.product(x, matrix, { norm, isGated: true }), gated(normed));
+  products.free();
+}
+
 describe.skipIf(backend() !== "cuda")("products (an NVIDIA GPU is needed)", () => {
-  for (const dtype of ["bfloat16", "float16"] as const) {
+  for (const dtype of halves) {
     for (const rows of [1, 2, 5, 9, 16]) {
       for (const [inputs, outputs] of [
         [1024, 4096],
@@ -31,30 +73,62 @@ describe.skipIf(backend() !== "cuda")("products (an NVIDIA GPU is needed)", () =
       ] as const) {
         test(`${dtype}: ${rows} rows, ${inputs} to ${outputs}`, () => {
           using _ = new Scope();
-          const random = (seed: number, ...shape: number[]) =>
-            astype(normal(key(seed), shape), dtype);
-          const [x, weight] = [random(1, rows, inputs), random(2, outputs, inputs)];
-          const residual = random(3, rows, outputs);
-          const norm = { weight: random(4, inputs), eps: 1e-6 };
-          const matrix = swapAxes(exact(weight), 0, 1);
-          const plain = matmul(exact(x), matrix);
-          const normed = matmul(rmsNorm(exact(x), exact(norm.weight), norm.eps), matrix);
-          const gated = (product: MlxArray) => {
-            const [gate, up] = split(product, 2);
-            return multiply(multiply(gate!, sigmoid(gate!)), up!);
-          };
-          const products = new Products();
-          const most = dtype === "bfloat16" ? 0.01 : 0.002;
-          expect(fitsProduct(outputs, inputs, dtype)).toBe(true);
-          const close = (found: MlxArray, expected: MlxArray) =>
-            expect(difference(found, expected)).toBeLessThan(most);
-          close(products.product(x, weight, {}), plain);
-          close(products.product(x, weight, { residual }), add(plain, exact(residual)));
-          close(products.product(x, weight, { norm }), normed);
-          close(products.product(x, weight, { norm, isGated: true }), gated(normed));
-          products.free();
+          const weight = random(dtype, 2, outputs, inputs);
+          expectProducts({ kind: "dense", weight }, weight, dtype, rows);
         });
       }
     }
+    for (const bits of [4, 8]) {
+      for (const groupSize of [32, 64, 128]) {
+        for (const rows of [1, 5, 16, 37]) {
+          test(`${dtype}: ${rows} rows, ${bits} bits in groups of ${groupSize}`, () => {
+            using _ = new Scope();
+            // As many columns a group of warps as there are ways to share them.
+            for (const [inputs, outputs] of [
+              [384, 8448],
+              [1152, 4288],
+              [1280, 64],
+            ] as const) {
+              const quantization = { mode: "affine", groupSize, bits } as const;
+              const matrix = quantize(random(dtype, 2, outputs, inputs), quantization);
+              const dense = dequantize(matrix, quantization, dtype);
+              expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, rows);
+            }
+          });
+        }
+      }
+    }
   }
+});
+
+describe("a matrix fits", () => {
+  const packed = (shape: [number, number], bits: number, groupSize: number) => {
+    const quantization = { mode: "affine", groupSize, bits } as const;
+    const matrix = quantize(random("float16", 1, ...shape), quantization);
+    return { kind: "packed", matrix, quantization } as const;
+  };
+
+  test("where it is packed in 4 or 8 bits, in whole steps of the kernel", () => {
+    using _ = new Scope();
+    expect(fitsProduct(packed([64, 256], 4, 64), "float16")).toBe(true);
+    expect(fitsProduct(packed([64, 192], 4, 64), "float16")).toBe(false);
+    expect(fitsProduct(packed([64, 192], 8, 64), "float16")).toBe(true);
+    expect(fitsProduct(packed([96, 256], 4, 64), "float16")).toBe(false);
+    expect(fitsProduct(packed([64, 256], 2, 64), "float16")).toBe(false);
+  });
+
+  test("where its scales are of the type of the rows", () => {
+    using _ = new Scope();
+    expect(fitsProduct(packed([64, 256], 4, 64), "bfloat16")).toBe(false);
+    expect(fitsProduct(packed([64, 256], 4, 64), "float32")).toBe(false);
+  });
+
+  test("where it is dense and not too large", () => {
+    using _ = new Scope();
+    const dense = (...shape: number[]) =>
+      ({ kind: "dense", weight: random("float16", 1, ...shape) }) as const;
+    expect(fitsProduct(dense(64, 96), "float16")).toBe(true);
+    expect(fitsProduct(dense(64, 80), "float16")).toBe(false);
+    expect(fitsProduct(dense(4096, 4096), "float16")).toBe(false);
+  });
 });

@@ -139,6 +139,25 @@ describe("Weights", () => {
     small.free();
   });
 
+  test.each(modes)("computes with %s left packed for few rows and unpacked for many", (mode) => {
+    // 48 columns are nothing for a kernel of our own.
+    const bias = f32([48], randomNumbers(48, 5));
+    const tensors = { ...packed("p", [48, 128], mode), ...packed("b", [48, 128], mode, 2) };
+    const run = (on: Backend, rows: number, dtype: "float32" | "float16") => {
+      const weights = weightsOf({ ...tensors, "b.bias": bias }, { backend: on, dtype });
+      return numbers(weights, () => {
+        const [p, b] = [weights.linear("p", 128, 48), weights.linear("b", 128, 48)];
+        const x = astype(array(randomNumbers(rows * 128, 4), [rows, 128]), dtype);
+        const made = b(x, { residual: p(x) });
+        expect([made.shape, made.dtype]).toEqual([[rows, 48], dtype]);
+        return p(x, { residual: made });
+      });
+    };
+    for (const rows of [1, 2, 3, 70]) {
+      expectClose(run("cuda", rows, "float16"), run("cpu", rows, "float32"), 4e-3);
+    }
+  });
+
   test("computes in float32 on a CPU, and elsewhere in the type of the file", () => {
     const dtypeOf = (fields: Partial<Checkpoint>, backend: Backend, tensors: FileTensors = {}) =>
       new Weights(checkpoint(tensors, fields), { backend }).dtype;
