@@ -52,21 +52,32 @@ export class DeviceRunner {
   }
 
   /** Runs every size of batch, for nothing, so that its kernels are compiled. */
-  warmUp(maxBatch: number): void {
-    const row = greedy;
-    const run = (rows: readonly KvRow[], samples: StepInputs["samples"]) => {
+  warmUp(maxBatch: number, maxLength: number): void {
+    const run = (...rows: readonly KvRow[]) => {
       const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
-      const launched = this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] });
-      launched.read();
+      const samples = rows.map((_, at) => ({ at, row: greedy }));
+      this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
     };
-    const table = [this.#store.scratch];
-    run([{ start: 0, count: BLOCK_TOKENS, table }], [{ at: BLOCK_TOKENS - 1, row }]);
+    const { scratch } = this.#store;
+    const rowOf = (start: number, count: number): KvRow => {
+      return {
+        start,
+        count,
+        table: Array(Math.ceil((start + count) / BLOCK_TOKENS)).fill(scratch),
+      };
+    };
+    run(rowOf(0, 1), rowOf(0, BLOCK_TOKENS));
     const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => filledUp(i + 1)));
     for (const size of sizes) {
-      const rows = Array<KvRow>(size).fill({ start: 0, count: 1, table });
-      const samples = rows.map((_, at) => ({ at, row }));
-      // The second time it is recorded.
-      for (let i = 0; i < 2; i++) run(rows, samples);
+      const ways = new Set<number>();
+      for (let length = 1; length <= maxLength; length *= 2) {
+        const rows = Array<KvRow>(size).fill(rowOf(length - 1, 1));
+        const splits = splitsFor(rows, this.#model.shape.kvHeads);
+        if (ways.has(splits)) continue;
+        ways.add(splits);
+        // The second time it is recorded.
+        for (let i = 0; i < 2; i++) run(...rows);
+      }
     }
   }
 

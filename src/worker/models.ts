@@ -86,7 +86,7 @@ export class Models {
       gauges: pool.gauges,
       load: engine.load,
     };
-    if (options.warmUp) runner.warmUp(options.maxBatch);
+    if (options.warmUp) runner.warmUp(options.maxBatch, maxLength);
     const free = () => {
       runner.free();
       store.free();
