@@ -19,7 +19,8 @@ const otherFlags = {
   "bun test": ["--timeout"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
-  "scripts/bench-gpu.ts": ["--python", "--prefill-gap"],
+  "scripts/bench-gpu.ts": ["--python", "--prefill-gap", "--scaling", "--http"],
+  "scripts/random-model.ts": ["--bits"],
   systemctl: ["--now"],
 };
 
