@@ -10,20 +10,13 @@
   const int oldest = WINDOW > 0 && position >= WINDOW ? position - WINDOW + 1 : 0;
   const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
   const long from = (long(first) * KV + kv) * SHARERS * D;
-  extern __shared__ __align__(16) unsigned char room[];
-  const unsigned queries_at = unsigned(__cvta_generic_to_shared(room));
-#define COPY(to, from, bytes) \
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes))
-#define LOAD(r, at, how) \
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];" \
-               : "=r"((r)[0]), "=r"((r)[1]), "=r"((r)[2]), "=r"((r)[3]) : "r"(at))
-#define POWER(y, x) asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x))
+  const unsigned queries_at = mlx_serve_room();
   // Rows that the tile does not fill have the last one's query.
   #pragma unroll 4
   for (int c = THREAD; c < ROWS * PACKS; c += THREADS) {
     const int row = min(c / PACKS, count * SHARERS - 1);
     const long at = from + (long(row / SHARERS) * KV * SHARERS + row % SHARERS) * D + c % PACKS * 8;
-    COPY(queries_at + c / PACKS * STRIDE + c % PACKS * 16, queries + at, 16);
+    mlx_serve_copy(queries_at + c / PACKS * STRIDE + c % PACKS * 16, queries + at, 16);
   }
   // What no token of the tile may see becomes zero: a place without a token may hold anything.
   auto stage_at = [&](int base) { return queries_at + (ROWS + base / KEYS % 2 * 2 * KEYS) * STRIDE; };
@@ -37,11 +30,11 @@
         if (32 * PACKS % THREADS > 0 && c >= 32 * PACKS) break;
         const unsigned to = stage_at(base) + key * STRIDE + c % PACKS * 16;
         const int bytes = unsigned(base + key - oldest) <= unsigned(newest - oldest) ? 16 : 0;
-        COPY(to, keys + block + c * 8, bytes);
-        COPY(to + KEYS * STRIDE, values + block + c * 8, bytes);
+        mlx_serve_copy(to, keys + block + c * 8, bytes);
+        mlx_serve_copy(to + KEYS * STRIDE, values + block + c * 8, bytes);
       }
     }
-    asm volatile("cp.async.commit_group;");
+    mlx_serve_copies_end();
   };
   const int top_row = WARP * MT * 16, row = top_row + LANE / 4, column = LANE % 4 * 2;
   const int lowest = position + top_row / SHARERS;
@@ -56,7 +49,7 @@
   const int begin = oldest / KEYS * KEYS;
   fetch(begin);
   for (int base = begin; base <= newest; base += KEYS) {
-    asm volatile("cp.async.wait_group 0;");
+    mlx_serve_copies_wait();
     BARRIER;
     if (base + KEYS <= newest) fetch(base + KEYS);
     if (base > highest || (WINDOW > 0 && base + KEYS <= lowest - WINDOW + 1)) continue;
@@ -66,10 +59,10 @@
     for (int k = 0; k < D / 16; k++) {
       unsigned a[MT][4], b[4];
       #pragma unroll
-      for (int i = 0; i < MT; i++) LOAD(a[i], own_queries + i * 16 * STRIDE + k * 32, "");
+      for (int i = 0; i < MT; i++) mlx_serve_load<false>(a[i], own_queries + i * 16 * STRIDE + k * 32);
       #pragma unroll
       for (int n = 0; n < KEYS / 16; n++) {
-        LOAD(b, stage + own_key + n * 16 * STRIDE + k * 32, "");
+        mlx_serve_load<false>(b, stage + own_key + n * 16 * STRIDE + k * 32);
         #pragma unroll
         for (int i = 0; i < MT * 2; i++)
           mlx_serve_mma(score[i / 2][2 * n + i % 2], a[i / 2][0], a[i / 2][1], a[i / 2][2], a[i / 2][3],
@@ -92,14 +85,13 @@
       }
       most = fmaxf(most, SHUFFLE_XOR(most, 1));
       most = fmaxf(most, SHUFFLE_XOR(most, 2));
-      float keep;
-      POWER(keep, (top[i / 2][i % 2] - most) * scale);
+      const float keep = mlx_serve_power((top[i / 2][i % 2] - most) * scale);
       top[i / 2][i % 2] = most;
       float all = total[i / 2][i % 2] * keep;
       #pragma unroll
       for (int j = 0; j < KEYS / 4; j++) {
         float& x = s[j / 2][r + j % 2];
-        POWER(x, fmaf(x, scale, -most * scale));
+        x = mlx_serve_power(fmaf(x, scale, -most * scale));
         all += x;
       }
       total[i / 2][i % 2] = all;
@@ -116,7 +108,7 @@
       }
       #pragma unroll
       for (int n = 0; n < D / 16; n++) {
-        LOAD(b, stage + own_value + k * 16 * STRIDE + n * 32, ".trans");
+        mlx_serve_load<true>(b, stage + own_value + k * 16 * STRIDE + n * 32);
         #pragma unroll
         for (int i = 0; i < MT * 2; i++)
           mlx_serve_mma(sum[i / 2][2 * n + i % 2], a[i / 2][0], a[i / 2][1], a[i / 2][2], a[i / 2][3],
@@ -134,10 +126,8 @@
     if (SINKS) {
       const float most = top[i / 2][i % 2] * scale;
       const float sink = work[4 + 2 * D + TURNED / 2 + kv * SHARERS + own % SHARERS] * log2e;
-      float rest;
-      POWER(factor, most - fmaxf(most, sink));
-      POWER(rest, sink - fmaxf(most, sink));
-      all = all * factor + rest;
+      factor = mlx_serve_power(most - fmaxf(most, sink));
+      all = all * factor + mlx_serve_power(sink - fmaxf(most, sink));
     }
     factor /= all;
     T* to = attended + from + (long(own / SHARERS) * KV * SHARERS + own % SHARERS) * D + column;
@@ -146,6 +136,3 @@
       *reinterpret_cast<unsigned*>(to + j * 8) = mlx_serve_pack(x[0] * factor, x[1] * factor, queries);
     }
   }
-#undef COPY
-#undef LOAD
-#undef POWER

@@ -3,7 +3,7 @@
 // input of a launch costs time on our side, so what belongs together comes in one array.
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
-import { type ConfiguredKernel, Kernel, type KernelLaunch } from "../mlx/kernel.ts";
+import { type KernelLaunch, type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
@@ -150,12 +150,15 @@ function chunkTiling(headDim: number): ChunkTiling {
   return { warps: 4, rowTiles: headDim > 128 ? 1 : 2, keys: 32 };
 }
 
+type Kernel = ReturnType<MakeKernel>;
+
 export class PagedAttention implements BlockAttention {
   readonly #language: Language;
   readonly #shape: PagedShape;
   readonly #dtype: Dtype;
+  readonly #makeKernel: MakeKernel;
   readonly #kernels = new Map<string, Kernel>();
-  readonly #configured = new Map<string, ConfiguredKernel>();
+  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #packed = new Map<LayerWork, MlxArray>();
   readonly #sharers: number;
   readonly #queries: number;
@@ -163,8 +166,9 @@ export class PagedAttention implements BlockAttention {
   readonly #byTiles: boolean;
   readonly chunks: ChunkAttention | undefined;
 
-  constructor(language: Language, shape: PagedShape, dtype: Dtype) {
+  constructor(language: Language, shape: PagedShape, dtype: Dtype, make: MakeKernel = makeKernel) {
     this.#language = language;
+    this.#makeKernel = make;
     this.#shape = shape;
     this.#dtype = dtype;
     this.#sharers = shape.heads / shape.kvHeads;
@@ -352,7 +356,7 @@ export class PagedAttention implements BlockAttention {
       .replace("ATTENTION_BEGIN\n", `${rangeBody}${begin}\n`)
       .replace("HEADS\n", `${headsBody}\n`)
       .replace("ATTENTION\n", `${attention}${attentionEndBody}\n`);
-    return new Kernel(this.#language, {
+    return this.#makeKernel(this.#language, {
       name: `mlx_serve_${name}`,
       inputs,
       outputs: [output],

@@ -2,7 +2,7 @@
 // before, the gate between, the sum behind. Where a product takes microseconds, each launch that is saved counts.
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
-import { type ConfiguredKernel, Kernel } from "../mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import productBody from "./product.c" with { type: "text" };
@@ -79,10 +79,17 @@ function launchOf(kind: Matrix["kind"], outputs: number) {
   return { tiles: 2, shares: 8, ahead: 4 };
 }
 
+type Kernel = ReturnType<MakeKernel>;
+
 export class Products {
+  readonly #makeKernel: MakeKernel;
   #kernel: Kernel | undefined;
-  readonly #configured = new Map<string, ConfiguredKernel>();
+  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #sizes = new Map<string, MlxArray>();
+
+  constructor(make: MakeKernel = makeKernel) {
+    this.#makeKernel = make;
+  }
 
   /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
   product(
@@ -129,7 +136,7 @@ export class Products {
   }
 
   #kernelOf(): Kernel {
-    this.#kernel ??= new Kernel("cuda", {
+    this.#kernel ??= this.#makeKernel("cuda", {
       name: "mlx_serve_product",
       inputs: ["x", "weight", "scales", "biases", "sizes", "norm", "residual"],
       outputs: ["made"],

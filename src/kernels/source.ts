@@ -42,8 +42,8 @@ const metal: Names = {
   SINCOS: "mlx_serve_sincos",
 };
 
-const headers: Record<Language, string> = {
-  cuda: `
+/** What CUDA's kernels ask of the device by its own instructions; tests compute them on a CPU. */
+export const cudaInstructions = `
 __device__ inline float mlx_serve_shuffle_xor(float x, int mask) {
   return __shfl_xor_sync(0xffffffffu, x, mask);
 }
@@ -70,7 +70,33 @@ __device__ inline unsigned mlx_serve_fma(unsigned x, unsigned y, unsigned z, con
 }
 MLX_SERVE_MMA(__nv_bfloat16, "bf16")
 MLX_SERVE_MMA(__half, "f16")
-template <typename T>
+__device__ inline unsigned mlx_serve_room() {
+  extern __shared__ __align__(16) unsigned char room[];
+  return unsigned(__cvta_generic_to_shared(room));
+}
+__device__ inline void mlx_serve_copy(unsigned to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+__device__ inline void mlx_serve_copies_end() { asm volatile("cp.async.commit_group;"); }
+__device__ inline void mlx_serve_copies_wait() { asm volatile("cp.async.wait_group 0;"); }
+template <bool CROSSWISE>
+__device__ inline void mlx_serve_load(unsigned (&r)[4], unsigned at) {
+  if (CROSSWISE)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+__device__ inline float mlx_serve_power(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+`;
+
+const headers: Record<Language, string> = {
+  cuda: `${cudaInstructions}template <typename T>
 __device__ inline uint4 mlx_serve_times(const uint4& x, const uint4& y, const T* type) {
   constexpr unsigned NONE = 0x80008000;  // -0, which any product stays as it is with
   return {mlx_serve_fma(x.x, y.x, NONE, type), mlx_serve_fma(x.y, y.y, NONE, type),

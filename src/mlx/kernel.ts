@@ -34,6 +34,17 @@ export type KernelLaunch = {
 
 type Language = "cuda" | "metal";
 
+/** What is made of a kernel's source: by MLX, or in tests by a CPU. */
+export type MakeKernel = (
+  language: Language,
+  source: KernelSource,
+) => {
+  configure(launch: KernelLaunch): Pick<ConfiguredKernel, "call" | "free">;
+  free(): void;
+};
+
+export const makeKernel: MakeKernel = (language, source) => new Kernel(language, source);
+
 export class Kernel {
   readonly #language: Language;
   #handle: Pointer | null;

@@ -1,5 +1,5 @@
 // The kernels against plain arithmetic: a CPU's operations, or on a GPU those in its language, with
-// `MLX_SERVE_BACKEND=cuda bun test test/kernels`.
+// `MLX_SERVE_BACKEND=cuda bun test test/kernels`. On a CPU some of CUDA's are run besides, emulated.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { CpuAttention } from "../../src/kernels/cpu-attention.ts";
@@ -13,8 +13,10 @@ import {
 } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
 import { attended, type PlainWork, prepared } from "../support/plain-attention.ts";
 import { makeRandom } from "../support/random.ts";
@@ -97,9 +99,36 @@ if (kind === "cpu") {
 
 const tolerance = { float32: kind === "cpu" ? 1e-5 : 2e-4, float16: 4e-3, bfloat16: 3e-2 };
 
+/** What computes: a CPU's operations, a GPU's kernels, or CUDA's on a CPU. */
+type By = typeof kind | "emulated";
+
 describe(`kernels on ${kind}`, () => {
   for (const each of cases) {
-    test(JSON.stringify(each), () => check(each));
+    test(JSON.stringify(each), () => check(each, kind));
+  }
+});
+
+describe.skipIf(kind !== "cpu")("CUDA's kernels, emulated", () => {
+  const some: Case[] = [
+    { headDim: 64, kvHeads: 1, sharers: 2, dtype: "float32", normed: true, turned: 32 },
+    { headDim: 128, kvHeads: 1, sharers: 2, dtype: "bfloat16", normed: true, turned: 128 },
+    { headDim: 64, kvHeads: 1, sharers: 7, dtype: "float16", scores: { window: 20, softcap: 2 } },
+    { headDim: 64, kvHeads: 1, sharers: 4, dtype: "bfloat16", splits: 4, scores: { sinks: true } },
+  ];
+  for (const each of some) test(JSON.stringify(each), () => check(each, "emulated"), 120_000);
+
+  const chunks: ChunkCase[] = [
+    { headDim: 64, kvHeads: 1, sharers: 2, dtype: "bfloat16" },
+    {
+      headDim: 80,
+      kvHeads: 1,
+      sharers: 3,
+      dtype: "float16",
+      scores: { window: 50, softcap: 2, sinks: true },
+    },
+  ];
+  for (const each of chunks) {
+    test(`chunks: ${JSON.stringify(each)}`, () => checkChunks(each, emulatedKernel), 120_000);
   }
 });
 
@@ -141,7 +170,10 @@ test("tiles that see most come first, and empty ones fill them up", () => {
 });
 
 /** Chunks of several sequences, one at its beginning; nothing of them ends where a block or a tile does. */
-function checkChunks({ headDim, kvHeads, sharers, dtype, scores }: ChunkCase): void {
+function checkChunks(
+  { headDim, kvHeads, sharers, dtype, scores }: ChunkCase,
+  make?: MakeKernel,
+): void {
   const chunks = [
     { start: 45, count: 83 },
     { start: 0, count: 139 },
@@ -191,7 +223,7 @@ function checkChunks({ headDim, kvHeads, sharers, dtype, scores }: ChunkCase): v
   ]);
   const sinks = scores?.sinks ? rounded(numbers(heads), [heads]) : undefined;
   const work: LayerWork = { ...scores, scale: headDim ** -0.5, sinks: sinks?.made };
-  const kernels = new PagedAttention(kind as "cuda", { heads, kvHeads, headDim }, dtype);
+  const kernels = new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, make);
   const found = kernels.chunks!.attend(
     queries.made,
     { keys: keys.made, values: values.made },
@@ -231,7 +263,7 @@ function checkChunks({ headDim, kvHeads, sharers, dtype, scores }: ChunkCase): v
   expect(worst).toBeLessThan(tolerance[dtype]);
 }
 
-function check(each: Case): void {
+function check(each: Case, by: By): void {
   const { headDim, kvHeads, sharers, dtype, normed, turned, splits = 1 } = each;
   const heads = kvHeads * sharers;
   const random = makeRandom(headDim + sharers);
@@ -249,7 +281,7 @@ function check(each: Case): void {
   const read = (x: MlxArray) => [...astype(x, "float32").numbers()];
   /** Where a number stands. On a CPU tokens stand side by side in a block of keys. */
   const at = (of: "keys" | "values", block: number, kv: number, slot: number, d: number) => {
-    const within = of === "keys" && kind === "cpu" ? d * BLOCK_TOKENS + slot : slot * headDim + d;
+    const within = of === "keys" && by === "cpu" ? d * BLOCK_TOKENS + slot : slot * headDim + d;
     return (block * kvHeads + kv) * BLOCK_TOKENS * headDim + within;
   };
   const poolShape = [blocks, kvHeads, BLOCK_TOKENS, headDim];
@@ -265,7 +297,7 @@ function check(each: Case): void {
             filled[at(of, block, kv, position % BLOCK_TOKENS, d)] = Number.NaN;
           }
     const made = array(filled, poolShape);
-    return kind === "cpu" ? made : astype(made, dtype);
+    return by === "cpu" ? made : astype(made, dtype);
   };
   const pools = { keys: pool("keys"), values: pool("values") };
   evaluate(pools.keys, pools.values);
@@ -295,10 +327,13 @@ function check(each: Case): void {
     turn: turn ? { ...turn, wavelengths: read(turn.wavelengths) } : undefined,
   };
   const plainSinks = sinks && read(sinks);
+  const shape = { heads, kvHeads, headDim };
   const kernels: BlockAttention =
-    kind === "cpu"
+    by === "cpu"
       ? new CpuAttention(headDim, dtype)
-      : new PagedAttention(kind, { heads, kvHeads, headDim }, dtype);
+      : by === "emulated"
+        ? new PagedAttention("cuda", shape, dtype, emulatedKernel)
+        : new PagedAttention(by, shape, dtype);
   const rowsOf = (lengths: readonly number[]) =>
     lengths.map((length, row) => {
       return { length, blocks: tables.slice(row * width, (row + 1) * width) };

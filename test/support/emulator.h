@@ -1,0 +1,347 @@
+// A group of a GPU's threads on a CPU, for kernels of src/kernels in CUDA's language. Each lane is a fibre of
+// its own, and runs until it has to wait for others. What lanes do together is computed by the last that comes,
+// as CUDA defines it. Asynchronous copies arrive when they are waited for, and not before.
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define __device__ static
+#define __shared__ static
+#define __expf expf
+
+using std::max;
+using std::min;
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+
+struct __nv_bfloat16 {
+  uint16_t bits;
+  __nv_bfloat16() = default;
+  explicit __nv_bfloat16(float value) {
+    uint32_t all;
+    memcpy(&all, &value, 4);
+    // To the nearest, and of two as near to the even one.
+    bits = value != value ? 0x7fc0 : (all + 0x7fff + (all >> 16 & 1)) >> 16;
+  }
+  operator float() const {
+    const uint32_t all = uint32_t(bits) << 16;
+    float value;
+    memcpy(&value, &all, 4);
+    return value;
+  }
+};
+
+struct __half {
+  _Float16 value;
+  __half() = default;
+  explicit __half(float from) : value(from) {}
+  operator float() const {
+    return value;
+  }
+};
+
+static void demand(bool holds, const char* what) {
+  if (holds) return;
+  fprintf(stderr, "an emulated kernel: %s\n", what);
+  abort();
+}
+
+// ---- Lanes
+
+struct Place {
+  int x, y, z;
+};
+
+struct Copy {
+  unsigned to;
+  const void* from;
+  int bytes;
+};
+
+struct Lane {
+  ucontext_t context;
+  std::vector<char> stack = std::vector<char>(1 << 16);
+  Place thread;
+  bool is_done = false;
+  std::vector<Copy> copies;
+  int lane() const {
+    return thread.x % 32;
+  }
+  int warp() const {
+    return thread.x / 32;
+  }
+};
+
+/** The last of so many that comes does something for all, and then they go on. */
+struct Meeting {
+  int missing;
+  long number = 0;
+};
+
+static std::vector<Lane> all_lanes;
+static std::vector<Meeting> warps;
+static Meeting group;
+static std::vector<char> room;
+static Place blockIdx;
+static Lane* me;
+static ucontext_t scheduler;
+#define threadIdx (me->thread)
+
+static void meet(Meeting& meeting, int size, const std::function<void()>& last) {
+  const long number = meeting.number;
+  meeting.missing -= 1;
+  if (meeting.missing == 0) {
+    last();
+    meeting.missing = size;
+    meeting.number += 1;
+  } else {
+    while (meeting.number == number) swapcontext(&me->context, &scheduler);
+  }
+}
+
+static void in_warp(const std::function<void()>& last) {
+  meet(warps[me->warp()], 32, last);
+}
+
+static void __syncthreads() {
+  meet(group, all_lanes.size(), [] {});
+}
+
+static std::function<void()> entry;
+
+static void begin() {
+  entry();
+  me->is_done = true;
+  swapcontext(&me->context, &scheduler);
+}
+
+static void run_group(int threads, int shared) {
+  all_lanes = std::vector<Lane>(threads);
+  warps.assign(threads / 32, {32});
+  group = {threads};
+  room.assign(shared, char(0xff)); // no numbers
+  for (int i = 0; i < threads; i++) {
+    Lane& lane = all_lanes[i];
+    lane.thread = {i, 0, 0};
+    getcontext(&lane.context);
+    lane.context.uc_stack.ss_sp = lane.stack.data();
+    lane.context.uc_stack.ss_size = lane.stack.size();
+    makecontext(&lane.context, begin, 0);
+  }
+  // A warp may be far ahead of the others, the last one first.
+  for (int left = threads; left > 0;) {
+    const int before = left;
+    long met = group.number;
+    for (int i = threads - 1; i >= 0; i--) {
+      if (all_lanes[i].is_done) continue;
+      me = &all_lanes[i];
+      const long number = warps[me->warp()].number;
+      swapcontext(&scheduler, &me->context);
+      left -= me->is_done;
+      met += warps[me->warp()].number - number;
+    }
+    demand(left < before || met + group.number > 0, "its lanes wait for each other");
+  }
+  for (const Lane& lane : all_lanes) demand(lane.copies.empty(), "copies were not waited for");
+}
+
+static void launch(Place groups, int threads, int shared, std::function<void()> kernel) {
+  entry = std::move(kernel);
+  for (int z = 0; z < groups.z; z++)
+    for (int y = 0; y < groups.y; y++)
+      for (int x = 0; x < groups.x; x++) {
+        blockIdx = {x, y, z};
+        run_group(threads, shared);
+      }
+}
+
+/** A GPU's arrays begin where 256 bytes do, MLX's on a CPU where 8 do. */
+class Aligned {
+ public:
+  void take(const void* from, size_t bytes) {
+    memory_.resize(bytes + 256);
+    size_ = bytes;
+    memcpy(data(), from, bytes);
+  }
+
+  void give_back(void* to) {
+    memcpy(to, data(), size_);
+  }
+
+  void* data() {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    return memory_.data() + (-address & 255);
+  }
+
+ private:
+  std::vector<char> memory_;
+  size_t size_ = 0;
+};
+
+// ---- Instructions
+
+/** A number of each lane of a warp, seen by all of them. */
+template <typename T>
+struct Shared {
+  T of[32][32];
+  T& mine() {
+    return of[me->warp()][me->lane()];
+  }
+  T& at(int lane) {
+    return of[me->warp()][lane];
+  }
+};
+
+static float from_lane(float x, int lane) {
+  static Shared<float> shared;
+  shared.mine() = x;
+  in_warp([] {});
+  const float found = shared.at(lane);
+  in_warp([] {});
+  return found;
+}
+
+static float mlx_serve_shuffle_xor(float x, int mask) {
+  return from_lane(x, me->lane() ^ mask);
+}
+
+static float __shfl_sync(unsigned, float x, int lane) {
+  return from_lane(x, lane);
+}
+
+static float rsqrtf(float x) {
+  return 1 / sqrtf(x);
+}
+
+static void mlx_serve_sincos(float angle, float& sine, float& cosine) {
+  sine = sinf(angle);
+  cosine = cosf(angle);
+}
+
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t both = x | uint64_t(y) << 32;
+  unsigned made = 0;
+  for (int i = 0; i < 4; i++) made |= unsigned(both >> (selector >> (4 * i) & 7) * 8 & 255) << (8 * i);
+  return made;
+}
+
+template <typename T>
+static float half_of(unsigned pair, int which) {
+  const uint16_t bits = pair >> (16 * which);
+  T value;
+  memcpy(&value, &bits, 2);
+  return value;
+}
+
+template <typename T>
+static unsigned mlx_serve_pack(float low, float high, const T*) {
+  const T both[2] = {T(low), T(high)};
+  unsigned pair;
+  memcpy(&pair, both, 4);
+  return pair;
+}
+
+template <typename T>
+static unsigned mlx_serve_fma(unsigned x, unsigned y, unsigned z, const T* type) {
+  const auto one = [&](int i) {
+    return double(half_of<T>(x, i)) * half_of<T>(y, i) + half_of<T>(z, i);
+  };
+  return mlx_serve_pack(one(0), one(1), type);
+}
+
+struct Operands {
+  unsigned a[4], b[2];
+  float sum[4];
+};
+
+/** sum (16, 8) += a (16, 16) b (16, 8), spread over a warp. */
+template <typename T>
+static void mlx_serve_mma(
+    float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1,
+    const T*) {
+  static Shared<Operands> shared;
+  Operands& mine = shared.mine();
+  mine = {{a0, a1, a2, a3}, {b0, b1}, {}};
+  memcpy(mine.sum, sum, sizeof(sum));
+  in_warp([] {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+      const Operands& its = shared.at(lane);
+      const int row = lane / 4, column = lane % 4 * 2;
+      for (int i = 0; i < 8; i++)
+        a[row + i / 2 % 2 * 8][column + i % 2 + i / 4 * 8] = half_of<T>(its.a[i / 2], i % 2);
+      for (int i = 0; i < 4; i++) b[column + i % 2 + i / 2 * 8][row] = half_of<T>(its.b[i / 2], i % 2);
+    }
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++)
+          shared.at(lane).sum[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+  });
+  memcpy(sum, mine.sum, sizeof(sum));
+  in_warp([] {});
+}
+
+static unsigned mlx_serve_room() {
+  return 0;
+}
+
+static char* in_room(unsigned at) {
+  demand(at % 16 == 0 && at + 16 <= room.size(), "an address that is not in its shared memory");
+  return room.data() + at;
+}
+
+static void mlx_serve_copy(unsigned to, const void* from, int bytes) {
+  demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from between two places");
+  me->copies.push_back({to, from, bytes});
+}
+
+static void mlx_serve_copies_end() {}
+
+static void mlx_serve_copies_wait() {
+  for (const auto& [to, from, bytes] : me->copies) {
+    memset(in_room(to), 0, 16);
+    memcpy(in_room(to), from, bytes);
+  }
+  me->copies.clear();
+}
+
+struct Matrices {
+  unsigned at, made[4];
+};
+
+/** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight each. */
+template <bool CROSSWISE>
+static void mlx_serve_load(unsigned (&made)[4], unsigned at) {
+  static Shared<Matrices> shared;
+  shared.mine().at = at;
+  in_warp([] {
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++) {
+        uint16_t both[2];
+        for (int e = 0; e < 2; e++) {
+          const int row = CROSSWISE ? lane % 4 * 2 + e : lane / 4;
+          const int column = CROSSWISE ? lane / 4 : lane % 4 * 2 + e;
+          memcpy(&both[e], in_room(shared.at(i * 8 + row).at) + column * 2, 2);
+        }
+        memcpy(&shared.at(lane).made[i], both, 4);
+      }
+  });
+  memcpy(made, shared.mine().made, sizeof(made));
+  in_warp([] {});
+}
+
+static float mlx_serve_power(float x) {
+  return exp2f(x);
+}
