@@ -66,7 +66,9 @@ export class DeviceRunner {
         table: Array(Math.ceil((start + count) / BLOCK_TOKENS)).fill(scratch),
       };
     };
-    run(rowOf(0, 1), rowOf(0, BLOCK_TOKENS));
+    for (const beside of [1, maxBatch]) {
+      run(...Array<KvRow>(beside).fill(rowOf(0, 1)), rowOf(0, BLOCK_TOKENS));
+    }
     const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => filledUp(i + 1)));
     for (const size of sizes) {
       const ways = new Set<number>();
