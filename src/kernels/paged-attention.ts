@@ -2,7 +2,7 @@
 // kernels receive as inputs: MLX never copies them, and orders launches by what comes out of them. Each
 // input of a launch costs time on our side, so what belongs together comes in one array.
 import { array, type MlxArray } from "../mlx/array.ts";
-import type { Dtype } from "../mlx/dtype.ts";
+import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
@@ -370,10 +370,6 @@ export class PagedAttention implements BlockAttention {
     this.#packed.set(work, packed);
     return packed;
   }
-}
-
-function isHalf(dtype: Dtype): boolean {
-  return dtype === "bfloat16" || dtype === "float16";
 }
 
 function scoresTemplate({ window = 0, softcap, sinks }: LayerWork) {

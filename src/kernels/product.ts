@@ -1,7 +1,7 @@
 // Products of a few rows with a matrix on NVIDIA GPUs, with what stands around them in a model: the norm
 // before, the gate between, the sum behind. Where a product takes microseconds, each launch that is saved counts.
 import { array, type MlxArray } from "../mlx/array.ts";
-import type { Dtype } from "../mlx/dtype.ts";
+import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
@@ -36,14 +36,13 @@ const GROUPS = 132;
 /** Whether there is a kernel for rows of this type and such a matrix. */
 export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
   const { weight, numbers, bits, outputs, inputs } = formOf(matrix);
-  const isHalf = dtype === "bfloat16" || dtype === "float16";
   const isKnown =
     matrix.kind === "dense"
       ? outputs * inputs <= MOST_ELEMENTS
       : matrix.quantization.mode === "affine" && (bits === 4 || bits === 8);
   // A step of a warp is 64 bytes of a row; offsets have 32 bits.
   const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && weight.bytes < 2 ** 32;
-  return isHalf && numbers === dtype && isKnown && isWhole;
+  return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
 }
 
 /**

@@ -75,6 +75,10 @@ export function codeOf(dtype: Dtype): number {
   return dtypes.indexOf(dtype);
 }
 
+export function isHalf(dtype: Dtype): boolean {
+  return dtype === "bfloat16" || dtype === "float16";
+}
+
 export function isInteger(dtype: Dtype): boolean {
   return dtype.startsWith("int") || dtype.startsWith("uint");
 }

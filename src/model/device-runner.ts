@@ -114,8 +114,9 @@ export class DeviceRunner {
     const [best, highest, logits] = decoding.call(tokens, staged(tables));
     const isPlainStep = samples.every(({ row }) => isPlain(row));
     if (isPlainStep) return { likeliest: likeliest(best!, highest!, samples.length) };
-    // A copy: rows may be drawn when the next step has been launched, which makes its own there.
-    return { logits: multiply(slice(logits!, 0, 0, rows.length), 1) };
+    const own = slice(logits!, 0, 0, rows.length);
+    // A copy: rows may be drawn when the next step has been launched, which makes its own in the same place.
+    return { logits: decoding.isRecorded ? multiply(own, 1) : own };
   }
 
   /** tokens (B), tables -> the likeliest tokens (B), their logits, all logits */

@@ -1,28 +1,20 @@
 // The runner of a GPU, with plain arithmetic in the place of the kernels.
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import type { MlxArray } from "../../src/mlx/array.ts";
 import { DeviceKvStore } from "../../src/model/device-kv-store.ts";
 import { DeviceRunner } from "../../src/model/device-runner.ts";
-import { type LoadedModel, loadModel } from "../../src/model/load.ts";
+import type { LoadedModel } from "../../src/model/load.ts";
 import { useMlx } from "../support/mlx.ts";
 import { PlainAttention } from "../support/plain-attention.ts";
-import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "device-runner-"));
 let model: LoadedModel;
-afterAll(() => {
-  model.free();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
-  writeTinyModel(folder, tinyCase("llama"));
-  model = loadModel(folder, { backend: "cpu" });
+  model = loadTinyModel(tinyCase("llama"), { backend: "cpu" });
 });
 
 /** How many rows are decoded, in how many parts, and the blocks that they read and write. */

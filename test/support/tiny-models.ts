@@ -1,11 +1,13 @@
 // Tiny models of every architecture: configurations from test/golden/models/configs.json, weights from a
 // hash of their names, written to a folder as a real model's files. scripts/goldens/models.py computes
 // the same weights and writes what mlx-lm makes of them.
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { type Quantization, quantize } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 
 type QuantizationJson = {
   group_size: number;
@@ -66,6 +68,17 @@ export function writeTinyModel(path: string, tiny: TinyCase): void {
   const written = quantization ? { ...config, quantization } : config;
   writeFileSync(join(path, "config.json"), JSON.stringify(written));
   writeSafetensors(join(path, "model.safetensors"), tensorsOf(tiny));
+}
+
+/** The model, as it is read from such a folder. Its holder frees it. */
+export function loadTinyModel(tiny: TinyCase, options: LoadOptions): LoadedModel {
+  const folder = mkdtempSync(join(tmpdir(), "tiny-"));
+  try {
+    writeTinyModel(folder, tiny);
+    return loadModel(folder, options);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }
 
 export function writeSafetensors(path: string, tensors: ReadonlyMap<string, FileTensor>): void {

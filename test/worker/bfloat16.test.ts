@@ -1,19 +1,16 @@
 // Models in bfloat16, in a crowd: the log-probabilities of what they say are those of the same weights in
 // float32, up to what 8 bits of precision cost.
 import { expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { backend } from "../../ffi/native.ts";
 import { array } from "../../src/mlx/array.ts";
 import { astype, logSumExp, subtract } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { type LoadedModel, loadModel } from "../../src/model/load.ts";
+import type { LoadedModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
-import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
 useMlx();
 
@@ -36,10 +33,9 @@ const meanOf = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) 
 
 for (const name of ["llama", "qwen3", "gemma2"]) {
   test(`${name}: log-probabilities in a batch are as near to float32's as alone`, () => {
-    const folder = mkdtempSync(join(tmpdir(), "bfloat16-"));
-    writeTinyModel(folder, tinyCase(name));
-    const model = loadModel(folder, { backend: backend(), dtype: "bfloat16" });
-    const reference = loadModel(folder, { backend: backend(), dtype: "float32" });
+    const [model, reference] = (["bfloat16", "float32"] as const).map((dtype) =>
+      loadTinyModel(tinyCase(name), { backend: backend(), dtype }),
+    ) as [LoadedModel, LoadedModel];
     const random = makeRandom(5);
     const engine = makeEngine(model, { store: "own", tokenBudget: 64 });
     const asked = Array.from({ length: 12 }, (_, i) => {
@@ -59,7 +55,6 @@ for (const name of ["llama", "qwen3", "gemma2"]) {
       return { batched: from(answer.logprobs), alone: from(alone!) };
     });
     for (const each of [model, reference]) each.free();
-    rmSync(folder, { recursive: true });
     const batched = differences.flatMap((each) => each.batched);
     const alone = meanOf(differences.flatMap((each) => each.alone));
     expect(batched).toHaveLength(12 * 24);

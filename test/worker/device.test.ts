@@ -1,14 +1,10 @@
 // Whole models on a GPU, through the engine as it is there: kernels, compiled steps, a step launched ahead.
 // They continue prompts as mlx-lm does on a CPU. `MLX_SERVE_BACKEND=cuda MLX_ENABLE_TF32=0 bun test`
 import { describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { backend } from "../../ffi/native.ts";
-import { loadModel } from "../../src/model/load.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
-import { goldenOf, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
+import { goldenOf, loadTinyModel, tinyCases } from "../support/tiny-models.ts";
 
 useMlx();
 const kind = backend();
@@ -16,9 +12,7 @@ const kind = backend();
 describe.skipIf(kind === "cpu")(`models on ${kind} (a GPU is needed)`, () => {
   for (const tiny of tinyCases) {
     test(`${tiny.name}: four at once, one of them later, greedy and with log-probabilities`, () => {
-      const folder = mkdtempSync(join(tmpdir(), "device-"));
-      writeTinyModel(folder, tiny);
-      const model = loadModel(folder, { backend: kind, dtype: "float32" });
+      const model = loadTinyModel(tiny, { backend: kind, dtype: "float32" });
       const engine = makeEngine(model, { store: "own", tokenBudget: 24 });
       const { prompt, greedy } = goldenOf(tiny);
       const submit = (logprobs?: number) => {
@@ -32,7 +26,6 @@ describe.skipIf(kind === "cpu")(`models on ${kind} (a GPU is needed)`, () => {
       engine.run();
       engine.free();
       model.free();
-      rmSync(folder, { recursive: true });
       expect(answers.map(({ tokens }) => tokens)).toEqual([greedy, greedy, greedy, greedy]);
     }, 120_000);
   }

@@ -1,26 +1,18 @@
 // Whatever the scheduler does to a request, its tokens are those it gets alone.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { EngineOptions, EngineRequest, Sampling } from "../../src/engine/protocol.ts";
-import { type LoadedModel, loadModel } from "../../src/model/load.ts";
+import type { LoadedModel } from "../../src/model/load.ts";
 import type { StepInputs } from "../../src/model/runner.ts";
 import { type Answer, generateAlone, makeEngine, type TestEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
-import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "parity-"));
 let model: LoadedModel;
-afterAll(() => {
-  model.free();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
-  writeTinyModel(folder, tinyCase("llama"));
-  const loaded = loadModel(folder, { backend: "cpu" });
+  const loaded = loadTinyModel(tinyCase("llama"), { backend: "cpu" });
   model = { ...loaded, shape: { ...loaded.shape, maxPositions: 2048 } };
 });
 

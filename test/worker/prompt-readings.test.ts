@@ -1,31 +1,23 @@
 // How likely the tokens of a prompt were, and the vector made of its hidden states: the same however the
 // prompt was cut, shared, or begun again.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { EngineRequest } from "../../src/engine/protocol.ts";
 import { readLoad } from "../../src/engine/protocol.ts";
 import { array } from "../../src/mlx/array.ts";
 import { logSumExp, subtract } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { type LoadedModel, loadModel } from "../../src/model/load.ts";
+import type { LoadedModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
-import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "readings-"));
 let model: LoadedModel;
-afterAll(() => {
-  model.free();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
-  writeTinyModel(folder, tinyCase("llama"));
-  model = loadModel(folder, { backend: "cpu" });
+  model = loadTinyModel(tinyCase("llama"), { backend: "cpu" });
 });
 
 const random = makeRandom(11);
