@@ -50,6 +50,15 @@ CudaStream stream_of(mx::Stream stream) {
   return mx::cu::get_command_encoder(stream).stream;
 }
 
+/**
+ * Until all memory that operations worked with is free. MLX waits for what it runs behind the last of them, but lets go
+ * of their memory just after that: only when it waits again has it done so.
+ */
+void settle(mx::Stream stream) {
+  mx::synchronize(stream);
+  mx::synchronize(stream);
+}
+
 /** What a step does, in order, and what it takes that is there already. */
 struct Tape {
   Arrays computed, taken;
@@ -191,13 +200,13 @@ class Recording {
  public:
   Recording(Arrays inputs, Takes takes, mx::Stream stream) : inputs_(std::move(inputs)) {
     for (const auto& input : inputs_) require(input.flags().row_contiguous, "an input is a view");
-    mx::synchronize(stream);
+    settle(stream);
     const auto lent = lend_pool();
     std::set<size_t> sizes;
     try {
       record(std::move(takes), stream, sizes);
     } catch (...) {
-      mx::synchronize(stream);
+      settle(stream);
       take_cached(sizes, lent, stream);
       free_unused();
       throw;
@@ -261,7 +270,7 @@ class Recording {
     require(is_settled, "a step asks for other memory each time");
     const std::unique_ptr<CUgraph_st, int (*)(CudaGraph)> graph(
         capture(std::move(takes.back()), stream), driver().cuGraphDestroy);
-    mx::synchronize(stream);
+    settle(stream);
     check_nodes(graph.get());
     CudaGraphExec made = nullptr;
     check(driver().cuGraphInstantiate(&made, graph.get(), 0), "cuGraphInstantiate");
@@ -272,7 +281,7 @@ class Recording {
   static std::set<size_t> rehearse(Arrays outputs, mx::Stream stream) {
     auto sizes = perform(tape_of(outputs).computed, stream).sizes;
     outputs.clear();
-    mx::synchronize(stream);
+    settle(stream);
     return sizes;
   }
 

@@ -2,16 +2,11 @@
 
 import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { rope as turn } from "../mlx/fast.ts";
-import { concatenate, expandDims, multiply, slice, squeeze } from "../mlx/ops.ts";
 import type { BaseConfig, RopeScaling } from "./config.ts";
 import type { Weights } from "./weights.ts";
 
-/** x (T, heads, D) at positions (T); with what a kernel needs to do the same. */
-export type Rope = ((x: MlxArray, positions: MlxArray) => MlxArray) & Turn;
-
 /** How the first `dims` features are turned: feature i with i + dims / 2, multiplied by `magnitude`. */
-export type Turn = {
+export type Rope = {
   dims: number;
   /** (dims / 2) float32: positions to a turn by one. */
   wavelengths: MlxArray;
@@ -36,21 +31,16 @@ export function ropeOptions(config: BaseConfig, dims: number): RopeOptions {
 }
 
 export function makeRope(weights: Weights, options: RopeOptions): Rope {
-  const { dims, base, scaling } = options;
+  const { dims, scaling } = options;
   const kind = scaling?.type ?? scaling?.rope_type ?? "default";
-  const plain = Float32Array.from(wavelengths(options));
-  /** MLX knows the plain wavelengths by their base. */
-  const make = (waves: Float32Array, magnitude = 1, own?: TurnOptions): Rope => {
-    const constant = weights.constant(waves);
-    const turned = rotary(own ?? { dims, freqs: constant });
-    const data: Turn = { dims, wavelengths: constant, magnitude };
-    return Object.assign(scaledFirst(turned, dims, magnitude), data);
+  const make = (waves: Float32Array, magnitude = 1): Rope => {
+    return { dims, wavelengths: weights.constant(waves), magnitude };
   };
-  if (kind === "default") return make(plain, 1, { dims, base });
+  const plain = Float32Array.from(wavelengths(options));
+  if (kind === "default") return make(plain);
   if (kind === "linear") {
     const factor = factorOf(scaling!);
-    const waves = plain.map((wave) => wave * factor);
-    return make(waves, 1, { dims, base, scale: 1 / factor });
+    return make(plain.map((wave) => wave * factor));
   }
   if (kind === "llama3") return make(llama3(options));
   if (kind === "yarn") return make(yarn(options), yarnMagnitude(scaling!));
@@ -61,26 +51,7 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
   throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
 }
 
-type TurnOptions = Parameters<typeof turn>[1];
-
-type Turning = (x: MlxArray, positions: MlxArray) => MlxArray;
-
-/** MLX turns (B, heads, L, D) from an offset a row: here each token is a row of its own. */
-function rotary(options: TurnOptions): Turning {
-  return (x, positions) => squeeze(turn(expandDims(x, 2), options, positions), 2);
-}
-
-/** The turned features, multiplied first. */
-function scaledFirst(rope: Turning, dims: number, magnitude: number): Turning {
-  if (magnitude === 1) return rope;
-  return (x, positions) => {
-    if (x.shape.at(-1) === dims) return rope(multiply(x, magnitude), positions);
-    const scaled = multiply(slice(x, -1, 0, dims), magnitude);
-    return rope(concatenate([scaled, slice(x, -1, dims)], -1), positions);
-  };
-}
-
-/** base ^ (2i / dims) in float32, as it was trained: MLX takes the inverse of frequencies. */
+/** base ^ (2i / dims) in float32, as it was trained. */
 function wavelengths({ dims, base }: RopeOptions): number[] {
   return Array.from({ length: dims / 2 }, (_, i) => base ** Math.fround((2 * i) / dims));
 }

@@ -1,9 +1,10 @@
 // The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
 // paged store must give what this one gives.
 import { array, type MlxArray } from "../../src/mlx/array.ts";
-import { attention } from "../../src/mlx/fast.ts";
+import { attention, rope as turned } from "../../src/mlx/fast.ts";
 import {
   concatenate,
+  contiguous,
   divide,
   expandDims,
   matmul,
@@ -20,6 +21,7 @@ import {
 import { hold } from "../../src/mlx/scope.ts";
 import { causalMask } from "../../src/model/device-kv-store.ts";
 import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
+import type { Rope } from "../../src/model/rope.ts";
 
 type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each
 
@@ -84,8 +86,19 @@ function prepareHeads(
   const all = reshape(qkv, [-1, heads + 2 * kvHeads, headDim]);
   let [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
   if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
-  if (rope) [q, k] = [rope(q, positions), rope(k, positions)];
+  if (rope) [q, k] = [turn(q, rope, positions), turn(k, rope, positions)];
   return [q, k, v];
+}
+
+/**
+ * MLX turns (B, heads, L, D) from an offset a row: here each token is a row of its own. Given a part of
+ * what was split, it would write beyond its memory on a GPU.
+ */
+function turn(x: MlxArray, rope: Rope, positions: MlxArray): MlxArray {
+  const { dims, wavelengths: freqs, magnitude } = rope;
+  const factors = multiply(slice(x, -1, 0, dims), magnitude);
+  const all = dims < x.shape[2]! ? concatenate([factors, slice(x, -1, dims)], -1) : factors;
+  return squeeze(turned(expandDims(contiguous(all), 2), { dims, freqs }, positions), 2);
 }
 
 function attend(

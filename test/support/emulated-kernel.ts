@@ -61,7 +61,7 @@ ${source.source}
 }
 extern "C" void run(
     void** memory, const size_t* sizes, const int* groups, int threads, int shared) {
-  Aligned arrays[${values.length}];
+  Guarded arrays[${values.length}];
   for (int i = 0; i < ${values.length}; i++) arrays[i].take(memory[i], sizes[i]);
   launch({groups[0], groups[1], groups[2]}, threads, shared, [&] { kernel(${values.join(", ")}); });
   for (int i = 0; i < ${values.length}; i++) arrays[i].give_back(memory[i]);

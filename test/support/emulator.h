@@ -1,6 +1,7 @@
 // A group of a GPU's threads on a CPU, for kernels of src/kernels in CUDA's language. Each lane is a fibre of
 // its own, and runs until it has to wait for others. What lanes do together is computed by the last that comes,
 // as CUDA defines it. Asynchronous copies arrive when they are waited for, and not before.
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -167,27 +168,34 @@ static void launch(Place groups, int threads, int shared, std::function<void()> 
       }
 }
 
-/** A GPU's arrays begin where 256 bytes do, MLX's on a CPU where 8 do. */
-class Aligned {
+/** An array's memory, which ends where a page does that must not be touched. It begins where 16 bytes do. */
+class Guarded {
  public:
   void take(const void* from, size_t bytes) {
-    memory_.resize(bytes + 256);
+    constexpr size_t PAGE = 4096;
     size_ = bytes;
-    memcpy(data(), from, bytes);
+    mapped_ = (bytes + PAGE - 1) / PAGE * PAGE + PAGE;
+    void* memory = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    demand(memory != MAP_FAILED, "no memory");
+    memory_ = static_cast<char*>(memory);
+    mprotect(memory_ + mapped_ - PAGE, PAGE, PROT_NONE);
+    data_ = memory_ + mapped_ - PAGE - (bytes + 15) / 16 * 16;
+    memcpy(data_, from, bytes);
   }
 
   void give_back(void* to) {
-    memcpy(to, data(), size_);
+    memcpy(to, data_, size_);
+    munmap(memory_, mapped_);
   }
 
   void* data() {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    return memory_.data() + (-address & 255);
+    return data_;
   }
 
  private:
-  std::vector<char> memory_;
-  size_t size_ = 0;
+  char* memory_;
+  char* data_;
+  size_t size_, mapped_;
 };
 
 // ---- Instructions
