@@ -43,6 +43,7 @@ export function decoder(
   return {
     shape: {
       layers,
+      dims,
       heads,
       kvHeads,
       headDim,

@@ -34,9 +34,11 @@ export interface Step {
   attend(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
 }
 
-/** The sizes that what a model keeps of each token depends on. */
+/** The sizes that what a model keeps of each token, and how long it takes over it, depend on. */
 export type ModelShape = {
   layers: number;
+  /** Of a hidden state. */
+  dims: number;
   heads: number;
   kvHeads: number;
   headDim: number;

@@ -1,5 +1,6 @@
 // Decides what each step computes. One loop, one budget of tokens a step: first a token for everyone who
-// is decoding, then chunks of prompts by standing, of those who run already and of those who wait. When
+// is decoding, then chunks of prompts by standing, of those who run already and of those who wait. Far into
+// a prompt they are smaller, for there a token takes longer, and those who decode have to wait for it. When
 // blocks run out, the lowest standing gives its blocks back and is computed again later; so does a lower
 // priority when there is no place left for a higher one.
 //
@@ -15,6 +16,8 @@ export type SchedulerOptions = {
   maxBatch: number;
   /** Tokens of a step; at least maxBatch. */
   tokenBudget: number;
+  /** A token with more than so many before it takes longer to look at them than for all else. */
+  lookback: number;
   /** The longest sequence the model takes. */
   maxLength: number;
   maxWaiting: number;
@@ -116,7 +119,8 @@ export class Scheduler {
    * who are held sit it out.
    */
   next(isHeld: (sequence: Sequence) => boolean = () => false): Batch | undefined {
-    const step = new StepBuilder(this.#options.tokenBudget, isHeld);
+    const { tokenBudget, lookback } = this.#options;
+    const step = new StepBuilder(tokenBudget, lookback, isHeld);
     // Blocks can be taken from others only when no step under way uses them.
     if (this.#inFlight > 0) {
       if (!this.#canDecode() || this.#outranked()) return undefined;
@@ -250,7 +254,7 @@ export class Scheduler {
 
   /** As much of a prompt as there are tokens and blocks for. */
   #fitting(sequence: Sequence, step: StepBuilder): number {
-    const wanted = Math.min(step.budget, sequence.pending);
+    const wanted = Math.min(step.fitting(sequence.launched), sequence.pending);
     const room = () => {
       const blocks = this.#pool.available - (this.#sharesTail(sequence) ? 1 : 0);
       return (sequence.table.length + blocks) * BLOCK_TOKENS - sequence.launched;
@@ -309,14 +313,14 @@ export class Scheduler {
 
   #hasPlace(next: Sequence): boolean {
     const isFull = this.#running.length + this.#reserved >= this.#options.maxBatch;
-    return !isFull && this.#room(next, this.#options.tokenBudget).isEnough;
+    return !isFull && this.#room(next, () => this.#options.tokenBudget).isEnough;
   }
 
   /** What a sequence finds computed, how much of it would be next, and whether there are blocks for that. */
-  #room(next: Sequence, budget: number) {
+  #room(next: Sequence, fitting: StepBuilder["fitting"]) {
     const found = this.#cachedBlocks(next);
     const hit = found.length * BLOCK_TOKENS;
-    const count = Math.min(budget, next.length - hit);
+    const count = Math.min(fitting(hit), next.length - hit);
     // What is found cached is not available to be taken any more.
     const idle = found.filter((block) => this.#pool.references(block) === 0).length;
     const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
@@ -328,9 +332,9 @@ export class Scheduler {
   #admit(step: StepBuilder, before?: Sequence): void {
     for (let next = this.#waiting.first; next && !step.isShort; next = this.#waiting.first) {
       if (step.isHeld(next) || (before && compare(before, next) < 0)) return;
-      if (step.budget === 0 || this.#running.length + this.#reserved >= this.#options.maxBatch)
-        return;
-      const { found, hit, count, isEnough } = this.#room(next, step.budget);
+      const isFull = this.#running.length + this.#reserved >= this.#options.maxBatch;
+      if (isFull || step.isFull) return;
+      const { found, hit, count, isEnough } = this.#room(next, (start) => step.fitting(start));
       if (!isEnough) return;
       this.#dequeue(next);
       for (const block of found) this.#pool.retain(block);
@@ -491,16 +495,38 @@ class StepBuilder {
   preempted = 0;
   /** Someone had to give blocks back for those who run. */
   isShort = false;
-  budget: number;
+  /** In tokens that look back at few. */
+  #left: number;
+  /** Whether someone has a token of it who would notice how long it takes. */
+  #isShared = false;
+  readonly #lookback: number;
   readonly isHeld: (sequence: Sequence) => boolean;
 
-  constructor(budget: number, isHeld: (sequence: Sequence) => boolean) {
-    this.budget = budget;
+  constructor(budget: number, lookback: number, isHeld: (sequence: Sequence) => boolean) {
+    this.#left = budget;
+    this.#lookback = lookback;
     this.isHeld = isHeld;
+  }
+
+  get isFull(): boolean {
+    return this.#left < 1;
+  }
+
+  /** How many tokens of a prompt it has room for, from this one on. */
+  fitting(start: number): number {
+    const fair = Math.max(this.#left / this.#price(start), BLOCK_TOKENS);
+    return Math.floor(Math.min(fair, this.#left));
   }
 
   add(row: Row): void {
     this.rows.push(row);
-    this.budget -= row.count;
+    if (row.count === 1) this.#isShared = true;
+    const price = row.count === 1 ? 1 : this.#price(row.start);
+    this.#left = Math.max(this.#left - row.count * price, 0);
+  }
+
+  /** Of a token of a prompt. Alone, a prompt is best read in as few steps as can be. */
+  #price(start: number): number {
+    return this.#isShared ? Math.max(start / this.#lookback, 1) : 1;
   }
 }

@@ -71,6 +71,8 @@ export type ModelEngineParts = {
   runner: StepRunner;
   vocabulary: number;
   maxLength: number;
+  /** As the scheduler has it. */
+  lookback: number;
   options: EngineOptions;
   /** Who follows grammars, once there is somebody. */
   matchers?: () => Pick<Matchers, "open" | "isCompiling"> | undefined;
@@ -106,6 +108,7 @@ export class ModelEngine {
       pool,
       maxBatch: options.maxBatch,
       tokenBudget: Math.max(options.tokenBudget ?? FEW_TOKENS, options.maxBatch),
+      lookback: parts.lookback,
       maxLength,
       maxWaiting: options.maxWaiting,
       maxWaitingTokens: options.maxWaitingTokens,

@@ -10,6 +10,7 @@ import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
 import { DeviceRunner } from "../model/device-runner.ts";
 import { kvType, makeKvStore } from "../model/kv-store.ts";
 import { type LoadedModel, loadModel } from "../model/load.ts";
+import type { ModelShape } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { ModelEngine } from "./model-engine.ts";
 
@@ -72,6 +73,7 @@ export class Models {
       runner,
       vocabulary,
       maxLength,
+      lookback: lookbackOf(model.shape),
       options: { ...options, tokenBudget: options.tokenBudget ?? suitableTokens(this.#backend) },
       matchers: () => this.matchers,
     });
@@ -157,6 +159,14 @@ function suitableKvBytes(backend: Backend): number {
 }
 
 /** Of a step, where they are not few: such a GPU is hardly busy with those. */
+/**
+ * A layer multiplies a token with its weights, some 12 times dims * dims in most models, and twice heads *
+ * headDim with each token before it.
+ */
+function lookbackOf({ dims, heads, headDim }: ModelShape): number {
+  return (6 * dims * dims) / (heads * headDim);
+}
+
 function suitableTokens(backend: Backend): number | undefined {
   return backend === "cuda" ? 2048 : undefined;
 }

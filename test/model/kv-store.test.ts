@@ -21,6 +21,7 @@ useMlx();
 const [HEADS, KV_HEADS, HEAD_DIM, LAYERS] = [4, 2, 8, 2];
 const shape: ModelShape = {
   layers: LAYERS,
+  dims: HEADS * HEAD_DIM,
   heads: HEADS,
   kvHeads: KV_HEADS,
   headDim: HEAD_DIM,

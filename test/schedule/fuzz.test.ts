@@ -22,6 +22,7 @@ function fuzz(seed: number, depth: number) {
     pool,
     maxBatch: 6,
     tokenBudget: 48,
+    lookback: 100,
     maxLength: 400,
     maxWaiting: 12,
     maxWaitingTokens: 1500,

@@ -25,6 +25,7 @@ function setUp(options: Partial<SchedulerOptions> & { blocks?: number } = {}) {
     pool,
     maxBatch: 8,
     tokenBudget: 64,
+    lookback: Number.POSITIVE_INFINITY,
     maxLength: 10_000,
     maxWaiting: 1000,
     maxWaitingTokens: 1_000_000,
@@ -198,6 +199,38 @@ describe("a batch", () => {
     }
     expect(steps).toBe(Math.ceil(8000 / 60));
     expect(output(long)).toEqual(expectedTokens(range(8000), 1));
+  });
+
+  test("has smaller chunks far into a prompt, where somebody waits for it", () => {
+    const chunks = (streams: number) => {
+      const { one, step } = setUp({ blocks: 300, tokenBudget: 641, lookback: 1000 });
+      for (const i of range(streams)) one({ prompt: range(5, i * 100), maxTokens: 1000 });
+      step();
+      const long = one({ prompt: range(6000, 7), maxTokens: 2 });
+      const found: { start: number; count: number }[] = [];
+      while (long.generated === 0) {
+        found.push(...step()!.rows.filter(({ sequence }) => sequence === long));
+      }
+      return found;
+    };
+    expect(chunks(0).map(({ count }) => count)).toEqual([...Array(9).fill(641), 6000 - 9 * 641]);
+    const beside = chunks(1);
+    expect(beside.reduce((sum, { count }) => sum + count, 0)).toBe(6000);
+    for (const { start, count } of beside.slice(0, -1)) {
+      expect(count).toBe(Math.floor(640 / Math.max(start / 1000, 1)));
+    }
+    expect(beside.at(-2)!.count).toBeLessThan(130);
+  });
+
+  test("has a block of a prompt at least, however far into it", () => {
+    const { one, step } = setUp({ blocks: 300, tokenBudget: 64, lookback: 10 });
+    one({ prompt: range(5), maxTokens: 1000 });
+    step();
+    const long = one({ prompt: range(3000, 7), maxTokens: 2 });
+    while (long.generated === 0) {
+      const { count, start } = step()!.rows.find(({ sequence }) => sequence === long)!;
+      expect(count).toBe(start === 0 ? 63 : Math.min(32, 3000 - start));
+    }
   });
 
   test("that fails ends its sequences and no others", () => {

@@ -54,6 +54,7 @@ export function makeEngine(
     },
     vocabulary: model.shape.vocabulary,
     maxLength: model.shape.maxPositions,
+    lookback: 100,
     options: all,
   });
   const answers = new Map<number, Answer[]>();

@@ -64,6 +64,7 @@ function setUp(depth: 1 | 2) {
     runner: { forwards: 0, depth, launch },
     vocabulary: 64,
     maxLength: 500,
+    lookback: 1000,
     options: { ...defaultEngineOptions, maxBatch: 8 },
     matchers: () => matchers,
   });

@@ -99,6 +99,7 @@ function setUpWith<R extends HashRunner>(
     runner,
     vocabulary: VOCABULARY,
     maxLength,
+    lookback: 1000,
     options: { ...defaultEngineOptions, maxBatch: 8, tokenBudget: 64, ...options },
     nowMs: () => clock.ms,
   });
