@@ -92,9 +92,14 @@ const columns: [title: string, cell: (result: Result) => string][] = [
 const tokenBudget = values["token-budget"] ? Number(values["token-budget"]) : undefined;
 const streams = Number(values.streams);
 const maxBatch = Math.max(streams + 1, ...loads.map(({ requests }) => requests));
+/** Beside mlx-lm twice what the loads need, and not half of the GPU's memory. */
+const blocks = values.peer
+  ? Math.max(...loads.map((load) => 2 * load.requests * blocksOf(load.prompt + load.new)))
+  : undefined;
+const engineOptions = { maxBatch, tokenBudget, blocks };
 const http = values.http ? await import("./bench-gpu/http.ts") : undefined;
-const served = await http?.startServed(folder, { maxBatch, tokenBudget });
-const own = served ?? (await startEngine(folder, { maxBatch, tokenBudget }));
+const served = await http?.startServed(folder, engineOptions);
+const own = served ?? (await startEngine(folder, engineOptions));
 const memory = memoryOf(own);
 const { deviceName, mlxVersion } = await own.engine.inspect();
 const report = {
@@ -219,6 +224,10 @@ function memoryOf({ info }: Own): Memory {
     kvBytesPerToken: info.kvBytes / (info.blocks * BLOCK_TOKENS),
     bytesPerSecond: Number(values.bandwidth) * 1e9,
   };
+}
+
+function blocksOf(tokens: number): number {
+  return Math.ceil(tokens / BLOCK_TOKENS) + 1;
 }
 
 function printRow(cells: readonly string[]): void {

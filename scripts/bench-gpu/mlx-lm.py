@@ -43,7 +43,7 @@ def measure(requests, prompt, new, vocabulary):
 
 # The other program has its share of the GPU: buffers that are kept for later must not take it.
 limit = mx.set_memory_limit(2**40)
-mx.set_memory_limit(int(0.4 * limit))
+mx.set_memory_limit(int(0.6 * limit))
 model, _ = load_model(pathlib.Path(sys.argv[1]))
 answer({"device": str(mx.default_device())})
 for line in sys.stdin:

@@ -16,7 +16,11 @@ export type System = {
   stop(): Promise<void>;
 };
 
-export type OwnOptions = { maxBatch: number; tokenBudget: number | undefined };
+export type OwnOptions = {
+  maxBatch: number;
+  tokenBudget: number | undefined;
+  blocks: number | undefined;
+};
 
 /** A loaded engine of this process. */
 export type Own = { engine: EngineClient; info: ModelInfo; stop(): Promise<void> };
@@ -25,11 +29,12 @@ export type Own = { engine: EngineClient; info: ModelInfo; stop(): Promise<void>
 export type Answer = { arrivals: number[][] } | { error: string };
 
 export async function startEngine(folder: string, options: OwnOptions): Promise<Own> {
-  const { maxBatch, tokenBudget } = options;
+  const { maxBatch, tokenBudget, blocks } = options;
   const engine = await EngineClient.start(engineSetup());
   const info = await engine.load("model", folder, {
     maxBatch,
     ...(tokenBudget && { tokenBudget }),
+    ...(blocks && { blocks }),
   });
   return { engine, info, stop: () => engine.stop() };
 }

@@ -150,9 +150,8 @@ export class DeviceKvStore {
   }
 
   #wayOf({ start, count }: KvRow): Way {
-    if (count === 1) return "tokens";
     if (this.#attention.chunks) return "chunks";
-    return start + count > this.#long ? "mlx" : "tokens";
+    return count > 1 && start + count > this.#long ? "mlx" : "tokens";
   }
 
   /** A chunk of one prompt (count, heads * D) over all that its sequence has. */

@@ -158,7 +158,6 @@ function suitableKvBytes(backend: Backend): number {
   return backend === "cpu" ? 2 ** 30 : Math.max(2 ** 28, (memoryLimit() - activeMemory()) / 2);
 }
 
-/** Of a step, where they are not few: such a GPU is hardly busy with those. */
 /**
  * A layer multiplies a token with its weights, some 12 times dims * dims in most models, and twice heads *
  * headDim with each token before it.
@@ -167,6 +166,7 @@ function lookbackOf({ dims, heads, headDim }: ModelShape): number {
   return (6 * dims * dims) / (heads * headDim);
 }
 
+/** Of a step, where they are not few: such a GPU is hardly busy with those. */
 function suitableTokens(backend: Backend): number | undefined {
   return backend === "cuda" ? 2048 : undefined;
 }

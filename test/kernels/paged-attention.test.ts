@@ -177,7 +177,7 @@ function checkChunks(
   const chunks = [
     { start: 45, count: 83 },
     { start: 0, count: 139 },
-    { start: 131, count: 2 },
+    { start: 131, count: 1 },
     { start: 96, count: 33 },
   ];
   const heads = kvHeads * sharers;
