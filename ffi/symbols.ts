@@ -597,6 +597,11 @@ export const ownSymbols = {
   },
   // int mlx_serve_copy_blocks(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_serve_copy_blocks: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_packed_product(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, float, bool, mlx_stream)
+  mlx_serve_packed_product: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "f32", "bool", "ptr"],
+    returns: "i32",
+  },
   // int mlx_serve_gate(mlx_array*, mlx_array, mlx_array, bool, mlx_stream)
   mlx_serve_gate: { args: ["buffer", "ptr", "ptr", "bool", "ptr"], returns: "i32" },
   // int mlx_serve_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)

@@ -7,6 +7,10 @@ extern "C" float sinf(float);
 extern "C" float cosf(float);
 extern "C" float logf(float);
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 #define LANES 16
 #elif defined(__AVX2__)
@@ -261,6 +265,159 @@ static void product(const Product& p, int from, int to) {
       }
     }
   }
+}
+
+// ---- Products with packed weights: these are unpacked in registers, or for more rows into the nearest cache
+
+/** Weights of a group's scale, at least. */
+constexpr int GROUP = 32;
+
+/** Bytes of the matrix that are asked for before they are needed. */
+constexpr int AHEAD = 4096;
+
+/** As many weights as there are lanes, as they are packed. */
+template <int BITS>
+static INLINE Floats quants(const unsigned char* from) {
+  if constexpr (BITS == 8) {
+#if LANES == 16
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from)));
+#elif LANES == 8
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+#else
+    return Floats{(float)from[0], (float)from[1], (float)from[2], (float)from[3]};
+#endif
+  } else {
+#if LANES == 16
+    // A lane takes the number that its lowest 4 bits name: no mask, no conversion.
+    long long words;
+    __builtin_memcpy(&words, from, sizeof words);
+    const __m512i shifts =
+        _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(words), shifts), values);
+#elif LANES == 8
+    typedef unsigned Words __attribute__((vector_size(LANES * 4)));
+    unsigned word;
+    __builtin_memcpy(&word, from, sizeof word);
+    const Words all = word - Words{};
+    const Words nibbles = all >> Words{0, 4, 8, 12, 16, 20, 24, 28} & 15;
+    return __builtin_convertvector((Ints)nibbles, Floats);
+#else
+    unsigned short half;
+    __builtin_memcpy(&half, from, sizeof half);
+    const Ints nibbles = half & Ints{0xf, 0xf0, 0xf00, 0xf000};
+    return __builtin_convertvector(nibbles, Floats) * Floats{1, 1 / 16.0f, 1 / 256.0f, 1 / 4096.0f};
+#endif
+  }
+}
+
+/** With 16 lanes two words are unpacked at once, their nibbles in turns. */
+static void arrange(const float* x, int depth, int bits, float* out) {
+  if (LANES < 16 || bits == 8) {
+    __builtin_memcpy(out, x, depth * sizeof(float));
+    return;
+  }
+  for (int i = 0; i < depth; i += 16) {
+    for (int j = 0; j < 8; j++) {
+      out[i + 2 * j] = x[i + j];
+      out[i + 2 * j + 1] = x[i + j + 8];
+    }
+  }
+}
+
+template <int BITS, int M, int N>
+static INLINE void packed_tile(const PackedProduct& p, int column) {
+  const long row_bytes = (long)p.depth * BITS / 8, groups = p.depth / p.group;
+  const float* x = p.x;
+  const unsigned char* w = p.w + column * row_bytes;
+  const float* scales = p.scales + column * groups;
+  const float* biases = p.biases + column * groups;
+  const int shift = __builtin_ctz(p.group);
+  Floats parts[M * N + LANES - 1] = {};
+  for (long i = 0; i < p.depth; i += GROUP, w += GROUP * BITS / 8) {
+    const long group = i >> shift;
+    for (int n = 0; n < N; n++) {
+      const unsigned char* packed = w + n * row_bytes;
+      const float scale = scales[n * groups + group], bias = biases[n * groups + group];
+      __builtin_prefetch(packed + AHEAD, 0, 2);
+      for (int j = 0; j < GROUP; j += LANES) {
+        const Floats weights = quants<BITS>(packed + j * BITS / 8) * scale + bias;
+        for (int m = 0; m < M; m++) parts[m * N + n] += weights * load(x + (long)m * p.depth + i + j);
+      }
+    }
+  }
+  float whole[M * N + LANES - 1];
+  for (int k = 0; k < M * N; k += LANES) store(whole + k, sums(parts + k));
+  for (int m = 0; m < M; m++) {
+    float* out = p.out + m * p.out_stride + column;
+    for (int n = 0; n < N; n++) {
+      out[n] = p.beta == 0 ? whole[m * N + n] : whole[m * N + n] + p.beta * out[n];
+    }
+  }
+}
+
+/** Not inlined: with all of them in one function the addresses find no registers. */
+template <int BITS, int M>
+static __attribute__((noinline)) void packed_tiles(const PackedProduct& p, int from, int to) {
+  for (; from + COLUMNS <= to; from += COLUMNS) packed_tile<BITS, M, COLUMNS>(p, from);
+  for (; from < to; from++) packed_tile<BITS, M, 1>(p, from);
+}
+
+/** start..end of the depth, `stride` numbers to a column. */
+template <int BITS>
+static INLINE void unpack_some(
+    const PackedProduct& p, int from, int to, int start, int end, float* out, long stride) {
+  const long row_bytes = (long)p.depth * BITS / 8, groups = p.depth / p.group;
+  const int shift = __builtin_ctz(p.group);
+  for (int column = from; column < to; column++, out += stride) {
+    for (unsigned i = start; i < (unsigned)end; i += GROUP) {
+      const unsigned char* packed = p.w + column * row_bytes + i * BITS / 8;
+      const long group = column * groups + (i >> shift);
+      __builtin_prefetch(packed + AHEAD, 0, 2);
+      for (int j = 0; j < GROUP; j += LANES) {
+        const Floats weights = quants<BITS>(packed + j * BITS / 8);
+        store(out + i - start + j, weights * p.scales[group] + p.biases[group]);
+      }
+    }
+  }
+}
+
+template <int BITS>
+static INLINE void packed_columns(const PackedProduct& p, int from, int to) {
+  switch (p.rows) {
+    case 1: return packed_tiles<BITS, 1>(p, from, to);
+    case 2: return packed_tiles<BITS, 2>(p, from, to);
+    case 3: return packed_tiles<BITS, 3>(p, from, to);
+#if LANES == 16
+    case 4: return packed_tiles<BITS, 4>(p, from, to);
+    case 5: return packed_tiles<BITS, 5>(p, from, to);
+    case 6: return packed_tiles<BITS, 6>(p, from, to);
+#endif
+  }
+  float panel[PANEL * DEPTH] __attribute__((aligned(64)));
+  const int slices = (p.depth + DEPTH - 1) / DEPTH;
+  const int depth = ((p.depth + slices - 1) / slices + GROUP - 1) / GROUP * GROUP;
+  for (int column = from; column < to; column += PANEL) {
+    const int end = column + PANEL < to ? column + PANEL : to;
+    for (int start = 0; start < p.depth; start += depth) {
+      const int some = start + depth < p.depth ? depth : p.depth - start;
+      unpack_some<BITS>(p, column, end, start, start + some, panel, some);
+      const float before = start == 0 ? p.beta : 1;
+      const Product part = {p.rows, some, p.x + start,    p.depth,     panel, some,
+                            1,      before, p.out + column, p.out_stride};
+      product(part, 0, end - column);
+    }
+  }
+}
+
+static void packed_product(const PackedProduct& p, int from, int to) {
+  if (p.bits == 4) packed_columns<4>(p, from, to);
+  else packed_columns<8>(p, from, to);
+}
+
+static void unpack(const PackedProduct& p, int from, int to, float* out) {
+  if (p.bits == 4) unpack_some<4>(p, from, to, 0, p.depth, out, p.depth);
+  else unpack_some<8>(p, from, to, 0, p.depth, out, p.depth);
 }
 
 // ---- Attention
@@ -547,8 +704,8 @@ static void mask(const float* x, const unsigned* words, int count, float* out) {
   }
 }
 
-extern const Kernels table = {product, prepare, attend,      gate,    norm,
-                              best,    log_sum_exp, softmax, mask};
+extern const Kernels table = {product, arrange, packed_product, unpack,  prepare, attend, gate,
+                              norm,    best,    log_sum_exp,    softmax, mask};
 
 } // namespace VARIANT
 } // namespace mlx_serve

@@ -44,11 +44,29 @@ struct Product {
   long out_stride;
 };
 
+/** A product with a matrix of packed weights, scale * q + bias: q of 4 or 8 bits, the lowest first. */
+struct PackedProduct {
+  int rows, depth, bits, group;
+  const float* x; // (rows, depth), each row as `arrange` leaves it
+  const unsigned char* w; // (columns, depth * bits / 8)
+  const float* scales; // (columns, depth / group)
+  const float* biases;
+  float beta;
+  float* out; // (rows, columns): x w' + beta out
+  long out_stride;
+};
+
 enum class Gate { silu, gelu };
 
 struct Kernels {
   /** Some columns of a product of few rows. */
   void (*product)(const Product&, int from, int to);
+  /** A row in the order in which packed weights are quickest to unpack. */
+  void (*arrange)(const float* x, int depth, int bits, float* out);
+  /** Some columns of a product of few rows. */
+  void (*packed_product)(const PackedProduct&, int from, int to);
+  /** Some columns' weights in that order: (to - from, depth) */
+  void (*unpack)(const PackedProduct&, int from, int to, float* out);
   /** One token's heads, normed and turned: queries come out, its key and value go to their slot. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
   /** The tokens' queries that share one head of keys, over what each of them sees. Rows of `heads`. */

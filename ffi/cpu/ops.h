@@ -62,6 +62,24 @@ int mlx_serve_copy_blocks(
     const mlx_array pool,
     const mlx_array pairs,
     const mlx_stream s);
+/**
+ * x (..., in) with a matrix as MLX packs it, in 4 or 8 bits: weight (out, in * bits / 32) of uint32, scales
+ * and biases (out, in / group), groups of 32, 64 or 128 -> (..., out). With a norm's weight (in) rows are
+ * normed first; `gated` makes silu(first half) * second half of what comes out; the residual is added.
+ */
+int mlx_serve_packed_product(
+    mlx_array* res,
+    const mlx_array x,
+    const mlx_array weight,
+    const mlx_array scales,
+    const mlx_array biases,
+    const mlx_array norm /* may be null */,
+    const mlx_array residual /* may be null */,
+    int bits,
+    int group,
+    float eps,
+    bool gated,
+    const mlx_stream s);
 /** silu(gates) * ups, or gelu's approximation by tanh. */
 int mlx_serve_gate(
     mlx_array* res,

@@ -38,7 +38,7 @@ export function startOurs({ threads, batch }: Limits): Promise<System> {
     {
       name: "mlx-serve",
       version: packageJson.version,
-      weights: isCpu ? "Q4_1, unpacked to float32 when it is loaded" : "Q4_1",
+      weights: "Q4_1",
       model: "default",
     },
     // Nobody's settings or keys.

@@ -122,7 +122,7 @@ type OwnParts = {
 async function compileOwn(own: OwnParts) {
   const { compile, variants, includes, build } = own;
   const parts: [name: string, flags: readonly string[]][] = [
-    ["cpu/ops.cpp", includes],
+    ["cpu/ops.cpp", own.withBlas ? ["-DWITH_BLAS", ...includes] : includes],
     ["cpu/pool.cpp", []],
     ["cpu/choice.cpp", []],
     ...Object.entries(variants).map(([variant, flags]): [string, string[]] => [

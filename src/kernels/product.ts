@@ -1,6 +1,7 @@
 // Products of a few rows with a matrix on NVIDIA GPUs, with what stands around them in a model: the norm
 // before, the gate between, the sum behind. Where a product takes microseconds, each launch that is saved counts.
 import { array, type MlxArray } from "../mlx/array.ts";
+import type { ProductOptions } from "../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
@@ -9,15 +10,6 @@ import productBody from "./product.c" with { type: "text" };
 import { inLanguage } from "./source.ts";
 
 const WARPS = 8;
-
-export type ProductOptions = {
-  /** Rows are divided by their root mean square first, and multiplied by this. */
-  norm?: { weight: MlxArray; eps: number } | undefined;
-  /** What comes out is silu of the first half times the second. */
-  isGated?: boolean;
-  /** Added to what comes out. */
-  residual?: MlxArray | undefined;
-};
 
 /** (..., N, K), dense or packed by MLX. */
 export type Matrix =

@@ -4,7 +4,7 @@ import { hasOwn } from "../../ffi/lib.ts";
 import { ints, type MlxArray, optionalHandle } from "./array.ts";
 import type { Dtype } from "./dtype.ts";
 import { op, opList } from "./op.ts";
-import { zeros } from "./ops.ts";
+import { type Quantization, type QuantizedMatrix, zeros } from "./ops.ts";
 
 let onCpu = false;
 
@@ -13,14 +13,19 @@ export function setOnCpu(value: boolean): void {
   onCpu = value;
 }
 
+/** Whether there are the operations here, and arrays are computed on a CPU. */
+export function runsOwn(): boolean {
+  return hasOwn && onCpu;
+}
+
 /** Whether x can be computed by the operations here. */
 export function isOwn(x: MlxArray): boolean {
-  return hasOwn && onCpu && x.dtype === "float32";
+  return runsOwn() && x.dtype === "float32";
 }
 
 /** Zeros for what is read in every step: on a CPU where it is read best. */
 export function lastingZeros(shape: readonly number[], dtype: Dtype): MlxArray {
-  if (!hasOwn || !onCpu || dtype !== "float32") return zeros(shape, dtype);
+  if (!runsOwn() || dtype !== "float32") return zeros(shape, dtype);
   return op("mlx_serve_zeros", ints(shape), shape.length);
 }
 
@@ -101,6 +106,43 @@ export function attendBlocks(
 /** Blocks of a pool over others, pairs of from and to; evaluate what comes out. */
 export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
+}
+
+/** Whether `packedProduct` takes a matrix that MLX has packed so. */
+export function fitsPackedProduct({ mode, bits, groupSize }: Quantization): boolean {
+  return mode === "affine" && (bits === 4 || bits === 8) && [32, 64, 128].includes(groupSize ?? 64);
+}
+
+/** What stands around a product. */
+export type ProductOptions = {
+  /** Rows are divided by their root mean square first, and multiplied by this. */
+  norm?: { weight: MlxArray; eps: number } | undefined;
+  /** What comes out is silu of the first half times the second. */
+  isGated?: boolean;
+  /** Added to what comes out. */
+  residual?: MlxArray | undefined;
+};
+
+/** x (..., in), matrix (out, in) -> (..., out), or where it is gated (..., out / 2) */
+export function packedProduct(
+  x: MlxArray,
+  { weight, scales, biases }: QuantizedMatrix,
+  { bits = 4, groupSize = 64 }: Quantization,
+  { norm, isGated = false, residual }: ProductOptions = {},
+): MlxArray {
+  return op(
+    "mlx_serve_packed_product",
+    x.handle,
+    weight.handle,
+    scales.handle,
+    optionalHandle(biases),
+    optionalHandle(norm?.weight),
+    optionalHandle(residual),
+    bits,
+    groupSize,
+    norm?.eps ?? 0,
+    isGated,
+  );
 }
 
 /** silu(gates) * ups, or with GELU as tanh approximates it. */

@@ -1,10 +1,12 @@
-// A checkpoint's tensors as the parts of a model, in the precision that suits the device: on a CPU
-// matrices are float32, for any other product there is a scalar loop; on a GPU they stay as they are
-// stored, packed. Weights owns every array it makes and frees them all with `free`.
+// A checkpoint's tensors as the parts of a model, in the precision that suits the device: matrices stay
+// packed as they are stored where there is a quick product for them. On a CPU that is our own, with 4 or 8
+// bits; others are unpacked to float32, for MLX has but scalar loops. Weights owns every array it makes
+// and frees them all with `free`.
 import type { Backend } from "../../ffi/native.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
 import { fitsProduct, isFew, type Matrix, Products } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
+import { fitsPackedProduct, type ProductOptions, packedProduct, runsOwn } from "../mlx/cpu.ts";
 import {
   add,
   addmm,
@@ -14,6 +16,7 @@ import {
   gatherMm,
   gatherQmm,
   matmul,
+  type Quantization,
   type QuantizationMode,
   quantizedMatmul,
   split,
@@ -210,11 +213,18 @@ export class Weights {
   }
 
   #linear(matrix: Matrix, bias?: MlxArray): Linear {
-    const unpacks = this.#options.backend === "cuda" && this.dtype !== "float32";
+    const { backend } = this.#options;
+    if (backend === "cpu" && matrix.kind === "packed") {
+      const { matrix: packed, quantization } = matrix;
+      return atOnce((x, options) => packedProduct(x, packed, quantization, options), bias);
+    }
+    const unpacks = backend === "cuda" && this.dtype !== "float32";
     const plain = linear(matrix, bias, unpacks, (view) => this.#keep(view));
     const isQuicker = matrix.kind === "packed" || !bias;
-    if (!this.#products || !isQuicker || !fitsProduct(matrix, this.dtype)) return plain;
-    return quickly(this.#products, matrix, bias, plain);
+    const products = this.#products;
+    if (!products || !isQuicker || !fitsProduct(matrix, this.dtype)) return plain;
+    const quick = atOnce((x, options) => products.product(x, matrix, options), bias);
+    return (x, around) => (x.ndim === 2 && isFew(x.shape[0]!, matrix) ? quick : plain)(x, around);
   }
 
   /** Throws where a matrix is not what it should be, under its own name. */
@@ -228,18 +238,17 @@ export class Weights {
     const packed = this.#packed(name, shape);
     if (!packed) {
       const stored = this.#stored(`${name}.weight`, shape);
-      const affine = backend === "cpu" || plainType(stored) ? undefined : this.#affine(stored);
+      const affine =
+        plainType(stored) || !this.#staysPacked(shape) ? undefined : this.#affine(stored);
       if (affine) return affine;
       const weight = this.#own(loadDense(stored, this.dtype, backend), stored);
       return { kind: "dense", weight };
     }
     const { weight, scales, biases, quantization } = packed;
     const parts = [weight, scales, ...(biases ? [biases] : [])];
-    if (backend === "cpu") {
-      return {
-        kind: "dense",
-        weight: this.#own(loadUnpacked(packed, shape, this.dtype, backend), ...parts),
-      };
+    if (!this.#staysPacked(shape, quantization)) {
+      const unpacked = loadUnpacked(packed, shape, this.dtype, backend);
+      return { kind: "dense", weight: this.#own(unpacked, ...parts) };
     }
     // Scales of another type than x would turn the product into a third.
     const load = (part: StoredTensor) =>
@@ -248,6 +257,13 @@ export class Weights {
         : loadDense(part, this.dtype, backend);
     const [w, s, b] = parts.map((part) => this.#own(load(part), part));
     return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
+  }
+
+  /** Whether there is a product for such a packed matrix; for each of GGUF's that is affine there is. */
+  #staysPacked(shape: readonly number[], quantization?: Quantization): boolean {
+    if (this.#options.backend !== "cpu") return true;
+    const fits = !quantization || fitsPackedProduct(quantization);
+    return runsOwn() && this.dtype === "float32" && shape.length === 2 && fits;
   }
 
   #affine(stored: StoredTensor): Matrix | undefined {
@@ -386,20 +402,16 @@ function surrounded(product: (x: MlxArray) => MlxArray): Linear {
   };
 }
 
-/** The same by one kernel, where there are few rows. What it does not know comes after it. */
-function quickly(
-  products: Products,
-  matrix: Matrix,
+/** The same by a product that does it all at once. What it does not know comes after it. */
+function atOnce(
+  product: (x: MlxArray, options: ProductOptions) => MlxArray,
   bias: MlxArray | undefined,
-  plain: Linear,
 ): Linear {
-  return (x, around = {}) => {
-    const { norm, gating, residual } = around;
-    if (x.ndim !== 2 || !isFew(x.shape[0]!, matrix)) return plain(x, around);
+  return (x, { norm, gating, residual } = {}) => {
     if (!bias && (!gating || gating === swiglu)) {
-      return products.product(x, matrix, { norm, isGated: gating !== undefined, residual });
+      return product(x, { norm, isGated: gating !== undefined, residual });
     }
-    const made = products.product(x, matrix, { norm });
+    const made = product(x, { norm });
     return surrounded(() => (bias ? add(made, bias) : made))(x, { gating, residual });
   };
 }

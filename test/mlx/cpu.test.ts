@@ -6,7 +6,17 @@ import { MlxError } from "../../ffi/error.ts";
 import { backend, findLibrary } from "../../ffi/native.ts";
 import { array, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
 import * as cpu from "../../src/mlx/cpu.ts";
-import { addmm, matmul, split, swapAxes } from "../../src/mlx/ops.ts";
+import {
+  add,
+  addmm,
+  dequantize,
+  matmul,
+  type Quantization,
+  type QuantizedMatrix,
+  quantize,
+  split,
+  swapAxes,
+} from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
@@ -205,6 +215,76 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     }
     openBlas(findLibrary());
   });
+
+  const packings = [4, 8].flatMap((bits) =>
+    [32, 64, 128].map((groupSize) => ({ bits, groupSize })),
+  );
+  test.each(packings)("products with $bits bits packed in groups of $groupSize", (packing) => {
+    const how = { mode: "affine", ...packing } as const;
+    for (const threads of ["1", "2"]) {
+      openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
+      for (const [columns, depth] of [
+        [1, 128],
+        [70, 384],
+        // Parts of its depth end within groups.
+        [131, 1408],
+      ] as const) {
+        using _ = new Scope();
+        const packed = quantize(array(numbers(columns * depth), [columns, depth]), how);
+        const weights = swapAxes(dequantize(packed, how), 0, 1);
+        for (const rows of [1, 2, 3, 4, 5, 6, 7, 8, 16, 33, 70, 129, 200]) {
+          const x = array(numbers(rows * depth), [rows, depth]);
+          const found = cpu.packedProduct(x, packed, how);
+          expect(found.shape).toEqual([rows, columns]);
+          expect(errorOf(found, matmul(x, weights).numbers())).toBeLessThan(5e-5);
+        }
+      }
+    }
+    openBlas(findLibrary());
+  });
+
+  test("products with packed matrices and what is around them", () => {
+    using _ = new Scope();
+    const how = { mode: "affine", bits: 4, groupSize: 32 } as const;
+    const packed = quantize(array(numbers(70 * 96), [70, 96]), how);
+    const weights = swapAxes(dequantize(packed, how), 0, 1);
+    const norm = { weight: array(numbers(96)), eps: 1e-5 };
+    for (const rows of [1, 5, 20, 150]) {
+      const x = array(numbers(rows * 96, 3), [rows, 96]);
+      const whole = array(numbers(rows * 70), [rows, 70]);
+      // In any layout.
+      const half = swapAxes(array(numbers(rows * 35), [35, rows]), 0, 1);
+      for (const normed of [undefined, norm]) {
+        const left = normed ? cpu.rmsNorm(x, normed.weight, normed.eps) : x;
+        const product = matmul(left, weights);
+        const gated = cpu.gate("silu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
+        const check = (options: cpu.ProductOptions, expected: MlxArray) => {
+          const found = cpu.packedProduct(x, packed, how, { norm: normed, ...options });
+          expect(found.shape).toEqual(expected.shape);
+          expect(errorOf(found, expected.numbers())).toBeLessThan(5e-5);
+        };
+        check({}, product);
+        check({ residual: whole }, add(product, whole));
+        check({ isGated: true }, gated);
+        check({ isGated: true, residual: half }, add(gated, half));
+      }
+    }
+  });
+
+  test("products with packed matrices, of rows in any layout", () => {
+    using _ = new Scope();
+    const how = { mode: "affine", bits: 4, groupSize: 32 } as const;
+    const packed = quantize(array(numbers(40 * 64), [40, 64]), how);
+    const weights = swapAxes(dequantize(packed, how), 0, 1);
+    const turned = swapAxes(array(numbers(64 * 6), [64, 6]), 0, 1);
+    const found = cpu.packedProduct(turned, packed, how);
+    expect(errorOf(found, matmul(turned, weights).numbers())).toBeLessThan(5e-5);
+    const stacked = array(numbers(2 * 3 * 64), [2, 3, 64]);
+    const product = cpu.packedProduct(stacked, packed, how);
+    expect(product.shape).toEqual([2, 3, 40]);
+    expect(errorOf(product, matmul(stacked, weights).numbers())).toBeLessThan(5e-5);
+    expect(cpu.packedProduct(array([], [0, 64]), packed, how).numbers()).toEqual([]);
+  });
 });
 
 /** These tests again, and those of attention, with what other processors would run. */
@@ -260,6 +340,18 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       options: Partial<typeof all>;
     }> = {},
   ) => cpu.decodeBlocks(x, of, table, numbers, { ...all, ...options });
+
+  /** Rows of 64 with 3 columns in 4 bits, but for what is said. */
+  const multiply = ({
+    x = some(2, 64),
+    weight = array(new Uint32Array(24), [3, 8]),
+    scales = some(3, 2),
+    biases = some(3, 2),
+    bits = 4,
+    groupSize = 32,
+    ...around
+  }: Partial<QuantizedMatrix> & Quantization & cpu.ProductOptions & { x?: MlxArray }) =>
+    cpu.packedProduct(x, { weight, scales, biases }, { bits, groupSize }, around);
 
   const refusals: [what: string, op: string, call: () => unknown, says: RegExp][] = [
     ["rows of another type", "serve_decode", () => decode(shorts(2, 64)), /rows are not float32/],
@@ -352,6 +444,88 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       "serve_copy_blocks",
       () => cpu.copyBlocks(some(1, 1, 1, 1), ints(3)),
       /pairs/,
+    ],
+    [
+      "rows of another type",
+      "serve_packed_product",
+      () => multiply({ x: shorts(2, 64) }),
+      /not float32/,
+    ],
+    ["a number alone", "serve_packed_product", () => multiply({ x: array(1) }), /no rows/],
+    ["other bits", "serve_packed_product", () => multiply({ bits: 5 }), /neither 4 nor 8 bits/],
+    ["other groups", "serve_packed_product", () => multiply({ groupSize: 16 }), /no groups/],
+    [
+      "weights of another type",
+      "serve_packed_product",
+      () => multiply({ weight: some(3, 8) }),
+      /rows of uint32/,
+    ],
+    [
+      "stacked weights",
+      "serve_packed_product",
+      () => multiply({ weight: array(new Uint32Array(24), [1, 3, 8]) }),
+      /rows of uint32/,
+    ],
+    [
+      "rows that are too long",
+      "serve_packed_product",
+      () => multiply({ x: some(2, 96) }),
+      /fit the last axis/,
+    ],
+    [
+      "rows of half a group",
+      "serve_packed_product",
+      () => multiply({ x: some(2, 80) }),
+      /fit the last axis/,
+    ],
+    [
+      "weights of other bits",
+      "serve_packed_product",
+      () => multiply({ bits: 8 }),
+      /fit the last axis/,
+    ],
+    [
+      "too few scales",
+      "serve_packed_product",
+      () => multiply({ scales: some(3, 1) }),
+      /for each group/,
+    ],
+    [
+      "scales of another type",
+      "serve_packed_product",
+      () => multiply({ scales: shorts(3, 2) }),
+      /for each group/,
+    ],
+    [
+      "biases of other columns",
+      "serve_packed_product",
+      () => multiply({ biases: some(2, 2) }),
+      /for each group/,
+    ],
+    ["half a column", "serve_packed_product", () => multiply({ isGated: true }), /no halves/],
+    [
+      "a norm of other rows",
+      "serve_packed_product",
+      () => multiply({ norm: { weight: some(32), eps: 1 } }),
+      /norm does not fit/,
+    ],
+    [
+      "a norm of another type",
+      "serve_packed_product",
+      () => multiply({ norm: { weight: shorts(64), eps: 1 } }),
+      /norm does not fit/,
+    ],
+    [
+      "a residual of other columns",
+      "serve_packed_product",
+      () => multiply({ residual: some(2, 4) }),
+      /residual does not fit/,
+    ],
+    [
+      "a residual of another type",
+      "serve_packed_product",
+      () => multiply({ residual: shorts(2, 3) }),
+      /residual does not fit/,
     ],
     ["halves that differ", "serve_gate", () => cpu.gate("silu", some(2, 3), some(2, 4)), /differ/],
     ["16 bits", "serve_gate", () => cpu.gate("silu", shorts(2), some(2)), /not float32/],

@@ -2,8 +2,16 @@ import { describe, expect, test } from "bun:test";
 import type { Backend } from "../../ffi/native.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
+import type { Dtype, HostArray } from "../../src/mlx/dtype.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
-import { astype, type QuantizationMode, quantize } from "../../src/mlx/ops.ts";
+import {
+  arange,
+  astype,
+  concatenate,
+  dequantize,
+  type Quantization,
+  quantize,
+} from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { Checkpoint, StoredTensor } from "../../src/model/checkpoint.ts";
 import { type WeightOptions, Weights } from "../../src/model/weights.ts";
@@ -53,11 +61,11 @@ function expectClose(found: readonly number[], expected: readonly number[], with
 }
 
 /** `name`.weight, .scales and .biases as MLX packs a matrix. */
-function packed(name: string, shape: number[], mode: QuantizationMode, seed = 1): FileTensors {
+function packed(name: string, shape: number[], how: Quantization, seed = 1): FileTensors {
   using _ = new Scope();
   const size = shape.reduce((a, b) => a * b);
   const half = astype(array(randomNumbers(size, seed), shape), "bfloat16");
-  const { weight, scales, biases } = quantize(half, { mode });
+  const { weight, scales, biases } = quantize(half, how);
   evaluate(weight, scales);
   const words = (x: MlxArray) => ({ dtype: "U32", shape: x.shape, data: x.data() }) as const;
   const small = (x: MlxArray) =>
@@ -67,6 +75,29 @@ function packed(name: string, shape: number[], mode: QuantizationMode, seed = 1)
     [`${name}.scales`]: small(scales),
     ...(biases ? { [`${name}.biases`]: small(biases) } : {}),
   };
+}
+
+/** The same matrices in float32. */
+function unpacked(tensors: FileTensors, how: Quantization): FileTensors {
+  using _ = new Scope();
+  const made: FileTensors = {};
+  for (const [key, { shape, data, dtype }] of Object.entries(tensors)) {
+    if (dtype === "F32") made[key] = { shape, data, dtype };
+    if (dtype !== "U32") continue;
+    const part = (kind: string, type: Dtype) => {
+      const stored = tensors[key.replace("weight", kind)]!;
+      return array(stored.data as HostArray, stored.shape, type);
+    };
+    const exact = (kind: string) => astype(part(kind, "bfloat16"), "float32");
+    const matrix = {
+      weight: part("weight", "uint32"),
+      scales: exact("scales"),
+      biases: exact("biases"),
+    };
+    const dense = dequantize(matrix, how, "float32");
+    made[key] = f32(dense.shape, dense.data() as Float32Array);
+  }
+  return made;
 }
 
 const x = randomNumbers(3 * 4, 9);
@@ -116,7 +147,10 @@ describe("Weights", () => {
   const backends = ["metal", "cuda"] as const;
   const pairs = modes.flatMap((mode) => backends.map((backend) => [mode, backend] as const));
   test.each(pairs)("computes with %s left packed for %s as with float32", (mode, backend) => {
-    const tensors = { ...packed("p", [64, 128], mode), ...packed("x", [4, 64, 128], mode, 2) };
+    const tensors = {
+      ...packed("p", [64, 128], { mode }),
+      ...packed("x", [4, 64, 128], { mode }, 2),
+    };
     const load = (on: Backend) => weightsOf(tensors, { backend: on, dtype: "float32" });
     const input = randomNumbers(5 * 128, 4);
     const uses: ((weights: Weights) => MlxArray)[] = [
@@ -130,19 +164,55 @@ describe("Weights", () => {
     ];
     for (const use of uses)
       expectClose(numbers(load(backend), use), numbers(load("cpu"), use), 1e-5);
-    const [dense, small] = [load("cpu"), load(backend)];
-    dense.linear("p", 128, 64);
+    const small = load(backend);
     small.linear("p", 128, 64);
-    expect(dense.bytes).toBe(64 * 128 * 4);
-    expect(small.bytes).toBeLessThan(dense.bytes / 3);
-    dense.free();
+    expect(small.bytes).toBeLessThan((64 * 128 * 4) / 3);
     small.free();
+  });
+
+  const packings = [4, 8].flatMap((bits) => [32, 64, 128].map((groupSize) => [bits, groupSize]));
+  test.each(packings)("leaves %i bits in groups of %i packed on a CPU", (bits, groupSize) => {
+    const how = { mode: "affine", bits, groupSize } as const;
+    const bias = randomNumbers(64, 5);
+    const tensors = {
+      ...packed("p", [64, 128], how),
+      "p.bias": f32([64], bias),
+      ...packed("q", [32, 128], how, 2),
+    };
+    const input = randomNumbers(5 * 128, 4);
+    const run = (weights: Weights) => {
+      const [p, q] = [weights.linear("p", 128, 64), weights.linear("q", 128, 32)];
+      const x = array(input, [5, 128]);
+      return concatenate([p(x), q(x), weights.embedding("q", 32, 128).lookup(arange(0, 5))], -1);
+    };
+    const found = numbers(weightsOf(tensors), run);
+    expectClose(found, numbers(weightsOf(unpacked(tensors, how)), run), 1e-5);
+    const weights = weightsOf(tensors);
+    weights.linear("p", 128, 64);
+    // Scales and biases are float32.
+    expect(weights.bytes).toBe((64 * 128 * bits) / 8 + (2 * 4 * 64 * 128) / groupSize + 64 * 4);
+    weights.free();
+  });
+
+  test("unpacks on a CPU what there is no product for", () => {
+    const six = { mode: "affine", bits: 6 } as const;
+    const tensors = {
+      ...packed("six", [64, 128], six),
+      ...packed("float", [64, 128], { mode: "mxfp4" }),
+      ...packed("x", [4, 64, 128], { mode: "affine" }),
+    };
+    const weights = weightsOf(tensors);
+    weights.linear("six", 128, 64);
+    weights.linear("float", 128, 64);
+    weights.experts("x", 4, 128, 64);
+    expect(weights.bytes).toBe(6 * 64 * 128 * 4);
+    weights.free();
   });
 
   test.each(modes)("computes with %s left packed for few rows and unpacked for many", (mode) => {
     // 48 columns are nothing for a kernel of our own.
     const bias = f32([48], randomNumbers(48, 5));
-    const tensors = { ...packed("p", [48, 128], mode), ...packed("b", [48, 128], mode, 2) };
+    const tensors = { ...packed("p", [48, 128], { mode }), ...packed("b", [48, 128], { mode }, 2) };
     const run = (on: Backend, rows: number, dtype: "float32" | "float16") => {
       const weights = weightsOf({ ...tensors, "b.bias": bias }, { backend: on, dtype });
       return numbers(weights, () => {
@@ -178,17 +248,15 @@ describe("Weights", () => {
     const calls: [number, number][] = [];
     const onProgress = (loaded: number, total: number) => calls.push([loaded, total]);
     const tensors = {
-      ...packed("p", [64, 128], "affine"),
+      ...packed("p", [64, 128], { mode: "affine" }),
       "n.weight": bf16([4], x.subarray(0, 4)),
     };
     const weights = weightsOf(tensors, { onProgress });
     weights.tensor("n.weight", [4]);
     weights.linear("p", 128, 64);
     const total = 8 + 64 * 128 * 0.5 + 2 * 64 * 2 * 2;
-    expect(calls).toEqual([
-      [8, total],
-      [total, total],
-    ]);
+    expect(calls.map(([loaded]) => loaded)).toEqual([8, 8 + 4096, total - 256, total]);
+    expect(new Set(calls.map(([, all]) => all))).toEqual(new Set([total]));
     weights.free();
   });
 
@@ -224,9 +292,9 @@ describe("Weights.finish", () => {
   });
 
   test("refuses a part of a packed matrix that its mode does not have", () => {
-    const affine = packed("p", [64, 128], "affine");
+    const affine = packed("p", [64, 128], { mode: "affine" });
     const weights = weightsOf({
-      ...packed("p", [64, 128], "mxfp4"),
+      ...packed("p", [64, 128], { mode: "mxfp4" }),
       "p.biases": affine["p.biases"]!,
     });
     weights.linear("p", 128, 64);
