@@ -275,41 +275,62 @@ constexpr int GROUP = 32;
 /** Bytes of the matrix that are asked for before they are needed. */
 constexpr int AHEAD = 4096;
 
-/** As many weights as there are lanes, as they are packed. */
+/** The weights of a group: scale * q + bias. */
 template <int BITS>
-static INLINE Floats quants(const unsigned char* from) {
-  if constexpr (BITS == 8) {
+struct Group {
+  Floats scale, bias;
+
+  INLINE Group(float scale, float bias) : scale(all(scale)), bias(all(bias)) {}
+
+  /** As many as there are lanes. */
+  INLINE Floats weights(const unsigned char* from) const {
+    return quants(from) * scale + bias;
+  }
+
+  static INLINE Floats quants(const unsigned char* from) {
 #if LANES == 16
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from)));
 #elif LANES == 8
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+    if constexpr (BITS == 8) {
+      return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+    } else {
+      typedef unsigned Words __attribute__((vector_size(LANES * 4)));
+      unsigned word;
+      __builtin_memcpy(&word, from, sizeof word);
+      const Words nibbles = (word - Words{}) >> Words{0, 4, 8, 12, 16, 20, 24, 28} & 15;
+      return __builtin_convertvector((Ints)nibbles, Floats);
+    }
 #else
-    return Floats{(float)from[0], (float)from[1], (float)from[2], (float)from[3]};
+    if constexpr (BITS == 8) {
+      return Floats{(float)from[0], (float)from[1], (float)from[2], (float)from[3]};
+    } else {
+      unsigned short half;
+      __builtin_memcpy(&half, from, sizeof half);
+      const Ints nibbles = half & Ints{0xf, 0xf0, 0xf00, 0xf000};
+      return __builtin_convertvector(nibbles, Floats) * Floats{1, 1 / 16.0f, 1 / 256.0f, 1 / 4096.0f};
+    }
 #endif
-  } else {
+  }
+};
+
 #if LANES == 16
-    // A lane takes the number that its lowest 4 bits name: no mask, no conversion.
+/** There are no more weights than lanes: each takes the one that its lowest 4 bits name. */
+template <>
+struct Group<4> {
+  Floats known;
+
+  INLINE Group(float scale, float bias)
+      : known(Floats{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} * scale + bias) {}
+
+  INLINE Floats weights(const unsigned char* from) const {
     long long words;
     __builtin_memcpy(&words, from, sizeof words);
     const __m512i shifts =
         _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
-    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(words), shifts), values);
-#elif LANES == 8
-    typedef unsigned Words __attribute__((vector_size(LANES * 4)));
-    unsigned word;
-    __builtin_memcpy(&word, from, sizeof word);
-    const Words all = word - Words{};
-    const Words nibbles = all >> Words{0, 4, 8, 12, 16, 20, 24, 28} & 15;
-    return __builtin_convertvector((Ints)nibbles, Floats);
-#else
-    unsigned short half;
-    __builtin_memcpy(&half, from, sizeof half);
-    const Ints nibbles = half & Ints{0xf, 0xf0, 0xf00, 0xf000};
-    return __builtin_convertvector(nibbles, Floats) * Floats{1, 1 / 16.0f, 1 / 256.0f, 1 / 4096.0f};
-#endif
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(words), shifts), known);
   }
-}
+};
+#endif
 
 /** With 16 lanes two words are unpacked at once, their nibbles in turns. */
 static void arrange(const float* x, int depth, int bits, float* out) {
@@ -338,10 +359,10 @@ static INLINE void packed_tile(const PackedProduct& p, int column) {
     const long group = i >> shift;
     for (int n = 0; n < N; n++) {
       const unsigned char* packed = w + n * row_bytes;
-      const float scale = scales[n * groups + group], bias = biases[n * groups + group];
+      const Group<BITS> own(scales[n * groups + group], biases[n * groups + group]);
       __builtin_prefetch(packed + AHEAD, 0, 2);
       for (int j = 0; j < GROUP; j += LANES) {
-        const Floats weights = quants<BITS>(packed + j * BITS / 8) * scale + bias;
+        const Floats weights = own.weights(packed + j * BITS / 8);
         for (int m = 0; m < M; m++) parts[m * N + n] += weights * load(x + (long)m * p.depth + i + j);
       }
     }
@@ -373,10 +394,10 @@ static INLINE void unpack_some(
     for (unsigned i = start; i < (unsigned)end; i += GROUP) {
       const unsigned char* packed = p.w + column * row_bytes + i * BITS / 8;
       const long group = column * groups + (i >> shift);
+      const Group<BITS> own(p.scales[group], p.biases[group]);
       __builtin_prefetch(packed + AHEAD, 0, 2);
       for (int j = 0; j < GROUP; j += LANES) {
-        const Floats weights = quants<BITS>(packed + j * BITS / 8);
-        store(out + i - start + j, weights * p.scales[group] + p.biases[group]);
+        store(out + i - start + j, own.weights(packed + j * BITS / 8));
       }
     }
   }
