@@ -109,7 +109,9 @@ export function findLibrary(env: Environment = process.env): string {
   if (existsSync(made)) return made;
   const homebrew = homebrewLibrary(env);
   if (homebrew) return homebrew;
-  throw new Error("libmlxc was not found: run `npm start` once, or name one in MLX_SERVE_MLXC");
+  const wanted = env.MLX_SERVE_BACKEND;
+  const start = wanted ? `npm start -- --backend ${wanted}` : "npm start";
+  throw new Error(`libmlxc was not found: run \`${start}\` once, or name one in MLX_SERVE_MLXC`);
 }
 
 /** What the engine's Worker is started with. */

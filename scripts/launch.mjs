@@ -34,10 +34,17 @@ function installWithBun() {
   return spawnSync(process.execPath, ["install"], { cwd: root, stdio: "inherit" });
 }
 
-const setup = spawnSync(bun, [join(root, "scripts", "setup.ts")], { stdio: "inherit" });
+const [program = "", ...args] = process.argv.slice(2);
+// Each backend has libraries of its own.
+const named = args.findIndex((arg) => /^--backend(=|$)/.test(arg));
+const backend = args[named]?.split("=")[1] ?? args[named + 1] ?? "";
+const isOne = named >= 0 && ["cpu", "cuda", "metal"].includes(backend);
+const setup = spawnSync(bun, [join(root, "scripts", "setup.ts")], {
+  stdio: "inherit",
+  env: isOne ? { ...process.env, MLX_SERVE_BACKEND: backend } : process.env,
+});
 if (setup.status !== 0) process.exit(setup.status ?? 1);
 
-const [program = "", ...args] = process.argv.slice(2);
 const child = spawn(bun, [join(root, program), ...args], { stdio: "inherit" });
 child.on("exit", (code, signal) => {
   if (signal) process.kill(process.pid, signal);

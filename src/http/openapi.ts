@@ -40,7 +40,7 @@ export type ApiRoute = {
 
 const bodyErrors = [400, 413, 415];
 const modelErrors = [...bodyErrors, 404, 500, 503];
-const generationErrors = [...modelErrors, 429];
+const generationErrors = [...modelErrors, 429, 504];
 
 const chat = {
   method: "post",
@@ -138,7 +138,7 @@ export const apiRoutes: readonly ApiRoute[] = [
     request: UnloadRequest,
     response: UnloadResponse,
     example: { model: "default" },
-    errors: modelErrors,
+    errors: [...modelErrors, 409],
   },
   {
     method: "get",
@@ -277,11 +277,13 @@ const descriptions: Readonly<Record<number, string>> = {
   401: "No key, or one that the server does not know",
   403: "Not allowed",
   404: "There is no such model",
+  409: "The model is answering, or is not loaded",
   413: "The body is too large",
   415: "The body is not JSON",
   429: "Too many requests: Retry-After says when to come back",
   500: "The server has failed",
   503: "Loading, draining or down",
+  504: "It took longer than the server gives a request",
 };
 
 /** postV1ChatCompletions of post /v1/chat/completions. */

@@ -1,8 +1,8 @@
 // The store of keys and values. Pools are made once and written in place by kernels; no operation of MLX
 // ever writes to them, so that it has nothing to copy. A step of decoding rows is one launch a layer.
-// Tokens of prompts take two: first all keys and values are written, then queries attend, those of prompts
-// by a kernel for chunks where there is one. On other GPUs long prompts attend by MLX's own attention, over
-// keys and values gathered from their blocks.
+// With tokens of prompts it takes two: first all keys and values are written, then queries attend, by a kernel
+// for chunks where there is one. On other GPUs long prompts attend by MLX's own attention, over keys and
+// values gathered from their blocks.
 import {
   type BlockAttention,
   type LayerWork,

@@ -223,7 +223,7 @@ describe("26: a start that cannot succeed is one line and an exit code", () => {
     await expectLine(args, "no GPU", { MLX_SERVE_BACKEND: "cuda" });
     // Nothing was set up for it.
     const none = { MLX_SERVE_BACKEND: "cuda", MLX_SERVE_MLXC: undefined };
-    await expectLine(args, "libmlxc was not found: run", none);
+    await expectLine(args, "libmlxc was not found: run `npm start -- --backend cuda` once", none);
   });
 
   test("where the disk is full", async () => {

@@ -83,6 +83,18 @@ test("arguments go to the program and its exit code comes back", async () => {
   expect(await child.exited).toBe(7);
 });
 
+test("set-up is for the backend that the program is asked for", async () => {
+  const folder = checkout({ npm: install, setup: "console.log(process.env.MLX_SERVE_BACKEND)" });
+  const asked = async (...args: string[]) => text(launch(folder, "", ...args).stdout);
+  expect(await asked("serve", "--backend", "cuda", "--port", "0")).toBe("cuda\n");
+  expect(await asked("serve", "--backend=metal")).toBe("metal\n");
+  // The program says what is wrong with it.
+  expect(await asked("--backend", "cudas")).toBe(`${process.env.MLX_SERVE_BACKEND}\n`);
+  expect(await asked("cuda", "tell me of --backend cuda")).toBe(
+    `${process.env.MLX_SERVE_BACKEND}\n`,
+  );
+});
+
 test("a signal to the launcher reaches the program", async () => {
   const folder = checkout({ npm: install });
   const source = `

@@ -11,7 +11,7 @@ useMlx();
 
 const MIB = 2 ** 20;
 
-test("500 requests in a row, and 4,000 tokens of one, leave handles and memory as they were", () => {
+test("500 requests in a row, and 10,000 tokens of one, leave handles and memory as they were", () => {
   writeTinyModel(folder, tinyCase("llama"));
   // In a process of its own: what other tests have left to the garbage collector would show here.
   const program = join(import.meta.dir, "../support/engine-leaks.ts");
@@ -20,11 +20,11 @@ test("500 requests in a row, and 4,000 tokens of one, leave handles and memory a
     env: { ...process.env, OPENBLAS_NUM_THREADS: "1" },
   });
   expect(stderr.toString()).toBe("");
-  const { afterMany, afterLong, grown, tokens, end } = JSON.parse(stdout.toString());
+  const { afterMany, afterLong, tokens, end } = JSON.parse(stdout.toString());
   expect([afterMany.handles, afterLong.handles, end]).toEqual([0, 0, 0]);
-  expect(tokens).toBe(4000);
+  expect(tokens).toBe(10_000);
   expect(afterMany.active).toBeLessThanOrEqual(0);
-  expect(afterLong.active).toBeLessThanOrEqual(grown);
+  expect(afterLong.active).toBeLessThanOrEqual(0);
   expect(afterMany.resident).toBeLessThan(24 * MIB);
   expect(afterLong.resident).toBeLessThan(32 * MIB);
 }, 180_000);
