@@ -33,6 +33,7 @@ export const PsResponse = z
           free: z.int(),
           cached: z.int().describe("Idle, kept for prompts that begin alike."),
           held: z.int().describe("Of answers under way."),
+          shared: z.int().describe("Of those held: by more than one answer."),
         }),
         steps: z.int(),
         preemptions: z.int(),

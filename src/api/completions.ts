@@ -14,8 +14,8 @@ export const CompletionRequest = z
     ...SamplingFields.shape,
     response_format: optional(ResponseFormat),
     ...StructuredFields.shape,
-    max_tokens: withDefault(z.int().min(0), 16).describe(
-      "So many tokens are generated at most; 0 only with `echo`.",
+    max_tokens: optional(z.int().min(0)).describe(
+      "So many tokens are generated at most; 0 only with `echo`. Without it 16, or what `--max-tokens` says.",
     ),
     echo: withDefault(z.boolean(), false).describe("The answer begins with the prompt."),
     logprobs: optional(z.int().min(0).max(20)).describe(

@@ -4,6 +4,7 @@ import { chatMessages, checkTemplate, templateFields } from "./chat.ts";
 import { optional, withDefault } from "./field.ts";
 import { TokenIds } from "./prompts.ts";
 import { modelField } from "./sampling.ts";
+import { tools } from "./tools.ts";
 
 export const TokenizeRequest = z
   .object({
@@ -11,16 +12,22 @@ export const TokenizeRequest = z
     prompt: optional(z.string()).describe("A text. Either this or `messages`."),
     messages: optional(chatMessages).describe("A chat. Either this or `prompt`."),
     add_special_tokens: optional(z.boolean()).describe(
-      "Whether the start token and the like are added: to a text yes, to a chat no, unless told otherwise.",
+      "Whether the start token and the like are added to a text: yes, unless told otherwise. A chat's template brings its own: only false is taken there.",
     ),
     return_token_strs: withDefault(z.boolean(), false).describe("Send each token's text too."),
     ...templateFields,
+    tools,
   })
   .superRefine((request, context) => {
-    const { prompt, messages } = request;
+    const { prompt, messages, add_special_tokens } = request;
     if ((prompt === undefined) === (messages === undefined)) {
       const message = "expected either prompt or messages";
       context.addIssue({ code: "custom", path: ["prompt"], message });
+    }
+    if (messages && add_special_tokens) {
+      const message = "not supported for messages, whose template brings its own";
+      const params = { code: "unsupported_parameter" };
+      context.addIssue({ code: "custom", path: ["add_special_tokens"], message, params });
     }
     checkTemplate(request, context);
   })

@@ -35,12 +35,13 @@ export async function ps(args: string[], env: Environment = process.env): Promis
 
 function modelTable(models: PsResponse["models"]): string {
   return table(
-    ["MODEL", "WEIGHTS", "KV", "KV USED", "RUNNING", "WAITING", "STEPS", "PREFIX HITS"],
+    ["MODEL", "WEIGHTS", "KV", "KV USED", "SHARED", "RUNNING", "WAITING", "STEPS", "PREFIX HITS"],
     models.map((model) => [
       model.name,
       formatBytes(model.weight_bytes),
       formatBytes(model.kv_bytes),
       percent(model.blocks.held, model.blocks.total),
+      String(model.blocks.shared),
       String(model.running),
       String(model.waiting),
       String(model.steps),

@@ -147,12 +147,16 @@ export type StepReport = {
   preempted: number;
   running: number;
   waiting: number;
-  blocks: { total: number; free: number; cached: number; held: number };
+  blocks: { total: number; free: number; cached: number; held: number; shared: number };
   /** Why it could not be computed. */
   error?: string | undefined;
+  /** With `debug`: who had how many of its tokens, row by row. */
+  batch?: RowReport[] | undefined;
   /** With `debug`: everyone who runs or waits. */
   requests?: RequestReport[] | undefined;
 };
+
+export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens: number };
 
 export type RequestReport = {
   id: number;

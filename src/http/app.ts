@@ -1,5 +1,5 @@
 // The routes, and what every request passes on its way to one: the log, the guards, the keys.
-import { Hono } from "hono";
+import { Hono, type MiddlewareHandler } from "hono";
 import { loadModel, ps, unloadModel } from "./admin.ts";
 import { authenticate, limit, requireOwner } from "./auth.ts";
 import { chat } from "./chat.ts";
@@ -7,7 +7,7 @@ import { completions } from "./completions.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
 import type { HttpEnv } from "./env.ts";
-import { ApiError, apiErrorOf, notFound } from "./errors.ts";
+import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
 import { guard, isLoopback } from "./guard.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
@@ -32,13 +32,13 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   app.post("/v1/embeddings", limit, embeddings(serving));
   app.get("/v1/models", listModels(serving));
   app.get("/v1/models/:id{.+}", getModel(serving));
-  app.post("/tokenize", tokenize(serving));
-  app.post("/detokenize", detokenize(serving));
+  app.post("/tokenize", limit, whileOpen(serving), tokenize(serving));
+  app.post("/detokenize", limit, whileOpen(serving), detokenize(serving));
   app.get("/health", health(serving));
   app.get("/metrics", async (c) =>
     c.body(await metrics.text(), 200, { "Content-Type": metrics.contentType }),
   );
-  app.post("/models/load", requireOwner, loadModel(serving));
+  app.post("/models/load", requireOwner, whileOpen(serving), loadModel(serving));
   app.post("/models/unload", requireOwner, unloadModel(serving));
   app.get("/ps", requireOwner, ps(serving));
   const document = openApiDocument(apiRoutes);
@@ -64,6 +64,14 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     return c.json(answer.body, answer.status as 400, answer.headers);
   });
   return app;
+}
+
+/** Generations ask this themselves; other work is turned away here while the server ends. */
+function whileOpen({ admission }: Serving): MiddlewareHandler<HttpEnv> {
+  return async (_, next) => {
+    if (admission.phase === "draining") throw draining();
+    await next();
+  };
 }
 
 function promptParam(path: string) {

@@ -33,7 +33,7 @@ export const requireOwner: MiddlewareHandler<HttpEnv> = async (c, next) => {
 };
 
 /**
- * Lets the caller's limits decide, for the routes that generate. The lease ends when the handler is
+ * Lets the caller's limits decide, for the routes that compute. The lease ends when the handler is
  * done; one whose answer goes on as a stream must say `c.get("lease").endWith(over)` first.
  */
 export const limit: MiddlewareHandler<HttpEnv> = async (c, next) => {

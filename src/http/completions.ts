@@ -13,18 +13,27 @@ import type { ServedModel } from "../serve/models.ts";
 import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
 import { constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
+import { badRequest } from "./errors.ts";
 import { type Format, generate, type Made } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenText } from "./token-text.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
+/** As OpenAI has it. */
+const PRESET_TOKENS = 16;
+
 export function completions(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving.settings, CompletionRequest);
+    const longest = request.max_tokens ?? serving.settings.maxTokens ?? PRESET_TOKENS;
+    if (request.min_tokens > longest) {
+      const message = `Invalid 'min_tokens': expected at most ${longest}, as max_tokens is.`;
+      throw badRequest("min_tokens", message, "invalid_value");
+    }
     return await generate(c, serving, ceiling, {
       request,
-      maxTokens: request.max_tokens,
+      maxTokens: longest,
       logprobs: request.logprobs,
       promptLogprobs: request.echo ? request.logprobs : undefined,
       plan: (model, maxTokens) => ({
@@ -49,7 +58,7 @@ export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: numb
 function completionFormat(request: CompletionRequest, made: Made): Format {
   const { created, model, prompts, answers } = made;
   const { tokenizer } = model.text;
-  const { echo, n, logprobs: isAskedLogprobs, max_tokens } = request;
+  const { echo, n, logprobs: isAskedLogprobs } = request;
   const isAskedUsage = request.stream_options?.include_usage === true;
   const common = {
     id: `cmpl-${crypto.randomUUID()}`,
@@ -66,21 +75,19 @@ function completionFormat(request: CompletionRequest, made: Made): Format {
     const isFirst = !begun.has(index);
     begun.add(index);
     const prompt = promptOf(index);
-    // What was generated beside an echo of the prompt alone was only to have it computed.
-    const own = max_tokens > 0 ? piece : { ...piece, text: "", tokens: [], scores: [] };
     const isEchoed = echo && isFirst;
     const echoed = isEchoed ? tokenizer.decode(prompt) : "";
     const logprobs = new LogprobWriter(tokenizer, offsets.get(index) ?? 0);
     if (isEchoed) logprobs.prompt(prompt, answers.promptLogprobs(index) ?? []);
-    logprobs.answer(own);
+    logprobs.answer(piece);
     offsets.set(index, logprobs.offset);
     return {
       index,
-      text: echoed + own.text,
+      text: echoed + piece.text,
       logprobs: isAskedLogprobs === undefined ? null : logprobs.written,
       finish_reason: finished ?? null,
       ...(request.return_token_ids && {
-        token_ids: own.tokens,
+        token_ids: piece.tokens,
         ...(isFirst && { prompt_token_ids: [...prompt] }),
       }),
     };

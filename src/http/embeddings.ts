@@ -36,6 +36,12 @@ export function embeddings(serving: Serving) {
           }),
       );
       const made = await vectors.read();
+      // How long they are shows only now.
+      const { length } = made[0]!;
+      if (request.dimensions !== undefined && request.dimensions > length) {
+        const message = `Invalid 'dimensions': expected at most ${length}, the size of the model's vectors.`;
+        throw badRequest("dimensions", message, "invalid_value");
+      }
       generation.end();
       const { promptTokens: tokens } = vectors.usage;
       return c.json({

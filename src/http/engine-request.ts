@@ -41,13 +41,14 @@ export function stopTokensOf(asked: SamplingFields, { text }: ServedModel): numb
   return [...(asked.ignore_eos ? [] : text.stopTokens), ...(asked.stop_token_ids ?? [])];
 }
 
-/** As many as were asked for, and no more than there is room for behind the prompt. */
+/** As many as were asked for, and no more than there is room for behind the prompt; 0 is no answer. */
 export function maxTokensOf(
   asked: number | undefined,
   { maxTokens: preset }: Settings,
   { info }: ServedModel,
   promptLength: number,
 ): EngineRequest["maxTokens"] {
+  if (asked === 0) return 0;
   const room = info.maxLength - promptLength;
   return Math.max(1, Math.min(asked ?? preset ?? room, room));
 }

@@ -102,6 +102,10 @@ export function unavailable(retryAfterSeconds: number, message: string, code?: s
   return new ApiError(503, message, { code, headers: retryAfter(retryAfterSeconds) });
 }
 
+export function draining(): ApiError {
+  return unavailable(1, "The server is shutting down.", "draining");
+}
+
 function retryAfter(seconds: number): Record<string, string> {
   return { "Retry-After": String(Math.max(1, Math.ceil(seconds))) };
 }

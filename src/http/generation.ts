@@ -5,7 +5,7 @@ import type { Priority } from "../engine/protocol.ts";
 import { type AnswersWatcher, FailedAnswerError, type Usage } from "../serve/answers.ts";
 import type { ServedModel } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
-import { ApiError, apiErrorOf, ClientGoneError, tooManyRequests, unavailable } from "./errors.ts";
+import { ApiError, apiErrorOf, ClientGoneError, draining, tooManyRequests } from "./errors.ts";
 import type { Outcome } from "./metrics.ts";
 import type { Serving } from "./serving.ts";
 
@@ -28,7 +28,7 @@ export class Generation {
   /** Throws where there is no place for it. */
   constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
     const entry = serving.admission.enter();
-    if (entry === "draining") throw unavailable(1, "The server is shutting down.", "draining");
+    if (entry === "draining") throw draining();
     if (entry === "queue_full") {
       throw tooManyRequests(1, "Too many requests are waiting.", { code: "queue_full" });
     }

@@ -16,5 +16,6 @@ function healthOf({ admission, engine, models }: Serving): Health {
   if (isDraining) return { status: "draining", reason: "the server is shutting down" };
   if (!engine.alive) return { status: "down", reason: "the engine has ended" };
   if (models.isLoading) return { status: "loading", reason: "the model is being loaded" };
+  if (models.hasFailed) return { status: "down", reason: "the model cannot be loaded" };
   return { status: "ok" };
 }

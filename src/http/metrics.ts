@@ -88,6 +88,9 @@ export class Metrics {
         }
       }
     });
+    gauge("kv_shared_blocks", "Held blocks that more than one answer holds.", (set) => {
+      for (const { info, blocks } of models.loaded()) set.set({ model: info.model }, blocks.shared);
+    });
     gauge("kv_usage_ratio", "The part of the blocks that answers hold.", (set) => {
       for (const { info, blocks } of models.loaded()) {
         set.set({ model: info.model }, blocks.held / blocks.total);

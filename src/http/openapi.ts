@@ -93,7 +93,7 @@ export const apiRoutes: readonly ApiRoute[] = [
     request: TokenizeRequest,
     response: TokenizeResponse,
     example: { prompt: "The capital of France" },
-    errors: modelErrors,
+    errors: [...modelErrors, 429],
   },
   {
     method: "post",
@@ -103,7 +103,7 @@ export const apiRoutes: readonly ApiRoute[] = [
     request: DetokenizeRequest,
     response: DetokenizeResponse,
     example: { tokens: [504, 3575, 282] },
-    errors: modelErrors,
+    errors: [...modelErrors, 429],
   },
   {
     method: "get",

@@ -12,7 +12,7 @@ import type { Logger } from "../log.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
 import { makeApp } from "./app.ts";
-import { unavailable } from "./errors.ts";
+import { draining } from "./errors.ts";
 import { Metrics } from "./metrics.ts";
 import type { Serving } from "./serving.ts";
 
@@ -108,7 +108,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     });
     const ready = models.get("default");
     const drain = async () => {
-      const error = unavailable(1, "The server is shutting down.", "draining");
+      const error = draining();
       await admission.drain(settings.drainTimeout, error);
       // The last answers are made, but may not be written yet.
       const cut = setTimeout(() => server.stop(true), WRITE_MS);

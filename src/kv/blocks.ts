@@ -9,11 +9,18 @@ export const BLOCK_TOKENS = 32;
 
 const NONE = -1;
 
-export type BlockGauges = { total: number; free: number; cached: number; held: number };
+export type BlockGauges = {
+  total: number;
+  free: number;
+  cached: number;
+  held: number;
+  /** Of those held: with more than one reference. */
+  shared: number;
+};
 
 export class BlockPool {
   readonly count: number;
-  /** free, cached, held: what `readGauges` reads from another thread. */
+  /** What `readGauges` reads from another thread. */
   readonly gauges: SharedArrayBuffer;
   readonly #gauges: Int32Array;
   readonly #references: Int32Array;
@@ -28,7 +35,7 @@ export class BlockPool {
 
   constructor(count: number) {
     this.count = count;
-    this.gauges = new SharedArrayBuffer(16);
+    this.gauges = new SharedArrayBuffer(20);
     this.#gauges = new Int32Array(this.gauges);
     const state = new SharedArrayBuffer(count * 12);
     this.#references = new Int32Array(state, 0, count);
@@ -62,12 +69,14 @@ export class BlockPool {
       this.#gauges[HELD]! += 1;
     }
     this.#references[block]! += 1;
+    if (this.#references[block] === 2) this.#gauges[SHARED]! += 1;
   }
 
   /** One reference less. The last one leaves a block cached if it can be found, free if not. */
   release(block: number): void {
     if (!this.#references[block]) throw new Error(`block ${block} was released once too often`);
     this.#references[block]! -= 1;
+    if (this.#references[block] === 1) this.#gauges[SHARED]! -= 1;
     if (this.#references[block] !== 0) return;
     this.#gauges[HELD]! -= 1;
     if (this.#keys[block] === undefined) this.#toFree(block);
@@ -126,16 +135,19 @@ export class BlockPool {
       cached += 1;
     }
     if (before !== this.#newest) throw new Error("the newest cached block is not the last");
-    let held = 0;
+    let [held, shared] = [0, 0];
     for (let block = 0; block < this.count; block++) {
       if (this.#references[block]! > 0) {
         mark(block, "held");
         held += 1;
+        if (this.#references[block]! > 1) shared += 1;
       }
     }
     if (free + cached + held !== this.count) throw new Error("a block is in no state");
-    const { free: f, cached: c, held: h } = readGauges(this.gauges);
-    if (f !== free || c !== cached || h !== held) throw new Error("the gauges are wrong");
+    const { free: f, cached: c, held: h, shared: s } = readGauges(this.gauges);
+    if (f !== free || c !== cached || h !== held || s !== shared) {
+      throw new Error("the gauges are wrong");
+    }
     for (const [key, block] of this.#byKey) {
       if (this.#keys[block] !== key) throw new Error(`block ${block} is found by another's key`);
     }
@@ -191,7 +203,7 @@ export class BlockPool {
   }
 }
 
-const [FREE, CACHED, HELD, TOTAL] = [0, 1, 2, 3] as const;
+const [FREE, CACHED, HELD, TOTAL, SHARED] = [0, 1, 2, 3, 4] as const;
 
 /** The state of a pool, from any thread. */
 export function readGauges(gauges: SharedArrayBuffer): BlockGauges {
@@ -201,5 +213,6 @@ export function readGauges(gauges: SharedArrayBuffer): BlockGauges {
     free: numbers[FREE]!,
     cached: numbers[CACHED]!,
     held: numbers[HELD]!,
+    shared: numbers[SHARED]!,
   };
 }

@@ -9,7 +9,7 @@ import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 export type AnswersRequest = {
   model: string;
   tokenizer: Tokenizer;
-  /** The same but for their prompts. */
+  /** The same but for their prompts. Where `maxTokens` is 0 only the prompt is computed. */
   requests: readonly EngineRequest[];
   stops: readonly string[];
   /** Control tokens that are part of the text. */
@@ -69,7 +69,8 @@ export class Answers {
       firstIndex += n;
       return {
         request,
-        events: engine.submit(model, request, maxBacklog),
+        // The engine makes a token of whatever it computes.
+        events: engine.submit(model, { ...request, maxTokens: request.maxTokens || 1 }, maxBacklog),
         texts: Array.from({ length: n }, (_, i) => {
           return new AnswerText(first + i, tokenizer, { stops, markers, minTokens });
         }),
@@ -134,8 +135,9 @@ export class Answers {
         throw new FailedAnswerError("the request was aborted");
       }
     }
+    const told = asked.request.maxTokens > 0 ? events : events.map(withoutToken);
     const pieces = asked.texts.flatMap((text, index) => {
-      const own = events.filter((event) => event.index === index);
+      const own = told.filter((event) => event.index === index);
       if (own.length === 0 || text.finished) return [];
       const piece = text.push(own);
       const isOver = own.at(-1)!.finished !== undefined;
@@ -157,4 +159,9 @@ export class Answers {
     this.#begun = true;
     asked.lastMs = now;
   }
+}
+
+/** Nobody has asked for the token: it is no part of the answer, nor is it what ended it. */
+function withoutToken(event: EngineEvent): EngineEvent {
+  return { ...event, token: undefined, finished: event.finished && "length" };
 }

@@ -45,6 +45,8 @@ type Entry = {
   loading: Promise<void> | undefined;
   text: TextModel | undefined;
   info: ModelInfo | undefined;
+  /** It could not be loaded when that was last tried. */
+  hasFailed: boolean;
 };
 
 export class ServedModels {
@@ -69,6 +71,11 @@ export class ServedModels {
   /** Whether the model given at start is on its way; one that was dropped is not. */
   get isLoading(): boolean {
     return this.#main.loading !== undefined && !this.#main.info;
+  }
+
+  /** Whether the model given at start could not be loaded when that was last tried. */
+  get hasFailed(): boolean {
+    return this.#main.hasFailed;
   }
 
   /** The same as `use`, for those who need it loaded now and not longer. */
@@ -113,7 +120,7 @@ export class ServedModels {
 
   /** The engine has died: what its memory tells is void until another has loaded its models again. */
   restore(): void {
-    const lost = [...this.#entries.values()].filter(({ info }) => info);
+    const lost = [...this.#entries.values()].filter(({ info, loading }) => info || loading);
     for (const entry of lost) entry.info = undefined;
     setImmediate(() => {
       // An engine that dies again and again is left alone until somebody asks.
@@ -161,6 +168,7 @@ export class ServedModels {
       loading: undefined,
       text: undefined,
       info: undefined,
+      hasFailed: false,
     };
     this.#entries.set(name, entry);
     return entry;
@@ -168,15 +176,22 @@ export class ServedModels {
 
   async #loaded(entry: Entry): Promise<ServedModel> {
     entry.lastUse = ++this.#clock;
-    entry.loading ??= this.#load(entry).catch((error) => {
-      this.forget(entry.name);
+    try {
+      entry.loading ??= this.#load(entry).catch((error) => {
+        this.forget(entry.name);
+        throw error;
+      });
+      await entry.loading;
+      const { name, source, text } = entry;
+      // Where the engine has been started again since, this waits for the model to be back.
+      entry.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
+      entry.hasFailed = false;
+      return { name, path: source.path, text: text!, info: entry.info };
+    } catch (error) {
+      // Where there was no room, nothing was tried.
+      if (!(error instanceof NoRoomError)) entry.hasFailed = true;
       throw error;
-    });
-    await entry.loading;
-    const { name, source, text } = entry;
-    // Where the engine has been started again since, this waits for the model to be back.
-    entry.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
-    return { name, path: source.path, text: text!, info: entry.info };
+    }
   }
 
   async #load(entry: Entry): Promise<void> {

@@ -5,6 +5,7 @@ import type {
   ModelStats,
   Refusal,
   RequestReport,
+  RowReport,
   StepReport,
 } from "../engine/protocol.ts";
 import { StepEvents } from "../engine/step-events.ts";
@@ -49,6 +50,8 @@ type Answer = Wanted & {
 type UnderWay = {
   batch: Batch;
   launchedMs: number;
+  /** With `debug`. */
+  rows?: RowReport[] | undefined;
   prepared?: Prepared;
   launched?: Launched;
   error?: unknown;
@@ -214,7 +217,7 @@ export class ModelEngine {
     const ms = now - Math.max(first.launchedMs, this.#landedMs);
     this.#landedMs = now;
     this.lastUseMs = now;
-    this.#last = this.#report(first.batch, ms, error);
+    this.#last = this.#report(first, ms, error);
     return { events, report: this.#last };
   }
 
@@ -229,6 +232,8 @@ export class ModelEngine {
 
   #launch(batch: Batch): UnderWay {
     const launchedMs = this.#now();
+    // Now, for who ends before it has landed is forgotten.
+    const rows = this.#parts.options.debug ? this.#rowReports(batch) : undefined;
     try {
       const prepared = prepare(batch, (sequence) => {
         const answer = this.#answers.get(sequence)!;
@@ -236,9 +241,9 @@ export class ModelEngine {
         return answer;
       });
       const launched = this.#parts.runner.launch(prepared.inputs);
-      return { batch, launchedMs, prepared, launched };
+      return { batch, launchedMs, rows, prepared, launched };
     } catch (error) {
-      return { batch, launchedMs, error };
+      return { batch, launchedMs, rows, error };
     }
   }
 
@@ -319,7 +324,7 @@ export class ModelEngine {
     this.#load[1] = this.#answers.size - running;
   }
 
-  #report(batch: Batch, ms: number, error: string | undefined): StepReport {
+  #report({ batch, rows: reports }: UnderWay, ms: number, error: string | undefined): StepReport {
     const { rows, preempted } = batch;
     let [tokens, decodeTokens] = [0, 0];
     for (const { start, count, sequence } of rows) {
@@ -338,6 +343,7 @@ export class ModelEngine {
       waiting: this.scheduler.waiting.length,
       blocks: readGauges(this.#parts.pool.gauges),
       error,
+      batch: reports,
       requests: this.#parts.options.debug ? this.#requestReports() : undefined,
     };
   }
@@ -354,6 +360,13 @@ export class ModelEngine {
       last: this.#last,
       requests: this.#requestReports(),
     };
+  }
+
+  #rowReports({ rows }: Batch): RowReport[] {
+    return rows.map(({ sequence, count }) => {
+      const { id, index, name } = this.#answers.get(sequence)!;
+      return { id, index, name, tokens: count };
+    });
   }
 
   #requestReports(): RequestReport[] {

@@ -191,8 +191,9 @@ describe("a completion", () => {
     expect(promptsOf([4294967295])).toEqual([[4294967295]]);
   });
 
-  test("generates 16 tokens unless told otherwise, and none only to echo", () => {
-    expect(completion({}).max_tokens).toBe(16);
+  test("leaves its length to the server unless told, and is empty only to echo", () => {
+    expect(completion({}).max_tokens).toBeUndefined();
+    expect(CompletionRequest.safeParse({ prompt: "a", max_tokens: 0 }).success).toBeFalse();
     expect(completion({ max_tokens: 0, echo: true })).toMatchObject({ max_tokens: 0, echo: true });
   });
 

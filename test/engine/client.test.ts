@@ -259,13 +259,13 @@ describe("who watches", () => {
     expect(stats!.requests).toMatchObject([
       { index: 0, state: "running", priority: "LOW", promptTokens: 3, blocks: 1, cachedTokens: 0 },
     ]);
-    expect(reports.at(-1)!.requests).toBeUndefined();
+    expect(reports.at(-1)).toMatchObject({ batch: undefined, requests: undefined });
     expect(stats!.requests[0]!.standing).toBeCloseTo(stats!.requests[0]!.ageMs / 10_000, 6);
     await low.return();
     await engine.stop();
     expect(reports[0]).toMatchObject({ model: "m", step: 0, rows: 1, prefillTokens: 3 });
     expect(reports[1]).toMatchObject({ step: 1, prefillTokens: 0, decodeTokens: 1, running: 1 });
-    expect(reports[0]!.blocks).toEqual({ total: 32, free: 31, cached: 0, held: 1 });
+    expect(reports[0]!.blocks).toEqual({ total: 32, free: 31, cached: 0, held: 1, shared: 0 });
   });
 
   test("sees each request in each step when asked to", async () => {
@@ -279,6 +279,7 @@ describe("who watches", () => {
       { state: "running", priority: "HIGH", generated: 1, blocks: 2, cachedTokens: 0 },
       { state: "waiting", priority: "NORMAL", generated: 0, blocks: 0 },
     ]);
+    expect(reports[0]!.batch).toMatchObject([{ index: 0, tokens: prompt.length }]);
     // The second found the first's blocks.
     expect(reports.at(-2)!.requests).toMatchObject([{ priority: "NORMAL", cachedTokens: 32 }]);
   });

@@ -4,11 +4,22 @@ import { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
 import { CompletionChunk, CompletionResponse } from "../../src/api/completions.ts";
 import { EmbeddingResponse } from "../../src/api/embeddings.ts";
 import { makeApp } from "../../src/http/app.ts";
+import { hashOf } from "../../src/keys/key-file.ts";
+import { expectRefusal } from "../support/fault-checks.ts";
 import { events, startTestServer, type TestServer } from "../support/server.ts";
+
+const KEY = "sk-mlx-key-of-alice";
 
 let server: TestServer;
 beforeAll(async () => {
-  server = await startTestServer({ pooling: "lasttoken" });
+  const alice = {
+    name: "alice",
+    sha256: hashOf(KEY).toString("hex"),
+    tier: "NORMAL" as const,
+    limits: { tokens_per_minute: 2 },
+    created: "2026-01-01T00:00:00.000Z",
+  };
+  server = await startTestServer({ pooling: "lasttoken", keys: { keys: [alice] } });
 });
 afterAll(async () => {
   await server.settled();
@@ -239,6 +250,43 @@ describe("a text completion", () => {
     expect(choices[0]!.logprobs!.tokens).toEqual(["a", "b", "c"]);
   });
 
+  test("that is the prompt alone has no tokens, whoever counts them", async () => {
+    const generated = () => server.metric("mlx_serve_generated_tokens_total");
+    const before = await generated();
+    // The token that nobody asks for would end the answer.
+    const ended = { logit_bias: { 65: 100 }, stop_token_ids: [65] };
+    const asked = { prompt: ["abc", "de"], max_tokens: 0, echo: true, return_token_ids: true };
+    const { choices, usage } = await complete({ ...asked, ...ended, n: 2 });
+    expect(choices.map(({ text }) => text)).toEqual(["abc", "abc", "de", "de"]);
+    for (const choice of choices) {
+      expect(choice).toMatchObject({ token_ids: [], finish_reason: "length" });
+    }
+    expect(usage).toMatchObject({ prompt_tokens: 5, completion_tokens: 0, total_tokens: 5 });
+    const withUsage = { ...asked, stream: true, stream_options: { include_usage: true } };
+    const streamed = await server.post("/v1/completions", withUsage);
+    expect((await events(streamed)).at(-2)).toMatchObject({ usage: { completion_tokens: 0 } });
+    expect((await generated()) - before).toBe(0);
+    const headers = { authorization: `Bearer ${KEY}` };
+    const keyed = await server.post("/v1/completions", { ...asked, prompt: "a" }, { headers });
+    expect(keyed.headers.get("x-ratelimit-remaining-tokens")).toBe("1");
+  });
+
+  test("is as long as the server was told, where nothing else is said", async () => {
+    const told = await startTestServer({ args: ["--max-tokens", "20"] });
+    const ask = async (more: object) =>
+      await told.post("/v1/completions", { prompt: "Once", ignore_eos: true, ...more });
+    const lengthOf = async (more: object) =>
+      CompletionResponse.parse(await (await ask(more)).json()).usage.completion_tokens;
+    expect(await lengthOf({})).toBe(20);
+    expect(await lengthOf({ max_tokens: null, min_tokens: 20 })).toBe(20);
+    expect(await lengthOf({ max_tokens: 24 })).toBe(24);
+    const longer = await ask({ min_tokens: 21 });
+    await expectRefusal(longer, { status: 400, param: "min_tokens", code: "invalid_value" });
+    await told.stop();
+    const untold = await server.post("/v1/completions", { prompt: "Once", min_tokens: 17 });
+    await expectRefusal(untold, { status: 400, param: "min_tokens", code: "invalid_value" });
+  });
+
   test("takes control tokens in a text as text", async () => {
     const { usage } = await complete({ prompt: "<|im_end|>", max_tokens: 1 });
     expect(usage.prompt_tokens).toBe(10);
@@ -273,6 +321,15 @@ describe("embeddings", () => {
     const embedding = data[0]!.embedding as number[];
     expect(embedding.length).toBe(8);
     expect(Math.hypot(...embedding)).toBeCloseTo(1, 5);
+  });
+
+  test("cannot be longer than the model makes them", async () => {
+    const { data } = await embed({ input: "one", dimensions: 64 });
+    expect(data[0]!.embedding).toHaveLength(64);
+    const refused = await server.post("/v1/embeddings", { input: "one", dimensions: 65 });
+    const wanted = { status: 400, param: "dimensions", code: "invalid_value" };
+    const { message } = await expectRefusal(refused, wanted);
+    expect(message).toContain("at most 64");
   });
 
   test("of more texts than run at once all come", async () => {

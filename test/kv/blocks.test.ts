@@ -7,7 +7,7 @@ describe("a pool of blocks", () => {
   test("gives so many blocks or none", () => {
     const pool = new BlockPool(4);
     expect(pool.take(5)).toBeUndefined();
-    expect(gauges(pool)).toEqual({ total: 4, free: 4, cached: 0, held: 0 });
+    expect(gauges(pool)).toEqual({ total: 4, free: 4, cached: 0, held: 0, shared: 0 });
     expect(new Set(pool.take(4))).toEqual(new Set([0, 1, 2, 3]));
     expect(pool.take(1)).toBeUndefined();
     expect(pool.take(0)).toEqual([]);
@@ -22,8 +22,34 @@ describe("a pool of blocks", () => {
     pool.release(block!);
     expect(gauges(pool).held).toBe(1);
     pool.release(block!);
-    expect(gauges(pool)).toEqual({ total: 2, free: 2, cached: 0, held: 0 });
+    expect(gauges(pool)).toEqual({ total: 2, free: 2, cached: 0, held: 0, shared: 0 });
     pool.check();
+  });
+
+  test("counts the blocks with more than one reference, each once", () => {
+    const pool = new BlockPool(3);
+    const [a, b] = pool.take(2) as [number, number];
+    pool.publish(a, "a");
+    const shared = () => {
+      pool.check();
+      return gauges(pool).shared;
+    };
+    expect(shared()).toBe(0);
+    const counts = [
+      () => pool.retain(a),
+      () => pool.retain(a),
+      () => pool.retain(b),
+      () => pool.release(a),
+      () => pool.release(a),
+      () => pool.release(b),
+      () => pool.release(a),
+      // Found again, by one.
+      () => pool.retain(a),
+    ].map((change) => {
+      change();
+      return shared();
+    });
+    expect(counts).toEqual([1, 1, 2, 2, 1, 0, 0, 0]);
   });
 
   test("refuses to release a block twice, or to retain a free one", () => {
@@ -42,10 +68,10 @@ describe("a pool of blocks", () => {
     pool.publish(block!, "key");
     expect(pool.find("key")).toBe(block!);
     pool.release(block!);
-    expect(gauges(pool)).toEqual({ total: 2, free: 1, cached: 1, held: 0 });
+    expect(gauges(pool)).toEqual({ total: 2, free: 1, cached: 1, held: 0, shared: 0 });
     expect(pool.find("key")).toBe(block!);
     pool.retain(block!);
-    expect(gauges(pool)).toEqual({ total: 2, free: 1, cached: 0, held: 1 });
+    expect(gauges(pool)).toEqual({ total: 2, free: 1, cached: 0, held: 1, shared: 0 });
     pool.check();
   });
 
@@ -88,10 +114,10 @@ describe("a pool of blocks", () => {
     pool.unpublish(a);
     pool.release(a);
     pool.release(b);
-    expect(gauges(pool)).toEqual({ total: 3, free: 2, cached: 1, held: 0 });
+    expect(gauges(pool)).toEqual({ total: 3, free: 2, cached: 1, held: 0, shared: 0 });
     pool.clear();
     expect(pool.find("b")).toBeUndefined();
-    expect(gauges(pool)).toEqual({ total: 3, free: 3, cached: 0, held: 0 });
+    expect(gauges(pool)).toEqual({ total: 3, free: 3, cached: 0, held: 0, shared: 0 });
     pool.check();
   });
 
@@ -119,6 +145,6 @@ describe("a pool of blocks", () => {
     }
     for (const block of held) pool.release(block);
     pool.clear();
-    expect(gauges(pool)).toEqual({ total: 16, free: 16, cached: 0, held: 0 });
+    expect(gauges(pool)).toEqual({ total: 16, free: 16, cached: 0, held: 0, shared: 0 });
   });
 });

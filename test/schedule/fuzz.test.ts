@@ -123,7 +123,13 @@ function fuzz(seed: number, depth: number) {
   expect(live.size).toBe(0);
   expect(scheduler.idle).toBe(true);
   pool.clear();
-  expect(readGauges(pool.gauges)).toEqual({ total: blocks, free: blocks, cached: 0, held: 0 });
+  expect(readGauges(pool.gauges)).toEqual({
+    total: blocks,
+    free: blocks,
+    cached: 0,
+    held: 0,
+    shared: 0,
+  });
   return { ...counts, preemptions: scheduler.preemptions };
 }
 

@@ -1,9 +1,10 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, spyOn, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findLibrary } from "../../ffi/native.ts";
-import { EngineClient } from "../../src/engine/client.ts";
+import { EngineClient, EngineError } from "../../src/engine/client.ts";
+import type { ModelInfo } from "../../src/engine/protocol.ts";
 import { ModelNotFoundError } from "../../src/hub/hub-error.ts";
 import { ModelLoadError, NoRoomError, ServedModels } from "../../src/serve/models.ts";
 import { writeChatModel } from "../support/chat-model.ts";
@@ -85,6 +86,8 @@ describe("the models that are served", () => {
     const use = await models.use("org/a");
     await expect(models.use("org/b")).rejects.toThrow(NoRoomError);
     await expect(models.unload("org/a")).rejects.toThrow(NoRoomError);
+    await expect(models.use("default")).rejects.toThrow(NoRoomError);
+    expect(models.hasFailed).toBe(false);
     use.end();
     use.end();
     (await models.use("org/b")).end();
@@ -122,6 +125,20 @@ describe("the models that are served", () => {
     });
     expect((await Array.fromAsync(events)).length).toBe(1);
     end();
+  });
+
+  test("are loaded again where the engine has died while it loaded them", async () => {
+    const models = await serve(2);
+    const { promise, reject } = Promise.withResolvers<ModelInfo>();
+    const load = spyOn(engine, "load").mockReturnValueOnce(promise);
+    const asked = models.get("default");
+    while (load.mock.calls.length === 0) await Bun.sleep(1);
+    load.mockRestore();
+    reject(new EngineError("the engine has ended"));
+    models.restore();
+    await expect(asked).rejects.toThrow(ModelLoadError);
+    while (loaded(models).length === 0) await Bun.sleep(1);
+    expect(models.hasFailed).toBe(false);
   });
 
   test("are nothing else: not a path, not a name that nobody has", async () => {

@@ -221,12 +221,38 @@ describe("a step", () => {
         preempted: 0,
         running: 1,
         waiting: 0,
-        blocks: { total: 40, free: 38, cached: 0, held: 2 },
+        blocks: { total: 40, free: 38, cached: 0, held: 2, shared: 0 },
       },
       expect.objectContaining({ step: 1, rows: 1, prefillTokens: 36, decodeTokens: 0 }),
       expect.objectContaining({ step: 2, rows: 2, prefillTokens: 20, decodeTokens: 1, running: 2 }),
       expect.objectContaining({ step: 3, rows: 2, prefillTokens: 0, decodeTokens: 2 }),
     ]);
+  });
+
+  test("reports who had how many tokens of a step, also of those who have ended", () => {
+    const { submit, run, results, engine } = setUp({ debug: true });
+    submit(1, { name: "first", prompt: range(70), maxTokens: 2 });
+    submit(2, { name: "second", n: 2, prompt: range(20, 500), maxTokens: 2 });
+    run();
+    const [first, second] = [
+      { id: 1, index: 0, name: "first" },
+      { id: 2, index: 0, name: "second" },
+    ];
+    expect(results.map(({ report }) => report.batch)).toEqual([
+      [{ ...first, tokens: 64 }],
+      [
+        { ...first, tokens: 6 },
+        { ...second, tokens: 20 },
+      ],
+      [
+        { ...first, tokens: 1 },
+        { ...second, tokens: 1 },
+        { ...second, index: 1, tokens: 1 },
+      ],
+    ]);
+    // The second's prompt, until its answers go on in blocks of their own.
+    expect(results.map(({ report }) => report.blocks.shared)).toEqual([0, 1, 0]);
+    engine.check();
   });
 
   test("reports those who wait and those who gave their blocks back", () => {

@@ -1,0 +1,100 @@
+// What is told of tokens, to whom, and until when.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { ChatResponse } from "../../src/api/chat.ts";
+import { TokenizeResponse } from "../../src/api/tokenize.ts";
+import { hashOf } from "../../src/keys/key-file.ts";
+import { expectRefusal } from "../support/fault-checks.ts";
+import { startTestServer, type TestServer } from "../support/server.ts";
+
+const KEY = "sk-mlx-key-of-alice";
+
+let server: TestServer;
+beforeAll(async () => {
+  const alice = {
+    name: "alice",
+    sha256: hashOf(KEY).toString("hex"),
+    tier: "NORMAL" as const,
+    limits: { requests_per_minute: 2 },
+    created: "2026-01-01T00:00:00.000Z",
+  };
+  server = await startTestServer({ keys: { keys: [alice] } });
+});
+afterAll(async () => {
+  await server.settled();
+  await server.stop();
+});
+
+const messages = [{ role: "user", content: "What is the weather?" }];
+
+describe("the tokens of a chat", () => {
+  const tool = (name: string) => ({
+    type: "function",
+    function: { name, description: "The weather.", parameters: { properties: { city: {} } } },
+  });
+
+  async function countOf(request: object): Promise<number> {
+    const response = await server.post("/tokenize", { messages, ...request });
+    expect(response.status).toBe(200);
+    return TokenizeResponse.parse(await response.json()).count;
+  }
+
+  test("are those of its prompt, with the tools that it is told of", async () => {
+    const tools = [tool("weather"), tool("forecast")];
+    for (const request of [{}, { tools: [] }, { tools }]) {
+      const asked = { messages, max_tokens: 1, ...request };
+      const answer = await server.post("/v1/chat/completions", asked);
+      const { usage } = ChatResponse.parse(await answer.json());
+      expect(await countOf(request)).toBe(usage.prompt_tokens);
+    }
+    expect(await countOf({ tools })).toBeGreaterThan(await countOf({}));
+  });
+
+  test("are refused where the tools of the chat would be", async () => {
+    const tools = [tool("weather"), tool("weather")];
+    const refused = await server.post("/tokenize", { messages, tools });
+    await expectRefusal(refused, { status: 400, param: "tools" });
+  });
+
+  test("have no more special ones than the template brings", async () => {
+    const add = async (asked: object) => await server.post("/tokenize", asked);
+    await expectRefusal(await add({ messages, add_special_tokens: true }), {
+      status: 400,
+      param: "add_special_tokens",
+      code: "unsupported_parameter",
+    });
+    expect(await countOf({ add_special_tokens: false })).toBe(await countOf({}));
+    expect((await add({ prompt: "a", add_special_tokens: true })).status).toBe(200);
+  });
+});
+
+test("whoever counts tokens makes requests", async () => {
+  const headers = { authorization: `Bearer ${KEY}` };
+  const tokenized = await server.post("/tokenize", { prompt: "a" }, { headers });
+  expect(tokenized.headers.get("x-ratelimit-remaining-requests")).toBe("1");
+  expect((await server.post("/detokenize", { tokens: [97] }, { headers })).status).toBe(200);
+  for (const [path, body] of [
+    ["/tokenize", { prompt: "a" }],
+    ["/detokenize", { tokens: [97] }],
+  ] as const) {
+    const refused = await server.post(path, body, { headers });
+    await expectRefusal(refused, { status: 429, code: "rate_limit_exceeded" });
+  }
+});
+
+test("a server that is shutting down counts no tokens and loads no models", async () => {
+  const ending = await startTestServer({ args: ["--drain-timeout", "60s"] });
+  const endless = { prompt: "a", max_tokens: 4000, ignore_eos: true, stream: true };
+  const stream = await ending.post("/v1/completions", endless);
+  const ended = ending.stop();
+  for (const [path, body] of [
+    ["/tokenize", { prompt: "a" }],
+    ["/detokenize", { tokens: [97] }],
+    ["/models/load", { model: "default" }],
+  ] as const) {
+    const refused = await ending.post(path, body);
+    expect(refused.headers.get("retry-after")).toBe("1");
+    await expectRefusal(refused, { status: 503, code: "draining" });
+  }
+  await stream.body!.cancel();
+  await ended;
+}, 30_000);
