@@ -51,8 +51,8 @@ export function target(env: Environment = process.env): pins.Target {
 /** What is compiled into libmlxc besides mlx-c. */
 const ownSources = [
   "./blas.c",
-  ...["choice.cpp", "kernels.cpp", "kernels.h", "ops.cpp", "ops.h"].map((name) => `./cpu/${name}`),
-  ...["pool.cpp", "pool.h", "product.cpp"].map((name) => `./cpu/${name}`),
+  ...["choice.cpp", "columns.h", "kernels.cpp", "kernels.h"].map((name) => `./cpu/${name}`),
+  ...["ops.cpp", "ops.h", "pool.cpp", "pool.h", "product.cpp"].map((name) => `./cpu/${name}`),
   ...["driver.cpp", "driver.h", "memory.cpp", "memory.h"].map((name) => `./cuda/${name}`),
   ...["recording.cpp", "recording.h"].map((name) => `./cuda/${name}`),
 ];

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "columns.h"
 #include "kernels.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/c/error.h"
@@ -528,23 +529,7 @@ class Buffer {
   float* data_;
 };
 
-/** Products below this many multiplications are not worth another thread. */
-constexpr long SMALL = 1 << 16;
-
-/** Calls for all columns, some at a time: 16, or a whole number of them. */
-template <class Some>
-void each_columns(int columns, bool is_small, const Some& some) {
-  const int most = is_small ? 1 : 4 * mlx_serve_pool_threads();
-  const int each = ((columns + most - 1) / most + 15) / 16 * 16;
-  parallel((columns + each - 1) / each, [&](int i) {
-    some(i * each, std::min(columns, (i + 1) * each));
-  });
-}
-
 #ifdef WITH_BLAS
-/** From here on BLAS is faster. */
-constexpr int MANY_ROWS = 128;
-
 /** Weights that are unpacked for it at a time. */
 constexpr int UNPACKED = 1 << 21;
 
@@ -557,7 +542,7 @@ void multiply_many(const PackedProduct& product, int columns) {
   float* const weights = kept.data(); // The threads of the pool have others of that name.
   for (int column = 0; column < columns; column += most) {
     const int count = std::min(most, columns - column);
-    each_columns(count, false, [&](int from, int to) {
+    each_columns(count, static_cast<long>(product.rows) * count * depth, [&](int from, int to) {
       kernels().unpack(product, column + from, column + to, weights + static_cast<long>(from) * depth);
     });
     cblas_sgemm(
@@ -571,8 +556,8 @@ void multiply(const PackedProduct& product, int columns) {
 #ifdef WITH_BLAS
   if (product.rows > MANY_ROWS) return multiply_many(product, columns);
 #endif
-  const bool is_small = static_cast<long>(product.rows) * columns * product.depth < SMALL;
-  each_columns(columns, is_small, [&](int from, int to) {
+  const long multiplications = static_cast<long>(product.rows) * columns * product.depth;
+  each_columns(columns, multiplications, [&](int from, int to) {
     kernels().packed_product(product, from, to);
   });
 }
