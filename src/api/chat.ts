@@ -152,7 +152,7 @@ export function checkTemplate(
   });
 }
 
-function checkTools(
+export function checkTools(
   { tools = [], tool_choice }: { tools?: Tool[] | undefined; tool_choice?: ToolChoice | undefined },
   context: z.RefinementCtx,
 ): void {

@@ -1,6 +1,6 @@
 // POST /tokenize and /detokenize, in vLLM's shapes.
 import { z } from "zod";
-import { chatMessages, checkTemplate, templateFields } from "./chat.ts";
+import { chatMessages, checkTemplate, checkTools, templateFields } from "./chat.ts";
 import { optional, withDefault } from "./field.ts";
 import { TokenIds } from "./prompts.ts";
 import { modelField } from "./sampling.ts";
@@ -30,6 +30,7 @@ export const TokenizeRequest = z
       context.addIssue({ code: "custom", path: ["add_special_tokens"], message, params });
     }
     checkTemplate(request, context);
+    checkTools(request, context);
   })
   .meta({ id: "TokenizeRequest" });
 export type TokenizeRequest = z.infer<typeof TokenizeRequest>;

@@ -1,6 +1,5 @@
 // POST /tokenize and /detokenize
 import type { Context } from "hono";
-import { ChatRequest } from "../api/chat.ts";
 import {
   DetokenizeRequest,
   type DetokenizeResponse,
@@ -14,22 +13,21 @@ import { badRequest } from "./errors.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
-import { toolUseOf } from "./tool-use.ts";
+import { toolOf } from "./tool-use.ts";
 
 /** So many take a twentieth of a second, in which nobody else is served. */
 const MAX_TOKENS = 2 ** 17;
 
 export function tokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const request = await readRequest(c, serving.settings, TokenizeRequest);
-    // What is told of a chat is to be what the chat would be told.
-    const chat = request.messages && ChatRequest.parse(request);
+    const asked = await readRequest(c, serving.settings, TokenizeRequest);
+    const { messages, prompt, add_special_tokens, tools, ...request } = asked;
     const model = await serving.models.get(request.model);
     const { tokenizer } = model.text;
-    const tokens = chat
-      ? chatPrompt(model, chat, MAX_TOKENS, toolUseOf(chat, model)?.tools).ids
-      : tokenizer.encode(request.prompt ?? "", {
-          addSpecialTokens: request.add_special_tokens ?? true,
+    const tokens = messages
+      ? chatPrompt(model, { ...request, messages }, MAX_TOKENS, tools?.map(toolOf)).ids
+      : tokenizer.encode(prompt ?? "", {
+          addSpecialTokens: add_special_tokens ?? true,
           controlTokens: "text",
           maxTokens: MAX_TOKENS,
         });

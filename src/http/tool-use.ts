@@ -47,7 +47,9 @@ export function toolUseOf(request: ChatRequest, model: ServedModel): ToolUse | u
   };
 }
 
-function toolOf({ function: { name, description, parameters = noArguments } }: AskedTool): Tool {
+export function toolOf({
+  function: { name, description, parameters = noArguments },
+}: AskedTool): Tool {
   // Arguments are an object, whether their schema says so or not.
   return { name, description, parameters: { type: "object", ...parameters } };
 }
