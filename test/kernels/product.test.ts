@@ -54,7 +54,8 @@ function expectProducts(matrix: Matrix, dense: MlxArray, dtype: Half, rows: numb
   const plain = matmul(exact(x), transposed);
   const normed = matmul(rmsNorm(exact(x), exact(norm.weight), norm.eps), transposed);
   const products = hasCuda ? new Products() : new Products(emulatedKernel);
-  const most = dtype === "bfloat16" ? 0.015 : 0.002;
+  // Packed weights are rounded once more.
+  const most = dtype === "float16" ? 0.002 : matrix.kind === "packed" ? 0.015 : 0.01;
   expect(fitsProduct(matrix, dtype)).toBe(true);
   const close = (found: MlxArray, expected: MlxArray) =>
     expect(difference(found, expected)).toBeLessThan(most);
