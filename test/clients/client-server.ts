@@ -1,6 +1,6 @@
 // The server that clients are tried on, and what it saw of them.
 import { spyOn } from "bun:test";
-import { hashOf } from "../../src/keys/key-file.ts";
+import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 export const apiKey = "sk-clients";
@@ -33,17 +33,7 @@ export const noControlTokens = { "256": -100, "257": -100, "258": -100 };
 export async function startClientServer(): Promise<ClientServer> {
   const server = await startTestServer({
     args: ["--api-key", apiKey, "--max-batch-size", String(MAX_BATCH)],
-    keys: {
-      keys: [
-        {
-          name: "single",
-          sha256: hashOf(singleKey).toString("hex"),
-          tier: "NORMAL",
-          limits: { concurrent: 1 },
-          created: "2026-01-01T00:00:00Z",
-        },
-      ],
-    },
+    keys: { keys: [keyEntry("single", singleKey, { limits: { concurrent: 1 } })] },
     pooling: "mean_tokens",
   });
   const seen: Seen[] = [];

@@ -2,8 +2,9 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { cpSync, mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { hashOf, type KeyFile } from "../../src/keys/key-file.ts";
+import type { KeyFile } from "../../src/keys/key-file.ts";
 import { expectError, expectRefusal } from "../support/fault-checks.ts";
+import { keyEntry } from "../support/keys.ts";
 import { RawConnection, requestText } from "../support/raw-http.ts";
 import { makeHome, mlxServe, type Running, startMlxServe } from "../support/serve-process.ts";
 import { events } from "../support/server.ts";
@@ -129,13 +130,7 @@ describe("8: SIGTERM under load", () => {
 test("SIGHUP reads the keys again, and a stream of a key that is gone ends as it would have", async () => {
   const keysFile = pathOf("keys.json");
   const write = (...names: string[]) => {
-    const keys = names.map((name) => ({
-      name,
-      sha256: hashOf(`key-of-${name}`).toString("hex"),
-      tier: "NORMAL" as const,
-      limits: {},
-      created: "2025-01-01T00:00:00Z",
-    }));
+    const keys = names.map((name) => keyEntry(name, `key-of-${name}`));
     writeFileSync(keysFile, JSON.stringify({ keys } satisfies KeyFile), { mode: 0o600 });
   };
   write("alice");

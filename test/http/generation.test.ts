@@ -4,21 +4,15 @@ import { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
 import { CompletionChunk, CompletionResponse } from "../../src/api/completions.ts";
 import { EmbeddingResponse } from "../../src/api/embeddings.ts";
 import { makeApp } from "../../src/http/app.ts";
-import { hashOf } from "../../src/keys/key-file.ts";
 import { expectRefusal } from "../support/fault-checks.ts";
+import { keyEntry } from "../support/keys.ts";
 import { events, startTestServer, type TestServer } from "../support/server.ts";
 
 const KEY = "sk-mlx-key-of-alice";
 
 let server: TestServer;
 beforeAll(async () => {
-  const alice = {
-    name: "alice",
-    sha256: hashOf(KEY).toString("hex"),
-    tier: "NORMAL" as const,
-    limits: { tokens_per_minute: 2 },
-    created: "2026-01-01T00:00:00.000Z",
-  };
+  const alice = keyEntry("alice", KEY, { limits: { tokens_per_minute: 2 } });
   server = await startTestServer({ pooling: "lasttoken", keys: { keys: [alice] } });
 });
 afterAll(async () => {

@@ -3,16 +3,12 @@
 // a message on its way.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { defaultModelPath } from "../../ffi/native.ts";
-import { hashOf } from "../../src/keys/key-file.ts";
+import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
-const keys = (["HIGH", "NORMAL", "LOW"] as const).map((tier) => ({
-  name: tier.toLowerCase(),
-  sha256: hashOf(`key-${tier}`).toString("hex"),
-  tier,
-  limits: {},
-  created: "2026-01-01T00:00:00.000Z",
-}));
+const keys = (["HIGH", "NORMAL", "LOW"] as const).map((tier) =>
+  keyEntry(tier.toLowerCase(), `key-${tier}`, { tier }),
+);
 
 let server: TestServer;
 beforeAll(async () => {

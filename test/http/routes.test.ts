@@ -4,20 +4,14 @@ import { makeApp } from "../../src/http/app.ts";
 import { apiRoutes } from "../../src/http/openapi.ts";
 import { hashOf } from "../../src/keys/key-file.ts";
 import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
+import { keyEntry } from "../support/keys.ts";
 import { exchange, requestText } from "../support/raw-http.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 const KEY = "sk-mlx-key-of-alice-ossifrage";
 let server: TestServer;
 beforeAll(async () => {
-  const alice = {
-    name: "alice",
-    sha256: hashOf(KEY).toString("hex"),
-    tier: "NORMAL" as const,
-    limits: {},
-    created: "2025-01-01T00:00:00Z",
-  };
-  server = await startTestServer({ keys: { keys: [alice] } });
+  server = await startTestServer({ keys: { keys: [keyEntry("alice", KEY)] } });
 });
 afterEach(() => expectUnharmed(server));
 afterAll(() => server.stop());

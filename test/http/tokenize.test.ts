@@ -2,21 +2,15 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ChatResponse } from "../../src/api/chat.ts";
 import { TokenizeResponse } from "../../src/api/tokenize.ts";
-import { hashOf } from "../../src/keys/key-file.ts";
 import { expectRefusal } from "../support/fault-checks.ts";
+import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 const KEY = "sk-mlx-key-of-alice";
 
 let server: TestServer;
 beforeAll(async () => {
-  const alice = {
-    name: "alice",
-    sha256: hashOf(KEY).toString("hex"),
-    tier: "NORMAL" as const,
-    limits: { requests_per_minute: 2 },
-    created: "2026-01-01T00:00:00.000Z",
-  };
+  const alice = keyEntry("alice", KEY, { limits: { requests_per_minute: 2 } });
   server = await startTestServer({ keys: { keys: [alice] } });
 });
 afterAll(async () => {

@@ -3,17 +3,7 @@ import * as crypto from "node:crypto";
 import { hashOf, type KeyEntry } from "../../src/keys/key-file.ts";
 import { KeyRing } from "../../src/keys/key-ring.ts";
 import { Lease } from "../../src/keys/limiter.ts";
-
-function entry(name: string, key: string, more: Partial<KeyEntry> = {}): KeyEntry {
-  return {
-    name,
-    sha256: hashOf(key).toString("hex"),
-    tier: "NORMAL",
-    limits: {},
-    created: "2025-01-01T00:00:00.000Z",
-    ...more,
-  };
-}
+import { keyEntry } from "../support/keys.ts";
 
 const fileOf = (...keys: KeyEntry[]) => ({ keys });
 
@@ -27,7 +17,10 @@ describe("a ring of keys", () => {
   const ring = new KeyRing({
     plain: ["one", "two"],
     local: "inside",
-    file: fileOf(entry("alice", "a-key", { tier: "HIGH" }), entry("bob", "b-key", { tier: "LOW" })),
+    file: fileOf(
+      keyEntry("alice", "a-key", { tier: "HIGH" }),
+      keyEntry("bob", "b-key", { tier: "LOW" }),
+    ),
   });
 
   test("knows whose a key is", () => {
@@ -95,7 +88,7 @@ describe("without keys", () => {
       expect(ring.find(undefined)).toBeUndefined();
     }
     const ring = new KeyRing({});
-    ring.reload(fileOf(entry("alice", "a-key")));
+    ring.reload(fileOf(keyEntry("alice", "a-key")));
     expect([ring.open, ring.find("any"), ring.find("a-key")?.name]).toEqual([
       false,
       undefined,
@@ -115,8 +108,12 @@ describe("a reload", () => {
   const limits = { requests_per_minute: 2, concurrent: 1 };
 
   test("takes keys in and out, and leaves those of the command line", () => {
-    const ring = new KeyRing({ plain: ["one"], local: "inside", file: fileOf(entry("a", "ka")) });
-    ring.reload(fileOf(entry("b", "kb")));
+    const ring = new KeyRing({
+      plain: ["one"],
+      local: "inside",
+      file: fileOf(keyEntry("a", "ka")),
+    });
+    ring.reload(fileOf(keyEntry("b", "kb")));
     expect(["one", "inside", "ka", "kb"].map((key) => ring.find(key)?.name)).toEqual([
       "api-key-1",
       "local",
@@ -126,11 +123,11 @@ describe("a reload", () => {
   });
 
   test("keeps what a name has used, and its requests under way", () => {
-    const ring = new KeyRing({ file: fileOf(entry("alice", "old", { limits })), now: () => 0 });
+    const ring = new KeyRing({ file: fileOf(keyEntry("alice", "old", { limits })), now: () => 0 });
     const lease = begun(ring, "old");
     // Also with another key, tier and limit.
     const more = { tier: "LOW", limits: { ...limits, concurrent: 2 } } as const;
-    ring.reload(fileOf(entry("alice", "new", more)));
+    ring.reload(fileOf(keyEntry("alice", "new", more)));
     expect(ring.find("old")).toBeUndefined();
     const { tier, limiter } = ring.find("new")!;
     expect([tier, limiter.active]).toEqual(["LOW", 1]);
@@ -141,7 +138,7 @@ describe("a reload", () => {
   });
 
   test("lets the requests of a revoked key end", () => {
-    const ring = new KeyRing({ file: fileOf(entry("alice", "key", { limits })) });
+    const ring = new KeyRing({ file: fileOf(keyEntry("alice", "key", { limits })) });
     const { limiter } = ring.find("key")!;
     const lease = begun(ring, "key");
     ring.reload(fileOf());
