@@ -4,12 +4,9 @@
 import { CString, JSCallback, type Pointer } from "bun:ffi";
 import { mlxc } from "./lib.ts";
 import { out } from "./slot.ts";
-import type { ownSymbols, recordingSymbols, symbols } from "./symbols.ts";
+import type { cudaSymbols, ownSymbols, symbols } from "./symbols.ts";
 
-export type SymbolName =
-  | keyof typeof symbols
-  | keyof typeof ownSymbols
-  | keyof typeof recordingSymbols;
+export type SymbolName = keyof typeof symbols | keyof typeof ownSymbols | keyof typeof cudaSymbols;
 
 export class MlxError extends Error {
   /** The operation that failed, as in mlx-c but for its prefix: "matmul", "fast_rope". */

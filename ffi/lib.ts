@@ -1,15 +1,13 @@
 // Opens libmlxc. Everything above this folder calls MLX through `mlxc`, and only after `openLibrary`.
 import { dlopen } from "bun:ffi";
-import { ownSymbols, recordingSymbols, symbols } from "./symbols.ts";
+import { cudaSymbols, ownSymbols, symbols } from "./symbols.ts";
 import { traced } from "./trace.ts";
 import { setVariables } from "./variables.ts";
 
 const bind = (path: string) => dlopen(path, symbols).symbols;
 const bindOwn = (path: string) => dlopen(path, ownSymbols).symbols;
-const bindRecording = (path: string) => dlopen(path, recordingSymbols).symbols;
-type Bound = ReturnType<typeof bind> &
-  ReturnType<typeof bindOwn> &
-  ReturnType<typeof bindRecording>;
+const bindCuda = (path: string) => dlopen(path, cudaSymbols).symbols;
+type Bound = ReturnType<typeof bind> & ReturnType<typeof bindOwn> & ReturnType<typeof bindCuda>;
 
 /** Addresses and sizes are numbers: both stay below 2^53 on the machines there are. */
 export type Mlxc = {
@@ -25,16 +23,17 @@ export let mlxc: Mlxc = new Proxy({} as Mlxc, {
 /** Whether libmlxc has the operations of our own: one from elsewhere has not. */
 export let hasOwn = false;
 
-/** Whether it has those that record steps for CUDA. */
-export let hasRecording = false;
+/** Whether it has what is for CUDA alone. */
+export let hasCuda = false;
 
 export function openLibrary(path: string, options: { trace?: boolean } = {}): void {
-  setVariables();
+  // Steps are graphs of our own (ffi/cuda/recording.cpp); beside them MLX's save no time.
+  setVariables({ MLX_USE_CUDA_GRAPHS: "0" });
   const own = openOptional(path, bindOwn);
-  const recording = openOptional(path, bindRecording);
-  const bound = { ...bind(path), ...own, ...recording } as Mlxc;
+  const cuda = openOptional(path, bindCuda);
+  const bound = { ...bind(path), ...own, ...cuda } as Mlxc;
   hasOwn = own !== undefined;
-  hasRecording = recording !== undefined;
+  hasCuda = cuda !== undefined;
   mlxc = options.trace ? traced(bound) : bound;
 }
 

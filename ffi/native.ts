@@ -49,13 +49,9 @@ export function target(env: Environment = process.env): pins.Target {
 }
 
 /** What is compiled into libmlxc besides mlx-c. */
-const ownSources = [
-  "./blas.c",
-  ...["choice.cpp", "columns.h", "kernels.cpp", "kernels.h"].map((name) => `./cpu/${name}`),
-  ...["ops.cpp", "ops.h", "pool.cpp", "pool.h", "product.cpp"].map((name) => `./cpu/${name}`),
-  ...["driver.cpp", "driver.h", "memory.cpp", "memory.h"].map((name) => `./cuda/${name}`),
-  ...["recording.cpp", "recording.h"].map((name) => `./cuda/${name}`),
-];
+function ownSources(): string[] {
+  return [...new Bun.Glob("**/*.{c,cpp,h}").scanSync(import.meta.dir)].sort();
+}
 
 /** Set-up's folder for a target, named after all that goes into it. */
 export function nativeDirectory(
@@ -69,7 +65,7 @@ export function nativeDirectory(
     pins.cmakeFlags,
     pins.ownFlags,
     pins.kernelVariants,
-    ...ownSources.map((path) => readFileSync(new URL(path, import.meta.url), "utf8")),
+    ...ownSources().map((path) => readFileSync(join(import.meta.dir, path), "utf8")),
     ...(name === "darwin-arm64-metal" ? [pins.zig, pins.zigFlags] : []),
   ]);
   const key = new Bun.CryptoHasher("sha256").update(recipe).digest("hex").slice(0, 12);

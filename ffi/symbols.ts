@@ -616,8 +616,10 @@ export const ownSymbols = {
   mlx_serve_mask: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
 } as const;
 
-/** Steps as CUDA graphs (ffi/cuda/recording.h), in a libmlxc of our own for Linux. */
-export const recordingSymbols = {
+/** What is for CUDA alone (ffi/cuda), in a libmlxc of our own for Linux. */
+export const cudaSymbols = {
+  // int mlx_serve_compile_kernel(mlx_array)
+  mlx_serve_compile_kernel: { args: ["ptr"], returns: "i32" },
   // int mlx_serve_pinned(mlx_array*, const void*, const int*, size_t, mlx_dtype)
   mlx_serve_pinned: { args: ["buffer", "buffer", "buffer", "u64", "i32"], returns: "i32" },
   // int mlx_serve_recording_new(mlx_serve_recording*, mlx_vector_array, mlx_vector_array, int, mlx_stream)

@@ -2,7 +2,7 @@
 // would otherwise be called with the old ones.
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { ownSymbols, recordingSymbols, symbols } from "../ffi/symbols.ts";
+import { cudaSymbols, ownSymbols, symbols } from "../ffi/symbols.ts";
 
 export type Prototype = { returns: string; params: string[] };
 export type Headers = {
@@ -100,7 +100,7 @@ function isOptional(fields: string[] | undefined): boolean {
 /** Every entry of the symbol table that the headers contradict, as one line each. */
 export function headerDifferences(
   folder: string,
-  table: SymbolTable = { ...symbols, ...ownSymbols, ...recordingSymbols },
+  table: SymbolTable = { ...symbols, ...ownSymbols, ...cudaSymbols },
 ): string[] {
   const { functions, structs } = readHeaders(folder);
   return Object.entries(table).flatMap(([name, { args, returns }]) => {

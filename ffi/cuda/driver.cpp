@@ -1,39 +1,31 @@
 #include "driver.h"
 
-#include <dlfcn.h>
-
-#include <stdexcept>
 #include <string>
+
+#include "library.h"
 
 namespace mlx_serve {
 namespace {
 
-template <class F>
-void find(void* library, const char* name, F& function) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  if (!function) throw std::runtime_error(std::string("CUDA's driver has no ") + name);
-}
-
 Driver open() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!library) throw std::runtime_error("CUDA's driver is not there");
+  const Library library("libcuda.so.1");
   Driver d{};
-  find(library, "cuGetErrorString", d.cuGetErrorString);
-  find(library, "cuInit", d.cuInit);
-  find(library, "cuDeviceGet", d.cuDeviceGet);
-  find(library, "cuDevicePrimaryCtxRetain", d.cuDevicePrimaryCtxRetain);
-  find(library, "cuCtxGetCurrent", d.cuCtxGetCurrent);
-  find(library, "cuCtxSetCurrent", d.cuCtxSetCurrent);
-  find(library, "cuMemHostAlloc", d.cuMemHostAlloc);
-  find(library, "cuMemcpyAsync", d.cuMemcpyAsync);
-  find(library, "cuStreamBeginCapture_v2", d.cuStreamBeginCapture);
-  find(library, "cuStreamEndCapture", d.cuStreamEndCapture);
-  find(library, "cuGraphGetNodes", d.cuGraphGetNodes);
-  find(library, "cuGraphNodeGetType", d.cuGraphNodeGetType);
-  find(library, "cuGraphInstantiateWithFlags", d.cuGraphInstantiate);
-  find(library, "cuGraphLaunch", d.cuGraphLaunch);
-  find(library, "cuGraphDestroy", d.cuGraphDestroy);
-  find(library, "cuGraphExecDestroy", d.cuGraphExecDestroy);
+  library.find("cuGetErrorString", d.cuGetErrorString);
+  library.find("cuInit", d.cuInit);
+  library.find("cuDeviceGet", d.cuDeviceGet);
+  library.find("cuDevicePrimaryCtxRetain", d.cuDevicePrimaryCtxRetain);
+  library.find("cuCtxGetCurrent", d.cuCtxGetCurrent);
+  library.find("cuCtxSetCurrent", d.cuCtxSetCurrent);
+  library.find("cuMemHostAlloc", d.cuMemHostAlloc);
+  library.find("cuMemcpyAsync", d.cuMemcpyAsync);
+  library.find("cuStreamBeginCapture_v2", d.cuStreamBeginCapture);
+  library.find("cuStreamEndCapture", d.cuStreamEndCapture);
+  library.find("cuGraphGetNodes", d.cuGraphGetNodes);
+  library.find("cuGraphNodeGetType", d.cuGraphNodeGetType);
+  library.find("cuGraphInstantiateWithFlags", d.cuGraphInstantiate);
+  library.find("cuGraphLaunch", d.cuGraphLaunch);
+  library.find("cuGraphDestroy", d.cuGraphDestroy);
+  library.find("cuGraphExecDestroy", d.cuGraphExecDestroy);
   return d;
 }
 

@@ -16,9 +16,9 @@
 #include <unordered_set>
 #include <vector>
 
+#include "calls.h"
 #include "driver.h"
 #include "memory.h"
-#include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/memory.h"
 #include "mlx/ops.h"
@@ -40,10 +40,6 @@ struct CommandEncoder {
 
 namespace mlx_serve {
 namespace {
-
-void require(bool holds, const char* fault) {
-  if (!holds) throw std::runtime_error(fault);
-}
 
 CudaStream stream_of(mx::Stream stream) {
   require(mx::cu::get_command_encoder != nullptr, "MLX was built without CUDA");
@@ -356,17 +352,6 @@ mx::array pinned(const void* data, mx::Shape shape, mx::Dtype dtype) {
   made.set_status(mx::array::Status::available);
   std::memcpy(address_of(made), data, made.nbytes());
   return made;
-}
-
-template <class F>
-int attempt(const F& call) {
-  try {
-    call();
-  } catch (std::exception& e) {
-    mlx_error("%s", e.what());
-    return 1;
-  }
-  return 0;
 }
 
 using Handle = std::shared_ptr<Recording>;

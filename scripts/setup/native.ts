@@ -70,9 +70,9 @@ export async function makeNative(directory: string, name: pins.Target = target()
     if (name.endsWith(".h")) await copyFile(header, join(include, "mlx", "c", name));
   }
   await copyFile(join(ownFolder, "cpu", "ops.h"), join(include, "mlx", "c", "mlx-serve.h"));
-  if (withCuda) {
-    const header = join(include, "mlx", "c", "mlx-serve-recording.h");
-    await copyFile(join(ownFolder, "cuda", "recording.h"), header);
+  for (const name of withCuda ? ["compiled", "recording"] : []) {
+    const header = join(include, "mlx", "c", `mlx-serve-${name}.h`);
+    await copyFile(join(ownFolder, "cuda", `${name}.h`), header);
   }
   await rm(work, { recursive: true });
   // Another set-up may have come first; its folder is as good.
@@ -133,6 +133,7 @@ async function compileOwn(own: OwnParts) {
   if (own.withBlas) parts.push(["cpu/product.cpp", []], ["blas.c", []]);
   if (own.withCuda) {
     parts.push(
+      ["cuda/compiled.cpp", includes],
       ["cuda/driver.cpp", []],
       ["cuda/memory.cpp", includes],
       ["cuda/recording.cpp", includes],

@@ -1,7 +1,7 @@
 // Kernels of our own, in CUDA or Metal source, as operations of the graph. MLX generates the function's
 // signature from the names of inputs and outputs and from the template arguments.
-import { ownHandle, takeHandle } from "../../ffi/error.ts";
-import { mlxc } from "../../ffi/lib.ts";
+import { check, MlxError, ownHandle, takeHandle } from "../../ffi/error.ts";
+import { hasCuda, mlxc } from "../../ffi/lib.ts";
 import { cText, cTextList, type Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import { ints, type MlxArray, unpackVector, withVector } from "./array.ts";
@@ -93,10 +93,12 @@ export class ConfiguredKernel {
   readonly #language: Language;
   readonly #kernel: Pointer;
   #config: Pointer | null;
+  #isCompiled: boolean;
 
   constructor(language: Language, kernel: Pointer, launch: KernelLaunch) {
     this.#language = language;
     this.#kernel = kernel;
+    this.#isCompiled = language !== "cuda" || !hasCuda;
     const config = configOf(language);
     const handle = ownHandle(`mlx_fast_${language}_kernel_config_new`, config.create());
     for (const { shape, dtype } of launch.outputs) {
@@ -119,12 +121,25 @@ export class ConfiguredKernel {
     const status = withVector(inputs, (vector) =>
       mlxc[symbol](out.view, this.#kernel, vector, this.#config, stream),
     );
-    return unpackVector(takeHandle(symbol, status));
+    const made = unpackVector(takeHandle(symbol, status));
+    if (!this.#isCompiled) compile(made[0]!);
+    this.#isCompiled = true;
+    return made;
   }
 
   free(): void {
     configOf(this.#language).free(this.#config);
     this.#config = null;
+  }
+}
+
+/** Once for all starts (ffi/cuda/compiled.cpp). What cannot be kept MLX compiles at each of them. */
+function compile(made: MlxArray): void {
+  const symbol = "mlx_serve_compile_kernel";
+  try {
+    check(symbol, mlxc[symbol](made.handle));
+  } catch (error) {
+    if (!(error instanceof MlxError)) throw error;
   }
 }
 

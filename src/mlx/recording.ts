@@ -1,7 +1,7 @@
 // A compiled function that is recorded when it is called again: one launch instead of some hundreds
 // (ffi/cuda/recording.cpp). Off CUDA, and where that cannot be, it stays a compiled function.
 import { check, MlxError, takeHandle } from "../../ffi/error.ts";
-import { hasRecording, mlxc } from "../../ffi/lib.ts";
+import { hasCuda, mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import {
@@ -32,7 +32,7 @@ export function setOnCuda(value: boolean): void {
 
 /** Numbers for one call: on CUDA where the GPU reads them without pages being moved. */
 export function staged(values: HostArray): MlxArray {
-  if (!onCuda || !hasRecording) return array(values);
+  if (!onCuda || !hasCuda) return array(values);
   const symbol = "mlx_serve_pinned";
   const [shape, dtype] = [ints([values.length]), codeOf(dtypeOf(values))];
   return make(symbol, mlxc[symbol](out.view, values, shape, 1, dtype));
@@ -59,7 +59,7 @@ export class Recorded {
 
   call(...inputs: readonly MlxArray[]): MlxArray[] {
     this.#calls += 1;
-    if (this.#calls === 2 && onCuda && hasRecording) this.#record(inputs);
+    if (this.#calls === 2 && onCuda && hasCuda) this.#record(inputs);
     if (!this.#recording) return this.#compiled.call(...inputs);
     try {
       return this.#play(this.#recording, inputs);

@@ -1,11 +1,13 @@
 // Opens MLX on this thread and says what it runs on. Everything that touches MLX happens on the thread
 // that opened it: in the server, that is the engine Worker.
+import { join } from "node:path";
 import { catchErrors, check, takeHandle } from "../../ffi/error.ts";
 import { mlxc, openLibrary } from "../../ffi/lib.ts";
 import { cText, type Pointer, readText } from "../../ffi/memory.ts";
-import type { Backend } from "../../ffi/native.ts";
+import { type Backend, cacheDirectory } from "../../ffi/native.ts";
 import { out } from "../../ffi/slot.ts";
 import { takeText, takeTexts } from "../../ffi/text.ts";
+import { setVariables } from "../../ffi/variables.ts";
 import { setOnCpu } from "./cpu.ts";
 import { setOnCuda } from "./recording.ts";
 import { Stream } from "./stream.ts";
@@ -38,10 +40,18 @@ export function openMlx(
     stream.use();
     setOnCpu(backend === "cpu");
     setOnCuda(backend === "cuda");
-    return { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
+    const runtime = { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
+    if (backend === "cuda") keepKernels(runtime);
+    return runtime;
   } finally {
     mlxc.mlx_device_free(handle);
   }
+}
+
+/** Compiled kernels are kept, for this MLX and this kind of GPU. Before the first is needed. */
+function keepKernels({ mlxVersion, device }: Runtime): void {
+  const folder = `${mlxVersion}-${device.architecture}`;
+  setVariables({ MLX_PTX_CACHE_DIR: join(cacheDirectory(), "ptx", folder) });
 }
 
 function flag(symbol: "mlx_metal_is_available" | "mlx_cuda_is_available"): boolean {

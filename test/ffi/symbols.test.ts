@@ -3,11 +3,11 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findLibrary, headersOf } from "../../ffi/native.ts";
-import { ownSymbols, recordingSymbols, symbols } from "../../ffi/symbols.ts";
+import { cudaSymbols, ownSymbols, symbols } from "../../ffi/symbols.ts";
 import { headerDifferences, prototypeText, readHeaders } from "../../scripts/headers.ts";
 import { dtypes } from "../../src/mlx/dtype.ts";
 
-const all = { ...symbols, ...ownSymbols, ...recordingSymbols };
+const all = { ...symbols, ...ownSymbols, ...cudaSymbols };
 const folder = headersOf(findLibrary())!;
 const headers = readHeaders(folder);
 

@@ -1,5 +1,10 @@
 import { expect, test } from "bun:test";
-import { MlxError } from "../../ffi/error.ts";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { check, MlxError } from "../../ffi/error.ts";
+import { mlxc } from "../../ffi/lib.ts";
+import { backend } from "../../ffi/native.ts";
 import { array, liveArrays } from "../../src/mlx/array.ts";
 import { Kernel, type KernelSource } from "../../src/mlx/kernel.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -65,3 +70,36 @@ test("a kernel that could not be made leaves no array behind", () => {
   expect(() => new Kernel(other, scale("0")).configure(launch).call()).toThrow();
   expect(liveArrays()).toBe(before);
 });
+
+test.skipIf(process.platform !== "linux")(
+  "of an array that no kernel makes there is nothing to compile",
+  () => {
+    using _ = new Scope();
+    const { handle } = array([1]);
+    const symbol = "mlx_serve_compile_kernel";
+    expect(() => check(symbol, mlxc[symbol](handle))).toThrow("no kernel");
+  },
+);
+
+test.skipIf(backend() !== "cuda")(
+  "what was compiled of a kernel is read at the next start (an NVIDIA GPU is needed)",
+  () => {
+    const folder = mkdtempSync(join(tmpdir(), "kernels-"));
+    const start = () => {
+      const script = join(import.meta.dir, "..", "support", "one-kernel.ts");
+      const env = { ...process.env, MLX_PTX_CACHE_DIR: folder };
+      const { stdout, stderr } = Bun.spawnSync([process.execPath, script], { env });
+      return stdout.toString() + stderr.toString();
+    };
+    try {
+      expect(start()).toBe("1,4,9\n");
+      const kept = readdirSync(folder).filter((name) => name.startsWith("custom_kernel_squares"));
+      expect(kept.map((name) => name.replace(/^.*\./, "")).sort()).toEqual(["ptx", "txt"]);
+      expect(start()).toBe("1,4,9\n");
+      writeFileSync(join(folder, kept.find((name) => name.endsWith(".ptx"))!), "no code");
+      expect(start()).toContain("Failed to load compiled custom_kernel_squares");
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  },
+);
