@@ -10,6 +10,7 @@
 //   --scaling                  the engine alone at 1, 2, 4, ..., 256 requests: whether it ever falls
 //   --prefill-gap              the engine alone: 32 streams while a prompt of 8192 tokens is read
 //   --streams 32 --long 8192   how many, and how long, for that
+//   --keep-unpacked            the engine's option of that name
 //   --token-budget <n>         tokens of a step, where that is not to be the default
 //   --bandwidth 4800           of the memory, in GB/s
 //   --json <file>              everything, also of each round
@@ -44,6 +45,7 @@ const { values, positionals } = parseArgs({
     "prefill-gap": { type: "boolean", default: false },
     streams: { type: "string", default: "32" },
     long: { type: "string", default: "8192" },
+    "keep-unpacked": { type: "boolean", default: false },
     "token-budget": { type: "string" },
     bandwidth: { type: "string", default: "4800" },
     json: { type: "string" },
@@ -96,7 +98,7 @@ const maxBatch = Math.max(streams + 1, ...loads.map(({ requests }) => requests))
 const blocks = values.peer
   ? Math.max(...loads.map((load) => 2 * load.requests * blocksOf(load.prompt + load.new)))
   : undefined;
-const engineOptions = { maxBatch, tokenBudget, blocks };
+const engineOptions = { maxBatch, tokenBudget, blocks, keepUnpacked: values["keep-unpacked"] };
 const http = values.http ? await import("./bench-gpu/http.ts") : undefined;
 const served = await http?.startServed(folder, engineOptions);
 const own = served ?? (await startEngine(folder, engineOptions));

@@ -23,9 +23,10 @@ export type HttpTask = { url: string; prompts: number[][]; new: number };
 const CLIENTS = 4;
 
 export async function startServed(folder: string, options: OwnOptions): Promise<Served> {
-  const { maxBatch, tokenBudget } = options;
+  const { maxBatch, tokenBudget, keepUnpacked } = options;
   const args = ["--port", "0", "--max-batch-size", String(maxBatch)];
   if (tokenBudget) args.push("--token-budget", String(tokenBudget));
+  if (keepUnpacked) args.push("--keep-unpacked");
   const server = await startServer({
     settings: loadSettings(args, {}).settings,
     model: { kind: "folder", path: resolve(folder), name: basename(resolve(folder)) },

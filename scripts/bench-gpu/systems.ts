@@ -20,6 +20,7 @@ export type OwnOptions = {
   maxBatch: number;
   tokenBudget: number | undefined;
   blocks: number | undefined;
+  keepUnpacked: boolean;
 };
 
 /** A loaded engine of this process. */
@@ -29,10 +30,11 @@ export type Own = { engine: EngineClient; info: ModelInfo; stop(): Promise<void>
 export type Answer = { arrivals: number[][] } | { error: string };
 
 export async function startEngine(folder: string, options: OwnOptions): Promise<Own> {
-  const { maxBatch, tokenBudget, blocks } = options;
+  const { maxBatch, tokenBudget, blocks, keepUnpacked } = options;
   const engine = await EngineClient.start(engineSetup());
   const info = await engine.load("model", folder, {
     maxBatch,
+    keepUnpacked,
     ...(tokenBudget && { tokenBudget }),
     ...(blocks && { blocks }),
   });

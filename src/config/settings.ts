@@ -166,6 +166,10 @@ export const Settings = z.strictObject({
     metavar: "<type>",
     values: dtypes,
   }),
+  keepUnpacked: onOff().prefault(false).register(about, {
+    section: "Model",
+    text: "On CUDA, keep weights of 8 bits and less unpacked as well: prompts and large batches are quicker, for the memory of another copy in 16 bits.",
+  }),
   maxModelLen: tokenCount(0, 2 ** 24)
     .transform((length) => (length === 0 ? undefined : length))
     .optional()

@@ -97,6 +97,8 @@ export type EngineOptions = {
   /** Whether a prompt's beginning is looked for among what was computed before. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
+  /** On CUDA packed weights are kept unpacked as well, for many rows at once. */
+  keepUnpacked?: boolean | undefined;
   /** A model that nobody has asked for so long is dropped. */
   idleMs: number;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */

@@ -137,6 +137,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     prefixCaching: settings.prefixCaching,
     warmUp: settings.warmUp,
     dtype: settings.dtype === "auto" ? undefined : settings.dtype,
+    keepUnpacked: settings.keepUnpacked,
     idleMs: settings.idleUnload ?? Number.POSITIVE_INFINITY,
     debug: settings.logLevel === "debug",
   };

@@ -12,9 +12,8 @@ import { inLanguage } from "./source.ts";
 const WARPS = 8;
 
 /** (..., N, K), dense or packed by MLX. */
-export type Matrix =
-  | { kind: "dense"; weight: MlxArray }
-  | { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
+export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
+export type Packed = { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
 
 /** cuBLAS is quicker with larger ones. */
 const MOST_ELEMENTS = 2 ** 23;
@@ -38,11 +37,11 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
 }
 
 /**
- * Many rows are worth cuBLAS, and MLX is quickest with one of a dense matrix (docs/log.md). A packed one
- * would have to be unpacked first.
+ * Many rows are worth cuBLAS, more of them where a packed matrix has to be unpacked first; and MLX is quickest with
+ * one of a dense matrix (docs/log.md).
  */
-export function isFew(rows: number, { kind }: Matrix): boolean {
-  return kind === "dense" ? rows > 1 && rows <= ROWS : rows <= 4 * ROWS;
+export function isFew(rows: number, kind: Matrix["kind"], isUnpacked: boolean): boolean {
+  return (kind === "packed" || rows > 1) && rows <= (isUnpacked ? ROWS : 4 * ROWS);
 }
 
 function formOf(matrix: Matrix) {

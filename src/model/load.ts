@@ -9,6 +9,7 @@ import { Weights } from "./weights.ts";
 export type LoadOptions = {
   backend: Backend;
   dtype?: FloatType | undefined;
+  keepUnpacked?: boolean | undefined;
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
 };
 

@@ -4,7 +4,7 @@
 // and frees them all with `free`.
 import type { Backend } from "../../ffi/native.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
-import { fitsProduct, isFew, type Matrix, Products } from "../kernels/product.ts";
+import { fitsProduct, isFew, type Matrix, type Packed, Products } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { fitsPackedProduct, type ProductOptions, packedProduct, runsOwn } from "../mlx/cpu.ts";
 import {
@@ -70,6 +70,8 @@ export type WeightOptions = {
   backend: Backend;
   /** Instead of the type that the device and the file suggest. */
   dtype?: FloatType | undefined;
+  /** On CUDA: packed matrices are unpacked once, and not in each step with many rows. */
+  keepUnpacked?: boolean | undefined;
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
 };
 
@@ -219,12 +221,31 @@ export class Weights {
       return atOnce((x, options) => packedProduct(x, packed, quantization, options), bias);
     }
     const unpacks = backend === "cuda" && this.dtype !== "float32";
-    const plain = linear(matrix, bias, unpacks, (view) => this.#keep(view));
+    const plain =
+      matrix.kind === "dense"
+        ? denseLinear(this.#transposed(matrix.weight), bias)
+        : packedLinear(matrix, bias, unpacks ? this.#unpacked(matrix) : undefined);
     const isQuicker = matrix.kind === "packed" || !bias;
     const products = this.#products;
     if (!products || !isQuicker || !fitsProduct(matrix, this.dtype)) return plain;
     const quick = atOnce((x, options) => products.product(x, matrix, options), bias);
-    return (x, around) => (x.ndim === 2 && isFew(x.shape[0]!, matrix) ? quick : plain)(x, around);
+    const isUnpacked = matrix.kind === "dense" || this.#options.keepUnpacked === true;
+    return (x, around) => {
+      const few = x.ndim === 2 && isFew(x.shape[0]!, matrix.kind, isUnpacked);
+      return (few ? quick : plain)(x, around);
+    };
+  }
+
+  /** (in, out), as a view. */
+  #transposed(weight: MlxArray): () => MlxArray {
+    const transposed = keepTransposed(weight, (view) => this.#keep(view));
+    return () => transposed;
+  }
+
+  #unpacked({ matrix, quantization }: Packed): () => MlxArray {
+    const unpack = () => dequantize(matrix, quantization, this.dtype);
+    if (this.#options.keepUnpacked) return this.#transposed(this.computed(unpack));
+    return () => swapAxes(unpack(), -1, -2);
   }
 
   /** Throws where a matrix is not what it should be, under its own name. */
@@ -364,21 +385,18 @@ type Keep = (view: MlxArray) => MlxArray;
 /** Rows that MLX multiplies with a packed matrix as it is sooner than that could be unpacked. */
 const MOST_ROWS_PACKED = 2;
 
-function linear(matrix: Matrix, bias: MlxArray | undefined, unpacks: boolean, keep: Keep): Linear {
-  if (matrix.kind === "dense") {
-    const transposed = keepTransposed(matrix.weight, keep);
-    return denseLinear(() => transposed, bias);
-  }
-  const { matrix: packed, quantization } = matrix;
-  const product = (x: MlxArray) => quantizedMatmul(x, packed, quantization);
+/** `unpacked` is (in, out). */
+function packedLinear(
+  { matrix, quantization }: Packed,
+  bias: MlxArray | undefined,
+  unpacked: (() => MlxArray) | undefined,
+): Linear {
+  const product = (x: MlxArray) => quantizedMatmul(x, matrix, quantization);
   const asItIs = surrounded(bias ? (x) => add(product(x), bias) : product);
-  if (!unpacks) return asItIs;
+  if (!unpacked) return asItIs;
   // With more rows MLX reads a matrix once a row, or compiles a kernel for a minute.
-  return (x, around) => {
-    if (x.size / x.shape.at(-1)! <= MOST_ROWS_PACKED) return asItIs(x, around);
-    const unpacked = () => swapAxes(dequantize(packed, quantization, x.dtype), -1, -2);
-    return denseLinear(unpacked, bias)(x, around);
-  };
+  const dense = denseLinear(unpacked, bias);
+  return (x, around) => (x.size / x.shape.at(-1)! <= MOST_ROWS_PACKED ? asItIs : dense)(x, around);
 }
 
 function denseLinear(transposed: () => MlxArray, bias: MlxArray | undefined): Linear {

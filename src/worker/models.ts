@@ -51,8 +51,8 @@ export class Models {
     if (this.#backend === "cpu" && !hasOwn) {
       throw new Error("this libmlxc has no operations for a CPU: set-up's has");
     }
-    const { dtype } = options;
-    const model = loadModel(path, { backend: this.#backend, dtype, onProgress });
+    const { dtype, keepUnpacked } = options;
+    const model = loadModel(path, { backend: this.#backend, dtype, keepUnpacked, onProgress });
     const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
     const blockBytes = blockBytesOf(model, this.#backend);
     const blocks = options.blocks ?? blocksFor(model, options, kvBytes / blockBytes);

@@ -19,7 +19,7 @@ const otherFlags = {
   "bun test": ["--timeout"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
-  "scripts/bench-gpu.ts": ["--python", "--prefill-gap", "--scaling", "--http"],
+  "scripts/bench-gpu.ts": ["--new", "--python", "--prefill-gap", "--scaling", "--http"],
   "scripts/random-model.ts": ["--bits"],
   systemctl: ["--now"],
 };

@@ -213,8 +213,14 @@ describe("Weights", () => {
     // 48 columns are nothing for a kernel of our own.
     const bias = f32([48], randomNumbers(48, 5));
     const tensors = { ...packed("p", [48, 128], { mode }), ...packed("b", [48, 128], { mode }, 2) };
-    const run = (on: Backend, rows: number, dtype: "float32" | "float16") => {
-      const weights = weightsOf({ ...tensors, "b.bias": bias }, { backend: on, dtype });
+    const run = (
+      backend: Backend,
+      rows: number,
+      dtype: "float32" | "float16",
+      keepUnpacked = false,
+    ) => {
+      const options = { backend, dtype, keepUnpacked };
+      const weights = weightsOf({ ...tensors, "b.bias": bias }, options);
       return numbers(weights, () => {
         const [p, b] = [weights.linear("p", 128, 48), weights.linear("b", 128, 48)];
         const x = astype(array(randomNumbers(rows * 128, 4), [rows, 128]), dtype);
@@ -224,8 +230,19 @@ describe("Weights", () => {
       });
     };
     for (const rows of [1, 2, 3, 70]) {
-      expectClose(run("cuda", rows, "float16"), run("cpu", rows, "float32"), 4e-3);
+      const expected = run("cpu", rows, "float32");
+      const found = run("cuda", rows, "float16");
+      expectClose(found, expected, 4e-3);
+      expect(run("cuda", rows, "float16", true)).toEqual(found);
     }
+    const bytes = (keepUnpacked: boolean) => {
+      const weights = weightsOf(tensors, { backend: "cuda", dtype: "float16", keepUnpacked });
+      weights.linear("p", 128, 48);
+      const { bytes } = weights;
+      weights.free();
+      return bytes;
+    };
+    expect(bytes(true) - bytes(false)).toBe(48 * 128 * 2);
   });
 
   test("computes in float32 on a CPU, and elsewhere in the type of the file", () => {
