@@ -19,6 +19,7 @@ const otherFlags = {
   "bun test": ["--timeout"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
+  "npm run soak": ["--minutes"],
   "scripts/bench-gpu.ts": ["--new", "--python", "--prefill-gap", "--scaling", "--http"],
   "scripts/random-model.ts": ["--bits"],
   systemctl: ["--now"],
