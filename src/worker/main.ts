@@ -2,12 +2,12 @@
 import { workerData } from "node:worker_threads";
 import { openBlas } from "../../ffi/blas.ts";
 import { traceReport } from "../../ffi/trace.ts";
-import type { Mailbox } from "../engine/mailbox.ts";
+import { type Mailbox, receive } from "../engine/mailbox.ts";
 import type { FromWorker, ToWorker, WorkerSetup } from "../engine/protocol.ts";
 import { Matchers } from "../grammar/matchers.ts";
 import { openMlx } from "../mlx/runtime.ts";
 import { inspect } from "./inspect.ts";
-import { loop } from "./loop.ts";
+import { loop, stepAll } from "./loop.ts";
 import { Models } from "./models.ts";
 
 const { mailbox, setup } = workerData as { mailbox: Mailbox; setup: WorkerSetup };
@@ -18,7 +18,9 @@ const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
 const models = new Models(runtime.backend);
 reply({ kind: "ready" });
-loop(mailbox, models, handle);
+/** What came while a model was loaded, and has to wait for that. */
+const later: ToWorker[] = [];
+loop(models, (timeoutMs) => later.shift() ?? receive(mailbox, timeoutMs), handle, reply);
 models.free();
 runtime.stream.synchronize();
 if (trace) console.table(traceReport().slice(0, 20));
@@ -32,8 +34,11 @@ function handle(message: ToWorker): "go on" | "stop" {
       break;
     case "load": {
       const { id, model, path, options } = message;
-      const onProgress = (loadedBytes: number, totalBytes: number) =>
+      const othersGoOn = othersBetween();
+      const onProgress = (loadedBytes: number, totalBytes: number) => {
         reply({ kind: "progress", model, loadedBytes, totalBytes });
+        othersGoOn();
+      };
       answer(id, () => models.load(model, path, options, onProgress));
       break;
     }
@@ -70,6 +75,41 @@ function handle(message: ToWorker): "go on" | "stop" {
       return "stop";
   }
   return "go on";
+}
+
+/** Between two tensors of a model that is loaded the others have as much time as a tensor took. */
+function othersBetween(): () => void {
+  let [now, owedMs] = [performance.now(), 0];
+  const elapsed = () => {
+    const before = now;
+    now = performance.now();
+    return now - before;
+  };
+  return () => {
+    owedMs += elapsed();
+    for (;;) {
+      takeInForOthers();
+      if (!models.busy) owedMs = 0;
+      if (owedMs <= 0 || !stepAll(models, reply)) return;
+      owedMs -= elapsed();
+    }
+  };
+}
+
+function takeInForOthers(): void {
+  for (;;) {
+    const message = receive<ToWorker>(mailbox, 0);
+    if (!message) return;
+    if (isForOthers(message)) handle(message);
+    else later.push(message);
+  }
+}
+
+/** Not for the model that is loaded, and nothing that changes which models there are. */
+function isForOthers(message: ToWorker): boolean {
+  if (message.kind === "submit") return models.get(message.model) !== undefined;
+  if (message.kind === "abort") return [...models].some((engine) => engine.has(message.id));
+  return message.kind === "stats";
 }
 
 /** A question that fails costs itself, not the Worker. */

@@ -177,6 +177,41 @@ describe("models", () => {
     await engine.stop();
   });
 
+  test("go on while another is loaded", async () => {
+    const log: string[] = [];
+    const engine = await start({
+      onStep: () => log.push("a step"),
+      onProgress: (model) => log.push(model),
+    });
+    await engine.load("one", folder, options);
+    const loading = engine.load("other", folder, options);
+    // It comes while the other is loaded, to a model that had nothing to do.
+    const events = engine.submit("one", endless);
+    await loading;
+    const meanwhile = log.slice(log.indexOf("other"), log.lastIndexOf("other"));
+    expect(meanwhile).toContain("a step");
+    events.leave();
+    await engine.stop();
+  });
+
+  test("that are not loaded yet get what was sent to them then, in its order", async () => {
+    const engine = await start();
+    await engine.load("one", folder, options);
+    const busy = engine.submit("one", endless);
+    await busy.read();
+    const loading = engine.load("other", folder, options);
+    const given = engine.submit("other", request);
+    const left = engine.submit("other", endless);
+    left.leave();
+    busy.leave();
+    const unloading = engine.unload("one");
+    expect(await tokens(given)).toEqual(answer);
+    await Promise.all([loading, unloading]);
+    await engine.drain();
+    expect((await engine.stats()).map(({ model }) => model)).toEqual(["other"]);
+    await engine.stop();
+  });
+
   test("that cannot be loaded are an error that says why, and can be tried again", async () => {
     const engine = await start();
     const failed = await engine.load("m", "/nowhere", options).catch((error) => error);
