@@ -565,8 +565,8 @@ export const symbols = {
 
 /** Operations of our own for a CPU (ffi/cpu/ops.h). A libmlxc from elsewhere has none of them. */
 export const ownSymbols = {
-  // int mlx_serve_zeros(mlx_array*, const int*, size_t, mlx_stream)
-  mlx_serve_zeros: { args: ["buffer", "buffer", "u64", "ptr"], returns: "i32" },
+  // int mlx_serve_room(mlx_array*, const int*, size_t, mlx_stream)
+  mlx_serve_room: { args: ["buffer", "buffer", "u64", "ptr"], returns: "i32" },
   // int mlx_serve_decode(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, int, int, bool, bool, mlx_stream)
   mlx_serve_decode: {
     args: [

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/** As mlx_zeros, where the processor reads it best: for what is read often. */
-int mlx_serve_zeros(mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s);
+/** float32 of any value, for the caller to write, where the processor reads it best. */
+int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s);
 /**
  * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
  * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies

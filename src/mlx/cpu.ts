@@ -23,10 +23,10 @@ export function isOwn(x: MlxArray): boolean {
   return runsOwn() && x.dtype === "float32";
 }
 
-/** Zeros for what is read in every step: on a CPU where it is read best. */
-export function lastingZeros(shape: readonly number[], dtype: Dtype): MlxArray {
+/** For numbers that are written before they are read, and then read in every step: on a CPU where that is best. */
+export function room(shape: readonly number[], dtype: Dtype): MlxArray {
   if (!runsOwn() || dtype !== "float32") return zeros(shape, dtype);
-  return op("mlx_serve_zeros", ints(shape), shape.length);
+  return op("mlx_serve_room", ints(shape), shape.length);
 }
 
 export type BlockPools = { keys: MlxArray; values: MlxArray };

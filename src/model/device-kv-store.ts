@@ -12,7 +12,7 @@ import {
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
-import { lastingZeros } from "../mlx/cpu.ts";
+import { room } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
 import {
@@ -84,7 +84,7 @@ export class DeviceKvStore {
     const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
     this.#pools = Array.from({ length: shape.layers }, () => {
       using _ = new Scope();
-      const pools = { keys: lastingZeros(size, dtype), values: lastingZeros(size, dtype) };
+      const pools = { keys: room(size, dtype), values: room(size, dtype) };
       evaluate(pools.keys, pools.values);
       hold([pools.keys, pools.values]);
       return pools;

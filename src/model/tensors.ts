@@ -11,7 +11,7 @@ import {
 } from "../files/gguf-quants.ts";
 import { LoadError } from "../files/load-error.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { lastingZeros } from "../mlx/cpu.ts";
+import { room } from "../mlx/cpu.ts";
 import { bytesOf, type Dtype, type HostArray, hostArrays, toBfloat16 } from "../mlx/dtype.ts";
 import {
   astype,
@@ -35,6 +35,9 @@ export type StoredQuantized = {
 
 /** What is converted at a time. */
 const PIECE_BYTES = 2 ** 20;
+
+/** What is read at a time where there is nothing to convert. */
+const READ_BYTES = 2 ** 23;
 
 const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
   F32: "float32",
@@ -140,7 +143,7 @@ type Prepared = { target: HostArray; finish(): MlxArray };
 /** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
 function prepare(shape: readonly number[], dtype: Dtype, backend: Backend): Prepared {
   if (backend !== "cuda") {
-    const made = lastingZeros(shape, dtype);
+    const made = room(shape, dtype);
     return { target: new hostArrays[dtype](made.memory()), finish: () => hold(made) };
   }
   const target = new hostArrays[dtype](shape.reduce((a, b) => a * b, 1));
@@ -153,7 +156,10 @@ function prepare(shape: readonly number[], dtype: Dtype, backend: Backend): Prep
 }
 
 function readInto(stored: StoredTensor, target: HostArray): void {
-  stored.read(0, new Uint8Array(target.buffer, target.byteOffset, target.byteLength));
+  const bytes = new Uint8Array(target.buffer, target.byteOffset, target.byteLength);
+  for (let at = 0; at < bytes.length; at += READ_BYTES) {
+    stored.read(at, bytes.subarray(at, at + READ_BYTES));
+  }
 }
 
 // Used again for every piece: what the garbage collector has not found yet is memory too.
