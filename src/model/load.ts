@@ -1,6 +1,6 @@
 // Loads a model: its files, its weights, its architecture.
 import type { Backend } from "../../ffi/native.ts";
-import { openCheckpoint } from "./checkpoint.ts";
+import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
 import type { FloatType } from "./tensors.ts";
@@ -11,6 +11,8 @@ export type LoadOptions = {
   dtype?: FloatType | undefined;
   keepUnpacked?: boolean | undefined;
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+  /** Some of the file has been read, a few megabytes at most. */
+  onRead?: (() => void) | undefined;
 };
 
 export type LoadedModel = Model & {
@@ -22,7 +24,8 @@ export type LoadedModel = Model & {
 /** From a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
   const checkpoint = openCheckpoint(path);
-  const weights = new Weights(checkpoint, options);
+  const { onRead } = options;
+  const weights = new Weights(onRead ? watched(checkpoint, onRead) : checkpoint, options);
   try {
     const architecture = architectureOf(checkpoint.config.model_type);
     const model = architecture(checkpoint.config, weights);
@@ -34,4 +37,16 @@ export function loadModel(path: string, options: LoadOptions): LoadedModel {
   } finally {
     checkpoint.close();
   }
+}
+
+function watched(checkpoint: Checkpoint, onRead: () => void): Checkpoint {
+  const tensors = new Map(checkpoint.tensors);
+  for (const [name, stored] of tensors) {
+    const read = (offset: number, target: Uint8Array) => {
+      stored.read(offset, target);
+      onRead();
+    };
+    tensors.set(name, { ...stored, read });
+  }
+  return { ...checkpoint, tensors };
 }

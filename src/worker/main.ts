@@ -34,12 +34,10 @@ function handle(message: ToWorker): "go on" | "stop" {
       break;
     case "load": {
       const { id, model, path, options } = message;
-      const othersGoOn = othersBetween();
-      const onProgress = (loadedBytes: number, totalBytes: number) => {
+      const onProgress = (loadedBytes: number, totalBytes: number) =>
         reply({ kind: "progress", model, loadedBytes, totalBytes });
-        othersGoOn();
-      };
-      answer(id, () => models.load(model, path, options, onProgress));
+      const hooks = { onProgress, onRead: othersBetween() };
+      answer(id, () => models.load(model, path, options, hooks));
       break;
     }
     case "unload":
@@ -77,7 +75,7 @@ function handle(message: ToWorker): "go on" | "stop" {
   return "go on";
 }
 
-/** Between two tensors of a model that is loaded the others have as much time as a tensor took. */
+/** Between two reads for a model that is loaded the others have as much time as a read took. */
 function othersBetween(): () => void {
   let [now, owedMs] = [performance.now(), 0];
   const elapsed = () => {

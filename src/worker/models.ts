@@ -9,14 +9,14 @@ import { bytesOf } from "../mlx/dtype.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
 import { DeviceRunner } from "../model/device-runner.ts";
 import { kvType, makeKvStore } from "../model/kv-store.ts";
-import { type LoadedModel, loadModel } from "../model/load.ts";
+import { type LoadedModel, type LoadOptions, loadModel } from "../model/load.ts";
 import type { ModelShape } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { ModelEngine } from "./model-engine.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; idleMs: number; free(): void };
 
-type OnProgress = (loadedBytes: number, totalBytes: number) => void;
+type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
 export class Models {
   readonly #backend: Backend;
@@ -41,18 +41,18 @@ export class Models {
   }
 
   /** Loads a model, unless it is there. */
-  load(name: string, path: string, options: EngineOptions, onProgress: OnProgress): ModelInfo {
-    const entry = this.#entries.get(name) ?? this.#make(name, path, options, onProgress);
+  load(name: string, path: string, options: EngineOptions, hooks: LoadHooks): ModelInfo {
+    const entry = this.#entries.get(name) ?? this.#make(name, path, options, hooks);
     this.#entries.set(name, entry);
     return entry.info;
   }
 
-  #make(name: string, path: string, options: EngineOptions, onProgress: OnProgress): Entry {
+  #make(name: string, path: string, options: EngineOptions, hooks: LoadHooks): Entry {
     if (this.#backend === "cpu" && !hasOwn) {
       throw new Error("this libmlxc has no operations for a CPU: set-up's has");
     }
     const { dtype, keepUnpacked } = options;
-    const model = loadModel(path, { backend: this.#backend, dtype, keepUnpacked, onProgress });
+    const model = loadModel(path, { backend: this.#backend, dtype, keepUnpacked, ...hooks });
     const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
     const blockBytes = blockBytesOf(model, this.#backend);
     const blocks = options.blocks ?? blocksFor(model, options, kvBytes / blockBytes);
