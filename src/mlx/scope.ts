@@ -47,6 +47,17 @@ export function openScope(): Scope | undefined {
   return current;
 }
 
+/** Does something that has nothing to do with the scopes that are open. */
+export function apart(work: () => void): void {
+  const open = current;
+  current = undefined;
+  try {
+    work();
+  } finally {
+    current = open;
+  }
+}
+
 /** Takes arrays out of their scopes: the caller frees them. */
 export function hold<T extends Kept>(held: T): T {
   for (const array of list(held)) array.scope = undefined;

@@ -6,6 +6,7 @@ import { type Mailbox, receive } from "../engine/mailbox.ts";
 import type { FromWorker, ToWorker, WorkerSetup } from "../engine/protocol.ts";
 import { Matchers } from "../grammar/matchers.ts";
 import { openMlx } from "../mlx/runtime.ts";
+import { apart } from "../mlx/scope.ts";
 import { inspect } from "./inspect.ts";
 import { loop, stepAll } from "./loop.ts";
 import { Models } from "./models.ts";
@@ -36,7 +37,8 @@ function handle(message: ToWorker): "go on" | "stop" {
       const { id, model, path, options } = message;
       const onProgress = (loadedBytes: number, totalBytes: number) =>
         reply({ kind: "progress", model, loadedBytes, totalBytes });
-      const hooks = { onProgress, onRead: othersBetween() };
+      const othersGoOn = othersBetween();
+      const hooks = { onProgress, onRead: () => apart(othersGoOn) };
       answer(id, () => models.load(model, path, options, hooks));
       break;
     }

@@ -11,7 +11,7 @@ import {
 } from "../../src/mlx/array.ts";
 import { bytesOf, type Dtype, dtypes, type HostArray, toBfloat16 } from "../../src/mlx/dtype.ts";
 import { add, broadcastTo, multiply, slice, transpose } from "../../src/mlx/ops.ts";
-import { hold, Scope } from "../../src/mlx/scope.ts";
+import { apart, hold, Scope } from "../../src/mlx/scope.ts";
 import { useMlx } from "../support/mlx.ts";
 
 useMlx();
@@ -334,6 +334,21 @@ describe("a scope", () => {
     }
     expect(made.map(alive)).toEqual([false, false, false]);
     expect(liveArrays()).toBe(before);
+  });
+
+  test("has nothing of what is done apart from it, and goes on after an error there", () => {
+    using _ = new Scope();
+    let own: MlxArray | undefined;
+    const fail = () => {
+      using inner = new Scope();
+      own = inner.keep(array([1, 2]));
+      throw new Error("apart");
+    };
+    expect(() => apart(fail)).toThrow("apart");
+    expect(own!.scope).toBeUndefined();
+    own!.free();
+    const x = array([3]);
+    expect(x.scope).toBeDefined();
   });
 
   test("hands what it keeps to the scope around it", () => {
