@@ -12,6 +12,8 @@ const MAX_STRINGS = 2 ** 17;
 const MAX_VALUES = 2 ** 20;
 /** More than a body of the default size has where all its characters are written as \uXXXX. */
 const MAX_ESCAPES = 2 ** 22;
+/** Digits of a number, or space: all that stands between two strings, commas or brackets. */
+const MAX_RUN = 2 ** 16;
 
 /** The body of a request, as its schema has it. */
 export async function readRequest<T extends z.ZodType>(
@@ -31,9 +33,12 @@ export async function readJson(
   }
   const bytes = await readBytes(request, limitBytes);
   if (bytes.length === 0) throw badRequest(undefined, "The body is empty.");
+  await letOthersIn(bytes);
   checkStructure(bytes);
   await letOthersIn(bytes);
-  const value = parse(bytes);
+  const text = decode(bytes);
+  await letOthersIn(bytes);
+  const value = parse(text);
   await letOthersIn(bytes);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw badRequest(undefined, "The body has to be a JSON object.");
@@ -43,7 +48,7 @@ export async function readJson(
 
 /** Between the steps that a long body takes long over. */
 async function letOthersIn(bytes: Uint8Array): Promise<void> {
-  if (bytes.length > 2 ** 20) await new Promise((resolve) => setImmediate(resolve));
+  if (bytes.length > 2 ** 16) await new Promise((resolve) => setImmediate(resolve));
 }
 
 async function readBytes(request: Request, limitBytes: number): Promise<Uint8Array> {
@@ -83,9 +88,14 @@ for (const [mark, kind] of Object.entries({
 function checkStructure(bytes: Uint8Array): void {
   const { length } = bytes;
   let [depth, strings, values, escapes] = [0, 0, 0, 0];
+  let run = 0;
   for (let i = 0; i < length; i++) {
     const mark = marks[bytes[i]!]!;
-    if (mark === 0) continue;
+    if (mark === 0) {
+      if (++run > MAX_RUN) throw tooMuch(`has more than ${MAX_RUN} digits or spaces in a row`);
+      continue;
+    }
+    run = 0;
     if (mark === STRING) {
       if (++strings > MAX_STRINGS) throw tooMuch(`has more than ${MAX_STRINGS} strings`);
       for (i++; i < length; i++) {
@@ -108,13 +118,15 @@ function checkStructure(bytes: Uint8Array): void {
 
 const tooMuch = (what: string) => badRequest(undefined, `The body ${what}.`);
 
-function parse(bytes: Uint8Array): unknown {
-  let text: string;
+function decode(bytes: Uint8Array): string {
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
     throw badRequest(undefined, "The body is not valid UTF-8.");
   }
+}
+
+function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

@@ -152,6 +152,18 @@ describe("a body that would take long to parse", () => {
   const large = 2 ** 25;
   const nested = (depth: number) => `{"a":${"[".repeat(depth - 1)}${"]".repeat(depth - 1)}}`;
 
+  test("has 65,536 digits or spaces in a row at most", async () => {
+    const most = 2 ** 16;
+    const read = (body: string) => readJson(post(body), large);
+    expect(await read(`{"a":${" ".repeat(most - 2)}1}`)).toEqual({ a: 1 });
+    const text = " ".repeat(2 * most);
+    expect(await read(JSON.stringify({ text }))).toEqual({ text });
+    for (const run of ["9", " "]) {
+      const { message } = await refusal(post(`{"a":1${run.repeat(most)}}`), large);
+      expect(message).toContain("in a row");
+    }
+  });
+
   test("may nest 128 deep and no deeper", async () => {
     expect(await readJson(post(nested(128)), LIMIT)).toHaveProperty("a");
     expect((await refusal(post(nested(129)))).message).toContain("nests deeper than 128");
