@@ -5,9 +5,9 @@
 //
 // Each minute says what was done and what the server holds. It fails where an answer is not what the same
 // request got alone, where the server breaks, and where in the end requests, blocks or memory are left over.
-import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeRandom } from "../test/support/random.ts";
+import { startMlxServe } from "../test/support/serve-process.ts";
 import { makeVisits, type Outcome } from "./soak/visits.ts";
 
 const { values } = parseArgs({
@@ -26,36 +26,15 @@ const [minutes, clients, seed] = [values.minutes, values.clients, values.seed].m
 /** Growth of the process that is not put down to chance, after its first quarter. */
 const MOST_GROWTH = 64 * 2 ** 20;
 
-const program = join(import.meta.dir, "..", "src", "main.ts");
 // A batch and a pool that are too small for the crowd: some wait, some are put back, some are refused.
 const flags = ["--port=0", "--max-batch-size=12", "--max-queue=8", "--kv-memory=96MiB"];
-const server = Bun.spawn([process.execPath, program, "serve", ...flags, "--log-format=json"], {
-  stderr: "pipe",
-});
+const server = startMlxServe(["serve", ...flags, "--log-format=json"], process.env);
+const [, url] = await server.says(/"url":"([^"]+)"/);
 const faults: string[] = [];
-const ready = Promise.withResolvers<string>();
-
-async function readLog(): Promise<void> {
-  const ERROR = 50;
-  let rest = "";
-  for await (const text of server.stderr.pipeThrough(new TextDecoderStream())) {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop()!;
-    for (const line of lines) {
-      const entry = JSON.parse(line);
-      if (entry.level >= ERROR) faults.push(`logged: ${line}`);
-      if (entry.msg === "ready") ready.resolve(entry.url);
-    }
-  }
-  ready.reject(new Error("the server ended"));
-}
-
-const reading = readLog();
-const url = await ready.promise;
 const counts = new Map<Outcome, number>();
 const count = (outcome: Outcome) => counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
 
-const visits = await makeVisits(url);
+const visits = await makeVisits(url!);
 const end = performance.now() + minutes * 60_000;
 
 async function client(number: number): Promise<void> {
@@ -135,9 +114,12 @@ const growth = sizes.at(-1)! - sizes[Math.floor(sizes.length / 4)]!;
 if (growth > MOST_GROWTH) faults.push(`the process has grown by ${growth} bytes`);
 
 server.kill("SIGTERM");
-const code = await server.exited;
-await reading;
-if (code !== 0) faults.push(`it ended with ${code}`);
+const { exitCode, stderr } = await server.ended;
+if (exitCode !== 0) faults.push(`it ended with ${exitCode}`);
+const ERROR = 50;
+for (const line of stderr.split("\n")) {
+  if (line && JSON.parse(line).level >= ERROR) faults.push(`logged: ${line}`);
+}
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exit(1);
 console.log("nothing was left over");

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "../calls.h"
 #include "columns.h"
 #include "kernels.h"
 #include "mlx/backend/cpu/encoder.h"
-#include "mlx/c/error.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/primitives.h"
 #include "pool.h"
@@ -72,10 +72,6 @@ class Operation : public mx::Primitive {
   const char* name_;
   MakeTask make_;
 };
-
-void require(bool holds, const char* fault) {
-  if (!holds) throw std::invalid_argument(fault);
-}
 
 mx::array operation(
     mx::Stream stream, const char* name, mx::Shape shape, Arrays inputs, MakeTask make) {
@@ -659,13 +655,7 @@ mx::array packed_product(
 /** The result of a call, or mlx-c's error. */
 template <class Make>
 int result(mlx_array* res, const Make& make) {
-  try {
-    mlx_array_set_(*res, make());
-  } catch (std::exception& e) {
-    mlx_error("%s", e.what());
-    return 1;
-  }
-  return 0;
+  return attempt([&] { mlx_array_set_(*res, make()); });
 }
 
 } // namespace
@@ -747,13 +737,9 @@ extern "C" int mlx_serve_rms_norm(
 }
 
 extern "C" int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s) {
-  try {
+  return mlx_serve::attempt([&] {
     mlx_vector_array_set_(*res, mlx_serve::best(mlx_array_get_(x), mlx_stream_get_(s)));
-  } catch (std::exception& e) {
-    mlx_error("%s", e.what());
-    return 1;
-  }
-  return 0;
+  });
 }
 
 extern "C" int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s) {

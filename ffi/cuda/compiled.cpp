@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "calls.h"
+#include "../calls.h"
 #include "library.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/device.h"

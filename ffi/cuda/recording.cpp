@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "calls.h"
+#include "../calls.h"
 #include "driver.h"
 #include "memory.h"
 #include "mlx/c/private/mlx.h"

@@ -47,6 +47,8 @@ export const makeKernel: MakeKernel = (language, source) => new Kernel(language,
 
 export class Kernel {
   readonly #language: Language;
+  /** Templates that it was compiled with; launches differ in more. */
+  readonly #compiled = new Set<string>();
   #handle: Pointer | null;
 
   constructor(language: Language, source: KernelSource) {
@@ -78,7 +80,10 @@ export class Kernel {
   /** The kernel with its launch fixed: what is left is one call an execution. */
   configure(launch: KernelLaunch): ConfiguredKernel {
     if (this.#handle === null) throw new Error("the kernel was freed");
-    return new ConfiguredKernel(this.#language, this.#handle, launch);
+    const template = JSON.stringify(launch.template ?? {});
+    const isCompiled = this.#compiled.has(template);
+    this.#compiled.add(template);
+    return new ConfiguredKernel(this.#language, this.#handle, launch, isCompiled);
   }
 
   /** After the kernels configured from it. */
@@ -95,10 +100,10 @@ export class ConfiguredKernel {
   #config: Pointer | null;
   #isCompiled: boolean;
 
-  constructor(language: Language, kernel: Pointer, launch: KernelLaunch) {
+  constructor(language: Language, kernel: Pointer, launch: KernelLaunch, isCompiled: boolean) {
     this.#language = language;
     this.#kernel = kernel;
-    this.#isCompiled = language !== "cuda" || !hasCuda;
+    this.#isCompiled = isCompiled || language !== "cuda" || !hasCuda;
     const config = configOf(language);
     const handle = ownHandle(`mlx_fast_${language}_kernel_config_new`, config.create());
     for (const { shape, dtype } of launch.outputs) {
