@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -506,20 +505,15 @@ mx::array mask(const mx::array& x, const mx::array& words, mx::Stream stream) {
 /** Numbers that begin with a line of the cache. */
 class Buffer {
  public:
-  explicit Buffer(size_t count)
-      : data_(static_cast<float*>(::operator new(count * sizeof(float), std::align_val_t(LINE)))) {}
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() {
-    ::operator delete(data_, std::align_val_t(LINE));
-  }
+  explicit Buffer(size_t count) : memory_(new float[count + LINE / sizeof(float)]) {}
 
   float* data() const {
-    return data_;
+    const auto address = reinterpret_cast<size_t>(memory_.get());
+    return memory_.get() + -address % LINE / sizeof(float);
   }
 
  private:
-  float* data_;
+  std::unique_ptr<float[]> memory_;
 };
 
 #ifdef WITH_BLAS
