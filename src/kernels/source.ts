@@ -77,6 +77,23 @@ __device__ inline unsigned mlx_serve_room() {
 __device__ inline void mlx_serve_copy(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
+__device__ inline uint4 mlx_serve_read(unsigned at) {
+  uint4 read;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(read.x), "=r"(read.y), "=r"(read.z), "=r"(read.w) : "r"(at));
+  return read;
+}
+__device__ inline void mlx_serve_write(unsigned at, const float (&four)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               ::"r"(at), "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]));
+}
+__device__ inline void mlx_serve_add(float (&sum)[4], unsigned at) {
+  float four[4];
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3]) : "r"(at));
+  for (int i = 0; i < 4; i++) sum[i] += four[i];
+}
+__device__ inline float mlx_serve_quotient(float x, float y) { return __fdividef(x, y); }
 __device__ inline void mlx_serve_copies_end() { asm volatile("cp.async.commit_group;"); }
 __device__ inline void mlx_serve_copies_wait() { asm volatile("cp.async.wait_group 0;"); }
 template <bool CROSSWISE>
@@ -118,11 +135,12 @@ __device__ inline uint4 mlx_serve_unpacked(const uint4& packed, int sub, T scale
   unsigned made[4];
   if (BITS == 16) return packed;
   if (BITS == 8) {
-    for (int i = 0; i < 4; i++) {
-      const unsigned two = words[sub * 2 + i / 2] >> (i % 2 * 16);
-      made[i] = mlx_serve_pack(float(two & 255) * float(scale) + float(bias),
-                               float(two >> 8 & 255) * float(scale) + float(bias), type);
-    }
+    // As the last bits of 2^23 a byte is a float sooner than by a conversion.
+    const auto number = [&](int i) {
+      const unsigned bits = __byte_perm(words[sub * 2 + i / 4], 0x4b000000, 0x7650 + i % 4);
+      return (__uint_as_float(bits) - 8388608.0f) * float(scale) + float(bias);
+    };
+    for (int i = 0; i < 4; i++) made[i] = mlx_serve_pack(number(2 * i), number(2 * i + 1), type);
   } else {
     const uint3 integers = mlx_serve_integers(type);
     const unsigned scales = mlx_serve_pack(float(scale), float(scale), type);

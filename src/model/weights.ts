@@ -4,7 +4,7 @@
 // and frees them all with `free`.
 import type { Backend } from "../../ffi/native.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
-import { fitsProduct, isFew, type Matrix, type Packed, Products } from "../kernels/product.ts";
+import { fitsProduct, isQuickest, type Matrix, type Packed, Products } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { fitsPackedProduct, type ProductOptions, packedProduct, runsOwn } from "../mlx/cpu.ts";
 import {
@@ -231,8 +231,8 @@ export class Weights {
     const quick = atOnce((x, options) => products.product(x, matrix, options), bias);
     const isUnpacked = matrix.kind === "dense" || this.#options.keepUnpacked === true;
     return (x, around) => {
-      const few = x.ndim === 2 && isFew(x.shape[0]!, matrix.kind, isUnpacked);
-      return (few ? quick : plain)(x, around);
+      const isOurs = x.ndim === 2 && isQuickest(x.shape[0]!, matrix.kind, isUnpacked);
+      return (isOurs ? quick : plain)(x, around);
     };
   }
 

@@ -1,4 +1,4 @@
-// Products of a few rows against MLX's own in float32: on an NVIDIA GPU, or some of them emulated by a CPU.
+// Products of rows with a matrix against MLX's own in float32: on an NVIDIA GPU, or some of them emulated by a CPU.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { fitsProduct, type Matrix, Products } from "../../src/kernels/product.ts";
@@ -74,8 +74,10 @@ describe.skipIf(hasCuda)("products, emulated", () => {
   });
 
   for (const [bits, rows] of [
-    [4, 17],
+    [4, 5],
     [8, 1],
+    [4, 37],
+    [8, 17],
   ] as const) {
     test(`of ${rows} rows with a matrix of ${bits} bits`, () => {
       using _ = new Scope();
@@ -104,10 +106,10 @@ describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
     }
     for (const bits of [4, 8]) {
       for (const groupSize of [32, 64, 128]) {
-        for (const rows of [1, 5, 16, 37]) {
+        for (const rows of [1, 5, 16, 17, 37, 100, 230]) {
           test(`${dtype}: ${rows} rows, ${bits} bits in groups of ${groupSize}`, () => {
             using _ = new Scope();
-            // As many columns a group of warps as there are ways to share them.
+            // Columns and rows for each way to share them.
             for (const [inputs, outputs] of [
               [384, 8448],
               [1152, 4288],

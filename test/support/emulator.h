@@ -238,6 +238,12 @@ static void mlx_serve_sincos(float angle, float& sine, float& cosine) {
   cosine = cosf(angle);
 }
 
+static float __uint_as_float(unsigned bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
 static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t both = x | uint64_t(y) << 32;
   unsigned made = 0;
@@ -323,6 +329,26 @@ static void mlx_serve_copies_wait() {
     memcpy(in_room(to), from, bytes);
   }
   me->copies.clear();
+}
+
+static uint4 mlx_serve_read(unsigned at) {
+  uint4 read;
+  memcpy(&read, in_room(at), 16);
+  return read;
+}
+
+static void mlx_serve_write(unsigned at, const float (&four)[4]) {
+  memcpy(in_room(at), four, 16);
+}
+
+static void mlx_serve_add(float (&sum)[4], unsigned at) {
+  float four[4];
+  memcpy(four, in_room(at), 16);
+  for (int i = 0; i < 4; i++) sum[i] += four[i];
+}
+
+static float mlx_serve_quotient(float x, float y) {
+  return x / y;
 }
 
 struct Matrices {
