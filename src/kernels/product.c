@@ -1,14 +1,14 @@
-  // Up to 16 rows x (rows, K) times a matrix (N, K), by tensor cores; CUDA only. Of the warps of a group some
-  // have other columns, and KS of them the same ones with a share of K each, which are added up in the end. A
-  // warp has NT tiles of 8 columns. GATED: columns come from both halves of the matrix, and what comes out is
-  // silu(gate) * up. EPS: rows are multiplied by the norm and divided by their root mean square, which is summed
-  // up on the way.
+  // Rows x (rows, K) times a matrix (N, K), by tensor cores, 16 rows a group; CUDA only. Of the warps of a
+  // group some have other columns, and KS of them the same ones with a share of K each, which are added up in
+  // the end. A warp has NT tiles of 8 columns. GATED: columns come from both halves of the matrix, and what
+  // comes out is silu(gate) * up. EPS: rows are multiplied by the norm and divided by their root mean square,
+  // which is summed up on the way.
   //
   // Of a row of the matrix a lane loads 16 bytes a step: 8 neighbours, or where they are packed in BITS each,
   // SUB times 8, which SPAN neighbours share a scale and a bias with. Their order within the product's K is
   // not that of the instruction's, but it is the same for x. Loads are under way long before they are used,
   // AHEAD of them of the matrix: it is its bytes that the time goes into.
-  const int rows = sizes[0], K = sizes[1], N = sizes[2];
+  const int K = sizes[1], N = sizes[2], rows = sizes[0] - GROUP_X * 16;
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
   const int columns = GATED ? N / 2 : N;
@@ -21,7 +21,7 @@
     const int n = (j < OWN ? first + j * 8 : columns + first + (j - OWN) * 8) + group;
     from[j] = (n * (K / SUB) + start / SUB) * 2;
   }
-  const T* row = x + group * K + start;
+  const T* row = x + long(GROUP_X * 16 + group) * K + start;
   uint4 w[AHEAD][NT], a[2] = {}, b[2] = {};
   T scale[AHEAD][NT], bias[AHEAD][NT];
 #define LOAD_MATRIX(slot, step) \
@@ -104,7 +104,7 @@
     if (at >= rows) continue;
     const float factor = EPS > 0 ? RSQRT(squares[r] / K + EPS * 1e-9f) : 1;
     for (int j = 0; j < OWN; j++) {
-      const int to = at * columns + first + j * 8 + quad * 2;
+      const long to = long(GROUP_X * 16 + at) * columns + first + j * 8 + quad * 2;
       for (int c = 0; c < 2; c++) {
         float result = sum[j][r * 2 + c] * factor;
         if (GATED) {
