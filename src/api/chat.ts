@@ -1,7 +1,7 @@
 // POST /v1/chat/completions
 import { z } from "zod";
 import { list, optional, refused, stringOrList, withDefault } from "./field.ts";
-import { checkSampling, FinishReason, SamplingFields, ServiceTier } from "./sampling.ts";
+import { checkSampling, FinishReason, SamplingFields, servedTier } from "./sampling.ts";
 import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { type Tool, ToolChoice, tools } from "./tools.ts";
 import { Usage } from "./usage.ts";
@@ -218,7 +218,7 @@ const answerFields = {
   created: z.int().describe("Unix time, in seconds."),
   model: z.string(),
   system_fingerprint: z.string(),
-  service_tier: ServiceTier.optional(),
+  service_tier: servedTier,
   prompt_token_ids: tokenIds,
 };
 

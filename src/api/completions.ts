@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { optional, refused, withDefault } from "./field.ts";
 import { prompts } from "./prompts.ts";
-import { checkSampling, FinishReason, SamplingFields, ServiceTier } from "./sampling.ts";
+import { checkSampling, FinishReason, SamplingFields, servedTier } from "./sampling.ts";
 import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { Usage } from "./usage.ts";
 
@@ -65,7 +65,7 @@ const answerFields = {
   created: z.int().describe("Unix time, in seconds."),
   model: z.string(),
   system_fingerprint: z.string(),
-  service_tier: ServiceTier.optional(),
+  service_tier: servedTier,
 };
 
 export const CompletionResponse = z

@@ -13,6 +13,11 @@ export type FinishReason = z.infer<typeof FinishReason>;
 export const ServiceTier = z.enum(["auto", "default", "flex", "priority"]);
 export type ServiceTier = z.infer<typeof ServiceTier>;
 
+/** In an answer. */
+export const servedTier = ServiceTier.optional().describe(
+  "Where one was asked for, the one that was given: flex is LOW, default NORMAL, priority HIGH.",
+);
+
 export const modelField = withDefault(z.string().max(512), "default").describe(
   "The model's name. `default` is the one that the server was started with.",
 );

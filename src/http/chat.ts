@@ -123,7 +123,7 @@ function parsedOr(text: string): unknown {
 
 function chatFormat(
   request: ChatRequest,
-  { created, model, prompts }: Made,
+  { created, model, servedTier, prompts }: Made,
   newReader: () => MessageReader,
 ): Format {
   const { tokenizer } = model.text;
@@ -133,6 +133,7 @@ function chatFormat(
     created,
     model: model.name,
     system_fingerprint: fingerprint,
+    ...servedTier,
   };
   const promptIds = request.return_token_ids && { prompt_token_ids: [...prompts[0]!] };
   const tokenIds = ({ tokens }: AnswerPiece) => request.return_token_ids && { token_ids: tokens };

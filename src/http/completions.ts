@@ -56,7 +56,7 @@ export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: numb
 }
 
 function completionFormat(request: CompletionRequest, made: Made): Format {
-  const { created, model, prompts, answers } = made;
+  const { created, model, servedTier, prompts, answers } = made;
   const { tokenizer } = model.text;
   const { echo, n, logprobs: isAskedLogprobs } = request;
   const isAskedUsage = request.stream_options?.include_usage === true;
@@ -66,6 +66,7 @@ function completionFormat(request: CompletionRequest, made: Made): Format {
     created,
     model: model.name,
     system_fingerprint: fingerprint,
+    ...servedTier,
   };
   const promptOf = (index: number) => prompts[Math.floor(index / n)]!;
   const begun = new Set<number>();

@@ -1,5 +1,5 @@
 // From what a client asks to what the engine takes.
-import type { SamplingFields } from "../api/sampling.ts";
+import type { SamplingFields, ServiceTier } from "../api/sampling.ts";
 import type { Settings } from "../config/settings.ts";
 import type { EngineRequest, Priority, Sampling } from "../engine/protocol.ts";
 import type { Caller } from "../keys/key-ring.ts";
@@ -13,6 +13,20 @@ export function priorityOf(caller: Caller, ceiling: Priority, asked: SamplingFie
   const wish: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
   const granted = [caller.tier, ceiling, wish].map((tier) => order.indexOf(tier));
   return order[Math.min(...granted)]!;
+}
+
+const serviceTiers: Readonly<Record<Priority, ServiceTier>> = {
+  LOW: "flex",
+  NORMAL: "default",
+  HIGH: "priority",
+};
+
+/** What became of the wish for a tier, for the answer to tell. */
+export function servedTierOf(
+  priority: Priority,
+  asked: SamplingFields,
+): { service_tier: ServiceTier } | undefined {
+  return asked.service_tier && { service_tier: serviceTiers[priority] };
 }
 
 /** What is unset is as the server was told, else as the model's makers suggest, else as OpenAI has it. */

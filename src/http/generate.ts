@@ -1,7 +1,7 @@
 // Text for a client: what chat and text completions have in common, from the prompt to the last token, as
 // a stream or in one piece.
 import type { Context } from "hono";
-import type { SamplingFields } from "../api/sampling.ts";
+import type { SamplingFields, ServiceTier } from "../api/sampling.ts";
 import type { EngineRequest, Priority } from "../engine/protocol.ts";
 import { SlowReaderError } from "../engine/stream.ts";
 import type { Grammar } from "../grammar/grammar.ts";
@@ -17,6 +17,7 @@ import {
   priorityOf,
   saltOf,
   samplingOf,
+  servedTierOf,
   stopTokensOf,
 } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
@@ -51,6 +52,7 @@ export type Plan = {
 export type Made = {
   created: number;
   model: ServedModel;
+  servedTier: { service_tier: ServiceTier } | undefined;
   prompts: readonly (readonly number[])[];
   answers: Answers;
 };
@@ -98,7 +100,8 @@ export async function generate(
         ),
     );
     const created = Math.floor(Date.now() / 1000);
-    const format = plan.format({ created, model, prompts, answers });
+    const servedTier = servedTierOf(priority, request);
+    const format = plan.format({ created, model, servedTier, prompts, answers });
     if (request.stream) return await streamed(c, generation, answers, format, request);
     const choices = await collected(answers);
     c.get("record").finish = finishOf(choices);

@@ -114,4 +114,26 @@ describe("the tier of a request", () => {
     expect(await tierOf("HIGH", "/v1/batch/completions")).toBe("LOW");
     expect(await tierOf("HIGH", "/v1/completions", { service_tier: "flex" })).toBe("LOW");
   });
+
+  test("is told in the answer to whoever asks for one, and in each of its events", async () => {
+    const messages = [{ role: "user", content: "x" }];
+    for (const [path, prompt] of [
+      ["/v1/completions", { prompt: "x" }],
+      ["/v1/chat/completions", { messages }],
+    ] as const) {
+      const told = async (tier: Tier, request: object) => {
+        const whole = await ask(tier, { ...prompt, max_tokens: 1, ...request }, path);
+        return ((await whole.json()) as { service_tier?: string }).service_tier;
+      };
+      expect(await told("NORMAL", {})).toBeUndefined();
+      expect(await told("NORMAL", { service_tier: "priority" })).toBe("default");
+      expect(await told("HIGH", { service_tier: "auto" })).toBe("priority");
+      expect(await told("HIGH", { service_tier: "flex" })).toBe("flex");
+      const asked = { ...prompt, max_tokens: 2, stream: true, service_tier: "flex" };
+      const events = (await (await ask("HIGH", asked, path)).text()).split("\n\n");
+      const chunks = events.filter((event) => event.startsWith("data: {"));
+      expect(chunks.length).toBeGreaterThan(1);
+      for (const chunk of chunks) expect(chunk).toContain('"service_tier":"flex"');
+    }
+  });
 });
