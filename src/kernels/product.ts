@@ -102,7 +102,7 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
     body: manyBody,
     warps: 4,
     rows: rowTiles * 16,
-    // Twice 16 bytes of each of its lanes for a row and a share.
+    // Of its rows what two steps multiply: 512 / bits elements of each share.
     sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
     tiles,
     shares,
