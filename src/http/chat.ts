@@ -133,7 +133,7 @@ function chatFormat(
     created,
     model: model.name,
     system_fingerprint: fingerprint,
-    ...servedTier,
+    service_tier: servedTier,
   };
   const promptIds = request.return_token_ids && { prompt_token_ids: [...prompts[0]!] };
   const tokenIds = ({ tokens }: AnswerPiece) => request.return_token_ids && { token_ids: tokens };

@@ -66,7 +66,7 @@ function completionFormat(request: CompletionRequest, made: Made): Format {
     created,
     model: model.name,
     system_fingerprint: fingerprint,
-    ...servedTier,
+    service_tier: servedTier,
   };
   const promptOf = (index: number) => prompts[Math.floor(index / n)]!;
   const begun = new Set<number>();

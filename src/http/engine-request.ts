@@ -22,11 +22,8 @@ const serviceTiers: Readonly<Record<Priority, ServiceTier>> = {
 };
 
 /** What became of the wish for a tier, for the answer to tell. */
-export function servedTierOf(
-  priority: Priority,
-  asked: SamplingFields,
-): { service_tier: ServiceTier } | undefined {
-  return asked.service_tier && { service_tier: serviceTiers[priority] };
+export function servedTierOf(priority: Priority, asked: SamplingFields): ServiceTier | undefined {
+  return asked.service_tier && serviceTiers[priority];
 }
 
 /** What is unset is as the server was told, else as the model's makers suggest, else as OpenAI has it. */

@@ -52,7 +52,7 @@ export type Plan = {
 export type Made = {
   created: number;
   model: ServedModel;
-  servedTier: { service_tier: ServiceTier } | undefined;
+  servedTier: ServiceTier | undefined;
   prompts: readonly (readonly number[])[];
   answers: Answers;
 };
