@@ -2,7 +2,6 @@
 // that out while a step is computed; here is waited for it, where it has not come yet.
 import type { MessagePort } from "node:worker_threads";
 import {
-  COMPILING,
   GONE,
   type Grammar,
   MASK_FAILED,
@@ -13,15 +12,16 @@ import {
 
 /** Longer than any grammar takes: past it, the answer fails. */
 const PATIENCE_MS = 20_000;
-/** How often is looked whether the thread is still there. */
-const GLANCE_MS = 100;
 
 /** Follows one answer. */
 export type Matcher = {
-  /** Whether the mask is not there yet. */
+  /** Whether the mask has not arrived and still may. */
   readonly isLate: boolean;
-  /** A bit a token, after all that were accepted; waits for it. None where the grammar has failed. */
-  allowed(): Uint32Array;
+  /**
+   * A bit for each token that is allowed after all that were accepted, none where the grammar has failed.
+   * Waits for the mask until the deadline; undefined where it is late.
+   */
+  mask(deadlineMs: number): Uint32Array | undefined;
   accept(token: number): void;
   close(): void;
 };
@@ -46,38 +46,32 @@ export class Matchers {
     const words = new Uint32Array(mask, MASK_HEADER);
     const send = (order: ToMatchers) => this.#port.postMessage(order);
     let accepted = 0;
-    let isOpen = true;
+    let askedMs = performance.now();
     send({ kind: "open", id, grammar, mask });
-    const isReady = () => {
+    const isLate = () => {
       const state = Atomics.load(header, 0);
-      return state === accepted + 1 || state === MASK_FAILED;
+      if (state === accepted + 1 || state === MASK_FAILED) return false;
+      return !Atomics.load(this.#status, GONE) && performance.now() < askedMs + PATIENCE_MS;
     };
     return {
       get isLate() {
-        return !isReady();
+        return isLate();
       },
-      allowed: () => {
-        const deadline = performance.now() + PATIENCE_MS;
-        while (isOpen && !isReady() && performance.now() < deadline) {
-          if (Atomics.load(this.#status, GONE)) break;
-          Atomics.wait(header, 0, accepted, GLANCE_MS);
+      mask: (deadlineMs) => {
+        while (isLate()) {
+          const leftMs = deadlineMs - performance.now();
+          if (leftMs <= 0) return undefined;
+          Atomics.wait(header, 0, accepted, leftMs);
         }
         const isRight = Atomics.load(header, 0) === accepted + 1;
         return isRight ? words.slice() : new Uint32Array(words.length);
       },
       accept: (token) => {
         accepted += 1;
+        askedMs = performance.now();
         send({ kind: "accept", id, token });
       },
-      close: () => {
-        isOpen = false;
-        send({ kind: "close", id });
-      },
+      close: () => send({ kind: "close", id }),
     };
-  }
-
-  /** Whether masks must wait for a grammar that is being compiled. */
-  get isCompiling(): boolean {
-    return Atomics.load(this.#status, COMPILING) === 1;
   }
 }

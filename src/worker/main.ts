@@ -2,6 +2,7 @@
 import { workerData } from "node:worker_threads";
 import { openBlas } from "../../ffi/blas.ts";
 import { traceReport } from "../../ffi/trace.ts";
+import { openDevice } from "../device/open.ts";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
 import type { FromWorker, ToWorker, WorkerSetup } from "../engine/protocol.ts";
 import { Matchers } from "../grammar/matchers.ts";
@@ -17,7 +18,7 @@ const reply = (message: FromWorker) => mailbox.port.postMessage(message);
 const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
-const models = new Models(runtime.backend);
+const models = new Models(() => openDevice(runtime.backend));
 reply({ kind: "ready" });
 /** What came while a model was loaded, and has to wait for that. */
 const later: ToWorker[] = [];

@@ -50,7 +50,7 @@ const gelu = (x: number) =>
   0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
 
 describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
-  for (const kind of ["silu", "gelu"] as const) {
+  for (const kind of ["swiglu", "geglu"] as const) {
     test(`${kind} of halves of rows, of all lengths`, () => {
       using _ = new Scope();
       for (const [rows, width] of [
@@ -65,7 +65,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
         const expected = rowsOf(values, 2 * width).flatMap((row) =>
           row
             .slice(0, width)
-            .map((x, i) => (kind === "silu" ? silu(x) : gelu(x)) * row[width + i]!),
+            .map((x, i) => (kind === "swiglu" ? silu(x) : gelu(x)) * row[width + i]!),
         );
         expect(errorOf(cpu.gate(kind, ...halves), expected)).toBeLessThan(2e-6);
       }
@@ -76,7 +76,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     using _ = new Scope();
     const values = Float32Array.of(1000, -1000, 88, -88, 0, Number.NaN, Infinity);
     const ones = array(Array(values.length).fill(1));
-    const found = cpu.gate("silu", array(values), ones).numbers();
+    const found = cpu.gate("swiglu", array(values), ones).numbers();
     expect(found.map((x) => Math.round(x * 1e6) / 1e6 + 0)).toEqual([
       1000,
       0,
@@ -257,7 +257,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
       for (const normed of [undefined, norm]) {
         const left = normed ? cpu.rmsNorm(x, normed.weight, normed.eps) : x;
         const product = matmul(left, weights);
-        const gated = cpu.gate("silu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
+        const gated = cpu.gate("swiglu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
         const check = (options: cpu.ProductOptions, expected: MlxArray) => {
           const found = cpu.packedProduct(x, packed, how, { norm: normed, ...options });
           expect(found.shape).toEqual(expected.shape);
@@ -527,8 +527,13 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       () => multiply({ residual: shorts(2, 3) }),
       /residual does not fit/,
     ],
-    ["halves that differ", "serve_gate", () => cpu.gate("silu", some(2, 3), some(2, 4)), /differ/],
-    ["16 bits", "serve_gate", () => cpu.gate("silu", shorts(2), some(2)), /not float32/],
+    [
+      "halves that differ",
+      "serve_gate",
+      () => cpu.gate("swiglu", some(2, 3), some(2, 4)),
+      /differ/,
+    ],
+    ["16 bits", "serve_gate", () => cpu.gate("swiglu", shorts(2), some(2)), /not float32/],
     [
       "a weight that does not fit",
       "serve_rms_norm",

@@ -2,12 +2,13 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { FloatType } from "../../src/device/device.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { architectures } from "../../src/model/registry.ts";
-import type { FloatType } from "../../src/model/tensors.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { goldenOf, type TinyCase, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
 
@@ -101,12 +102,12 @@ type Loaded = { model: LoadedModel; [Symbol.dispose](): void };
 /** A GPU computes with packed weights and in 16 bits; MLX's CPU code can do so too, slowly. */
 function loadAsGpu(tiny: TinyCase, dtype: FloatType): Loaded {
   const { backend } = runtime;
-  return load(tiny, { backend: backend === "cpu" ? "metal" : backend, dtype });
+  return load(tiny, { device: deviceOf(backend === "cpu" ? "metal" : backend), dtype });
 }
 
 function load(
   tiny: TinyCase,
-  options: LoadOptions = { backend: runtime.backend, dtype: "float32" },
+  options: LoadOptions = { device: deviceOf(runtime.backend), dtype: "float32" },
 ): Loaded {
   const path = join(folder, tiny.name);
   if (!written.has(path)) {

@@ -19,8 +19,8 @@ import {
   where,
 } from "../../src/mlx/ops.ts";
 import { hold } from "../../src/mlx/scope.ts";
-import { causalMask } from "../../src/model/device-kv-store.ts";
 import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
+import { causalMask } from "../../src/model/paged-kv-store.ts";
 import type { Rope } from "../../src/model/rope.ts";
 
 type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each

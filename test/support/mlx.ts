@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect } from "bun:test";
 import { backend, findLibrary } from "../../ffi/native.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { openMlx, type Runtime } from "../../src/mlx/runtime.ts";
+import { freeDevices } from "./devices.ts";
 
 /** The runtime's properties are there once the file's tests run. */
 export function useMlx(): Runtime {
@@ -13,6 +14,9 @@ export function useMlx(): Runtime {
     Object.assign(runtime, openMlx(findLibrary(), { device }));
     before = liveArrays();
   });
-  afterAll(() => expect(liveArrays()).toBe(before));
+  afterAll(() => {
+    freeDevices();
+    expect(liveArrays()).toBe(before);
+  });
   return runtime;
 }

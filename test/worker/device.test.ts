@@ -2,6 +2,7 @@
 // They continue prompts as mlx-lm does on a CPU. `MLX_SERVE_BACKEND=cuda MLX_ENABLE_TF32=0 bun test`
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
+import { deviceOf } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { goldenOf, loadTinyModel, tinyCases } from "../support/tiny-models.ts";
@@ -12,8 +13,9 @@ const kind = backend();
 describe.skipIf(kind === "cpu")(`models on ${kind} (a GPU is needed)`, () => {
   for (const tiny of tinyCases) {
     test(`${tiny.name}: four at once, one of them later, greedy and with log-probabilities`, () => {
-      const model = loadTinyModel(tiny, { backend: kind, dtype: "float32" });
-      const engine = makeEngine(model, { store: "own", tokenBudget: 24 });
+      const device = deviceOf(kind);
+      const model = loadTinyModel(tiny, { device, dtype: "float32" });
+      const engine = makeEngine(model, { device, tokenBudget: 24 });
       const { prompt, greedy } = goldenOf(tiny);
       const submit = (logprobs?: number) => {
         const sampling = { temperature: 0, logprobs };

@@ -1,11 +1,11 @@
 // gpt-oss: experts in every layer, a window in every other, and a sink in each head that takes what
 // attention has no use for.
 import { z } from "zod";
+import type { Gating, Linear } from "../../device/device.ts";
 import { add, clip, minimum, multiply, sigmoid, softmax, takeAlongAxis } from "../../mlx/ops.ts";
 import { asWords, everySecond } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import type { Gating } from "../gating.ts";
 import {
   attentionBlock,
   expertMlps,
@@ -16,7 +16,7 @@ import {
 } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
-import type { Linear, Weights } from "../weights.ts";
+import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
   num_local_experts: z.int().positive(),

@@ -18,6 +18,6 @@ export function smollm3(config: unknown, weights: Weights): Model {
   if (listed && listed.length !== num_hidden_layers) {
     throw new LoadError(`config.json: no_rope_layers: expected ${num_hidden_layers} numbers`);
   }
-  const turns = (layer: number) => (listed ? listed[layer] !== 0 : (layer + 1) % interval !== 0);
-  return llamaDecoder(parsed, weights, { turns });
+  const rotates = (layer: number) => (listed ? listed[layer] !== 0 : (layer + 1) % interval !== 0);
+  return llamaDecoder(parsed, weights, { rotates });
 }

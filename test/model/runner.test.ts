@@ -1,11 +1,12 @@
-// The runner of a GPU, with plain arithmetic in the place of the kernels.
+// The runner as on a GPU, with plain arithmetic in the place of the kernels.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import type { MlxArray } from "../../src/mlx/array.ts";
-import { DeviceKvStore } from "../../src/model/device-kv-store.ts";
-import { DeviceRunner } from "../../src/model/device-runner.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
+import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
+import { Runner } from "../../src/model/runner.ts";
+import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { PlainAttention } from "../support/plain-attention.ts";
 import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
@@ -14,7 +15,7 @@ let model: LoadedModel;
 afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
-  model = loadTinyModel(tinyCase("llama"), { backend: "cpu" });
+  model = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
 });
 
 /** How many rows are decoded, in how many parts, and the blocks that they read and write. */
@@ -34,10 +35,11 @@ class Watched extends PlainAttention {
   }
 }
 
-test("warming up runs each size of batch in every way that sequences are cut, on no block of the pool", () => {
+test("warming up runs each batch size with every number of splits, on no block of the pool", () => {
   const attention = new Watched(model.shape);
-  const store = new DeviceKvStore(model.shape, 4, model.dtype, attention);
-  const runner = new DeviceRunner(model, store);
+  const device = { ...plainGpu(), attention: () => attention };
+  const store = new PagedKvStore(device, model.shape, 4, model.dtype);
+  const runner = new Runner(device, model, store);
   runner.warmUp(3, 2048);
   const { layers, kvHeads } = model.shape;
   expect(kvHeads).toBe(2);
