@@ -38,14 +38,6 @@ export function optionalInt(value: number | undefined): number {
   return value === undefined ? 0 : (value >>> 0) + 2 ** 32;
 }
 
-const floatBits = new DataView(new ArrayBuffer(4));
-
-export function optionalFloat(value: number | undefined): number {
-  if (value === undefined) return 0;
-  floatBits.setFloat32(0, value);
-  return floatBits.getUint32(0) + 2 ** 32;
-}
-
 /** A C function `int f(T* result, T input)` that calls back into JavaScript, on this thread only. */
 export function nativeCallback(call: (result: Pointer, input: Pointer) => number): JSCallback {
   return new JSCallback(call, { args: ["ptr", "ptr"], returns: "i32" });
