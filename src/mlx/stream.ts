@@ -1,5 +1,5 @@
 // The stream that operations are built on: one per thread, set when MLX is opened (runtime.ts).
-// Arrays, streams and encoders belong to the thread that made them.
+// Arrays and streams belong to the thread that created them.
 import { check, ownHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";

@@ -72,7 +72,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     });
   }
 
-  test("silu of what is very large or small, or no number", () => {
+  test("silu of very large and small numbers, and of NaN", () => {
     using _ = new Scope();
     const values = Float32Array.of(1000, -1000, 88, -88, 0, Number.NaN, Infinity);
     const ones = array(Array(values.length).fill(1));
@@ -107,8 +107,8 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
       expect(errorOf(cpu.rmsNorm(x, undefined, 1e-5), normed(undefined))).toBeLessThan(2e-6);
       // The same numbers, column by column.
       const columns = array(values, [rows, width]);
-      const turned = swapAxes(array(transposed(columns), [width, rows]), 0, 1);
-      expect(errorOf(cpu.rmsNorm(turned, array(weight), 1e-5), normed(weight))).toBeLessThan(2e-6);
+      const strided = swapAxes(array(transposed(columns), [width, rows]), 0, 1);
+      expect(errorOf(cpu.rmsNorm(strided, array(weight), 1e-5), normed(weight))).toBeLessThan(2e-6);
     }
   });
 
@@ -126,7 +126,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     }
   });
 
-  test("the highest of a row with something that is no number is none", () => {
+  test("the highest of a row with a NaN is NaN", () => {
     using _ = new Scope();
     const rows = [
       [1, Number.NaN, 3],
@@ -276,9 +276,9 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     const how = { mode: "affine", bits: 4, groupSize: 32 } as const;
     const packed = quantize(array(numbers(40 * 64), [40, 64]), how);
     const weights = swapAxes(dequantize(packed, how), 0, 1);
-    const turned = swapAxes(array(numbers(64 * 6), [64, 6]), 0, 1);
-    const found = cpu.packedProduct(turned, packed, how);
-    expect(errorOf(found, matmul(turned, weights).numbers())).toBeLessThan(5e-5);
+    const strided = swapAxes(array(numbers(64 * 6), [64, 6]), 0, 1);
+    const found = cpu.packedProduct(strided, packed, how);
+    expect(errorOf(found, matmul(strided, weights).numbers())).toBeLessThan(5e-5);
     const stacked = array(numbers(2 * 3 * 64), [2, 3, 64]);
     const product = cpu.packedProduct(stacked, packed, how);
     expect(product.shape).toEqual([2, 3, 40]);
@@ -573,8 +573,8 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
 
   test("pools that are views of others, when they are evaluated", () => {
     using _ = new Scope();
-    const turned = () => swapAxes(some(3, 2, 8, 32), 2, 3);
-    const found = decode(qkv(), { of: { keys: turned(), values: turned() } });
+    const strided = () => swapAxes(some(3, 2, 8, 32), 2, 3);
+    const found = decode(qkv(), { of: { keys: strided(), values: strided() } });
     expect(() => found.evaluate()).toThrow("an input is not in row order");
   });
 });
