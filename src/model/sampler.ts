@@ -105,8 +105,9 @@ export function draw(
   const draws = [...groups].map(([kind, members]) => {
     const all = members.map((i) => at[i]!);
     if (kind === PLAIN) {
-      const [tokens, highest] = [rowsOf(best.indices, all), rowsOf(best.highest, all)];
-      return { members, tokens, highest };
+      // Those of padding may stay behind them: a recorded step takes them as they are.
+      if (areFirst(all)) return { members, tokens: best.indices, highest: best.highest };
+      return { members, tokens: rowsOf(best.indices, all), highest: rowsOf(best.highest, all) };
     }
     const x = astype(rowsOf(logits, all), "float32"); // (G, V)
     const group = members.map((i) => rows[i]!);
@@ -160,11 +161,13 @@ export function draw(
   };
 }
 
-/** Rows of an array that may have more, as they are where they are all of it or the first of it. */
 function rowsOf(x: MlxArray, at: readonly number[]): MlxArray {
-  if (at.some((row, i) => row !== i)) return take(x, intArray(at), 0);
-  const isWhole = x.ndim === 1 || x.shape[0] === at.length;
-  return isWhole ? x : slice(x, 0, 0, at.length);
+  if (!areFirst(at)) return take(x, intArray(at), 0);
+  return x.shape[0] === at.length ? x : slice(x, 0, 0, at.length);
+}
+
+function areFirst(at: readonly number[]): boolean {
+  return at.every((row, i) => row === i);
 }
 
 /** Tokens that were drawn group by group, in the order of their rows. */
