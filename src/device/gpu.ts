@@ -40,11 +40,9 @@ export function mlxParts() {
     best: (x) => ({ indices: argmax(x), highest: max(x, -1) }),
     mask: (x, bits) => {
       const [rows, vocabulary] = x.shape as [number, number];
-      const bytes = array(new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength), [
-        rows,
-        -1,
-      ]);
-      const flags = take(astype(array(bitsOfByte, [256, 8]), "bool"), bytes, 0); // (R, bytes, 8)
+      const bytes = new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength);
+      const table = astype(array(bitsOfByte, [256, 8]), "bool");
+      const flags = take(table, array(bytes, [rows, bytes.length / rows]), 0); // (R, bytes, 8)
       return where(slice(reshape(flags, [rows, -1]), 1, 0, vocabulary), x, -Infinity);
     },
     after: (integers, before) => {
