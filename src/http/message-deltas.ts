@@ -3,7 +3,8 @@
 import type { ChatChunk, ChatResponse } from "../api/chat.ts";
 import type { FinishReason } from "../api/sampling.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
-import type { MessageParser, MessagePart, ToolFormat } from "../tools/format.ts";
+import type { MessagePart, ToolFormat } from "../tools/format.ts";
+import type { MessageParser } from "../tools/message.ts";
 
 type Delta = ChatChunk["choices"][number]["delta"];
 type Message = ChatResponse["choices"][number]["message"];
@@ -48,14 +49,14 @@ export class MessageDeltas {
     };
   }
 
-  /** An answer with calls ends for their sake, whatever else ended it. */
+  /** As OpenAI reports it: the token limit is told even if there are calls, as the last may be cut off. */
   finishReason(finished: "stop" | "length"): FinishReason {
-    return this.#calls > 0 ? "tool_calls" : finished;
+    return finished === "stop" && this.#calls > 0 ? "tool_calls" : finished;
   }
 
   #parts({ text, finished }: AnswerPiece): MessagePart[] {
     const { parser } = this.#reader;
-    return [...parser.push(text), ...(finished ? parser.end() : [])];
+    return [...parser.push(text), ...(finished ? parser.end(finished === "length") : [])];
   }
 
   #deltas(part: MessagePart): Delta[] {

@@ -16,18 +16,24 @@ export type Call = {
   arguments: string;
 };
 
+/** A call as far as it has been read. */
+export type CallDraft = { name: string | undefined; arguments: string };
+
 export type MessagePart =
   | { kind: "content"; text: string }
   | { kind: "reasoning"; text: string }
   | ({ kind: "call" } & Call);
 
 /**
- * Makes parts of a message's text as it comes. A call is held back until it is whole; what turns out to be
- * none is content.
+ * Splits a message's text into parts as it arrives. A call is buffered until it is complete; text that
+ * turns out not to be a call is content.
  */
-export type MessageParser = {
+export type FormatParser = {
   push(text: string): MessagePart[];
+  /** Flushes what is buffered. */
   end(): MessagePart[];
+  /** Discards buffered markup, finished or not, and returns the calls in it as far as they go. */
+  cut(): readonly CallDraft[];
 };
 
 export type GrammarOptions = {
@@ -42,7 +48,7 @@ export type ToolFormat = {
   markers: readonly string[];
   /** Whether thoughts are part of the format: then it is parsed with and without tools. */
   thinks?: boolean;
-  parser(tools: readonly Tool[]): MessageParser;
+  parser(tools: readonly Tool[]): FormatParser;
   /** What a model is held to; undefined where text could begin as calls do: then they are only parsed. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
   /** What an answer's text is held to, with what stands around it in the format. */

@@ -1,5 +1,6 @@
 // Values as programs write them (lists, objects, strings, numbers, names) read into JSON. Notations differ
 // in their strings and in the keys of objects.
+import type { CallDraft } from "./format.ts";
 import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
 
 /** The first character that is not read yet. */
@@ -55,7 +56,9 @@ export function* list<T>(at: At, close: string, item: () => Reading<T>): Reading
   return items;
 }
 
-function* member(at: At, notation: Notation, depth: number): Reading<[string, string]> {
+export type Member = readonly [key: string, json: string];
+
+export function* member(at: At, notation: Notation, depth: number): Reading<Member> {
   const isQuoted = notation.quotes.includes(at.char);
   if (!isQuoted && !notation.bareKeys) throw new Mismatch();
   const key = isQuoted ? yield* notation.string(at) : yield* word(at, NAME);
@@ -83,10 +86,29 @@ export function* advance(at: At): Reading<void> {
   at.char = yield* pastBlanks();
 }
 
-/** An object of members whose values are JSON; of two with the same key the later counts. */
-export function jsonOf(members: Iterable<readonly [key: string, json: string]>): string {
-  const texts = Array.from(new Map(members), ([key, json]) => `${JSON.stringify(key)}: ${json}`);
-  return `{${texts.join(", ")}}`;
+/** A JSON object; of two members with the same key, the later one wins. */
+export function jsonOf(members: Iterable<Member>): string {
+  return `{${Array.from(new Map(members), jsonMember).join(", ")}}`;
+}
+
+function jsonMember([key, json]: Member): string {
+  return `${JSON.stringify(key)}: ${json}`;
+}
+
+/** A call whose arguments are read one at a time. Their object stays open until the last one is read. */
+export function openCall(calls: CallDraft[], name: string) {
+  const members: Member[] = [];
+  const call: CallDraft = { name, arguments: "{" };
+  calls.push(call);
+  return {
+    add(member: Member): void {
+      call.arguments += `${members.length > 0 ? ", " : ""}${jsonMember(member)}`;
+      members.push(member);
+    },
+    close(): void {
+      call.arguments = jsonOf(members);
+    },
+  };
 }
 
 export function scalarOf(text: string): string {

@@ -60,6 +60,11 @@ export class Reasoning {
     return split;
   }
 
+  /** Discards what may be half a marker. */
+  cut(): void {
+    this.#pending = "";
+  }
+
   #take(char: string, split: Split): void {
     if (this.#place === "before") this.#takeBefore(char, split);
     else if (this.#place === "inside") this.#takeInside(char, split);

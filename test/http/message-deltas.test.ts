@@ -92,18 +92,37 @@ describe("a whole message", () => {
   });
 });
 
-test("an answer ends for its calls' sake, and only then", () => {
-  for (const finished of ["stop", "length"] as const) {
+test("the finish reason is tool_calls if there are calls, unless the token limit ended the answer", () => {
+  for (const [finished, withCalls] of [
+    ["stop", "tool_calls"],
+    ["length", "length"],
+  ] as const) {
     const [pieces, one, none] = [
       deltasOf({ a: [call("f")] }),
       deltasOf({ a: [call("f")] }),
       deltasOf({ a: [content("c")] }),
     ];
     pieces.push(piece("a"));
-    expect(pieces.finishReason(finished)).toBe("tool_calls");
+    expect(pieces.finishReason(finished)).toBe(withCalls);
     one.whole(piece("a", finished));
-    expect(one.finishReason(finished)).toBe("tool_calls");
+    expect(one.finishReason(finished)).toBe(withCalls);
     none.push(piece("a", finished));
     expect(none.finishReason(finished)).toBe(finished);
   }
+});
+
+test("the parser learns that the token limit cut the text off", () => {
+  const ends: boolean[] = [];
+  const parser = {
+    push: () => [],
+    end(isCutOff: boolean) {
+      ends.push(isCutOff);
+      return [];
+    },
+  };
+  for (const finished of [undefined, "stop", "length"] as const) {
+    const message = new MessageDeltas({ parser, newCallId: () => "id", maxCalls: 9 });
+    message.push(piece("a", finished));
+  }
+  expect(ends).toEqual([false, true]);
 });

@@ -241,17 +241,27 @@ describe("a model that was never told of tools", () => {
     ]);
   });
 
-  test("is cut short, and what was no call yet is text", async () => {
+  test("is cut off by max_tokens, and no markup is left in the content", async () => {
     const byBytes = { logit_bias: { 260: -100, 261: -100, 262: -100 } };
     const asked = { tools: tools.slice(2), tool_choice: "required", ...byBytes };
     const text = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>';
-    for (const max_tokens of [1, 30, text.length - 1]) {
-      expect(await both({ ...asked, max_tokens })).toMatchObject([
-        { content: text.slice(0, max_tokens), calls: [], finish: "length" },
+    const named = text.indexOf('",') + 1;
+    const whole = { name: "now", arguments: "{}" };
+    for (const [max_tokens, calls] of [
+      [1, []],
+      [named - 1, []],
+      [named, [{ name: "now", arguments: "" }]],
+      [text.indexOf("{}") + 1, [{ name: "now", arguments: "{" }]],
+      [text.length - 1, [whole]],
+      [text.length, [whole]],
+    ] as const) {
+      const content = calls.length > 0 ? null : "";
+      expect(await both({ ...asked, max_tokens })).toEqual([
+        { content, reasoning: undefined, calls: [...calls], finish: "length" },
       ]);
     }
-    expect(await both({ ...asked, max_tokens: text.length })).toMatchObject([
-      { content: null, calls: [{ name: "now", arguments: "{}" }], finish: "tool_calls" },
+    expect(await both({ ...asked, max_tokens: text.length + 1 })).toMatchObject([
+      { content: null, calls: [whole], finish: "tool_calls" },
     ]);
   });
 
@@ -273,7 +283,11 @@ describe("a model that was never told of tools", () => {
     const calling = { ...asked, logit_bias: { ...several.logit_bias, 10: 3 } };
     const answers = await both({ ...calling, max_tokens: 100 });
     expect(answers.some(({ calls }) => calls.length > 1)).toBeTrue();
-    for (const call of answers.flatMap(({ calls }) => calls)) expectValid(call);
+    for (const { calls, finish } of answers) {
+      // max_tokens may cut off the last one.
+      const whole = finish === "length" ? calls.slice(0, -1) : calls;
+      for (const call of whole) expectValid(call);
+    }
     const alone = await both({ ...calling, parallel_tool_calls: false });
     const must = await both({ ...asked, tool_choice: "required", logit_bias: { 123: 20 } });
     for (const { content, calls, finish } of [...alone, ...must]) {
@@ -547,6 +561,19 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
 
   test("says thoughts, text and calls, and each is what it is", async () => {
     expect(await said(server, thinking)).toEqual(hears);
+  });
+
+  test("leaves no markup in its message, wherever max_tokens cuts it off", async () => {
+    for (let max_tokens = 1; max_tokens <= dialect.says.length; max_tokens++) {
+      const { content, reasoning, calls, finish } = await said(server, { ...thinking, max_tokens });
+      expect(finish).toBe("length");
+      expect(hears.content ?? "").toStartWith((content ?? "").trimEnd());
+      expect(hears.reasoning ?? "").toStartWith(reasoning ?? "");
+      for (const [i, { name, arguments: given }] of calls.entries()) {
+        expect(name).toBe(hears.calls[i]!.name);
+        expect(hears.calls[i]!.arguments).toStartWith(given);
+      }
+    }
   });
 
   test("calls one at most, if not in parallel", async () => {

@@ -57,7 +57,7 @@ function readPieces(options: MessageOptions, pieces: readonly string[]): Message
     return some;
   };
   return parts(
-    { push: (piece) => checked(parser.push(piece)), end: () => checked(parser.end()) },
+    { push: (piece) => checked(parser.push(piece)), end: () => checked(parser.end(false)) },
     pieces,
   );
 }
@@ -138,7 +138,7 @@ describe("the work grows with the length of the text alone in", () => {
         const parser = messageParser({ thinking: "possible", format, tools });
         const before = process.cpuUsage();
         for (const char of text) parser.push(char);
-        parser.end();
+        parser.end(false);
         const { user } = process.cpuUsage(before);
         // A tenth of a second or less; a parser that looks back takes a second or minutes.
         expect(user / 1000).toBeLessThan(700);

@@ -6,8 +6,9 @@
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import {
   type Call,
+  type CallDraft,
+  type FormatParser,
   type GrammarOptions,
-  type MessageParser,
   type MessagePart,
   newCallId,
   type Tool,
@@ -44,7 +45,7 @@ export const harmony: ToolFormat = {
 
 type Head = { channel: string; recipient: string | undefined };
 
-class HarmonyParser implements MessageParser {
+class HarmonyParser implements FormatParser {
   readonly #names: ReadonlySet<string>;
   readonly #markers = new Markers([START, ...ENDS]);
   #parts: MessagePart[] = [];
@@ -71,6 +72,15 @@ class HarmonyParser implements MessageParser {
     if (!this.#reading) this.#close("");
     else if (this.#head.includes("to=")) this.#add("content", this.#head);
     return this.#drain();
+  }
+
+  cut(): readonly CallDraft[] {
+    const isCall = !this.#reading && this.#kind === "call";
+    const body = this.#body.slice(0, this.#body.length - this.#markers.held);
+    this.#head = this.#body = "";
+    if (!isCall) return [];
+    this.#kind = "content";
+    return [{ name: this.#name, arguments: body.trimStart() }];
   }
 
   #openHead(): void {

@@ -3,7 +3,7 @@
 // {"name": "get_weather", "arguments": {"city": "Paris"}}
 // </tool_call>
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callSequence, jsonTag } from "../grammar.ts";
 import { jsonCall, writeJson } from "../json-call.ts";
 import { literal, need, pastBlanks, type Reading } from "../reading.ts";
@@ -25,9 +25,8 @@ export const hermes: ToolFormat = {
   newCallId,
 };
 
-function* read(): Reading<Call[]> {
-  const call = yield* jsonCall(yield* pastBlanks());
+function* read(calls: CallDraft[]): Reading<void> {
+  yield* jsonCall(calls, yield* pastBlanks());
   need(yield* pastBlanks(), "<");
   yield* literal(CLOSE.slice(1));
-  return [call];
 }

@@ -9,7 +9,7 @@
 // The tool's schema says what a value is: the string 5 and the number 5 are written alike.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type Tool, type ToolFormat } from "../format.ts";
+import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
 import {
   callSequence,
   choicesOf,
@@ -20,7 +20,7 @@ import {
   propertiesOf,
   propertySchema,
 } from "../grammar.ts";
-import { jsonOf, value } from "../literal-value.ts";
+import { openCall, value } from "../literal-value.ts";
 import { python } from "../python-call.ts";
 import { literal, Mismatch, need, pastBlanks, type Reading, until } from "../reading.ts";
 
@@ -33,8 +33,9 @@ export const qwenXml: ToolFormat = {
   name: "qwen-xml",
   markers: [OPEN, CLOSE],
   parser(tools) {
-    const read = (opener: string) => (opener === OPEN ? readBlock(tools) : readFunction(tools));
-    // The model forgets <tool_call> at times, and then writes </tool_call> all the same.
+    const read = (calls: CallDraft[], opener: string) =>
+      opener === OPEN ? readBlock(calls, tools) : readFunction(calls, tools);
+    // The model sometimes omits <tool_call> but still writes </tool_call>.
     return blockParser({ openers: [OPEN, FUNCTION], closers: [CLOSE], read }, tools);
   },
   grammar: (tools, options) =>
@@ -43,19 +44,18 @@ export const qwenXml: ToolFormat = {
   newCallId,
 };
 
-function* readBlock(tools: readonly Tool[]): Reading<Call[]> {
+function* readBlock(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
   need(yield* pastBlanks(), "<");
   yield* literal(FUNCTION.slice(1));
-  const calls = yield* readFunction(tools);
+  yield* readFunction(calls, tools);
   need(yield* pastBlanks(), "<");
   yield* literal(CLOSE.slice(1));
-  return calls;
 }
 
-function* readFunction(tools: readonly Tool[]): Reading<Call[]> {
+function* readFunction(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
   const name = yield* readName();
   const parameters = tools.find((tool) => tool.name === name)?.parameters ?? {};
-  const given: [string, string][] = [];
+  const open = openCall(calls, name);
   for (;;) {
     need(yield* pastBlanks(), "<");
     const char = yield;
@@ -64,10 +64,10 @@ function* readFunction(tools: readonly Tool[]): Reading<Call[]> {
     yield* literal("arameter=");
     const key = yield* readName();
     const text = yield* until(PARAMETER_END);
-    given.push([key, jsonOfText(text.replace(/^\n/, "").replace(/\n$/, ""), parameters, key)]);
+    open.add([key, jsonOfText(text.replace(/^\n/, "").replace(/\n$/, ""), parameters, key)]);
   }
   yield* literal("function>");
-  return [{ name, arguments: jsonOf(given) }];
+  open.close();
 }
 
 function* readName(): Reading<string> {
