@@ -33,7 +33,7 @@ const allowed: Record<string, string[]> = {
   "src/keys": ["src/engine", "src/hub"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "ffi"],
   "src/api": [],
-  "src/tools": [],
+  "src/tools": ["src/text"],
   "src/http": [
     "src/api",
     "src/grammar",

@@ -1,7 +1,8 @@
 // The parser of formats whose calls are written in blocks between other text. It looks for a block's
 // opener, reads the block, and returns it as text if it is malformed or names an unknown tool.
+
+import { StringMatcher } from "../text/string-matcher.ts";
 import type { CallDraft, FormatParser, MessagePart, Tool } from "./format.ts";
-import { Markers } from "./markers.ts";
 import { isBlank, Mismatch, type Reading } from "./reading.ts";
 
 export type BlockSyntax = {
@@ -33,7 +34,7 @@ type Block = {
 class BlockParser implements FormatParser {
   readonly #syntax: BlockSyntax;
   readonly #names: ReadonlySet<string | undefined>;
-  readonly #markers: Markers;
+  readonly #markers: StringMatcher;
   #parts: MessagePart[] = [];
   #place: "start" | "text" | "after call" = "start";
   /** Whitespace is content only between texts. */
@@ -46,7 +47,7 @@ class BlockParser implements FormatParser {
   constructor(syntax: BlockSyntax, names: ReadonlySet<string>) {
     this.#syntax = syntax;
     this.#names = names;
-    this.#markers = new Markers([...syntax.openers, ...(syntax.closers ?? [])]);
+    this.#markers = new StringMatcher([...syntax.openers, ...(syntax.closers ?? [])]);
   }
 
   push(text: string): MessagePart[] {

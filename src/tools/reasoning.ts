@@ -1,8 +1,8 @@
 // Thoughts that a model writes before it answers: <think>…</think>, first in the message. Blanks around
 // them belong to neither side.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
+import { StringMatcher } from "../text/string-matcher.ts";
 import { optional } from "./grammar.ts";
-import { Markers } from "./markers.ts";
 import { isBlank } from "./reading.ts";
 
 const OPEN = "<think>";
@@ -27,7 +27,7 @@ export function thinkingOf(template: string, prompt: string): Thinking {
 export type Split = { reasoning: string; text: string };
 
 export class Reasoning {
-  readonly #closer = new Markers([CLOSE]);
+  readonly #closer = new StringMatcher([CLOSE]);
   #place: "before" | "inside" | "behind" | "text";
   /** Whether the thought has more than blanks. */
   #begun = false;

@@ -4,6 +4,7 @@
 // <|start|>assistant<|channel|>final<|message|>An answer.<|return|>
 // <|call|> and <|return|> end the answer, so they are mostly not seen.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import { StringMatcher } from "../../text/string-matcher.ts";
 import {
   type Call,
   type CallDraft,
@@ -17,7 +18,6 @@ import {
 import { jsonArguments, optional } from "../grammar.ts";
 import { isJsonObject } from "../json-call.ts";
 import { type At, advance, word } from "../literal-value.ts";
-import { Markers } from "../markers.ts";
 import { literal, Mismatch, need, pastBlanks, type Reading } from "../reading.ts";
 
 const START = "<|start|>";
@@ -47,7 +47,7 @@ type Head = { channel: string; recipient: string | undefined };
 
 class HarmonyParser implements FormatParser {
   readonly #names: ReadonlySet<string>;
-  readonly #markers = new Markers([START, ...ENDS]);
+  readonly #markers = new StringMatcher([START, ...ENDS]);
   #parts: MessagePart[] = [];
   #reading: Reading<Head> | undefined;
   /** The text of the head, as long as it is being read and for as long as a call may be none. */
