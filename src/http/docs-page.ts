@@ -1,11 +1,12 @@
 // The API as a page to read: one file without scripts, fonts or images, so that it works offline and under
 // the strictest policy. It is made of the OpenAPI document alone.
 import { html } from "hono/html";
-import type { ApiRoute, JsonSchema, OpenApiDocument, Operation } from "./openapi.ts";
+import { EVENT_STREAM, type JsonSchema, type OpenApiDocument, type Operation } from "./openapi.ts";
+import type { Route } from "./route.ts";
 
 type Html = ReturnType<typeof html>;
 type Schemas = Readonly<Record<string, JsonSchema>>;
-type Entry = { method: ApiRoute["method"]; path: string; operation: Operation };
+type Entry = { method: Route["method"]; path: string; operation: Operation };
 type Field = { name: string; type: string; required: boolean; description: string };
 
 export function docsPage(document: OpenApiDocument): Html {
@@ -65,13 +66,15 @@ function article({ method, path, operation }: Entry, url: string, schemas: Schem
 <pre>${curl({ method, path, operation }, url)}</pre>
 ${parameters.map(({ name }) => html`<p><code>{${name}}</code>: a part of the path.</p>`)}
 ${request && fieldTable("The request", request, schemas)}
-${answers.map(([type, { schema }]) => schema && fieldTable(answerTitle(type), schema, schemas))}
+${answers.map(([type, { schema }]) => schema && answerTable(type, schema, schemas))}
 <details><summary>Other statuses</summary><table>${others.map(([status, { description }]) => html`<tr><td>${status}</td><td>${prose(description)}</td></tr>`)}</table></details>
 </article>`;
 }
 
-function answerTitle(mediaType: string): string {
-  return mediaType === "text/event-stream" ? "An event of the stream" : "The answer";
+function answerTable(mediaType: string, schema: JsonSchema, schemas: Schemas): Html {
+  if (mediaType !== EVENT_STREAM) return fieldTable("The response", schema, schemas);
+  const { items } = schema.contentSchema as JsonSchema;
+  return fieldTable("An event of the stream", items as JsonSchema, schemas);
 }
 
 function curl({ method, path, operation }: Entry, url: string): string {

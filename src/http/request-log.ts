@@ -24,9 +24,11 @@ export type RequestRecord = {
   over?: Promise<void>;
 };
 
-const quiet = new Set(["/health", "/metrics"]);
-
-export function requestLog(log: Logger): MiddlewareHandler<HttpEnv> {
+/** Requests for `quietPaths` are logged at level debug. */
+export function requestLog(
+  log: Logger,
+  quietPaths: ReadonlySet<string>,
+): MiddlewareHandler<HttpEnv> {
   return async (c, next) => {
     const start = performance.now();
     const record: RequestRecord = { id: requestId(c.req.header("x-request-id")) };
@@ -39,7 +41,7 @@ export function requestLog(log: Logger): MiddlewareHandler<HttpEnv> {
       const ms = round(performance.now() - start);
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
-      const level = quiet.has(path) ? "debug" : status >= 500 ? "error" : "info";
+      const level = quietPaths.has(path) ? "debug" : status >= 500 ? "error" : "info";
       log[level]({ id, key, method, path, status, ...rounded(told), ms }, "request");
     };
     if (record.over) record.over.then(write, write);

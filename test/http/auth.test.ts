@@ -30,7 +30,7 @@ const streams: (() => void)[] = [];
 
 const app = new Hono<HttpEnv>()
   .use(guard({ loopback: true, allowedHosts: [], allowedOrigins: ["http://app.test"] }))
-  .use(authenticate(() => ring))
+  .use(authenticate(() => ring, new Set(["/health"])))
   .get("/health", (c) => c.json({ caller: c.get("caller")?.name ?? "nobody" }))
   .post("/health", (c) => c.text("posted"))
   .get("/v1/models", (c) => c.json(c.get("caller").name))

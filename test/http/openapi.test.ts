@@ -2,14 +2,11 @@ import { describe, expect, test } from "bun:test";
 import { z } from "zod";
 import { version } from "../../package.json";
 import { docsPage } from "../../src/http/docs-page.ts";
-import {
-  type ApiRoute,
-  apiRoutes,
-  type JsonSchema,
-  openApiDocument,
-} from "../../src/http/openapi.ts";
+import { type JsonSchema, openApiDocument } from "../../src/http/openapi.ts";
+import type { Route } from "../../src/http/route.ts";
+import { routes } from "../../src/http/routes.ts";
 
-const document = openApiDocument(apiRoutes);
+const document = openApiDocument(routes);
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ method, path, operation })),
 );
@@ -100,7 +97,7 @@ describe("the OpenAPI document", () => {
   });
 
   test("describes every field of every request", () => {
-    const silent = apiRoutes.flatMap(({ request }) => {
+    const silent = routes.flatMap(({ request }) => {
       const schema = request && z.toJSONSchema(request, { io: "input" });
       return [...objectsIn(schema)].flatMap(({ properties }) =>
         Object.entries((properties ?? {}) as Record<string, JsonSchema>)
@@ -112,7 +109,7 @@ describe("the OpenAPI document", () => {
   });
 
   test("has only examples that its own schemas take", () => {
-    for (const { path, request, example } of apiRoutes) {
+    for (const { path, request, example } of routes) {
       expect({ path, example: example !== undefined }).toEqual({ path, example: !!request });
       request?.parse(example);
     }
@@ -130,14 +127,36 @@ describe("the OpenAPI document", () => {
   });
 
   test("is not made of a schema without a name", () => {
-    const route: ApiRoute = {
-      method: "get",
-      path: "/",
-      summary: "",
-      tag: "",
-      response: z.object(),
-    };
+    const route = { ...routes[0]!, response: z.object() };
     expect(() => openApiDocument([route])).toThrow("has no name");
+  });
+
+  test("describes a stream as text whose events are JSON", () => {
+    const streams = operations.flatMap(({ path, operation }) => {
+      const stream = operation.responses["200"]?.content["text/event-stream"];
+      return stream ? [{ path, schema: stream.schema }] : [];
+    });
+    expect(streams.map(({ path }) => path)).toEqual([
+      "/v1/chat/completions",
+      "/v1/completions",
+      "/v1/batch/chat/completions",
+      "/v1/batch/completions",
+    ]);
+    for (const { path, schema } of streams) {
+      const chunk = path.includes("chat") ? "ChatChunk" : "CompletionChunk";
+      expect(schema).toMatchObject({
+        type: "string",
+        contentMediaType: "text/event-stream",
+        contentSchema: {
+          type: "array",
+          items: {
+            anyOf: [chunk, "ErrorResponse"].map((name) => ({
+              $ref: `#/components/schemas/${name}`,
+            })),
+          },
+        },
+      });
+    }
   });
 });
 
@@ -149,7 +168,12 @@ describe("the page of the API", () => {
       expect(page).toContain(`id="${operation.operationId}"`);
       expect(page).toContain(`curl http://127.0.0.1:8080${path.replace("{id}", "default")}`);
     }
-    for (const field of ["temperature", "messages[].content", "usage.prompt_tokens_details"]) {
+    for (const field of [
+      "temperature",
+      "messages[].content",
+      "usage.prompt_tokens_details",
+      "choices[].delta.content",
+    ]) {
       expect(page).toContain(`<td>${field}`);
     }
     expect(page).toContain("number, 0 to 2");
@@ -167,11 +191,10 @@ describe("the page of the API", () => {
     const request = z
       .object({ [evil]: z.enum([evil]).describe(`${evil} \`${evil}\``) })
       .meta({ id: "Evil" });
-    const route: ApiRoute = {
-      method: "post",
+    const route: Route = {
+      ...routes[0]!,
       path: `/${evil}`,
       summary: evil,
-      tag: evil,
       request,
       example: { [evil]: evil },
     };
