@@ -1,4 +1,4 @@
-// Bodies that are made to keep the server busy: whatever they hold, everybody else is served meanwhile.
+// Request bodies crafted to block the event loop: other clients are served meanwhile.
 import { afterAll, afterEach, beforeAll, describe, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -32,7 +32,7 @@ const MOST = 16 * 2 ** 20 - 1000;
 const filled = (unit: string, length = MOST) => unit.repeat(Math.floor(length / unit.length));
 const several = (unit: string, count: number) => Array(count).fill(unit).join();
 
-describe("14: the event loop is not held up by", () => {
+describe("the event loop is not blocked by", () => {
   const bodies: Record<string, [path: string, body: string]> = {
     "arrays in arrays": [completions, `{"prompt": "a", "x": ${"[".repeat(MOST)}`],
     "objects in objects": [completions, `{"x": ${filled('{"x":')}`],

@@ -1,4 +1,4 @@
-// Clients that send too much or too slowly, stop reading, or go away.
+// Clients that send too much or too slowly, stop reading, or disconnect.
 import { afterAll, afterEach, beforeAll, describe, expect, spyOn, test } from "bun:test";
 import type { ModelStats } from "../../src/engine/protocol.ts";
 import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
@@ -45,7 +45,7 @@ describe("a server that closes what is silent for a second", () => {
     return connections.map(({ received }) => received);
   };
 
-  test("2: a body over the limit, declared, is 413, and is not kept", async () => {
+  test("a body over the limit by its Content-Length is 413, and is not kept", async () => {
     const before = process.memoryUsage.rss();
     const length = { "Content-Type": "application/json", "Content-Length": 500 * MIB };
     const connection = await RawConnection.open(server.port);
@@ -58,7 +58,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MIB);
   });
 
-  test("2: a body over the limit, in chunks, is 413, and is not kept", async () => {
+  test("a chunked body over the limit is 413, and is not kept", async () => {
     const before = process.memoryUsage.rss();
     const chunked = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
     const connection = await RawConnection.open(server.port);
@@ -75,7 +75,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(process.memoryUsage.rss() - before).toBeLessThan(96 * MIB);
   });
 
-  test("2: nor is a body that nobody asked for", async () => {
+  test("a body that no route reads is not kept", async () => {
     const before = process.memoryUsage.rss();
     const connection = await RawConnection.open(server.port);
     const headers = { "Content-Length": 500 * MIB };
@@ -86,7 +86,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MIB);
   });
 
-  test("3: huge or very many headers are 431", async () => {
+  test("huge or very many headers are 431", async () => {
     const many = Array.from({ length: 1000 }, (_, i) => [`x-${i}`, "a"]);
     for (const headers of [{ "x-a": "a".repeat(100_000) }, Object.fromEntries(many)]) {
       expect(await exchange(server.port, requestText("/health", { headers }))).toMatchObject({
@@ -98,7 +98,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(far.status).toBe(431);
   });
 
-  test("3: a body that comes slowly ends the connection, and holds up nobody", async () => {
+  test("a body that arrives too slowly closes the connection, and blocks no other client", async () => {
     const connections = await openMany(server, 20);
     const text = requestText(path, { body: endless });
     for (const connection of connections) await connection.write(text.slice(0, -20));
@@ -116,7 +116,7 @@ describe("a server that closes what is silent for a second", () => {
     errors.mockRestore();
   }, 15_000);
 
-  test("4: an answer that is not read any more ends, and its connection too", async () => {
+  test("a response that is no longer read ends, and its connection is closed", async () => {
     const before = process.memoryUsage.rss();
     // So many log-probabilities that what the system holds for a connection is soon full.
     const request = { ...endless, n: 16, stream: true, logprobs: true, top_logprobs: 20 };
@@ -137,7 +137,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(connection.received).not.toContain("[DONE]");
   }, 30_000);
 
-  test("3: a connection that was answered ends as well, one that waits for its answer does not", async () => {
+  test("an idle connection is closed, one that waits for its response is not", async () => {
     const { models } = server.serving;
     const request = requestText(path, { body: { messages, max_tokens: 1 } });
     const [waiting, answered] = (await openMany(server, 2)) as [RawConnection, RawConnection];
@@ -157,13 +157,13 @@ describe("a server that closes what is silent for a second", () => {
     slow.mockRestore();
   }, 15_000);
 
-  test("3: headers that come slowly end the connection in bounded time", async () => {
+  test("headers that arrive too slowly close the connection in bounded time", async () => {
     expect(await closed(slowHeaders)).toEqual(["", "", ""]);
     expect(performance.now() - startMs).toBeLessThan(30_000);
   }, 30_000);
 });
 
-test("4: a reader that is merely slow gets everything", async () => {
+test("a slow reader gets the whole response", async () => {
   const server = await startTestServer();
   const request = { ...endless, max_tokens: 150, n: 8, logprobs: true, top_logprobs: 20 };
   const connection = await RawConnection.open(server.port);
@@ -185,7 +185,7 @@ test("4: a reader that is merely slow gets everything", async () => {
 describe.each([
   ["as a stream", true],
   ["in one piece", false],
-])("5: a client that wanted its answer %s and goes away", (_, stream) => {
+])("a client that asked for its response %s and disconnects", (_, stream) => {
   let server: TestServer;
   beforeAll(async () => {
     const args = ["--max-batch-size", "1", "--token-budget", "32", "--no-prefix-caching"];
@@ -254,7 +254,7 @@ describe.each([
   });
 });
 
-test("6: two hundred clients that go at once", async () => {
+test("two hundred clients disconnect at once", async () => {
   const server = await startTestServer();
   const connections = await openMany(server, 200);
   for (const [i, connection] of connections.entries()) {

@@ -1,4 +1,4 @@
-// Faults of the engine: those who were part of it are told, the others and the next ones are not.
+// The engine fails: the requests of the failed step get an error; others and later ones are not affected.
 import { afterAll, afterEach, beforeAll, describe, expect, mock, test } from "bun:test";
 import { workerEntry } from "../../src/worker-entry.ts";
 import { expectError, expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
@@ -34,7 +34,7 @@ async function expectBroken(stream: Response): Promise<void> {
   expectError(all.at(-2));
 }
 
-describe("9: when the engine fails", () => {
+describe("when the engine fails", () => {
   let server: TestServer;
   const original = workerEntry;
   beforeAll(async () => {
@@ -91,7 +91,7 @@ describe("9: when the engine fails", () => {
   );
 });
 
-describe("24: where the model gives no number", () => {
+describe("when the logits are NaN", () => {
   const NUMBERLESS = 310;
   let server: TestServer;
   beforeAll(async () => {

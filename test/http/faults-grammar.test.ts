@@ -1,5 +1,5 @@
-// Schemas, expressions and grammars that are made to keep the server busy, to fill its memory or to break the
-// compiler: each is refused in words or compiled in bounded time, and everybody else is served meanwhile.
+// Schemas, regular expressions and grammars crafted to block the server, exhaust its memory or crash the
+// compiler: each is rejected or compiled in bounded time, and other clients are served meanwhile.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import type { ChatResponse } from "../../src/api/chat.ts";
 import { expectNoBlock } from "../support/blocking.ts";
@@ -69,7 +69,7 @@ async function expectBounded(fields: object, status: 200 | 400): Promise<void> {
   expect(await askAside(fields)).toMatchObject(expected);
 }
 
-describe("14: a schema", () => {
+describe("a hostile schema", () => {
   const schemas: Record<string, [status: 200 | 400, schema: unknown]> = {
     "of arrays in arrays": [200, nested(30, (items) => ({ type: "array", items }), {})],
     "of objects in objects": [400, nested(60, (a) => ({ properties: { a } }), {})],
@@ -129,7 +129,7 @@ describe("14: a schema", () => {
   });
 });
 
-describe("14: an expression", () => {
+describe("a hostile regular expression", () => {
   const expressions: Record<string, [status: 200 | 400, source: string]> = {
     "that backtracks": [200, "(a+)+b"],
     "of anything any number of times": [200, "(.*)*x"],
@@ -172,7 +172,7 @@ describe("14: an expression", () => {
   }, 30_000);
 });
 
-describe("14: a grammar", () => {
+describe("a hostile grammar", () => {
   const grammars: Record<string, [status: 200 | 400, source: string]> = {
     "that begins with itself": [200, 'root ::= root "a" | "a"'],
     "that begins with itself by way of another": [200, 'root ::= x "a" | "b"\nx ::= root'],
@@ -218,7 +218,7 @@ describe("14: a grammar", () => {
   }, 20_000);
 });
 
-test("14: choices of any number and length", async () => {
+test("choices of any number and length are compiled or rejected", async () => {
   const choices: [status: 200 | 400, list: unknown[]][] = [
     [200, many(1024, (i) => `choice number ${i}`)],
     [200, many(400, (i) => `${"a".repeat(i)}b`)],
@@ -232,7 +232,7 @@ test("14: choices of any number and length", async () => {
   }
 }, 30_000);
 
-test("14: tools of any number and length", async () => {
+test("tools of any number and length are compiled or rejected", async () => {
   const functions = (count: number, fields: object) =>
     many(count, (i) => ({ type: "function", function: { name: `f${i}`, ...fields } }));
   for (const tools of [
@@ -246,7 +246,7 @@ test("14: tools of any number and length", async () => {
   }
 }, 30_000);
 
-test("14: what takes as long as it may is given up, and somebody else's words keep coming", async () => {
+test("a compilation that times out is aborted, and the streams of other clients go on", async () => {
   const leaving = new AbortController();
   const { signal } = leaving;
   const body = { prompt: SECRET, max_tokens: 3900, ignore_eos: true, stream: true };
@@ -266,7 +266,7 @@ test("14: what takes as long as it may is given up, and somebody else's words ke
   await listening;
 }, 60_000);
 
-test("15: of thousands of schemas none is left out, and little is left behind", async () => {
+test("thousands of schemas are all enforced, and their memory is freed", async () => {
   const from = performance.now();
   let next = 0;
   const askOn = async (count: number) => {

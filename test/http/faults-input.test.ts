@@ -1,4 +1,4 @@
-// What clients may send that is wrong: each is refused by name, and nobody else notices.
+// Invalid requests: each is rejected with the name of its parameter, and other clients are not affected.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -36,7 +36,7 @@ async function expectRefused(
   }
 }
 
-describe("1: a body that is no JSON object", () => {
+describe("a body that is not a JSON object", () => {
   const bodies = {
     "is not there": "",
     "is white space": "  \n",
@@ -67,7 +67,7 @@ describe("1: a body that is no JSON object", () => {
   });
 });
 
-describe("10: a prompt that is too long", () => {
+describe("a prompt that is too long", () => {
   const long = `${SECRET} `.repeat(1000);
   const tooLong = { status: 400, code: "context_length_exceeded" };
 
@@ -87,7 +87,7 @@ describe("10: a prompt that is too long", () => {
   });
 });
 
-describe("11: a parameter out of its range", () => {
+describe("a parameter out of range", () => {
   /** As JSON, for JavaScript cannot write all of it. */
   const wrong: Record<string, string[]> = {
     temperature: ["1e309", "-1", "-1e309", "2.5", '"hot"', "[1]", "true"],
@@ -230,7 +230,7 @@ describe("11: a parameter out of its range", () => {
   });
 });
 
-describe("12: messages", () => {
+describe("messages", () => {
   const user = { role: "user", content: SECRET };
   const wrong: Record<string, unknown> = {
     "that are missing": undefined,
@@ -269,7 +269,7 @@ describe("12: messages", () => {
   });
 });
 
-test("13: ten thousand stop strings, or one of a megabyte", async () => {
+test("ten thousand stop strings, or one of a megabyte, are rejected", async () => {
   const many = Array.from({ length: 10_000 }, (_, i) => `${SECRET}${i}`);
   for (const stop of [many, SECRET.repeat(120_000), [SECRET.repeat(120_000)], many.slice(0, 17)]) {
     for (const path of paths) {
@@ -280,7 +280,7 @@ test("13: ten thousand stop strings, or one of a megabyte", async () => {
   }
 });
 
-describe("25: a model's name that is none", () => {
+describe("a model name that does not exist", () => {
   test("is 404 wherever it is asked for, whatever it looks like", async () => {
     // There is a model at this path, and it may not be reached by it.
     const names = [

@@ -45,7 +45,7 @@ async function expectWhole(stream: Response, tokens: number): Promise<void> {
   expect(all.length).toBeGreaterThan(tokens / 4);
 }
 
-describe("8: SIGTERM under load", () => {
+describe("SIGTERM under load", () => {
   test("lets those who are in finish, lets nobody in, and exits with 0", async () => {
     const server = await start();
     const streams = await Promise.all(
@@ -152,7 +152,7 @@ test("SIGHUP reads the keys again, and a stream of a key that is gone ends as it
   expect((await server.ended).exitCode).toBe(0);
 }, 30_000);
 
-describe("26: a start that cannot succeed is one line and an exit code", () => {
+describe("a start that cannot succeed is one line and an exit code", () => {
   async function expectLine(
     args: string[],
     line: string | RegExp,

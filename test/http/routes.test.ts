@@ -1,4 +1,4 @@
-// Who may go where: every route that there is, every way to write it, and every key that is none.
+// Access control: every route, every way to write its path, and every kind of wrong key.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { routes } from "../../src/http/routes.ts";
 import { hashOf } from "../../src/keys/key-file.ts";
@@ -39,7 +39,7 @@ const endpoints = routes.map(({ method, path }) => ({
 
 const noKey = { status: 401, code: "invalid_api_key" };
 
-describe("19: the routes", () => {
+describe("the routes", () => {
   test("need a key, except /health", async () => {
     for (const { method, path } of endpoints) {
       const answer = await ask(path, method);
@@ -71,7 +71,7 @@ describe("19: the routes", () => {
   });
 });
 
-describe("19: a key", () => {
+describe("a key", () => {
   test("that is wrong, nearly right, or one of several is refused", async () => {
     const wrong = [
       "",
@@ -162,7 +162,7 @@ describe("19: a key", () => {
   });
 });
 
-describe("20: a web page of somebody else", () => {
+describe("a web page of another origin", () => {
   const key = { Authorization: `Bearer ${KEY}` };
   const grants = (headers: Iterable<[string, string]>) =>
     [...headers].filter(([name]) => name.startsWith("access-control"));
