@@ -15,16 +15,16 @@ export const CompletionRequest = z
     response_format: optional(ResponseFormat),
     ...StructuredFields.shape,
     max_tokens: optional(z.int().min(0)).describe(
-      "So many tokens are generated at most; 0 only with `echo`. Without it 16, or what `--max-tokens` says.",
+      "The maximum number of tokens to generate; 0 only with `echo`. Default: `--max-tokens`, or 16.",
     ),
-    echo: withDefault(z.boolean(), false).describe("The answer begins with the prompt."),
+    echo: withDefault(z.boolean(), false).describe("Whether the answer starts with the prompt."),
     logprobs: optional(z.int().min(0).max(20)).describe(
-      "How likely each token was, and so many of the likeliest ones at each place.",
+      "Return the log-probability of each token, and of this many of the likeliest tokens at each position.",
     ),
-    best_of: optional(z.int()).describe("Only the same as `n`."),
+    best_of: optional(z.int()).describe("Must be equal to `n`."),
     suffix: z
       .preprocess((value) => (value === "" ? undefined : value), refused)
-      .describe("Not supported: only null or an empty text is taken."),
+      .describe("Not supported: must be null or empty."),
   })
   .superRefine((request, context) => {
     checkSampling(request, context);
@@ -34,7 +34,7 @@ export const CompletionRequest = z
       wrong("max_tokens", "expected at least 1, as echo is not true");
     }
     if (request.best_of !== undefined && request.best_of !== request.n) {
-      wrong("best_of", "only the same as n is supported");
+      wrong("best_of", "expected the same as n");
     }
   })
   .meta({ id: "CompletionRequest" });
@@ -42,9 +42,9 @@ export type CompletionRequest = z.infer<typeof CompletionRequest>;
 
 export const CompletionLogprobs = z.object({
   tokens: z.array(z.string()),
-  token_logprobs: z.array(z.number().nullable()).describe("Null for the first of the prompt."),
+  token_logprobs: z.array(z.number().nullable()).describe("Null for the prompt's first token."),
   top_logprobs: z.array(z.record(z.string(), z.number()).nullable()).nullable(),
-  text_offset: z.array(z.int()).describe("Where in the text each token begins, in characters."),
+  text_offset: z.array(z.int()).describe("Where each token starts in the text, in characters."),
 });
 export type CompletionLogprobs = z.infer<typeof CompletionLogprobs>;
 

@@ -13,7 +13,7 @@ import {
 } from "./errors.ts";
 
 const noKey = "A key is needed: send it as the header 'Authorization: Bearer <key>'.";
-const wrongKey = "The key is not one that this server knows.";
+const wrongKey = "The server does not know this key.";
 
 /** Runs before all routes, on the path that is routed. `openPaths` can be read without a key. */
 export function authenticate(

@@ -53,13 +53,13 @@ function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): 
       chatFormat(request, made, () => ({
         parser: messageParser({ thinking, format, tools: use?.tools }),
         newCallId: format.newCallId,
-        // Where calls are only read, nothing else keeps a model from a second one.
+        // Without a grammar, only this keeps a model from calling twice.
         maxCalls: use?.isParallel === false ? 1 : Infinity,
       })),
   };
 }
 
-/** A form that an answer is held to, as the model's format has it. */
+/** A constraint on the answer's text, wrapped in the markup that the model's format puts around text. */
 function inFormat(form: Constraint | undefined, format: ToolFormat): Constraint | undefined {
   if (!form || !format.aroundText) return form;
   return { ...form, format: format.aroundText(form.format), markers: format.markers };
@@ -92,11 +92,11 @@ export function chatPrompt(
   return build(input, maxTokens);
 }
 
-/** As templates know it: text in one piece, arguments of calls as values. */
+/** As templates expect it: the text as one string, the arguments of calls as values. */
 function templateMessage(message: ChatMessage, { text }: ServedModel): TemplateMessage {
   const { content } = message;
   const whole = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content;
-  // Few templates have heard of the developer, who took the system's place.
+  // Few templates know the role developer, which replaced system.
   const isKnown = text.knowsRole(message.role);
   const role = message.role === "developer" && !isKnown ? "system" : message.role;
   const calls = message.role === "assistant" ? message.tool_calls : undefined;

@@ -1,5 +1,5 @@
-// The API as a page to read: one file without scripts, fonts or images, so that it works offline and under
-// the strictest policy. It is made of the OpenAPI document alone.
+// The API as a web page: one file without scripts, fonts or images, so that it works offline and under a
+// strict content security policy. It is made from the OpenAPI document alone.
 import { html } from "hono/html";
 import { EVENT_STREAM, type JsonSchema, type OpenApiDocument, type Operation } from "./openapi.ts";
 import type { Route } from "./route.ts";
@@ -98,7 +98,7 @@ function fieldTable(title: string, schema: JsonSchema, schemas: Schemas): Html {
   )}</table></details>`;
 }
 
-/** Every field below it, by its path. */
+/** Every field below the schema, named by its path. */
 function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
   const {
     properties = {},
@@ -140,7 +140,7 @@ function typeOf(schema: JsonSchema, schemas: Schemas): string {
   return `${Array.isArray(type) ? type.join(" or ") : (type ?? "anything")}${rangeOf(schema)}`;
 }
 
-/** Limits that are not merely those of whole numbers. */
+/** The range of a number, unless it is only that of a safe integer. */
 function rangeOf({ minimum, exclusiveMinimum, maximum }: JsonSchema): string {
   const above = exclusiveMinimum === undefined ? "" : "above ";
   const from = Number(exclusiveMinimum ?? minimum ?? Number.MIN_SAFE_INTEGER);
@@ -155,7 +155,7 @@ function resolved(schema: JsonSchema, schemas: Schemas): JsonSchema {
   return schema.$ref === undefined ? schema : schemas[schema.$ref.split("/").at(-1)!]!;
 }
 
-/** What stands in backticks is code. */
+/** Text in backticks is code. */
 function prose(text: string): (string | Html)[] {
   return text.split("`").map((part, at) => (at % 2 === 0 ? part : html`<code>${part}</code>`));
 }

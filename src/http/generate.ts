@@ -1,5 +1,5 @@
-// Text for a client: what chat and text completions have in common, from the prompt to the last token, as
-// a stream or in one piece.
+// Generation for a client: what chat and text completions share, from the prompt to the last token,
+// streamed or whole.
 import type { Context } from "hono";
 import type { SamplingFields, ServiceTier } from "../api/sampling.ts";
 import type { EngineRequest, Priority } from "../engine/protocol.ts";
@@ -26,29 +26,29 @@ import { Generation } from "./generation.ts";
 import type { Serving } from "./serving.ts";
 import { sseResponse } from "./sse.ts";
 
-/** What one API asks, and how it writes its answers. */
+/** What one API asks for, and how it writes its responses. */
 export type Asked = {
   request: SamplingFields;
   maxTokens: number | undefined;
-  /** Log-probabilities of each token and of so many others. */
+  /** Log-probabilities of each token, and how many alternatives. */
   logprobs?: number | undefined;
   promptLogprobs?: number | undefined;
   /** A prompt of more than `maxTokens` may be a TooLongError. */
   plan(model: ServedModel, maxTokens: number): Plan;
 };
 
-/** What one model is asked. */
+/** The request as one model takes it. */
 export type Plan = {
   /** Token ids of each prompt. */
   prompts: number[][];
-  /** What the answers are held to. */
+  /** The constraint on the answers. */
   constraint?: Constraint | undefined;
   /** Control tokens that are part of the answers' text. */
   markers?: readonly string[];
   format(made: Made): Format;
 };
 
-/** What there is to write about. */
+/** What a response is written from. */
 export type Made = {
   created: number;
   model: ServedModel;
@@ -58,14 +58,14 @@ export type Made = {
 };
 
 export type Format = {
-  /** Before anything else. */
+  /** The first events of a stream. */
   opening(): object[];
   events(piece: AnswerPiece): object[];
   usageEvent(usage: Usage): object;
   whole(choices: readonly AnswerPiece[], usage: Usage): object;
 };
 
-/** `ceiling` is the most that the route grants, whatever the caller's tier. */
+/** `ceiling` is the highest priority that the route grants, whatever the caller's tier. */
 export async function generate(
   c: Context<HttpEnv>,
   serving: Serving,
@@ -113,7 +113,7 @@ export async function generate(
   }
 }
 
-/** A grammar that the engine knows; the client waits while it is compiled, and nobody else does. */
+/** A compiled grammar. Only this client waits for the compilation. */
 async function prepared(
   { grammars, engine }: Serving,
   request: SamplingFields,
@@ -190,7 +190,7 @@ async function streamed(
     },
     close() {
       c.get("record").finish = finishOf(finished);
-      // Left before its end, and for no error of ours: the client has gone.
+      // Closed before the end without an error: the client has disconnected.
       generation.end(failure ?? (done ? undefined : new ClientGoneError()));
     },
   });
@@ -198,7 +198,7 @@ async function streamed(
   return response;
 }
 
-/** Every answer as one piece, in order. */
+/** Each answer as one piece, in order. */
 async function collected(answers: Answers): Promise<AnswerPiece[]> {
   const choices: AnswerPiece[] = [];
   for (;;) {

@@ -1,5 +1,4 @@
-// The message that one answer's text is: content, thoughts and calls, in pieces as OpenAI sends them or
-// as a whole.
+// One answer's text as a message of content, thoughts and calls: in deltas as OpenAI streams them, or whole.
 import type { ChatChunk, ChatResponse } from "../api/chat.ts";
 import type { FinishReason } from "../api/sampling.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
@@ -9,7 +8,7 @@ import type { MessageParser } from "../tools/message.ts";
 type Delta = ChatChunk["choices"][number]["delta"];
 type Message = ChatResponse["choices"][number]["message"];
 
-/** How an answer's text is read, and what its calls are known by; more calls are left out. */
+/** How an answer's text is parsed and its calls get ids. Calls beyond `maxCalls` are dropped. */
 export type MessageReader = Pick<ToolFormat, "newCallId"> & {
   parser: MessageParser;
   maxCalls: number;
@@ -27,7 +26,7 @@ export class MessageDeltas {
     return this.#parts(piece).flatMap((part) => this.#deltas(part));
   }
 
-  /** All of it, where none of it was pushed. */
+  /** The whole message, if nothing was pushed before. */
   whole(piece: AnswerPiece): Message {
     const parts = this.#parts(piece);
     const calls = parts.filter((part) => part.kind === "call").slice(0, this.#reader.maxCalls);
@@ -49,7 +48,7 @@ export class MessageDeltas {
     };
   }
 
-  /** As OpenAI reports it: the token limit is told even if there are calls, as the last may be cut off. */
+  /** As with OpenAI, the token limit takes precedence over calls: the last one may be cut off. */
   finishReason(finished: "stop" | "length"): FinishReason {
     return finished === "stop" && this.#calls > 0 ? "tool_calls" : finished;
   }

@@ -45,8 +45,8 @@ export function openApiDocument(
       title: "mlx-serve",
       version,
       description:
-        "Language models on MLX over the OpenAI API. A parameter that is null is as good as absent. " +
-        "What cannot be honoured is refused, and fields that nobody defines are ignored.",
+        "Language models on MLX over the OpenAI API. A parameter that is null counts as absent. " +
+        "Unsupported parameters are rejected, and unknown fields are ignored.",
     },
     servers: [{ url: server }],
     security: [{ bearer: [] }],
@@ -112,18 +112,18 @@ function refusal(status: number) {
 }
 
 const descriptions: Readonly<Record<number, string>> = {
-  200: "The answer",
-  400: "Something in the request is wrong: `param` names it",
-  401: "No key, or one that the server does not know",
+  200: "The response",
+  400: "The request is invalid: `param` names the parameter",
+  401: "No key, or an unknown key",
   403: "Not allowed",
-  404: "There is no such model",
-  409: "The model is answering, or is not loaded",
+  404: "The model does not exist",
+  409: "The model is answering requests, or is not loaded",
   413: "The body is too large",
   415: "The body is not JSON",
-  429: "Too many requests: Retry-After says when to come back",
-  500: "The server has failed",
+  429: "Too many requests: Retry-After says when to try again",
+  500: "Internal error",
   503: "Loading, draining or down",
-  504: "It took longer than the server gives a request",
+  504: "The request timeout has passed",
 };
 
 /** postV1ChatCompletions of post /v1/chat/completions. */
@@ -150,7 +150,7 @@ function namedSchemas(routes: readonly Route[]): Record<string, JsonSchema> {
   for (const schema of new Set([...used, ErrorResponse])) {
     if (schema) registry.add(schema, { id: nameOf(schema) });
   }
-  // Answers have no defaults and nothing is made of them, so that one direction serves for both.
+  // Responses have no defaults or transforms, so the input schema describes both directions.
   const { schemas } = z.toJSONSchema(registry, { io: "input", uri: refUri });
   return Object.fromEntries(
     Object.entries(schemas).map(([name, { $schema, $id, ...schema }]) => [name, schema]),

@@ -1,11 +1,11 @@
-// One line a request: who asked for what, how it went, how many tokens and how long it took. The request's
-// id comes from the client or is made here, goes back to it, and is in every line about it.
+// One log line per request: the key, the path, the status, the tokens and the time. The request's id comes
+// from the client or is made here; it is returned in a header and is in every line about the request.
 import type { MiddlewareHandler } from "hono";
 import type { Priority } from "../engine/protocol.ts";
 import type { Logger } from "../log.ts";
 import type { HttpEnv } from "./env.ts";
 
-/** Filled in on the way. */
+/** Filled in while the request is handled. */
 export type RequestRecord = {
   readonly id: string;
   model?: string;
@@ -16,11 +16,11 @@ export type RequestRecord = {
   queueMs?: number;
   ttftMs?: number;
   finish?: string;
-  /** Only where the server was told to log prompts. */
+  /** Only with --log-prompts. */
   prompt?: unknown;
-  /** Why it failed, in words for the one who runs the server. */
+  /** Why it failed, for the operator. */
   error?: string;
-  /** Where the answer goes on after its handler has returned: settles when it is over. */
+  /** Settles when the response ends, if it continues after the handler has returned. */
   over?: Promise<void>;
 };
 
@@ -49,7 +49,7 @@ export function requestLog(
   };
 }
 
-/** What the client calls it, if that can stand in a header and a log as it is. */
+/** The client's id, if it is safe in a header and a log line. */
 function requestId(given: string | undefined): string {
   return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
     ? given
