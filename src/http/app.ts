@@ -25,10 +25,10 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   }
 
   app.notFound((c) => {
-    const error = routeAt(c.req.path)
-      ? new ApiError(405, "The method is not allowed here.")
-      : notFound("Unknown request URL: GET /docs lists the endpoints.");
-    return c.json(error.body, error.status as 404);
+    const allowed = routes.filter(({ path }) => path === c.req.path).map(({ method }) => method);
+    if (allowed.length === 0) throw notFound("Unknown request URL: GET /docs lists the endpoints.");
+    const headers = { Allow: allowed.join(", ").toUpperCase() };
+    throw new ApiError(405, "The method is not allowed here.", { headers });
   });
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);

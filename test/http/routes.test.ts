@@ -61,6 +61,16 @@ describe("the routes", () => {
     }
   });
 
+  test("name the method that they allow when they reject another one", async () => {
+    const headers = { authorization: `Bearer ${KEY}` };
+    for (const { method, path } of endpoints.filter(({ path }) => path !== "/v1/models/default")) {
+      const answer = await ask(path, "DELETE", headers);
+      expect([path, answer.headers.get("allow")]).toEqual([path, method]);
+      await expectRefusal(answer, { status: 405 });
+    }
+    await expectRefusal(await ask("/v1", "GET", headers), { status: 404 });
+  });
+
   test("accept a key, and those that manage the server only an owner's", async () => {
     const owned = ["/models/load", "/models/unload", "/ps"];
     for (const { method, path } of endpoints) {
