@@ -61,8 +61,8 @@ function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): 
 
 /** A constraint on the answer's text, wrapped in the markup that the model's format puts around text. */
 function inFormat(form: Constraint | undefined, format: ToolFormat): Constraint | undefined {
-  if (!form || !format.aroundText) return form;
-  return { ...form, format: format.aroundText(form.format), markers: format.markers };
+  if (!form || !format.wrapText) return form;
+  return { ...form, format: format.wrapText(form.format), markers: format.markers };
 }
 
 export type ChatPrompt = Pick<

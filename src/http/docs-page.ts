@@ -1,7 +1,7 @@
 // The API as a web page: one file without scripts, fonts or images, so that it works offline and under a
 // strict content security policy. It is made from the OpenAPI document alone.
 import { html } from "hono/html";
-import { EVENT_STREAM, type JsonSchema, type OpenApiDocument, type Operation } from "./openapi.ts";
+import type { JsonSchema, OpenApiDocument, Operation } from "./openapi.ts";
 import type { Route } from "./route.ts";
 
 type Html = ReturnType<typeof html>;
@@ -66,15 +66,13 @@ function article({ method, path, operation }: Entry, url: string, schemas: Schem
 <pre>${curl({ method, path, operation }, url)}</pre>
 ${parameters.map(({ name }) => html`<p><code>{${name}}</code>: a part of the path.</p>`)}
 ${request && fieldTable("The request", request, schemas)}
-${answers.map(([type, { schema }]) => schema && answerTable(type, schema, schemas))}
+${answers.map(([type, { schema }]) => schema && fieldTable(answerTitle(type), schema, schemas))}
 <details><summary>Other statuses</summary><table>${others.map(([status, { description }]) => html`<tr><td>${status}</td><td>${prose(description)}</td></tr>`)}</table></details>
 </article>`;
 }
 
-function answerTable(mediaType: string, schema: JsonSchema, schemas: Schemas): Html {
-  if (mediaType !== EVENT_STREAM) return fieldTable("The response", schema, schemas);
-  const { items } = schema.contentSchema as JsonSchema;
-  return fieldTable("An event of the stream", items as JsonSchema, schemas);
+function answerTitle(mediaType: string): string {
+  return mediaType === "text/event-stream" ? "An event of the stream" : "The response";
 }
 
 function curl({ method, path, operation }: Entry, url: string): string {
@@ -104,6 +102,7 @@ function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
     properties = {},
     required = [],
     items,
+    contentSchema,
     anyOf = [],
     oneOf = [],
   } = resolved(schema, schemas);
@@ -127,6 +126,7 @@ function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
     ...own,
     ...variants.flatMap((variant) => fieldsOf(variant, path, schemas)),
     ...(items ? fieldsOf(items as JsonSchema, `${path}[]`, schemas) : []),
+    ...(contentSchema ? fieldsOf(contentSchema as JsonSchema, path, schemas) : []),
   ];
 }
 

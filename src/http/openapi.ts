@@ -89,20 +89,26 @@ function operation(route: Route): Operation {
 
 function answer({ response, event, mediaType = "application/json" }: Route, status: number) {
   const content: Content = { [mediaType]: response ? { schema: refTo(response) } : {} };
-  if (event) content[EVENT_STREAM] = { schema: streamOf(event) };
+  if (event) content["text/event-stream"] = { schema: eventSchema(event) };
   return { description: descriptions[status]!, content };
 }
 
-export const EVENT_STREAM = "text/event-stream";
-
-/** A stream is text: its events are not the body's own JSON, so their schema describes the content. */
-function streamOf(event: z.ZodType): JsonSchema {
+/**
+ * One event of a stream. The body is not JSON, so the schema describes an event's fields, as OpenAPI 3.2's
+ * itemSchema does, and the JSON is the content of its data.
+ */
+function eventSchema(event: z.ZodType): JsonSchema {
+  const data = {
+    type: "string" as const,
+    contentMediaType: "application/json",
+    contentSchema: { anyOf: [refTo(event), refTo(ErrorResponse)] },
+  };
   return {
-    type: "string",
-    description:
-      "Server-sent events. The data of each is JSON, except the last, which is `[DONE]`.",
-    contentMediaType: EVENT_STREAM,
-    contentSchema: { type: "array", items: { anyOf: [refTo(event), refTo(ErrorResponse)] } },
+    type: "object",
+    required: ["data"],
+    properties: {
+      data: { description: "JSON, or `[DONE]` at the end.", anyOf: [data, { const: "[DONE]" }] },
+    },
   };
 }
 

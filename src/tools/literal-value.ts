@@ -1,21 +1,21 @@
-// Values as programs write them (lists, objects, strings, numbers, names) read into JSON. Notations differ
-// in their strings and in the keys of objects.
+// Parses literals of programming languages (lists, objects, strings, numbers, names) into JSON. Notations
+// differ in their strings and in the keys of objects.
 import type { CallDraft } from "./format.ts";
 import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
 
-/** The first character that is not read yet. */
+/** The parser's position: the first character not consumed yet. */
 export type At = { char: string };
 
 export type Notation = {
-  /** What a string may begin with. */
+  /** The characters that may start a string. */
   quotes: string;
-  /** Reads a string that begins here; what follows it is not blank. */
+  /** Reads a string, and advances to the next non-blank character. */
   string(at: At): Reading<string>;
-  /** Whether keys of objects may stand without quotes. */
+  /** Whether keys of objects may be unquoted. */
   bareKeys: boolean;
 };
 
-/** Each level of a value makes every character below it dearer to read. */
+/** Each level of nesting makes every character inside it more expensive to read. */
 const MAX_DEPTH = 64;
 const NUMBER = /^([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?$/;
 const NAMES: ReadonlyMap<string, string> = new Map([
@@ -27,7 +27,7 @@ const NAMES: ReadonlyMap<string, string> = new Map([
   ["null", "null"],
 ]);
 
-/** The JSON text of the value that begins here; what follows it is not blank. */
+/** The JSON text of a value; advances to the next non-blank character. */
 export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
   if (depth > MAX_DEPTH) throw new Mismatch();
   if (notation.quotes.includes(at.char)) return JSON.stringify(yield* notation.string(at));
@@ -44,7 +44,7 @@ export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
   return scalarOf(yield* word(at, /[\w.+-]/));
 }
 
-/** What stands between here and `close`, parted by commas; `close` is the character at hand then. */
+/** Comma-separated items up to `close`, which is the current character afterwards. */
 export function* list<T>(at: At, close: string, item: () => Reading<T>): Reading<T[]> {
   const items: T[] = [];
   yield* advance(at);
@@ -70,7 +70,7 @@ export function* member(at: At, notation: Notation, depth: number): Reading<Memb
 /** Names of arguments and of functions. */
 export const NAME = /[^\s()[\]{}<>=:,"']/;
 
-/** Characters of a kind, at least one; what follows them is not blank. */
+/** One or more characters of a kind; advances to the next non-blank character. */
 export function* word(at: At, kind: RegExp): Reading<string> {
   let text = "";
   while (kind.test(at.char)) {
@@ -118,7 +118,7 @@ export function scalarOf(text: string): string {
   if (sign === undefined || whole + (fraction ?? "") === "" || /^0\d/.test(whole)) {
     throw new Mismatch();
   }
-  // JSON wants digits on both sides of the point.
+  // JSON requires digits on both sides of the point.
   const point = fraction === undefined ? "" : `.${fraction || "0"}`;
   return `${sign === "-" ? "-" : ""}${whole || "0"}${point}${exponent}`;
 }

@@ -63,7 +63,7 @@ const ESCAPES: ReadonlyMap<string, string> = new Map(
     v: "\v",
     a: "\x07",
     "0": "\0",
-    // JSON's, and no harm in Python.
+    // From JSON; harmless in Python.
     "/": "/",
     "\\": "\\",
     "'": "'",
@@ -89,7 +89,7 @@ function* string(at: At): Reading<string> {
 function* escape(): Reading<string> {
   const char = yield;
   const digits = HEX_DIGITS.get(char);
-  // Python leaves alone what it does not know.
+  // Python leaves unknown escapes as they are.
   if (digits === undefined) return ESCAPES.get(char) ?? `\\${char}`;
   let hex = "";
   while (hex.length < digits) {
@@ -102,7 +102,7 @@ function* escape(): Reading<string> {
   return String.fromCodePoint(code);
 }
 
-/** The values of arguments are held to JSON, which is read as well. */
+/** Arguments are constrained to JSON, which the parser also accepts. */
 export function pythonTag(tool: Tool): TagFormat {
   const content: StructuralTagFormat = members(tool.parameters, ", ", (key) => ({
     type: "tag",

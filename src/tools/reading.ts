@@ -1,5 +1,5 @@
-// Text that comes a character at a time, read as if all of it were there: a reading is a generator that
-// gets the next character wherever it yields. It throws a Mismatch at the first one that does not fit.
+// Incremental parsing written as if the whole text were there: a reading is a generator that receives the
+// next character at each yield. It throws a Mismatch at the first character that does not fit.
 import { StringMatcher } from "../text/string-matcher.ts";
 
 export type Reading<T> = Generator<undefined, T, string>;
@@ -23,7 +23,7 @@ export function* literal(text: string): Reading<void> {
   for (const wanted of text) need(yield, wanted);
 }
 
-/** The text before `end`, which is read too. */
+/** The text before `end`, which is consumed too. */
 export function* until(end: string): Reading<string> {
   const matcher = new StringMatcher([end]);
   let text = "";

@@ -131,7 +131,7 @@ describe("the OpenAPI document", () => {
     expect(() => openApiDocument([route])).toThrow("has no name");
   });
 
-  test("describes a stream as text whose events are JSON", () => {
+  test("describes an event of a stream by its data, not as the JSON in it", () => {
     const streams = operations.flatMap(({ path, operation }) => {
       const stream = operation.responses["200"]?.content["text/event-stream"];
       return stream ? [{ path, schema: stream.schema }] : [];
@@ -144,15 +144,18 @@ describe("the OpenAPI document", () => {
     ]);
     for (const { path, schema } of streams) {
       const chunk = path.includes("chat") ? "ChatChunk" : "CompletionChunk";
+      const contentSchema = {
+        anyOf: [chunk, "ErrorResponse"].map((name) => ({ $ref: `#/components/schemas/${name}` })),
+      };
       expect(schema).toMatchObject({
-        type: "string",
-        contentMediaType: "text/event-stream",
-        contentSchema: {
-          type: "array",
-          items: {
-            anyOf: [chunk, "ErrorResponse"].map((name) => ({
-              $ref: `#/components/schemas/${name}`,
-            })),
+        type: "object",
+        required: ["data"],
+        properties: {
+          data: {
+            anyOf: [
+              { type: "string", contentMediaType: "application/json", contentSchema },
+              { const: "[DONE]" },
+            ],
           },
         },
       });
@@ -172,7 +175,7 @@ describe("the page of the API", () => {
       "temperature",
       "messages[].content",
       "usage.prompt_tokens_details",
-      "choices[].delta.content",
+      "data.choices[].delta.content",
     ]) {
       expect(page).toContain(`<td>${field}`);
     }

@@ -258,7 +258,7 @@ describe("a thought before an answer", () => {
 });
 
 test("harmony holds an answer's text to a form behind its head, with a thought before it or none", async () => {
-  const form = harmony.aroundText!({ type: "const_string", value: "yes" });
+  const form = harmony.wrapText!({ type: "const_string", value: "yes" });
   const final = "<|channel|>final<|message|>yes";
   const thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
   expect(await accepted(form, [final, thought + final, "yes", `${final} no`])).toEqual([

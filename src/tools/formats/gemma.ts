@@ -1,5 +1,5 @@
-// Gemma 2 and 3, whose templates know nothing of tools. Google documents two ways to ask for calls, a
-// Python list and JSON, both as the whole message, and Python in a fence, which is what we teach:
+// Gemma 2 and 3, whose templates do not support tools. Google documents three ways to prompt for calls: a
+// Python list or JSON as the whole message, and Python in a fence, which is what instructions.ts asks for:
 // ```tool_code
 // get_weather(city="Paris", days=3)
 // ```

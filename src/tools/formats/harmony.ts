@@ -1,8 +1,8 @@
-// gpt-oss: a message is several, each with a channel. An answer begins behind <|start|>assistant:
+// gpt-oss (harmony): an answer is several messages, each with a channel. It starts after <|start|>assistant:
 // <|channel|>analysis<|message|>A thought.<|end|>
 // <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{…}<|call|>
 // <|start|>assistant<|channel|>final<|message|>An answer.<|return|>
-// <|call|> and <|return|> end the answer, so they are mostly not seen.
+// <|call|> and <|return|> are stop tokens, so the parser rarely sees them.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { StringMatcher } from "../../text/string-matcher.ts";
 import {
@@ -31,7 +31,7 @@ export const harmony: ToolFormat = {
   thinks: true,
   parser: (tools) => new HarmonyParser(new Set(tools.map(({ name }) => name))),
   grammar,
-  aroundText: (text) => ({
+  wrapText: (text) => ({
     type: "sequence",
     elements: [
       optional(thought),
@@ -50,11 +50,11 @@ class HarmonyParser implements FormatParser {
   readonly #markers = new StringMatcher([START, ...ENDS]);
   #parts: MessagePart[] = [];
   #reading: Reading<Head> | undefined;
-  /** The text of the head, as long as it is being read and for as long as a call may be none. */
+  /** The text of the header, kept while a call may still turn out to be text. */
   #head = "";
   #kind: "content" | "reasoning" | "call" = "content";
   #name = "";
-  /** A call's text so far, or what may yet become a mark. */
+  /** A call's text so far, or what may still become a marker. */
   #body = "";
 
   constructor(names: ReadonlySet<string>) {
@@ -68,7 +68,7 @@ class HarmonyParser implements FormatParser {
   }
 
   end(): MessagePart[] {
-    // A head that is cut short says nothing, unless a call was to follow it.
+    // An incomplete header is dropped, unless it is a call's.
     if (!this.#reading) this.#close("");
     else if (this.#head.includes("to=")) this.#add("content", this.#head);
     return this.#drain();
@@ -153,7 +153,7 @@ class HarmonyParser implements FormatParser {
   }
 }
 
-/** Up to behind <|message|>. Who is called stands before the channel or behind it. */
+/** A header up to and including <|message|>. The recipient is before or after the channel. */
 function* readHead(): Reading<Head> {
   const head: Head = { channel: "", recipient: undefined };
   const at: At = { char: yield* pastBlanks() };
@@ -168,7 +168,7 @@ function* readHead(): Reading<Head> {
       if (tag === "channel") head.channel = text;
     } else if (head.channel !== "") {
       const text = yield* word(at, /[^\s<]/);
-      // What kind of content it is may be named too.
+      // The content's type may be here too.
       if (text.startsWith("to=")) head.recipient = text.slice(3);
     } else {
       need(at.char, "t");
@@ -194,7 +194,7 @@ function* readTag(): Reading<string> {
 const TO = `${CHANNEL}commentary to=`;
 const ROLE_TO = `${START}assistant to=`;
 
-/** A call ends the answer, so there is one at most. */
+/** A call ends the answer, so there is at most one. */
 function grammar(
   tools: readonly Tool[],
   { required }: GrammarOptions,

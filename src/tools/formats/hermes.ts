@@ -1,4 +1,4 @@
-// Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4, and what we teach models that know nothing of tools:
+// Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4, and the fallback for templates without tools:
 // <tool_call>
 // {"name": "get_weather", "arguments": {"city": "Paris"}}
 // </tool_call>

@@ -1,5 +1,5 @@
 // Llama 3: {"name": "get_weather", "parameters": {"city": "Paris"}} as the whole message, after
-// <|python_tag|> or not; several are parted by a semicolon or a line's end.
+// <|python_tag|> or not; several calls are separated by semicolons or newlines.
 import { blockParser } from "../block-parser.ts";
 import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callSequence, jsonTag } from "../grammar.ts";

@@ -1,4 +1,4 @@
-// Mistral, in two shapes that are both read; the template says which one a model was taught:
+// Mistral, in two forms. Both are parsed; the template tells which one the model writes:
 // [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]
 // [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
@@ -16,7 +16,7 @@ const ID = "[CALL_ID]";
 const common = {
   markers: [OPEN, ARGUMENTS, ID],
   parser: (tools: readonly Tool[]) => blockParser({ openers: [OPEN], read }, tools),
-  // The templates insist on nine.
+  // Mistral's templates require nine characters.
   newCallId: () => randomAlphanumerics(9),
 };
 

@@ -1,4 +1,4 @@
-// Phi 4 mini and Granite 3, which end the list or do not, and Phi's word for it in other templates:
+// Phi 4 mini and Granite 3, with or without the end marker, and the form of Phi's other templates:
 // <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|/tool_call|>
 // functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]
 import { blockParser } from "../block-parser.ts";
