@@ -1,7 +1,13 @@
 // POST /v1/chat/completions
 import { z } from "zod";
 import { list, optional, refused, stringOrList, withDefault } from "./field.ts";
-import { checkSampling, FinishReason, SamplingFields, servedTier } from "./sampling.ts";
+import {
+  checkSampling,
+  FinishReason,
+  responseFields,
+  SamplingFields,
+  tokenIds,
+} from "./sampling.ts";
 import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { type Tool, ToolChoice, tools } from "./tools.ts";
 import { Usage } from "./usage.ts";
@@ -185,8 +191,6 @@ export const ChatLogprobs = z.object({
 });
 export type ChatLogprobs = z.infer<typeof ChatLogprobs>;
 
-const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
-
 const AnswerCall = z.object({
   id: z.string(),
   type: z.literal("function"),
@@ -220,14 +224,7 @@ const ChatChoice = z.object({
   token_ids: tokenIds,
 });
 
-const answerFields = {
-  id: z.string(),
-  created: z.int().describe("Unix time, in seconds."),
-  model: z.string(),
-  system_fingerprint: z.string(),
-  service_tier: servedTier,
-  prompt_token_ids: tokenIds,
-};
+const answerFields = { ...responseFields, prompt_token_ids: tokenIds };
 
 export const ChatResponse = z
   .object({

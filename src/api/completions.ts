@@ -2,7 +2,13 @@
 import { z } from "zod";
 import { optional, refused, withDefault } from "./field.ts";
 import { prompts } from "./prompts.ts";
-import { checkSampling, FinishReason, SamplingFields, servedTier } from "./sampling.ts";
+import {
+  checkSampling,
+  FinishReason,
+  responseFields,
+  SamplingFields,
+  tokenIds,
+} from "./sampling.ts";
 import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { Usage } from "./usage.ts";
 
@@ -48,8 +54,6 @@ export const CompletionLogprobs = z.object({
 });
 export type CompletionLogprobs = z.infer<typeof CompletionLogprobs>;
 
-const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
-
 const CompletionChoice = z.object({
   index: z.int().describe("Choice c of prompt p has the index p * n + c."),
   text: z.string(),
@@ -59,14 +63,7 @@ const CompletionChoice = z.object({
   prompt_token_ids: tokenIds,
 });
 
-const answerFields = {
-  id: z.string(),
-  object: z.literal("text_completion"),
-  created: z.int().describe("Unix time, in seconds."),
-  model: z.string(),
-  system_fingerprint: z.string(),
-  service_tier: servedTier,
-};
+const answerFields = { ...responseFields, object: z.literal("text_completion") };
 
 export const CompletionResponse = z
   .object({ ...answerFields, choices: z.array(CompletionChoice), usage: Usage })

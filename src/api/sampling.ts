@@ -15,10 +15,18 @@ export type FinishReason = z.infer<typeof FinishReason>;
 export const ServiceTier = z.enum(["auto", "default", "flex", "priority"]);
 export type ServiceTier = z.infer<typeof ServiceTier>;
 
-/** In a response. */
-export const servedTier = ServiceTier.optional().describe(
-  "The tier that was served, if the request named one: flex is LOW, default is NORMAL, priority is HIGH.",
-);
+export const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
+
+/** The fields that all responses have. */
+export const responseFields = {
+  id: z.string(),
+  created: z.int().describe("Unix time, in seconds."),
+  model: z.string(),
+  system_fingerprint: z.string(),
+  service_tier: ServiceTier.optional().describe(
+    "The tier that was served, if the request named one: flex is LOW, default is NORMAL, priority is HIGH.",
+  ),
+};
 
 export const modelField = withDefault(z.string().max(512), "default").describe(
   "The model's name. `default` is the model that the server was started with.",

@@ -10,6 +10,7 @@ import type { ChatMessage as TemplateMessage } from "../text/template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Tool, ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
+import { jsonOrText } from "../tools/json-call.ts";
 import { messageParser } from "../tools/message.ts";
 import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
 import { type Constraint, constraintOf } from "./constraint.ts";
@@ -20,7 +21,7 @@ import { readRequest } from "./json-body.ts";
 import { MessageDeltas, type MessageReader } from "./message-deltas.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenBytes, tokenText } from "./token-text.ts";
-import { taught, toolUseOf, withCalls } from "./tool-use.ts";
+import { templateInput, toolUseOf, withCalls } from "./tool-use.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
 export function chat(serving: Serving, ceiling: Priority) {
@@ -84,7 +85,7 @@ export function chatPrompt(
   const { continue_final_message, add_generation_prompt, reasoning_effort } = asked;
   const messages = asked.messages.map((message) => templateMessage(message, model));
   const input = {
-    ...taught(model, messages, tools),
+    ...templateInput(model, messages, tools),
     continueFinalMessage: continue_final_message,
     addGenerationPrompt: add_generation_prompt ?? !continue_final_message,
     kwargs: { ...(reasoning_effort && { reasoning_effort }), ...asked.chat_template_kwargs },
@@ -107,18 +108,10 @@ function templateMessage(message: ChatMessage, { text }: ServedModel): TemplateM
     ...(calls && {
       tool_calls: calls.map(({ function: { name, arguments: text }, ...call }) => ({
         ...call,
-        function: { name, arguments: parsedOr(text) },
+        function: { name, arguments: jsonOrText(text) },
       })),
     }),
   };
-}
-
-function parsedOr(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }
 
 function chatFormat(
@@ -161,8 +154,8 @@ function chatFormat(
       const { index, finished } = piece;
       const message = messages[index]!;
       const deltas = message.push(piece);
-      const isTold = request.logprobs || request.return_token_ids;
-      if (deltas.length === 0 && isTold && piece.tokens.length > 0) deltas.push({});
+      const showsTokens = request.logprobs || request.return_token_ids;
+      if (deltas.length === 0 && showsTokens && piece.tokens.length > 0) deltas.push({});
       const chunks = deltas.map((delta, i) =>
         chunk({
           index,

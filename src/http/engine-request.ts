@@ -10,8 +10,8 @@ const order: readonly Priority[] = ["LOW", "NORMAL", "HIGH"];
 
 /** The lowest of what the key, the route and the request allow. */
 export function priorityOf(caller: Caller, ceiling: Priority, asked: SamplingFields): Priority {
-  const wish: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
-  const granted = [caller.tier, ceiling, wish].map((tier) => order.indexOf(tier));
+  const requested: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
+  const granted = [caller.tier, ceiling, requested].map((tier) => order.indexOf(tier));
   return order[Math.min(...granted)]!;
 }
 

@@ -37,12 +37,12 @@ export function requestLog(
     c.res.headers.set("x-request-id", record.id);
     const { status } = c.res;
     const write = () => {
-      const { over: _, id, ...told } = record;
+      const { over: _, id, ...fields } = record;
       const ms = round(performance.now() - start);
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
       const level = quietPaths.has(path) ? "debug" : status >= 500 ? "error" : "info";
-      log[level]({ id, key, method, path, status, ...rounded(told), ms }, "request");
+      log[level]({ id, key, method, path, status, ...rounded(fields), ms }, "request");
     };
     if (record.over) record.over.then(write, write);
     else write();
@@ -56,9 +56,9 @@ function requestId(given: string | undefined): string {
     : `req-${crypto.randomUUID()}`;
 }
 
-function rounded(told: object): object {
+function rounded(fields: object): object {
   return Object.fromEntries(
-    Object.entries(told).map(([key, value]) => [
+    Object.entries(fields).map(([key, value]) => [
       key,
       typeof value === "number" ? round(value) : value,
     ]),

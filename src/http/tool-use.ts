@@ -84,7 +84,7 @@ function asSeries(content: StructuralTagFormat): StructuralTagFormat {
 }
 
 /** Messages and tools for the model's template; what the template does not support becomes text. */
-export function taught(
+export function templateInput(
   { text: { template } }: ServedModel,
   messages: readonly ChatMessage[],
   tools: readonly Tool[],

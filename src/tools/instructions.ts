@@ -2,6 +2,7 @@
 import type { Call, Tool, ToolFormat } from "./format.ts";
 import { gemma } from "./formats/gemma.ts";
 import { phi } from "./formats/phi.ts";
+import { jsonOrText } from "./json-call.ts";
 
 export type Message = {
   readonly role: string;
@@ -10,7 +11,7 @@ export type Message = {
 };
 
 /** How tools and their results are written into messages. */
-type Teaching = {
+type Instructions = {
   tools(messages: readonly Message[], tools: readonly Tool[]): Message[];
   results(texts: readonly string[]): Message;
 };
@@ -21,9 +22,10 @@ export function withInstructions(
   tools: readonly Tool[],
   format: ToolFormat,
 ): Message[] {
-  const teaching = format === gemma ? gemmaTeaching : format === phi ? phiTeaching : hermesTeaching;
+  const instructions =
+    format === gemma ? gemmaInstructions : format === phi ? phiInstructions : hermesInstructions;
   const written = withWrittenCalls(messages, format);
-  return teaching.tools(withResults(written, teaching.results), tools);
+  return instructions.tools(withResults(written, instructions.results), tools);
 }
 
 /** Messages for a template without calls: they become text of the assistant's message. */
@@ -37,7 +39,7 @@ export function withWrittenCalls(messages: readonly Message[], format: ToolForma
 }
 
 /** Joins consecutive results into one message, as many templates require alternating turns. */
-function withResults(messages: readonly Message[], results: Teaching["results"]): Message[] {
+function withResults(messages: readonly Message[], results: Instructions["results"]): Message[] {
   const all: Message[] = [];
   let texts: string[] = [];
   const close = () => {
@@ -55,7 +57,7 @@ function withResults(messages: readonly Message[], results: Teaching["results"])
   return all;
 }
 
-const hermesTeaching: Teaching = {
+const hermesInstructions: Instructions = {
   tools(messages, tools) {
     const { system, others } = splitSystem(messages);
     const signatures = tools.map((tool) => JSON.stringify({ type: "function", function: tool }));
@@ -78,7 +80,7 @@ What the functions return comes within <tool_response></tool_response>.`;
 };
 
 /** Gemma has no system role: the first user message describes the tools. */
-const gemmaTeaching: Teaching = {
+const gemmaInstructions: Instructions = {
   tools(messages, tools) {
     const { system, others } = splitSystem(messages);
     const text = `You may call functions. To do so, write the calls and nothing else, one a line:
@@ -100,7 +102,7 @@ ${JSON.stringify(tools)}`;
 };
 
 /** Phi's template renders a field of the system message, and has a role for results. */
-const phiTeaching: Teaching = {
+const phiInstructions: Instructions = {
   tools(messages, tools) {
     const { system, others } = splitSystem(messages);
     const content = system || "You are a helpful assistant with some tools.";
@@ -130,16 +132,8 @@ type ToolCall = { function: { name: string; arguments: unknown } };
 function callsOf(toolCalls: unknown): Call[] {
   if (!Array.isArray(toolCalls)) return [];
   return toolCalls.map(({ function: { name, arguments: given } }: ToolCall) => {
-    const parsed = typeof given === "string" ? parsedOr(given) : given;
+    const parsed = typeof given === "string" ? jsonOrText(given) : given;
     const isObject = typeof parsed === "object" && parsed !== null;
     return { name, arguments: JSON.stringify(isObject ? parsed : { arguments: given }) };
   });
-}
-
-function parsedOr(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }

@@ -80,6 +80,15 @@ export function isJsonObject(text: string): boolean {
   }
 }
 
+/** The parsed text, or the text itself if it is not JSON. */
+export function jsonOrText(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
 const SCALAR = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)$/;
 
 /** Finds the end of a string, an object or a list; throws a Mismatch at the first wrong character. */
