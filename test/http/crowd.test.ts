@@ -49,7 +49,7 @@ function contentOf(stream: string): string {
     .join("");
 }
 
-test("64 streams with half the clients gone: the others are exact, and nothing is left", async () => {
+test("of 64 streams half disconnect: the others are exact, and no resources leak", async () => {
   const alone: string[] = [];
   for (const request of requests) alone.push(contentOf(await read(request)));
   await server.settled();
@@ -68,11 +68,9 @@ test("64 streams with half the clients gone: the others are exact, and nothing i
   const [after] = await server.serving.engine.stats();
   expect(after!.liveArrays).toBe(before!.liveArrays);
   expect(after!.requests).toEqual([]);
-  const done = leaving.filter((left) => !left).length;
   const steps = after!.steps - before!.steps;
   const tokens = after!.generatedTokens - before!.generatedTokens;
   // They were served together: far more tokens than steps.
   expect(tokens).toBeGreaterThan(steps * 4);
   expect(await server.metric("mlx_serve_requests_total")).toBe(2 * CLIENTS);
-  expect(done).toBeGreaterThan(0);
 }, 60_000);

@@ -20,7 +20,7 @@ async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
 const openMany = ({ port }: TestServer, count: number) =>
   Promise.all(Array.from({ length: count }, () => RawConnection.open(port)));
 
-describe("a server that closes what is silent for a second", () => {
+describe("a server with an idle timeout of one second", () => {
   let server: TestServer;
   let slowHeaders: RawConnection[];
   let drip: NodeJS.Timeout;
@@ -214,13 +214,13 @@ describe.each([
     expect((await stats(server)).steps).toBe(after.steps);
   }
 
-  test("in the middle of its answer", async () => {
+  test("during its answer", async () => {
     const connection = await open({ ...endless, stream });
     await waitFor(({ requests }) => (requests[0]?.generated ?? 0) > 5);
     await expectFreed(connection);
   });
 
-  test("while its prompt is computed", async () => {
+  test("during prefill", async () => {
     const long = [{ role: "user", content: "x".repeat(3500) }];
     const connection = await open({ ...endless, messages: long, stream });
     await waitFor(({ requests }) => (requests[0]?.blocks ?? 0) > 2);
@@ -228,7 +228,7 @@ describe.each([
     expect((await stats(server)).last!.decodeTokens).toBe(0);
   });
 
-  test("while its model is loaded", async () => {
+  test("while its model loads", async () => {
     const loading = spyOn(server.serving.models, "use");
     loading.mockImplementation(() => new Promise(() => {}));
     const connection = await open({ ...endless, stream });
@@ -238,7 +238,7 @@ describe.each([
     loading.mockRestore();
   });
 
-  test("while it waits", async () => {
+  test("while it is queued", async () => {
     const running = await open({ ...endless, stream: true });
     await waitFor(({ requests }) => requests.length === 1);
     const waiting = await open({ ...endless, stream });

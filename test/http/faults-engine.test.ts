@@ -53,7 +53,7 @@ describe("when the engine fails", () => {
     return { code: response.status, status, reason };
   };
 
-  test("in a step, MLX's error ends those who were part of it, and nobody else", async () => {
+  test("in a step, only the requests of that step get an error", async () => {
     const expected = await ask(server);
     const streams = [await begun(server), await begun(server)];
     const whole = server.post(path, endless);
@@ -73,7 +73,7 @@ describe("when the engine fails", () => {
     ["is killed", (by: TestServer) => by.serving.engine.kill()],
     ["throws", (by: TestServer) => by.post(path, { ...request, prompt: [DEADLY_TOKEN] })],
   ])(
-    "and its Worker %s, all who were waiting are told, and another takes its place",
+    "and its Worker %s, all requests get an error, and a new Worker is started",
     async (_, end) => {
       const expected = await ask(server);
       const streams = [await begun(server), await begun(server)];
@@ -129,7 +129,7 @@ describe("when the logits are NaN", () => {
     await ask(server, { ...request, prompt: "a".repeat(400), max_tokens: 1 });
   });
 
-  test("nobody who begins alike finds what it has computed", async () => {
+  test("its blocks never become prefix cache hits", async () => {
     const beginning = Array(64).fill(66);
     const good = { ...request, prompt: [...beginning, 67] };
     const expected = await ask(server, { ...good, cache_salt: "another's" });

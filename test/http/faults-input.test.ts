@@ -71,7 +71,7 @@ describe("a prompt that is too long", () => {
   const long = `${SECRET} `.repeat(1000);
   const tooLong = { status: 400, code: "context_length_exceeded" };
 
-  test("for the context or for the whole block pool is refused before any step", async () => {
+  test("for the context or for the whole block pool is rejected before any step", async () => {
     const steps = await server.metric("mlx_serve_steps_total");
     const content = [{ role: "user", content: long }];
     await expectRefused(chatPath, { messages: content }, { ...tooLong, param: "messages" });
@@ -136,7 +136,7 @@ describe("a parameter out of range", () => {
     }
   });
 
-  test("that is chat's own", async () => {
+  test("of chats only", async () => {
     const own = {
       top_logprobs: [21, -1, 1.5, "2", 3],
       logprobs: [5, "true"],
@@ -158,7 +158,7 @@ describe("a parameter out of range", () => {
     }
   });
 
-  test("but not at its very end", async () => {
+  test("but not at the limit itself", async () => {
     const all = (bias: number) =>
       Object.fromEntries(Array.from({ length: 320 }, (_, id) => [id, bias]));
     const safe = Number.MAX_SAFE_INTEGER;
@@ -281,7 +281,7 @@ test("ten thousand stop strings, or one of a megabyte, are rejected", async () =
 });
 
 describe("a model name that does not exist", () => {
-  test("is 404 wherever it is asked for, whatever it looks like", async () => {
+  test("is 404 on every route, whatever it looks like", async () => {
     // There is a model at this path, and it may not be reached by it.
     const names = [
       "../../x",
@@ -330,7 +330,7 @@ describe("a model name that does not exist", () => {
     await expectRefusal(long, { status: 400, param: "model" });
   });
 
-  test("that is empty is the default", async () => {
+  test("that is empty means the default", async () => {
     for (const name of ["", null, undefined, "default"]) {
       const answer = await post(chatPath, { model: name, messages, max_tokens: 1 });
       expect(answer.status).toBe(200);

@@ -46,7 +46,7 @@ async function expectWhole(stream: Response, tokens: number): Promise<void> {
 }
 
 describe("SIGTERM under load", () => {
-  test("lets those who are in finish, lets nobody in, and exits with 0", async () => {
+  test("lets running requests finish, rejects new ones, and exits with 0", async () => {
     const server = await start();
     const streams = await Promise.all(
       [600, 400].map((max_tokens) => post(server, { max_tokens, stream: true })),
@@ -72,7 +72,7 @@ describe("SIGTERM under load", () => {
     expect(await server.ended).toMatchObject({ exitCode: 0, stdout: "" });
   }, 30_000);
 
-  test("ends those who are too slow at the deadline, with an error, and exits with 0", async () => {
+  test("ends requests at the drain timeout with an error, and exits with 0", async () => {
     const server = await start("--drain-timeout", "200ms", "--max-batch-size", "2");
     const endless = { max_tokens: 4000 };
     const streams = [
@@ -127,7 +127,7 @@ describe("SIGTERM under load", () => {
   );
 });
 
-test("SIGHUP reads the keys again, and a stream of a key that is gone ends as it would have", async () => {
+test("SIGHUP reloads the keys, and a stream of a removed key still finishes", async () => {
   const keysFile = pathOf("keys.json");
   const write = (...names: string[]) => {
     const keys = names.map((name) => keyEntry(name, `key-of-${name}`));
@@ -164,7 +164,7 @@ describe("a start that cannot succeed is one line and an exit code", () => {
     expect([stdout, exitCode]).toEqual(["", 1]);
   }
 
-  test("where the port is taken", async () => {
+  test("if the port is in use", async () => {
     using taken = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const port = String(taken.port);
     await expectLine(["serve", home.model, "--port", port], new RegExp(`port ${port} .*--port`));
@@ -206,14 +206,14 @@ describe("a start that cannot succeed is one line and an exit code", () => {
     ],
   };
 
-  test.each(Object.entries(models))("where the model %s", async (name, [make, line]) => {
+  test.each(Object.entries(models))("if the model %s", async (name, [make, line]) => {
     const model = pathOf(name);
     make(model);
     await expectLine(["serve", model, "--port", "0"], line);
   });
 
   // Every Mac that MLX runs on has a GPU.
-  test.skipIf(process.platform === "darwin")("where the device is not there", async () => {
+  test.skipIf(process.platform === "darwin")("if the device is missing", async () => {
     const args = ["serve", home.model, "--port", "0"];
     await expectLine(args, "no GPU", { MLX_SERVE_BACKEND: "cuda" });
     // Nothing was set up for it.
@@ -221,7 +221,7 @@ describe("a start that cannot succeed is one line and an exit code", () => {
     await expectLine(args, "libmlxc was not found: run `npm start -- --backend cuda` once", none);
   });
 
-  test("where the disk is full", async () => {
+  test("if the disk is full", async () => {
     // No file may grow: as on a full disk, but for the name of the error.
     const child = Bun.spawn(
       [

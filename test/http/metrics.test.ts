@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import type { PsResponse } from "../../src/api/admin.ts";
 import { startTestServer } from "../support/server.ts";
 
-test("blocks that more than one answer holds are counted, once, in /metrics and /ps", async () => {
+test("blocks that several sequences share are counted once in /metrics and /ps", async () => {
   const server = await startTestServer();
   const counts = async () => {
     const { models } = (await (await server.get("/ps")).json()) as PsResponse;

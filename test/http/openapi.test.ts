@@ -78,7 +78,7 @@ describe("the OpenAPI document", () => {
     for (const id of ids) expect(id).toMatch(/^[a-z]\w+$/);
   });
 
-  test("describes every answer, and gives errors the one shape that they have", () => {
+  test("describes every response, and errors as ErrorResponse", () => {
     for (const { operation } of operations) {
       expect(operation.responses).toHaveProperty("200");
       for (const [status, { description, content }] of Object.entries(operation.responses)) {
@@ -89,7 +89,7 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("wants a key everywhere but for /health", () => {
+  test("requires a key everywhere except for /health", () => {
     const open = operations.filter(({ operation }) => operation.security);
     expect(open.map(({ path }) => path)).toEqual(["/health"]);
     const [scheme] = document.security.flatMap(Object.keys);
@@ -108,14 +108,14 @@ describe("the OpenAPI document", () => {
     expect(silent).toEqual([]);
   });
 
-  test("has only examples that its own schemas take", () => {
+  test("has only examples that match its schemas", () => {
     for (const { path, request, example } of routes) {
       expect({ path, example: example !== undefined }).toEqual({ path, example: !!request });
       request?.parse(example);
     }
   });
 
-  test("tells which fields are required, what they default to and how far they go", () => {
+  test("has required fields, defaults and ranges", () => {
     const { properties, required } = at("#/components/schemas/ChatRequest") as JsonSchema;
     expect(required).toEqual(["messages"]);
     expect(properties).toMatchObject({
@@ -126,7 +126,7 @@ describe("the OpenAPI document", () => {
     expect(at("#/components/schemas/CompletionRequest")).toMatchObject({ required: ["prompt"] });
   });
 
-  test("is not made of a schema without a name", () => {
+  test("rejects a schema without a name", () => {
     const route = { ...routes[0]!, response: z.object() };
     expect(() => openApiDocument([route])).toThrow("has no name");
   });
@@ -163,7 +163,7 @@ describe("the OpenAPI document", () => {
   });
 });
 
-describe("the page of the API", () => {
+describe("the web page of the API", () => {
   const page = String(docsPage(document));
 
   test("shows every route with its fields and a call", () => {
@@ -182,14 +182,14 @@ describe("the page of the API", () => {
     expect(page).toContain("number, 0 to 2");
   });
 
-  test("needs nothing from anywhere, and no script", () => {
+  test("loads nothing, and has no script", () => {
     expect(page).not.toMatch(/<(script|link|img|iframe|object|embed|form|base)\b/i);
     expect(page).not.toMatch(/\b(src|srcset|action|on\w+)=/i);
     expect(page).not.toMatch(/@import|url\(/i);
     for (const [, href] of page.matchAll(/href="([^"]*)"/g)) expect(href).toStartWith("#");
   });
 
-  test("escapes all that it is given", () => {
+  test("escapes its input", () => {
     const evil = `<script>alert("1")</script>&'`;
     const request = z
       .object({ [evil]: z.enum([evil]).describe(`${evil} \`${evil}\``) })

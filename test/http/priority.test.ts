@@ -103,19 +103,19 @@ describe("the tier of a request", () => {
     }
   }
 
-  test("is the key's, and never more", async () => {
+  test("is the key's, and never higher", async () => {
     for (const tier of ["HIGH", "NORMAL", "LOW"] as const) {
       expect(await tierOf(tier, "/v1/completions")).toBe(tier);
       expect(await tierOf(tier, "/v1/completions", { service_tier: "priority" })).toBe(tier);
     }
   }, 30_000);
 
-  test("is LOW for batches, and for who asks for no hurry", async () => {
+  test("is LOW on batch routes, and for service_tier flex", async () => {
     expect(await tierOf("HIGH", "/v1/batch/completions")).toBe("LOW");
     expect(await tierOf("HIGH", "/v1/completions", { service_tier: "flex" })).toBe("LOW");
   });
 
-  test("is told in the answer to whoever asks for one, and in each of its events", async () => {
+  test("is in the response if the request names one, and in each event of a stream", async () => {
     const messages = [{ role: "user", content: "x" }];
     for (const [path, prompt] of [
       ["/v1/completions", { prompt: "x" }],

@@ -82,7 +82,7 @@ describe("the routes", () => {
 });
 
 describe("a key", () => {
-  test("that is wrong, nearly right, or one of several is refused", async () => {
+  test("that is wrong, nearly right, or one of several is rejected", async () => {
     const wrong = [
       "",
       " ",
@@ -117,7 +117,7 @@ describe("a key", () => {
     }
   });
 
-  test("stands in a header, not in the address, the body or a cookie", async () => {
+  test("is read from a header, not from the URL, the body or a cookie", async () => {
     for (const path of [`/v1/models?api_key=${KEY}`, `/v1/models?key=${KEY}#${KEY}`]) {
       await expectRefusal(await ask(path), noKey);
     }
@@ -160,7 +160,7 @@ describe("a key", () => {
     expect((await askRaw("/health?x=/v1/models")).status).toBe(200);
   });
 
-  test("lets in whom it is for, written as any client does", async () => {
+  test("is accepted in every header that clients use", async () => {
     for (const headers of [
       { Authorization: `Bearer ${KEY}` },
       { Authorization: `bearer  ${KEY}` },
@@ -177,7 +177,7 @@ describe("a web page of another origin", () => {
   const grants = (headers: Iterable<[string, string]>) =>
     [...headers].filter(([name]) => name.startsWith("access-control"));
 
-  test("that has made our address its own is refused by the Host, key or not", async () => {
+  test("that uses DNS rebinding is rejected by its Host, with or without a key", async () => {
     for (const host of ["evil.example", "evil.example:8080", "localhost.evil.example", "0.0.0.0"]) {
       for (const path of ["/v1/models", "/health", "/metrics", "/docs"]) {
         const answer = await askRaw(path, { Host: host, ...key });
@@ -187,7 +187,7 @@ describe("a web page of another origin", () => {
     }
   });
 
-  test("is refused by its Origin, and is granted nothing", async () => {
+  test("is rejected by its Origin, without CORS headers", async () => {
     for (const origin of ["https://evil.example", "http://localhost:1", "null", "file://"]) {
       const answers = [
         await ask("/v1/models", "GET", { ...key, origin }),

@@ -157,7 +157,7 @@ function expectValid(call: Call): void {
   expect([call, isValid(JSON.parse(call.arguments))]).toEqual([call, true]);
 }
 
-describe("a model that was never told of tools", () => {
+describe("a model whose template does not support tools", () => {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
   let server: TestServer;
   beforeAll(async () => {
@@ -186,7 +186,7 @@ describe("a model that was never told of tools", () => {
   /** And a line's end is what parts two calls. */
   const several = { logit_bias: { 10: 1, 103: 2, 260: 20, 261: 20, 262: 20 } };
 
-  test("calls what it must, as it must: required", async () => {
+  test("makes only valid calls if calls are required", async () => {
     const answers = await both({ tools, tool_choice: "required", n: 10, seed: 1, ...several });
     for (const { content, calls, finish } of answers) {
       expect([content, finish]).toEqual([null, "tool_calls"]);
@@ -197,7 +197,7 @@ describe("a model that was never told of tools", () => {
     expect(names.length).toBeGreaterThan(answers.length);
   });
 
-  test("calls one at most, if not in parallel", async () => {
+  test("makes at most one call without parallel_tool_calls", async () => {
     const only = { tools, tool_choice: "required", parallel_tool_calls: false, ...several };
     for (const { calls } of await both({ ...only, n: 6, seed: 1 })) {
       expect(calls).toHaveLength(1);
@@ -205,7 +205,7 @@ describe("a model that was never told of tools", () => {
     }
   });
 
-  test("calls the one that is named", async () => {
+  test("calls the function that tool_choice names", async () => {
     for (const name of Object.keys(schemas)) {
       const tool_choice = { type: "function", function: { name } };
       for (const { calls, finish } of await both({
@@ -221,7 +221,7 @@ describe("a model that was never told of tools", () => {
     }
   });
 
-  test("calls nothing where it is told of nothing", async () => {
+  test("makes no calls if it has no tools", async () => {
     const plain = await both({ seed: 1, max_tokens: 20 });
     expect(plain).toMatchObject([{ calls: [] }]);
     for (const fields of [
@@ -233,7 +233,7 @@ describe("a model that was never told of tools", () => {
     }
   });
 
-  test("may say something else, if it may choose", async () => {
+  test("may answer with text if tool_choice is auto", async () => {
     const [answer] = await both({ tools, seed: 1, max_tokens: 40 });
     expect(answer).toMatchObject({ calls: [], content: expect.stringMatching(/./s) });
     expect(await ask(server, { tools, tool_choice: "auto", seed: 1, max_tokens: 40 })).toEqual([
@@ -265,7 +265,7 @@ describe("a model that was never told of tools", () => {
     ]);
   });
 
-  test("answers in a form, or calls", async () => {
+  test("answers in the response format, or with calls", async () => {
     const response_format = {
       type: "json_schema",
       json_schema: {
@@ -297,7 +297,7 @@ describe("a model that was never told of tools", () => {
     for (const { calls } of alone) expect(calls).toHaveLength(1);
   });
 
-  test("is told of tools, of its calls and of what came of them", async () => {
+  test("gets the tools, its calls and their results in the prompt", async () => {
     const call = (id: string, text: string) => ({
       id,
       type: "function",
@@ -371,7 +371,7 @@ describe("a model that was never told of tools", () => {
     ["ignore_eos", { tools, ignore_eos: true }],
   ];
 
-  test.each(wrong)("is not asked with what is wrong: %s", async (param, fields) => {
+  test.each(wrong)("does not get an invalid request: %s", async (param, fields) => {
     for (const stream of [false, true]) {
       const answer = await server.post(path, { messages, max_tokens: 1, ...fields, stream });
       await expectRefusal(answer, { status: 400, param });
@@ -559,7 +559,7 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
   const isQwen = name.startsWith("Qwen");
   const thinking = { chat_template_kwargs: { enable_thinking: isQwen } };
 
-  test("says thoughts, text and calls, and each is what it is", async () => {
+  test("writes a thought, text and calls, and each is parsed as such", async () => {
     expect(await said(server, thinking)).toEqual(hears);
   });
 
@@ -576,17 +576,17 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
     }
   });
 
-  test("calls one at most, if not in parallel", async () => {
+  test("makes at most one call without parallel_tool_calls", async () => {
     const { calls } = await said(server, { ...thinking, parallel_tool_calls: false });
     expect(calls).toEqual(hears.calls.slice(0, 1));
   });
 
-  test("has its words left to it, if it may call nothing", async () => {
+  test("has its text left unparsed if tool_choice is none", async () => {
     const answer = await said(server, { ...thinking, tool_choice: "none" });
     expect(answer).toMatchObject({ ...free, calls: [], finish: "stop" });
   });
 
-  test("is told of tools and calls by its own template", async () => {
+  test("gets tools and calls through its own template", async () => {
     const tool_calls = [{ id: "123456789", type: "function", function: rome }];
     const history = [
       ...messages,
@@ -600,7 +600,7 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
     expect(await promptOf(server, { messages: history })).not.toContain("set.light-1");
   });
 
-  test("calls as it must, and has thought before", async () => {
+  test("makes the required calls after a thought", async () => {
     for (const tool_choice of [
       "required",
       { type: "function", function: { name: "get_weather" } },
@@ -621,7 +621,7 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
     }
   });
 
-  test("answers in a form, and has thought before", async () => {
+  test("answers in the response format after a thought", async () => {
     const schema = { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] };
     const response_format = { type: "json_schema", json_schema: { name: "x", schema } };
     // Between the two there may be blanks.

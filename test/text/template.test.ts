@@ -248,7 +248,6 @@ describe("a hostile template", () => {
     expect(
       faultOf(() => template("{% set n = namespace() %}{% set n.__proto__ = 1 %}").render(chat)),
     ).toBe("none");
-    expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
   });
 });
 

@@ -62,7 +62,7 @@ function readPieces(options: MessageOptions, pieces: readonly string[]): Message
   );
 }
 
-describe("any cuts give the same parts in", () => {
+describe("any split into pieces gives the same parts in", () => {
   for (const [seed, format] of allFormats.entries()) {
     test(format.name, () => {
       const random = makeRandom(seed + 1);
@@ -101,7 +101,7 @@ function randomPieces(characters: readonly string[], random: Random): string[] {
   return pieces;
 }
 
-test("where there is no call, nothing is lost and nothing added", () => {
+test("text without a call is returned unchanged", () => {
   for (const [seed, format] of allFormats.entries()) {
     if (format === harmony) continue;
     const random = makeRandom(seed + 100);
@@ -116,7 +116,7 @@ test("where there is no call, nothing is lost and nothing added", () => {
   }
 });
 
-describe("the work grows with the length of the text alone in", () => {
+describe("parsing takes linear time in", () => {
   const LENGTH = 100_000;
   // The others have the parser of one of these.
   const own = allFormats.filter(({ name }) => !/functools|granite|list/.test(name));

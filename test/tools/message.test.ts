@@ -30,7 +30,7 @@ test("without tools only thoughts are split off", () => {
   }
 });
 
-test("a model that does not think may write the marks of thoughts", () => {
+test("a model that does not think may write the markers of thoughts", () => {
   const text = "<think> is a tag.";
   expect(read({ thinking: "none" }, text)).toEqual([content(text)]);
   expect(read({ thinking: "none", format: hermes, tools }, text)).toEqual([content(text)]);
