@@ -1,4 +1,4 @@
-// What requests are read as. How they are refused stands in test/http/errors.test.ts.
+// How requests are parsed. test/http/errors.test.ts has how they are rejected.
 import { describe, expect, test } from "bun:test";
 import { ChatRequest } from "../../src/api/chat.ts";
 import { CompletionRequest } from "../../src/api/completions.ts";

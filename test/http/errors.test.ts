@@ -22,7 +22,7 @@ import { TemplateError } from "../../src/text/template.ts";
 const secret = "xyzzy-plugh";
 const hello = [{ role: "user", content: "hello" }];
 
-/** What a request gets whose JSON is this. */
+/** The error for a request with this JSON. */
 function refusal(schema: z.ZodType, json: string) {
   const { error } = schema.safeParse(JSON.parse(json));
   if (!error) throw new Error("it was taken");
@@ -32,7 +32,7 @@ function refusal(schema: z.ZodType, json: string) {
   return body.error;
 }
 
-/** A field's value as JSON, the parameter that is named, and what stands in the message. */
+/** A field's value as JSON, the parameter in the error, and a part of its message. */
 type Fault = [field: string, json: string, param: string, says: string];
 
 const samplingFaults: Fault[] = [
@@ -197,7 +197,7 @@ const completionFaults: Fault[] = [
   ["echo", `"${secret}"`, "echo", "expected boolean"],
 ];
 
-/** What the message must not repeat, where the value is one that could be recognized. */
+/** What the message must not quote, if the value is recognizable. */
 const offending = (json: string) => (/^"?[\d.e-]{2,}"?$/.test(json) ? [secret, json] : [secret]);
 
 describe.each([

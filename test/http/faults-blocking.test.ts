@@ -12,7 +12,7 @@ const model = mkdtempSync(join(tmpdir(), "faults-blocking-"));
 let server: TestServer;
 beforeAll(async () => {
   writeChatModel(model);
-  // Real tokenizers have tokens as long as this, so that a long text may be few tokens.
+  // Real tokenizers have tokens of this length, so a long text can be few tokens.
   const file = join(model, "tokenizer.json");
   const tokenizer = JSON.parse(readFileSync(file, "utf8"));
   tokenizer.model.vocab["-".repeat(80)] = 260;
@@ -27,7 +27,7 @@ afterAll(async () => {
 
 const chat = "/v1/chat/completions";
 const completions = "/v1/completions";
-/** As much as a body may be, but for what is around it. */
+/** The maximum size of a body, minus room for the rest of it. */
 const MOST = 16 * 2 ** 20 - 1000;
 const filled = (unit: string, length = MOST) => unit.repeat(Math.floor(length / unit.length));
 const several = (unit: string, count: number) => Array(count).fill(unit).join();

@@ -8,7 +8,7 @@ import { startTestServer, type TestServer } from "../support/server.ts";
 const MIB = 2 ** 20;
 const path = "/v1/chat/completions";
 const messages = [{ role: "user", content: "Say something." }];
-/** A request that goes on until somebody ends it. */
+/** A request that runs until it is aborted. */
 const endless = { messages, max_tokens: 3000, ignore_eos: true, temperature: 0 };
 
 const stats = async ({ serving }: TestServer) => (await serving.engine.stats())[0]!;
@@ -27,7 +27,7 @@ describe("a server with an idle timeout of one second", () => {
   const startMs = performance.now();
   beforeAll(async () => {
     server = await startTestServer({ idleSeconds: 1, args: ["--stream-buffer", "64"] });
-    // Bun gives headers ten seconds, whatever it is told: the tests go on meanwhile.
+    // Bun always allows ten seconds for headers, so this runs next to the other tests.
     slowHeaders = await openMany(server, 3);
     const [, half, dripping] = slowHeaders;
     await half!.write("GET /v1/models HTTP/1.1\r\nHo");
@@ -111,14 +111,14 @@ describe("a server with an idle timeout of one second", () => {
     await expectUnharmed(server);
     expect(await closed(connections)).toEqual(Array(20).fill(""));
     clearInterval(timer);
-    // It was none of ours.
+    // A client's timeout is not a server error.
     expect(errors).not.toHaveBeenCalled();
     errors.mockRestore();
   }, 15_000);
 
   test("a response that is no longer read ends, and its connection is closed", async () => {
     const before = process.memoryUsage.rss();
-    // So many log-probabilities that what the system holds for a connection is soon full.
+    // Log-probabilities fill the socket buffer quickly.
     const request = { ...endless, n: 16, stream: true, logprobs: true, top_logprobs: 20 };
     const connection = await RawConnection.open(server.port);
     await connection.write(requestText(path, { body: request }));
@@ -130,7 +130,7 @@ describe("a server with an idle timeout of one second", () => {
     expect(generatedTokens).toBeLessThan(16 * 1500);
     expect(process.memoryUsage.rss() - before).toBeLessThan(96 * MIB);
     expect(await server.metric("mlx_serve_requests_in_progress")).toBe(1);
-    // Nobody does anything, and yet it ends.
+    // The idle timeout ends it without further action.
     await server.settled();
     connection.goOnReading();
     await connection.ended;
@@ -203,7 +203,7 @@ describe.each([
   const waitFor = (isSo: (stats: ModelStats) => boolean) =>
     until(async () => isSo(await stats(server)));
 
-  /** Far fewer steps than there were to come, and none at all once it is known that it has gone. */
+  /** Few steps after the client disconnects, and none once the engine knows. */
   async function expectFreed(connection: RawConnection): Promise<void> {
     const before = await stats(server);
     connection.leave();

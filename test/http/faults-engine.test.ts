@@ -20,14 +20,14 @@ async function ask(server: TestServer, body: object = request): Promise<string> 
   return choices[0]!.text;
 }
 
-/** A stream of which something has come. */
+/** A stream that has started. */
 async function begun(server: TestServer): Promise<Response> {
   const response = await server.post(path, { ...endless, stream: true });
   expect(response.status).toBe(200);
   return response;
 }
 
-/** It broke off, and its reader was told so. */
+/** The stream ended with an error event. */
 async function expectBroken(stream: Response): Promise<void> {
   const all = await events(stream);
   expect(all.at(-1)).toBe("[DONE]");
@@ -64,7 +64,7 @@ describe("when the engine fails", () => {
     for (const stream of streams) await expectBroken(stream);
     expect(await health()).toMatchObject({ code: 200, status: "ok" });
     expect(await ask(server)).toBe(expected);
-    // A stream that never began is a status too.
+    // An error before the first event is an HTTP status.
     const early = await server.post(path, { ...request, prompt: [REFUSED_TOKEN], stream: true });
     await expectRefusal(early, { status: 500 });
   });
@@ -84,7 +84,7 @@ describe("when the engine fails", () => {
       expect(await health()).toMatchObject({ code: 503, reason: expect.any(String) });
       for (const stream of streams) await expectBroken(stream);
       for (const each of [whole, ...queued]) await expectRefusal(await each, { status: 500 });
-      // Whoever comes now waits for the model, and is answered.
+      // A new request waits for the model, and is answered.
       expect(await ask(server)).toBe(expected);
       expect(await health()).toEqual({ code: 200, status: "ok", reason: undefined });
     },
@@ -108,7 +108,7 @@ describe("when the logits are NaN", () => {
     const broken = [
       { ...request, prompt: [NUMBERLESS] },
       { ...request, prompt: [65, NUMBERLESS, 66], n: 2 },
-      // Long enough to leave whole blocks behind.
+      // Long enough to fill whole blocks.
       { ...request, prompt: [...Array(70).fill(65), NUMBERLESS, ...Array(70).fill(65)] },
     ];
     const [together, failed] = await Promise.all([
@@ -123,7 +123,7 @@ describe("when the logits are NaN", () => {
     for (const each of failed) await expectRefusal(each, { status: 500 });
     expect(together).toEqual(alone);
     await server.settled();
-    // The blocks that it has left behind are used again, and nobody finds it in them.
+    // Its blocks are reused, without its NaN values.
     const after = await Promise.all(asked.map((each) => ask(server, each)));
     expect(after).toEqual(alone);
     await ask(server, { ...request, prompt: "a".repeat(400), max_tokens: 1 });

@@ -22,10 +22,10 @@ const many = <T>(length: number, make: (i: number) => T): T[] =>
   Array.from({ length }, (_, i) => make(i));
 const record = <T>(length: number, make: (i: number) => [string, T]) =>
   Object.fromEntries(many(length, make));
-/** Itself within itself, so often. */
+/** Wraps a schema `depth` times. */
 const nested = (depth: number, wrap: (inner: object) => object, inner: object): object =>
   depth === 0 ? inner : nested(depth - 1, wrap, wrap(inner));
-/** As much as a body may be, but for what is around it. */
+/** The maximum size of a body, minus room for the rest of it. */
 const MOST = 16 * 2 ** 20 - 1000;
 const chain = (length: number, key: string, end?: object) => ({
   $defs: {
@@ -45,7 +45,7 @@ async function ask(fields: object): Promise<Answer> {
   return await read(response.status, await response.text(), response.headers);
 }
 
-/** A refusal is in words. */
+/** Checks that anything but 200 is a proper error. */
 async function read(status: number, body: string, headers: Headers): Promise<Answer> {
   if (status !== 200) {
     const { param } = await expectRefusal({ status, headers, body }, { status: 400 });
@@ -55,14 +55,14 @@ async function read(status: number, body: string, headers: Headers): Promise<Ans
   return { status, text: choices[0]!.message.content ?? "", param: null };
 }
 
-/** The same, while nobody else has to wait for long. */
+/** The same, while checking that other clients are served. */
 async function askAside(fields: object): Promise<Answer> {
   const body = JSON.stringify({ ...common, ...fields });
   const response = await expectNoBlock(server.port, path, body);
   return await read(response.status, response.body, response.headers);
 }
 
-/** What is refused is refused by name. */
+/** Checks the status, and that a rejection names the parameter. */
 async function expectBounded(fields: object, status: 200 | 400): Promise<void> {
   const [param] = Object.keys(fields);
   const expected = status === 200 ? { status } : { status, param: param! };
@@ -207,10 +207,10 @@ describe("a hostile grammar", () => {
       guided_grammar: `root ::= ${"(".repeat(depth)}${inner}${")".repeat(depth)}`,
     });
     for (let i = 0; i < 4; i++) {
-      // It takes all the room that the compiler has.
+      // Uses up the compiler's stack.
       await expectBounded(groups(5000, `"${i}"`), 400);
       expect(await ask(groups(60, `"yes ${i}"`))).toMatchObject({ status: 200 });
-      // Each of these takes some of it, and does not give it back.
+      // Each of these leaks some of it.
       for (const wrong of ["a", "b", "c"])
         await expectBounded(groups(400, `"${wrong}${i}" ??`), 400);
       expect(await ask(groups(60, `"no ${i}"`))).toMatchObject({ status: 200 });

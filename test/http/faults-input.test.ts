@@ -25,7 +25,7 @@ const messages = [{ role: "user", content: SECRET }];
 
 const post = (path: string, body: unknown, headers = {}) => server.post(path, body, { headers });
 
-/** The same for those who wanted a stream: a status, not an event. */
+/** The same with streaming: an HTTP status, not an event. */
 async function expectRefused(
   path: string,
   body: object,
@@ -79,7 +79,7 @@ describe("a prompt that is too long", () => {
       await expectRefused("/v1/completions", { prompt }, { ...tooLong, param: "prompt" });
     }
     expect(await server.metric("mlx_serve_steps_total")).toBe(steps);
-    // One token less leaves room for an answer of one.
+    // One token less leaves room for one generated token.
     const answer = await post("/v1/completions", { prompt: Array(511).fill(65), max_tokens: 9 });
     expect(((await answer.json()) as { usage: object }).usage).toMatchObject({
       completion_tokens: 1,
@@ -88,7 +88,7 @@ describe("a prompt that is too long", () => {
 });
 
 describe("a parameter out of range", () => {
-  /** As JSON, for JavaScript cannot write all of it. */
+  /** As JSON text, as JavaScript cannot express all of it. */
   const wrong: Record<string, string[]> = {
     temperature: ["1e309", "-1", "-1e309", "2.5", '"hot"', "[1]", "true"],
     top_p: ["0", "2", "-0.5", "1e309", '"1"'],
@@ -219,7 +219,7 @@ describe("a parameter out of range", () => {
         const error = await expectRefusal(await post(path, `{"${param}": ${value}}`), {
           status: 400,
         });
-        // The tiny model makes no embeddings, which it may say first.
+        // The tiny model makes no embeddings; that error may come first.
         const named = error.code === "not_an_embedder" ? "model" : param;
         expect([value, error.param?.split(".")[0]]).toEqual([value, named]);
       }
@@ -282,7 +282,7 @@ test("ten thousand stop strings, or one of a megabyte, are rejected", async () =
 
 describe("a model name that does not exist", () => {
   test("is 404 on every route, whatever it looks like", async () => {
-    // There is a model at this path, and it may not be reached by it.
+    // There is a model at this path, but paths are not model names.
     const names = [
       "../../x",
       model,

@@ -42,7 +42,7 @@ test("a request that finds the queue full gets 429 with Retry-After, before toke
     }
   }
   expect(encoded).toBe(0);
-  // What needs no place is answered.
+  // Endpoints without admission still answer.
   expect((await server.get("/health")).status).toBe(200);
   expect((await server.post("/tokenize", { prompt: "a" })).status).toBe(200);
   for (const connection of connections) connection.leave();

@@ -37,7 +37,7 @@ const post = ({ url }: Server, body: object, key?: string) =>
 
 type Event = { choices: { finish_reason: string | null }[] };
 
-/** Of a stream that came to its end. */
+/** The stream finished normally. */
 async function expectWhole(stream: Response, tokens: number): Promise<void> {
   const all = await events(stream);
   expect(all.at(-1)).toBe("[DONE]");
@@ -98,7 +98,7 @@ describe("SIGTERM under load", () => {
     await connection.write(requestText(path, { body }));
     await connection.receive(1000);
     connection.stopReading();
-    // It is given up, and has not been told.
+    // The slow reader's request is aborted, but its connection is still open.
     await waitFor(server, "mlx_serve_requests_running", 16);
     await waitFor(server, "mlx_serve_requests_running", 0);
     await waitFor(server, "mlx_serve_http_requests_admitted", 1);
@@ -222,7 +222,7 @@ describe("a start that cannot succeed is one line and an exit code", () => {
   });
 
   test("if the disk is full", async () => {
-    // No file may grow: as on a full disk, but for the name of the error.
+    // No file may grow: like a full disk, except for the name of the error.
     const child = Bun.spawn(
       [
         ...["sh", "-c", `trap '' XFSZ; ulimit -f 0; exec "$@"`, "sh"],

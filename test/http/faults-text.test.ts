@@ -4,7 +4,7 @@ import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 const chatPath = "/v1/chat/completions";
-/** A token a byte, and each character of another length. */
+/** One token per byte, and characters of different lengths. */
 const recited = "😀é中!";
 
 let server: TestServer;

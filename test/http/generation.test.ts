@@ -1,4 +1,4 @@
-// What clients get for a request for text: the shapes, the fields, streams and whole answers alike.
+// Responses to generation requests: their shape and fields, streamed and whole.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
 import { CompletionChunk, CompletionResponse } from "../../src/api/completions.ts";
@@ -247,7 +247,7 @@ describe("a text completion", () => {
   test("that is only the prompt counts no generated tokens anywhere", async () => {
     const generated = () => server.metric("mlx_serve_generated_tokens_total");
     const before = await generated();
-    // The token that nobody asks for would end the answer.
+    // If a token were sampled, it would end the answer.
     const ended = { logit_bias: { 65: 100 }, stop_token_ids: [65] };
     const asked = { prompt: ["abc", "de"], max_tokens: 0, echo: true, return_token_ids: true };
     const { choices, usage } = await complete({ ...asked, ...ended, n: 2 });
@@ -296,7 +296,7 @@ describe("embeddings", () => {
     expect(data.map(({ index }) => index)).toEqual([0, 1, 2]);
     const [first, second, third] = data.map(({ embedding }) => embedding as number[]);
     expect(Math.hypot(...first!)).toBeCloseTo(1, 5);
-    // How a product is rounded depends on what else is in it.
+    // Rounding depends on the shape of the batch.
     third!.forEach((value, i) => {
       expect(value).toBeCloseTo(first![i]!, 5);
     });

@@ -22,7 +22,7 @@ const statusOf = async (answer: Promise<Response>) => (await answer).status;
 const corsHeaders = (response: Response) =>
   [...response.headers.keys()].filter((name) => name.startsWith("access-control"));
 
-/** No page may read this, and it says why as OpenAI would. */
+/** Forbidden with an OpenAI error, and without CORS headers. */
 async function expectForbidden(response: Response): Promise<void> {
   expect(response.status).toBe(403);
   expect(corsHeaders(response)).toEqual([]);

@@ -23,7 +23,7 @@ async function refusal(request: Request, limit = LIMIT): Promise<ApiError> {
   throw new Error("it was taken");
 }
 
-/** An endless body, and what became of it. */
+/** An endless body, and how much of it was read. */
 function endless(chunk: Uint8Array) {
   const seen = { sent: 0, cancelled: false };
   const stream = new ReadableStream<Uint8Array>(

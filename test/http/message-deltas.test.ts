@@ -10,7 +10,7 @@ const content = (text: string): MessagePart => ({ kind: "content", text });
 const reasoning = (text: string): MessagePart => ({ kind: "reasoning", text });
 const call = (name: string): MessagePart => ({ kind: "call", name, arguments: `{"n": "${name}"}` });
 
-/** Of answers whose texts stand for these parts; what is left over comes at the end. */
+/** The parser returns these parts for a text, and `rest` at the end. */
 function deltasOf(parts: Record<string, MessagePart[]>, rest: MessagePart[] = [], maxCalls = 9) {
   let ids = 0;
   return new MessageDeltas({

@@ -10,7 +10,7 @@ test("blocks that several sequences share are counted once in /metrics and /ps",
   };
   expect(await counts()).toEqual([0, 0]);
   const leaving = new AbortController();
-  // Two full blocks; the third is copied when an answer writes to it.
+  // Two full blocks; the third is copied when a sequence writes to it.
   const body = { prompt: "a".repeat(70), n: 3, max_tokens: 3500, ignore_eos: true, stream: true };
   await server.post("/v1/completions", body, { signal: leaving.signal });
   while ((await server.metric("mlx_serve_requests_running")) < 3) await Bun.sleep(5);

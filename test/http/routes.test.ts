@@ -24,7 +24,7 @@ const ask = (path: string, method = "GET", headers: Headers = {}) =>
     ...(method === "POST" && { body: "{}" }),
   });
 
-/** As it is on the wire, whatever a URL would make of it. */
+/** The path as it is on the wire, without URL normalization. */
 const askRaw = (path: string, headers: Headers = {}, method = "GET") =>
   exchange(
     server.port,

@@ -1,4 +1,4 @@
-// Answers that are held to a form, over HTTP. The model says anything; what comes out has the form.
+// Structured output over HTTP: the model is random, but its answers match the constraint.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { Ajv2020 } from "ajv/dist/2020";
 import type { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
@@ -16,7 +16,7 @@ beforeAll(async () => {
 afterEach(() => expectUnharmed(server));
 afterAll(() => server.stop());
 
-/** The same question for both. */
+/** The same prompt for both endpoints. */
 const prompts = {
   messages: [{ role: "user", content: SECRET }],
   prompt: SECRET,
@@ -29,7 +29,7 @@ const bodyOf = (path: string, fields: object) => ({
 
 type Answer = { text: string; finish: string };
 
-/** What is answered, each choice whole. */
+/** The text of each choice. */
 async function ask(fields: object, path = chatPath, to = server): Promise<Answer[]> {
   const response = await to.post(path, bodyOf(path, fields));
   const text = await response.text();
@@ -45,7 +45,7 @@ async function ask(fields: object, path = chatPath, to = server): Promise<Answer
   });
 }
 
-/** The same, put together from a stream. */
+/** The same, joined from a stream. */
 async function askStreamed(fields: object, path = chatPath): Promise<Answer[]> {
   const response = await server.post(path, bodyOf(path, { ...fields, stream: true }));
   expect(response.status).toBe(200);
@@ -95,7 +95,7 @@ const choices = ["yes", "no", "né", 'a "quoted" \\ word', "<|im_end|>", "two\nl
 const grammar = `root ::= "(" root ")" | word # nested
 word ::= [a-f]{2,4} | "é"`;
 
-/** A random model would not close a string or an object for long: closing them is made likelier. */
+/** Makes closing a string or an object likelier: a random model would rarely do it. */
 const closing = { logit_bias: { 34: 4, 44: -4, 91: -4, 123: -4, 125: 2 } };
 
 type Form = [name: string, fields: object, has: (text: string) => boolean];
@@ -228,7 +228,7 @@ describe("with a constraint", () => {
     const scores = first!.logprobs!.content!;
     expect(scores.map(({ token }) => token).join("")).toBe(content!);
     for (const { logprob, top_logprobs } of scores) {
-      // What the model thought of it: most of what it would rather say has not the form.
+      // The alternatives are unconstrained: most of them do not match.
       expect(logprob).toBeLessThan(0);
       expect(top_logprobs).toHaveLength(3);
     }
@@ -256,7 +256,7 @@ describe("with a constraint", () => {
       { top_k: 1 },
       { min_p: 0.9 },
       { frequency_penalty: 2, presence_penalty: 2, repetition_penalty: 10 },
-      // Tokens that are not allowed, however much they are wanted, and those that are and are not.
+      // Biases towards tokens that the mask forbids, and away from those that it allows.
       { logit_bias: { [END]: 100, 122: 100, 97: -100 } },
     ]) {
       const [answer] = await ask({ ...word, ...fields });
@@ -348,7 +348,7 @@ describe("an unsupported constraint is rejected by name:", () => {
     const answer = await server.post(chatPath, bodyOf(chatPath, tool(true)));
     const { message } = await expectRefusal(answer, { status: 400, param: "tools" });
     expect(message).toContain(` ${keyword} at /properties/a `);
-    // Whoever does not insist gets as much of it as there is.
+    // Without strict, as much of it as possible is enforced.
     await ask(tool(false));
   });
 });
@@ -363,7 +363,7 @@ describe("when something goes wrong", () => {
 
   const count = (name: string) => server.metric(`mlx_serve_${name}`);
 
-  /** A request whose client leaves once this is so. */
+  /** A request whose client disconnects once the condition holds. */
   const leave = async (fields: object, until: () => Promise<boolean>) => {
     const leaving = new AbortController();
     const { signal } = leaving;

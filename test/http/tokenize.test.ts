@@ -1,4 +1,4 @@
-// What is told of tokens, to whom, and until when.
+// /tokenize and /detokenize: results, limits, and draining.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ChatResponse } from "../../src/api/chat.ts";
 import { TokenizeResponse } from "../../src/api/tokenize.ts";

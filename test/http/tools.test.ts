@@ -1,5 +1,5 @@
-// Tool calls, over HTTP: with a model that says anything, whose calls are right because they are held to
-// be, and with models that say what a test has them say, in the dialects of several families.
+// Tool calls over HTTP: with a random model, whose calls are valid only because a grammar constrains them, and
+// with models that recite a given text, in the formats of several families.
 import {
   afterAll,
   afterEach,
@@ -78,7 +78,7 @@ function callsOf(calls: ChatResponse["choices"][number]["message"]["tool_calls"]
   return calls.map((call) => call.function);
 }
 
-/** As a byte-level vocabulary has it. */
+/** As a byte-level vocabulary writes it. */
 const encoded = (text: string) =>
   Array.from(Buffer.from(text), (byte) => BYTE_CHARS[byte]).join("");
 
@@ -99,7 +99,7 @@ async function ask(server: TestServer, fields: object): Promise<Message[]> {
   });
 }
 
-/** The same from a stream, whose every event is looked at. */
+/** The same from a stream, whose every event is checked. */
 async function askStreamed(server: TestServer, fields: object): Promise<Message[]> {
   const body = { messages, max_tokens: 300, ...fields, stream: true };
   const response = await server.post(path, body);
@@ -123,7 +123,7 @@ async function askStreamed(server: TestServer, fields: object): Promise<Message[
       message.reasoning += delta.reasoning_content ?? "";
       for (const { index, id, type, function: part } of delta.tool_calls ?? []) {
         const isFirst = index === calls.length;
-        // What names a call comes once, and first.
+        // Id, type and name come once, in the first event.
         expect([id !== undefined, type, part.name !== undefined]).toEqual([
           isFirst,
           isFirst ? "function" : undefined,
@@ -143,7 +143,7 @@ async function askStreamed(server: TestServer, fields: object): Promise<Message[
   });
 }
 
-/** What the model is asked, as text. */
+/** The text of the prompt. */
 async function promptOf(server: TestServer, fields: object): Promise<string> {
   const asked = { messages, max_tokens: 1, return_token_ids: true, ...fields };
   const answer = (await (await server.post(path, asked)).json()) as ChatResponse;
@@ -180,10 +180,10 @@ describe("a model whose template does not support tools", () => {
     return whole;
   };
 
-  /** Tokens for what every call has around it, so that it does not take a hundred of them. */
+  /** Tokens for the markup of a call, so that it does not take a hundred of them. */
   const FRAMES = 260;
   const frames = ['<tool_call>\n{"name": "', '", "arguments": {', "}\n</tool_call>"];
-  /** And a line's end is what parts two calls. */
+  /** A newline separates two calls. */
   const several = { logit_bias: { 10: 1, 103: 2, 260: 20, 261: 20, 262: 20 } };
 
   test("makes only valid calls if calls are required", async () => {
@@ -327,7 +327,7 @@ describe("a model whose template does not support tools", () => {
     expect(results).toBe(
       "user\n<tool_response>\n<|im_end|>sunny\n</tool_response>\n<tool_response>\nfailed\n</tool_response>",
     );
-    // The calls are told of without the tools as well, and the tools only where they may be called.
+    // Calls are rendered even without tools, and tools only if they may be called.
     const without = await promptOf(server, { messages: history });
     expect(without).toContain('<tool_call>\n{"name": "get_weather"');
     expect(without).toContain("user\n<tool_response>");
@@ -382,13 +382,13 @@ describe("a model whose template does not support tools", () => {
 type Dialect = {
   /** What the template writes when there are tools. */
   taught: string;
-  /** What the model says, token by token, and then ends; none may come twice. */
+  /** The tokens that the model recites before it ends; all different. */
   says: readonly string[];
   /** Those of them that are control tokens. */
   control?: readonly string[];
 };
 
-/** Bytes that no prompt has: their tokens are free to be what a model says. */
+/** Bytes that no prompt contains: their tokens can be used for what the model recites. */
 const spare = Array.from({ length: 31 }, (_, i) => i + 1).filter(
   (byte) => ![9, 10, 13].includes(byte),
 );
@@ -400,7 +400,7 @@ const templateOf = (taught: string) => `{% if tools %}{{ tools | tojson }} ${tau
 {% if enable_thinking %}<think>
 {% endif %}{% endif %}`;
 
-/** A model that has been taught tools, in a dialect of its own. */
+/** A model whose template supports tools, in its own format. */
 async function startDialect({ taught, says, control = [] }: Dialect) {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
   const ids = spare.slice(0, says.length + 1);
@@ -435,7 +435,7 @@ async function startDialect({ taught, says, control = [] }: Dialect) {
   };
 }
 
-/** What it says, in one piece and in many; greedy, so that it is what it was written to say. */
+/** Its answer, whole and streamed; greedy, so that it recites its text. */
 async function said(server: TestServer, fields: object = {}): Promise<Message> {
   const asked = { tools, temperature: 0, ...fields };
   const [whole] = await ask(server, asked);
@@ -624,7 +624,7 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
   test("answers in the response format after a thought", async () => {
     const schema = { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] };
     const response_format = { type: "json_schema", json_schema: { name: "x", schema } };
-    // Between the two there may be blanks.
+    // The grammar allows blanks after the thought.
     const asked = { ...thinking, tools: [], response_format, logit_bias: { 10: -100, 32: -100 } };
     const { content, finish } = await said(server, asked);
     expect([JSON.parse(content!), finish]).toEqual([{ ok: expect.any(Boolean) }, "stop"]);

@@ -25,7 +25,7 @@ const builder = (source: string) => promptBuilder(template(source), tokenizer);
 const user = (content: unknown) => [{ role: "user", content }];
 const decode = (ids: readonly number[]) => tokenizer.decode(ids, { skipControl: false });
 
-/** What the ids must be: control tokens where the template has them, and one run between each two. */
+/** The expected ids: control tokens where the template writes them, and one encoded run between two. */
 function expected(
   source: string,
   content: string,
@@ -114,7 +114,7 @@ describe("control tokens in user input are text", () => {
     bits.push("\uFDD2", "\uFDD0\uFDD2", "é", "<tool_call>", "[", "</");
     for (const name of ["chatml", "gemma", "phi 3", "mistral", "qwen 2.5 with tools"]) {
       for (let i = 0; i < 100; i++) {
-        // Templates may trim what is blank at the ends.
+        // Templates may trim whitespace at the ends.
         const middle = Array.from({ length: draw(8) }, () => bits[draw(bits.length)]).join("");
         const content = `.${middle}.`;
         const { text, ids } = builder(sources[name]!)({ messages: user(content) });

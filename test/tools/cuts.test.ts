@@ -1,4 +1,4 @@
-// However a message is cut into pieces, it gives the same parts as whole.
+// A message gives the same parts however it is split into pieces.
 import { describe, expect, test } from "bun:test";
 import type { MessagePart, ToolFormat } from "../../src/tools/format.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
@@ -36,7 +36,7 @@ function corpus(format: ToolFormat, random: Random): string[] {
   return [...whole, ...garbled];
 }
 
-/** A text with something cut out of it, put into it, or cut off its end. */
+/** A text with characters removed, inserted, or cut off at the end. */
 function mutated(text: string, marks: readonly string[], random: Random): string {
   const characters = Array.from(text);
   const at = random.below(characters.length + 1);
@@ -118,7 +118,7 @@ test("text without a call is returned unchanged", () => {
 
 describe("parsing takes linear time in", () => {
   const LENGTH = 100_000;
-  // The others have the parser of one of these.
+  // The others share the parser of one of these.
   const own = allFormats.filter(({ name }) => !/functools|granite|list/.test(name));
 
   for (const format of own) {
@@ -140,7 +140,7 @@ describe("parsing takes linear time in", () => {
         for (const char of text) parser.push(char);
         parser.end(false);
         const { user } = process.cpuUsage(before);
-        // A tenth of a second or less; a parser that looks back takes a second or minutes.
+        // Linear parsing takes 0.1 s or less; a quadratic parser takes seconds or minutes.
         expect(user / 1000).toBeLessThan(700);
       }
     });

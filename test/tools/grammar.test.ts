@@ -1,5 +1,5 @@
-// Each format's grammar, with the real xgrammar: it lets the format's own calls pass, which the parser
-// reads back, and nothing that is wrong.
+// Each format's grammar, with the real xgrammar: it accepts the format's own calls, which the parser reads
+// back, and rejects invalid ones.
 import { describe, expect, test } from "bun:test";
 import {
   GrammarCompiler,
