@@ -16,7 +16,7 @@ import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
 import { type Constraint, constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { type Format, generate, type Made, type Plan } from "./generate.ts";
+import { generate, type Plan, type ResponseContext, type ResponseWriter } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import { MessageDeltas, type MessageReader } from "./message-deltas.ts";
 import type { Serving } from "./serving.ts";
@@ -50,8 +50,8 @@ function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): 
       markers: [...(constraint.markers ?? []), ...thoughtMarkers],
     },
     markers: [...thoughtMarkers, ...(use || format.thinks ? format.markers : [])],
-    format: (made) =>
-      chatFormat(request, made, () => ({
+    writer: (context) =>
+      chatWriter(request, context, () => ({
         parser: messageParser({ thinking, format, tools: use?.tools }),
         newCallId: format.newCallId,
         // Without a grammar, only this keeps a model from calling twice.
@@ -114,11 +114,11 @@ function templateMessage(message: ChatMessage, { text }: ServedModel): TemplateM
   };
 }
 
-function chatFormat(
+function chatWriter(
   request: ChatRequest,
-  { created, model, servedTier, prompts }: Made,
+  { created, model, servedTier, prompts }: ResponseContext,
   newReader: () => MessageReader,
-): Format {
+): ResponseWriter {
   const { tokenizer } = model.text;
   const isAskedUsage = request.stream_options?.include_usage === true;
   const common = {

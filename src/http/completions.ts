@@ -14,7 +14,7 @@ import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
 import { constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { type Format, generate, type Made } from "./generate.ts";
+import { generate, type ResponseContext, type ResponseWriter } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenText } from "./token-text.ts";
@@ -39,7 +39,7 @@ export function completions(serving: Serving, ceiling: Priority) {
       plan: (model, maxTokens) => ({
         prompts: request.prompt.map((prompt) => promptTokens(model, prompt, maxTokens)),
         constraint: constraintOf(request),
-        format: (made) => completionFormat(request, made),
+        writer: (context) => completionWriter(request, context),
       }),
     });
   };
@@ -55,8 +55,8 @@ export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: numb
   return model.text.tokenizer.encode(prompt, options);
 }
 
-function completionFormat(request: CompletionRequest, made: Made): Format {
-  const { created, model, servedTier, prompts, answers } = made;
+function completionWriter(request: CompletionRequest, context: ResponseContext): ResponseWriter {
+  const { created, model, servedTier, prompts, answers } = context;
   const { tokenizer } = model.text;
   const { echo, n, logprobs: isAskedLogprobs } = request;
   const isAskedUsage = request.stream_options?.include_usage === true;

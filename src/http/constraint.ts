@@ -16,10 +16,10 @@ export type Constraint = {
   strict?: readonly unknown[];
 };
 
-type Asked = StructuredFields & { response_format?: ResponseFormat | undefined };
+type ConstraintFields = StructuredFields & { response_format?: ResponseFormat | undefined };
 
 /** Undefined if the answer is unconstrained. */
-export function constraintOf(asked: Asked): Constraint | undefined {
+export function constraintOf(asked: ConstraintFields): Constraint | undefined {
   const { response_format: form, structured_outputs: outputs = {} } = asked;
   const found: Constraint[] = [];
   const one = <T>(param: string, value: T | undefined, make: (value: T) => Form) => {

@@ -27,7 +27,7 @@ import type { Serving } from "./serving.ts";
 import { sseResponse } from "./sse.ts";
 
 /** What one API asks for, and how it writes its responses. */
-export type Asked = {
+export type GenerationRequest = {
   request: SamplingFields;
   maxTokens: number | undefined;
   /** Log-probabilities of each token, and how many alternatives. */
@@ -45,11 +45,11 @@ export type Plan = {
   constraint?: Constraint | undefined;
   /** Control tokens that are part of the answers' text. */
   markers?: readonly string[];
-  format(made: Made): Format;
+  writer(context: ResponseContext): ResponseWriter;
 };
 
 /** What a response is written from. */
-export type Made = {
+export type ResponseContext = {
   created: number;
   model: ServedModel;
   servedTier: ServiceTier | undefined;
@@ -57,7 +57,7 @@ export type Made = {
   answers: Answers;
 };
 
-export type Format = {
+export type ResponseWriter = {
   /** The first events of a stream. */
   opening(): object[];
   events(piece: AnswerPiece): object[];
@@ -70,7 +70,7 @@ export async function generate(
   c: Context<HttpEnv>,
   serving: Serving,
   ceiling: Priority,
-  asked: Asked,
+  asked: GenerationRequest,
 ): Promise<Response> {
   const { request } = asked;
   const priority = priorityOf(c.get("caller"), ceiling, request);
@@ -101,12 +101,12 @@ export async function generate(
     );
     const created = Math.floor(Date.now() / 1000);
     const servedTier = servedTierOf(priority, request);
-    const format = plan.format({ created, model, servedTier, prompts, answers });
-    if (request.stream) return await streamed(c, generation, answers, format, request);
+    const writer = plan.writer({ created, model, servedTier, prompts, answers });
+    if (request.stream) return await streamed(c, generation, answers, writer, request);
     const choices = await collected(answers);
     c.get("record").finish = finishOf(choices);
     generation.end();
-    return c.json(format.whole(choices, answers.usage));
+    return c.json(writer.whole(choices, answers.usage));
   } catch (error) {
     generation.end(error);
     throw error;
@@ -134,7 +134,7 @@ async function prepared(
 function engineRequestMaker(
   c: Context<HttpEnv>,
   serving: Serving,
-  asked: Asked,
+  asked: GenerationRequest,
   model: ServedModel,
   priority: Priority,
   grammar: Grammar | undefined,
@@ -163,7 +163,7 @@ async function streamed(
   c: Context<HttpEnv>,
   generation: Generation,
   answers: Answers,
-  format: Format,
+  writer: ResponseWriter,
   request: SamplingFields,
 ): Promise<Response> {
   const finished: AnswerPiece[] = [];
@@ -175,13 +175,13 @@ async function streamed(
       const pieces = await answers.read();
       finished.push(...pieces.filter((piece) => piece.finished));
       const events = [
-        ...(opened ? [] : format.opening()),
-        ...pieces.flatMap((piece) => format.events(piece)),
+        ...(opened ? [] : writer.opening()),
+        ...pieces.flatMap((piece) => writer.events(piece)),
       ];
       opened = true;
       if (pieces.length > 0) return events;
       done = true;
-      return request.stream_options?.include_usage ? [format.usageEvent(answers.usage)] : undefined;
+      return request.stream_options?.include_usage ? [writer.usageEvent(answers.usage)] : undefined;
     },
     failure(error) {
       failure = error;

@@ -32,7 +32,7 @@ export type FormatParser = {
   push(text: string): MessagePart[];
   /** Flushes what is buffered. */
   end(): MessagePart[];
-  /** Discards buffered markup, finished or not, and returns the calls in it as far as they go. */
+  /** Discards buffered markup, and returns the calls in it as far as they go. */
   cut(): readonly CallDraft[];
 };
 
