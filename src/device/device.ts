@@ -62,7 +62,7 @@ export type Device = {
   allocate(shape: readonly number[], dtype: Dtype): MlxArray;
   /** Whether the host can write to an array's memory. */
   readonly hasHostMemory: boolean;
-  /** Bytes for the KV pool where nobody names a number. Called when the weights are loaded. */
+  /** Bytes for the KV pool unless the options say. Called when the weights are loaded. */
   kvBytes(): number;
 
   // ---- Computing
@@ -88,7 +88,7 @@ export type Device = {
 
   /** Steps under way at most, the one that is read among them. */
   readonly depth: number;
-  /** Tokens of a step where nobody names a number. */
+  /** Tokens of a step unless the options say. */
   readonly tokenBudget: number;
   /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
   paddedRows(rows: number): number;

@@ -41,7 +41,7 @@ export type EngineEvent = {
   logprob?: number | undefined;
   top?: TokenLogprob[] | undefined;
   finished: FinishReason | undefined;
-  /** Prompt tokens that were found computed. */
+  /** Prompt tokens that hit the prefix cache. */
   cachedTokens: number;
   /** With the first token: how long the request has waited. */
   queueMs?: number | undefined;
@@ -80,9 +80,9 @@ export type EngineOptions = {
   /** Whether a prompt's beginning is looked for among what was computed before. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /** On CUDA packed weights are kept unpacked as well, for many rows at once. */
+  /** On CUDA quantized weights are kept dequantized as well, for steps with many rows. */
   keepUnpacked?: boolean | undefined;
-  /** A model that nobody has asked for so long is dropped. */
+  /** A model that had no requests for so long is dropped. */
   idleMs: number;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
   warmUp?: boolean | undefined;
@@ -121,7 +121,7 @@ export function readLoad(load: SharedArrayBuffer): Load {
   return { running: running!, waiting: waiting! };
 }
 
-/** One step, for whoever watches. */
+/** One step, for logs and metrics. */
 export type StepReport = {
   model: string;
   step: number;
@@ -135,9 +135,9 @@ export type StepReport = {
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
   /** Why it could not be computed. */
   error?: string | undefined;
-  /** With `debug`: who had how many of its tokens, row by row. */
+  /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
-  /** With `debug`: everyone who runs or waits. */
+  /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
 

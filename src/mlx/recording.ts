@@ -94,7 +94,7 @@ export class Recorded {
     }
   }
 
-  /** The outputs, to be rehearsed and then captured, in a list that nobody else holds them in. */
+  /** The outputs, to be rehearsed and then captured, in a list that is their only holder. */
   #takes(places: readonly MlxArray[]): Pointer {
     using _ = new Scope();
     return vectorOf(Array.from({ length: TAKES }, () => this.#compiled.call(...places)).flat());

@@ -43,7 +43,7 @@ const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
   U32: "uint32",
 };
 
-/** The type of its elements, where they are stored one by one; undefined where they are packed. */
+/** The type of its elements, where they are stored one by one; undefined where they are quantized. */
 export function plainType(stored: StoredTensor): Dtype | undefined {
   return plainTypes[stored.format];
 }

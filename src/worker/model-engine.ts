@@ -25,7 +25,7 @@ export type ModelEngineParts = {
   maxLength: number;
   /** As the scheduler has it. */
   lookback: number;
-  /** Tokens of a step where the options name no number. */
+  /** Tokens of a step unless the options say. */
   tokenBudget: number;
   options: EngineOptions;
   /** Opens a matcher for each answer with a grammar, once there is a thread that follows grammars. */

@@ -8,7 +8,7 @@ import { llamaDecoder } from "./llama.ts";
 
 const Config = BaseConfig.extend({
   no_rope_layer_interval: z.int().positive().default(4),
-  /** A number a layer: 1 where it does turn queries and keys, in spite of the name. */
+  /** A number a layer: 1 where it does apply RoPE, in spite of the name. */
   no_rope_layers: z.array(z.int()).nullish(),
 });
 
