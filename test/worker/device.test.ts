@@ -23,29 +23,34 @@ test("there is a tiny model of every architecture, plain and quantized", () => {
 });
 
 for (const tiny of tinyCases) {
-  test(`${tiny.name}: logits of a prompt in chunks`, () => {
-    const device = deviceOf(backend());
-    const model = loadTinyModel(tiny, { device, dtype: "float32" });
-    const engine = makeEngine(model, { device, tokenBudget: 16 });
-    const { prompt, last, sampled } = goldenOf(tiny);
-    const [answer] = engine.submit({
-      prompt: Uint32Array.from(prompt),
-      maxTokens: 1,
-      sampling: { temperature: 0, logprobs: last.length },
-      promptLogprobs: last.length,
-    });
-    engine.run();
-    engine.free();
-    model.free();
-    const { top, promptLogprobs } = answer!.first!;
-    expect(distance(byToken(top!), logSoftmax(last))).toBeLessThan(TOLERANCE);
-    for (const [position, first] of sampled) {
-      const found = byToken((promptLogprobs as PromptLogprob[])[position]!.top);
-      // Of the golden's row only the first logits are kept: they are compared beside the first of them.
-      const beside = (row: readonly number[]) => row.slice(0, first.length).map((x) => x - row[0]!);
-      expect(distance(beside(found), beside(first))).toBeLessThan(TOLERANCE);
-    }
-  }, 120_000);
+  test.each([16, 64])(
+    `${tiny.name}: logits of a prompt, %i tokens a step`,
+    (tokenBudget) => {
+      const device = deviceOf(backend());
+      const model = loadTinyModel(tiny, { device, dtype: "float32" });
+      const engine = makeEngine(model, { device, tokenBudget });
+      const { prompt, last, sampled } = goldenOf(tiny);
+      const [answer] = engine.submit({
+        prompt: Uint32Array.from(prompt),
+        maxTokens: 1,
+        sampling: { temperature: 0, logprobs: last.length },
+        promptLogprobs: last.length,
+      });
+      engine.run();
+      engine.free();
+      model.free();
+      const { top, promptLogprobs } = answer!.first!;
+      expect(distance(byToken(top!), logSoftmax(last))).toBeLessThan(TOLERANCE);
+      for (const [position, first] of sampled) {
+        const found = byToken((promptLogprobs as PromptLogprob[])[position]!.top);
+        // Of the golden's row only the first logits are kept: they are compared beside the first of them.
+        const beside = (row: readonly number[]) =>
+          row.slice(0, first.length).map((x) => x - row[0]!);
+        expect(distance(beside(found), beside(first))).toBeLessThan(TOLERANCE);
+      }
+    },
+    120_000,
+  );
 
   test(`${tiny.name}: batched, chunked, prefix-hit, forked, preempted, beside aborted ones`, () => {
     const device = deviceOf(backend());
