@@ -49,7 +49,7 @@ export type Launched = {
   /**
    * Draws for the rows that look back at their last token, which must be known by now: after the step
    * before was read, and before the next one is launched. Rows whose mask does not arrive by the deadline stay
-   * undrawn. Returns their samples; once drawn, none.
+   * undrawn. Returns their samples; once drawn, none. Where it throws, so will `read`.
    */
   draw(deadlineMs: number): readonly number[];
   /** Waits for it. Once, in the order of the launches, after `draw`. */
@@ -256,7 +256,7 @@ export class Runner {
         } catch (error) {
           isDrawn = true;
           failure = error;
-          return [];
+          throw error;
         }
       },
       read: () => {

@@ -73,8 +73,8 @@ export class Pipeline {
     while (this.#underWay.length < runner.depth) {
       // All steps before it were read, so that it can be drawn.
       if (this.#underWay[0]) this.#draw(this.#underWay[0]);
-      // Nothing follows on a step that could not be launched.
-      if (this.#underWay.some(({ launched }) => !launched)) break;
+      // Nothing follows on a step that could not be launched or drawn: it has no tokens to go on with.
+      if (this.#underWay.some(({ error }) => error !== undefined)) break;
       const batch = scheduler.next(answers.isStalled);
       if (!batch) break;
       this.#underWay.push(this.#launch(batch));
@@ -101,14 +101,20 @@ export class Pipeline {
   }
 
   /** A mask is waited for while the device computes the step, and hardly longer: others would wait too. */
-  #draw({ launchedMs, prepared, launched, late }: UnderWay): void {
+  #draw(step: UnderWay): void {
     const { answers, nowMs } = this.#parts;
+    const { launchedMs, prepared, launched } = step;
+    if (!prepared || !launched) return;
     const endMs = Math.max(launchedMs, this.#landedMs) + this.#stepMs;
-    for (const sample of launched?.draw(Math.max(endMs, nowMs() + MASK_GRACE_MS)) ?? []) {
-      const answer = answers.get(prepared!.sequenceOf(sample));
-      if (!answer) continue;
-      answer.missedMask = true;
-      late.push(answer);
+    try {
+      for (const sample of launched.draw(Math.max(endMs, nowMs() + MASK_GRACE_MS))) {
+        const answer = answers.get(prepared.sequenceOf(sample));
+        if (!answer) continue;
+        answer.missedMask = true;
+        step.late.push(answer);
+      }
+    } catch (error) {
+      step.error = error;
     }
   }
 
@@ -125,10 +131,10 @@ export class Pipeline {
 
   #compute(step: UnderWay): Pick<Landed, "outcomes" | "scores" | "error"> {
     const { scheduler, answers } = this.#parts;
-    const { batch, prepared, launched, error } = step;
+    const { batch, prepared, launched } = step;
     try {
-      if (!prepared || !launched) throw error;
-      this.#draw(step);
+      if (!prepared || !launched) throw step.error;
+      if (step.error === undefined) this.#draw(step);
       const { sampled, scored, sums } = prepared.restore(launched.read());
       for (const part of scored) answers.addScores(part);
       for (const part of sums) answers.addSum(part);

@@ -278,8 +278,9 @@ class AheadRunner extends HashRunner {
   readonly log: string[] = [];
   /** How many tokens the samples had, when a step was launched and again when it was drawn. */
   readonly indices: number[][] = [];
-  /** The next launch throws. */
+  /** The next launch throws, or the next draw. */
   refuses = false;
+  drops = false;
   #launches = 0;
   #drawn: Sampled[] = [];
 
@@ -297,6 +298,7 @@ class AheadRunner extends HashRunner {
       draw: () => {
         if (outputs) return [];
         this.log.push(`draw ${step}`);
+        if (this.drops) throw new Error("dropped");
         count();
         inputs.fed?.forEach((sample, at) => {
           if (sample >= 0) inputs.tokens[at] = this.#drawn[sample]!.token!;
@@ -307,7 +309,8 @@ class AheadRunner extends HashRunner {
       },
       read: () => {
         this.log.push(`read ${step}`);
-        return outputs!;
+        if (!outputs) throw new Error("dropped");
+        return outputs;
       },
     };
   }
@@ -360,6 +363,21 @@ describe("a step that is launched before the one before it was read", () => {
     run();
     expect(answer(1).ends).toEqual(["error"]);
     expect(answer(2).ends).toEqual(["error"]);
+  });
+
+  test("does not follow on one that could not be drawn: it would have no tokens to go on with", () => {
+    const { runner, submit, step, run, answer } = setUpWith(AheadRunner);
+    submit(1, { maxTokens: 20 });
+    step();
+    runner.drops = true;
+    const before = runner.log.length;
+    expect(step()!.report.error).toContain("dropped");
+    expect(runner.log.slice(before)).toEqual(["draw 1", "read 1"]);
+    runner.drops = false;
+    expect(answer(1).ends).toEqual(["error"]);
+    submit(2, { maxTokens: 3 });
+    run();
+    expect(answer(2).tokens).toEqual(answerTo(range(10), 3, 2));
   });
 });
 
