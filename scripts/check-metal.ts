@@ -4,7 +4,7 @@
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { zig } from "../ffi/pins.ts";
+import * as pins from "../ffi/pins.ts";
 import { type Launch, recordLaunches } from "./check-metal/launches.ts";
 import { renderKernel } from "./check-metal/signature.ts";
 import { MOST_SHARED_BYTES, readTree } from "./check-metal/tree.ts";
@@ -42,6 +42,7 @@ try {
 
 /** zig is one program, with clang in it. */
 async function unpackClang(to: string): Promise<string[]> {
+  const zig = pins.zig["linux-x64"]!;
   const member = "ziglang/zig";
   const extract = "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(*sys.argv[2:])";
   const command = ["python3", "-c", extract, await fetchWheel(zig), member, to];

@@ -1,3 +1,7 @@
+#if defined(__x86_64__)
+#include <sys/platform/x86.h>
+#endif
+
 #include <cstdlib>
 #include <cstring>
 
@@ -25,10 +29,11 @@ const Kernels& choose() {
 #if defined(__x86_64__)
   const char* named = std::getenv("MLX_SERVE_KERNELS");
   const auto wants = [&](const char* name) { return !named || std::strcmp(named, name) == 0; };
-  const bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  // glibc's answer and not the compiler's, which asks for a library that zig does not have.
+  const bool has512 = CPU_FEATURE_ACTIVE(AVX512F) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
+      CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL);
   if (has512 && wants("avx512")) return avx512::table;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && wants("avx2")) {
+  if (CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(FMA) && wants("avx2")) {
     return avx2::table;
   }
 #endif

@@ -2,12 +2,20 @@
 // They are kept, so that another recipe needs no network. A folder named in MLX_SERVE_DOWNLOADS is
 // looked into first: a machine without a network is set up from files that were carried there.
 import { existsSync } from "node:fs";
-import { copyFile, mkdtemp, readdir, rename, rm } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
 import { homedir } from "node:os";
 import { basename, join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
-import type { Crate, Wheel } from "../../ffi/pins.ts";
-import { requireTools, run, runQuietly, SetupError, writableDirectory } from "./run.ts";
+import { type Crate, LIBSTDCXX_VERSION, type Wheel } from "../../ffi/pins.ts";
+import {
+  installCommand,
+  requireCargo,
+  requireTools,
+  run,
+  runQuietly,
+  SetupError,
+  writableDirectory,
+} from "./run.ts";
 
 export function fetchWheel(pin: Wheel): Promise<string> {
   return fetchPinned(pin, async (staging) => {
@@ -27,11 +35,11 @@ export function fetchWheel(pin: Wheel): Promise<string> {
 
 export function fetchCrate(pin: Crate): Promise<string> {
   return fetchPinned(pin, async (staging) => {
-    requireTools(["cargo"]);
+    requireCargo();
     const name = `${pin.package}@${pin.version}`;
     console.error(`mlx-serve: fetching ${name} with cargo`);
     // `cargo info` downloads the crate it tells about, and nothing that the crate depends on.
-    const failure = `cargo could not fetch ${name} (it takes cargo 1.82); run the command again`;
+    const failure = `cargo could not fetch ${name}; run the command again`;
     await runQuietly(["cargo", "info", name], failure);
     const cache = join(process.env.CARGO_HOME ?? join(homedir(), ".cargo"), "registry", "cache");
     const registries = existsSync(cache) ? await readdir(cache) : [];
@@ -41,6 +49,34 @@ export function fetchCrate(pin: Crate): Promise<string> {
     // A damaged one must not be found again; cargo fetches it anew.
     if ((await sha256(file)) !== pin.sha256) await rm(file);
   });
+}
+
+/** The headers of libstdc++, unpacked into `folder` from a package of the distribution. Its version is the
+ * distribution's, so it has no pin: apt checks it against the distribution's signed index. */
+export async function fetchCxxHeaders(folder: string): Promise<string> {
+  const name = `libstdc++-${LIBSTDCXX_VERSION}-dev`;
+  const failure =
+    `${name} could not be fetched with apt-get; run the command again, ` +
+    `or install a C++20 compiler with ${installCommand(["c++"])}`;
+  // State of its own, which takes no root: the system's may be out of date, or empty.
+  const state = join(folder, "apt");
+  for (const path of ["lists", "archives"]) {
+    await mkdir(join(state, path, "partial"), { recursive: true });
+  }
+  const settings = {
+    "Dir::State": state,
+    "Dir::State::status": "/var/lib/dpkg/status",
+    "Dir::Cache": state,
+    "APT::Sandbox::User": "root",
+  };
+  const options = Object.entries(settings).flatMap(([key, value]) => ["-o", `${key}=${value}`]);
+  const apt = ["env", "-C", folder, "apt-get", "-qq", ...options];
+  await runQuietly([...apt, "update"], failure);
+  await runQuietly([...apt, "download", name], failure);
+  const file = (await readdir(folder)).find((path) => path.endsWith(".deb"));
+  if (!file) throw new SetupError(failure);
+  await runQuietly(["dpkg-deb", "-x", join(folder, file), folder], failure);
+  return folder;
 }
 
 /** Python unpacks both kinds of archive, and is needed for pip already. */

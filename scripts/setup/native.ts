@@ -2,31 +2,33 @@
 // OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c), and the operations of our own
 // for a CPU (ffi/cpu) and for CUDA (ffi/cuda). On Linux it can be made for the other systems too.
 import { existsSync } from "node:fs";
-import { chmod, copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
+import { copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { libraryIn, target } from "../../ffi/native.ts";
 import * as pins from "../../ffi/pins.ts";
+import { type Compiler, findCompiler } from "./compiler.ts";
 import { fetchCrate, fetchWheel, unpack } from "./fetch.ts";
-import { progress, requireTools, runQuietly, SetupError, writableDirectory } from "./run.ts";
+import { progress, requireTools, runQuietly, writableDirectory } from "./run.ts";
 
 export async function makeNative(directory: string, name: pins.Target = target()): Promise<void> {
   const [system, processor] = name.split("-");
-  const compiler = findCompiler(`${system}-${processor}`);
+  requireTools(["python3"]);
   const parent = await writableDirectory(dirname(directory));
   await removeAbandoned(parent);
-  console.error(`mlx-serve: making MLX ${pins.MLX_VERSION} for ${name} (about a minute, once)`);
+  const building = join(parent, `${ABANDONED}${process.pid}`);
+  const work = join(building, "work");
+  await mkdir(work, { recursive: true });
+  const compiler = await findCompiler(`${system}-${processor}`, work);
+  console.error(`mlx-serve: building MLX ${pins.MLX_VERSION} for ${name} (about a minute, once)`);
+  const crate = await fetchCrate(pins.mlxC);
   const wheel = await fetchWheel(pins.mlx[name]);
   // A CUDA libmlx has the interface of the CPU's, whose headers need no CUDA to compile against.
   const headers = name === "linux-x64-cuda" ? await fetchWheel(pins.mlx["linux-x64-cpu"]) : wheel;
   const blasPin = pins.openBlas[`${system}-${processor}`];
   const blas = blasPin ? await fetchWheel(blasPin) : undefined;
-  const crate = await fetchCrate(pins.mlxC);
 
-  const building = join(parent, `${ABANDONED}${process.pid}`);
-  const work = join(building, "work");
   const unpacked = join(work, "wheel");
-  await mkdir(work, { recursive: true });
   await unpack("zipfile", wheel, unpacked);
   await unpack("tarfile", crate, work);
   const source = join(work, `${pins.mlxC.package}-${pins.mlxC.version}`, "src", "mlx-c");
@@ -36,19 +38,8 @@ export async function makeNative(directory: string, name: pins.Target = target()
   const library = libraryIn(building, system);
   const built = join(work, "build", basename(library));
   await mkdir(dirname(built));
-  const command = compiler === "zig" ? await zigCommand(work) : [compiler];
-  // Every libmlxc for Linux has it: the CUDA driver is looked for when it is needed.
-  const withCuda = system === "linux";
-  const own = await compileOwn({
-    compile: [...command, ...(compiler === "zig" ? ["c++", ...pins.zigFlags] : ["-std=c++20"])],
-    variants: pins.kernelVariants[processor as "x64" | "arm64"],
-    includes: [`-I${source}`, `-I${join(linked, "mlx", "include")}`],
-    withBlas: openBlas !== undefined,
-    withCuda,
-    build: dirname(built),
-  });
-  if (compiler === "zig") await buildWithZig(command, source, join(linked, "mlx"), own, built);
-  else await buildMlxC(source, linked, dirname(built), own, openBlas, compiler);
+  const mlx = join(linked, "mlx");
+  await buildLibrary({ target: name, compiler, mlxC: source, mlx, openBlas }, built);
 
   // The wheel's own layout, for libmlx finds the libraries it brings along by their place.
   const lib = dirname(library);
@@ -70,7 +61,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
     if (name.endsWith(".h")) await copyFile(header, join(include, "mlx", "c", name));
   }
   await copyFile(join(ownFolder, "cpu", "ops.h"), join(include, "mlx", "c", "mlx-serve.h"));
-  for (const name of withCuda ? ["compiled", "recording"] : []) {
+  for (const name of hasCuda(system) ? ["compiled", "recording"] : []) {
     const header = join(include, "mlx", "c", `mlx-serve-${name}.h`);
     await copyFile(join(ownFolder, "cuda", `${name}.h`), header);
   }
@@ -80,27 +71,6 @@ export async function makeNative(directory: string, name: pins.Target = target()
   else await rename(building, directory);
 }
 
-type Compiler = "c++" | "aarch64-linux-gnu-g++" | "zig";
-
-/** The compiler that makes libraries for a system and processor, here. */
-function findCompiler(wanted: string): Compiler {
-  const here = `${process.platform}-${process.arch}`;
-  if (wanted === here) {
-    requireTools(["python3", "cmake", "c++"]);
-    return "c++";
-  }
-  if (here === "linux-x64" && wanted === "linux-arm64") {
-    requireTools(["python3", "cmake"]);
-    if (Bun.which("aarch64-linux-gnu-g++")) return "aarch64-linux-gnu-g++";
-    throw new SetupError("aarch64-linux-gnu-g++ is missing: install g++-aarch64-linux-gnu");
-  }
-  if (here === "linux-x64" && wanted === "darwin-arm64") {
-    requireTools(["python3"]);
-    return "zig";
-  }
-  throw new SetupError(`libraries for ${wanted} cannot be made on ${here}`);
-}
-
 async function unpackBlas(wheel: string, work: string): Promise<string> {
   await unpack("zipfile", wheel, join(work, "blas"));
   return join(work, "blas", "scipy_openblas32", "lib", "libscipy_openblas.so");
@@ -108,133 +78,87 @@ async function unpackBlas(wheel: string, work: string): Promise<string> {
 
 const ownFolder = join(import.meta.dir, "..", "..", "ffi");
 
-type OwnParts = {
-  compile: readonly string[];
-  variants: Record<string, readonly string[]>;
-  includes: readonly string[];
+/** A source and the flags that are its own. */
+type Part = { source: string; flags: readonly string[] };
+
+type Ingredients = {
+  target: pins.Target;
+  compiler: Compiler;
+  /** mlx-c's folder. */
+  mlxC: string;
+  /** The folder of a wheel with libmlx and its headers. */
+  mlx: string;
   /** A Mac's libmlx uses the system's BLAS. */
-  withBlas: boolean;
-  withCuda: boolean;
-  build: string;
+  openBlas: string | undefined;
 };
 
-/** The objects of our own sources. */
-async function compileOwn(own: OwnParts) {
-  const { compile, variants, includes, build } = own;
-  const parts: [name: string, flags: readonly string[]][] = [
-    ["cpu/ops.cpp", own.withBlas ? ["-DWITH_BLAS", ...includes] : includes],
-    ["cpu/pool.cpp", []],
-    ["cpu/choice.cpp", []],
-    ...Object.entries(variants).map(([variant, flags]): [string, string[]] => [
-      "cpu/kernels.cpp",
-      [`-DVARIANT=${variant}`, ...flags],
-    ]),
-  ];
-  if (own.withBlas) parts.push(["cpu/product.cpp", []], ["blas.c", []]);
-  if (own.withCuda) {
-    parts.push(
-      ["cuda/compiled.cpp", includes],
-      ["cuda/driver.cpp", []],
-      ["cuda/memory.cpp", includes],
-      ["cuda/recording.cpp", includes],
-    );
-  }
-  return Promise.all(
-    parts.map(async ([name, flags], i) => {
-      const object = join(build, `own-${i}.o`);
-      // A C++ compiler takes a C file for C++ unless it is told; and the standard is not C's then.
-      const command = name.endsWith(".c") ? [compile[0]!, "-x", "c"] : compile;
-      const files = ["-c", join(ownFolder, name), "-o", object];
-      await runQuietly(
-        [...command, ...pins.ownFlags, ...flags, ...files],
-        `ffi/${name} did not compile (it needs a C++20 compiler)`,
-      );
-      return object;
-    }),
-  );
-}
-
-async function buildMlxC(
-  source: string,
-  mlx: string,
-  build: string,
-  own: readonly string[],
-  openBlas: string | undefined,
-  compiler: Compiler,
-) {
-  const origin = process.platform === "darwin" ? "@loader_path" : "$ORIGIN";
-  const blasFlags = openBlas ? [`-L${dirname(openBlas)}`, "-lscipy_openblas"] : [];
-  const linkerFlags = [...own, ...blasFlags].join(" ");
-  const configure = ["cmake", "-S", source, "-B", build, ...pins.cmakeFlags].concat([
-    `-DMLX_DIR=${join(mlx, "mlx", "share", "cmake", "MLX")}`,
-    `-DCMAKE_INSTALL_RPATH=${origin}`,
-    `-DCMAKE_SHARED_LINKER_FLAGS=${linkerFlags}`,
-    ...(compiler === "c++" ? [] : crossFlags),
-  ]);
-  await runQuietly(configure, "cmake could not configure mlx-c (it needs a C++20 compiler)");
+/** Compiles mlx-c and our own sources, a file a core, and links them into `library`. */
+async function buildLibrary(from: Ingredients, library: string): Promise<void> {
+  const { compiler, openBlas } = from;
+  const parts = [...(await mlxCParts(from.mlxC)), ...ownParts(from.target, openBlas !== undefined)];
+  const includes = [`-I${from.mlxC}`, `-I${join(from.mlx, "include")}`];
+  const objects = parts.map((_, i) => join(dirname(library), `${i}.o`));
   const show = progress("building libmlxc");
-  const compile = ["cmake", "--build", build, "--parallel", String(availableParallelism())];
-  await runQuietly(compile, "mlx-c did not compile (it needs a C++20 compiler)", (line) => {
-    const percent = /^\[ *(\d+)%\]/.exec(line)?.[1];
-    if (percent) show(Number(percent));
-  });
-}
-
-const crossFlags = [
-  "-DCMAKE_SYSTEM_NAME=Linux",
-  "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
-  "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
-  "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
-];
-
-/** zig, unpacked, with its caches beside it. */
-async function zigCommand(work: string): Promise<string[]> {
-  const folder = join(work, "zig");
-  await unpack("zipfile", await fetchWheel(pins.zig), folder);
-  const program = join(folder, "ziglang", "zig");
-  await chmod(program, 0o755);
-  const caches = ["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"].map((name) => `${name}=${folder}`);
-  return ["env", ...caches, program];
-}
-
-/** libmlxc for macOS. cmake would ask for Apple's tools; mlx-c is no more than a folder of C++ files. */
-async function buildWithZig(
-  zig: readonly string[],
-  source: string,
-  mlx: string,
-  own: readonly string[],
-  library: string,
-): Promise<void> {
-  const build = dirname(library);
-  const folder = join(source, "mlx", "c");
-  const sources = (await readdir(folder)).filter((name) => name.endsWith(".cpp"));
-  const includes = [`-I${source}`, `-I${join(mlx, "include")}`];
-  const show = progress("building libmlxc");
-  const waiting = [...sources];
-  const objects: string[] = [];
+  const waiting = [...parts.entries()];
+  let done = 0;
   const compileInTurn = async () => {
-    for (let name = waiting.pop(); name; name = waiting.pop()) {
-      const object = join(build, `${name}.o`);
-      const files = ["-c", join(folder, name), "-o", object];
-      const compile = [...zig, "c++", ...pins.zigFlags, ...includes, ...files];
-      await runQuietly(compile, "mlx-c did not compile for macOS");
-      show(Math.floor((objects.push(object) / sources.length) * 100));
+    for (let next = waiting.shift(); next; next = waiting.shift()) {
+      const [i, { source, flags }] = next;
+      const command = source.endsWith(".c") ? compiler.c : compiler.cxx;
+      const files = ["-c", source, "-o", objects[i]!];
+      await runQuietly(
+        [...command, ...flags, ...includes, ...files],
+        `${basename(source)} did not compile (it needs a C++20 compiler)`,
+      );
+      show(Math.floor((++done / parts.length) * 100));
     }
   };
   await Promise.all(Array.from({ length: availableParallelism() }, compileInTurn));
 
-  // libc++ must be the system's, as it is libmlx's: exceptions and strings pass between the two. Its
-  // symbols are looked up at run time, for there is no libc++ of macOS here to link with.
-  const link = ["-shared", "-Wl,-undefined,dynamic_lookup", "-Wl,-rpath,@loader_path"].concat([
-    `-Wl,-install_name,@rpath/${basename(library)}`,
-    ...objects.sort(),
-    ...own,
-    join(mlx, "lib", "libmlx.dylib"),
-    "-o",
-    library,
-  ]);
-  const command = [...zig, "cc", "-target", pins.zigTarget, ...link];
-  await runQuietly(command, "libmlxc for macOS could not be linked");
+  const name = basename(library);
+  const mac = from.target.startsWith("darwin");
+  const placed = mac
+    ? ["-Wl,-rpath,@loader_path", `-Wl,-install_name,@rpath/${name}`]
+    : ["-Wl,-rpath,$ORIGIN", `-Wl,-soname,${name}`];
+  // The loader searches in this order, so that OpenBLAS comes before the BLAS of libmlx.
+  const linked = openBlas ? [`-L${dirname(openBlas)}`, "-lscipy_openblas"] : [];
+  linked.push(join(from.mlx, "lib", mac ? "libmlx.dylib" : "libmlx.so"), ...compiler.runtime);
+  const link = [...compiler.link, ...placed, ...objects, ...linked, "-o", library];
+  await runQuietly(link, `${name} could not be linked`);
+}
+
+async function mlxCParts(mlxC: string): Promise<Part[]> {
+  const folder = join(mlxC, "mlx", "c");
+  const names = (await readdir(folder)).filter((name) => name.endsWith(".cpp")).sort();
+  return names.map((name) => ({ source: join(folder, name), flags: pins.mlxCFlags }));
+}
+
+/** ffi/cpu, ffi/cuda and ffi/blas.c; the kernels once for each kind of processor. */
+function ownParts(target: pins.Target, withBlas: boolean): Part[] {
+  const [system, processor] = target.split("-");
+  const names: [name: string, ...flags: string[]][] = [
+    ["cpu/ops.cpp", ...(withBlas ? ["-DWITH_BLAS"] : [])],
+    ["cpu/pool.cpp"],
+    ["cpu/choice.cpp"],
+  ];
+  const variants = pins.kernelVariants[processor as "x64" | "arm64"];
+  for (const [variant, flags] of Object.entries(variants)) {
+    names.push(["cpu/kernels.cpp", `-DVARIANT=${variant}`, ...flags]);
+  }
+  if (withBlas) names.push(["cpu/product.cpp"], ["blas.c"]);
+  if (hasCuda(system)) {
+    for (const name of ["compiled", "driver", "memory", "recording"])
+      names.push([`cuda/${name}.cpp`]);
+  }
+  return names.map(([name, ...flags]) => ({
+    source: join(ownFolder, name),
+    flags: [...pins.ownFlags, ...flags],
+  }));
+}
+
+/** Every libmlxc for Linux can record CUDA graphs: it looks for CUDA's driver when it needs it. */
+function hasCuda(system: string | undefined): boolean {
+  return system === "linux";
 }
 
 const ABANDONED = ".building-";

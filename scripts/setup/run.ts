@@ -4,7 +4,7 @@ import { access, constants, mkdir } from "node:fs/promises";
 /** Something the user can mend, said in one line. */
 export class SetupError extends Error {}
 
-export type Tool = "python3" | "pip" | "cargo" | "cmake" | "c++";
+export type Tool = "python3" | "pip" | "cargo" | "c++";
 
 const managers = ["apt-get", "dnf", "pacman", "zypper", "apk", "brew"] as const;
 type Manager = (typeof managers)[number];
@@ -13,7 +13,6 @@ const packages: Record<Tool, Record<Manager, string>> = {
   python3: same("python3", { pacman: "python", brew: "python" }),
   pip: same("python3-pip", { pacman: "python-pip", apk: "py3-pip", brew: "python" }),
   cargo: same("cargo", { "apt-get": "rustup", dnf: "rustup", pacman: "rustup", brew: "rust" }),
-  cmake: same("cmake", {}),
   "c++": same("gcc-c++", { "apt-get": "g++", pacman: "gcc", apk: "g++", brew: "gcc" }),
 };
 
@@ -26,25 +25,43 @@ function same(name: string, others: Partial<Record<Manager, string>>): Record<Ma
 export function requireTools(tools: readonly Tool[]): void {
   const missing = tools.filter((tool) => !present(tool));
   if (missing.length === 0) return;
+  const verb = missing.length === 1 ? "is" : "are";
+  const how = installCommand(missing);
+  throw new SetupError(`${missing.join(", ")} ${verb} missing: install with ${how}`);
+}
+
+export function installCommand(tools: readonly Tool[]): string {
   const manager = managers.find((name) => Bun.which(name));
   const verb = manager === "pacman" ? "-S" : manager === "apk" ? "add" : "install";
-  const names = [...new Set(missing.map((tool) => packages[tool][manager ?? "apt-get"]))].join(" ");
-  const how = manager ? `${manager} ${verb} ${names}` : `your package manager (${names})`;
-  const one = missing.length === 1;
-  throw new SetupError(`${missing.join(", ")} ${one ? "is" : "are"} missing: install with ${how}`);
+  const names = [...new Set(tools.map((tool) => packages[tool][manager ?? "apt-get"]))].join(" ");
+  return manager ? `${manager} ${verb} ${names}` : `your package manager (${names})`;
+}
+
+/** `cargo info` came with it. */
+const OLDEST_CARGO = "1.82.0";
+
+/** Throws one line where cargo is missing, too old, or rustup's without a toolchain. */
+export function requireCargo(): void {
+  requireTools(["cargo"]);
+  const { exitCode, stdout } = Bun.spawnSync(["cargo", "--version"], { stderr: "ignore" });
+  const version = exitCode === 0 ? /\d+\.\d+\.\d+/.exec(stdout.toString())?.[0] : undefined;
+  if (version && Bun.semver.order(version, OLDEST_CARGO) >= 0) return;
+  const fault = version ? `cargo ${version} is older than ${OLDEST_CARGO}` : "cargo does not run";
+  const rustup = version ? "rustup update stable" : "rustup default stable";
+  const how = Bun.which("rustup")
+    ? `run \`${rustup}\``
+    : `install with ${installCommand(["cargo"])}`;
+  throw new SetupError(`${fault}: ${how}`);
 }
 
 function present(tool: Tool): boolean {
-  if (tool === "pip") return Bun.which("python3") !== null && succeeds("python3", "-m", "pip");
-  return Bun.which(tool) !== null;
+  if (tool !== "pip") return Bun.which(tool) !== null;
+  return Bun.which("python3") !== null && succeeds("python3", "-m", "pip", "--version");
 }
 
-function succeeds(...command: string[]): boolean {
-  const { exitCode } = Bun.spawnSync([...command, "--version"], {
-    stdout: "ignore",
-    stderr: "ignore",
-  });
-  return exitCode === 0;
+/** Whether a program runs to a good end; what it says is of no interest. */
+export function succeeds(...command: string[]): boolean {
+  return Bun.spawnSync(command, { stdio: ["ignore", "ignore", "ignore"] }).exitCode === 0;
 }
 
 /** Runs a program that shows its own progress. */

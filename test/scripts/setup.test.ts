@@ -1,6 +1,6 @@
 // Set-up under faults: whatever happens, one clear line, an exit code, and a next run that works.
-// The tools are real but for the slow ones: cmake is a script that brings the libmlxc there is, and the
-// compiler one that leaves an empty file.
+// The tools are real except for the slow ones: the compiler is a script that leaves empty objects, and links
+// by copying the libmlxc that there is.
 import { afterAll, expect, test } from "bun:test";
 import {
   chmodSync,
@@ -55,8 +55,15 @@ function pythonPath(): string {
   return stdout.toString().trim();
 }
 
-const cmake = `
-if [ "$1" = --build ]; then /bin/cp ${findLibrary()} "$2"; else /bin/mkdir -p "$4"; fi`;
+/** A compiler that runs `compile` for a source of mlx-c's. */
+const compiler = (compile: string) => `
+case "$*" in *" -c "*/mlx/c/*) ${compile};; esac
+for argument; do [ "$previous" = -o ] && output=$argument; previous=$argument; done
+case "$*" in
+  *-fsyntax-only*) ;;
+  *-shared*) /bin/cp ${findLibrary()} "$output";;
+  *) : > "$output";;
+esac`;
 
 /** A pip that takes its files from the downloads that set-up has kept. */
 const pip = (after: string) => `
@@ -69,14 +76,14 @@ esac`;
 
 /** A cargo that does the same, and leaves the crate where cargo does. */
 const cargo = (after: string) => `
+if [ "$1" = --version ]; then echo "cargo 1.90.0 (abc 2025-01-01)"; exit; fi
 cache="$CARGO_HOME/registry/cache/registry"
 /bin/mkdir -p "$cache"; /bin/cp ${cacheDirectory()}/downloads/*.crate "$cache"; ${after}`;
 
 const damage = (files: string) => `for file in ${files}; do echo damage >> "$file"; done`;
 
 const complete = {
-  "c++": `for argument; do [ "$previous" = -o ] && : > "$argument"; previous=$argument; done`,
-  cmake,
+  "c++": compiler(":"),
   python3: pip(":"),
   cargo: cargo(":"),
 };
@@ -94,6 +101,7 @@ function start({ cache, path, env = {} }: Options) {
       CARGO_HOME: join(cache, "cargo"),
       MLX_SERVE_CACHE: cache,
       MLX_SERVE_MLXC: "",
+      CXX: "",
       ...env,
     },
     stdio: ["ignore", "ignore", "pipe"],
@@ -129,14 +137,80 @@ async function recovers(cache: string): Promise<void> {
 
 test("without a compiler, one line says what is missing and how to get it", async () => {
   const cache = folder();
-  const path = await tools({ "apt-get": "" });
+  const path = await tools({ dnf: "" });
   const { exitCode, lines } = await run({ cache, path });
-  expect(lines).toEqual([
-    "mlx-serve: cmake, c++ are missing: install with apt-get install cmake g++",
-  ]);
+  expect(lines).toEqual(["mlx-serve: c++ is missing: install with dnf install gcc-c++"]);
   expect(exitCode).toBe(1);
   await recovers(cache);
 }, 60_000);
+
+test("a compiler that does not know C++20 is none", async () => {
+  const cache = folder();
+  const old = `case "$*" in *-std=c++20*) exit 1;; esac; ${compiler(":")}`;
+  const { lines } = await run({ cache, path: await tools({ ...complete, "c++": old }) });
+  expect(lines).toEqual([
+    "mlx-serve: the C++ compiler does not compile C++20: install a newer one",
+  ]);
+  const named = await run({
+    cache,
+    path: await tools({ ...complete, "c++-9": old }),
+    env: { CXX: "c++-9" },
+  });
+  expect(named.lines).toEqual(["mlx-serve: CXX names c++-9, and that does not compile C++20"]);
+  const { exitCode } = await run({
+    cache,
+    path: await tools({ ...complete, "c++": old, "clang++": compiler(":") }),
+  });
+  expect(exitCode).toBe(0);
+}, 60_000);
+
+test.if(process.platform === "linux")(
+  "where there is apt-get, it is asked for libstdc++'s headers, for zig to compile with",
+  async () => {
+    const cache = folder();
+    const path = await tools({
+      ...complete,
+      "c++": "exit 1",
+      "apt-get": 'echo "E: offline"; exit 100',
+      env: `exec ${real("env")} "$@"`,
+    });
+    const { exitCode, lines } = await run({ cache, path });
+    expect(lines).toEqual([
+      "mlx-serve: there is no C++20 compiler; building with zig and libstdc++'s headers",
+      "E: offline",
+      "mlx-serve: libstdc++-12-dev could not be fetched with apt-get; run the command again, or " +
+        "install a C++20 compiler with apt-get install g++",
+    ]);
+    expect(exitCode).toBe(1);
+    await recovers(cache);
+  },
+  60_000,
+);
+
+test.each([
+  ["exit 1", { rustup: "" }, "cargo does not run: run `rustup default stable`"],
+  ["exit 1", { dnf: "" }, "cargo does not run: install with dnf install rustup"],
+  [
+    "echo cargo 1.63.0",
+    { rustup: "" },
+    "cargo 1.63.0 is older than 1.82.0: run `rustup update stable`",
+  ],
+  [
+    "echo cargo 1.63.0",
+    { zypper: "" },
+    "cargo 1.63.0 is older than 1.82.0: install with zypper install cargo",
+  ],
+])(
+  "a cargo that is there and of no use is one line: %s, %p",
+  async (broken, others, line) => {
+    const cache = folder();
+    const path = await tools({ ...complete, cargo: broken, ...others });
+    const { exitCode, lines } = await run({ cache, path });
+    expect(lines.slice(1)).toEqual([`mlx-serve: ${line}`]);
+    expect(exitCode).toBe(1);
+  },
+  60_000,
+);
 
 test("a download that arrives damaged is refused, and nothing of it is kept", async () => {
   const cache = folder();
@@ -144,7 +218,8 @@ test("a download that arrives damaged is refused, and nothing of it is kept", as
   const { exitCode, lines } = await run({ cache, path });
   expect(lines.at(-1)).toMatch(/^mlx-serve: mlx_\S+\.whl arrived damaged \(SHA-256 .* instead of /);
   expect(exitCode).toBe(1);
-  expect(readdirSync(join(cache, "downloads"))).toEqual([]);
+  const kept = readdirSync(join(cache, "downloads"));
+  expect(kept).toEqual([expect.stringMatching(/^mlx-sys-\S+\.crate$/)]);
   await recovers(cache);
 }, 60_000);
 
@@ -172,8 +247,8 @@ test("a download that fails is named, and the next run begins again", async () =
 test("a set-up that is killed while it builds leaves nothing that looks finished", async () => {
   const cache = folder();
   const building = join(cache, "building");
-  const slow = `if [ "$1" = --build ]; then : > ${building}; /bin/sleep 60; fi`;
-  const path = await tools({ ...complete, cmake: slow });
+  const slow = compiler(`: > ${building}; /bin/sleep 60`);
+  const path = await tools({ ...complete, "c++": slow });
   const child = start({ cache, path });
   while (!existsSync(building)) await Bun.sleep(20);
   process.kill(-child.pid, "SIGKILL");
@@ -185,13 +260,14 @@ test("a set-up that is killed while it builds leaves nothing that looks finished
 
 test("a compiler that fails shows what it said, then one line", async () => {
   const cache = folder();
-  const broken = `if [ "$1" = --build ]; then echo "array.cpp:1: error: no"; exit 2; fi`;
-  const path = await tools({ ...complete, cmake: broken });
+  const broken = compiler(`echo "array.cpp:1: error: no"; exit 2`);
+  const path = await tools({ ...complete, "c++": broken });
   const { exitCode, lines } = await run({ cache, path });
-  expect(lines.slice(-2)).toEqual([
-    "array.cpp:1: error: no",
-    "mlx-serve: mlx-c did not compile (it needs a C++20 compiler)",
-  ]);
+  // As many compile at once as there are cores.
+  expect(lines).toContain("array.cpp:1: error: no");
+  expect(lines.at(-1)).toMatch(
+    /^mlx-serve: \w+\.cpp did not compile \(it needs a C\+\+20 compiler\)$/,
+  );
   expect(exitCode).toBe(1);
   await recovers(cache);
 }, 60_000);
