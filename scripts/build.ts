@@ -1,13 +1,24 @@
 // Builds the executable: `npm run build` for this machine, as dist/mlx-serve, or
 //   npm run build -- --target <name> [--outfile <file>]
-// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the native libraries.
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the native libraries, and the
+// licenses of all these, which are also written to <file>.licenses.txt.
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { libraryIn, nativeDirectory, target as targetHere } from "../ffi/native.ts";
 import type { Target } from "../ffi/pins.ts";
-import { embeddedModule } from "./build/libraries.ts";
+import { entrypoints } from "./build/entrypoints.ts";
+import { carriedFiles, embeddedModule, textModule } from "./build/libraries.ts";
+import { thirdPartyLicenses } from "./build/licenses.ts";
 import { macFaults } from "./build/mac-check.ts";
 import { readMachO } from "./build/mach-o.ts";
 import { makeNative } from "./setup/native.ts";
@@ -42,11 +53,16 @@ async function build(target: Target, outfile: string): Promise<void> {
   const library = libraryIn(directory, system);
   const staging = mkdtempSync(join(tmpdir(), "mlx-serve-build-"));
   try {
-    const embedded = embeddedModule(directory, library, staging);
+    const files = carriedFiles(directory, library);
+    const licenses = await thirdPartyLicenses(directory, files);
+    mkdirSync(dirname(outfile), { recursive: true });
+    writeFileSync(`${outfile}.licenses.txt`, licenses);
+    const replaced = {
+      "ffi/embedded.ts": embeddedModule(directory, files, staging),
+      "src/cli/licenses.ts": textModule("licenses", licenses, staging),
+    };
     await Bun.build({
-      entrypoints: ["main.ts", "worker/main.ts", "grammar/thread.ts"].map((file) => {
-        return join(root, "src", file);
-      }),
+      entrypoints,
       compile: {
         outfile,
         target: `bun-${system}-${processor}` as Bun.Build.CompileTarget,
@@ -61,10 +77,12 @@ async function build(target: Target, outfile: string): Promise<void> {
       minify: { syntax: true, whitespace: true },
       plugins: [
         {
-          name: "embedded native libraries",
+          name: "modules of the executable",
           setup(build) {
-            const filter = /ffi\/embedded\.ts$/;
-            build.onLoad({ filter }, () => ({ contents: embedded, loader: "ts" }));
+            for (const [path, contents] of Object.entries(replaced)) {
+              const filter = new RegExp(`/${RegExp.escape(path)}$`);
+              build.onLoad({ filter }, () => ({ contents, loader: "ts" }));
+            }
           },
         },
       ],

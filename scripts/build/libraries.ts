@@ -1,5 +1,5 @@
-// What the executable carries of a folder of native libraries, compressed, and the module that takes the
-// place of ffi/embedded.ts to say so.
+// What the executable carries of a folder of native libraries, compressed, and the modules that take the
+// place of ours where the executable has something inside that a checkout has not.
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 
@@ -7,8 +7,11 @@ import { basename, join } from "node:path";
 const LEVEL = 9;
 
 /** Compresses the files into `staging`, and returns the module's source. */
-export function embeddedModule(directory: string, library: string, staging: string): string {
-  const paths = carriedFiles(directory, library);
+export function embeddedModule(
+  directory: string,
+  paths: readonly string[],
+  staging: string,
+): string {
   const imports: string[] = [];
   const entries: string[] = [];
   for (const [i, path] of paths.entries()) {
@@ -20,6 +23,16 @@ export function embeddedModule(directory: string, library: string, staging: stri
     entries.push(`{ path: ${JSON.stringify(path)}, source: file${i}, sha256: "${sha256}" },`);
   }
   return [...imports, "export const embedded = [", ...entries, "];"].join("\n");
+}
+
+/** A module whose function `name` reads a text; it is kept beside the program, for few runs need it. */
+export function textModule(name: string, text: string, staging: string): string {
+  const file = join(staging, `${name}.txt`);
+  writeFileSync(file, text);
+  return [
+    `import file from ${JSON.stringify(file)} with { type: "file" };`,
+    `export const ${name} = () => Bun.file(file).text();`,
+  ].join("\n");
 }
 
 /** The libraries that `library` leads to, Metal's kernels, and the headers that CUDA's are made with. */

@@ -8,6 +8,9 @@ import { description, license, version } from "../../package.json";
 const root = join(import.meta.dir, "..", "..");
 const systems = ["linux-x64", "linux-arm64", "darwin-arm64"];
 
+/** The licenses of what is inside the executable. */
+export const NOTICES = "THIRD_PARTY_LICENSES.txt";
+
 /** The folders of the packages, ready for `npm pack` and `npm publish`; `mlx-serve` comes last. */
 export function makePackages(dist: string, to: string): string[] {
   rmSync(to, { recursive: true, force: true });
@@ -20,6 +23,7 @@ export function makePackages(dist: string, to: string): string[] {
     const folder = makePackage(to, `@mlx-serve/${name}`, fits);
     copyFileSync(join(dist, `mlx-serve-${name}`), join(folder, "mlx-serve"));
     chmodSync(join(folder, "mlx-serve"), 0o755);
+    copyFileSync(join(dist, `mlx-serve-${name}.licenses.txt`), join(folder, NOTICES));
     return folder;
   });
   const main = makePackage(to, "mlx-serve", {

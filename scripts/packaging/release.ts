@@ -1,10 +1,10 @@
 // Makes all that a release consists of, in dist/release: `npm run release [-- <owner/name>]`. The name of
 // the repository on GitHub goes into the Homebrew formula; without one there is no formula.
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { run } from "../setup/run.ts";
 import { formula } from "./homebrew.ts";
-import { makePackages } from "./npm.ts";
+import { makePackages, NOTICES } from "./npm.ts";
 
 const root = join(import.meta.dir, "..", "..");
 const dist = join(root, "dist");
@@ -22,6 +22,8 @@ for (const folder of makePackages(dist, join(dist, "npm"))) {
   const target = basename(folder);
   if (target === "mlx-serve") continue;
   const archive = join(release, `mlx-serve-${target}.tar.gz`);
-  run(["tar", "-czf", archive, "-C", folder, "mlx-serve", "LICENSE"], "tar could not pack");
+  const files = ["mlx-serve", "LICENSE", NOTICES];
+  run(["tar", "-czf", archive, "-C", folder, ...files], "tar could not pack");
+  copyFileSync(join(folder, NOTICES), join(release, `mlx-serve-${target}.licenses.txt`));
 }
 if (repository) writeFileSync(join(release, "mlx-serve.rb"), formula(repository, release));

@@ -2,7 +2,7 @@
 // OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c), and the operations of our own
 // for a CPU (ffi/cpu) and for CUDA (ffi/cuda). On Linux it can be made for the other systems too.
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, readdir, rename, rm } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { libraryIn, target } from "../../ffi/native.ts";
@@ -50,7 +50,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
     if (name.endsWith(".libs")) await rename(join(unpacked, name), join(building, name));
   }
   await copyFile(built, library);
-  if (openBlas) await rename(openBlas, join(lib, basename(openBlas)));
+  if (openBlas) await copyFile(openBlas, join(lib, basename(openBlas)));
   // CUDA kernels include these when MLX compiles them.
   for (const name of ["cccl", "cute", "cutlass"]) {
     const folder = join(unpacked, "mlx", "include", name);
@@ -65,6 +65,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
     const header = join(include, "mlx", "c", `mlx-serve-${name}.h`);
     await copyFile(join(ownFolder, "cuda", `${name}.h`), header);
   }
+  await keepLicenses({ unpacked, mlxC: source, openBlas }, join(building, "licenses"));
   await rm(work, { recursive: true });
   // Another set-up may have come first; its folder is as good.
   if (existsSync(directory)) await rm(building, { recursive: true });
@@ -154,6 +155,42 @@ function ownParts(target: pins.Target, withBlas: boolean): Part[] {
     source: join(ownFolder, name),
     flags: [...pins.ownFlags, ...flags],
   }));
+}
+
+type Unpacked = { unpacked: string; mlxC: string; openBlas: string | undefined };
+
+/** The licenses of what has gone into the libraries, for `mlx-serve version --licenses`. */
+async function keepLicenses({ unpacked, mlxC, openBlas }: Unpacked, folder: string): Promise<void> {
+  const include = join(unpacked, "mlx", "include");
+  const copies: Record<string, string | undefined> = {
+    "mlx.txt": await licenseOfWheel(unpacked),
+    "mlx-c.txt": join(mlxC, "LICENSE"),
+    "openblas.txt": openBlas && (await licenseOfWheel(join(dirname(openBlas), "..", ".."))),
+    "metal-cpp.txt": join(include, "metal_cpp", "LICENSE.txt"),
+  };
+  await mkdir(folder);
+  for (const [name, file] of Object.entries(copies)) {
+    if (file && existsSync(file)) await copyFile(file, join(folder, name));
+  }
+  // These are headers, with the license in their first comment.
+  const headers = {
+    "pocketfft.txt": join(include, "mlx", "3rdparty", "pocketfft.h"),
+    "cutlass.txt": join(include, "cutlass", "cutlass.h"),
+  };
+  for (const [name, file] of Object.entries(headers)) {
+    if (existsSync(file))
+      await writeFile(join(folder, name), firstComment(await readFile(file, "utf8")));
+  }
+}
+
+async function licenseOfWheel(folder: string): Promise<string | undefined> {
+  const [file] = await Array.fromAsync(new Bun.Glob("*.dist-info/licenses/*").scan(folder));
+  return file && join(folder, file);
+}
+
+function firstComment(source: string): string {
+  const [, comment = ""] = /\/\*+([\s\S]*?)\*+\//.exec(source) ?? [];
+  return `${comment.replace(/^ ?\* ?/gm, "").trim()}\n`;
 }
 
 /** Every libmlxc for Linux can record CUDA graphs: it looks for CUDA's driver when it needs it. */

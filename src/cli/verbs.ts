@@ -180,7 +180,8 @@ export const verbs: readonly Verb[] = [
   {
     name: "version",
     summary: "the version of mlx-serve",
-    run: async () => (await import("./version.ts")).version(),
+    flags: [{ flag: "--licenses", text: "of the software inside it" }],
+    run: async (args) => (await import("./version.ts")).version(args),
   },
   {
     name: "help",

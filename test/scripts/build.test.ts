@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -44,9 +44,22 @@ test("the executable runs MLX in its Worker with nothing around it", () => {
 test("its libraries are extracted once, and no run leaves anything else behind", () => {
   run(["doctor"]);
   run(["version"]);
-  expect(readdirSync(folder).sort()).toEqual([".cache", "mlx-serve"]);
+  expect(readdirSync(folder).sort()).toEqual([".cache", "mlx-serve", "mlx-serve.licenses.txt"]);
   expect(readdirSync(join(folder, ".cache/mlx-serve/libraries"))).toHaveLength(1);
 }, 30_000);
+
+test("it prints the licenses of what is inside it, and extracts nothing for that", () => {
+  const cache = join(folder, ".cache", "unused");
+  const { stdout, stderr, exitCode } = run(["version", "--licenses"], {
+    env: { MLX_SERVE_CACHE: cache },
+  });
+  expect([stderr, exitCode]).toEqual(["", 0]);
+  expect(stdout).toBe(`${readFileSync(`${executable}.licenses.txt`, "utf8")}\n`);
+  for (const name of ["hono", "MLX", "mlx-c", "Bun"]) {
+    expect(stdout).toMatch(new RegExp(`^${RegExp.escape(name)} `, "m"));
+  }
+  expect(readdirSync(join(folder, ".cache"))).not.toContain("unused");
+});
 
 test("it serves a model given as a path to an OpenAI client, a second after its second start", async () => {
   for (let start = 1; start <= 2; start++) {

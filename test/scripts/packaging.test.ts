@@ -21,6 +21,7 @@ describe("npm", () => {
     const path = folder();
     for (const [system, script] of Object.entries(systems)) {
       writeFileSync(join(path, `mlx-serve-${system}`), `#!/bin/sh\n${script}\n`);
+      writeFileSync(join(path, `mlx-serve-${system}.licenses.txt`), `inside ${system}`);
     }
     return path;
   }
@@ -51,6 +52,8 @@ describe("npm", () => {
     expect(stdout.toString()).toBe("this system: a b c\n");
     expect(exitCode).toBe(7);
     expect(readdirSync(join(empty, "node_modules/@mlx-serve"))).toEqual([here]);
+    const notices = join(empty, "node_modules/@mlx-serve", here, "THIRD_PARTY_LICENSES.txt");
+    expect(readFileSync(notices, "utf8")).toBe(`inside ${here}`);
   }, 60_000);
 
   /** The packages as npm lays them out, without npm. */
