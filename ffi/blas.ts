@@ -1,4 +1,4 @@
-// The BLAS inside our libmlxc (blas.c). A libmlxc built elsewhere, or on macOS, has none: MLX then uses
+// The BLAS linked into libmlxc (blas.c). A libmlxc built elsewhere, or for macOS, has none: MLX then uses
 // the system's.
 import { dlopen } from "bun:ffi";
 import { availableParallelism } from "node:os";
@@ -6,7 +6,7 @@ import { readText } from "./memory.ts";
 
 export type Blas = { name: string; threads: number };
 
-/** Sets its number of threads: `MLX_SERVE_THREADS`, or one per core. */
+/** Sets the number of threads: `MLX_SERVE_THREADS`, or one per core. */
 export function openBlas(library: string, env = process.env): Blas | undefined {
   const blas = bind(library);
   if (!blas) return undefined;

@@ -1,7 +1,7 @@
-// The system's loader opens files, so the libraries inside the executable are written out: once, to a
-// folder named after their contents. What lies there is checked before it is used, and a file that is
-// missing or damaged is replaced. Where the cache cannot be written, a folder of its own is made for
-// this run.
+// The system's loader opens files, so the libraries inside the executable are extracted once, into a
+// folder named after their content hash. Files already there are verified before use, and missing or
+// damaged ones are replaced. If the cache is not writable, the libraries go to a temporary folder that is
+// removed when the process exits.
 import {
   closeSync,
   existsSync,
@@ -18,7 +18,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import type { EmbeddedFile } from "./embedded.ts";
 
-/** The folder that holds the files, each as it was built in. */
+/** The folder that holds the extracted files. */
 export function extract(files: readonly EmbeddedFile[], cache: string): string {
   const contents = files.map(({ path, sha256 }) => `${path} ${sha256}`).join("\n");
   const key = new Bun.CryptoHasher("sha256").update(contents).digest("hex").slice(0, 16);
@@ -57,7 +57,8 @@ function complete(folder: string, files: readonly EmbeddedFile[]): void {
   }
 }
 
-/** Under another name first: nobody opens half a file, and who has the old one open keeps it. */
+/** Writes to a temporary name and renames: no process opens a partial file, and one that has the old file
+ * open keeps it. */
 function replace(file: string, content: Uint8Array): void {
   const partial = `${file}.${crypto.randomUUID()}`;
   try {
@@ -69,7 +70,7 @@ function replace(file: string, content: Uint8Array): void {
   }
 }
 
-/** A piece at a time, so that checking 100 MB takes no 100 MB. */
+/** Hashes in 1 MiB chunks, so that verifying a library does not load all of it into memory. */
 function digest(file: string, piece: Buffer): string {
   const hasher = new Bun.CryptoHasher("sha256");
   const opened = openSync(file, "r");

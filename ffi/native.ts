@@ -1,5 +1,5 @@
-// Where the native libraries are: a libmlxc the user names, the ones inside the executable, the ones
-// that set-up has made, or Homebrew's.
+// Where the native libraries are: a libmlxc named by the user, those inside the executable, those built by
+// set-up, or Homebrew's.
 import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
@@ -11,12 +11,12 @@ export type Backend = "cpu" | "metal" | "cuda";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What an executable carries; scripts/build.ts defines it. */
+/** The target that an executable was built for; scripts/build.ts defines it. */
 declare const EXECUTABLE_TARGET: pins.Target;
-/** What the executable was built for; undefined in a checkout. */
+/** Undefined in a checkout. */
 export const carried = typeof EXECUTABLE_TARGET === "string" ? EXECUTABLE_TARGET : undefined;
 
-/** What is made once and used by every run: `MLX_SERVE_CACHE`, or the user's cache folder. */
+/** Built once and shared by every run: `MLX_SERVE_CACHE`, or the user's cache folder. */
 export function cacheDirectory(env: Environment = process.env): string {
   return env.MLX_SERVE_CACHE ?? join(env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "mlx-serve");
 }
@@ -25,35 +25,35 @@ export function defaultModelPath(env: Environment = process.env): string {
   return join(cacheDirectory(env), "models", pins.MODEL_FILE);
 }
 
-/** `MLX_SERVE_BACKEND`, or what the executable is for, or what is at home on this system. */
+/** `MLX_SERVE_BACKEND`, or the executable's backend, or this system's default. */
 export function backend(env: Environment = process.env): Backend {
   const own = carried?.split("-")[2] ?? (process.platform === "darwin" ? "metal" : "cpu");
   const wanted = env.MLX_SERVE_BACKEND ?? own;
   if (wanted !== "cpu" && wanted !== "metal" && wanted !== "cuda") {
     throw new Error(`MLX_SERVE_BACKEND must be cpu, metal or cuda, not ${wanted}`);
   }
-  // Every libmlx has the CPU.
+  // Every libmlx supports the CPU.
   if (carried && wanted !== own && wanted !== "cpu") {
     throw new Error(`MLX_SERVE_BACKEND is ${wanted}, and this executable is for ${carried}`);
   }
   return wanted;
 }
 
-/** The system, processor and backend that the libraries are made for. */
+/** The system, processor and backend that the libraries are built for. */
 export function target(env: Environment = process.env): pins.Target {
-  // A Mac's libmlx has the CPU and Metal in one.
+  // libmlx for macOS supports the CPU and Metal.
   const kind = process.platform === "darwin" ? "metal" : backend(env);
   const name = `${process.platform}-${process.arch}-${kind}`;
   if (name in pins.mlx) return name as pins.Target;
   throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
 }
 
-/** What is compiled into libmlxc besides mlx-c. */
+/** Our sources that are compiled into libmlxc, with mlx-c's. */
 function ownSources(): string[] {
   return [...new Bun.Glob("**/*.{c,cpp,h}").scanSync(import.meta.dir)].sort();
 }
 
-/** Set-up's folder for a target, named after all that goes into it. */
+/** Set-up's folder for a target, named after a hash of its inputs. */
 export function nativeDirectory(
   env: Environment = process.env,
   name: pins.Target = target(env),
@@ -72,7 +72,7 @@ export function nativeDirectory(
   return join(cacheDirectory(env), "native", `${name}-${key}`);
 }
 
-/** The libraries stand together, as they do in MLX's wheel. */
+/** All libraries are in one folder, as in MLX's wheel. */
 export function libraryIn(directory: string, system: string = process.platform): string {
   return join(directory, "mlx", "lib", libraryName(system));
 }
@@ -110,7 +110,7 @@ export function findLibrary(env: Environment = process.env): string {
   throw new Error(`libmlxc was not found: run \`${start}\` once, or name one in MLX_SERVE_MLXC`);
 }
 
-/** What the engine's Worker is started with. */
+/** Arguments of the engine's Worker. */
 export function engineSetup(env: Environment = process.env) {
   return {
     library: findLibrary(env),

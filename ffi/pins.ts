@@ -1,9 +1,9 @@
-// Every file that set-up fetches, with its version and SHA-256, and how libmlxc is built from them.
+// The files that set-up downloads, with version and SHA-256, and the flags that libmlxc is built with.
 
 export type Wheel = {
   package: string;
   version: string;
-  /** pip's name of the platform; without one the wheel is for all. */
+  /** pip's platform tag; absent for a wheel that fits every platform. */
   platform?: string;
   file: string;
   sha256: string;
@@ -55,7 +55,7 @@ export const mlxC: Crate = {
   sha256: "1848b6f1686114039e6e0adcf1578911e2e4d7707b9768ad61da074132319e1c",
 };
 
-/** The wheels of MLX for Linux carry the reference BLAS, a hundredth as fast as this one. */
+/** MLX's wheels for Linux carry the reference BLAS, which is about a hundred times slower than OpenBLAS. */
 export const openBlas: Partial<Record<string, Wheel>> = {
   "linux-x64": {
     package: "scipy-openblas32",
@@ -73,8 +73,8 @@ export const openBlas: Partial<Record<string, Wheel>> = {
   },
 };
 
-/** A compiler that brings its own headers of macOS and glibc. It builds libmlxc for macOS on Linux, and for
- * Linux where no compiler is installed. */
+/** A compiler that includes the headers of macOS and glibc. It cross-compiles libmlxc for macOS, and builds
+ * for Linux where no compiler is installed. */
 export const zig: Partial<Record<string, Wheel>> = {
   "linux-x64": {
     package: "ziglang",
@@ -112,7 +112,7 @@ export const mlxCFlags = ["-O3", "-DNDEBUG", "-fPIC"] as const;
 /** How our own C and C++ (ffi/blas.c, ffi/cpu) is compiled. */
 export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
 
-/** ffi/cpu/kernels.cpp is compiled for each of these; which one runs is decided on the machine. */
+/** ffi/cpu/kernels.cpp is compiled once per variant; choice.cpp selects one at run time. */
 export const kernelVariants: Record<"x64" | "arm64", Record<string, readonly string[]>> = {
   x64: {
     plain: [],
@@ -127,12 +127,12 @@ export const MACOS_VERSION = "14.0";
 
 export const zigTarget = `aarch64-macos.${MACOS_VERSION}`;
 
-/** What zig needs to be told besides. */
+/** Extra flags for zig when it compiles for macOS. */
 export const macFlags = [
-  // Nothing of libc++ that this macOS lacks.
+  // Do not use symbols of libc++ that this version of macOS lacks.
   "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS",
   "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
-  // zig's headers of macOS leave these out.
+  // zig's macOS headers do not define these.
   "-DINFINITY=__builtin_inff()",
   '-DNAN=__builtin_nanf("")',
   "-DHUGE_VALF=__builtin_huge_valf()",

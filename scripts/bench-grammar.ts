@@ -1,4 +1,4 @@
-// What grammars cost: steps of 16 rows, free and held to a JSON schema, in turns.
+// What grammars cost: steps of 16 rows, free and constrained by a JSON schema, in turns.
 //   npm run -s bench:grammar [-- rows [tokens [rounds]]]
 import { defaultModelPath, engineSetup } from "../ffi/native.ts";
 import { EngineClient } from "../src/engine/client.ts";

@@ -63,7 +63,7 @@ class Recorder {
   }
 
   async type(command: string): Promise<void> {
-    // Somebody may want to read what was before.
+    // Leaves time to read what came before.
     await Bun.sleep(LONGEST_WAIT_MS);
     this.add("typed", `$ ${command}\n`);
   }

@@ -1,6 +1,6 @@
-// Brings what is missing: libmlxc with MLX and a BLAS, and the default model (or, with the argument
-// "native", the libraries alone). Everything is made under a temporary name and renamed when it is
-// whole, so that set-up can be interrupted and run again.
+// Installs what is missing: libmlxc with MLX and a BLAS, and the default model (or, with the argument
+// "native", only the libraries). Everything is built under a temporary name and renamed when it is
+// complete, so that set-up can be interrupted and run again.
 import { existsSync } from "node:fs";
 import {
   defaultModelPath,
@@ -40,7 +40,7 @@ function hasLibrary(): boolean {
   return difference === undefined;
 }
 
-/** A library without its headers is taken at its word. */
+/** A library without headers cannot be checked. */
 function differences(library: string): string[] {
   const headers = headersOf(library);
   return headers ? headerDifferences(headers) : [];

@@ -26,7 +26,7 @@ const [minutes, clients, seed] = [values.minutes, values.clients, values.seed].m
 /** Growth of the process that is not put down to chance, after its first quarter. */
 const MOST_GROWTH = 64 * 2 ** 20;
 
-// A batch and a pool that are too small for the crowd: some wait, some are put back, some are refused.
+// A batch and a pool that are too small for the crowd: some wait, some are preempted, some are refused.
 const flags = ["--port=0", "--max-batch-size=12", "--max-queue=8", "--kv-memory=96MiB"];
 const server = startMlxServe(["serve", ...flags, "--log-format=json"], process.env);
 const [, url] = await server.says(/"url":"([^"]+)"/);
@@ -95,7 +95,7 @@ const timer = setInterval(
 await Promise.all(Array.from({ length: clients }, (_, number) => client(number)));
 clearInterval(timer);
 
-// Those who went away are forgotten a step later.
+// Aborted requests are released one step later.
 await Bun.sleep(2000);
 await report();
 const left = await gauges();

@@ -41,7 +41,7 @@ export function startOurs({ threads, batch }: Limits): Promise<System> {
       weights: "Q4_1",
       model: "default",
     },
-    // Nobody's settings or keys.
+    // Without the user's settings and keys.
     { XDG_CONFIG_HOME: join(cacheDirectory(), "bench", "no-config") },
   );
 }

@@ -1,6 +1,6 @@
 // Fetches pinned files with the ordinary clients of their registries and checks each file's SHA-256.
-// They are kept, so that another recipe needs no network. A folder named in MLX_SERVE_DOWNLOADS is
-// looked into first: a machine without a network is set up from files that were carried there.
+// They are kept, so that a rebuild needs no network. The folder in MLX_SERVE_DOWNLOADS is searched first:
+// a machine without a network is set up from files carried there.
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -38,7 +38,7 @@ export function fetchCrate(pin: Crate): Promise<string> {
     requireCargo();
     const name = `${pin.package}@${pin.version}`;
     console.error(`mlx-serve: fetching ${name} with cargo`);
-    // `cargo info` downloads the crate it tells about, and nothing that the crate depends on.
+    // `cargo info` downloads the crate, and none of its dependencies.
     const failure = `cargo could not fetch ${name}; run the command again`;
     await runQuietly(["cargo", "info", name], failure);
     const cache = join(process.env.CARGO_HOME ?? join(homedir(), ".cargo"), "registry", "cache");
@@ -46,7 +46,7 @@ export function fetchCrate(pin: Crate): Promise<string> {
     const file = registries.map((registry) => join(cache, registry, pin.file)).find(existsSync);
     if (!file) throw new SetupError(`cargo left no ${pin.file} in ${cache}`);
     await copyFile(file, join(staging, pin.file));
-    // A damaged one must not be found again; cargo fetches it anew.
+    // Remove a damaged file, so that cargo downloads it again.
     if ((await sha256(file)) !== pin.sha256) await rm(file);
   });
 }
@@ -89,7 +89,7 @@ export async function unpack(
   await runQuietly(command, `${basename(archive)} could not be unpacked: is the disk full?`);
 }
 
-/** `download` puts the file into the folder it is given; it counts only if it is the pinned one. */
+/** `download` puts the file into the folder it is given. The file is kept if its hash is the pinned one. */
 async function fetchPinned(
   pin: Wheel | Crate,
   download: (staging: string) => Promise<void>,

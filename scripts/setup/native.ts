@@ -1,6 +1,6 @@
-// Makes the folder of native libraries: libmlx from MLX's wheel, libmlxc built from mlx-c's source, and
-// OpenBLAS linked in front of the BLAS that the wheel carries (ffi/blas.c), and the operations of our own
-// for a CPU (ffi/cpu) and for CUDA (ffi/cuda). On Linux it can be made for the other systems too.
+// Builds the folder of native libraries: libmlx from MLX's wheel, and libmlxc from mlx-c's source with our
+// operations for CPUs (ffi/cpu) and CUDA (ffi/cuda), and with OpenBLAS linked ahead of the wheel's BLAS
+// (ffi/blas.c). Linux can cross-build for the other systems.
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
@@ -23,7 +23,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
   console.error(`mlx-serve: building MLX ${pins.MLX_VERSION} for ${name} (about a minute, once)`);
   const crate = await fetchCrate(pins.mlxC);
   const wheel = await fetchWheel(pins.mlx[name]);
-  // A CUDA libmlx has the interface of the CPU's, whose headers need no CUDA to compile against.
+  // libmlx for CUDA has the same interface, but its headers need CUDA to compile.
   const headers = name === "linux-x64-cuda" ? await fetchWheel(pins.mlx["linux-x64-cpu"]) : wheel;
   const blasPin = pins.openBlas[`${system}-${processor}`];
   const blas = blasPin ? await fetchWheel(blasPin) : undefined;
@@ -41,7 +41,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
   const mlx = join(linked, "mlx");
   await buildLibrary({ target: name, compiler, mlxC: source, mlx, openBlas }, built);
 
-  // The wheel's own layout, for libmlx finds the libraries it brings along by their place.
+  // Keeps the wheel's layout: libmlx finds its libraries by relative path.
   const lib = dirname(library);
   const include = join(dirname(lib), "include");
   await mkdir(join(include, "mlx", "c"), { recursive: true });
@@ -67,7 +67,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
   }
   await keepLicenses({ unpacked, mlxC: source, openBlas }, join(building, "licenses"));
   await rm(work, { recursive: true });
-  // Another set-up may have come first; its folder is as good.
+  // Another process may have finished first; its folder is the same.
   if (existsSync(directory)) await rm(building, { recursive: true });
   else await rename(building, directory);
 }
@@ -200,7 +200,7 @@ function hasCuda(system: string | undefined): boolean {
 
 const ABANDONED = ".building-";
 
-/** What runs that were interrupted have left. */
+/** Removes what interrupted runs left behind. */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const name of await readdir(parent)) {
     if (name.startsWith(ABANDONED) && !alive(Number(name.slice(ABANDONED.length)))) {

@@ -1,4 +1,4 @@
-// Python with packages from PyPI, made once in the cache and used by every run.
+// Python environments with packages from PyPI, created once in the cache.
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";

@@ -1,7 +1,7 @@
-// Set-up's dealings with other programs: finding them, saying how to install them, running them.
+// The programs that set-up runs: finding them, saying how to install them, running them.
 import { access, constants, mkdir } from "node:fs/promises";
 
-/** Something the user can mend, said in one line. */
+/** A one-line error that the user can fix. */
 export class SetupError extends Error {}
 
 export type Tool = "python3" | "pip" | "cargo" | "c++";
@@ -59,7 +59,7 @@ function present(tool: Tool): boolean {
   return Bun.which("python3") !== null && succeeds("python3", "-m", "pip", "--version");
 }
 
-/** Whether a program runs to a good end; what it says is of no interest. */
+/** Whether a command exits with 0; its output is discarded. */
 export function succeeds(...command: string[]): boolean {
   return Bun.spawnSync(command, { stdio: ["ignore", "ignore", "ignore"] }).exitCode === 0;
 }
@@ -70,7 +70,7 @@ export function run(command: readonly string[], failure: string): void {
   if (exitCode !== 0) throw new SetupError(failure);
 }
 
-/** Runs a program quietly but for `onLine`; what it said is shown when it fails. */
+/** Runs a program and shows the end of its output only if it fails. */
 export async function runQuietly(
   command: readonly string[],
   failure: string,
@@ -94,7 +94,7 @@ export async function runQuietly(
   throw new SetupError(failure);
 }
 
-/** Makes the folder, or says that it cannot be written and what to do. */
+/** Creates the folder, or throws an error that says what to do. */
 export async function writableDirectory(path: string): Promise<string> {
   try {
     await mkdir(path, { recursive: true });
@@ -108,7 +108,7 @@ export async function writableDirectory(path: string): Promise<string> {
   }
 }
 
-/** One line of progress: rewritten on a terminal, elsewhere printed where it says something new. */
+/** One line of progress: redrawn on a terminal, and printed every 25% elsewhere. */
 export function progress(name: string): (percent: number) => void {
   let shown = -1;
   return (percent) => {

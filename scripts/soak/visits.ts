@@ -17,7 +17,7 @@ const questions = [
   "What do bees make?",
 ];
 
-/** So long that several of them do not fit the pool, and all begin alike. */
+/** Long enough that several do not fit the pool, with a shared prefix. */
 const background = "The harbour was quiet, and the boats lay side by side. ".repeat(40);
 
 const schema = {

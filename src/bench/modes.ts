@@ -1,4 +1,4 @@
-// What can be measured, a mode each: which requests are sent when, and what the figures say.
+// The modes of the benchmark: which requests each sends when, and which figures it reports.
 import { randomInt } from "node:crypto";
 import type { Priority } from "../engine/protocol.ts";
 import { longText, sharedText } from "./prompts.ts";
@@ -10,7 +10,7 @@ export type Bench = {
   prompts: readonly string[];
   requests: number;
   maxTokens: number;
-  /** How many at once, for a sweep. */
+  /** Concurrency levels of a sweep. */
   levels: readonly number[];
   /** Called whenever a request is answered. */
   onAnswer?(): void;
@@ -165,7 +165,7 @@ export async function measure(mode: Mode, bench: Bench, repeats: Repeats): Promi
   return [first!, ...others.map((each) => ({ ...each, speedup: rounded(speedup(first!, each)) }))];
 }
 
-/** So many at once; each that is answered makes room for the next. */
+/** Keeps a fixed number of requests in flight. */
 async function send(
   { target, onAnswer }: Bench,
   mode: string,
@@ -198,7 +198,7 @@ function asked(
   }));
 }
 
-/** With a beginning of its own, so that no cache knows it. */
+/** A unique prefix, so that the prefix cache misses. */
 function fresh(prompt: string): string {
   return `Note ${randomInt(1e7, 1e8)}. ${prompt}`;
 }

@@ -1,5 +1,5 @@
-// What is asked: twenty prompts of 5 to some 400 tokens, or the lines of a file. They stand so that the
-// first few are as mixed as all of them.
+// The prompts: twenty of 5 to about 400 tokens, or the lines of a file. They are ordered so that the first
+// few are as mixed as all of them.
 import { readFileSync } from "node:fs";
 import { UsageError } from "../config/usage-error.ts";
 

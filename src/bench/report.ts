@@ -1,5 +1,5 @@
-// What is told of a measurement: tables for people, and a document for programs that says on what machine,
-// with which versions and by which command it was made.
+// Reports of a measurement: tables for people, and JSON for programs with the machine, the versions and the
+// command.
 import { arch, availableParallelism, cpus, platform, release, totalmem } from "node:os";
 import packageJson from "../../package.json" with { type: "json" };
 import { formatBytes } from "../hub/bytes.ts";
@@ -58,7 +58,7 @@ export function machine() {
   };
 }
 
-/** As a shell would take it, but for the key. */
+/** The command line, quoted for a shell, without the key. */
 function commandOf(args: readonly string[]): string {
   const secret = args.map((arg, i) => {
     if (args[i - 1] === "--api-key") return "...";

@@ -4,7 +4,7 @@ import type { Memory, Sample } from "./target.ts";
 /** Some requests that belong together, sent once. */
 export type Pass = { mode: string; concurrency: number; samples: Sample[]; ms: number };
 
-/** What a request must keep to count as good. */
+/** The SLO that a good request meets. */
 export type Slo = { ttftMs?: number | undefined; itlMs?: number | undefined };
 
 type Metric = "latency" | "ttft" | "inter_token";
@@ -25,7 +25,7 @@ export type Result = {
   requests_per_second: number;
   /** Against the mode's first result, where the two can be compared. */
   speedup?: number;
-  /** Requests a second that kept all limits. */
+  /** Requests per second that met the SLO. */
   goodput_requests_per_second?: number;
   prompt_tokens: number;
   cached_tokens: number;
@@ -64,7 +64,7 @@ function resultOf(passes: readonly Pass[], slo: Slo): Result {
     ...figures("latency", samples.map(latencyOf)),
     ...figures("ttft", samples.map(ttftOf)),
     ...figures("inter_token", samples.flatMap(gapsOf)),
-    // A piece may be of several tokens, and the mean is told by the tokens.
+    // A chunk may carry several tokens; the mean is per token.
     avg_inter_token_ms: rounded(
       ratio(sum(samples.map(decodeMs)), sum(samples.map(({ tokens }) => Math.max(tokens - 1, 0)))),
     ),
@@ -79,7 +79,7 @@ export function withMemory(result: Result, { activeBytes, rssBytes }: Memory): R
   };
 }
 
-/** Between two values it is in proportion, as most programs have it; of nothing it is 0. */
+/** Linear interpolation between two values; 0 if there are none. */
 export function percentile(values: readonly number[], percent: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   const at = ((sorted.length - 1) * percent) / 100;

@@ -43,7 +43,7 @@ class Client {
   readonly #url: string;
   readonly #headers: Record<string, string>;
   readonly #chat: boolean;
-  /** Whether it takes fields that OpenAI does not define. */
+  /** Whether it accepts fields that OpenAI does not define. */
   #takesExtras = true;
 
   constructor(url: string, apiKey: string | undefined, chat: boolean) {
@@ -64,7 +64,7 @@ class Client {
     return id;
   }
 
-  /** Finds out what it takes; what it calls itself. */
+  /** Detects which fields it accepts and what it calls itself. */
   async introduce(model: string): Promise<string | undefined> {
     const request = { prompt: "Hello", maxTokens: 1 };
     const asked = await this.#ask(model, request);
@@ -108,7 +108,7 @@ class Client {
       stream: true,
       stream_options: { include_usage: true },
       ...(this.#takesExtras && { ignore_eos: true, min_tokens: maxTokens }),
-      // More than its key grants, no request can ask for.
+      // A key's limits cap what a request may ask for.
       ...(priority === "LOW" && { service_tier: "flex" }),
     };
     const path = this.#chat ? "/v1/chat/completions" : "/v1/completions";
@@ -117,7 +117,7 @@ class Client {
 
   async #fetch(path: string, init: RequestInit = {}): Promise<Response> {
     try {
-      // A long queue is no reason to give up.
+      // A request may wait long in the queue.
       return await fetch(this.#url + path, { ...init, headers: this.#headers, timeout: false });
     } catch (error) {
       throw new Error(`${this.#url} cannot be reached (${(error as Error).message})`);

@@ -1,4 +1,4 @@
-// What can be measured: whatever answers a prompt token by token, and tells when.
+// A benchmark target: anything that streams the tokens of an answer.
 import type { Priority } from "../engine/protocol.ts";
 
 export type BenchRequest = { prompt: string; maxTokens: number; priority?: Priority };
@@ -6,29 +6,29 @@ export type BenchRequest = { prompt: string; maxTokens: number; priority?: Prior
 /** One request as its client has seen it; times are those of performance.now(). */
 export type Sample = {
   startMs: number;
-  /** When a piece of the answer came: a token in process, and over HTTP what the server makes of it. */
+  /** Arrival times: of each token in process, and of each chunk over HTTP. */
   arrivalsMs: number[];
   endMs: number;
   promptTokens: number;
-  /** Of the prompt's, those that were found computed. */
+  /** Prompt tokens that were hits in the prefix cache. */
   cachedTokens: number;
   /** Generated. */
   tokens: number;
 };
 
 export type Memory = {
-  /** What MLX holds. */
+  /** MLX's active memory. */
   activeBytes?: number;
   /** Of the whole process. */
   rssBytes?: number;
 };
 
-/** What answers, as far as it is known. */
+/** What is known about the target. */
 export type TargetAbout = {
   kind: "engine" | "server";
   model: string;
   url?: string;
-  /** What a server says of itself. */
+  /** As the server reports it. */
   server?: string;
   backend?: string;
   device?: string;

@@ -74,7 +74,7 @@ function settingsOf(args: string[]) {
   refuseIdle(values, modeName);
   const requests = wholeOf("requests", values.requests);
   const levels = (values.concurrency ?? "1,2,4,8,16,32").split(",");
-  // Where all fit at once, priority is worth nothing.
+  // Priorities have no effect if all requests fit in the batch.
   const ownBatch = modeName === "priority" ? String(Math.ceil(requests / 4)) : "32";
   const { model, url, chat, json, plot, "prompt-file": promptFile } = values;
   return {
@@ -113,7 +113,7 @@ function refuseIdle(values: Flags, modeName: ModeName): void {
   }
 }
 
-/** What the report says of them. */
+/** The settings as the report shows them. */
 function toldOf(settings: BenchSettings): Record<string, unknown> {
   const { modeName, url, slo } = settings;
   return {
@@ -139,7 +139,7 @@ function openTarget(settings: BenchSettings): Promise<Target> {
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {
-  if (more.length === 0 && Object.hasOwn(modes, name)) return name as ModeName;
+  if (more.length === 0 && Object.keys(modes).includes(name)) return name as ModeName;
   throw new UsageError(`bench takes one mode of ${Object.keys(modes).join(", ")}`);
 }
 

@@ -1,4 +1,4 @@
-// mlx-serve completions: scripts for bash, zsh and fish, made from the table of verbs and the settings.
+// mlx-serve completions: scripts for bash, zsh and fish, generated from the table of verbs and the settings.
 // They know the verbs, their flags, what can follow a flag, and the models that `mlx-serve ls` names.
 import { offFlag, settingList } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
@@ -21,7 +21,7 @@ export function completions(
 type Shell = keyof typeof writers;
 
 function isShell(word: string): word is Shell {
-  return Object.hasOwn(writers, word);
+  return Object.keys(writers).includes(word);
 }
 
 export function completionScript(
@@ -32,11 +32,11 @@ export function completionScript(
   return writers[shell](verbs.map(candidatesOf), defaultVerb);
 }
 
-/** What can stand somewhere; undefined: something that no shell can know. */
+/** The values to offer; undefined where the shell cannot know them. */
 type Values = Flag["values"];
 
 type Choice = {
-  /** As it is offered. */
+  /** The spelling that is offered. */
   flag: string;
   spellings: string[];
   text: string;
@@ -44,7 +44,7 @@ type Choice = {
   values: Values;
 };
 
-/** What can come after a verb. */
+/** What to offer after a verb. */
 type Candidates = { verb: string; summary: string; flags: Choice[]; values: Values };
 
 const helpFlag: Flag = { flag: "--help", aliases: ["-h"], text: "What it does and what it takes." };
@@ -55,7 +55,7 @@ function candidatesOf({ name, summary, flags = [], values }: Verb): Candidates {
 }
 
 function choiceOf(flag: Flag): Choice {
-  // What is on already can only be turned off.
+  // Only the flag that disables it is useful for a switch that is on by default.
   const isOn = !flag.metavar && flag.default === "true";
   const [text = ""] = flag.text.split(/[.;:](?: |$)/);
   return {
@@ -67,7 +67,7 @@ function choiceOf(flag: Flag): Choice {
   };
 }
 
-/** `ls --json` has one name a line. */
+/** `ls --json` prints one name per line. */
 const modelNames = `sed -n 's/^ *"name": "\\(.*\\)",$/\\1/p'`;
 
 function bashScript(verbs: readonly Candidates[], defaultVerb: string): string {
@@ -153,7 +153,7 @@ type Actions = {
   values: (values: Values, text: string) => string;
 };
 
-/** The lines of the two cases that bash and zsh have alike: after a flag, and within a verb. */
+/** The case branches that bash and zsh share: after a flag, and within a verb. */
 function caseLines(verbs: readonly Candidates[], { flags, values }: Actions) {
   const after = verbs.flatMap((candidates) =>
     candidates.flags
@@ -206,7 +206,7 @@ function fishValues(values: Values): string {
   return values === "file" ? "-F" : "-F -a '(__mlx_serve_models)'";
 }
 
-/** As all three shells read it: a quote in it stands outside. */
+/** Quoted for all three shells; a quote inside is written outside of the quotes. */
 function singleQuoted(text: string): string {
   return `'${text.replaceAll("'", `'"'"'`)}'`;
 }

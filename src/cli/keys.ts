@@ -1,4 +1,4 @@
-// mlx-serve keys add|ls|revoke: who may call the server, in the keys file.
+// mlx-serve keys add|ls|revoke: manages the API keys in the keys file.
 import { type ParseArgsOptionsConfig, parseArgs } from "node:util";
 import { loadSettings } from "../config/load.ts";
 import { UsageError } from "../config/usage-error.ts";
@@ -85,7 +85,7 @@ function revoke(args: string[], env: Environment): void {
   console.log(`${revoked} is revoked. ${afterChange}`);
 }
 
-const afterChange = "A running server takes it in when it starts again or gets SIGHUP.";
+const afterChange = "A running server applies it on restart or SIGHUP.";
 
 function parsed<const T extends ParseArgsOptionsConfig>(args: string[], options: T) {
   try {
@@ -95,7 +95,7 @@ function parsed<const T extends ParseArgsOptionsConfig>(args: string[], options:
   }
 }
 
-/** The file that `serve` would use, wherever that is said. */
+/** The keys file that `serve` would use, from any source of settings. */
 function pathOf(values: { "keys-file"?: string | undefined }, env: Environment): string {
   const flag = values["keys-file"];
   const { settings } = loadSettings(flag === undefined ? [] : [`--keys-file=${flag}`], env);

@@ -1,5 +1,5 @@
 // mlx-serve run [model] [prompt]: an answer in the terminal, or a chat where no prompt is given. It comes
-// from the server that runs here or is named, and otherwise from an engine of its own.
+// from the local or named server, and otherwise from an engine in this process.
 import { createInterface } from "node:readline/promises";
 import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
@@ -28,13 +28,13 @@ const options = {
 
 type Message = { role: "system" | "user" | "assistant"; content: string };
 
-/** What has come of an answer. */
+/** An answer so far. */
 type Piece = { text: string; tokens: number };
 
-/** Whoever answers messages. */
+/** Answers messages: a server, or an engine in this process. */
 type Answerer = {
   name: string;
-  /** The signal ends it early, and quietly. */
+  /** The signal ends the answer early, without an error. */
   answer(messages: readonly Message[], signal?: AbortSignal): AsyncIterable<Piece>;
   close(): Promise<void>;
 };
@@ -56,7 +56,7 @@ export async function run(args: string[], env: Environment = process.env): Promi
     },
     dtype: dtypeOf(values.dtype),
   };
-  // The weights of a server are as they are.
+  // A server's weights are loaded already.
   const isLocal = values.local || settings.dtype !== undefined;
   if (isLocal && values.url !== undefined) {
     throw new UsageError("--url asks a server, and --local and --dtype do without");
@@ -77,7 +77,7 @@ export async function run(args: string[], env: Environment = process.env): Promi
 
 type Opened = { answerer: Answerer; prompt: string | undefined };
 
-/** One argument is a model if there is one of that name, and a prompt for the default one if not. */
+/** A single argument is a model if one has that name, and otherwise a prompt for the default model. */
 function choose(
   [first, second]: readonly string[],
   isModel: (name: string) => boolean,
@@ -87,7 +87,7 @@ function choose(
   return isName ? { model: first, prompt: undefined } : { model: undefined, prompt: first };
 }
 
-/** Undefined where the server is about to go, and the user did not mean it or a model of it. */
+/** Undefined if the server is shutting down and the user named neither it nor one of its models. */
 async function askServer(
   server: Server,
   positionals: readonly string[],
@@ -121,7 +121,7 @@ function serverAnswerer(
     temperature,
     top_p: topP,
     seed,
-    // What a server has its own defaults for, and the engine here has not.
+    // A server has its own defaults for these; the engine has none.
     ...{ top_k: 0, min_p: 0, repetition_penalty: 1 },
     return_token_ids: true,
   };
@@ -160,7 +160,7 @@ async function startEngine(
     onStep: (report) => log.debug(report, "step"),
   });
   try {
-    // One row is all it takes.
+    // There is only one sequence.
     await engine.load(source.name, source.path, {
       maxBatch: 1,
       dtype: settings.dtype,
@@ -191,7 +191,7 @@ function engineAnswerer(
 ): Answerer {
   const idsOf = (messages: readonly Message[]) => {
     if (chat) return chat({ messages, addGenerationPrompt: true }).ids;
-    // A model without a template goes on with what was said.
+    // A model without a chat template continues the plain text.
     const text = messages.map(({ content }) => content).join("\n");
     return tokenizer.encode(text, { addSpecialTokens: true, controlTokens: "text" });
   };
@@ -215,7 +215,7 @@ function engineAnswerer(
   };
 }
 
-/** Streams an answer to the terminal, and says how fast it came. */
+/** Streams an answer to the terminal, then prints its throughput. */
 async function say(
   answerer: Answerer,
   messages: readonly Message[],
@@ -236,21 +236,21 @@ async function say(
   return answer;
 }
 
-/** Not by console.error: on a terminal that is red. */
+/** console.error prints red on a terminal. */
 function tell(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
 async function converse(answerer: Answerer, system: readonly Message[]): Promise<void> {
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  console.log(`${answerer.name}: /clear begins anew, /exit or Ctrl-D ends`);
+  console.log(`${answerer.name}: /clear starts over, /exit or Ctrl-D quits`);
   let answering: AbortController | undefined;
   terminal.on("SIGINT", () => {
     if (answering) answering.abort();
     else terminal.close();
   });
   let messages = [...system];
-  // Input from a file is at its end while its lines are still being answered.
+  // Piped input ends while its lines are still being answered.
   let open = true;
   terminal.on("close", () => {
     open = false;

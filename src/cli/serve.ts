@@ -1,4 +1,4 @@
-// mlx-serve serve: the server, until it is told to stop.
+// mlx-serve serve: runs the server until it is stopped.
 import { lookup } from "node:dns/promises";
 import { readFileSync } from "node:fs";
 import { engineSetup } from "../../ffi/native.ts";
@@ -37,7 +37,7 @@ export async function serve(args: string[]): Promise<void> {
     keysSet: keys !== undefined || settings.apiKey.length > 0,
   });
   if (problem) throw new UsageError(problem);
-  // Bun takes a name without an address for a port that is taken.
+  // Bun reports a host name that does not resolve as a port in use.
   await lookup(settings.host).catch(() => {
     throw new Error(`${settings.host} is no address of this machine: choose another by --host`);
   });
@@ -63,19 +63,19 @@ export async function serve(args: string[]): Promise<void> {
     announce(server, url, await server.ready, await server.serving.engine.inspect());
   } catch (error) {
     forgetServer(process.pid);
-    // Told to stop while it was loading: that is no failure.
+    // Stopped while loading, which is not a failure.
     if (server.serving.admission.phase === "draining") return;
     await server.drain();
     throw error;
   }
 }
 
-/** What this machine can call it by: 0.0.0.0 and :: stand for all addresses, and are none. */
+/** An address that local clients can use: 0.0.0.0 and :: mean all interfaces. */
 function ownUrl(url: string): string {
   return url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]");
 }
 
-/** It serves as well where its own command line cannot find it. */
+/** The server still works if the command line cannot find it. */
 function remember(entry: ServerEntry, log: Logger): void {
   try {
     rememberServer(entry);
@@ -84,14 +84,14 @@ function remember(entry: ServerEntry, log: Logger): void {
   }
 }
 
-/** What flags say of the machine, where the engine looks for it. */
+/** Passes settings of the machine to the engine, which reads the environment. */
 function environmentOf({ backend: wanted, threads }: Settings): NodeJS.ProcessEnv {
   if (wanted !== undefined) process.env.MLX_SERVE_BACKEND = wanted;
   if (threads !== undefined) process.env.MLX_SERVE_THREADS = String(threads);
   return process.env;
 }
 
-/** The first lets what is under way finish, the second does not. */
+/** The first signal drains running requests, the second aborts them. */
 function stopOnSignals(server: RunningServer, log: Logger): void {
   let stopping = false;
   const stop = async (signal: "SIGTERM" | "SIGINT", code: number) => {
@@ -134,14 +134,14 @@ function bindError(error: unknown, { host, port }: Settings): unknown {
   }
 }
 
-/** Who has it, and what to do about that. */
+/** Which process uses the port, and how to free it. */
 function takenBy(port: number): string {
   const other = knownServers().find(({ url }) => Number(new URL(url).port) === port);
-  if (!other) return ": end who has it";
+  if (!other) return ": stop the process that uses it";
   return ` by mlx-serve (process ${other.pid}): end it by \`mlx-serve stop --url ${other.url}\``;
 }
 
-/** To a person; a machine gets a line of the log. */
+/** A summary for people; with JSON logs, one line of the log. */
 function announce(
   { url: bound, serving: { settings, ring, log } }: RunningServer,
   url: string,
@@ -164,7 +164,7 @@ function announce(
   };
   const lines = Object.entries(rows).map(([key, value]) => `  ${key.padEnd(10)}${value}`);
   const key = ring.open ? "" : ' -H "Authorization: Bearer $KEY"';
-  // Not by console.error: on a terminal that is red.
+  // console.error prints red on a terminal.
   process.stderr.write(`
 mlx-serve ${packageJson.version}
 ${lines.join("\n")}

@@ -1,5 +1,5 @@
-// The server that the command line talks to: which one is meant, and what is asked of it. What a server
-// refuses becomes an error of one line.
+// The command line's client of a server: finds the server and sends requests to it. An error response
+// becomes a one-line error.
 import { z } from "zod";
 import { PsResponse, UnloadResponse } from "../api/admin.ts";
 import { ChatChunk, type ChatRequest } from "../api/chat.ts";
@@ -13,19 +13,19 @@ import { codeOf, quoted } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { knownServers, type ServerEntry } from "../serve/server-file.ts";
 
-/** Of every verb that talks to a server. */
+/** Options of every verb that talks to a server. */
 export type ServerFlags = { url?: string | undefined; "api-key"?: string | undefined };
 
 export type Server = {
   url: string;
   key: string | undefined;
-  /** Whether the user has named it; otherwise it was found. */
+  /** Whether the user named it, rather than it being discovered. */
   isNamed: boolean;
-  /** What it tells of itself to this machine's user. */
+  /** The server file, if it runs on this machine as this user. */
   entry: ServerEntry | undefined;
 };
 
-/** The one that is named, or the one that runs on this machine. */
+/** The named server, or the one running on this machine. */
 export async function findServer(
   flags: ServerFlags,
   env: Environment,
@@ -35,7 +35,7 @@ export async function findServer(
   if (named !== undefined) {
     const url = baseOf(named);
     const entry = known.find((each) => isSame(each.url, url));
-    // The server takes several keys from the same variable.
+    // The server accepts several keys in the same variable.
     const [ownKey] = env.MLX_SERVE_API_KEY?.split(",") ?? [];
     return { url, key: flags["api-key"] ?? entry?.key ?? ownKey, isNamed: true, entry };
   }
@@ -44,7 +44,7 @@ export async function findServer(
   return entry && { url: entry.url, key: flags["api-key"] ?? entry.key, isNamed: false, entry };
 }
 
-/** The same for those who cannot do without. */
+/** The same, but throws if there is none. */
 export async function needServer(flags: ServerFlags, env: Environment): Promise<Server> {
   const server = await findServer(flags, env);
   if (server) return server;
@@ -53,7 +53,7 @@ export async function needServer(flags: ServerFlags, env: Environment): Promise<
 
 export async function health(server: Server): Promise<Health> {
   const response = await send(server, "/health", { signal: AbortSignal.timeout(HEALTH_MS) });
-  // 503 tells of its health too.
+  // A 503 reports health too.
   return parsed(server, Health, await response.text());
 }
 
@@ -71,7 +71,7 @@ export function unloadModel(server: Server, model: string): Promise<UnloadRespon
 
 export type ChatQuestion = Omit<z.input<typeof ChatRequest>, "stream">;
 
-/** An answer's events as they come; leaving the loop or the signal ends it. */
+/** Yields the events of a stream; leaving the loop or the signal aborts the request. */
 export async function* streamChat(
   server: Server,
   question: ChatQuestion,
@@ -96,7 +96,7 @@ export async function* streamChat(
 
 const StreamEvent = z.union([ErrorResponse, ChatChunk]);
 
-/** The data of server-sent events, however their bytes were cut on the way. */
+/** Parses the data of server-sent events across chunk boundaries. */
 export async function* eventData(
   body: ReadableStream<Uint8Array<ArrayBuffer>>,
 ): AsyncGenerator<string> {
@@ -115,7 +115,7 @@ export async function* eventData(
   }
 }
 
-/** Without a slash or /v1 at its end: clients are given it in many ways. */
+/** Strips a trailing slash or /v1, since users write both. */
 function baseOf(address: string): string {
   const url = URL.parse(address);
   if (url?.protocol === "http:" || url?.protocol === "https:") {
@@ -126,7 +126,7 @@ function baseOf(address: string): string {
   );
 }
 
-/** This machine has several names for itself. */
+/** The loopback address has several spellings. */
 function isSame(one: string, other: string): boolean {
   const [a, b] = [new URL(one), new URL(other)];
   const isHere = isLoopback(a.hostname) && isLoopback(b.hostname);
@@ -135,7 +135,7 @@ function isSame(one: string, other: string): boolean {
 
 const HEALTH_MS = 5_000;
 
-/** A process with its number may be another one by now; a server that is busy may take its time. */
+/** The PID may belong to another process by now, and a busy server may respond slowly. */
 async function isThere({ url }: ServerEntry): Promise<boolean> {
   try {
     await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) });
@@ -145,7 +145,7 @@ async function isThere({ url }: ServerEntry): Promise<boolean> {
   }
 }
 
-/** The only one, or the one at the default port. */
+/** The only server, or the one at the default port. */
 export function chooseServer(entries: readonly ServerEntry[]): ServerEntry | undefined {
   if (entries.length < 2) return entries[0];
   const port = String(Settings.shape.port.parse(undefined));
@@ -168,7 +168,7 @@ async function ask<T>(
   return parsed(server, schema, await response.text());
 }
 
-/** A body makes it a POST. */
+/** A POST if there is a body. */
 type SendOptions = { body?: object | undefined; signal?: AbortSignal | undefined };
 
 async function send(
@@ -185,7 +185,7 @@ async function send(
       },
       ...(body && { body: JSON.stringify(body) }),
       ...(signal && { signal }),
-      // Bun would give up after five minutes; a queue may be longer.
+      // Bun times out after five minutes; a request may wait longer in the queue.
       timeout: false,
     });
   } catch (error) {

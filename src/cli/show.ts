@@ -118,8 +118,8 @@ function quantizationOf(config: Json): string | undefined {
 }
 
 /**
- * What the weights stand for, not how they are packed: MLX keeps one scale for each group of a
- * quantized weight. How other tools pack theirs is not known here.
+ * Counts parameters, not stored elements: MLX stores one scale for each group of a quantized weight.
+ * The layouts of other tools are not known here.
  */
 function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | undefined {
   const groups = isObject(config.quantization) ? config.quantization : undefined;
@@ -138,7 +138,7 @@ function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | und
   );
 }
 
-/** Of the numbers that are not packed. */
+/** Of the weights that are not quantized. */
 function dtypeOf({ tensors }: SafetensorsIndex): string | undefined {
   const floats = [...tensors.values()].filter(({ dtype }) => /^(BF|F)\d/.test(dtype));
   return heaviest(
@@ -189,7 +189,7 @@ function readJson(path: string): Json {
     const json: unknown = JSON.parse(text);
     if (isObject(json)) return json;
   } catch {
-    // Not JSON at all: the same to the user as another kind of JSON.
+    // Invalid JSON is reported like JSON of the wrong shape.
   }
   throw new LoadError(`${path}: expected a JSON object`);
 }

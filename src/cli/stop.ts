@@ -25,7 +25,7 @@ async function stopServer(server: Server): Promise<void> {
   const { url, entry } = server;
   if (!entry) throw new Error(`${url} was not started here by this user: stop it where it runs`);
   const { pid, drainMs } = entry;
-  // Its number may be another process's by now: only one that answers is signalled.
+  // The PID may belong to another process by now, so only a server that answers is signalled.
   const { status } = await health(server);
   signal(pid);
   console.log(

@@ -1,29 +1,29 @@
-// The verbs of the command line, in one table: what runs them, and what the help and the shells'
-// completions tell of them. Each is imported when it is asked for, so that none waits for the others.
+// The verbs of the command line in one table, with what the help and the shell completions show for them.
+// Each is imported on demand, to keep start-up fast.
 import type { Setting } from "../config/settings.ts";
 
-/** One of a verb's flags, told as the settings of `serve` are. */
+/** A verb's flag, described like a setting of `serve`. */
 export type Flag = Pick<Setting, "flag" | "aliases" | "metavar" | "text" | "values" | "default">;
 
 export type Verb = {
   name: string;
-  /** What comes after its name. */
+  /** Its arguments. */
   usage?: string;
   summary: string;
   /** Its own; "settings": those of src/config. */
   flags?: readonly Flag[] | "settings";
-  /** What its arguments may be, for the shells. */
+  /** Values of its arguments, for shell completion. */
   values?: Setting["values"];
   run: (args: string[]) => void | Promise<void>;
 };
 
-/** What a command line without a verb means. */
+/** The verb of a command line that names none. */
 export const defaultVerb = "serve";
 
 const json: Flag = { flag: "--json", text: "for programs" };
 const serverFlags: readonly Flag[] = [
-  { flag: "--url", metavar: "<url>", text: "a server, if not the one that runs here" },
-  { flag: "--api-key", metavar: "<key>", text: "for a server that asks for one" },
+  { flag: "--url", metavar: "<url>", text: "a server other than the local one" },
+  { flag: "--api-key", metavar: "<key>", text: "for a server that requires one" },
 ];
 const tiers = ["HIGH", "NORMAL", "LOW"];
 const shells = ["bash", "zsh", "fish"];
@@ -44,16 +44,16 @@ export const verbs: readonly Verb[] = [
     flags: [
       { flag: "--max-tokens", metavar: "<n>", text: "the longest answer (1024)" },
       { flag: "--temperature", metavar: "<x>", text: "0 is greedy (0)" },
-      { flag: "--top-p", metavar: "<x>", text: "how much of the likeliest to choose from (1)" },
-      { flag: "--seed", metavar: "<n>", text: "the same answer each time" },
-      { flag: "--system", metavar: "<text>", text: "what the model is told first" },
+      { flag: "--top-p", metavar: "<x>", text: "nucleus sampling (1)" },
+      { flag: "--seed", metavar: "<n>", text: "for reproducible sampling" },
+      { flag: "--system", metavar: "<text>", text: "the system prompt" },
       {
         flag: "--dtype",
         metavar: "<type>",
         text: "of the weights that are not quantized",
         values: ["float32", "float16", "bfloat16"],
       },
-      { flag: "--local", text: "without the server that runs here" },
+      { flag: "--local", text: "without the local server" },
       ...serverFlags,
     ],
     values: "model",
@@ -105,7 +105,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "keys",
     usage: "add|ls|revoke [name]",
-    summary: "who may call the server",
+    summary: "API keys for the server",
     flags: [
       { flag: "--tier", metavar: "<tier>", text: "of a new key (NORMAL)", values: tiers },
       { flag: "--requests-per-minute", metavar: "<n>", text: "that a new key may send" },
@@ -131,10 +131,10 @@ export const verbs: readonly Verb[] = [
         flag: "--model",
         aliases: ["-m"],
         metavar: "<model>",
-        text: "what is asked",
+        text: "the model to measure",
         values: "model",
       },
-      { flag: "--url", metavar: "<url>", text: "a server, in place of an engine of its own" },
+      { flag: "--url", metavar: "<url>", text: "a server, instead of an engine in this process" },
       { flag: "--api-key", metavar: "<key>", text: "for that server" },
       { flag: "--chat", text: "prompts are chats, not plain text" },
       { flag: "--requests", metavar: "<n>", text: "of a pass (8)" },

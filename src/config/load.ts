@@ -1,5 +1,5 @@
-// From flags, MLX_SERVE_* variables and a file to settings, in that order of precedence. What is unknown
-// or wrong is refused by its name, in one line; a secret never stands in it.
+// Reads settings from flags, MLX_SERVE_* variables and a file, in that order of precedence. An unknown name
+// or invalid value is reported by name in one line, which never contains a secret.
 import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -16,7 +16,7 @@ export type LoadedSettings = {
   sources: Readonly<Record<keyof Settings, string>>;
 };
 
-/** What was written, and where; paths start from `folder`. */
+/** A raw value and its origin; relative paths are resolved against `folder`. */
 type Given = { setting: Setting; written: unknown; source: string; folder: string };
 type Layer = Map<keyof Settings, Given>;
 
@@ -43,7 +43,7 @@ const flagTable = new Map(
   ),
 );
 
-/** By every name that it has somewhere: other spellings are flags only, but a hint can be had of them. */
+/** Settings by every spelling; aliases are flags only, but are used for hints too. */
 const settingByName = new Map(
   [...flagTable].map(([flag, { setting }]) => [
     flag.replace(/^-+/, "").replaceAll("-", "_"),
@@ -62,7 +62,7 @@ function readFlags(args: readonly string[]): Layer {
   }
   const [model] = models;
   if (models.length + (layer.has("model") ? 1 : 0) > 1) {
-    // What is there too much may be a second key: it is not shown.
+    // An extra argument may be a second key, so it is not shown.
     throw new UsageError("there is more than one model; a flag with several values is repeated");
   }
   if (model !== undefined) {
@@ -72,10 +72,10 @@ function readFlags(args: readonly string[]): Layer {
   return layer;
 }
 
-/** Its value comes after =, or is the first of the rest. */
+/** The value follows =, or is the next argument. */
 function readFlag(arg: string, rest: string[], layer: Layer): void {
   const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
-  // The others take underscores for dashes too.
+  // Like other servers, accept underscores for dashes.
   const flag = name.startsWith("--") ? name.replaceAll("_", "-") : name;
   const found = flagTable.get(flag);
   if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
@@ -94,7 +94,7 @@ function readFlag(arg: string, rest: string[], layer: Layer): void {
   layer.set(setting.key, { setting, written, source: flag, folder: process.cwd() });
 }
 
-/** A value may begin with one dash, as some keys and numbers do. */
+/** A value may start with one dash, as some keys and numbers do. */
 function isFlag(word: string): boolean {
   return word.startsWith("--") || flagTable.has(word);
 }
@@ -139,7 +139,7 @@ function readFile(path: string): Layer {
     if (setting.key === "config") throw new UsageError(`${path}: config: a file names no other`);
     layer.set(setting.key, { setting, written, source: `${path}: ${key}`, folder: dirname(path) });
   }
-  // So that the settings tell which file they come from.
+  // Records which file the settings come from.
   const setting = settingByName.get("config")!;
   return layer.set("config", { setting, written: path, source: path, folder: dirname(path) });
 }
@@ -154,7 +154,7 @@ function parseToml(path: string): object {
   try {
     return Bun.TOML.parse(text);
   } catch {
-    // Bun's message has no line, and may have a key in it.
+    // Bun's message has no line number, and may contain a key.
     const lines = text.split("\n");
     const whole = lines.findLastIndex((_, end) => isToml(lines.slice(0, end).join("\n")));
     throw new UsageError(`${path}: line ${whole + 1} is not TOML`);
@@ -201,7 +201,7 @@ function shown(written: unknown): string {
   return typeof written === "object" ? "a table" : quoted(String(written));
 }
 
-/** A name as far as it is one: a value may be stuck to it. */
+/** The leading part that looks like a name; a value may be attached to it. */
 function shortened(name: string): string {
   const [start] = /^[\w.-]{0,60}/.exec(name)!;
   return start.length < name.length ? `${start}...` : start;

@@ -1,6 +1,6 @@
-// What somebody who wrote a name that is not there may have meant.
+// Suggests the known name that is closest to a misspelled one.
 
-/** The name that takes the fewest changes, unless it would take as many as to write another word. */
+/** The name with the smallest edit distance, if that is at most a third of the word. */
 export function nearest(word: string, names: Iterable<string>): string | undefined {
   let best: string | undefined;
   let fewest = Math.floor(word.length / 3) + 1;
@@ -11,7 +11,7 @@ export function nearest(word: string, names: Iterable<string>): string | undefin
   return best;
 }
 
-/** Letters to add, drop or replace (Levenshtein's distance), one row of the table at a time. */
+/** Levenshtein distance, computed one row of the table at a time. */
 function changesBetween(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (const [index, letter] of [...from].entries()) {

@@ -1,6 +1,6 @@
-// The settings of `mlx-serve serve`, each in one place: what it takes, what it is without being set, and
-// all its spellings. The flags, the variables, the file, the help, the shells' completions and the
-// documentation are made from this. Once read, sizes are bytes and durations milliseconds.
+// The settings of `mlx-serve serve`, defined once: valid values, default and all spellings. The flags, the
+// environment variables, the settings file, the help, the shell completions and the documentation are
+// generated from this. Parsed sizes are in bytes and durations in milliseconds.
 import { isIP } from "node:net";
 import { z } from "zod";
 
@@ -14,11 +14,11 @@ export const sections = [
   "Machine",
 ] as const;
 
-/** What is known of a setting besides its values. */
+/** Metadata of a setting. */
 export type About = {
   section: (typeof sections)[number];
   text: string;
-  /** Stands for the value in the help; a switch has none. */
+  /** Placeholder for the value in the help; a switch has none. */
   metavar?: string;
   /** Other flags with a value. */
   aliases?: readonly string[];
@@ -47,7 +47,7 @@ function number(least: number, most: number) {
   return z.preprocess(numeric, z.number(wanted).min(least, wanted).max(most, wanted));
 }
 
-/** A list of the file is no word, even if it has only one in it. */
+/** A list in the file is not accepted as a string, even if it has one item. */
 const wordOf = (raw: unknown) => (typeof raw === "object" ? "" : String(raw));
 
 /** A number with or without one of these units, as in 4GiB. */
@@ -96,7 +96,7 @@ function onOff() {
   return z.preprocess(read, z.boolean("true or false"));
 }
 
-/** One of these in any case, or a word that stands for one. */
+/** One of these, case-insensitive, or an alias of one. */
 function oneOf<const T extends readonly string[]>(
   choices: T,
   others: Readonly<Record<string, T[number]>> = {},
@@ -115,7 +115,7 @@ function text(
   return z.string(wanted).refine(isRight, wanted);
 }
 
-/** From a flag that is given several times, from commas, or from a list in the file. */
+/** From a repeated flag, a comma-separated string, or a list in the file. */
 function list(wanted: string, isRight?: (value: string) => boolean) {
   const read = (raw: unknown) =>
     [raw].flat().flatMap((each: unknown) => (typeof each === "string" ? listed(each) : each));
@@ -168,7 +168,7 @@ export const Settings = z.strictObject({
   }),
   keepUnpacked: onOff().prefault(false).register(about, {
     section: "Model",
-    text: "On CUDA, keep weights of 8 bits and less unpacked as well: prompts and large batches are quicker, for the memory of another copy in 16 bits.",
+    text: "On CUDA, also keep a dequantized 16-bit copy of weights of 8 bits and less: prefill and large batches are faster, at the cost of its memory.",
   }),
   maxModelLen: tokenCount(0, 2 ** 24)
     .transform((length) => (length === 0 ? undefined : length))
@@ -192,7 +192,7 @@ export const Settings = z.strictObject({
     .prefault(2)
     .register(about, {
       section: "Model",
-      text: "Models that are loaded at once; the one that was idle longest makes room for another.",
+      text: "Models loaded at once; the least recently used idle one is evicted for another.",
       metavar: "<n>",
       aliases: ["--models-max"],
     }),
@@ -200,7 +200,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Model",
-      text: "A model that nobody has asked for so long is unloaded; without it, none is.",
+      text: "Unload a model after it has been idle this long; without it, none is unloaded.",
       metavar: "<time>",
       aliases: ["--sleep-idle-seconds"],
     }),
@@ -224,19 +224,19 @@ export const Settings = z.strictObject({
     .prefault(2048)
     .register(about, {
       section: "Server",
-      text: "How many tokens the reader of a stream may fall behind before it is cut off.",
+      text: "How many tokens a client may fall behind its stream before it is disconnected.",
       metavar: "<tokens>",
     }),
   requestTimeout: duration("1s", "24h").optional().register(about, {
     section: "Server",
-    text: "A request that takes longer is ended; without it, none is.",
+    text: "Abort a request that takes longer; without it, there is no limit.",
     metavar: "<time>",
   }),
   drainTimeout: duration("0s", "1h")
     .prefault("30s")
     .register(about, {
       section: "Server",
-      text: "How long requests under way may still take when the server is told to stop.",
+      text: "How long running requests may take to finish when the server shuts down.",
       metavar: "<time>",
       aliases: ["--shutdown-timeout"],
     }),
@@ -270,7 +270,7 @@ export const Settings = z.strictObject({
     .prefault([])
     .register(about, {
       section: "Security",
-      text: "Names by which requests may call this server in their Host header, besides the address it listens on.",
+      text: "Names accepted in the Host header of requests, in addition to the address it listens on.",
       metavar: "<name>",
       isList: true,
     }),
@@ -309,20 +309,20 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Batching",
-      text: "Tokens that one step computes at most, of answers and prompts together; 2048 on an NVIDIA GPU and 512 elsewhere unless said.",
+      text: "The most tokens that one step computes, prefill and decode together; by default 2048 on an NVIDIA GPU and 512 elsewhere.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),
   maxQueue: whole(1, 100_000).prefault(1000).register(about, {
     section: "Batching",
-    text: "Requests that may wait; more are refused.",
+    text: "Requests that may wait in the queue; more are refused.",
     metavar: "<n>",
   }),
   prefixCaching: onOff()
     .prefault(true)
     .register(about, {
       section: "Batching",
-      text: "Keep what was computed for a prompt, for others that begin alike.",
+      text: "Reuse the KV blocks of prompts that share a prefix.",
       sets: {
         "--enable-prefix-caching": true,
         "--cache-prompt": true,
@@ -354,7 +354,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Sampling defaults",
-      text: "The temperature of requests that do not say; 0 is greedy.",
+      text: "The default temperature of requests; 0 is greedy.",
       metavar: "<x>",
       aliases: ["--temp"],
     }),
@@ -363,24 +363,24 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Sampling defaults",
-      text: "The top_p of requests that do not say.",
+      text: "The default top_p of requests.",
       metavar: "<x>",
     }),
   topK: whole(0, 1_000_000).optional().register(about, {
     section: "Sampling defaults",
-    text: "The top_k of requests that do not say; 0 is off.",
+    text: "The default top_k of requests; 0 is off.",
     metavar: "<n>",
   }),
   minP: number(0, 1).optional().register(about, {
     section: "Sampling defaults",
-    text: "The min_p of requests that do not say.",
+    text: "The default min_p of requests.",
     metavar: "<x>",
   }),
   maxTokens: whole(1, 2 ** 24)
     .optional()
     .register(about, {
       section: "Sampling defaults",
-      text: "The longest answer to requests that do not say.",
+      text: "The default max_tokens of requests.",
       metavar: "<tokens>",
       aliases: ["--predict", "--n-predict", "-n"],
     }),
@@ -389,7 +389,7 @@ export const Settings = z.strictObject({
     .prefault("info")
     .register(about, {
       section: "Logging",
-      text: "The least that is logged; debug has a line for each step.",
+      text: "The lowest level that is logged; debug has a line for each step.",
       metavar: "<level>",
       sets: { "--verbose": "debug" },
       variables: ["MLX_SERVE_LOG"],
@@ -397,7 +397,7 @@ export const Settings = z.strictObject({
     }),
   logFormat: oneOf(logFormats).prefault("auto").register(about, {
     section: "Logging",
-    text: "How it is logged; auto is pretty on a terminal and JSON elsewhere.",
+    text: "The format of the log; auto is pretty on a terminal and JSON elsewhere.",
     metavar: "<format>",
     values: logFormats,
   }),
@@ -408,7 +408,7 @@ export const Settings = z.strictObject({
 
   backend: oneOf(backends).optional().register(about, {
     section: "Machine",
-    text: "What computes; without it, Metal on a Mac, else the CPU.",
+    text: "The device to compute on; without it, Metal on a Mac, else the CPU.",
     metavar: "<name>",
     values: backends,
   }),
@@ -416,7 +416,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Machine",
-      text: "Threads of the BLAS; without it, one a core.",
+      text: "Threads of the BLAS; without it, one per core.",
       metavar: "<n>",
       aliases: ["-t"],
     }),
@@ -428,7 +428,7 @@ export type Setting = About & {
   key: keyof Settings;
   flag: string;
   variable: string;
-  /** In the file, where dashes will do as well. */
+  /** The key in the file; dashes are accepted too. */
   name: string;
   /** As it would be written. */
   default?: string;
@@ -448,7 +448,7 @@ export const settingList: readonly Setting[] = Settings.keyof().options.map((key
   };
 });
 
-/** Every flag of a setting; `sets` is there where the flag takes no value. */
+/** Every flag of a setting; `sets` is present if the flag takes no value. */
 export function flagsOf(setting: Setting): { flag: string; sets?: unknown }[] {
   const { flag, metavar, aliases = [], sets = {} } = setting;
   const own = metavar
@@ -464,7 +464,7 @@ export function flagsOf(setting: Setting): { flag: string; sets?: unknown }[] {
   ];
 }
 
-/** Turns a switch off. */
+/** The flag that disables a switch. */
 export function offFlag({ flag }: Pick<Setting, "flag">): string {
   return flag.replace("--", "--no-");
 }

@@ -1,5 +1,5 @@
-// What was asked for cannot be: a flag, a variable or a key of the file is unknown or wrong. It is said
-// in one line, and the program ends with exit code 2.
+// A usage error: an unknown or invalid flag, variable or key in the settings file. It is reported in one
+// line, and the program exits with code 2.
 
 export class UsageError extends Error {
   override name = "UsageError";

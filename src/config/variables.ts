@@ -1,4 +1,4 @@
-// The variables that are no settings of the server: other parts of the program read them.
+// Environment variables that are not server settings; other parts of the program read them.
 
 export const otherVariables: Readonly<Record<string, string>> = {
   MLX_SERVE_CACHE: "where libraries and models are kept (~/.cache/mlx-serve)",

@@ -70,7 +70,7 @@ export function packAffine(type: AffineType, source: Uint8Array, target: Affine)
   for (let i = 0, at = 0; i < blocks; i++, at += bytes) {
     const scale = halfAt(half, source, at);
     target.scales[i] = scale;
-    // Without a minimum of its own, the middle quant stands for zero.
+    // Without a minimum, the middle quant represents zero.
     target.biases[i] = type === "Q4_1" ? halfAt(half, source, at + 2) : scale * -(2 ** (bits - 1));
     // 32 quants of `bits` bits end the block, and fill as many words.
     pack(source, at + bytes - 4 * bits, target.weight, i * bits);
@@ -201,7 +201,7 @@ function decodeQ8_0(source: Uint8Array, target: Float32Array, half: Float32Array
 }
 
 // Blocks of 256 ("K"): small integer scales for groups of 16 or 32 weights, times a scale of the
-// block. A byte holds bits of one weight from each of several groups: a group is told by its shift.
+// block. A byte holds bits of one weight from each of several groups, at a shift per group.
 
 /** 16 bytes of 4-bit scale and minimum, 64 of quants, f16 scale, f16 minimum. */
 function decodeQ2_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {

@@ -1,6 +1,6 @@
 // The header of a GGUF file (versions 2 and 3, little endian): its metadata, and where the bytes of
-// each tensor are. Nothing in the file is trusted: a count or length is held against the bytes that
-// are left before anything is allocated for it, and every tensor lies inside the file.
+// each tensor are. Nothing in the file is trusted: counts and lengths are checked against the remaining
+// bytes before anything is allocated, and every tensor must lie inside the file.
 import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { LoadError, quoted } from "./load-error.ts";
 
@@ -211,7 +211,7 @@ class HeaderReader {
     return this.#bytes.readUInt32LE(at);
   }
 
-  /** Rounded above 2^53, which is past every limit that it is held against. */
+  /** Rounded above 2^53, which exceeds every limit that it is checked against. */
   u64(): number {
     const low = this.u32();
     return low + this.u32() * 2 ** 32;

@@ -1,5 +1,5 @@
 // The headers of safetensors files: which tensors a model has, in which file, and where their bytes
-// are. All that native code would take on trust is checked here, before it opens the file.
+// are. Everything that native code would trust is checked here, before it opens the file.
 import { existsSync, realpathSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 import { openTensorData } from "./gguf.ts";
@@ -265,7 +265,7 @@ function isTexts(value: unknown): value is Readonly<Record<string, string>> {
 }
 
 function isDtype(value: unknown): value is SafetensorsDtype {
-  return typeof value === "string" && Object.hasOwn(itemBytes, value);
+  return typeof value === "string" && Object.keys(itemBytes).includes(value);
 }
 
 function isSizes(value: unknown): value is number[] {

@@ -3,7 +3,7 @@
 //                              versions of huggingface_hub share between repos)
 //   snapshots/<commit>/<file>  links to them
 //   refs/<branch or tag>       the commit it stood for when it was last pulled
-// Other tools write here too: what is broken or unknown is passed over.
+// Other tools write here too, so broken and unknown entries are skipped.
 import {
   type Dirent,
   existsSync,
@@ -118,7 +118,7 @@ export function removeFromCache(cache: string, id: string, revision?: string): R
   return repo.revisions.length === 1 ? removeRepo(cache, repo) : removeRevision(cache, repo, found);
 }
 
-/** Names before bytes, so that what an interruption leaves is never taken for a model. */
+/** Removes names before bytes, so that an interrupted removal leaves nothing that looks like a model. */
 function removeRepo(cache: string, repo: CachedRepo): Removal {
   const links = blobLinks(repo.path);
   for (const part of ["refs", "snapshots", "blobs", ""]) {
@@ -165,8 +165,8 @@ function blobLinks(repo: string): BlobLink[] {
 }
 
 /**
- * Takes what nobody links to any more out of the shared store, and counts the bytes that stay. Beside
- * each of its files stands a list of its links; without that list the file stays.
+ * Removes blobs without remaining links from the shared store, and counts the bytes that stay. Each blob
+ * has a list of its links beside it; a blob without that list is kept.
  */
 function sharedBytesLeft(cache: string, links: readonly BlobLink[]): number {
   const store = join(resolve(cache), "blobs");

@@ -132,7 +132,7 @@ export function diskError(error: unknown, folder: string): unknown {
   }
   if (code !== undefined && notWritable.includes(code)) {
     return new HubError(
-      `${folder} cannot be written (${code}): see who may write there, or name another in HF_HUB_CACHE`,
+      `${folder} cannot be written (${code}): check its permissions, or name another in HF_HUB_CACHE`,
     );
   }
   return error;

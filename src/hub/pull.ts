@@ -150,7 +150,7 @@ async function checkSpace(folder: string, bytes: number): Promise<void> {
   );
 }
 
-/** The link takes its place in one step: whoever reads the snapshot meanwhile finds a file. */
+/** Replaces the link atomically: a process that reads the snapshot meanwhile always finds a file. */
 function link(blob: string, path: string): void {
   const target = relative(dirname(path), blob);
   if (linkAt(path) === target) return;

@@ -1,5 +1,5 @@
-// Requests to the hub: the token goes to the hub alone, a refusal becomes one line that says what to
-// do, and what a second try may mend is told apart from what it may not.
+// Requests to the hub: the token is sent to the hub only, an error response becomes one line that says what
+// to do, and retryable errors are distinguished from permanent ones.
 import { codeOf, HubError } from "./hub-error.ts";
 
 export type Hub = {
@@ -85,7 +85,7 @@ function refusal(hub: Hub, response: Response): HubError {
     return new HubError(
       token
         ? `${endpoint} does not take your token: set HF_TOKEN to ${makeToken}`
-        : `${repo} is not open to everyone: set HF_TOKEN to ${makeToken} that may read it`,
+        : `${repo} is not public: set HF_TOKEN to ${makeToken} that may read it`,
     );
   }
   if (status === 403) {
@@ -100,7 +100,7 @@ export type RetryOptions = {
   onRetry(error: TransientError, delayMs: number): void;
 };
 
-/** Runs until it succeeds or fails for good. `progress` that grows between tries starts the count anew. */
+/** Retries until success or a permanent error. `progress` that grows between attempts resets the count. */
 export async function retrying<T>(
   { policy, signal, onRetry }: RetryOptions,
   run: () => Promise<T>,

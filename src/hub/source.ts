@@ -96,7 +96,7 @@ function cachedModel(
   throw new ModelNotFoundError(`${id} has no ${wanted} in the cache: \`mlx-serve pull ${name}\``);
 }
 
-/** The way to it is said in full to the user of this machine alone. */
+/** Only a user of this machine sees the full path. */
 function notCached(cache: string, name: string, id: string, isLocal: boolean): ModelNotFoundError {
   if (!isLocal) return new ModelNotFoundError(`no model is named ${quoted(name)}`);
   const commits = readRepo(cache, id)?.revisions.map(({ commit }) => commit) ?? [];
@@ -132,7 +132,7 @@ function namesIn(folder: string): string[] {
 }
 
 function unreadable(path: string, error: unknown): HubError {
-  return new HubError(`${path}: cannot be read (${codeOf(error)}): see who may read it`);
+  return new HubError(`${path}: cannot be read (${codeOf(error)}): check its permissions`);
 }
 
 function list(names: readonly string[]): string {

@@ -1,5 +1,5 @@
-// The keys file: who may call, told by the SHA-256 of a key, with tier and limits. The keys themselves
-// are written nowhere, and what is said of a bad file shows neither keys nor hashes.
+// The keys file: the SHA-256 of each API key, with its name, tier and limits. The keys themselves are never
+// written, and errors about an invalid file show neither keys nor hashes.
 import { Database } from "bun:sqlite";
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import {
@@ -85,7 +85,7 @@ export function readKeyFile(path: string): KeyFile | undefined {
     text = readFileSync(path, "utf8");
   } catch (error) {
     if (codeOf(error) === "ENOENT") return undefined;
-    throw new KeyFileError(`${path}: cannot be read (${codeOf(error)}): see who may read it`);
+    throw new KeyFileError(`${path}: cannot be read (${codeOf(error)}): check its permissions`);
   }
   const value = parse(path, text);
   const result = KeyFile.safeParse(value);
@@ -100,7 +100,7 @@ export function keyFileWarning(path: string): string | undefined {
   return `${path} can be read or written by others: \`chmod 600 ${path}\``;
 }
 
-/** Reads, changes and replaces the file as one step, whoever else does so at the same time. */
+/** Reads, changes and replaces the file atomically, also against concurrent changes by other processes. */
 export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEntry[]): void {
   const target = resolveLink(path);
   try {
@@ -111,12 +111,12 @@ export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEnt
   } catch (error) {
     if (codeOf(error) === undefined) throw error;
     throw new KeyFileError(
-      `${path}: cannot be written (${codeOf(error)}): see who may write there`,
+      `${path}: cannot be written (${codeOf(error)}): check the folder's permissions`,
     );
   }
 }
 
-/** A link stays one: what it leads to is replaced. */
+/** Follows a symbolic link and replaces its target. */
 function resolveLink(path: string): string {
   try {
     return realpathSync(path);
@@ -125,7 +125,7 @@ function resolveLink(path: string): string {
   }
 }
 
-/** SQLite's lock on an empty file: the system takes it back when its holder dies. */
+/** SQLite's lock on an empty file: the system releases it when the holder dies. */
 function lock(path: string): Database {
   const file = new Database(path, { create: true });
   try {
@@ -159,7 +159,7 @@ function parse(path: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // The parser's own words can hold a piece of the text.
+    // The parser's message may contain part of the text.
     throw new KeyFileError(`${path}: not valid JSON`);
   }
 }

@@ -1,6 +1,6 @@
-// What one key may use: requests a minute, tokens a minute, requests at once. The first two are buckets
-// that refill all the time. A request is let in while there is a token left, and what it uses is charged
-// as it is used, so one request can overdraw its bucket and the next ones wait for it.
+// Rate limits of one key: requests per minute, tokens per minute, concurrent requests. The first two are
+// token buckets that refill continuously. A request is admitted while the bucket is not empty, and usage is
+// charged as it happens, so one request can overdraw its bucket and the next ones wait.
 
 export type Limits = {
   requestsPerMinute?: number | undefined;
@@ -17,7 +17,7 @@ export type Limited = {
   retryAfterMs: number;
 };
 
-/** When a request under way may end is not known; so long is waited before the next try. */
+/** Retry-After for the concurrency limit: when a running request will end is unknown. */
 const CONCURRENT_RETRY_MS = 1000;
 
 export const rateLimitHeaders = ["requests", "tokens"].flatMap((kind) =>
@@ -41,14 +41,14 @@ export class KeyLimiter {
     return this.#active;
   }
 
-  /** What was used stays used. */
+  /** Keeps the usage so far. */
   setLimits({ requestsPerMinute, tokensPerMinute, concurrent }: Limits): void {
     this.#requests = resized(this.#requests, requestsPerMinute, this.#now);
     this.#tokens = resized(this.#tokens, tokensPerMinute, this.#now);
     this.#concurrent = concurrent;
   }
 
-  /** Lets a request in; one that is refused has used nothing. */
+  /** Admits a request; a refused one is not charged. */
   begin(): Lease | Limited {
     const limited = this.#limited();
     if (limited) return limited;
@@ -97,7 +97,7 @@ export class KeyLimiter {
   }
 }
 
-/** One request that was let in. It counts as under way until it is ended, which only counts once. */
+/** An admitted request. It counts as running until it is ended; ending it twice has no effect. */
 export class Lease {
   readonly #charge: (tokens: number) => void;
   readonly #release: () => void;
@@ -132,7 +132,7 @@ export class Lease {
   }
 }
 
-/** Holds a minute's worth, and refills evenly. All it keeps is when it will be full again. */
+/** A token bucket of one minute's worth. Its only state is the time at which it is full again. */
 class Bucket {
   readonly perMinute: number;
   readonly #now: Clock;

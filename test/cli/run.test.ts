@@ -42,7 +42,7 @@ test("run takes a model by name, and ends at the most tokens", async () => {
 test("run without a prompt is a chat that knows what was said", async () => {
   const lines = "My dog is called Waldo, and he is brown.\nWhat is the name of my dog?\n";
   const { stdout, exitCode } = await own(["--max-tokens", "24"], lines);
-  expect(stdout).toContain("/clear begins anew");
+  expect(stdout).toContain("/clear starts over");
   expect(stdout.trim().split("\n").at(-1)).toContain("Waldo");
   expect(exitCode).toBe(0);
 }, 60_000);
@@ -106,7 +106,7 @@ test("run chats with a server that is named, and sends what was said before", as
     "One\nTwo\n/clear\nOne\n/exit\n",
   );
   expect(exitCode).toBe(0);
-  expect(stdout).toStartWith("tiny: /clear begins anew");
+  expect(stdout).toStartWith("tiny: /clear starts over");
   expect(stderr.match(/^4 tokens/gm)).toHaveLength(3);
   // <|im_start|>user\nOne<|im_end|>\n<|im_start|>assistant\n, a token a byte.
   const one = 1 + 8 + 1 + 1 + 1 + 10;

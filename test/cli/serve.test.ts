@@ -95,7 +95,7 @@ test("a port that is taken is one line that says what to do", async () => {
   const { stderr, exitCode } = await mlxServe(["serve", home.model, `--port=${port}`], home.env);
   other.close();
   expect(stderr).toBe(
-    `mlx-serve: port ${port} on 127.0.0.1 is taken: end who has it, or choose one by --port\n`,
+    `mlx-serve: port ${port} on 127.0.0.1 is taken: stop the process that uses it, or choose one by --port\n`,
   );
   expect(exitCode).toBe(1);
   expect(servers()).toEqual([]);

@@ -92,6 +92,7 @@ test("a text is there once, under all its names, and the order does not matter",
     { name: "b 1", text: "shared" },
     { name: "a 1", text: "other" },
     { name: "c 1", text: "shared" },
+    { name: "d 1", text: "another" },
   ];
   const text = format(notices);
   expect(text.match(/^shared$/gm)).toHaveLength(1);
