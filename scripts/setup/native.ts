@@ -40,6 +40,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
   await mkdir(dirname(built));
   const mlx = join(linked, "mlx");
   await buildLibrary({ target: name, compiler, mlxC: source, mlx, openBlas }, built);
+  await keepLicenses({ unpacked, mlxC: source, openBlas }, join(building, "licenses"));
 
   // Keeps the wheel's layout: libmlx finds its libraries by relative path.
   const lib = dirname(library);
@@ -50,7 +51,7 @@ export async function makeNative(directory: string, name: pins.Target = target()
     if (name.endsWith(".libs")) await rename(join(unpacked, name), join(building, name));
   }
   await copyFile(built, library);
-  if (openBlas) await copyFile(openBlas, join(lib, basename(openBlas)));
+  if (openBlas) await rename(openBlas, join(lib, basename(openBlas)));
   // CUDA kernels include these when MLX compiles them.
   for (const name of ["cccl", "cute", "cutlass"]) {
     const folder = join(unpacked, "mlx", "include", name);
@@ -65,7 +66,6 @@ export async function makeNative(directory: string, name: pins.Target = target()
     const header = join(include, "mlx", "c", `mlx-serve-${name}.h`);
     await copyFile(join(ownFolder, "cuda", `${name}.h`), header);
   }
-  await keepLicenses({ unpacked, mlxC: source, openBlas }, join(building, "licenses"));
   await rm(work, { recursive: true });
   // Another process may have finished first; its folder is the same.
   if (existsSync(directory)) await rm(building, { recursive: true });
@@ -79,7 +79,7 @@ async function unpackBlas(wheel: string, work: string): Promise<string> {
 
 const ownFolder = join(import.meta.dir, "..", "..", "ffi");
 
-/** A source and the flags that are its own. */
+/** A source file and its flags. */
 type Part = { source: string; flags: readonly string[] };
 
 type Ingredients = {
@@ -93,7 +93,7 @@ type Ingredients = {
   openBlas: string | undefined;
 };
 
-/** Compiles mlx-c and our own sources, a file a core, and links them into `library`. */
+/** Compiles mlx-c and our own sources, one file per core at a time, and links them into `library`. */
 async function buildLibrary(from: Ingredients, library: string): Promise<void> {
   const { compiler, openBlas } = from;
   const parts = [...(await mlxCParts(from.mlxC)), ...ownParts(from.target, openBlas !== undefined)];
@@ -147,10 +147,8 @@ function ownParts(target: pins.Target, withBlas: boolean): Part[] {
     names.push(["cpu/kernels.cpp", `-DVARIANT=${variant}`, ...flags]);
   }
   if (withBlas) names.push(["cpu/product.cpp"], ["blas.c"]);
-  if (hasCuda(system)) {
-    for (const name of ["compiled", "driver", "memory", "recording"])
-      names.push([`cuda/${name}.cpp`]);
-  }
+  const cuda = ["compiled", "driver", "memory", "recording"];
+  if (hasCuda(system)) names.push(...cuda.map((name): [string] => [`cuda/${name}.cpp`]));
   return names.map(([name, ...flags]) => ({
     source: join(ownFolder, name),
     flags: [...pins.ownFlags, ...flags],
@@ -178,8 +176,8 @@ async function keepLicenses({ unpacked, mlxC, openBlas }: Unpacked, folder: stri
     "cutlass.txt": join(include, "cutlass", "cutlass.h"),
   };
   for (const [name, file] of Object.entries(headers)) {
-    if (existsSync(file))
-      await writeFile(join(folder, name), firstComment(await readFile(file, "utf8")));
+    if (!existsSync(file)) continue;
+    await writeFile(join(folder, name), firstComment(await readFile(file, "utf8")));
   }
 }
 
