@@ -71,7 +71,7 @@ for (let round = 0; round < rounds; round++) {
 }
 const [free, held] = [median(all.free), median(all.held)];
 console.log(
-  `${rows} rows, median step: free ${free.toFixed(1)} ms, held to a schema ${held.toFixed(1)} ms`,
+  `${rows} rows, median step: free ${free.toFixed(1)} ms, constrained by a schema ${held.toFixed(1)} ms`,
 );
 console.log(`the grammar costs ${(((held - free) / free) * 100).toFixed(1)}% of a step`);
 await Promise.all([engine.stop(), grammars.stop()]);

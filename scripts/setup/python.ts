@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
 
-/** The interpreter. `name` stands for the packages and their versions; their own scripts name the folder they were made in. */
+/** The interpreter of the environment `name`, which must identify the packages and their versions. */
 export function pythonWith(name: string, packages: readonly string[]): string {
   const folder = join(cacheDirectory(), "python", name);
   const python = join(folder, "bin", "python");
@@ -14,7 +14,7 @@ export function pythonWith(name: string, packages: readonly string[]): string {
     run("python3", "-m", "venv", partial);
     const pip = [join(partial, "bin", "python"), "-m", "pip", "--disable-pip-version-check"];
     run(...pip, "install", "--quiet", ...packages);
-    // Another run may have made it meanwhile; one whose python has gone is made anew.
+    // Another run may have created it meanwhile; an environment whose python is gone is replaced.
     if (!existsSync(python)) {
       rmSync(folder, { recursive: true, force: true });
       renameSync(partial, folder);

@@ -41,7 +41,7 @@ test("ps of an idle server has its models, and no requests", async () => {
   expect(more).toEqual([]);
 });
 
-test("ps shows who runs and who waits, and what they have had", async () => {
+test("ps shows running and waiting requests, and their tokens so far", async () => {
   const leaving = new AbortController();
   const ask = (id: string, stream: boolean) =>
     server.post(

@@ -54,7 +54,7 @@ test("serve says where it is, answers there, and ends with 0 when it is told to 
   );
 }, 30_000);
 
-test("serve logs JSON where nobody is looking: ready, each request, and the end", async () => {
+test("serve logs JSON without a terminal: ready, each request, and the end", async () => {
   const server = startMlxServe(["--model", home.model, "--port", "0"], home.env);
   const [, url = ""] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
   const stream = await ask(url, { stream: true, ignore_eos: true, max_tokens: 300 });

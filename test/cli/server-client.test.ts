@@ -43,7 +43,7 @@ function listen(answer: () => Response) {
   return Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: answer });
 }
 
-/** Where nobody listens any more. */
+/** A port where no server listens any more. */
 async function closedUrl(): Promise<string> {
   const server = listen(() => new Response());
   const { origin } = server.url;

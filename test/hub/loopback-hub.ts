@@ -109,7 +109,7 @@ export class LoopbackHub {
     };
     const fault = path === undefined ? this.faults.get(name)?.shift() : undefined;
     if (fault?.kind === "status") return refuse(fault.status, "");
-    // As huggingface.co: who may not see a repo is not told that it is there.
+    // Like huggingface.co, does not reveal a repo to a client without access to it.
     if (!repo) return refuse(request.headers.authorization ? 404 : 401, "RepoNotFound");
     if (repo.token && request.headers.authorization !== `Bearer ${repo.token}`) {
       return refuse(401, request.headers.authorization ? "" : "RepoNotFound");

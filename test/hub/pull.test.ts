@@ -273,7 +273,7 @@ describe("what was received", () => {
     expect(existsSync(incomplete())).toBe(false);
   });
 
-  test("is downloaded anew where the bytes of an earlier run were wrong", async () => {
+  test("is downloaded again if the bytes of an earlier run were wrong", async () => {
     hub.add(ID, { files });
     mkdirSync(repo("blobs"), { recursive: true });
     writeFileSync(incomplete(), Buffer.alloc(1000, 7));

@@ -72,7 +72,7 @@ describe("a ring of keys", () => {
 });
 
 describe("without keys", () => {
-  test("everybody is the owner, without limits", () => {
+  test("every client has the owner's rights, without limits", () => {
     const ring = new KeyRing({ local: "inside" });
     expect(ring.open).toBe(true);
     for (const key of [undefined, "", "inside", "any"]) {
@@ -94,7 +94,7 @@ describe("without keys", () => {
       undefined,
       "alice",
     ]);
-    // Its last key being revoked must not open it to everybody.
+    // Revoking its last key must not open the server.
     ring.reload(fileOf());
     expect([ring.open, ring.find("a-key"), ring.find(undefined)]).toEqual([
       false,

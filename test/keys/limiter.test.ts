@@ -117,7 +117,7 @@ test("no limits let everything in", () => {
   expect(limiter.headers()).toEqual({});
 });
 
-test("new limits keep what was used, and who is under way", () => {
+test("new limits keep the usage and the running requests", () => {
   const limiter = limiterOf({ requestsPerMinute: 10, tokensPerMinute: 100 });
   const lease = admitted(limiter);
   lease.use(60);
