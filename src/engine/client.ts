@@ -2,7 +2,7 @@
 // out. When the Worker dies, what was under way ends with an error, and another Worker is started with the
 // same models.
 import { MessageChannel, Worker } from "node:worker_threads";
-import type { MatcherSource, MatcherUser } from "../grammar/grammars.ts";
+import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/grammars.ts";
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
@@ -44,10 +44,18 @@ export class EngineError extends Error {
   override name = "EngineError";
 }
 
+/** The model is not loaded: the server shuts down. */
+export class LoadCancelledError extends EngineError {
+  override name = "LoadCancelledError";
+
+  constructor() {
+    super("the load was cancelled");
+  }
+}
+
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
-  onUnloaded?: (model: string) => void;
   /** The Worker has died; requests under way have ended with this error. */
   onFailure?: (error: Error) => void;
 };
@@ -64,9 +72,11 @@ type Connection = {
   /** Whether it was ready. */
   started: boolean;
   ended: Promise<void>;
+  /** Ends the connection, whether or not the Worker has ended. */
+  end(error: Error): void;
   models: Map<string, Loaded>;
-  /** The thread that follows its grammars. */
-  matchers?: MatcherSource;
+  /** The grammar thread that the Worker has a link to. */
+  grammarThread?: ServingThread;
 };
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
@@ -74,15 +84,21 @@ type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> }
 /** So many Workers may die one after the other, without a step between; then one is started by asking. */
 const MAX_RESTARTS = 3;
 
+/** How long a Worker that is told to stop may take. It looks between two steps, or two reads of a load. */
+const STOP_MS = 1000;
+
 export class EngineClient implements MatcherUser {
   readonly #setup: WorkerSetup;
   readonly #hooks: EngineHooks;
   readonly #questions = new Map<number, Question>();
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
+  #matcherSource: MatcherSource | undefined;
   /** Since the last step. */
   #deaths = 0;
   #stopped = false;
+  /** Rejects the loads under way, and those to come, when loads are refused. */
+  readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
 
   /** Returns when MLX is open; throws where it cannot be. */
@@ -95,6 +111,7 @@ export class EngineClient implements MatcherUser {
   private constructor(setup: WorkerSetup, hooks: EngineHooks) {
     this.#setup = setup;
     this.#hooks = hooks;
+    this.#loadsRefused.promise.catch(() => {});
   }
 
   /** Whether a Worker is there. */
@@ -122,15 +139,32 @@ export class EngineClient implements MatcherUser {
     const loaded = connection.models.get(model);
     if (loaded) return loaded.info;
     const all = { ...defaultEngineOptions, ...options };
-    const info = this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all }));
+    const info = Promise.race([
+      this.#loadsRefused.promise,
+      this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all })),
+    ]);
     connection.models.set(model, { path, options: all, info });
-    info.catch(() => connection.models.delete(model));
+    info.catch(() => {
+      if (connection.models.get(model)?.info === info) connection.models.delete(model);
+    });
     return info;
   }
 
+  /** A load that is asked for meanwhile is sent behind the unload, and so loads the model again. */
   async unload(model: string): Promise<void> {
-    await this.#ask((id) => ({ kind: "unload", id, model }));
-    this.#connection?.models.delete(model);
+    const connection = this.#connection;
+    if (!connection) return;
+    connection.models.delete(model);
+    await this.#ask((id) => ({ kind: "unload", id, model })).catch((error) => {
+      // Where the Worker has died, the model is gone too.
+      if (this.#connection === connection) throw error;
+    });
+  }
+
+  /** For a shutdown: cancels the load under way and refuses later ones, with a LoadCancelledError. */
+  refuseLoads(): void {
+    this.#loadsRefused.reject(new LoadCancelledError());
+    if (this.#connection) this.#send({ kind: "refuseLoads" });
   }
 
   /**
@@ -143,17 +177,27 @@ export class EngineClient implements MatcherUser {
       if (this.#streams.delete(id) && this.#connection) this.#send({ kind: "abort", id });
     }, maxBacklog);
     this.#streams.set(id, { stream, unfinished: request.n ?? 1 });
-    if (this.#connection) this.#send({ kind: "submit", id, model, request });
-    else this.#endStream(id, new EngineError("the engine is down"));
+    if (this.#connection) {
+      if (request.grammar) this.#linkGrammarThread(this.#connection);
+      this.#send({ kind: "submit", id, model, request });
+    } else this.#endStream(id, new EngineError("the engine is down"));
     return stream;
   }
 
-  /** From now on its grammars are followed by this thread. */
+  /** Constrained requests get their token masks from this source's thread. */
   attach(source: MatcherSource): void {
-    const connection = this.#connection;
-    if (!connection || connection.matchers === source) return;
-    connection.matchers = source;
-    const link = source.connect();
+    this.#matcherSource = source;
+  }
+
+  /**
+   * Either thread may have been restarted since the last request. The link goes ahead of the request that
+   * needs it, through the same port, so the Worker never opens a matcher without one.
+   */
+  #linkGrammarThread(connection: Connection): void {
+    const thread = this.#matcherSource?.servingThread();
+    if (!thread || connection.grammarThread === thread) return;
+    connection.grammarThread = thread;
+    const link = thread.connect();
     send(connection.mailbox, { kind: "matchers", link } satisfies ToWorker, [link.port]);
   }
 
@@ -163,18 +207,23 @@ export class EngineClient implements MatcherUser {
     if (id !== undefined && this.#connection) this.#send({ kind: "abort", id, index });
   }
 
-  /** Returns when nothing is under way any more. */
-  async drain(): Promise<void> {
-    await Promise.all(this.#streams.values().map(({ stream }) => stream.ended));
-  }
-
-  /** Returns when the Worker has let go of MLX and ended. What is under way ends with an error. */
+  /**
+   * Returns when the Worker has freed its models and ended, or does not answer in time: a native call cannot
+   * be interrupted. Requests and loads under way end with an error.
+   */
   async stop(): Promise<void> {
     this.#stopped = true;
+    this.#loadsRefused.reject(new LoadCancelledError());
     const connection = this.#connection;
     if (!connection) return;
     this.#send({ kind: "stop" });
+    const timer = setTimeout(() => {
+      connection.worker.unref();
+      void connection.worker.terminate();
+      connection.end(new EngineError("the engine did not stop in time"));
+    }, STOP_MS);
     await connection.ended;
+    clearTimeout(timer);
   }
 
   /** Ends the Worker at once, as a crash would. */
@@ -197,20 +246,19 @@ export class EngineClient implements MatcherUser {
       ready: ready.promise,
       started: false,
       ended: ended.promise,
+      end: (error) => {
+        if (this.#connection !== connection) return;
+        this.#connection = undefined;
+        port1.close();
+        ready.reject(error);
+        ended.resolve();
+        this.#failAll(error);
+        if (this.#stopped) return;
+        this.#hooks.onFailure?.(error);
+        this.#deaths += 1;
+        if (connection.started && this.#deaths <= MAX_RESTARTS) this.#restart(connection.models);
+      },
       models: new Map(),
-    };
-    const end = (error: Error) => {
-      if (this.#connection !== connection) return;
-      const models = [...connection.models];
-      this.#connection = undefined;
-      port1.close();
-      ready.reject(error);
-      ended.resolve();
-      this.#failAll(error);
-      if (this.#stopped) return;
-      this.#hooks.onFailure?.(error);
-      this.#deaths += 1;
-      if (connection.started && this.#deaths <= MAX_RESTARTS) this.#restart(models);
     };
     ready.promise.catch(() => {});
     port1.on("message", (message: FromWorker) => {
@@ -218,14 +266,14 @@ export class EngineClient implements MatcherUser {
       connection.started = true;
       ready.resolve();
     });
-    worker.on("error", (error) => end(error as Error));
-    worker.on("exit", () => end(new EngineError("the engine has ended")));
+    worker.on("error", (error) => connection.end(error as Error));
+    worker.on("exit", () => connection.end(new EngineError("the engine has ended")));
     this.#connection = connection;
     return connection;
   }
 
   /** What cannot be loaded any more is told whoever asks for it. */
-  #restart(models: readonly (readonly [string, Loaded])[]): void {
+  #restart(models: ReadonlyMap<string, Loaded>): void {
     this.#connect();
     for (const [model, { path, options }] of models) {
       this.load(model, path, options).catch(() => {});
@@ -271,12 +319,7 @@ export class EngineClient implements MatcherUser {
       case "progress":
         this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);
         break;
-      case "unloaded":
-        this.#connection?.models.delete(message.model);
-        this.#hooks.onUnloaded?.(message.model);
-        break;
       case "ready":
-      case "stopped":
         break;
     }
   }

@@ -197,7 +197,10 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
+  /** The grammar thread that constrained requests submitted from now on use. */
   | { kind: "matchers"; link: MatcherLink }
+  /** The server shuts down: the load under way is cancelled, and later ones fail. */
+  | { kind: "refuseLoads" }
   | { kind: "stop" };
 
 export type FromWorker =
@@ -206,9 +209,7 @@ export type FromWorker =
   | { kind: "failed"; id: number; message: string }
   | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
   | { kind: "refused"; id: number; reason: Refusal }
-  | { kind: "step"; events: SentEvents; report?: StepReport }
-  | { kind: "unloaded"; model: string }
-  | { kind: "stopped" };
+  | { kind: "step"; events: SentEvents; report?: StepReport };
 
 /** Given to the Worker when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };

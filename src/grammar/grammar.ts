@@ -29,8 +29,8 @@ export type Grammar = {
 export type ToGrammarThread =
   /** Compile it, or find it compiled. */
   | { kind: "prepare"; id: number; grammar: Grammar }
-  /** Whoever speaks through this port may open matchers; nobody before it may any more. */
-  | { kind: "serve"; port: MessagePort; status: SharedArrayBuffer };
+  /** The engine opens matchers through this port from now on, and through no earlier one. */
+  | { kind: "serve"; port: MessagePort };
 
 export type FromGrammarThread =
   /** The vocabulary is there, and the compiler is at work. */

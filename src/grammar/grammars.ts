@@ -45,10 +45,22 @@ export const grammarLimits: GrammarLimits = {
   keptBytes: 256 * 2 ** 20,
 };
 
-/** A thread that serves; each way to it is the only one. */
-export type MatcherSource = { connect(): MatcherLink };
+/** The serving thread failed twice at a grammar that had compiled on trial. */
+export class GrammarThreadError extends Error {
+  override name = "GrammarThreadError";
 
-/** Who speaks with the thread that serves: the engine, which has a way to it already or asks for one. */
+  constructor() {
+    super("the grammar thread has ended");
+  }
+}
+
+/** A thread that serves the engine. It has one link: a new one closes the one before. */
+export type ServingThread = { connect(): MatcherLink };
+
+/** Where the engine finds the serving thread, each time it submits a constrained request. */
+export type MatcherSource = { servingThread(): ServingThread };
+
+/** The engine: it asks the source from then on. */
 export type MatcherUser = { attach(source: MatcherSource): void };
 
 /** A vocabulary of a quarter of a million tokens takes a few seconds. */
@@ -88,7 +100,15 @@ export class Grammars {
       this.#underWay.set(key, done);
     }
     await this.#underWay.get(key);
-    engine.attach(this.#serving!);
+    engine.attach(this);
+  }
+
+  /** The thread that serves the engine; a new one where the last has ended. It compiles what it lacks. */
+  servingThread(): GrammarThread {
+    if (!this.#serving || this.#serving.ended) {
+      this.#serving = new GrammarThread(this.#limits.keptBytes);
+    }
+    return this.#serving;
   }
 
   async stop(): Promise<void> {
@@ -104,15 +124,20 @@ export class Grammars {
       const [oldest] = this.#proven;
       if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
     }
-    if (this.#serving?.ended) this.#serving = undefined;
-    this.#serving ??= new GrammarThread(this.#limits.keptBytes);
-    const serving = this.#serving;
+    if (!(await this.#serve(grammar)) && !(await this.#serve(grammar))) {
+      throw new GrammarThreadError();
+    }
+  }
+
+  /** The grammar compiled on trial: where it fails here the thread is at fault, and is replaced. */
+  async #serve(grammar: Grammar): Promise<boolean> {
+    const thread = this.servingThread();
     try {
-      await serving.prepare(grammar);
-    } catch (error) {
-      // It was proven: what is wrong is the thread.
-      await serving.end();
-      throw error;
+      await thread.prepare(grammar);
+      return true;
+    } catch {
+      await thread.end();
+      return false;
     }
   }
 
@@ -146,7 +171,7 @@ export class Grammars {
 
 type Question = { resolve(): void; reject(error: Error): void; onBegun?: (() => void) | undefined };
 
-class GrammarThread implements MatcherSource {
+class GrammarThread implements ServingThread {
   readonly #worker: Worker;
   readonly #questions = new Map<number, Question>();
   readonly #status = makeStatus();
@@ -157,7 +182,7 @@ class GrammarThread implements MatcherSource {
   isBroken = false;
 
   constructor(maxBytes: number) {
-    this.#worker = new Worker(grammarEntry, { workerData: { maxBytes } });
+    this.#worker = new Worker(grammarEntry, { workerData: { maxBytes, status: this.#status } });
     this.#worker.on("message", (message: FromGrammarThread) => this.#receive(message));
     this.#worker.on("error", () => this.#onEnd());
     this.#worker.on("exit", () => this.#onEnd());
@@ -180,7 +205,7 @@ class GrammarThread implements MatcherSource {
 
   connect(): MatcherLink {
     const { port1, port2 } = new MessageChannel();
-    this.#send({ kind: "serve", port: port1, status: this.#status }, [port1]);
+    this.#send({ kind: "serve", port: port1 }, [port1]);
     return { port: port2, status: this.#status };
   }
 

@@ -1,5 +1,5 @@
-// The engine Worker's side of grammars: which tokens may come next in an answer. The grammar thread works
-// that out while a step is computed; here is waited for it, where it has not come yet.
+// The engine Worker's side of grammars: the token mask of each constrained answer. The grammar thread
+// computes a mask while the step that needs it is computed, so it is usually there in time.
 import type { MessagePort } from "node:worker_threads";
 import {
   COMPILING,
@@ -11,22 +11,22 @@ import {
   type ToMatchers,
 } from "./grammar.ts";
 
-/** Longer than any grammar takes: past it, the answer fails. */
-const PATIENCE_MS = 20_000;
-/** How often is looked whether the thread is still there. */
-const GLANCE_MS = 100;
+/** Longer than any grammar takes to compile: an answer whose mask takes longer fails. */
+const MASK_TIMEOUT_MS = 20_000;
+/** How often a waiting matcher checks that the grammar thread still runs. */
+const CHECK_MS = 100;
 
 /** Follows one answer. */
 export type Matcher = {
-  /** Whether the mask is not there yet. */
+  /** Whether the mask is still being computed. False once it never will be: then none is allowed. */
   readonly isLate: boolean;
-  /** A bit a token, after all that were accepted; waits for it. None where the grammar has failed. */
+  /** A bit for each token, after all that were accepted; waits for it. All 0 where the grammar failed. */
   allowed(): Uint32Array;
   accept(token: number): void;
   close(): void;
 };
 
-/** The way to the thread. */
+/** The connection to the grammar thread. */
 export type MatcherLink = { port: MessagePort; status: SharedArrayBuffer };
 
 export class Matchers {
@@ -46,27 +46,26 @@ export class Matchers {
     const words = new Uint32Array(mask, MASK_HEADER);
     const send = (order: ToMatchers) => this.#port.postMessage(order);
     let accepted = 0;
+    let deadlineMs = performance.now() + MASK_TIMEOUT_MS;
     let isOpen = true;
     send({ kind: "open", id, grammar, mask });
-    const isReady = () => {
+    const isWaiting = () => {
       const state = Atomics.load(header, 0);
-      return state === accepted + 1 || state === MASK_FAILED;
+      if (state === accepted + 1 || state === MASK_FAILED) return false;
+      return isOpen && !this.#isGone && performance.now() < deadlineMs;
     };
     return {
       get isLate() {
-        return !isReady();
+        return isWaiting();
       },
       allowed: () => {
-        const deadline = performance.now() + PATIENCE_MS;
-        while (isOpen && !isReady() && performance.now() < deadline) {
-          if (Atomics.load(this.#status, GONE)) break;
-          Atomics.wait(header, 0, accepted, GLANCE_MS);
-        }
+        while (isWaiting()) Atomics.wait(header, 0, accepted, CHECK_MS);
         const isRight = Atomics.load(header, 0) === accepted + 1;
         return isRight ? words.slice() : new Uint32Array(words.length);
       },
       accept: (token) => {
         accepted += 1;
+        deadlineMs = performance.now() + MASK_TIMEOUT_MS;
         send({ kind: "accept", id, token });
       },
       close: () => {
@@ -76,8 +75,12 @@ export class Matchers {
     };
   }
 
-  /** Whether masks must wait for a grammar that is being compiled. */
+  /** Whether masks are delayed by a grammar that is being compiled. */
   get isCompiling(): boolean {
-    return Atomics.load(this.#status, COMPILING) === 1;
+    return Atomics.load(this.#status, COMPILING) === 1 && !this.#isGone;
+  }
+
+  get #isGone(): boolean {
+    return Atomics.load(this.#status, GONE) === 1;
   }
 }

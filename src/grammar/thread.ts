@@ -10,15 +10,15 @@ import {
   type Grammar,
   MASK_FAILED,
   MASK_HEADER,
-  makeStatus,
   type ToGrammarThread,
   type ToMatchers,
 } from "./grammar.ts";
 
 type Following = { matcher: GrammarMatcher; mask: SharedArrayBuffer };
 
-const { maxBytes } = workerData as { maxBytes: number };
-const compiler = new Compiler(maxBytes);
+const setup = workerData as { maxBytes: number; status: SharedArrayBuffer };
+const status = new Int32Array(setup.status);
+const compiler = new Compiler(setup.maxBytes);
 const main = parentPort!;
 const reply = (message: FromGrammarThread) => main.postMessage(message);
 
@@ -26,7 +26,6 @@ const asked: (ToGrammarThread & { kind: "prepare" })[] = [];
 const orders: ToMatchers[] = [];
 const following = new Map<number, Following>();
 let engine: MessagePort | undefined;
-let status = new Int32Array(makeStatus());
 let arrival = Promise.withResolvers<void>();
 
 /** The library tells why it gives up on the console, with the place in its source, and then throws. */
@@ -37,7 +36,7 @@ console.error = (...words: unknown[]) => {
 console.warn = console.error;
 
 main.on("message", (message: ToGrammarThread) => {
-  if (message.kind === "serve") serve(message.port, message.status);
+  if (message.kind === "serve") serve(message.port);
   else asked.push(message);
   arrival.resolve();
 });
@@ -53,12 +52,11 @@ for (;;) {
   }
 }
 
-function serve(port: MessagePort, shared: SharedArrayBuffer): void {
+function serve(port: MessagePort): void {
   engine?.close();
   orders.length = 0;
   for (const id of following.keys()) close(id);
   engine = port;
-  status = new Int32Array(shared);
   port.on("message", (message: ToMatchers) => {
     orders.push(message);
     arrival.resolve();

@@ -202,7 +202,6 @@ describe("models", () => {
     const unloading = engine.unload("one");
     expect(await tokens(given)).toEqual(answer);
     await Promise.all([loading, unloading]);
-    await engine.drain();
     expect((await engine.stats()).map(({ model }) => model)).toEqual(["other"]);
     await engine.stop();
   });
@@ -216,15 +215,26 @@ describe("models", () => {
     await engine.stop();
   });
 
-  test("that nobody asks for any more are dropped", async () => {
-    const dropped = Promise.withResolvers<string>();
-    const engine = await start({ onUnloaded: dropped.resolve });
-    await engine.load("m", folder, { ...options, idleMs: 50 });
-    expect(await tokens(engine.submit("m", request))).toEqual(answer);
-    expect(await dropped.promise).toBe("m");
-    expect(await engine.stats()).toEqual([]);
+  test("that are unloaded and loaded in the same breath are loaded, and answer", async () => {
+    const engine = await start();
+    const before = await engine.load("m", folder, options);
+    const unloading = engine.unload("m");
+    const loading = engine.load("m", folder, options);
+    const given = tokens(engine.submit("m", request));
+    await unloading;
+    expect(await loading).not.toBe(before);
+    expect(await given).toEqual(answer);
+    // The record of the second load is the one that lasts.
+    expect(await engine.load("m", folder, options)).toBe(await loading);
+    await engine.stop();
+  });
+
+  test("whose Worker dies while they are unloaded are unloaded", async () => {
+    const engine = await start();
     await engine.load("m", folder, options);
-    expect(await tokens(engine.submit("m", request))).toEqual(answer);
+    const unloading = engine.unload("m");
+    await Promise.all([engine.kill(), unloading]);
+    expect(await engine.stats()).toEqual([]);
     await engine.stop();
   });
 
@@ -312,15 +322,5 @@ describe("who watches", () => {
     expect(reports[0]!.batch).toMatchObject([{ index: 0, tokens: prompt.length }]);
     // The second found the first's blocks.
     expect(reports.at(-2)!.requests).toMatchObject([{ priority: "NORMAL", cachedTokens: 32 }]);
-  });
-
-  test("drain returns when nothing is under way", async () => {
-    const engine = await start();
-    await engine.load("m", folder, options);
-    const running = tokens(engine.submit("m", request));
-    await engine.drain();
-    expect(engine.active).toBe(0);
-    expect(await running).toEqual(answer);
-    await engine.stop();
   });
 });

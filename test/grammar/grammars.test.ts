@@ -2,9 +2,22 @@ import { afterAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { MessageChannel } from "node:worker_threads";
 import { Compiler } from "../../src/grammar/compiler.ts";
-import type { Grammar, Vocabulary } from "../../src/grammar/grammar.ts";
-import { GrammarError, Grammars, type MatcherUser } from "../../src/grammar/grammars.ts";
+import {
+  COMPILING,
+  GONE,
+  type Grammar,
+  makeStatus,
+  type Vocabulary,
+} from "../../src/grammar/grammar.ts";
+import {
+  GrammarError,
+  Grammars,
+  type MatcherSource,
+  type MatcherUser,
+  type ServingThread,
+} from "../../src/grammar/grammars.ts";
 import { type Matcher, Matchers } from "../../src/grammar/matchers.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { makeRandom } from "../support/random.ts";
@@ -36,15 +49,23 @@ const endless = ebnf('root ::= ((([a-z]{1,300} "x"){1,300} "y"){1,300} "z"){1,30
 
 /** What the engine is to the grammars, on this thread. */
 class Engine implements MatcherUser {
-  matchers: Matchers | undefined;
-  attachments = 0;
-  #source: unknown;
+  links = 0;
+  #source: MatcherSource | undefined;
+  #thread: ServingThread | undefined;
+  #matchers: Matchers | undefined;
 
-  attach(source: Parameters<MatcherUser["attach"]>[0]): void {
-    if (source === this.#source) return;
+  attach(source: MatcherSource): void {
     this.#source = source;
-    this.matchers = new Matchers(source.connect());
-    this.attachments += 1;
+  }
+
+  open(grammar: Grammar): Matcher {
+    const thread = this.#source!.servingThread();
+    if (thread !== this.#thread) {
+      this.#thread = thread;
+      this.#matchers = new Matchers(thread.connect());
+      this.links += 1;
+    }
+    return this.#matchers!.open(grammar);
   }
 }
 
@@ -54,7 +75,7 @@ function makeGrammars(limits?: ConstructorParameters<typeof Grammars>[0]) {
   const engine = new Engine();
   const open = async (grammar: Grammar) => {
     await grammars.prepare(grammar, engine);
-    return engine.matchers!.open(grammar);
+    return engine.open(grammar);
   };
   return { grammars, engine, open };
 }
@@ -107,7 +128,7 @@ test("answers are followed side by side, each by its own grammar", async () => {
   texts.forEach((text, i) => {
     expect(text).toMatch(new RegExp(`^${patterns[i]}$`));
   });
-  expect(engine.attachments).toBe(1);
+  expect(engine.links).toBe(1);
 });
 
 test("a document is written in one line", async () => {
@@ -167,5 +188,40 @@ test("where the thread has ended, nothing is allowed and nobody waits; then ther
   expect(tokensOf(matcher.allowed())).toEqual([]);
   expect(performance.now() - start).toBeLessThan(5000);
   expect(walk(await open(regex("yes")), 1)).toBe("yes");
-  expect(engine.attachments).toBe(2);
+  expect(engine.links).toBe(2);
+});
+
+test("a grammar that was prepared before the thread ended is compiled by the next one", async () => {
+  const { grammars, engine, open } = makeGrammars();
+  await open(regex("[ab]"));
+  await grammars.prepare(regex("[cd]"), engine);
+  await grammars.stop();
+  expect(["c", "d"]).toContain(walk(engine.open(regex("[cd]")), 1));
+  expect(engine.links).toBe(2);
+});
+
+test("a thread that ends while it compiles is replaced, and the grammar is compiled there", async () => {
+  const { grammars, engine, open } = makeGrammars();
+  await open(regex("[ab]"));
+  await grammars.prepare(regex("[cd]"), engine);
+  const preparing = grammars.prepare(regex("[cd]"), engine);
+  // It passed its trial before, so only the serving thread compiles it now.
+  await grammars.stop();
+  await preparing;
+  expect(["c", "d"]).toContain(walk(engine.open(regex("[cd]")), 1));
+});
+
+test("a matcher whose thread has ended delays no step, not even where it ended while it compiled", async () => {
+  const { grammars, open } = makeGrammars();
+  const matcher = await open(regex("[ab]+"));
+  matcher.allowed();
+  await grammars.stop();
+  matcher.accept(97);
+  expect(matcher.isLate).toBe(false);
+  const status = makeStatus();
+  const matchers = new Matchers({ port: new MessageChannel().port1, status });
+  Atomics.store(new Int32Array(status), COMPILING, 1);
+  expect([matchers.isCompiling, matchers.open(regex("a")).isLate]).toEqual([true, true]);
+  Atomics.store(new Int32Array(status), GONE, 1);
+  expect([matchers.isCompiling, matchers.open(regex("a")).isLate]).toEqual([false, false]);
 });
