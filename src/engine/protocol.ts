@@ -99,8 +99,6 @@ export type EngineOptions = {
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
   /** On CUDA packed weights are kept unpacked as well, for many rows at once. */
   keepUnpacked?: boolean | undefined;
-  /** A model that nobody has asked for so long is dropped. */
-  idleMs: number;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
   warmUp?: boolean | undefined;
   /** Each step's report tells of every request. */
@@ -112,7 +110,6 @@ export const defaultEngineOptions: EngineOptions = {
   maxWaiting: 1000,
   maxWaitingTokens: 2 ** 20,
   prefixCaching: true,
-  idleMs: Number.POSITIVE_INFINITY,
 };
 
 export type ModelInfo = {

@@ -96,7 +96,6 @@ export class ModelEngine {
   #last: StepReport | undefined;
   readonly #underWay: UnderWay[] = [];
   #landedMs = 0;
-  lastUseMs: number;
   /** What `readLoad` reads. */
   readonly load = new SharedArrayBuffer(8);
   readonly #load = new Int32Array(this.load);
@@ -106,7 +105,6 @@ export class ModelEngine {
     this.name = parts.name;
     this.#parts = parts;
     this.#now = parts.nowMs ?? (() => performance.now());
-    this.lastUseMs = this.#now();
     this.scheduler = new Scheduler({
       pool,
       maxBatch: options.maxBatch,
@@ -132,7 +130,6 @@ export class ModelEngine {
       return "bad_token";
     }
     const arrivalMs = this.#now();
-    this.lastUseMs = arrivalMs;
     const { sampling, grammar, n = 1 } = request;
     const matchers = this.#parts.matchers?.();
     const seed = sampling.seed ?? randomSeed();
@@ -216,7 +213,6 @@ export class ModelEngine {
     const now = this.#now();
     const ms = now - Math.max(first.launchedMs, this.#landedMs);
     this.#landedMs = now;
-    this.lastUseMs = now;
     this.#last = this.#report(first, ms, error);
     return { events, report: this.#last };
   }

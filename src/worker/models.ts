@@ -14,7 +14,7 @@ import type { ModelShape } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { ModelEngine } from "./model-engine.ts";
 
-type Entry = { engine: ModelEngine; info: ModelInfo; idleMs: number; free(): void };
+type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
 
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
@@ -95,7 +95,7 @@ export class Models {
       model.free();
       clearCache();
     };
-    return { engine, info, idleMs: options.idleMs, free };
+    return { engine, info, free };
   }
 
   /** A model that is not there is unloaded already; one at work is not unloaded. */
@@ -105,16 +105,6 @@ export class Models {
     if (!entry.engine.scheduler.idle) throw new Error(`${name} is at work`);
     this.#entries.delete(name);
     entry.free();
-  }
-
-  /** Unloads what nobody has asked for in its time; returns the names. */
-  dropIdle(): string[] {
-    const idle = this.#entries.entries().filter(([, { engine, idleMs }]) => {
-      return engine.scheduler.idle && performance.now() - engine.lastUseMs > idleMs;
-    });
-    const names = Array.from(idle, ([name]) => name);
-    for (const name of names) this.unload(name);
-    return names;
   }
 
   stats(): ModelStats[] {
