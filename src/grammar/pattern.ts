@@ -81,15 +81,15 @@ const blanks: readonly Range[] = [
   ...lineEnds,
   [0x2000, 0x200a],
 ];
-const classes: Readonly<Record<string, readonly Range[]>> = {
-  d: digits,
-  D: complement(digits),
-  w: words,
-  W: complement(words),
-  s: blanks,
-  S: complement(blanks),
-};
-const controls: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 };
+const classes: ReadonlyMap<string, readonly Range[]> = new Map([
+  ["d", digits],
+  ["D", complement(digits)],
+  ["w", words],
+  ["W", complement(words)],
+  ["s", blanks],
+  ["S", complement(blanks)],
+]);
+const controls = new Map(Object.entries({ t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 }));
 
 /** Reads what is known to be a regular expression. */
 class PatternReader {
@@ -231,7 +231,8 @@ class PatternReader {
 
   #escape(): readonly Range[] {
     const char = this.#next();
-    if (Object.hasOwn(classes, char)) return classes[char]!;
+    const known = classes.get(char);
+    if (known) return known;
     if (/[1-9k]/.test(char))
       throw new PatternError("has a back reference, which cannot be enforced");
     if (/[pP]/.test(char))
@@ -240,7 +241,8 @@ class PatternReader {
   }
 
   #escapedCode(char: string): number {
-    if (Object.hasOwn(controls, char)) return controls[char]!;
+    const control = controls.get(char);
+    if (control !== undefined) return control;
     if (char === "c") return this.#next().codePointAt(0)! % 32;
     if (char === "x") return this.#hex(2);
     if (char !== "u") return char.codePointAt(0)!;
