@@ -1,6 +1,6 @@
-// The main thread's side of the engine. It starts the Worker, sends requests to it and hands their events
-// out. When the Worker dies, what was under way ends with an error, and another Worker is started with the
-// same models.
+// The main thread's side of the engine. It starts the Worker, sends requests to it and distributes their
+// events. When the Worker dies, its requests end with an error, and another Worker is started with the same
+// models.
 import { MessageChannel, Worker } from "node:worker_threads";
 import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/grammars.ts";
 import { workerEntry } from "../worker-entry.ts";
@@ -22,7 +22,7 @@ import {
 import { received } from "./step-events.ts";
 import { EventStream } from "./stream.ts";
 
-/** The engine is too busy, or can never answer this request. */
+/** The engine is too busy for this request, or can never answer it. */
 export class RefusedError extends Error {
   readonly reason: Refusal;
 
@@ -56,20 +56,20 @@ export class LoadCancelledError extends EngineError {
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
-  /** The Worker has died; requests under way have ended with this error. */
+  /** The Worker has died; its requests have ended with this error. */
   onFailure?: (error: Error) => void;
 };
 
 type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
-/** A request under way, and how many of its answers are not finished. */
+/** A running request, and how many of its answers are not finished. */
 type Answering = { stream: EventStream<EngineEvent>; unfinished: number };
 
 type Connection = {
   worker: Worker;
   mailbox: Mailbox;
   ready: Promise<void>;
-  /** Whether it was ready. */
+  /** Whether MLX is open. */
   started: boolean;
   ended: Promise<void>;
   /** Ends the connection, whether or not the Worker has ended. */
@@ -81,10 +81,10 @@ type Connection = {
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
 
-/** So many Workers may die one after the other, without a step between; then one is started by asking. */
+/** So many Workers in a row may die before their first step; after that only a request starts another. */
 const MAX_RESTARTS = 3;
 
-/** How long a Worker that is told to stop may take. It looks between two steps, or two reads of a load. */
+/** How long a Worker may take to stop. It polls between two steps, and between two reads of a load. */
 const STOP_MS = 1000;
 
 export class EngineClient implements MatcherUser {
@@ -94,14 +94,14 @@ export class EngineClient implements MatcherUser {
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
   #matcherSource: MatcherSource | undefined;
-  /** Since the last step. */
+  /** Workers that died since the last step. */
   #deaths = 0;
   #stopped = false;
-  /** Rejects the loads under way, and those to come, when loads are refused. */
+  /** Once it is rejected, so is every load, running or new. */
   readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
 
-  /** Returns when MLX is open; throws where it cannot be. */
+  /** Returns when MLX is open; throws where it cannot be opened. */
   static async start(setup: WorkerSetup, hooks: EngineHooks = {}): Promise<EngineClient> {
     const client = new EngineClient(setup, hooks);
     await client.#connect().ready;
@@ -114,17 +114,17 @@ export class EngineClient implements MatcherUser {
     this.#loadsRefused.promise.catch(() => {});
   }
 
-  /** Whether a Worker is there. */
+  /** Whether there is a Worker. */
   get alive(): boolean {
     return this.#connection !== undefined;
   }
 
-  /** Requests under way. */
+  /** Running and waiting requests. */
   get active(): number {
     return this.#streams.size;
   }
 
-  /** What it runs on, and if asked for how fast it multiplies. */
+  /** The device, and with `measure` its matmul throughput. */
   inspect(measure = false): Promise<EngineReport> {
     return this.#ask<EngineReport>((id) => ({ kind: "inspect", id, measure }));
   }
@@ -150,7 +150,7 @@ export class EngineClient implements MatcherUser {
     return info;
   }
 
-  /** A load that is asked for meanwhile is sent behind the unload, and so loads the model again. */
+  /** A `load` called meanwhile is sent behind the unload, and so loads the model again. */
   async unload(model: string): Promise<void> {
     const connection = this.#connection;
     if (!connection) return;
@@ -161,7 +161,7 @@ export class EngineClient implements MatcherUser {
     });
   }
 
-  /** For a shutdown: cancels the load under way and refuses later ones, with a LoadCancelledError. */
+  /** For a shutdown: cancels the running load and refuses later ones, with a LoadCancelledError. */
   refuseLoads(): void {
     this.#loadsRefused.reject(new LoadCancelledError());
     if (this.#connection) this.#send({ kind: "refuseLoads" });
@@ -209,7 +209,7 @@ export class EngineClient implements MatcherUser {
 
   /**
    * Returns when the Worker has freed its models and ended, or does not answer in time: a native call cannot
-   * be interrupted. Requests and loads under way end with an error.
+   * be interrupted. Running requests and loads end with an error.
    */
   async stop(): Promise<void> {
     this.#stopped = true;
@@ -272,7 +272,7 @@ export class EngineClient implements MatcherUser {
     return connection;
   }
 
-  /** What cannot be loaded any more is told whoever asks for it. */
+  /** A model that cannot be loaded again fails the next `load` of it. */
   #restart(models: ReadonlyMap<string, Loaded>): void {
     this.#connect();
     for (const [model, { path, options }] of models) {
@@ -343,7 +343,7 @@ export class EngineClient implements MatcherUser {
     return question;
   }
 
-  /** Nothing that was asked stays unanswered. */
+  /** Every question and every stream ends. */
   #failAll(error: Error): void {
     for (const id of [...this.#questions.keys()]) this.#settle(id)?.reject(error);
     for (const id of [...this.#streams.keys()]) this.#endStream(id, error);

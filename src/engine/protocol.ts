@@ -1,4 +1,4 @@
-// What crosses the boundary between the main thread and the engine Worker, and nothing else does.
+// The messages between the main thread and the engine Worker; nothing else crosses.
 // Tokens cross it, not text: templates and tokenizers stay on the main thread.
 import type { Grammar } from "../grammar/grammar.ts";
 import type { MatcherLink } from "../grammar/matchers.ts";
@@ -36,11 +36,11 @@ export type EngineRequest = {
   salt?: string;
   stopTokens?: readonly number[];
   sampling: Sampling;
-  /** What the answers must match; the engine must have a way to the thread that knows it. */
+  /** Constrains the answers; the engine must have a grammar thread attached. */
   grammar?: Grammar;
   /** How likely the prompt's own tokens were, and so many others. */
   promptLogprobs?: number;
-  /** What is made of the prompt's hidden states: that of its last token, or their mean. */
+  /** Returns a vector: the hidden state of the prompt's last token, or the mean of all. */
   pooling?: Pooling;
 };
 
@@ -50,7 +50,7 @@ export type TokenLogprob = { token: number; logprob: number };
 
 export type PromptLogprob = { logprob: number | undefined; top: TokenLogprob[] };
 
-/** What a step has brought for one answer of one request. */
+/** The event of one step for one answer of one request. */
 export type EngineEvent = {
   /** Which of the n answers. */
   index: number;
@@ -58,7 +58,7 @@ export type EngineEvent = {
   logprob?: number | undefined;
   top?: TokenLogprob[] | undefined;
   finished: FinishReason | undefined;
-  /** Prompt tokens that were found computed. */
+  /** Prompt tokens that hit the prefix cache. */
   cachedTokens: number;
   /** With the first token: how long the request has waited. */
   queueMs?: number | undefined;
@@ -72,9 +72,9 @@ export type RequestEvent = { id: number; event: EngineEvent };
 
 /** The events of a step, as step-events.ts packs them. */
 export type SentEvents = {
-  /** Of each plain token: whose it is, of which answer, itself, and how many of the prompt's were cached. */
+  /** Four numbers for each plain token: the request's id, the answer's index, the token, cachedTokens. */
   readonly tokens: Float64Array;
-  /** How many there are of them; the rest of the array is room. */
+  /** The number of plain tokens; the array may be larger. */
   readonly count: number;
   readonly others: readonly RequestEvent[];
 };
@@ -94,14 +94,14 @@ export type EngineOptions = {
   maxWaitingTokens: number;
   /** Tokens of a sequence, where that is less than the model takes. */
   maxLength?: number | undefined;
-  /** Whether a prompt's beginning is looked for among what was computed before. */
+  /** Whether prompts share the KV blocks of common prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
   /** On CUDA packed weights are kept unpacked as well, for many rows at once. */
   keepUnpacked?: boolean | undefined;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
   warmUp?: boolean | undefined;
-  /** Each step's report tells of every request. */
+  /** Each step's report lists every request. */
   debug?: boolean | undefined;
 };
 
@@ -117,7 +117,7 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
-  /** The longest sequence that it takes: of the model, or of the memory for it. */
+  /** The longest sequence: limited by the model, or by the memory for KV blocks. */
   maxLength: number;
   blocks: number;
   kvBytes: number;
@@ -127,7 +127,7 @@ export type ModelInfo = {
   load: SharedArrayBuffer;
 };
 
-/** Answers that run, and answers that wait. */
+/** Running and waiting answers. */
 export type Load = { running: number; waiting: number };
 
 export function readLoad(load: SharedArrayBuffer): Load {
@@ -135,7 +135,7 @@ export function readLoad(load: SharedArrayBuffer): Load {
   return { running: running!, waiting: waiting! };
 }
 
-/** One step, for whoever watches. */
+/** One step, for logs and metrics. */
 export type StepReport = {
   model: string;
   step: number;
@@ -149,9 +149,9 @@ export type StepReport = {
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
   /** Why it could not be computed. */
   error?: string | undefined;
-  /** With `debug`: who had how many of its tokens, row by row. */
+  /** With `debug`: the request of each row, and how many of its tokens. */
   batch?: RowReport[] | undefined;
-  /** With `debug`: everyone who runs or waits. */
+  /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
 

@@ -1,6 +1,6 @@
-// A grammar thread: compiles what it is asked to, and where it serves the engine, follows each answer with
-// a matcher and writes down which tokens may come next. The engine's word goes before the main thread's:
-// a step may wait for a mask, nobody waits for a grammar but the one who sent it.
+// A grammar thread. It compiles grammars, and if it serves the engine, it follows each constrained answer
+// with a matcher and writes the answer's next token mask. The engine's messages have precedence over those of
+// the main thread: a mask may delay a step, a compile delays only the client that sent the grammar.
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
 import { Compiler } from "./compiler.ts";
@@ -28,10 +28,10 @@ const following = new Map<number, Following>();
 let engine: MessagePort | undefined;
 let arrival = Promise.withResolvers<void>();
 
-/** The library tells why it gives up on the console, with the place in its source, and then throws. */
-let lastWords: string | undefined;
-console.error = (...words: unknown[]) => {
-  lastWords ??= /\.cc:\d+: (.*)/s.exec(words.join(" "))?.[1];
+/** xgrammar prints why it fails to the console, with a line of its source, and then throws. */
+let lastPrinted: string | undefined;
+console.error = (...printed: unknown[]) => {
+  lastPrinted ??= /\.cc:\d+: (.*)/s.exec(printed.join(" "))?.[1];
 };
 console.warn = console.error;
 
@@ -77,11 +77,11 @@ async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): 
   } finally {
     Atomics.store(status, COMPILING, 0);
   }
-  // What the engine has sent meanwhile comes in.
+  // Lets the engine's messages in that arrived meanwhile.
   await new Promise(setImmediate);
 }
 
-/** Rules that only lead to each other are compiled all the same, and then nothing may be said. */
+/** Rules that recurse without end compile, but then allow no token. */
 async function checkBeginning(grammar: Grammar): Promise<void> {
   const matcher = await open(grammar);
   const allowed = await matcher.getNextTokenBitmask();
@@ -140,10 +140,10 @@ function close(id: number): void {
   following.delete(id);
 }
 
-/** Of the library's own errors, only its words are for whoever sent the grammar. */
+/** Of xgrammar's errors, only what it printed is shown to the client. */
 function reason(error: unknown): string | undefined {
-  const said = lastWords?.trim().replace(/\.$/, "");
-  lastWords = undefined;
+  const said = lastPrinted?.trim().replace(/\.$/, "");
+  lastPrinted = undefined;
   const isOurs = error instanceof Error && error.constructor === Error;
   return said ?? (isOurs ? error.message : undefined);
 }

@@ -72,7 +72,7 @@ export class RuleBook {
     this.#fault ??= faultOf(keyword, at, why);
   }
 
-  /** The rule of this key. Its choices are written once, by `finish`, so that rules may lead to each other. */
+  /** The rule of this key. `finish` writes its choices, so that rules may refer to each other. */
   rule(key: unknown, choices: () => Part[][], follow?: string): Rule {
     const known = this.#rules.get(key);
     if (known) return known;
