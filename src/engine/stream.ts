@@ -13,7 +13,6 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
   readonly #queue: T[] = [];
   readonly #onLeave: () => void;
   readonly #maxBacklog: number;
-  readonly #ended = Promise.withResolvers<void>();
   /** Pending reads wait for it. */
   #arrival: PromiseWithResolvers<void> | undefined;
   #end: { error: Error | undefined } | undefined;
@@ -29,11 +28,6 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     return this.#queue.length;
   }
 
-  /** Settles when the stream has ended, with or without an error. */
-  get ended(): Promise<void> {
-    return this.#ended.promise;
-  }
-
   push(event: T): void {
     this.#queue.push(event);
     if (this.backlog > this.#maxBacklog) this.leave(new SlowReaderError());
@@ -43,7 +37,6 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
   /** The last call: the reader gets the unread events, then the error if there is one. */
   end(error?: Error): void {
     this.#end ??= { error };
-    this.#ended.resolve();
     this.#wake();
   }
 

@@ -52,7 +52,7 @@ describe("the Worker", () => {
     await engine.stop();
   });
 
-  test("says so where there is no memory for the blocks, and goes on", async () => {
+  test("reports that there is no memory for the blocks, and goes on", async () => {
     const engine = await start();
     const before = (await engine.stats()).length;
     const failure = await engine.load("m", folder, { blocks: 2 ** 32 }).catch((error) => error);
@@ -116,7 +116,7 @@ describe("a request", () => {
     await engine.stop();
   });
 
-  test("that nobody reads any more is aborted, and its blocks are free", async () => {
+  test("whose reader leaves is aborted, and its blocks are free", async () => {
     const engine = await start();
     const { gauges } = await engine.load("m", folder, options);
     for await (const { index } of engine.submit("m", endless)) {
@@ -130,7 +130,7 @@ describe("a request", () => {
     await engine.stop();
   });
 
-  test("that cannot be taken is refused with the reason", async () => {
+  test("that cannot be answered is refused with the reason", async () => {
     const engine = await start();
     const { maxLength, vocabulary } = await engine.load("m", folder, { ...options, maxWaiting: 1 });
     const reason = (prompt: Uint32Array) =>
@@ -268,7 +268,7 @@ describe("a Worker that dies", () => {
     expect(failures).toHaveLength(1);
   });
 
-  test("again and again is at last started only by whoever asks", async () => {
+  test("again and again is not restarted, until a request needs it", async () => {
     const failures: Error[] = [];
     const engine = await start({ onFailure: (error) => failures.push(error) });
     await engine.load("m", folder, options);
@@ -286,8 +286,8 @@ describe("a Worker that dies", () => {
   });
 });
 
-describe("who watches", () => {
-  test("sees each step's rows, tokens and blocks, and each request's standing", async () => {
+describe("reports", () => {
+  test("of a step have its rows, tokens and blocks, and those of a request its standing", async () => {
     const reports: StepReport[] = [];
     const engine = await start({ onStep: (report) => reports.push(report) });
     await engine.load("m", folder, options);
@@ -308,7 +308,7 @@ describe("who watches", () => {
     expect(reports[0]!.blocks).toEqual({ total: 32, free: 31, cached: 0, held: 1, shared: 0 });
   });
 
-  test("sees each request in each step when asked to", async () => {
+  test("of a step list each request with `debug`", async () => {
     const reports: StepReport[] = [];
     const engine = await start({ onStep: (report) => reports.push(report) });
     await engine.load("m", folder, { ...options, debug: true, maxBatch: 1 });

@@ -38,7 +38,7 @@ const ebnf = (text: string): Grammar => ({
   strict: [],
 });
 
-/** Takes more than anyone would wait for. */
+/** Takes longer to compile than any limit. */
 const endless = ebnf('root ::= ((([a-z]{1,300} "x"){1,300} "y"){1,300} "z"){1,300}');
 
 /** What the engine is to the grammars, on this thread. */
@@ -77,7 +77,7 @@ function makeGrammars(limits?: ConstructorParameters<typeof Grammars>[0]) {
 const tokensOf = (words: Uint32Array) =>
   Array.from({ length: 320 }, (_, id) => id).filter((id) => (words[id >> 5]! >>> (id & 31)) & 1);
 
-/** Follows it with any of the tokens it allows, and says what came of it. */
+/** Samples from the tokens that it allows, to the end, and returns the text. */
 function walk(matcher: Matcher, seed: number): string {
   const random = makeRandom(seed);
   const bytes: number[] = [];
@@ -132,7 +132,7 @@ test("a document is written in one line", async () => {
   expect(walk(await open({ vocabulary, format, strict: [] }), 1)).toBe('{"a": 1}');
 });
 
-test("what is no grammar is refused in words, and the next one is compiled", async () => {
+test("an invalid grammar is refused with the reason, and the next one is compiled", async () => {
   const { open } = makeGrammars();
   for (let i = 0; i < 20; i++) {
     const error = await open(ebnf(`root ::= ("${i}"`)).catch((fault: unknown) => fault);
@@ -142,7 +142,7 @@ test("what is no grammar is refused in words, and the next one is compiled", asy
   expect(walk(await open(regex("yes")), 1)).toBe("yes");
 });
 
-test("one that takes too long is given up, and those who wait behind it get their turn", async () => {
+test("a compile that takes too long is ended, and the grammars behind it are compiled", async () => {
   const { open } = makeGrammars({ compileMs: 300 });
   const slow = open(endless).catch((fault: unknown) => fault);
   const quick = open(regex("yes"));
@@ -153,7 +153,7 @@ test("one that takes too long is given up, and those who wait behind it get thei
   expect(walk(await quick, 1)).toBe("yes");
 });
 
-test("too many and too long ones are refused at once", async () => {
+test("too many grammars, and too long ones, are refused at once", async () => {
   const { grammars, engine } = makeGrammars({ waiting: 2, characters: 100 });
   const ask = (pattern: string) =>
     grammars.prepare(regex(pattern), engine).catch((fault: Error) => fault.name);
@@ -162,7 +162,7 @@ test("too many and too long ones are refused at once", async () => {
   expect(await Promise.all(asked)).toEqual([undefined, undefined, "GrammarsBusyError", undefined]);
 });
 
-test("of ten thousand grammars no more bytes are kept than may be", async () => {
+test("however many grammars are compiled, the cache stays within its bytes", async () => {
   const compiler = new Compiler(2 ** 20);
   for (let i = 0; i < 2000; i++) {
     await compiler.compile(regex(`a${i}`));
@@ -172,7 +172,7 @@ test("of ten thousand grammars no more bytes are kept than may be", async () => 
   expect(compiler.has(regex("a0"))).toBe(false);
 });
 
-test("where the thread has ended, nothing is allowed and nobody waits; then there is another", async () => {
+test("where the thread has ended, no token is allowed and nothing waits; then there is another", async () => {
   const { grammars, engine, open } = makeGrammars();
   const matcher = await open(regex("[ab]+"));
   expect(tokensOf(matcher.allowed())).toHaveLength(2);

@@ -83,7 +83,7 @@ describe("the models that are served", () => {
     ]);
   });
 
-  test("are loaded when they are first asked for, once for all who ask", async () => {
+  test("are loaded by the first request, once for several", async () => {
     const models = await serve(2);
     const [first, second] = await Promise.all([models.use("org/a"), models.use("org/a")]);
     expect(first.model).toEqual(second.model);
@@ -92,7 +92,7 @@ describe("the models that are served", () => {
     second.end();
   });
 
-  test("make room for others: the one that was longest without work goes", async () => {
+  test("are evicted for others, the least recently used first", async () => {
     const models = await serve(2);
     for (const name of ["default", "org/a", "default", "org/b"]) (await models.use(name)).end();
     expect(loaded(models)).toEqual(["main-folder", "org/b"]);
@@ -102,7 +102,7 @@ describe("the models that are served", () => {
     ]);
   });
 
-  test("stay while they are in use; where all are, another is refused", async () => {
+  test("are not evicted while they are in use; where all are, another is refused", async () => {
     const models = await serve(1);
     const use = await models.use("org/a");
     await expect(models.use("org/b")).rejects.toThrow(NoRoomError);
@@ -115,7 +115,7 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual(["org/b"]);
   });
 
-  test("make room even where the one that was longest without a new use is at work", async () => {
+  test("are evicted in their order, except those in use", async () => {
     const models = await serve(2);
     const use = await models.use("org/a");
     (await models.use("default")).end();
@@ -124,7 +124,7 @@ describe("the models that are served", () => {
     use.end();
   });
 
-  test("can be let go of, and are loaded again when asked for", async () => {
+  test("can be unloaded, and are loaded again by a request", async () => {
     const models = await serve(2);
     (await models.use("default")).end();
     expect(await models.unload("default")).toBe(true);
@@ -134,7 +134,7 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual(["main-folder"]);
   });
 
-  test("are asked for again after the engine has died", async () => {
+  test("are loaded again after the engine has died", async () => {
     const models = await serve(2);
     (await models.use("org/a")).end();
     await engine.kill();
@@ -155,7 +155,7 @@ describe("the models that are served", () => {
     expect(models.hasFailed).toBe(false);
   });
 
-  test("are nothing else: not a path, not a name that nobody has", async () => {
+  test("are nothing else: no path, no unknown name", async () => {
     const models = await serve(2);
     for (const name of [main.path, "../main", "org/none", "a\0b"]) {
       await expect(models.use(name)).rejects.toThrow(ModelNotFoundError);
@@ -163,7 +163,7 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual([]);
   });
 
-  test("whose files are wrong fail each time they are asked for, and take no place", async () => {
+  test("whose files are invalid fail each request, and count for nothing", async () => {
     const models = await serve(1);
     for (let i = 0; i < 2; i++) {
       const error = await models.use("org/broken").catch((thrown) => thrown);
