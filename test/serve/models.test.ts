@@ -216,12 +216,13 @@ describe("a request that arrives while its model", () => {
   });
 
   test("is about to be unloaded for being idle keeps it loaded", async () => {
-    const models = await serve(2, { idleMs: 30 });
+    const models = await serve(2, { idleMs: 100 });
+    (await models.use("default")).end();
     const { end } = await models.use("default");
-    await Bun.sleep(60);
+    await Bun.sleep(200);
     expect(loaded(models)).toEqual(["main-folder"]);
     (await models.use("default")).end();
-    await Bun.sleep(60);
+    await Bun.sleep(200);
     expect(loaded(models)).toEqual(["main-folder"]);
     end();
     while (loaded(models).length > 0) await Bun.sleep(5);

@@ -76,13 +76,14 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
   };
   const failures = () => replies.flatMap((each) => (each.kind === "failed" ? [each] : []));
   const answered = () => replies.flatMap((each) => (each.kind === "answer" ? [each.id] : []));
-  const finished = () =>
+  const ends = () =>
     replies.flatMap((each) =>
-      each.kind === "step"
-        ? each.events.others.flatMap(({ id, event }) => (event.finished ? [id] : []))
-        : [],
+      each.kind === "step" ? each.events.others.filter(({ event }) => event.finished) : [],
     );
-  return { models, handler, inbox, replies, reply, run, failures, answered, finished, engines };
+  const finished = () => ends().map(({ id }) => id);
+  const reasons = () => ends().map(({ event }) => event.finished);
+  const replied = { replies, failures, answered, finished, reasons };
+  return { models, handler, inbox, reply, run, engines, ...replied };
 }
 
 /** Draws token 7, always. */
@@ -140,7 +141,7 @@ test("messages about a model keep their order while another one loads", () => {
 });
 
 test("an abort waits behind the request that it ends", () => {
-  const { run, inbox, finished, replies } = setUp((model, onRead) => {
+  const { run, inbox, finished, reasons, replies } = setUp((model, onRead) => {
     if (model !== "slow") return;
     inbox.push(submit(3, "slow"), { kind: "abort", id: 3 }, submit(4, "slow"));
     onRead();
@@ -148,6 +149,7 @@ test("an abort waits behind the request that it ends", () => {
   });
   run(load(1, "slow"));
   expect(finished()).toEqual([3, 4]);
+  expect(reasons()).toEqual(["abort", "length"]);
 });
 
 test("a load under way ends where loads are refused, and so do those behind it", () => {
