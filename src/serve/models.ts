@@ -21,7 +21,7 @@ export type ServedModelsOptions = {
   /** Names for it, the first of which it is listed under; "default" is always one. */
   names: readonly string[];
   maxModels: number;
-  /** How long a model without requests stays loaded; by default for ever. */
+  /** How long a model without requests stays loaded; forever by default. */
   idleMs?: number | undefined;
   chatTemplate?: string | undefined;
   engineOptions: Partial<EngineOptions>;

@@ -6,20 +6,23 @@ import type { Models } from "./models.ts";
 
 export type Reply = (message: FromWorker) => void;
 
-/** Where messages come from: the next one, or undefined where none arrives in time; and what is done. */
 export type Inbox = {
+  /** The next message, or undefined if none arrives in time. */
   next(timeoutMs: number): ToWorker | undefined;
   handle(message: ToWorker): void;
 };
 
-/** Returns when it is told to stop. */
+/** How often the loop looks for a token mask that every request waits for. */
+const MASK_POLL_MS = 1;
+
+/** Returns at the message to stop. */
 export function loop(models: Models, inbox: Inbox, reply: Reply): void {
   let hasStepped = true;
-  while (handleArrived(inbox, waitMs(models, hasStepped))) hasStepped = stepAll(models, reply);
+  while (handleMessages(inbox, sleepMs(models, hasStepped))) hasStepped = stepAll(models, reply);
 }
 
-/** All that has arrived, as several requests may join one step. False at the message to stop. */
-function handleArrived(inbox: Inbox, timeoutMs: number): boolean {
+/** Handles all that have arrived, so that several requests join one step. False at the message to stop. */
+function handleMessages(inbox: Inbox, timeoutMs: number): boolean {
   for (let message = inbox.next(timeoutMs); message; message = inbox.next(0)) {
     if (message.kind === "stop") return false;
     inbox.handle(message);
@@ -27,13 +30,13 @@ function handleArrived(inbox: Inbox, timeoutMs: number): boolean {
   return true;
 }
 
-/** Not at all between two steps; briefly while every request waits for its token mask. */
-function waitMs(models: Models, hasStepped: boolean): number {
+/** How long to wait for a message: not at all between two steps, and without end while no model is busy. */
+function sleepMs(models: Models, hasStepped: boolean): number {
   if (!models.busy) return Number.POSITIVE_INFINITY;
   return hasStepped ? 0 : MASK_POLL_MS;
 }
 
-/** Whether any model had a step to compute. */
+/** Computes one step of every model with work. False if none could: all rows wait for their token mask. */
 export function stepAll(models: Iterable<ModelEngine>, reply: Reply): boolean {
   let hasStepped = false;
   for (const model of models) {
@@ -44,5 +47,3 @@ export function stepAll(models: Iterable<ModelEngine>, reply: Reply): boolean {
   }
   return hasStepped;
 }
-
-const MASK_POLL_MS = 1;

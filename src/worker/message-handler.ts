@@ -16,7 +16,7 @@ export type MessageHandlerParts = {
 
 type Load = ToWorker & { kind: "load" };
 
-/** The server shuts down: nobody needs the model any more. */
+/** The server shuts down. */
 class LoadCancelledError extends Error {
   constructor() {
     super("the load was cancelled");
@@ -68,7 +68,7 @@ export class MessageHandler implements Inbox {
         this.#refusesLoads = true;
         break;
       case "stop":
-        // During a load: it is cancelled, and then the loop finds this message.
+        // Only during a load, which this cancels; the loop then finds the message first.
         this.#refusesLoads = true;
         this.#deferred.unshift(message);
         break;

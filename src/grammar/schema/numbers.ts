@@ -78,7 +78,7 @@ function magnitudes(
   });
 }
 
-/** Digits, of which `whole` come before the point and those after it need not all come. */
+/** Digits, `whole` of them before the point; the digits after the point are optional from the end on. */
 function digits(
   book: RuleBook,
   from: string,

@@ -27,7 +27,7 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const other: Part[] = [key, '": "', value(others, `${at}/additionalProperties`)];
   const more = book.ruleOf([['", "', ...other]]);
 
-  // From the last property to the first: what may follow, and what may come where nothing has yet.
+  // From the last property to the first: the rest of the object after it, and the object that begins with it.
   let after: Part[] = [book.upTo(more, room), '"}"'];
   const alone: Part[][] = min === 0 ? [['"}"']] : [];
   if (room > 0) alone.push([...other, book.upTo(more, room - 1), '"}"']);
