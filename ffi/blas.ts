@@ -1,12 +1,12 @@
-// The BLAS that libmlxc brings along (blas.c). A libmlxc from elsewhere, or on macOS, brings none: MLX
-// then uses the system's.
+// The BLAS inside our libmlxc (blas.c). A libmlxc built elsewhere, or on macOS, has none: MLX then uses
+// the system's.
 import { dlopen } from "bun:ffi";
 import { availableParallelism } from "node:os";
 import { readText } from "./memory.ts";
 
 export type Blas = { name: string; threads: number };
 
-/** Sets its threads: `MLX_SERVE_THREADS`, or one a core. */
+/** Sets its number of threads: `MLX_SERVE_THREADS`, or one per core. */
 export function openBlas(library: string, env = process.env): Blas | undefined {
   const blas = bind(library);
   if (!blas) return undefined;

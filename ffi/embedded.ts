@@ -1,10 +1,10 @@
-// The native libraries that the executable carries. In a checkout there are none: scripts/build.ts puts
-// a list in this file's place.
+// The native libraries embedded in the executable: none in a checkout. scripts/build.ts replaces this
+// file with a list.
 
 export type EmbeddedFile = {
-  /** Below the folder that the libraries are extracted to. */
+  /** Relative to the folder that the libraries are extracted to. */
   path: string;
-  /** Where the executable has it, compressed with zstd. */
+  /** Where it is in the executable, compressed with zstd. */
   source: string;
   sha256: string;
 };

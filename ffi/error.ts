@@ -1,6 +1,6 @@
-// Errors of MLX become exceptions that name the operation. mlx-c's own handler prints and exits the
-// process, so `catchErrors` comes before any other call. The handler is one per process and belongs to
-// the thread that set it last: the thread that calls MLX.
+// MLX's errors become exceptions that name the operation. mlx-c's default handler prints and exits the
+// process, so `catchErrors` comes before any other call. There is one handler per process: it belongs to
+// the thread that set it last, the one that calls MLX.
 import { CString, JSCallback, type Pointer } from "bun:ffi";
 import { mlxc } from "./lib.ts";
 import { out } from "./slot.ts";
@@ -9,7 +9,7 @@ import type { cudaSymbols, ownSymbols, symbols } from "./symbols.ts";
 export type SymbolName = keyof typeof symbols | keyof typeof ownSymbols | keyof typeof cudaSymbols;
 
 export class MlxError extends Error {
-  /** The operation that failed, as in mlx-c but for its prefix: "matmul", "fast_rope". */
+  /** The operation that failed, by mlx-c's name without its prefix: "matmul", "fast_rms_norm". */
   readonly op: string;
 
   constructor(op: string, reason: string) {
@@ -23,13 +23,13 @@ let lastMessage = "";
 
 const handler = new JSCallback(
   (message: Pointer) => {
-    // mlx-c adds its own source position, which says nothing about the caller.
+    // mlx-c adds its own source position, which is of no use to the caller.
     lastMessage = new CString(message).toString().replace(/ at \S+:\d+$/, "");
   },
   { args: ["ptr", "ptr"], returns: "void" },
 );
 
-/** Takes the process's MLX errors to this thread. */
+/** Routes the process's MLX errors to this thread. */
 export function catchErrors(): void {
   mlxc.mlx_set_error_handler(handler.ptr, null, null);
 }

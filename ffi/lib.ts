@@ -20,11 +20,10 @@ export let mlxc: Mlxc = new Proxy({} as Mlxc, {
   },
 });
 
-/** Whether libmlxc has the operations of our own: one from elsewhere has not. */
-export let hasOwn = false;
-
-/** Whether it has what is for CUDA alone. */
-export let hasCuda = false;
+/** Whether the library that was opened has a function: a libmlxc from elsewhere has none of our own. */
+export function has(name: keyof Mlxc): boolean {
+  return name in mlxc;
+}
 
 export function openLibrary(path: string, options: { trace?: boolean } = {}): void {
   // Steps are graphs of our own (ffi/cuda/recording.cpp); beside them MLX's save no time.
@@ -32,8 +31,6 @@ export function openLibrary(path: string, options: { trace?: boolean } = {}): vo
   const own = openOptional(path, bindOwn);
   const cuda = openOptional(path, bindCuda);
   const bound = { ...bind(path), ...own, ...cuda } as Mlxc;
-  hasOwn = own !== undefined;
-  hasCuda = cuda !== undefined;
   mlxc = options.trace ? traced(bound) : bound;
 }
 

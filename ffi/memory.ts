@@ -1,9 +1,9 @@
-// Native memory as JavaScript sees it, and JavaScript data as native code takes it.
+// Conversions between native memory and JavaScript data.
 import { CString, JSCallback, type Pointer, ptr, read, toArrayBuffer } from "bun:ffi";
 
 export type { Pointer };
 
-/** A view of native memory. Valid while its owner lives; nothing is copied. */
+/** A view of native memory, not a copy: valid while its owner lives. */
 export function viewMemory(address: Pointer, bytes: number): ArrayBuffer {
   return toArrayBuffer(address, 0, bytes);
 }
@@ -23,12 +23,12 @@ export function cText(text: string): Uint8Array {
   return new TextEncoder().encode(`${text}\0`);
 }
 
-/** `char**`: keep `texts` until the call has returned, for the list holds their addresses only. */
+/** `char**`. The list holds addresses only: keep `texts` alive until the call returns. */
 export function cTextList(texts: readonly Uint8Array[]): BigUint64Array {
   return BigUint64Array.from(texts, (text) => BigInt(ptr(text)));
 }
 
-/** Handles in a row, as C takes an array of them. */
+/** Handles as a C array. */
 export function handleList(handles: readonly Pointer[]): BigUint64Array {
   return BigUint64Array.from(handles, BigInt);
 }
@@ -38,20 +38,12 @@ export function optionalInt(value: number | undefined): number {
   return value === undefined ? 0 : (value >>> 0) + 2 ** 32;
 }
 
-const floatBits = new DataView(new ArrayBuffer(4));
-
-export function optionalFloat(value: number | undefined): number {
-  if (value === undefined) return 0;
-  floatBits.setFloat32(0, value);
-  return floatBits.getUint32(0) + 2 ** 32;
-}
-
 /** A C function `int f(T* result, T input)` that calls back into JavaScript, on this thread only. */
 export function nativeCallback(call: (result: Pointer, input: Pointer) => number): JSCallback {
   return new JSCallback(call, { args: ["ptr", "ptr"], returns: "i32" });
 }
 
-/** Writes a handle to the address of an out-parameter that C gave us. */
+/** Writes a handle through an out-parameter that C passed to us. */
 export function writeHandle(address: Pointer, handle: Pointer): void {
   new BigUint64Array(viewMemory(address, 8))[0] = BigInt(handle);
 }

@@ -1,8 +1,8 @@
-// Out-parameters: mlx-c writes a handle, a size or a flag through a pointer that we give it.
+// Out-parameters: mlx-c writes a handle, a size or a flag through a pointer that we pass.
 //
-// The view has an ArrayBuffer of its own and is passed as "buffer": the storage of a small typed array
-// may move when the JIT recompiles, and an address taken before is then stale. mlx-c assigns *through*
-// a slot that is not null, so a slot is zero whenever no call is under way.
+// The view has its own ArrayBuffer and is passed as "buffer": the storage of a small typed array may
+// move when the JIT recompiles, which leaves an address taken earlier stale. mlx-c treats a slot that is
+// not null as a handle to reuse, so a slot is zero between calls.
 import type { Pointer } from "bun:ffi";
 
 export class Slot {
@@ -25,5 +25,5 @@ export class Slot {
   }
 }
 
-/** The slot of every call that runs no JavaScript before it returns. */
+/** Shared by all calls that run no JavaScript before they return. */
 export const out = new Slot();

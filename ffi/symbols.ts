@@ -1,11 +1,11 @@
-// The mlx-c functions that mlx-serve calls, as data. Above each entry stands the C prototype it was
-// written from; test/ffi/symbols.test.ts reads the pinned headers and fails where one differs.
+// The mlx-c functions that mlx-serve calls, as data. The comment above each entry is its C prototype;
+// test/ffi/symbols.test.ts compares both with the pinned headers.
 //
 // How a C type is passed:
 //   a handle (a struct of one pointer)      "ptr"     null where the header says "may be null"
 //   T* that the call writes, data, text     "buffer"  the view itself, never its address
-//   mlx_optional_int, _float, _dtype        "u64"     value in the low 32 bits, has_value in bit 32
-//   size_t returned                         size      a number while it fits one
+//   mlx_optional_int, mlx_optional_dtype    "u64"     value in the low 32 bits, has_value in bit 32
+//   size_t returned                         size      a number: all sizes are below 2^53
 import { FFIType } from "bun:ffi";
 
 const size = FFIType.u64_fast;
@@ -48,10 +48,6 @@ export const symbols = {
   mlx_array_eval: { args: ["ptr"], returns: "i32" },
   // const uint8_t* mlx_array_data_uint8(mlx_array)
   mlx_array_data_uint8: { args: ["ptr"], returns: "ptr" },
-  // int mlx_array_tostring(mlx_string*, mlx_array)
-  mlx_array_tostring: { args: ["buffer", "ptr"], returns: "i32" },
-  // int _mlx_array_is_available(bool*, mlx_array)
-  _mlx_array_is_available: { args: ["buffer", "ptr"], returns: "i32" },
   // int _mlx_array_is_row_contiguous(bool*, mlx_array)
   _mlx_array_is_row_contiguous: { args: ["buffer", "ptr"], returns: "i32" },
 
@@ -64,22 +60,6 @@ export const symbols = {
   mlx_vector_array_get: { args: ["buffer", "ptr", "u64"], returns: "i32" },
   // int mlx_vector_array_free(mlx_vector_array)
   mlx_vector_array_free: { args: ["ptr"], returns: "i32" },
-
-  // ---- Maps
-  // mlx_map_string_to_array mlx_map_string_to_array_new(void)
-  mlx_map_string_to_array_new: { args: [], returns: "ptr" },
-  // int mlx_map_string_to_array_insert(mlx_map_string_to_array, const char*, mlx_array)
-  mlx_map_string_to_array_insert: { args: ["ptr", "buffer", "ptr"], returns: "i32" },
-  // int mlx_map_string_to_array_get(mlx_array*, mlx_map_string_to_array, const char*)
-  mlx_map_string_to_array_get: { args: ["buffer", "ptr", "buffer"], returns: "i32" },
-  // int mlx_map_string_to_array_free(mlx_map_string_to_array)
-  mlx_map_string_to_array_free: { args: ["ptr"], returns: "i32" },
-  // mlx_map_string_to_string mlx_map_string_to_string_new(void)
-  mlx_map_string_to_string_new: { args: [], returns: "ptr" },
-  // int mlx_map_string_to_string_insert(mlx_map_string_to_string, const char*, const char*)
-  mlx_map_string_to_string_insert: { args: ["ptr", "buffer", "buffer"], returns: "i32" },
-  // int mlx_map_string_to_string_free(mlx_map_string_to_string)
-  mlx_map_string_to_string_free: { args: ["ptr"], returns: "i32" },
 
   // ---- Devices and streams
   // int mlx_version(mlx_string*)
@@ -110,8 +90,6 @@ export const symbols = {
   mlx_stream_new_device: { args: ["ptr"], returns: "ptr" },
   // int mlx_stream_free(mlx_stream)
   mlx_stream_free: { args: ["ptr"], returns: "i32" },
-  // mlx_stream mlx_default_cpu_stream_new(void)
-  mlx_default_cpu_stream_new: { args: [], returns: "ptr" },
   // int mlx_set_default_stream(mlx_stream)
   mlx_set_default_stream: { args: ["ptr"], returns: "i32" },
   // int mlx_synchronize(mlx_stream)
@@ -120,20 +98,8 @@ export const symbols = {
   // ---- Memory
   // int mlx_get_active_memory(size_t*)
   mlx_get_active_memory: { args: ["buffer"], returns: "i32" },
-  // int mlx_get_cache_memory(size_t*)
-  mlx_get_cache_memory: { args: ["buffer"], returns: "i32" },
-  // int mlx_get_peak_memory(size_t*)
-  mlx_get_peak_memory: { args: ["buffer"], returns: "i32" },
-  // int mlx_reset_peak_memory(void)
-  mlx_reset_peak_memory: { args: [], returns: "i32" },
   // int mlx_get_memory_limit(size_t*)
   mlx_get_memory_limit: { args: ["buffer"], returns: "i32" },
-  // int mlx_set_memory_limit(size_t*, size_t)
-  mlx_set_memory_limit: { args: ["buffer", "u64"], returns: "i32" },
-  // int mlx_set_cache_limit(size_t*, size_t)
-  mlx_set_cache_limit: { args: ["buffer", "u64"], returns: "i32" },
-  // int mlx_set_wired_limit(size_t*, size_t)
-  mlx_set_wired_limit: { args: ["buffer", "u64"], returns: "i32" },
   // int mlx_clear_cache(void)
   mlx_clear_cache: { args: [], returns: "i32" },
 
@@ -153,75 +119,17 @@ export const symbols = {
   // int mlx_disable_compile(void)
   mlx_disable_compile: { args: [], returns: "i32" },
 
-  // ---- Files
-  // int mlx_load_safetensors(mlx_map_string_to_array*, mlx_map_string_to_string*, const char*, mlx_stream)
-  mlx_load_safetensors: { args: ["buffer", "buffer", "buffer", "ptr"], returns: "i32" },
-  // int mlx_save_safetensors(const char*, mlx_map_string_to_array, mlx_map_string_to_string)
-  mlx_save_safetensors: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_load_gguf(mlx_io_gguf*, const char*, mlx_stream)
-  mlx_load_gguf: { args: ["buffer", "buffer", "ptr"], returns: "i32" },
-  // int mlx_io_gguf_free(mlx_io_gguf)
-  mlx_io_gguf_free: { args: ["ptr"], returns: "i32" },
-  // int mlx_io_gguf_get_keys(mlx_vector_string*, mlx_io_gguf)
-  mlx_io_gguf_get_keys: { args: ["buffer", "ptr"], returns: "i32" },
-  // int mlx_io_gguf_get_array(mlx_array*, mlx_io_gguf, const char*)
-  mlx_io_gguf_get_array: { args: ["buffer", "ptr", "buffer"], returns: "i32" },
-  // int mlx_io_gguf_get_metadata_array(mlx_array*, mlx_io_gguf, const char*)
-  mlx_io_gguf_get_metadata_array: { args: ["buffer", "ptr", "buffer"], returns: "i32" },
-  // int mlx_io_gguf_get_metadata_string(mlx_string*, mlx_io_gguf, const char*)
-  mlx_io_gguf_get_metadata_string: { args: ["buffer", "ptr", "buffer"], returns: "i32" },
-  // int mlx_io_gguf_get_metadata_vector_string(mlx_vector_string*, mlx_io_gguf, const char*)
-  mlx_io_gguf_get_metadata_vector_string: { args: ["buffer", "ptr", "buffer"], returns: "i32" },
-
   // ---- Making arrays
   // int mlx_zeros(mlx_array*, const int*, size_t, mlx_dtype, mlx_stream)
   mlx_zeros: { args: ["buffer", "buffer", "u64", "i32", "ptr"], returns: "i32" },
-  // int mlx_ones(mlx_array*, const int*, size_t, mlx_dtype, mlx_stream)
-  mlx_ones: { args: ["buffer", "buffer", "u64", "i32", "ptr"], returns: "i32" },
-  // int mlx_full(mlx_array*, const int*, size_t, mlx_array, mlx_dtype, mlx_stream)
-  mlx_full: { args: ["buffer", "buffer", "u64", "ptr", "i32", "ptr"], returns: "i32" },
-  // int mlx_zeros_like(mlx_array*, mlx_array, mlx_stream)
-  mlx_zeros_like: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_ones_like(mlx_array*, mlx_array, mlx_stream)
-  mlx_ones_like: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_arange(mlx_array*, double, double, double, mlx_dtype, mlx_stream)
   mlx_arange: { args: ["buffer", "f64", "f64", "f64", "i32", "ptr"], returns: "i32" },
 
   // ---- One array, element by element
-  // int mlx_abs(mlx_array*, mlx_array, mlx_stream)
-  mlx_abs: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_cos(mlx_array*, mlx_array, mlx_stream)
-  mlx_cos: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_erf(mlx_array*, mlx_array, mlx_stream)
-  mlx_erf: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_exp(mlx_array*, mlx_array, mlx_stream)
-  mlx_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_floor(mlx_array*, mlx_array, mlx_stream)
-  mlx_floor: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_isfinite(mlx_array*, mlx_array, mlx_stream)
-  mlx_isfinite: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_isnan(mlx_array*, mlx_array, mlx_stream)
-  mlx_isnan: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_log(mlx_array*, mlx_array, mlx_stream)
-  mlx_log: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_logical_not(mlx_array*, mlx_array, mlx_stream)
-  mlx_logical_not: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_negative(mlx_array*, mlx_array, mlx_stream)
   mlx_negative: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_reciprocal(mlx_array*, mlx_array, mlx_stream)
-  mlx_reciprocal: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_round(mlx_array*, mlx_array, int, mlx_stream)
-  mlx_round: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
-  // int mlx_rsqrt(mlx_array*, mlx_array, mlx_stream)
-  mlx_rsqrt: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)
   mlx_sigmoid: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_sin(mlx_array*, mlx_array, mlx_stream)
-  mlx_sin: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_sqrt(mlx_array*, mlx_array, mlx_stream)
-  mlx_sqrt: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
-  // int mlx_square(mlx_array*, mlx_array, mlx_stream)
-  mlx_square: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_tanh(mlx_array*, mlx_array, mlx_stream)
   mlx_tanh: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
 
@@ -236,18 +144,12 @@ export const symbols = {
   mlx_divide: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_floor_divide(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_floor_divide: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_remainder(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_remainder: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_power(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_power: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_maximum(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_maximum: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_minimum(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_minimum: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_equal: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_not_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_not_equal: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_less(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_less: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_less_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)
@@ -258,18 +160,6 @@ export const symbols = {
   mlx_greater_equal: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_logical_and(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_logical_and: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_logical_or(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_logical_or: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_bitwise_and(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_bitwise_and: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_bitwise_or(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_bitwise_or: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_bitwise_xor(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_bitwise_xor: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_left_shift(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_left_shift: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
-  // int mlx_right_shift(mlx_array*, mlx_array, mlx_array, mlx_stream)
-  mlx_right_shift: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_where(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_stream)
   mlx_where: { args: ["buffer", "ptr", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_clip(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_stream)
@@ -278,105 +168,47 @@ export const symbols = {
   // ---- Reductions, scans and order
   // int mlx_sum_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
   mlx_sum_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
-  // int mlx_mean_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
-  mlx_mean_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
   // int mlx_max_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
   mlx_max_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
-  // int mlx_min_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
-  mlx_min_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
-  // int mlx_any_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
-  mlx_any_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
-  // int mlx_all_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
-  mlx_all_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
   // int mlx_logsumexp_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
   mlx_logsumexp_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
   // int mlx_softmax_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)
   mlx_softmax_axes: { args: ["buffer", "ptr", "buffer", "u64", "bool", "ptr"], returns: "i32" },
   // int mlx_argmax_axis(mlx_array*, mlx_array, int, bool, mlx_stream)
   mlx_argmax_axis: { args: ["buffer", "ptr", "i32", "bool", "ptr"], returns: "i32" },
-  // int mlx_argmin_axis(mlx_array*, mlx_array, int, bool, mlx_stream)
-  mlx_argmin_axis: { args: ["buffer", "ptr", "i32", "bool", "ptr"], returns: "i32" },
   // int mlx_cumsum_axis(mlx_array*, mlx_array, int, bool, bool, mlx_optional_dtype, mlx_stream)
   mlx_cumsum_axis: { args: ["buffer", "ptr", "i32", "bool", "bool", "u64", "ptr"], returns: "i32" },
-  // int mlx_sort_axis(mlx_array*, mlx_array, int, mlx_stream)
-  mlx_sort_axis: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_argsort_axis(mlx_array*, mlx_array, int, mlx_stream)
   mlx_argsort_axis: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_argpartition_axis(mlx_array*, mlx_array, int, int, mlx_stream)
   mlx_argpartition_axis: { args: ["buffer", "ptr", "i32", "i32", "ptr"], returns: "i32" },
-  // int mlx_topk_axis(mlx_array*, mlx_array, int, int, mlx_stream)
-  mlx_topk_axis: { args: ["buffer", "ptr", "i32", "i32", "ptr"], returns: "i32" },
 
   // ---- Shape
   // int mlx_astype(mlx_array*, mlx_array, mlx_dtype, mlx_stream)
   mlx_astype: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
-  // int mlx_view(mlx_array*, mlx_array, mlx_dtype, mlx_stream)
-  mlx_view: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_contiguous(mlx_array*, mlx_array, bool, mlx_stream)
   mlx_contiguous: { args: ["buffer", "ptr", "bool", "ptr"], returns: "i32" },
   // int mlx_reshape(mlx_array*, mlx_array, const int*, size_t, mlx_stream)
   mlx_reshape: { args: ["buffer", "ptr", "buffer", "u64", "ptr"], returns: "i32" },
   // int mlx_flatten(mlx_array*, mlx_array, int, int, mlx_stream)
   mlx_flatten: { args: ["buffer", "ptr", "i32", "i32", "ptr"], returns: "i32" },
-  // int mlx_transpose_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)
-  mlx_transpose_axes: { args: ["buffer", "ptr", "buffer", "u64", "ptr"], returns: "i32" },
   // int mlx_swapaxes(mlx_array*, mlx_array, int, int, mlx_stream)
   mlx_swapaxes: { args: ["buffer", "ptr", "i32", "i32", "ptr"], returns: "i32" },
   // int mlx_expand_dims_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)
   mlx_expand_dims_axes: { args: ["buffer", "ptr", "buffer", "u64", "ptr"], returns: "i32" },
   // int mlx_squeeze_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)
   mlx_squeeze_axes: { args: ["buffer", "ptr", "buffer", "u64", "ptr"], returns: "i32" },
-  // int mlx_broadcast_to(mlx_array*, mlx_array, const int*, size_t, mlx_stream)
-  mlx_broadcast_to: { args: ["buffer", "ptr", "buffer", "u64", "ptr"], returns: "i32" },
   // int mlx_concatenate_axis(mlx_array*, mlx_vector_array, int, mlx_stream)
   mlx_concatenate_axis: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
-  // int mlx_stack_axis(mlx_array*, mlx_vector_array, int, mlx_stream)
-  mlx_stack_axis: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_split(mlx_vector_array*, mlx_array, int, int, mlx_stream)
   mlx_split: { args: ["buffer", "ptr", "i32", "i32", "ptr"], returns: "i32" },
   // int mlx_split_sections(mlx_vector_array*, mlx_array, const int*, size_t, int, mlx_stream)
   mlx_split_sections: { args: ["buffer", "ptr", "buffer", "u64", "i32", "ptr"], returns: "i32" },
-  // int mlx_repeat_axis(mlx_array*, mlx_array, int, int, mlx_stream)
-  mlx_repeat_axis: { args: ["buffer", "ptr", "i32", "i32", "ptr"], returns: "i32" },
-  // int mlx_pad(mlx_array*, mlx_array, const int*, size_t, const int*, size_t, const int*, size_t, mlx_array, const char*, mlx_stream)
-  mlx_pad: {
-    args: [
-      "buffer",
-      "ptr",
-      "buffer",
-      "u64",
-      "buffer",
-      "u64",
-      "buffer",
-      "u64",
-      "ptr",
-      "buffer",
-      "ptr",
-    ],
-    returns: "i32",
-  },
   // int mlx_slice(mlx_array*, mlx_array, const int*, size_t, const int*, size_t, const int*, size_t, mlx_stream)
   mlx_slice: {
     args: ["buffer", "ptr", "buffer", "u64", "buffer", "u64", "buffer", "u64", "ptr"],
     returns: "i32",
   },
-  // int mlx_slice_update(mlx_array*, mlx_array, mlx_array, const int*, size_t, const int*, size_t, const int*, size_t, mlx_stream)
-  mlx_slice_update: {
-    args: ["buffer", "ptr", "ptr", "buffer", "u64", "buffer", "u64", "buffer", "u64", "ptr"],
-    returns: "i32",
-  },
-  // int mlx_slice_dynamic(mlx_array*, mlx_array, mlx_array, const int*, size_t, const int*, size_t, mlx_stream)
-  mlx_slice_dynamic: {
-    args: ["buffer", "ptr", "ptr", "buffer", "u64", "buffer", "u64", "ptr"],
-    returns: "i32",
-  },
-  // int mlx_slice_update_dynamic(mlx_array*, mlx_array, mlx_array, mlx_array, const int*, size_t, mlx_stream)
-  mlx_slice_update_dynamic: {
-    args: ["buffer", "ptr", "ptr", "ptr", "buffer", "u64", "ptr"],
-    returns: "i32",
-  },
-  // int mlx_depends(mlx_vector_array*, mlx_vector_array, mlx_vector_array)
-  mlx_depends: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
 
   // ---- Indexing
   // int mlx_take_axis(mlx_array*, mlx_array, mlx_array, int, mlx_stream)
@@ -387,8 +219,6 @@ export const symbols = {
   mlx_put_along_axis: { args: ["buffer", "ptr", "ptr", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_scatter_add_axis(mlx_array*, mlx_array, mlx_array, mlx_array, int, mlx_stream)
   mlx_scatter_add_axis: { args: ["buffer", "ptr", "ptr", "ptr", "i32", "ptr"], returns: "i32" },
-  // int mlx_scatter_single(mlx_array*, mlx_array, mlx_array, mlx_array, int, mlx_stream)
-  mlx_scatter_single: { args: ["buffer", "ptr", "ptr", "ptr", "i32", "ptr"], returns: "i32" },
 
   // ---- Products
   // int mlx_matmul(mlx_array*, mlx_array, mlx_array, mlx_stream)
@@ -430,46 +260,19 @@ export const symbols = {
     ],
     returns: "i32",
   },
-  // int mlx_from_fp8(mlx_array*, mlx_array, mlx_dtype, mlx_stream)
-  mlx_from_fp8: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
 
   // ---- Random numbers
   // int mlx_random_key(mlx_array*, uint64_t)
   mlx_random_key: { args: ["buffer", "u64"], returns: "i32" },
-  // int mlx_random_split_num(mlx_array*, mlx_array, int, mlx_stream)
-  mlx_random_split_num: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
-  // int mlx_random_bits(mlx_array*, const int*, size_t, int, mlx_array, mlx_stream)
-  mlx_random_bits: { args: ["buffer", "buffer", "u64", "i32", "ptr", "ptr"], returns: "i32" },
-  // int mlx_random_uniform(mlx_array*, mlx_array, mlx_array, const int*, size_t, mlx_dtype, mlx_array, mlx_stream)
-  mlx_random_uniform: {
-    args: ["buffer", "ptr", "ptr", "buffer", "u64", "i32", "ptr", "ptr"],
-    returns: "i32",
-  },
   // int mlx_random_normal(mlx_array*, const int*, size_t, mlx_dtype, float, float, mlx_array, mlx_stream)
   mlx_random_normal: {
     args: ["buffer", "buffer", "u64", "i32", "f32", "f32", "ptr", "ptr"],
     returns: "i32",
   },
-  // int mlx_random_gumbel(mlx_array*, const int*, size_t, mlx_dtype, mlx_array, mlx_stream)
-  mlx_random_gumbel: { args: ["buffer", "buffer", "u64", "i32", "ptr", "ptr"], returns: "i32" },
-  // int mlx_random_categorical(mlx_array*, mlx_array, int, mlx_array, mlx_stream)
-  mlx_random_categorical: { args: ["buffer", "ptr", "i32", "ptr", "ptr"], returns: "i32" },
 
   // ---- Fused operations
   // int mlx_fast_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)
   mlx_fast_rms_norm: { args: ["buffer", "ptr", "ptr", "f32", "ptr"], returns: "i32" },
-  // int mlx_fast_layer_norm(mlx_array*, mlx_array, mlx_array, mlx_array, float, mlx_stream)
-  mlx_fast_layer_norm: { args: ["buffer", "ptr", "ptr", "ptr", "f32", "ptr"], returns: "i32" },
-  // int mlx_fast_rope(mlx_array*, mlx_array, int, bool, mlx_optional_float, float, int, mlx_array, mlx_stream)
-  mlx_fast_rope: {
-    args: ["buffer", "ptr", "i32", "bool", "u64", "f32", "i32", "ptr", "ptr"],
-    returns: "i32",
-  },
-  // int mlx_fast_rope_dynamic(mlx_array*, mlx_array, int, bool, mlx_optional_float, float, mlx_array, mlx_array, mlx_stream)
-  mlx_fast_rope_dynamic: {
-    args: ["buffer", "ptr", "i32", "bool", "u64", "f32", "ptr", "ptr", "ptr"],
-    returns: "i32",
-  },
   // int mlx_fast_scaled_dot_product_attention(mlx_array*, mlx_array, mlx_array, mlx_array, float, const char*, mlx_array, mlx_array, bool, mlx_stream)
   mlx_fast_scaled_dot_product_attention: {
     args: ["buffer", "ptr", "ptr", "ptr", "f32", "buffer", "ptr", "ptr", "bool", "ptr"],
@@ -563,7 +366,7 @@ export const symbols = {
   },
 } as const;
 
-/** Operations of our own for a CPU (ffi/cpu/ops.h). A libmlxc from elsewhere has none of them. */
+/** Our own CPU operations (ffi/cpu/ops.h). A libmlxc built elsewhere lacks them. */
 export const ownSymbols = {
   // int mlx_serve_room(mlx_array*, const int*, size_t, mlx_stream)
   mlx_serve_room: { args: ["buffer", "buffer", "u64", "ptr"], returns: "i32" },
@@ -616,7 +419,7 @@ export const ownSymbols = {
   mlx_serve_mask: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
 } as const;
 
-/** What is for CUDA alone (ffi/cuda), in a libmlxc of our own for Linux. */
+/** For CUDA only (ffi/cuda): in the libmlxc that we build for Linux. */
 export const cudaSymbols = {
   // int mlx_serve_compile_kernel(mlx_array)
   mlx_serve_compile_kernel: { args: ["ptr"], returns: "i32" },

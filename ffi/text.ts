@@ -1,4 +1,4 @@
-// mlx-c's own strings and lists of strings, taken over and freed.
+// Reads mlx-c's strings and vectors of strings, and frees them.
 import { check } from "./error.ts";
 import { mlxc } from "./lib.ts";
 import { type Pointer, readText } from "./memory.ts";

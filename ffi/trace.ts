@@ -1,5 +1,5 @@
-// A switchable trace of the FFI: how often each symbol was called, and how long the calls took.
-// Times fall into buckets a quarter of an octave wide, so a percentile is right to within 19%.
+// An optional trace of the FFI: how often each symbol was called, and how long the calls took. Times
+// are counted in buckets a quarter of an octave wide, so a percentile is accurate to 19%.
 
 export type TraceRow = {
   symbol: string;

@@ -7,7 +7,8 @@ import { verbs } from "../src/cli/verbs.ts";
 import { settingsMarkdown } from "../src/config/help.ts";
 import { otherVariables } from "../src/config/variables.ts";
 import { Metrics } from "../src/http/metrics.ts";
-import { apiRoutes, openApiDocument } from "../src/http/openapi.ts";
+import { openApiDocument } from "../src/http/openapi.ts";
+import { routes } from "../src/http/routes.ts";
 import { architectures } from "../src/model/registry.ts";
 import { Admission } from "../src/serve/admission.ts";
 import type { ServedModels } from "../src/serve/models.ts";
@@ -34,7 +35,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
     table(
       ["endpoint", "what it is"],
       codeFirst(
-        apiRoutes.map(({ method, path, summary }) => [`${method.toUpperCase()} ${path}`, summary]),
+        routes.map(({ method, path, summary }) => [`${method.toUpperCase()} ${path}`, summary]),
       ),
     ),
   "fields of both": () => fieldTable(fieldsOf("ChatRequest").filter(isShared)),
@@ -70,7 +71,7 @@ async function refreshedPart(piece: string): Promise<string> {
 type Field = { name: string; preset: unknown; text: string };
 
 function fieldsOf(request: string): Field[] {
-  const { properties = {} } = openApiDocument(apiRoutes).components.schemas[request]!;
+  const { properties = {} } = openApiDocument(routes).components.schemas[request]!;
   return Object.entries(properties).map(([name, schema]) => {
     const { default: preset, description = "" } = typeof schema === "object" ? schema : {};
     return { name, preset, text: description };

@@ -94,7 +94,7 @@ function ffiType(type: string, structs: Headers["structs"], returned: boolean): 
 
 /** Four bytes and a flag: eight bytes that pass as one word. */
 function isOptional(fields: string[] | undefined): boolean {
-  return /^(int|float|mlx_dtype) value,bool has_value$/.test(fields?.join() ?? "");
+  return /^(int|mlx_dtype) value,bool has_value$/.test(fields?.join() ?? "");
 }
 
 /** Every entry of the symbol table that the headers contradict, as one line each. */

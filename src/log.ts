@@ -1,5 +1,5 @@
-// The log: a line an event to standard error, JSON for machines and plain text for a terminal. Nothing
-// that a user wrote or was answered is in it, unless the server was told to log prompts.
+// The log: one line per event on standard error, JSON for machines and plain text for a terminal. It never
+// contains prompts or answers, except prompts with --log-prompts.
 import { pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 
@@ -10,7 +10,7 @@ export type LogOptions = {
   format: "auto" | "json" | "pretty";
 };
 
-/** Whether a person reads it. */
+/** Whether the log is for a terminal. */
 export function isForPeople(format: LogOptions["format"]): boolean {
   return format === "pretty" || (format === "auto" && process.stderr.isTTY === true);
 }
@@ -19,7 +19,7 @@ export function makeLogger({ level, format }: LogOptions): Logger {
   const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
   if (!isForPeople(format)) {
     const lines = pino.destination({ dest: 2, sync: true });
-    // A disk that is full costs lines of the log, not the server.
+    // A full disk loses log lines, but does not stop the server.
     lines.on("error", () => {});
     return pino(options, lines);
   }
@@ -32,7 +32,7 @@ export function makeLogger({ level, format }: LogOptions): Logger {
   return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
 }
 
-/** A request in a few words; anything else with all that is known of it. */
+/** A short line for a request; all fields for any other event. */
 function messageOf({ level: _, time: __, msg, ...fields }: Record<string, unknown>): string {
   if (msg !== "request") {
     return Object.keys(fields).length > 0 ? `${msg} ${JSON.stringify(fields)}` : String(msg);

@@ -56,7 +56,7 @@ export async function recordLaunches(): Promise<readonly Launch[]> {
   });
   // Not before: they import what is replaced.
   const { PagedAttention, packPlaces } = await import("../../src/kernels/paged-attention.ts");
-  const { tablesOf } = await import("../../src/model/device-kv-store.ts");
+  const { tablesOf } = await import("../../src/model/paged-kv-store.ts");
   openMlx(findLibrary(), { device: "cpu" });
 
   for (const headDim of HEAD_DIMS) {

@@ -1,4 +1,4 @@
-// POST /models/load and /models/unload, GET /ps: what whoever runs the server asks of it.
+// POST /models/load and /models/unload, GET /ps: the owner's endpoints.
 import { z } from "zod";
 
 const model = z.string().min(1).max(512).describe("The model's name.");
@@ -23,17 +23,17 @@ export const PsResponse = z
         name: z.string(),
         dtype: z.string(),
         weight_bytes: z.int(),
-        kv_bytes: z.int().describe("Of the block pool, whether used or not."),
-        active_bytes: z.int().describe("What MLX holds for all models together."),
+        kv_bytes: z.int().describe("The size of the block pool, used or not."),
+        active_bytes: z.int().describe("Memory that MLX holds for all models together."),
         max_model_len: z.int(),
-        running: z.int().describe("Answers that take part in steps."),
-        waiting: z.int().describe("Answers that wait for their turn."),
+        running: z.int().describe("Running sequences."),
+        waiting: z.int().describe("Waiting sequences."),
         blocks: z.object({
           total: z.int(),
           free: z.int(),
-          cached: z.int().describe("Idle, kept for prompts that begin alike."),
-          held: z.int().describe("Of answers under way."),
-          shared: z.int().describe("Of those held: by more than one answer."),
+          cached: z.int().describe("Not in use, kept for the prefix cache."),
+          held: z.int().describe("In use by sequences."),
+          shared: z.int().describe("Held blocks that more than one sequence shares."),
         }),
         steps: z.int(),
         preemptions: z.int(),
@@ -46,10 +46,12 @@ export const PsResponse = z
       z.object({
         model: z.string(),
         id: z.string().describe("The request's x-request-id."),
-        index: z.int().describe("Which of the request's answers."),
+        index: z.int().describe("The index of the answer within its request."),
         state: z.enum(["waiting", "running"]),
         tier: Tier,
-        standing: z.number().describe("The tier as a number, raised by waiting."),
+        standing: z
+          .number()
+          .describe("The priority as a number, which rises while the request waits."),
         age_ms: z.number(),
         prompt_tokens: z.int(),
         cached_tokens: z.int(),

@@ -1,13 +1,19 @@
 // POST /v1/chat/completions
 import { z } from "zod";
 import { list, optional, refused, stringOrList, withDefault } from "./field.ts";
-import { checkSampling, FinishReason, SamplingFields, servedTier } from "./sampling.ts";
+import {
+  checkSampling,
+  FinishReason,
+  responseFields,
+  SamplingFields,
+  tokenIds,
+} from "./sampling.ts";
 import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { type Tool, ToolChoice, tools } from "./tools.ts";
 import { Usage } from "./usage.ts";
 
 const TextPart = z.object({
-  type: z.literal("text", { error: "only text parts are understood" }).describe("Only text."),
+  type: z.literal("text", { error: "only text parts are supported" }).describe("Only text."),
   text: z.string().describe("The part's text."),
 });
 
@@ -17,21 +23,21 @@ const Content = stringOrList(z.string(), TextPart, {
   error: "expected a string or an array of text parts",
 }).describe("A text, or its parts.");
 
-const name = optional(z.string()).describe("Who speaks.");
+const name = optional(z.string()).describe("The name of the speaker.");
 
 const ToolCall = z.object({
-  id: optional(z.string()).describe("What the result refers to."),
-  type: withDefault(z.literal("function"), "function").describe("There is no other."),
+  id: optional(z.string()).describe("The id that the result refers to."),
+  type: withDefault(z.literal("function"), "function").describe("Always `function`."),
   function: z
     .object({
       name: z.string().min(1).describe("The function's name."),
       arguments: z.string().describe("JSON, as the model wrote it."),
     })
-    .describe("Which function is called, and how."),
+    .describe("The function and its arguments."),
 });
 
 const PlainMessage = z.object({
-  role: z.enum(["system", "developer", "user"]).describe("Whose message it is."),
+  role: z.enum(["system", "developer", "user"]).describe("The role of the message's author."),
   content: Content,
   name,
 });
@@ -39,11 +45,13 @@ const PlainMessage = z.object({
 const AssistantMessage = z
   .object({
     role: z.literal("assistant").describe("The model's own message."),
-    content: optional(Content).describe("A text, or its parts; none only with `tool_calls`."),
+    content: optional(Content).describe(
+      "A text, or its parts; may be absent only with `tool_calls`.",
+    ),
     name,
-    refusal: optional(z.string()).describe("Why the model would not answer."),
-    reasoning_content: optional(z.string()).describe("What the model thought before it answered."),
-    tool_calls: optional(list(ToolCall, 128)).describe("What the model asked for."),
+    refusal: optional(z.string()).describe("Why the model refused to answer."),
+    reasoning_content: optional(z.string()).describe("The model's reasoning before the answer."),
+    tool_calls: optional(list(ToolCall, 128)).describe("The calls that the model made."),
     audio: refused,
     function_call: refused,
   })
@@ -55,7 +63,7 @@ const AssistantMessage = z
 const ToolMessage = z.object({
   role: z.literal("tool").describe("The result of a call."),
   content: Content,
-  tool_call_id: z.string().min(1).describe("Which call this is the result of."),
+  tool_call_id: z.string().min(1).describe("The id of the call that this is the result of."),
 });
 
 export const ChatMessage = z.discriminatedUnion(
@@ -67,10 +75,10 @@ export type ChatMessage = z.infer<typeof ChatMessage>;
 
 export const chatMessages = list(ChatMessage, 16_384, 1).describe("The conversation so far.");
 
-/** How a chat becomes a prompt. */
+/** How the chat template is applied. */
 export const templateFields = {
   add_generation_prompt: optional(z.boolean()).describe(
-    "Whether the prompt ends with the head of the assistant's turn: yes, unless the final message is continued.",
+    "Whether the prompt ends with the header of the assistant's turn. Default: true, unless the final message is continued.",
   ),
   continue_final_message: withDefault(z.boolean(), false).describe(
     "The answer continues the last message instead of following it.",
@@ -82,21 +90,23 @@ export const templateFields = {
   ).describe("More variables for the model's chat template, such as enable_thinking."),
 };
 
-const tolerated = "Taken for compatibility; has no effect.";
+const tolerated = "Accepted for compatibility; has no effect.";
 
 export const ChatRequest = z
   .object({
     messages: chatMessages,
     ...SamplingFields.shape,
     max_completion_tokens: optional(z.int().min(1)).describe("The newer name of `max_tokens`."),
-    logprobs: withDefault(z.boolean(), false).describe("How likely each token of the answer was."),
+    logprobs: withDefault(z.boolean(), false).describe(
+      "Return the log-probability of each token of the answer.",
+    ),
     top_logprobs: optional(z.int().min(0).max(20)).describe(
-      "With `logprobs`: so many of the likeliest tokens at each place too.",
+      "With `logprobs`: also return this many of the likeliest tokens at each position.",
     ),
     ...templateFields,
     reasoning_effort: optional(
       z.enum(["none", "minimal", "low", "medium", "high", "xhigh"]),
-    ).describe("How long a model that thinks is to think, if its chat template knows of it."),
+    ).describe("How much a reasoning model should think, if its chat template supports it."),
     response_format: optional(ResponseFormat),
     ...StructuredFields.shape,
     tools,
@@ -181,21 +191,22 @@ export const ChatLogprobs = z.object({
 });
 export type ChatLogprobs = z.infer<typeof ChatLogprobs>;
 
-const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
-
 const AnswerCall = z.object({
   id: z.string(),
   type: z.literal("function"),
-  function: z.object({ name: z.string(), arguments: z.string().describe("A JSON object.") }),
+  function: z.object({
+    name: z.string(),
+    arguments: z.string().describe("A JSON object; incomplete if the token limit cut it off."),
+  }),
 });
 
 const CallDelta = z.object({
-  index: z.int().describe("Which of the calls."),
-  id: z.string().optional().describe("In a call's first event only, as its name."),
+  index: z.int().describe("The index of the call."),
+  id: z.string().optional().describe("Only in a call's first event, like its name."),
   type: z.literal("function").optional(),
   function: z.object({
     name: z.string().optional(),
-    arguments: z.string().describe("To be joined with those before."),
+    arguments: z.string().describe("To be appended to the arguments so far."),
   }),
 });
 
@@ -203,8 +214,8 @@ const ChatChoice = z.object({
   index: z.int(),
   message: z.object({
     role: z.literal("assistant"),
-    content: z.string().nullable().describe("Null where there is nothing but calls."),
-    reasoning_content: z.string().optional().describe("What the model thought before."),
+    content: z.string().nullable().describe("Null if there are only calls."),
+    reasoning_content: z.string().optional().describe("The model's reasoning before the answer."),
     tool_calls: z.array(AnswerCall).optional(),
     refusal: z.null(),
   }),
@@ -213,14 +224,7 @@ const ChatChoice = z.object({
   token_ids: tokenIds,
 });
 
-const answerFields = {
-  id: z.string(),
-  created: z.int().describe("Unix time, in seconds."),
-  model: z.string(),
-  system_fingerprint: z.string(),
-  service_tier: servedTier,
-  prompt_token_ids: tokenIds,
-};
+const answerFields = { ...responseFields, prompt_token_ids: tokenIds };
 
 export const ChatResponse = z
   .object({
@@ -241,14 +245,14 @@ export const ChatChunk = z
         z.object({
           index: z.int(),
           delta: z.object({
-            role: z.literal("assistant").optional().describe("In the first event only."),
+            role: z.literal("assistant").optional().describe("Only in the first event."),
             content: z.string().optional(),
             reasoning_content: z.string().optional(),
             tool_calls: z.array(CallDelta).optional(),
             refusal: z.null().optional(),
           }),
           logprobs: ChatLogprobs.nullable(),
-          finish_reason: FinishReason.nullable().describe("Null until the answer has ended."),
+          finish_reason: FinishReason.nullable().describe("Null until the answer ends."),
           token_ids: tokenIds,
         }),
       )

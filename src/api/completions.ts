@@ -2,7 +2,13 @@
 import { z } from "zod";
 import { optional, refused, withDefault } from "./field.ts";
 import { prompts } from "./prompts.ts";
-import { checkSampling, FinishReason, SamplingFields, servedTier } from "./sampling.ts";
+import {
+  checkSampling,
+  FinishReason,
+  responseFields,
+  SamplingFields,
+  tokenIds,
+} from "./sampling.ts";
 import { ResponseFormat, StructuredFields } from "./structured.ts";
 import { Usage } from "./usage.ts";
 
@@ -15,16 +21,16 @@ export const CompletionRequest = z
     response_format: optional(ResponseFormat),
     ...StructuredFields.shape,
     max_tokens: optional(z.int().min(0)).describe(
-      "So many tokens are generated at most; 0 only with `echo`. Without it 16, or what `--max-tokens` says.",
+      "The maximum number of tokens to generate; 0 only with `echo`. Default: `--max-tokens`, or 16.",
     ),
-    echo: withDefault(z.boolean(), false).describe("The answer begins with the prompt."),
+    echo: withDefault(z.boolean(), false).describe("Whether the answer starts with the prompt."),
     logprobs: optional(z.int().min(0).max(20)).describe(
-      "How likely each token was, and so many of the likeliest ones at each place.",
+      "Return the log-probability of each token, and of this many of the likeliest tokens at each position.",
     ),
-    best_of: optional(z.int()).describe("Only the same as `n`."),
+    best_of: optional(z.int()).describe("Must be equal to `n`."),
     suffix: z
       .preprocess((value) => (value === "" ? undefined : value), refused)
-      .describe("Not supported: only null or an empty text is taken."),
+      .describe("Not supported: must be null or empty."),
   })
   .superRefine((request, context) => {
     checkSampling(request, context);
@@ -34,7 +40,7 @@ export const CompletionRequest = z
       wrong("max_tokens", "expected at least 1, as echo is not true");
     }
     if (request.best_of !== undefined && request.best_of !== request.n) {
-      wrong("best_of", "only the same as n is supported");
+      wrong("best_of", "expected the same as n");
     }
   })
   .meta({ id: "CompletionRequest" });
@@ -42,13 +48,11 @@ export type CompletionRequest = z.infer<typeof CompletionRequest>;
 
 export const CompletionLogprobs = z.object({
   tokens: z.array(z.string()),
-  token_logprobs: z.array(z.number().nullable()).describe("Null for the first of the prompt."),
+  token_logprobs: z.array(z.number().nullable()).describe("Null for the prompt's first token."),
   top_logprobs: z.array(z.record(z.string(), z.number()).nullable()).nullable(),
-  text_offset: z.array(z.int()).describe("Where in the text each token begins, in characters."),
+  text_offset: z.array(z.int()).describe("Where each token starts in the text, in characters."),
 });
 export type CompletionLogprobs = z.infer<typeof CompletionLogprobs>;
-
-const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
 
 const CompletionChoice = z.object({
   index: z.int().describe("Choice c of prompt p has the index p * n + c."),
@@ -59,14 +63,7 @@ const CompletionChoice = z.object({
   prompt_token_ids: tokenIds,
 });
 
-const answerFields = {
-  id: z.string(),
-  object: z.literal("text_completion"),
-  created: z.int().describe("Unix time, in seconds."),
-  model: z.string(),
-  system_fingerprint: z.string(),
-  service_tier: servedTier,
-};
+const answerFields = { ...responseFields, object: z.literal("text_completion") };
 
 export const CompletionResponse = z
   .object({ ...answerFields, choices: z.array(CompletionChoice), usage: Usage })

@@ -9,10 +9,10 @@ export const EmbeddingRequest = z
     input: prompts(2048).describe("A text or token ids, or up to 2048 of them."),
     model: modelField,
     encoding_format: withDefault(z.enum(["float", "base64"]), "float").describe(
-      "Numbers, or the bytes of little-endian 32-bit floats in base64.",
+      "An array of numbers, or little-endian 32-bit floats in base64.",
     ),
-    dimensions: optional(z.int().min(1)).describe("Only the first so many numbers."),
-    user: optional(z.string()).describe("Taken for compatibility; has no effect."),
+    dimensions: optional(z.int().min(1)).describe("Truncate vectors to this many numbers."),
+    user: optional(z.string()).describe("Accepted for compatibility; has no effect."),
   })
   .meta({ id: "EmbeddingRequest" });
 export type EmbeddingRequest = z.infer<typeof EmbeddingRequest>;

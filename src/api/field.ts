@@ -1,8 +1,8 @@
-// How the fields of a request are read: null is as good as absent, and what is wrong a million times over
-// is told of only once.
+// How the fields of a request are parsed: null counts as absent, and an array with a million errors reports
+// only the first ones.
 import { z } from "zod";
 
-/** Clients send null for what they leave out. */
+/** Clients send null for absent fields. */
 export function optional<T extends z.ZodType>(field: T) {
   return z.preprocess(nullAsAbsent, field.optional());
 }
@@ -16,7 +16,7 @@ export function withDefault<T extends z.ZodType<string | number | boolean>>(
 
 const nullAsAbsent = (value: unknown) => value ?? undefined;
 
-/** A field that OpenAI defines and that cannot be honoured: to leave it out silently would mislead. */
+/** A field of OpenAI's that is not supported: ignoring it silently would mislead the client. */
 export const refused = z
   .unknown()
   .refine((value) => value === undefined || value === null, {
@@ -24,14 +24,14 @@ export const refused = z
     params: { code: "unsupported_parameter" },
   })
   .optional()
-  .meta({ type: "null", description: "Not supported: only null is taken." });
+  .meta({ type: "null", description: "Not supported: must be null." });
 
-/** An array of so many. */
+/** An array of `min` to `max` items. */
 export function list<T extends z.ZodType>(item: T, max: number, min = 0) {
   return z.preprocess(cutAtFault(item, max), z.array(item).min(min).max(max));
 }
 
-/** A string, or an array of so many. */
+/** A string, or an array of `min` to `max` items. */
 export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
   string: S,
   item: T,
@@ -41,10 +41,10 @@ export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
   return z.preprocess(cutAtFault(item, max), z.union([string, array], { error }));
 }
 
-/** So many faults in one array are told of at most: an issue for each of a million takes a second. */
+/** The most errors reported for one array: making an issue for each of a million takes a second. */
 const MAX_FAULTS = 64;
 
-/** A long array ends behind its first fault. */
+/** Cuts a long array off after its first error. */
 function cutAtFault(item: z.ZodType, max: number) {
   return (value: unknown, context: z.RefinementCtx) => {
     if (!Array.isArray(value)) return value;

@@ -3,14 +3,16 @@ import { z } from "zod";
 
 export const Model = z
   .object({
-    id: z.string().describe("The name to ask for it by."),
+    id: z.string().describe("The model's name in requests."),
     object: z.literal("model"),
     created: z.int().describe("Unix time, in seconds."),
     owned_by: z.string(),
     max_model_len: z
       .int()
       .optional()
-      .describe("Tokens of a prompt and its answer together, at most; known once it is loaded."),
+      .describe(
+        "The maximum context length: prompt and answer together. Known once the model is loaded.",
+      ),
   })
   .meta({ id: "Model" });
 export type Model = z.infer<typeof Model>;

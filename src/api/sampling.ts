@@ -1,4 +1,4 @@
-// What chat and text completions have in common: how tokens are chosen, when to stop, what to send back.
+// The fields that chat and text completions share: sampling, stopping, and what to return.
 import { z } from "zod";
 import { list, optional, stringOrList, withDefault } from "./field.ts";
 import { TokenId } from "./prompts.ts";
@@ -7,46 +7,56 @@ const StopString = z.string().min(1).max(1024);
 
 export const FinishReason = z
   .enum(["stop", "length", "tool_calls"])
-  .describe("stop: a natural end or a stop string. length: no more tokens were asked for, or fit.");
+  .describe(
+    "stop: the end of the model's turn, or a stop string. length: the limit on tokens, or the end of the context. tool_calls: the model called tools.",
+  );
 export type FinishReason = z.infer<typeof FinishReason>;
 
 export const ServiceTier = z.enum(["auto", "default", "flex", "priority"]);
 export type ServiceTier = z.infer<typeof ServiceTier>;
 
-/** In an answer. */
-export const servedTier = ServiceTier.optional().describe(
-  "Where one was asked for, the one that was given: flex is LOW, default NORMAL, priority HIGH.",
-);
+export const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
+
+/** The fields that all responses have. */
+export const responseFields = {
+  id: z.string(),
+  created: z.int().describe("Unix time, in seconds."),
+  model: z.string(),
+  system_fingerprint: z.string(),
+  service_tier: ServiceTier.optional().describe(
+    "The tier that was served, if the request named one: flex is LOW, default is NORMAL, priority is HIGH.",
+  ),
+};
 
 export const modelField = withDefault(z.string().max(512), "default").describe(
-  "The model's name. `default` is the one that the server was started with.",
+  "The model's name. `default` is the model that the server was started with.",
 );
 
 export const SamplingFields = z.object({
   model: modelField,
   max_tokens: optional(z.int().min(1)).describe(
-    "So many tokens are generated at most; without it, as many as fit the context.",
+    "The maximum number of tokens to generate. Default: as many as fit the context.",
   ),
   temperature: optional(z.number().min(0).max(2)).describe(
-    "How freely tokens are chosen: 0 always takes the likeliest.",
+    "The randomness of sampling: 0 always takes the likeliest token.",
   ),
   top_p: optional(z.number().gt(0).max(1)).describe(
-    "Only the likeliest tokens that together have this probability.",
+    "Nucleus sampling: only the likeliest tokens whose probabilities add up to this.",
   ),
   top_k: optional(z.int().min(-1)).describe(
-    "Only so many of the likeliest tokens; -1 and 0 mean all.",
+    "Only this many of the likeliest tokens; -1 and 0 mean all.",
   ),
   min_p: optional(z.number().min(0).max(1)).describe(
-    "Only tokens at least this probable, as a part of the likeliest one's probability.",
+    "Only tokens at least this probable, relative to the likeliest one.",
   ),
   frequency_penalty: optional(z.number().min(-2).max(2)).describe(
-    "Taken from a token's score for each time that it was generated.",
+    "Subtracted from a token's logit for each time it was generated.",
   ),
   presence_penalty: optional(z.number().min(-2).max(2)).describe(
-    "Taken from a token's score if it was generated before.",
+    "Subtracted from a token's logit if it was generated before.",
   ),
   repetition_penalty: optional(z.number().min(0.01).max(10)).describe(
-    "Divides the score of tokens that stand in the prompt or the answer; 1 does nothing.",
+    "Divides the logits of tokens in the prompt or the answer; 1 has no effect.",
   ),
   logit_bias: optional(
     z.preprocess(
@@ -60,27 +70,29 @@ export const SamplingFields = z.object({
         error: "expected an object of token ids and numbers",
       }),
     ),
-  ).describe("Added to the scores of tokens: an object from token id to -100 .. 100."),
+  ).describe("Added to the logits of tokens: an object from token id to -100 .. 100."),
   seed: optional(z.int()).describe(
-    "The same request with the same seed chooses the same tokens, whoever else is served.",
+    "The same request with the same seed samples the same tokens, whatever else is in the batch.",
   ),
   stop: optional(
     stringOrList(StopString, StopString, {
       max: 16,
       error: "expected a string or an array of strings",
     }).transform((stop) => (typeof stop === "string" ? [stop] : stop)),
-  ).describe("The answer ends before any of these texts."),
+  ).describe("Stop strings: the answer ends before any of them."),
   stop_token_ids: optional(list(TokenId, 64)).describe("The answer ends at any of these tokens."),
-  ignore_eos: withDefault(z.boolean(), false).describe("Go on past the model's own end tokens."),
-  min_tokens: withDefault(z.int().min(0), 0).describe(
-    "The answer does not end before it has so many tokens.",
+  ignore_eos: withDefault(z.boolean(), false).describe(
+    "Continue past the model's end-of-sequence tokens.",
   ),
-  n: withDefault(z.int().min(1).max(128), 1).describe("How many answers to a prompt."),
-  stream: withDefault(z.boolean(), false).describe("Send the answer as events, as it is made."),
+  min_tokens: withDefault(z.int().min(0), 0).describe("The minimum number of tokens to generate."),
+  n: withDefault(z.int().min(1).max(128), 1).describe("The number of answers per prompt."),
+  stream: withDefault(z.boolean(), false).describe(
+    "Send the answer as server-sent events while it is generated.",
+  ),
   stream_options: optional(
     z.object({
       include_usage: withDefault(z.boolean(), false).describe(
-        "One more event before the last, with the usage and no choices.",
+        "Send one more event at the end, with the usage and no choices.",
       ),
       include_obfuscation: optional(
         z.literal(false, { error: "obfuscation is not supported" }),
@@ -91,19 +103,19 @@ export const SamplingFields = z.object({
     }),
   ).describe("Only with `stream`."),
   service_tier: optional(ServiceTier).describe(
-    "flex asks for low priority; nothing gives more than the API key does.",
+    "flex asks for low priority; no value raises the priority above the key's.",
   ),
-  user: optional(z.string()).describe("Taken for compatibility; has no effect."),
+  user: optional(z.string()).describe("Accepted for compatibility; has no effect."),
   cache_salt: optional(z.string().max(256)).describe(
-    "Requests with different salts never share what was computed of their prompts.",
+    "Requests with different salts never share prefix cache entries.",
   ),
   return_token_ids: withDefault(z.boolean(), false).describe(
-    "Send the ids of the prompt's and the answer's tokens too.",
+    "Also return the token ids of the prompt and the answer.",
   ),
 });
 export type SamplingFields = z.infer<typeof SamplingFields>;
 
-/** What no field can tell by itself. */
+/** Checks that involve several fields. */
 export function checkSampling(request: SamplingFields, context: z.RefinementCtx): void {
   const { stream, stream_options, min_tokens, max_tokens } = request;
   if (stream_options !== undefined && !stream) {

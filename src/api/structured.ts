@@ -1,4 +1,4 @@
-// What the text of an answer is held to: OpenAI's response_format, and what vLLM takes besides it.
+// Structured output: OpenAI's response_format, and vLLM's fields.
 import { z } from "zod";
 import { list, optional } from "./field.ts";
 
@@ -14,33 +14,39 @@ export const ResponseFormat = z
       z.object({ type: z.literal("text").describe("Any text.") }),
       z.object({ type: z.literal("json_object").describe("A JSON object.") }),
       z.object({
-        type: z.literal("json_schema").describe("A JSON document that a schema allows."),
+        type: z.literal("json_schema").describe("A JSON document that matches a schema."),
         json_schema: z
           .object({
             name: z
               .string()
               .regex(/^[a-zA-Z0-9_-]{1,64}$/, "expected up to 64 letters, digits, _ and -")
-              .describe("What the schema is called; has no effect."),
+              .describe("The schema's name; has no effect."),
             description: optional(z.string()).describe("Has no effect."),
-            schema: optional(JsonSchema).describe("The schema; without one, any JSON object."),
+            schema: optional(JsonSchema).describe("The schema. Default: any JSON object."),
             strict: optional(z.boolean()).describe("Has no effect: a schema is always enforced."),
           })
-          .describe("The schema, and what it is called."),
+          .describe("The schema and its name."),
       }),
     ],
     { error: "expected an object whose type is text, json_object or json_schema" },
   )
-  .describe("The form of the answer.");
+  .describe("The format that the answer is constrained to.");
 export type ResponseFormat = z.infer<typeof ResponseFormat>;
 
-const regex = optional(z.string().min(1)).describe("A regular expression for the whole answer.");
-const choice = optional(list(z.string().min(1), 1024, 1)).describe("The answer is one of these.");
-const grammar = optional(z.string().min(1)).describe("A grammar in EBNF that begins with `root`.");
+const regex = optional(z.string().min(1)).describe(
+  "A regular expression that the whole answer matches.",
+);
+const choice = optional(list(z.string().min(1), 1024, 1)).describe(
+  "The answer is one of these texts.",
+);
+const grammar = optional(z.string().min(1)).describe(
+  "A grammar in EBNF whose start rule is `root`.",
+);
 const json = optional(
   z.union([JsonSchema, z.string()], { error: "expected a JSON schema, or one as a string" }),
 );
 
-/** vLLM's names, the newer and the older. */
+/** vLLM's fields, with their current and older names. */
 export const StructuredFields = z.object({
   structured_outputs: optional(
     z.object({
@@ -50,7 +56,7 @@ export const StructuredFields = z.object({
       choice,
       grammar,
     }),
-  ).describe("What the answer has to match: one of these."),
+  ).describe("The constraint on the answer: one of these fields."),
   guided_json: json.describe("The older name of `structured_outputs.json`."),
   guided_regex: regex,
   guided_choice: choice,

@@ -12,9 +12,11 @@ export const TokenizeRequest = z
     prompt: optional(z.string()).describe("A text. Either this or `messages`."),
     messages: optional(chatMessages).describe("A chat. Either this or `prompt`."),
     add_special_tokens: optional(z.boolean()).describe(
-      "Whether the start token and the like are added to a text: yes, unless told otherwise. A chat's template brings its own: only false is taken there.",
+      "Whether to add special tokens such as the start token to a text. Default: true. Must not be true for messages, as chat templates add their own.",
     ),
-    return_token_strs: withDefault(z.boolean(), false).describe("Send each token's text too."),
+    return_token_strs: withDefault(z.boolean(), false).describe(
+      "Also return the text of each token.",
+    ),
     ...templateFields,
     tools,
   })
@@ -25,7 +27,7 @@ export const TokenizeRequest = z
       context.addIssue({ code: "custom", path: ["prompt"], message });
     }
     if (messages && add_special_tokens) {
-      const message = "not supported for messages, whose template brings its own";
+      const message = "not supported for messages, as the chat template adds its own";
       const params = { code: "unsupported_parameter" };
       context.addIssue({ code: "custom", path: ["add_special_tokens"], message, params });
     }

@@ -1,4 +1,4 @@
-// Functions that a model may call.
+// Tools: functions that a model may call.
 import { z } from "zod";
 import { list, optional, withDefault } from "./field.ts";
 
@@ -9,16 +9,16 @@ const FunctionName = z
 export const Tool = z.object({
   type: z
     .literal("function", { error: "only functions are supported" })
-    .describe("There is no other."),
+    .describe("Always `function`."),
   function: z
     .object({
       name: FunctionName.describe("The function's name."),
-      description: optional(z.string()).describe("What it does, for the model."),
+      description: optional(z.string()).describe("What the function does, for the model."),
       parameters: optional(z.record(z.string(), z.unknown())).describe(
-        "A JSON schema of its arguments, which are an object; without one, it takes none.",
+        "A JSON schema of the arguments, an object. Default: no arguments.",
       ),
       strict: withDefault(z.boolean(), false).describe(
-        "Whether a schema that cannot be enforced as a whole is refused; else as much of it as can be is.",
+        "Reject a schema that cannot be enforced completely, instead of enforcing what is possible.",
       ),
     })
     .describe("A function that the model may call."),
@@ -32,13 +32,15 @@ export const ToolChoice = z
     [
       z.enum(["none", "auto", "required"]),
       z.object({
-        type: z.literal("function").describe("There is no other."),
-        function: z.object({ name: FunctionName.describe("Which one.") }).describe("Which one."),
+        type: z.literal("function").describe("Always `function`."),
+        function: z
+          .object({ name: FunctionName.describe("Its name.") })
+          .describe("The function to call."),
       }),
     ],
     { error: "expected none, auto, required, or an object that names a function" },
   )
   .describe(
-    "none: no calls. auto: the model decides. required: one call or more. Or the function that is to be called.",
+    "none: no calls. auto: the model decides. required: one or more calls. Or the function to call.",
   );
 export type ToolChoice = z.infer<typeof ToolChoice>;

@@ -1,14 +1,14 @@
-// How many tokens a request has taken.
+// The number of tokens that a request used.
 import { z } from "zod";
 
 export const Usage = z.object({
-  prompt_tokens: z.int().describe("Tokens of the prompt."),
-  completion_tokens: z.int().describe("Tokens that were generated, of all choices."),
-  total_tokens: z.int().describe("Both together."),
+  prompt_tokens: z.int().describe("Tokens in the prompt."),
+  completion_tokens: z.int().describe("Generated tokens, in all choices."),
+  total_tokens: z.int().describe("The sum of both."),
   prompt_tokens_details: z
     .object({
-      cached_tokens: z.int().describe("Of the prompt's tokens, those that were found computed."),
+      cached_tokens: z.int().describe("Prompt tokens found in the prefix cache."),
     })
-    .describe("More about the prompt's tokens."),
+    .describe("Details of the prompt's tokens."),
 });
 export type Usage = z.infer<typeof Usage>;

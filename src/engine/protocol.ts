@@ -2,26 +2,13 @@
 // Tokens cross it, not text: templates and tokenizers stay on the main thread.
 import type { Grammar } from "../grammar/grammar.ts";
 import type { MatcherLink } from "../grammar/matchers.ts";
+import type { Score, TokenLogprob } from "../model/logprobs.ts";
+import type { Sampling } from "../model/sampler.ts";
+import type { Priority } from "../schedule/queue.ts";
+import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
+import type { FinishReason } from "../schedule/sequence.ts";
 
-export type Priority = "LOW" | "NORMAL" | "HIGH";
-
-/** "abort": the client asked for it. "error": the model gave no numbers, or the step failed. */
-export type FinishReason = "stop" | "length" | "abort" | "error";
-
-export type Sampling = {
-  /** 0 is greedy. */
-  temperature: number;
-  topK?: number | undefined;
-  topP?: number | undefined;
-  minP?: number | undefined;
-  seed?: number | undefined;
-  repetitionPenalty?: number | undefined;
-  presencePenalty?: number | undefined;
-  frequencyPenalty?: number | undefined;
-  logitBias?: ReadonlyMap<number, number> | undefined;
-  /** Log-probabilities of each token and of so many others. */
-  logprobs?: number | undefined;
-};
+export type { FinishReason, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
 export type EngineRequest = {
   /** What reports call it. */
@@ -46,10 +33,6 @@ export type EngineRequest = {
 
 export type Pooling = "last" | "mean";
 
-export type TokenLogprob = { token: number; logprob: number };
-
-export type PromptLogprob = { logprob: number | undefined; top: TokenLogprob[] };
-
 /** The event of one step for one answer of one request. */
 export type EngineEvent = {
   /** Which of the n answers. */
@@ -63,7 +46,7 @@ export type EngineEvent = {
   /** With the first token: how long the request has waited. */
   queueMs?: number | undefined;
   /** With the first token of the first answer, if asked for: of all the prompt's tokens but the first. */
-  promptLogprobs?: PromptLogprob[] | undefined;
+  promptLogprobs?: Score[] | undefined;
   /** With the first token, if asked for. */
   vector?: Float32Array | undefined;
 };
@@ -79,7 +62,7 @@ export type SentEvents = {
   readonly others: readonly RequestEvent[];
 };
 
-export type Refusal = "queue_full" | "too_long" | "bad_token";
+export type Refusal = SchedulerRefusal | "bad_token";
 
 export type EngineOptions = {
   /** Sequences that run at once; 1 is batching off. */
@@ -97,7 +80,7 @@ export type EngineOptions = {
   /** Whether prompts share the KV blocks of common prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /** On CUDA packed weights are kept unpacked as well, for many rows at once. */
+  /** On CUDA quantized weights are kept dequantized as well, for steps with many rows. */
   keepUnpacked?: boolean | undefined;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
   warmUp?: boolean | undefined;
@@ -149,7 +132,7 @@ export type StepReport = {
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
   /** Why it could not be computed. */
   error?: string | undefined;
-  /** With `debug`: the request of each row, and how many of its tokens. */
+  /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
   /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;

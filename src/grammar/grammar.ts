@@ -56,8 +56,6 @@ export function makeMask(size: number): SharedArrayBuffer {
 export const MASK_HEADER = 4;
 export const MASK_FAILED = -1;
 
-/** The status of a grammar thread in shared memory: `COMPILING` is 1 while a compile delays masks, */
-export const COMPILING = 0;
-/** and `GONE` is 1 once the thread has ended. */
-export const GONE = 1;
-export const makeStatus = () => new SharedArrayBuffer(8);
+/** The status of a grammar thread in shared memory: `GONE` is 1 once the thread has ended. */
+export const GONE = 0;
+export const makeStatus = () => new SharedArrayBuffer(4);

@@ -182,7 +182,7 @@ class GrammarThread implements ServingThread {
   isBroken = false;
 
   constructor(maxBytes: number) {
-    this.#worker = new Worker(grammarEntry, { workerData: { maxBytes, status: this.#status } });
+    this.#worker = new Worker(grammarEntry, { workerData: { maxBytes } });
     this.#worker.on("message", (message: FromGrammarThread) => this.#receive(message));
     this.#worker.on("error", () => this.#onEnd());
     this.#worker.on("exit", () => this.#onEnd());

@@ -2,7 +2,6 @@
 // computes a mask while the step that needs it is computed, so it is usually there in time.
 import type { MessagePort } from "node:worker_threads";
 import {
-  COMPILING,
   GONE,
   type Grammar,
   MASK_FAILED,
@@ -13,15 +12,16 @@ import {
 
 /** Longer than any grammar takes to compile: an answer whose mask takes longer fails. */
 const MASK_TIMEOUT_MS = 20_000;
-/** How often a waiting matcher checks that the grammar thread still runs. */
-const CHECK_MS = 100;
 
 /** Follows one answer. */
 export type Matcher = {
-  /** Whether the mask is still being computed. False once it never will be: then none is allowed. */
+  /** Whether the mask has not arrived and still may. */
   readonly isLate: boolean;
-  /** A bit for each token, after all that were accepted; waits for it. All 0 where the grammar failed. */
-  allowed(): Uint32Array;
+  /**
+   * A bit for each token that is allowed after all that were accepted, none where the grammar has failed.
+   * Waits for the mask until the deadline; undefined where it is late.
+   */
+  mask(deadlineMs: number): Uint32Array | undefined;
   accept(token: number): void;
   close(): void;
 };
@@ -46,41 +46,32 @@ export class Matchers {
     const words = new Uint32Array(mask, MASK_HEADER);
     const send = (order: ToMatchers) => this.#port.postMessage(order);
     let accepted = 0;
-    let deadlineMs = performance.now() + MASK_TIMEOUT_MS;
-    let isOpen = true;
+    let askedMs = performance.now();
     send({ kind: "open", id, grammar, mask });
-    const isWaiting = () => {
+    const isLate = () => {
       const state = Atomics.load(header, 0);
       if (state === accepted + 1 || state === MASK_FAILED) return false;
-      return isOpen && !this.#isGone && performance.now() < deadlineMs;
+      return !Atomics.load(this.#status, GONE) && performance.now() < askedMs + MASK_TIMEOUT_MS;
     };
     return {
       get isLate() {
-        return isWaiting();
+        return isLate();
       },
-      allowed: () => {
-        while (isWaiting()) Atomics.wait(header, 0, accepted, CHECK_MS);
+      mask: (deadlineMs) => {
+        while (isLate()) {
+          const leftMs = deadlineMs - performance.now();
+          if (leftMs <= 0) return undefined;
+          Atomics.wait(header, 0, accepted, leftMs);
+        }
         const isRight = Atomics.load(header, 0) === accepted + 1;
         return isRight ? words.slice() : new Uint32Array(words.length);
       },
       accept: (token) => {
         accepted += 1;
-        deadlineMs = performance.now() + MASK_TIMEOUT_MS;
+        askedMs = performance.now();
         send({ kind: "accept", id, token });
       },
-      close: () => {
-        isOpen = false;
-        send({ kind: "close", id });
-      },
+      close: () => send({ kind: "close", id }),
     };
-  }
-
-  /** Whether masks are delayed by a grammar that is being compiled. */
-  get isCompiling(): boolean {
-    return Atomics.load(this.#status, COMPILING) === 1 && !this.#isGone;
-  }
-
-  get #isGone(): boolean {
-    return Atomics.load(this.#status, GONE) === 1;
   }
 }

@@ -5,7 +5,6 @@ import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
 import { Compiler } from "./compiler.ts";
 import {
-  COMPILING,
   type FromGrammarThread,
   type Grammar,
   MASK_FAILED,
@@ -16,9 +15,8 @@ import {
 
 type Following = { matcher: GrammarMatcher; mask: SharedArrayBuffer };
 
-const setup = workerData as { maxBytes: number; status: SharedArrayBuffer };
-const status = new Int32Array(setup.status);
-const compiler = new Compiler(setup.maxBytes);
+const { maxBytes } = workerData as { maxBytes: number };
+const compiler = new Compiler(maxBytes);
 const main = parentPort!;
 const reply = (message: FromGrammarThread) => main.postMessage(message);
 
@@ -64,7 +62,6 @@ function serve(port: MessagePort): void {
 }
 
 async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): Promise<void> {
-  Atomics.store(status, COMPILING, 1);
   try {
     await compiler.load(grammar.vocabulary);
     reply({ kind: "begun", id });
@@ -74,8 +71,6 @@ async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): 
     const message = reason(error);
     const isBroken = message === undefined;
     reply({ kind: "failed", id, message: message ?? "it cannot be compiled", isBroken });
-  } finally {
-    Atomics.store(status, COMPILING, 0);
   }
   // Lets the engine's messages in that arrived meanwhile.
   await new Promise(setImmediate);

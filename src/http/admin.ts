@@ -1,4 +1,4 @@
-// What whoever runs the server asks of it: what it is doing, and which models it holds.
+// The owner's endpoints: the state of the server, loading and unloading models.
 import type { Context } from "hono";
 import { LoadRequest, type PsResponse, UnloadRequest, type UnloadResponse } from "../api/admin.ts";
 import type { Model } from "../api/models.ts";
@@ -28,7 +28,10 @@ export function unloadModel({ models, settings }: Serving) {
     const { model: name } = await readRequest(c, settings, UnloadRequest);
     const unloaded = await models.unload(name).catch((error: unknown) => {
       if (!(error instanceof NoRoomError)) throw error;
-      throw new ApiError(409, "The model is at work.", { param: "model", code: "at_work" });
+      throw new ApiError(409, "The model is answering requests.", {
+        param: "model",
+        code: "at_work",
+      });
     });
     if (!unloaded) {
       throw new ApiError(409, "The model is not loaded.", { param: "model", code: "not_loaded" });

@@ -1,5 +1,5 @@
-// Whose request it is, whether it may do this, and how much of it. Every path is asked for a key, known
-// or not, but GET /health.
+// Whose request it is, whether the key permits it, and whether the key's limits do. Every path needs a key,
+// even one without a route, except the open routes.
 import type { Context, MiddlewareHandler } from "hono";
 import type { KeyRing } from "../keys/key-ring.ts";
 import { formatDuration, Lease, type Limited } from "../keys/limiter.ts";
@@ -13,28 +13,32 @@ import {
 } from "./errors.ts";
 
 const noKey = "A key is needed: send it as the header 'Authorization: Bearer <key>'.";
-const wrongKey = "The key is not one that this server knows.";
+const wrongKey = "The server does not know this key.";
 
-/** Stands before all routes, so that the path it sees is the one that is routed. */
-export function authenticate(ring: () => KeyRing): MiddlewareHandler<HttpEnv> {
+/** Runs before all routes, on the path that is routed. `openPaths` can be read without a key. */
+export function authenticate(
+  ring: () => KeyRing,
+  openPaths: ReadonlySet<string>,
+): MiddlewareHandler<HttpEnv> {
   return async (c, next) => {
     const key = presentedKey(c);
     const caller = ring().find(key);
+    const isOpen = openPaths.has(c.req.path) && ["GET", "HEAD"].includes(c.req.method);
     if (caller) c.set("caller", caller);
-    else if (!isHealth(c)) throw unauthorized(key === undefined ? noKey : wrongKey);
+    else if (!isOpen) throw unauthorized(key === undefined ? noKey : wrongKey);
     await next();
   };
 }
 
-/** Lets only those through who may manage the server. */
+/** Rejects keys that may not manage the server. */
 export const requireOwner: MiddlewareHandler<HttpEnv> = async (c, next) => {
   if (!c.get("caller").owner) throw forbidden("This key may not manage the server.");
   await next();
 };
 
 /**
- * Lets the caller's limits decide, for the routes that compute. The lease ends when the handler is
- * done; one whose answer goes on as a stream must say `c.get("lease").endWith(over)` first.
+ * Applies the caller's limits. The lease ends when the handler returns; a handler whose response
+ * continues as a stream must call `c.get("lease").endWith(over)` first.
  */
 export const limit: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { limiter } = c.get("caller");
@@ -61,13 +65,9 @@ function tooMany({ reason, limit, retryAfterMs }: Limited): ApiError {
   );
 }
 
-/** OpenAI's clients send the first, Anthropic's and Azure's the others. */
+/** OpenAI's clients send Authorization; Anthropic's and Azure's send the other headers. */
 function presentedKey(c: Context): string | undefined {
   const authorization = c.req.header("authorization");
   if (authorization === undefined) return c.req.header("x-api-key") ?? c.req.header("api-key");
   return /^Bearer +(\S+)$/i.exec(authorization)?.[1];
-}
-
-function isHealth(c: Context): boolean {
-  return c.req.path === "/health" && ["GET", "HEAD"].includes(c.req.method);
 }

@@ -10,17 +10,18 @@ import type { ChatMessage as TemplateMessage } from "../text/template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Tool, ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
+import { jsonOrText } from "../tools/json-call.ts";
 import { messageParser } from "../tools/message.ts";
 import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
 import { type Constraint, constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { type Format, generate, type Made, type Plan } from "./generate.ts";
+import { generate, type Plan, type ResponseContext, type ResponseWriter } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import { MessageDeltas, type MessageReader } from "./message-deltas.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenBytes, tokenText } from "./token-text.ts";
-import { taught, toolUseOf, withCalls } from "./tool-use.ts";
+import { templateInput, toolUseOf, withCalls } from "./tool-use.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
 export function chat(serving: Serving, ceiling: Priority) {
@@ -49,20 +50,20 @@ function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): 
       markers: [...(constraint.markers ?? []), ...thoughtMarkers],
     },
     markers: [...thoughtMarkers, ...(use || format.thinks ? format.markers : [])],
-    format: (made) =>
-      chatFormat(request, made, () => ({
+    writer: (context) =>
+      chatWriter(request, context, () => ({
         parser: messageParser({ thinking, format, tools: use?.tools }),
         newCallId: format.newCallId,
-        // Where calls are only read, nothing else keeps a model from a second one.
+        // Without a grammar, only this keeps a model from calling twice.
         maxCalls: use?.isParallel === false ? 1 : Infinity,
       })),
   };
 }
 
-/** A form that an answer is held to, as the model's format has it. */
+/** A constraint on the answer's text, wrapped in the markup that the model's format puts around text. */
 function inFormat(form: Constraint | undefined, format: ToolFormat): Constraint | undefined {
-  if (!form || !format.aroundText) return form;
-  return { ...form, format: format.aroundText(form.format), markers: format.markers };
+  if (!form || !format.wrapText) return form;
+  return { ...form, format: format.wrapText(form.format), markers: format.markers };
 }
 
 export type ChatPrompt = Pick<
@@ -84,7 +85,7 @@ export function chatPrompt(
   const { continue_final_message, add_generation_prompt, reasoning_effort } = asked;
   const messages = asked.messages.map((message) => templateMessage(message, model));
   const input = {
-    ...taught(model, messages, tools),
+    ...templateInput(model, messages, tools),
     continueFinalMessage: continue_final_message,
     addGenerationPrompt: add_generation_prompt ?? !continue_final_message,
     kwargs: { ...(reasoning_effort && { reasoning_effort }), ...asked.chat_template_kwargs },
@@ -92,11 +93,11 @@ export function chatPrompt(
   return build(input, maxTokens);
 }
 
-/** As templates know it: text in one piece, arguments of calls as values. */
+/** As templates expect it: the text as one string, the arguments of calls as values. */
 function templateMessage(message: ChatMessage, { text }: ServedModel): TemplateMessage {
   const { content } = message;
   const whole = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content;
-  // Few templates have heard of the developer, who took the system's place.
+  // Few templates know the role developer, which replaced system.
   const isKnown = text.knowsRole(message.role);
   const role = message.role === "developer" && !isKnown ? "system" : message.role;
   const calls = message.role === "assistant" ? message.tool_calls : undefined;
@@ -107,25 +108,17 @@ function templateMessage(message: ChatMessage, { text }: ServedModel): TemplateM
     ...(calls && {
       tool_calls: calls.map(({ function: { name, arguments: text }, ...call }) => ({
         ...call,
-        function: { name, arguments: parsedOr(text) },
+        function: { name, arguments: jsonOrText(text) },
       })),
     }),
   };
 }
 
-function parsedOr(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
-}
-
-function chatFormat(
+function chatWriter(
   request: ChatRequest,
-  { created, model, servedTier, prompts }: Made,
+  { created, model, servedTier, prompts }: ResponseContext,
   newReader: () => MessageReader,
-): Format {
+): ResponseWriter {
   const { tokenizer } = model.text;
   const isAskedUsage = request.stream_options?.include_usage === true;
   const common = {
@@ -161,8 +154,8 @@ function chatFormat(
       const { index, finished } = piece;
       const message = messages[index]!;
       const deltas = message.push(piece);
-      const isTold = request.logprobs || request.return_token_ids;
-      if (deltas.length === 0 && isTold && piece.tokens.length > 0) deltas.push({});
+      const showsTokens = request.logprobs || request.return_token_ids;
+      if (deltas.length === 0 && showsTokens && piece.tokens.length > 0) deltas.push({});
       const chunks = deltas.map((delta, i) =>
         chunk({
           index,

@@ -14,13 +14,13 @@ import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
 import { constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { type Format, generate, type Made } from "./generate.ts";
+import { generate, type ResponseContext, type ResponseWriter } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenText } from "./token-text.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
-/** As OpenAI has it. */
+/** OpenAI's default. */
 const PRESET_TOKENS = 16;
 
 export function completions(serving: Serving, ceiling: Priority) {
@@ -39,13 +39,13 @@ export function completions(serving: Serving, ceiling: Priority) {
       plan: (model, maxTokens) => ({
         prompts: request.prompt.map((prompt) => promptTokens(model, prompt, maxTokens)),
         constraint: constraintOf(request),
-        format: (made) => completionFormat(request, made),
+        writer: (context) => completionWriter(request, context),
       }),
     });
   };
 }
 
-/** Control tokens in a text are text; whoever means tokens sends their ids. */
+/** Control tokens in a text are text; a client that wants tokens sends their ids. */
 export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: number): number[] {
   if (typeof prompt !== "string") {
     if (prompt.length > maxTokens) throw new TooLongError(maxTokens);
@@ -55,8 +55,8 @@ export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: numb
   return model.text.tokenizer.encode(prompt, options);
 }
 
-function completionFormat(request: CompletionRequest, made: Made): Format {
-  const { created, model, servedTier, prompts, answers } = made;
+function completionWriter(request: CompletionRequest, context: ResponseContext): ResponseWriter {
+  const { created, model, servedTier, prompts, answers } = context;
   const { tokenizer } = model.text;
   const { echo, n, logprobs: isAskedLogprobs } = request;
   const isAskedUsage = request.stream_options?.include_usage === true;
@@ -110,7 +110,7 @@ function completionFormat(request: CompletionRequest, made: Made): Format {
   };
 }
 
-/** The four lists that go side by side in a text completion's log-probabilities. */
+/** The four parallel lists of a text completion's log-probabilities. */
 class LogprobWriter {
   readonly written: CompletionLogprobs = {
     tokens: [],
@@ -119,7 +119,7 @@ class LogprobWriter {
     text_offset: [],
   };
   readonly #tokenizer: Tokenizer;
-  /** Characters so far, the echoed prompt's too. */
+  /** Characters so far, including the echoed prompt. */
   offset: number;
 
   constructor(tokenizer: Tokenizer, offset: number) {
@@ -129,7 +129,7 @@ class LogprobWriter {
 
   prompt(ids: readonly number[], scores: readonly PromptLogprob[]): void {
     for (const [i, id] of ids.entries()) {
-      // Nothing comes before the first.
+      // The first token has no logprob: nothing precedes it.
       const { logprob, top } = scores[i - 1] ?? {};
       this.#add(id, logprob, top);
     }
@@ -150,7 +150,7 @@ class LogprobWriter {
 
   #record(top: readonly TopToken[]): Record<string, number> {
     return Object.fromEntries(
-      // Where two tokens read alike, the likelier one counts.
+      // If two tokens have the same text, the likelier one wins.
       top.toReversed().map(({ token, logprob }) => {
         return [tokenText(this.#tokenizer, token), finiteLogprob(logprob)];
       }),

@@ -1,4 +1,4 @@
-// What a request holds its answers to, as the grammar engine takes it.
+// The constraint that a request puts on its answers, in the form that the grammar engine takes.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { SamplingFields } from "../api/sampling.ts";
 import { JsonSchema, type ResponseFormat, type StructuredFields } from "../api/structured.ts";
@@ -7,19 +7,19 @@ import type { ServedModel } from "../serve/models.ts";
 import { badRequest } from "./errors.ts";
 
 export type Constraint = {
-  /** The field of the request that asks for it. */
+  /** The request's field that sets it. */
   param: string;
   format: StructuralTagFormat;
-  /** Control tokens that count as text. */
+  /** Control tokens that the grammar sees as text. */
   markers?: readonly string[];
-  /** Schemas that are enforced as a whole, or refused. */
+  /** Schemas that are enforced completely or rejected. */
   strict?: readonly unknown[];
 };
 
-type Asked = StructuredFields & { response_format?: ResponseFormat | undefined };
+type ConstraintFields = StructuredFields & { response_format?: ResponseFormat | undefined };
 
-/** Undefined where any text will do. */
-export function constraintOf(asked: Asked): Constraint | undefined {
+/** Undefined if the answer is unconstrained. */
+export function constraintOf(asked: ConstraintFields): Constraint | undefined {
   const { response_format: form, structured_outputs: outputs = {} } = asked;
   const found: Constraint[] = [];
   const one = <T>(param: string, value: T | undefined, make: (value: T) => Form) => {
@@ -55,7 +55,7 @@ export function constraintOf(asked: Asked): Constraint | undefined {
   if (outputs.json_object) one("structured_outputs", anyObject, document);
   const [first, second] = found;
   if (second) {
-    const message = `Invalid '${second.param}': the answer is held to one form at most.`;
+    const message = `Invalid '${second.param}': only one constraint is allowed.`;
     throw badRequest(second.param, message, "invalid_value");
   }
   return first;
@@ -83,7 +83,7 @@ export function faultyGrammar(param: string, message: string) {
   return badRequest(param, `Invalid '${param}': ${message}.`, "invalid_value");
 }
 
-/** The grammar of one model's answers. */
+/** The constraint as a grammar over one model's tokens. */
 export function grammarFor(model: ServedModel, constraint: Constraint): Grammar {
   const { format, markers = [], strict = [] } = constraint;
   const { stopTokens } = model.text;
@@ -100,7 +100,7 @@ export function grammarFor(model: ServedModel, constraint: Constraint): Grammar 
   };
 }
 
-/** A grammar says when an answer ends; nothing else may. */
+/** The grammar decides when an answer ends, so nothing else may. */
 export function checkEnd(asked: SamplingFields, param: string): void {
   const other = asked.ignore_eos ? "ignore_eos" : asked.min_tokens > 0 ? "min_tokens" : undefined;
   if (other === undefined) return;

@@ -1,11 +1,12 @@
-// The API as a page to read: one file without scripts, fonts or images, so that it works offline and under
-// the strictest policy. It is made of the OpenAPI document alone.
+// The API as a web page: one file without scripts, fonts or images, so that it works offline and under a
+// strict content security policy. It is made from the OpenAPI document alone.
 import { html } from "hono/html";
-import type { ApiRoute, JsonSchema, OpenApiDocument, Operation } from "./openapi.ts";
+import type { JsonSchema, OpenApiDocument, Operation } from "./openapi.ts";
+import type { Route } from "./route.ts";
 
 type Html = ReturnType<typeof html>;
 type Schemas = Readonly<Record<string, JsonSchema>>;
-type Entry = { method: ApiRoute["method"]; path: string; operation: Operation };
+type Entry = { method: Route["method"]; path: string; operation: Operation };
 type Field = { name: string; type: string; required: boolean; description: string };
 
 export function docsPage(document: OpenApiDocument): Html {
@@ -71,7 +72,7 @@ ${answers.map(([type, { schema }]) => schema && fieldTable(answerTitle(type), sc
 }
 
 function answerTitle(mediaType: string): string {
-  return mediaType === "text/event-stream" ? "An event of the stream" : "The answer";
+  return mediaType === "text/event-stream" ? "An event of the stream" : "The response";
 }
 
 function curl({ method, path, operation }: Entry, url: string): string {
@@ -95,12 +96,13 @@ function fieldTable(title: string, schema: JsonSchema, schemas: Schemas): Html {
   )}</table></details>`;
 }
 
-/** Every field below it, by its path. */
+/** Every field below the schema, named by its path. */
 function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
   const {
     properties = {},
     required = [],
     items,
+    contentSchema,
     anyOf = [],
     oneOf = [],
   } = resolved(schema, schemas);
@@ -124,6 +126,7 @@ function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
     ...own,
     ...variants.flatMap((variant) => fieldsOf(variant, path, schemas)),
     ...(items ? fieldsOf(items as JsonSchema, `${path}[]`, schemas) : []),
+    ...(contentSchema ? fieldsOf(contentSchema as JsonSchema, path, schemas) : []),
   ];
 }
 
@@ -137,7 +140,7 @@ function typeOf(schema: JsonSchema, schemas: Schemas): string {
   return `${Array.isArray(type) ? type.join(" or ") : (type ?? "anything")}${rangeOf(schema)}`;
 }
 
-/** Limits that are not merely those of whole numbers. */
+/** The range of a number, unless it is only that of a safe integer. */
 function rangeOf({ minimum, exclusiveMinimum, maximum }: JsonSchema): string {
   const above = exclusiveMinimum === undefined ? "" : "above ";
   const from = Number(exclusiveMinimum ?? minimum ?? Number.MIN_SAFE_INTEGER);
@@ -152,7 +155,7 @@ function resolved(schema: JsonSchema, schemas: Schemas): JsonSchema {
   return schema.$ref === undefined ? schema : schemas[schema.$ref.split("/").at(-1)!]!;
 }
 
-/** What stands in backticks is code. */
+/** Text in backticks is code. */
 function prose(text: string): (string | Html)[] {
   return text.split("`").map((part, at) => (at % 2 === 0 ? part : html`<code>${part}</code>`));
 }

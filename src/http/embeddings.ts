@@ -36,7 +36,7 @@ export function embeddings(serving: Serving) {
           }),
       );
       const made = await vectors.read();
-      // How long they are shows only now.
+      // The vectors' size is known only now.
       const { length } = made[0]!;
       if (request.dimensions !== undefined && request.dimensions > length) {
         const message = `Invalid 'dimensions': expected at most ${length}, the size of the model's vectors.`;

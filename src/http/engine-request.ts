@@ -1,4 +1,4 @@
-// From what a client asks to what the engine takes.
+// Translates a client's request into an engine request.
 import type { SamplingFields, ServiceTier } from "../api/sampling.ts";
 import type { Settings } from "../config/settings.ts";
 import type { EngineRequest, Priority, Sampling } from "../engine/protocol.ts";
@@ -8,10 +8,10 @@ import { badRequest } from "./errors.ts";
 
 const order: readonly Priority[] = ["LOW", "NORMAL", "HIGH"];
 
-/** A request may ask for less than its key and its route grant, never for more. */
+/** The lowest of what the key, the route and the request allow. */
 export function priorityOf(caller: Caller, ceiling: Priority, asked: SamplingFields): Priority {
-  const wish: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
-  const granted = [caller.tier, ceiling, wish].map((tier) => order.indexOf(tier));
+  const requested: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
+  const granted = [caller.tier, ceiling, requested].map((tier) => order.indexOf(tier));
   return order[Math.min(...granted)]!;
 }
 
@@ -21,12 +21,12 @@ const serviceTiers: Readonly<Record<Priority, ServiceTier>> = {
   HIGH: "priority",
 };
 
-/** What became of the wish for a tier, for the answer to tell. */
+/** The tier that a request was served at, if it named one. */
 export function servedTierOf(priority: Priority, asked: SamplingFields): ServiceTier | undefined {
   return asked.service_tier && serviceTiers[priority];
 }
 
-/** What is unset is as the server was told, else as the model's makers suggest, else as OpenAI has it. */
+/** An absent field falls back to the server's settings, then generation_config.json, then OpenAI's default. */
 export function samplingOf(
   asked: SamplingFields,
   settings: Settings,
@@ -52,7 +52,7 @@ export function stopTokensOf(asked: SamplingFields, { text }: ServedModel): numb
   return [...(asked.ignore_eos ? [] : text.stopTokens), ...(asked.stop_token_ids ?? [])];
 }
 
-/** As many as were asked for, and no more than there is room for behind the prompt; 0 is no answer. */
+/** As many as were asked for, at most what the context has left after the prompt; 0 generates nothing. */
 export function maxTokensOf(
   asked: number | undefined,
   { maxTokens: preset }: Settings,
@@ -64,12 +64,12 @@ export function maxTokensOf(
   return Math.max(1, Math.min(asked ?? preset ?? room, room));
 }
 
-/** Different keys share no blocks: nobody learns from the time it takes what another has asked. */
+/** Keys never share cached blocks: latency must not reveal what another key has sent. */
 export function saltOf({ name }: Caller, asked?: SamplingFields): string {
   return JSON.stringify([name, asked?.cache_salt ?? ""]);
 }
 
-/** Ids that the model does not have are refused by the name of what they came in. */
+/** Rejects token ids outside the vocabulary, with the name of their parameter. */
 export function checkTokens(asked: SamplingFields, vocabulary: number): void {
   checkIds("logit_bias", Object.keys(asked.logit_bias ?? {}).map(Number), vocabulary);
   checkIds("stop_token_ids", asked.stop_token_ids ?? [], vocabulary);

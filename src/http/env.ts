@@ -1,4 +1,4 @@
-// What the app's middlewares and handlers share of one request.
+// What middleware and handlers share about one request.
 import type { Caller } from "../keys/key-ring.ts";
 import type { Lease } from "../keys/limiter.ts";
 import type { RequestRecord } from "./request-log.ts";
@@ -6,11 +6,11 @@ import type { RequestRecord } from "./request-log.ts";
 export type HttpEnv = {
   Bindings: { server?: Bun.Server<unknown> | undefined };
   Variables: {
-    /** What the log will tell of it. */
+    /** What the request's log line will say. */
     record: RequestRecord;
-    /** Set behind `authenticate`; /health alone gets by without. */
+    /** Set by `authenticate`; absent only on open routes. */
     caller: Caller;
-    /** Set behind `limit`. */
+    /** Set by `limit`. */
     lease: Lease;
   };
 };

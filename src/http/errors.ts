@@ -1,5 +1,5 @@
-// The one place where an error becomes an answer. A refusal names the parameter and what was expected of
-// it, never what was sent; of a failure of ours nothing is told but that it happened.
+// The one place where errors become responses. A rejection names the parameter and what was expected, never
+// what was sent; an internal failure reveals nothing except that it happened.
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../api/error.ts";
 import { EngineError, LoadCancelledError, RefusedError } from "../engine/client.ts";
@@ -11,7 +11,7 @@ import { TemplateError } from "../text/template.ts";
 import { TooLongError } from "../text/tokenizer.ts";
 
 export type ErrorDetails = {
-  /** As OpenAI has it for the status, unless given. */
+  /** Defaults to OpenAI's type for the status. */
   type?: string;
   code?: string | undefined;
   /** A dotted path, such as messages.0.content. */
@@ -19,7 +19,7 @@ export type ErrorDetails = {
   headers?: Record<string, string>;
 };
 
-/** An answer that is an error. */
+/** An error response. */
 export class ApiError extends Error {
   readonly status: number;
   readonly type: string;
@@ -43,16 +43,16 @@ export class ApiError extends Error {
   }
 }
 
-/** Nobody is there any more to take the answer. */
+/** The client has disconnected. */
 export class ClientGoneError extends Error {
   override name = "ClientGoneError";
 
   constructor() {
-    super("the client has gone");
+    super("the client has disconnected");
   }
 }
 
-/** What OpenAI sends: refused keys and unknown models are invalid requests too. */
+/** OpenAI's types: wrong keys and unknown models are invalid requests too. */
 function typeOf(status: number): string {
   if (status === 429) return "requests";
   if (status === 503) return "service_unavailable_error";
@@ -74,19 +74,19 @@ export function forbidden(message: string, code?: string): ApiError {
   return new ApiError(403, message, { code });
 }
 
-/** Nothing is at this address, or may be asked for with this method. */
+/** No route has this path. */
 export function notFound(message: string): ApiError {
   return new ApiError(404, message);
 }
 
 export function modelNotFound(): ApiError {
-  return new ApiError(404, "The model does not exist: GET /v1/models lists those that do.", {
+  return new ApiError(404, "The model does not exist: GET /v1/models lists the available models.", {
     param: "model",
     code: "model_not_found",
   });
 }
 
-/** `type` says what there were too many of. */
+/** `type` says what the limit counts. */
 export function tooManyRequests(
   retryAfterSeconds: number,
   message: string,
@@ -110,16 +110,21 @@ function retryAfter(seconds: number): Record<string, string> {
   return { "Retry-After": String(Math.max(1, Math.ceil(seconds))) };
 }
 
-/** Where a request keeps what it asks about. */
+/** The field that holds a request's prompt. */
 export type PromptParam = "messages" | "prompt" | "input" | "tokens";
 
-/** Any error as the answer that it gets. */
+/** The response to any error. */
 export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof ZodError) return invalidRequest(error);
   if (error instanceof RefusedError) return refusal(error, prompt);
   if (error instanceof TooLongError) return tooLong(prompt);
-  if (error instanceof NoRoomError) return unavailable(1, "All models are at work.", "no_room");
+  if (error instanceof NoRoomError)
+    return unavailable(
+      1,
+      "All loaded models are busy and there is no room for another.",
+      "no_room",
+    );
   if (error instanceof GrammarsBusyError) {
     return tooManyRequests(1, "Too many grammars are being compiled.", { code: "queue_full" });
   }
@@ -132,11 +137,11 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
   if (error instanceof ModelNotFoundError) return modelNotFound();
   if (error instanceof TemplateError) return templateFault(error, prompt);
-  if (error instanceof ClientGoneError) return new ApiError(499, "The client has gone.");
+  if (error instanceof ClientGoneError) return new ApiError(499, "The client has disconnected.");
   return new ApiError(500, "Internal error.");
 }
 
-/** For an event of a stream that has begun. */
+/** For an event of a stream that has started. */
 export function errorBody(error: unknown, prompt?: PromptParam): ErrorResponse {
   return apiErrorOf(error, prompt).body;
 }
@@ -193,14 +198,14 @@ function codeOf(issue: Issue): string {
   return issue.code === "invalid_type" ? "invalid_type" : "invalid_value";
 }
 
-/** Of a union, that of the branch which the value was meant for: the one whose kind it is. */
+/** In a union, the issue of the branch that the value was meant for: the one of the same JSON type. */
 function firstFault(
   issues: readonly Issue[],
   above: readonly PropertyKey[],
 ): { issue: Issue; path: readonly PropertyKey[] } {
   const issue = issues[0]!;
   const path = [...above, ...issue.path];
-  // A record's key is the sender's own text.
+  // A record's key is text that the client sent.
   if (issue.code === "invalid_key") return { issue, path: path.slice(0, -1) };
   if (issue.code !== "invalid_union") return { issue, path };
   const meant = issue.errors.find(([first]) => first && !isOtherKind(first));

@@ -1,5 +1,5 @@
-// Text for a client: what chat and text completions have in common, from the prompt to the last token, as
-// a stream or in one piece.
+// Generation for a client: what chat and text completions share, from the prompt to the last token,
+// streamed or whole.
 import type { Context } from "hono";
 import type { SamplingFields, ServiceTier } from "../api/sampling.ts";
 import type { EngineRequest, Priority } from "../engine/protocol.ts";
@@ -26,30 +26,30 @@ import { Generation } from "./generation.ts";
 import type { Serving } from "./serving.ts";
 import { sseResponse } from "./sse.ts";
 
-/** What one API asks, and how it writes its answers. */
-export type Asked = {
+/** What one API asks for, and how it writes its responses. */
+export type GenerationRequest = {
   request: SamplingFields;
   maxTokens: number | undefined;
-  /** Log-probabilities of each token and of so many others. */
+  /** Log-probabilities of each token, and how many alternatives. */
   logprobs?: number | undefined;
   promptLogprobs?: number | undefined;
   /** A prompt of more than `maxTokens` may be a TooLongError. */
   plan(model: ServedModel, maxTokens: number): Plan;
 };
 
-/** What one model is asked. */
+/** The request as one model takes it. */
 export type Plan = {
   /** Token ids of each prompt. */
   prompts: number[][];
-  /** What the answers are held to. */
+  /** The constraint on the answers. */
   constraint?: Constraint | undefined;
   /** Control tokens that are part of the answers' text. */
   markers?: readonly string[];
-  format(made: Made): Format;
+  writer(context: ResponseContext): ResponseWriter;
 };
 
-/** What there is to write about. */
-export type Made = {
+/** What a response is written from. */
+export type ResponseContext = {
   created: number;
   model: ServedModel;
   servedTier: ServiceTier | undefined;
@@ -57,20 +57,20 @@ export type Made = {
   answers: Answers;
 };
 
-export type Format = {
-  /** Before anything else. */
+export type ResponseWriter = {
+  /** The first events of a stream. */
   opening(): object[];
   events(piece: AnswerPiece): object[];
   usageEvent(usage: Usage): object;
   whole(choices: readonly AnswerPiece[], usage: Usage): object;
 };
 
-/** `ceiling` is the most that the route grants, whatever the caller's tier. */
+/** `ceiling` is the highest priority that the route grants, whatever the caller's tier. */
 export async function generate(
   c: Context<HttpEnv>,
   serving: Serving,
   ceiling: Priority,
-  asked: Asked,
+  asked: GenerationRequest,
 ): Promise<Response> {
   const { request } = asked;
   const priority = priorityOf(c.get("caller"), ceiling, request);
@@ -101,19 +101,19 @@ export async function generate(
     );
     const created = Math.floor(Date.now() / 1000);
     const servedTier = servedTierOf(priority, request);
-    const format = plan.format({ created, model, servedTier, prompts, answers });
-    if (request.stream) return await streamed(c, generation, answers, format, request);
+    const writer = plan.writer({ created, model, servedTier, prompts, answers });
+    if (request.stream) return await streamed(c, generation, answers, writer, request);
     const choices = await collected(answers);
     c.get("record").finish = finishOf(choices);
     generation.end();
-    return c.json(format.whole(choices, answers.usage));
+    return c.json(writer.whole(choices, answers.usage));
   } catch (error) {
     generation.end(error);
     throw error;
   }
 }
 
-/** A grammar that the engine knows; the client waits while it is compiled, and nobody else does. */
+/** A compiled grammar. Only this client waits for the compilation. */
 async function prepared(
   { grammars, engine }: Serving,
   request: SamplingFields,
@@ -134,7 +134,7 @@ async function prepared(
 function engineRequestMaker(
   c: Context<HttpEnv>,
   serving: Serving,
-  asked: Asked,
+  asked: GenerationRequest,
   model: ServedModel,
   priority: Priority,
   grammar: Grammar | undefined,
@@ -163,7 +163,7 @@ async function streamed(
   c: Context<HttpEnv>,
   generation: Generation,
   answers: Answers,
-  format: Format,
+  writer: ResponseWriter,
   request: SamplingFields,
 ): Promise<Response> {
   const finished: AnswerPiece[] = [];
@@ -175,13 +175,13 @@ async function streamed(
       const pieces = await answers.read();
       finished.push(...pieces.filter((piece) => piece.finished));
       const events = [
-        ...(opened ? [] : format.opening()),
-        ...pieces.flatMap((piece) => format.events(piece)),
+        ...(opened ? [] : writer.opening()),
+        ...pieces.flatMap((piece) => writer.events(piece)),
       ];
       opened = true;
       if (pieces.length > 0) return events;
       done = true;
-      return request.stream_options?.include_usage ? [format.usageEvent(answers.usage)] : undefined;
+      return request.stream_options?.include_usage ? [writer.usageEvent(answers.usage)] : undefined;
     },
     failure(error) {
       failure = error;
@@ -190,7 +190,7 @@ async function streamed(
     },
     close() {
       c.get("record").finish = finishOf(finished);
-      // Left before its end, and for no error of ours: the client has gone.
+      // Closed before the end without an error: the client has disconnected.
       generation.end(failure ?? (done ? undefined : new ClientGoneError()));
     },
   });
@@ -198,7 +198,7 @@ async function streamed(
   return response;
 }
 
-/** Every answer as one piece, in order. */
+/** Each answer as one piece, in order. */
 async function collected(answers: Answers): Promise<AnswerPiece[]> {
   const choices: AnswerPiece[] = [];
   for (;;) {

@@ -1,5 +1,5 @@
-// The life of one request for text. It takes a place, a model, a share of the key's limits and the
-// engine's attention, and gives all of them back once, however it ends.
+// The lifetime of one generation request. It acquires an admission slot, a model, part of the key's limits
+// and engine work, and releases each exactly once, however it ends.
 import type { Context } from "hono";
 import type { Priority } from "../engine/protocol.ts";
 import { type AnswersWatcher, FailedAnswerError, type Usage } from "../serve/answers.ts";
@@ -9,14 +9,14 @@ import { ApiError, apiErrorOf, ClientGoneError, draining, tooManyRequests } from
 import type { Outcome } from "./metrics.ts";
 import type { Serving } from "./serving.ts";
 
-/** What the engine does for a request. */
+/** The engine's work for a request. */
 type Work = { readonly usage: Usage; abort(error?: Error): void };
 
 export class Generation {
   readonly #c: Context<HttpEnv>;
   readonly #serving: Serving;
   readonly #over = Promise.withResolvers<void>();
-  /** Settles for whoever waits for a model. */
+  /** Rejects when the request is aborted, for `wait`. */
   readonly #aborted = Promise.withResolvers<never>();
   readonly #entry;
   readonly #track;
@@ -25,7 +25,7 @@ export class Generation {
   #work: Work | undefined;
   #ended = false;
 
-  /** Throws where there is no place for it. */
+  /** Throws if the request is not admitted. */
   constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
     const entry = serving.admission.enter();
     if (entry === "draining") throw draining();
@@ -37,12 +37,12 @@ export class Generation {
     this.#entry = entry;
     this.#track = serving.metrics.begin(tier);
     c.get("record").tier = tier;
-    // Nothing may be written for long; what ends a request that nobody waits for is the signal.
+    // Nothing may be written for a long time. The signal tells when the client has disconnected.
     this.#closeWhenIdle(0);
     this.#aborted.promise.catch(() => {});
     const { signal } = c.req.raw;
     signal.addEventListener("abort", this.#onGone);
-    // It may have gone while its body was read.
+    // The client may have disconnected while the body was read.
     if (signal.aborted) this.#onGone();
     entry.onAbort = (error) => this.abort(error);
     const { requestTimeout } = serving.settings;
@@ -52,7 +52,7 @@ export class Generation {
     }
   }
 
-  /** The model that answers it, loaded. */
+  /** The model, once it is loaded. */
   async use(name: string): Promise<ServedModel> {
     const use = this.#serving.models.use(name);
     this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
@@ -62,12 +62,12 @@ export class Generation {
     return model;
   }
 
-  /** Until it is aborted. */
+  /** The promise's result, unless the request is aborted first. */
   wait<T>(promise: Promise<T>): Promise<T> {
     return Promise.race([promise, this.#aborted.promise]);
   }
 
-  /** The engine is at work for it from now on. */
+  /** Starts the engine's work. */
   begin<T extends Work>(make: (watcher: AnswersWatcher) => T): T {
     const record = this.#c.get("record");
     const work = make({
@@ -82,20 +82,20 @@ export class Generation {
     return work;
   }
 
-  /** Whoever reads the answer gets this error. */
+  /** Ends the work; reading the answer throws this error. */
   abort(error: Error): void {
     this.#aborted.reject(error);
     this.#work?.abort(error);
   }
 
-  /** The answer goes on after the handler has returned. */
+  /** The response continues after the handler has returned. */
   continues(): void {
     this.#closeWhenIdle(this.#serving.idleSeconds);
     this.#c.get("record").over = this.#over.promise;
     this.#c.get("lease").endWith(this.#over.promise);
   }
 
-  /** Gives everything back. */
+  /** Releases everything. */
   end(error?: unknown): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -116,7 +116,7 @@ export class Generation {
     this.#over.resolve();
   }
 
-  /** 0 is never. */
+  /** 0 means never. */
   #closeWhenIdle(seconds: number): void {
     this.#c.env.server?.timeout(this.#c.req.raw, seconds);
   }

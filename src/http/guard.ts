@@ -1,6 +1,6 @@
-// Who may reach the server at all. A web page that the user has open can send requests to this machine,
-// under a name of its own choice where it rules the name's address (DNS rebinding). The Host and Origin
-// headers tell such requests apart, and no key is needed for that.
+// Rejects requests of foreign web pages. A page that the user has open can send requests to this machine,
+// under any name whose DNS its owner controls (DNS rebinding). The Host and Origin headers give such requests
+// away, with or without keys.
 import { isIPv4 } from "node:net";
 import type { Context, MiddlewareHandler } from "hono";
 import { rateLimitHeaders } from "../keys/limiter.ts";
@@ -8,11 +8,11 @@ import type { HttpEnv } from "./env.ts";
 import { errorResponse, forbidden } from "./errors.ts";
 
 export type GuardOptions = {
-  /** Whether the server listens on this machine's own addresses alone. */
+  /** Whether the server listens on loopback addresses only. */
   loopback: boolean;
-  /** What the server may be called, with or without a port; "*" is anything. */
+  /** Names that the Host header may have, with or without a port; "*" allows any. */
   allowedHosts: readonly string[];
-  /** Origins of web pages that may call it; "*" is any. */
+  /** Origins of web pages that may call the server; "*" allows any. */
   allowedOrigins: readonly string[];
 };
 
@@ -33,13 +33,13 @@ export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
   };
 }
 
-/** This machine's own addresses; 0.0.0.0 and :: are everybody's. */
+/** Loopback addresses; 0.0.0.0 and :: are reachable from outside. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return ["localhost", "::1", "[::1]"].includes(name) || (isIPv4(name) && name.startsWith("127."));
 }
 
-/** Why the server must not listen there, and what to do. */
+/** Why the server must not listen there, and how to fix it. */
 export function bindProblem(bind: {
   host: string;
   keysSet: boolean;
@@ -47,14 +47,14 @@ export function bindProblem(bind: {
 }): string | undefined {
   if (isLoopback(bind.host) || bind.keysSet || bind.insecureNoAuth) return undefined;
   return (
-    `on ${bind.host} anybody who reaches this machine could use the server: set --api-key, ` +
-    "make a key with `mlx-serve keys add <name>`, or say --insecure-no-auth"
+    `on ${bind.host} anyone who reaches this machine could use the server: set --api-key, ` +
+    "make a key with `mlx-serve keys add <name>`, or pass --insecure-no-auth"
   );
 }
 
 function hostProblem(c: Context, { loopback, allowedHosts }: GuardOptions): string | undefined {
   const host = c.req.header("host")?.toLowerCase() ?? "";
-  // Where this does not match, the request's path cannot be told either.
+  // If this does not match, the request's path cannot be trusted either.
   const name = /^(\[[\da-f:.]+\]|[\w.-]+)(?::\d+)?$/.exec(host)?.[1];
   if (name === undefined) return "The Host header is missing or malformed.";
   if (!loopback && allowedHosts.length === 0) return undefined;
@@ -74,14 +74,14 @@ function originProblem(c: Context, { allowedOrigins }: GuardOptions): string | u
   return undefined;
 }
 
-/** Of a web page that the server did not send itself. */
+/** The origin of a web page that this server did not send. */
 function foreignOrigin(c: Context): string | undefined {
   const [origin, host] = [c.req.header("origin"), c.req.header("host")?.toLowerCase()];
   const own = [`http://${host}`, `https://${host}`];
   return origin !== undefined && own.includes(origin.toLowerCase()) ? undefined : origin;
 }
 
-/** An image, script or frame of another site's page. Following a link to us is the user's own doing. */
+/** An image, script or frame in another site's page. Following a link to this server is allowed. */
 function isEmbedded(c: Context): boolean {
   return (
     c.req.header("origin") === undefined &&
@@ -94,7 +94,7 @@ function isPreflight(c: Context): boolean {
   return c.req.method === "OPTIONS" && c.req.header("access-control-request-method") !== undefined;
 }
 
-/** Headers that clients send of their own, such as x-stainless-*, are too many to list. */
+/** Allows any header: clients send too many of their own, such as x-stainless-*, to list them. */
 function preflight(c: Context): Response {
   const asked = c.req.header("access-control-request-headers");
   return new Response(null, {

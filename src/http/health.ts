@@ -1,4 +1,4 @@
-// GET /health: whether a request would be answered now, and why not.
+// GET /health: whether a request would be answered now, and if not, why.
 import type { Context } from "hono";
 import type { Health } from "../api/health.ts";
 import type { HttpEnv } from "./env.ts";

@@ -1,21 +1,21 @@
-// The body of a request as an object, or the refusal that it deserves. Nothing is kept past the limit, and
-// what JSON.parse would take long over is refused before: it blocks everyone.
+// Reads a request's body as a JSON object, or rejects it. Nothing beyond the limit is kept, and a body that
+// JSON.parse would take long for is rejected before: parsing blocks the event loop.
 import type { Context } from "hono";
 import type { z } from "zod";
 import type { Settings } from "../config/settings.ts";
 import { ApiError, badRequest, ClientGoneError } from "./errors.ts";
 
 const MAX_DEPTH = 128;
-/** Each takes up to a microsecond. */
+/** Each takes JSON.parse up to a microsecond. */
 const MAX_STRINGS = 2 ** 17;
-/** Elements, fields, and what they are in: token ids, for the most part. */
+/** Elements, fields, arrays and objects: mostly token ids. */
 const MAX_VALUES = 2 ** 20;
-/** More than a body of the default size has where all its characters are written as \uXXXX. */
+/** More than a body of the default size has if all its characters are written as \uXXXX. */
 const MAX_ESCAPES = 2 ** 22;
-/** Digits of a number, or space: all that stands between two strings, commas or brackets. */
+/** Digits or whitespace between two strings, commas or brackets. */
 const MAX_RUN = 2 ** 16;
 
-/** The body of a request, as its schema has it. */
+/** The body of a request, validated by its schema. */
 export async function readRequest<T extends z.ZodType>(
   c: Context,
   { maxBodySize }: Pick<Settings, "maxBodySize">,
@@ -33,21 +33,21 @@ export async function readJson(
   }
   const bytes = await readBytes(request, limitBytes);
   if (bytes.length === 0) throw badRequest(undefined, "The body is empty.");
-  await letOthersIn(bytes);
+  await yieldIfLong(bytes);
   checkStructure(bytes);
-  await letOthersIn(bytes);
+  await yieldIfLong(bytes);
   const text = decode(bytes);
-  await letOthersIn(bytes);
+  await yieldIfLong(bytes);
   const value = parse(text);
-  await letOthersIn(bytes);
+  await yieldIfLong(bytes);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw badRequest(undefined, "The body has to be a JSON object.");
   }
   return value as Record<string, unknown>;
 }
 
-/** Between the steps that a long body takes long over. */
-async function letOthersIn(bytes: Uint8Array): Promise<void> {
+/** Lets other requests run between the slow steps of a long body. */
+async function yieldIfLong(bytes: Uint8Array): Promise<void> {
   if (bytes.length > 2 ** 16) await new Promise((resolve) => setImmediate(resolve));
 }
 
@@ -72,7 +72,7 @@ async function readBytes(request: Request, limitBytes: number): Promise<Uint8Arr
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c];
 const [STRING, COMMA, BEGIN, END] = [1, 2, 3, 4];
-/** By byte; 0 is all else. */
+/** The kind of each byte; 0 for all others. */
 const marks = new Uint8Array(256);
 for (const [mark, kind] of Object.entries({
   '"': STRING,
@@ -102,7 +102,7 @@ function checkStructure(bytes: Uint8Array): void {
         const byte = bytes[i]!;
         if (byte === QUOTE) break;
         if (byte !== BACKSLASH) continue;
-        i++; // A quote behind it does not end the string.
+        i++; // An escaped quote does not end the string.
         if (++escapes > MAX_ESCAPES) throw tooMuch(`has more than ${MAX_ESCAPES} escapes`);
       }
     } else if (mark === END) {

@@ -1,14 +1,14 @@
-// The message that one answer's text is: content, thoughts and calls, in pieces as OpenAI sends them or
-// as a whole.
+// One answer's text as a message of content, thoughts and calls: in deltas as OpenAI streams them, or whole.
 import type { ChatChunk, ChatResponse } from "../api/chat.ts";
 import type { FinishReason } from "../api/sampling.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
-import type { MessageParser, MessagePart, ToolFormat } from "../tools/format.ts";
+import type { MessagePart, ToolFormat } from "../tools/format.ts";
+import type { MessageParser } from "../tools/message.ts";
 
 type Delta = ChatChunk["choices"][number]["delta"];
 type Message = ChatResponse["choices"][number]["message"];
 
-/** How an answer's text is read, and what its calls are known by; more calls are left out. */
+/** How an answer's text is parsed and its calls get ids. Calls beyond `maxCalls` are dropped. */
 export type MessageReader = Pick<ToolFormat, "newCallId"> & {
   parser: MessageParser;
   maxCalls: number;
@@ -26,7 +26,7 @@ export class MessageDeltas {
     return this.#parts(piece).flatMap((part) => this.#deltas(part));
   }
 
-  /** All of it, where none of it was pushed. */
+  /** The whole message, if nothing was pushed before. */
   whole(piece: AnswerPiece): Message {
     const parts = this.#parts(piece);
     const calls = parts.filter((part) => part.kind === "call").slice(0, this.#reader.maxCalls);
@@ -48,14 +48,14 @@ export class MessageDeltas {
     };
   }
 
-  /** An answer with calls ends for their sake, whatever else ended it. */
+  /** As with OpenAI, the token limit takes precedence over calls: the last one may be cut off. */
   finishReason(finished: "stop" | "length"): FinishReason {
-    return this.#calls > 0 ? "tool_calls" : finished;
+    return finished === "stop" && this.#calls > 0 ? "tool_calls" : finished;
   }
 
   #parts({ text, finished }: AnswerPiece): MessagePart[] {
     const { parser } = this.#reader;
-    return [...parser.push(text), ...(finished ? parser.end() : [])];
+    return [...parser.push(text), ...(finished ? parser.end(finished === "length") : [])];
   }
 
   #deltas(part: MessagePart): Delta[] {

@@ -1,14 +1,14 @@
-// What Prometheus is told. Gauges are read from the engine's shared memory when they are asked for, so
-// they tell the truth and cost nothing in between.
+// The metrics for Prometheus. Gauges are read from the engine's shared memory when they are scraped, so they
+// are exact and cost nothing in between.
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { Priority, StepReport } from "../engine/protocol.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { Usage } from "../serve/answers.ts";
 import type { ServedModels } from "../serve/models.ts";
 
-/** One request for text, on its way. */
+/** The measurements of one generation request. */
 export type RequestTrack = {
-  /** Once it is known which model answers it. */
+  /** Called once the model is known. */
   model(name: string): void;
   first(sinceStartMs: number, queueMs: number): void;
   tokens(count: number, ms: number): void;
@@ -48,39 +48,39 @@ export class Metrics {
         labelNames: ["model", "state"],
         registers,
         collect() {
-          // A model that is gone must not leave its last value behind.
+          // An unloaded model must not leave its last value behind.
           this.reset();
           collect(this);
         },
       });
     this.#requests = new Counter({
       name: "mlx_serve_requests_total",
-      help: "Requests for text that have ended, by tier and outcome.",
+      help: "Finished generation requests, by tier and outcome.",
       labelNames: ["tier", "outcome"],
       registers,
     });
     this.#inProgress = new Gauge({
       name: "mlx_serve_requests_in_progress",
-      help: "Requests for text that are under way, by tier.",
+      help: "Generation requests in progress, by tier.",
       labelNames: ["tier"],
       registers,
     });
     for (const tier of ["HIGH", "NORMAL", "LOW"]) this.#inProgress.set({ tier }, 0);
     new Gauge({
       name: "mlx_serve_http_requests_admitted",
-      help: "Requests that hold a place in the queue or in the engine.",
+      help: "Requests admitted to the queue or the engine.",
       registers,
       collect() {
         this.set(admission.count);
       },
     });
-    gauge("requests_running", "Answers that take part in steps.", (set) => {
+    gauge("requests_running", "Sequences that are running.", (set) => {
       for (const { info, load } of models.loaded()) set.set({ model: info.model }, load.running);
     });
-    gauge("requests_waiting", "Answers that wait for their turn.", (set) => {
+    gauge("requests_waiting", "Sequences that are waiting.", (set) => {
       for (const { info, load } of models.loaded()) set.set({ model: info.model }, load.waiting);
     });
-    gauge("kv_blocks", "Blocks of 32 tokens: held by answers, cached, free.", (set) => {
+    gauge("kv_blocks", "KV blocks of 32 tokens: held by sequences, cached, free.", (set) => {
       for (const { info, blocks } of models.loaded()) {
         const { held, cached, free } = blocks;
         for (const [state, count] of Object.entries({ held, cached, free })) {
@@ -88,23 +88,33 @@ export class Metrics {
         }
       }
     });
-    gauge("kv_shared_blocks", "Held blocks that more than one answer holds.", (set) => {
+    gauge("kv_shared_blocks", "Held blocks that more than one sequence shares.", (set) => {
       for (const { info, blocks } of models.loaded()) set.set({ model: info.model }, blocks.shared);
     });
-    gauge("kv_usage_ratio", "The part of the blocks that answers hold.", (set) => {
+    gauge("kv_usage_ratio", "The fraction of the blocks that sequences hold.", (set) => {
       for (const { info, blocks } of models.loaded()) {
         set.set({ model: info.model }, blocks.held / blocks.total);
       }
     });
     this.#steps = counter("steps_total", "Forward passes over a batch.");
-    this.#preemptions = counter("preemptions_total", "Answers that gave their blocks back.");
-    this.#promptTokens = counter("prompt_tokens_total", "Tokens of prompts: the prefix queries.");
-    this.#cachedTokens = counter("prefix_hit_tokens_total", "Tokens of prompts found computed.");
-    this.#generatedTokens = counter("generated_tokens_total", "Tokens that were generated.");
-    this.#firstToken = histogram("first_token_seconds", "Until the first token.", seconds);
-    this.#interToken = histogram("inter_token_seconds", "Between two tokens.", tokenSeconds);
-    this.#queue = histogram("queue_seconds", "Until a request first ran.", seconds);
-    this.#whole = histogram("request_seconds", "Until the last token.", seconds);
+    this.#preemptions = counter("preemptions_total", "Preempted sequences.");
+    this.#promptTokens = counter(
+      "prompt_tokens_total",
+      "Prompt tokens: the prefix cache's queries.",
+    );
+    this.#cachedTokens = counter(
+      "prefix_hit_tokens_total",
+      "Prompt tokens found in the prefix cache.",
+    );
+    this.#generatedTokens = counter("generated_tokens_total", "Generated tokens.");
+    this.#firstToken = histogram("first_token_seconds", "Time to first token (TTFT).", seconds);
+    this.#interToken = histogram("inter_token_seconds", "Inter-token latency.", tokenSeconds);
+    this.#queue = histogram(
+      "queue_seconds",
+      "Time in the queue before a request first ran.",
+      seconds,
+    );
+    this.#whole = histogram("request_seconds", "Time to the last token.", seconds);
   }
 
   get contentType(): string {

@@ -30,7 +30,7 @@ function wireModel({
     object: "model",
     created: Math.floor(createdMs / 1000),
     owned_by: name.includes("/") ? name.split("/")[0]! : "mlx-serve",
-    // Of a model that is not loaded it is not known yet.
+    // Unknown until the model is loaded.
     ...(maxLength !== undefined && { max_model_len: maxLength }),
   };
 }

@@ -1,11 +1,11 @@
-// One line a request: who asked for what, how it went, how many tokens and how long it took. The request's
-// id comes from the client or is made here, goes back to it, and is in every line about it.
+// One log line per request: the key, the path, the status, the tokens and the time. The request's id comes
+// from the client or is made here; it is returned in a header and is in every line about the request.
 import type { MiddlewareHandler } from "hono";
 import type { Priority } from "../engine/protocol.ts";
 import type { Logger } from "../log.ts";
 import type { HttpEnv } from "./env.ts";
 
-/** Filled in on the way. */
+/** Filled in while the request is handled. */
 export type RequestRecord = {
   readonly id: string;
   model?: string;
@@ -16,17 +16,19 @@ export type RequestRecord = {
   queueMs?: number;
   ttftMs?: number;
   finish?: string;
-  /** Only where the server was told to log prompts. */
+  /** Only with --log-prompts. */
   prompt?: unknown;
-  /** Why it failed, in words for the one who runs the server. */
+  /** Why it failed, for the operator. */
   error?: string;
-  /** Where the answer goes on after its handler has returned: settles when it is over. */
+  /** Settles when the response ends, if it continues after the handler has returned. */
   over?: Promise<void>;
 };
 
-const quiet = new Set(["/health", "/metrics"]);
-
-export function requestLog(log: Logger): MiddlewareHandler<HttpEnv> {
+/** Requests for `quietPaths` are logged at level debug. */
+export function requestLog(
+  log: Logger,
+  quietPaths: ReadonlySet<string>,
+): MiddlewareHandler<HttpEnv> {
   return async (c, next) => {
     const start = performance.now();
     const record: RequestRecord = { id: requestId(c.req.header("x-request-id")) };
@@ -35,28 +37,28 @@ export function requestLog(log: Logger): MiddlewareHandler<HttpEnv> {
     c.res.headers.set("x-request-id", record.id);
     const { status } = c.res;
     const write = () => {
-      const { over: _, id, ...told } = record;
+      const { over: _, id, ...fields } = record;
       const ms = round(performance.now() - start);
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
-      const level = quiet.has(path) ? "debug" : status >= 500 ? "error" : "info";
-      log[level]({ id, key, method, path, status, ...rounded(told), ms }, "request");
+      const level = quietPaths.has(path) ? "debug" : status >= 500 ? "error" : "info";
+      log[level]({ id, key, method, path, status, ...rounded(fields), ms }, "request");
     };
     if (record.over) record.over.then(write, write);
     else write();
   };
 }
 
-/** What the client calls it, if that can stand in a header and a log as it is. */
+/** The client's id, if it is safe in a header and a log line. */
 function requestId(given: string | undefined): string {
   return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
     ? given
     : `req-${crypto.randomUUID()}`;
 }
 
-function rounded(told: object): object {
+function rounded(fields: object): object {
   return Object.fromEntries(
-    Object.entries(told).map(([key, value]) => [
+    Object.entries(fields).map(([key, value]) => [
       key,
       typeof value === "number" ? round(value) : value,
     ]),

@@ -1,5 +1,5 @@
-// The server: an engine, its models and a socket, started together and ended in order. First nobody is let
-// in any more, then those who are in finish, then the socket closes, then the engine lets go of MLX.
+// The server: an engine, its models and a socket, started together and stopped in order. First new requests
+// are rejected, then the running ones finish, then the socket closes, then the engine stops.
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
@@ -27,23 +27,23 @@ export type ServerOptions = {
   env?: Environment;
   log: Logger;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
-  /** So long a connection may be silent, and a stream unread, before it is closed. */
+  /** How long a connection may be idle, or a stream unread, before it is closed. */
   idleSeconds?: number;
 };
 
 export type RunningServer = {
   serving: Serving;
   url: string;
-  /** The model given at start, once it is loaded. */
+  /** The default model, once it is loaded. */
   ready: Promise<ServedModel>;
-  /** Finishes what is under way, if it can be done in time, and ends. */
+  /** Lets running requests finish until the drain timeout, then stops. */
   drain(): Promise<void>;
 };
 
-/** How long clients may take over the rest of their answers when the server ends. */
+/** How long clients may take to read the rest of their responses when the server stops. */
 const WRITE_MS = 1000;
 
-/** Throws where the address is taken, or MLX cannot be opened. */
+/** Throws if the address is in use or MLX cannot be opened. */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const { settings, model, chatTemplate, log, worker, idleSeconds = 30 } = options;
   const engineOptions = engineOptionsOf(settings);
@@ -57,10 +57,10 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     },
   };
   const engine = await EngineClient.start(worker, hooks);
-  // One that cannot be started at all is told of by the start.
+  // Set after the start: an engine that cannot start at all makes `start` throw.
   hooks.onFailure = (error) => {
     models.restore();
-    log.error({ err: error }, "the engine has ended; it is started again");
+    log.error({ err: error }, "the engine has ended; restarting it");
   };
   const models = new ServedModels(engine, {
     main: model,
@@ -96,11 +96,11 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       hostname: settings.host,
       port: settings.port,
       idleTimeout: idleSeconds,
-      // Bun would show its own errors to clients, and print those of streams.
+      // In development mode Bun shows its own errors to clients and prints those of streams.
       development: false,
-      // With that it would share its port with another server.
+      // Otherwise two servers could share the port.
       reusePort: false,
-      // Bodies are measured while they are read, and refused with words of ours.
+      // json-body.ts limits bodies while it reads them, with an API error.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       fetch: (request, own) => app.fetch(request, { server: own }),
     });
@@ -110,7 +110,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       // Requests that wait for a model end now; those that run may finish.
       engine.refuseLoads();
       await admission.drain(settings.drainTimeout, error);
-      // The last answers are made, but may not be written yet.
+      // The last responses are complete, but may not be written yet.
       const cut = setTimeout(() => server.stop(true), WRITE_MS);
       await server.stop();
       clearTimeout(cut);
@@ -131,7 +131,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     tokenBudget: settings.tokenBudget,
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
-    // Between two steps those wait too who will run in the next.
+    // Between two steps, requests that will run in the next one are waiting too.
     maxWaiting: maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen || undefined,
     prefixCaching: settings.prefixCaching,

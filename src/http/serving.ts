@@ -1,4 +1,4 @@
-// What the routes work with.
+// What the routes' handlers share.
 import type { Settings } from "../config/settings.ts";
 import type { EngineClient } from "../engine/client.ts";
 import type { Grammars } from "../grammar/grammars.ts";
@@ -16,7 +16,7 @@ export type Serving = {
   metrics: Metrics;
   ring: KeyRing;
   settings: Settings;
-  /** So long a connection may be silent, and a stream unread, before it is closed. */
+  /** How long a connection may be idle, or a stream unread, before it is closed. */
   idleSeconds: number;
   log: Logger;
 };

@@ -1,14 +1,14 @@
-// An answer as server-sent events. What has come is written when the client is ready to take it; while
-// nothing comes, a comment keeps proxies from closing the connection.
+// A response as server-sent events. Events are written as fast as the client reads them; while there are
+// none, a comment keeps proxies from closing the connection.
 
 const HEARTBEAT_MS = 15_000;
 
 export type EventSource = {
-  /** The next events, once there are some; undefined at the end. */
+  /** Resolves to the next events; undefined at the end. */
   next(): Promise<object[] | undefined>;
-  /** What tells of an error after which nothing more comes; undefined ends the connection at once. */
+  /** The event for an error, after which the stream ends; undefined closes the connection at once. */
   failure(error: unknown): object | undefined;
-  /** Called once, however it ended. */
+  /** Called once, however the stream ends. */
   close(): void;
 };
 
@@ -17,7 +17,7 @@ export async function sseResponse(
   heartbeatMs = HEARTBEAT_MS,
 ): Promise<Response> {
   const reader = new EventReader(source, heartbeatMs);
-  // An error before there is anything to send is still a status of its own.
+  // An error before the first event still becomes an HTTP status.
   const first = await reader.read();
   let started = false;
   const body = new ReadableStream<Uint8Array>(
@@ -48,7 +48,7 @@ export async function sseResponse(
     headers: {
       "Content-Type": "text/event-stream; charset=utf-8",
       "Cache-Control": "no-cache",
-      // Nginx would hold events back.
+      // Otherwise nginx buffers events.
       "X-Accel-Buffering": "no",
     },
   });
@@ -66,7 +66,7 @@ class EventReader {
     this.#heartbeatMs = heartbeatMs;
   }
 
-  /** Events or a comment as text; undefined at the end. */
+  /** The text of events or of a comment; undefined at the end. */
   async read(): Promise<string | undefined> {
     this.#next ??= this.#source.next();
     const { promise: silence, resolve } = Promise.withResolvers<"silence">();

@@ -15,7 +15,7 @@ import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
 import { toolOf } from "./tool-use.ts";
 
-/** So many take a twentieth of a second, in which nobody else is served. */
+/** Tokenizing this many blocks the event loop for about 50 ms. */
 const MAX_TOKENS = 2 ** 17;
 
 export function tokenize(serving: Serving) {

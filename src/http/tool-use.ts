@@ -1,5 +1,4 @@
-// The functions that a request lets a model call: what the model is told of them, what its calls are held
-// to.
+// The tools of a request: how the model learns about them, and how its calls are constrained.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { ChatRequest } from "../api/chat.ts";
 import type { Tool as AskedTool } from "../api/tools.ts";
@@ -13,17 +12,17 @@ import type { Constraint } from "./constraint.ts";
 
 export type ToolUse = {
   format: ToolFormat;
-  /** All that the model is told of. */
+  /** All tools that the model sees. */
   tools: readonly Tool[];
-  /** What the calls are held to; undefined where they are only read. */
+  /** The constraint on calls; undefined if they are only parsed. */
   constraint: Constraint | undefined;
-  /** Schemas that are enforced as a whole, or refused. */
+  /** Schemas that are enforced completely or rejected. */
   strict: readonly unknown[];
   isRequired: boolean;
   isParallel: boolean;
 };
 
-/** Undefined where the model is to call nothing. */
+/** Undefined if the model must not call tools. */
 export function toolUseOf(request: ChatRequest, model: ServedModel): ToolUse | undefined {
   const { tools: asked = [], tool_choice: choice = "auto", parallel_tool_calls } = request;
   if (asked.length === 0 || choice === "none") return undefined;
@@ -50,13 +49,13 @@ export function toolUseOf(request: ChatRequest, model: ServedModel): ToolUse | u
 export function toolOf({
   function: { name, description, parameters = noArguments },
 }: AskedTool): Tool {
-  // Arguments are an object, whether their schema says so or not.
+  // Arguments are always an object, even if the schema does not say so.
   return { name, description, parameters: { type: "object", ...parameters } };
 }
 
 const noArguments = { properties: {}, additionalProperties: false };
 
-/** What an answer is held to that may be a call: that, or a call, or both where calls stand in any text. */
+/** The constraint on an answer that may be text or calls. */
 export function withCalls(
   form: Constraint | undefined,
   use: ToolUse | undefined,
@@ -73,19 +72,19 @@ export function withCalls(
   };
 }
 
-/** What may go on after any of its parts. */
+/** Whether more may follow each of its parts. */
 function isSeries(format: StructuralTagFormat): boolean {
   if (format.type === "sequence") return isSeries(format.elements.at(-1)!);
   return format.type === "tags_with_separator";
 }
 
-/** xgrammar has no choice between what goes on and what does not: a series of one goes on too. */
+/** In xgrammar all alternatives must be series or none: this makes a series of one. */
 function asSeries(content: StructuralTagFormat): StructuralTagFormat {
   return separated([{ type: "tag", begin: "", content, end: "" }], "\n", false);
 }
 
-/** Messages and tools as the model's template takes them; what it does not know of is told as text. */
-export function taught(
+/** Messages and tools for the model's template; what the template does not support becomes text. */
+export function templateInput(
   { text: { template } }: ServedModel,
   messages: readonly ChatMessage[],
   tools: readonly Tool[],

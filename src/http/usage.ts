@@ -1,9 +1,9 @@
-// What every answer tells of itself.
+// Metadata of every response.
 import packageJson from "../../package.json" with { type: "json" };
 import type { Usage as WireUsage } from "../api/usage.ts";
 import type { Usage } from "../serve/answers.ts";
 
-/** Changes with what may change answers to the same request. */
+/** Changes when answers to the same request may change. */
 export const fingerprint = `mlx-serve-${packageJson.version}`;
 
 export function usageOf({ promptTokens, cachedTokens, completionTokens }: Usage): WireUsage {

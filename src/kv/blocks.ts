@@ -1,8 +1,8 @@
-// Blocks of the KV cache as numbers. A block is free, held by one or more sequences (its references), or
-// cached: held by nobody, but still findable by the hash of the tokens in it until it is evicted, the
-// least recently used first. Where the keys and values lie is the store's business (model/kv-store).
+// The blocks of the KV cache, as numbers. A block is free, held by one or more sequences (its
+// references), or cached: without a reference, but found by the hash of its tokens until it is evicted,
+// least recently used first. The KV store (src/model) owns the keys and values themselves.
 //
-// The state is typed arrays over one SharedArrayBuffer, so that another thread can read the gauges.
+// The gauges are in a SharedArrayBuffer, so that another thread can read them.
 
 /** Tokens in a block. */
 export const BLOCK_TOKENS = 32;
@@ -14,7 +14,7 @@ export type BlockGauges = {
   free: number;
   cached: number;
   held: number;
-  /** Of those held: with more than one reference. */
+  /** Held blocks with more than one reference. */
   shared: number;
 };
 
@@ -24,7 +24,7 @@ export class BlockPool {
   readonly gauges: SharedArrayBuffer;
   readonly #gauges: Int32Array;
   readonly #references: Int32Array;
-  // The list of free blocks and that of cached ones; the cached are in order of their last use.
+  // Links of two lists: free blocks, and cached blocks in order of their last use.
   readonly #next: Int32Array;
   readonly #previous: Int32Array;
   #firstFree = NONE;
@@ -37,16 +37,15 @@ export class BlockPool {
     this.count = count;
     this.gauges = new SharedArrayBuffer(20);
     this.#gauges = new Int32Array(this.gauges);
-    const state = new SharedArrayBuffer(count * 12);
-    this.#references = new Int32Array(state, 0, count);
-    this.#next = new Int32Array(state, count * 4, count);
-    this.#previous = new Int32Array(state, count * 8, count);
+    this.#references = new Int32Array(count);
+    this.#next = new Int32Array(count);
+    this.#previous = new Int32Array(count);
     this.#keys = Array.from({ length: count });
     this.#gauges[TOTAL] = count;
     for (let block = count - 1; block >= 0; block--) this.#toFree(block);
   }
 
-  /** Blocks that `take` can give: those that are free, and those that it may evict. */
+  /** Blocks that `take` can return: free ones, and cached ones that it would evict. */
   get available(): number {
     return this.#gauges[FREE]! + this.#gauges[CACHED]!;
   }
@@ -55,13 +54,13 @@ export class BlockPool {
     return this.#references[block]!;
   }
 
-  /** So many blocks, each with one reference, or none at all. */
+  /** Takes `count` blocks with one reference each, or undefined if there are not enough. */
   take(count: number): number[] | undefined {
     if (count > this.available) return undefined;
     return Array.from({ length: count }, () => this.#takeOne());
   }
 
-  /** One more reference to a block that is held or cached. */
+  /** Adds a reference to a held or cached block. */
   retain(block: number): void {
     if (this.#references[block] === 0) {
       if (this.#keys[block] === undefined) throw new Error(`block ${block} is free`);
@@ -72,7 +71,7 @@ export class BlockPool {
     if (this.#references[block] === 2) this.#gauges[SHARED]! += 1;
   }
 
-  /** One reference less. The last one leaves a block cached if it can be found, free if not. */
+  /** Drops a reference. Without references a published block is cached, any other is free. */
   release(block: number): void {
     if (!this.#references[block]) throw new Error(`block ${block} was released once too often`);
     this.#references[block]! -= 1;
@@ -83,7 +82,7 @@ export class BlockPool {
     else this.#toCached(block);
   }
 
-  /** Makes a full block findable. Where another block has these tokens already, that one stays it. */
+  /** Lets `find` return this full block. If another block already has the key, that one keeps it. */
   publish(block: number, key: string): void {
     if (!this.#references[block]) throw new Error(`block ${block} is not held`);
     if (this.#keys[block] !== undefined || this.#byKey.has(key)) return;
@@ -91,7 +90,7 @@ export class BlockPool {
     this.#byKey.set(key, block);
   }
 
-  /** Makes a held block unfindable again: what is in it turned out to be wrong. */
+  /** Takes a held block out of the prefix cache again, because its content is wrong. */
   unpublish(block: number): void {
     const key = this.#keys[block];
     if (key === undefined) return;
@@ -99,17 +98,17 @@ export class BlockPool {
     this.#keys[block] = undefined;
   }
 
-  /** The block with these tokens. It may be evicted at the next `take` unless it is retained. */
+  /** The block with this key. The next `take` may evict it unless it is retained. */
   find(key: string): number | undefined {
     return this.#byKey.get(key);
   }
 
-  /** Forgets all cached blocks. */
+  /** Evicts all cached blocks. */
   clear(): void {
     while (this.#oldest !== NONE) this.#toFree(this.#evict());
   }
 
-  /** Throws unless every block is in exactly one state and the books agree. */
+  /** Throws unless every block is in exactly one state and the gauges agree. */
   check(): void {
     const seen = new Int8Array(this.count);
     const mark = (block: number, what: string) => {
@@ -149,7 +148,8 @@ export class BlockPool {
       throw new Error("the gauges are wrong");
     }
     for (const [key, block] of this.#byKey) {
-      if (this.#keys[block] !== key) throw new Error(`block ${block} is found by another's key`);
+      if (this.#keys[block] !== key)
+        throw new Error(`block ${block} is found by the key of another block`);
     }
     const keyed = this.#keys.filter((key) => key !== undefined).length;
     if (keyed !== this.#byKey.size) throw new Error("a key is lost");
@@ -175,7 +175,7 @@ export class BlockPool {
     this.#gauges[FREE]! += 1;
   }
 
-  /** The cached block that was used least recently, in no list and with no key. */
+  /** Takes the least recently used cached block off its list, and its key away. */
   #evict(): number {
     const block = this.#oldest;
     this.#unlinkCached(block);
@@ -205,7 +205,7 @@ export class BlockPool {
 
 const [FREE, CACHED, HELD, TOTAL, SHARED] = [0, 1, 2, 3, 4] as const;
 
-/** The state of a pool, from any thread. */
+/** The counts of a pool, read from any thread. */
 export function readGauges(gauges: SharedArrayBuffer): BlockGauges {
   const numbers = new Int32Array(gauges);
   return {

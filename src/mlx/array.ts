@@ -1,10 +1,9 @@
-// One array of MLX: a handle, owned by the scope that was open when it was made (scope.ts). Arrays are
-// lazy: an operation only adds to the graph until something evaluates it or reads it on the host.
+// An MLX array: a handle, owned by the scope that was open when it was created (scope.ts). Arrays are
+// lazy: an operation only adds to the graph, until something evaluates it or reads it on the host.
 import { check, MlxError, ownHandle, type SymbolName, takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import { handleList, type Pointer, readInts, viewMemory } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
-import { takeText } from "../../ffi/text.ts";
 import {
   bytesOf,
   codeOf,
@@ -21,14 +20,14 @@ import { stream } from "./stream.ts";
 
 let live = 0;
 
-/** How many arrays are not freed yet. */
+/** How many arrays have not been freed. */
 export function liveArrays(): number {
   return live;
 }
 
 export class MlxArray {
   handle: Pointer | null;
-  /** The scope that will free this array; undefined where its holder does. */
+  /** The scope that will free this array; undefined if its holder frees it. */
   scope: Scope | undefined;
   #shape: readonly number[] | undefined;
 
@@ -38,7 +37,7 @@ export class MlxArray {
     const scope = openScope();
     if (!scope) {
       this.free();
-      throw new Error("an array was made outside any scope: nobody would free it");
+      throw new Error("an array was created outside any scope: nothing would free it");
     }
     scope.own(this);
   }
@@ -69,13 +68,7 @@ export class MlxArray {
     return mlxc.mlx_array_nbytes(this.#alive());
   }
 
-  /** Whether its value is computed already, so that reading it waits for nothing. */
-  get available(): boolean {
-    check("_mlx_array_is_available", mlxc._mlx_array_is_available(out.view, this.#alive()));
-    return out.take() === 1;
-  }
-
-  /** MLX's own memory of this array, evaluated and in row order: writes to it are seen by MLX. */
+  /** MLX's own memory of this array, evaluated and in row order: MLX sees writes to it. */
   memory(): ArrayBuffer {
     if (!this.#evaluatedInRowOrder()) {
       throw new MlxError("memory", "the array is a strided view of another");
@@ -101,19 +94,8 @@ export class MlxArray {
     return make("mlx_astype", mlxc.mlx_astype(out.view, this.handle, float32, stream)).numbers();
   }
 
-  /** The one element of an array that has one. */
-  item(): number {
-    if (this.size !== 1) throw new MlxError("item", `expected one element, found ${this.size}`);
-    return this.numbers()[0]!;
-  }
-
   evaluate(): void {
     check("mlx_array_eval", mlxc.mlx_array_eval(this.#alive()));
-  }
-
-  toString(): string {
-    const text = takeHandle("mlx_array_tostring", mlxc.mlx_array_tostring(out.view, this.#alive()));
-    return takeText(text);
   }
 
   /** Frees the handle. Once, and only by its owner. */
@@ -136,7 +118,7 @@ export class MlxArray {
   }
 }
 
-/** The array that a call has written to the shared slot. */
+/** The array that a call wrote to the shared slot. */
 export function make(symbol: SymbolName, status: number): MlxArray {
   return new MlxArray(takeHandle(symbol, status));
 }
@@ -164,7 +146,7 @@ export function array(
   );
 }
 
-/** A number beside an array, as Python treats it: it takes the array's type where it can. */
+/** A number beside an array takes the array's type if that can hold it, as in Python. */
 export type Operand = MlxArray | number;
 
 export function operand(value: Operand, like: MlxArray): MlxArray {
@@ -174,24 +156,24 @@ export function operand(value: Operand, like: MlxArray): MlxArray {
   return array(value, [], loses ? "float32" : dtype === "bool" ? "int32" : dtype);
 }
 
-/** Evaluates the arrays together; returns when they are there. */
+/** Evaluates the arrays together and waits for them. */
 export function evaluate(...arrays: readonly MlxArray[]): void {
   withVector(arrays, (vector) => check("mlx_eval", mlxc.mlx_eval(vector)));
 }
 
-/** Starts the evaluation and returns: reading one of the arrays waits for it. */
+/** Starts the evaluation without waiting: reading one of the arrays waits. */
 export function asyncEvaluate(...arrays: readonly MlxArray[]): void {
   withVector(arrays, (vector) => check("mlx_async_eval", mlxc.mlx_async_eval(vector)));
 }
 
-/** The arrays as mlx-c's list, which the caller frees. */
+/** The arrays as an mlx-c vector, which the caller frees. */
 export function vectorOf(arrays: readonly MlxArray[]): Pointer {
   const symbol = "mlx_vector_array_new_data";
   const handles = handleList(arrays.map(handleOf));
   return ownHandle(symbol, mlxc[symbol](arrays.length ? handles : padding, handles.length));
 }
 
-/** The arrays as mlx-c's list, for one call. */
+/** The arrays as an mlx-c vector, for one call. */
 export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointer) => T): T {
   const vector = vectorOf(arrays);
   try {
@@ -201,14 +183,14 @@ export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointe
   }
 }
 
-/** Takes the arrays out of mlx-c's list and frees the list. */
+/** The arrays of an mlx-c vector, which is freed. */
 export function unpackVector(vector: Pointer): MlxArray[] {
   const arrays = vectorArrays(vector);
   mlxc.mlx_vector_array_free(vector);
   return arrays;
 }
 
-/** The arrays of mlx-c's list, which stays its owner's. */
+/** The arrays of an mlx-c vector, which its owner keeps. */
 export function vectorArrays(vector: Pointer): MlxArray[] {
   const symbol = "mlx_vector_array_get";
   return Array.from({ length: mlxc.mlx_vector_array_size(vector) }, (_, i) =>
@@ -216,12 +198,12 @@ export function vectorArrays(vector: Pointer): MlxArray[] {
   );
 }
 
-/** Integers as C takes a shape, a list of axes and the like. */
+/** Integers as C takes them: a shape, a list of axes. */
 export function ints(values: readonly number[]): Int32Array {
   return values.length ? Int32Array.from(values) : noInts;
 }
 
-// An empty typed array has no address; C gets this one and the length 0.
+// An empty typed array has no address: C gets these instead, with length 0.
 const padding = new Uint8Array(8);
 const noInts = new Int32Array(1);
 
@@ -230,12 +212,12 @@ function handleOf(array: MlxArray): Pointer {
   return array.handle;
 }
 
-/** For an argument that may be null: a freed array is not an absent one. */
+/** For an argument that C lets be null: refuses a freed array, whose handle is null too. */
 export function optionalHandle(array: MlxArray | undefined): Pointer | null {
   return array === undefined ? null : handleOf(array);
 }
 
-/** The axis counted from the front, where mlx-c would not check it. */
+/** The axis counted from the front, for operations whose axes mlx-c does not check. */
 export function axisOf(op: string, x: MlxArray, axis: number): number {
   const at = axis < 0 ? axis + x.ndim : axis;
   if (at in x.shape) return at;

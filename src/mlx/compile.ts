@@ -1,5 +1,5 @@
-// A function of arrays that MLX traces once per input shape and replays afterwards: one call through
-// the FFI instead of one an operation. On a CPU it runs the function anew each time (runtime.ts).
+// A function of arrays that MLX traces once per input shape and replays afterwards: one FFI call instead
+// of one per operation. On a CPU nothing is compiled, and every call traces again (runtime.ts).
 import { check, ownHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import { handleList, nativeCallback, type Pointer, writeHandle } from "../../ffi/memory.ts";
@@ -10,12 +10,12 @@ import { Scope } from "./scope.ts";
 export class Compiled {
   readonly #trace: (inputs: MlxArray[]) => readonly MlxArray[];
   readonly #callback = nativeCallback((result, inputs) => this.#traced(result, inputs));
-  // The trace runs other calls inside the call that fills this slot.
+  // Not the shared slot: the trace makes other calls before the call that fills this one returns.
   readonly #slot = new Slot();
   #closure: Pointer | null;
   #failure: unknown;
 
-  /** `shapeless` replays one trace for all shapes: only for functions that never look at them. */
+  /** `shapeless` replays one trace for all shapes: only for functions that never read a shape. */
   constructor(
     trace: (inputs: MlxArray[]) => readonly MlxArray[],
     { shapeless = false }: { shapeless?: boolean } = {},
@@ -48,7 +48,7 @@ export class Compiled {
     this.free();
   }
 
-  /** Called by MLX: an exception must not cross native code, so it waits for `call` to return. */
+  /** Called by MLX. An exception must not cross native code, so `call` rethrows it. */
   #traced(result: Pointer, inputs: Pointer): number {
     try {
       using _ = new Scope();

@@ -1,31 +1,11 @@
 // Operations of our own for a CPU (ffi/cpu): what MLX computes there in several passes, a number at a time,
 // in one and with all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
-import { hasOwn } from "../../ffi/lib.ts";
 import { ints, type MlxArray, optionalHandle } from "./array.ts";
-import type { Dtype } from "./dtype.ts";
 import { op, opList } from "./op.ts";
-import { type Quantization, type QuantizedMatrix, zeros } from "./ops.ts";
+import type { Quantization, QuantizedMatrix } from "./ops.ts";
 
-let onCpu = false;
-
-/** For runtime.ts: what operations are built on from now on. */
-export function setOnCpu(value: boolean): void {
-  onCpu = value;
-}
-
-/** Whether there are the operations here, and arrays are computed on a CPU. */
-export function runsOwn(): boolean {
-  return hasOwn && onCpu;
-}
-
-/** Whether x can be computed by the operations here. */
-export function isOwn(x: MlxArray): boolean {
-  return runsOwn() && x.dtype === "float32";
-}
-
-/** For numbers that are written before they are read, and then read in every step: on a CPU where that is best. */
-export function room(shape: readonly number[], dtype: Dtype): MlxArray {
-  if (!runsOwn() || dtype !== "float32") return zeros(shape, dtype);
+/** An array whose memory is not filled, aligned to cache lines. */
+export function allocate(shape: readonly number[]): MlxArray {
   return op("mlx_serve_room", ints(shape), shape.length);
 }
 
@@ -146,15 +126,15 @@ export function packedProduct(
 }
 
 /** silu(gates) * ups, or with GELU as tanh approximates it. */
-export function gate(kind: "silu" | "gelu", gates: MlxArray, ups: MlxArray): MlxArray {
-  return op("mlx_serve_gate", gates.handle, ups.handle, kind === "gelu");
+export function gate(kind: "swiglu" | "geglu", gates: MlxArray, ups: MlxArray): MlxArray {
+  return op("mlx_serve_gate", gates.handle, ups.handle, kind === "geglu");
 }
 
 export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray {
   return op("mlx_serve_rms_norm", x.handle, optionalHandle(weight), eps);
 }
 
-/** Of each row where the highest stands, and the highest: no number where one of them is none. */
+/** Of each row the first index of the highest value, and that value: NaN where a value is NaN. */
 export function best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
   const [indices, highest] = opList("mlx_serve_best", x.handle) as [MlxArray, MlxArray];
   return { indices, highest };

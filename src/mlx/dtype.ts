@@ -1,4 +1,4 @@
-// MLX's element types, in the order of `mlx_dtype`, with the typed array that holds each on the host.
+// MLX's element types, in the order of `mlx_dtype`, and the typed array of each on the host.
 
 export const dtypes = [
   "bool",
@@ -32,7 +32,7 @@ export type HostArray =
   | Float32Array
   | Float64Array;
 
-/** bfloat16 and complex64 have no typed array of their own: their bits, and their pairs, stand in. */
+/** JavaScript has no typed array for bfloat16 and complex64: they are read as bits and as pairs. */
 export const hostArrays = {
   bool: Uint8Array,
   uint8: Uint8Array,
@@ -86,7 +86,7 @@ export function isInteger(dtype: Dtype): boolean {
 /** The element type that a typed array holds. */
 export function dtypeOf(data: HostArray): Dtype {
   for (const dtype of dtypes) {
-    // Uint8Array comes first as bool; plain bytes are meant.
+    // A Uint8Array is bytes, though bool is stored in one too.
     if (dtype !== "bool" && data instanceof hostArrays[dtype]) return dtype;
   }
   throw new TypeError(`no MLX element type for ${data.constructor.name}`);

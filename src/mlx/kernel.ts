@@ -1,7 +1,7 @@
 // Kernels of our own, in CUDA or Metal source, as operations of the graph. MLX generates the function's
 // signature from the names of inputs and outputs and from the template arguments.
 import { check, MlxError, ownHandle, takeHandle } from "../../ffi/error.ts";
-import { hasCuda, mlxc } from "../../ffi/lib.ts";
+import { has, mlxc } from "../../ffi/lib.ts";
 import { cText, cTextList, type Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import { ints, type MlxArray, unpackVector, withVector } from "./array.ts";
@@ -103,7 +103,7 @@ export class ConfiguredKernel {
   constructor(language: Language, kernel: Pointer, launch: KernelLaunch, isCompiled: boolean) {
     this.#language = language;
     this.#kernel = kernel;
-    this.#isCompiled = isCompiled || language !== "cuda" || !hasCuda;
+    this.#isCompiled = isCompiled || language !== "cuda" || !has("mlx_serve_compile_kernel");
     const config = configOf(language);
     const handle = ownHandle(`mlx_fast_${language}_kernel_config_new`, config.create());
     for (const { shape, dtype } of launch.outputs) {

@@ -1,5 +1,5 @@
-// Calls one operation of mlx-c: the out-slot before its inputs and the stream behind them are the same
-// for all, and so is what becomes of the result.
+// Calls one operation of mlx-c. All take the out-slot first and the stream last, and the result becomes
+// an array of the open scope.
 import { type SymbolName, takeHandle } from "../../ffi/error.ts";
 import { type Mlxc, mlxc } from "../../ffi/lib.ts";
 import { out } from "../../ffi/slot.ts";

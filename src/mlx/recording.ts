@@ -1,11 +1,10 @@
-// A compiled function that is recorded when it is called again: one launch instead of some hundreds
-// (ffi/cuda/recording.cpp). Off CUDA, and where that cannot be, it stays a compiled function.
+// On CUDA: a compiled function that is recorded when it is called again, one launch instead of some hundreds
+// (ffi/cuda/recording.cpp). Where it cannot be recorded it stays a compiled function.
 import { check, MlxError, takeHandle } from "../../ffi/error.ts";
-import { hasCuda, mlxc } from "../../ffi/lib.ts";
+import { has, mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import {
-  array,
   evaluate,
   ints,
   type MlxArray,
@@ -23,16 +22,8 @@ import { stream } from "./stream.ts";
 /** Two rehearsals are enough for most; the last is captured. */
 const TAKES = 5;
 
-let onCuda = false;
-
-/** For runtime.ts: what operations are built on from now on. */
-export function setOnCuda(value: boolean): void {
-  onCuda = value;
-}
-
-/** Numbers for one call: on CUDA where the GPU reads them without pages being moved. */
-export function staged(values: HostArray): MlxArray {
-  if (!onCuda || !hasCuda) return array(values);
+/** Values for one call, in memory that the GPU reads without pages being moved. */
+export function pinned(values: HostArray): MlxArray {
   const symbol = "mlx_serve_pinned";
   const [shape, dtype] = [ints([values.length]), codeOf(dtypeOf(values))];
   return make(symbol, mlxc[symbol](out.view, values, shape, 1, dtype));
@@ -59,7 +50,7 @@ export class Recorded {
 
   call(...inputs: readonly MlxArray[]): MlxArray[] {
     this.#calls += 1;
-    if (this.#calls === 2 && onCuda && hasCuda) this.#record(inputs);
+    if (this.#calls === 2 && has("mlx_serve_recording_new")) this.#record(inputs);
     if (!this.#recording) return this.#compiled.call(...inputs);
     try {
       return this.#play(this.#recording, inputs);
@@ -103,7 +94,7 @@ export class Recorded {
     }
   }
 
-  /** The outputs, to be rehearsed and then captured, in a list that nobody else holds them in. */
+  /** The outputs, to be rehearsed and then captured, in a list that is their only holder. */
   #takes(places: readonly MlxArray[]): Pointer {
     using _ = new Scope();
     return vectorOf(Array.from({ length: TAKES }, () => this.#compiled.call(...places)).flat());

@@ -8,8 +8,6 @@ import { type Backend, cacheDirectory } from "../../ffi/native.ts";
 import { out } from "../../ffi/slot.ts";
 import { takeText, takeTexts } from "../../ffi/text.ts";
 import { setVariables } from "../../ffi/variables.ts";
-import { setOnCpu } from "./cpu.ts";
-import { setOnCuda } from "./recording.ts";
 import { Stream } from "./stream.ts";
 
 export type Runtime = {
@@ -38,8 +36,6 @@ export function openMlx(
     if (backend === "cpu") check("mlx_disable_compile", mlxc.mlx_disable_compile());
     const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
     stream.use();
-    setOnCpu(backend === "cpu");
-    setOnCuda(backend === "cuda");
     const runtime = { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
     if (backend === "cuda") keepKernels(runtime);
     return runtime;

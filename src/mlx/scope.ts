@@ -1,10 +1,9 @@
-// Who frees an array. An array belongs to the scope that was open when it was made; closing the scope
-// frees it. `keep` hands one to the enclosing scope, or to the caller for good where there is none;
-// `hold` hands one to the caller for good from wherever it is, as for weights. What nobody's scope
-// owns is freed by its owner with `free()`.
+// Ownership of arrays. An array belongs to the scope that was open when it was created; closing the
+// scope frees it. `keep` passes an array to the enclosing scope, or to the caller if there is none;
+// `hold` takes it out of all scopes, as for weights. The holder of an array without a scope calls
+// `free()`.
 //
-// Never await inside a scope, and evaluate after it closes: MLX reuses the buffers of arrays that
-// nobody holds any more.
+// Never await inside a scope, and evaluate after it closes: MLX reuses the buffers of freed arrays.
 import type { MlxArray } from "./array.ts";
 
 type Kept = MlxArray | readonly MlxArray[];
@@ -19,7 +18,7 @@ export class Scope {
     current = this;
   }
 
-  /** For the constructor of MlxArray: this scope frees the array, unless it is kept. */
+  /** For the constructor of MlxArray: this scope frees the array unless it is kept. */
   own(array: MlxArray): void {
     array.scope = this;
     this.#arrays.push(array);
@@ -42,12 +41,12 @@ export class Scope {
   }
 }
 
-/** The scope that owns what is made now. */
+/** The scope that owns new arrays. */
 export function openScope(): Scope | undefined {
   return current;
 }
 
-/** Does something that has nothing to do with the scopes that are open. */
+/** Runs work outside the open scopes, as if none were open. */
 export function apart(work: () => void): void {
   const open = current;
   current = undefined;

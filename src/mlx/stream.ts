@@ -1,5 +1,5 @@
 // The stream that operations are built on: one per thread, set when MLX is opened (runtime.ts).
-// Arrays, streams and encoders belong to the thread that made them.
+// Arrays and streams belong to the thread that created them.
 import { check, ownHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
@@ -15,24 +15,13 @@ export class Stream {
     mlxc.mlx_device_free(handle);
   }
 
-  /** Operations are built on this stream from now on, until another takes its place. */
+  /** Makes this the stream that operations are built on. */
   use(): void {
     stream = this.#alive();
     check("mlx_set_default_stream", mlxc.mlx_set_default_stream(stream));
   }
 
-  /** Runs the callback with its operations on this stream. */
-  run<T>(build: () => T): T {
-    const before = stream;
-    stream = this.#alive();
-    try {
-      return build();
-    } finally {
-      stream = before;
-    }
-  }
-
-  /** Waits until everything launched on this stream is done. */
+  /** Waits for everything launched on this stream. */
   synchronize(): void {
     check("mlx_synchronize", mlxc.mlx_synchronize(this.#alive()));
   }

@@ -163,8 +163,8 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
 }
 
 function partialRotaryFactor({ optional }: Values, headDim: number): number | undefined {
-  const turned = optional("rope.dimension_count");
-  return turned === undefined || turned >= headDim ? undefined : turned / headDim;
+  const rotated = optional("rope.dimension_count");
+  return rotated === undefined || rotated >= headDim ? undefined : rotated / headDim;
 }
 
 /** Zero stands for none. */

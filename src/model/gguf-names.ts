@@ -67,7 +67,7 @@ const paired = ["llama", "granite", "smollm3"];
 
 /**
  * In GGUF files of the llama family, the rows of each head of Q and K stand in pairs, as interleaved
- * rotary positions turn them: (heads, D / 2, 2). Hugging Face has them half a head apart.
+ * RoPE rotates them: (heads, D / 2, 2). Hugging Face has them half a head apart.
  */
 export function rowOrder(
   name: string,

@@ -1,13 +1,11 @@
 // What the architectures have in common.
+import type { Fused, Gating, Linear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { isOwn, rmsNorm as ownNorm } from "../mlx/cpu.ts";
-import { rmsNorm as normalize } from "../mlx/fast.ts";
 import {
   add,
   argpartition,
   argsort,
   concatenate,
-  split as cut,
   divide,
   expandDims,
   flatten,
@@ -15,17 +13,17 @@ import {
   multiply,
   reshape,
   slice,
+  split,
   squeeze,
   sum,
   take,
   tanh,
 } from "../mlx/ops.ts";
-import { type Gating, swiglu } from "./gating.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
-import type { Around, Linear, Norm, Weights } from "./weights.ts";
+import type { Weights } from "./weights.ts";
 
-/** `offset` is added to the weight: Gemma's are kept as their distance from 1. */
+/** `offset` is added to the weight: Gemma stores weights as their distance from 1. */
 export function rmsNorm(
   weights: Weights,
   name: string,
@@ -35,7 +33,7 @@ export function rmsNorm(
 ): Norm {
   const stored = weights.tensor(`${name}.weight`, [dims]);
   const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
-  const norm = (x: MlxArray) => (isOwn(x) ? ownNorm : normalize)(x, weight, eps);
+  const norm = (x: MlxArray) => weights.device.rmsNorm(x, weight, eps);
   return Object.assign(norm, { weight, eps });
 }
 
@@ -50,7 +48,7 @@ export function gatedMlp(
   name: string,
   dims: number,
   hidden: number,
-  gating: Gating = swiglu,
+  gating: Gating = "swiglu",
 ): Linear {
   const parts = [`${name}.gate_proj`, `${name}.up_proj`];
   const gateUp = weights.joined(`${name}.gate_up_proj`, parts, dims, [hidden, hidden]);
@@ -64,23 +62,24 @@ export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear 
 
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
 
-/** x (T, D), chosen (T, K) -> (T, K, D): what each of a token's experts makes of it. */
+/** x (T, D), chosen (T, K) -> (T, K, D): the output of each of a token's experts. */
 export type ExpertMlps = (x: MlxArray, chosen: MlxArray) => MlxArray;
 
-/** From this many rows on it pays to put those of one expert together. */
+/** From this many rows on it pays to sort them by expert. */
 const SORTED_ROWS = 64;
 
 export function expertMlps(
   weights: Weights,
   name: string,
   { experts, dims, hidden }: ExpertSizes,
-  gating: Gating = swiglu,
+  gating: Gating = "swiglu",
 ): ExpertMlps {
   const gate = weights.experts(`${name}.gate_proj`, experts, dims, hidden);
   const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
   const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
+  const gated = (gates: MlxArray, ups: MlxArray) => weights.device.gate(gating, gates, ups);
   const mlp = (x: MlxArray, chosen: MlxArray, sorted: boolean) =>
-    squeeze(down(gating(gate(x, chosen, sorted), up(x, chosen, sorted)), chosen, sorted), -2);
+    squeeze(down(gated(gate(x, chosen, sorted), up(x, chosen, sorted)), chosen, sorted), -2);
   return (x, chosen) => {
     const [tokens, each] = chosen.shape as [number, number];
     if (tokens * each < SORTED_ROWS) return mlp(expandDims(x, [1, 2]), chosen, false);
@@ -105,9 +104,9 @@ export function weighted(made: MlxArray, shares: MlxArray): MlxArray {
 export type AttentionSizes = { dims: number; heads: number; kvHeads: number; headDim: number };
 
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
-export type Projection = (x: MlxArray, around?: Pick<Around, "norm">) => MlxArray;
+export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
 
-/** A norm here is over all heads at once. */
+/** These norms are over all heads at once. */
 export function projection(
   weights: Weights,
   name: string,
@@ -119,8 +118,8 @@ export function projection(
   const product = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
   const { q: qNorm, k: kNorm } = norms;
   if (!qNorm || !kNorm) return product;
-  return (x, around) => {
-    const [q, k, v] = cut(product(x, around), [outputs[0], outputs[0] + outputs[1]]);
+  return (x, fused) => {
+    const [q, k, v] = split(product(x, fused), [outputs[0], outputs[0] + outputs[1]]);
     return concatenate([qNorm(q!), kNorm(k!), v!], -1);
   };
 }
@@ -137,10 +136,10 @@ export type AttentionParts = {
 export type AttentionBlock = (
   x: MlxArray,
   step: Step,
-  around?: Pick<Around, "norm" | "residual">,
+  fused?: Pick<Fused, "norm" | "residual">,
 ) => MlxArray;
 
-/** Queries, keys and values from x, turned, attended, and projected back. */
+/** Projects x to queries, keys and values, attends with RoPE applied, and projects back. */
 export function attentionBlock(
   weights: Weights,
   name: string,

@@ -1,15 +1,14 @@
 // Loads a model: its files, its weights, its architecture.
-import type { Backend } from "../../ffi/native.ts";
+import type { Device, FloatType } from "../device/device.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
-import type { FloatType } from "./tensors.ts";
 import { Weights } from "./weights.ts";
 
 export type LoadOptions = {
-  backend: Backend;
+  device: Device;
   dtype?: FloatType | undefined;
-  keepUnpacked?: boolean | undefined;
+  keepDequantized?: boolean | undefined;
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Some of the file has been read, a few megabytes at most. */
   onRead?: (() => void) | undefined;

@@ -1,13 +1,13 @@
-// What a model is to the code that runs it. All sequences of a step stand in one row of tokens: T tokens
-// of one sequence, then of the next. Layers that look at one token at a time never see the difference;
-// attention is left to the step, which knows what each token may look at and where its keys are.
+// What a model is to the code that runs it. All sequences of a step are one row of T tokens, one sequence
+// after the other. Layers that work token by token never see the difference; attention is left to the
+// step, which knows what each token may attend to and where its keys are.
+import type { Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Rope } from "./rope.ts";
-import type { Norm } from "./weights.ts";
 
 export type AttentionOptions = {
   scale: number;
-  /** How many of the latest tokens, itself among them, a token looks at. */
+  /** How many of the latest tokens, itself among them, a token attends to. */
   window?: number | undefined;
   /** (heads): a score a head that takes part in the softmax and in nothing else. */
   sinks?: MlxArray | undefined;
@@ -15,7 +15,7 @@ export type AttentionOptions = {
   softcap?: number | undefined;
 };
 
-/** What is to be done to queries and keys before they meet: norms over each head, then the turn. */
+/** What is applied to queries and keys before attention: norms over each head, then RoPE. */
 export type Heads = {
   heads: number;
   kvHeads: number;
@@ -28,13 +28,13 @@ export type Heads = {
 /** One forward pass's view of the KV store. */
 export interface Step {
   /**
-   * Norms and turns this step's queries and keys, keeps its keys and values, and lets each token attend to
-   * what it may see. Queries, keys and values side by side (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
+   * Applies norms and RoPE to this step's queries and keys, writes its keys and values to the KV store, and
+   * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
    */
   attend(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
 }
 
-/** The sizes that what a model keeps of each token, and how long it takes over it, depend on. */
+/** The sizes that a token's KV memory and compute follow from. */
 export type ModelShape = {
   layers: number;
   /** Of a hidden state. */

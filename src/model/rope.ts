@@ -1,14 +1,14 @@
-// Rotary positions with the ways there are of stretching them to longer contexts.
+// RoPE, with the ways there are of scaling it to longer contexts.
 
 import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { BaseConfig, RopeScaling } from "./config.ts";
 import type { Weights } from "./weights.ts";
 
-/** How the first `dims` features are turned: feature i with i + dims / 2, multiplied by `magnitude`. */
+/** RoPE over the first `dims` features: feature i is rotated with i + dims / 2, and multiplied by `magnitude`. */
 export type Rope = {
   dims: number;
-  /** (dims / 2) float32: positions to a turn by one. */
+  /** (dims / 2) float32: positions to a rotation by one radian. */
   wavelengths: MlxArray;
   magnitude: number;
 };
@@ -56,7 +56,7 @@ function wavelengths({ dims, base }: RopeOptions): number[] {
   return Array.from({ length: dims / 2 }, (_, i) => base ** Math.fround((2 * i) / dims));
 }
 
-/** Long waves are stretched, short ones stay, those between are blended. */
+/** Long wavelengths are scaled, short ones stay, those between are blended. */
 function llama3(options: RopeOptions): Float32Array {
   const scaling = options.scaling!;
   const factor = factorOf(scaling);
@@ -78,8 +78,8 @@ function yarn(options: RopeOptions): Float32Array {
   const factor = factorOf(scaling);
   const context = scaling.original_max_position_embeddings ?? 4096;
   const { beta_fast: fast = 32, beta_slow: slow = 1, truncate = true } = scaling;
-  const feature = (turns: number) =>
-    (dims * Math.log(context / (turns * 2 * Math.PI))) / (2 * Math.log(base));
+  const feature = (rotations: number) =>
+    (dims * Math.log(context / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
   const [begin, end] = [feature(fast), feature(slow)];
   const first = Math.max(truncate ? Math.floor(begin) : begin, 0);
   const last = Math.min(truncate ? Math.ceil(end) : end, dims - 1);

@@ -1,15 +1,35 @@
-// Runs one step of a model: one forward over all rows, logits for the rows that are sampled, their tokens.
-import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
-import { astype, slice, sum, take } from "../mlx/ops.ts";
-import { Scope } from "../mlx/scope.ts";
-import type { BlockCopy, DeviceKvStore, KvRow } from "./device-kv-store.ts";
+// Runs the steps of a model: one forward pass over all rows, and a token for each row that is sampled. A step
+// is launched and read later; where the device lets steps overlap, the tokens that one draws go on to the
+// next without passing through the host. Steps of decoding rows alone are traced, once for each of a few
+// batch sizes, so that on CUDA they are a single launch.
+import type { Device, Traced } from "../device/device.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { array, asyncEvaluate, type MlxArray } from "../mlx/array.ts";
+import { astype, less, maximum, slice, sum, take, where } from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import { type Score, scorePrompt } from "./logprobs.ts";
 import type { Model } from "./model.ts";
-import { type Draw, type Sampled, type SampleRow, type Score, sample, score } from "./sampler.ts";
+import {
+  type BlockCopy,
+  type KvRow,
+  type PagedKvStore,
+  splitsFor,
+  tablesOf,
+} from "./paged-kv-store.ts";
+import {
+  type Best,
+  type Draw,
+  draw,
+  inOrder,
+  looksBack,
+  type Sampled,
+  type SampleRow,
+} from "./sampler.ts";
 
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;
-  /** Where a token is not known yet: which of the samples of the step before it is; -1 where it is. */
+  /** Where a token is not known yet: which of the samples of the step before it is; -1 where it is known. */
   fed?: Int32Array | undefined;
   rows: readonly KvRow[];
   copies: readonly BlockCopy[];
@@ -17,79 +37,264 @@ export type StepInputs = {
   samples: readonly { at: number; row: SampleRow }[];
   /** Where it is asked how likely these tokens were, each after the token at `at` and following. */
   scores: readonly { at: number; next: Uint32Array; top: number }[];
-  /** Spans of tokens whose hidden states are wanted, added up. */
+  /** Spans of tokens whose hidden states are added up. */
   sums: readonly { from: number; to: number }[];
 };
 
 /** In the order of the inputs. */
 export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32Array[] };
 
-/** A step on its way. */
+/** A step under way. */
 export type Launched = {
   /**
-   * Draws its tokens, unless they are. Rows that look back at their last token are drawn only when it is
-   * known: after the step before was read, and before the next one is launched.
+   * Draws for the rows that look back at their last token, which must be known by now: after the step
+   * before was read, and before the next one is launched. Rows whose mask does not arrive by the deadline stay
+   * undrawn. Returns their samples; once drawn, none.
    */
-  draw(): void;
-  /** Waits for it. Once, in the order of the launches. */
+  draw(deadlineMs: number): readonly number[];
+  /** Waits for it. Once, in the order of the launches, after `draw`. */
   read(): StepOutputs;
 };
 
 export class Runner {
   /** How many forward passes there were. */
   forwards = 0;
-  /** Steps under way at most, the one that is read among them. */
-  readonly depth = 1;
+  readonly #device: Device;
   readonly #model: Model;
-  readonly #store: DeviceKvStore;
+  readonly #store: PagedKvStore;
+  readonly #decoding = new Map<string, Traced>();
+  /** What the last step draws. */
+  #drawn: MlxArray | undefined;
+  /** Something that the last step makes, until that is read: what comes next goes behind it. */
+  #latest: MlxArray | undefined;
 
-  constructor(model: Model, store: DeviceKvStore) {
+  constructor(device: Device, model: Model, store: PagedKvStore) {
+    this.#device = device;
     this.#model = model;
     this.#store = store;
   }
 
-  launch(inputs: StepInputs): Launched {
-    const outputs = this.#run(inputs);
-    return { draw() {}, read: () => outputs };
+  /** Steps under way at most, the one that is read among them. */
+  get depth(): number {
+    return this.#device.depth;
   }
 
-  /** A CPU's are compiled. */
-  warmUp(): void {}
-
-  free(): void {}
-
-  #run({ tokens, rows, copies, samples, scores, sums }: StepInputs): StepOutputs {
+  launch(inputs: StepInputs): Launched {
     using _ = new Scope();
-    const step = this.#store.begin(rows, copies);
     this.forwards += 1;
-    const hidden = this.#model.forward(array(tokens), step); // (T, D)
-    const draw = this.#draw(hidden, samples);
-    const scored = scores.map(({ at, next, top }) =>
-      score(this.#model.logits(slice(hidden, 0, at, at + next.length)), next, top),
-    );
-    const added = sums.map((span) => sumRows(hidden, span));
-    const pending = [draw ? [draw] : [], scored].flat().flatMap(({ pending }) => pending);
-    // Where nothing is read, keys and values must be written all the same.
-    evaluate(...pending, ...added, ...(draw ? [] : [hidden]));
+    const { rows, copies, samples, scores, sums } = inputs;
+    const isDecode =
+      copies.length + scores.length + sums.length === 0 &&
+      samples.length === rows.length &&
+      rows.every(({ count }) => count === 1);
+    return this.#start(inputs, isDecode ? this.#decode(inputs) : this.#mixed(inputs));
+  }
+
+  /** Runs every batch size once, where that compiles something. */
+  warmUp(maxBatch: number, maxLength: number): void {
+    if (!this.#device.compiles) return;
+    const run = (...rows: readonly KvRow[]) => {
+      const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
+      const samples = rows.map((_, at) => ({ at, row: greedy }));
+      this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
+    };
+    const { scratch } = this.#store;
+    const rowOf = (start: number, count: number): KvRow => {
+      const blocks = Math.ceil((start + count) / BLOCK_TOKENS);
+      return { start, count, table: Array<number>(blocks).fill(scratch) };
+    };
+    for (const beside of [1, maxBatch]) {
+      run(...Array<KvRow>(beside).fill(rowOf(0, 1)), rowOf(0, BLOCK_TOKENS));
+    }
+    const { paddedRows } = this.#device;
+    const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => paddedRows(i + 1)));
+    for (const size of sizes) {
+      const tried = new Set<number>();
+      for (let length = 1; length <= maxLength; length *= 2) {
+        const rows = Array<KvRow>(size).fill(rowOf(length - 1, 1));
+        const splits = splitsFor(rows, this.#model.shape.kvHeads);
+        if (tried.has(splits)) continue;
+        tried.add(splits);
+        // A step is recorded the second time.
+        for (let i = 0; i < 2; i++) run(...rows);
+      }
+    }
+  }
+
+  /** After everything that was launched has been read. */
+  free(): void {
+    this.#drawn?.free();
+    for (const each of this.#decoding.values()) each.free();
+  }
+
+  #mixed(inputs: StepInputs): Forward {
+    const { rows, samples, sums } = inputs;
+    const tokens = this.#ordered(this.#tokens(inputs, inputs.tokens.length), inputs);
+    const hidden = this.#model.forward(tokens, this.#store.begin(rows)); // (T, D)
+    const added = sums.map(({ from, to }) => astype(sum(slice(hidden, 0, from, to), 0), "float32"));
+    if (samples.length === 0) return { hidden, added };
+    const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at)), 0); // (R, D)
+    return { hidden, added, ...this.#logits(sampled) };
+  }
+
+  #decode(inputs: StepInputs): Forward {
+    const { rows } = inputs;
+    const size = this.#device.paddedRows(rows.length);
+    const padding: KvRow = { start: 0, count: 1, table: [this.#store.scratch] };
+    const all = [...rows, ...Array<KvRow>(size - rows.length).fill(padding)];
+    const { tables, width } = tablesOf(all);
+    const decoding = this.#decodingOf(size, width, splitsFor(all, this.#model.shape.kvHeads));
+    const tokens = this.#ordered(this.#tokens(inputs, size), inputs);
+    const [indices, highest, logits] = decoding.call(tokens, this.#device.stage(tables));
+    return { added: [], logits: logits!, best: { indices: indices!, highest: highest! } };
+  }
+
+  /** tokens (B), tables -> the most likely tokens (B), their logits (B), all logits (B, V) */
+  #decodingOf(size: number, width: number, splits: number): Traced {
+    const key = `${size} ${width} ${splits}`;
+    const decoding =
+      this.#decoding.get(key) ??
+      this.#device.trace(([tokens, tables]) => {
+        const step = this.#store.decodeStep(tables!, splits);
+        const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
+        return [best.indices, best.highest, logits];
+      });
+    this.#decoding.set(key, decoding);
+    return decoding;
+  }
+
+  #logits(hidden: MlxArray): { logits: MlxArray; best: Best } {
+    const logits = this.#model.logits(hidden);
+    const { indices, highest } = this.#device.best(logits);
+    // In the type that is read: a conversion when the step is read would wait behind the next step.
+    return { logits, best: { indices, highest: astype(highest, "float32") } };
+  }
+
+  /** The step's tokens, some of which may be what the step before draws. */
+  #tokens({ tokens, fed }: StepInputs, size: number): MlxArray {
+    const { stage } = this.#device;
+    const known = new Uint32Array(size);
+    known.set(tokens);
+    const drawn = this.#drawn;
+    if (!fed || !drawn) return stage(known);
+    const isSame = drawn.shape[0] === size && fed.every((sample, i) => sample === i);
+    if (isSame) return drawn;
+    const indices = new Int32Array(size).fill(-1);
+    indices.set(fed);
+    const from = stage(indices);
+    return where(less(from, 0), stage(known), take(drawn, maximum(from, 0)));
+  }
+
+  /** The tokens, not before the pools are as the step before and this step's block copies leave them. */
+  #ordered(tokens: MlxArray, { copies, fed }: StepInputs): MlxArray {
+    const { after } = this.#device;
+    if (copies.length > 0) return after(tokens, this.#store.copy(copies, this.#latest));
+    // Fed tokens are made by the step before.
+    return fed || !this.#latest ? tokens : after(tokens, this.#latest);
+  }
+
+  #start({ samples, scores }: StepInputs, forward: Forward): Launched {
+    const { hidden, added, logits, best } = forward;
+    const rows = samples.map(({ row }) => row);
+    const indices = rows.map((_, i) => i);
+    const early = indices.filter((i) => !looksBack(rows[i]!));
+    const late = indices.filter((i) => looksBack(rows[i]!));
+    /** Freed when the step was read. */
+    const owned = new Set<MlxArray>();
+    const draws: (Draw & { members: readonly number[] })[] = [];
+    let isDrawn = false;
+    let failure: unknown;
+
+    const own = (arrays: readonly MlxArray[]) => {
+      for (const each of hold(arrays)) owned.add(each);
+      return arrays;
+    };
+    const drawRows = (members: readonly number[], deadlineMs: number): readonly MlxArray[] => {
+      if (members.length === 0) return [];
+      const some = members.map((i) => rows[i]!);
+      const made = draw(this.#device, logits!, some, members, best!, deadlineMs);
+      draws.push({ members, ...made });
+      return own(made.pending);
+    };
+    /** The next step takes its tokens from these. */
+    const passOn = (): readonly MlxArray[] => {
+      isDrawn = true;
+      if (draws.length === 0) return [];
+      const next = hold(astype(inOrder(draws), "uint32"));
+      if (this.#drawn) owned.add(this.#drawn);
+      this.#drawn = next;
+      return [next];
+    };
+    const start = (arrays: readonly MlxArray[]) => {
+      asyncEvaluate(...new Set(arrays));
+      this.#latest = arrays[0];
+    };
+    const free = () => {
+      if (this.#latest && owned.has(this.#latest)) this.#latest = undefined;
+      for (const each of owned) each.free();
+    };
+
+    try {
+      // Without samples there is nothing else to evaluate, and keys and values must be written all the same.
+      const kept = hidden && (samples.length === 0 || scores.length > 0) ? own([hidden]) : [];
+      // The device computes these logits while the masks are made.
+      if (late.length > 0) own([logits!, best!.indices, best!.highest]);
+      const waiting = late.length > 0 ? [logits!] : [];
+      const drawn = drawRows(early, 0);
+      start([...drawn, ...own(added), ...kept, ...waiting, ...(late.length === 0 ? passOn() : [])]);
+    } catch (error) {
+      free();
+      throw error;
+    }
     return {
-      sampled: draw?.read() ?? [],
-      scored: scored.map(({ read }) => read()),
-      sums: added.map((each) => Float32Array.from(each.numbers())),
+      draw: (deadlineMs) => {
+        if (isDrawn) return [];
+        using _ = new Scope();
+        try {
+          start([...drawRows(late, deadlineMs), ...passOn()]);
+          return late.filter((_, i) => draws.at(-1)!.isLate[i]);
+        } catch (error) {
+          isDrawn = true;
+          failure = error;
+          return [];
+        }
+      },
+      read: () => {
+        try {
+          if (failure) throw failure;
+          const sampled = new Array<Sampled>(rows.length);
+          for (const { members, read } of draws) {
+            read().forEach((each, i) => {
+              sampled[members[i]!] = each;
+            });
+          }
+          return {
+            sampled,
+            scored: scores.map(({ at, next, top }) => this.#score(hidden!, at, next, top)),
+            sums: added.map((each) => Float32Array.from(each.numbers())),
+          };
+        } finally {
+          free();
+        }
+      },
     };
   }
 
-  #draw(hidden: MlxArray, samples: StepInputs["samples"]): Draw | undefined {
-    if (samples.length === 0) return undefined;
-    const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at))); // (R, D)
-    const logits = this.#model.logits(sampled); // (R, vocabulary)
-    const rows = samples.map(({ row }) => row);
-    // The masks are made meanwhile.
-    if (rows.some(({ allowed }) => allowed)) asyncEvaluate(logits);
-    return sample(logits, rows);
+  #score(hidden: MlxArray, at: number, next: Uint32Array, top: number): Score[] {
+    using _ = new Scope();
+    const { logits, shape } = this.#model;
+    const rows = slice(hidden, 0, at, at + next.length);
+    return scorePrompt(this.#device, rows, next, top, { logits, vocabulary: shape.vocabulary });
   }
 }
 
-/** hidden (T, D): some of its rows, added up (D). */
-export function sumRows(hidden: MlxArray, { from, to }: StepInputs["sums"][number]): MlxArray {
-  return astype(sum(slice(hidden, 0, from, to), 0), "float32");
-}
+/** What a forward pass makes, with logits where rows are sampled. */
+type Forward = {
+  /** (T, D), but of recorded steps. */
+  hidden?: MlxArray;
+  added: readonly MlxArray[];
+  logits?: MlxArray;
+  best?: Best;
+};
+
+const greedy: SampleRow = { sampling: { temperature: 0, seed: 0 }, index: 0 };

@@ -3,20 +3,12 @@
 //
 // A draw takes one number between 0 and 1, hashed on the host from the request's seed and how many tokens
 // it has: the token is the first whose cumulative probability exceeds it. So a seeded request draws the
-// same alone, in a crowd, and when it is computed again after it was preempted.
+// same alone, in a batch, and when it is recomputed after it was preempted.
+import type { Device } from "../device/device.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import {
-  best,
-  isOwn,
-  logSumExp as ownLogSumExp,
-  mask as ownMask,
-  softmax as ownSoftmax,
-} from "../mlx/cpu.ts";
 import {
   add,
   arange,
-  argmax,
-  argpartition,
   argsort,
   astype,
   concatenate,
@@ -27,16 +19,13 @@ import {
   less,
   lessEqual,
   logicalAnd,
-  logSumExp,
   max,
   minimum,
   multiply,
   negative,
   putAlongAxis,
-  reshape,
   scatterAddAxis,
   slice,
-  softmax,
   squeeze,
   subtract,
   sum,
@@ -44,6 +33,8 @@ import {
   takeAlongAxis,
   where,
 } from "../mlx/ops.ts";
+import { type Score, scoreTokens } from "./logprobs.ts";
+import type { TokenCounts } from "./token-counts.ts";
 
 export type Sampling = {
   /** 0 is greedy. */
@@ -51,176 +42,201 @@ export type Sampling = {
   topK?: number | undefined;
   topP?: number | undefined;
   minP?: number | undefined;
-  seed: number;
+  /** By default a random one. */
+  seed?: number | undefined;
   /** Over the prompt and the output; 1 is none. */
   repetitionPenalty?: number | undefined;
   /** Over the output. */
   presencePenalty?: number | undefined;
   frequencyPenalty?: number | undefined;
   logitBias?: ReadonlyMap<number, number> | undefined;
-  /** Log-probabilities of the token and of so many others. */
+  /** Log-probabilities of each token and of so many others. */
   logprobs?: number | undefined;
 };
 
 /** A row to draw for. */
 export type SampleRow = {
-  sampling: Sampling;
-  /** The prompt and the output so far; looked at only where there are penalties. */
-  tokens(): Uint32Array;
-  promptLength: number;
-  /** How many tokens of output came before the one that is drawn, known or not. */
+  sampling: Sampling & { seed: number };
+  /** How many tokens of output come before the one that is drawn, known or not. */
   index: number;
-  /** A bit a token of the vocabulary: those that may be drawn. It may have to wait for them. */
-  allowed?: (() => Uint32Array) | undefined;
+  /** With penalties: counts that are up to date with all tokens before the one that is drawn. */
+  counts?: (() => TokenCounts) | undefined;
+  /** With a grammar: a bit for each token that is allowed, or undefined where the mask did not arrive in time. */
+  mask?: ((deadlineMs: number) => Uint32Array | undefined) | undefined;
 };
 
-export type TokenLogprob = { token: number; logprob: number };
+/** No token: the logits were NaN, or nothing was allowed; or the mask was late, and it is drawn again. */
+export type Sampled = { token: number | undefined; isLate?: boolean } & Partial<Score>;
 
-/** How likely a token was, and which were the most likely. */
-export type Score = { logprob: number | undefined; top: TokenLogprob[] };
-
-/** Undefined token: the logits were no numbers, or allowed nothing. */
-export type Sampled = { token: number | undefined } & Partial<Score>;
-
-/** A draw in the making. Evaluate `pending`, then `read`. */
+/** Tokens of some rows in the making. Evaluate `pending`, then `read`. */
 export type Draw = {
+  /** One a row, in order, any where nothing is drawn; behind them may be those of padding. */
+  tokens: MlxArray;
   pending: readonly MlxArray[];
+  /** Of each row, whether its mask has not arrived. */
+  isLate: readonly boolean[];
   read(): Sampled[];
-  /** (R): the tokens, for those who need them before they are read. */
-  tokens(): MlxArray;
 };
 
-/** logits (R, vocabulary), one row each. In a scope: it makes arrays. */
-export function sample(logits: MlxArray, rows: readonly SampleRow[]): Draw {
-  const float = astype(logits, "float32");
-  const groups = groupBy(
-    rows.map((_, i) => i),
-    (i) => kindOf(rows[i]!),
+/** Of each row of logits the highest, and its token. */
+export type Best = ReturnType<Device["best"]>;
+
+/** Whether the tokens before must be known when one is drawn. */
+export function looksBack({ counts, mask }: SampleRow): boolean {
+  return counts !== undefined || mask !== undefined;
+}
+
+/**
+ * logits (R, V), of which rows[i] is row at[i]. `best` spares greedy rows their argmax. A mask that has not
+ * arrived by the deadline leaves its row undrawn. In a scope: it makes arrays.
+ */
+export function draw(
+  device: Device,
+  logits: MlxArray,
+  rows: readonly SampleRow[],
+  at: readonly number[],
+  best: Best,
+  deadlineMs: number,
+): Draw {
+  const masks = rows.map(({ mask }) => mask?.(deadlineMs));
+  const isLate = rows.map(({ mask }, i) => mask !== undefined && masks[i] === undefined);
+  const kinds = rows.map((row, i) => (isLate[i] ? PLAIN : kindOf(row)));
+  const groups = Map.groupBy(rows.keys(), (i) => kinds[i]!);
+  const draws = [...groups].map(([kind, members]) => {
+    const all = members.map((i) => at[i]!);
+    if (kind === PLAIN) {
+      // Those of padding may stay behind them: a recorded step takes them as they are.
+      if (areFirst(all)) return { members, tokens: best.indices, highest: best.highest };
+      return { members, tokens: rowsOf(best.indices, all), highest: rowsOf(best.highest, all) };
+    }
+    const x = astype(rowsOf(logits, all), "float32"); // (G, V)
+    const group = members.map((i) => rows[i]!);
+    return {
+      members,
+      ...drawGroup(
+        device,
+        x,
+        group,
+        members.map((i) => masks[i]),
+      ),
+    };
+  });
+  const tokens = inOrder(draws);
+  const scored = [...rows.keys()].filter(
+    (i) => rows[i]!.sampling.logprobs !== undefined && !isLate[i],
   );
-  const draws = groups.map((indices) => drawGroup(float, rows, indices));
-  const wanted = rows.flatMap(({ sampling: { logprobs: top } }, row) =>
-    top === undefined ? [] : [{ row, top }],
-  );
-  const scores = scoreRows(float, wanted);
+  const tops = scored.map((i) => rows[i]!.sampling.logprobs!);
+  const scoring =
+    scored.length > 0
+      ? scoreTokens(
+          device,
+          rowsOf(
+            logits,
+            scored.map((i) => at[i]!),
+          ),
+          rowsOf(tokens, scored),
+          tops,
+        )
+      : undefined;
   return {
-    tokens() {
-      if (draws.length === 1) return draws[0]!.tokens;
-      const order = draws.flatMap(({ indices }) => indices);
-      const places = rows.map((_, row) => order.indexOf(row));
-      return take(
-        concatenate(draws.map(({ tokens }) => astype(tokens, "uint32"))),
-        intArray(places),
-      );
-    },
-    pending: [...draws.flatMap((draw) => [draw.tokens, draw.scores]), ...scores.pending],
+    tokens,
+    isLate,
+    pending: [tokens, ...draws.map(({ highest }) => highest), ...(scoring?.pending ?? [])],
     read() {
       const sampled: Sampled[] = rows.map(() => ({ token: undefined }));
-      for (const { indices, tokens, scores } of draws) {
-        const [ids, values] = [tokens.numbers(), scores.numbers()];
-        indices.forEach((row, i) => {
-          if (Number.isFinite(values[i])) sampled[row]!.token = ids[i]!;
+      const ids = tokens.numbers();
+      for (const { members, highest } of draws) {
+        const values = highest.numbers();
+        members.forEach((i, at) => {
+          if (isLate[i]) sampled[i]!.isLate = true;
+          else if (Number.isFinite(values[at])) sampled[i]!.token = ids[i]!;
         });
       }
-      const scored = scores.read(wanted.map(({ row }) => sampled[row]!.token));
-      wanted.forEach(({ row }, i) => {
-        Object.assign(sampled[row]!, scored[i]);
+      const scores = scoring?.read() ?? [];
+      scored.forEach((i, at) => {
+        if (sampled[i]!.token !== undefined) Object.assign(sampled[i]!, scores[at]!);
       });
       return sampled;
     },
   };
 }
 
+function rowsOf(x: MlxArray, at: readonly number[]): MlxArray {
+  if (!areFirst(at)) return take(x, intArray(at), 0);
+  return x.shape[0] === at.length ? x : slice(x, 0, 0, at.length);
+}
+
+function areFirst(at: readonly number[]): boolean {
+  return at.every((row, i) => row === i);
+}
+
+/** Tokens that were drawn group by group, in the order of their rows. */
+export function inOrder(
+  groups: readonly { members: readonly number[]; tokens: MlxArray }[],
+): MlxArray {
+  if (groups.length === 1) return groups[0]!.tokens;
+  const parts = groups.map(({ members, tokens }) =>
+    astype(slice(tokens, 0, 0, members.length), "uint32"),
+  );
+  const places = new Int32Array(groups.reduce((count, { members }) => count + members.length, 0));
+  let place = 0;
+  for (const { members } of groups) for (const row of members) places[row] = place++;
+  return take(concatenate(parts), array(places));
+}
+
 // ---- What a row needs
 
-type Kind = {
-  penalized: boolean;
-  biased: boolean;
-  masked: boolean;
-  draw: "greedy" | "plain" | "truncated";
-};
+/** Greedy, and nothing changes the logits. */
+const PLAIN = "greedy";
 
-function kindOf(row: SampleRow): string {
-  return JSON.stringify(needsOf(row));
-}
-
-/** Below it is greedy: what is divided by less may be too large for float32. */
+/** Below it a row is greedy: logits divided by less may be too large for float32. */
 const COLDEST = 1e-5;
 
-function needsOf({ sampling, allowed }: Pick<SampleRow, "sampling" | "allowed">): Kind {
-  const { temperature, topK, topP, minP } = sampling;
-  const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = sampling;
-  const truncated = (topK ?? 0) > 0 || (topP ?? 1) < 1 || (minP ?? 0) > 0;
-  return {
-    penalized: repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0,
-    biased: (logitBias?.size ?? 0) > 0,
-    masked: allowed !== undefined,
-    draw: temperature < COLDEST ? "greedy" : truncated ? "truncated" : "plain",
-  };
+/** Rows of one kind are drawn together. */
+function kindOf({ sampling, counts, mask }: SampleRow): string {
+  const { logitBias } = sampling;
+  const isBiased = logitBias !== undefined && logitBias.size > 0;
+  return `${methodOf(sampling)}${counts ? " penalized" : ""}${isBiased ? " biased" : ""}${mask ? " masked" : ""}`;
 }
 
-/** Whether nothing but the likeliest token is asked for. */
-export function isPlain(row: SampleRow): boolean {
-  const { penalized, biased, masked, draw } = needsOf(row);
-  const isGreedy = draw === "greedy" && row.sampling.logprobs === undefined;
-  return isGreedy && !penalized && !biased && !masked;
+function methodOf({ temperature, topK = 0, topP = 1, minP = 0 }: Sampling) {
+  if (temperature < COLDEST) return "greedy";
+  return topK > 0 || topP < 1 || minP > 0 ? "truncated" : "whole";
 }
 
-/** Whether the token before must be known when one is drawn. */
-export function looksBack(row: SampleRow): boolean {
-  const { penalized, masked } = needsOf(row);
-  return penalized || masked;
+/** Whether there are penalties, for which tokens must be counted. */
+export function isPenalized(sampling: Sampling): boolean {
+  const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
+  return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
 }
 
-function groupBy(indices: readonly number[], key: (index: number) => string): number[][] {
-  const groups = new Map<string, number[]>();
-  for (const index of indices) {
-    const name = key(index);
-    const group = groups.get(name) ?? [];
-    group.push(index);
-    groups.set(name, group);
-  }
-  return [...groups.values()];
-}
-
-type GroupDraw = {
-  indices: readonly number[];
-  tokens: MlxArray; // (G)
-  /** The largest logit that each was drawn from (G): no number where one of them was none. */
-  scores: MlxArray;
-};
-
+/** logits (G, V) of rows of one kind. */
 function drawGroup(
+  device: Device,
   logits: MlxArray,
   rows: readonly SampleRow[],
-  indices: readonly number[],
-): GroupDraw {
-  const group = indices.map((index) => rows[index]!);
-  const kind = needsOf(group[0]!);
-  let x = indices.length === rows.length ? logits : take(logits, intArray(indices)); // (G, V)
-  if (kind.penalized) x = penalize(x, group);
-  if (kind.biased) x = bias(x, group);
-  if (kind.masked) x = mask(x, group);
-  if (isOwn(x)) {
-    const { indices: highest, highest: scores } = best(x);
-    const tokens = kind.draw === "greedy" ? highest : drawKinds[kind.draw](x, group);
-    return { indices, tokens, scores };
-  }
-  return { indices, tokens: drawKinds[kind.draw](x, group), scores: max(x, -1) };
+  masks: readonly (Uint32Array | undefined)[],
+): { tokens: MlxArray; highest: MlxArray } {
+  const { sampling, counts, mask } = rows[0]!;
+  let x = logits;
+  if (counts) x = penalize(x, rows);
+  if (sampling.logitBias?.size) x = bias(x, rows);
+  if (mask) x = device.mask(x, sideBySide(masks as Uint32Array[]));
+  const { indices, highest } = device.best(x);
+  const method = methodOf(sampling);
+  return { tokens: method === "greedy" ? indices : methods[method](device, x, rows), highest };
 }
 
 // ---- What changes the logits
 
 /** vLLM's and OpenAI's: repetition over prompt and output, presence and frequency over the output. */
 function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const counts = rows.map(({ tokens, promptLength }) => {
-    const seen = new Map<number, number>();
-    tokens().forEach((token, i) => {
-      seen.set(token, (seen.get(token) ?? 0) + (i >= promptLength ? 1 : 0));
-    });
-    return seen;
-  });
-  // Rows are filled up with their first token again: it gets the same value twice.
-  const { indices, values: output } = perToken(counts, ([first]) => first!);
+  const counted = rows.map(({ counts }) => counts!());
+  // Rows are padded with their first token again: it gets the same value twice.
+  const { indices, values: output } = perToken(
+    counted.map(({ tokens, outputCounts }) => ({ tokens, values: outputCounts })),
+    ({ tokens, values }) => [tokens[0]!, values[0]!],
+  );
   const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
   const repetition = column(({ repetitionPenalty = 1 }) => repetitionPenalty);
   const presence = column(({ presencePenalty = 0 }) => presencePenalty);
@@ -237,32 +253,34 @@ function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
 }
 
 function bias(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const biases = rows.map(({ sampling }) => sampling.logitBias!);
+  const biases = rows.map(({ sampling: { logitBias } }) => ({
+    tokens: Int32Array.from(logitBias!.keys()),
+    values: Float32Array.from(logitBias!.values()),
+  }));
   const { indices, values } = perToken(biases, () => [0, 0]);
   return scatterAddAxis(x, indices, values);
 }
 
-/** Tokens and their values (rows, the most there are), rows with fewer filled up. */
+type TokenValues = { tokens: Int32Array; values: Float32Array };
+
+/** Tokens and their values (rows, the most there are), shorter rows padded. */
 function perToken(
-  rows: readonly ReadonlyMap<number, number>[],
-  filler: (entries: [number, number][]) => [number, number],
+  rows: readonly TokenValues[],
+  padding: (row: TokenValues) => [token: number, value: number],
 ): { indices: MlxArray; values: MlxArray } {
-  const width = Math.max(...rows.map(({ size }) => size));
-  const entries = rows.flatMap((row) => {
-    const own = [...row];
-    return [...own, ...Array<[number, number]>(width - own.length).fill(filler(own))];
+  const width = Math.max(...rows.map(({ tokens }) => tokens.length));
+  const indices = new Int32Array(rows.length * width);
+  const values = new Float32Array(rows.length * width);
+  rows.forEach((row, i) => {
+    const [from, end, to] = [i * width, i * width + row.tokens.length, (i + 1) * width];
+    const [token, value] = padding(row);
+    indices.set(row.tokens, from);
+    indices.fill(token, end, to);
+    values.set(row.values, from);
+    values.fill(value, end, to);
   });
-  const size = [rows.length, width];
-  return {
-    indices: intArray(
-      entries.map(([token]) => token),
-      size,
-    ),
-    values: array(
-      entries.map(([, value]) => value),
-      size,
-    ),
-  };
+  const shape = [rows.length, width];
+  return { indices: array(indices, shape), values: array(values, shape) };
 }
 
 /** One number a row (rows, 1). */
@@ -273,34 +291,22 @@ function columnOf(rows: readonly SampleRow[], value: (sampling: Sampling) => num
   );
 }
 
-function mask(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const masks = rows.map(({ allowed }) => allowed!());
+function sideBySide(masks: readonly Uint32Array[]): Uint32Array {
   const words = masks[0]!.length;
-  const all = new Uint32Array(rows.length * words);
+  const all = new Uint32Array(masks.length * words);
   masks.forEach((mask, i) => {
     all.set(mask, i * words);
   });
-  if (isOwn(x)) return ownMask(x, array(all, [rows.length, words]));
-  const bytes = array(new Uint8Array(all.buffer), [rows.length, words * 4]);
-  const flags = take(astype(array(bitsOfByte, [256, 8]), "bool"), bytes, 0); // (G, bytes, 8)
-  const allowed = slice(reshape(flags, [rows.length, words * 32]), 1, 0, x.shape[1]!);
-  return where(allowed, x, -Infinity);
+  return all;
 }
-
-/** The eight bits of each byte, lowest first: one look for eight tokens. */
-const bitsOfByte = Uint8Array.from({ length: 256 * 8 }, (_, i) => ((i >> 3) >> (i & 7)) & 1);
 
 // ---- How a token is drawn from them
 
-const drawKinds: Record<Kind["draw"], (x: MlxArray, rows: readonly SampleRow[]) => MlxArray> = {
-  greedy: (x) => argmax(x),
-  plain: (x, rows) => squeeze(indexAbove(probabilities(heated(x, rows)), rows), 1),
+const methods = {
+  whole: (device: Device, x: MlxArray, rows: readonly SampleRow[]) =>
+    squeeze(indexAbove(device.softmax(heated(x, rows)), rows), 1),
   truncated: drawTruncated,
 };
-
-function probabilities(x: MlxArray): MlxArray {
-  return isOwn(x) ? ownSoftmax(x) : softmax(x);
-}
 
 function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   return divide(
@@ -309,11 +315,11 @@ function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   );
 }
 
-/** Of the most probable: so many, then so much of their sum, then so much of the first's own. */
-function drawTruncated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+/** Of the most probable: top_k of them, then top_p of their sum, then min_p of the first's own. */
+function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const scaled = heated(x, rows);
   const order = argsort(negative(scaled)); // (G, V)
-  const likely = probabilities(takeAlongAxis(scaled, order));
+  const likely = device.softmax(takeAlongAxis(scaled, order));
   const vocabulary = x.shape[1]!;
   const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
   const topK = column(({ topK }) => (topK && topK > 0 ? topK : vocabulary));
@@ -324,7 +330,7 @@ function drawTruncated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const before = subtract(cumsum(first), first);
   const enough = less(before, multiply(topP, sum(first, -1, true)));
   const isLikely = greaterEqual(first, multiply(minP, max(first, -1, true)));
-  // The first is always kept, whatever a topP of nearly nothing says.
+  // The first is always kept, whatever a tiny top_p says.
   const kept = where(logicalAnd(enough, isLikely), first, where(less(ranks, 1), first, 0));
   return squeeze(takeAlongAxis(order, indexAbove(kept, rows)), 1);
 }
@@ -354,50 +360,6 @@ function mix(a: number, b: number): number {
   return (hash ^ (hash >>> 16)) >>> 0;
 }
 
-// ---- Log-probabilities, of the logits as the model gave them
-
-/** How likely each of these tokens was, after the token of its row. In a scope: it makes arrays. */
-export function score(logits: MlxArray, tokens: Uint32Array, top: number) {
-  const wanted = Array.from(tokens, (_, row) => ({ row, top }));
-  const { pending, read } = scoreRows(astype(logits, "float32"), wanted);
-  return { pending, read: () => read([...tokens]) };
-}
-
-export type Scoring = {
-  pending: readonly MlxArray[];
-  read(tokens: readonly (number | undefined)[]): Score[];
-};
-
-/** Of the rows that are wanted, with so many of the most likely tokens each. */
-function scoreRows(logits: MlxArray, wanted: readonly { row: number; top: number }[]): Scoring {
-  if (wanted.length === 0) return { pending: [], read: () => [] };
-  const [rows, vocabulary] = logits.shape as [number, number];
-  const x = wanted.length === rows ? logits : take(logits, intArray(wanted.map(({ row }) => row)));
-  const total = isOwn(x) ? ownLogSumExp(x) : logSumExp(x, -1, true); // (G, 1)
-  const normalized = subtract(x, total); // (G, V)
-  const most = Math.min(Math.max(...wanted.map(({ top }) => top)), vocabulary);
-  const top = most > 0 ? slice(argpartition(negative(x), most - 1), 1, 0, most) : undefined;
-  const values = top && takeAlongAxis(normalized, top);
-  return {
-    pending: [normalized, ...(top && values ? [top, values] : [])],
-    read(tokens) {
-      const all = new Float32Array(normalized.memory());
-      const [ids, logprobs] = [top?.numbers() ?? [], values?.numbers() ?? []];
-      return wanted.map(({ top: count }, i) => {
-        const token = tokens[i];
-        return {
-          logprob: token === undefined ? undefined : all[i * vocabulary + token],
-          top: ids
-            .slice(i * most, (i + 1) * most)
-            .map((id, j) => ({ token: id, logprob: logprobs[i * most + j]! }))
-            .sort((a, b) => b.logprob - a.logprob || a.token - b.token)
-            .slice(0, count),
-        };
-      });
-    },
-  };
-}
-
-function intArray(values: readonly number[], shape?: readonly number[]): MlxArray {
-  return array(Int32Array.from(values), shape);
+function intArray(values: readonly number[]): MlxArray {
+  return array(Int32Array.from(values));
 }

@@ -1,6 +1,6 @@
 // Stored tensors as arrays of MLX. A tensor is converted piece by piece straight into its place, so that
 // loading takes little more memory than the arrays that come of it. The caller holds and frees them.
-import type { Backend } from "../../ffi/native.ts";
+import type { Device, FloatType } from "../device/device.ts";
 import type { GgufType } from "../files/gguf.ts";
 import {
   type Affine,
@@ -11,21 +11,17 @@ import {
 } from "../files/gguf-quants.ts";
 import { LoadError } from "../files/load-error.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { room } from "../mlx/cpu.ts";
 import { bytesOf, type Dtype, type HostArray, hostArrays, toBfloat16 } from "../mlx/dtype.ts";
 import {
   astype,
+  dequantize as dequantizeMlx,
   type Quantization,
   type QuantizedMatrix,
-  dequantize as unpack,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import type { StoredTensor } from "./checkpoint.ts";
 
-/** Numbers that are computed with. */
-export type FloatType = "float32" | "float16" | "bfloat16";
-
-/** A matrix packed by MLX: three tensors of the file. */
+/** A matrix quantized by MLX: three tensors of the file. */
 export type StoredQuantized = {
   weight: StoredTensor;
   scales: StoredTensor;
@@ -47,37 +43,37 @@ const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
   U32: "uint32",
 };
 
-/** The type of its elements, where they are stored one by one; undefined where they are packed. */
+/** The type of its elements, where they are stored one by one; undefined where they are quantized. */
 export function plainType(stored: StoredTensor): Dtype | undefined {
   return plainTypes[stored.format];
 }
 
 /** The tensor's numbers in this type. */
-export function loadDense(stored: StoredTensor, dtype: FloatType, backend: Backend): MlxArray {
-  return make(stored.shape, dtype, backend, (target) => {
+export function loadDense(stored: StoredTensor, dtype: FloatType, device: Device): MlxArray {
+  return make(stored.shape, dtype, device, (target) => {
     if (plainType(stored) === dtype && !stored.rowOrder) readInto(stored, target);
     else decode(stored, (piece, at) => put(piece, target, at));
   });
 }
 
 /** The tensor as it is stored, element for element. */
-export function loadPlain(stored: StoredTensor, backend: Backend): MlxArray {
+export function loadPlain(stored: StoredTensor, device: Device): MlxArray {
   const dtype = plainType(stored);
   if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
-  return make(stored.shape, dtype, backend, (target) => readInto(stored, target));
+  return make(stored.shape, dtype, device, (target) => readInto(stored, target));
 }
 
-/** A matrix that MLX has packed, unpacked: for a device that computes with plain numbers only. */
-export function loadUnpacked(
+/** A matrix that MLX has quantized, dequantized piece by piece, for a device without a product for it. */
+export function loadDequantized(
   { weight, scales, biases, quantization }: StoredQuantized,
   shape: readonly number[],
   dtype: FloatType,
-  backend: Backend,
+  device: Device,
 ): MlxArray {
   const columns = shape.at(-1)!;
   const rows = shape.reduce((a, b) => a * b) / columns;
   const step = Math.max(1, Math.floor(PIECE_BYTES / (columns * 4)));
-  return make(shape, dtype, backend, (target) => {
+  return make(shape, dtype, device, (target) => {
     for (let row = 0; row < rows; row += step) {
       using _ = new Scope();
       const count = Math.min(step, rows - row);
@@ -89,7 +85,7 @@ export function loadUnpacked(
         scales: biases ? exact(scales) : part(scales),
         biases: biases && exact(biases),
       };
-      const piece = unpack(matrix, quantization, "float32").memory();
+      const piece = dequantizeMlx(matrix, quantization, "float32").memory();
       put(new Float32Array(piece), target, row * columns);
     }
   });
@@ -99,7 +95,7 @@ export function loadUnpacked(
 export function loadAffine(
   stored: StoredTensor,
   dtype: "float16" | "float32",
-  backend: Backend,
+  device: Device,
 ): { matrix: QuantizedMatrix; quantization: Quantization } | undefined {
   const { format, shape } = stored;
   if (!isAffine(format as GgufType)) return undefined;
@@ -109,9 +105,9 @@ export function loadAffine(
   const groups = [...shape.slice(0, -1), columns / 32];
   const wordsPerRow = (columns * bits) / 32;
   using _ = new Scope();
-  const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", backend);
-  const scales = prepare(groups, dtype, backend);
-  const biases = prepare(groups, dtype, backend);
+  const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", device);
+  const scales = prepare(groups, dtype, device);
+  const biases = prepare(groups, dtype, device);
   forRows(stored, (bytes, row, count) => {
     const part = ({ target }: Prepared, perRow: number) =>
       target.subarray(row * perRow, (row + count) * perRow);
@@ -129,11 +125,11 @@ export function loadAffine(
 function make(
   shape: readonly number[],
   dtype: Dtype,
-  backend: Backend,
+  device: Device,
   write: (target: HostArray) => void,
 ): MlxArray {
   using _ = new Scope();
-  const { target, finish } = prepare(shape, dtype, backend);
+  const { target, finish } = prepare(shape, dtype, device);
   write(target);
   return finish();
 }
@@ -141,9 +137,9 @@ function make(
 type Prepared = { target: HostArray; finish(): MlxArray };
 
 /** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
-function prepare(shape: readonly number[], dtype: Dtype, backend: Backend): Prepared {
-  if (backend !== "cuda") {
-    const made = room(shape, dtype);
+function prepare(shape: readonly number[], dtype: Dtype, device: Device): Prepared {
+  if (device.hasHostMemory) {
+    const made = device.allocate(shape, dtype);
     return { target: new hostArrays[dtype](made.memory()), finish: () => hold(made) };
   }
   const target = new hostArrays[dtype](shape.reduce((a, b) => a * b, 1));

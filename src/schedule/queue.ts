@@ -1,10 +1,11 @@
-// Who waits, and who is next. Waiting raises a request's standing by a tenth of a level a second:
+// Waiting sequences in the order in which they are admitted. Waiting raises a standing by a tenth of a level
+// a second:
 //
 //   standing = level + 0.1 * seconds waited        (LOW 0, NORMAL 1, HIGH 2)
 //
-// All who wait rise alike, so the order between two of them never changes. A level is worth ten seconds:
-// the order is that of arrival, with NORMAL taken as ten seconds earlier than it came and HIGH as twenty.
-// So a LOW request waits for those that come up to 20 seconds after it, and for nobody later.
+// All standings rise alike, so the order of two sequences never changes. A level is worth ten seconds: the order
+// is that of arrival, with NORMAL taken as ten seconds earlier than it came and HIGH as twenty. So a LOW
+// request waits for requests that arrive up to 20 seconds after it, and for no later one.
 
 export type Priority = "LOW" | "NORMAL" | "HIGH";
 
@@ -32,9 +33,9 @@ export class WaitingQueue<T extends Waiting> {
     return this.#sorted.length;
   }
 
-  /** The one that is next; it stays. */
-  get first(): T | undefined {
-    return this.#sorted[0];
+  /** The first that is not passed over; it stays. */
+  first(isPassedOver: (entry: T) => boolean): T | undefined {
+    return this.#sorted.find((entry) => !isPassedOver(entry));
   }
 
   add(entry: T): void {

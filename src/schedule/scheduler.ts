@@ -1,11 +1,11 @@
-// Decides what each step computes. One loop, one budget of tokens a step: first a token for everyone who
-// is decoding, then chunks of prompts by standing, of those who run already and of those who wait. Far into
-// a prompt they are smaller, for there a token takes longer, and those who decode have to wait for it. When
-// blocks run out, the lowest standing gives its blocks back and is computed again later; so does a lower
-// priority when there is no place left for a higher one.
+// Decides what each step computes. One loop, one token budget a step: first a token for every decoding
+// sequence, then chunked prefill by standing, of running sequences and of waiting ones. Chunks far into a
+// prompt are smaller: a token costs more there, and decoding sequences wait for it. When blocks run out,
+// the sequence with the lowest standing is preempted and recomputed later; so is one of lower priority
+// when the batch is full and a higher one waits.
 //
-// Steps may overlap: a step may be asked for before the one before it is committed. A sequence then takes
-// part in both, and its blocks are given back only when the last of them has landed.
+// Steps may overlap: a step may be planned before the one before it is committed. A sequence then takes part
+// in both, and its blocks are released only when the last of them has landed.
 import { BLOCK_TOKENS, type BlockPool } from "../kv/blocks.ts";
 import { compare, levels, WaitingQueue } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
@@ -16,15 +16,15 @@ export type SchedulerOptions = {
   maxBatch: number;
   /** Tokens of a step; at least maxBatch. */
   tokenBudget: number;
-  /** A token with more than so many before it takes longer to look at them than for all else. */
+  /** A token with more than so many before it takes longer to attend to them than for all else. */
   lookback: number;
   /** The longest sequence the model takes. */
   maxLength: number;
   maxWaiting: number;
   maxWaitingTokens: number;
-  /** Blocks that admission leaves free for those who run. */
+  /** Blocks that admission leaves free for running sequences. */
   watermark: number;
-  /** After so many times a sequence is passed over when another can be preempted. */
+  /** After so many preemptions a sequence is spared when another can be preempted. */
   maxPreemptions: number;
 };
 
@@ -33,7 +33,7 @@ export type Row = {
   sequence: Sequence;
   start: number;
   count: number;
-  /** Who takes a token from the row's last position: nobody inside a prompt, forks too at its end. */
+  /** Sequences that sample at the row's last position: none inside a prompt, forks too at its end. */
   samples: readonly Sequence[];
 };
 
@@ -44,6 +44,12 @@ export type Batch = {
   copies: readonly { from: number; to: number }[];
   preempted: number;
 };
+
+/**
+ * What a step drew for a sample: a token; undefined where the logits were NaN; "late" where the token mask had
+ * not arrived, so that the position is computed again.
+ */
+export type Drawn = number | "late" | undefined;
 
 /** What a step has brought for one sequence. */
 export type Outcome = {
@@ -63,17 +69,16 @@ export class Scheduler {
   #waitingTokens = 0;
   /** In order of standing. */
   readonly #running: Sequence[] = [];
-  /** Places in the batch that forks of a step under way will take. */
+  /** Places in the batch reserved for forks of a step under way. */
   #reserved = 0;
   #order = 0;
   #step = 0;
   #inFlight = 0;
-  /** How often a sequence has given its blocks back. */
   preemptions = 0;
 
   constructor(options: SchedulerOptions) {
     if (options.tokenBudget < options.maxBatch) {
-      throw new RangeError("a step's tokens must suffice for one a sequence");
+      throw new RangeError("the token budget must be at least the batch size");
     }
     this.#options = options;
     this.#pool = options.pool;
@@ -115,22 +120,22 @@ export class Scheduler {
   }
 
   /**
-   * The next step, or undefined while there is nothing to compute before another one has landed. Those
-   * who are held sit it out.
+   * The next step, or undefined while there is nothing to compute before another one has landed. A stalled
+   * sequence, one that waits for its token mask, takes no part, and is admitted only when it is not.
    */
-  next(isHeld: (sequence: Sequence) => boolean = () => false): Batch | undefined {
+  next(isStalled: (sequence: Sequence) => boolean = () => false): Batch | undefined {
     const { tokenBudget, lookback } = this.#options;
-    const step = new StepBuilder(tokenBudget, lookback, isHeld);
-    // Blocks can be taken from others only when no step under way uses them.
+    const step = new StepBuilder(tokenBudget, lookback, isStalled);
+    // A sequence can be preempted only when no step under way uses its blocks.
     if (this.#inFlight > 0) {
-      if (!this.#canDecode() || this.#outranked()) return undefined;
+      if (!this.#canDecode() || this.#outranked(step)) return undefined;
     } else this.#makeWay(step);
     for (const sequence of [...this.#running]) {
-      if (isHeld(sequence)) continue;
+      if (isStalled(sequence)) continue;
       if (this.#decodes(sequence) && this.#reserve(sequence, step)) this.#launch(sequence, 1, step);
     }
     for (const sequence of [...this.#running]) {
-      if (sequence.state !== "running" || sequence.pending < 2 || isHeld(sequence)) continue;
+      if (sequence.state !== "running" || sequence.pending < 2 || isStalled(sequence)) continue;
       this.#admit(step, sequence);
       const count = this.#fitting(sequence, step);
       if (count > 0) this.#launch(sequence, count, step);
@@ -142,11 +147,8 @@ export class Scheduler {
     return { step: this.#step++, rows, copies, preempted };
   }
 
-  /**
-   * Takes in what a step has computed: a token for each sample of each row, in order; undefined where
-   * the model gave no number. Batches are committed in the order they were made in.
-   */
-  commit(batch: Batch, tokens: readonly (number | undefined)[]): Outcome[] {
+  /** Takes in what a step has drawn, for each sample of each row in order. Batches are committed in order. */
+  commit(batch: Batch, drawn: readonly Drawn[]): Outcome[] {
     this.#inFlight -= 1;
     let at = 0;
     const outcomes: Outcome[] = [];
@@ -154,10 +156,10 @@ export class Scheduler {
       sequence.inFlight -= 1;
       sequence.computed = start + count;
       if (sequence.finished !== "error") this.#publish(sequence, start);
-      // Forks first: they share the blocks that the sequence may be about to give back.
+      // Forks first: they share the blocks that the sequence may be about to release.
       for (const fork of samples) if (fork !== sequence) this.#beginFork(fork, sequence);
       for (const sample of samples) {
-        const outcome = this.#receive(sample, tokens[at++]);
+        const outcome = this.#receive(sample, drawn[at++]);
         if (outcome) outcomes.push(outcome);
       }
       this.#release(sequence);
@@ -212,16 +214,16 @@ export class Scheduler {
     if (waiting !== this.#waitingTokens) throw new Error("the tokens that wait are miscounted");
   }
 
-  // ---- Who runs
+  // ---- Running and waiting sequences
 
   #decodes(sequence: Sequence): boolean {
-    // While its last token is under way, it may turn out to be the last it was to have.
+    // A token that is under way may be the last one that it was to have.
     const more = sequence.generated + sequence.unread < sequence.maxTokens;
     const room = sequence.launched < this.#maxLength;
     return sequence.state === "running" && sequence.pending === 1 && more && room;
   }
 
-  /** Whether there are blocks for the next token of everyone who decodes: one each at most. */
+  /** Whether there are blocks for the next token of every decoding sequence: one each at most. */
   #canDecode(): boolean {
     const { available } = this.#pool;
     if (this.#running.length <= available) return true;
@@ -235,13 +237,13 @@ export class Scheduler {
     return blocks - sequence.table.length + (this.#sharesTail(sequence) ? 1 : 0);
   }
 
-  /** Whether the block that its next token goes to is another's too. */
+  /** Whether the block that its next token goes to is shared. */
   #sharesTail({ launched, table }: Sequence): boolean {
     const tail = table[Math.floor(launched / BLOCK_TOKENS)];
     return tail !== undefined && this.#pool.references(tail) > 1;
   }
 
-  /** Makes room for one token of a decoding sequence, if need be at the expense of lower ones. */
+  /** Makes room for one token of a decoding sequence, if need be by preempting lower ones. */
   #reserve(sequence: Sequence, step: StepBuilder): boolean {
     while (this.#pool.available === 0 && this.#missing(sequence, 1) > 0) {
       const victim = this.#victim() ?? sequence;
@@ -259,7 +261,7 @@ export class Scheduler {
       const blocks = this.#pool.available - (this.#sharesTail(sequence) ? 1 : 0);
       return (sequence.table.length + blocks) * BLOCK_TOKENS - sequence.launched;
     };
-    // Nobody else moves, so nothing would ever become free.
+    // No other sequence advances, so nothing would ever become free.
     while (room() <= 0 && step.rows.length === 0 && this.#inFlight === 0) {
       const victim = this.#victim(sequence);
       if (!victim) break;
@@ -269,7 +271,7 @@ export class Scheduler {
     return Math.min(wanted, Math.max(room(), 0));
   }
 
-  /** The lowest standing of those whom no step computes; the much preempted are spared. */
+  /** The lowest standing that no step under way computes; the much preempted are spared. */
   #victim(spared?: Sequence): Sequence | undefined {
     const able = this.#running.filter((each) => each !== spared && each.inFlight === 0);
     const { maxPreemptions } = this.#options;
@@ -289,12 +291,11 @@ export class Scheduler {
   }
 
   /**
-   * Of those who run with a lower priority than the first who waits, who would have to give up its place
-   * for it: the lowest standing. Nobody, while there is a place, or when it has waited for so long
-   * that it stands higher.
+   * The running sequence to be preempted for the first waiting one: the lowest standing of a lower priority.
+   * None while there is a place, or when the running one has waited for so long that it stands higher.
    */
-  #outranked(): Sequence | undefined {
-    const next = this.#waiting.first;
+  #outranked({ isStalled }: StepBuilder): Sequence | undefined {
+    const next = this.#waiting.first(isStalled);
     if (!next || this.#hasPlace(next)) return undefined;
     const { maxPreemptions } = this.#options;
     return this.#running.findLast(
@@ -306,7 +307,7 @@ export class Scheduler {
   }
 
   #makeWay(step: StepBuilder): void {
-    for (let victim = this.#outranked(); victim; victim = this.#outranked()) {
+    for (let victim = this.#outranked(step); victim; victim = this.#outranked(step)) {
       this.#preempt(victim, step);
     }
   }
@@ -316,22 +317,23 @@ export class Scheduler {
     return !isFull && this.#room(next, () => this.#options.tokenBudget).isEnough;
   }
 
-  /** What a sequence finds computed, how much of it would be next, and whether there are blocks for that. */
+  /** The cached blocks of a sequence, how many tokens would be next, and whether there are blocks for them. */
   #room(next: Sequence, fitting: StepBuilder["fitting"]) {
     const found = this.#cachedBlocks(next);
     const hit = found.length * BLOCK_TOKENS;
     const count = Math.min(fitting(hit), next.length - hit);
-    // What is found cached is not available to be taken any more.
+    // A cached block that is hit is no longer available to be taken.
     const idle = found.filter((block) => this.#pool.references(block) === 0).length;
     const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
     const watermark = this.#running.length === 0 ? 0 : this.#options.watermark;
     return { found, hit, count, isEnough: this.#pool.available - needed >= watermark };
   }
 
-  /** Lets in who waits, but for those whose turn is after this one's; nobody while blocks are short. */
+  /** Admits waiting sequences that stand before this one; none while blocks are short. */
   #admit(step: StepBuilder, before?: Sequence): void {
-    for (let next = this.#waiting.first; next && !step.isShort; next = this.#waiting.first) {
-      if (step.isHeld(next) || (before && compare(before, next) < 0)) return;
+    const first = () => this.#waiting.first(step.isStalled);
+    for (let next = first(); next && !step.isShort; next = first()) {
+      if (before && compare(before, next) < 0) return;
       const isFull = this.#running.length + this.#reserved >= this.#options.maxBatch;
       if (isFull || step.isFull) return;
       const { found, hit, count, isEnough } = this.#room(next, (start) => step.fitting(start));
@@ -347,7 +349,7 @@ export class Scheduler {
     }
   }
 
-  /** The blocks of its beginning that are computed already. The last token is always computed. */
+  /** The cached blocks of its longest shared prefix. The last token is always computed. */
   #cachedBlocks(sequence: Sequence): number[] {
     const found: number[] = [];
     const most = sequence.fresh ? 0 : Math.floor((sequence.length - 1) / BLOCK_TOKENS);
@@ -419,9 +421,13 @@ export class Scheduler {
     this.#startRunning(fork);
   }
 
-  #receive(sequence: Sequence, token: number | undefined): Outcome | undefined {
+  #receive(sequence: Sequence, token: Drawn): Outcome | undefined {
     sequence.unread -= 1;
     if (sequence.state !== "running") return undefined;
+    if (token === "late") {
+      this.#stepBack(sequence);
+      return undefined;
+    }
     if (token === undefined) return this.#endWithError(sequence);
     sequence.append(token);
     const { generated, minTokens, maxTokens, length, stopTokens } = sequence;
@@ -432,7 +438,15 @@ export class Scheduler {
     return { sequence, token, finished };
   }
 
-  /** What it computed must not be found by others. */
+  /** Its last position is computed again, for another draw. */
+  #stepBack(sequence: Sequence): void {
+    sequence.computed = sequence.length - 1;
+    sequence.launched = sequence.computed;
+    const blocks = Math.ceil(sequence.launched / BLOCK_TOKENS);
+    for (const block of sequence.table.splice(blocks)) this.#pool.release(block);
+  }
+
+  /** What it computed must not be hit by other sequences. */
   #endWithError(sequence: Sequence): Outcome | undefined {
     if (sequence.state === "finished") {
       this.#release(sequence);
@@ -476,43 +490,43 @@ export class Scheduler {
     sequence.state = "finished";
     sequence.finished = reason;
     this.#release(sequence);
-    // Forks that wait for its prompt must now compute it themselves.
+    // Forks that waited for its prompt now compute it themselves.
     this.#enqueueForks(sequence);
   }
 
-  /** Gives the blocks of a sequence back that runs no more, once no step uses them. */
+  /** Releases the blocks of a sequence that runs no more, once no step under way uses them. */
   #release(sequence: Sequence): void {
     if (sequence.state === "running" || sequence.inFlight > 0) return;
-    // The last block first: it is the first to be evicted, and the beginning stays findable longest.
+    // The last block first: it is evicted first, and the beginning can be hit longest.
     for (const block of sequence.table.splice(0).reverse()) this.#pool.release(block);
   }
 }
 
-/** A step in the making. */
+/** A step being planned. */
 class StepBuilder {
   readonly rows: Row[] = [];
   readonly copies: { from: number; to: number }[] = [];
   preempted = 0;
-  /** Someone had to give blocks back for those who run. */
+  /** A sequence was preempted for blocks. */
   isShort = false;
-  /** In tokens that look back at few. */
+  /** In tokens that attend to few. */
   #left: number;
-  /** Whether someone has a token of it who would notice how long it takes. */
+  /** Whether a decoding sequence takes part, whose stream would notice how long the step takes. */
   #isShared = false;
   readonly #lookback: number;
-  readonly isHeld: (sequence: Sequence) => boolean;
+  readonly isStalled: (sequence: Sequence) => boolean;
 
-  constructor(budget: number, lookback: number, isHeld: (sequence: Sequence) => boolean) {
+  constructor(budget: number, lookback: number, isStalled: (sequence: Sequence) => boolean) {
     this.#left = budget;
     this.#lookback = lookback;
-    this.isHeld = isHeld;
+    this.isStalled = isStalled;
   }
 
   get isFull(): boolean {
     return this.#left < 1;
   }
 
-  /** How many tokens of a prompt it has room for, from this one on. */
+  /** How many prompt tokens it has room for, from this one on. */
   fitting(start: number): number {
     const fair = Math.max(this.#left / this.#price(start), BLOCK_TOKENS);
     return Math.floor(Math.min(fair, this.#left));
@@ -525,7 +539,7 @@ class StepBuilder {
     this.#left = Math.max(this.#left - row.count * price, 0);
   }
 
-  /** Of a token of a prompt. Alone, a prompt is best read in as few steps as can be. */
+  /** Of a prompt token. A prompt alone is best computed in as few steps as can be. */
   #price(start: number): number {
     return this.#isShared ? Math.max(start / this.#lookback, 1) : 1;
   }

@@ -1,9 +1,10 @@
-// One sequence of tokens on its way: a prompt, what was generated so far, and the blocks that hold its
-// keys and values. The scheduler alone changes it.
+// One sequence of tokens: a prompt, what was generated so far, and the blocks that hold its keys and values.
+// The scheduler alone changes it.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { blockKey } from "../kv/prefix.ts";
 import type { Priority, Waiting } from "./queue.ts";
 
+/** "abort": the client asked for it. "error": the logits were NaN, or the step failed. */
 export type FinishReason = "stop" | "length" | "abort" | "error";
 
 export type SequenceOptions = {
@@ -16,9 +17,9 @@ export type SequenceOptions = {
   stopTokens: ReadonlySet<number>;
   /** It does not stop before it has so many. */
   minTokens: number;
-  /** The name that its first block's name is made from: of the model and a salt. */
+  /** The key that its first block's key is hashed from: of the model and a salt. */
   rootKey: string;
-  /** It computes its whole prompt, and looks for nothing that was computed before. */
+  /** It computes its whole prompt and ignores the prefix cache. */
   fresh?: boolean;
 };
 
@@ -32,7 +33,7 @@ export class Sequence implements Waiting {
   readonly minTokens: number;
   readonly stopTokens: ReadonlySet<number>;
   readonly fresh: boolean;
-  /** Others with the same prompt, that begin where this one's prompt ends. */
+  /** Sequences with the same prompt that begin where this one's prompt ends. */
   readonly forks: Sequence[] = [];
 
   state: "waiting" | "running" | "finished" = "waiting";
@@ -41,13 +42,13 @@ export class Sequence implements Waiting {
   table: number[] = [];
   /** Tokens whose keys and values are in the blocks. */
   computed = 0;
-  /** The same, with those of steps that are under way. */
+  /** The same, with those of steps under way. */
   launched = 0;
   /** Tokens that steps under way will add. */
   unread = 0;
   /** Steps under way that it takes part in: until they land its blocks are in use. */
   inFlight = 0;
-  /** Prompt tokens that were found computed when it first ran. */
+  /** Prompt tokens that hit the prefix cache when it first ran. */
   cachedTokens: number | undefined;
   preemptions = 0;
 
@@ -100,7 +101,7 @@ export class Sequence implements Waiting {
     this.#tokens[this.#length++] = token;
   }
 
-  /** The name of its block number `index`, which must be full of known tokens. */
+  /** The prefix key of its block number `index`, which must be full of known tokens. */
   key(index: number): string {
     for (let i = this.#keys.length; i <= index; i++) {
       const tokens = this.tokens(i * BLOCK_TOKENS, (i + 1) * BLOCK_TOKENS);

@@ -1,13 +1,13 @@
-// Finds a tokenizer's added tokens in text. Control tokens (the marks of turns, of the start and the
-// end) are told from the rest: a model obeys them, so text that a user wrote must never become one.
+// Finds a tokenizer's added tokens in text. Control tokens (turn markers, start and end tokens) are kept apart
+// from the others: a model obeys them, so user input must never become one.
 import type { AddedTokenJson } from "./tokenizer-json.ts";
 
 export type Segment = { kind: "token"; id: number } | { kind: "text"; text: string; start: number };
 
-/** Where control tokens are parsed: nowhere, everywhere, or all but at these places in the text. */
+/** Where control tokens are parsed: nowhere, everywhere, or everywhere except at these offsets. */
 export type ControlTokens = "text" | "parse" | { readonly parseExceptAt: ReadonlySet<number> };
 
-/** Some models' turn marks, such as <｜User｜>, are not flagged as special but are spelled like it. */
+/** Some models' turn markers, such as <｜User｜>, are not flagged as special but look like it. */
 export function isControlToken(token: AddedTokenJson): boolean {
   return token.special === true || /^<[|｜].*[|｜]>$/s.test(token.content);
 }
@@ -20,7 +20,7 @@ const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
 const ENDS_IN_WORD = new RegExp(`${WORD}$`, "u");
 const STARTS_WITH_WORD = new RegExp(`^${WORD}`, "u");
 
-/** `tokens` maps the text to look for to its token: the content, or what normalizing made of it. */
+/** `tokens` maps the text to search for to its token: the content, raw or normalized. */
 export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedTokens {
   const plain = [...tokens].filter(([, token]) => !isControlToken(token)).map(([text]) => text);
   const findAny = matcher([...tokens.keys()], "g");
@@ -33,7 +33,7 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
       const match = search(findAny, text, at);
       if (!match || control === "parse" || !control.parseExceptAt.has(match.index)) return match;
       if (!isControlToken(tokens.get(match[0])!)) return match;
-      // Here the control token is text; a plain token may still begin at the same place.
+      // The control token is text here; a plain token may still start at the same offset.
       const other = search(plainHere, text, match.index);
       if (other) return other;
       at = match.index;
@@ -69,13 +69,13 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
   };
 }
 
-/** The longest of the texts wins where several begin; undefined if there are none to find. */
+/** Matches the longest text at each offset; undefined if there are no texts. */
 export function matcher(texts: readonly string[], flag: "g" | "y"): RegExp | undefined {
   const written = texts.filter((text) => text !== "");
   return written.length === 0 ? undefined : new RegExp(trie(written), flag);
 }
 
-/** The texts as one pattern that shares their beginnings: some tokenizers have thousands. */
+/** The texts as one pattern with shared prefixes: some tokenizers have thousands of them. */
 function trie(texts: readonly string[]): string {
   const ends = texts.includes("");
   const byHead = Map.groupBy(

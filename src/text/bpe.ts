@@ -1,5 +1,5 @@
-// Byte-pair encoding over token ids: the best-ranked pair is merged first, the leftmost where ranks
-// tie, until no pair is left.
+// Byte-pair encoding over token ids: the pair with the lowest rank is merged first, the leftmost on a tie,
+// until no pair can be merged.
 
 /** Appends the ids of one piece of text. */
 export type TokenModel = (piece: string, ids: number[]) => void;
@@ -8,7 +8,7 @@ export interface Merge {
   left: number;
   right: number;
   merged: number;
-  /** The lowest is merged first. */
+  /** Pairs with a lower rank are merged first. */
   rank: number;
 }
 
@@ -17,9 +17,9 @@ export interface BpeOptions {
   merges: Iterable<Merge>;
   unk: number | undefined;
   fuseUnk: boolean;
-  /** The tokens of single bytes, which spell what the vocabulary lacks. */
+  /** Byte-fallback tokens, for characters that the vocabulary lacks. */
   bytes: readonly number[] | undefined;
-  /** A piece that is a token is that token, however its merges would go. */
+  /** A piece that is itself a token is encoded as that token, whatever its merges are. */
   ignoreMerges: boolean;
 }
 
@@ -33,7 +33,7 @@ export function bpeModel(options: BpeOptions): TokenModel {
   const { vocab, unk, bytes, ignoreMerges } = options;
   const mergedOf: number[] = [];
   const rankOf: number[] = [];
-  // Both ids in one key; 2^26 ids are more than any vocabulary has.
+  // Both ids in one key; no vocabulary has 2^26 ids.
   const pairs = new Map<number, number>();
   const keyOf = (left: number, right: number) => left * 2 ** 26 + right;
   for (const { left, right, merged, rank } of options.merges) {
@@ -77,7 +77,7 @@ export function bpeModel(options: BpeOptions): TokenModel {
     while (heap.length > 0) {
       const entry = pop(heap);
       const position = entry % POSITIONS;
-      // Since this entry was made, its symbols may have gone into other merges.
+      // The entry is stale if its symbols have been merged with others since.
       if (ids[position] === NONE) continue;
       const pair = pairAt(position);
       if (pair === undefined || rankOf[pair] !== (entry - position) / POSITIONS) continue;
@@ -111,7 +111,7 @@ export function bpeModel(options: BpeOptions): TokenModel {
   };
 }
 
-/** The ids of <0x00> to <0xFF>, or undefined where the vocabulary lacks one. */
+/** The ids of <0x00> to <0xFF>, or undefined if the vocabulary lacks any of them. */
 export function byteTokens(vocab: ReadonlyMap<string, number>): number[] | undefined {
   const ids: number[] = [];
   for (let byte = 0; byte < 256; byte++) {

@@ -1,14 +1,13 @@
-// Turns token ids into bytes of text, one token at a time. The steps of tokenizer.json's decoder are
-// folded into a function of the token and of whether it is the first, which is what lets a stream
-// decode as the whole would.
+// Decodes token ids into bytes of text, one token at a time. The steps of tokenizer.json's decoder are folded
+// into one function of the token and its position (first or not), so a stream decodes like the whole text.
 import { BYTE_CHARS, compilePattern } from "./pre-tokenizer.ts";
 import { type DecoderJson, unsupported } from "./tokenizer-json.ts";
 
 export interface TokenDecoder {
-  /** UTF-8, perhaps part of a character; undefined for an id without a token. */
+  /** UTF-8, possibly an incomplete character; undefined for an id without a token. */
   bytes(id: number, first: boolean): Uint8Array | undefined;
   isControl(id: number): boolean;
-  /** A character that is dropped from the start of the text, up to so many times. */
+  /** A character that is stripped from the start of the text, up to `count` times. */
   readonly strip: { readonly char: string; readonly count: number } | undefined;
 }
 
@@ -70,7 +69,7 @@ export function tokenDecoder(
 }
 
 function addSteps(config: DecoderJson, plan: Plan): void {
-  // What looks at the joined text cannot be done token by token; only stripping its start can.
+  // Steps on the joined text cannot be done token by token, except stripping its start.
   if (plan.fused && config.type !== "Strip") throw unsupported("decoder after Fuse", config);
   switch (config.type) {
     case "Sequence":
@@ -115,7 +114,7 @@ function addSteps(config: DecoderJson, plan: Plan): void {
   }
 }
 
-/** The text without up to `count` leading `char`s, and how many more may follow. */
+/** The text without up to `count` leading `char`s, and how many more may be stripped. */
 export function stripStart(
   text: string,
   char: string,

@@ -1,11 +1,11 @@
-// A stream of token ids as a stream of text. Bytes wait here until their character is complete, so
-// every chunk is valid text and the chunks join to what decoding the whole would give.
+// Decodes a stream of token ids into a stream of text. Bytes are buffered until their character is complete,
+// so every chunk is valid text and the chunks concatenate to the decoding of the whole.
 import { stripStart, type TokenDecoder } from "./decoder.ts";
 
 export interface DetokenizerOptions {
-  /** Leave control tokens out of the text; true unless said otherwise. */
+  /** Whether to omit control tokens from the text. Default: true. */
   skipControl?: boolean;
-  /** All but these. */
+  /** Control tokens that are kept anyway. */
   shown?: ReadonlySet<number | undefined>;
 }
 
@@ -39,7 +39,7 @@ export class Detokenizer {
     return this.#stripped(text);
   }
 
-  /** Ends the stream; a character that never got its last bytes becomes U+FFFD. */
+  /** Ends the stream; an incomplete character becomes U+FFFD. */
   flush(): string {
     return this.#stripped(this.#utf8.decode());
   }

@@ -1,11 +1,11 @@
-// Whether a model is one that makes vectors of texts, and how: sentence-transformers' files beside the
-// weights say so.
+// Whether a model is an embedding model, and how it pools: read from sentence-transformers' files next to the
+// weights.
 import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";
 
 export type Embedding = {
   pooling: "last" | "mean";
-  /** Whether vectors are brought to length 1. */
+  /** Whether vectors are normalized to length 1. */
   normalize: boolean;
 };
 
@@ -16,13 +16,13 @@ const PoolingConfig = z.object({
   pooling_mode_mean_tokens: z.boolean().optional(),
 });
 
-/** `text` reads a file of the model's folder, or gives undefined where there is none. */
+/** `text` reads a file in the model's folder; undefined if it does not exist. */
 export function embeddingOf(text: (name: string) => string | undefined): Embedding | undefined {
   const modules = Modules.safeParse(parsed(text("modules.json")));
   if (!modules.success) return undefined;
   const kinds = modules.data.map(({ type }) => type.split(".").at(-1));
   const pooling = modules.data[kinds.indexOf("Pooling")];
-  // A path that leads out of the folder is none of the model's.
+  // Paths that lead out of the model's folder are ignored.
   if (!pooling || !/^[\w-]+$/.test(pooling.path)) return undefined;
   const config = PoolingConfig.safeParse(parsed(text(`${pooling.path}/config.json`)));
   const normalize = kinds.includes("Normalize");

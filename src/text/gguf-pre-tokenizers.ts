@@ -1,10 +1,10 @@
-// The splits behind GGUF's `tokenizer.ggml.pre` names. A name stands for the pre-tokenizer of the
-// tokenizer.json that the file was converted from; the patterns are the ones of those files.
+// The pre-tokenizers that GGUF's `tokenizer.ggml.pre` names. A name stands for the pre-tokenizer of the
+// tokenizer.json that the file was converted from; the patterns come from those files.
 import { GPT2_PATTERN } from "./pre-tokenizer.ts";
 
 interface Family {
   names: readonly string[];
-  /** One after the other, each isolating its matches. */
+  /** Applied in order, each isolating its matches. */
   patterns: readonly string[];
   ignoreMerges?: true;
   addsBos?: true;
@@ -16,17 +16,17 @@ const LOWER = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
 const LEAD = "[^\\r\\n\\p{L}\\p{N}]?";
 const SPACES = "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/** The cl100k shape, which differs between models in how many digits go together. */
+/** The cl100k pattern, which differs between models in how many digits it groups. */
 const words = (digits: string) =>
   `${CONTRACTION}|${LEAD}\\p{L}+|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`;
 
-/** The o200k shape: words are cut where lower case turns to upper. */
+/** The o200k pattern: words are split where lower case changes to upper. */
 const casedWords = (digits: string, ending: string) =>
   `${LEAD}${UPPER}*${LOWER}+${ending}|${LEAD}${UPPER}+${LOWER}*${ending}|${digits}` +
   `| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 
-// The letters that have case, as DeepSeek's first tokenizer lists them. Escaped are those that an
-// editor would compose to others.
+// The cased letters, as DeepSeek's first tokenizer lists them. Letters that an editor would normalize to
+// others are escaped.
 const CASED_LETTERS =
   "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕ" +
   "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\\u1F7Dᾀ-ᾴᾶ-ᾼ\\u1FBEῂ-ῄῆ-ῌῐ-\\u1FD3ῖ-\\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\\u2126" +
@@ -106,9 +106,9 @@ const FAMILIES: readonly Family[] = [
   },
 ];
 
-/** Throws for a name that is not known: the wrong split gives wrong ids without any sign. */
+/** Throws for an unknown name: a wrong split would silently give wrong ids. */
 export function ggufPreTokenizer(name: string): Family {
   const family = FAMILIES.find(({ names }) => names.includes(name));
-  if (!family) throw new Error(`GGUF: the pre-tokenizer "${name}" is not known`);
+  if (!family) throw new Error(`GGUF: the pre-tokenizer "${name}" is not supported`);
   return family;
 }

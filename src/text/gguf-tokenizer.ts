@@ -45,7 +45,7 @@ export function ggufChatTemplate(metadata: GgufMetadata): string | undefined {
 
 type Fields = ReturnType<typeof fieldsOf>;
 
-/** Reads `tokenizer.ggml.*`; says which field is missing or of the wrong type. */
+/** Reads `tokenizer.ggml.*`; errors name the field that is missing or has the wrong type. */
 function fieldsOf(metadata: GgufMetadata) {
   const get = (name: string) => metadata.get(`tokenizer.ggml.${name}`);
   const missing = (name: string) => new Error(`GGUF: tokenizer.ggml.${name} is missing`);
@@ -79,7 +79,7 @@ interface GgufVocabulary {
   tokens: readonly string[];
   /** Every token. */
   ids: ReadonlyMap<string, number>;
-  /** The tokens that text may become. */
+  /** The tokens that text may be encoded to. */
   plain: ReadonlyMap<string, number>;
   added: readonly AddedTokenJson[];
 }
@@ -93,7 +93,7 @@ function readVocabulary(
   const added: AddedTokenJson[] = [];
   tokens.forEach((content, id) => {
     const type = types?.[id];
-    // Converters fill gaps with tokens of the same text; the first is the real one.
+    // Converters fill gaps with duplicate texts; the first one is the real token.
     if (!ids.has(content)) ids.set(content, id);
     if (type === CONTROL || type === UNKNOWN) added.push({ id, content, special: true });
     else if (type === USER_DEFINED) added.push({ id, content, special: false });
@@ -203,7 +203,7 @@ function marksAsSpaces(prefix: boolean): DecoderJson {
   };
 }
 
-/** SentencePiece merges any two tokens whose union is one, the highest score first. */
+/** SentencePiece merges any two tokens whose concatenation is a token, the highest score first. */
 function* scoredMerges(
   vocab: ReadonlyMap<string, number>,
   scores: readonly number[],

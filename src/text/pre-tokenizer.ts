@@ -1,5 +1,5 @@
-// Cuts text into the pieces that a token model sees. Every step but two is a split at a pattern; the
-// patterns are the Rust library's, whose \s and digits differ from JavaScript's.
+// Splits text into the pieces that the model encodes. Every step except two is a split at a pattern; patterns
+// follow the Rust library, whose \s and digits differ from JavaScript's.
 import { SplitPreTokenizer } from "@huggingface/tokenizers";
 import {
   type PatternJson,
@@ -8,7 +8,7 @@ import {
   unsupported,
 } from "./tokenizer-json.ts";
 
-/** `first` says that the text begins the input: some tokenizers put a space before that alone. */
+/** `first`: the text starts the input. Some tokenizers prepend a space only there. */
 export type PreTokenizer = (text: string, first: boolean) => string[];
 
 export const GPT2_PATTERN =
@@ -58,7 +58,7 @@ function sequence(steps: readonly PreTokenizer[]): PreTokenizer {
     );
 }
 
-/** The library's own class is used for what it knows well: Oniguruma's syntax in JavaScript. */
+/** The library's class translates Oniguruma's syntax to JavaScript. */
 export function compilePattern(pattern: PatternJson): RegExp {
   const { pattern: compiled } = new SplitPreTokenizer({
     type: "Split",
@@ -74,7 +74,7 @@ function split(pattern: PatternJson, behavior: SplitBehavior, invert = false): P
   const regex = compilePattern(pattern);
   return (text) => {
     const pieces: string[] = [];
-    // What waits to be joined with the piece after it, or with its like.
+    // Pending text, to be joined with the next piece or the next match.
     let open = "";
     let openIsMatch = false;
     const add = (piece: string, isMatch: boolean) => {

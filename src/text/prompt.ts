@@ -1,6 +1,6 @@
-// A chat as token ids. Control tokens that the template writes are tokens; the same characters in what
-// a user sent are text. To tell them apart after rendering, every place in the user's strings where a
-// control token could begin is marked before, with noncharacters that never reach the model.
+// Renders a chat into token ids. Control tokens that the template writes are tokens; the same characters in
+// user input are text. To tell them apart after rendering, every offset in the user's strings where a control
+// token could start is marked beforehand, with noncharacters that never reach the model.
 import { matcher } from "./added-tokens.ts";
 import type { ChatInput, ChatTemplate } from "./template.ts";
 import { type Tokenizer, TooLongError } from "./tokenizer.ts";
@@ -10,18 +10,18 @@ export interface Prompt {
   ids: number[];
 }
 
-// A mark is two noncharacters, so that one which a user wrote can be written as a mark itself.
+// A mark is two noncharacters, so that a noncharacter in user input can be escaped as a mark.
 const MARK = "\uFDD0";
 const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
 
-/** Makes prompts for one model; one of more tokens than it may have is a TooLongError. */
+/** Makes prompts for one model. Throws a TooLongError for a prompt over `maxTokens`. */
 export type PromptBuilder = (input: ChatInput, maxTokens?: number) => Prompt;
 
 export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): PromptBuilder {
   const guard = userTextGuard([...tokenizer.controlTokens.keys()]);
   return ({ messages, tools, kwargs, ...flags }, maxTokens = Infinity) => {
-    // Guarding and rendering take long over what no prompt could hold.
+    // Checked early: guarding and rendering would take long for a chat that cannot fit.
     if (messages.length > maxTokens) throw new TooLongError(maxTokens);
     let room = maxTokens * tokenizer.longestToken;
     const guarded = (text: string) => {
@@ -36,7 +36,7 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
       ...(kwargs && { kwargs: guardAll(kwargs, guarded) }),
     });
     const { text, plainAt } = unguard(rendered);
-    // The template has put the start token where the model wants it.
+    // The template has already written the start token.
     const controlTokens = { parseExceptAt: plainAt };
     return { text, ids: tokenizer.encode(text, { controlTokens, maxTokens }) };
   };
@@ -45,8 +45,8 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
 type Guard = (text: string) => string;
 
 /**
- * Marks each place where a control token begins, and where the string ends within what could become
- * one: two strings of one user may meet in the prompt.
+ * Marks each offset where a control token starts, and where the string ends with a prefix of one: two user
+ * strings may be adjacent in the prompt.
  */
 function userTextGuard(tokens: readonly string[]): Guard {
   const anywhere = matcher(tokens, "g");
@@ -77,7 +77,7 @@ function userTextGuard(tokens: readonly string[]): Guard {
   };
 }
 
-/** The prompt as the model is to see it, and where in it control tokens are mere text. */
+/** The prompt without marks, and the offsets where control tokens are text. */
 function unguard(rendered: string): { text: string; plainAt: Set<number> } {
   const plainAt = new Set<number>();
   let text = "";
@@ -91,7 +91,7 @@ function unguard(rendered: string): { text: string; plainAt: Set<number> } {
   return { text: text + rendered.slice(done), plainAt };
 }
 
-/** A copy with every string guarded, names of fields too: a tool's parameters are the user's. */
+/** A copy with every string guarded, including field names: a tool's parameters are user input. */
 function guardAll<T>(value: T, guard: Guard): T;
 function guardAll(value: unknown, guard: Guard): unknown {
   if (typeof value === "string") return guard(value);
@@ -110,7 +110,7 @@ function characterAt(text: string, at: number): string {
   return String.fromCodePoint(text.codePointAt(at)!);
 }
 
-/** How long the character is that ends here. */
+/** The length of the character that ends here. */
 function lengthBefore(text: string, end: number): number {
   const last = text.charCodeAt(end - 1);
   return last >= 0xdc00 && last <= 0xdfff ? 2 : 1;

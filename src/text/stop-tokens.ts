@@ -1,8 +1,8 @@
-// Which tokens end a generation. Each of a model's files may name some, and none names all.
+// The tokens that end a generation. Several files of a model may name some, and none names all.
 import type { GgufMetadata } from "./gguf-tokenizer.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
-/** config.json and generation_config.json, the part read here. */
+/** The fields of config.json and generation_config.json that are read here. */
 export interface EosConfig {
   eos_token_id?: number | readonly number[] | null;
 }
@@ -16,7 +16,7 @@ export interface StopTokenSources {
   chatTemplate?: string | undefined;
 }
 
-/** What models call the end of a turn. */
+/** Names of end-of-turn tokens. */
 const END_OF_TURN: readonly string[] = [
   "<|im_end|>",
   "<|eot_id|>",
@@ -41,7 +41,7 @@ export function stopTokens(sources: StopTokenSources): Set<number> {
   const ids = new Set<number>();
   const add = (id: unknown) => {
     if (typeof id !== "number" && typeof id !== "bigint") return;
-    // A wrong file must not name a token that is not there.
+    // Ignores ids outside the vocabulary.
     if (tokenizer.tokenOf(Number(id)) !== undefined) ids.add(Number(id));
   };
   for (const config of [sources.config, sources.generationConfig]) {
@@ -49,10 +49,10 @@ export function stopTokens(sources: StopTokenSources): Set<number> {
   }
   for (const field of GGUF_FIELDS) add(sources.gguf?.get(`tokenizer.ggml.${field}`));
   add(tokenizer.eosId);
-  // Some base models were taught to chat without their files being told. Only what the template
-  // writes counts, and only as a control token: as text it may stand in an answer.
+  // Some chat models' configs name no end of turn. A token counts only if the template writes it and it
+  // is a control token: as plain text it could be part of an answer.
   for (const token of END_OF_TURN) {
-    // Where answers end in <|return|>, <|end|> only parts the thoughts from the answer.
+    // If answers end in <|return|>, <|end|> only separates the thought from the answer.
     if (token === "<|end|>" && tokenizer.controlTokens.has("<|return|>")) continue;
     if (chatTemplate?.includes(token)) add(tokenizer.controlTokens.get(token));
   }

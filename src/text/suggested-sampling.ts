@@ -1,4 +1,4 @@
-// What generation_config.json says of sampling. A value that makes no sense there is as good as none.
+// Sampling defaults from generation_config.json. Invalid values are ignored.
 import { z } from "zod";
 
 const GenerationConfig = z.object({
@@ -20,8 +20,7 @@ export type SuggestedSampling = {
 
 export function suggestedSampling(generationConfig: unknown): SuggestedSampling {
   const parsed = GenerationConfig.safeParse(generationConfig);
-  // Where it does not say to sample, what it says of sampling are the defaults of the library that
-  // wrote the file.
+  // Without do_sample, the sampling values are only the defaults of the library that wrote the file.
   if (!parsed.success || parsed.data.do_sample !== true) return {};
   const { temperature, top_p, top_k, min_p, repetition_penalty } = parsed.data;
   return {

@@ -1,15 +1,15 @@
-// Runs a parsed Jinja template on a budget. A template comes with a model, from anyone: whatever it
-// says, it ends after work in proportion to the budget, and it sees only the values it was given.
+// Runs a parsed Jinja template on a budget. Templates come with models and are untrusted: each ends after work
+// in proportion to the budget, and sees only the values that it was given.
 //
-// The library evaluates every node through `evaluate`, operands before what is done with them. So the
-// cost of an operation is charged when its last operand is known, before the operation runs.
+// The library evaluates every node through `evaluate`, operands before operations. So the cost of an operation
+// is charged when its last operand is known, before the operation runs.
 import { Environment, Interpreter } from "@huggingface/jinja";
 
 type Evaluate = Interpreter["evaluate"];
 type Statement = Parameters<Evaluate>[0];
 type Value = ReturnType<Evaluate>;
 
-/** What we look at in a node; the library does not export its node types. */
+/** The fields of a node that are used here; the library does not export its node types. */
 interface Node {
   type: string;
   test?: Node;
@@ -25,20 +25,20 @@ interface Node {
   args?: readonly Node[];
 }
 
-/** A node under evaluation, with the operands it has got so far. */
+/** A node under evaluation, with its operands so far. */
 interface Frame {
   node: Node;
   depth: number;
   operands: Value[];
-  /** What a method was taken from. */
+  /** The object of a method call. */
   receiver: Value | undefined;
-  /** A call whose macro runs: what is evaluated now is what the macro prints. */
+  /** Set while a call's macro runs: nodes evaluated now are the macro's output. */
   called: boolean;
 }
 
 export class BudgetExceeded extends Error {}
 
-// Costs are in steps: one evaluated node, some 100 ns. The rest was measured against that.
+// Costs are in steps: one evaluated node, about 100 ns. The others were measured relative to that.
 const CHARS_PER_STEP = 64;
 const SLICED_CHARS_PER_STEP = 2;
 const LOOP_TURN = 16;
@@ -50,7 +50,7 @@ const SORT_FACTOR = 32;
 const MAX_DEPTH = 1_000;
 
 const FREE_FILTERS: ReadonlySet<string> = new Set(["length", "first", "last", "default", "safe"]);
-/** These write a value out with everything inside it, or compare it so. */
+/** Filters and tests that serialize or compare a value with everything in it. */
 const DEEP_FILTERS: ReadonlySet<string> = new Set(["tojson", "string", "join", "sort", "dictsort"]);
 
 export class BudgetedInterpreter extends Interpreter {
@@ -66,7 +66,7 @@ export class BudgetedInterpreter extends Interpreter {
 
   spend(steps: number): void {
     this.#left -= steps;
-    // Written so that NaN is refused too.
+    // Written so that NaN is rejected too.
     if (!(this.#left >= 0)) throw new BudgetExceeded("it does too much work");
   }
 
@@ -101,7 +101,7 @@ export class BudgetedInterpreter extends Interpreter {
         break;
       case "Macro":
       case "CallStatement":
-        // The library reads through the body each time that it comes by.
+        // The library scans the body on every evaluation.
         this.spend(this.#sourceCost);
         break;
       case "FilterStatement":
@@ -118,7 +118,7 @@ export class BudgetedInterpreter extends Interpreter {
     }
   }
 
-  /** Charges for what `parent` does with the value of `child` next. */
+  /** Charges for the operation that `parent` applies to the value of `child`. */
   #chargeUse(parent: Frame, child: Frame, value: Value): void {
     const { node, operands } = parent;
     operands.push(value);
@@ -132,7 +132,7 @@ export class BudgetedInterpreter extends Interpreter {
         if (child.node !== node.test) this.#chargeWhole(value);
         break;
       case "Set":
-        // What is left is the block of `{% set x %}...{% endset %}`.
+        // The remaining case is the block of `{% set x %}...{% endset %}`.
         if (child.node !== node.value && child.node !== node.assignee?.object) {
           this.#chargeWhole(value);
         }
@@ -193,19 +193,19 @@ export class BudgetedInterpreter extends Interpreter {
       const factor = name.endsWith("sort") ? SORT_FACTOR : 1;
       this.#chargeWhole(operand, factor * (1 + chars), width);
     }
-    // Of the rest, `indent` has as many lines at most as the text has characters.
+    // Of the others, `indent` handles at most as many lines as the text has characters.
     this.spend(sizeOf(operand) * (1 + chars + width * CHARS_PER_STEP));
     this.spend(itemsIn(operand) * chars);
   }
 
-  /** The result is longest where every place that could match does. */
+  /** The result is longest if the pattern matches everywhere it could. */
   #chargeReplace(text: Value, [from, to]: readonly Value[]): void {
     const length = charsIn(text);
     const matches = from ? length / Math.max(1, charsIn(from)) + 1 : 0;
     this.spend((length + matches * (to ? charsIn(to) : 0)) / CHARS_PER_STEP);
   }
 
-  /** Charges for a value and all that is in it; shared parts count each time they would be written. */
+  /** Charges for a value and everything in it; shared parts count each time they would be written. */
   #chargeWhole(value: Value, factor = 1, perLevel = 0, depth = 0): void {
     if (value.type === "FunctionValue") throw new Error("a function cannot be written out");
     this.spend(factor * (sizeOf(value) + depth * perLevel));
@@ -221,10 +221,10 @@ export class BudgetedInterpreter extends Interpreter {
   }
 }
 
-/** What Python gives where the library differs, in the two ways that models' templates run into. */
+/** Python's result in the two cases where the library differs and models' templates depend on it. */
 function corrected({ node, operands, receiver }: Frame, value: Value): Value {
   if (node.type === "UnaryExpression" && node.operator?.value === "not") {
-    // The library finds an empty list or mapping to be true here.
+    // The library treats an empty list or mapping as true here.
     return runtimeValue(!operands[0]!.__bool__().value);
   }
   const chars: unknown = operands[0]?.value;
@@ -232,7 +232,7 @@ function corrected({ node, operands, receiver }: Frame, value: Value): Value {
   if (node.type !== "CallExpression" || typeof chars !== "string" || typeof text !== "string") {
     return value;
   }
-  // The library strips blanks, whatever characters it is given.
+  // The library always strips whitespace, even if it is given other characters.
   const method = node.callee?.property?.value;
   const fromStart = method === "strip" || method === "lstrip";
   const fromEnd = method === "strip" || method === "rstrip";
@@ -256,7 +256,7 @@ function charsIn(value: Value): number {
   return value.type === "StringValue" ? String(value.value).length : 0;
 }
 
-/** The characters of a separator, or of a pair of them. */
+/** The length of a separator, or of a pair of them. */
 function separatorCharsIn(value: Value): number {
   const inside: unknown = value.value;
   const pair: Value[] = Array.isArray(inside) ? inside.slice(0, 2) : [value];

@@ -1,5 +1,5 @@
-// A model's chat template: messages in, the text of the prompt out. Templates are run on a budget
-// (template-interpreter.ts) and every way in which one can fail is a TemplateError.
+// A model's chat template renders messages into the text of the prompt. Templates run on a budget
+// (template-interpreter.ts), and every failure is a TemplateError.
 import { Environment, parse, tokenize } from "@huggingface/jinja";
 import { BudgetExceeded, BudgetedInterpreter } from "./template-interpreter.ts";
 import type { TokenizerConfigJson } from "./tokenizer-json.ts";
@@ -9,7 +9,7 @@ export type TemplateFault =
   | "syntax"
   /** It does too much work, nests too deep or is too long. */
   | "limit"
-  /** It refuses these messages, in its own words. */
+  /** It rejects these messages with its own message. */
   | "raised"
   /** It cannot be applied to these messages. */
   | "failed";
@@ -33,7 +33,7 @@ export interface ChatMessage {
 export interface ChatInput {
   messages: readonly ChatMessage[];
   tools?: readonly unknown[] | undefined;
-  /** End with the head of the assistant's turn. */
+  /** End with the header of the assistant's turn. */
   addGenerationPrompt?: boolean;
   /** Leave the last message open, to be continued. */
   continueFinalMessage?: boolean;
@@ -44,7 +44,7 @@ export interface ChatInput {
 export interface ChatTemplate {
   /** The text of the template that is used without tools. */
   readonly source: string;
-  /** The one that is used with them. */
+  /** The text of the template that is used with tools. */
   readonly toolSource: string;
   render(input: ChatInput): string;
 }
@@ -52,29 +52,29 @@ export interface ChatTemplate {
 export interface TemplateSources {
   /** tokenizer_config.json */
   config?: TokenizerConfigJson | undefined;
-  /** chat_template.jinja, which stands before the config's. */
+  /** chat_template.jinja, which takes precedence over the config's. */
   jinja?: string | undefined;
   /** GGUF's tokenizer.chat_template */
   gguf?: string | undefined;
 }
 
 export interface TemplateOptions {
-  /** bos_token, eos_token and so on, by these names. */
+  /** bos_token, eos_token and so on, by name. */
   namedTokens?: Readonly<Record<string, string>>;
   now?: () => Date;
 }
 
 const MAX_SOURCE = 128 * 1024;
-/** The library's lexer takes time in the square of a run of blanks. */
+/** The library's lexer takes quadratic time for a run of whitespace. */
 const MAX_BLANKS = 512;
 const MAX_MESSAGE = 500;
 const BASE_STEPS = 500_000;
-/** An honest template reads each message a few dozen times at most. */
+/** A legitimate template reads each message a few dozen times at most. */
 const STEPS_PER_INPUT_STEP = 48;
-/** Noncharacters: the place after which the last message is cut off, and a space to see trimming. */
+/** Noncharacters: one marks the end of the last message, one is a space that detects trimming. */
 const CUT = "\uFDD0\uFDD3";
 
-/** The model's chat template; undefined where it has none. */
+/** The model's chat template; undefined if it has none. */
 export function chatTemplate(
   sources: TemplateSources,
   options: TemplateOptions = {},
@@ -164,16 +164,16 @@ function run(
     return String(interpreter.run(program).value);
   } catch (error) {
     if (error instanceof TemplateError) throw error;
-    // Recursion that ran out of stack shows as a RangeError.
+    // A stack overflow is a RangeError.
     const fault = error instanceof BudgetExceeded || error instanceof RangeError;
     const text = `the chat template was refused: ${messageOf(error)}`;
     throw new TemplateError(fault ? "limit" : "failed", text);
   }
 }
 
-/** Only strings: to write out anything else might take forever. */
+/** Only strings: serializing other values might take too long. */
 function stringOf(value: unknown): string {
-  if (typeof value !== "string") throw new TypeError("a string is wanted here");
+  if (typeof value !== "string") throw new TypeError("expected a string");
   return value;
 }
 
@@ -195,14 +195,14 @@ function range(args: readonly unknown[], spend: (count: number) => void): number
   const [start, stop] = numbers.length === 1 ? [0, numbers[0]!] : [numbers[0]!, numbers[1]!];
   const step = numbers[2] ?? 1;
   if (numbers.length === 0 || numbers.length > 3 || step === 0) {
-    throw new TypeError("range() takes a stop, or a start and a stop and perhaps a step");
+    throw new TypeError("range() takes a stop, or a start, a stop and an optional step");
   }
   const count = Math.max(0, Math.ceil((stop - start) / step));
   spend(count);
   return Array.from({ length: count }, (_, i) => start + i * step);
 }
 
-/** The messages with the place marked where the last one's text ends. */
+/** The messages, with a mark at the end of the last one's text. */
 function withCut(messages: readonly ChatMessage[]): ChatMessage[] {
   const last = messages.at(-1);
   const content = last?.content;
@@ -221,8 +221,9 @@ function withCut(messages: readonly ChatMessage[]): ChatMessage[] {
 
 function cut(text: string): string {
   const at = text.lastIndexOf(CUT);
-  if (at < 0) throw new TemplateError("failed", "the chat template leaves out the final message");
-  // A template that trims messages took our space away, and would have trimmed theirs.
+  if (at < 0)
+    throw new TemplateError("failed", "the chat template does not render the final message");
+  // A template that trims messages has removed the space, and would have trimmed the message.
   const trimmed = text[at + CUT.length] !== " ";
   return trimmed ? text.slice(0, at).trimEnd() : text.slice(0, at);
 }
@@ -243,7 +244,7 @@ const MONTHS = [
   "December",
 ];
 
-/** Python's strftime in local time, for the directives that templates use; others are left as is. */
+/** Python's strftime in local time, for the directives that templates use; others are left unchanged. */
 export function strftime(date: Date, format: string): string {
   const two = (value: number) => String(value).padStart(2, "0");
   const day = DAYS[date.getDay()]!;

@@ -1,5 +1,5 @@
-// What the main thread knows of a model: how text becomes tokens and tokens become text. The weights are
-// the Worker's business.
+// The part of a model that the main thread needs: tokenizer, chat template and stop tokens. The Worker has the
+// weights.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGguf } from "../files/gguf.ts";
@@ -15,17 +15,17 @@ import { type Tokenizer, tokenizerFromJson } from "./tokenizer.ts";
 
 export type TextModel = {
   tokenizer: Tokenizer;
-  /** Undefined where the model has no chat template. */
+  /** Undefined if the model has no chat template. */
   chat: PromptBuilder | undefined;
   /** Whether the chat template mentions a role. */
   knowsRole(role: string): boolean;
-  /** The text of the chat template, of the one for tools where there are two. */
+  /** The text of the chat template; of the one for tools if there are two. */
   template: string;
   /** Tokens that end an answer. */
   stopTokens: ReadonlySet<number>;
-  /** How its makers would have it sampled. */
+  /** Sampling defaults from generation_config.json. */
   sampling: SuggestedSampling;
-  /** How a text's vector is made, where the model is one for that. */
+  /** How vectors are pooled, if it is an embedding model. */
   embedding: Embedding | undefined;
 };
 

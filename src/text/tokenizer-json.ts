@@ -1,4 +1,4 @@
-// The parts of tokenizer.json and tokenizer_config.json that we read, as Hugging Face writes them.
+// The fields of tokenizer.json and tokenizer_config.json that are read here, as Hugging Face writes them.
 
 export type PatternJson = { String: string } | { Regex: string };
 
@@ -19,7 +19,7 @@ export interface AddedTokenJson {
   rstrip?: boolean;
 }
 
-/** The library knows what belongs to each type. */
+/** The library validates the fields of each type. */
 export type NormalizerJson = { type: string; [option: string]: unknown };
 
 export type PreTokenizerJson =
@@ -109,7 +109,7 @@ export interface TokenizerJson {
   model: ModelJson;
 }
 
-/** A token is written as its text, or as an object that holds it. */
+/** A token is its text, or an object that contains it. */
 export type NamedToken = string | { content: string } | null;
 
 export interface TokenizerConfigJson {
@@ -124,7 +124,7 @@ export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "object" ? token?.content : token;
 }
 
-/** Says which step of which file we cannot do; a guess would give wrong ids silently. */
+/** Names the step that is not supported; guessing would silently give wrong ids. */
 export function unsupported(part: string, step: unknown): Error {
   const name = (step as { type?: unknown } | null)?.type;
   return new Error(`tokenizer.json: the ${part} ${String(name)} is not supported`);

@@ -1,5 +1,5 @@
-// Text to token ids and back, as tokenizer.json describes it: added tokens are found first, the text
-// between them is normalized, cut into pieces, and encoded by the model.
+// Encodes text to token ids and back, as tokenizer.json describes: added tokens are found first, the text
+// between them is normalized, split into pieces, and encoded by the model.
 import { SequenceNormalizer } from "@huggingface/tokenizers";
 import { addedTokens, type ControlTokens, isControlToken } from "./added-tokens.ts";
 import { bpeModel, byteTokens, type Merge, type TokenModel } from "./bpe.ts";
@@ -20,16 +20,16 @@ import { unigramModel } from "./unigram.ts";
 import { wordPieceModel } from "./word-piece.ts";
 
 export interface EncodeOptions {
-  /** Add what the tokenizer puts around every text, such as a start token; false unless said. */
+  /** Whether to add special tokens around the text, such as a start token. Default: false. */
   addSpecialTokens?: boolean;
-  /** Whether control tokens that are written out in the text are tokens or mere text. */
+  /** Whether control tokens written out in the text are tokens or text. */
   controlTokens: ControlTokens;
-  /** A text of more tokens is given up with a TooLongError, as soon as that is known. */
+  /** Throws a TooLongError as soon as the text is known to have more tokens. */
   maxTokens?: number | undefined;
 }
 
-/** Characters of a token, as texts usually have them at most. */
-const PROBED = 4;
+/** A generous estimate of the characters per token in ordinary text. */
+const PROBED_CHARS_PER_TOKEN = 4;
 
 export class TooLongError extends Error {
   override name = "TooLongError";
@@ -57,7 +57,7 @@ export interface Tokenizer {
   decode(ids: Iterable<number>, options?: DetokenizerOptions): string;
 }
 
-/** A model that is built already stands in for the one in the file (GGUF's scored merges). */
+/** A prebuilt model replaces the one in the file (GGUF's scored merges). */
 export type TokenizerParts = Omit<TokenizerJson, "model"> & {
   vocab: ReadonlyMap<string, number>;
   model: TokenModel;
@@ -86,8 +86,7 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     isAdded: (id) => addedIds.has(id),
   });
   const normalize = normalizer(parts.normalizer);
-  // Control tokens are looked for in the text as it is written; others may ask to be looked for in
-  // the normalized text.
+  // Control tokens are matched in the raw text; other added tokens may be matched in the normalized text.
   const { true: late = [], false: early = [] } = Object.groupBy(added, (token) =>
     String(token.normalized === true && !isControlToken(token)),
   );
@@ -99,7 +98,7 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
   const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
 
   function encodeRun(text: string, first: boolean, out: number[], maxTokens: number): void {
-    // A run without any place to cut it is encoded as a whole: it must not be endless.
+    // Text that cannot be split is encoded in one piece, so its length must be bounded.
     if (out.length + text.length / longest > maxTokens) throw new TooLongError(maxTokens);
     for (const segment of normalized.split(normalize(text), "text")) {
       if (segment.kind === "token") out.push(segment.id);
@@ -130,9 +129,9 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     tokenOf: (id) => texts[id],
     encode(text, options) {
       const { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity } = options;
-      // What is far too long shows in its beginning, and takes no longer than what is not.
-      if (text.length > 2 * PROBED * maxTokens) {
-        const beginning = text.slice(0, PROBED * maxTokens);
+      // A text that is far too long is detected from its start, in bounded time.
+      if (text.length > 2 * PROBED_CHARS_PER_TOKEN * maxTokens) {
+        const beginning = text.slice(0, PROBED_CHARS_PER_TOKEN * maxTokens);
         if (this.encode(beginning, { controlTokens: "text" }).length > maxTokens + 1) {
           throw new TooLongError(maxTokens);
         }
@@ -163,7 +162,7 @@ function namedTokens(config: TokenizerConfigJson): Record<string, string> {
 
 function normalizer(config: TokenizerJson["normalizer"]): (text: string) => string {
   if (!config) return (text) => text;
-  // The library's types list the normalizers by name; it refuses a name that it does not know.
+  // The library's types list the normalizers by name; it rejects unknown names.
   type Listed = ConstructorParameters<typeof SequenceNormalizer>[0]["normalizers"][number];
   const steps = new SequenceNormalizer({ type: "Sequence", normalizers: [config as Listed] });
   return (text) => steps.normalize(text);
@@ -174,7 +173,7 @@ function vocabOf(model: ModelJson): Map<string, number> {
   return new Map(Object.entries(model.vocab));
 }
 
-/** Control tokens are kept out of what the model can make, whatever its merges or scores say. */
+/** Control tokens are removed from the model, so that no merges or scores produce one. */
 function modelOf(
   json: ModelJson,
   vocab: ReadonlyMap<string, number>,
@@ -184,7 +183,7 @@ function modelOf(
   switch (json.type) {
     case "BPE":
       if (json.continuing_subword_prefix || json.end_of_word_suffix) {
-        throw new Error("tokenizer.json: BPE with a prefix or suffix of words is not supported");
+        throw new Error("tokenizer.json: BPE with a word prefix or suffix is not supported");
       }
       return bpeModel({
         vocab: plain,
@@ -222,7 +221,7 @@ export function* rankedMerges(
 ): Iterable<Merge> {
   for (let rank = 0; rank < merges.length; rank++) {
     const entry = merges[rank]!;
-    // A token may itself be a space: look for the one that divides after the first character.
+    // The left token may itself be a space: search for the separator after the first character.
     const divide = typeof entry === "string" ? entry.indexOf(" ", 1) : 0;
     const [a, b] =
       typeof entry === "string" ? [entry.slice(0, divide), entry.slice(divide + 1)] : entry;

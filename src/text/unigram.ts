@@ -1,12 +1,12 @@
-// The unigram model: of all ways to cut a piece into tokens, the one whose scores sum highest.
+// The unigram model: of all segmentations of a piece into tokens, the one with the highest total score.
 import type { TokenModel } from "./bpe.ts";
 
 export interface UnigramOptions {
-  /** Token text, score and id; control tokens stay out, so that no text becomes one. */
+  /** Token text, score and id, without control tokens, so that no text becomes one. */
   entries: Iterable<readonly [text: string, score: number, id: number]>;
   lowestScore: number;
   unk: number | undefined;
-  /** The tokens of single bytes, which spell what the vocabulary lacks. */
+  /** Byte-fallback tokens, for characters that the vocabulary lacks. */
   bytes: readonly number[] | undefined;
 }
 

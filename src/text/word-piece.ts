@@ -1,4 +1,4 @@
-// WordPiece: the longest token that begins the word, then the longest that continues it, and so on.
+// WordPiece: the longest token that starts the word, then the longest that continues it, and so on.
 import type { TokenModel } from "./bpe.ts";
 
 export interface WordPieceOptions {
@@ -24,7 +24,7 @@ export function wordPieceModel({ vocab, unk, prefix, maxChars }: WordPieceOption
       found.push(id);
       start = end;
     }
-    // A word that cannot be spelled to its end is unknown as a whole.
+    // A word that cannot be encoded completely is one unknown token.
     if (start === chars.length) for (const id of found) ids.push(id);
     else if (unk !== undefined) ids.push(unk);
   };

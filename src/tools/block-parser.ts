@@ -1,44 +1,53 @@
-// The parser of formats whose calls stand in blocks between other text. It watches for what opens a block,
-// reads the block, and gives it back as text if it is none or names a tool that is not there.
-import type { Call, MessageParser, MessagePart, Tool } from "./format.ts";
-import { Markers } from "./markers.ts";
+// The parser of formats whose calls are written in blocks between other text. It looks for a block's
+// opener, reads the block, and returns it as text if it is malformed or names an unknown tool.
+
+import { StringMatcher } from "../text/string-matcher.ts";
+import type { CallDraft, FormatParser, MessagePart, Tool } from "./format.ts";
 import { isBlank, Mismatch, type Reading } from "./reading.ts";
 
 export type BlockSyntax = {
-  /** What opens a block, wherever it stands. */
+  /** What opens a block, wherever it occurs. */
   openers: readonly string[];
-  /** What may follow a block and means nothing. */
+  /** What may follow a block and is ignored. */
   closers?: readonly string[];
-  /** Reads a block behind its opener. */
-  read(opener: string): Reading<readonly Call[]>;
-  /** Reads a block without an opener, which stands first in the message. */
-  readFirst?(): Reading<readonly Call[]>;
-  /** Reads what begins right behind a call and is another. */
-  readNext?(): Reading<readonly Call[]>;
+  /** Reads a block after its opener, and adds the calls in it to `calls` as they appear. */
+  read(calls: CallDraft[], opener: string): Reading<void>;
+  /** Reads a block that has no opener and starts the message. */
+  readFirst?(calls: CallDraft[]): Reading<void>;
+  /** Reads another block directly after a call. */
+  readNext?(calls: CallDraft[]): Reading<void>;
 };
 
-export function blockParser(syntax: BlockSyntax, tools: readonly Tool[]): MessageParser {
+export function blockParser(syntax: BlockSyntax, tools: readonly Tool[]): FormatParser {
   return new BlockParser(syntax, new Set(tools.map(({ name }) => name)));
 }
 
-class BlockParser implements MessageParser {
+type Block = {
+  reading: Reading<void>;
+  /** "" if the block has none. */
+  opener: string;
+  /** All of the block so far, its opener included. */
+  text: string;
+  calls: CallDraft[];
+};
+
+class BlockParser implements FormatParser {
   readonly #syntax: BlockSyntax;
-  readonly #names: ReadonlySet<string>;
-  readonly #markers: Markers;
+  readonly #names: ReadonlySet<string | undefined>;
+  readonly #markers: StringMatcher;
   #parts: MessagePart[] = [];
   #place: "start" | "text" | "after call" = "start";
-  /** Blanks are content only between texts. */
+  /** Whitespace is content only between texts. */
   #blanks = "";
-  /** What may yet become an opener or a closer. */
+  /** What may still become an opener or a closer. */
   #pending = "";
-  #reading: Reading<readonly Call[]> | undefined;
-  /** The text of the block that is being read. */
-  #block = "";
+  /** The block that is being read. */
+  #block: Block | undefined;
 
   constructor(syntax: BlockSyntax, names: ReadonlySet<string>) {
     this.#syntax = syntax;
     this.#names = names;
-    this.#markers = new Markers([...syntax.openers, ...(syntax.closers ?? [])]);
+    this.#markers = new StringMatcher([...syntax.openers, ...(syntax.closers ?? [])]);
   }
 
   push(text: string): MessagePart[] {
@@ -47,51 +56,66 @@ class BlockParser implements MessageParser {
   }
 
   end(): MessagePart[] {
-    this.#reading = undefined;
-    this.#add(this.#block + this.#pending);
-    this.#block = this.#pending = "";
+    this.#add((this.#block?.text ?? "") + this.#pending);
+    this.#block = undefined;
+    this.#pending = "";
     if (this.#place !== "after call") this.#addContent(this.#blanks);
     this.#blanks = "";
     return this.#drain();
   }
 
+  cut(): readonly CallDraft[] {
+    const { calls } = this.#block ?? { calls: [] };
+    if (this.#block) this.#place = "after call";
+    this.#block = undefined;
+    this.#pending = "";
+    return calls;
+  }
+
   #take(char: string): void {
-    const isInside = this.#reading !== undefined || this.#pending !== "" || isBlank(char);
-    if (!isInside && this.#place === "start") this.#open("", this.#syntax.readFirst?.());
-    if (!isInside && this.#place === "after call") this.#open("", this.#syntax.readNext?.());
-    if (this.#reading) this.#read(this.#reading, char);
+    if (!this.#block && this.#pending === "" && !isBlank(char)) {
+      if (this.#place === "start") this.#open("", this.#syntax.readFirst);
+      if (this.#place === "after call") this.#open("", this.#syntax.readNext);
+    }
+    if (this.#block) this.#read(this.#block, char);
     else this.#search(char);
   }
 
-  #open(opener: string, reading: Reading<readonly Call[]> | undefined): void {
-    this.#block = opener;
-    this.#reading = reading;
-    reading?.next();
+  #open(opener: string, read: BlockSyntax["read"] | undefined): void {
+    if (!read) return;
+    const calls: CallDraft[] = [];
+    const reading = read(calls, opener);
+    this.#block = { reading, opener, text: opener, calls };
+    reading.next();
   }
 
-  #read(reading: Reading<readonly Call[]>, char: string): void {
+  #read(block: Block, char: string): void {
+    const { reading, opener, calls } = block;
+    const isTool = ({ name }: CallDraft) => this.#names.has(name);
     try {
-      const { done, value: calls } = reading.next(char);
-      this.#block += char;
-      if (!done) return;
-      this.#reading = undefined;
-      if (calls.length > 0 && calls.every(({ name }) => this.#names.has(name)))
-        this.#deliver(calls);
-      else this.#add(this.#block);
-      this.#block = "";
+      const { done } = reading.next(char);
+      block.text += char;
+      const last = calls.at(-1);
+      // Without an opener, a name that is not a tool's is enough to tell that this is other text.
+      const isOther = opener === "" && last?.name !== undefined && !isTool(last);
+      if (!done && !isOther) return;
+      this.#block = undefined;
+      if (done && calls.length > 0 && calls.every(isTool)) this.#deliver(calls);
+      else this.#add(block.text);
     } catch (error) {
       if (!(error instanceof Mismatch)) throw error;
-      this.#reading = undefined;
-      this.#add(this.#block);
-      this.#block = "";
-      // The character that does not fit may begin something else.
+      this.#block = undefined;
+      this.#add(block.text);
+      // The character that does not fit may start something else.
       this.#search(char);
     }
   }
 
-  #deliver(calls: readonly Call[]): void {
+  #deliver(calls: readonly CallDraft[]): void {
     this.#place = "after call";
-    for (const call of calls) this.#parts.push({ kind: "call", ...call });
+    for (const { name, arguments: given } of calls) {
+      this.#parts.push({ kind: "call", name: name!, arguments: given });
+    }
   }
 
   #search(char: string): void {
@@ -103,7 +127,7 @@ class BlockParser implements MessageParser {
     this.#pending = this.#pending.slice(free);
     if (mark === undefined) return;
     this.#pending = "";
-    if (this.#syntax.openers.includes(mark)) this.#open(mark, this.#syntax.read(mark));
+    if (this.#syntax.openers.includes(mark)) this.#open(mark, this.#syntax.read);
     else if (this.#place !== "after call") this.#add(mark);
   }
 

@@ -1,5 +1,5 @@
-// What a tool-call format is: how a model's text becomes a message, what its calls are held to, and what
-// the results of calls refer to.
+// A tool-call format: how a model's text is parsed into a message, the grammar of its calls, how calls are
+// written, and the ids of calls.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 
 /** A function that the model may call. */
@@ -12,9 +12,12 @@ export type Tool = {
 
 export type Call = {
   name: string;
-  /** JSON text of an object: as the model wrote it, where it writes JSON. */
+  /** The JSON text of an object, as the model wrote it if it writes JSON. */
   arguments: string;
 };
+
+/** A call as far as it has been read. */
+export type CallDraft = { name: string | undefined; arguments: string };
 
 export type MessagePart =
   | { kind: "content"; text: string }
@@ -22,16 +25,19 @@ export type MessagePart =
   | ({ kind: "call" } & Call);
 
 /**
- * Makes parts of a message's text as it comes. A call is held back until it is whole; what turns out to be
- * none is content.
+ * Splits a message's text into parts as it arrives. A call is buffered until it is complete; text that
+ * turns out not to be a call is content.
  */
-export type MessageParser = {
+export type FormatParser = {
   push(text: string): MessagePart[];
+  /** Flushes what is buffered. */
   end(): MessagePart[];
+  /** Discards buffered markup, and returns the calls in it as far as they go. */
+  cut(): readonly CallDraft[];
 };
 
 export type GrammarOptions = {
-  /** The answer is a call, or several if parallel, and nothing else. */
+  /** The answer must be a call, or several if parallel, and nothing else. */
   required: boolean;
   parallel: boolean;
 };
@@ -40,16 +46,16 @@ export type ToolFormat = {
   name: string;
   /** Control tokens that the parser and the grammar must see as text. */
   markers: readonly string[];
-  /** Whether thoughts are part of the format: then it is parsed with and without tools. */
+  /** Whether the format includes thoughts: it is then parsed even without tools. */
   thinks?: boolean;
-  parser(tools: readonly Tool[]): MessageParser;
-  /** What a model is held to; undefined where text could begin as calls do: then they are only parsed. */
+  parser(tools: readonly Tool[]): FormatParser;
+  /** The grammar of an answer; undefined if text may start like a call, so that calls are only parsed. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
-  /** What an answer's text is held to, with what stands around it in the format. */
-  aroundText?(text: StructuralTagFormat): StructuralTagFormat;
-  /** Calls as the model writes them. */
+  /** The grammar of text, wrapped in the format's markup. */
+  wrapText?(text: StructuralTagFormat): StructuralTagFormat;
+  /** Calls in the model's syntax. */
   write(calls: readonly Call[]): string;
-  /** What a tool message's answer refers to. */
+  /** The id that a tool's result refers to. */
   newCallId(): string;
 };
 

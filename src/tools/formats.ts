@@ -1,4 +1,4 @@
-// Which format a chat template teaches, told by what stands in its text.
+// Detects a model's tool-call format from the text of its chat template.
 import type { ToolFormat } from "./format.ts";
 import { functionGemma } from "./formats/function-gemma.ts";
 import { gemma } from "./formats/gemma.ts";
@@ -13,13 +13,13 @@ import { qwenXml } from "./formats/qwen-xml.ts";
 
 export type TemplateTools = {
   format: ToolFormat;
-  /** Whether the template itself tells the model of tools; if not, ours must: withInstructions. */
+  /** Whether the template renders tools; if not, withInstructions describes them in a message. */
   knowsTools: boolean;
-  /** Whether it writes the calls of earlier messages; if not, ours must: withWrittenCalls. */
+  /** Whether it renders the calls of earlier messages; if not, withWrittenCalls writes them as text. */
   knowsCalls: boolean;
 };
 
-/** The first whose marks all stand in the template. */
+/** The first format whose markers all occur in the template wins. */
 const formats: readonly [ToolFormat, ...string[]][] = [
   [harmony, "<|channel|>", "<|message|>"],
   [functionGemma, "<start_function_call>"],
@@ -40,16 +40,16 @@ export function formatOf(template: string): TemplateTools {
   const knowsCalls = text.includes("tool_calls");
   const found = formats.find(([, ...marks]) => marks.every((mark) => text.includes(mark)));
   if (found && readsTools(template)) return { format: found[0], knowsTools: true, knowsCalls };
-  return { format: untaught(text), knowsTools: false, knowsCalls };
+  return { format: fallbackFormat(text), knowsTools: false, knowsCalls };
 }
 
-function untaught(template: string): ToolFormat {
+function fallbackFormat(template: string): ToolFormat {
   if (template.includes("<start_of_turn>")) return gemma;
-  // Phi 4 mini's template takes the tools from the system's message.
+  // Phi 4 mini's template takes the tools from the system message.
   return template.includes("<|/tool|>") ? phi : hermes;
 }
 
-/** Whether `tools` is a variable in it, and not a word that it writes or a field of a message. */
+/** Whether the template uses the variable `tools`, not only the word or a message's field. */
 function readsTools(template: string): boolean {
   const blocks = template.match(/\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}/gs) ?? [];
   return blocks.some((block) => {

@@ -1,4 +1,4 @@
-// What the formats' grammars are made of: structural tags of xgrammar.
+// Building blocks of the formats' grammars: xgrammar's structural tags.
 import type { StructuralTagFormat, TagFormat, TagsWithSeparatorFormat } from "@mlc-ai/web-xgrammar";
 import type { GrammarOptions, Tool } from "./format.ts";
 
@@ -14,7 +14,7 @@ export function oneOf(texts: readonly string[]): StructuralTagFormat {
   };
 }
 
-/** The only values that a schema allows, where it lists them. */
+/** The values that a schema lists by const or enum. */
 export function choicesOf(schema: Schema): unknown[] | undefined {
   if ("const" in schema) return [schema.const];
   return Array.isArray(schema.enum) && schema.enum.length > 0 ? schema.enum : undefined;
@@ -29,7 +29,7 @@ export function jsonArguments({ parameters }: Tool): StructuralTagFormat {
   return { type: "json_schema", json_schema: { type: "object", ...parameters } };
 }
 
-/** `{"name": …, "arguments": {…}}` with something before and after it. */
+/** `{"name": …, "arguments": {…}}` between two texts. */
 export function jsonTag(
   tool: Tool,
   { before = "", key = "arguments", after = "" }: { before?: string; key?: string; after?: string },
@@ -38,7 +38,7 @@ export function jsonTag(
   return { type: "tag", begin, content: jsonArguments(tool), end: `}${after}` };
 }
 
-/** Calls one after the other; `trigger` is what text cannot contain and every call begins with. */
+/** A sequence of calls. Every call starts with `trigger`, which text cannot contain. */
 export function callSequence(
   tags: TagFormat[],
   { trigger, separator }: { trigger: string | undefined; separator: string },
@@ -50,7 +50,7 @@ export function callSequence(
   return { type: "triggered_tags", triggers: [trigger], tags, stop_after_first: !parallel };
 }
 
-/** The same with nothing between them. xgrammar wants a separator: what every call begins with serves. */
+/** A sequence of calls without a separator. xgrammar requires one, so the calls' common start is used. */
 export function adjoiningCalls(
   tags: TagFormat[],
   trigger: string,
@@ -68,7 +68,7 @@ export function adjoiningCalls(
   };
 }
 
-/** Calls in a list that ends the message; `trigger` is what its beginning begins with. */
+/** A list of calls that ends the message. The list's start begins with `trigger`. */
 export function callList(
   tags: TagFormat[],
   list: { trigger: string | undefined; begin: string; separator: string; end: string },
@@ -101,7 +101,7 @@ export function separated(
   };
 }
 
-/** Properties with something between them: the required ones in order, then of the others any. */
+/** Properties with a separator: all required ones in order, then any of the others. */
 export function members(
   schema: Schema,
   separator: string,
@@ -134,7 +134,7 @@ export function propertiesOf(schema: Schema): { required: string[]; others: stri
   };
 }
 
-/** A property's schema by itself, with the definitions that it may refer to. */
+/** A property's schema with the definitions that it may refer to. */
 export function propertySchema(schema: Schema, key: string): Schema {
   const { properties, $defs, definitions } = schema;
   const property = isSchema(properties) ? properties[key] : undefined;

@@ -1,7 +1,8 @@
-// For chat templates that know nothing of tools, or not of calls: messages that say it in their text.
+// For chat templates without support for tools or calls: messages that carry them in their text.
 import type { Call, Tool, ToolFormat } from "./format.ts";
 import { gemma } from "./formats/gemma.ts";
 import { phi } from "./formats/phi.ts";
+import { jsonOrText } from "./json-call.ts";
 
 export type Message = {
   readonly role: string;
@@ -9,24 +10,25 @@ export type Message = {
   readonly [field: string]: unknown;
 };
 
-/** How a model is told of tools, and of what they returned. */
-type Teaching = {
+/** How tools and their results are written into messages. */
+type Instructions = {
   tools(messages: readonly Message[], tools: readonly Tool[]): Message[];
   results(texts: readonly string[]): Message;
 };
 
-/** Messages for a template that does not know tools: they are told of, and calls and results are text. */
+/** Messages for a template without tools: a message describes them, and calls and results become text. */
 export function withInstructions(
   messages: readonly Message[],
   tools: readonly Tool[],
   format: ToolFormat,
 ): Message[] {
-  const teaching = format === gemma ? gemmaTeaching : format === phi ? phiTeaching : hermesTeaching;
+  const instructions =
+    format === gemma ? gemmaInstructions : format === phi ? phiInstructions : hermesInstructions;
   const written = withWrittenCalls(messages, format);
-  return teaching.tools(withResults(written, teaching.results), tools);
+  return instructions.tools(withResults(written, instructions.results), tools);
 }
 
-/** Messages for a template that does not know calls: they are text of the assistant. */
+/** Messages for a template without calls: they become text of the assistant's message. */
 export function withWrittenCalls(messages: readonly Message[], format: ToolFormat): Message[] {
   return messages.map((message) => {
     const { tool_calls, ...rest } = message;
@@ -36,8 +38,8 @@ export function withWrittenCalls(messages: readonly Message[], format: ToolForma
   });
 }
 
-/** Results that follow each other are one message: many templates want turns to alternate. */
-function withResults(messages: readonly Message[], results: Teaching["results"]): Message[] {
+/** Joins consecutive results into one message, as many templates require alternating turns. */
+function withResults(messages: readonly Message[], results: Instructions["results"]): Message[] {
   const all: Message[] = [];
   let texts: string[] = [];
   const close = () => {
@@ -55,9 +57,9 @@ function withResults(messages: readonly Message[], results: Teaching["results"])
   return all;
 }
 
-const hermesTeaching: Teaching = {
+const hermesInstructions: Instructions = {
   tools(messages, tools) {
-    const { system, others } = parted(messages);
+    const { system, others } = splitSystem(messages);
     const signatures = tools.map((tool) => JSON.stringify({ type: "function", function: tool }));
     const text = `You may call functions. Their signatures stand within <tools></tools>, one a line:
 <tools>
@@ -77,21 +79,21 @@ What the functions return comes within <tool_response></tool_response>.`;
   }),
 };
 
-/** Gemma has no system: it is told in the first question. */
-const gemmaTeaching: Teaching = {
+/** Gemma has no system role: the first user message describes the tools. */
+const gemmaInstructions: Instructions = {
   tools(messages, tools) {
-    const { system, others } = parted(messages);
+    const { system, others } = splitSystem(messages);
     const text = `You may call functions. To do so, write the calls and nothing else, one a line:
 \`\`\`tool_code
 function_name(parameter="value", other_parameter=5)
 \`\`\`
 What they return comes as \`\`\`tool_output. These are the functions:
 ${JSON.stringify(tools)}`;
-    const told = joined(system, text);
+    const described = joined(system, text);
     const first = others.findIndex(({ role }) => role === "user");
-    if (first < 0) return [{ role: "user", content: told }, ...others];
+    if (first < 0) return [{ role: "user", content: described }, ...others];
     const question = others[first]!;
-    return others.with(first, { ...question, content: joined(told, textOf(question)) });
+    return others.with(first, { ...question, content: joined(described, textOf(question)) });
   },
   results: (texts) => ({
     role: "user",
@@ -99,17 +101,17 @@ ${JSON.stringify(tools)}`;
   }),
 };
 
-/** Phi's template writes a field of the system's message, and has a token for what comes back. */
-const phiTeaching: Teaching = {
+/** Phi's template renders a field of the system message, and has a role for results. */
+const phiInstructions: Instructions = {
   tools(messages, tools) {
-    const { system, others } = parted(messages);
+    const { system, others } = splitSystem(messages);
     const content = system || "You are a helpful assistant with some tools.";
     return [{ role: "system", content, tools: JSON.stringify(tools) }, ...others];
   },
   results: (texts) => ({ role: "tool_response", content: texts.join("\n") }),
 };
 
-function parted(messages: readonly Message[]): { system: string; others: Message[] } {
+function splitSystem(messages: readonly Message[]): { system: string; others: Message[] } {
   const [first, ...rest] = messages;
   const isSystem = first?.role === "system" || first?.role === "developer";
   return isSystem ? { system: textOf(first), others: rest } : { system: "", others: [...messages] };
@@ -126,20 +128,12 @@ function textOf({ content }: Message): string {
 
 type ToolCall = { function: { name: string; arguments: unknown } };
 
-/** Arguments come as values or, where they could not be read, as text. */
+/** Arguments are values, or text if they could not be parsed. */
 function callsOf(toolCalls: unknown): Call[] {
   if (!Array.isArray(toolCalls)) return [];
   return toolCalls.map(({ function: { name, arguments: given } }: ToolCall) => {
-    const parsed = typeof given === "string" ? parsedOr(given) : given;
+    const parsed = typeof given === "string" ? jsonOrText(given) : given;
     const isObject = typeof parsed === "object" && parsed !== null;
     return { name, arguments: JSON.stringify(isObject ? parsed : { arguments: given }) };
   });
-}
-
-function parsedOr(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }

@@ -1,69 +1,74 @@
-// Calls that are written as JSON: {"name": …, "arguments": {…}}, alone or in a list.
-import type { Call } from "./format.ts";
+// Calls written as JSON: {"name": …, "arguments": {…}}, alone or in a list.
+import type { Call, CallDraft } from "./format.ts";
 import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
 
 /** An object, or a list of objects. */
-export function* jsonCalls(first: string): Reading<Call[]> {
-  if (first !== "[") return [yield* jsonCall(first)];
-  const calls: Call[] = [];
+export function* jsonCalls(calls: CallDraft[], first: string): Reading<void> {
+  if (first !== "[") return yield* jsonCall(calls, first);
   for (;;) {
-    calls.push(yield* jsonCall(yield* pastBlanks()));
+    yield* jsonCall(calls, yield* pastBlanks());
     const char = yield* pastBlanks();
-    if (char === "]") return calls;
+    if (char === "]") return;
     need(char, ",");
   }
 }
 
-/** Some models add a type and an id; with anything else it is other JSON. */
+/** Some models add a type and an id; an object with any other key is not a call. */
 const KEYS: ReadonlySet<string> = new Set(["name", "arguments", "parameters", "type", "id"]);
 
-export function* jsonCall(first: string): Reading<Call> {
+export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
   need(first, "{");
-  let name: string | undefined;
-  let given: string | undefined;
+  const call: CallDraft = { name: undefined, arguments: "" };
+  calls.push(call);
   for (;;) {
     const key = yield* jsonString(yield* pastBlanks());
     if (!KEYS.has(key)) throw new Mismatch();
     need(yield* pastBlanks(), ":");
     const start = yield* pastBlanks();
-    if (key === "arguments" || key === "parameters") given = yield* jsonObject(start);
+    if (key === "arguments" || key === "parameters") yield* jsonArguments(call, start);
     else {
       const text = yield* jsonString(start);
-      if (key === "name") name = text;
+      if (key === "name") call.name = text;
     }
     const char = yield* pastBlanks();
     if (char === "}") break;
     need(char, ",");
   }
-  if (name === undefined || given === undefined) throw new Mismatch();
-  return { name, arguments: given };
+  if (call.name === undefined || call.arguments === "") throw new Mismatch();
 }
 
 export function writeJson({ name, arguments: given }: Call, key = "arguments"): string {
   return `{"name": ${JSON.stringify(name)}, "${key}": ${given}}`;
 }
 
-/** The text of an object. */
-export function* jsonObject(first: string): Reading<string> {
+/** An object's text, which becomes the call's arguments as it arrives. */
+export function* jsonArguments(call: CallDraft, first: string): Reading<void> {
   need(first, "{");
-  return yield* jsonText(first);
+  call.arguments = "";
+  yield* jsonText(first, (char) => {
+    call.arguments += char;
+  });
 }
 
 function* jsonString(first: string): Reading<string> {
   need(first, '"');
-  return JSON.parse(yield* jsonText(first));
+  let text = "";
+  yield* jsonText(first, (char) => {
+    text += char;
+  });
+  return JSON.parse(text);
 }
 
-function* jsonText(first: string): Reading<string> {
+function* jsonText(first: string, take: (char: string) => void): Reading<void> {
   const scanner = new JsonScanner();
-  let text = "";
   for (let char = first; ; char = yield) {
-    text += char;
-    if (scanner.take(char)) return text;
+    const isComplete = scanner.take(char);
+    take(char);
+    if (isComplete) return;
   }
 }
 
-/** Whether a text is a JSON object, and nothing more. */
+/** Whether a text is one JSON object and nothing else. */
 export function isJsonObject(text: string): boolean {
   const trimmed = text.trim();
   if (!trimmed.startsWith("{")) return false;
@@ -75,19 +80,28 @@ export function isJsonObject(text: string): boolean {
   }
 }
 
+/** The parsed text, or the text itself if it is not JSON. */
+export function jsonOrText(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
 const SCALAR = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)$/;
 
-/** Knows where a string, an object or a list ends; throws a Mismatch at the first wrong character. */
+/** Finds the end of a string, an object or a list; throws a Mismatch at the first wrong character. */
 class JsonScanner {
-  /** What closes the objects and lists that are open. */
+  /** The closing brackets of the open objects and lists. */
   readonly #closers: string[] = [];
   #next: "value" | "first value" | "key" | "first key" | "colon" | "comma" = "value";
   #string: "no" | "key" | "value" = "no";
-  /** Characters of an escape that are still to come; after the backslash it is not known how many. */
+  /** Characters left in an escape; "open" directly after the backslash, when the number is unknown. */
   #escape: "none" | "open" | number = "none";
   #scalar = "";
 
-  /** True once all of it is there. */
+  /** True once the value is complete. */
   take(char: string): boolean {
     if (this.#string !== "no") return this.#takeInString(char);
     if (this.#scalar !== "") {

@@ -1,20 +1,21 @@
-// Values as programs write them (lists, objects, strings, numbers, names) read into JSON. Notations differ
-// in their strings and in the keys of objects.
+// Parses literals of programming languages (lists, objects, strings, numbers, names) into JSON. Notations
+// differ in their strings and in the keys of objects.
+import type { CallDraft } from "./format.ts";
 import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
 
-/** The first character that is not read yet. */
+/** The parser's position: the first character not consumed yet. */
 export type At = { char: string };
 
 export type Notation = {
-  /** What a string may begin with. */
+  /** The characters that may start a string. */
   quotes: string;
-  /** Reads a string that begins here; what follows it is not blank. */
+  /** Reads a string, and advances to the next non-blank character. */
   string(at: At): Reading<string>;
-  /** Whether keys of objects may stand without quotes. */
+  /** Whether keys of objects may be unquoted. */
   bareKeys: boolean;
 };
 
-/** Each level of a value makes every character below it dearer to read. */
+/** Each level of nesting makes every character inside it more expensive to read. */
 const MAX_DEPTH = 64;
 const NUMBER = /^([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?$/;
 const NAMES: ReadonlyMap<string, string> = new Map([
@@ -26,7 +27,7 @@ const NAMES: ReadonlyMap<string, string> = new Map([
   ["null", "null"],
 ]);
 
-/** The JSON text of the value that begins here; what follows it is not blank. */
+/** The JSON text of a value; advances to the next non-blank character. */
 export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
   if (depth > MAX_DEPTH) throw new Mismatch();
   if (notation.quotes.includes(at.char)) return JSON.stringify(yield* notation.string(at));
@@ -43,7 +44,7 @@ export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
   return scalarOf(yield* word(at, /[\w.+-]/));
 }
 
-/** What stands between here and `close`, parted by commas; `close` is the character at hand then. */
+/** Comma-separated items up to `close`, which is the current character afterwards. */
 export function* list<T>(at: At, close: string, item: () => Reading<T>): Reading<T[]> {
   const items: T[] = [];
   yield* advance(at);
@@ -55,7 +56,9 @@ export function* list<T>(at: At, close: string, item: () => Reading<T>): Reading
   return items;
 }
 
-function* member(at: At, notation: Notation, depth: number): Reading<[string, string]> {
+export type Member = readonly [key: string, json: string];
+
+export function* member(at: At, notation: Notation, depth: number): Reading<Member> {
   const isQuoted = notation.quotes.includes(at.char);
   if (!isQuoted && !notation.bareKeys) throw new Mismatch();
   const key = isQuoted ? yield* notation.string(at) : yield* word(at, NAME);
@@ -67,7 +70,7 @@ function* member(at: At, notation: Notation, depth: number): Reading<[string, st
 /** Names of arguments and of functions. */
 export const NAME = /[^\s()[\]{}<>=:,"']/;
 
-/** Characters of a kind, at least one; what follows them is not blank. */
+/** One or more characters of a kind; advances to the next non-blank character. */
 export function* word(at: At, kind: RegExp): Reading<string> {
   let text = "";
   while (kind.test(at.char)) {
@@ -83,10 +86,29 @@ export function* advance(at: At): Reading<void> {
   at.char = yield* pastBlanks();
 }
 
-/** An object of members whose values are JSON; of two with the same key the later counts. */
-export function jsonOf(members: Iterable<readonly [key: string, json: string]>): string {
-  const texts = Array.from(new Map(members), ([key, json]) => `${JSON.stringify(key)}: ${json}`);
-  return `{${texts.join(", ")}}`;
+/** A JSON object; of two members with the same key, the later one wins. */
+export function jsonOf(members: Iterable<Member>): string {
+  return `{${Array.from(new Map(members), jsonMember).join(", ")}}`;
+}
+
+function jsonMember([key, json]: Member): string {
+  return `${JSON.stringify(key)}: ${json}`;
+}
+
+/** A call whose arguments are read one at a time. Their object stays open until the last one is read. */
+export function openCall(calls: CallDraft[], name: string) {
+  const members: Member[] = [];
+  const call: CallDraft = { name, arguments: "{" };
+  calls.push(call);
+  return {
+    add(member: Member): void {
+      call.arguments += `${members.length > 0 ? ", " : ""}${jsonMember(member)}`;
+      members.push(member);
+    },
+    close(): void {
+      call.arguments = jsonOf(members);
+    },
+  };
 }
 
 export function scalarOf(text: string): string {
@@ -96,7 +118,7 @@ export function scalarOf(text: string): string {
   if (sign === undefined || whole + (fraction ?? "") === "" || /^0\d/.test(whole)) {
     throw new Mismatch();
   }
-  // JSON wants digits on both sides of the point.
+  // JSON requires digits on both sides of the point.
   const point = fraction === undefined ? "" : `.${fraction || "0"}`;
   return `${sign === "-" ? "-" : ""}${whole || "0"}${point}${exponent}`;
 }

@@ -1,5 +1,5 @@
-// The parser of a whole message: thoughts, then content and calls.
-import type { MessageParser, MessagePart, Tool, ToolFormat } from "./format.ts";
+// The parser of a whole message: a thought, then content and calls.
+import type { Call, FormatParser, MessagePart, Tool, ToolFormat } from "./format.ts";
 import { Reasoning, type Split, type Thinking } from "./reasoning.ts";
 
 export type MessageOptions = {
@@ -9,22 +9,43 @@ export type MessageOptions = {
   tools?: readonly Tool[] | undefined;
 };
 
-export function messageParser({ thinking, format, tools }: MessageOptions): MessageParser {
-  if (format?.thinks) return format.parser(tools ?? []);
-  const calls = format && tools ? format.parser(tools) : plainText;
-  if (thinking === "none") return calls;
-  const thoughts = new Reasoning(thinking === "begun");
+export type MessageParser = {
+  push(text: string): MessagePart[];
+  /** `isCutOff`: the token limit ended the text, not the model. */
+  end(isCutOff: boolean): MessagePart[];
+};
+
+/**
+ * Text that the token limit cuts off inside markup is not content, whatever the format. A call whose tool
+ * is already named is returned with its arguments as far as they go; anything less of a call is dropped.
+ */
+export function messageParser({ thinking, format, tools = [] }: MessageOptions): MessageParser {
+  const parser = format && (format.thinks || tools.length > 0) ? format.parser(tools) : plainText;
+  const splitsThoughts = !format?.thinks && thinking !== "none";
+  const thoughts = splitsThoughts ? new Reasoning(thinking === "begun") : undefined;
   const partsOf = ({ reasoning, text }: Split): MessagePart[] => [
     ...(reasoning === "" ? [] : [{ kind: "reasoning" as const, text: reasoning }]),
-    ...calls.push(text),
+    ...parser.push(text),
   ];
   return {
-    push: (text) => partsOf(thoughts.push(text)),
-    end: () => [...partsOf(thoughts.end()), ...calls.end()],
+    push: (text) => (thoughts ? partsOf(thoughts.push(text)) : parser.push(text)),
+    end(isCutOff) {
+      if (isCutOff) thoughts?.cut();
+      const rest = thoughts ? partsOf(thoughts.end()) : [];
+      const calls = isCutOff ? parser.cut() : [];
+      const isTool = (call: { name: string | undefined }): call is Call =>
+        tools.some(({ name }) => name === call.name);
+      return [
+        ...rest,
+        ...parser.end(),
+        ...calls.filter(isTool).map((call) => ({ kind: "call" as const, ...call })),
+      ];
+    },
   };
 }
 
-const plainText: MessageParser = {
+const plainText: FormatParser = {
   push: (text) => (text === "" ? [] : [{ kind: "content", text }]),
   end: () => [],
+  cut: () => [],
 };

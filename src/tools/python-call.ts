@@ -1,14 +1,15 @@
-// Calls that are written as Python: get_weather(city="Paris", days=3).
+// Calls written as Python: get_weather(city="Paris", days=3).
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
-import type { Call, Tool } from "./format.ts";
+import type { Call, CallDraft, Tool } from "./format.ts";
 import { members, propertySchema } from "./grammar.ts";
 import {
   type At,
   advance,
-  jsonOf,
   list,
+  type Member,
   NAME,
   type Notation,
+  openCall,
   value,
   word,
 } from "./literal-value.ts";
@@ -16,35 +17,36 @@ import { literal, Mismatch, need, pastBlanks, type Reading } from "./reading.ts"
 
 export const python: Notation = { quotes: "\"'", string, bareKeys: false };
 
-/** A list of calls that begins with this character. */
-export function* pythonList(first: string): Reading<Call[]> {
+/** A list of calls, whose first character is `first`. */
+export function* pythonList(calls: CallDraft[], first: string): Reading<void> {
   need(first, "[");
   const at = { char: first };
-  return yield* list(at, "]", () => call(at));
+  yield* list(at, "]", () => call(calls, at));
 }
 
-/** Calls one after the other, or a list of them, up to `close`. */
-export function* pythonBlock(close: string): Reading<Call[]> {
+/** Calls in a sequence or in a list, up to `close`. */
+export function* pythonBlock(calls: CallDraft[], close: string): Reading<void> {
   const at = { char: yield* pastBlanks() };
-  const calls: Call[] = [];
   if (at.char === "[") {
-    calls.push(...(yield* list(at, "]", () => call(at))));
+    yield* list(at, "]", () => call(calls, at));
     yield* advance(at);
-  } else while (at.char !== close[0]) calls.push(yield* call(at));
+  } else while (at.char !== close[0]) yield* call(calls, at);
   need(at.char, close[0]!);
   yield* literal(close.slice(1));
-  return calls;
 }
 
-function* call(at: At): Reading<Call> {
+function* call(calls: CallDraft[], at: At): Reading<void> {
   const name = yield* word(at, NAME);
   need(at.char, "(");
-  const given = yield* list(at, ")", () => argument(at));
+  const open = openCall(calls, name);
+  yield* list(at, ")", function* () {
+    open.add(yield* argument(at));
+  });
+  open.close();
   yield* advance(at);
-  return { name, arguments: jsonOf(given) };
 }
 
-function* argument(at: At): Reading<[string, string]> {
+function* argument(at: At): Reading<Member> {
   const key = yield* word(at, NAME);
   need(at.char, "=");
   yield* advance(at);
@@ -61,7 +63,7 @@ const ESCAPES: ReadonlyMap<string, string> = new Map(
     v: "\v",
     a: "\x07",
     "0": "\0",
-    // JSON's, and no harm in Python.
+    // From JSON; harmless in Python.
     "/": "/",
     "\\": "\\",
     "'": "'",
@@ -87,7 +89,7 @@ function* string(at: At): Reading<string> {
 function* escape(): Reading<string> {
   const char = yield;
   const digits = HEX_DIGITS.get(char);
-  // Python leaves alone what it does not know.
+  // Python leaves unknown escapes as they are.
   if (digits === undefined) return ESCAPES.get(char) ?? `\\${char}`;
   let hex = "";
   while (hex.length < digits) {
@@ -100,7 +102,7 @@ function* escape(): Reading<string> {
   return String.fromCodePoint(code);
 }
 
-/** The values of arguments are held to JSON, which is read as well. */
+/** Arguments are constrained to JSON, which the parser also accepts. */
 export function pythonTag(tool: Tool): TagFormat {
   const content: StructuralTagFormat = members(tool.parameters, ", ", (key) => ({
     type: "tag",

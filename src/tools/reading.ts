@@ -1,6 +1,6 @@
-// Text that comes a character at a time, read as if all of it were there: a reading is a generator that
-// gets the next character wherever it yields. It throws a Mismatch at the first one that does not fit.
-import { Markers } from "./markers.ts";
+// Incremental parsing written as if the whole text were there: a reading is a generator that receives the
+// next character at each yield. It throws a Mismatch at the first character that does not fit.
+import { StringMatcher } from "../text/string-matcher.ts";
 
 export type Reading<T> = Generator<undefined, T, string>;
 
@@ -23,14 +23,14 @@ export function* literal(text: string): Reading<void> {
   for (const wanted of text) need(yield, wanted);
 }
 
-/** The text before `end`, which is read too. */
+/** The text before `end`, which is consumed too. */
 export function* until(end: string): Reading<string> {
-  const markers = new Markers([end]);
+  const matcher = new StringMatcher([end]);
   let text = "";
   for (;;) {
     const char = yield;
     text += char;
-    if (markers.take(char)) return text.slice(0, -end.length);
+    if (matcher.take(char)) return text.slice(0, -end.length);
   }
 }
 

@@ -1,21 +1,21 @@
-// Thoughts that a model writes before it answers: <think>…</think>, first in the message. Blanks around
-// them belong to neither side.
+// The thought that a model writes before its answer: <think>…</think> at the start of the message. Whitespace
+// around it belongs neither to the thought nor to the answer.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
+import { StringMatcher } from "../text/string-matcher.ts";
 import { optional } from "./grammar.ts";
-import { Markers } from "./markers.ts";
 import { isBlank } from "./reading.ts";
 
 const OPEN = "<think>";
 const CLOSE = "</think>";
 
-/** Control tokens of some models, which must be seen as text. */
+/** Control tokens in some models; the parser and the grammar must see them as text. */
 export const thoughtMarkers: readonly string[] = [OPEN, CLOSE];
 
 export type Thinking =
-  /** The model was not taught to think first. */
+  /** The model does not think before it answers. */
   | "none"
   | "possible"
-  /** The prompt has opened the thought already. */
+  /** The prompt ends inside the thought. */
   | "begun";
 
 export function thinkingOf(template: string, prompt: string): Thinking {
@@ -23,19 +23,19 @@ export function thinkingOf(template: string, prompt: string): Thinking {
   return template.includes(CLOSE) ? "possible" : "none";
 }
 
-/** The thought comes first. */
+/** A piece of the thought, then a piece of the answer. */
 export type Split = { reasoning: string; text: string };
 
 export class Reasoning {
-  readonly #closer = new Markers([CLOSE]);
+  readonly #closer = new StringMatcher([CLOSE]);
   #place: "before" | "inside" | "behind" | "text";
-  /** Whether the thought has more than blanks. */
+  /** Whether the thought has any non-blank character so far. */
   #begun = false;
   #blanks = "";
-  /** What may yet become a mark. */
+  /** What may still become a marker. */
   #pending = "";
 
-  /** `inside`: the prompt has opened the thought already. */
+  /** `inside`: the prompt ends inside the thought. */
   constructor(inside: boolean) {
     this.#place = inside ? "inside" : "before";
   }
@@ -58,6 +58,11 @@ export class Reasoning {
     if (this.#place === "inside") this.#addThought(this.#pending, split);
     this.#blanks = this.#pending = "";
     return split;
+  }
+
+  /** Discards what may be half a marker. */
+  cut(): void {
+    this.#pending = "";
   }
 
   #take(char: string, split: Split): void {
@@ -103,7 +108,7 @@ export class Reasoning {
   }
 }
 
-/** An answer's grammar where a thought may stand before it. */
+/** An answer's grammar, with a thought before it if the model thinks. */
 export function withThought(answer: StructuralTagFormat, thinking: Thinking): StructuralTagFormat {
   if (thinking === "none") return answer;
   const begun = thinking === "begun";

@@ -1,9 +1,10 @@
-// Turns what the scheduler decided into what the model takes: integers into typed arrays. Decoding rows
-// come first, those of like length together, for the KV store computes such rows as one.
+// Turns what the scheduler decided into what the model takes: integers into typed arrays. Decoding rows come
+// first, sorted by length.
 import type { Pooling } from "../engine/protocol.ts";
-import type { KvRow } from "../model/device-kv-store.ts";
+import type { Score } from "../model/logprobs.ts";
+import type { KvRow } from "../model/paged-kv-store.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
-import type { Sampled, SampleRow, Score } from "../model/sampler.ts";
+import type { Sampled, SampleRow } from "../model/sampler.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
@@ -29,6 +30,8 @@ export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array }
 
 export type Prepared = {
   inputs: StepInputs;
+  /** Whose sample number so many of the inputs is. */
+  sequenceOf(sample: number): Sequence;
   /** What came out, in the order of the batch's samples. */
   restore(outputs: StepOutputs): {
     sampled: Sampled[];
@@ -50,6 +53,7 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
   const tokens = new Uint32Array(tokenCount);
   const rows: KvRow[] = [];
   const samples: { at: number; row: SampleRow }[] = [];
+  const sampled: Sequence[] = [];
   const places: number[] = [];
   const scores: (StepInputs["scores"][number] & { of: Row })[] = [];
   const sums: (StepInputs["sums"][number] & { of: Row })[] = [];
@@ -85,16 +89,18 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
       const own = sample === sequence ? wanted : wantedOf(sample);
       own.sample = samples.length;
       samples.push({ at: at - 1, row: own.row });
+      sampled.push(sample);
       places.push(place++);
     }
   }
   return {
     inputs: { tokens, fed, rows, copies: batch.copies, samples, scores, sums },
+    sequenceOf: (sample) => sampled[sample]!,
     restore(outputs) {
-      const sampled = new Array<Sampled>(places.length);
-      for (let i = 0; i < places.length; i++) sampled[places[i]!] = outputs.sampled[i]!;
+      const drawn = new Array<Sampled>(places.length);
+      for (let i = 0; i < places.length; i++) drawn[places[i]!] = outputs.sampled[i]!;
       return {
-        sampled,
+        sampled: drawn,
         scored: scores.map(({ of: { sequence, start } }, i) => {
           return { sequence, start: start + 1, scores: outputs.scored[i]! };
         }),

@@ -3,6 +3,7 @@
 import { workerData } from "node:worker_threads";
 import { openBlas } from "../../ffi/blas.ts";
 import { traceReport } from "../../ffi/trace.ts";
+import { openDevice } from "../device/open.ts";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
 import type { FromWorker, WorkerSetup } from "../engine/protocol.ts";
 import { openMlx } from "../mlx/runtime.ts";
@@ -17,7 +18,7 @@ const reply = (message: FromWorker) => mailbox.port.postMessage(message);
 const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
-const models = new Models(runtime.backend);
+const models = new Models(() => openDevice(runtime.backend));
 const handler = new MessageHandler({
   models,
   receive: (timeoutMs) => receive(mailbox, timeoutMs),

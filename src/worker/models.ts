@@ -1,16 +1,13 @@
 // The models that are loaded, each with its engine.
-import { hasOwn } from "../../ffi/lib.ts";
-import type { Backend } from "../../ffi/native.ts";
+import type { Device } from "../device/device.ts";
 import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
 import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
 import { liveArrays } from "../mlx/array.ts";
-import { bytesOf } from "../mlx/dtype.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
-import { DeviceRunner } from "../model/device-runner.ts";
-import { kvType, makeKvStore } from "../model/kv-store.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../model/load.ts";
 import type { ModelShape } from "../model/model.ts";
+import { blockBytes, PagedKvStore } from "../model/paged-kv-store.ts";
 import { Runner } from "../model/runner.ts";
 import { ModelEngine } from "./model-engine.ts";
 
@@ -19,13 +16,15 @@ type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
 export class Models {
-  readonly #backend: Backend;
+  readonly #openDevice: () => Device;
+  #device: Device | undefined;
   readonly #entries = new Map<string, Entry>();
-  /** Who follows the grammars of all of them. */
+  /** Follows the grammars of all of them. */
   matchers: Matchers | undefined;
 
-  constructor(backend: Backend) {
-    this.#backend = backend;
+  /** The device is opened when a model is first loaded: a libmlxc that lacks what it needs is an error then. */
+  constructor(openDevice: () => Device) {
+    this.#openDevice = openDevice;
   }
 
   get busy(): boolean {
@@ -47,21 +46,23 @@ export class Models {
     return entry.info;
   }
 
+  /** What was made before something fails is freed again. */
   #make(name: string, path: string, options: EngineOptions, hooks: LoadHooks): Entry {
-    if (this.#backend === "cpu" && !hasOwn) {
-      throw new Error("this libmlxc has no operations for a CPU: set-up's has");
-    }
-    const { dtype, keepUnpacked } = options;
-    const model = loadModel(path, { backend: this.#backend, dtype, keepUnpacked, ...hooks });
-    const kvBytes = options.kvBytes ?? suitableKvBytes(this.#backend);
-    const blockBytes = blockBytesOf(model, this.#backend);
-    const blocks = options.blocks ?? blocksFor(model, options, kvBytes / blockBytes);
-    checkMemory(model, blocks, blockBytes);
-    const store = makeKvStore(model.shape, blocks, model.dtype, this.#backend);
-    const pool = new BlockPool(blocks);
-    const runner =
-      this.#backend === "cpu" ? new Runner(model, store) : new DeviceRunner(model, store);
+    this.#device ??= this.#openDevice();
+    const device = this.#device;
+    using made = new DisposableStack();
+    made.defer(clearCache);
+    const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
+    const { dtype, keepUnpacked: keepDequantized, maxBatch } = options;
+    const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
     const { vocabulary, maxPositions } = model.shape;
+    const bytesEach = blockBytes(model.shape, device.kvType(model.dtype));
+    const fitting = (options.kvBytes ?? device.kvBytes()) / bytesEach;
+    const blocks = options.blocks ?? blocksFor(model, options, fitting);
+    checkMemory(blocks, bytesEach);
+    const store = owned(new PagedKvStore(device, model.shape, blocks, model.dtype));
+    const pool = new BlockPool(blocks);
+    const runner = owned(new Runner(device, model, store));
     const maxLength = Math.min(
       maxPositions,
       options.maxLength ?? maxPositions,
@@ -74,7 +75,8 @@ export class Models {
       vocabulary,
       maxLength,
       lookback: lookbackOf(model.shape),
-      options: { ...options, tokenBudget: options.tokenBudget ?? suitableTokens(this.#backend) },
+      tokenBudget: device.tokenBudget,
+      options,
       matchers: () => this.matchers,
     });
     const info: ModelInfo = {
@@ -88,17 +90,12 @@ export class Models {
       gauges: pool.gauges,
       load: engine.load,
     };
-    if (options.warmUp) runner.warmUp(options.maxBatch, maxLength);
-    const free = () => {
-      runner.free();
-      store.free();
-      model.free();
-      clearCache();
-    };
-    return { engine, info, free };
+    if (options.warmUp) runner.warmUp(maxBatch, maxLength);
+    const kept = made.move();
+    return { engine, info, free: () => kept.dispose() };
   }
 
-  /** A model that is not there is unloaded already; one at work is not unloaded. */
+  /** A model that is not there is unloaded already; one that has requests is not unloaded. */
   unload(name: string): void {
     const entry = this.#entries.get(name);
     if (!entry) return;
@@ -115,19 +112,14 @@ export class Models {
   free(): void {
     for (const { free } of this.#entries.values()) free();
     this.#entries.clear();
+    this.#device?.free();
   }
 }
 
-function blockBytesOf({ shape, dtype }: LoadedModel, backend: Backend): number {
-  const { layers, kvHeads, headDim } = shape;
-  return 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(kvType(dtype, backend));
-}
-
-/** The process would end where there is no memory for the blocks; so the model is freed, and it is said. */
-function checkMemory(model: LoadedModel, blocks: number, blockBytes: number): void {
-  const [wanted, most] = [blocks * blockBytes, memoryLimit() - activeMemory()];
+/** MLX would end the process where there is no memory for the blocks. */
+function checkMemory(blocks: number, bytesEach: number): void {
+  const [wanted, most] = [blocks * bytesEach, memoryLimit() - activeMemory()];
   if (wanted <= most) return;
-  model.free();
   const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
   throw new Error(
     `${blocks} KV blocks take ${gib(wanted)}, and there are ${gib(most)} left: ` +
@@ -143,20 +135,10 @@ function blocksFor(model: LoadedModel, options: EngineOptions, fitting: number):
   return Math.max(1, Math.min(most, Math.floor(fitting)));
 }
 
-/** The CPU shares its memory with everything else; of a GPU's, half of what the weights have left. */
-function suitableKvBytes(backend: Backend): number {
-  return backend === "cpu" ? 2 ** 30 : Math.max(2 ** 28, (memoryLimit() - activeMemory()) / 2);
-}
-
 /**
  * A layer multiplies a token with its weights, some 12 times dims * dims in most models, and twice heads *
  * headDim with each token before it.
  */
 function lookbackOf({ dims, heads, headDim }: ModelShape): number {
   return (6 * dims * dims) / (heads * headDim);
-}
-
-/** Of a step, where they are not few: such a GPU is hardly busy with those. */
-function suitableTokens(backend: Backend): number | undefined {
-  return backend === "cuda" ? 2048 : undefined;
 }

@@ -1,4 +1,4 @@
-// What requests are read as. How they are refused stands in test/http/errors.test.ts.
+// How requests are parsed. test/http/errors.test.ts has how they are rejected.
 import { describe, expect, test } from "bun:test";
 import { ChatRequest } from "../../src/api/chat.ts";
 import { CompletionRequest } from "../../src/api/completions.ts";
@@ -27,7 +27,7 @@ describe("a chat", () => {
     expect(chat({})).toEqual({ messages, ...presets } as ChatRequest);
   });
 
-  test("takes null for anything left out", () => {
+  test("accepts null for absent fields", () => {
     const names = Object.keys(ChatRequest.shape).filter((name) => name !== "messages");
     const nulls = Object.fromEntries(names.map((name) => [name, null]));
     const read = Object.entries(chat(nulls)).filter(
@@ -75,7 +75,7 @@ describe("a chat", () => {
     expect(chat(asked) as object).toEqual({ messages, ...asked });
   });
 
-  test("takes one stop string as a list of one, and none as none", () => {
+  test("accepts one stop string, several or none", () => {
     expect(chat({ stop: "end" }).stop).toEqual(["end"]);
     expect(chat({ stop: [] }).stop).toEqual([]);
     expect(chat({ stop: null }).stop).toBeUndefined();
@@ -96,7 +96,7 @@ describe("a chat", () => {
     expect(chat({ messages: [withNulls] }).messages).toHaveLength(1);
   });
 
-  test("leaves out what nobody defines", () => {
+  test("ignores unknown fields", () => {
     const odd = JSON.parse(
       '{"__proto__":{"n":7},"watermark":1,"logit_bias":{"__proto__":1,"7":1}}',
     );
@@ -104,7 +104,7 @@ describe("a chat", () => {
     expect(read).toEqual({ messages, ...presets, logit_bias: { "7": 1 } } as object as ChatRequest);
   });
 
-  test("takes what would change nothing, and refuses what would be left undone", () => {
+  test("accepts fields without effect, and rejects unsupported ones", () => {
     expect(
       takes({ metadata: { a: "b" }, safety_identifier: "a", prompt_cache_key: "k" }),
     ).toBeTrue();
@@ -115,7 +115,7 @@ describe("a chat", () => {
     expect(takes({ stream: true, stream_options: { continuous_usage_stats: true } })).toBeFalse();
   });
 
-  test("may ask for a form, in OpenAI's words and in vLLM's", () => {
+  test("may ask for structured output in OpenAI's fields and in vLLM's", () => {
     const schema = { type: "object", properties: { a: { type: "null" } } };
     const forms = {
       response_format: {
@@ -162,14 +162,14 @@ describe("a chat", () => {
     expect(takes({ tools: Array.from({ length: 129 }, (_, i) => tool(`f${i}`)) })).toBeFalse();
   });
 
-  test("is of one mind", () => {
+  test("has no contradicting fields", () => {
     expect(takes({ max_tokens: 5, max_completion_tokens: 6 })).toBeFalse();
     expect(takes({ min_tokens: 6, max_completion_tokens: 5 })).toBeFalse();
     expect(takes({ add_generation_prompt: true, continue_final_message: true })).toBeFalse();
     expect(takes({ top_logprobs: 0 })).toBeTrue();
   });
 
-  test("with a million faults is refused as fast as with one", () => {
+  test("with a million errors is rejected as fast as with one", () => {
     const parts = Array(4000).fill(0);
     const many = Array(250).fill({ role: "user", content: parts });
     const start = performance.now();
@@ -191,13 +191,13 @@ describe("a completion", () => {
     expect(promptsOf([4294967295])).toEqual([[4294967295]]);
   });
 
-  test("leaves its length to the server unless told, and is empty only to echo", () => {
+  test("has no default max_tokens, and 0 only with echo", () => {
     expect(completion({}).max_tokens).toBeUndefined();
     expect(CompletionRequest.safeParse({ prompt: "a", max_tokens: 0 }).success).toBeFalse();
     expect(completion({ max_tokens: 0, echo: true })).toMatchObject({ max_tokens: 0, echo: true });
   });
 
-  test("takes the legacy fields that ask for nothing", () => {
+  test("accepts legacy fields without effect", () => {
     expect(completion({ suffix: "", best_of: 3, n: 3, logprobs: 0 })).toMatchObject({
       logprobs: 0,
     });
@@ -206,7 +206,7 @@ describe("a completion", () => {
   });
 });
 
-test("an embedding takes what a completion does, and more of it", () => {
+test("an embedding accepts the same inputs as a completion, and more of them", () => {
   expect(EmbeddingRequest.parse({ input: Array(2048).fill("a") }).input).toHaveLength(2048);
   expect(EmbeddingRequest.safeParse({ input: Array(2049).fill("a") }).success).toBeFalse();
   expect(EmbeddingRequest.parse({ input: [1, 2], encoding_format: null })).toEqual({

@@ -27,7 +27,7 @@ import {
   startClientServer,
 } from "./client-server.ts";
 
-// Some wait for a second or two to come back, and machines can be busy.
+// Some tests wait a second or two for a retry, and the machine may be busy.
 setDefaultTimeout(30_000);
 
 let server: ClientServer;
@@ -60,13 +60,13 @@ const request = ({ model = "tiny", key, ...options }: Options = {}) => ({
   messages,
   seed: 7,
   maxOutputTokens: 40,
-  // What the SDK has no name for goes as it is.
+  // Fields that the SDK does not know are passed through.
   providerOptions: { tiny: { logit_bias: noControlTokens } },
   ...options,
 });
 
 const generate = (options?: Options) => generateText(request(options));
-// Errors come as parts of the stream; unless told otherwise, the SDK prints them too.
+// Errors are parts of the stream; by default the SDK also prints them.
 const stream = (options?: Options) => streamText({ ...request(options), onError: () => {} });
 const statuses = () => server.seen.map(({ status }) => status);
 
@@ -214,7 +214,7 @@ describe("the AI SDK", () => {
     await server.until(() => statuses().includes(429));
     other.end();
     const { text } = await answer;
-    // The other's request ends in between.
+    // The other request ends in between.
     expect(statuses()).toEqual([429, 200, 200]);
     const [first, , last] = server.seen as [Seen, Seen, Seen];
     expectWaited(first, last);
@@ -283,7 +283,7 @@ describe("the AI SDK", () => {
   });
 });
 
-/** A second, as it was told; by itself it would have waited for two. */
+/** A second, from Retry-After; by default it would wait for two. */
 function expectWaited(refused: Seen, answered: Seen): void {
   const waitedMs = answered.startMs - refused.startMs;
   expect(waitedMs).toBeGreaterThan(900);

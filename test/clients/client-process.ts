@@ -1,5 +1,5 @@
-// A client in a process of its own, in the language that it is made for. It is asked over its standard
-// input and stays up, so that a connection which it lets go of is its own doing.
+// A client in its own process and language. It takes calls on standard input and stays up, so that only the
+// client itself closes its connections.
 import { join } from "node:path";
 import type {
   ChatCompletionCreateParams,
@@ -8,7 +8,7 @@ import type {
 } from "openai/resources";
 import { pythonWithOpenAi } from "../support/python-clients.ts";
 
-/** Which method of the package, and what it is given. */
+/** The package's method and its arguments. */
 export type Question =
   | { method: "chat"; body: ChatCompletionCreateParams }
   | { method: "completions"; body: CompletionCreateParams }
@@ -19,9 +19,9 @@ export type Question =
 export type Call = Question & {
   url: string;
   key: string;
-  /** As the package has it unless given. */
+  /** Default: the package's own. */
   retries?: number;
-  /** The stream is left after so many chunks. */
+  /** Abort the stream after this many chunks. */
   take?: number;
 };
 
@@ -60,13 +60,13 @@ export class ClientProcess {
       stdin: "pipe",
       stdout: "pipe",
       stderr: "inherit",
-      // No proxy and no key but those that it is told of.
+      // No proxy or key from the environment.
       env: { PATH: process.env.PATH },
     });
     this.#reading = this.#read();
   }
 
-  /** What the package returned, a list of chunks for a stream; throws a CallError. */
+  /** The package's result, a list of chunks for a stream. Throws a CallError. */
   ask(call: Call, signal?: AbortSignal): Promise<unknown> {
     const id = this.#nextId++;
     const waiting = Promise.withResolvers<unknown>();
@@ -105,7 +105,7 @@ export class ClientProcess {
   }
 }
 
-/** OpenAI's package for a language; the one for Python is installed when it is first asked for. */
+/** OpenAI's package for a language; the one for Python is installed on first use. */
 export function startOpenAi(language: "node" | "Python"): ClientProcess {
   const script = (name: string) => join(import.meta.dir, name);
   return language === "node"

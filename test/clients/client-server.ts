@@ -1,28 +1,28 @@
-// The server that clients are tried on, and what it saw of them.
+// The server that clients are tested against, and a log of their requests.
 import { spyOn } from "bun:test";
 import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 export const apiKey = "sk-clients";
-/** May have one request under way. */
+/** A key limited to one concurrent request. */
 export const singleKey = "sk-single";
 
-/** As many answers as this are under way at once. */
+/** The batch size. */
 const MAX_BATCH = 16;
 
-/** A request as the server's log tells of it once it is over. */
+/** A finished request, from the server's log. */
 export type Seen = { status: number; startMs: number };
 
 type LogLine = { status: number; ms: number };
 
 export type ClientServer = TestServer & {
-  /** Where clients are pointed to. */
+  /** The base URL for clients. */
   baseUrl: string;
-  /** The requests that have reached it and are over. */
+  /** The finished requests. */
   seen: Seen[];
-  /** Takes every place of the batch, or with `singleKey` its one request, until it is ended. */
+  /** Occupies the whole batch, or with `singleKey` its one request, until it is ended. */
   occupy(key?: string): Promise<{ end(): void }>;
-  /** Requests that were ended because their client had gone. */
+  /** The number of requests whose client disconnected. */
   gone(): Promise<number>;
   until(is: () => boolean | Promise<boolean>): Promise<void>;
 };
@@ -59,7 +59,7 @@ export async function startClientServer(): Promise<ClientServer> {
         headers: { authorization: `Bearer ${key}` },
         signal: leaving.signal,
       });
-      // One who does not read on is cut off.
+      // A client that stops reading is disconnected.
       response.text().catch(() => {});
       return { end: () => leaving.abort() };
     },

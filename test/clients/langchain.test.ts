@@ -24,7 +24,7 @@ import {
   startClientServer,
 } from "./client-server.ts";
 
-// Some wait for a second or two to come back, and machines can be busy.
+// Some tests wait a second or two for a retry, and the machine may be busy.
 setDefaultTimeout(30_000);
 
 let server: ClientServer;
@@ -239,7 +239,7 @@ describe("LangChain", () => {
     await server.until(() => statuses().includes(429));
     other.end();
     const { text } = await answer;
-    // The other's request ends in between.
+    // The other request ends in between.
     expect(statuses()).toEqual([429, 200, 200]);
     expect((await invoke()).text).toBe(text);
   });

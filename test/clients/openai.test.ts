@@ -39,7 +39,7 @@ type Options = { key?: string; retries?: number; take?: number; signal?: AbortSi
 type ChatBody = Omit<Partial<ChatCompletionCreateParamsNonStreaming>, "stream">;
 type CompletionBody = Omit<CompletionCreateParamsNonStreaming, "model" | "stream">;
 
-// Some wait for a second or two to come back, and machines can be busy.
+// Some tests wait a second or two for a retry, and the machine may be busy.
 setDefaultTimeout(30_000);
 
 let server: ClientServer;
@@ -260,7 +260,7 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
   });
 
   test("gets embeddings, as numbers and as bytes", async () => {
-    // Unasked, the package has them sent as bytes and makes numbers of them.
+    // By default the package asks for base64 and decodes it.
     const made = await embed({ input: "a text" });
     expect(made).toEqual({
       object: "list",
@@ -392,10 +392,10 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
       await server.until(() => statuses().includes(429));
       other.end();
       const text = textOf(await answer);
-      // The other's request ends in between.
+      // The other request ends in between.
       expect(statuses()).toEqual([429, 200, 200]);
       const [refused, , answered] = server.seen as [Seen, Seen, Seen];
-      // By itself it would have waited for at most half a second.
+      // Without Retry-After it would wait at most half a second.
       expect(answered.startMs - refused.startMs).toBeGreaterThan(900);
       expect(textOf(await chat())).toBe(text);
     });
@@ -421,7 +421,7 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
       await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
       await server.serving.engine.kill();
       const text = textOf(await answer);
-      // The other's stream had begun.
+      // The other stream had started.
       expect(statuses().toSorted()).toEqual([200, 200, 500]);
       expect(textOf(await chat())).toBe(text);
       other.end();

@@ -26,7 +26,7 @@ import { type ClientProcess, startOpenAi } from "./client-process.ts";
 
 setDefaultTimeout(30_000);
 
-/** Small, so that a model which knows nothing comes to its end soon. */
+/** Small, so that a random model finishes it soon. */
 const Card = z.object({
   suit: z.enum(["hearts", "spades"]),
   rank: z.int().min(2).max(10),
@@ -36,7 +36,7 @@ type Card = z.infer<typeof Card>;
 const schema = z.toJSONSchema(Card);
 const response_format = { type: "json_schema", json_schema: { name: "card", schema } } as const;
 const question = "Draw a card.";
-/** Tokens, one a byte: enough for any card. */
+/** Enough tokens for any card: one per byte. */
 const ENOUGH = 200;
 
 let server: TestServer;
@@ -83,7 +83,7 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
   });
 
   test("gets an object where any will do", async () => {
-    // It would like nothing better than a closing brace.
+    // The bias makes it close the object at once.
     const asked = { logit_bias: { "125": 100 }, max_tokens: 2 };
     const { choices } = await chat({ ...asked, response_format: { type: "json_object" } });
     expect(choices[0]!.message.content).toBe("{}");
@@ -169,7 +169,7 @@ describe("the AI SDK", () => {
     model: createOpenAICompatible({
       name: "tiny",
       baseURL: url,
-      // Else it asks for any object, and tells the schema to the model alone.
+      // Otherwise it asks for any object, and puts the schema into the prompt only.
       supportsStructuredOutputs: true,
     })("tiny"),
     prompt: question,

@@ -31,7 +31,7 @@ import { type ClientProcess, startOpenAi } from "./client-process.ts";
 
 setDefaultTimeout(30_000);
 
-/** Small, so that a model which knows nothing comes to its end soon. */
+/** Small, so that a random model finishes it soon. */
 const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
 type Trip = z.infer<typeof Trip>;
 const trip = { city: expect.stringMatching(/^(Paris|Rome)$/), days: expect.any(Number) };
@@ -57,13 +57,13 @@ const question = "What will the weather be?";
 const result = "Sunny, 21 degrees.";
 const callId = expect.stringMatching(/^call_\w{24}$/);
 
-/** A call and its result as the model is told of them. */
+/** A call and its result as they appear in the prompt. */
 const told =
   /<tool_call>\n\{"name": "get_weather", "arguments": \{"city":"(Paris|Rome)","days":[1-9]\}\}\n<\/tool_call>.*<tool_response>\nSunny, 21 degrees\.\n<\/tool_response>/s;
 
 let server: TestServer;
 let url: string;
-/** As the model saw them. */
+/** The rendered prompts. */
 const prompts: string[] = [];
 beforeAll(async () => {
   server = await startTestServer({ args: ["--log-prompts"] });
@@ -267,7 +267,7 @@ describe("the AI SDK", () => {
       },
     }),
   };
-  /** Has to call a function first, and then to say something. */
+  /** Must call a function first, then answer with text. */
   const asked = () => ({
     model: createOpenAICompatible({ name: "tiny", baseURL: url })("tiny"),
     prompt: question,
@@ -405,12 +405,12 @@ function argumentsOf(call: ChatCompletionMessageFunctionToolCall): unknown {
   return JSON.parse(call.function.arguments);
 }
 
-/** Each answer has its own. */
+/** Ids differ between answers. */
 function anyIds(calls: readonly ChatCompletionMessageFunctionToolCall[]) {
   return calls.map((call) => ({ ...call, id: callId }));
 }
 
-/** The calls of a stream; a call begins with its id and its name, which come once. */
+/** The calls of a stream; id and name come once, at the start of a call. */
 function streamedCalls(chunks: readonly ChatCompletionChunk[], index = 0) {
   const choices = chunks.flatMap((chunk) => chunk.choices).filter((each) => each.index === index);
   const calls: ChatCompletionMessageFunctionToolCall[] = [];

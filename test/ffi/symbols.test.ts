@@ -39,10 +39,10 @@ describe("the symbol table and mlx-c's headers", () => {
   test("differ when an argument changes its type", () => {
     const changed = changedHeaders(
       "ops.h",
-      "int mlx_round(\n    mlx_array* res",
-      "int mlx_round(\n    int res",
+      "int mlx_reshape(\n    mlx_array* res",
+      "int mlx_reshape(\n    int res",
     );
-    expect(headerDifferences(changed)).toEqual([expect.stringContaining("mlx_round")]);
+    expect(headerDifferences(changed)).toEqual([expect.stringContaining("mlx_reshape")]);
   });
 
   test("differ when an argument is added", () => {
@@ -61,12 +61,17 @@ describe("the symbol table and mlx-c's headers", () => {
       "typedef struct mlx_array_ {\n  void* ctx;",
       "typedef struct mlx_array_ {\n  void* ctx;\n  int device;",
     );
-    expect(headerDifferences(changed).length).toBeGreaterThan(100);
+    const takers = Object.keys(all).filter((name) => {
+      const { params, returns } = headers.functions.get(name)!;
+      return [...params, returns].includes("mlx_array");
+    });
+    expect(headerDifferences(changed)).toHaveLength(takers.length);
   });
 
   test("differ when an optional value is no longer one word", () => {
-    const changed = changedHeaders("optional.h", "float value;", "double value;");
-    expect(headerDifferences(changed).length).toBe(2); // the two kinds of rope
+    const changed = changedHeaders("optional.h", "mlx_dtype value;", "double value;");
+    const named = ["mlx_cumsum_axis", "mlx_dequantize"];
+    expect(headerDifferences(changed)).toEqual(named.map((name) => expect.stringContaining(name)));
   });
 });
 
@@ -87,8 +92,9 @@ test("every symbol in the table is called somewhere", () => {
       .map((path) => readFileSync(join(root, folder, path), "utf8")),
   );
   const text = sources.join("\n");
-  // Kernels and metadata build some names from a language or a kind.
-  const built = /^mlx_fast_(cuda|metal)_kernel_(config_new|apply)$/;
-  const unused = Object.keys(all).filter((name) => !text.includes(name) && !built.test(name));
+  const words = new Set(text.match(/\w+/g));
+  // The kernels' own names are built from their language.
+  const built = /^mlx_fast_(cuda|metal)_kernel_apply$/;
+  const unused = Object.keys(all).filter((name) => !words.has(name) && !built.test(name));
   expect(unused).toEqual([]);
 });

@@ -34,9 +34,13 @@ function bitsOf(values: Float32Array): Uint32Array {
 
 describe("dequantize", () => {
   test("has goldens for every type that it decodes", () => {
-    expect(types.sort().join(" ")).toBe(
-      "BF16 F16 F32 Q2_K Q3_K Q4_0 Q4_1 Q4_K Q5_0 Q5_1 Q5_K Q6_K Q8_0",
-    );
+    let listed = "";
+    try {
+      dequantize("IQ4_XS", new Uint8Array(136), new Float32Array(256));
+    } catch (error) {
+      [, listed = ""] = /not supported; (.*) are$/.exec((error as Error).message)!;
+    }
+    expect(types.toSorted()).toEqual(listed.split(", ").toSorted() as GgufType[]);
   });
 
   test.each(types)("gives the reference's bits for %s", (type) => {

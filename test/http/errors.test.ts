@@ -22,7 +22,7 @@ import { TemplateError } from "../../src/text/template.ts";
 const secret = "xyzzy-plugh";
 const hello = [{ role: "user", content: "hello" }];
 
-/** What a request gets whose JSON is this. */
+/** The error for a request with this JSON. */
 function refusal(schema: z.ZodType, json: string) {
   const { error } = schema.safeParse(JSON.parse(json));
   if (!error) throw new Error("it was taken");
@@ -32,7 +32,7 @@ function refusal(schema: z.ZodType, json: string) {
   return body.error;
 }
 
-/** A field's value as JSON, the parameter that is named, and what stands in the message. */
+/** A field's value as JSON, the parameter in the error, and a part of its message. */
 type Fault = [field: string, json: string, param: string, says: string];
 
 const samplingFaults: Fault[] = [
@@ -197,7 +197,7 @@ const completionFaults: Fault[] = [
   ["echo", `"${secret}"`, "echo", "expected boolean"],
 ];
 
-/** What the message must not repeat, where the value is one that could be recognized. */
+/** What the message must not quote, if the value is recognizable. */
 const offending = (json: string) => (/^"?[\d.e-]{2,}"?$/.test(json) ? [secret, json] : [secret]);
 
 describe.each([
@@ -219,7 +219,7 @@ describe.each([
   }
 });
 
-describe("a refused request", () => {
+describe("a rejected request", () => {
   test("is told which parameter is missing", () => {
     expect(refusal(ChatRequest, "{}")).toEqual({
       message: "Missing required parameter: 'messages'.",
@@ -230,7 +230,7 @@ describe("a refused request", () => {
     expect(refusal(CompletionRequest, "{}").message).toBe("Missing required parameter: 'prompt'.");
   });
 
-  test("can tell by the code what kind of fault it is", () => {
+  test("gets a code for the kind of error", () => {
     const codeOf = (fields: object) =>
       refusal(ChatRequest, JSON.stringify({ messages: hello, ...fields })).code;
     expect(codeOf({ temperature: "a" })).toBe("invalid_type");
@@ -238,7 +238,7 @@ describe("a refused request", () => {
     expect(codeOf({ prediction: {} })).toBe("unsupported_parameter");
   });
 
-  test("has no parameter to name where the body as a whole is at fault", () => {
+  test("names no parameter if the whole body is invalid", () => {
     const { error } = z.object({}).safeParse([]);
     expect(errorBody(error)).toEqual({
       error: {
@@ -251,13 +251,13 @@ describe("a refused request", () => {
   });
 });
 
-describe("an error of ours", () => {
+describe("an internal error", () => {
   const summary = (error: unknown): Record<string, unknown> => {
     const { status, type, code, param, headers } = apiErrorOf(error, "prompt");
     return { status, type, code, param, ...headers };
   };
 
-  test("is refused as OpenAI does", () => {
+  test("has OpenAI's type and code", () => {
     const invalid = { type: "invalid_request_error", code: undefined, param: undefined };
     expect(summary(badRequest("n", "no", "bad"))).toEqual({
       ...invalid,
@@ -289,7 +289,7 @@ describe("an error of ours", () => {
     });
   });
 
-  test("of the engine tells whose fault it is", () => {
+  test("of the engine maps to the client's or the server's status", () => {
     expect(summary(new RefusedError("queue_full"))).toEqual({
       status: 429,
       type: "requests",
@@ -319,13 +319,13 @@ describe("an error of ours", () => {
     }
   });
 
-  test("about a model that is not there tells nothing of where was looked", () => {
+  test("about a missing model does not reveal paths", () => {
     const error = apiErrorOf(new ModelNotFoundError(`/home/${secret}: no such file`));
     expect(error).toMatchObject({ status: 404, code: "model_not_found", param: "model" });
     expect(error.message).not.toContain(secret);
   });
 
-  test("that nobody expected tells nothing at all", async () => {
+  test("that is unexpected reveals nothing", async () => {
     for (const error of [new TypeError(`at /home/${secret}.ts: 0x7fff`), secret, undefined]) {
       const response = errorResponse(error);
       expect(response.status).toBe(500);
@@ -335,7 +335,7 @@ describe("an error of ours", () => {
     }
   });
 
-  test("that no client waits for is none of the server's", () => {
+  test("after the client has disconnected is 499", () => {
     expect(apiErrorOf(new ClientGoneError()).status).toBe(499);
   });
 });
@@ -353,7 +353,7 @@ test("an error becomes a response with its headers", async () => {
   });
 });
 
-test("a zod error of another making is read as well", () => {
+test("a custom zod error is supported", () => {
   const error = new ZodError([{ code: "custom", path: ["a", 0], message: "no good", input: 1 }]);
   expect(apiErrorOf(error)).toMatchObject({ param: "a.0", message: "Invalid 'a.0': no good." });
 });

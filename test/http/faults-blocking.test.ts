@@ -1,4 +1,4 @@
-// Bodies that are made to keep the server busy: whatever they hold, everybody else is served meanwhile.
+// Request bodies crafted to block the event loop: other clients are served meanwhile.
 import { afterAll, afterEach, beforeAll, describe, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,7 +12,7 @@ const model = mkdtempSync(join(tmpdir(), "faults-blocking-"));
 let server: TestServer;
 beforeAll(async () => {
   writeChatModel(model);
-  // Real tokenizers have tokens as long as this, so that a long text may be few tokens.
+  // Real tokenizers have tokens of this length, so a long text can be few tokens.
   const file = join(model, "tokenizer.json");
   const tokenizer = JSON.parse(readFileSync(file, "utf8"));
   tokenizer.model.vocab["-".repeat(80)] = 260;
@@ -27,12 +27,12 @@ afterAll(async () => {
 
 const chat = "/v1/chat/completions";
 const completions = "/v1/completions";
-/** As much as a body may be, but for what is around it. */
+/** The maximum size of a body, minus room for the rest of it. */
 const MOST = 16 * 2 ** 20 - 1000;
 const filled = (unit: string, length = MOST) => unit.repeat(Math.floor(length / unit.length));
 const several = (unit: string, count: number) => Array(count).fill(unit).join();
 
-describe("14: the event loop is not held up by", () => {
+describe("the event loop is not blocked by", () => {
   const bodies: Record<string, [path: string, body: string]> = {
     "arrays in arrays": [completions, `{"prompt": "a", "x": ${"[".repeat(MOST)}`],
     "objects in objects": [completions, `{"x": ${filled('{"x":')}`],

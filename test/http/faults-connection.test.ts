@@ -1,4 +1,4 @@
-// Clients that send too much or too slowly, stop reading, or go away.
+// Clients that send too much or too slowly, stop reading, or disconnect.
 import { afterAll, afterEach, beforeAll, describe, expect, spyOn, test } from "bun:test";
 import type { ModelStats } from "../../src/engine/protocol.ts";
 import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
@@ -8,7 +8,7 @@ import { startTestServer, type TestServer } from "../support/server.ts";
 const MIB = 2 ** 20;
 const path = "/v1/chat/completions";
 const messages = [{ role: "user", content: "Say something." }];
-/** A request that goes on until somebody ends it. */
+/** A request that runs until it is aborted. */
 const endless = { messages, max_tokens: 3000, ignore_eos: true, temperature: 0 };
 
 const stats = async ({ serving }: TestServer) => (await serving.engine.stats())[0]!;
@@ -20,14 +20,14 @@ async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
 const openMany = ({ port }: TestServer, count: number) =>
   Promise.all(Array.from({ length: count }, () => RawConnection.open(port)));
 
-describe("a server that closes what is silent for a second", () => {
+describe("a server with an idle timeout of one second", () => {
   let server: TestServer;
   let slowHeaders: RawConnection[];
   let drip: NodeJS.Timeout;
   const startMs = performance.now();
   beforeAll(async () => {
     server = await startTestServer({ idleSeconds: 1, args: ["--stream-buffer", "64"] });
-    // Bun gives headers ten seconds, whatever it is told: the tests go on meanwhile.
+    // Bun always allows ten seconds for headers, so this runs next to the other tests.
     slowHeaders = await openMany(server, 3);
     const [, half, dripping] = slowHeaders;
     await half!.write("GET /v1/models HTTP/1.1\r\nHo");
@@ -45,7 +45,7 @@ describe("a server that closes what is silent for a second", () => {
     return connections.map(({ received }) => received);
   };
 
-  test("2: a body over the limit, declared, is 413, and is not kept", async () => {
+  test("a body over the limit by its Content-Length is 413, and is not kept", async () => {
     const before = process.memoryUsage.rss();
     const length = { "Content-Type": "application/json", "Content-Length": 500 * MIB };
     const connection = await RawConnection.open(server.port);
@@ -58,7 +58,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MIB);
   });
 
-  test("2: a body over the limit, in chunks, is 413, and is not kept", async () => {
+  test("a chunked body over the limit is 413, and is not kept", async () => {
     const before = process.memoryUsage.rss();
     const chunked = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
     const connection = await RawConnection.open(server.port);
@@ -75,7 +75,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(process.memoryUsage.rss() - before).toBeLessThan(96 * MIB);
   });
 
-  test("2: nor is a body that nobody asked for", async () => {
+  test("a body that no route reads is not kept", async () => {
     const before = process.memoryUsage.rss();
     const connection = await RawConnection.open(server.port);
     const headers = { "Content-Length": 500 * MIB };
@@ -86,7 +86,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MIB);
   });
 
-  test("3: huge or very many headers are 431", async () => {
+  test("huge or very many headers are 431", async () => {
     const many = Array.from({ length: 1000 }, (_, i) => [`x-${i}`, "a"]);
     for (const headers of [{ "x-a": "a".repeat(100_000) }, Object.fromEntries(many)]) {
       expect(await exchange(server.port, requestText("/health", { headers }))).toMatchObject({
@@ -98,7 +98,7 @@ describe("a server that closes what is silent for a second", () => {
     expect(far.status).toBe(431);
   });
 
-  test("3: a body that comes slowly ends the connection, and holds up nobody", async () => {
+  test("a body that arrives too slowly closes the connection, and blocks no other client", async () => {
     const connections = await openMany(server, 20);
     const text = requestText(path, { body: endless });
     for (const connection of connections) await connection.write(text.slice(0, -20));
@@ -111,14 +111,14 @@ describe("a server that closes what is silent for a second", () => {
     await expectUnharmed(server);
     expect(await closed(connections)).toEqual(Array(20).fill(""));
     clearInterval(timer);
-    // It was none of ours.
+    // A client's timeout is not a server error.
     expect(errors).not.toHaveBeenCalled();
     errors.mockRestore();
   }, 15_000);
 
-  test("4: an answer that is not read any more ends, and its connection too", async () => {
+  test("a response that is no longer read ends, and its connection is closed", async () => {
     const before = process.memoryUsage.rss();
-    // So many log-probabilities that what the system holds for a connection is soon full.
+    // Log-probabilities fill the socket buffer quickly.
     const request = { ...endless, n: 16, stream: true, logprobs: true, top_logprobs: 20 };
     const connection = await RawConnection.open(server.port);
     await connection.write(requestText(path, { body: request }));
@@ -130,14 +130,14 @@ describe("a server that closes what is silent for a second", () => {
     expect(generatedTokens).toBeLessThan(16 * 1500);
     expect(process.memoryUsage.rss() - before).toBeLessThan(96 * MIB);
     expect(await server.metric("mlx_serve_requests_in_progress")).toBe(1);
-    // Nobody does anything, and yet it ends.
+    // The idle timeout ends it without further action.
     await server.settled();
     connection.goOnReading();
     await connection.ended;
     expect(connection.received).not.toContain("[DONE]");
   }, 30_000);
 
-  test("3: a connection that was answered ends as well, one that waits for its answer does not", async () => {
+  test("an idle connection is closed, one that waits for its response is not", async () => {
     const { models } = server.serving;
     const request = requestText(path, { body: { messages, max_tokens: 1 } });
     const [waiting, answered] = (await openMany(server, 2)) as [RawConnection, RawConnection];
@@ -157,13 +157,13 @@ describe("a server that closes what is silent for a second", () => {
     slow.mockRestore();
   }, 15_000);
 
-  test("3: headers that come slowly end the connection in bounded time", async () => {
+  test("headers that arrive too slowly close the connection in bounded time", async () => {
     expect(await closed(slowHeaders)).toEqual(["", "", ""]);
     expect(performance.now() - startMs).toBeLessThan(30_000);
   }, 30_000);
 });
 
-test("4: a reader that is merely slow gets everything", async () => {
+test("a slow reader gets the whole response", async () => {
   const server = await startTestServer();
   const request = { ...endless, max_tokens: 150, n: 8, logprobs: true, top_logprobs: 20 };
   const connection = await RawConnection.open(server.port);
@@ -185,7 +185,7 @@ test("4: a reader that is merely slow gets everything", async () => {
 describe.each([
   ["as a stream", true],
   ["in one piece", false],
-])("5: a client that wanted its answer %s and goes away", (_, stream) => {
+])("a client that asked for its response %s and disconnects", (_, stream) => {
   let server: TestServer;
   beforeAll(async () => {
     const args = ["--max-batch-size", "1", "--token-budget", "32", "--no-prefix-caching"];
@@ -203,7 +203,7 @@ describe.each([
   const waitFor = (isSo: (stats: ModelStats) => boolean) =>
     until(async () => isSo(await stats(server)));
 
-  /** Far fewer steps than there were to come, and none at all once it is known that it has gone. */
+  /** Few steps after the client disconnects, and none once the engine knows. */
   async function expectFreed(connection: RawConnection): Promise<void> {
     const before = await stats(server);
     connection.leave();
@@ -214,13 +214,13 @@ describe.each([
     expect((await stats(server)).steps).toBe(after.steps);
   }
 
-  test("in the middle of its answer", async () => {
+  test("during its answer", async () => {
     const connection = await open({ ...endless, stream });
     await waitFor(({ requests }) => (requests[0]?.generated ?? 0) > 5);
     await expectFreed(connection);
   });
 
-  test("while its prompt is computed", async () => {
+  test("during prefill", async () => {
     const long = [{ role: "user", content: "x".repeat(3500) }];
     const connection = await open({ ...endless, messages: long, stream });
     await waitFor(({ requests }) => (requests[0]?.blocks ?? 0) > 2);
@@ -228,7 +228,7 @@ describe.each([
     expect((await stats(server)).last!.decodeTokens).toBe(0);
   });
 
-  test("while its model is loaded", async () => {
+  test("while its model loads", async () => {
     const loading = spyOn(server.serving.models, "use");
     loading.mockImplementation(() => new Promise(() => {}));
     const connection = await open({ ...endless, stream });
@@ -238,7 +238,7 @@ describe.each([
     loading.mockRestore();
   });
 
-  test("while it waits", async () => {
+  test("while it is queued", async () => {
     const running = await open({ ...endless, stream: true });
     await waitFor(({ requests }) => requests.length === 1);
     const waiting = await open({ ...endless, stream });
@@ -254,7 +254,7 @@ describe.each([
   });
 });
 
-test("6: two hundred clients that go at once", async () => {
+test("two hundred clients disconnect at once", async () => {
   const server = await startTestServer();
   const connections = await openMany(server, 200);
   for (const [i, connection] of connections.entries()) {

@@ -1,4 +1,4 @@
-// Faults of the engine: those who were part of it are told, the others and the next ones are not.
+// The engine fails: the requests of the failed step get an error; others and later ones are not affected.
 import { afterAll, afterEach, beforeAll, describe, expect, mock, test } from "bun:test";
 import { workerEntry } from "../../src/worker-entry.ts";
 import { expectError, expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
@@ -20,21 +20,21 @@ async function ask(server: TestServer, body: object = request): Promise<string> 
   return choices[0]!.text;
 }
 
-/** A stream of which something has come. */
+/** A stream that has started. */
 async function begun(server: TestServer): Promise<Response> {
   const response = await server.post(path, { ...endless, stream: true });
   expect(response.status).toBe(200);
   return response;
 }
 
-/** It broke off, and its reader was told so. */
+/** The stream ended with an error event. */
 async function expectBroken(stream: Response): Promise<void> {
   const all = await events(stream);
   expect(all.at(-1)).toBe("[DONE]");
   expectError(all.at(-2));
 }
 
-describe("9: when the engine fails", () => {
+describe("when the engine fails", () => {
   let server: TestServer;
   const original = workerEntry;
   beforeAll(async () => {
@@ -53,7 +53,7 @@ describe("9: when the engine fails", () => {
     return { code: response.status, status, reason };
   };
 
-  test("in a step, MLX's error ends those who were part of it, and nobody else", async () => {
+  test("in a step, only the requests of that step get an error", async () => {
     const expected = await ask(server);
     const streams = [await begun(server), await begun(server)];
     const whole = server.post(path, endless);
@@ -64,7 +64,7 @@ describe("9: when the engine fails", () => {
     for (const stream of streams) await expectBroken(stream);
     expect(await health()).toMatchObject({ code: 200, status: "ok" });
     expect(await ask(server)).toBe(expected);
-    // A stream that never began is a status too.
+    // An error before the first event is an HTTP status.
     const early = await server.post(path, { ...request, prompt: [REFUSED_TOKEN], stream: true });
     await expectRefusal(early, { status: 500 });
   });
@@ -73,7 +73,7 @@ describe("9: when the engine fails", () => {
     ["is killed", (by: TestServer) => by.serving.engine.kill()],
     ["throws", (by: TestServer) => by.post(path, { ...request, prompt: [DEADLY_TOKEN] })],
   ])(
-    "and its Worker %s, all who were waiting are told, and another takes its place",
+    "and its Worker %s, all requests get an error, and a new Worker is started",
     async (_, end) => {
       const expected = await ask(server);
       const streams = [await begun(server), await begun(server)];
@@ -84,14 +84,14 @@ describe("9: when the engine fails", () => {
       expect(await health()).toMatchObject({ code: 503, reason: expect.any(String) });
       for (const stream of streams) await expectBroken(stream);
       for (const each of [whole, ...queued]) await expectRefusal(await each, { status: 500 });
-      // Whoever comes now waits for the model, and is answered.
+      // A new request waits for the model, and is answered.
       expect(await ask(server)).toBe(expected);
       expect(await health()).toEqual({ code: 200, status: "ok", reason: undefined });
     },
   );
 });
 
-describe("24: where the model gives no number", () => {
+describe("when the logits are NaN", () => {
   const NUMBERLESS = 310;
   let server: TestServer;
   beforeAll(async () => {
@@ -108,7 +108,7 @@ describe("24: where the model gives no number", () => {
     const broken = [
       { ...request, prompt: [NUMBERLESS] },
       { ...request, prompt: [65, NUMBERLESS, 66], n: 2 },
-      // Long enough to leave whole blocks behind.
+      // Long enough to fill whole blocks.
       { ...request, prompt: [...Array(70).fill(65), NUMBERLESS, ...Array(70).fill(65)] },
     ];
     const [together, failed] = await Promise.all([
@@ -123,13 +123,13 @@ describe("24: where the model gives no number", () => {
     for (const each of failed) await expectRefusal(each, { status: 500 });
     expect(together).toEqual(alone);
     await server.settled();
-    // The blocks that it has left behind are used again, and nobody finds it in them.
+    // Its blocks are reused, without its NaN values.
     const after = await Promise.all(asked.map((each) => ask(server, each)));
     expect(after).toEqual(alone);
     await ask(server, { ...request, prompt: "a".repeat(400), max_tokens: 1 });
   });
 
-  test("nobody who begins alike finds what it has computed", async () => {
+  test("its blocks never become prefix cache hits", async () => {
     const beginning = Array(64).fill(66);
     const good = { ...request, prompt: [...beginning, 67] };
     const expected = await ask(server, { ...good, cache_salt: "another's" });

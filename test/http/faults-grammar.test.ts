@@ -1,5 +1,5 @@
-// Schemas, expressions and grammars that are made to keep the server busy, to fill its memory or to break the
-// compiler: each is refused in words or compiled in bounded time, and everybody else is served meanwhile.
+// Schemas, regular expressions and grammars crafted to block the server, exhaust its memory or crash the
+// compiler: each is rejected or compiled in bounded time, and other clients are served meanwhile.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import type { ChatResponse } from "../../src/api/chat.ts";
 import { expectNoBlock } from "../support/blocking.ts";
@@ -22,10 +22,10 @@ const many = <T>(length: number, make: (i: number) => T): T[] =>
   Array.from({ length }, (_, i) => make(i));
 const record = <T>(length: number, make: (i: number) => [string, T]) =>
   Object.fromEntries(many(length, make));
-/** Itself within itself, so often. */
+/** Wraps a schema `depth` times. */
 const nested = (depth: number, wrap: (inner: object) => object, inner: object): object =>
   depth === 0 ? inner : nested(depth - 1, wrap, wrap(inner));
-/** As much as a body may be, but for what is around it. */
+/** The maximum size of a body, minus room for the rest of it. */
 const MOST = 16 * 2 ** 20 - 1000;
 const chain = (length: number, key: string, end?: object) => ({
   $defs: {
@@ -45,7 +45,7 @@ async function ask(fields: object): Promise<Answer> {
   return await read(response.status, await response.text(), response.headers);
 }
 
-/** A refusal is in words. */
+/** Checks that anything but 200 is a proper error. */
 async function read(status: number, body: string, headers: Headers): Promise<Answer> {
   if (status !== 200) {
     const { param } = await expectRefusal({ status, headers, body }, { status: 400 });
@@ -55,21 +55,21 @@ async function read(status: number, body: string, headers: Headers): Promise<Ans
   return { status, text: choices[0]!.message.content ?? "", param: null };
 }
 
-/** The same, while nobody else has to wait for long. */
+/** The same, while checking that other clients are served. */
 async function askAside(fields: object): Promise<Answer> {
   const body = JSON.stringify({ ...common, ...fields });
   const response = await expectNoBlock(server.port, path, body);
   return await read(response.status, response.body, response.headers);
 }
 
-/** What is refused is refused by name. */
+/** Checks the status, and that a rejection names the parameter. */
 async function expectBounded(fields: object, status: 200 | 400): Promise<void> {
   const [param] = Object.keys(fields);
   const expected = status === 200 ? { status } : { status, param: param! };
   expect(await askAside(fields)).toMatchObject(expected);
 }
 
-describe("14: a schema", () => {
+describe("a hostile schema", () => {
   const schemas: Record<string, [status: 200 | 400, schema: unknown]> = {
     "of arrays in arrays": [200, nested(30, (items) => ({ type: "array", items }), {})],
     "of objects in objects": [400, nested(60, (a) => ({ properties: { a } }), {})],
@@ -129,7 +129,7 @@ describe("14: a schema", () => {
   });
 });
 
-describe("14: an expression", () => {
+describe("a hostile regular expression", () => {
   const expressions: Record<string, [status: 200 | 400, source: string]> = {
     "that backtracks": [200, "(a+)+b"],
     "of anything any number of times": [200, "(.*)*x"],
@@ -145,7 +145,7 @@ describe("14: an expression", () => {
     await expectBounded({ guided_regex: source }, status);
   });
 
-  test("that cannot be followed is refused, and any other is followed to the letter", async () => {
+  test("that is not supported is rejected, and any other is matched exactly", async () => {
     const refused = [
       ...["(?=a)a", "a(?!b)", "(?<=a)b", "(?<!a)b", "(a)\\1", "(?<n>a)\\k<n>", "\\bword\\b"],
       ...["(?i)a", "\\p{L}", "a**", "*a", "(a", "a)", "[b-a]", "a{2,1}", "\\Aa\\Z", "\\"],
@@ -172,7 +172,7 @@ describe("14: an expression", () => {
   }, 30_000);
 });
 
-describe("14: a grammar", () => {
+describe("a hostile grammar", () => {
   const grammars: Record<string, [status: 200 | 400, source: string]> = {
     "that begins with itself": [200, 'root ::= root "a" | "a"'],
     "that begins with itself by way of another": [200, 'root ::= x "a" | "b"\nx ::= root'],
@@ -202,15 +202,15 @@ describe("14: a grammar", () => {
     await expectBounded({ guided_grammar: source }, status);
   });
 
-  test("that breaks the compiler harms nobody who comes after", async () => {
+  test("that crashes the compiler does not affect later requests", async () => {
     const groups = (depth: number, inner: string) => ({
       guided_grammar: `root ::= ${"(".repeat(depth)}${inner}${")".repeat(depth)}`,
     });
     for (let i = 0; i < 4; i++) {
-      // It takes all the room that the compiler has.
+      // Uses up the compiler's stack.
       await expectBounded(groups(5000, `"${i}"`), 400);
       expect(await ask(groups(60, `"yes ${i}"`))).toMatchObject({ status: 200 });
-      // Each of these takes some of it, and does not give it back.
+      // Each of these leaks some of it.
       for (const wrong of ["a", "b", "c"])
         await expectBounded(groups(400, `"${wrong}${i}" ??`), 400);
       expect(await ask(groups(60, `"no ${i}"`))).toMatchObject({ status: 200 });
@@ -218,7 +218,7 @@ describe("14: a grammar", () => {
   }, 20_000);
 });
 
-test("14: choices of any number and length", async () => {
+test("choices of any number and length are compiled or rejected", async () => {
   const choices: [status: 200 | 400, list: unknown[]][] = [
     [200, many(1024, (i) => `choice number ${i}`)],
     [200, many(400, (i) => `${"a".repeat(i)}b`)],
@@ -232,7 +232,7 @@ test("14: choices of any number and length", async () => {
   }
 }, 30_000);
 
-test("14: tools of any number and length", async () => {
+test("tools of any number and length are compiled or rejected", async () => {
   const functions = (count: number, fields: object) =>
     many(count, (i) => ({ type: "function", function: { name: `f${i}`, ...fields } }));
   for (const tools of [
@@ -246,7 +246,7 @@ test("14: tools of any number and length", async () => {
   }
 }, 30_000);
 
-test("14: what takes as long as it may is given up, and somebody else's words keep coming", async () => {
+test("a compilation that times out is aborted, and the streams of other clients go on", async () => {
   const leaving = new AbortController();
   const { signal } = leaving;
   const body = { prompt: SECRET, max_tokens: 3900, ignore_eos: true, stream: true };
@@ -266,7 +266,7 @@ test("14: what takes as long as it may is given up, and somebody else's words ke
   await listening;
 }, 60_000);
 
-test("15: of thousands of schemas none is left out, and little is left behind", async () => {
+test("thousands of schemas are all enforced, and their memory is freed", async () => {
   const from = performance.now();
   let next = 0;
   const askOn = async (count: number) => {

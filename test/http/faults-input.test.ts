@@ -1,4 +1,4 @@
-// What clients may send that is wrong: each is refused by name, and nobody else notices.
+// Invalid requests: each is rejected with the name of its parameter, and other clients are not affected.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -25,7 +25,7 @@ const messages = [{ role: "user", content: SECRET }];
 
 const post = (path: string, body: unknown, headers = {}) => server.post(path, body, { headers });
 
-/** The same for those who wanted a stream: a status, not an event. */
+/** The same with streaming: an HTTP status, not an event. */
 async function expectRefused(
   path: string,
   body: object,
@@ -36,7 +36,7 @@ async function expectRefused(
   }
 }
 
-describe("1: a body that is no JSON object", () => {
+describe("a body that is not a JSON object", () => {
   const bodies = {
     "is not there": "",
     "is white space": "  \n",
@@ -67,11 +67,11 @@ describe("1: a body that is no JSON object", () => {
   });
 });
 
-describe("10: a prompt that is too long", () => {
+describe("a prompt that is too long", () => {
   const long = `${SECRET} `.repeat(1000);
   const tooLong = { status: 400, code: "context_length_exceeded" };
 
-  test("for the context or for the whole block pool is refused before any step", async () => {
+  test("for the context or for the whole block pool is rejected before any step", async () => {
     const steps = await server.metric("mlx_serve_steps_total");
     const content = [{ role: "user", content: long }];
     await expectRefused(chatPath, { messages: content }, { ...tooLong, param: "messages" });
@@ -79,7 +79,7 @@ describe("10: a prompt that is too long", () => {
       await expectRefused("/v1/completions", { prompt }, { ...tooLong, param: "prompt" });
     }
     expect(await server.metric("mlx_serve_steps_total")).toBe(steps);
-    // One token less leaves room for an answer of one.
+    // One token less leaves room for one generated token.
     const answer = await post("/v1/completions", { prompt: Array(511).fill(65), max_tokens: 9 });
     expect(((await answer.json()) as { usage: object }).usage).toMatchObject({
       completion_tokens: 1,
@@ -87,8 +87,8 @@ describe("10: a prompt that is too long", () => {
   });
 });
 
-describe("11: a parameter out of its range", () => {
-  /** As JSON, for JavaScript cannot write all of it. */
+describe("a parameter out of range", () => {
+  /** As JSON text, as JavaScript cannot express all of it. */
   const wrong: Record<string, string[]> = {
     temperature: ["1e309", "-1", "-1e309", "2.5", '"hot"', "[1]", "true"],
     top_p: ["0", "2", "-0.5", "1e309", '"1"'],
@@ -136,7 +136,7 @@ describe("11: a parameter out of its range", () => {
     }
   });
 
-  test("that is chat's own", async () => {
+  test("of chats only", async () => {
     const own = {
       top_logprobs: [21, -1, 1.5, "2", 3],
       logprobs: [5, "true"],
@@ -158,7 +158,7 @@ describe("11: a parameter out of its range", () => {
     }
   });
 
-  test("but not at its very end", async () => {
+  test("but not at the limit itself", async () => {
     const all = (bias: number) =>
       Object.fromEntries(Array.from({ length: 320 }, (_, id) => [id, bias]));
     const safe = Number.MAX_SAFE_INTEGER;
@@ -219,7 +219,7 @@ describe("11: a parameter out of its range", () => {
         const error = await expectRefusal(await post(path, `{"${param}": ${value}}`), {
           status: 400,
         });
-        // The tiny model makes no embeddings, which it may say first.
+        // The tiny model makes no embeddings; that error may come first.
         const named = error.code === "not_an_embedder" ? "model" : param;
         expect([value, error.param?.split(".")[0]]).toEqual([value, named]);
       }
@@ -230,7 +230,7 @@ describe("11: a parameter out of its range", () => {
   });
 });
 
-describe("12: messages", () => {
+describe("messages", () => {
   const user = { role: "user", content: SECRET };
   const wrong: Record<string, unknown> = {
     "that are missing": undefined,
@@ -269,7 +269,7 @@ describe("12: messages", () => {
   });
 });
 
-test("13: ten thousand stop strings, or one of a megabyte", async () => {
+test("ten thousand stop strings, or one of a megabyte, are rejected", async () => {
   const many = Array.from({ length: 10_000 }, (_, i) => `${SECRET}${i}`);
   for (const stop of [many, SECRET.repeat(120_000), [SECRET.repeat(120_000)], many.slice(0, 17)]) {
     for (const path of paths) {
@@ -280,9 +280,9 @@ test("13: ten thousand stop strings, or one of a megabyte", async () => {
   }
 });
 
-describe("25: a model's name that is none", () => {
-  test("is 404 wherever it is asked for, whatever it looks like", async () => {
-    // There is a model at this path, and it may not be reached by it.
+describe("a model name that does not exist", () => {
+  test("is 404 on every route, whatever it looks like", async () => {
+    // There is a model at this path, but paths are not model names.
     const names = [
       "../../x",
       model,
@@ -330,7 +330,7 @@ describe("25: a model's name that is none", () => {
     await expectRefusal(long, { status: 400, param: "model" });
   });
 
-  test("that is empty is the default", async () => {
+  test("that is empty means the default", async () => {
     for (const name of ["", null, undefined, "default"]) {
       const answer = await post(chatPath, { model: name, messages, max_tokens: 1 });
       expect(answer.status).toBe(200);

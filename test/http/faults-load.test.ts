@@ -1,4 +1,4 @@
-// More than the server can do at once.
+// More requests than the server can hold or run at once.
 import { expect, test } from "bun:test";
 import { expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
 import { RawConnection, requestText } from "../support/raw-http.ts";
@@ -7,7 +7,7 @@ import { startTestServer } from "../support/server.ts";
 const chat = "/v1/chat/completions";
 const messages = [{ role: "user", content: SECRET }];
 
-test("7: whoever finds the queue full is told when to come back, before any tokenizing", async () => {
+test("a request that finds the queue full gets 429 with Retry-After, before tokenization", async () => {
   const server = await startTestServer({ args: ["--max-batch-size", "1", "--max-queue", "1"] });
   const endless = { messages, max_tokens: 3000, ignore_eos: true, stream: true };
   const connections = [
@@ -42,7 +42,7 @@ test("7: whoever finds the queue full is told when to come back, before any toke
     }
   }
   expect(encoded).toBe(0);
-  // What needs no place is answered.
+  // Endpoints without admission still answer.
   expect((await server.get("/health")).status).toBe(200);
   expect((await server.post("/tokenize", { prompt: "a" })).status).toBe(200);
   for (const connection of connections) connection.leave();
@@ -50,7 +50,7 @@ test("7: whoever finds the queue full is told when to come back, before any toke
   await server.stop();
 });
 
-test("7: as many as can run and wait are let in, even when all come at once", async () => {
+test("as many requests as can run and wait are admitted, even if all arrive at once", async () => {
   const server = await startTestServer({ args: ["--max-batch-size", "8", "--max-queue", "2"] });
   const answers = await Promise.all(
     Array.from({ length: 10 }, () => server.post(chat, { messages, max_tokens: 4 })),
@@ -60,7 +60,7 @@ test("7: as many as can run and wait are let in, even when all come at once", as
   await server.stop();
 });
 
-test("28: a pool ten times oversubscribed answers everybody as it would alone", async () => {
+test("a pool oversubscribed ten times gives each request the same answer as alone", async () => {
   const blocks = 8;
   const server = await startTestServer({ args: ["--block-pool-size", `${blocks}`] });
   const requests = Array.from({ length: 16 }, (_, i) => ({

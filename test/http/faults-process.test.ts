@@ -37,7 +37,7 @@ const post = ({ url }: Server, body: object, key?: string) =>
 
 type Event = { choices: { finish_reason: string | null }[] };
 
-/** Of a stream that came to its end. */
+/** The stream finished normally. */
 async function expectWhole(stream: Response, tokens: number): Promise<void> {
   const all = await events(stream);
   expect(all.at(-1)).toBe("[DONE]");
@@ -45,8 +45,8 @@ async function expectWhole(stream: Response, tokens: number): Promise<void> {
   expect(all.length).toBeGreaterThan(tokens / 4);
 }
 
-describe("8: SIGTERM under load", () => {
-  test("lets those who are in finish, lets nobody in, and exits with 0", async () => {
+describe("SIGTERM under load", () => {
+  test("lets running requests finish, rejects new ones, and exits with 0", async () => {
     const server = await start();
     const streams = await Promise.all(
       [600, 400].map((max_tokens) => post(server, { max_tokens, stream: true })),
@@ -72,7 +72,7 @@ describe("8: SIGTERM under load", () => {
     expect(await server.ended).toMatchObject({ exitCode: 0, stdout: "" });
   }, 30_000);
 
-  test("ends those who are too slow at the deadline, with an error, and exits with 0", async () => {
+  test("ends requests at the drain timeout with an error, and exits with 0", async () => {
     const server = await start("--drain-timeout", "200ms", "--max-batch-size", "2");
     const endless = { max_tokens: 4000 };
     const streams = [
@@ -98,7 +98,7 @@ describe("8: SIGTERM under load", () => {
     await connection.write(requestText(path, { body }));
     await connection.receive(1000);
     connection.stopReading();
-    // It is given up, and has not been told.
+    // The slow reader's request is aborted, but its connection is still open.
     await waitFor(server, "mlx_serve_requests_running", 16);
     await waitFor(server, "mlx_serve_requests_running", 0);
     await waitFor(server, "mlx_serve_http_requests_admitted", 1);
@@ -127,7 +127,7 @@ describe("8: SIGTERM under load", () => {
   );
 });
 
-test("SIGHUP reads the keys again, and a stream of a key that is gone ends as it would have", async () => {
+test("SIGHUP reloads the keys, and a stream of a removed key still finishes", async () => {
   const keysFile = pathOf("keys.json");
   const write = (...names: string[]) => {
     const keys = names.map((name) => keyEntry(name, `key-of-${name}`));
@@ -152,7 +152,7 @@ test("SIGHUP reads the keys again, and a stream of a key that is gone ends as it
   expect((await server.ended).exitCode).toBe(0);
 }, 30_000);
 
-describe("26: a start that cannot succeed is one line and an exit code", () => {
+describe("a start that cannot succeed is one line and an exit code", () => {
   async function expectLine(
     args: string[],
     line: string | RegExp,
@@ -164,7 +164,7 @@ describe("26: a start that cannot succeed is one line and an exit code", () => {
     expect([stdout, exitCode]).toEqual(["", 1]);
   }
 
-  test("where the port is taken", async () => {
+  test("if the port is in use", async () => {
     using taken = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const port = String(taken.port);
     await expectLine(["serve", home.model, "--port", port], new RegExp(`port ${port} .*--port`));
@@ -206,14 +206,14 @@ describe("26: a start that cannot succeed is one line and an exit code", () => {
     ],
   };
 
-  test.each(Object.entries(models))("where the model %s", async (name, [make, line]) => {
+  test.each(Object.entries(models))("if the model %s", async (name, [make, line]) => {
     const model = pathOf(name);
     make(model);
     await expectLine(["serve", model, "--port", "0"], line);
   });
 
   // Every Mac that MLX runs on has a GPU.
-  test.skipIf(process.platform === "darwin")("where the device is not there", async () => {
+  test.skipIf(process.platform === "darwin")("if the device is missing", async () => {
     const args = ["serve", home.model, "--port", "0"];
     await expectLine(args, "no GPU", { MLX_SERVE_BACKEND: "cuda" });
     // Nothing was set up for it.
@@ -221,8 +221,8 @@ describe("26: a start that cannot succeed is one line and an exit code", () => {
     await expectLine(args, "libmlxc was not found: run `npm start -- --backend cuda` once", none);
   });
 
-  test("where the disk is full", async () => {
-    // No file may grow: as on a full disk, but for the name of the error.
+  test("if the disk is full", async () => {
+    // No file may grow: like a full disk, except for the name of the error.
     const child = Bun.spawn(
       [
         ...["sh", "-c", `trap '' XFSZ; ulimit -f 0; exec "$@"`, "sh"],

@@ -1,4 +1,4 @@
-// What clients get for a request for text: the shapes, the fields, streams and whole answers alike.
+// Responses to generation requests: their shape and fields, streamed and whole.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
 import { CompletionChunk, CompletionResponse } from "../../src/api/completions.ts";
@@ -51,7 +51,7 @@ const textOf = (chunks: readonly ChatChunk[], index = 0) =>
     .join("");
 
 describe("a chat", () => {
-  test("is answered whole", async () => {
+  test("is answered without streaming", async () => {
     const answer = await chat(greedy);
     const [choice] = answer.choices;
     expect(answer.choices.length).toBe(1);
@@ -80,7 +80,7 @@ describe("a chat", () => {
     expect(chunks.every(({ usage }) => usage === undefined)).toBe(true);
   });
 
-  test("tells its usage in one more event, if asked", async () => {
+  test("sends its usage in one more event, if asked", async () => {
     const stream_options = { include_usage: true };
     const chunks = await chatChunks({ ...greedy, stream_options });
     expect(chunks.slice(0, -1).every(({ usage }) => usage === null)).toBe(true);
@@ -90,7 +90,7 @@ describe("a chat", () => {
     expect(chunks.at(-1)!.usage).toMatchObject(counts);
   });
 
-  test("has cached tokens when it is asked again, but not with another salt", async () => {
+  test("has cached tokens the second time, but not with another salt", async () => {
     const long = { ...greedy, messages: [{ role: "user", content: "x".repeat(100) }] };
     const cached = async (more: object) =>
       (await chat({ ...long, ...more })).usage.prompt_tokens_details.cached_tokens;
@@ -113,7 +113,7 @@ describe("a chat", () => {
     expect(alone!.message.content).toBe(texts[0]!);
   });
 
-  test("ends before a stop string, which is no part of it", async () => {
+  test("ends before a stop string", async () => {
     const whole = (await chat(greedy)).choices[0]!.message.content!;
     const stop = whole.slice(-4, -2);
     const expected = whole.slice(0, whole.indexOf(stop));
@@ -124,7 +124,7 @@ describe("a chat", () => {
     expect(chunks.at(-1)!.choices[0]!.finish_reason).toBe("stop");
   });
 
-  test("ends at a stop token, unless it must go on", async () => {
+  test("ends at a stop token, unless min_tokens is not reached", async () => {
     const { choices, prompt_token_ids } = await chat({ ...greedy, return_token_ids: true });
     const ids = choices[0]!.token_ids!;
     expect(ids.length).toBe(24);
@@ -144,13 +144,13 @@ describe("a chat", () => {
     expect(varied.choices[0]!.message.content).not.toBe("A".repeat(24));
   });
 
-  test("tells log-probabilities, the same in a stream", async () => {
+  test("returns log-probabilities, the same in a stream", async () => {
     const request = { ...greedy, logprobs: true, top_logprobs: 2 };
     const whole = (await chat(request)).choices[0]!.logprobs!.content!;
     expect(whole.length).toBe(24);
     for (const { token, logprob, bytes, top_logprobs } of whole) {
       expect(logprob).toBeLessThanOrEqual(0);
-      expect(bytes).toEqual(bytes!.map((byte) => byte & 255));
+      expect(new TextDecoder().decode(Uint8Array.from(bytes!))).toBe(token);
       expect(top_logprobs.length).toBe(2);
       expect(top_logprobs[0]!.token).toBe(token);
       expect(top_logprobs[0]!.logprob).toBe(logprob);
@@ -160,7 +160,7 @@ describe("a chat", () => {
     expect(streamed.map(({ token }) => token)).toEqual(whole.map(({ token }) => token));
   });
 
-  test("takes text parts, the developer's role, and a message to continue", async () => {
+  test("accepts text parts, the role developer, and a message to continue", async () => {
     const parts = [{ type: "text", text: "Say something." }];
     const same = await chat({ ...greedy, messages: [{ role: "user", content: parts }] });
     expect(same.choices).toEqual((await chat(greedy)).choices);
@@ -185,7 +185,7 @@ describe("a chat", () => {
 });
 
 describe("a text completion", () => {
-  test("is 16 tokens long where nothing is said", async () => {
+  test("has 16 tokens by default", async () => {
     const { usage, choices } = await complete({ prompt: "Once" });
     expect(usage).toMatchObject({ prompt_tokens: 4, completion_tokens: 16 });
     expect(choices).toMatchObject([{ index: 0, finish_reason: "length", logprobs: null }]);
@@ -205,7 +205,7 @@ describe("a text completion", () => {
     expect(asTexts.usage).toMatchObject({ prompt_tokens: 14, completion_tokens: 64 });
   });
 
-  test("streams what it would answer whole", async () => {
+  test("streams the same text as without streaming", async () => {
     const request = { prompt: ["Once", "Twice"], temperature: 0, max_tokens: 12, echo: true };
     const whole = await complete(request);
     const response = await server.post("/v1/completions", { ...request, stream: true });
@@ -219,7 +219,7 @@ describe("a text completion", () => {
     }
   });
 
-  test("echoes the prompt, and tells how likely it was", async () => {
+  test("echoes the prompt with its log-probabilities", async () => {
     const { choices, usage } = await complete({
       prompt: "abc",
       max_tokens: 2,
@@ -244,10 +244,10 @@ describe("a text completion", () => {
     expect(choices[0]!.logprobs!.tokens).toEqual(["a", "b", "c"]);
   });
 
-  test("that is the prompt alone has no tokens, whoever counts them", async () => {
+  test("that is only the prompt counts no generated tokens anywhere", async () => {
     const generated = () => server.metric("mlx_serve_generated_tokens_total");
     const before = await generated();
-    // The token that nobody asks for would end the answer.
+    // If a token were sampled, it would end the answer.
     const ended = { logit_bias: { 65: 100 }, stop_token_ids: [65] };
     const asked = { prompt: ["abc", "de"], max_tokens: 0, echo: true, return_token_ids: true };
     const { choices, usage } = await complete({ ...asked, ...ended, n: 2 });
@@ -265,7 +265,7 @@ describe("a text completion", () => {
     expect(keyed.headers.get("x-ratelimit-remaining-tokens")).toBe("1");
   });
 
-  test("is as long as the server was told, where nothing else is said", async () => {
+  test("has --max-tokens tokens by default", async () => {
     const told = await startTestServer({ args: ["--max-tokens", "20"] });
     const ask = async (more: object) =>
       await told.post("/v1/completions", { prompt: "Once", ignore_eos: true, ...more });
@@ -296,7 +296,7 @@ describe("embeddings", () => {
     expect(data.map(({ index }) => index)).toEqual([0, 1, 2]);
     const [first, second, third] = data.map(({ embedding }) => embedding as number[]);
     expect(Math.hypot(...first!)).toBeCloseTo(1, 5);
-    // How a product is rounded depends on what else is in it.
+    // Rounding depends on the shape of the batch.
     third!.forEach((value, i) => {
       expect(value).toBeCloseTo(first![i]!, 5);
     });
@@ -310,14 +310,14 @@ describe("embeddings", () => {
     });
   });
 
-  test("can be cut, and are then of length 1 again", async () => {
+  test("can be truncated, and are normalized again", async () => {
     const { data } = await embed({ input: "one", dimensions: 8 });
     const embedding = data[0]!.embedding as number[];
     expect(embedding.length).toBe(8);
     expect(Math.hypot(...embedding)).toBeCloseTo(1, 5);
   });
 
-  test("cannot be longer than the model makes them", async () => {
+  test("cannot be longer than the model's vectors", async () => {
     const { data } = await embed({ input: "one", dimensions: 64 });
     expect(data[0]!.embedding).toHaveLength(64);
     const refused = await server.post("/v1/embeddings", { input: "one", dimensions: 65 });
@@ -326,14 +326,14 @@ describe("embeddings", () => {
     expect(message).toContain("at most 64");
   });
 
-  test("of more texts than run at once all come", async () => {
+  test("of more texts than run at once are all returned", async () => {
     const input = Array.from({ length: 100 }, (_, i) => `text ${i}`);
     expect((await embed({ input })).data.length).toBe(100);
   });
 });
 
-describe("around an answer", () => {
-  test("a request's id goes back as it came, or is made", async () => {
+describe("besides answers", () => {
+  test("a request's id is returned, or made", async () => {
     const given = await server.post(
       "/v1/completions",
       { prompt: "a", max_tokens: 1 },
@@ -346,7 +346,7 @@ describe("around an answer", () => {
     expect(odd.headers.get("x-request-id")).toStartWith("req-");
   });
 
-  test("tokens go there and back", async () => {
+  test("tokens survive a round trip", async () => {
     const tokenized = await server.post("/tokenize", { prompt: "héllo", return_token_strs: true });
     const { tokens, count, max_model_len } = (await tokenized.json()) as {
       tokens: number[];
@@ -373,7 +373,7 @@ describe("around an answer", () => {
     expect(await server.metric("mlx_serve_first_token_seconds_count")).toBeGreaterThan(0);
   });
 
-  test("a server with names of its own is still called by the address it listens on", async () => {
+  test("a server with --allowed-hosts still accepts the address it listens on", async () => {
     const { serving } = server;
     const settings = { ...serving.settings, host: "10.1.2.3", allowedHosts: ["name.example"] };
     const app = makeApp({ ...serving, settings });

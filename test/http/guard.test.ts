@@ -22,7 +22,7 @@ const statusOf = async (answer: Promise<Response>) => (await answer).status;
 const corsHeaders = (response: Response) =>
   [...response.headers.keys()].filter((name) => name.startsWith("access-control"));
 
-/** No page may read this, and it says why as OpenAI would. */
+/** Forbidden with an OpenAI error, and without CORS headers. */
 async function expectForbidden(response: Response): Promise<void> {
   expect(response.status).toBe(403);
   expect(corsHeaders(response)).toEqual([]);
@@ -81,7 +81,7 @@ describe("the Host header", () => {
     expect(await statusOf(appOf({ allowedHosts: ["*"] })({ Host: "any.test" }))).toBe(200);
   });
 
-  test("of another bind is checked where hosts are named, and is always well formed", async () => {
+  test("on another bind is checked only with --allowed-hosts, but must be well formed", async () => {
     const ask = appOf({ loopback: false });
     for (const Host of [...local, ...foreign]) {
       expect([Host, await statusOf(ask({ Host }))]).toEqual([Host, 200]);
@@ -113,7 +113,7 @@ describe("the Origin header", () => {
     }
   });
 
-  test("of another page is refused, and grants nothing", async () => {
+  test("of another page is rejected, without CORS headers", async () => {
     for (const ask of [
       appOf(),
       appOf({ allowedOrigins: ["https://app.test"] }),
@@ -188,7 +188,7 @@ describe("the Origin header", () => {
     expect(await (await ask(preflight, "OPTIONS")).text()).toBe("yes");
   });
 
-  test("may be any where all are allowed", async () => {
+  test("may be any if all are allowed", async () => {
     const ask = appOf({ allowedOrigins: ["*"] });
     for (const Origin of ["https://any.test", "null"]) {
       const response = await ask({ Host, Origin });
@@ -201,7 +201,7 @@ describe("the Origin header", () => {
 describe("a page of another site without Origin", () => {
   const headers = { Host: "localhost", "Sec-Fetch-Site": "cross-site" };
 
-  test("may not embed us", async () => {
+  test("may not embed the server's responses", async () => {
     for (const dest of ["image", "script", "iframe", "empty"]) {
       await expectForbidden(await appOf()({ ...headers, "Sec-Fetch-Dest": dest }));
     }
@@ -209,7 +209,7 @@ describe("a page of another site without Origin", () => {
     expect(await statusOf(appOf({ allowedOrigins: ["*"] })(headers))).toBe(200);
   });
 
-  test("may link to us", async () => {
+  test("may link to the server", async () => {
     const link = { "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document" };
     expect(await statusOf(appOf()({ ...headers, ...link }))).toBe(200);
     for (const site of ["none", "same-origin", "same-site"]) {
@@ -218,7 +218,7 @@ describe("a page of another site without Origin", () => {
   });
 });
 
-test("no answer is taken for what it does not say it is", async () => {
+test("every response forbids content sniffing", async () => {
   const ask = appOf({ allowedOrigins: ["https://app.test"] });
   const Host = "localhost";
   for (const answer of [
@@ -231,7 +231,7 @@ test("no answer is taken for what it does not say it is", async () => {
   }
 });
 
-test("a bind that others can reach needs keys, or the user's word", () => {
+test("a bind that others can reach needs keys, or --insecure-no-auth", () => {
   const without = { keysSet: false, insecureNoAuth: false };
   for (const host of ["127.0.0.1", "127.8.9.1", "::1", "localhost", "LocalHost"]) {
     expect(isLoopback(host)).toBe(true);

@@ -39,7 +39,7 @@ async function recover(): Promise<void> {
   await expectUnharmed(server);
 }
 
-test("a model that was let go of is no fault until it cannot be loaded again", async () => {
+test("an unloaded model is healthy until loading it again fails", async () => {
   renameSync(model, elsewhere);
   expect(await health()).toEqual(ok);
   expect((await server.post("/models/unload", { model: "default" })).status).toBe(200);
@@ -48,7 +48,7 @@ test("a model that was let go of is no fault until it cannot be loaded again", a
   await recover();
 });
 
-test("a model that cannot be loaded again after the engine has died is one", async () => {
+test("a model that cannot be loaded again after the engine has died is unhealthy", async () => {
   renameSync(model, elsewhere);
   await server.serving.engine.kill();
   while (server.serving.models.isLoading) await Bun.sleep(5);

@@ -23,7 +23,7 @@ async function refusal(request: Request, limit = LIMIT): Promise<ApiError> {
   throw new Error("it was taken");
 }
 
-/** An endless body, and what became of it. */
+/** An endless body, and how much of it was read. */
 function endless(chunk: Uint8Array) {
   const seen = { sent: 0, cancelled: false };
   const stream = new ReadableStream<Uint8Array>(
@@ -113,11 +113,11 @@ describe("a body", () => {
     expect((await refusal(post(bytes))).message).toBe("The body is not valid UTF-8.");
   });
 
-  test("that is not JSON is refused without a word of it", async () => {
+  test("that is not JSON is rejected without being quoted", async () => {
     expect((await refusal(post('{"a": xyzzy}'))).message).toBe("The body is not valid JSON.");
   });
 
-  test("has no power over the prototypes of objects", async () => {
+  test("cannot change the prototypes of objects", async () => {
     const text = '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}';
     const body = await readJson(post(text), LIMIT);
     expect(Object.getPrototypeOf(body)).toBe(Object.prototype);
@@ -127,14 +127,14 @@ describe("a body", () => {
 });
 
 describe("a body over the limit", () => {
-  test("is refused before it is read, if it says so", async () => {
+  test("is rejected before it is read, if Content-Length says so", async () => {
     const { stream, seen } = endless(new Uint8Array(1));
     const request = post(stream, { "Content-Length": String(LIMIT + 1) });
     expect(await refusal(request)).toMatchObject({ status: 413 });
     expect(seen.sent).toBe(0);
   });
 
-  test("is not read on, if it does not say so", async () => {
+  test("is not read further, if Content-Length is absent", async () => {
     const { stream, seen } = endless(new Uint8Array(100));
     expect(await refusal(post(stream))).toMatchObject({ status: 413 });
     expect(seen.cancelled).toBeTrue();
@@ -175,7 +175,7 @@ describe("a body that would take long to parse", () => {
     expect(await readJson(post(JSON.stringify({ text })), large)).toEqual({ text });
   });
 
-  test("is told by its brackets behind texts that end in backslashes", async () => {
+  test("is detected behind strings that end in backslashes", async () => {
     const body = `{"a":"\\\\","b":${"[".repeat(200)}`;
     expect((await refusal(post(body))).message).toContain("nests deeper");
   });
@@ -192,7 +192,7 @@ describe("a body that would take long to parse", () => {
     expect((await refusal(post(texts(131_073)), large)).message).toContain("strings");
   });
 
-  test("is refused in far less time than it takes to parse", async () => {
+  test("is rejected much faster than it could be parsed", async () => {
     const request = post("[".repeat(2 ** 24));
     const start = performance.now();
     expect(await refusal(request, large)).toMatchObject({ status: 400 });

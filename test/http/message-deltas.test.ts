@@ -10,7 +10,7 @@ const content = (text: string): MessagePart => ({ kind: "content", text });
 const reasoning = (text: string): MessagePart => ({ kind: "reasoning", text });
 const call = (name: string): MessagePart => ({ kind: "call", name, arguments: `{"n": "${name}"}` });
 
-/** Of answers whose texts stand for these parts; what is left over comes at the end. */
+/** The parser returns these parts for a text, and `rest` at the end. */
 function deltasOf(parts: Record<string, MessagePart[]>, rest: MessagePart[] = [], maxCalls = 9) {
   let ids = 0;
   return new MessageDeltas({
@@ -33,7 +33,7 @@ const whole = (index: number, name: string) => ({
 });
 
 describe("a message in pieces", () => {
-  test("names a call once, by its number, and then tells its arguments", () => {
+  test("names a call once, then sends its arguments", () => {
     const message = deltasOf({ a: [call("f"), call("g")], b: [call("f")] });
     const [first, second] = [message.push(piece("a")), message.push(piece("b"))];
     expect(first as object[]).toEqual([head(0, "f"), rest(0, "f"), head(1, "g"), rest(1, "g")]);
@@ -51,13 +51,13 @@ describe("a message in pieces", () => {
     expect(message.push(piece("nothing"))).toEqual([]);
   });
 
-  test("has at its end what was held back", () => {
+  test("flushes buffered text at its end", () => {
     const message = deltasOf({ a: [] }, [content("held")]);
     expect(message.push(piece("a"))).toEqual([]);
     expect(message.push(piece("", "stop"))).toEqual([{ content: "held" }]);
   });
 
-  test("leaves out calls that are too many", () => {
+  test("drops calls beyond the maximum", () => {
     const message = deltasOf({ a: [call("f"), call("g"), content("c")] }, [call("h")], 1);
     const deltas = message.push(piece("a", "stop"));
     expect(deltas as object[]).toEqual([head(0, "f"), rest(0, "f"), { content: "c" }]);
@@ -65,7 +65,7 @@ describe("a message in pieces", () => {
 });
 
 describe("a whole message", () => {
-  test("has its text in one piece, and null where there are calls alone", () => {
+  test("has its text joined, and null if there are only calls", () => {
     const parts = { a: [reasoning("r"), reasoning("s"), content("c"), content("d"), call("f")] };
     expect(deltasOf(parts, [content("e")]).whole(piece("a", "stop")) as object).toEqual({
       role: "assistant",
@@ -86,24 +86,43 @@ describe("a whole message", () => {
     });
   });
 
-  test("leaves out calls that are too many", () => {
+  test("drops calls beyond the maximum", () => {
     const message = deltasOf({ a: [call("f"), call("g")] }, [], 1);
     expect(message.whole(piece("a", "stop"))).toMatchObject({ tool_calls: [{ id: "id0" }] });
   });
 });
 
-test("an answer ends for its calls' sake, and only then", () => {
-  for (const finished of ["stop", "length"] as const) {
+test("the finish reason is tool_calls if there are calls, unless the token limit ended the answer", () => {
+  for (const [finished, withCalls] of [
+    ["stop", "tool_calls"],
+    ["length", "length"],
+  ] as const) {
     const [pieces, one, none] = [
       deltasOf({ a: [call("f")] }),
       deltasOf({ a: [call("f")] }),
       deltasOf({ a: [content("c")] }),
     ];
     pieces.push(piece("a"));
-    expect(pieces.finishReason(finished)).toBe("tool_calls");
+    expect(pieces.finishReason(finished)).toBe(withCalls);
     one.whole(piece("a", finished));
-    expect(one.finishReason(finished)).toBe("tool_calls");
+    expect(one.finishReason(finished)).toBe(withCalls);
     none.push(piece("a", finished));
     expect(none.finishReason(finished)).toBe(finished);
   }
+});
+
+test("the parser learns that the token limit cut the text off", () => {
+  const ends: boolean[] = [];
+  const parser = {
+    push: () => [],
+    end(isCutOff: boolean) {
+      ends.push(isCutOff);
+      return [];
+    },
+  };
+  for (const finished of [undefined, "stop", "length"] as const) {
+    const message = new MessageDeltas({ parser, newCallId: () => "id", maxCalls: 9 });
+    message.push(piece("a", finished));
+  }
+  expect(ends).toEqual([false, true]);
 });

@@ -2,14 +2,11 @@ import { describe, expect, test } from "bun:test";
 import { z } from "zod";
 import { version } from "../../package.json";
 import { docsPage } from "../../src/http/docs-page.ts";
-import {
-  type ApiRoute,
-  apiRoutes,
-  type JsonSchema,
-  openApiDocument,
-} from "../../src/http/openapi.ts";
+import { type JsonSchema, openApiDocument } from "../../src/http/openapi.ts";
+import type { Route } from "../../src/http/route.ts";
+import { routes } from "../../src/http/routes.ts";
 
-const document = openApiDocument(apiRoutes);
+const document = openApiDocument(routes);
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ method, path, operation })),
 );
@@ -81,7 +78,7 @@ describe("the OpenAPI document", () => {
     for (const id of ids) expect(id).toMatch(/^[a-z]\w+$/);
   });
 
-  test("describes every answer, and gives errors the one shape that they have", () => {
+  test("describes every response, and errors as ErrorResponse", () => {
     for (const { operation } of operations) {
       expect(operation.responses).toHaveProperty("200");
       for (const [status, { description, content }] of Object.entries(operation.responses)) {
@@ -92,7 +89,7 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("wants a key everywhere but for /health", () => {
+  test("requires a key everywhere except for /health", () => {
     const open = operations.filter(({ operation }) => operation.security);
     expect(open.map(({ path }) => path)).toEqual(["/health"]);
     const [scheme] = document.security.flatMap(Object.keys);
@@ -100,7 +97,7 @@ describe("the OpenAPI document", () => {
   });
 
   test("describes every field of every request", () => {
-    const silent = apiRoutes.flatMap(({ request }) => {
+    const silent = routes.flatMap(({ request }) => {
       const schema = request && z.toJSONSchema(request, { io: "input" });
       return [...objectsIn(schema)].flatMap(({ properties }) =>
         Object.entries((properties ?? {}) as Record<string, JsonSchema>)
@@ -111,14 +108,14 @@ describe("the OpenAPI document", () => {
     expect(silent).toEqual([]);
   });
 
-  test("has only examples that its own schemas take", () => {
-    for (const { path, request, example } of apiRoutes) {
+  test("has only examples that match its schemas", () => {
+    for (const { path, request, example } of routes) {
       expect({ path, example: example !== undefined }).toEqual({ path, example: !!request });
       request?.parse(example);
     }
   });
 
-  test("tells which fields are required, what they default to and how far they go", () => {
+  test("has required fields, defaults and ranges", () => {
     const { properties, required } = at("#/components/schemas/ChatRequest") as JsonSchema;
     expect(required).toEqual(["messages"]);
     expect(properties).toMatchObject({
@@ -129,19 +126,44 @@ describe("the OpenAPI document", () => {
     expect(at("#/components/schemas/CompletionRequest")).toMatchObject({ required: ["prompt"] });
   });
 
-  test("is not made of a schema without a name", () => {
-    const route: ApiRoute = {
-      method: "get",
-      path: "/",
-      summary: "",
-      tag: "",
-      response: z.object(),
-    };
+  test("rejects a schema without a name", () => {
+    const route = { ...routes[0]!, response: z.object() };
     expect(() => openApiDocument([route])).toThrow("has no name");
+  });
+
+  test("describes an event of a stream by its data, not as the JSON in it", () => {
+    const streams = operations.flatMap(({ path, operation }) => {
+      const stream = operation.responses["200"]?.content["text/event-stream"];
+      return stream ? [{ path, schema: stream.schema }] : [];
+    });
+    expect(streams.map(({ path }) => path)).toEqual([
+      "/v1/chat/completions",
+      "/v1/completions",
+      "/v1/batch/chat/completions",
+      "/v1/batch/completions",
+    ]);
+    for (const { path, schema } of streams) {
+      const chunk = path.includes("chat") ? "ChatChunk" : "CompletionChunk";
+      const contentSchema = {
+        anyOf: [chunk, "ErrorResponse"].map((name) => ({ $ref: `#/components/schemas/${name}` })),
+      };
+      expect(schema).toMatchObject({
+        type: "object",
+        required: ["data"],
+        properties: {
+          data: {
+            anyOf: [
+              { type: "string", contentMediaType: "application/json", contentSchema },
+              { const: "[DONE]" },
+            ],
+          },
+        },
+      });
+    }
   });
 });
 
-describe("the page of the API", () => {
+describe("the web page of the API", () => {
   const page = String(docsPage(document));
 
   test("shows every route with its fields and a call", () => {
@@ -149,29 +171,33 @@ describe("the page of the API", () => {
       expect(page).toContain(`id="${operation.operationId}"`);
       expect(page).toContain(`curl http://127.0.0.1:8080${path.replace("{id}", "default")}`);
     }
-    for (const field of ["temperature", "messages[].content", "usage.prompt_tokens_details"]) {
+    for (const field of [
+      "temperature",
+      "messages[].content",
+      "usage.prompt_tokens_details",
+      "data.choices[].delta.content",
+    ]) {
       expect(page).toContain(`<td>${field}`);
     }
     expect(page).toContain("number, 0 to 2");
   });
 
-  test("needs nothing from anywhere, and no script", () => {
+  test("loads nothing, and has no script", () => {
     expect(page).not.toMatch(/<(script|link|img|iframe|object|embed|form|base)\b/i);
     expect(page).not.toMatch(/\b(src|srcset|action|on\w+)=/i);
     expect(page).not.toMatch(/@import|url\(/i);
     for (const [, href] of page.matchAll(/href="([^"]*)"/g)) expect(href).toStartWith("#");
   });
 
-  test("escapes all that it is given", () => {
+  test("escapes its input", () => {
     const evil = `<script>alert("1")</script>&'`;
     const request = z
       .object({ [evil]: z.enum([evil]).describe(`${evil} \`${evil}\``) })
       .meta({ id: "Evil" });
-    const route: ApiRoute = {
-      method: "post",
+    const route: Route = {
+      ...routes[0]!,
       path: `/${evil}`,
       summary: evil,
-      tag: evil,
       request,
       example: { [evil]: evil },
     };

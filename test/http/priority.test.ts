@@ -1,6 +1,5 @@
-// What a key's tier is worth, measured from outside: a HIGH key does not feel that LOW ones fill the
-// server, and LOW ones are not left behind for ever. With the real model, whose steps take far longer than
-// a message on its way.
+// The effect of a key's tier, measured from outside: LOW load does not delay a HIGH key, and LOW requests do
+// not starve. With the real model, whose steps take much longer than a message between threads.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { keyEntry } from "../support/keys.ts";
@@ -33,7 +32,7 @@ function ask(tier: Tier, request: object, path = "/v1/completions"): Promise<Res
   return server.post(path, { temperature: 0, ...request }, { headers });
 }
 
-/** How many steps were made until the first token came. */
+/** The number of steps until the first token. */
 async function stepsToFirst(tier: Tier): Promise<number> {
   const before = await steps();
   await (await ask(tier, { prompt: "Paris is the capital of", max_tokens: 1 })).arrayBuffer();
@@ -45,7 +44,7 @@ async function saturate(): Promise<() => Promise<void>> {
   const stop = new AbortController();
   const load = Array.from({ length: 8 }, async (_, i) => {
     for (let round = 0; !stop.signal.aborted; round++) {
-      // Long prompts and long answers, none like another.
+      // Long prompts and long answers, all different.
       const prompt = `${i} ${round} `.repeat(20);
       const response = await ask("LOW", { prompt, max_tokens: 12, ignore_eos: true });
       await response.arrayBuffer();
@@ -67,7 +66,7 @@ describe("under a load of LOW requests that fills the server", () => {
     for (let i = 0; i < 8; i++) found.push(await stepsToFirst("HIGH"));
     expect(await server.metric("mlx_serve_preemptions_total")).toBeGreaterThan(0);
     await end();
-    // While it works the engine answers between steps: one more has passed when its count is read.
+    // A busy engine replies between steps, so one more step has passed when the count is read.
     expect(Math.max(...found)).toBeLessThanOrEqual(1 + 2 + 1);
   }, 60_000);
 
@@ -86,13 +85,13 @@ describe("under a load of LOW requests that fills the server", () => {
     stop.abort();
     await Promise.all(flood);
     expect(response.status).toBe(200);
-    // It has to wait, but a level is worth ten seconds; then it stands above all who come.
+    // One level of priority is worth ten seconds of waiting; after that it outranks new requests.
     expect(waitedMs).toBeWithin(9000, 30_000);
   }, 60_000);
 });
 
 describe("the tier of a request", () => {
-  /** What the engine is told. */
+  /** The priority that the engine sees. */
   async function tierOf(tier: Tier, path: string, request: object = {}): Promise<string> {
     const asked = ask(tier, { prompt: "x", max_tokens: 4, ignore_eos: true, ...request }, path);
     for (;;) {
@@ -103,19 +102,19 @@ describe("the tier of a request", () => {
     }
   }
 
-  test("is the key's, and never more", async () => {
+  test("is the key's, and never higher", async () => {
     for (const tier of ["HIGH", "NORMAL", "LOW"] as const) {
       expect(await tierOf(tier, "/v1/completions")).toBe(tier);
       expect(await tierOf(tier, "/v1/completions", { service_tier: "priority" })).toBe(tier);
     }
   }, 30_000);
 
-  test("is LOW for batches, and for who asks for no hurry", async () => {
+  test("is LOW on batch routes, and for service_tier flex", async () => {
     expect(await tierOf("HIGH", "/v1/batch/completions")).toBe("LOW");
     expect(await tierOf("HIGH", "/v1/completions", { service_tier: "flex" })).toBe("LOW");
   });
 
-  test("is told in the answer to whoever asks for one, and in each of its events", async () => {
+  test("is in the response if the request names one, and in each event of a stream", async () => {
     const messages = [{ role: "user", content: "x" }];
     for (const [path, prompt] of [
       ["/v1/completions", { prompt: "x" }],

@@ -1,4 +1,4 @@
-// What is told of tokens, to whom, and until when.
+// /tokenize and /detokenize: results, limits, and draining.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ChatResponse } from "../../src/api/chat.ts";
 import { TokenizeResponse } from "../../src/api/tokenize.ts";
@@ -32,7 +32,7 @@ describe("the tokens of a chat", () => {
     return TokenizeResponse.parse(await response.json()).count;
   }
 
-  test("are those of its prompt, with the tools that it is told of", async () => {
+  test("are those of its prompt, including its tools", async () => {
     const tools = [tool("weather"), tool("forecast")];
     for (const request of [{}, { tools: [] }, { tools }]) {
       const asked = { messages, max_tokens: 1, ...request };
@@ -43,13 +43,13 @@ describe("the tokens of a chat", () => {
     expect(await countOf({ tools })).toBeGreaterThan(await countOf({}));
   });
 
-  test("are refused where the tools of the chat would be", async () => {
+  test("are rejected if the chat's tools would be", async () => {
     const tools = [tool("weather"), tool("weather")];
     const refused = await server.post("/tokenize", { messages, tools });
     await expectRefusal(refused, { status: 400, param: "tools" });
   });
 
-  test("have no more special ones than the template brings", async () => {
+  test("have no special tokens besides the template's", async () => {
     const add = async (asked: object) => await server.post("/tokenize", asked);
     await expectRefusal(await add({ messages, add_special_tokens: true }), {
       status: 400,
@@ -61,7 +61,7 @@ describe("the tokens of a chat", () => {
   });
 });
 
-test("whoever counts tokens makes requests", async () => {
+test("/tokenize and /detokenize count against the key's requests", async () => {
   const headers = { authorization: `Bearer ${KEY}` };
   const tokenized = await server.post("/tokenize", { prompt: "a" }, { headers });
   expect(tokenized.headers.get("x-ratelimit-remaining-requests")).toBe("1");
@@ -75,7 +75,7 @@ test("whoever counts tokens makes requests", async () => {
   }
 });
 
-test("a server that is shutting down counts no tokens and loads no models", async () => {
+test("a draining server rejects tokenization and loading of models", async () => {
   const ending = await startTestServer({ args: ["--drain-timeout", "60s"] });
   const endless = { prompt: "a", max_tokens: 4000, ignore_eos: true, stream: true };
   const stream = await ending.post("/v1/completions", endless);

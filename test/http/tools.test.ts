@@ -1,5 +1,5 @@
-// Tool calls, over HTTP: with a model that says anything, whose calls are right because they are held to
-// be, and with models that say what a test has them say, in the dialects of several families.
+// Tool calls over HTTP: with a random model, whose calls are valid only because a grammar constrains them, and
+// with models that recite a given text, in the formats of several families.
 import {
   afterAll,
   afterEach,
@@ -78,7 +78,7 @@ function callsOf(calls: ChatResponse["choices"][number]["message"]["tool_calls"]
   return calls.map((call) => call.function);
 }
 
-/** As a byte-level vocabulary has it. */
+/** As a byte-level vocabulary writes it. */
 const encoded = (text: string) =>
   Array.from(Buffer.from(text), (byte) => BYTE_CHARS[byte]).join("");
 
@@ -99,7 +99,7 @@ async function ask(server: TestServer, fields: object): Promise<Message[]> {
   });
 }
 
-/** The same from a stream, whose every event is looked at. */
+/** The same from a stream, whose every event is checked. */
 async function askStreamed(server: TestServer, fields: object): Promise<Message[]> {
   const body = { messages, max_tokens: 300, ...fields, stream: true };
   const response = await server.post(path, body);
@@ -123,7 +123,7 @@ async function askStreamed(server: TestServer, fields: object): Promise<Message[
       message.reasoning += delta.reasoning_content ?? "";
       for (const { index, id, type, function: part } of delta.tool_calls ?? []) {
         const isFirst = index === calls.length;
-        // What names a call comes once, and first.
+        // Id, type and name come once, in the first event.
         expect([id !== undefined, type, part.name !== undefined]).toEqual([
           isFirst,
           isFirst ? "function" : undefined,
@@ -143,7 +143,7 @@ async function askStreamed(server: TestServer, fields: object): Promise<Message[
   });
 }
 
-/** What the model is asked, as text. */
+/** The text of the prompt. */
 async function promptOf(server: TestServer, fields: object): Promise<string> {
   const asked = { messages, max_tokens: 1, return_token_ids: true, ...fields };
   const answer = (await (await server.post(path, asked)).json()) as ChatResponse;
@@ -157,7 +157,7 @@ function expectValid(call: Call): void {
   expect([call, isValid(JSON.parse(call.arguments))]).toEqual([call, true]);
 }
 
-describe("a model that was never told of tools", () => {
+describe("a model whose template does not support tools", () => {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
   let server: TestServer;
   beforeAll(async () => {
@@ -180,13 +180,13 @@ describe("a model that was never told of tools", () => {
     return whole;
   };
 
-  /** Tokens for what every call has around it, so that it does not take a hundred of them. */
+  /** Tokens for the markup of a call, so that it does not take a hundred of them. */
   const FRAMES = 260;
   const frames = ['<tool_call>\n{"name": "', '", "arguments": {', "}\n</tool_call>"];
-  /** And a line's end is what parts two calls. */
+  /** A newline separates two calls. */
   const several = { logit_bias: { 10: 1, 103: 2, 260: 20, 261: 20, 262: 20 } };
 
-  test("calls what it must, as it must: required", async () => {
+  test("makes only valid calls if calls are required", async () => {
     const answers = await both({ tools, tool_choice: "required", n: 10, seed: 1, ...several });
     for (const { content, calls, finish } of answers) {
       expect([content, finish]).toEqual([null, "tool_calls"]);
@@ -197,7 +197,7 @@ describe("a model that was never told of tools", () => {
     expect(names.length).toBeGreaterThan(answers.length);
   });
 
-  test("calls one at most, if not in parallel", async () => {
+  test("makes at most one call without parallel_tool_calls", async () => {
     const only = { tools, tool_choice: "required", parallel_tool_calls: false, ...several };
     for (const { calls } of await both({ ...only, n: 6, seed: 1 })) {
       expect(calls).toHaveLength(1);
@@ -205,7 +205,7 @@ describe("a model that was never told of tools", () => {
     }
   });
 
-  test("calls the one that is named", async () => {
+  test("calls the function that tool_choice names", async () => {
     for (const name of Object.keys(schemas)) {
       const tool_choice = { type: "function", function: { name } };
       for (const { calls, finish } of await both({
@@ -221,7 +221,7 @@ describe("a model that was never told of tools", () => {
     }
   });
 
-  test("calls nothing where it is told of nothing", async () => {
+  test("makes no calls if it has no tools", async () => {
     const plain = await both({ seed: 1, max_tokens: 20 });
     expect(plain).toMatchObject([{ calls: [] }]);
     for (const fields of [
@@ -233,7 +233,7 @@ describe("a model that was never told of tools", () => {
     }
   });
 
-  test("may say something else, if it may choose", async () => {
+  test("may answer with text if tool_choice is auto", async () => {
     const [answer] = await both({ tools, seed: 1, max_tokens: 40 });
     expect(answer).toMatchObject({ calls: [], content: expect.stringMatching(/./s) });
     expect(await ask(server, { tools, tool_choice: "auto", seed: 1, max_tokens: 40 })).toEqual([
@@ -241,21 +241,33 @@ describe("a model that was never told of tools", () => {
     ]);
   });
 
-  test("is cut short, and what was no call yet is text", async () => {
+  test("is cut off by max_tokens, and no markup is left in the content", async () => {
     const byBytes = { logit_bias: { 260: -100, 261: -100, 262: -100 } };
-    const asked = { tools: tools.slice(2), tool_choice: "required", ...byBytes };
+    // One call of one function without arguments: the grammar leaves no choice.
+    const only = { tools: tools.slice(2), tool_choice: "required", parallel_tool_calls: false };
+    const asked = { ...only, ...byBytes };
     const text = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>';
-    for (const max_tokens of [1, 30, text.length - 1]) {
-      expect(await both({ ...asked, max_tokens })).toMatchObject([
-        { content: text.slice(0, max_tokens), calls: [], finish: "length" },
+    const named = text.indexOf('",') + 1;
+    const whole = { name: "now", arguments: "{}" };
+    for (const [max_tokens, calls] of [
+      [1, []],
+      [named - 1, []],
+      [named, [{ name: "now", arguments: "" }]],
+      [text.indexOf("{}") + 1, [{ name: "now", arguments: "{" }]],
+      [text.length - 1, [whole]],
+      [text.length, [whole]],
+    ] as const) {
+      const content = calls.length > 0 ? null : "";
+      expect(await both({ ...asked, max_tokens })).toEqual([
+        { content, reasoning: undefined, calls: [...calls], finish: "length" },
       ]);
     }
-    expect(await both({ ...asked, max_tokens: text.length })).toMatchObject([
-      { content: null, calls: [{ name: "now", arguments: "{}" }], finish: "tool_calls" },
+    expect(await both({ ...asked, max_tokens: text.length + 1 })).toMatchObject([
+      { content: null, calls: [whole], finish: "tool_calls" },
     ]);
   });
 
-  test("answers in a form, or calls", async () => {
+  test("answers in the response format, or with calls", async () => {
     const response_format = {
       type: "json_schema",
       json_schema: {
@@ -273,7 +285,11 @@ describe("a model that was never told of tools", () => {
     const calling = { ...asked, logit_bias: { ...several.logit_bias, 10: 3 } };
     const answers = await both({ ...calling, max_tokens: 100 });
     expect(answers.some(({ calls }) => calls.length > 1)).toBeTrue();
-    for (const call of answers.flatMap(({ calls }) => calls)) expectValid(call);
+    for (const { calls, finish } of answers) {
+      // max_tokens may cut off the last one.
+      const whole = finish === "length" ? calls.slice(0, -1) : calls;
+      for (const call of whole) expectValid(call);
+    }
     const alone = await both({ ...calling, parallel_tool_calls: false });
     const must = await both({ ...asked, tool_choice: "required", logit_bias: { 123: 20 } });
     for (const { content, calls, finish } of [...alone, ...must]) {
@@ -283,7 +299,7 @@ describe("a model that was never told of tools", () => {
     for (const { calls } of alone) expect(calls).toHaveLength(1);
   });
 
-  test("is told of tools, of its calls and of what came of them", async () => {
+  test("gets the tools, its calls and their results in the prompt", async () => {
     const call = (id: string, text: string) => ({
       id,
       type: "function",
@@ -313,7 +329,7 @@ describe("a model that was never told of tools", () => {
     expect(results).toBe(
       "user\n<tool_response>\n<|im_end|>sunny\n</tool_response>\n<tool_response>\nfailed\n</tool_response>",
     );
-    // The calls are told of without the tools as well, and the tools only where they may be called.
+    // Calls are rendered even without tools, and tools only if they may be called.
     const without = await promptOf(server, { messages: history });
     expect(without).toContain('<tool_call>\n{"name": "get_weather"');
     expect(without).toContain("user\n<tool_response>");
@@ -357,7 +373,7 @@ describe("a model that was never told of tools", () => {
     ["ignore_eos", { tools, ignore_eos: true }],
   ];
 
-  test.each(wrong)("is not asked with what is wrong: %s", async (param, fields) => {
+  test.each(wrong)("does not get an invalid request: %s", async (param, fields) => {
     for (const stream of [false, true]) {
       const answer = await server.post(path, { messages, max_tokens: 1, ...fields, stream });
       await expectRefusal(answer, { status: 400, param });
@@ -368,13 +384,13 @@ describe("a model that was never told of tools", () => {
 type Dialect = {
   /** What the template writes when there are tools. */
   taught: string;
-  /** What the model says, token by token, and then ends; none may come twice. */
+  /** The tokens that the model recites before it ends; all different. */
   says: readonly string[];
   /** Those of them that are control tokens. */
   control?: readonly string[];
 };
 
-/** Bytes that no prompt has: their tokens are free to be what a model says. */
+/** Bytes that no prompt contains: their tokens can be used for what the model recites. */
 const spare = Array.from({ length: 31 }, (_, i) => i + 1).filter(
   (byte) => ![9, 10, 13].includes(byte),
 );
@@ -386,7 +402,7 @@ const templateOf = (taught: string) => `{% if tools %}{{ tools | tojson }} ${tau
 {% if enable_thinking %}<think>
 {% endif %}{% endif %}`;
 
-/** A model that has been taught tools, in a dialect of its own. */
+/** A model whose template supports tools, in its own format. */
 async function startDialect({ taught, says, control = [] }: Dialect) {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
   const ids = spare.slice(0, says.length + 1);
@@ -421,7 +437,7 @@ async function startDialect({ taught, says, control = [] }: Dialect) {
   };
 }
 
-/** What it says, in one piece and in many; greedy, so that it is what it was written to say. */
+/** Its answer, whole and streamed; greedy, so that it recites its text. */
 async function said(server: TestServer, fields: object = {}): Promise<Message> {
   const asked = { tools, temperature: 0, ...fields };
   const [whole] = await ask(server, asked);
@@ -545,21 +561,34 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
   const isQwen = name.startsWith("Qwen");
   const thinking = { chat_template_kwargs: { enable_thinking: isQwen } };
 
-  test("says thoughts, text and calls, and each is what it is", async () => {
+  test("writes a thought, text and calls, and each is parsed as such", async () => {
     expect(await said(server, thinking)).toEqual(hears);
   });
 
-  test("calls one at most, if not in parallel", async () => {
+  test("leaves no markup in its message, wherever max_tokens cuts it off", async () => {
+    for (let max_tokens = 1; max_tokens <= dialect.says.length; max_tokens++) {
+      const { content, reasoning, calls, finish } = await said(server, { ...thinking, max_tokens });
+      expect(finish).toBe("length");
+      expect(hears.content ?? "").toStartWith((content ?? "").trimEnd());
+      expect(hears.reasoning ?? "").toStartWith(reasoning ?? "");
+      for (const [i, { name, arguments: given }] of calls.entries()) {
+        expect(name).toBe(hears.calls[i]!.name);
+        expect(hears.calls[i]!.arguments).toStartWith(given);
+      }
+    }
+  });
+
+  test("makes at most one call without parallel_tool_calls", async () => {
     const { calls } = await said(server, { ...thinking, parallel_tool_calls: false });
     expect(calls).toEqual(hears.calls.slice(0, 1));
   });
 
-  test("has its words left to it, if it may call nothing", async () => {
+  test("has its text left unparsed if tool_choice is none", async () => {
     const answer = await said(server, { ...thinking, tool_choice: "none" });
     expect(answer).toMatchObject({ ...free, calls: [], finish: "stop" });
   });
 
-  test("is told of tools and calls by its own template", async () => {
+  test("gets tools and calls through its own template", async () => {
     const tool_calls = [{ id: "123456789", type: "function", function: rome }];
     const history = [
       ...messages,
@@ -573,7 +602,7 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
     expect(await promptOf(server, { messages: history })).not.toContain("set.light-1");
   });
 
-  test("calls as it must, and has thought before", async () => {
+  test("makes the required calls after a thought", async () => {
     for (const tool_choice of [
       "required",
       { type: "function", function: { name: "get_weather" } },
@@ -594,10 +623,10 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
     }
   });
 
-  test("answers in a form, and has thought before", async () => {
+  test("answers in the response format after a thought", async () => {
     const schema = { type: "object", properties: { ok: { type: "boolean" } }, required: ["ok"] };
     const response_format = { type: "json_schema", json_schema: { name: "x", schema } };
-    // Between the two there may be blanks.
+    // The grammar allows blanks after the thought.
     const asked = { ...thinking, tools: [], response_format, logit_bias: { 10: -100, 32: -100 } };
     const { content, finish } = await said(server, asked);
     expect([JSON.parse(content!), finish]).toEqual([{ ok: expect.any(Boolean) }, "stop"]);

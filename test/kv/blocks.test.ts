@@ -4,7 +4,7 @@ import { BlockPool, readGauges } from "../../src/kv/blocks.ts";
 const gauges = (pool: BlockPool) => readGauges(pool.gauges);
 
 describe("a pool of blocks", () => {
-  test("gives so many blocks or none", () => {
+  test("gives as many blocks as asked for, or none", () => {
     const pool = new BlockPool(4);
     expect(pool.take(5)).toBeUndefined();
     expect(gauges(pool)).toEqual({ total: 4, free: 4, cached: 0, held: 0, shared: 0 });
@@ -43,7 +43,7 @@ describe("a pool of blocks", () => {
       () => pool.release(a),
       () => pool.release(b),
       () => pool.release(a),
-      // Found again, by one.
+      // A hit: cached, then held by one sequence.
       () => pool.retain(a),
     ].map((change) => {
       change();
@@ -121,7 +121,7 @@ describe("a pool of blocks", () => {
     pool.check();
   });
 
-  test("checks itself through any order of calls", () => {
+  test("keeps its invariants through any order of calls", () => {
     let seed = 12345;
     const random = (n: number) => {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;

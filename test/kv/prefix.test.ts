@@ -5,15 +5,15 @@ import { blockKey, rootKey } from "../../src/kv/prefix.ts";
 const tokens = (from: number) => Uint32Array.from({ length: BLOCK_TOKENS }, (_, i) => from + i);
 const root = rootKey("model", "salt");
 
-test("equal tokens after the same beginning have one name", () => {
+test("equal tokens after the same prefix have the same key", () => {
   expect(blockKey(root, tokens(7))).toBe(blockKey(rootKey("model", "salt"), tokens(7)));
   const buffer = new Uint32Array(100);
   buffer.set(tokens(7), 50);
   expect(blockKey(root, buffer.subarray(50, 50 + BLOCK_TOKENS))).toBe(blockKey(root, tokens(7)));
 });
 
-test("anything else has another", () => {
-  const names = [
+test("other tokens, another prefix, model or salt have another key", () => {
+  const keys = [
     blockKey(root, tokens(7)),
     blockKey(
       root,
@@ -27,9 +27,9 @@ test("anything else has another", () => {
     blockKey(rootKey('model","', "salt"), tokens(7)),
     blockKey(rootKey("modelsalt", ""), tokens(7)),
   ];
-  expect(new Set(names).size).toBe(names.length);
+  expect(new Set(keys).size).toBe(keys.length);
 });
 
-test("a block that is not full has no name", () => {
-  expect(() => blockKey(root, tokens(0).subarray(1))).toThrow("31 tokens");
+test("a block that is not full has no key", () => {
+  expect(() => blockKey(root, tokens(0).subarray(1))).toThrow("a full block has 32 tokens, not 31");
 });

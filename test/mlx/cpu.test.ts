@@ -50,7 +50,7 @@ const gelu = (x: number) =>
   0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
 
 describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
-  for (const kind of ["silu", "gelu"] as const) {
+  for (const kind of ["swiglu", "geglu"] as const) {
     test(`${kind} of halves of rows, of all lengths`, () => {
       using _ = new Scope();
       for (const [rows, width] of [
@@ -65,18 +65,18 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
         const expected = rowsOf(values, 2 * width).flatMap((row) =>
           row
             .slice(0, width)
-            .map((x, i) => (kind === "silu" ? silu(x) : gelu(x)) * row[width + i]!),
+            .map((x, i) => (kind === "swiglu" ? silu(x) : gelu(x)) * row[width + i]!),
         );
         expect(errorOf(cpu.gate(kind, ...halves), expected)).toBeLessThan(2e-6);
       }
     });
   }
 
-  test("silu of what is very large or small, or no number", () => {
+  test("silu of very large and small numbers, and of NaN", () => {
     using _ = new Scope();
     const values = Float32Array.of(1000, -1000, 88, -88, 0, Number.NaN, Infinity);
     const ones = array(Array(values.length).fill(1));
-    const found = cpu.gate("silu", array(values), ones).numbers();
+    const found = cpu.gate("swiglu", array(values), ones).numbers();
     expect(found.map((x) => Math.round(x * 1e6) / 1e6 + 0)).toEqual([
       1000,
       0,
@@ -107,8 +107,8 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
       expect(errorOf(cpu.rmsNorm(x, undefined, 1e-5), normed(undefined))).toBeLessThan(2e-6);
       // The same numbers, column by column.
       const columns = array(values, [rows, width]);
-      const turned = swapAxes(array(transposed(columns), [width, rows]), 0, 1);
-      expect(errorOf(cpu.rmsNorm(turned, array(weight), 1e-5), normed(weight))).toBeLessThan(2e-6);
+      const strided = swapAxes(array(transposed(columns), [width, rows]), 0, 1);
+      expect(errorOf(cpu.rmsNorm(strided, array(weight), 1e-5), normed(weight))).toBeLessThan(2e-6);
     }
   });
 
@@ -126,7 +126,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     }
   });
 
-  test("the highest of a row with something that is no number is none", () => {
+  test("the highest of a row with a NaN is NaN", () => {
     using _ = new Scope();
     const rows = [
       [1, Number.NaN, 3],
@@ -257,7 +257,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
       for (const normed of [undefined, norm]) {
         const left = normed ? cpu.rmsNorm(x, normed.weight, normed.eps) : x;
         const product = matmul(left, weights);
-        const gated = cpu.gate("silu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
+        const gated = cpu.gate("swiglu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
         const check = (options: cpu.ProductOptions, expected: MlxArray) => {
           const found = cpu.packedProduct(x, packed, how, { norm: normed, ...options });
           expect(found.shape).toEqual(expected.shape);
@@ -276,9 +276,9 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     const how = { mode: "affine", bits: 4, groupSize: 32 } as const;
     const packed = quantize(array(numbers(40 * 64), [40, 64]), how);
     const weights = swapAxes(dequantize(packed, how), 0, 1);
-    const turned = swapAxes(array(numbers(64 * 6), [64, 6]), 0, 1);
-    const found = cpu.packedProduct(turned, packed, how);
-    expect(errorOf(found, matmul(turned, weights).numbers())).toBeLessThan(5e-5);
+    const strided = swapAxes(array(numbers(64 * 6), [64, 6]), 0, 1);
+    const found = cpu.packedProduct(strided, packed, how);
+    expect(errorOf(found, matmul(strided, weights).numbers())).toBeLessThan(5e-5);
     const stacked = array(numbers(2 * 3 * 64), [2, 3, 64]);
     const product = cpu.packedProduct(stacked, packed, how);
     expect(product.shape).toEqual([2, 3, 40]);
@@ -527,8 +527,13 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       () => multiply({ residual: shorts(2, 3) }),
       /residual does not fit/,
     ],
-    ["halves that differ", "serve_gate", () => cpu.gate("silu", some(2, 3), some(2, 4)), /differ/],
-    ["16 bits", "serve_gate", () => cpu.gate("silu", shorts(2), some(2)), /not float32/],
+    [
+      "halves that differ",
+      "serve_gate",
+      () => cpu.gate("swiglu", some(2, 3), some(2, 4)),
+      /differ/,
+    ],
+    ["16 bits", "serve_gate", () => cpu.gate("swiglu", shorts(2), some(2)), /not float32/],
     [
       "a weight that does not fit",
       "serve_rms_norm",
@@ -568,8 +573,8 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
 
   test("pools that are views of others, when they are evaluated", () => {
     using _ = new Scope();
-    const turned = () => swapAxes(some(3, 2, 8, 32), 2, 3);
-    const found = decode(qkv(), { of: { keys: turned(), values: turned() } });
+    const strided = () => swapAxes(some(3, 2, 8, 32), 2, 3);
+    const found = decode(qkv(), { of: { keys: strided(), values: strided() } });
     expect(() => found.evaluate()).toThrow("an input is not in row order");
   });
 });

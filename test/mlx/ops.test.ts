@@ -1,7 +1,7 @@
-// Every operation against values that were worked out without MLX: by hand, or by the plain
-// TypeScript in this file. An operation without a test here fails the suite.
+// Every operation against values computed without MLX: by hand, or by the plain TypeScript in this
+// file. An operation without a test here fails the suite.
 import { describe, expect, test } from "bun:test";
-import { array, evaluate, type MlxArray, type Operand } from "../../src/mlx/array.ts";
+import { array, type MlxArray, type Operand } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import * as ops from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -13,7 +13,7 @@ type Op = keyof typeof ops;
 type Named<F> = { [K in Op]: (typeof ops)[K] extends F ? K : never }[Op];
 type Unary = Named<(x: MlxArray) => MlxArray>;
 type Binary = Named<(a: MlxArray, b: Operand) => MlxArray>;
-type Reduction = "all" | "any" | "logSumExp" | "max" | "mean" | "min" | "sum";
+type Reduction = "logSumExp" | "max" | "sum";
 
 const byName = { ...ops };
 const tested = new Set<string>();
@@ -89,18 +89,6 @@ describe("making arrays", () => {
     holds(ops.zeros([3, 0]), [], { shape: [3, 0] });
   });
 
-  check("ones", "is all 1, of any type and shape", () => {
-    holds(ops.ones([2, 2]), [1, 1, 1, 1], { shape: [2, 2] });
-    holds(ops.ones([2], "bfloat16"), [1, 1], { dtype: "bfloat16" });
-    holds(ops.ones([], "int64"), [1], { shape: [], dtype: "int64" });
-  });
-
-  check("full", "repeats one value, of any type and shape", () => {
-    holds(ops.full([2, 2], 1.5), [1.5, 1.5, 1.5, 1.5], { shape: [2, 2] });
-    holds(ops.full([3], -7, "int32"), [-7, -7, -7], { dtype: "int32" });
-    holds(ops.full([2], -Infinity, "bfloat16"), [-Infinity, -Infinity], { dtype: "bfloat16" });
-  });
-
   check("arange", "counts by the step and stops before the end", () => {
     holds(ops.arange(0, 4), [0, 1, 2, 3], { dtype: "int32" });
     holds(ops.arange(3, 9, 2), [3, 5, 7], { dtype: "int32" });
@@ -111,42 +99,19 @@ describe("making arrays", () => {
 });
 
 describe("one array, element by element", () => {
-  /** 2 / sqrt(pi) times the series of erf: exact to f64 for the small numbers used here. */
-  const erf = (x: number) => {
-    let [total, term] = [0, x];
-    for (let n = 0; n < 60; n++) {
-      total += term / (2 * n + 1);
-      term *= -(x * x) / (n + 1);
-    }
-    return (2 / Math.sqrt(Math.PI)) * total;
-  };
-
-  const any = [-2.5, -1, -0.25, 0.125, 0.5, 1, 2.75];
-  const positive = [0.25, 0.5, 1, 2, 9, 100];
-  const table: [Unary, (x: number) => number, number[], "int32" | "float32"][] = [
-    ["abs", Math.abs, any, "int32"],
-    ["cos", Math.cos, any, "float32"],
-    ["erf", erf, any, "float32"],
-    ["exp", Math.exp, any, "float32"],
-    ["floor", Math.floor, any, "int32"],
-    ["log", Math.log, positive, "float32"],
-    ["negative", (x) => -x, any, "int32"],
-    ["reciprocal", (x) => 1 / x, positive, "float32"],
-    ["round", (x) => Math.trunc(x + 0.5 * Math.sign(x)), [-2.75, -1.25, 0.25, 0.75, 4], "int32"],
-    ["rsqrt", (x) => 1 / Math.sqrt(x), positive, "float32"],
-    ["sigmoid", (x) => 1 / (1 + Math.exp(-x)), any, "float32"],
-    ["sin", Math.sin, any, "float32"],
-    ["sqrt", Math.sqrt, positive, "float32"],
-    ["square", (x) => x * x, any, "int32"],
-    ["tanh", Math.tanh, any, "float32"],
+  const inputs = [-2.5, -1, -0.25, 0.125, 0.5, 1, 2.75];
+  const table: [Unary, (x: number) => number, "int32" | "float32"][] = [
+    ["negative", (x) => -x, "int32"],
+    ["sigmoid", (x) => 1 / (1 + Math.exp(-x)), "float32"],
+    ["tanh", Math.tanh, "float32"],
   ];
 
-  for (const [name, reference, inputs, ofInteger] of table) {
+  for (const [name, reference, ofInteger] of table) {
     check(name, "agrees with the reference", () => {
       const count = inputs.length;
       holds(byName[name](array(inputs)), inputs.map(reference), { within: 1e-6 });
       // A shape and strides of its own make no difference.
-      const rows = ops.transpose(array([...inputs, ...inputs], [2, count]));
+      const rows = ops.swapAxes(array([...inputs, ...inputs], [2, count]), 0, 1);
       const pairs = inputs.flatMap((x) => [reference(x), reference(x)]);
       holds(byName[name](rows), pairs, { shape: [count, 2], within: 1e-6 });
     });
@@ -158,41 +123,6 @@ describe("one array, element by element", () => {
       holds(byName[name](int([1, 4])), [1, 4].map(reference), { dtype: ofInteger, within: 1e-6 });
     });
   }
-
-  check("round", "takes ties to even, and decimals", () => {
-    holds(ops.round(array([0.5, 1.5, 2.5, -1.5, -2.5])), [0, 2, 2, -2, -2]);
-    holds(ops.round(array([1.26, -2.71, 0.04]), 1), [1.3, -2.7, 0], { within: 1e-6 });
-    holds(ops.round(array([1234, 1251]), -2), [1200, 1300], { within: 1e-6 });
-  });
-
-  const odd = [0, -1, 2.5, Infinity, -Infinity, NaN];
-
-  check("isFinite", "is false of infinities and NaN", () => {
-    holds(ops.isFinite(array(odd)), [1, 1, 1, 0, 0, 0], { dtype: "bool" });
-    holds(ops.isFinite(half(odd)), [1, 1, 1, 0, 0, 0], { dtype: "bool" });
-    holds(ops.isFinite(int([1])), [1], { dtype: "bool" });
-  });
-
-  check("isNaN", "is true of NaN alone", () => {
-    holds(ops.isNaN(array(odd)), [0, 0, 0, 0, 0, 1], { dtype: "bool" });
-    holds(ops.isNaN(half(odd)), [0, 0, 0, 0, 0, 1], { dtype: "bool" });
-    holds(ops.isNaN(int([1])), [0], { dtype: "bool" });
-  });
-
-  check("logicalNot", "is true of zero alone", () => {
-    holds(ops.logicalNot(bool([0, 1])), [1, 0], { dtype: "bool" });
-    holds(ops.logicalNot(array([0, -0, 0.5, -3])), [1, 1, 0, 0], { dtype: "bool" });
-  });
-
-  check("zerosLike", "has the shape and the type of its model", () => {
-    holds(ops.zerosLike(array([1, 2], [2, 1])), [0, 0], { shape: [2, 1] });
-    holds(ops.zerosLike(int([1, 2])), [0, 0], { dtype: "int32" });
-  });
-
-  check("onesLike", "has the shape and the type of its model", () => {
-    holds(ops.onesLike(array([3, 2], [2, 1])), [1, 1], { shape: [2, 1] });
-    holds(ops.onesLike(half([3, 2])), [1, 1], { dtype: "bfloat16" });
-  });
 });
 
 describe("two arrays, element by element", () => {
@@ -210,18 +140,14 @@ describe("two arrays, element by element", () => {
     ["minimum", Math.min],
     ["multiply", (x, y) => x * y],
     // The sign is the divisor's, as in Python.
-    ["remainder", (x, y) => x - Math.floor(x / y) * y],
     ["subtract", (x, y) => x - y],
   ];
   const truths: [Binary, Reference][] = [
-    ["equal", (x, y) => is(x === y)],
     ["greater", (x, y) => is(x > y)],
     ["greaterEqual", (x, y) => is(x >= y)],
     ["less", (x, y) => is(x < y)],
     ["lessEqual", (x, y) => is(x <= y)],
     ["logicalAnd", (x, y) => is(x !== 0 && y !== 0)],
-    ["logicalOr", (x, y) => is(x !== 0 || y !== 0)],
-    ["notEqual", (x, y) => is(x !== y)],
   ];
 
   const pairs = (reference: Reference) => a!.map((x, i) => reference(x, b![i]!));
@@ -253,13 +179,7 @@ describe("two arrays, element by element", () => {
   // C's integers: the same bits as JavaScript's 32-bit operators.
   const integers: [Binary, Reference][] = [
     ["add", (x, y) => (x + y) | 0],
-    ["bitwiseAnd", (x, y) => x & y],
-    ["bitwiseOr", (x, y) => x | y],
-    ["bitwiseXor", (x, y) => x ^ y],
-    ["leftShift", (x, y) => x << y],
     ["multiply", Math.imul],
-    ["remainder", (x, y) => x - Math.floor(x / y) * y],
-    ["rightShift", (x, y) => x >> y],
     ["subtract", (x, y) => (x - y) | 0],
   ];
 
@@ -294,19 +214,6 @@ describe("two arrays, element by element", () => {
 
   check("floorDivide", "of integers is an integer", () => {
     holds(ops.floorDivide(int([7, 8, 1]), 2), [3, 4, 0], { dtype: "int32" });
-  });
-
-  check("rightShift", "of unsigned integers brings in zeros", () => {
-    const x = array(Uint32Array.of(0xf0000000));
-    holds(ops.rightShift(x, 4), [0x0f000000], { dtype: "uint32" });
-    holds(ops.leftShift(x, 1), [0xe0000000], { dtype: "uint32" });
-  });
-
-  check("bitwiseAnd", "of bool is bool", () => {
-    const [x, y] = [bool([0, 0, 1, 1]), bool([0, 1, 0, 1])];
-    holds(ops.bitwiseAnd(x, y), [0, 0, 0, 1], { dtype: "bool" });
-    holds(ops.bitwiseOr(x, y), [0, 1, 1, 1], { dtype: "bool" });
-    holds(ops.bitwiseXor(x, y), [0, 1, 1, 0], { dtype: "bool" });
   });
 
   check("maximum", "gives NaN where one is", () => {
@@ -357,19 +264,15 @@ describe("two arrays, element by element", () => {
     const x = array([1, 2, 3]);
     holds(ops.where(condition, x, array([-1, -2, -3])), [1, -2, 3]);
     holds(ops.where(condition, x, 9), [1, 9, 3]);
-    holds(ops.where(condition, 9, x), [9, 2, 9]);
     const [column, row] = [bool([1, 0], [2, 1]), array([7], [1])];
     holds(ops.where(column, x, row), [1, 2, 3, 7, 7, 7], { shape: [2, 3] });
     const expected = [1, -Infinity, 3];
     holds(ops.where(condition, half([1, 2, 3]), -Infinity), expected, { dtype: "bfloat16" });
   });
 
-  check("clip", "bounds from one side or from both", () => {
+  check("clip", "bounds from both sides", () => {
     const x = array([-2, -0.5, 0.5, 2]);
     holds(ops.clip(x, -1, 1), [-1, -0.5, 0.5, 1]);
-    holds(ops.clip(x, 0, undefined), [0, 0, 0.5, 2]);
-    holds(ops.clip(x, undefined, 0), [-2, -0.5, 0, 0]);
-    holds(ops.clip(x, array([0, -1, 1, 0]), array([1, 0, 2, 1])), [0, -0.5, 1, 1]);
     holds(ops.clip(int([1, 5]), 2, 3), [2, 3], { dtype: "int32" });
   });
 });
@@ -381,13 +284,8 @@ describe("reductions, scans and order", () => {
   type Reduced = [Reduction, MlxValues, number, number[], number[], Dtype];
   type MlxValues = [readonly number[], Dtype];
   const table: Reduced[] = [
-    ["all", [[1, 0, 1, 1, 1, 1], "bool"], 0, [1, 0, 1], [0, 1], "bool"],
-    ["any", [[0, 0, 1, 0, 0, 0], "bool"], 1, [0, 0, 1], [1, 0], "bool"],
     ["max", [matrix, "float32"], 6, [4, 5, 6], [5, 6], "float32"],
     ["max", [matrix, "int32"], 6, [4, 5, 6], [5, 6], "int32"],
-    ["mean", [matrix, "float32"], 3.5, [2.5, 4, 4], [8 / 3, 13 / 3], "float32"],
-    ["mean", [matrix, "int32"], 3.5, [2.5, 4, 4], [8 / 3, 13 / 3], "float32"],
-    ["min", [matrix, "float32"], 1, [1, 3, 2], [1, 3], "float32"],
     ["sum", [matrix, "float32"], 21, [5, 8, 8], [8, 13], "float32"],
     ["sum", [matrix, "bfloat16"], 21, [5, 8, 8], [8, 13], "bfloat16"],
     ["sum", [matrix, "int32"], 21, [5, 8, 8], [8, 13], "int32"],
@@ -415,7 +313,7 @@ describe("reductions, scans and order", () => {
       holds(byName[name](x, 0, true), rows, { shape: [1, 3], dtype, within });
       holds(byName[name](x, -1, true), columns, { shape: [2, 1], dtype, within });
       // The same through strides.
-      holds(byName[name](ops.transpose(x), 0), columns, { dtype, within });
+      holds(byName[name](ops.swapAxes(x, 0, 1), 0), columns, { dtype, within });
     });
   }
 
@@ -447,7 +345,7 @@ describe("reductions, scans and order", () => {
   check("softmax", "sums to 1 along the axis", () => {
     const x = array(matrix, [2, 3]);
     const rows = softmax(matrix, 3);
-    for (const found of [ops.softmax(x), ops.softmax(x, 1), ops.softmax(x, -1, false)])
+    for (const found of [ops.softmax(x), ops.softmax(x, 1)])
       holds(found, rows, { shape: [2, 3], within: 1e-6 });
     const columns = transposed(softmax(transposed(matrix, 2), 2), 3);
     holds(ops.softmax(x, 0), columns, { shape: [2, 3], within: 1e-6 });
@@ -455,7 +353,7 @@ describe("reductions, scans and order", () => {
     holds(ops.softmax(array([-Infinity, 0, 0])), [0, 0.5, 0.5], { within: 1e-6 });
   });
 
-  check("softmax", "adds up 16-bit numbers in 32 bits when it is precise", () => {
+  check("softmax", "adds up 16-bit numbers in 32 bits", () => {
     // In bfloat16 a sum of ones stops growing at 256.
     const flat = ops.softmax(ops.zeros([4096], "bfloat16"));
     holds(flat, Array(4096).fill(2 ** -12), { dtype: "bfloat16" });
@@ -473,42 +371,16 @@ describe("reductions, scans and order", () => {
     const dtype = "uint32";
     holds(ops.argmax(x), [1, 2], { dtype });
     holds(ops.argmax(x, 0), [1, 0, 1], { dtype });
-    holds(ops.argmax(x, -2, true), [1, 0, 1], { shape: [1, 3], dtype });
     holds(ops.argmax(array([1, 3, 3, 2])), [1], { shape: [], dtype });
   });
 
-  check("argmin", "is the index of the smallest, the first of equals", () => {
-    const x = array(matrix, [2, 3]);
-    const dtype = "uint32";
-    holds(ops.argmin(x), [0, 1], { dtype });
-    holds(ops.argmin(x, 0), [0, 1, 0], { dtype });
-    holds(ops.argmin(x, -1, true), [0, 1], { shape: [2, 1], dtype });
-    holds(ops.argmin(array([3, 1, 1, 2])), [1], { shape: [], dtype });
-  });
-
-  check("cumsum", "runs along the axis, forwards or back, with or without the element", () => {
+  check("cumsum", "runs along the axis", () => {
     const x = array(matrix, [2, 3]);
     const shape = [2, 3];
     holds(ops.cumsum(x), [1, 6, 8, 4, 7, 13], { shape });
     holds(ops.cumsum(x, 0), [1, 5, 2, 5, 8, 8], { shape });
     holds(ops.cumsum(x, -2), [1, 5, 2, 5, 8, 8], { shape });
-    holds(ops.cumsum(x, 1, { reverse: true }), [8, 7, 2, 13, 9, 6], { shape });
-    holds(ops.cumsum(x, 1, { inclusive: false }), [0, 1, 6, 0, 4, 7], { shape });
-    const both = { reverse: true, inclusive: false };
-    holds(ops.cumsum(x, 1, both), [7, 2, 0, 9, 6, 0], { shape });
     holds(ops.cumsum(int([1, 2, 3])), [1, 3, 6], { dtype: "int32" });
-  });
-
-  check("sort", "goes up along the axis", () => {
-    const x = array(matrix, [2, 3]);
-    holds(ops.sort(x), [1, 2, 5, 3, 4, 6], { shape: [2, 3] });
-    holds(ops.sort(x, 0), [1, 3, 2, 4, 5, 6], { shape: [2, 3] });
-    holds(ops.sort(int([3, -1, 2])), [-1, 2, 3], { dtype: "int32" });
-    const values = noise(1000);
-    holds(
-      ops.sort(array(values)),
-      values.toSorted((p, q) => p - q),
-    );
   });
 
   check("argsort", "gives the indices that sort", () => {
@@ -533,14 +405,6 @@ describe("reductions, scans and order", () => {
     expect(ops.argpartition(array([3, 1, 2]), -1).numbers()[2]).toBe(0);
     const [, first, , , second] = ops.argpartition(array(matrix, [2, 3]), 1).numbers();
     expect([first, second]).toEqual([2, 0]);
-  });
-
-  check("topk", "gives the largest, in no order", () => {
-    const values = noise(50);
-    const up = (x: MlxArray) => x.numbers().toSorted((p, q) => p - q);
-    expect(up(ops.topk(array(values), 7))).toEqual(values.toSorted((p, q) => p - q).slice(-7));
-    holds(ops.topk(array(matrix, [2, 3]), 1), [5, 6], { shape: [2, 1] });
-    holds(ops.topk(array(matrix, [2, 3]), 1, 0), [4, 5, 6], { shape: [1, 3] });
   });
 });
 
@@ -578,43 +442,17 @@ describe("type and shape", () => {
     holds(ops.astype(int([-1]), "uint32"), [4294967295], { dtype: "uint32" });
   });
 
-  check("view", "reads the same bytes as another type", () => {
-    const dtype = "uint32";
-    holds(ops.view(array([1, -2]), dtype), [0x3f800000, 0xc0000000], { dtype });
-    holds(ops.view(int([1, -1]), "uint8"), [1, 0, 0, 0, 255, 255, 255, 255], { dtype: "uint8" });
-    const bytes = array(Uint8Array.of(1, 0, 0, 0, 0, 1, 0, 0), [2, 4]);
-    holds(ops.view(bytes, dtype), [1, 256], { shape: [2, 1], dtype });
-    holds(ops.view(half([1.5]), "uint16"), [0x3fc0], { dtype: "uint16" });
-  });
-
-  check("contiguous", "brings a view into row order", () => {
-    const found = ops.contiguous(ops.transpose(six()));
-    holds(found, [0, 3, 1, 4, 2, 5], { shape: [3, 2] });
-    expect([...new Float32Array(found.memory())]).toEqual([0, 3, 1, 4, 2, 5]);
-  });
-
   check("reshape", "keeps the row order", () => {
     holds(ops.reshape(six(), [3, 2]), [0, 1, 2, 3, 4, 5], { shape: [3, 2] });
     holds(ops.reshape(six(), [-1, 1]), [0, 1, 2, 3, 4, 5], { shape: [6, 1] });
-    holds(ops.reshape(ops.transpose(six()), [6]), [0, 3, 1, 4, 2, 5]);
+    holds(ops.reshape(ops.swapAxes(six(), 0, 1), [6]), [0, 3, 1, 4, 2, 5]);
     holds(ops.reshape(array([4]), []), [4], { shape: [] });
   });
 
-  check("flatten", "makes one axis of several", () => {
+  check("flatten", "makes one axis of all", () => {
     const all = cubeIn([0, 1, 2]);
     holds(ops.flatten(cube()), all);
-    holds(ops.flatten(cube(), 1), all, { shape: [2, 12] });
-    holds(ops.flatten(cube(), 0, 1), all, { shape: [6, 4] });
-    holds(ops.flatten(cube(), -3, -2), all, { shape: [6, 4] });
     holds(ops.flatten(array(3)), [3]);
-  });
-
-  check("transpose", "reverses the axes, or takes them in this order", () => {
-    holds(ops.transpose(six()), [0, 3, 1, 4, 2, 5], { shape: [3, 2] });
-    holds(ops.transpose(cube()), cubeIn([2, 1, 0]), { shape: [4, 3, 2] });
-    holds(ops.transpose(cube(), [1, 2, 0]), cubeIn([1, 2, 0]), { shape: [3, 4, 2] });
-    holds(ops.transpose(cube(), [0, -1, 1]), cubeIn([0, 2, 1]), { shape: [2, 4, 3] });
-    holds(ops.transpose(array(3)), [3], { shape: [] });
   });
 
   check("swapAxes", "exchanges two axes", () => {
@@ -636,26 +474,12 @@ describe("type and shape", () => {
     holds(ops.squeeze(x(), [0, 2]), [7, 8]);
   });
 
-  check("broadcastTo", "repeats along new axes and those of 1", () => {
-    holds(ops.broadcastTo(array([1, 2]), [2, 2]), [1, 2, 1, 2], { shape: [2, 2] });
-    holds(ops.broadcastTo(array([1, 2], [2, 1]), [2, 2]), [1, 1, 2, 2], { shape: [2, 2] });
-    holds(ops.broadcastTo(array(5), [3]), [5, 5, 5]);
-  });
-
   check("concatenate", "joins along an axis", () => {
     const [x, y] = [array([1, 2], [1, 2]), array([3, 4], [1, 2])];
     holds(ops.concatenate([x, y]), [1, 2, 3, 4], { shape: [2, 2] });
     holds(ops.concatenate([x, y, x], 1), [1, 2, 3, 4, 1, 2], { shape: [1, 6] });
     holds(ops.concatenate([x, y], -1), [1, 2, 3, 4], { shape: [1, 4] });
     holds(ops.concatenate([int([1]), half([2])]), [1, 2], { dtype: "bfloat16" });
-  });
-
-  check("stack", "joins along a new axis", () => {
-    const [x, y] = [array([1, 2]), array([3, 4])];
-    holds(ops.stack([x, y]), [1, 2, 3, 4], { shape: [2, 2] });
-    holds(ops.stack([x, y], 1), [1, 3, 2, 4], { shape: [2, 2] });
-    holds(ops.stack([x, y], -1), [1, 3, 2, 4], { shape: [2, 2] });
-    holds(ops.stack([x]), [1, 2], { shape: [1, 2] });
   });
 
   check("split", "makes equal parts, or cuts before the indices", () => {
@@ -701,23 +525,7 @@ describe("type and shape", () => {
     ]);
   });
 
-  check("repeat", "puts the copies side by side", () => {
-    const x = array([1, 2, 3, 4], [2, 2]);
-    holds(ops.repeat(x, 2, 0), [1, 2, 1, 2, 3, 4, 3, 4], { shape: [4, 2] });
-    holds(ops.repeat(x, 2, -1), [1, 1, 2, 2, 3, 3, 4, 4], { shape: [2, 4] });
-    holds(ops.repeat(x, 0, 0), [], { shape: [0, 2] });
-  });
-
-  check("pad", "adds a value before and after", () => {
-    holds(ops.pad(array([1, 2]), 0, [1, 2]), [0, 1, 2, 0, 0]);
-    const x = int([1, 2], [1, 2]);
-    holds(ops.pad(x, -1, [1, 0], 9), [9, 1, 2], { shape: [1, 3], dtype: "int32" });
-    holds(ops.pad(x, 0, [0, 1], 9), [1, 2, 9, 9], { shape: [2, 2], dtype: "int32" });
-    const expected = [1, -Infinity];
-    holds(ops.pad(half([1]), 0, [0, 1], -Infinity), expected, { dtype: "bfloat16" });
-  });
-
-  check("slice", "counts from either end, by steps forwards or back", () => {
+  check("slice", "counts from either end", () => {
     const x = array([0, 1, 2, 3, 4, 5, 6]);
     const js = [0, 1, 2, 3, 4, 5, 6];
     for (const start of [0, 2, -3, 7]) {
@@ -725,57 +533,10 @@ describe("type and shape", () => {
       for (const stop of [0, 4, -1, 7, 99])
         holds(ops.slice(x, 0, start, stop), js.slice(start, stop));
     }
-    holds(ops.slice(x, 0, 1, 7, 2), [1, 3, 5]);
-    holds(ops.slice(x, 0, -6, -1, 3), [1, 4]);
-    holds(ops.slice(x, 0, 5, 1, -2), [5, 3]);
-    // As in Python, only a stop before the start of all reaches the first element backwards.
-    holds(ops.slice(x, 0, -1, -8, -1), js.toReversed());
     holds(ops.slice(six(), 0, 1), [3, 4, 5], { shape: [1, 3] });
     holds(ops.slice(six(), -1, 1), [1, 2, 4, 5], { shape: [2, 2] });
     holds(ops.slice(six(), -2, 0, 1), [0, 1, 2], { shape: [1, 3] });
     holds(ops.slice(cube(), 1, -1), [8, 9, 10, 11, 20, 21, 22, 23], { shape: [2, 1, 4] });
-  });
-
-  check("sliceUpdate", "replaces a part and leaves the original", () => {
-    const x = six();
-    const update = array([7, 8], [1, 2]);
-    holds(ops.sliceUpdate(x, update, [1, 1]), [0, 1, 2, 3, 7, 8], { shape: [2, 3] });
-    holds(ops.sliceUpdate(x, update, [0, 0]), [7, 8, 2, 3, 4, 5], { shape: [2, 3] });
-    holds(x, [0, 1, 2, 3, 4, 5], { shape: [2, 3] });
-    holds(ops.sliceUpdate(int([1, 2]), array([2.9], [1]), [0]), [2, 2], { dtype: "int32" });
-    const inner = ops.sliceUpdate(cube(), array([-1, -2], [2, 1, 1]), [0, 2, 3]);
-    const expected = cubeIn([0, 1, 2]).map((n) => (n === 11 ? -1 : n === 23 ? -2 : n));
-    holds(inner, expected, { shape: [2, 3, 4] });
-  });
-
-  check("sliceDynamic", "starts where an array says", () => {
-    const found = ops.sliceDynamic(six(), int([1]), [1], [2, 2]);
-    holds(found, [1, 2, 4, 5], { shape: [2, 2] });
-    const corner = ops.sliceDynamic(six(), int([1, 2]), [0, 1], [1, 1]);
-    holds(corner, [5], { shape: [1, 1] });
-    const swapped = ops.sliceDynamic(six(), int([2, 1]), [1, 0], [1, 1]);
-    holds(swapped, [5], { shape: [1, 1] });
-  });
-
-  check("sliceUpdateDynamic", "writes where an array says", () => {
-    const x = six();
-    const row = array([7, 8, 9], [1, 3]);
-    const found = ops.sliceUpdateDynamic(x, row, int([1]), [0]);
-    holds(found, [0, 1, 2, 7, 8, 9], { shape: [2, 3] });
-    const one = ops.sliceUpdateDynamic(x, array([7], [1, 1]), int([1, 2]), [0, 1]);
-    holds(one, [0, 1, 2, 3, 4, 7], { shape: [2, 3] });
-    holds(x, [0, 1, 2, 3, 4, 5], { shape: [2, 3] });
-  });
-
-  check("depends", "evaluates the dependencies first", () => {
-    const [x, y] = [array([1, 2]), array([3])];
-    const [doubled, before] = [ops.multiply(x, 2), ops.add(y, 1)];
-    const [found, same] = ops.depends([doubled, y], [before]);
-    expect(before.available).toBe(false);
-    evaluate(found!);
-    expect(before.available).toBe(true);
-    holds(found!, [2, 4]);
-    holds(same!, [3]);
   });
 });
 
@@ -818,14 +579,6 @@ describe("indexing", () => {
     const x = ops.scatterAddAxis(table(), int([1, 1], [1, 2]), array([100, 200], [1, 2]), 0);
     holds(x, [0, 1, 110, 211, 20, 21], { shape: [3, 2] });
   });
-
-  check("scatter", "writes whole slices", () => {
-    const rows = array([7, 8, 9, 6], [2, 1, 2]);
-    const found = ops.scatter(table(), int([2, 0]), rows, 0);
-    holds(found, [9, 6, 10, 11, 7, 8], { shape: [3, 2] });
-    const column = array([7, 8, 9], [1, 3, 1]);
-    holds(ops.scatter(table(), int([1]), column, 1), [0, 7, 10, 8, 20, 9], { shape: [3, 2] });
-  });
 });
 
 describe("products", () => {
@@ -840,20 +593,19 @@ describe("products", () => {
     const batch = ops.matmul(array(a, [2, 3, 4]), array(right, [4, 3]));
     holds(batch, product(a, right, 6, 4), { shape: [2, 3, 3], within: 1e-6 });
     // A transposed operand is a view.
-    const turned = ops.matmul(array(a, [6, 4]), ops.transpose(array(b, [6, 4])));
-    holds(turned, product(a, transposed(b, 6), 6, 4), { shape: [6, 6], within: 1e-6 });
+    const byView = ops.matmul(array(a, [6, 4]), ops.swapAxes(array(b, [6, 4]), 0, 1));
+    holds(byView, product(a, transposed(b, 6), 6, 4), { shape: [6, 6], within: 1e-6 });
     const halves = ops.matmul(half([1, 2], [1, 2]), half([3, 4], [2, 1]));
     holds(halves, [11], { shape: [1, 1], dtype: "bfloat16" });
   });
 
-  check("addmm", "adds a scaled product to a scaled matrix", () => {
+  check("addmm", "adds a product to a matrix", () => {
     const [x, y, c] = [
       array([1, 2, 3, 4], [2, 2]),
       array([5, 6, 7, 8], [2, 2]),
       array([1, 1, 2, 2], [2, 2]),
     ];
     holds(ops.addmm(c, x, y), [20, 23, 45, 52], { shape: [2, 2] });
-    holds(ops.addmm(c, x, y, 2, -10), [28, 34, 66, 80], { shape: [2, 2] });
     holds(ops.addmm(array([100, 200]), x, y), [119, 222, 143, 250], { shape: [2, 2] });
   });
 
@@ -863,14 +615,6 @@ describe("products", () => {
     const right = (i: number) => b.slice(i * 12, i * 12 + 12);
     const pairs = (list: [number, number][]) =>
       list.flatMap(([l, r]) => product(left(l), right(r), 2, 3));
-    const [lhs, rhs] = [int([3, 0, 3]), int([1, 1, 0])];
-    const shape = [3, 2, 4];
-    const both = pairs([
-      [3, 1],
-      [0, 1],
-      [3, 0],
-    ]);
-    holds(ops.gatherMm(rows, experts, { lhs, rhs }), both, { shape, within: 1e-6 });
     const perRow = pairs([
       [0, 0],
       [1, 0],
@@ -881,12 +625,6 @@ describe("products", () => {
       const found = ops.gatherMm(rows, experts, { rhs: int([0, 0, 1, 1]), sorted });
       holds(found, perRow, { shape: [4, 2, 4], within: 1e-6 });
     }
-    const first = pairs([
-      [2, 0],
-      [1, 1],
-    ]);
-    const found = ops.gatherMm(rows, experts, { lhs: int([2, 1]) });
-    holds(found, first, { shape: [2, 2, 4], within: 1e-6 });
   });
 });
 
@@ -1003,12 +741,10 @@ describe("quantization", () => {
     check("quantizedMatmul", `multiplies by ${named(format)}`, () => {
       const matrix = ops.quantize(array(weights, [rows, columns]), format);
       const decoded = decode(matrix, format);
-      const [x, y] = [noise(3 * columns, 3), noise(3 * rows, 4)];
+      const x = noise(3 * columns, 3);
       const found = ops.quantizedMatmul(array(x, [3, columns]), matrix, format);
       const expected = product(x, transposed(decoded, rows), 3, columns);
       holds(found, expected, { shape: [3, rows], within: 1e-5 });
-      const plain = ops.quantizedMatmul(array(y, [3, rows]), matrix, format, false);
-      holds(plain, product(y, decoded, 3, rows), { shape: [3, columns], within: 1e-5 });
     });
   }
 
@@ -1086,27 +822,6 @@ describe("quantization", () => {
           { shape, within },
         );
       }
-      const indices = { lhs: int([3, 1]), rhs: int([1, 2]) };
-      const both = ops.gatherQmm(tokens, matrix, indices, format);
-      holds(both, [...answer(3, 1), ...answer(1, 2)], { shape: [2, 1, rows], within });
-      const y = noise(rows, 6);
-      const plain = { rhs: int([2]) };
-      const found = ops.gatherQmm(array(y, [1, 1, rows]), matrix, plain, format, false);
-      holds(found, product(y, expert(2), 1, rows), { shape: [1, 1, columns], within });
     });
   }
-
-  check("fromFp8", "reads every byte as e4m3", () => {
-    const bytes = Uint8Array.from({ length: 256 }, (_, i) => i);
-    for (const dtype of ["float32", "bfloat16", "float16"] as const) {
-      const found = ops.fromFp8(array(bytes), dtype);
-      expect(found.dtype).toBe(dtype);
-      for (const [byte, value] of found.numbers().entries()) {
-        // The two NaNs of the format: MLX's CPU and Metal read on to 480 where hardware says NaN.
-        if ((byte & 0x7f) === 0x7f)
-          expect(Math.abs(value) === 480 || Number.isNaN(value)).toBe(true);
-        else expect([byte, value + 0]).toEqual([byte, e4m3(byte) + 0]);
-      }
-    }
-  });
 });

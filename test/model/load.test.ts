@@ -18,6 +18,7 @@ import { activeMemory } from "../../src/mlx/memory.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
+import { deviceOf } from "../support/devices.ts";
 import { blockNames, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
 import { useMlx } from "../support/mlx.ts";
 import {
@@ -43,7 +44,7 @@ const prompt = [3, 1, 4, 15, 9, 26, 5, 35, 8, 9, 7, 9];
 
 /** For every token of the prompt. */
 function logits(path: string, options: Partial<LoadOptions> = {}): number[] {
-  const model = loadModel(path, { backend: "cpu", ...options });
+  const model = loadModel(path, { device: deviceOf("cpu"), ...options });
   const found = logitsOf(model);
   model.free();
   return found;
@@ -87,7 +88,7 @@ describe("loadModel of a folder", () => {
   ] as const)("computes with the numbers of %s in float32", (_, store, rounded) => {
     const stored = writeFolder(newFolder(), tinyConfig, tinyTensors(tinyConfig, store));
     const exact = tinyTensors(tinyConfig, (shape, values) => f32(shape, rounded(values)));
-    const model = loadModel(stored, { backend: "cpu" });
+    const model = loadModel(stored, { device: deviceOf("cpu") });
     expect(model).toMatchObject({ dtype: "float32", shape: { layers: 2, vocabulary: 80 } });
     const size = [...llamaShapes(tinyConfig).values()].flatMap((shape) =>
       shape.reduce((a, b) => a * b),
@@ -111,7 +112,7 @@ describe("loadModel of a folder", () => {
   test("gives back all memory", () => {
     const path = writeFolder(newFolder(), tinyConfig, tinyTensors());
     const before = [liveArrays(), activeMemory()];
-    const model = loadModel(path, { backend: "cpu" });
+    const model = loadModel(path, { device: deviceOf("cpu") });
     logitsOf(model);
     expect(activeMemory()).toBeGreaterThan(before[1]! + model.weightBytes - 1);
     model.free();
@@ -388,10 +389,12 @@ describe("loadModel of a GGUF file", () => {
     const path = writeGguf(`${newFolder()}.gguf`, { metadata, tensors });
     const expected = logits(path);
     for (const backend of ["metal", "cuda"] as const) {
-      expect(distance(logits(path, { backend, dtype: "float32" }), expected)).toBeLessThan(1e-5);
+      expect(
+        distance(logits(path, { device: deviceOf(backend), dtype: "float32" }), expected),
+      ).toBeLessThan(1e-5);
     }
     // On CUDA those in 16 bits are kernels, which only a GPU runs.
-    const model = loadModel(path, { backend: "metal" });
+    const model = loadModel(path, { device: deviceOf("metal") });
     expect(model.dtype).toBe("float16");
     expect(distance(logitsOf(model), expected)).toBeLessThan(0.02);
     model.free();
@@ -487,7 +490,7 @@ describe("loadModel refuses", () => {
   test.each(disagreements)("%s", (_, config, files, message) => {
     const path = writeFolder(newFolder(), { ...tinyConfig, ...config }, files);
     for (const backend of ["cpu", "metal"] as const) {
-      expectRefusal(() => loadModel(path, { backend }), message);
+      expectRefusal(() => loadModel(path, { device: deviceOf(backend) }), message);
     }
   });
 
@@ -528,7 +531,7 @@ describe("loadModel refuses", () => {
   test.each(configs)("%s", (_, text, message) => {
     const path = writeFolder(newFolder(), {}, tensors);
     writeFileSync(join(path, "config.json"), text);
-    expectRefusal(() => loadModel(path, { backend: "cpu" }), message);
+    expectRefusal(() => loadModel(path, { device: deviceOf("cpu") }), message);
   });
 
   const indexFile = "model.safetensors.index.json";
@@ -559,13 +562,13 @@ describe("loadModel refuses", () => {
   test.each(damages)("%s", (_, damage, message) => {
     const path = writeFolder(newFolder(), tinyConfig, tensors, 2);
     damage(path);
-    expectRefusal(() => loadModel(path, { backend: "cpu" }), message);
+    expectRefusal(() => loadModel(path, { device: deviceOf("cpu") }), message);
   });
 
   test("a file that shrinks while it is read", () => {
     const path = writeFolder(newFolder(), tinyConfig, tensors);
     const onProgress = () => truncateSync(join(path, "model.safetensors"), 30_000);
-    const load = () => loadModel(path, { backend: "cpu", onProgress });
+    const load = () => loadModel(path, { device: deviceOf("cpu"), onProgress });
     expectRefusal(load, /model.safetensors: expected \d+ bytes or more, found \d+$/);
   });
 
@@ -573,13 +576,22 @@ describe("loadModel refuses", () => {
     const path = join(root, "other.gguf");
     const embedding = { type: "F32", shape: [2], data: new Float32Array(2) } as const;
     writeGguf(path, { metadata: { "general.architecture": "t5\n" }, tensors: { a: embedding } });
-    expectRefusal(() => loadModel(path, { backend: "cpu" }), /^GGUF architecture "t5\\n" is not/);
+    expectRefusal(
+      () => loadModel(path, { device: deviceOf("cpu") }),
+      /^GGUF architecture "t5\\n" is not/,
+    );
     truncateSync(path, 60);
-    expectRefusal(() => loadModel(path, { backend: "cpu" }), /expected a header of/);
+    expectRefusal(() => loadModel(path, { device: deviceOf("cpu") }), /expected a header of/);
     writeFileSync(path, "something else");
-    expectRefusal(() => loadModel(path, { backend: "cpu" }), /other.gguf: not a GGUF file$/);
+    expectRefusal(
+      () => loadModel(path, { device: deviceOf("cpu") }),
+      /other.gguf: not a GGUF file$/,
+    );
     const missing = join(root, "missing.gguf");
-    expectRefusal(() => loadModel(missing, { backend: "cpu" }), /cannot be read \(ENOENT\)$/);
+    expectRefusal(
+      () => loadModel(missing, { device: deviceOf("cpu") }),
+      /cannot be read \(ENOENT\)$/,
+    );
   });
 });
 

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { LoadError } from "../../src/files/load-error.ts";
 import { loadModel } from "../../src/model/load.ts";
 import { architectureOf, architectures } from "../../src/model/registry.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
@@ -100,7 +101,7 @@ function loadError(name: string, change: Record<string, unknown>): LoadError {
   const tiny = tinyCase(name);
   writeTinyModel(folder, { ...tiny, config: { ...tiny.config, ...change } });
   try {
-    loadModel(folder, { backend: "cpu" }).free();
+    loadModel(folder, { device: deviceOf("cpu") }).free();
   } catch (error) {
     if (error instanceof LoadError) return error;
     throw error;

@@ -4,6 +4,7 @@ import { LoadError } from "../../src/files/load-error.ts";
 import type { RopeScaling } from "../../src/model/config.ts";
 import { makeRope, type RopeOptions, ropeOptions } from "../../src/model/rope.ts";
 import { Weights } from "../../src/model/weights.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 
 useMlx();
@@ -22,7 +23,7 @@ function turnsOf(options: RopeOptions) {
 
 function emptyWeights(): Weights {
   const nothing = { path: "", format: "safetensors", config: {}, tensors: new Map() } as const;
-  return new Weights({ ...nothing, close() {} }, { backend: "cpu" });
+  return new Weights({ ...nothing, close() {} }, { device: deviceOf("cpu") });
 }
 
 /** Relative errors of these angles, by the index of their pair. */

@@ -5,12 +5,15 @@ import { array, evaluate } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import {
+  draw,
+  isPenalized,
   type Sampled,
   type SampleRow,
   type Sampling,
-  sample,
   unitNumber,
 } from "../../src/model/sampler.ts";
+import { TokenCounts } from "../../src/model/token-counts.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
 
@@ -24,13 +27,20 @@ const SLACK = 1e-5;
 
 type Ask = Partial<Sampling> & { prompt?: number[]; output?: number[]; allowed?: number[] };
 
-function rowOf({ prompt = [0], output = [], allowed, ...sampling }: Ask): SampleRow {
+/** With what the reference makes of it. */
+type AskedRow = SampleRow & { ask: Ask };
+
+function rowOf(ask: Ask): AskedRow {
+  const { prompt = [0], output = [], allowed, seed = 1, ...rest } = ask;
+  const sampling = { temperature: 1, seed, ...rest };
+  const counts = new TokenCounts(prompt.length);
+  counts.update(Uint32Array.from([...prompt, ...output]));
   return {
-    sampling: { temperature: 1, seed: 1, ...sampling },
-    tokens: () => Uint32Array.from([...prompt, ...output]),
-    promptLength: prompt.length,
+    ask,
+    sampling,
     index: output.length,
-    allowed: allowed && (() => bitsOf(allowed)),
+    counts: isPenalized(sampling) ? () => counts : undefined,
+    mask: allowed && (() => bitsOf(allowed)),
   };
 }
 
@@ -54,9 +64,11 @@ function drawAll(
   dtype: Dtype = "float32",
 ): Sampled[] {
   using _ = new Scope();
-  const draw = sample(array(logits.flat(), [rows.length, logits[0]!.length], dtype), rows);
-  evaluate(...draw.pending);
-  return draw.read();
+  const device = deviceOf("cpu");
+  const x = array(logits.flat(), [rows.length, logits[0]!.length], dtype);
+  const drawn = draw(device, x, rows, [...rows.keys()], device.best(x), 0);
+  evaluate(...drawn.pending);
+  return drawn.read();
 }
 
 const drawOne = (logits: readonly number[], ask: Ask) => drawAll([logits], [rowOf(ask)])[0]!;
@@ -77,24 +89,22 @@ function logSoftmaxOf(x: readonly number[]): number[] {
 }
 
 /** The logits after penalties, bias and mask. */
-function adjusted(logits: readonly number[], { sampling, ...row }: SampleRow): number[] {
+function adjusted(logits: readonly number[], { sampling, ask }: AskedRow): number[] {
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
-  const all = [...row.tokens()];
-  const output = all.slice(row.promptLength);
+  const { prompt = [0], output = [], allowed } = ask;
+  const all = [...prompt, ...output];
   return logits.map((logit, token) => {
     let x = logit;
     if (all.includes(token)) x = x > 0 ? x / repetitionPenalty : x * repetitionPenalty;
     const count = output.filter((each) => each === token).length;
     x -= count * frequencyPenalty + (count > 0 ? presencePenalty : 0);
     x += sampling.logitBias?.get(token) ?? 0;
-    const allowed = row.allowed?.();
-    const may = allowed === undefined || (allowed[token >> 5]! >>> (token & 31)) & 1;
-    return may ? x : -Infinity;
+    return allowed === undefined || allowed.includes(token) ? x : -Infinity;
   });
 }
 
 /** Tokens in the order they are drawn in, with their probabilities. */
-function distribution(logits: readonly number[], row: SampleRow) {
+function distribution(logits: readonly number[], row: AskedRow) {
   const { temperature, topK = 0, topP = 1, minP = 0 } = row.sampling;
   const x = adjusted(logits, row);
   if (temperature === 0) return [{ token: x.indexOf(Math.max(...x)), probability: 1 }];
@@ -125,7 +135,7 @@ function probabilitiesOf(logits: readonly number[], ask: Ask): number[] {
 }
 
 /** The tokens that the row's number may mean: one, or two where it falls on the edge between them. */
-function mayDraw(logits: readonly number[], row: SampleRow): number[] {
+function mayDraw(logits: readonly number[], row: AskedRow): number[] {
   const number = unitNumber(row.sampling.seed, row.index);
   let end = 0;
   return distribution(logits, row).flatMap(({ token, probability }) => {
@@ -535,7 +545,7 @@ describe("a row of a batch", () => {
     }
   });
 
-  test("gets its own though another's logits are no numbers, which gets no token", () => {
+  test("gets its own though another's logits are NaN, which gets no token", () => {
     const expected = alone.map((draw) => draw());
     for (const bad of [
       logitsOf(1).fill(Number.NaN),
@@ -616,4 +626,38 @@ describe("log-probabilities", () => {
       expect(drawn!.logprob).toBeCloseTo(rounded[drawn!.token!]!, 4);
     }
   });
+});
+
+// ---- Tokens that are counted
+
+test("counts of tokens keep up with a sequence that grows, and tell the prompt from the output", () => {
+  const random = makeRandom(3);
+  const sequence = Uint32Array.from({ length: 500 }, () => random.below(150));
+  const counts = new TokenCounts(100);
+  for (const length of [100, 101, 101, 260, 500]) {
+    counts.update(sequence.subarray(0, length));
+    const known = [...sequence.subarray(0, length)];
+    const found = new Map([...counts.tokens].map((token, i) => [token, counts.outputCounts[i]!]));
+    const expected = new Map(
+      known.map((token) => [token, known.slice(100).filter((each) => each === token).length]),
+    );
+    expect(found).toEqual(expected);
+  }
+});
+
+test("a sequence is counted once: a step reads only the tokens that it adds", () => {
+  const counts = new TokenCounts(1000);
+  let reads = 0;
+  const watched = (length: number) =>
+    new Proxy(new Uint32Array(length), {
+      get: (target, key) => {
+        if (typeof key === "string" && /^\d+$/.test(key)) reads += 1;
+        return Reflect.get(target, key, target);
+      },
+    });
+  counts.update(watched(1000));
+  expect(reads).toBe(1000);
+  counts.update(watched(1001));
+  counts.update(watched(1002));
+  expect(reads).toBe(1002);
 });

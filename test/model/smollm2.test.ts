@@ -14,6 +14,7 @@ import { Scope } from "../../src/mlx/scope.ts";
 import { loadModel } from "../../src/model/load.ts";
 import type { Model } from "../../src/model/model.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
+import { deviceOf } from "../support/devices.ts";
 import { blockNames } from "../support/gguf-file.ts";
 import { useMlx } from "../support/mlx.ts";
 import { type FileTensors, writeFolder } from "../support/safetensors-file.ts";
@@ -58,7 +59,7 @@ function greedy(model: Model, prompts: readonly number[][], count: number): numb
 }
 
 function expectTheSame(path: string, asked: readonly Answer[], count: number) {
-  const model = loadModel(path, { backend: "cpu" });
+  const model = loadModel(path, { device: deviceOf("cpu") });
   const bytes = path.endsWith(".gguf") ? 115_156_224 : 538_060_032;
   expect([model.dtype, model.weightBytes]).toEqual(["float32", bytes]);
   const prompts = asked.map(({ prompt }) => prompt);

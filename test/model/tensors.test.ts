@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import type { FloatType } from "../../src/device/device.ts";
 import { blockOf, type GgufType } from "../../src/files/gguf.ts";
 import { dequantize } from "../../src/files/gguf-quants.ts";
 import { LoadError } from "../../src/files/load-error.ts";
@@ -13,7 +14,8 @@ import {
 } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { StoredTensor } from "../../src/model/checkpoint.ts";
-import { type FloatType, loadAffine, loadDense, loadUnpacked } from "../../src/model/tensors.ts";
+import { loadAffine, loadDense, loadDequantized } from "../../src/model/tensors.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { randomNumbers } from "../support/safetensors-file.ts";
 
@@ -95,7 +97,7 @@ describe("loadDense", () => {
     using _ = new Scope();
     const expected = astype(array(data, [256, 256], formats[format]), dtype).data();
     for (const backend of ["cpu", "cuda"] as const) {
-      const loaded = loadDense(stored(format, [256, 256], data), dtype, backend);
+      const loaded = loadDense(stored(format, [256, 256], data), dtype, deviceOf(backend));
       expect([loaded.dtype, loaded.shape]).toEqual([dtype, [256, 256]]);
       expect(sameBits(loaded, expected)).toBe(true);
     }
@@ -108,7 +110,7 @@ describe("loadDense", () => {
   test.each([...types, ...superTypes])("decodes %s piece by piece as a whole", (type) => {
     for (const shape of shapes) {
       const source = randomBlocks(type, shape);
-      const loaded = loadDense(stored(type, shape, source), "float32", "cpu");
+      const loaded = loadDense(stored(type, shape, source), "float32", deviceOf("cpu"));
       expect(loaded.shape).toEqual(shape);
       expect(sameBits(loaded, decoded(type, source))).toBe(true);
     }
@@ -116,7 +118,7 @@ describe("loadDense", () => {
 
   test("decodes rows that are larger than a piece", () => {
     const source = randomBlocks("Q4_0", [2, 2 ** 22]);
-    const loaded = loadDense(stored("Q4_0", [2, 2 ** 22], source), "float32", "cpu");
+    const loaded = loadDense(stored("Q4_0", [2, 2 ** 22], source), "float32", deviceOf("cpu"));
     expect(sameBits(loaded, decoded("Q4_0", source))).toBe(true);
   });
 
@@ -126,7 +128,7 @@ describe("loadDense", () => {
       const source = randomBlocks(type, [4001, 1024]);
       const tensor = stored(type, [4001, 1024], source, order);
       const expected = reordered(decoded(type, source), 1024, order);
-      expect(sameBits(loadDense(tensor, "float32", "cpu"), expected)).toBe(true);
+      expect(sameBits(loadDense(tensor, "float32", deviceOf("cpu")), expected)).toBe(true);
     }
   });
 
@@ -134,15 +136,20 @@ describe("loadDense", () => {
     const values = randomNumbers(64);
     const order = (row: number) => (row + 5) % 64;
     for (const dtype of floats) {
-      const loaded = loadDense(stored("F32", [64], values, order), dtype, "cpu");
-      const expected = loadDense(stored("F32", [64], reordered(values, 1, order)), dtype, "cpu");
+      const loaded = loadDense(stored("F32", [64], values, order), dtype, deviceOf("cpu"));
+      const expected = loadDense(
+        stored("F32", [64], reordered(values, 1, order)),
+        dtype,
+        deviceOf("cpu"),
+      );
       expect(bitsOf(loaded)).toEqual(bitsOf(expected));
     }
   });
 
   test("names the tensor whose type it cannot decode, and frees what it had begun", () => {
     const before = liveArrays();
-    const load = () => loadDense(stored("IQ4_NL", [32], new Uint8Array(18)), "float32", "cpu");
+    const load = () =>
+      loadDense(stored("IQ4_NL", [32], new Uint8Array(18)), "float32", deviceOf("cpu"));
     expect(load).toThrow(LoadError);
     expect(load).toThrow(/^w: weights of type IQ4_NL are not supported; F32, .*$/);
     expect(liveArrays()).toBe(before);
@@ -162,7 +169,7 @@ function fromArray(x: MlxArray): StoredTensor {
   return stored(formatOf[x.dtype]!, x.shape, x.data());
 }
 
-describe("loadUnpacked", () => {
+describe("loadDequantized", () => {
   const affine = [2, 3, 4, 5, 6, 8].flatMap((bits) =>
     [32, 64, 128].map((groupSize) => ({ mode: "affine", bits, groupSize }) as const),
   );
@@ -178,7 +185,7 @@ describe("loadUnpacked", () => {
       scales: fromArray(matrix.scales),
       biases: matrix.biases && fromArray(matrix.biases),
     };
-    return loadUnpacked({ ...parts, quantization }, shape, "float32", "cpu");
+    return loadDequantized({ ...parts, quantization }, shape, "float32", deviceOf("cpu"));
   }
 
   test.each([...affine, ...floats])(
@@ -225,7 +232,7 @@ describe("loadAffine", () => {
       const values = decoded(type, source);
       const expected = rowOrder ? reordered(values, shape.at(-1)!, rowOrder) : values;
       const tensor = stored(type, shape, source, rowOrder);
-      const { matrix, quantization } = loadAffine(tensor, "float32", backend)!;
+      const { matrix, quantization } = loadAffine(tensor, "float32", deviceOf(backend))!;
       using _ = new Scope();
       const found = unpack(matrix, quantization, "float32");
       expect(found.shape).toEqual(shape);
@@ -238,6 +245,8 @@ describe("loadAffine", () => {
 
   test("leaves types of other layouts to others", () => {
     const blocks = randomBlocks("Q6_K", [1, 256]);
-    expect(loadAffine(stored("Q6_K", [1, 256], blocks), "float16", "metal")).toBeUndefined();
+    expect(
+      loadAffine(stored("Q6_K", [1, 256], blocks), "float16", deviceOf("metal")),
+    ).toBeUndefined();
   });
 });

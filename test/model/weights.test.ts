@@ -15,6 +15,7 @@ import {
 import { Scope } from "../../src/mlx/scope.ts";
 import type { Checkpoint, StoredTensor } from "../../src/model/checkpoint.ts";
 import { type WeightOptions, Weights } from "../../src/model/weights.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { bf16, type FileTensors, f16, f32, randomNumbers } from "../support/safetensors-file.ts";
 
@@ -40,7 +41,7 @@ function checkpoint(tensors: FileTensors, fields: Partial<Checkpoint> = {}): Che
 }
 
 function weightsOf(tensors: FileTensors, options: Partial<WeightOptions> = {}): Weights {
-  return new Weights(checkpoint(tensors), { backend: "cpu", ...options });
+  return new Weights(checkpoint(tensors), { device: deviceOf("cpu"), ...options });
 }
 
 /** The numbers of what `use` makes of the weights, which are freed. */
@@ -151,7 +152,7 @@ describe("Weights", () => {
       ...packed("p", [64, 128], { mode }),
       ...packed("x", [4, 64, 128], { mode }, 2),
     };
-    const load = (on: Backend) => weightsOf(tensors, { backend: on, dtype: "float32" });
+    const load = (on: Backend) => weightsOf(tensors, { device: deviceOf(on), dtype: "float32" });
     const input = randomNumbers(5 * 128, 4);
     const uses: ((weights: Weights) => MlxArray)[] = [
       (weights) => weights.linear("p", 128, 64)(array(input, [5, 128])),
@@ -217,9 +218,9 @@ describe("Weights", () => {
       backend: Backend,
       rows: number,
       dtype: "float32" | "float16",
-      keepUnpacked = false,
+      keepDequantized = false,
     ) => {
-      const options = { backend, dtype, keepUnpacked };
+      const options = { device: deviceOf(backend), dtype, keepDequantized };
       const weights = weightsOf({ ...tensors, "b.bias": bias }, options);
       return numbers(weights, () => {
         const [p, b] = [weights.linear("p", 128, 48), weights.linear("b", 128, 48)];
@@ -235,8 +236,12 @@ describe("Weights", () => {
       expectClose(found, expected, 4e-3);
       expect(run("cuda", rows, "float16", true)).toEqual(found);
     }
-    const bytes = (keepUnpacked: boolean) => {
-      const weights = weightsOf(tensors, { backend: "cuda", dtype: "float16", keepUnpacked });
+    const bytes = (keepDequantized: boolean) => {
+      const weights = weightsOf(tensors, {
+        device: deviceOf("cuda"),
+        dtype: "float16",
+        keepDequantized,
+      });
       weights.linear("p", 128, 48);
       const { bytes } = weights;
       weights.free();
@@ -247,7 +252,7 @@ describe("Weights", () => {
 
   test("computes in float32 on a CPU, and elsewhere in the type of the file", () => {
     const dtypeOf = (fields: Partial<Checkpoint>, backend: Backend, tensors: FileTensors = {}) =>
-      new Weights(checkpoint(tensors, fields), { backend }).dtype;
+      new Weights(checkpoint(tensors, fields), { device: deviceOf(backend) }).dtype;
     const bfloat16 = { config: { torch_dtype: "bfloat16" } };
     expect(dtypeOf(bfloat16, "cpu")).toBe("float32");
     expect(dtypeOf(bfloat16, "metal")).toBe("bfloat16");
@@ -256,7 +261,7 @@ describe("Weights", () => {
     const norm = { "model.norm.weight": f16([4], x.subarray(0, 4)) };
     expect(dtypeOf({}, "metal", norm)).toBe("float16");
     expect(dtypeOf({ config: { torch_dtype: "int3" } }, "metal")).toBe("bfloat16");
-    const loaded = new Weights(checkpoint(norm, bfloat16), { backend: "metal" });
+    const loaded = new Weights(checkpoint(norm, bfloat16), { device: deviceOf("metal") });
     expect(loaded.tensor("model.norm.weight", [4]).dtype).toBe("bfloat16");
     loaded.free();
   });
@@ -389,7 +394,7 @@ describe("Weights refuses", () => {
   test.each(cases)("%s", (_, tensors, message) => {
     const before = liveArrays();
     for (const backend of ["cpu", "metal", "cuda"] as const) {
-      const weights = weightsOf(tensors, { backend });
+      const weights = weightsOf(tensors, { device: deviceOf(backend) });
       const load = () => weights.linear("p", 128, 64);
       expect(load).toThrow(LoadError);
       expect(load).toThrow(message);

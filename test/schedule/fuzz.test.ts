@@ -1,9 +1,9 @@
-// Random submits, forks, aborts, failures and steps, with every invariant checked after each. The seeds
-// are printed by a failing test's name; MLX_SERVE_FUZZ_SEED runs another one.
+// Random submits, forks, aborts, late masks, failures, unloads and steps, with every invariant checked after
+// each. The seeds are printed by a failing test's name; MLX_SERVE_FUZZ_SEED runs another one.
 import { expect, test } from "bun:test";
 import { BlockPool, readGauges } from "../../src/kv/blocks.ts";
 import { rootKey } from "../../src/kv/prefix.ts";
-import { type Batch, Scheduler } from "../../src/schedule/scheduler.ts";
+import { type Batch, type Drawn, Scheduler } from "../../src/schedule/scheduler.ts";
 import type { Sequence } from "../../src/schedule/sequence.ts";
 import { BlockModel, expectedTokens } from "../support/block-model.ts";
 import { makeRandom } from "../support/random.ts";
@@ -16,23 +16,41 @@ type Expected = { sequence: Sequence; prompt: number[]; forked: () => boolean; f
 function fuzz(seed: number, depth: number) {
   const random = makeRandom(seed);
   const blocks = 20;
-  const pool = new BlockPool(blocks);
-  const model = new BlockModel(blocks);
-  const scheduler = new Scheduler({
-    pool,
-    maxBatch: 6,
-    tokenBudget: 48,
-    lookback: 100,
-    maxLength: 400,
-    maxWaiting: 12,
-    maxWaitingTokens: 1500,
-    watermark: 1,
-    maxPreemptions: 3,
-  });
+  const load = () => {
+    const pool = new BlockPool(blocks);
+    const scheduler = new Scheduler({
+      pool,
+      maxBatch: 6,
+      tokenBudget: 48,
+      lookback: 100,
+      maxLength: 400,
+      maxWaiting: 12,
+      maxWaitingTokens: 1500,
+      watermark: 1,
+      maxPreemptions: 3,
+    });
+    return { pool, scheduler, model: new BlockModel(blocks) };
+  };
+  let { pool, scheduler, model } = load();
   const live = new Set<Sequence>();
   const expectations = new Map<Sequence, Expected>();
-  const launched: { batch: Batch; tokens: number[] }[] = [];
-  const counts = { submitted: 0, refused: 0, finished: 0, aborted: 0, failed: 0, forks: 0 };
+  const launched: { batch: Batch; drawn: Drawn[]; late: Sequence[] }[] = [];
+  /** Sequences that wait for a mask: for a while, or until the step that missed it has landed. */
+  const stalled = new Set<Sequence>();
+  const missed = new Set<Sequence>();
+  const counts = {
+    submitted: 0,
+    refused: 0,
+    finished: 0,
+    aborted: 0,
+    failed: 0,
+    "failed with a step behind it": 0,
+    forks: 0,
+    stalled: 0,
+    late: 0,
+    unloaded: 0,
+    preemptions: 0,
+  };
   // Prompts begin alike, so that blocks are shared.
   const beginnings = [0, 1, 2].map((i) => Array.from({ length: 100 }, (_, j) => i * 100 + j));
   let id = 0;
@@ -69,26 +87,39 @@ function fuzz(seed: number, depth: number) {
   };
 
   const launch = (): boolean => {
-    const batch = launched.length < depth ? scheduler.next() : undefined;
+    const isStalled = (each: Sequence) => stalled.has(each) || missed.has(each);
+    const batch = launched.length < depth ? scheduler.next(isStalled) : undefined;
     if (!batch) return false;
-    // A sequence draws as a fork if it took its first token from another's row.
+    // A sequence draws as a fork if it takes its first token from another's row.
     for (const { sequence, samples } of batch.rows) {
       samples.forEach((sample, i) => {
-        if (sample !== sequence) expectations.get(sample)!.fork = i;
+        const isFirst = sample.generated + sample.unread === 1;
+        if (isFirst) expectations.get(sample)!.fork = sample === sequence ? 0 : i;
       });
     }
-    launched.push({ batch, tokens: model.run(batch) });
+    for (const { sequence } of batch.rows) expect(isStalled(sequence)).toBe(false);
+    const samples = batch.rows.flatMap((row) => row.samples);
+    const late = samples.filter(() => random.chance(0.05));
+    const drawn = model
+      .run(batch)
+      .map((token, i): Drawn => (late.includes(samples[i]!) ? "late" : token));
+    for (const sequence of late) missed.add(sequence);
+    counts.late += late.length;
+    launched.push({ batch, drawn, late });
     return true;
   };
 
   const land = () => {
     const step = launched.shift();
     if (!step) return;
-    const failing = random.chance(0.002);
-    // What was launched after a step that failed has failed with it.
+    const failing = random.chance(0.005);
+    if (failing && launched.length > 0) counts["failed with a step behind it"] += 1;
+    // A step that was launched behind one that failed may fail with it, or land.
+    const failed = failing ? [step, ...(random.chance(0.5) ? launched.splice(0) : [])] : [];
+    for (const { late } of failing ? failed : [step]) for (const each of late) missed.delete(each);
     const outcomes = failing
-      ? [step, ...launched.splice(0)].flatMap(({ batch }) => scheduler.fail(batch))
-      : scheduler.commit(step.batch, step.tokens);
+      ? failed.flatMap(({ batch }) => scheduler.fail(batch))
+      : scheduler.commit(step.batch, step.drawn);
     for (const { sequence, finished } of outcomes) {
       if (!finished) continue;
       live.delete(sequence);
@@ -103,7 +134,32 @@ function fuzz(seed: number, depth: number) {
   };
 
   const check = () => scheduler.check(launched.map(({ batch }) => batch));
+  const expectEmpty = () => {
+    expect(scheduler.idle).toBe(true);
+    pool.clear();
+    const empty = { total: blocks, free: blocks, cached: 0, held: 0, shared: 0 };
+    expect(readGauges(pool.gauges)).toEqual(empty);
+  };
+  /** Ends everything, and begins with an empty pool. */
+  const unload = () => {
+    for (const sequence of live) scheduler.abort(sequence);
+    live.clear();
+    while (launched.length > 0) land();
+    check();
+    expectEmpty();
+    stalled.clear();
+    missed.clear();
+    counts.unloaded += 1;
+    counts.preemptions += scheduler.preemptions;
+    ({ pool, scheduler, model } = load());
+  };
   for (let i = 0; i < STEPS; i++) {
+    if (random.chance(0.001)) unload();
+    if (random.chance(0.05) && live.size > 0) {
+      stalled.add([...live][random.below(live.size)]!);
+      counts.stalled += 1;
+    }
+    if (random.chance(0.1)) stalled.clear();
     if (random.chance(0.3)) submit();
     if (random.chance(0.03) && live.size > 0) {
       const sequence = [...live][random.below(live.size)]!;
@@ -115,22 +171,16 @@ function fuzz(seed: number, depth: number) {
     if (!launch() || launched.length >= depth || random.chance(0.3)) land();
     check();
   }
+  stalled.clear();
   for (let i = 0; i < 100_000 && (live.size > 0 || launched.length > 0); i++) {
     launch();
     land();
     check();
   }
   expect(live.size).toBe(0);
-  expect(scheduler.idle).toBe(true);
-  pool.clear();
-  expect(readGauges(pool.gauges)).toEqual({
-    total: blocks,
-    free: blocks,
-    cached: 0,
-    held: 0,
-    shared: 0,
-  });
-  return { ...counts, preemptions: scheduler.preemptions };
+  expectEmpty();
+  counts.preemptions += scheduler.preemptions;
+  return counts;
 }
 
 const seeds = process.env.MLX_SERVE_FUZZ_SEED
@@ -145,9 +195,9 @@ for (const seed of seeds) {
     test(`${STEPS} random steps with seed ${seed}, ${name}, end empty and right`, () => {
       const counts = fuzz(seed, depth);
       // A run in which these never happened would prove nothing.
-      for (const [what, count] of Object.entries(counts)) {
-        if (count === 0) throw new Error(`nothing was ${what}`);
-      }
+      const never = Object.entries(counts).filter(([, count]) => count === 0);
+      const impossible = depth === 1 ? ["failed with a step behind it"] : [];
+      expect(never.map(([what]) => what)).toEqual(impossible);
     }, 60_000);
   }
 }

@@ -1,10 +1,11 @@
 // The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
 // paged store must give what this one gives.
 import { array, type MlxArray } from "../../src/mlx/array.ts";
-import { attention, rope as turned } from "../../src/mlx/fast.ts";
+import { attention } from "../../src/mlx/fast.ts";
 import {
+  add,
+  astype,
   concatenate,
-  contiguous,
   divide,
   expandDims,
   matmul,
@@ -14,13 +15,14 @@ import {
   softmax,
   split,
   squeeze,
+  subtract,
   swapAxes,
   tanh,
   where,
 } from "../../src/mlx/ops.ts";
 import { hold } from "../../src/mlx/scope.ts";
-import { causalMask } from "../../src/model/device-kv-store.ts";
 import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
+import { causalMask } from "../../src/model/paged-kv-store.ts";
 import type { Rope } from "../../src/model/rope.ts";
 
 type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each
@@ -60,10 +62,9 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
     Array.from({ length: count }, (_, i) => starts[row]! + i),
   );
   for (const { kv, count } of rows) kv.length += count;
-  const places = array(Int32Array.from(positions));
   return {
     attend(layer, qkv, heads, options) {
-      const [q, k, v] = prepareHeads(qkv, heads, places);
+      const [q, k, v] = prepareHeads(qkv, heads, positions);
       let at = 0;
       const outputs = rows.map(({ kv, count }) => {
         const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
@@ -77,28 +78,36 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
   };
 }
 
-/** Queries (T, heads, D), keys and values (T, kvHeads, D), normed and turned. */
+/** Queries (T, heads, D), keys and values (T, kvHeads, D), after the norms and RoPE. */
 function prepareHeads(
   qkv: MlxArray,
   { heads, kvHeads, headDim, qNorm, kNorm, rope }: Heads,
-  positions: MlxArray,
+  positions: readonly number[],
 ): [MlxArray, MlxArray, MlxArray] {
   const all = reshape(qkv, [-1, heads + 2 * kvHeads, headDim]);
   let [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
   if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
-  if (rope) [q, k] = [turn(q, rope, positions), turn(k, rope, positions)];
+  if (rope) [q, k] = [rotate(q, rope, positions), rotate(k, rope, positions)];
   return [q, k, v];
 }
 
-/**
- * MLX turns (B, heads, L, D) from an offset a row: here each token is a row of its own. Given a part of
- * what was split, it would write beyond its memory on a GPU.
- */
-function turn(x: MlxArray, rope: Rope, positions: MlxArray): MlxArray {
-  const { dims, wavelengths: freqs, magnitude } = rope;
-  const factors = multiply(slice(x, -1, 0, dims), magnitude);
-  const all = dims < x.shape[2]! ? concatenate([factors, slice(x, -1, dims)], -1) : factors;
-  return squeeze(turned(expandDims(contiguous(all), 2), { dims, freqs }, positions), 2);
+/** RoPE of x (T, heads, D): feature i rotates with feature i + dims / 2, in float32. */
+function rotate(x: MlxArray, rope: Rope, positions: readonly number[]): MlxArray {
+  const { dims, magnitude } = rope;
+  const wavelengths = rope.wavelengths.numbers();
+  const angles = positions.flatMap((position) => wavelengths.map((length) => position / length));
+  const table = (f: (angle: number) => number) =>
+    array(
+      Float32Array.from(angles, (angle) => magnitude * f(angle)),
+      [positions.length, 1, dims / 2],
+    );
+  const [cos, sin] = [table(Math.cos), table(Math.sin)];
+  const [a, b, rest] = split(x, [dims / 2, dims]) as [MlxArray, MlxArray, MlxArray];
+  const rotated = [
+    subtract(multiply(a, cos), multiply(b, sin)),
+    add(multiply(a, sin), multiply(b, cos)),
+  ];
+  return astype(concatenate([...rotated, rest], -1), x.dtype);
 }
 
 function attend(

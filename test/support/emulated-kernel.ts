@@ -8,7 +8,8 @@ import { cudaInstructions } from "../../src/kernels/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
-import { contiguous, zeros } from "../../src/mlx/ops.ts";
+import { op } from "../../src/mlx/op.ts";
+import { zeros } from "../../src/mlx/ops.ts";
 
 const types: Partial<Record<Dtype, string>> = {
   bfloat16: "__nv_bfloat16",
@@ -38,6 +39,11 @@ function run(source: KernelSource, launch: KernelLaunch, given: readonly MlxArra
   const [threads] = launch.threadGroup;
   kernel(addresses, sizes, Int32Array.from(groups), threads, source.sharedMemory ?? 0);
   return outputs;
+}
+
+/** The same elements in row order: a copy only if they were not. */
+function contiguous(x: MlxArray): MlxArray {
+  return op("mlx_contiguous", x.handle, false);
 }
 
 function textOf(source: KernelSource, launch: KernelLaunch, inputs: readonly MlxArray[]): string {

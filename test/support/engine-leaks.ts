@@ -5,10 +5,11 @@ import { liveArrays } from "../../src/mlx/array.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { loadModel } from "../../src/model/load.ts";
+import { deviceOf } from "./devices.ts";
 import { makeEngine } from "./engine.ts";
 
 openMlx(findLibrary(), { device: "cpu" });
-const loaded = loadModel(process.argv[2]!, { backend: "cpu" });
+const loaded = loadModel(process.argv[2]!, { device: deviceOf("cpu") });
 const model = { ...loaded, shape: { ...loaded.shape, maxPositions: 16_384 } };
 
 function usage() {

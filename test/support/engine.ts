@@ -1,21 +1,20 @@
 // A real model with its engine on this thread, step by step under a test's control.
 
-import { backend } from "../../ffi/native.ts";
+import type { Device } from "../../src/device/device.ts";
 import type { EngineEvent, EngineOptions, EngineRequest } from "../../src/engine/protocol.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
 import { BlockPool } from "../../src/kv/blocks.ts";
 import { array } from "../../src/mlx/array.ts";
 import { slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { DeviceKvStore } from "../../src/model/device-kv-store.ts";
-import { DeviceRunner } from "../../src/model/device-runner.ts";
-import { makeKvStore } from "../../src/model/kv-store.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
+import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
-import { type Sampled, sample } from "../../src/model/sampler.ts";
-import { ModelEngine } from "../../src/worker/model-engine.ts";
+import { draw, isPenalized, type Sampled } from "../../src/model/sampler.ts";
+import { TokenCounts } from "../../src/model/token-counts.ts";
+import { ModelEngine, type ModelEngineParts } from "../../src/worker/model-engine.ts";
 import { ContiguousKv, contiguousStep } from "./contiguous-kv.ts";
-import { PlainAttention } from "./plain-attention.ts";
+import { deviceOf } from "./devices.ts";
 
 export type Answer = {
   tokens: number[];
@@ -28,18 +27,19 @@ export type Answer = {
 
 export type TestEngine = ReturnType<typeof makeEngine>;
 
-/**
- * `store`: a CPU's, plain arithmetic in the place of a GPU's, or what the tests run on. `watch` sees the
- * inputs of each step, and may change them.
- */
+/** On a CPU unless told otherwise. `watch` sees the inputs of each step, and may change them. */
 export function makeEngine(
   model: LoadedModel,
-  options: Partial<EngineOptions> & { store?: keyof typeof stores } = {},
+  options: Partial<EngineOptions> & {
+    device?: Device;
+    matchers?: ModelEngineParts["matchers"];
+  } = {},
   watch: (inputs: StepInputs, step: number) => StepInputs = (inputs) => inputs,
 ) {
-  const { blocks = 64, store: kind = "host", ...others } = options;
+  const { blocks = 64, device = deviceOf("cpu"), matchers, ...others } = options;
   const all = { ...defaultEngineOptions, ...others, blocks };
-  const { store, runner } = stores[kind](model, blocks);
+  const store = new PagedKvStore(device, model.shape, blocks, model.dtype);
+  const runner = new Runner(device, model, store);
   const pool = new BlockPool(blocks);
   let steps = 0;
   const engine = new ModelEngine({
@@ -55,7 +55,9 @@ export function makeEngine(
     vocabulary: model.shape.vocabulary,
     maxLength: model.shape.maxPositions,
     lookback: 100,
+    tokenBudget: device.tokenBudget,
     options: all,
+    ...(matchers && { matchers }),
   });
   const answers = new Map<number, Answer[]>();
   let nextId = 1;
@@ -94,26 +96,10 @@ export function makeEngine(
   return { engine, pool, runner, submit, step, run, free };
 }
 
-const stores = {
-  host(model: LoadedModel, blocks: number) {
-    const store = makeKvStore(model.shape, blocks, model.dtype, "cpu");
-    return { store, runner: new Runner(model, store) };
-  },
-  device(model: LoadedModel, blocks: number) {
-    const attention = new PlainAttention(model.shape);
-    const store = new DeviceKvStore(model.shape, blocks, model.dtype, attention);
-    return { store, runner: new DeviceRunner(model, store) };
-  },
-  own(model: LoadedModel, blocks: number) {
-    if (backend() === "cpu") return stores.host(model, blocks);
-    const store = makeKvStore(model.shape, blocks, model.dtype, backend());
-    return { store, runner: new DeviceRunner(model, store) };
-  },
-};
-
 /** The same request alone, with the plain KV store and no scheduler. */
 export function generateAlone(model: LoadedModel, request: EngineRequest, index = 0): Answer {
   const { prompt, maxTokens } = request;
+  const device = deviceOf("cpu");
   const sampling = { ...request.sampling, seed: (request.sampling.seed ?? 0) + index };
   const stops = new Set(request.stopTokens);
   const kv = new ContiguousKv();
@@ -125,13 +111,15 @@ export function generateAlone(model: LoadedModel, request: EngineRequest, index 
     using _ = new Scope();
     const step = contiguousStep([{ kv, count: next.length }]);
     const hidden = model.forward(array(Uint32Array.from(next)), step);
+    const counts = new TokenCounts(prompt.length);
+    counts.update(Uint32Array.from(tokens));
     const row = {
       sampling,
-      tokens: () => Uint32Array.from(tokens),
-      promptLength: prompt.length,
       index: tokens.length - prompt.length,
+      counts: isPenalized(sampling) ? () => counts : undefined,
     };
-    const [drawn] = sample(model.logits(slice(hidden, 0, -1)), [row]).read() as [Sampled];
+    const logits = model.logits(slice(hidden, 0, -1));
+    const [drawn] = draw(device, logits, [row], [0], device.best(logits), 0).read() as [Sampled];
     tokens.push(drawn.token!);
     logprobs.push(drawn.logprob);
     next = [drawn.token!];

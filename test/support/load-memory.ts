@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { findLibrary } from "../../ffi/native.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { loadModel } from "../../src/model/load.ts";
+import { deviceOf } from "./devices.ts";
 
 openMlx(findLibrary(), { device: "cpu" });
 Bun.gc(true);
@@ -13,7 +14,7 @@ let sampled = 0;
 const onProgress = () => {
   sampled = Math.max(sampled, process.memoryUsage.rss());
 };
-const model = loadModel(process.argv[2]!, { backend: "cpu", onProgress });
+const model = loadModel(process.argv[2]!, { device: deviceOf("cpu"), onProgress });
 const seconds = (performance.now() - start) / 1e3;
 const peak = Math.max(sampled, recordedPeak());
 const { weightBytes } = model;

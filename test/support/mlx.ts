@@ -3,6 +3,11 @@ import { afterAll, beforeAll, expect } from "bun:test";
 import { backend, findLibrary } from "../../ffi/native.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { openMlx, type Runtime } from "../../src/mlx/runtime.ts";
+import { Stream } from "../../src/mlx/stream.ts";
+import { freeDevices } from "./devices.ts";
+
+/** The runtime of the file that runs. */
+let opened: Runtime | undefined;
 
 /** The runtime's properties are there once the file's tests run. */
 export function useMlx(): Runtime {
@@ -10,9 +15,25 @@ export function useMlx(): Runtime {
   let before = 0;
   beforeAll(() => {
     const device = backend() === "cpu" ? "cpu" : "gpu";
-    Object.assign(runtime, openMlx(findLibrary(), { device }));
+    opened = openMlx(findLibrary(), { device });
+    Object.assign(runtime, opened);
     before = liveArrays();
   });
-  afterAll(() => expect(liveArrays()).toBe(before));
+  afterAll(() => {
+    freeDevices();
+    expect(liveArrays()).toBe(before);
+  });
   return runtime;
+}
+
+/** Builds on the CPU, wherever the tests run; what is built must be evaluated there too. */
+export function onCpu<T>(build: () => T): T {
+  if (!opened || opened.backend === "cpu") return build();
+  const cpu = new Stream("cpu");
+  cpu.use();
+  try {
+    return build();
+  } finally {
+    opened.stream.use();
+  }
 }

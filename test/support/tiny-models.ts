@@ -4,10 +4,11 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { array, type MlxArray } from "../../src/mlx/array.ts";
+import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { type Quantization, quantize } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
+import { onCpu } from "./mlx.ts";
 
 type QuantizationJson = {
   group_size: number;
@@ -124,15 +125,19 @@ function quantizationOf(
   return { bits, groupSize, mode };
 }
 
-/** The two or three tensors that MLX makes of a matrix. */
+/** The two or three tensors that MLX makes of a matrix, on a CPU: on CUDA it rounds some weights the other way. */
 function pack(
   file: Map<string, FileTensor>,
   name: string,
   numbers: MlxArray,
   quantization: Quantization,
 ): void {
-  const { weight, scales, biases } = quantize(numbers, quantization);
-  const parts = { weight, scales, ...(biases && { biases }) };
+  const parts = onCpu(() => {
+    const { weight, scales, biases } = quantize(numbers, quantization);
+    const all = { weight, scales, ...(biases && { biases }) };
+    evaluate(...Object.values(all));
+    return all;
+  });
   for (const [part, made] of Object.entries(parts)) {
     const data = made.data();
     const dtype = data instanceof Uint32Array ? "U32" : data instanceof Uint8Array ? "U8" : "F32";

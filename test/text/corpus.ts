@@ -11,7 +11,7 @@ export async function readGolden<T>(name: string): Promise<T> {
   return await Bun.file(join(golden, name)).json();
 }
 
-/** Numbers that come again: the same in every run and in Python. */
+/** Pseudo-random numbers: the same in every run and in Python. */
 export function draws(seed: number): (count: number) => number {
   let state = seed;
   return (count) => {
@@ -39,7 +39,7 @@ export function checksum(ids: readonly number[]): number {
   return Bun.hash.crc32(new Uint8Array(Uint32Array.from(ids).buffer));
 }
 
-/** How long the work takes: bun's own limit does not see what never awaits. */
+/** Measures synchronous work, which bun's test timeout cannot interrupt. */
 export function millisecondsOf(work: () => void): number {
   const begun = performance.now();
   work();

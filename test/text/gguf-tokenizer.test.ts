@@ -120,10 +120,10 @@ test("a unigram model has SentencePiece's own ids", () => {
   expectSentencePieceGolden(tokenizer, golden);
 });
 
-describe("what is not known is refused by name", () => {
+describe("what is not supported is rejected by name", () => {
   test("a pre-tokenizer", () => {
     expect(() => tokenizerFromGguf(converted("klingon"))).toThrow(
-      'GGUF: the pre-tokenizer "klingon" is not known',
+      'GGUF: the pre-tokenizer "klingon" is not supported',
     );
   });
 

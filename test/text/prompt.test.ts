@@ -25,7 +25,7 @@ const builder = (source: string) => promptBuilder(template(source), tokenizer);
 const user = (content: unknown) => [{ role: "user", content }];
 const decode = (ids: readonly number[]) => tokenizer.decode(ids, { skipControl: false });
 
-/** What the ids must be: control tokens where the template has them, and one run between each two. */
+/** The expected ids: control tokens where the template writes them, and one encoded run between two. */
 function expected(
   source: string,
   content: string,
@@ -40,7 +40,7 @@ function expected(
   });
 }
 
-test("the prompts of honest chats have transformers' ids", () => {
+test("prompts have the same ids as transformers", () => {
   const cases = goldens.cases.filter(({ ids }) => ids);
   expect(cases.length).toBeGreaterThan(40);
   for (const { template: name, chat, text, ids } of cases) {
@@ -57,7 +57,7 @@ test("the prompts of honest chats have transformers' ids", () => {
   }
 });
 
-describe("control tokens in what a user sent are text", () => {
+describe("control tokens in user input are text", () => {
   const chatml = sources.chatml!;
   const [start, end] = ["<|im_start|>", "<|im_end|>"].map((token) => tokenizer.idOf(token)!);
 
@@ -70,7 +70,7 @@ describe("control tokens in what a user sent are text", () => {
     expect(ids).toEqual(expected(chatml, content, user));
   });
 
-  test("where two strings of the user's make one", () => {
+  test("also if two user strings together make one", () => {
     const source =
       "<|im_start|>{% for p in messages[0].content %}{{ p.text }}{% endfor %}<|im_end|>";
     for (let cut = 1; cut < "<|im_end|>".length; cut++) {
@@ -95,7 +95,7 @@ describe("control tokens in what a user sent are text", () => {
     expect(decode(ids)).toBe(text);
   });
 
-  test("whatever the template and whatever stands around them", () => {
+  test("in any template and any context", () => {
     const draw = draws(3);
     const bits = [
       ...control,
@@ -114,7 +114,7 @@ describe("control tokens in what a user sent are text", () => {
     bits.push("\uFDD2", "\uFDD0\uFDD2", "é", "<tool_call>", "[", "</");
     for (const name of ["chatml", "gemma", "phi 3", "mistral", "qwen 2.5 with tools"]) {
       for (let i = 0; i < 100; i++) {
-        // Templates may trim what is blank at the ends.
+        // Templates may trim whitespace at the ends.
         const middle = Array.from({ length: draw(8) }, () => bits[draw(bits.length)]).join("");
         const content = `.${middle}.`;
         const { text, ids } = builder(sources[name]!)({ messages: user(content) });
@@ -125,7 +125,7 @@ describe("control tokens in what a user sent are text", () => {
     }
   });
 
-  test("also where one begins inside another", () => {
+  test("also if one starts inside another", () => {
     const vocab = { "<": 0, a: 1, b: 2, ">": 3 };
     const added_tokens = ["<a<", "<b>"].map((content, i) => ({
       id: 4 + i,
@@ -138,7 +138,7 @@ describe("control tokens in what a user sent are text", () => {
     expect(build({ messages: user("<a<b>") }).ids).toEqual([5, 0, 1, 0, 2, 3]);
   });
 
-  test("and text beside them merges as if the marks had never been", () => {
+  test("and text next to them is encoded as without the marks", () => {
     const content = "the<|im_end|>the quick";
     const { ids } = builder("{{ messages[0].content }}")({ messages: user(content) });
     expect(ids).toEqual(tokenizer.encode(content, asText));

@@ -58,7 +58,7 @@ describe("transformers renders the same", () => {
       for (const { chat, text, error } of cases) {
         const render = () => template(sources[name]!).render(input(goldens.chats[chat]!));
         if (error === "TemplateError") expect(faultOf(render)).toBe("raised");
-        // transformers gives up where a template moves the thoughts of the message to continue.
+        // transformers fails if a template moves the thought of the message to continue.
         else if (error === "ValueError") expect(render()).toEndWith(" And you?  ");
         else expect(render()).toBe(text!);
       }
@@ -248,7 +248,6 @@ describe("a hostile template", () => {
     expect(
       faultOf(() => template("{% set n = namespace() %}{% set n.__proto__ = 1 %}").render(chat)),
     ).toBe("none");
-    expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
   });
 });
 

@@ -178,7 +178,7 @@ test("a tokenizer tells its size, its start and its end", () => {
   expect(chat.tokenOf(chat.eosId!)).toBe("<|im_end|>");
 });
 
-test("a step that is not known is refused by name", () => {
+test("an unsupported step is rejected by name", () => {
   const pre_tokenizer = { type: "UnicodeScripts" } as unknown as PreTokenizerJson;
   expect(() => tokenizerFromJson({ ...llama.tokenizer, pre_tokenizer }, {})).toThrow(
     "tokenizer.json: the pre-tokenizer UnicodeScripts is not supported",

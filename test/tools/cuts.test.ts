@@ -1,4 +1,4 @@
-// However a message is cut into pieces, it gives the same parts as whole.
+// A message gives the same parts however it is split into pieces.
 import { describe, expect, test } from "bun:test";
 import type { MessagePart, ToolFormat } from "../../src/tools/format.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
@@ -36,7 +36,7 @@ function corpus(format: ToolFormat, random: Random): string[] {
   return [...whole, ...garbled];
 }
 
-/** A text with something cut out of it, put into it, or cut off its end. */
+/** A text with characters removed, inserted, or cut off at the end. */
 function mutated(text: string, marks: readonly string[], random: Random): string {
   const characters = Array.from(text);
   const at = random.below(characters.length + 1);
@@ -57,12 +57,12 @@ function readPieces(options: MessageOptions, pieces: readonly string[]): Message
     return some;
   };
   return parts(
-    { push: (piece) => checked(parser.push(piece)), end: () => checked(parser.end()) },
+    { push: (piece) => checked(parser.push(piece)), end: () => checked(parser.end(false)) },
     pieces,
   );
 }
 
-describe("any cuts give the same parts in", () => {
+describe("any split into pieces gives the same parts in", () => {
   for (const [seed, format] of allFormats.entries()) {
     test(format.name, () => {
       const random = makeRandom(seed + 1);
@@ -101,7 +101,7 @@ function randomPieces(characters: readonly string[], random: Random): string[] {
   return pieces;
 }
 
-test("where there is no call, nothing is lost and nothing added", () => {
+test("text without a call is returned unchanged", () => {
   for (const [seed, format] of allFormats.entries()) {
     if (format === harmony) continue;
     const random = makeRandom(seed + 100);
@@ -116,9 +116,9 @@ test("where there is no call, nothing is lost and nothing added", () => {
   }
 });
 
-describe("the work grows with the length of the text alone in", () => {
+describe("parsing takes linear time in", () => {
   const LENGTH = 100_000;
-  // The others have the parser of one of these.
+  // The others share the parser of one of these.
   const own = allFormats.filter(({ name }) => !/functools|granite|list/.test(name));
 
   for (const format of own) {
@@ -138,9 +138,9 @@ describe("the work grows with the length of the text alone in", () => {
         const parser = messageParser({ thinking: "possible", format, tools });
         const before = process.cpuUsage();
         for (const char of text) parser.push(char);
-        parser.end();
+        parser.end(false);
         const { user } = process.cpuUsage(before);
-        // A tenth of a second or less; a parser that looks back takes a second or minutes.
+        // Linear parsing takes 0.1 s or less; a quadratic parser takes seconds or minutes.
         expect(user / 1000).toBeLessThan(700);
       }
     });

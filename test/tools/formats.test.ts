@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { formatOf } from "../../src/tools/formats.ts";
 
-/** What is told of a template, in short. */
+/** What is detected in a template, in short. */
 function told(template: string): string {
   const { format, knowsTools, knowsCalls } = formatOf(template);
   return [format.name, ...(knowsTools ? ["tools"] : []), ...(knowsCalls ? ["calls"] : [])].join(

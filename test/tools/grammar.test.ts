@@ -1,5 +1,5 @@
-// Each format's grammar, with the real xgrammar: it lets the format's own calls pass, which the parser
-// reads back, and nothing that is wrong.
+// Each format's grammar, with the real xgrammar: it accepts the format's own calls, which the parser reads
+// back, and rejects invalid ones.
 import { describe, expect, test } from "bun:test";
 import {
   GrammarCompiler,
@@ -106,7 +106,7 @@ for (const format of allFormats) {
       ]);
     });
 
-    test("required: lets calls pass and nothing else", async () => {
+    test("required: accepts calls and nothing else", async () => {
       for (const parallel of [true, false]) {
         const grammar = grammarOf(format, { required: true, parallel });
         expect(await accepted(grammar, one)).toEqual(one.map(() => true));
@@ -116,7 +116,7 @@ for (const format of allFormats) {
       }
     });
 
-    test("lets no call pass that does not fit its schema", async () => {
+    test("rejects calls that do not match their schema", async () => {
       const texts = wrong.map((call) => format.write([call]));
       for (const required of [true, false]) {
         const grammar = format.grammar(tools, { required, parallel: true });
@@ -130,13 +130,13 @@ for (const format of allFormats) {
     });
 
     if (!free.includes(format)) {
-      test("leaves an answer alone that may be text", () => {
+      test("has no grammar if the answer may be text", () => {
         expect(format.grammar(tools, { required: false, parallel: true })).toBeUndefined();
       });
       return;
     }
 
-    test("lets text pass, and calls in it", async () => {
+    test("accepts text, and calls in it", async () => {
       for (const parallel of [true, false]) {
         const grammar = grammarOf(format, { required: false, parallel });
         const texts = ["", "Hello < [ { é\n", ...one, `Well:\n${one[0]}`];
@@ -174,7 +174,7 @@ test("an argument's schema may refer to the tool's definitions", async () => {
   }
 });
 
-test("strings of Qwen's may have several lines", async () => {
+test("Qwen's strings may have several lines", async () => {
   const grammar = grammarOf(qwenXml, { required: true, parallel: false });
   const texts = ["a < b\n\n</p>\n", "a</parameter>b"].map((text) =>
     qwenXml.write([{ name: "note", arguments: JSON.stringify({ text }) }]),
@@ -182,7 +182,7 @@ test("strings of Qwen's may have several lines", async () => {
   expect(await accepted(grammar, texts)).toEqual([true, false]);
 });
 
-test("a value is one of those that its schema lists", async () => {
+test("a value is one of those listed in its schema", async () => {
   const properties = { one: { const: "a" }, some: { enum: ["", "b", 5, null] } };
   const parameters = { type: "object", properties, required: ["one", "some"] };
   const given = [
@@ -258,7 +258,7 @@ describe("a thought before an answer", () => {
 });
 
 test("harmony holds an answer's text to a form behind its head, with a thought before it or none", async () => {
-  const form = harmony.aroundText!({ type: "const_string", value: "yes" });
+  const form = harmony.wrapText!({ type: "const_string", value: "yes" });
   const final = "<|channel|>final<|message|>yes";
   const thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
   expect(await accepted(form, [final, thought + final, "yes", `${final} no`])).toEqual([

@@ -20,10 +20,10 @@ const chat: Message[] = [
 ];
 const turns = (messages: readonly Message[]) => messages.map(({ role }) => role).join(" ");
 
-describe("in Hermes' way", () => {
+describe("for Hermes", () => {
   const told = withInstructions(chat, tools, hermes);
 
-  test("the system's message tells of the tools", () => {
+  test("the system message describes the tools", () => {
     const { role, content } = told[0]!;
     expect(role).toBe("system");
     expect(content).toStartWith("Be brief.\n\n");
@@ -57,8 +57,8 @@ describe("in Hermes' way", () => {
   });
 });
 
-describe("in Gemma's way", () => {
-  test("the first question tells of the tools, as there is no system", () => {
+describe("for Gemma", () => {
+  test("the first user message describes the tools, as there is no system role", () => {
     const told = withInstructions(chat, tools, gemma);
     expect(turns(told)).toBe("user assistant user assistant user");
     expect(told[0]!.content).toStartWith("Be brief.\n\n");
@@ -68,14 +68,14 @@ describe("in Gemma's way", () => {
     expect(told[2]!.content).toBe("```tool_output\nsunny\n```\n```tool_output\nnoon\n```");
   });
 
-  test("without a question there is one", () => {
+  test("a user message is added if there is none", () => {
     expect(turns(withInstructions([{ role: "assistant", content: "Hi." }], tools, gemma))).toBe(
       "user assistant",
     );
   });
 });
 
-test("in Phi's way the tools are a field of the system's message", () => {
+test("for Phi the tools are a field of the system message", () => {
   const told = withInstructions(chat, tools, phi);
   expect(turns(told)).toBe("system user assistant tool_response assistant user");
   expect(told[0]).toEqual({
@@ -90,7 +90,7 @@ test("in Phi's way the tools are a field of the system's message", () => {
 });
 
 describe("calls alone", () => {
-  test("are written for templates that know tools but not calls", () => {
+  test("are written for templates that support tools but not calls", () => {
     const written = withWrittenCalls(chat, granite);
     expect(turns(written)).toBe("system user assistant tool tool assistant user");
     expect(written[2]!.content).toStartWith("I look.\n<|tool_call|>[");
@@ -108,7 +108,7 @@ describe("calls alone", () => {
     }
   });
 
-  test("are written even if their arguments are no JSON", () => {
+  test("are written even if their arguments are not JSON", () => {
     const broken = { function: { name: "now", arguments: "{oh" } };
     const [written] = withWrittenCalls([{ role: "assistant", tool_calls: [broken] }], gemma);
     expect(written!.content).toBe('```tool_code\nnow(arguments="{oh")\n```');

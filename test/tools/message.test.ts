@@ -30,16 +30,16 @@ test("without tools only thoughts are split off", () => {
   }
 });
 
-test("a model that does not think may write the marks of thoughts", () => {
+test("a model that does not think may write the markers of thoughts", () => {
   const text = "<think> is a tag.";
   expect(read({ thinking: "none" }, text)).toEqual([content(text)]);
   expect(read({ thinking: "none", format: hermes, tools }, text)).toEqual([content(text)]);
 });
 
-test("what was held back comes at the end", () => {
+test("buffered text is flushed at the end", () => {
   const parser = messageParser({ thinking: "possible", format: hermes, tools });
   expect(parser.push(" <th")).toEqual([]);
-  expect(parser.end()).toEqual([content(" <th")]);
+  expect(parser.end(false)).toEqual([content(" <th")]);
 });
 
 test("harmony is parsed with and without tools", () => {

@@ -1,5 +1,6 @@
 // What the tests of formats share: some tools, and messages read whole or in pieces.
-import type { MessageParser, MessagePart, Tool, ToolFormat } from "../../src/tools/format.ts";
+import type { MessagePart, Tool, ToolFormat } from "../../src/tools/format.ts";
+import type { MessageParser } from "../../src/tools/message.ts";
 
 export const tools: readonly Tool[] = [
   {
@@ -32,8 +33,12 @@ export const tools: readonly Tool[] = [
   },
 ];
 
-/** The parts of a message that comes in these pieces, those of a kind that follow each other joined. */
-export function parts(parser: MessageParser, pieces: Iterable<string>): MessagePart[] {
+/** The parts of a message that arrives in these pieces; adjacent parts of a kind are joined. */
+export function parts(
+  parser: MessageParser,
+  pieces: Iterable<string>,
+  isCutOff = false,
+): MessagePart[] {
   const all: MessagePart[] = [];
   const add = (some: readonly MessagePart[]) => {
     for (const part of some) {
@@ -43,7 +48,7 @@ export function parts(parser: MessageParser, pieces: Iterable<string>): MessageP
     }
   };
   for (const piece of pieces) add(parser.push(piece));
-  add(parser.end());
+  add(parser.end(isCutOff));
   return all;
 }
 

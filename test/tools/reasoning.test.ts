@@ -28,7 +28,7 @@ describe("a thought", () => {
     expect(split(true, "Hm. \n")).toEqual({ reasoning: "Hm.", text: "" });
   });
 
-  test("stands first or is none", () => {
+  test("is only recognized at the start", () => {
     for (const text of ["Yes. <think>a</think>", " \n<thin", "<", " \n ", "</think>", ""]) {
       expect(split(false, text)).toEqual({ reasoning: "", text });
     }
@@ -38,7 +38,7 @@ describe("a thought", () => {
     });
   });
 
-  test("is sent as it comes, but for blanks and what may end it", () => {
+  test("is sent as it arrives, except for blanks and what may end it", () => {
     const thoughts = new Reasoning(false);
     const steps: [piece: string, reasoning: string, text: string][] = [
       [" <th", "", ""],

@@ -7,6 +7,7 @@ import { astype, logSumExp, subtract } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
+import { deviceOf } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
@@ -34,10 +35,10 @@ const meanOf = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) 
 for (const name of ["llama", "qwen3", "gemma2"]) {
   test(`${name}: log-probabilities in a batch are as near to float32's as alone`, () => {
     const [model, reference] = (["bfloat16", "float32"] as const).map((dtype) =>
-      loadTinyModel(tinyCase(name), { backend: backend(), dtype }),
+      loadTinyModel(tinyCase(name), { device: deviceOf(backend()), dtype }),
     ) as [LoadedModel, LoadedModel];
     const random = makeRandom(5);
-    const engine = makeEngine(model, { store: "own", tokenBudget: 64 });
+    const engine = makeEngine(model, { device: deviceOf(backend()), tokenBudget: 64 });
     const asked = Array.from({ length: 12 }, (_, i) => {
       const prompt = Uint32Array.from({ length: 3 + 9 * i }, () => random.below(200));
       const sampling = { temperature: 1, seed: i, logprobs: 0 };

@@ -1,32 +1,106 @@
-// Whole models on a GPU, through the engine as it is there: kernels, compiled steps, a step launched ahead.
-// They continue prompts as mlx-lm does on a CPU. `MLX_SERVE_BACKEND=cuda MLX_ENABLE_TF32=0 bun test`
-import { describe, expect, test } from "bun:test";
+// Every architecture the way production goes: scheduler, paged store, runner, on the device at hand. Each gives
+// what mlx-lm gives on a CPU, whatever the scheduler does to a request. On a GPU:
+// `MLX_SERVE_BACKEND=cuda MLX_ENABLE_TF32=0 bun test test/worker/device.test.ts`
+import { expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
+import type { EngineRequest, PromptLogprob } from "../../src/engine/protocol.ts";
+import { architectures } from "../../src/model/registry.ts";
+import type { StepInputs } from "../../src/model/runner.ts";
+import { deviceOf } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { goldenOf, loadTinyModel, tinyCases } from "../support/tiny-models.ts";
 
 useMlx();
-const kind = backend();
 
-describe.skipIf(kind === "cpu")(`models on ${kind} (a GPU is needed)`, () => {
-  for (const tiny of tinyCases) {
-    test(`${tiny.name}: four at once, one of them later, greedy and with log-probabilities`, () => {
-      const model = loadTinyModel(tiny, { backend: kind, dtype: "float32" });
-      const engine = makeEngine(model, { store: "own", tokenBudget: 24 });
-      const { prompt, greedy } = goldenOf(tiny);
-      const submit = (logprobs?: number) => {
-        const sampling = { temperature: 0, logprobs };
-        const request = { prompt: Uint32Array.from(prompt), maxTokens: greedy.length, sampling };
-        return engine.submit(request)[0]!;
-      };
-      const answers = [submit(), submit(), submit(2)];
-      for (let i = 0; i < 12; i++) engine.step();
-      answers.push(submit());
+const TOLERANCE = 1e-4;
+
+test("there is a tiny model of every architecture, plain and quantized", () => {
+  const typesOf = (some: typeof tinyCases) => new Set(some.map(({ config }) => config.model_type));
+  const known = new Set(architectures.keys());
+  expect(typesOf(tinyCases.filter(({ quantization }) => !quantization))).toEqual(known);
+  expect(typesOf(tinyCases.filter(({ quantization }) => quantization))).toEqual(known);
+});
+
+for (const tiny of tinyCases) {
+  test.each([16, 64])(
+    `${tiny.name}: logits of a prompt, %i tokens a step`,
+    (tokenBudget) => {
+      const device = deviceOf(backend());
+      const model = loadTinyModel(tiny, { device, dtype: "float32" });
+      const engine = makeEngine(model, { device, tokenBudget });
+      const { prompt, last, sampled } = goldenOf(tiny);
+      const [answer] = engine.submit({
+        prompt: Uint32Array.from(prompt),
+        maxTokens: 1,
+        sampling: { temperature: 0, logprobs: last.length },
+        promptLogprobs: last.length,
+      });
       engine.run();
       engine.free();
       model.free();
-      expect(answers.map(({ tokens }) => tokens)).toEqual([greedy, greedy, greedy, greedy]);
-    }, 120_000);
-  }
-});
+      const { top, promptLogprobs } = answer!.first!;
+      expect(distance(byToken(top!), logSoftmax(last))).toBeLessThan(TOLERANCE);
+      for (const [position, first] of sampled) {
+        const found = byToken((promptLogprobs as PromptLogprob[])[position]!.top);
+        // Of the golden's row only the first logits are kept: they are compared beside the first of them.
+        const beside = (row: readonly number[]) =>
+          row.slice(0, first.length).map((x) => x - row[0]!);
+        expect(distance(beside(found), beside(first))).toBeLessThan(TOLERANCE);
+      }
+    },
+    120_000,
+  );
+
+  test(`${tiny.name}: batched, chunked, prefix-hit, forked, preempted, beside aborted ones`, () => {
+    const device = deviceOf(backend());
+    const model = loadTinyModel(tiny, { device, dtype: "float32" });
+    const { prompt, greedy } = goldenOf(tiny);
+    const seen = { chunks: 0, copies: 0 };
+    const watch = (inputs: StepInputs) => {
+      seen.chunks += inputs.rows.filter(({ count, start }) => count > 1 && start > 0).length;
+      seen.copies += inputs.copies.length;
+      return inputs;
+    };
+    // Six sequences of 104 tokens take 24 blocks; they share the prompt's first one.
+    const engine = makeEngine(model, { device, tokenBudget: 24, maxBatch: 6, blocks: 17 }, watch);
+    const request = (more: Partial<EngineRequest> = {}): EngineRequest => ({
+      prompt: Uint32Array.from(prompt),
+      maxTokens: greedy.length,
+      sampling: { temperature: 0 },
+      ...more,
+    });
+    const answers = [
+      ...engine.submit(request()),
+      ...engine.submit(request({ sampling: { temperature: 0, logprobs: 2 } })),
+      ...engine.submit(request({ n: 3 })),
+    ];
+    engine.submit(request({ prompt: Uint32Array.from(prompt).reverse(), salt: "aborted" }));
+    for (let i = 0; i < 12; i++) engine.step();
+    engine.engine.abort(4);
+    const later = engine.submit(request())[0]!;
+    engine.run();
+    const { preemptions } = engine.engine.scheduler;
+    engine.free();
+    model.free();
+    for (const { tokens } of [...answers, later]) expect(tokens).toEqual(greedy);
+    // A run in which these never happened would prove nothing.
+    expect(later.cachedTokens).toBe(32);
+    expect(Math.min(preemptions, seen.chunks, seen.copies)).toBeGreaterThan(0);
+  }, 120_000);
+}
+
+function byToken(top: readonly { token: number; logprob: number }[]): number[] {
+  return top.toSorted((a, b) => a.token - b.token).map(({ logprob }) => logprob);
+}
+
+function logSoftmax(x: readonly number[]): number[] {
+  const most = Math.max(...x);
+  const sum = x.reduce((total, value) => total + Math.exp(value - most), 0);
+  return x.map((value) => value - most - Math.log(sum));
+}
+
+function distance(found: readonly number[], expected: readonly number[]): number {
+  expect(found.length).toBe(expected.length);
+  return Math.max(...found.map((x, i) => Math.abs(x - expected[i]!)));
+}

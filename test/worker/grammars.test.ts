@@ -1,10 +1,16 @@
-// Answers that are held to a grammar, with a runner that draws the first token that a row is allowed.
+// Answers that are constrained by a grammar, with a runner that draws the first token that a mask allows.
 import { expect, test } from "bun:test";
-import { defaultEngineOptions, type RequestEvent } from "../../src/engine/protocol.ts";
+import {
+  defaultEngineOptions,
+  type EngineOptions,
+  type RequestEvent,
+} from "../../src/engine/protocol.ts";
 import type { Grammar } from "../../src/grammar/grammar.ts";
 import type { Matcher } from "../../src/grammar/matchers.ts";
 import { BlockPool } from "../../src/kv/blocks.ts";
 import type { Launched, StepInputs } from "../../src/model/runner.ts";
+import type { Sampled } from "../../src/model/sampler.ts";
+import type { Priority } from "../../src/schedule/queue.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 
 const FREE = 7;
@@ -18,9 +24,12 @@ const grammar: Grammar = {
 class CountingMatcher implements Matcher {
   readonly accepted: number[] = [];
   isLate = false;
+  /** How many more draws find no mask, though it was not late when their step was planned. */
+  misses = 0;
   isClosed = false;
 
-  allowed(): Uint32Array {
+  mask(): Uint32Array | undefined {
+    if (this.isLate || this.misses-- > 0) return undefined;
     const token = 10 + this.accepted.length;
     return Uint32Array.of(token < 32 ? 1 << token : 0, token < 32 ? 0 : 1 << (token - 32));
   }
@@ -34,10 +43,9 @@ class CountingMatcher implements Matcher {
   }
 }
 
-function setUp(depth: 1 | 2) {
+function setUp(depth: 1 | 2, options: Partial<EngineOptions> = {}) {
   const opened: CountingMatcher[] = [];
   const matchers = {
-    isCompiling: false,
     open: () => {
       const matcher = new CountingMatcher();
       opened.push(matcher);
@@ -47,16 +55,19 @@ function setUp(depth: 1 | 2) {
   const steps: StepInputs[] = [];
   const launch = (inputs: StepInputs): Launched => {
     steps.push(inputs);
-    let tokens: (number | undefined)[] | undefined;
+    let sampled: Sampled[] | undefined;
     const draw = () => {
-      tokens ??= inputs.samples.map(({ row }) => (row.allowed ? firstOf(row.allowed()) : FREE));
+      if (sampled) return [];
+      sampled = inputs.samples.map(({ row }) => {
+        const mask = row.mask?.(0);
+        if (row.mask && !mask) return { token: undefined, isLate: true };
+        return { token: mask ? firstOf(mask) : FREE };
+      });
+      return [...sampled.keys()].filter((i) => sampled![i]!.isLate);
     };
-    // As a device does it: who need not look back is drawn at once.
-    if (inputs.samples.every(({ row }) => !row.allowed)) draw();
-    return {
-      draw,
-      read: () => ({ sampled: tokens!.map((token) => ({ token })), scored: [], sums: [] }),
-    };
+    // As a device does it: rows that need not look back are drawn at once.
+    if (inputs.samples.every(({ row }) => !row.mask)) draw();
+    return { draw, read: () => ({ sampled: sampled!, scored: [], sums: [] }) };
   };
   const engine = new ModelEngine({
     name: "mock",
@@ -65,16 +76,18 @@ function setUp(depth: 1 | 2) {
     vocabulary: 64,
     maxLength: 500,
     lookback: 1000,
-    options: { ...defaultEngineOptions, maxBatch: 8 },
+    tokenBudget: 512,
+    options: { ...defaultEngineOptions, maxBatch: 8, ...options },
     matchers: () => matchers,
   });
   const events: RequestEvent[] = [];
-  const submit = (id: number, isHeld: boolean, maxTokens = 6) =>
+  const submit = (id: number, isConstrained: boolean, maxTokens = 6, priority?: Priority) =>
     engine.submit(id, {
       prompt: Uint32Array.of(1, 2, 3),
       maxTokens,
       sampling: { temperature: 0 },
-      ...(isHeld && { grammar }),
+      ...(priority && { priority }),
+      ...(isConstrained && { grammar }),
     });
   const step = () => {
     const result = engine.step();
@@ -109,12 +122,12 @@ for (const depth of [1, 2] as const) {
     expect(tokens(1)).toEqual([10, 11, 12, 13, 14, 15]);
     expect(tokens(2)).toEqual(Array(6).fill(FREE));
     expect(tokens(3)).toEqual([10, 11, 12]);
-    // The last one ends it: nobody asks what would come after it.
+    // The last one ends it: no mask is asked for after it.
     expect(opened.map(({ accepted }) => accepted.length)).toEqual([5, 2]);
     expect(opened.every(({ isClosed }) => isClosed)).toBe(true);
   });
 
-  test(`each of several answers has a matcher of its own, and lets go of it when aborted, ${how}`, () => {
+  test(`each of several answers has a matcher of its own, which is closed when it is aborted, ${how}`, () => {
     const { engine, opened, step, tokens } = setUp(depth);
     engine.submit(1, {
       prompt: Uint32Array.of(1, 2, 3),
@@ -138,21 +151,20 @@ for (const depth of [1, 2] as const) {
     const { submit, run, opened, tokens, engine } = setUp(depth);
     submit(1, true);
     submit(2, false);
-    opened[0]!.allowed = () => new Uint32Array(2);
+    opened[0]!.mask = () => new Uint32Array(2);
     run();
     expect(tokens(1)).toEqual([]);
     expect(tokens(2)).toHaveLength(6);
     expect(engine.has(1)).toBe(false);
   });
 
-  test(`while a grammar is compiled nobody waits for a mask that is late, ${how}`, () => {
-    const { submit, step, run, matchers, opened, tokens } = setUp(depth);
+  test(`no other row waits for a mask that is late, ${how}`, () => {
+    const { submit, step, run, opened, tokens } = setUp(depth);
     submit(1, true, 30);
     submit(2, false, 30);
     step();
     step();
     const before = tokens(1).length;
-    matchers.isCompiling = true;
     opened[0]!.isLate = true;
     for (let i = 0; i < 6; i++) step();
     // With a step ahead one was under way already.
@@ -169,14 +181,93 @@ for (const depth of [1, 2] as const) {
     expect(tokens(3)).toHaveLength(4);
   });
 
-  test(`when all wait for a grammar there is nothing to do, and then there is, ${how}`, () => {
-    const { submit, step, run, matchers, opened, tokens } = setUp(depth);
-    matchers.isCompiling = true;
+  test(`when all rows wait for their mask there is nothing to do, and then there is, ${how}`, () => {
+    const { submit, step, run, opened, tokens } = setUp(depth);
     submit(1, true);
     opened[0]!.isLate = true;
     expect(step()).toBeUndefined();
-    matchers.isCompiling = false;
+    opened[0]!.isLate = false;
     run();
     expect(tokens(1)).toHaveLength(6);
+  });
+
+  test(`a waiting request without its mask is passed over by those behind it, ${how}`, () => {
+    const { submit, step, run, opened, tokens } = setUp(depth, { maxBatch: 2 });
+    submit(1, true);
+    opened[0]!.isLate = true;
+    submit(2, false);
+    submit(3, false);
+    for (let i = 0; i < 4; i++) step();
+    expect(tokens(2).length).toBeGreaterThanOrEqual(3);
+    expect(tokens(3).length).toBeGreaterThanOrEqual(3);
+    opened[0]!.isLate = false;
+    run();
+    expect(tokens(1)).toEqual([10, 11, 12, 13, 14, 15]);
+  });
+
+  test(`a waiting request preempts nobody before its mask is there, ${how}`, () => {
+    const { engine, submit, step, run, opened, tokens } = setUp(depth, { maxBatch: 2 });
+    submit(1, false, 40, "LOW");
+    submit(2, false, 40, "LOW");
+    step();
+    submit(3, true, 6, "HIGH");
+    opened[0]!.isLate = true;
+    for (let i = 0; i < 6; i++) step();
+    expect(engine.scheduler.preemptions).toBe(0);
+    expect([tokens(1).length, tokens(2).length]).toEqual([7, 7]);
+    opened[0]!.isLate = false;
+    for (let i = 0; i < 4; i++) step();
+    expect(engine.scheduler.preemptions).toBe(1);
+    run();
+    expect(tokens(3)).toHaveLength(6);
+    expect([tokens(1).length, tokens(2).length]).toEqual([40, 40]);
+  });
+
+  test(`a draw that finds no mask is drawn again, and no other row notices, ${how}`, () => {
+    const { engine, submit, step, run, opened, steps, tokens } = setUp(depth);
+    submit(1, true, 20);
+    submit(2, false, 20);
+    step();
+    const before = tokens(1).length;
+    opened[0]!.misses = 1;
+    for (let i = 0; i < 3; i++) step();
+    // It misses a step, and the one that was launched ahead; the other row has a token of each.
+    expect(tokens(1)).toHaveLength(before + 3 - depth);
+    expect(tokens(2)).toHaveLength(before + 3);
+    // A mask is missed at the end of a block too, where the block must be given back.
+    for (const at of [29, 30, 31, 32, 33]) {
+      submit(100 + at, true, 3);
+      opened.at(-1)!.misses = 2;
+    }
+    for (let i = 0; i < 30; i++) {
+      if (i % 3 === 0) opened[0]!.misses = 1;
+      step();
+    }
+    run();
+    expect(tokens(1)).toEqual(Array.from({ length: 20 }, (_, i) => 10 + i));
+    for (const at of [29, 30, 31, 32, 33]) expect(tokens(100 + at)).toEqual([10, 11, 12]);
+    // It computes its last position again, with the same token in the same slot.
+    const rows = steps.flatMap(({ rows }) => rows).filter(({ count }) => count === 1);
+    expect(rows.length).toBeGreaterThan(40);
+    expect(engine.scheduler.idle).toBe(true);
+  });
+
+  test(`forks that miss their masks begin one by one, ${how}`, () => {
+    const { engine, opened, run, tokens } = setUp(depth);
+    engine.submit(1, {
+      prompt: Uint32Array.of(1, 2, 3),
+      maxTokens: 5,
+      n: 4,
+      sampling: { temperature: 0 },
+      grammar,
+    });
+    opened.forEach((matcher, i) => {
+      matcher.misses = i;
+    });
+    run();
+    expect(tokens(1).toSorted()).toEqual(
+      [10, 11, 12, 13, 14].flatMap((token) => Array(4).fill(token)),
+    );
+    engine.check();
   });
 }

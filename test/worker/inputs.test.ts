@@ -35,9 +35,7 @@ const batchOf = (rows: Row[], copies: Batch["copies"] = []): Batch => ({
 
 /** Its seed tells whose row it is. */
 function sampleRow(sequence: Sequence): SampleRow {
-  const { id, promptLength } = sequence;
-  const sampling = { temperature: 1, seed: id };
-  return { sampling, tokens: () => sequence.tokens(), promptLength, index: 0 };
+  return { sampling: { temperature: 1, seed: sequence.id }, index: 0 };
 }
 
 const wanted = (sequence: Sequence): Wanted => ({ row: sampleRow(sequence) });
@@ -95,13 +93,11 @@ describe("the inputs of a step", () => {
     ]);
   });
 
-  test("carry each sample's own tokens", () => {
+  test("carry each sample's own row, and know whose it is", () => {
     const [first, fork] = [sequenceOf(1, 4), sequenceOf(2, 4)];
-    const { inputs } = prepare(batchOf([tail(first, 4, [first, fork])]), wanted);
-    expect(inputs.samples.map(({ row }) => [...row.tokens()])).toEqual([
-      [1000, 1001, 1002, 1003],
-      [2000, 2001, 2002, 2003],
-    ]);
+    const { inputs, sequenceOf: owner } = prepare(batchOf([tail(first, 4, [first, fork])]), wanted);
+    expect(inputs.samples.map(({ row }) => row.sampling.seed)).toEqual([1, 2]);
+    expect([owner(0), owner(1)]).toEqual([first, fork]);
   });
 
   test("say which sample of the step before a token is that is not known yet", () => {

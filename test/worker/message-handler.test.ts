@@ -89,7 +89,7 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
 /** Draws token 7, always. */
 function makeModel(name: string, depth: 1 | 2, matchers: () => Models["matchers"]): ModelEngine {
   const launch = ({ samples }: { samples: readonly unknown[] }): Launched => ({
-    draw: () => {},
+    draw: () => [],
     read: () => ({ sampled: samples.map(() => ({ token: 7 })), scored: [], sums: [] }),
   });
   return new ModelEngine({
@@ -99,6 +99,7 @@ function makeModel(name: string, depth: 1 | 2, matchers: () => Models["matchers"
     vocabulary: 64,
     maxLength: 500,
     lookback: 1000,
+    tokenBudget: 512,
     options: { ...defaultEngineOptions, maxBatch: 8 },
     matchers,
   });

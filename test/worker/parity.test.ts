@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { EngineOptions, EngineRequest, Sampling } from "../../src/engine/protocol.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import type { StepInputs } from "../../src/model/runner.ts";
+import { deviceOf, plainGpu } from "../support/devices.ts";
 import { type Answer, generateAlone, makeEngine, type TestEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
@@ -12,7 +13,7 @@ let model: LoadedModel;
 afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
-  const loaded = loadTinyModel(tinyCase("llama"), { backend: "cpu" });
+  const loaded = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
   model = { ...loaded, shape: { ...loaded.shape, maxPositions: 2048 } };
 });
 
@@ -161,8 +162,9 @@ test("rows with all kinds of parameters share a batch and change nothing for eac
   engine.free();
 });
 
-test.each(["greedy", "penalties", "seed"])("the store of a GPU gives the same, %s", (name) => {
-  const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, store: "device" });
+test.each(["greedy", "penalties", "seed"])("steps that overlap give the same, %s", (name) => {
+  const device = plainGpu();
+  const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, device });
   const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings[name]!, 2));
   const answers = runCrowd(engine, requests, 4);
   expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);

@@ -8,6 +8,7 @@ import { logSumExp, subtract } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
+import { deviceOf } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
@@ -17,7 +18,7 @@ let model: LoadedModel;
 afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
-  model = loadTinyModel(tinyCase("llama"), { backend: "cpu" });
+  model = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
 });
 
 const random = makeRandom(11);

@@ -6,6 +6,7 @@ import { openBlas } from "../../ffi/blas.ts";
 import { defaultModelPath, findLibrary } from "../../ffi/native.ts";
 import { type LoadedModel, loadModel } from "../../src/model/load.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
+import { deviceOf } from "../support/devices.ts";
 import { type Answer, makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
@@ -19,7 +20,7 @@ useMlx();
 beforeAll(() => {
   // Threads that wait for each other are slow where others keep the cores busy.
   openBlas(findLibrary(), { MLX_SERVE_THREADS: "1" });
-  model = loadModel(defaultModelPath(), { backend: "cpu" });
+  model = loadModel(defaultModelPath(), { device: deviceOf("cpu") });
 });
 
 type Golden = { prompt: number[]; tokens: number[] };

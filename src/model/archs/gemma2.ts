@@ -3,7 +3,6 @@ import { z } from "zod";
 import { add, multiply } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import { geglu } from "../gating.ts";
 import { attentionBlock, gatedMlp, rmsNorm, softCap } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
@@ -37,7 +36,7 @@ export function gemma2(config: unknown, weights: Weights): Model {
           window: windowOf(parsed, layer, (at) => at % 2 === 0),
         },
       });
-      const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size, geglu);
+      const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size, "geglu");
       const inputNorm = makeNorm(`${name}.input_layernorm`);
       const postAttentionNorm = makeNorm(`${name}.post_attention_layernorm`);
       const preMlpNorm = makeNorm(`${name}.pre_feedforward_layernorm`);

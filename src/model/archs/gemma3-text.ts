@@ -5,7 +5,6 @@ import type { MlxArray } from "../../mlx/array.ts";
 import { add, astype, clip, multiply } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig, RopeScaling, windowOf } from "../config.ts";
 import { type DecoderOptions, decoder } from "../decoder.ts";
-import { geglu } from "../gating.ts";
 import { attentionBlock, gatedMlp, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, type Rope, type RopeOptions } from "../rope.ts";
@@ -62,7 +61,7 @@ export function gemma3Decoder(
         kNorm: makeNorm(`${name}.self_attn.k_norm`, sizes.headDim),
         attention: { scale: parsed.query_pre_attn_scalar ** -0.5, window },
       });
-      const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size, geglu);
+      const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size, "geglu");
       const inputNorm = makeNorm(`${name}.input_layernorm`);
       const postAttentionNorm = makeNorm(`${name}.post_attention_layernorm`);
       const preMlpNorm = makeNorm(`${name}.pre_feedforward_layernorm`);

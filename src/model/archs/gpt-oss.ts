@@ -1,11 +1,10 @@
-// gpt-oss: experts in every layer, a window in every other, and a sink in each head that takes what
-// attention has no use for.
+// gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
 import { z } from "zod";
+import type { Gating, Linear } from "../../device/device.ts";
 import { add, clip, minimum, multiply, sigmoid, softmax, takeAlongAxis } from "../../mlx/ops.ts";
 import { asWords, everySecond } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import type { Gating } from "../gating.ts";
 import {
   attentionBlock,
   expertMlps,
@@ -16,7 +15,7 @@ import {
 } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
-import type { Linear, Weights } from "../weights.ts";
+import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
   num_local_experts: z.int().positive(),
@@ -77,7 +76,7 @@ const clippedSwiglu =
     return multiply(add(clip(up, -limit, limit), 1), gated);
   };
 
-/** In OpenAI's own files the rows of gate and up take turns, and mxfp4 stands in blocks of bytes. */
+/** In OpenAI's own files the rows of gate and up alternate, and mxfp4 is stored in blocks of bytes. */
 function arrangeExperts(weights: Weights, name: string): void {
   const halves = ["gate", "up"] as const;
   for (const [half, part] of halves.entries()) {

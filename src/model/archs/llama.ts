@@ -14,14 +14,14 @@ export function llama(config: unknown, weights: Weights): Model {
 export type LlamaOptions = {
   /** Whether attention has a window, where layer_types does not say. */
   slides?: (layer: number) => boolean;
-  /** Whether queries and keys are turned by their positions. */
-  turns?: (layer: number) => boolean;
+  /** Whether a layer applies RoPE. */
+  rotates?: (layer: number) => boolean;
 };
 
 export function llamaDecoder(
   config: BaseConfig,
   weights: Weights,
-  { slides = () => false, turns = () => true }: LlamaOptions = {},
+  { slides = () => false, rotates = () => true }: LlamaOptions = {},
 ): Model {
   const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
   const sizes = { dims, ...headsOf(config) };
@@ -29,7 +29,7 @@ export function llamaDecoder(
   return decoder(config, weights, (name, layer) =>
     preNormBlock(
       attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
-        rope: turns(layer) ? rope : undefined,
+        rope: rotates(layer) ? rope : undefined,
         attention: { scale: sizes.headDim ** -0.5, window: windowOf(config, layer, slides) },
       }),
       gatedMlp(weights, `${name}.mlp`, dims, intermediate_size),

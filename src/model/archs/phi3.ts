@@ -1,15 +1,15 @@
 // Phi 3, 3.5 and 4-mini: one matrix for queries, keys and values, one for the MLP's two halves.
 import { z } from "zod";
+import type { Linear } from "../../device/device.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import { swiglu } from "../gating.ts";
 import { attentionBlock, joinedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
-import type { Linear, Weights } from "../weights.ts";
+import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
-  /** How much of each head is turned. */
+  /** The share of each head that RoPE rotates. */
   partial_rotary_factor: z.number().positive().max(1).default(1),
   max_position_embeddings: z.int().positive().default(131_072),
   original_max_position_embeddings: z.int().positive().default(4096),
@@ -52,5 +52,5 @@ function phiRope(config: Config, weights: Weights, headDim: number): Rope {
 
 function fusedMlp(weights: Weights, name: string, dims: number, hidden: number): Linear {
   const gateUp = weights.linear(`${name}.gate_up_proj`, dims, 2 * hidden);
-  return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), swiglu);
+  return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), "swiglu");
 }

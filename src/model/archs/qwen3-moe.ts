@@ -1,11 +1,12 @@
 // Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
 import { z } from "zod";
+import type { Linear } from "../../device/device.ts";
 import { add, divide, softmax, sum, takeAlongAxis } from "../../mlx/ops.ts";
 import { stacked } from "../arrangement.ts";
 import { parseConfig } from "../config.ts";
 import { expertMlps, gatedMlp, topExperts, weighted } from "../layers.ts";
 import type { Model } from "../model.ts";
-import type { Linear, Weights } from "../weights.ts";
+import type { Weights } from "../weights.ts";
 import { QwenConfig } from "./qwen2.ts";
 import { qwen3Decoder } from "./qwen3.ts";
 

@@ -1,10 +1,12 @@
 // Qwen 3, its dense models: queries and keys are normed, head by head.
+
+import type { Linear } from "../../device/device.ts";
 import { headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { attentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
-import type { Linear, Weights } from "../weights.ts";
+import type { Weights } from "../weights.ts";
 import { QwenConfig, qwenSlides } from "./qwen2.ts";
 
 export function qwen3(config: unknown, weights: Weights): Model {

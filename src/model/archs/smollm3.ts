@@ -8,7 +8,7 @@ import { llamaDecoder } from "./llama.ts";
 
 const Config = BaseConfig.extend({
   no_rope_layer_interval: z.int().positive().default(4),
-  /** A number a layer: 1 where it does turn queries and keys, in spite of the name. */
+  /** A number a layer: 1 where it does apply RoPE, in spite of the name. */
   no_rope_layers: z.array(z.int()).nullish(),
 });
 
@@ -18,6 +18,6 @@ export function smollm3(config: unknown, weights: Weights): Model {
   if (listed && listed.length !== num_hidden_layers) {
     throw new LoadError(`config.json: no_rope_layers: expected ${num_hidden_layers} numbers`);
   }
-  const turns = (layer: number) => (listed ? listed[layer] !== 0 : (layer + 1) % interval !== 0);
-  return llamaDecoder(parsed, weights, { turns });
+  const rotates = (layer: number) => (listed ? listed[layer] !== 0 : (layer + 1) % interval !== 0);
+  return llamaDecoder(parsed, weights, { rotates });
 }

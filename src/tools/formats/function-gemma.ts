@@ -1,7 +1,7 @@
 // FunctionGemma: <start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type Tool, type ToolFormat } from "../format.ts";
+import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
 import {
   adjoiningCalls,
   choicesOf,
@@ -11,7 +11,16 @@ import {
   propertySchema,
   separated,
 } from "../grammar.ts";
-import { type At, advance, NAME, type Notation, value, word } from "../literal-value.ts";
+import {
+  type At,
+  advance,
+  list,
+  member,
+  NAME,
+  type Notation,
+  openCall,
+  word,
+} from "../literal-value.ts";
 import { literal, need, pastBlanks, type Reading, until } from "../reading.ts";
 
 const OPEN = "<start_function_call>";
@@ -38,16 +47,19 @@ const notation: Notation = {
   bareKeys: true,
 };
 
-function* read(): Reading<Call[]> {
+function* read(calls: CallDraft[]): Reading<void> {
   need(yield* pastBlanks(), "c");
   yield* literal("all:");
   const at: At = { char: yield* pastBlanks() };
   const name = yield* word(at, NAME);
   need(at.char, "{");
-  const given = yield* value(at, notation);
-  need(at.char, "<");
+  const open = openCall(calls, name);
+  yield* list(at, "}", function* () {
+    open.add(yield* member(at, notation, 1));
+  });
+  open.close();
+  need(yield* pastBlanks(), "<");
   yield* literal(CLOSE.slice(1));
-  return [{ name, arguments: given }];
 }
 
 function tagOf({ name, parameters }: Tool): TagFormat {

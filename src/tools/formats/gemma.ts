@@ -1,10 +1,10 @@
-// Gemma 2 and 3, whose templates know nothing of tools. Google documents two ways to ask for calls, a
-// Python list and JSON, both as the whole message, and Python in a fence, which is what we teach:
+// Gemma 2 and 3, whose templates do not support tools. Google documents three ways to prompt for calls: a
+// Python list or JSON as the whole message, and Python in a fence, which is what instructions.ts asks for:
 // ```tool_code
 // get_weather(city="Paris", days=3)
 // ```
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callList } from "../grammar.ts";
 import { jsonCall } from "../json-call.ts";
 import { pythonBlock, pythonList, pythonTag, writePython } from "../python-call.ts";
@@ -17,7 +17,7 @@ export const gemma: ToolFormat = {
   name: "gemma",
   markers: [],
   parser: (tools) =>
-    blockParser({ openers: [OPEN], read: () => pythonBlock(FENCE), readFirst }, tools),
+    blockParser({ openers: [OPEN], read: (calls) => pythonBlock(calls, FENCE), readFirst }, tools),
   grammar: (tools, options) =>
     callList(
       tools.map(pythonTag),
@@ -28,7 +28,8 @@ export const gemma: ToolFormat = {
   newCallId,
 };
 
-function* readFirst(): Reading<Call[]> {
+function* readFirst(calls: CallDraft[]): Reading<void> {
   const first = yield;
-  return first === "{" ? [yield* jsonCall(first)] : yield* pythonList(first);
+  if (first === "{") yield* jsonCall(calls, first);
+  else yield* pythonList(calls, first);
 }

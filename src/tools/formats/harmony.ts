@@ -1,13 +1,15 @@
-// gpt-oss: a message is several, each with a channel. An answer begins behind <|start|>assistant:
+// gpt-oss (harmony): an answer is several messages, each with a channel. It starts after <|start|>assistant:
 // <|channel|>analysis<|message|>A thought.<|end|>
 // <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{…}<|call|>
 // <|start|>assistant<|channel|>final<|message|>An answer.<|return|>
-// <|call|> and <|return|> end the answer, so they are mostly not seen.
+// <|call|> and <|return|> are stop tokens, so the parser rarely sees them.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import { StringMatcher } from "../../text/string-matcher.ts";
 import {
   type Call,
+  type CallDraft,
+  type FormatParser,
   type GrammarOptions,
-  type MessageParser,
   type MessagePart,
   newCallId,
   type Tool,
@@ -16,7 +18,6 @@ import {
 import { jsonArguments, optional } from "../grammar.ts";
 import { isJsonObject } from "../json-call.ts";
 import { type At, advance, word } from "../literal-value.ts";
-import { Markers } from "../markers.ts";
 import { literal, Mismatch, need, pastBlanks, type Reading } from "../reading.ts";
 
 const START = "<|start|>";
@@ -30,7 +31,7 @@ export const harmony: ToolFormat = {
   thinks: true,
   parser: (tools) => new HarmonyParser(new Set(tools.map(({ name }) => name))),
   grammar,
-  aroundText: (text) => ({
+  wrapText: (text) => ({
     type: "sequence",
     elements: [
       optional(thought),
@@ -44,16 +45,16 @@ export const harmony: ToolFormat = {
 
 type Head = { channel: string; recipient: string | undefined };
 
-class HarmonyParser implements MessageParser {
+class HarmonyParser implements FormatParser {
   readonly #names: ReadonlySet<string>;
-  readonly #markers = new Markers([START, ...ENDS]);
+  readonly #markers = new StringMatcher([START, ...ENDS]);
   #parts: MessagePart[] = [];
   #reading: Reading<Head> | undefined;
-  /** The text of the head, as long as it is being read and for as long as a call may be none. */
+  /** The text of the header, kept while a call may still turn out to be text. */
   #head = "";
   #kind: "content" | "reasoning" | "call" = "content";
   #name = "";
-  /** A call's text so far, or what may yet become a mark. */
+  /** A call's text so far, or what may still become a marker. */
   #body = "";
 
   constructor(names: ReadonlySet<string>) {
@@ -67,10 +68,19 @@ class HarmonyParser implements MessageParser {
   }
 
   end(): MessagePart[] {
-    // A head that is cut short says nothing, unless a call was to follow it.
+    // An incomplete header is dropped, unless it is a call's.
     if (!this.#reading) this.#close("");
     else if (this.#head.includes("to=")) this.#add("content", this.#head);
     return this.#drain();
+  }
+
+  cut(): readonly CallDraft[] {
+    const isCall = !this.#reading && this.#kind === "call";
+    const body = this.#body.slice(0, this.#body.length - this.#markers.held);
+    this.#head = this.#body = "";
+    if (!isCall) return [];
+    this.#kind = "content";
+    return [{ name: this.#name, arguments: body.trimStart() }];
   }
 
   #openHead(): void {
@@ -143,7 +153,7 @@ class HarmonyParser implements MessageParser {
   }
 }
 
-/** Up to behind <|message|>. Who is called stands before the channel or behind it. */
+/** A header up to and including <|message|>. The recipient is before or after the channel. */
 function* readHead(): Reading<Head> {
   const head: Head = { channel: "", recipient: undefined };
   const at: At = { char: yield* pastBlanks() };
@@ -158,7 +168,7 @@ function* readHead(): Reading<Head> {
       if (tag === "channel") head.channel = text;
     } else if (head.channel !== "") {
       const text = yield* word(at, /[^\s<]/);
-      // What kind of content it is may be named too.
+      // The content's type may be here too.
       if (text.startsWith("to=")) head.recipient = text.slice(3);
     } else {
       need(at.char, "t");
@@ -184,7 +194,7 @@ function* readTag(): Reading<string> {
 const TO = `${CHANNEL}commentary to=`;
 const ROLE_TO = `${START}assistant to=`;
 
-/** A call ends the answer, so there is one at most. */
+/** A call ends the answer, so there is at most one. */
 function grammar(
   tools: readonly Tool[],
   { required }: GrammarOptions,

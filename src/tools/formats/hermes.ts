@@ -1,9 +1,9 @@
-// Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4, and what we teach models that know nothing of tools:
+// Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4, and the fallback for templates without tools:
 // <tool_call>
 // {"name": "get_weather", "arguments": {"city": "Paris"}}
 // </tool_call>
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callSequence, jsonTag } from "../grammar.ts";
 import { jsonCall, writeJson } from "../json-call.ts";
 import { literal, need, pastBlanks, type Reading } from "../reading.ts";
@@ -25,9 +25,8 @@ export const hermes: ToolFormat = {
   newCallId,
 };
 
-function* read(): Reading<Call[]> {
-  const call = yield* jsonCall(yield* pastBlanks());
+function* read(calls: CallDraft[]): Reading<void> {
+  yield* jsonCall(calls, yield* pastBlanks());
   need(yield* pastBlanks(), "<");
   yield* literal(CLOSE.slice(1));
-  return [call];
 }

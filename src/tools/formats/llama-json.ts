@@ -1,7 +1,7 @@
 // Llama 3: {"name": "get_weather", "parameters": {"city": "Paris"}} as the whole message, after
-// <|python_tag|> or not; several are parted by a semicolon or a line's end.
+// <|python_tag|> or not; several calls are separated by semicolons or newlines.
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callSequence, jsonTag } from "../grammar.ts";
 import { jsonCalls, writeJson } from "../json-call.ts";
 import { pastBlanks, type Reading } from "../reading.ts";
@@ -22,15 +22,15 @@ export const llamaJson: ToolFormat = {
   newCallId,
 };
 
-function* read(): Reading<Call[]> {
-  return yield* jsonCalls(yield* pastBlanks());
+function* read(calls: CallDraft[]): Reading<void> {
+  yield* jsonCalls(calls, yield* pastBlanks());
 }
 
-function* readFirst(): Reading<Call[]> {
-  return yield* jsonCalls(yield);
+function* readFirst(calls: CallDraft[]): Reading<void> {
+  yield* jsonCalls(calls, yield);
 }
 
-function* readNext(): Reading<Call[]> {
+function* readNext(calls: CallDraft[]): Reading<void> {
   const first = yield;
-  return yield* jsonCalls(first === ";" ? yield* pastBlanks() : first);
+  yield* jsonCalls(calls, first === ";" ? yield* pastBlanks() : first);
 }

@@ -1,11 +1,11 @@
-// Mistral, in two shapes that are both read; the template says which one a model was taught:
+// Mistral, in two forms. Both are parsed; the template tells which one the model writes:
 // [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]
 // [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../block-parser.ts";
-import { type Call, randomAlphanumerics, type Tool, type ToolFormat } from "../format.ts";
+import { type CallDraft, randomAlphanumerics, type Tool, type ToolFormat } from "../format.ts";
 import { adjoiningCalls, callList, jsonArguments, jsonTag } from "../grammar.ts";
-import { jsonCalls, jsonObject, writeJson } from "../json-call.ts";
+import { jsonCalls, jsonArguments as readArguments, writeJson } from "../json-call.ts";
 import { type At, advance, NAME, word } from "../literal-value.ts";
 import { literal, need, pastBlanks, type Reading } from "../reading.ts";
 
@@ -16,7 +16,7 @@ const ID = "[CALL_ID]";
 const common = {
   markers: [OPEN, ARGUMENTS, ID],
   parser: (tools: readonly Tool[]) => blockParser({ openers: [OPEN], read }, tools),
-  // The templates insist on nine.
+  // Mistral's templates require nine characters.
   newCallId: () => randomAlphanumerics(9),
 };
 
@@ -49,13 +49,14 @@ function tagOf(tool: Tool): TagFormat {
   return { type: "tag", begin: `${OPEN}${tool.name}`, content, end: "" };
 }
 
-function* read(): Reading<Call[]> {
+function* read(calls: CallDraft[]): Reading<void> {
   const at: At = { char: yield* pastBlanks() };
-  if (at.char === "[" || at.char === "{") return yield* jsonCalls(at.char);
-  const name = yield* word(at, NAME);
-  // Neither the call's id nor what stands before the arguments is always written.
+  if (at.char === "[" || at.char === "{") return yield* jsonCalls(calls, at.char);
+  const call: CallDraft = { name: yield* word(at, NAME), arguments: "" };
+  calls.push(call);
+  // Models may leave out the call's id and the [ARGS] before the arguments.
   if (at.char === "[") yield* skipTags(at);
-  return [{ name, arguments: yield* jsonObject(at.char) }];
+  yield* readArguments(call, at.char);
 }
 
 function* skipTags(at: At): Reading<void> {

@@ -14,7 +14,8 @@ const CLOSE = "</function_calls>";
 export const olmo: ToolFormat = {
   name: "olmo",
   markers: [OPEN, CLOSE],
-  parser: (tools) => blockParser({ openers: [OPEN], read: () => pythonBlock(CLOSE) }, tools),
+  parser: (tools) =>
+    blockParser({ openers: [OPEN], read: (calls) => pythonBlock(calls, CLOSE) }, tools),
   grammar: (tools, options) =>
     callList(
       tools.map(pythonTag),

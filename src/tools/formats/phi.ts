@@ -1,8 +1,8 @@
-// Phi 4 mini and Granite 3, which end the list or do not, and Phi's word for it in other templates:
+// Phi 4 mini and Granite 3, with or without the end marker, and the form of Phi's other templates:
 // <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|/tool_call|>
 // functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callList, jsonTag } from "../grammar.ts";
 import { jsonCall, jsonCalls, writeJson } from "../json-call.ts";
 import { need, pastBlanks, type Reading } from "../reading.ts";
@@ -33,12 +33,12 @@ function listFormat(name: string, begin: string, end: string): ToolFormat {
   };
 }
 
-function* read(opener: string): Reading<Call[]> {
-  return yield* jsonCalls(opener === FUNCTOOLS ? "[" : yield* pastBlanks());
+function* read(calls: CallDraft[], opener: string): Reading<void> {
+  yield* jsonCalls(calls, opener === FUNCTOOLS ? "[" : yield* pastBlanks());
 }
 
-/** Phi forgets the brackets at times. */
-function* readNext(): Reading<Call[]> {
+/** Phi sometimes omits the brackets. */
+function* readNext(calls: CallDraft[]): Reading<void> {
   need(yield, ",");
-  return [yield* jsonCall(yield* pastBlanks())];
+  yield* jsonCall(calls, yield* pastBlanks());
 }

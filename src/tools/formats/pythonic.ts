@@ -1,7 +1,7 @@
 // Llama 3.2 and 4: [get_weather(city="Paris", days=3), now()] as the whole message, between
 // <|python_start|> and <|python_end|> or not.
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type ToolFormat } from "../format.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callList } from "../grammar.ts";
 import { pythonList, pythonTag, writePython } from "../python-call.ts";
 import { pastBlanks, type Reading } from "../reading.ts";
@@ -23,10 +23,10 @@ export const pythonic: ToolFormat = {
   newCallId,
 };
 
-function* read(): Reading<Call[]> {
-  return yield* pythonList(yield* pastBlanks());
+function* read(calls: CallDraft[]): Reading<void> {
+  yield* pythonList(calls, yield* pastBlanks());
 }
 
-function* readFirst(): Reading<Call[]> {
-  return yield* pythonList(yield);
+function* readFirst(calls: CallDraft[]): Reading<void> {
+  yield* pythonList(calls, yield);
 }

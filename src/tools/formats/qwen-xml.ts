@@ -6,10 +6,10 @@
 // </parameter>
 // </function>
 // </tool_call>
-// The tool's schema says what a value is: the string 5 and the number 5 are written alike.
+// Values are untyped: only the tool's schema tells the string 5 from the number 5.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../block-parser.ts";
-import { type Call, newCallId, type Tool, type ToolFormat } from "../format.ts";
+import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
 import {
   callSequence,
   choicesOf,
@@ -20,7 +20,7 @@ import {
   propertiesOf,
   propertySchema,
 } from "../grammar.ts";
-import { jsonOf, value } from "../literal-value.ts";
+import { openCall, value } from "../literal-value.ts";
 import { python } from "../python-call.ts";
 import { literal, Mismatch, need, pastBlanks, type Reading, until } from "../reading.ts";
 
@@ -33,8 +33,9 @@ export const qwenXml: ToolFormat = {
   name: "qwen-xml",
   markers: [OPEN, CLOSE],
   parser(tools) {
-    const read = (opener: string) => (opener === OPEN ? readBlock(tools) : readFunction(tools));
-    // The model forgets <tool_call> at times, and then writes </tool_call> all the same.
+    const read = (calls: CallDraft[], opener: string) =>
+      opener === OPEN ? readBlock(calls, tools) : readFunction(calls, tools);
+    // The model sometimes omits <tool_call> but still writes </tool_call>.
     return blockParser({ openers: [OPEN, FUNCTION], closers: [CLOSE], read }, tools);
   },
   grammar: (tools, options) =>
@@ -43,19 +44,18 @@ export const qwenXml: ToolFormat = {
   newCallId,
 };
 
-function* readBlock(tools: readonly Tool[]): Reading<Call[]> {
+function* readBlock(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
   need(yield* pastBlanks(), "<");
   yield* literal(FUNCTION.slice(1));
-  const calls = yield* readFunction(tools);
+  yield* readFunction(calls, tools);
   need(yield* pastBlanks(), "<");
   yield* literal(CLOSE.slice(1));
-  return calls;
 }
 
-function* readFunction(tools: readonly Tool[]): Reading<Call[]> {
+function* readFunction(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
   const name = yield* readName();
   const parameters = tools.find((tool) => tool.name === name)?.parameters ?? {};
-  const given: [string, string][] = [];
+  const open = openCall(calls, name);
   for (;;) {
     need(yield* pastBlanks(), "<");
     const char = yield;
@@ -64,10 +64,10 @@ function* readFunction(tools: readonly Tool[]): Reading<Call[]> {
     yield* literal("arameter=");
     const key = yield* readName();
     const text = yield* until(PARAMETER_END);
-    given.push([key, jsonOfText(text.replace(/^\n/, "").replace(/\n$/, ""), parameters, key)]);
+    open.add([key, jsonOfText(text.replace(/^\n/, "").replace(/\n$/, ""), parameters, key)]);
   }
   yield* literal("function>");
-  return [{ name, arguments: jsonOf(given) }];
+  open.close();
 }
 
 function* readName(): Reading<string> {
@@ -90,7 +90,7 @@ function jsonOfText(text: string, parameters: Record<string, unknown>, key: stri
   return isString ? JSON.stringify(text) : json;
 }
 
-/** The text as JSON, if it is; Python's True, None and quotes are taken for what they mean. */
+/** The text as JSON, if it is JSON or a Python literal. */
 function jsonIn(text: string): string | undefined {
   const trimmed = text.trim();
   try {
@@ -123,7 +123,7 @@ function typeOf(json: unknown): JsonType {
   return Array.isArray(json) ? "array" : (typeof json as JsonType);
 }
 
-/** What a value may be; undefined: the schema does not say. */
+/** The types that a value may have; undefined if the schema does not say. */
 function typesOf(schema: Record<string, unknown>): ReadonlySet<JsonType> | undefined {
   const only = choicesOf(schema);
   if (only) return new Set(only.map(typeOf));
@@ -138,7 +138,7 @@ function typesOf(schema: Record<string, unknown>): ReadonlySet<JsonType> | undef
   return new Set(types.flatMap((each) => [...each!]));
 }
 
-/** xgrammar's own format for this knows no strings of several lines and fails on empty schemas. */
+/** xgrammar's built-in format does not allow multi-line strings and fails on empty schemas. */
 function tagOf(tool: Tool): TagFormat {
   const { required, others } = propertiesOf(tool.parameters);
   const elements = [
@@ -157,7 +157,7 @@ function parameterTag(tool: Tool, key: string): TagFormat {
   const schema = propertySchema(tool.parameters, key);
   const begin = `\n<parameter=${key}>\n`;
   const choices = choicesOf(schema);
-  // A string ends where it is read to end, whether a line ends there or not.
+  // The parser accepts a string's end with or without a newline before it.
   if (!choices && (typesOf(schema)?.has("string") ?? true)) {
     return { type: "tag", begin, content: { type: "any_text" }, end: PARAMETER_END };
   }

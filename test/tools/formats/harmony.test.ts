@@ -15,7 +15,7 @@ describe("a message", () => {
     ]);
   });
 
-  test("has a call, whose end is a token that is mostly not seen", () => {
+  test("has a call, with or without its end token", () => {
     for (const end of ["", "<|call|>", "<|end|>"]) {
       expect(read(harmony, `${thought}<|start|>assistant${head}{"city": "Paris"}${end}`)).toEqual([
         reasoning("It is about the weather."),
@@ -24,7 +24,7 @@ describe("a message", () => {
     }
   });
 
-  test("names who is called before the channel or behind it", () => {
+  test("names the recipient before or after the channel", () => {
     for (const given of [
       " to=functions.get_weather<|channel|>commentary json<|message|>",
       " to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>",
@@ -49,7 +49,7 @@ describe("a message", () => {
     ]);
   });
 
-  test("may do without an end before the next", () => {
+  test("may omit the end marker", () => {
     expect(
       read(
         harmony,
@@ -88,7 +88,7 @@ describe("content, exactly as written, is", () => {
   }
 });
 
-test("a head that is cut short and is no call's says nothing", () => {
+test("an incomplete header that is not a call's is dropped", () => {
   expect(read(harmony, `${thought}<|start|>assistant<|chan`)).toEqual([
     reasoning("It is about the weather."),
   ]);

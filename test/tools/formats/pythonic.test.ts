@@ -21,7 +21,7 @@ describe("a list of calls", () => {
     ]);
   });
 
-  test("may have names that are none in Python", () => {
+  test("may have names that are not valid in Python", () => {
     expect(read(pythonic, "[note(größe-1=2)]")).toEqual([call("note", '{"größe-1": 2}')]);
   });
 

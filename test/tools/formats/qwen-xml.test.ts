@@ -86,7 +86,7 @@ describe("a call", () => {
     expect(argumentsOf("any", '"5"')).toEqual([call("f", '{"any": "\\"5\\""}')]);
   });
 
-  test("with a parameter twice has the later", () => {
+  test("with a duplicate parameter keeps the later one", () => {
     const twice = paris.replace("</function>", "<parameter=days>4</parameter></function>");
     expect(read(qwenXml, twice)).toEqual([call("get_weather", '{"city": "Paris", "days": 4}')]);
   });

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { splitsFor, tablesOf } from "../../src/model/device-kv-store.ts";
+import { splitsFor, tablesOf } from "../../src/model/paged-kv-store.ts";
 
-test("tables have a length and blocks of each row, filled up to a width that all have", () => {
+test("tables have a length and blocks of each row, padded to a common width", () => {
   const { tables, width } = tablesOf([
     { start: 40, count: 1, table: [7, 3] },
     { start: 0, count: 32, table: [5] },
@@ -18,7 +18,7 @@ test("tables are as wide as the longest row's, rounded up to a power of two", ()
   expect([...tables.subarray(18, 18 + 10)]).toEqual([257, ...table]);
 });
 
-test("few long rows are cut into parts, many or short ones are not", () => {
+test("few long rows are split into parts, many or short ones are not", () => {
   const rows = (count: number, start: number) =>
     Array.from({ length: count }, () => ({ start, count: 1, table: [] }));
   expect(splitsFor(rows(1, 4095), 8)).toBe(16);

@@ -1,8 +1,9 @@
-// The store of keys and values. Pools are made once and written in place by kernels; no operation of MLX
-// ever writes to them, so that it has nothing to copy. A step of decoding rows is one launch a layer.
-// With tokens of prompts it takes two: first all keys and values are written, then queries attend, by a kernel
-// for chunks where there is one. On other GPUs long prompts attend by MLX's own attention, over keys and
-// values gathered from their blocks.
+// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool a layer. Pools are allocated
+// once and written in place by kernels; no operation of MLX ever writes to them, so MLX has nothing to
+// copy. A decoding step is one launch a layer. With prompt tokens it takes two: first all keys and values
+// are written, then queries attend, by a kernel for chunks where the device has one. Elsewhere long
+// prompts attend by MLX's own attention, over keys and values gathered from their blocks.
+import type { Device } from "../device/device.ts";
 import {
   type BlockAttention,
   type LayerWork,
@@ -12,18 +13,13 @@ import {
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
-import { room } from "../mlx/cpu.ts";
-import type { Dtype } from "../mlx/dtype.ts";
+import { bytesOf, type Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
 import {
-  add,
   arange,
-  astype,
   concatenate,
   expandDims,
-  flatten,
   greater,
-  less,
   lessEqual,
   logicalAnd,
   reshape,
@@ -42,62 +38,61 @@ export type BlockCopy = { from: number; to: number };
 
 type Pools = { keys: MlxArray; values: MlxArray };
 
-/** A prompt whose tokens see more than this many goes through MLX's attention, without one for chunks. */
-const LONG = 512;
-
 /**
  * Tables are as wide as the longest sequence's, rounded up to few sizes. MLX gives arrays of fewer than 8
- * numbers to Metal in another address space.
+ * elements to Metal in another address space.
  */
 const LEAST_WIDTH = 8;
 
-/** Groups of threads that keep a GPU busy. */
+/** Thread groups that keep a GPU busy. */
 const BUSY_GROUPS = 256;
 
-/** A part of a sequence that is worth a group of its own. */
+/** A part of a sequence that is worth a thread group of its own. */
 const SPLIT_TOKENS = 256;
 
-export class DeviceKvStore {
+export class PagedKvStore {
   readonly blocks: number;
-  /** Behind the pool's: where rows write that only fill a batch up. */
+  /** One block behind the pool's: where rows that pad a batch write. */
   readonly scratch: number;
-  readonly #pools: Pools[];
+  readonly #device: Device;
   readonly #shape: ModelShape;
   readonly #attention: BlockAttention;
-  readonly #long: number;
+  readonly #pools: Pools[] = [];
   /** Of each layer. */
   readonly #works: Map<AttentionOptions, LayerWork>[] = [];
 
-  /** The attention is freed with it. */
-  constructor(
-    shape: ModelShape,
-    blocks: number,
-    dtype: Dtype,
-    attention: BlockAttention,
-    long = LONG,
-  ) {
+  /** Frees what it has where memory runs out. */
+  constructor(device: Device, shape: ModelShape, blocks: number, dtype: Dtype) {
     this.blocks = blocks;
     this.scratch = blocks;
+    this.#device = device;
     this.#shape = shape;
-    this.#attention = attention;
-    this.#long = long;
+    this.#attention = device.attention(shape, dtype);
     const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
-    this.#pools = Array.from({ length: shape.layers }, () => {
-      using _ = new Scope();
-      const pools = { keys: room(size, dtype), values: room(size, dtype) };
-      evaluate(pools.keys, pools.values);
-      hold([pools.keys, pools.values]);
-      return pools;
-    });
+    const kept = device.kvType(dtype);
+    try {
+      for (let layer = 0; layer < shape.layers; layer++) {
+        using _ = new Scope();
+        const pools = { keys: device.allocate(size, kept), values: device.allocate(size, kept) };
+        evaluate(pools.keys, pools.values);
+        hold([pools.keys, pools.values]);
+        this.#pools.push(pools);
+      }
+    } catch (error) {
+      this.free();
+      throw error;
+    }
   }
 
   get bytes(): number {
     return this.#pools.reduce((sum, { keys, values }) => sum + keys.bytes + values.bytes, 0);
   }
 
-  /** A step over these rows. In a scope: it makes arrays. */
-  begin(rows: readonly KvRow[], copies: readonly BlockCopy[]): Step {
-    this.#copy(copies);
+  /**
+   * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
+   * behind `copy`. In a scope: it makes arrays.
+   */
+  begin(rows: readonly KvRow[]): Step {
     const tables = array(tablesOf(rows).tables);
     return rows.every(({ count }) => count === 1)
       ? this.decodeStep(tables, splitsFor(rows, this.#shape.kvHeads))
@@ -114,6 +109,17 @@ export class DeviceKvStore {
     };
   }
 
+  /**
+   * Copies blocks in every pool, not before `before` is there, the last thing that a step on the pools makes.
+   * What comes out is there when all copies are done: the next step goes behind it.
+   */
+  copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
+    const listed = array(Int32Array.from(copies.flatMap(({ from, to }) => [from, to])));
+    const pairs = before ? this.#device.after(listed, before) : listed;
+    const pools = this.#pools.flatMap(({ keys, values }) => [keys, values]);
+    return concatenate(pools.map((pool) => this.#attention.copy(pool, pairs)));
+  }
+
   #mixedStep(rows: readonly KvRow[], tables: MlxArray): Step {
     const tokens = rows.flatMap(({ start, count, table }, row) =>
       Array.from({ length: count }, (_, i) => {
@@ -124,23 +130,23 @@ export class DeviceKvStore {
     );
     const places = array(packPlaces(tokens));
     const { chunks } = this.#attention;
-    const segments = segmentsOf(rows, (row) => this.#wayOf(row)).map((segment, _, all) => {
-      const { from, to, way } = segment;
+    const segments = segmentsOf(rows, (row) => this.#methodOf(row)).map((segment, _, all) => {
+      const { from, to, method } = segment;
       return {
         ...segment,
         places: all.length === 1 ? places : array(packPlaces(tokens.slice(from, to))),
-        tiles: chunks && way === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
+        tiles: chunks && method === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
       };
     });
     const attend: Step["attend"] = (layer, qkv, heads, options) => {
       const pools = this.#pools[layer]!;
       const work = this.#work(layer, heads, options);
       const queries = this.#attention.prepare(qkv, pools, places, work);
-      const outputs = segments.map(({ from, to, way, rows: own, places: at, tiles }) => {
+      const outputs = segments.map(({ from, to, method, rows: own, places: at, tiles }) => {
         const part = segments.length === 1 ? queries : slice(queries, 0, from, to);
         if (chunks && tiles) return chunks.attend(part, pools, tables, at, tiles, work);
         // MLX's attention has no soft cap.
-        return way === "mlx" && options.softcap === undefined
+        return method === "mlx" && options.softcap === undefined
           ? this.#attendLong(part, queries, pools, own[0]!, heads, options)
           : this.#attention.attend(part, pools, tables, at, work);
       });
@@ -149,9 +155,9 @@ export class DeviceKvStore {
     return { attend };
   }
 
-  #wayOf({ start, count }: KvRow): Way {
+  #methodOf({ start, count }: KvRow): Method {
     if (this.#attention.chunks) return "chunks";
-    return count > 1 && start + count > this.#long ? "mlx" : "tokens";
+    return count > 1 && start + count > this.#device.longPrompt ? "mlx" : "tokens";
   }
 
   /** A chunk of one prompt (count, heads * D) over all that its sequence has. */
@@ -165,8 +171,8 @@ export class DeviceKvStore {
   ): MlxArray {
     const length = start + count;
     const used = array(Int32Array.from(table.slice(0, Math.ceil(length / BLOCK_TOKENS))));
-    // What is gathered must have been written.
-    const blocks = behind(used, written);
+    // Blocks are gathered after this step's keys and values are in them.
+    const blocks = this.#device.after(used, written);
     const gathered = (pool: MlxArray) => {
       const whole = swapAxes(take(pool, blocks, 0), 0, 1); // (kvHeads, blocks, 32, D)
       return slice(reshape(whole, [1, kvHeads, -1, headDim]), 2, 0, length);
@@ -179,31 +185,29 @@ export class DeviceKvStore {
     return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
   }
 
-  #copy(copies: readonly BlockCopy[]): void {
-    if (copies.length === 0) return;
-    const pairs = array(Int32Array.from(copies.flatMap(({ from, to }) => [from, to])));
-    const done = this.#pools.flatMap(({ keys, values }) => [keys, values]);
-    evaluate(...done.map((pool) => this.#attention.copy(pool, pairs)));
-  }
-
   /** One object for the same options: kernels keep what they make of it. */
-  #work(layer: number, { qNorm, kNorm, rope: turn }: Heads, options: AttentionOptions): LayerWork {
+  #work(layer: number, { qNorm, kNorm, rope }: Heads, options: AttentionOptions): LayerWork {
     this.#works[layer] ??= new Map();
     const found = this.#works[layer].get(options);
     if (found) return found;
     const norms = qNorm && kNorm && { query: qNorm.weight, key: kNorm.weight, eps: qNorm.eps };
-    const work = { ...options, norms, turn };
+    const work = { ...options, norms, turn: rope };
     this.#works[layer].set(options, work);
     return work;
   }
 
   free(): void {
     this.#attention.free();
-    for (const { keys, values } of this.#pools) {
+    for (const { keys, values } of this.#pools.splice(0)) {
       keys.free();
       values.free();
     }
   }
+}
+
+/** What a block takes in all layers. */
+export function blockBytes({ layers, kvHeads, headDim }: ModelShape, kept: Dtype): number {
+  return 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(kept);
 }
 
 /** (L, T) bool: a token sees itself and those before it, back to the edge of the window. */
@@ -220,16 +224,6 @@ export function causalMask(
   return logicalAnd(before, greater(columns, subtract(rows, window)));
 }
 
-/**
- * The same integers, but not before `before` is there. GPUs order work by the numbers that it takes: they
- * know nothing of what a kernel writes into its inputs, and MLX's own `depends` moves no numbers.
- */
-export function behind(integers: MlxArray, before: MlxArray): MlxArray {
-  const first = slice(flatten(before), 0, 0, 1);
-  // Nothing is less than that, and no number is not either.
-  return add(integers, astype(less(first, -Infinity), integers.dtype));
-}
-
 /** As the kernels take them. */
 export function tablesOf(rows: readonly KvRow[]): { tables: Int32Array; width: number } {
   let longest = 0;
@@ -241,7 +235,7 @@ export function tablesOf(rows: readonly KvRow[]): { tables: Int32Array; width: n
   return { tables: packTables(packed, width), width };
 }
 
-/** Into how many parts sequences are cut, where there are too few of them to keep the device busy. */
+/** Into how many parts sequences are split, where there are too few of them to keep the device busy. */
 export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
   const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
   const most = Math.max(1, Math.floor(longest / SPLIT_TOKENS));
@@ -250,22 +244,22 @@ export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
 }
 
 /** Each token by itself, many of a sequence together, or a prompt by MLX's attention. */
-type Way = "tokens" | "chunks" | "mlx";
+type Method = "tokens" | "chunks" | "mlx";
 
-type Segment = { from: number; to: number; way: Way; rows: KvRow[] };
+type Segment = { from: number; to: number; method: Method; rows: KvRow[] };
 
-/** Neighbours that go the same way are one; MLX's attention takes one prompt at a time. */
-function segmentsOf(rows: readonly KvRow[], wayOf: (row: KvRow) => Way): Segment[] {
+/** Neighbours with the same method are one segment; MLX's attention takes one prompt at a time. */
+function segmentsOf(rows: readonly KvRow[], methodOf: (row: KvRow) => Method): Segment[] {
   const segments: Segment[] = [];
   let at = 0;
   for (const row of rows) {
     const to = at + row.count;
-    const way = wayOf(row);
+    const method = methodOf(row);
     const last = segments.at(-1);
-    if (last && last.way === way && way !== "mlx") {
+    if (last && last.method === method && method !== "mlx") {
       last.to = to;
       last.rows.push(row);
-    } else segments.push({ from: at, to, way, rows: [row] });
+    } else segments.push({ from: at, to, method, rows: [row] });
     at = to;
   }
   return segments;

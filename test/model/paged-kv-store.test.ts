@@ -2,18 +2,18 @@
 // operations, and with plain arithmetic in the place of a GPU's kernels. Every block is
 // filled with large numbers beforehand, so that a place that is read and should not be is noticed.
 import { afterEach, describe, expect, test } from "bun:test";
+import type { Device } from "../../src/device/device.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import { concatenate, reshape, swapAxes, take } from "../../src/mlx/ops.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";
-import { type BlockCopy, DeviceKvStore } from "../../src/model/device-kv-store.ts";
-import { makeKvStore } from "../../src/model/kv-store.ts";
 import type { AttentionOptions, Model, ModelShape, Step } from "../../src/model/model.ts";
+import { type BlockCopy, PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner } from "../../src/model/runner.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
+import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
-import { PlainAttention } from "../support/plain-attention.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
@@ -47,17 +47,16 @@ type TwinRow = { twin: Twin; count: number };
 
 /** A store and the plain one, side by side. */
 class Bench {
-  readonly store: DeviceKvStore;
+  readonly store: PagedKvStore;
+  readonly device: Device;
   readonly free: number[];
   readonly #random = makeRandom(9);
   readonly #twins: Twin[] = [];
   readonly #dtype: Dtype;
 
   constructor(kind: "cpu" | "plain", blocks = 40, dtype: Dtype = "float32") {
-    this.store =
-      kind === "cpu"
-        ? makeKvStore(shape, blocks, dtype, "cpu")
-        : new DeviceKvStore(shape, blocks, dtype, new PlainAttention(shape));
+    this.device = kind === "cpu" ? deviceOf("cpu") : plainGpu();
+    this.store = new PagedKvStore(this.device, shape, blocks, dtype);
     this.#dtype = dtype;
     this.free = shuffled([...Array(blocks).keys()]);
     const rows = this.free.map((block) => ({ start: 0, count: BLOCK_TOKENS, table: [block] }));
@@ -130,13 +129,14 @@ class Bench {
 
   /** What the paged store alone gives. */
   attendPaged(
-    rows: Parameters<DeviceKvStore["begin"]>[0],
+    rows: Parameters<PagedKvStore["begin"]>[0],
     copies: readonly BlockCopy[],
     fed: readonly Fed[],
     options: AttentionOptions = plain,
   ): number[] {
     using _ = new Scope();
-    const step = this.store.begin(rows, copies);
+    if (copies.length > 0) evaluate(this.store.copy(copies, undefined));
+    const step = this.store.begin(rows);
     const outputs = this.#attend(step, fed, options);
     evaluate(...outputs);
     return outputs.flatMap((output) => output.numbers());
@@ -417,7 +417,8 @@ for (const name of ["cpu", "plain"] as const) {
       const rows = [{ start: 0, count: 2, table: [1] }];
       {
         using _ = new Scope();
-        const step = store.begin(rows, [{ from: 1, to: 2 }]);
+        evaluate(store.copy([{ from: 1, to: 2 }], undefined));
+        const step = store.begin(rows);
         const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
         step.attend(0, array(Array(128).fill(1), [2, 64]), heads, plain);
       }
@@ -437,16 +438,11 @@ for (const name of ["cpu", "plain"] as const) {
 
   describe(`a runner over the ${name} store`, () => {
     testOfCpu("whose model fails keeps nothing of the step, and computes the next", () => {
-      const { store, free } = setUp(4);
+      const { device, store, free } = setUp(4);
       const model = tinyModel();
-      const runner = new Runner(model, store);
+      const runner = new Runner(device, model, store);
       const table = free.slice(0, 1);
-      const row = {
-        sampling: { temperature: 0, seed: 0 },
-        tokens: () => Uint32Array.of(1),
-        promptLength: 1,
-        index: 0,
-      };
+      const row = { sampling: { temperature: 0, seed: 0 }, index: 0 };
       const run = (tokens: number[], start: number) =>
         runner
           .launch({
@@ -468,6 +464,7 @@ for (const name of ["cpu", "plain"] as const) {
       expect(run([4], 3)).toEqual([expected!]);
       expect(first!.token).toBeNumber();
       expect(runner.forwards).toBe(4);
+      runner.free();
     });
   });
 }

@@ -1,0 +1,73 @@
+// A CPU. MLX computes there on one thread, mostly a number at a time, so whatever a step spends time on is an
+// operation of our own (ffi/cpu), in float32; other types go through MLX's.
+import { has } from "../../ffi/lib.ts";
+import { CpuAttention } from "../kernels/cpu-attention.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
+import * as own from "../mlx/cpu.ts";
+import type { Device } from "./device.ts";
+import { mlxParts } from "./gpu.ts";
+import { denseLinear, fused, keepTransposed } from "./linear.ts";
+
+/** A CPU shares its memory with everything else. */
+const KV_BYTES = 2 ** 30;
+
+/** Few enough to keep the streams of others smooth. */
+const TOKEN_BUDGET = 512;
+
+const isFloat32 = (x: MlxArray) => x.dtype === "float32";
+
+export function cpuDevice(): Device {
+  if (!has("mlx_serve_decode")) {
+    throw new Error("this libmlxc has no operations for a CPU: set-up's has");
+  }
+  const mlx = mlxParts();
+  const gate: Device["gate"] = (gating, gates, ups) => {
+    if (typeof gating === "function" || !isFloat32(gates)) return mlx.gate(gating, gates, ups);
+    return own.gate(gating, gates, ups);
+  };
+  return {
+    ...mlx,
+    backend: "cpu",
+    // Only float32 products are quick, and 16 bits are converted too slowly to do it in every step.
+    computeType: () => "float32",
+    kvType: () => "float32",
+    allocate: (shape, dtype) =>
+      dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
+    hasHostMemory: true,
+    kvBytes: () => KV_BYTES,
+    keepsQuantized: (shape, dtype, quantization) => {
+      const fits = !quantization || own.fitsPackedProduct(quantization);
+      return dtype === "float32" && shape.length === 2 && fits;
+    },
+    linear: (matrix, options) => {
+      const { bias } = options;
+      if (matrix.kind === "dense")
+        return denseLinear(keepTransposed(matrix.weight, options), bias, gate);
+      const { matrix: packed, quantization } = matrix;
+      return fused((x, fusing) => own.packedProduct(x, packed, quantization, fusing), bias, gate);
+    },
+    rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
+    gate,
+    attention: ({ headDim }, dtype) => new CpuAttention(headDim, dtype),
+    longPrompt: Number.POSITIVE_INFINITY,
+    softmax: (x) => (isFloat32(x) ? own : mlx).softmax(x),
+    logSumExp: (x) => (isFloat32(x) ? own : mlx).logSumExp(x),
+    best: (x) => (isFloat32(x) ? own : mlx).best(x),
+    mask: (x, bits) => {
+      if (!isFloat32(x)) return mlx.mask(x, bits);
+      const rows = x.shape[0]!;
+      return own.mask(x, array(bits, [rows, bits.length / rows]));
+    },
+    depth: 1,
+    tokenBudget: TOKEN_BUDGET,
+    paddedRows: (rows) => rows,
+    compiles: false,
+    stage: (values) => array(values),
+    // MLX would hand a compiled closure to a C++ compiler as the step runs.
+    trace: (build) => ({
+      isRecorded: false,
+      call: (...inputs) => [...build([...inputs])],
+      free() {},
+    }),
+  };
+}

@@ -1,0 +1,59 @@
+// An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
+// decoding steps recorded as one launch.
+import { has } from "../../ffi/lib.ts";
+import { PagedAttention } from "../kernels/paged-attention.ts";
+import type { Matrix } from "../kernels/product.ts";
+import { fitsProduct, isQuickest, Products } from "../kernels/product.ts";
+import { array } from "../mlx/array.ts";
+import { pinned, Recorded } from "../mlx/recording.ts";
+import type { Device, Linear, LinearOptions } from "./device.ts";
+import { gpuParts } from "./gpu.ts";
+import { denseLinear, dequantized, fused, keepTransposed, quantizedLinear } from "./linear.ts";
+
+/** With fewer, such a GPU is hardly busy. */
+const TOKEN_BUDGET = 2048;
+
+/** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
+export function cudaDevice(): Device {
+  const gpu = gpuParts();
+  const products = new Products();
+  const canPin = has("mlx_serve_pinned");
+  return {
+    ...gpu,
+    backend: "cuda",
+    hasHostMemory: false,
+    linear: (matrix, options) => {
+      const plain = mlxLinear(matrix, options, gpu.gate);
+      const { bias, dtype, keepDequantized } = options;
+      const isQuicker = matrix.kind === "packed" || !bias;
+      if (!isQuicker || !fitsProduct(matrix, dtype)) return plain;
+      const own = fused((x, fusing) => products.product(x, matrix, fusing), bias, gpu.gate);
+      const isDense = matrix.kind === "dense" || keepDequantized;
+      return (x, fusing) => {
+        const isOurs = x.ndim === 2 && isQuickest(x.shape[0]!, matrix.kind, isDense);
+        return (isOurs ? own : plain)(x, fusing);
+      };
+    },
+    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
+    tokenBudget: TOKEN_BUDGET,
+    stage: canPin ? pinned : (values) => array(values),
+    trace: (build) => new Recorded(build),
+    free: () => {
+      products.free();
+      gpu.free();
+    },
+  };
+}
+
+/**
+ * MLX multiplies a vector by a quantized matrix well. With more rows it reads the matrix once a row, compiles
+ * a kernel for a minute, or, with 8 bits in groups of 64 and float32, gives garbage (docs/log.md).
+ */
+function mlxLinear(matrix: Matrix, options: LinearOptions, gate: Device["gate"]): Linear {
+  const { bias } = options;
+  if (matrix.kind === "dense")
+    return denseLinear(keepTransposed(matrix.weight, options), bias, gate);
+  const vector = quantizedLinear(matrix, bias, gate);
+  const rows = denseLinear(dequantized(matrix, options), bias, gate);
+  return (x, fusing) => (x.size === x.shape.at(-1) ? vector : rows)(x, fusing);
+}

@@ -1,0 +1,108 @@
+// Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is made once, when MLX is opened, and handed
+// down; model code asks it to compute and never asks which one it is. It owns how things are computed
+// there, how launches are ordered, how much memory there is, and how far steps may overlap.
+import type { Backend } from "../../ffi/native.ts";
+import type { BlockAttention, PagedShape } from "../kernels/paged-attention.ts";
+import type { Matrix } from "../kernels/product.ts";
+import type { MlxArray } from "../mlx/array.ts";
+import type { Dtype, HostArray } from "../mlx/dtype.ts";
+import type { Quantization } from "../mlx/ops.ts";
+
+/** Types that models compute in. */
+export type FloatType = "float32" | "float16" | "bfloat16";
+
+/** x -> x / rms(x) * weight, with what a fused kernel needs to do the same. */
+export type Norm = ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
+
+/** How the gate and up halves of an MLP become one: by name where devices fuse it, or as a function. */
+export type Gating = "swiglu" | "geglu" | ((gate: MlxArray, up: MlxArray) => MlxArray);
+
+/** What may be fused into a product. */
+export type Fused = {
+  /** Applied to the input. */
+  norm?: Norm | undefined;
+  /** Combines the two halves of the output. */
+  gating?: Gating | undefined;
+  /** Added to the output. */
+  residual?: MlxArray | undefined;
+};
+
+/** x (..., in) -> (..., out), or (..., out / 2) with gating. */
+export type Linear = (x: MlxArray, fused?: Fused) => MlxArray;
+
+export type LinearOptions = {
+  dtype: FloatType;
+  bias: MlxArray | undefined;
+  /** Keep a dequantized copy beside a quantized matrix, for steps with many rows. */
+  keepDequantized: boolean;
+  /** Evaluates an array and frees it with the weights: a view of a weight, or a weight of its own. */
+  keepView(view: MlxArray): MlxArray;
+  keepWeight(make: () => MlxArray): MlxArray;
+};
+
+/** A function of arrays that a device may compile or record. */
+export type Traced = {
+  /** Whether outputs live in memory that the next call overwrites. */
+  readonly isRecorded: boolean;
+  call(...inputs: readonly MlxArray[]): MlxArray[];
+  /** After everything that it has made was read. */
+  free(): void;
+};
+
+export type Device = {
+  readonly backend: Backend;
+
+  // ---- Memory
+
+  /** What a model stored in this type computes in. */
+  computeType(stored: FloatType): FloatType;
+  /** What keys and values are kept in. */
+  kvType(dtype: Dtype): Dtype;
+  /** An array whose contents are written before they are read. */
+  allocate(shape: readonly number[], dtype: Dtype): MlxArray;
+  /** Whether the host can write to an array's memory. */
+  readonly hasHostMemory: boolean;
+  /** Bytes for the KV pool unless the options say. Called when the weights are loaded. */
+  kvBytes(): number;
+
+  // ---- Computing
+
+  /** Whether it multiplies by such a quantized matrix as it is; otherwise it is dequantized at load. */
+  keepsQuantized(shape: readonly number[], dtype: FloatType, quantization?: Quantization): boolean;
+  linear(matrix: Matrix, options: LinearOptions): Linear;
+  rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
+  gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
+  attention(shape: PagedShape, dtype: Dtype): BlockAttention;
+  /** A prompt whose tokens see more than this many goes through MLX's attention, over gathered blocks. */
+  readonly longPrompt: number;
+  /** Over the last axis. */
+  softmax(x: MlxArray): MlxArray;
+  /** Over the last axis, which keeps the size 1. */
+  logSumExp(x: MlxArray): MlxArray;
+  /** Of each row (R): the first index of the highest value, and that value; NaN where a value is NaN. */
+  best(x: MlxArray): { indices: MlxArray; highest: MlxArray };
+  /** x (R, V), a bit a token (R, words): minus infinity but where the bit is set. */
+  mask(x: MlxArray, bits: Uint32Array): MlxArray;
+
+  // ---- Steps
+
+  /** Steps under way at most, the one that is read among them. */
+  readonly depth: number;
+  /** Tokens of a step unless the options say. */
+  readonly tokenBudget: number;
+  /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
+  paddedRows(rows: number): number;
+  /** Whether kernels and steps are compiled when they are first used, so that warming up helps. */
+  readonly compiles: boolean;
+  /** Host values for one step. */
+  stage(values: HostArray): MlxArray;
+  trace(build: (inputs: MlxArray[]) => readonly MlxArray[]): Traced;
+  /**
+   * The same integers, available only after `before` is. MLX orders launches by the arrays that they take
+   * and make, and knows nothing of what a kernel writes into its inputs: a launch that touches a KV pool
+   * must take something that the last launch to touch it made.
+   */
+  after(integers: MlxArray, before: MlxArray): MlxArray;
+
+  free(): void;
+};

@@ -1,0 +1,105 @@
+// What GPUs have in common: MLX's own operations for whatever is no kernel of ours.
+import { array, type MlxArray } from "../mlx/array.ts";
+import { Compiled } from "../mlx/compile.ts";
+import { rmsNorm } from "../mlx/fast.ts";
+import { activeMemory, memoryLimit } from "../mlx/memory.ts";
+import {
+  add,
+  argmax,
+  astype,
+  flatten,
+  less,
+  logSumExp,
+  max,
+  multiply,
+  power,
+  reshape,
+  sigmoid,
+  slice,
+  softmax,
+  take,
+  tanh,
+  where,
+  zeros,
+} from "../mlx/ops.ts";
+import type { Device, Gating } from "./device.ts";
+
+/** The least that a pool is worth. */
+const LEAST_KV_BYTES = 2 ** 28;
+
+/** What MLX's operations do on any device. */
+export function mlxParts() {
+  const gates = compiledGates();
+  return {
+    allocate: (shape, dtype) => zeros(shape, dtype),
+    rmsNorm,
+    gate: (gating, gate, up) =>
+      typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up),
+    softmax: (x) => softmax(x),
+    logSumExp: (x) => logSumExp(x, -1, true),
+    best: (x) => ({ indices: argmax(x), highest: max(x, -1) }),
+    mask: (x, bits) => {
+      const [rows, vocabulary] = x.shape as [number, number];
+      const bytes = new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength);
+      const table = astype(array(bitsOfByte, [256, 8]), "bool");
+      const flags = take(table, array(bytes, [rows, bytes.length / rows]), 0); // (R, bytes, 8)
+      return where(slice(reshape(flags, [rows, -1]), 1, 0, vocabulary), x, -Infinity);
+    },
+    after: (integers, before) => {
+      const first = slice(flatten(before), 0, 0, 1);
+      // Nothing is less than minus infinity, NaN neither: 0 is added. MLX's `depends` moves no data.
+      return add(integers, astype(less(first, -Infinity), integers.dtype));
+    },
+    free: () => gates.free(),
+  } satisfies Partial<Device>;
+}
+
+export function gpuParts() {
+  return {
+    ...mlxParts(),
+    computeType: (stored) => stored,
+    kvType: (dtype) => dtype,
+    // Of what the weights have left, half.
+    kvBytes: () => Math.max(LEAST_KV_BYTES, (memoryLimit() - activeMemory()) / 2),
+    keepsQuantized: () => true,
+    longPrompt: 512,
+    depth: 2,
+    // With each row more up to 8, then in steps of a quarter of the power of two below.
+    paddedRows: (rows) => {
+      const step = Math.max(1, 2 ** (Math.ceil(Math.log2(rows)) - 3));
+      return Math.ceil(rows / step) * step;
+    },
+    compiles: true,
+  } satisfies Partial<Device>;
+}
+
+const gateFunctions = {
+  swiglu: (gate: MlxArray, up: MlxArray) => multiply(multiply(gate, sigmoid(gate)), up),
+  /** With GELU as tanh approximates it. */
+  geglu: (gate: MlxArray, up: MlxArray) => {
+    const cubic = multiply(power(gate, 3), 0.044715);
+    const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
+    return multiply(multiply(multiply(gate, 0.5), add(tanh(inner), 1)), up);
+  },
+};
+
+/** Each compiled when it is first used, to one kernel for all shapes. */
+function compiledGates() {
+  const compiled = new Map<string, Compiled>();
+  return {
+    call(gating: Extract<Gating, string>, gate: MlxArray, up: MlxArray): MlxArray {
+      const found =
+        compiled.get(gating) ??
+        new Compiled(([gate, up]) => [gateFunctions[gating](gate!, up!)], { shapeless: true });
+      compiled.set(gating, found);
+      return found.call(gate, up)[0]!;
+    },
+    free() {
+      for (const each of compiled.values()) each.free();
+      compiled.clear();
+    },
+  };
+}
+
+/** The eight bits of each byte, lowest first: one look-up for eight tokens. */
+const bitsOfByte = Uint8Array.from({ length: 256 * 8 }, (_, i) => ((i >> 3) >> (i & 7)) & 1);

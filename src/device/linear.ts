@@ -1,0 +1,119 @@
+// Products of rows with a weight matrix, in the ways that devices choose from.
+import type { Matrix, Packed } from "../kernels/product.ts";
+import type { MlxArray } from "../mlx/array.ts";
+import type { ProductOptions } from "../mlx/cpu.ts";
+import {
+  add,
+  addmm,
+  dequantize,
+  expandDims,
+  gatherMm,
+  gatherQmm,
+  matmul,
+  quantizedMatmul,
+  split,
+  swapAxes,
+  take,
+} from "../mlx/ops.ts";
+import { Scope } from "../mlx/scope.ts";
+import type { Device, Gating, Linear, LinearOptions } from "./device.ts";
+
+type Gate = Device["gate"];
+
+/** The norm before, the gate and the residual after a product, one operation each. */
+export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear {
+  return (x, { norm, gating, residual } = {}) => {
+    const made = product(norm ? norm(x) : x);
+    const [gates, ups] = gating ? split(made, 2) : [];
+    const gated = gating ? gate(gating, gates!, ups!) : made;
+    return residual ? add(residual, gated) : gated;
+  };
+}
+
+/** All of it in one kernel, but for gates other than SwiGLU and biases, which follow it. */
+export function fused(
+  product: (x: MlxArray, options: ProductOptions) => MlxArray,
+  bias: MlxArray | undefined,
+  gate: Gate,
+): Linear {
+  const isFused = (gating: Gating | undefined) => !bias && (!gating || gating === "swiglu");
+  return (x, { norm, gating, residual } = {}) => {
+    if (isFused(gating)) return product(x, { norm, isGated: gating !== undefined, residual });
+    const made = product(x, { norm });
+    return unfused(() => (bias ? add(made, bias) : made), gate)(x, { gating, residual });
+  };
+}
+
+/** `transposed` is (in, out). */
+export function denseLinear(
+  transposed: () => MlxArray,
+  bias: MlxArray | undefined,
+  gate: Gate,
+): Linear {
+  if (bias) return unfused((x) => addmm(bias, x, transposed()), gate);
+  const plain = unfused((x) => matmul(x, transposed()), gate);
+  return (x, fusing = {}) => {
+    const { norm, gating, residual } = fusing;
+    // One row is a vector: for its product MLX has a quick kernel on GPUs, but none that adds.
+    if (!residual || gating || x.shape[0] === 1) return plain(x, fusing);
+    return addmm(residual, norm ? norm(x) : x, transposed());
+  };
+}
+
+export function quantizedLinear(
+  { matrix, quantization }: Packed,
+  bias: MlxArray | undefined,
+  gate: Gate,
+): Linear {
+  const product = (x: MlxArray) => quantizedMatmul(x, matrix, quantization);
+  return unfused(bias ? (x) => add(product(x), bias) : product, gate);
+}
+
+/** (in, out), as a view that lives as long as the weights. */
+export function keepTransposed(
+  weight: MlxArray,
+  { keepView }: Pick<LinearOptions, "keepView">,
+): () => MlxArray {
+  using _ = new Scope();
+  const view = keepView(swapAxes(weight, -1, -2));
+  return () => view;
+}
+
+/** (in, out): dequantized in each call, or once where it is kept. */
+export function dequantized(
+  { matrix, quantization }: Packed,
+  options: LinearOptions,
+): () => MlxArray {
+  const make = () => dequantize(matrix, quantization, options.dtype);
+  if (options.keepDequantized) return keepTransposed(options.keepWeight(make), options);
+  return () => swapAxes(make(), -1, -2);
+}
+
+/**
+ * x (..., 1, in), experts (...) -> (..., 1, out): each row by the matrix of its expert. `sorted` says that
+ * rows of one expert are adjacent.
+ */
+export type ExpertLinear = (x: MlxArray, experts: MlxArray, sorted?: boolean) => MlxArray;
+
+export function expertLinear(
+  matrix: Matrix,
+  bias: MlxArray | undefined,
+  keepView: LinearOptions["keepView"],
+): ExpertLinear {
+  const product =
+    matrix.kind === "packed" ? gatherQuantized(matrix) : gatherDense(matrix, keepView);
+  if (!bias) return product;
+  return (x, chosen, sorted) => add(product(x, chosen, sorted), expandDims(take(bias, chosen), -2));
+}
+
+function gatherQuantized({ matrix, quantization }: Packed): ExpertLinear {
+  return (x, chosen, sorted = false) => gatherQmm(x, matrix, { rhs: chosen, sorted }, quantization);
+}
+
+function gatherDense(
+  { weight }: Extract<Matrix, { kind: "dense" }>,
+  keepView: LinearOptions["keepView"],
+): ExpertLinear {
+  const transposed = keepTransposed(weight, { keepView });
+  return (x, chosen, sorted = false) => gatherMm(x, transposed(), { rhs: chosen, sorted });
+}

@@ -1,0 +1,34 @@
+// An Apple GPU: kernels of our own for attention, MLX's for everything else.
+import { PagedAttention } from "../kernels/paged-attention.ts";
+import { array } from "../mlx/array.ts";
+import { Compiled } from "../mlx/compile.ts";
+import type { Device } from "./device.ts";
+import { gpuParts } from "./gpu.ts";
+import { denseLinear, keepTransposed, quantizedLinear } from "./linear.ts";
+
+/** Few enough to keep the streams of others smooth. */
+const TOKEN_BUDGET = 512;
+
+export function metalDevice(): Device {
+  const gpu = gpuParts();
+  return {
+    ...gpu,
+    backend: "metal",
+    hasHostMemory: true,
+    linear: (matrix, options) =>
+      matrix.kind === "dense"
+        ? denseLinear(keepTransposed(matrix.weight, options), options.bias, gpu.gate)
+        : quantizedLinear(matrix, options.bias, gpu.gate),
+    attention: (shape, dtype) => new PagedAttention("metal", shape, dtype),
+    tokenBudget: TOKEN_BUDGET,
+    stage: (values) => array(values),
+    trace: (build) => {
+      const compiled = new Compiled(build);
+      return {
+        isRecorded: false,
+        call: (...inputs) => compiled.call(...inputs),
+        free: () => compiled.free(),
+      };
+    },
+  };
+}

@@ -1,0 +1,40 @@
+// A route: what the app, the OpenAPI document and the documentation need to know of an endpoint.
+import type { Handler } from "hono";
+import type { z } from "zod";
+import type { Priority } from "../engine/protocol.ts";
+import type { HttpEnv } from "./env.ts";
+import type { PromptParam } from "./errors.ts";
+import type { Serving } from "./serving.ts";
+
+export type Route = {
+  method: "get" | "post";
+  /** Parameters are in braces and may contain slashes, as names of models do. */
+  path: string;
+  summary: string;
+  tag: "Text" | "Tokens" | "Models" | "Server";
+  request?: z.ZodType;
+  /** A request body that works. */
+  example?: object;
+  response?: z.ZodType;
+  /** The data of one server-sent event, if the response can be streamed. */
+  event?: z.ZodType;
+  /** Of a response that is not JSON. */
+  mediaType?: string;
+  /** Error statuses besides 401 and 403, which every route that needs a key may return. */
+  errors?: readonly number[];
+  /** Statuses besides 200 that return `response`. */
+  alsoStatus?: readonly number[];
+  /** Who may call it: anybody, any key, or only the keys that manage the server. */
+  access: "open" | "key" | "owner";
+  /** Whether requests count against the key's limits. */
+  isLimited?: boolean;
+  /** The highest priority that requests get, whatever the key's tier; HIGH if absent. */
+  priority?: Priority;
+  /** The field that holds the prompt, for errors about it. */
+  promptParam?: PromptParam;
+  /** Whether new requests are rejected while the server drains. Generations check this themselves. */
+  isClosedByDrain?: boolean;
+  /** Whether requests are logged at level debug only. */
+  isQuiet?: boolean;
+  handler(serving: Serving, priority: Priority): Handler<HttpEnv>;
+};

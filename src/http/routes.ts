@@ -1,0 +1,226 @@
+// The table of routes. The app, the OpenAPI document and the documentation are made from it.
+import { LoadRequest, PsResponse, UnloadRequest, UnloadResponse } from "../api/admin.ts";
+import { ChatChunk, ChatRequest, ChatResponse } from "../api/chat.ts";
+import { CompletionChunk, CompletionRequest, CompletionResponse } from "../api/completions.ts";
+import { EmbeddingRequest, EmbeddingResponse } from "../api/embeddings.ts";
+import { Health } from "../api/health.ts";
+import { Model, ModelList } from "../api/models.ts";
+import {
+  DetokenizeRequest,
+  DetokenizeResponse,
+  TokenizeRequest,
+  TokenizeResponse,
+} from "../api/tokenize.ts";
+import { loadModel, ps, unloadModel } from "./admin.ts";
+import { chat } from "./chat.ts";
+import { completions } from "./completions.ts";
+import { docsPage } from "./docs-page.ts";
+import { embeddings } from "./embeddings.ts";
+import { health } from "./health.ts";
+import { getModel, listModels } from "./models.ts";
+import { openApiDocument } from "./openapi.ts";
+import type { Route } from "./route.ts";
+import { detokenize, tokenize } from "./tokenize.ts";
+
+const bodyErrors = [400, 413, 415];
+const modelErrors = [...bodyErrors, 404, 500, 503];
+const tokenErrors = [...modelErrors, 429];
+const generationErrors = [...tokenErrors, 504];
+
+const chatCompletion = {
+  method: "post",
+  tag: "Text",
+  request: ChatRequest,
+  response: ChatResponse,
+  event: ChatChunk,
+  example: { messages: [{ role: "user", content: "What is the capital of France?" }] },
+  errors: generationErrors,
+  access: "key",
+  isLimited: true,
+  promptParam: "messages",
+  handler: chat,
+} as const;
+
+const textCompletion = {
+  method: "post",
+  tag: "Text",
+  request: CompletionRequest,
+  response: CompletionResponse,
+  event: CompletionChunk,
+  example: { prompt: "The capital of France is", max_tokens: 16 },
+  errors: generationErrors,
+  access: "key",
+  isLimited: true,
+  promptParam: "prompt",
+  handler: completions,
+} as const;
+
+export const routes: readonly Route[] = [
+  {
+    ...chatCompletion,
+    path: "/v1/chat/completions",
+    summary: "The next message of a chat",
+  },
+  {
+    ...textCompletion,
+    path: "/v1/completions",
+    summary: "The continuation of a text",
+  },
+  {
+    ...chatCompletion,
+    path: "/v1/batch/chat/completions",
+    summary: "The same as /v1/chat/completions, at low priority",
+    priority: "LOW",
+  },
+  {
+    ...textCompletion,
+    path: "/v1/batch/completions",
+    summary: "The same as /v1/completions, at low priority",
+    priority: "LOW",
+  },
+  {
+    method: "post",
+    path: "/v1/embeddings",
+    summary: "Vectors of texts, if the model is an embedding model",
+    tag: "Text",
+    request: EmbeddingRequest,
+    response: EmbeddingResponse,
+    example: { input: "The capital of France" },
+    errors: generationErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "input",
+    handler: embeddings,
+  },
+  {
+    method: "post",
+    path: "/tokenize",
+    summary: "The tokens of a text or a chat",
+    tag: "Tokens",
+    request: TokenizeRequest,
+    response: TokenizeResponse,
+    example: { prompt: "The capital of France" },
+    errors: tokenErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "prompt",
+    isClosedByDrain: true,
+    handler: tokenize,
+  },
+  {
+    method: "post",
+    path: "/detokenize",
+    summary: "The text of tokens",
+    tag: "Tokens",
+    request: DetokenizeRequest,
+    response: DetokenizeResponse,
+    example: { tokens: [504, 3575, 282] },
+    errors: tokenErrors,
+    access: "key",
+    isLimited: true,
+    isClosedByDrain: true,
+    handler: detokenize,
+  },
+  {
+    method: "get",
+    path: "/v1/models",
+    summary: "The available models",
+    tag: "Models",
+    response: ModelList,
+    access: "key",
+    handler: listModels,
+  },
+  {
+    method: "get",
+    path: "/v1/models/{id}",
+    summary: "One model",
+    tag: "Models",
+    response: Model,
+    errors: [404],
+    access: "key",
+    handler: getModel,
+  },
+  {
+    method: "post",
+    path: "/models/load",
+    summary: "Load a model before the first request for it",
+    tag: "Models",
+    request: LoadRequest,
+    response: Model,
+    example: { model: "default" },
+    errors: modelErrors,
+    access: "owner",
+    isClosedByDrain: true,
+    handler: loadModel,
+  },
+  {
+    method: "post",
+    path: "/models/unload",
+    summary: "Unload a model and free its memory",
+    tag: "Models",
+    request: UnloadRequest,
+    response: UnloadResponse,
+    example: { model: "default" },
+    errors: [...modelErrors, 409],
+    access: "owner",
+    handler: unloadModel,
+  },
+  {
+    method: "get",
+    path: "/ps",
+    summary: "Loaded models, memory, and running and waiting requests",
+    tag: "Server",
+    response: PsResponse,
+    errors: [503],
+    access: "owner",
+    handler: ps,
+  },
+  {
+    method: "get",
+    path: "/health",
+    summary: "Whether the server can answer requests",
+    tag: "Server",
+    response: Health,
+    alsoStatus: [503],
+    access: "open",
+    isQuiet: true,
+    handler: health,
+  },
+  {
+    method: "get",
+    path: "/metrics",
+    summary: "Counters and histograms for Prometheus",
+    tag: "Server",
+    mediaType: "text/plain",
+    access: "key",
+    isQuiet: true,
+    handler:
+      ({ metrics }) =>
+      async (c) =>
+        c.body(await metrics.text(), 200, { "Content-Type": metrics.contentType }),
+  },
+  {
+    method: "get",
+    path: "/openapi.json",
+    summary: "This API as an OpenAPI document",
+    tag: "Server",
+    access: "key",
+    handler() {
+      const document = openApiDocument(routes);
+      return (c) => c.json(document);
+    },
+  },
+  {
+    method: "get",
+    path: "/docs",
+    summary: "This API as a web page",
+    tag: "Server",
+    mediaType: "text/html",
+    access: "key",
+    handler() {
+      const page = docsPage(openApiDocument(routes));
+      const policy = "default-src 'none'; style-src 'unsafe-inline'";
+      return (c) => c.html(page, 200, { "Content-Security-Policy": policy });
+    },
+  },
+];

@@ -1,0 +1,188 @@
+// The books of one model's requests: which sequences answer which request, how each is sampled, what was read
+// of its prompt, and the events that tell the main thread.
+import type { EngineRequest } from "../engine/protocol.ts";
+import type { StepEvents } from "../engine/step-events.ts";
+import type { Matcher, Matchers } from "../grammar/matchers.ts";
+import type { Score } from "../model/logprobs.ts";
+import { isPenalized, type Sampled, type SampleRow } from "../model/sampler.ts";
+import { TokenCounts } from "../model/token-counts.ts";
+import type { Outcome } from "../schedule/scheduler.ts";
+import type { Sequence } from "../schedule/sequence.ts";
+import type { PromptReading, PromptScores, PromptSum, Wanted } from "./inputs.ts";
+
+export type Answer = Wanted & {
+  readonly id: number;
+  /** Which of the request's answers. */
+  readonly index: number;
+  readonly name: string | undefined;
+  readonly matcher: Matcher | undefined;
+  /** When it first ran. */
+  startMs?: number;
+  /** Its mask was late: it takes no part in a step before the one that missed it has landed. */
+  missedMask?: boolean;
+  readonly scores: Score[];
+  sum?: Float32Array;
+};
+
+export class Answers {
+  readonly #answers = new Map<Sequence, Answer>();
+  readonly #requests = new Map<number, readonly Sequence[]>();
+  /** How many of the answers have a grammar. */
+  #constrained = 0;
+  /** Of requests that had their first token. */
+  promptTokens = 0;
+  cachedTokens = 0;
+  generatedTokens = 0;
+
+  /** Answers that are not finished. */
+  get size(): number {
+    return this.#answers.size;
+  }
+
+  has(id: number): boolean {
+    return this.#requests.has(id);
+  }
+
+  /** The sequences of a request, in the order of its answers. */
+  sequences(id: number): readonly Sequence[] {
+    return this.#requests.get(id) ?? [];
+  }
+
+  get(sequence: Sequence): Answer | undefined {
+    return this.#answers.get(sequence);
+  }
+
+  open(
+    id: number,
+    request: EngineRequest,
+    sequences: readonly Sequence[],
+    matchers: Pick<Matchers, "open"> | undefined,
+  ): void {
+    const { sampling, grammar, name } = request;
+    const seed = sampling.seed ?? randomSeed();
+    const reading = readingOf(request);
+    this.#requests.set(id, sequences);
+    sequences.forEach((sequence, index) => {
+      const matcher = grammar && matchers?.open(grammar);
+      if (matcher) this.#constrained += 1;
+      this.#answers.set(sequence, {
+        id,
+        index,
+        name,
+        row: sampleRow(sequence, { ...sampling, seed: seed + index }, matcher),
+        matcher,
+        // Forks begin where the first answer's prompt ends.
+        reading: index === 0 ? reading : undefined,
+        scores: [],
+      });
+    });
+  }
+
+  /** Tells whether a sequence, or a fork that would begin with it, waits for its token mask. */
+  get isStalled(): ((sequence: Sequence) => boolean) | undefined {
+    if (this.#constrained === 0) return undefined;
+    return (sequence) =>
+      this.#isStalled(sequence) || sequence.forks.some((fork) => this.#isStalled(fork));
+  }
+
+  #isStalled(sequence: Sequence): boolean {
+    const answer = this.#answers.get(sequence);
+    if (!answer?.matcher) return false;
+    return answer.missedMask === true || answer.matcher.isLate;
+  }
+
+  addScores({ sequence, start, scores }: PromptScores): void {
+    const answer = this.#answers.get(sequence);
+    if (answer) for (const [i, score] of scores.entries()) answer.scores[start + i - 1] = score;
+  }
+
+  addSum({ sequence, start, sum }: PromptSum): void {
+    const answer = this.#answers.get(sequence);
+    if (!answer) return;
+    // A sequence that was preempted begins anew.
+    const before = start > 0 ? answer.sum : undefined;
+    answer.sum = before ? sum.map((value, i) => value + before[i]!) : sum;
+  }
+
+  /** Adds the event of an outcome; an answer that has finished is forgotten. */
+  tell(
+    { sequence, token, finished }: Outcome,
+    scored: Sampled | undefined,
+    nowMs: number,
+    events: StepEvents,
+  ): void {
+    const answer = this.#answers.get(sequence)!;
+    const { id, index, matcher } = answer;
+    const cachedTokens = sequence.cachedTokens ?? 0;
+    const isFirst = sequence.generated === 1 && token !== undefined;
+    if (token !== undefined) this.generatedTokens += 1;
+    if (isFirst && index === 0) {
+      this.promptTokens += sequence.promptLength;
+      this.cachedTokens += cachedTokens;
+    }
+    if (finished) this.#close(sequence, answer);
+    else if (token !== undefined) matcher?.accept(token);
+    if (token !== undefined && !isFirst && !finished && !scored) {
+      events.addToken(id, index, token, cachedTokens);
+      return;
+    }
+    const { logprob, top } = scored ?? {};
+    const event = { index, token, logprob, top, finished, cachedTokens };
+    const readings = isFirst ? firstReadings(sequence, answer, nowMs) : undefined;
+    events.add(id, { ...event, ...readings });
+  }
+
+  #close(sequence: Sequence, { id, matcher }: Answer): void {
+    if (matcher) this.#constrained -= 1;
+    matcher?.close();
+    this.#answers.delete(sequence);
+    const isOver = this.sequences(id).every(({ state }) => state === "finished");
+    if (isOver) this.#requests.delete(id);
+  }
+}
+
+function firstReadings(
+  sequence: Sequence,
+  { startMs, reading, scores, sum }: Answer,
+  nowMs: number,
+) {
+  const isMean = reading?.kind === "vector" && reading.pooling === "mean";
+  return {
+    queueMs: (startMs ?? nowMs) - sequence.arrivalMs,
+    promptLogprobs: reading?.kind === "scores" ? scores : undefined,
+    vector: isMean ? sum?.map((value) => value / sequence.promptLength) : sum,
+  };
+}
+
+export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptReading | undefined {
+  if (promptLogprobs !== undefined) return { kind: "scores", top: promptLogprobs };
+  return pooling && { kind: "vector", pooling };
+}
+
+/** Asked only while no later step than the one that draws has been launched for the sequence. */
+function sampleRow(
+  sequence: Sequence,
+  sampling: SampleRow["sampling"],
+  matcher: Matcher | undefined,
+): SampleRow {
+  return {
+    sampling,
+    get index() {
+      return sequence.generated + sequence.unread - 1;
+    },
+    counts: isPenalized(sampling) ? countsOf(sequence) : undefined,
+    mask: matcher && ((deadlineMs) => matcher.mask(deadlineMs)),
+  };
+}
+
+function countsOf(sequence: Sequence): () => TokenCounts {
+  const counts = new TokenCounts(sequence.promptLength);
+  return () => {
+    counts.update(sequence.tokens());
+    return counts;
+  };
+}
+
+function randomSeed(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0]!;
+}

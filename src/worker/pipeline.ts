@@ -1,0 +1,154 @@
+// The steps of one model that are under way. On a device that works by itself the next step is launched before
+// the last one is read, so that it never waits for the host.
+import type { RowReport } from "../engine/protocol.ts";
+import type { Launched, StepInputs } from "../model/runner.ts";
+import type { Sampled } from "../model/sampler.ts";
+import type { Batch, Drawn, Outcome, Scheduler } from "../schedule/scheduler.ts";
+import type { Sequence } from "../schedule/sequence.ts";
+import type { Answer, Answers } from "./answers.ts";
+import { type Prepared, prepare } from "./inputs.ts";
+
+/** What computes a step: the model's runner, or a test's. */
+export type StepRunner = {
+  readonly forwards: number;
+  /** Steps under way at most. */
+  readonly depth: number;
+  launch(inputs: StepInputs): Launched;
+};
+
+/** A step that was launched, or could not be. */
+type UnderWay = {
+  batch: Batch;
+  launchedMs: number;
+  reports: RowReport[] | undefined;
+  prepared?: Prepared;
+  launched?: Launched;
+  error?: unknown;
+  /** Answers that it could not draw for. */
+  late: Answer[];
+};
+
+/** A step that has landed. With an error, all its sequences have ended. */
+export type Landed = {
+  batch: Batch;
+  /** From its launch, or from when the step before it had landed. */
+  ms: number;
+  reports: RowReport[] | undefined;
+  outcomes: Outcome[];
+  /** Of sequences that asked for log-probabilities. */
+  scores?: ReadonlyMap<Sequence, Sampled>;
+  error?: string;
+};
+
+export type PipelineParts = {
+  runner: StepRunner;
+  scheduler: Scheduler;
+  answers: Answers;
+  nowMs: () => number;
+  /** What is told of a batch's rows, before any of their answers has ended. */
+  reportRows: (batch: Batch) => RowReport[] | undefined;
+};
+
+/** How long a mask may be waited for when the device is likely done with the step. */
+const MASK_GRACE_MS = 1;
+
+export class Pipeline {
+  readonly #parts: PipelineParts;
+  readonly #underWay: UnderWay[] = [];
+  #landedMs = 0;
+  /** How long the last step took. */
+  #stepMs = 0;
+
+  constructor(parts: PipelineParts) {
+    this.#parts = parts;
+  }
+
+  get batches(): readonly Batch[] {
+    return this.#underWay.map(({ batch }) => batch);
+  }
+
+  /** Launches as many steps as may be under way, and lands the first of them. */
+  step(): Landed | undefined {
+    const { runner, scheduler, answers } = this.#parts;
+    while (this.#underWay.length < runner.depth) {
+      // All steps before it were read, so that it can be drawn.
+      if (this.#underWay[0]) this.#draw(this.#underWay[0]);
+      // Nothing follows on a step that could not be launched.
+      if (this.#underWay.some(({ launched }) => !launched)) break;
+      const batch = scheduler.next(answers.isStalled);
+      if (!batch) break;
+      this.#underWay.push(this.#launch(batch));
+    }
+    const first = this.#underWay.shift();
+    return first && this.#land(first);
+  }
+
+  #launch(batch: Batch): UnderWay {
+    const { runner, answers, nowMs, reportRows } = this.#parts;
+    const launchedMs = nowMs();
+    const reports = reportRows(batch);
+    try {
+      const prepared = prepare(batch, (sequence) => {
+        const answer = answers.get(sequence)!;
+        answer.startMs ??= launchedMs;
+        return answer;
+      });
+      const launched = runner.launch(prepared.inputs);
+      return { batch, launchedMs, reports, prepared, launched, late: [] };
+    } catch (error) {
+      return { batch, launchedMs, reports, error, late: [] };
+    }
+  }
+
+  /** A mask is waited for while the device computes the step, and hardly longer: others would wait too. */
+  #draw({ launchedMs, prepared, launched, late }: UnderWay): void {
+    const { answers, nowMs } = this.#parts;
+    const endMs = Math.max(launchedMs, this.#landedMs) + this.#stepMs;
+    for (const sample of launched?.draw(Math.max(endMs, nowMs() + MASK_GRACE_MS)) ?? []) {
+      const answer = answers.get(prepared!.sequenceOf(sample));
+      if (!answer) continue;
+      answer.missedMask = true;
+      late.push(answer);
+    }
+  }
+
+  #land(step: UnderWay): Landed {
+    const { nowMs } = this.#parts;
+    const { batch, launchedMs, reports } = step;
+    const computed = this.#compute(step);
+    const now = nowMs();
+    const ms = now - Math.max(launchedMs, this.#landedMs);
+    this.#landedMs = now;
+    this.#stepMs = ms;
+    return { batch, reports, ms, ...computed };
+  }
+
+  #compute(step: UnderWay): Pick<Landed, "outcomes" | "scores" | "error"> {
+    const { scheduler, answers } = this.#parts;
+    const { batch, prepared, launched, error } = step;
+    try {
+      if (!prepared || !launched) throw error;
+      this.#draw(step);
+      const { sampled, scored, sums } = prepared.restore(launched.read());
+      for (const part of scored) answers.addScores(part);
+      for (const part of sums) answers.addSum(part);
+      for (const answer of step.late) answer.missedMask = false;
+      const drawn = sampled.map(({ token, isLate }): Drawn => (isLate ? "late" : token));
+      return { outcomes: scheduler.commit(batch, drawn), scores: scoresOf(batch, sampled) };
+    } catch (failure) {
+      return { outcomes: scheduler.fail(batch), error: String(failure) };
+    }
+  }
+}
+
+function scoresOf({ rows }: Batch, sampled: readonly Sampled[]): Map<Sequence, Sampled> {
+  const scores = new Map<Sequence, Sampled>();
+  let at = 0;
+  for (const { samples } of rows) {
+    for (const sample of samples) {
+      const own = sampled[at++]!;
+      if (own.top) scores.set(sample, own);
+    }
+  }
+  return scores;
+}

@@ -1,0 +1,133 @@
+// The runner as on a GPU, with plain arithmetic in the place of the kernels.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { Device } from "../../src/device/device.ts";
+import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
+import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import type { MlxArray } from "../../src/mlx/array.ts";
+import type { LoadedModel } from "../../src/model/load.ts";
+import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
+import { Runner } from "../../src/model/runner.ts";
+import type { SampleRow } from "../../src/model/sampler.ts";
+import { deviceOf, plainGpu } from "../support/devices.ts";
+import { useMlx } from "../support/mlx.ts";
+import { PlainAttention } from "../support/plain-attention.ts";
+import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
+
+let model: LoadedModel;
+afterAll(() => model.free());
+useMlx();
+beforeAll(() => {
+  model = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
+});
+
+/** How many rows are decoded, in how many parts, and the blocks that they read and write. */
+class Watched extends PlainAttention {
+  readonly decoded: string[] = [];
+  readonly blocks = new Set<number>();
+
+  override decode(...args: Parameters<BlockAttention["decode"]>): MlxArray {
+    const [qkv, pools, tables, work, splits = 1] = args;
+    this.decoded.push(`${qkv.shape[0]} rows in ${splits}`);
+    const [width, ...rows] = tables.numbers() as [number, ...number[]];
+    for (let at = 0; at < rows.length; at += 1 + width) {
+      const used = Math.ceil(rows[at]! / BLOCK_TOKENS);
+      for (const block of rows.slice(at + 1, at + 1 + used)) this.blocks.add(block);
+    }
+    return super.decode(qkv, pools, tables, work);
+  }
+}
+
+test("warming up runs each batch size with every number of splits, on no block of the pool", () => {
+  const attention = new Watched(model.shape);
+  const device = { ...plainGpu(), attention: () => attention };
+  const store = new PagedKvStore(device, model.shape, 4, model.dtype);
+  const runner = new Runner(device, model, store);
+  runner.warmUp(3, 2048);
+  const { layers, kvHeads } = model.shape;
+  expect(kvHeads).toBe(2);
+  const ways = [1, 2, 3].flatMap((rows) => [1, 2, 4, 8].map((parts) => `${rows} rows in ${parts}`));
+  const counts = ways.map((way) => attention.decoded.filter((each) => each === way).length);
+  expect(counts).toEqual(ways.map(() => 2 * layers));
+  expect(attention.decoded).toHaveLength(ways.length * 2 * layers);
+  expect([...attention.blocks]).toEqual([store.scratch]);
+  runner.free();
+  store.free();
+});
+
+/** Steps of these rows, one token each, as the runner on this device computes them. */
+function decodeWith(device: Device, rows: readonly SampleRow[]) {
+  const store = new PagedKvStore(device, model.shape, rows.length, model.dtype);
+  const runner = new Runner(device, model, store);
+  const launched = runner.launch({
+    tokens: Uint32Array.from(rows, (_, i) => 10 + i),
+    rows: rows.map((_, i) => ({ start: 0, count: 1, table: [i] })),
+    copies: [],
+    samples: rows.map((row, at) => ({ at, row })),
+    scores: [],
+    sums: [],
+  });
+  const free = () => {
+    runner.free();
+    store.free();
+  };
+  return { launched, free };
+}
+
+const greedy: SampleRow = { sampling: { temperature: 0, seed: 1 }, index: 0 };
+
+test("a sampled row leaves the others with the argmax that the traced step has computed", () => {
+  const gpu = plainGpu();
+  const counted: number[] = [];
+  const device: Device = {
+    ...gpu,
+    best: (x) => {
+      counted.push(x.shape[0]!);
+      return gpu.best(x);
+    },
+  };
+  const rows = Array.from({ length: 8 }, () => greedy);
+  const plain = decodeWith(device, rows);
+  const expected = plain.launched.read().sampled;
+  plain.free();
+  expect(counted.splice(0)).toEqual([8]);
+  const hot: SampleRow = { sampling: { temperature: 1, seed: 7 }, index: 0 };
+  const mixed = decodeWith(device, rows.with(3, hot));
+  const { sampled } = mixed.launched.read();
+  mixed.free();
+  // One argmax over the batch, and one over the row that is drawn.
+  expect(counted).toEqual([8, 1]);
+  expect(sampled.with(3, expected[3]!)).toEqual(expected);
+});
+
+test("rows without a grammar are drawn at once, and a late mask leaves its own row undrawn", () => {
+  const words = Math.ceil(model.shape.vocabulary / 32);
+  const asked: number[] = [];
+  const masked = (mask: Uint32Array | undefined): SampleRow => ({
+    ...greedy,
+    mask: (deadlineMs) => {
+      asked.push(deadlineMs);
+      return mask;
+    },
+  });
+  const only = new Uint32Array(words);
+  only[2] = 1 << 5;
+  const { launched, free } = decodeWith(plainGpu(), [
+    greedy,
+    masked(undefined),
+    greedy,
+    masked(only),
+  ]);
+  expect(asked).toEqual([]);
+  expect(launched.draw(1234)).toEqual([1]);
+  expect(asked).toEqual([1234, 1234]);
+  expect(launched.draw(5678)).toEqual([]);
+  const { sampled } = launched.read();
+  free();
+  expect(sampled.map(({ token, isLate }) => [typeof token, isLate ?? false])).toEqual([
+    ["number", false],
+    ["undefined", true],
+    ["number", false],
+    ["number", false],
+  ]);
+  expect(sampled[3]!.token).toBe(2 * 32 + 5);
+});

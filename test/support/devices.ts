@@ -1,0 +1,37 @@
+// Devices for tests: one of each kind, made when it is first asked for. Any can be asked to compute by MLX's
+// operations, wherever MLX runs; only kernels of its own need the real thing.
+import type { Backend } from "../../ffi/native.ts";
+import type { Device } from "../../src/device/device.ts";
+import { openDevice } from "../../src/device/open.ts";
+import { PlainAttention } from "./plain-attention.ts";
+
+const made = new Map<Backend | "plain", Device>();
+
+export function deviceOf(backend: Backend): Device {
+  return once(backend, () => openDevice(backend));
+}
+
+/** A GPU's way of running steps, on a CPU: plain arithmetic in the place of its kernels. */
+export function plainGpu(): Device {
+  return once("plain", () => {
+    const { trace, stage } = openDevice("cpu");
+    return {
+      ...openDevice("metal"),
+      kvType: () => "float32",
+      attention: (shape) => new PlainAttention(shape),
+      trace,
+      stage,
+    };
+  });
+}
+
+export function freeDevices(): void {
+  for (const device of made.values()) device.free();
+  made.clear();
+}
+
+function once(kind: Backend | "plain", make: () => Device): Device {
+  const found = made.get(kind) ?? make();
+  made.set(kind, found);
+  return found;
+}

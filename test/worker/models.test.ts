@@ -1,0 +1,92 @@
+// Models are loaded and unloaded; a load that fails leaves nothing behind, however far it came.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Device } from "../../src/device/device.ts";
+import { defaultEngineOptions, type EngineOptions } from "../../src/engine/protocol.ts";
+import { liveArrays } from "../../src/mlx/array.ts";
+import { activeMemory } from "../../src/mlx/memory.ts";
+import { Models } from "../../src/worker/models.ts";
+import { deviceOf, plainGpu } from "../support/devices.ts";
+import { useMlx } from "../support/mlx.ts";
+import { PlainAttention } from "../support/plain-attention.ts";
+import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "models-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+useMlx();
+beforeAll(() => writeTinyModel(folder, tinyCase("llama")));
+
+function load(models: Models, options: Partial<EngineOptions> = {}) {
+  return models.load("tiny", folder, { ...defaultEngineOptions, blocks: 8, ...options }, {});
+}
+
+class FailingAttention extends PlainAttention {
+  override decode(): never {
+    throw new Error("no such kernel");
+  }
+}
+
+/** Allocates weights and some pools, and then no more. */
+function shortOfMemory(device: Device): Device {
+  let pools = 0;
+  return {
+    ...device,
+    allocate: (shape, dtype) => {
+      if (shape.length === 4 && ++pools % 4 === 0) throw new Error("no memory");
+      return device.allocate(shape, dtype);
+    },
+  };
+}
+
+const faults: Record<string, { make(): Device; options?: Partial<EngineOptions>; says: RegExp }> = {
+  "there is no memory for the blocks that were asked for": {
+    make: () => deviceOf("cpu"),
+    options: { blocks: 2 ** 40 },
+    says: /KV blocks take .* GiB, and there are .* left: set a smaller --block-pool-size/,
+  },
+  "memory runs out between two pools": {
+    make: () => shortOfMemory(deviceOf("cpu")),
+    says: /no memory/,
+  },
+  "there are no kernels for its heads": {
+    make: () => ({
+      ...deviceOf("cpu"),
+      attention: () => {
+        throw new Error("no such head size");
+      },
+    }),
+    says: /no such head size/,
+  },
+  "warming up fails": {
+    make: () => ({ ...plainGpu(), attention: (shape) => new FailingAttention(shape) }),
+    options: { warmUp: true },
+    says: /no such kernel/,
+  },
+};
+
+for (const [what, { make, options, says }] of Object.entries(faults)) {
+  test(`where ${what}, ten loads in a row leave memory as it was, and a good one follows`, () => {
+    const device = make();
+    const models = new Models(() => device);
+    const before = { arrays: liveArrays(), bytes: activeMemory() };
+    for (let i = 0; i < 10; i++) {
+      expect(() => load(models, options)).toThrow(says);
+      expect({ arrays: liveArrays(), bytes: activeMemory() }).toEqual(before);
+      expect(models.get("tiny")).toBeUndefined();
+    }
+    const good = new Models(() => deviceOf("cpu"));
+    expect(load(good)).toMatchObject({ model: "tiny", blocks: 8 });
+    good.unload("tiny");
+    expect(liveArrays()).toBe(before.arrays);
+  });
+}
+
+test("a libmlxc without what the device needs is an error of the load, not of the start", () => {
+  const models = new Models(() => {
+    throw new Error("this libmlxc has no operations for a CPU");
+  });
+  expect(models.busy).toBe(false);
+  expect(() => load(models)).toThrow("no operations for a CPU");
+});
