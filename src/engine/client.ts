@@ -1,8 +1,8 @@
-// The main thread's side of the engine. It starts the Worker, sends requests to it and hands their events
-// out. When the Worker dies, what was under way ends with an error, and another Worker is started with the
-// same models.
+// The main thread's side of the engine. It starts the Worker, sends requests to it and distributes their
+// events. When the Worker dies, its requests end with an error, and another Worker is started with the same
+// models.
 import { MessageChannel, Worker } from "node:worker_threads";
-import type { MatcherSource, MatcherUser } from "../grammar/grammars.ts";
+import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/grammars.ts";
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
@@ -22,7 +22,7 @@ import {
 import { received } from "./step-events.ts";
 import { EventStream } from "./stream.ts";
 
-/** The engine is too busy, or can never answer this request. */
+/** The engine is too busy for this request, or can never answer it. */
 export class RefusedError extends Error {
   readonly reason: Refusal;
 
@@ -44,35 +44,48 @@ export class EngineError extends Error {
   override name = "EngineError";
 }
 
+/** The model is not loaded: the server shuts down. */
+export class LoadCancelledError extends EngineError {
+  override name = "LoadCancelledError";
+
+  constructor() {
+    super("the load was cancelled");
+  }
+}
+
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
-  onUnloaded?: (model: string) => void;
-  /** The Worker has died; requests under way have ended with this error. */
+  /** The Worker has died; its requests have ended with this error. */
   onFailure?: (error: Error) => void;
 };
 
 type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
-/** A request under way, and how many of its answers are not finished. */
+/** A running request, and how many of its answers are not finished. */
 type Answering = { stream: EventStream<EngineEvent>; unfinished: number };
 
 type Connection = {
   worker: Worker;
   mailbox: Mailbox;
   ready: Promise<void>;
-  /** Whether it was ready. */
+  /** Whether MLX is open. */
   started: boolean;
   ended: Promise<void>;
+  /** Ends the connection, whether or not the Worker has ended. */
+  end(error: Error): void;
   models: Map<string, Loaded>;
-  /** The thread that follows its grammars. */
-  matchers?: MatcherSource;
+  /** The grammar thread that the Worker has a link to. */
+  grammarThread?: ServingThread;
 };
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
 
-/** So many Workers may die one after the other, without a step between; then one is started by asking. */
+/** So many Workers in a row may die before their first step; after that only a request starts another. */
 const MAX_RESTARTS = 3;
+
+/** How long a Worker may take to stop. It polls between two steps, and between two reads of a load. */
+const STOP_MS = 1000;
 
 export class EngineClient implements MatcherUser {
   readonly #setup: WorkerSetup;
@@ -80,12 +93,15 @@ export class EngineClient implements MatcherUser {
   readonly #questions = new Map<number, Question>();
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
-  /** Since the last step. */
+  #matcherSource: MatcherSource | undefined;
+  /** Workers that died since the last step. */
   #deaths = 0;
   #stopped = false;
+  /** Once it is rejected, so is every load, running or new. */
+  readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
 
-  /** Returns when MLX is open; throws where it cannot be. */
+  /** Returns when MLX is open; throws where it cannot be opened. */
   static async start(setup: WorkerSetup, hooks: EngineHooks = {}): Promise<EngineClient> {
     const client = new EngineClient(setup, hooks);
     await client.#connect().ready;
@@ -95,19 +111,20 @@ export class EngineClient implements MatcherUser {
   private constructor(setup: WorkerSetup, hooks: EngineHooks) {
     this.#setup = setup;
     this.#hooks = hooks;
+    this.#loadsRefused.promise.catch(() => {});
   }
 
-  /** Whether a Worker is there. */
+  /** Whether there is a Worker. */
   get alive(): boolean {
     return this.#connection !== undefined;
   }
 
-  /** Requests under way. */
+  /** Running and waiting requests. */
   get active(): number {
     return this.#streams.size;
   }
 
-  /** What it runs on, and if asked for how fast it multiplies. */
+  /** The device, and with `measure` its matmul throughput. */
   inspect(measure = false): Promise<EngineReport> {
     return this.#ask<EngineReport>((id) => ({ kind: "inspect", id, measure }));
   }
@@ -122,15 +139,32 @@ export class EngineClient implements MatcherUser {
     const loaded = connection.models.get(model);
     if (loaded) return loaded.info;
     const all = { ...defaultEngineOptions, ...options };
-    const info = this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all }));
+    const info = Promise.race([
+      this.#loadsRefused.promise,
+      this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all })),
+    ]);
     connection.models.set(model, { path, options: all, info });
-    info.catch(() => connection.models.delete(model));
+    info.catch(() => {
+      if (connection.models.get(model)?.info === info) connection.models.delete(model);
+    });
     return info;
   }
 
+  /** A `load` called meanwhile is sent behind the unload, and so loads the model again. */
   async unload(model: string): Promise<void> {
-    await this.#ask((id) => ({ kind: "unload", id, model }));
-    this.#connection?.models.delete(model);
+    const connection = this.#connection;
+    if (!connection) return;
+    connection.models.delete(model);
+    await this.#ask((id) => ({ kind: "unload", id, model })).catch((error) => {
+      // Where the Worker has died, the model is gone too.
+      if (this.#connection === connection) throw error;
+    });
+  }
+
+  /** For a shutdown: cancels the running load and refuses later ones, with a LoadCancelledError. */
+  refuseLoads(): void {
+    this.#loadsRefused.reject(new LoadCancelledError());
+    if (this.#connection) this.#send({ kind: "refuseLoads" });
   }
 
   /**
@@ -143,17 +177,27 @@ export class EngineClient implements MatcherUser {
       if (this.#streams.delete(id) && this.#connection) this.#send({ kind: "abort", id });
     }, maxBacklog);
     this.#streams.set(id, { stream, unfinished: request.n ?? 1 });
-    if (this.#connection) this.#send({ kind: "submit", id, model, request });
-    else this.#endStream(id, new EngineError("the engine is down"));
+    if (this.#connection) {
+      if (request.grammar) this.#linkGrammarThread(this.#connection);
+      this.#send({ kind: "submit", id, model, request });
+    } else this.#endStream(id, new EngineError("the engine is down"));
     return stream;
   }
 
-  /** From now on its grammars are followed by this thread. */
+  /** Constrained requests get their token masks from this source's thread. */
   attach(source: MatcherSource): void {
-    const connection = this.#connection;
-    if (!connection || connection.matchers === source) return;
-    connection.matchers = source;
-    const link = source.connect();
+    this.#matcherSource = source;
+  }
+
+  /**
+   * Either thread may have been restarted since the last request. The link goes ahead of the request that
+   * needs it, through the same port, so the Worker never opens a matcher without one.
+   */
+  #linkGrammarThread(connection: Connection): void {
+    const thread = this.#matcherSource?.servingThread();
+    if (!thread || connection.grammarThread === thread) return;
+    connection.grammarThread = thread;
+    const link = thread.connect();
     send(connection.mailbox, { kind: "matchers", link } satisfies ToWorker, [link.port]);
   }
 
@@ -163,18 +207,23 @@ export class EngineClient implements MatcherUser {
     if (id !== undefined && this.#connection) this.#send({ kind: "abort", id, index });
   }
 
-  /** Returns when nothing is under way any more. */
-  async drain(): Promise<void> {
-    await Promise.all(this.#streams.values().map(({ stream }) => stream.ended));
-  }
-
-  /** Returns when the Worker has let go of MLX and ended. What is under way ends with an error. */
+  /**
+   * Returns when the Worker has freed its models and ended, or does not answer in time: a native call cannot
+   * be interrupted. Running requests and loads end with an error.
+   */
   async stop(): Promise<void> {
     this.#stopped = true;
+    this.#loadsRefused.reject(new LoadCancelledError());
     const connection = this.#connection;
     if (!connection) return;
     this.#send({ kind: "stop" });
+    const timer = setTimeout(() => {
+      connection.worker.unref();
+      void connection.worker.terminate();
+      connection.end(new EngineError("the engine did not stop in time"));
+    }, STOP_MS);
     await connection.ended;
+    clearTimeout(timer);
   }
 
   /** Ends the Worker at once, as a crash would. */
@@ -197,20 +246,19 @@ export class EngineClient implements MatcherUser {
       ready: ready.promise,
       started: false,
       ended: ended.promise,
+      end: (error) => {
+        if (this.#connection !== connection) return;
+        this.#connection = undefined;
+        port1.close();
+        ready.reject(error);
+        ended.resolve();
+        this.#failAll(error);
+        if (this.#stopped) return;
+        this.#hooks.onFailure?.(error);
+        this.#deaths += 1;
+        if (connection.started && this.#deaths <= MAX_RESTARTS) this.#restart(connection.models);
+      },
       models: new Map(),
-    };
-    const end = (error: Error) => {
-      if (this.#connection !== connection) return;
-      const models = [...connection.models];
-      this.#connection = undefined;
-      port1.close();
-      ready.reject(error);
-      ended.resolve();
-      this.#failAll(error);
-      if (this.#stopped) return;
-      this.#hooks.onFailure?.(error);
-      this.#deaths += 1;
-      if (connection.started && this.#deaths <= MAX_RESTARTS) this.#restart(models);
     };
     ready.promise.catch(() => {});
     port1.on("message", (message: FromWorker) => {
@@ -218,14 +266,14 @@ export class EngineClient implements MatcherUser {
       connection.started = true;
       ready.resolve();
     });
-    worker.on("error", (error) => end(error as Error));
-    worker.on("exit", () => end(new EngineError("the engine has ended")));
+    worker.on("error", (error) => connection.end(error as Error));
+    worker.on("exit", () => connection.end(new EngineError("the engine has ended")));
     this.#connection = connection;
     return connection;
   }
 
-  /** What cannot be loaded any more is told whoever asks for it. */
-  #restart(models: readonly (readonly [string, Loaded])[]): void {
+  /** A model that cannot be loaded again fails the next `load` of it. */
+  #restart(models: ReadonlyMap<string, Loaded>): void {
     this.#connect();
     for (const [model, { path, options }] of models) {
       this.load(model, path, options).catch(() => {});
@@ -271,12 +319,7 @@ export class EngineClient implements MatcherUser {
       case "progress":
         this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);
         break;
-      case "unloaded":
-        this.#connection?.models.delete(message.model);
-        this.#hooks.onUnloaded?.(message.model);
-        break;
       case "ready":
-      case "stopped":
         break;
     }
   }
@@ -300,7 +343,7 @@ export class EngineClient implements MatcherUser {
     return question;
   }
 
-  /** Nothing that was asked stays unanswered. */
+  /** Every question and every stream ends. */
   #failAll(error: Error): void {
     for (const id of [...this.#questions.keys()]) this.#settle(id)?.reject(error);
     for (const id of [...this.#streams.keys()]) this.#endStream(id, error);

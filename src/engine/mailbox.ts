@@ -1,5 +1,5 @@
-// The way to a thread that never returns to an event loop: messages go through a port, a counter in
-// shared memory says that there is one, and the reader sleeps on the counter when it has nothing to do.
+// Messages to a thread that never returns to its event loop. They go through a port; a counter in shared
+// memory signals their arrival, and an idle reader sleeps on the counter.
 import { type MessagePort, receiveMessageOnPort } from "node:worker_threads";
 
 export type Mailbox = { port: MessagePort; arrivals: SharedArrayBuffer };
@@ -12,17 +12,17 @@ export function send(mailbox: Mailbox, message: unknown, transfer: MessagePort[]
   Atomics.notify(arrivals, 0);
 }
 
-/** The next message, or undefined where there is none. */
+/** The next message, or undefined if there is none. */
 export function poll<T>(mailbox: Mailbox): T | undefined {
   return receiveMessageOnPort(mailbox.port)?.message as T | undefined;
 }
 
-/** The next message, or undefined where none came in time. */
+/** The next message, or undefined if none arrives in time. */
 export function receive<T>(mailbox: Mailbox, timeoutMs: number): T | undefined {
   const arrivals = new Int32Array(mailbox.arrivals);
   const deadline = performance.now() + timeoutMs;
   for (;;) {
-    // Read before the poll: a message that comes in between changes it, and the wait returns at once.
+    // Read before the poll: a message that arrives in between changes it, and the wait returns at once.
     const seen = Atomics.load(arrivals, 0);
     const message = poll<T>(mailbox);
     const left = deadline - performance.now();

@@ -1,4 +1,4 @@
-// What crosses the boundary between the main thread and the engine Worker, and nothing else does.
+// The messages between the main thread and the engine Worker; nothing else crosses.
 // Tokens cross it, not text: templates and tokenizers stay on the main thread.
 import type { Grammar } from "../grammar/grammar.ts";
 import type { MatcherLink } from "../grammar/matchers.ts";
@@ -23,17 +23,17 @@ export type EngineRequest = {
   salt?: string;
   stopTokens?: readonly number[];
   sampling: Sampling;
-  /** What the answers must match; the engine must have a way to the thread that knows it. */
+  /** Constrains the answers; the engine must have a grammar thread attached. */
   grammar?: Grammar;
   /** How likely the prompt's own tokens were, and so many others. */
   promptLogprobs?: number;
-  /** What is made of the prompt's hidden states: that of its last token, or their mean. */
+  /** Returns a vector: the hidden state of the prompt's last token, or the mean of all. */
   pooling?: Pooling;
 };
 
 export type Pooling = "last" | "mean";
 
-/** What a step has brought for one answer of one request. */
+/** The event of one step for one answer of one request. */
 export type EngineEvent = {
   /** Which of the n answers. */
   index: number;
@@ -55,9 +55,9 @@ export type RequestEvent = { id: number; event: EngineEvent };
 
 /** The events of a step, as step-events.ts packs them. */
 export type SentEvents = {
-  /** Of each plain token: whose it is, of which answer, itself, and how many of the prompt's were cached. */
+  /** Four numbers for each plain token: the request's id, the answer's index, the token, cachedTokens. */
   readonly tokens: Float64Array;
-  /** How many there are of them; the rest of the array is room. */
+  /** The number of plain tokens; the array may be larger. */
   readonly count: number;
   readonly others: readonly RequestEvent[];
 };
@@ -77,16 +77,14 @@ export type EngineOptions = {
   maxWaitingTokens: number;
   /** Tokens of a sequence, where that is less than the model takes. */
   maxLength?: number | undefined;
-  /** Whether a prompt's beginning is looked for among what was computed before. */
+  /** Whether prompts share the KV blocks of common prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
   /** On CUDA quantized weights are kept dequantized as well, for steps with many rows. */
   keepUnpacked?: boolean | undefined;
-  /** A model that had no requests for so long is dropped. */
-  idleMs: number;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
   warmUp?: boolean | undefined;
-  /** Each step's report tells of every request. */
+  /** Each step's report lists every request. */
   debug?: boolean | undefined;
 };
 
@@ -95,7 +93,6 @@ export const defaultEngineOptions: EngineOptions = {
   maxWaiting: 1000,
   maxWaitingTokens: 2 ** 20,
   prefixCaching: true,
-  idleMs: Number.POSITIVE_INFINITY,
 };
 
 export type ModelInfo = {
@@ -103,7 +100,7 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
-  /** The longest sequence that it takes: of the model, or of the memory for it. */
+  /** The longest sequence: limited by the model, or by the memory for KV blocks. */
   maxLength: number;
   blocks: number;
   kvBytes: number;
@@ -113,7 +110,7 @@ export type ModelInfo = {
   load: SharedArrayBuffer;
 };
 
-/** Answers that run, and answers that wait. */
+/** Running and waiting answers. */
 export type Load = { running: number; waiting: number };
 
 export function readLoad(load: SharedArrayBuffer): Load {
@@ -180,7 +177,10 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
+  /** The grammar thread that constrained requests submitted from now on use. */
   | { kind: "matchers"; link: MatcherLink }
+  /** The server shuts down: the load under way is cancelled, and later ones fail. */
+  | { kind: "refuseLoads" }
   | { kind: "stop" };
 
 export type FromWorker =
@@ -189,9 +189,7 @@ export type FromWorker =
   | { kind: "failed"; id: number; message: string }
   | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
   | { kind: "refused"; id: number; reason: Refusal }
-  | { kind: "step"; events: SentEvents; report?: StepReport }
-  | { kind: "unloaded"; model: string }
-  | { kind: "stopped" };
+  | { kind: "step"; events: SentEvents; report?: StepReport };
 
 /** Given to the Worker when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };

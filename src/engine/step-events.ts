@@ -1,6 +1,6 @@
-// What a step has brought, in the form in which it goes to the main thread. Nearly all of it is one more
-// token for an answer: those are numbers in one array, for to send an object each costs twenty times as
-// much. A step has one event for an answer at most, so that the order between them says nothing.
+// The events of a step, in the form in which they are sent to the main thread. Nearly all of them are one
+// more token of an answer: these are numbers in one array, as sending an object for each costs twenty times
+// as much. A step has at most one event for an answer, so their order does not matter.
 import type { EngineEvent, RequestEvent, SentEvents } from "./protocol.ts";
 
 const NUMBERS = 4;
@@ -10,12 +10,12 @@ export class StepEvents implements SentEvents, Iterable<RequestEvent> {
   readonly others: RequestEvent[] = [];
   count = 0;
 
-  /** With room for so many. */
+  /** With room for so many plain tokens. */
   constructor(most: number) {
     this.tokens = new Float64Array(most * NUMBERS);
   }
 
-  /** A token, and nothing else to tell. */
+  /** A token without logprobs, readings or a finish reason. */
   addToken(id: number, index: number, token: number, cachedTokens: number): void {
     const at = this.count++ * NUMBERS;
     this.tokens[at] = id;
@@ -33,7 +33,7 @@ export class StepEvents implements SentEvents, Iterable<RequestEvent> {
   }
 }
 
-/** The events again, on whichever side. */
+/** Unpacks the events, on either side. */
 export function received({ tokens, count, others }: SentEvents): RequestEvent[] {
   const events: RequestEvent[] = [];
   for (let at = 0; at < count * NUMBERS; at += NUMBERS) {

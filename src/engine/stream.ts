@@ -1,6 +1,6 @@
-// Events on their way to one reader: pushed as they come, read as fast as the reader likes.
+// Events for one reader: pushed as they arrive, and read at the pace of the reader.
 
-/** The reader has fallen too far behind. */
+/** The reader fell too far behind. */
 export class SlowReaderError extends Error {
   override name = "SlowReaderError";
 
@@ -13,25 +13,19 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
   readonly #queue: T[] = [];
   readonly #onLeave: () => void;
   readonly #maxBacklog: number;
-  readonly #ended = Promise.withResolvers<void>();
-  /** What reads that found nothing wait for. */
+  /** Pending reads wait for it. */
   #arrival: PromiseWithResolvers<void> | undefined;
   #end: { error: Error | undefined } | undefined;
 
-  /** `onLeave` is called when the reader stops before the end, or falls further behind than it may. */
+  /** `onLeave` is called when the reader stops before the end, or falls behind by more than `maxBacklog`. */
   constructor(onLeave: () => void, maxBacklog = Number.POSITIVE_INFINITY) {
     this.#onLeave = onLeave;
     this.#maxBacklog = maxBacklog;
   }
 
-  /** Events that were not read yet. */
+  /** Unread events. */
   get backlog(): number {
     return this.#queue.length;
-  }
-
-  /** Settles when the stream is over, however it ended. */
-  get ended(): Promise<void> {
-    return this.#ended.promise;
   }
 
   push(event: T): void {
@@ -40,14 +34,13 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     this.#wake();
   }
 
-  /** No more events come; the reader gets those that are there, then the error if there is one. */
+  /** The last call: the reader gets the unread events, then the error if there is one. */
   end(error?: Error): void {
     this.#end ??= { error };
-    this.#ended.resolve();
     this.#wake();
   }
 
-  /** Ends it from this side: what is not read yet is dropped, and the reader gets the error. */
+  /** Ends it from the reader's side: unread events are dropped, and reads throw the error. */
   leave(error?: Error): void {
     this.#queue.length = 0;
     if (this.#end) return;
@@ -55,7 +48,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     this.#onLeave();
   }
 
-  /** All that has come since the last read, once there is something; nothing at the end. */
+  /** Waits for events and returns all that are unread; none at the end. */
   async read(): Promise<T[]> {
     while (this.#isWaiting) await this.#arrived();
     return this.#queue.splice(0);
@@ -72,7 +65,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     return { done: true, value: undefined };
   }
 
-  /** Whether there is nothing to read, and something may come. Throws at an end with an error. */
+  /** Whether a read must wait. Throws the error once the stream has ended with one. */
   get #isWaiting(): boolean {
     if (this.#queue.length > 0) return false;
     if (this.#end?.error) throw this.#end.error;

@@ -1,37 +1,37 @@
-// Rules of which no two alternatives begin alike. Where some begin and others end alike, the engine takes
-// states for one that are not, and lets texts pass that are none of them: of "ccc", "abc" and "abb" also
-// "ccb" (xgrammar's issue 618). Where all begin differently, there is nothing to mistake.
+// Rules whose alternatives all begin differently. Where some alternatives share a prefix and others a suffix,
+// xgrammar merges states that differ, and accepts texts that match no alternative: for "ccc", "abc" and "abb"
+// also "ccb" (xgrammar issue 618). Alternatives without shared prefixes avoid that.
 
-/** Parts of EBNF, one after the other. */
+/** A sequence of parts in EBNF. */
 export type Alternative = readonly string[];
 
-/** Rules in EBNF: one of this name, and those that it takes. */
+/** Rules in EBNF: the one of this name, and the helpers that factor out shared prefixes. */
 export function alternativesRule(name: string, all: readonly Alternative[], follow = ""): string {
   let [rules, count] = ["", 0];
-  // Those of a group are alike up to some place, and go on from there.
-  const pending = [{ own: name, some: all.map(takenApart), from: 0 }];
+  // The alternatives of a group are equal up to `from`.
+  const pending = [{ own: name, some: all.map(splitLiterals), from: 0 }];
   for (const { own, some, from } of pending) {
     const groups = Map.groupBy(some, (each) => each[from]);
     const choices = Array.from(groups, ([part, group]) => {
       const [first] = group;
-      if (part === undefined || group.length === 1) return printed(first!.slice(from));
+      if (part === undefined || group.length === 1) return joinLiterals(first!.slice(from));
       const end = sharedEnd(group, from);
-      // A rule, as groups in groups would soon be too deep for the engine.
+      // A rule of its own: nested groups would soon be too deep for xgrammar.
       const next = `${name}_${count++}`;
       pending.push({ own: next, some: group, from: end });
-      return printed([...first!.slice(from, end), next]);
+      return joinLiterals([...first!.slice(from, end), next]);
     });
     rules += `${own} ::= ${choices.join(" | ")}${follow}\n`;
   }
   return rules;
 }
 
-/** A grammar of these texts. */
+/** A grammar that matches exactly these texts. */
 export function textsGrammar(texts: readonly string[]): string {
   return alternativesRule("root", texts.map(textParts));
 }
 
-/** A text byte by byte. */
+/** One part for each byte of the text. */
 export function textParts(text: string): string[] {
   return Array.from(Buffer.from(text), (byte) => {
     const char = String.fromCharCode(byte);
@@ -43,7 +43,7 @@ export function literal(text: string): string {
   return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** One byte of several. A class of a single byte would be taken for a character: it is written twice. */
+/** One byte out of several. xgrammar reads a class of one byte as a character, so the byte stands twice. */
 export function byteClass(ranges: readonly (readonly [number, number])[]): string {
   const hex = (byte: number) => `\\x${byte.toString(16).padStart(2, "0")}`;
   const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);
@@ -52,8 +52,8 @@ export function byteClass(ranges: readonly (readonly [number, number])[]): strin
 
 const LITERAL = /^"((?:[^"\\]|\\["\\])*)"$/;
 
-/** With texts as bytes. */
-function takenApart(alternative: Alternative): string[] {
+/** Splits literals into bytes. */
+function splitLiterals(alternative: Alternative): string[] {
   return alternative.flatMap((part) => {
     const [, text] = LITERAL.exec(part) ?? [];
     return text === undefined ? [part] : textParts(text.replace(/\\(.)/g, "$1"));
@@ -62,8 +62,8 @@ function takenApart(alternative: Alternative): string[] {
 
 const BYTE = /^"(?:[^"\\]|\\.)"$/;
 
-/** With bytes as texts. */
-function printed(parts: Alternative): string {
+/** Joins bytes into literals. */
+function joinLiterals(parts: Alternative): string {
   const written: string[] = [];
   let text = "";
   for (const part of [...parts, ""]) {

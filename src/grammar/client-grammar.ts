@@ -1,10 +1,10 @@
-// Grammars in EBNF that clients send. The library reads them, and what it has read is written anew so that
-// it makes no mistakes with it: alternatives.ts says which. Nor does it know a character of a class from its
-// bytes, or what begins with a loop from what begins behind it.
+// Grammars in EBNF that clients send. xgrammar parses them, and the parsed rules are written again in a form
+// that it handles correctly: alternatives.ts says what it gets wrong. It also confuses a character of a class
+// with the character's bytes, and an alternative that begins with a loop with what follows the loop.
 import { Grammar } from "@mlc-ai/web-xgrammar";
 import { type Alternative, alternativesRule, textParts } from "./alternatives.ts";
 
-/** Throws what is wrong, in words. */
+/** Throws an error that says what is wrong with it. */
 export async function clientGrammar(source: string): Promise<string> {
   const read = await Grammar.fromEBNF(source);
   const text = read.toString();
@@ -31,7 +31,7 @@ export async function clientGrammar(source: string): Promise<string> {
 const PART = String.raw`"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]\*?|[\w.-]+(?:\{[^}]*\})?`;
 const SEQUENCE = String.raw`\(((?:${PART}| )+)\)`;
 
-/** As the library writes it: name ::= ((part part) | (part) | "") (=(part part)) */
+/** As xgrammar prints it: name ::= ((part part) | (part) | "") (=(part part)) */
 function readRule(line: string) {
   const partsIn = (text: string) => text.match(new RegExp(PART, "g")) ?? [];
   const alternatives: string[][] = [];
@@ -55,12 +55,12 @@ function unescaped(text: string): string {
   });
 }
 
-/** The library puts a rule of mere text in the place of its name. */
+/** xgrammar inlines a rule that consists of text alone; a reference to `end` keeps it from that. */
 function closed(alternative: Alternative): Alternative {
   return alternative.some((part) => /^\w/.test(part)) ? alternative : [...alternative, "end"];
 }
 
-/** What begins with a class stands apart: another alternative may begin with one of its characters. */
+/** An alternative that begins with a class gets its own rule: others may begin with a character of it. */
 function printRule(name: string, all: readonly Alternative[], follow?: string): string {
   const groups = Map.groupBy(all, ([first]) => (first?.startsWith("[") ? first : ""));
   if (groups.size === 1) return alternativesRule(name, all, follow);

@@ -1,5 +1,5 @@
-// Compiles grammars, and keeps those that were asked for last: up to so many bytes of them, whatever
-// clients send.
+// Compiles grammars, and caches the most recently used ones up to a number of bytes, however many different
+// grammars clients send.
 import {
   type CompiledGrammar,
   GrammarCompiler,
@@ -16,12 +16,12 @@ import { encodedTokens } from "./vocabulary.ts";
 
 type Kept = { compiled: CompiledGrammar; bytes: number };
 
-/** A vocabulary takes some tens of megabytes. */
+/** A vocabulary takes tens of megabytes. */
 const MAX_VOCABULARIES = 4;
 
 export class Compiler {
   readonly #maxBytes: number;
-  /** Those that were used last stand last, in both. */
+  /** Both are ordered from the least to the most recently used. */
   readonly #compilers = new Map<string, Promise<GrammarCompiler>>();
   readonly #kept = new Map<string, Kept>();
   #bytes = 0;
@@ -30,7 +30,7 @@ export class Compiler {
     this.#maxBytes = maxBytes;
   }
 
-  /** Bytes of the grammars that are kept, as estimated. */
+  /** Estimated bytes of the cached grammars. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -65,13 +65,13 @@ export class Compiler {
     return { compiled, bytes };
   }
 
-  /** The one that was compiled last stays, however large it is: a matcher is about to be made of it. */
+  /** The newest grammar stays, however large it is: a matcher is about to be created from it. */
   #evict(): void {
     for (const [key, { compiled, bytes }] of this.#kept) {
       if (this.#bytes <= this.#maxBytes || this.#kept.size === 1) return;
       this.#kept.delete(key);
       this.#bytes -= bytes;
-      // Matchers at work share what it stands for; that is freed with the last of them.
+      // Open matchers share the native grammar, which is freed with the last of them.
       compiled.dispose();
     }
   }
@@ -96,13 +96,13 @@ async function makeCompiler(vocabulary: Vocabulary): Promise<GrammarCompiler> {
   const info = await TokenizerInfo.createTokenizerInfo(tokens, "byte_level", false, size, [
     ...stopTokens,
   ]);
-  // Its own cache has no bound.
+  // Without xgrammar's own cache, which is unbounded.
   const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
   info.dispose();
   return compiler;
 }
 
-/** In grammars of our own: the library gets schemas, expressions and choices wrong. */
+/** Replaces schemas, regular expressions and choices, which xgrammar gets wrong, by grammars of ours. */
 async function rewritten(format: StructuralTagFormat): Promise<StructuralTagFormat> {
   switch (format.type) {
     case "json_schema":
@@ -139,7 +139,7 @@ function keyOf(grammar: Grammar): string {
   return JSON.stringify(grammar);
 }
 
-/** As measured: what it says decides, and how many tokens it says it of. */
+/** As measured: the size grows with the text of the grammar and with the vocabulary. */
 function estimatedBytes(format: StructuralTagFormat, { size }: Vocabulary): number {
   return 20_000 + 100 * JSON.stringify(format).length * (size / 49_152);
 }

@@ -1,12 +1,12 @@
-// A grammar, and what is said about it between threads. Nothing here touches the grammar engine: the HTTP
-// side makes grammars, the engine Worker passes them on, the grammar threads compile them.
+// A grammar, and the messages about it between threads. Nothing here imports xgrammar: the HTTP side makes
+// grammars, the engine Worker passes them on, the grammar threads compile them.
 import type { MessagePort } from "node:worker_threads";
 
-/** The tokens that a grammar speaks of. */
+/** The tokens that a grammar is compiled for. */
 export type Vocabulary = {
-  /** Where the model is. */
+  /** The path of the model. */
   path: string;
-  /** How many logits it gives. */
+  /** The number of logits. */
   size: number;
   /** Tokens that end an answer: allowed where the grammar is at its end, and nowhere else. */
   stopTokens: readonly number[];
@@ -18,8 +18,8 @@ export type Vocabulary = {
 export type Grammar = {
   vocabulary: Vocabulary;
   /**
-   * A structural-tag format of xgrammar, as JSON. Of its JSON schemas as much is enforced as can be: only
-   * those that stand in `strict` too are refused where that is not all.
+   * A structural-tag format of xgrammar, as JSON. Its JSON schemas are enforced as far as possible; a schema
+   * that is listed in `strict` too is refused where a part of it cannot be enforced.
    */
   format: string;
   /** As JSON. */
@@ -27,27 +27,27 @@ export type Grammar = {
 };
 
 export type ToGrammarThread =
-  /** Compile it, or find it compiled. */
+  /** Compile it, unless it is in the cache. */
   | { kind: "prepare"; id: number; grammar: Grammar }
-  /** Whoever speaks through this port may open matchers; nobody before it may any more. */
-  | { kind: "serve"; port: MessagePort; status: SharedArrayBuffer };
+  /** The engine opens matchers through this port from now on, and through no earlier one. */
+  | { kind: "serve"; port: MessagePort };
 
 export type FromGrammarThread =
-  /** The vocabulary is there, and the compiler is at work. */
+  /** The vocabulary is loaded, and compiling has begun. */
   | { kind: "begun"; id: number }
   | { kind: "prepared"; id: number }
-  /** `isBroken`: the library has not said why, and may be left without room to work. */
+  /** `isBroken`: xgrammar gave no reason, so it may have run out of memory. */
   | { kind: "failed"; id: number; message: string; isBroken: boolean };
 
-/** From the engine Worker to the thread that serves. */
+/** From the engine Worker to the serving thread. */
 export type ToMatchers =
   | { kind: "open"; id: number; grammar: Grammar; mask: SharedArrayBuffer }
   | { kind: "accept"; id: number; token: number }
   | { kind: "close"; id: number };
 
 /**
- * A mask in shared memory: how many tokens it comes after plus one, or MASK_FAILED; then a bit for each
- * token of the vocabulary.
+ * A token mask in shared memory: first the number of accepted tokens it applies after, plus one, or
+ * MASK_FAILED; then a bit for each token of the vocabulary.
  */
 export function makeMask(size: number): SharedArrayBuffer {
   return new SharedArrayBuffer(MASK_HEADER + Math.ceil(size / 32) * 4);
@@ -56,8 +56,6 @@ export function makeMask(size: number): SharedArrayBuffer {
 export const MASK_HEADER = 4;
 export const MASK_FAILED = -1;
 
-/** What the serving thread is about, in shared memory: 1 in `COMPILING` while masks must wait. */
-export const COMPILING = 0;
-/** 1 in `GONE` when the thread has ended. */
-export const GONE = 1;
-export const makeStatus = () => new SharedArrayBuffer(8);
+/** The status of a grammar thread in shared memory: `GONE` is 1 once the thread has ended. */
+export const GONE = 0;
+export const makeStatus = () => new SharedArrayBuffer(4);

@@ -1,6 +1,6 @@
-// The main thread's side of grammars. Whatever a client sends is compiled on a thread of its own first,
-// which is ended when it takes too long or too much; only what passed there goes to the thread that serves
-// the engine.
+// The main thread's side of grammars. A client's grammar is compiled on the trial thread first, which is
+// terminated when that takes too much time or memory. Only a grammar that compiled there goes to the thread
+// that serves the engine.
 import { createHash } from "node:crypto";
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
 import { grammarEntry } from "../worker-entry.ts";
@@ -13,7 +13,7 @@ import {
 } from "./grammar.ts";
 import type { MatcherLink } from "./matchers.ts";
 
-/** The grammar cannot be compiled, in words for whoever sent it. */
+/** The grammar cannot be compiled; the message is for the client that sent it. */
 export class GrammarError extends Error {
   override name = "GrammarError";
 }
@@ -28,13 +28,13 @@ export class GrammarsBusyError extends Error {
 }
 
 export type GrammarLimits = {
-  /** How long one may take to compile. */
+  /** How long a grammar may take to compile. */
   compileMs: number;
-  /** Characters of one. */
+  /** Characters of a grammar. */
   characters: number;
-  /** Grammars that wait for their turn. */
+  /** Grammars that wait to be compiled. */
   waiting: number;
-  /** Bytes of compiled grammars that are kept. */
+  /** Bytes of compiled grammars that are cached. */
   keptBytes: number;
 };
 
@@ -45,17 +45,29 @@ export const grammarLimits: GrammarLimits = {
   keptBytes: 256 * 2 ** 20,
 };
 
-/** A thread that serves; each way to it is the only one. */
-export type MatcherSource = { connect(): MatcherLink };
+/** The serving thread failed twice at a grammar that had compiled on trial. */
+export class GrammarThreadError extends Error {
+  override name = "GrammarThreadError";
 
-/** Who speaks with the thread that serves: the engine, which has a way to it already or asks for one. */
+  constructor() {
+    super("the grammar thread has ended");
+  }
+}
+
+/** A thread that serves the engine. It has one link: a new one closes the one before. */
+export type ServingThread = { connect(): MatcherLink };
+
+/** Where the engine finds the serving thread, each time it submits a constrained request. */
+export type MatcherSource = { servingThread(): ServingThread };
+
+/** The engine: it asks the source from then on. */
 export type MatcherUser = { attach(source: MatcherSource): void };
 
 /** A vocabulary of a quarter of a million tokens takes a few seconds. */
 const LOAD_MS = 60_000;
-/** What was proven is remembered by a hash of its text. */
+/** Hashes of grammars that compiled on trial. */
 const MAX_PROVEN = 4096;
-/** A compiler that gave up may have lost some memory. */
+/** A failed compile may leak memory: the thread is replaced after so many. */
 const MAX_FAILURES = 16;
 
 export class Grammars {
@@ -71,7 +83,7 @@ export class Grammars {
     this.#limits = { ...grammarLimits, ...limits };
   }
 
-  /** Returns when the engine can be asked with it. */
+  /** Returns when the engine can answer a request with this grammar. */
   async prepare(grammar: Grammar, engine: MatcherUser): Promise<void> {
     const { characters, waiting } = this.#limits;
     if (grammar.format.length > characters) {
@@ -88,7 +100,15 @@ export class Grammars {
       this.#underWay.set(key, done);
     }
     await this.#underWay.get(key);
-    engine.attach(this.#serving!);
+    engine.attach(this);
+  }
+
+  /** The thread that serves the engine; a new one where the last has ended. It compiles what it lacks. */
+  servingThread(): GrammarThread {
+    if (!this.#serving || this.#serving.ended) {
+      this.#serving = new GrammarThread(this.#limits.keptBytes);
+    }
+    return this.#serving;
   }
 
   async stop(): Promise<void> {
@@ -104,24 +124,29 @@ export class Grammars {
       const [oldest] = this.#proven;
       if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
     }
-    if (this.#serving?.ended) this.#serving = undefined;
-    this.#serving ??= new GrammarThread(this.#limits.keptBytes);
-    const serving = this.#serving;
+    if (!(await this.#serve(grammar)) && !(await this.#serve(grammar))) {
+      throw new GrammarThreadError();
+    }
+  }
+
+  /** The grammar compiled on trial: where it fails here the thread is at fault, and is replaced. */
+  async #serve(grammar: Grammar): Promise<boolean> {
+    const thread = this.servingThread();
     try {
-      await serving.prepare(grammar);
-    } catch (error) {
-      // It was proven: what is wrong is the thread.
-      await serving.end();
-      throw error;
+      await thread.prepare(grammar);
+      return true;
+    } catch {
+      await thread.end();
+      return false;
     }
   }
 
   async #try(grammar: Grammar): Promise<void> {
     if (this.#trial?.ended) this.#trial = undefined;
-    // It need not keep what it compiles.
+    // It caches nothing: each grammar is tried once.
     this.#trial ??= new GrammarThread(0);
     const trial = this.#trial;
-    const isWorn = trial.failures > 0;
+    const hadFailures = trial.failures > 0;
     const tooLong = Promise.withResolvers<never>();
     const timeout = (ms: number) =>
       setTimeout(() => tooLong.reject(new GrammarError("it takes too long to compile")), ms);
@@ -135,8 +160,8 @@ export class Grammars {
     } catch (error) {
       const isOver = trial.isBroken || trial.failures >= MAX_FAILURES || trial.pending > 0;
       if (isOver) await trial.end();
-      // Nobody is refused for what somebody else has sent before.
-      if (isWorn && trial.isBroken) return await this.#try(grammar);
+      // An earlier grammar may have broken the thread: this one gets a new thread.
+      if (hadFailures && trial.isBroken) return await this.#try(grammar);
       throw error;
     } finally {
       clearTimeout(timer);
@@ -146,7 +171,7 @@ export class Grammars {
 
 type Question = { resolve(): void; reject(error: Error): void; onBegun?: (() => void) | undefined };
 
-class GrammarThread implements MatcherSource {
+class GrammarThread implements ServingThread {
   readonly #worker: Worker;
   readonly #questions = new Map<number, Question>();
   readonly #status = makeStatus();
@@ -161,11 +186,11 @@ class GrammarThread implements MatcherSource {
     this.#worker.on("message", (message: FromGrammarThread) => this.#receive(message));
     this.#worker.on("error", () => this.#onEnd());
     this.#worker.on("exit", () => this.#onEnd());
-    // It does not keep the process alive.
+    // It must not keep the process alive.
     this.#worker.unref();
   }
 
-  /** Questions that were not answered. */
+  /** Unanswered questions. */
   get pending(): number {
     return this.#questions.size;
   }
@@ -180,7 +205,7 @@ class GrammarThread implements MatcherSource {
 
   connect(): MatcherLink {
     const { port1, port2 } = new MessageChannel();
-    this.#send({ kind: "serve", port: port1, status: this.#status }, [port1]);
+    this.#send({ kind: "serve", port: port1 }, [port1]);
     return { port: port2, status: this.#status };
   }
 

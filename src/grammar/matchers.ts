@@ -1,5 +1,5 @@
-// The engine Worker's side of grammars: which tokens may come next in an answer. The grammar thread works
-// that out while a step is computed; here is waited for it, where it has not come yet.
+// The engine Worker's side of grammars: the token mask of each constrained answer. The grammar thread
+// computes a mask while the step that needs it is computed, so it is usually there in time.
 import type { MessagePort } from "node:worker_threads";
 import {
   GONE,
@@ -10,8 +10,8 @@ import {
   type ToMatchers,
 } from "./grammar.ts";
 
-/** Longer than any grammar takes: past it, the answer fails. */
-const PATIENCE_MS = 20_000;
+/** Longer than any grammar takes to compile: an answer whose mask takes longer fails. */
+const MASK_TIMEOUT_MS = 20_000;
 
 /** Follows one answer. */
 export type Matcher = {
@@ -26,7 +26,7 @@ export type Matcher = {
   close(): void;
 };
 
-/** The way to the thread. */
+/** The connection to the grammar thread. */
 export type MatcherLink = { port: MessagePort; status: SharedArrayBuffer };
 
 export class Matchers {
@@ -51,7 +51,7 @@ export class Matchers {
     const isLate = () => {
       const state = Atomics.load(header, 0);
       if (state === accepted + 1 || state === MASK_FAILED) return false;
-      return !Atomics.load(this.#status, GONE) && performance.now() < askedMs + PATIENCE_MS;
+      return !Atomics.load(this.#status, GONE) && performance.now() < askedMs + MASK_TIMEOUT_MS;
     };
     return {
       get isLate() {

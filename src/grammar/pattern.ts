@@ -1,5 +1,5 @@
-// Regular expressions as automata, so that several of them, and bounds on the length, can hold of one text
-// at once. They are searched for in a text, as JSON Schema does.
+// Regular expressions as finite automata, so that a text can be constrained by several of them and by bounds
+// on its length at once. A pattern may match anywhere in a text, as in JSON Schema.
 import { byteClass } from "./alternatives.ts";
 import {
   complement,
@@ -13,16 +13,16 @@ import {
 
 export const MAX_PATTERN_STEPS = 100_000;
 
-/** States, of which the first is where it begins; none where no text is accepted. */
+/** A DFA: its states, the first of which is the start; empty where it accepts no text. */
 export type Automaton = readonly State[];
-/** The ranges of its edges are apart. */
+/** The ranges of its edges do not overlap. */
 type State = { accepts: boolean; edges: readonly Edge<number>[] };
 type Edge<T> = { range: Range; target: T };
 
-/** A pattern cannot be enforced, for this reason. */
+/** Why a pattern cannot be enforced. */
 export class PatternError extends Error {}
 
-/** Counts steps, and gives up. */
+/** Bounds the work: throws once all steps are used up. */
 export class Work {
   #left: number;
 
@@ -41,7 +41,7 @@ const MAX_GROUPS = 50;
 const MAX_STATES = 600;
 const TOO_LARGE = "is too large to enforce";
 
-/** The texts in which it is found. */
+/** Accepts the texts in which the pattern matches somewhere. */
 export function readPattern(source: string, work: Work): Automaton {
   if (source.length > MAX_PATTERN) throw new PatternError(TOO_LARGE);
   try {
@@ -52,8 +52,8 @@ export function readPattern(source: string, work: Work): Automaton {
   const { node, ahead } = new PatternReader(source).read();
   return ahead.reduce(
     (automaton, { node: other, isNegative }) =>
-      combined(automaton, determined(other, work), isNegative, work),
-    determined(node, work),
+      product(automaton, determinize(other, work), isNegative, work),
+    determinize(node, work),
   );
 }
 
@@ -62,7 +62,7 @@ type Node =
   | { kind: "sequence" | "choice"; nodes: readonly Node[] }
   | { kind: "repeat"; node: Node; min: number; max: number };
 
-/** As if a text had a character of its own at each end. */
+/** The anchors match these, as if each text began and ended with a character of its own. */
 const BEGIN = -1;
 const END = MAX_CODE_POINT + 1;
 
@@ -81,17 +81,17 @@ const blanks: readonly Range[] = [
   ...lineEnds,
   [0x2000, 0x200a],
 ];
-const classes: Readonly<Record<string, readonly Range[]>> = {
-  d: digits,
-  D: complement(digits),
-  w: words,
-  W: complement(words),
-  s: blanks,
-  S: complement(blanks),
-};
-const controls: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 };
+const classes: ReadonlyMap<string, readonly Range[]> = new Map([
+  ["d", digits],
+  ["D", complement(digits)],
+  ["w", words],
+  ["W", complement(words)],
+  ["s", blanks],
+  ["S", complement(blanks)],
+]);
+const controls = new Map(Object.entries({ t: 9, n: 10, v: 11, f: 12, r: 13, 0: 0 }));
 
-/** Reads what is known to be a regular expression. */
+/** Parses a valid regular expression. */
 class PatternReader {
   readonly #source: string[];
   #at = 0;
@@ -101,7 +101,7 @@ class PatternReader {
     this.#source = Array.from(source);
   }
 
-  /** What to find, and what else must be found in the text, or must not. */
+  /** The pattern, and the lookaheads at its beginning. */
   read(): { node: Node; ahead: { node: Node; isNegative: boolean }[] } {
     const ahead: { node: Node; isNegative: boolean }[] = [];
     const sees = () => this.#sees("(?=") || this.#sees("(?!");
@@ -118,7 +118,7 @@ class PatternReader {
       this.#at += 1;
     }
     const node = this.#choice();
-    // What was read stands before the first branch alone.
+    // The lookaheads belong to the first branch alone.
     if (node.kind === "choice") throw new PatternError("has a lookahead, which cannot be enforced");
     return { node: anchored(node), ahead };
   }
@@ -231,7 +231,8 @@ class PatternReader {
 
   #escape(): readonly Range[] {
     const char = this.#next();
-    if (Object.hasOwn(classes, char)) return classes[char]!;
+    const known = classes.get(char);
+    if (known) return known;
     if (/[1-9k]/.test(char))
       throw new PatternError("has a back reference, which cannot be enforced");
     if (/[pP]/.test(char))
@@ -240,7 +241,8 @@ class PatternReader {
   }
 
   #escapedCode(char: string): number {
-    if (Object.hasOwn(controls, char)) return controls[char]!;
+    const control = controls.get(char);
+    if (control !== undefined) return control;
     if (char === "c") return this.#next().codePointAt(0)! % 32;
     if (char === "x") return this.#hex(2);
     if (char !== "u") return char.codePointAt(0)!;
@@ -257,10 +259,10 @@ class PatternReader {
   }
 }
 
-/** An automaton that goes from one of a few states to the next without knowing which it is in. */
-class Guesser {
+/** A nondeterministic automaton with epsilon edges. */
+class Nfa {
   readonly edges: { ranges: readonly Range[]; target: number }[][] = [];
-  readonly #jumps: number[][] = [];
+  readonly #epsilons: number[][] = [];
   readonly #work: Work;
 
   constructor(work: Work) {
@@ -269,15 +271,15 @@ class Guesser {
 
   add(): number {
     this.#work.do(1);
-    this.#jumps.push([]);
+    this.#epsilons.push([]);
     return this.edges.push([]) - 1;
   }
 
-  jump(from: number, to: number): void {
-    this.#jumps[from]!.push(to);
+  addEpsilon(from: number, to: number): void {
+    this.#epsilons[from]!.push(to);
   }
 
-  /** Where it is after this node. */
+  /** Returns the state after this node. */
   build(node: Node, from: number): number {
     this.#work.do(1);
     switch (node.kind) {
@@ -290,7 +292,7 @@ class Guesser {
         return node.nodes.reduce((at, each) => this.build(each, at), from);
       case "choice": {
         const to = this.add();
-        for (const each of node.nodes) this.jump(this.build(each, from), to);
+        for (const each of node.nodes) this.addEpsilon(this.build(each, from), to);
         return to;
       }
       case "repeat":
@@ -302,22 +304,22 @@ class Guesser {
     let at = from;
     for (let i = 0; i < min; i++) at = this.build(node, at);
     const to = this.add();
-    this.jump(at, to);
+    this.addEpsilon(at, to);
     if (max === Infinity) {
-      this.jump(this.build(node, to), to);
+      this.addEpsilon(this.build(node, to), to);
       return to;
     }
     for (let i = min; i < max; i++) {
       at = this.build(node, at);
-      this.jump(at, to);
+      this.addEpsilon(at, to);
     }
     return to;
   }
 
-  /** With the states that are reached without a character. */
-  closed(states: Iterable<number>): number[] {
+  /** The epsilon closure: with the states that are reached without a character. */
+  closure(states: Iterable<number>): number[] {
     const all = new Set(states);
-    for (const state of all) for (const next of this.#jumps[state]!) all.add(next);
+    for (const state of all) for (const next of this.#epsilons[state]!) all.add(next);
     this.#work.do(all.size);
     return [...all].toSorted((a, b) => a - b);
   }
@@ -325,10 +327,10 @@ class Guesser {
   after(states: readonly number[], code: number): number[] {
     const out = states.flatMap((state) => this.edges[state]!);
     const has = (ranges: readonly Range[]) => ranges.some(([a, b]) => a <= code && code <= b);
-    return this.closed(out.filter(({ ranges }) => has(ranges)).map(({ target }) => target));
+    return this.closure(out.filter(({ ranges }) => has(ranges)).map(({ target }) => target));
   }
 
-  /** Code points at which the next states may change. */
+  /** The code points at which the set of next states may change. */
   cuts(states: readonly number[]): number[] {
     const out = states.flatMap((state) => this.edges[state]!);
     const ranges = out.flatMap((edge) => intersect(edge.ranges, [[0, MAX_CODE_POINT]]));
@@ -338,29 +340,29 @@ class Guesser {
   }
 }
 
-/** The texts in which this is found. */
-function determined(node: Node, work: Work): Automaton {
-  const guesser = new Guesser(work);
-  const start = guesser.add();
-  const found = guesser.add();
+/** The DFA of the texts in which this node matches somewhere. */
+function determinize(node: Node, work: Work): Automaton {
+  const nfa = new Nfa(work);
+  const start = nfa.add();
+  const found = nfa.add();
   for (const state of [start, found]) {
-    guesser.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
+    nfa.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
   }
-  guesser.jump(guesser.build(node, start), found);
-  // Once it is found, nothing else matters.
+  nfa.addEpsilon(nfa.build(node, start), found);
+  // Once the node has matched, any text may follow.
   const settled = (states: number[]) => (states.includes(found) ? [found] : states);
-  const after = (states: readonly number[], code: number) => settled(guesser.after(states, code));
-  /** The ends of a text may be asked for again and again. */
+  const after = (states: readonly number[], code: number) => settled(nfa.after(states, code));
+  /** Several anchors in a row match the same end of the text. */
   const atEnd = (states: readonly number[], end: number) => {
-    let all = guesser.closed(states);
+    let all = nfa.closure(states);
     for (let before = 0; before < all.length; ) {
       before = all.length;
-      all = guesser.closed([...all, ...guesser.after(all, end)]);
+      all = nfa.closure([...all, ...nfa.after(all, end)]);
     }
     return settled(all);
   };
   return explored(atEnd([start], BEGIN), (states) => {
-    const cuts = guesser.cuts(states);
+    const cuts = nfa.cuts(states);
     const edges = cuts.slice(1).map((to, i): Edge<number[]> => {
       const from = cuts[i]!;
       return { range: [from, to - 1], target: after(states, from) };
@@ -369,8 +371,8 @@ function determined(node: Node, work: Work): Automaton {
   });
 }
 
-/** What both accept; or the first, and not the second. */
-function combined(a: Automaton, b: Automaton, isNegative: boolean, work: Work): Automaton {
+/** The product automaton: accepts what both accept, or what the first accepts and the second does not. */
+function product(a: Automaton, b: Automaton, isNegative: boolean, work: Work): Automaton {
   const nowhere = b.length;
   if (a.length === 0) return [];
   return explored([0, 0], ([i, j]: readonly [number, number]) => {
@@ -392,10 +394,10 @@ function combined(a: Automaton, b: Automaton, isNegative: boolean, work: Work): 
 }
 
 export function both(a: Automaton, b: Automaton, work: Work): Automaton {
-  return combined(a, b, false, work);
+  return product(a, b, false, work);
 }
 
-/** The texts of so many characters. */
+/** Accepts the same texts, if they have from `min` to `max` characters. */
 export function withLength(automaton: Automaton, min: number, max: number): Automaton {
   if (automaton.length === 0) return automaton;
   return explored([0, 0], ([i, count]: readonly [number, number]) => {
@@ -411,7 +413,7 @@ export function withLength(automaton: Automaton, min: number, max: number): Auto
 
 type Visit<T> = (state: T) => { accepts: boolean; edges: readonly Edge<T>[] };
 
-/** The states that can be reached from the first, and from which a text can be accepted. */
+/** The states that are reachable from the start and from which an accepting state is reachable. */
 function explored<T extends readonly number[]>(start: T, visit: Visit<T>): Automaton {
   const numbers = new Map([[start.join(), 0]]);
   const pending = [start];
@@ -452,9 +454,9 @@ function trimmed(states: readonly State[]): Automaton {
 }
 
 /**
- * How long its states take to compile, next to one in which every token may begin. Half of a vocabulary
- * begins with a space, and most of the rest with a letter. A state that leads to itself is cheap where no
- * word leads out of it.
+ * How long its states take to compile, relative to a state in which every token may begin. Half of a
+ * vocabulary begins with a space, and most of the rest with a letter. A state with an edge to itself is cheap
+ * if no edge with a space or a letter leaves it.
  */
 export function costOf(automaton: Automaton): number {
   const size = (ranges: readonly Range[]) => ranges.reduce((sum, [a, b]) => sum + b - a + 1, 0);
@@ -470,7 +472,7 @@ export function costOf(automaton: Automaton): number {
   return costs.reduce((sum, cost) => sum + cost, 0);
 }
 
-/** A grammar of the texts that a regular expression matches as a whole; throws what is wrong, in words. */
+/** A grammar of the texts that the whole expression matches; throws an error that says what is wrong. */
 export function regexGrammar(source: string): string {
   try {
     const strict = withoutNeedlessEscapes(source);
@@ -491,11 +493,11 @@ export function regexGrammar(source: string): string {
     return text;
   } catch (error) {
     if (error instanceof PatternError) throw new Error(`the expression ${error.message}`);
-    throw error instanceof SyntaxError ? new Error("it is no regular expression") : error;
+    throw error instanceof SyntaxError ? new Error("it is not a regular expression") : error;
   }
 }
 
-/** Elsewhere anything may be escaped, and braces that count nothing stand for themselves. */
+/** Other dialects allow any character to be escaped, and braces without counts as literals. */
 function withoutNeedlessEscapes(source: string): string {
   const code = (char: string) => `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
   return source

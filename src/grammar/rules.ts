@@ -1,8 +1,8 @@
-// Rules of a grammar, and how they are written for the engine in EBNF.
+// Rules of a grammar, printed as EBNF for xgrammar.
 //
-// Two things about the engine decide how. A class of characters matches one byte, so what is beyond ASCII is
-// spelled in UTF-8. And a token that reaches beyond the rule in which it begins is tried anew for every
-// mask, unless the rule says what follows it, `(= ...)`.
+// Two properties of xgrammar decide the form. A character class matches one byte, so characters beyond ASCII
+// are spelled in UTF-8. And a token that reaches past the end of the rule in which it begins is checked again
+// for every mask, unless the rule has a lookahead, `(= ...)`.
 import { alternativesRule } from "./alternatives.ts";
 
 /** Text in EBNF, or a rule. */
@@ -14,7 +14,7 @@ export type Range = readonly [number, number];
 
 export const MAX_CODE_POINT = 0x10ffff;
 
-/** The rules that can come to an end, as text; undefined where the first one cannot. */
+/** The rules that some text matches, as EBNF; undefined where no text matches the root. */
 export function printRules(root: Rule): string | undefined {
   const all = new Set([root]);
   for (const rule of all) {
@@ -29,7 +29,7 @@ export function printRules(root: Rule): string | undefined {
     names.set(part, name);
     return name;
   };
-  // A rule of text alone that leads an alternative is put in its place, and may then begin as another does.
+  // xgrammar inlines a rule of text alone that begins an alternative, and so may make a shared prefix.
   const leading = new Set(
     [...all].flatMap(({ choices }) => (choices.length > 1 ? choices.map(([first]) => first) : [])),
   );
@@ -49,7 +49,7 @@ export function printRules(root: Rule): string | undefined {
   return text;
 }
 
-/** Without those that only lead on to themselves, or to nothing. */
+/** All but those that recurse without end, or have no choices. */
 function endingRules(rules: readonly Rule[]): Set<Rule> {
   const ending = new Set<Rule>();
   for (let before = -1; before < ending.size; ) {
@@ -75,7 +75,7 @@ export function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
   );
 }
 
-/** All code points but these. */
+/** All code points except these. */
 export function complement(ranges: readonly Range[]): Range[] {
   const result: Range[] = [];
   let next = 0;

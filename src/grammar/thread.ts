@@ -1,16 +1,14 @@
-// A grammar thread: compiles what it is asked to, and where it serves the engine, follows each answer with
-// a matcher and writes down which tokens may come next. The engine's word goes before the main thread's:
-// a step may wait for a mask, nobody waits for a grammar but the one who sent it.
+// A grammar thread. It compiles grammars, and if it serves the engine, it follows each constrained answer
+// with a matcher and writes the answer's next token mask. The engine's messages have precedence over those of
+// the main thread: a mask may delay a step, a compile delays only the client that sent the grammar.
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
 import { Compiler } from "./compiler.ts";
 import {
-  COMPILING,
   type FromGrammarThread,
   type Grammar,
   MASK_FAILED,
   MASK_HEADER,
-  makeStatus,
   type ToGrammarThread,
   type ToMatchers,
 } from "./grammar.ts";
@@ -26,18 +24,17 @@ const asked: (ToGrammarThread & { kind: "prepare" })[] = [];
 const orders: ToMatchers[] = [];
 const following = new Map<number, Following>();
 let engine: MessagePort | undefined;
-let status = new Int32Array(makeStatus());
 let arrival = Promise.withResolvers<void>();
 
-/** The library tells why it gives up on the console, with the place in its source, and then throws. */
-let lastWords: string | undefined;
-console.error = (...words: unknown[]) => {
-  lastWords ??= /\.cc:\d+: (.*)/s.exec(words.join(" "))?.[1];
+/** xgrammar prints why it fails to the console, with a line of its source, and then throws. */
+let lastPrinted: string | undefined;
+console.error = (...printed: unknown[]) => {
+  lastPrinted ??= /\.cc:\d+: (.*)/s.exec(printed.join(" "))?.[1];
 };
 console.warn = console.error;
 
 main.on("message", (message: ToGrammarThread) => {
-  if (message.kind === "serve") serve(message.port, message.status);
+  if (message.kind === "serve") serve(message.port);
   else asked.push(message);
   arrival.resolve();
 });
@@ -53,12 +50,11 @@ for (;;) {
   }
 }
 
-function serve(port: MessagePort, shared: SharedArrayBuffer): void {
+function serve(port: MessagePort): void {
   engine?.close();
   orders.length = 0;
   for (const id of following.keys()) close(id);
   engine = port;
-  status = new Int32Array(shared);
   port.on("message", (message: ToMatchers) => {
     orders.push(message);
     arrival.resolve();
@@ -66,7 +62,6 @@ function serve(port: MessagePort, shared: SharedArrayBuffer): void {
 }
 
 async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): Promise<void> {
-  Atomics.store(status, COMPILING, 1);
   try {
     await compiler.load(grammar.vocabulary);
     reply({ kind: "begun", id });
@@ -76,14 +71,12 @@ async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): 
     const message = reason(error);
     const isBroken = message === undefined;
     reply({ kind: "failed", id, message: message ?? "it cannot be compiled", isBroken });
-  } finally {
-    Atomics.store(status, COMPILING, 0);
   }
-  // What the engine has sent meanwhile comes in.
+  // Lets the engine's messages in that arrived meanwhile.
   await new Promise(setImmediate);
 }
 
-/** Rules that only lead to each other are compiled all the same, and then nothing may be said. */
+/** Rules that recurse without end compile, but then allow no token. */
 async function checkBeginning(grammar: Grammar): Promise<void> {
   const matcher = await open(grammar);
   const allowed = await matcher.getNextTokenBitmask();
@@ -142,10 +135,10 @@ function close(id: number): void {
   following.delete(id);
 }
 
-/** Of the library's own errors, only its words are for whoever sent the grammar. */
+/** Of xgrammar's errors, only what it printed is shown to the client. */
 function reason(error: unknown): string | undefined {
-  const said = lastWords?.trim().replace(/\.$/, "");
-  lastWords = undefined;
+  const said = lastPrinted?.trim().replace(/\.$/, "");
+  lastPrinted = undefined;
   const isOurs = error instanceof Error && error.constructor === Error;
   return said ?? (isOurs ? error.message : undefined);
 }

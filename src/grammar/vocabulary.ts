@@ -1,11 +1,11 @@
-// A model's tokens as the grammar engine takes them: bytes, written in GPT-2's alphabet, whatever kind of
-// tokenizer they come from.
+// A model's tokens in the form that xgrammar takes: bytes in GPT-2's alphabet, whatever the kind of
+// tokenizer.
 import { BYTE_CHARS } from "../text/pre-tokenizer.ts";
 import { openTextModel } from "../text/text-model.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Vocabulary } from "./grammar.ts";
 
-/** One string a token; what may never be drawn is empty. */
+/** One string for each token; empty for a token that must never be sampled. */
 export function encodedTokens({ path, size, markers }: Vocabulary): string[] {
   const { tokenizer } = openTextModel(path);
   const shown = new Set(markers.map((marker) => tokenizer.controlTokens.get(marker)));

@@ -2,8 +2,8 @@
 // what was sent; an internal failure reveals nothing except that it happened.
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../api/error.ts";
-import { EngineError, RefusedError } from "../engine/client.ts";
-import { GrammarsBusyError } from "../grammar/grammars.ts";
+import { EngineError, LoadCancelledError, RefusedError } from "../engine/client.ts";
+import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammars.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
@@ -128,8 +128,12 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof GrammarsBusyError) {
     return tooManyRequests(1, "Too many grammars are being compiled.", { code: "queue_full" });
   }
+  if (error instanceof GrammarThreadError) {
+    return unavailable(1, "Grammars cannot be compiled at the moment.");
+  }
   if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
   if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");
+  if (error instanceof LoadCancelledError) return draining();
   if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
   if (error instanceof ModelNotFoundError) return modelNotFound();
   if (error instanceof TemplateError) return templateFault(error, prompt);

@@ -55,10 +55,6 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       if (report.error) log.error(report, "step failed");
       else log.debug(report, "step");
     },
-    onUnloaded(name) {
-      models.forget(name);
-      log.info({ model: name }, "unloaded");
-    },
   };
   const engine = await EngineClient.start(worker, hooks);
   // Set after the start: an engine that cannot start at all makes `start` throw.
@@ -72,6 +68,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     maxModels: settings.maxModels,
     chatTemplate,
     engineOptions,
+    idleMs: settings.idleUnload,
+    onUnload: (name) => log.info({ model: name }, "unloaded"),
     ...(options.env && { env: options.env }),
   });
   const metrics = new Metrics(models, admission);
@@ -109,6 +107,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();
+      // Requests that wait for a model end now; those that run may finish.
+      engine.refuseLoads();
       await admission.drain(settings.drainTimeout, error);
       // The last responses are complete, but may not be written yet.
       const cut = setTimeout(() => server.stop(true), WRITE_MS);
@@ -138,7 +138,6 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     warmUp: settings.warmUp,
     dtype: settings.dtype === "auto" ? undefined : settings.dtype,
     keepUnpacked: settings.keepUnpacked,
-    idleMs: settings.idleUnload ?? Number.POSITIVE_INFINITY,
     debug: settings.logLevel === "debug",
   };
 }

@@ -1,17 +1,18 @@
-// The requests that are under way. It says who may come in, and ends whoever is left when the server does.
+// Admission of requests: bounds how many the server has at once. At shutdown it waits for them, and aborts
+// the ones that take too long.
 
 export type Phase = "open" | "draining";
 
-/** One request under way. */
+/** One admitted request. */
 export type Entry = {
-  /** Called when the server cannot wait for it any longer. */
+  /** Called when the shutdown does not wait for it any longer. */
   onAbort: (error: Error) => void;
   leave(): void;
 };
 
 export type Refused = "queue_full" | "draining";
 
-/** One who does not read cannot be told to leave, and is left behind. */
+/** How long aborted requests may take to end. A client that does not read never notices the abort. */
 const LEAVE_MS = 1000;
 
 export class Admission {
@@ -20,7 +21,7 @@ export class Admission {
   readonly #entries = new Set<Entry>();
   #onEmpty: (() => void) | undefined;
 
-  /** As many as can run and wait. */
+  /** `most`: the requests that can run and wait. */
   constructor(most: number) {
     this.#most = most;
   }
@@ -43,7 +44,7 @@ export class Admission {
     return entry;
   }
 
-  /** Lets nobody in any more; returns when all have left, having ended those that were too slow. */
+  /** Refuses new requests, and returns when all have ended; those that remain at the deadline are aborted. */
   async drain(deadlineMs: number, error: Error): Promise<void> {
     this.phase = "draining";
     if (this.count === 0) return;

@@ -1,5 +1,5 @@
-// Makes text of one answer's tokens: characters that are whole, up to a stop string, each token's
-// log-probability with the text that it is part of.
+// One answer's tokens as text: whole characters only, up to a stop string, and each token's log-probability
+// together with the text that the token is part of.
 import type { EngineEvent, TokenLogprob } from "../engine/protocol.ts";
 import { Detokenizer } from "../text/detokenizer.ts";
 import { StopStrings } from "../text/stop.ts";
@@ -13,12 +13,12 @@ export type TokenScore = {
   begin: number;
 };
 
-/** What can be sent of an answer. */
+/** A part of an answer that can be sent. */
 export type AnswerPiece = {
   index: number;
   text: string;
   tokens: number[];
-  /** Of the tokens whose text is sent; empty where none are asked for. */
+  /** Of the tokens whose text is sent; empty unless logprobs were requested. */
   scores: TokenScore[];
   finished: "stop" | "length" | undefined;
 };
@@ -27,7 +27,7 @@ export type AnswerTextOptions = {
   stops: readonly string[];
   /** Control tokens that are part of the text. */
   markers?: readonly string[];
-  /** Stop strings count from so many tokens on. */
+  /** Stop strings are ignored before this many tokens. */
   minTokens: number;
 };
 
@@ -37,9 +37,9 @@ export class AnswerText {
   readonly #stops: StopStrings;
   readonly #minTokens: number;
   readonly #shown: ReadonlySet<number | undefined>;
-  /** Scores that wait for their text, and how long the text is when theirs is in it. */
-  readonly #held: { score: TokenScore; end: number }[] = [];
-  /** What has been made since the last piece was sent. */
+  /** Scores whose text is not sent yet, and the length of the text that includes theirs. */
+  readonly #pending: { score: TokenScore; end: number }[] = [];
+  /** What is new since the last piece. */
   #piece: AnswerPiece;
   #count = 0;
   #made = 0;
@@ -56,17 +56,17 @@ export class AnswerText {
     this.#minTokens = minTokens;
   }
 
-  /** Nothing more is to be made of it. */
+  /** Whether the text is complete. */
   get finished(): boolean {
     return this.#finished;
   }
 
-  /** Tokens so far, up to the one that ended it. */
+  /** The number of tokens, up to the one that ended the answer. */
   get count(): number {
     return this.#count;
   }
 
-  /** Undefined while there is nothing to send: half a character, or what may become a stop string. */
+  /** Undefined while there is nothing to send: half a character, or a possible beginning of a stop string. */
   push(events: readonly EngineEvent[]): AnswerPiece | undefined {
     for (const event of events) if (!this.#finished) this.#add(event);
     const piece = this.#piece;
@@ -79,7 +79,7 @@ export class AnswerText {
     if (token !== undefined) {
       this.#count += 1;
       this.#piece.tokens.push(token);
-      // The token that ends an answer is not part of its text, unless that is read for its markers.
+      // The token that ends an answer is part of its text only where it is a marker.
       if (finished !== "stop" || this.#shown.has(token)) this.#addText(token, logprob, top);
     }
     if (finished && !this.#finished) this.#addRest(finished === "length" ? "length" : "stop");
@@ -90,12 +90,12 @@ export class AnswerText {
     const begin = this.#made;
     this.#made += text.length;
     if (logprob !== undefined) {
-      this.#held.push({ score: { token, logprob, top, begin }, end: this.#made });
+      this.#pending.push({ score: { token, logprob, top, begin }, end: this.#made });
     }
     this.#send(text);
   }
 
-  /** It has ended by itself: nothing is held back any more. */
+  /** The model ended it: all text that is pending is sent. */
   #addRest(finished: "stop" | "length"): void {
     this.#send(this.#detokenizer.flush());
     if (this.#finished) return;
@@ -112,17 +112,17 @@ export class AnswerText {
     else this.#release(({ end }) => end <= this.#sent);
   }
 
-  /** Tokens of which no text is left are not told of. */
+  /** Scores of tokens whose whole text was cut off are dropped. */
   #end(finished: "stop" | "length", cut: number): void {
     this.#release(({ score }) => score.begin < cut);
     this.#finished = true;
     this.#piece.finished = finished;
   }
 
-  #release(may: (held: { score: TokenScore; end: number }) => boolean): void {
-    const blocked = this.#held.findIndex((held) => !may(held));
-    const free = blocked < 0 ? this.#held.length : blocked;
-    for (const { score } of this.#held.splice(0, free)) this.#piece.scores.push(score);
+  #release(isReady: (pending: { score: TokenScore; end: number }) => boolean): void {
+    const blocked = this.#pending.findIndex((pending) => !isReady(pending));
+    const free = blocked < 0 ? this.#pending.length : blocked;
+    for (const { score } of this.#pending.splice(0, free)) this.#piece.scores.push(score);
   }
 }
 

@@ -1,5 +1,5 @@
-// Requests on their way through the engine, and what comes back as text. One HTTP request may be several
-// to the engine, one for each prompt, and each of them has n answers; they are numbered in that order.
+// The requests of one HTTP request in the engine, and their answers as text. The engine gets one request for
+// each prompt, each with n answers; the answers are numbered in that order.
 import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
@@ -9,32 +9,32 @@ import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 export type AnswersRequest = {
   model: string;
   tokenizer: Tokenizer;
-  /** The same but for their prompts. Where `maxTokens` is 0 only the prompt is computed. */
+  /** Equal except for their prompts. With `maxTokens` 0 only the prompt is computed. */
   requests: readonly EngineRequest[];
   stops: readonly string[];
   /** Control tokens that are part of the text. */
   markers?: readonly string[];
-  /** Unread tokens of a prompt's answers before its reader is given up. */
+  /** Unread tokens of a prompt's answers before the request is aborted. */
   maxBacklog?: number | undefined;
 };
 
-/** The engine could not go on with it: its numbers were none, or its step failed. */
+/** The engine failed the request: its logits were NaN, or its step failed. */
 export class FailedAnswerError extends Error {
   override name = "FailedAnswerError";
 }
 
-/** An engine that ends takes the answers with it that it was making. */
+/** When the engine ends, so do its answers. */
 export function failedAnswer(error: unknown): never {
   throw error instanceof EngineError ? new FailedAnswerError(error.message) : error;
 }
 
 export type Usage = { promptTokens: number; cachedTokens: number; completionTokens: number };
 
-/** What those who measure are told. */
+/** For metrics. */
 export type AnswersWatcher = {
-  /** With the first token of all: since it was asked for, and how much of it in the queue. */
+  /** At the first token: the time to it, and how much of that was spent in the queue. */
   onFirst(sinceStartMs: number, queueMs: number): void;
-  /** So many tokens of an answer have come, so long after those before. */
+  /** Tokens of an answer have arrived, this long after the ones before. */
   onTokens(count: number, sinceLastMs: number): void;
 };
 
@@ -47,7 +47,7 @@ type Asked = {
   reading: Promise<{ asked: Asked; events: EngineEvent[] }> | undefined;
   cachedTokens: number;
   promptLogprobs: PromptLogprob[] | undefined;
-  /** When tokens of it last came. */
+  /** When its last tokens arrived. */
   lastMs: number | undefined;
 };
 
@@ -69,7 +69,7 @@ export class Answers {
       firstIndex += n;
       return {
         request,
-        // The engine makes a token of whatever it computes.
+        // The engine samples at least one token.
         events: engine.submit(model, { ...request, maxTokens: request.maxTokens || 1 }, maxBacklog),
         texts: Array.from({ length: n }, (_, i) => {
           return new AnswerText(first + i, tokenizer, { stops, markers, minTokens });
@@ -93,12 +93,12 @@ export class Answers {
     };
   }
 
-  /** Of the prompt that this answer is to; there once its first token is. */
+  /** Of this answer's prompt; undefined before the answer's first token. */
   promptLogprobs(index: number): PromptLogprob[] | undefined {
     return this.#asked.findLast(({ firstIndex }) => firstIndex <= index)?.promptLogprobs;
   }
 
-  /** What has come since the last read, at most a piece an answer; nothing when all are finished. */
+  /** What has arrived since the last read, at most one piece for each answer; empty when all are finished. */
   async read(): Promise<AnswerPiece[]> {
     for (;;) {
       const open = this.#asked.filter(({ texts }) => texts.some(({ finished }) => !finished));
@@ -108,7 +108,7 @@ export class Answers {
     }
   }
 
-  /** Ends all of them; the reader gets the error. */
+  /** Aborts all answers; reads throw the error. */
   abort(error?: Error): void {
     for (const { events } of this.#asked) events.leave(error);
   }
@@ -123,28 +123,28 @@ export class Answers {
 
   #take({ asked, events }: { asked: Asked; events: EngineEvent[] }): AnswerPiece[] {
     asked.reading = undefined;
-    // Only when it was left does it end before its answers do.
+    // A stream ends before its answers do only if it was aborted.
     if (events.length === 0) throw new FailedAnswerError("the request was aborted");
     this.#watch(asked, events);
     for (const event of events) {
       asked.cachedTokens = event.cachedTokens;
       asked.promptLogprobs ??= event.promptLogprobs;
       const { finished } = event;
-      if (finished === "error") throw new FailedAnswerError("the model gave no answer");
+      if (finished === "error") throw new FailedAnswerError("the answer could not be computed");
       if (finished === "abort" && !asked.texts[event.index]!.finished) {
         throw new FailedAnswerError("the request was aborted");
       }
     }
-    const told = asked.request.maxTokens > 0 ? events : events.map(withoutToken);
+    const visible = asked.request.maxTokens > 0 ? events : events.map(withoutToken);
     const pieces = asked.texts.flatMap((text, index) => {
-      const own = told.filter((event) => event.index === index);
+      const own = visible.filter((event) => event.index === index);
       if (own.length === 0 || text.finished) return [];
       const piece = text.push(own);
       const isOver = own.at(-1)!.finished !== undefined;
       if (text.finished && !isOver) this.#engine.abortAnswer(asked.events, index);
       return piece ? [piece] : [];
     });
-    // What comes after a stop string is of no use to anyone.
+    // Nothing after a stop string is used.
     if (asked.texts.every(({ finished }) => finished)) asked.events.leave();
     return pieces;
   }
@@ -161,7 +161,7 @@ export class Answers {
   }
 }
 
-/** Nobody has asked for the token: it is no part of the answer, nor is it what ended it. */
+/** The token was not requested: it is neither part of the answer nor the reason for its end. */
 function withoutToken(event: EngineEvent): EngineEvent {
   return { ...event, token: undefined, finished: event.finished && "length" };
 }

@@ -1,7 +1,7 @@
-// The models that are served: the one given at start, and those of the cache that clients ask for. Each
-// is loaded when it is first asked for; when there are too many, the one that was longest without work
-// makes room.
-import type { EngineClient } from "../engine/client.ts";
+// The models that are served: the one given at start, and those of the cache that clients name. A model is
+// loaded when it is first requested. It is unloaded when it was idle for long enough, or when another one
+// needs its place and it is the least recently used; never while a request uses it.
+import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import { type EngineOptions, type Load, type ModelInfo, readLoad } from "../engine/protocol.ts";
 import { listRepos } from "../hub/cache.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
@@ -9,7 +9,7 @@ import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { type BlockGauges, readGauges } from "../kv/blocks.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
 
-/** A model that can be asked. */
+/** A loaded model. */
 export type ServedModel = { name: string; path: string; text: TextModel; info: ModelInfo };
 
 /** A model that a request is using; it stays loaded until the use has ended. */
@@ -21,17 +21,20 @@ export type ServedModelsOptions = {
   /** Names for it, the first of which it is listed under; "default" is always one. */
   names: readonly string[];
   maxModels: number;
+  /** How long a model without requests stays loaded; forever by default. */
+  idleMs?: number | undefined;
   chatTemplate?: string | undefined;
   engineOptions: Partial<EngineOptions>;
+  onUnload?: (model: string) => void;
   env?: Environment;
 };
 
-/** All the places for models are taken by models at work. */
+/** As many models as may be loaded are in use. */
 export class NoRoomError extends Error {
   override name = "NoRoomError";
 }
 
-/** Its files are not what they should be, or the engine has no memory for it. */
+/** The model's files are invalid, or the engine has no memory for it. */
 export class ModelLoadError extends Error {
   override name = "ModelLoadError";
 }
@@ -41,12 +44,19 @@ type Entry = {
   source: ModelSource;
   uses: number;
   lastUse: number;
-  /** Settles when it can be asked; undefined while it is not loaded. */
-  loading: Promise<void> | undefined;
+  /** Undefined while it is neither loaded nor being loaded. */
+  load: ModelLoad | undefined;
+  /** Whether the last load failed. */
+  hasFailed: boolean;
+  /** Unloads it; set while it has no uses. */
+  idleTimer: NodeJS.Timeout | undefined;
+};
+
+/** Undefined until it is loaded; `info` also while a restarted engine loads it again. */
+type ModelLoad = {
+  done: Promise<void>;
   text: TextModel | undefined;
   info: ModelInfo | undefined;
-  /** It could not be loaded when that was last tried. */
-  hasFailed: boolean;
 };
 
 export class ServedModels {
@@ -68,30 +78,34 @@ export class ServedModels {
     return this.#main.name;
   }
 
-  /** Whether the model given at start is on its way; one that was dropped is not. */
+  /** Whether the model given at start is being loaded; not so once it was unloaded. */
   get isLoading(): boolean {
-    return this.#main.loading !== undefined && !this.#main.info;
+    return this.#main.load !== undefined && !this.#main.load.info;
   }
 
-  /** Whether the model given at start could not be loaded when that was last tried. */
+  /** Whether the last load of the model given at start failed. */
   get hasFailed(): boolean {
     return this.#main.hasFailed;
   }
 
-  /** The same as `use`, for those who need it loaded now and not longer. */
+  /** The same as `use`, for callers that need it loaded now and not longer. */
   async get(name: string): Promise<ServedModel> {
     const { model, end } = await this.use(name);
     end();
     return model;
   }
 
-  /** The model that goes by this name, loaded; throws ModelNotFoundError or NoRoomError. */
+  /** The model of this name, loaded; throws ModelNotFoundError or NoRoomError. */
   async use(name: string): Promise<ModelUse> {
-    const entry = this.#find(name);
+    return await this.#use(this.#find(name));
+  }
+
+  async #use(entry: Entry): Promise<ModelUse> {
+    clearTimeout(entry.idleTimer);
     entry.uses += 1;
     let ended = false;
     const end = () => {
-      if (!ended) entry.uses -= 1;
+      if (!ended) this.#endUse(entry);
       ended = true;
     };
     try {
@@ -102,51 +116,66 @@ export class ServedModels {
     }
   }
 
-  /** Lets go of a model; whether it was loaded. */
+  #endUse(entry: Entry): void {
+    entry.uses -= 1;
+    const { idleMs } = this.#options;
+    if (entry.uses > 0 || !entry.load || idleMs === undefined) return;
+    // It unloads an unused model: each use clears it.
+    entry.idleTimer = setTimeout(() => void this.#unload(entry).catch(() => {}), idleMs).unref();
+  }
+
+  /** Unloads a model; false where it was not loaded. Throws NoRoomError where it is in use. */
   async unload(name: string): Promise<boolean> {
     const entry = this.#find(name);
-    if (!entry.info) return false;
-    if (entry.uses > 0) throw new NoRoomError(`${entry.name} is at work`);
-    await this.#engine.unload(entry.name);
-    this.forget(entry.name);
+    if (!entry.load) return false;
+    if (entry.uses > 0) throw new NoRoomError(`${entry.name} is in use`);
+    await this.#unload(entry);
     return true;
   }
 
-  /** The engine has dropped it. */
-  forget(name: string): void {
-    const entry = this.#entries.get(name);
-    if (entry) Object.assign(entry, { loading: undefined, info: undefined, text: undefined });
+  /** From the first moment it counts as not loaded: a request that arrives meanwhile loads it again. */
+  async #unload(entry: Entry): Promise<void> {
+    clearTimeout(entry.idleTimer);
+    entry.load = undefined;
+    await this.#engine.unload(entry.name);
+    this.#options.onUnload?.(entry.name);
   }
 
-  /** The engine has died: what its memory tells is void until another has loaded its models again. */
+  /** The engine has died: its models are loaded again, and until then their gauges are void. */
   restore(): void {
-    const lost = [...this.#entries.values()].filter(({ info, loading }) => info || loading);
-    for (const entry of lost) entry.info = undefined;
+    const lost = [...this.#entries.values()].filter(({ load }) => load);
+    for (const { load } of lost) load!.info = undefined;
     setImmediate(() => {
-      // An engine that dies again and again is left alone until somebody asks.
+      // An engine that dies again and again is left alone until a request needs it.
       if (!this.#engine.alive) return;
-      for (const entry of lost) this.#loaded(entry).catch(() => this.forget(entry.name));
+      for (const entry of lost) {
+        this.#use(entry).then(
+          ({ end }) => end(),
+          () => {},
+        );
+      }
     });
   }
 
-  /** Those that are loaded, with what they are doing. */
+  /** The loaded models and their load. */
   loaded(): { info: ModelInfo; load: Load; blocks: BlockGauges }[] {
-    return [...this.#entries.values()].flatMap(({ info }) => {
+    return [...this.#entries.values()].flatMap(({ load }) => {
+      const { info } = load ?? {};
       return info ? [{ info, load: readLoad(info.load), blocks: readGauges(info.gauges) }] : [];
     });
   }
 
-  /** Whatever a client may ask for: the one given at start first. */
+  /** Every model that a client may request, the one given at start first. */
   list(): { name: string; maxLength: number | undefined; createdMs: number }[] {
     const { env = process.env } = this.#options;
     const cached = listRepos(hubCache(env)).map(({ id, modifiedMs }) => ({ id, modifiedMs }));
     const names = [...new Set([this.#main.name, ...this.#options.names])];
-    const maxLength = this.#main.info?.maxLength;
+    const maxLength = this.#main.load?.info?.maxLength;
     const others = cached.filter(({ id }) => !names.includes(id));
     return [
       ...names.map((name) => ({ name, createdMs: startedMs, maxLength })),
       ...others.map(({ id, modifiedMs }) => {
-        const loaded = this.#entries.get(id)?.info?.maxLength;
+        const loaded = this.#entries.get(id)?.load?.info?.maxLength;
         return { name: id, createdMs: modifiedMs, maxLength: loaded };
       }),
     ];
@@ -165,56 +194,62 @@ export class ServedModels {
       source,
       uses: 0,
       lastUse: 0,
-      loading: undefined,
-      text: undefined,
-      info: undefined,
+      load: undefined,
       hasFailed: false,
+      idleTimer: undefined,
     };
     this.#entries.set(name, entry);
     return entry;
   }
 
+  /** Only while the entry is in use, so that it is not unloaded meanwhile. */
   async #loaded(entry: Entry): Promise<ServedModel> {
     entry.lastUse = ++this.#clock;
+    entry.load ??= this.#startLoad(entry);
+    const { load, name, source } = entry;
     try {
-      entry.loading ??= this.#load(entry).catch((error) => {
-        this.forget(entry.name);
-        throw error;
-      });
-      await entry.loading;
-      const { name, source, text } = entry;
-      // Where the engine has been started again since, this waits for the model to be back.
-      entry.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
+      await load.done;
+      // Waits for the model where the engine has been restarted since.
+      load.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
       entry.hasFailed = false;
-      return { name, path: source.path, text: text!, info: entry.info };
+      return { name, path: source.path, text: load.text!, info: load.info };
     } catch (error) {
-      // Where there was no room, nothing was tried.
+      if (entry.load === load) entry.load = undefined;
+      // Where there was no room, nothing was loaded.
       if (!(error instanceof NoRoomError)) entry.hasFailed = true;
       throw error;
     }
   }
 
-  async #load(entry: Entry): Promise<void> {
+  #startLoad(entry: Entry): ModelLoad {
+    const load: ModelLoad = { done: Promise.resolve(), text: undefined, info: undefined };
+    load.done = this.#load(entry, load);
+    return load;
+  }
+
+  async #load(entry: Entry, load: ModelLoad): Promise<void> {
     await this.#makeRoom(entry);
     const { source, name } = entry;
     const { chatTemplate, engineOptions } = this.#options;
     try {
-      entry.text = openTextModel(source.path, entry === this.#main ? { chatTemplate } : {});
-      entry.info = await this.#engine.load(name, source.path, engineOptions);
+      load.text = openTextModel(source.path, entry === this.#main ? { chatTemplate } : {});
+      load.info = await this.#engine.load(name, source.path, engineOptions);
     } catch (error) {
+      if (error instanceof LoadCancelledError) throw error;
       throw new ModelLoadError(error instanceof Error ? error.message : String(error));
     }
   }
 
+  /** Evicts the least recently used of the models that no request uses. */
   async #makeRoom(wanted: Entry): Promise<void> {
-    const others = [...this.#entries.values()].filter((each) => each !== wanted && each.loading);
+    const others = [...this.#entries.values()].filter((each) => each !== wanted && each.load);
     const excess = others.length + 1 - this.#options.maxModels;
     const idle = others
       .filter(({ uses }) => uses === 0)
       .sort((a, b) => a.lastUse - b.lastUse)
       .slice(0, Math.max(excess, 0));
-    if (idle.length < excess) throw new NoRoomError("all models that fit are at work");
-    for (const { name } of idle) await this.unload(name);
+    if (idle.length < excess) throw new NoRoomError("all models that fit are in use");
+    await Promise.all(idle.map((entry) => this.#unload(entry)));
   }
 }
 

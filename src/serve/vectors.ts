@@ -1,4 +1,4 @@
-// Texts on their way to becoming vectors: a few at a time, so that a long list does not fill the queue.
+// Embeddings of texts, computed a few at a time so that a long list does not fill the queue.
 import type { EngineClient } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
@@ -10,9 +10,9 @@ const AT_ONCE = 32;
 export type VectorsRequest = {
   model: string;
   embedding: Embedding;
-  /** The same but for their prompts. */
+  /** Equal except for their prompts. */
   requests: readonly Pick<EngineRequest, "name" | "prompt" | "priority" | "salt">[];
-  /** Only the first so many numbers of each. */
+  /** Cuts each vector to its first numbers. */
   dimensions: number | undefined;
 };
 
@@ -62,7 +62,7 @@ export class Vectors {
   }
 }
 
-/** Of length 1. */
+/** Scaled to length 1. */
 function normalized(vector: Float32Array): Float32Array {
   const length = Math.hypot(...vector) || 1;
   return vector.map((value) => value / length);

@@ -1,4 +1,4 @@
-// What the engine runs on, and how fast it multiplies.
+// The device that the engine runs on, and its matmul throughput.
 import type { Blas } from "../../ffi/blas.ts";
 import type { EngineReport } from "../engine/protocol.ts";
 import { evaluate } from "../mlx/array.ts";
@@ -21,7 +21,7 @@ export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boole
   };
 }
 
-/** The best of ten products of (512, 576) by (576, 1536). */
+/** The best of ten runs of (512, 576) @ (576, 1536). */
 export function matmulGflops(
   [m, k, n]: readonly [number, number, number] = [512, 576, 1536],
 ): number {

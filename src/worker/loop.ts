@@ -1,42 +1,49 @@
-// The heart of the server: take what has come in, let every model with work do a step, tell what it
-// brought, and sleep when there is nothing to do.
+// The heart of the server: handle every message that has arrived, compute a step of every model with
+// work, send what it produced, and sleep while there is nothing to compute.
 import type { FromWorker, ToWorker } from "../engine/protocol.ts";
+import type { ModelEngine } from "./model-engine.ts";
 import type { Models } from "./models.ts";
 
-/** The next message, or undefined where none came in time. */
-export type Next = (timeoutMs: number) => ToWorker | undefined;
 export type Reply = (message: FromWorker) => void;
 
-export function loop(
-  models: Models,
-  next: Next,
-  handle: (message: ToWorker) => "go on" | "stop",
-  reply: Reply,
-): void {
-  let isHeldUp = false;
-  for (;;) {
-    const message = next(models.busy ? (isHeldUp ? HELD_UP_MS : 0) : IDLE_MS);
-    if (message && handle(message) === "stop") return;
-    if (message) continue; // All that has come in first: they may join one step.
-    isHeldUp = !stepAll(models, reply);
-    for (const name of models.dropIdle()) reply({ kind: "unloaded", model: name });
-  }
+export type Inbox = {
+  /** The next message, or undefined if none arrives in time. */
+  next(timeoutMs: number): ToWorker | undefined;
+  handle(message: ToWorker): void;
+};
+
+/** How often the loop looks for a token mask that every request waits for. */
+const MASK_POLL_MS = 1;
+
+/** Returns at the message to stop. */
+export function loop(models: Models, inbox: Inbox, reply: Reply): void {
+  let hasStepped = true;
+  while (handleMessages(inbox, sleepMs(models, hasStepped))) hasStepped = stepAll(models, reply);
 }
 
-/** Every model with work does a step. False where none could. */
-export function stepAll(models: Models, reply: Reply): boolean {
-  let didOne = false;
+/** Handles all that have arrived, so that several requests join one step. False at the message to stop. */
+function handleMessages(inbox: Inbox, timeoutMs: number): boolean {
+  for (let message = inbox.next(timeoutMs); message; message = inbox.next(0)) {
+    if (message.kind === "stop") return false;
+    inbox.handle(message);
+  }
+  return true;
+}
+
+/** How long to wait for a message: not at all between two steps, and without end while no model is busy. */
+function sleepMs(models: Models, hasStepped: boolean): number {
+  if (!models.busy) return Number.POSITIVE_INFINITY;
+  return hasStepped ? 0 : MASK_POLL_MS;
+}
+
+/** Computes one step of every model with work. False if none could: all rows wait for their token mask. */
+export function stepAll(models: Iterable<ModelEngine>, reply: Reply): boolean {
+  let hasStepped = false;
   for (const model of models) {
     const result = model.step();
     if (!result) continue;
-    didOne = true;
+    hasStepped = true;
     reply({ kind: "step", ...result });
   }
-  return didOne;
+  return hasStepped;
 }
-
-/** How long it sleeps before it looks for models to drop. */
-const IDLE_MS = 1000;
-
-/** The same when everyone waits for a grammar that is being compiled. */
-const HELD_UP_MS = 1;

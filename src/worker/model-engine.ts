@@ -45,7 +45,6 @@ export class ModelEngine {
   readonly #pipeline: Pipeline;
   #steps = 0;
   #last: StepReport | undefined;
-  lastUseMs: number;
   /** What `readLoad` reads. */
   readonly load = new SharedArrayBuffer(8);
   readonly #load = new Int32Array(this.load);
@@ -55,7 +54,6 @@ export class ModelEngine {
     this.name = parts.name;
     this.#parts = parts;
     this.#now = parts.nowMs ?? (() => performance.now());
-    this.lastUseMs = this.#now();
     this.scheduler = new Scheduler({
       pool,
       maxBatch: options.maxBatch,
@@ -87,7 +85,6 @@ export class ModelEngine {
     const biased = [...(sampling.logitBias?.keys() ?? [])];
     if (prompt.length === 0 || prompt.some(isUnknown) || biased.some(isUnknown)) return "bad_token";
     const arrivalMs = this.#now();
-    this.lastUseMs = arrivalMs;
     const reading = readingOf(request);
     // What is read of every prompt token must be computed.
     const isWhole = reading?.kind === "scores" || reading?.pooling === "mean";
@@ -143,7 +140,6 @@ export class ModelEngine {
       this.#answers.tell(outcome, scores?.get(outcome.sequence), nowMs, events);
     }
     this.#countLoad();
-    this.lastUseMs = nowMs;
     const { name, pool, options } = this.#parts;
     this.#last = stepReport(name, this.#steps++, landed, this.scheduler, pool);
     if (options.debug) this.#last.requests = this.#requestReports();

@@ -11,7 +11,7 @@ import { blockBytes, PagedKvStore } from "../model/paged-kv-store.ts";
 import { Runner } from "../model/runner.ts";
 import { ModelEngine } from "./model-engine.ts";
 
-type Entry = { engine: ModelEngine; info: ModelInfo; idleMs: number; free(): void };
+type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
 
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
@@ -92,7 +92,7 @@ export class Models {
     };
     if (options.warmUp) runner.warmUp(maxBatch, maxLength);
     const kept = made.move();
-    return { engine, info, idleMs: options.idleMs, free: () => kept.dispose() };
+    return { engine, info, free: () => kept.dispose() };
   }
 
   /** A model that is not there is unloaded already; one that has requests is not unloaded. */
@@ -102,16 +102,6 @@ export class Models {
     if (!entry.engine.scheduler.idle) throw new Error(`${name} is at work`);
     this.#entries.delete(name);
     entry.free();
-  }
-
-  /** Unloads models that were idle for too long; returns their names. */
-  dropIdle(): string[] {
-    const idle = this.#entries.entries().filter(([, { engine, idleMs }]) => {
-      return engine.scheduler.idle && performance.now() - engine.lastUseMs > idleMs;
-    });
-    const names = Array.from(idle, ([name]) => name);
-    for (const name of names) this.unload(name);
-    return names;
   }
 
   stats(): ModelStats[] {

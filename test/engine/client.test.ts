@@ -52,7 +52,7 @@ describe("the Worker", () => {
     await engine.stop();
   });
 
-  test("says so where there is no memory for the blocks, and goes on", async () => {
+  test("reports that there is no memory for the blocks, and goes on", async () => {
     const engine = await start();
     const before = (await engine.stats()).length;
     const failure = await engine.load("m", folder, { blocks: 2 ** 32 }).catch((error) => error);
@@ -116,7 +116,7 @@ describe("a request", () => {
     await engine.stop();
   });
 
-  test("that nobody reads any more is aborted, and its blocks are free", async () => {
+  test("whose reader leaves is aborted, and its blocks are free", async () => {
     const engine = await start();
     const { gauges } = await engine.load("m", folder, options);
     for await (const { index } of engine.submit("m", endless)) {
@@ -130,7 +130,7 @@ describe("a request", () => {
     await engine.stop();
   });
 
-  test("that cannot be taken is refused with the reason", async () => {
+  test("that cannot be answered is refused with the reason", async () => {
     const engine = await start();
     const { maxLength, vocabulary } = await engine.load("m", folder, { ...options, maxWaiting: 1 });
     const reason = (prompt: Uint32Array) =>
@@ -202,7 +202,6 @@ describe("models", () => {
     const unloading = engine.unload("one");
     expect(await tokens(given)).toEqual(answer);
     await Promise.all([loading, unloading]);
-    await engine.drain();
     expect((await engine.stats()).map(({ model }) => model)).toEqual(["other"]);
     await engine.stop();
   });
@@ -216,15 +215,26 @@ describe("models", () => {
     await engine.stop();
   });
 
-  test("that nobody asks for any more are dropped", async () => {
-    const dropped = Promise.withResolvers<string>();
-    const engine = await start({ onUnloaded: dropped.resolve });
-    await engine.load("m", folder, { ...options, idleMs: 50 });
-    expect(await tokens(engine.submit("m", request))).toEqual(answer);
-    expect(await dropped.promise).toBe("m");
-    expect(await engine.stats()).toEqual([]);
+  test("that are unloaded and loaded in the same breath are loaded, and answer", async () => {
+    const engine = await start();
+    const before = await engine.load("m", folder, options);
+    const unloading = engine.unload("m");
+    const loading = engine.load("m", folder, options);
+    const given = tokens(engine.submit("m", request));
+    await unloading;
+    expect(await loading).not.toBe(before);
+    expect(await given).toEqual(answer);
+    // The record of the second load is the one that lasts.
+    expect(await engine.load("m", folder, options)).toBe(await loading);
+    await engine.stop();
+  });
+
+  test("whose Worker dies while they are unloaded are unloaded", async () => {
+    const engine = await start();
     await engine.load("m", folder, options);
-    expect(await tokens(engine.submit("m", request))).toEqual(answer);
+    const unloading = engine.unload("m");
+    await Promise.all([engine.kill(), unloading]);
+    expect(await engine.stats()).toEqual([]);
     await engine.stop();
   });
 
@@ -258,7 +268,7 @@ describe("a Worker that dies", () => {
     expect(failures).toHaveLength(1);
   });
 
-  test("again and again is at last started only by whoever asks", async () => {
+  test("again and again is not restarted, until a request needs it", async () => {
     const failures: Error[] = [];
     const engine = await start({ onFailure: (error) => failures.push(error) });
     await engine.load("m", folder, options);
@@ -276,8 +286,8 @@ describe("a Worker that dies", () => {
   });
 });
 
-describe("who watches", () => {
-  test("sees each step's rows, tokens and blocks, and each request's standing", async () => {
+describe("reports", () => {
+  test("of a step have its rows, tokens and blocks, and those of a request its standing", async () => {
     const reports: StepReport[] = [];
     const engine = await start({ onStep: (report) => reports.push(report) });
     await engine.load("m", folder, options);
@@ -289,7 +299,8 @@ describe("who watches", () => {
     expect(stats!.requests).toMatchObject([
       { index: 0, state: "running", priority: "LOW", promptTokens: 3, blocks: 1, cachedTokens: 0 },
     ]);
-    expect(reports.at(-1)).toMatchObject({ batch: undefined, requests: undefined });
+    const { batch, requests } = reports.at(-1)!;
+    expect([batch, requests]).toEqual([undefined, undefined]);
     expect(stats!.requests[0]!.standing).toBeCloseTo(stats!.requests[0]!.ageMs / 10_000, 6);
     await low.return();
     await engine.stop();
@@ -298,7 +309,7 @@ describe("who watches", () => {
     expect(reports[0]!.blocks).toEqual({ total: 32, free: 31, cached: 0, held: 1, shared: 0 });
   });
 
-  test("sees each request in each step when asked to", async () => {
+  test("of a step list each request with `debug`", async () => {
     const reports: StepReport[] = [];
     const engine = await start({ onStep: (report) => reports.push(report) });
     await engine.load("m", folder, { ...options, debug: true, maxBatch: 1 });
@@ -312,15 +323,5 @@ describe("who watches", () => {
     expect(reports[0]!.batch).toMatchObject([{ index: 0, tokens: prompt.length }]);
     // The second found the first's blocks.
     expect(reports.at(-2)!.requests).toMatchObject([{ priority: "NORMAL", cachedTokens: 32 }]);
-  });
-
-  test("drain returns when nothing is under way", async () => {
-    const engine = await start();
-    await engine.load("m", folder, options);
-    const running = tokens(engine.submit("m", request));
-    await engine.drain();
-    expect(engine.active).toBe(0);
-    expect(await running).toEqual(answer);
-    await engine.stop();
   });
 });

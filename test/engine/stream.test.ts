@@ -139,27 +139,7 @@ describe("a reader that leaves", () => {
   });
 });
 
-describe("the promise of the end", () => {
-  test("settles at the end and not before", async () => {
-    const { stream } = setUp();
-    stream.push(1);
-    expect(await settled(stream.ended)).toBe(false);
-    stream.end();
-    expect(await settled(stream.ended)).toBe(true);
-  });
-
-  test("settles without a failure when the stream ends with an error", async () => {
-    const { stream } = setUp();
-    stream.end(new Error("lost"));
-    expect(await stream.ended).toBeUndefined();
-  });
-
-  test("settles when the reader leaves", async () => {
-    const { stream } = setUp();
-    await stream.return();
-    expect(await settled(stream.ended)).toBe(true);
-  });
-
+describe("a stream", () => {
   test("can be read in one go: all that has come, then nothing at the end", async () => {
     const { stream } = setUp();
     for (const event of [1, 2, 3]) stream.push(event);
@@ -172,7 +152,7 @@ describe("the promise of the end", () => {
     expect(await stream.read()).toEqual([]);
   });
 
-  test("is left when its reader falls too far behind, and holds no more", async () => {
+  test("is aborted when its reader falls too far behind, and keeps no events", async () => {
     const left = { times: 0 };
     const stream = new EventStream<number>(() => {
       left.times += 1;
@@ -185,7 +165,7 @@ describe("the promise of the end", () => {
     await expect(stream.read()).rejects.toThrow(SlowReaderError);
   });
 
-  test("left with an error gives it to its reader, and to nobody twice", async () => {
+  test("that is left with an error fails its read, and is left once", async () => {
     const { stream, left } = setUp();
     const next = stream.read();
     stream.leave(new Error("on purpose"));

@@ -2,9 +2,16 @@ import { afterAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { MessageChannel } from "node:worker_threads";
 import { Compiler } from "../../src/grammar/compiler.ts";
-import type { Grammar, Vocabulary } from "../../src/grammar/grammar.ts";
-import { GrammarError, Grammars, type MatcherUser } from "../../src/grammar/grammars.ts";
+import { GONE, type Grammar, makeStatus, type Vocabulary } from "../../src/grammar/grammar.ts";
+import {
+  GrammarError,
+  Grammars,
+  type MatcherSource,
+  type MatcherUser,
+  type ServingThread,
+} from "../../src/grammar/grammars.ts";
 import { type Matcher, Matchers } from "../../src/grammar/matchers.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { makeRandom } from "../support/random.ts";
@@ -31,20 +38,28 @@ const ebnf = (text: string): Grammar => ({
   strict: [],
 });
 
-/** Takes more than anyone would wait for. */
+/** Takes longer to compile than any limit. */
 const endless = ebnf('root ::= ((([a-z]{1,300} "x"){1,300} "y"){1,300} "z"){1,300}');
 
 /** What the engine is to the grammars, on this thread. */
 class Engine implements MatcherUser {
-  matchers: Matchers | undefined;
-  attachments = 0;
-  #source: unknown;
+  links = 0;
+  #source: MatcherSource | undefined;
+  #thread: ServingThread | undefined;
+  #matchers: Matchers | undefined;
 
-  attach(source: Parameters<MatcherUser["attach"]>[0]): void {
-    if (source === this.#source) return;
+  attach(source: MatcherSource): void {
     this.#source = source;
-    this.matchers = new Matchers(source.connect());
-    this.attachments += 1;
+  }
+
+  open(grammar: Grammar): Matcher {
+    const thread = this.#source!.servingThread();
+    if (thread !== this.#thread) {
+      this.#thread = thread;
+      this.#matchers = new Matchers(thread.connect());
+      this.links += 1;
+    }
+    return this.#matchers!.open(grammar);
   }
 }
 
@@ -54,7 +69,7 @@ function makeGrammars(limits?: ConstructorParameters<typeof Grammars>[0]) {
   const engine = new Engine();
   const open = async (grammar: Grammar) => {
     await grammars.prepare(grammar, engine);
-    return engine.matchers!.open(grammar);
+    return engine.open(grammar);
   };
   return { grammars, engine, open };
 }
@@ -62,7 +77,7 @@ function makeGrammars(limits?: ConstructorParameters<typeof Grammars>[0]) {
 const tokensOf = (words: Uint32Array) =>
   Array.from({ length: 320 }, (_, id) => id).filter((id) => (words[id >> 5]! >>> (id & 31)) & 1);
 
-/** Follows it with any of the tokens it allows, and says what came of it. */
+/** Samples from the tokens that it allows, to the end, and returns the text. */
 function walk(matcher: Matcher, seed: number): string {
   const random = makeRandom(seed);
   const bytes: number[] = [];
@@ -107,7 +122,7 @@ test("answers are followed side by side, each by its own grammar", async () => {
   texts.forEach((text, i) => {
     expect(text).toMatch(new RegExp(`^${patterns[i]}$`));
   });
-  expect(engine.attachments).toBe(1);
+  expect(engine.links).toBe(1);
 });
 
 test("a document is written in one line", async () => {
@@ -117,7 +132,7 @@ test("a document is written in one line", async () => {
   expect(walk(await open({ vocabulary, format, strict: [] }), 1)).toBe('{"a": 1}');
 });
 
-test("what is no grammar is refused in words, and the next one is compiled", async () => {
+test("an invalid grammar is refused with the reason, and the next one is compiled", async () => {
   const { open } = makeGrammars();
   for (let i = 0; i < 20; i++) {
     const error = await open(ebnf(`root ::= ("${i}"`)).catch((fault: unknown) => fault);
@@ -127,7 +142,7 @@ test("what is no grammar is refused in words, and the next one is compiled", asy
   expect(walk(await open(regex("yes")), 1)).toBe("yes");
 });
 
-test("one that takes too long is given up, and those who wait behind it get their turn", async () => {
+test("a compile that takes too long is ended, and the grammars behind it are compiled", async () => {
   const { open } = makeGrammars({ compileMs: 300 });
   const slow = open(endless).catch((fault: unknown) => fault);
   const quick = open(regex("yes"));
@@ -138,7 +153,7 @@ test("one that takes too long is given up, and those who wait behind it get thei
   expect(walk(await quick, 1)).toBe("yes");
 });
 
-test("too many and too long ones are refused at once", async () => {
+test("too many grammars, and too long ones, are refused at once", async () => {
   const { grammars, engine } = makeGrammars({ waiting: 2, characters: 100 });
   const ask = (pattern: string) =>
     grammars.prepare(regex(pattern), engine).catch((fault: Error) => fault.name);
@@ -147,7 +162,7 @@ test("too many and too long ones are refused at once", async () => {
   expect(await Promise.all(asked)).toEqual([undefined, undefined, "GrammarsBusyError", undefined]);
 });
 
-test("of ten thousand grammars no more bytes are kept than may be", async () => {
+test("however many grammars are compiled, the cache stays within its bytes", async () => {
   const compiler = new Compiler(2 ** 20);
   for (let i = 0; i < 2000; i++) {
     await compiler.compile(regex(`a${i}`));
@@ -157,7 +172,7 @@ test("of ten thousand grammars no more bytes are kept than may be", async () => 
   expect(compiler.has(regex("a0"))).toBe(false);
 });
 
-test("where the thread has ended, nothing is allowed and nobody waits; then there is another", async () => {
+test("where the thread has ended, no token is allowed and nothing waits; then there is another", async () => {
   const { grammars, engine, open } = makeGrammars();
   const matcher = await open(regex("[ab]+"));
   expect(tokensOf(matcher.mask(Infinity)!)).toHaveLength(2);
@@ -167,5 +182,38 @@ test("where the thread has ended, nothing is allowed and nobody waits; then ther
   expect(tokensOf(matcher.mask(Infinity)!)).toEqual([]);
   expect(performance.now() - start).toBeLessThan(5000);
   expect(walk(await open(regex("yes")), 1)).toBe("yes");
-  expect(engine.attachments).toBe(2);
+  expect(engine.links).toBe(2);
+});
+
+test("a grammar that was prepared before the thread ended is compiled by the next one", async () => {
+  const { grammars, engine, open } = makeGrammars();
+  await open(regex("[ab]"));
+  await grammars.prepare(regex("[cd]"), engine);
+  await grammars.stop();
+  expect(["c", "d"]).toContain(walk(engine.open(regex("[cd]")), 1));
+  expect(engine.links).toBe(2);
+});
+
+test("a thread that ends while it compiles is replaced, and the grammar is compiled there", async () => {
+  const { grammars, engine, open } = makeGrammars();
+  await open(regex("[ab]"));
+  await grammars.prepare(regex("[cd]"), engine);
+  const preparing = grammars.prepare(regex("[cd]"), engine);
+  // It passed its trial before, so only the serving thread compiles it now.
+  await grammars.stop();
+  await preparing;
+  expect(["c", "d"]).toContain(walk(engine.open(regex("[cd]")), 1));
+});
+
+test("a matcher whose thread has ended is not waited for", async () => {
+  const { grammars, open } = makeGrammars();
+  const matcher = await open(regex("[ab]+"));
+  await grammars.stop();
+  matcher.accept(97);
+  expect(matcher.isLate).toBe(false);
+  const status = makeStatus();
+  const silent = new Matchers({ port: new MessageChannel().port1, status }).open(regex("a"));
+  expect(silent.isLate).toBe(true);
+  Atomics.store(new Int32Array(status), GONE, 1);
+  expect(silent.isLate).toBe(false);
 });

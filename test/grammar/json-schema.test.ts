@@ -108,7 +108,7 @@ async function draw(compiled: CompiledGrammar, random: Random): Promise<string |
   }
 }
 
-const ajv = new Ajv2020({ strict: false, logger: false });
+const ajv = new Ajv2020({ strict: false, logger: false, ownProperties: true });
 addFormats.default(ajv);
 
 async function drawValid(schema: object, count: number, random: Random): Promise<number> {
@@ -176,6 +176,37 @@ const cases: Record<string, Case> = {
     schema: { type: "object", required: ["a"], additionalProperties: { type: "boolean" } },
     valid: ['{"a": true}', '{"a": true, "b": false}'],
     invalid: ["{}", '{"b": true}', '{"a": null}'],
+  },
+  "names that every JavaScript object has are names like others": {
+    schema: JSON.parse(`{
+      "allOf": [
+        { "type": "object", "properties": { "__proto__": { "type": "integer" } } },
+        { "properties": { "__proto__": { "minimum": 3 }, "constructor": { "$ref": "#/$defs/toString" } } }
+      ],
+      "$defs": { "toString": { "type": "null" } },
+      "required": ["__proto__"]
+    }`),
+    valid: ['{"__proto__": 3}', '{"__proto__": 4, "constructor": null}'],
+    invalid: ["{}", '{"__proto__": 2}', '{"__proto__": 3, "constructor": 1}'],
+  },
+  "such names are forbidden like others, and so tell objects apart": {
+    schema: {
+      oneOf: [
+        {
+          type: "object",
+          properties: { a: { const: 1 }, constructor: { type: "null" } },
+          required: ["a", "constructor"],
+        },
+        {
+          type: "object",
+          properties: { a: { const: 1 } },
+          required: ["a"],
+          additionalProperties: false,
+        },
+      ],
+    },
+    valid: ['{"a": 1}', '{"a": 1, "constructor": null}'],
+    invalid: ["{}", '{"constructor": null}'],
   },
   "properties are counted": {
     schema: {
@@ -550,6 +581,8 @@ const refusals: [keyword: string, schema: object, why: RegExp][] = [
   ],
   ["$ref", { $ref: "https://example.com/schema" }, /itself/],
   ["$ref", { $ref: "#/$defs/none" }, /leads to nothing/],
+  ["$ref", { $ref: "#/$defs/constructor", $defs: {} }, /leads to nothing/],
+  ["$ref", { $ref: "#/$defs/__proto__", $defs: {} }, /leads to nothing/],
   ["$ref", { $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/a" } } }, /back to itself/],
   ["$dynamicRef", { $dynamicRef: "#a" }, /cannot/],
   ["$id", { properties: { a: { $id: "b", type: "null" } } }, /known at the root/],

@@ -3,7 +3,7 @@ import { Admission, type Entry } from "../../src/serve/admission.ts";
 
 const enter = (admission: Admission) => admission.enter() as Entry;
 
-test("so many are let in, and the next when one has left", () => {
+test("a request is admitted up to the limit, and again when another has ended", () => {
   const admission = new Admission(2);
   const first = enter(admission);
   enter(admission);
@@ -14,7 +14,7 @@ test("so many are let in, and the next when one has left", () => {
   expect(admission.enter()).toBeObject();
 });
 
-test("draining lets nobody in and returns when the last has left", async () => {
+test("draining refuses requests, and returns when the last has ended", async () => {
   const admission = new Admission(8);
   const entries = [enter(admission), enter(admission)];
   let drained = false;
@@ -31,7 +31,7 @@ test("draining lets nobody in and returns when the last has left", async () => {
   expect(drained).toBe(true);
 });
 
-test("those who are too slow are ended with the error", async () => {
+test("requests that are too slow are aborted with the error", async () => {
   const admission = new Admission(8);
   const entry = enter(admission);
   const told = Promise.withResolvers<Error>();
@@ -43,6 +43,7 @@ test("those who are too slow are ended with the error", async () => {
   expect((await told.promise).message).toBe("too late");
 });
 
-test("with nobody there, draining is done at once", async () => {
-  await new Admission(1).drain(60_000, new Error("too late"));
+test("without requests, draining returns at once", async () => {
+  const drained = new Admission(1).drain(60_000, new Error("too late")).then(() => "drained");
+  expect(await Promise.race([drained, Bun.sleep(1000)])).toBe("drained");
 });

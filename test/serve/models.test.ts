@@ -6,7 +6,12 @@ import { findLibrary } from "../../ffi/native.ts";
 import { EngineClient, EngineError } from "../../src/engine/client.ts";
 import type { ModelInfo } from "../../src/engine/protocol.ts";
 import { ModelNotFoundError } from "../../src/hub/hub-error.ts";
-import { ModelLoadError, NoRoomError, ServedModels } from "../../src/serve/models.ts";
+import {
+  ModelLoadError,
+  NoRoomError,
+  ServedModels,
+  type ServedModelsOptions,
+} from "../../src/serve/models.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 
 const root = mkdtempSync(join(tmpdir(), "served-models-"));
@@ -36,17 +41,33 @@ afterAll(async () => {
 });
 
 /** Each with an engine without models. */
-async function serve(maxModels: number, names: string[] = []): Promise<ServedModels> {
+async function serve(
+  maxModels: number,
+  options: Partial<ServedModelsOptions> = {},
+): Promise<ServedModels> {
   for (const { model } of await engine.stats()) await engine.unload(model);
   const engineOptions = { maxBatch: 2, blocks: 8 };
-  return new ServedModels(engine, { main, names, maxModels, engineOptions, env });
+  return new ServedModels(engine, { main, names: [], maxModels, engineOptions, env, ...options });
+}
+
+/** How many tokens a request to this model gets. */
+async function ask(models: ServedModels, name: string): Promise<number> {
+  const { model, end } = await models.use(name);
+  const events = engine.submit(model.name, {
+    prompt: Uint32Array.of(1, 2),
+    maxTokens: 3,
+    sampling: { temperature: 0 },
+  });
+  const tokens = (await Array.fromAsync(events)).length;
+  end();
+  return tokens;
 }
 
 const loaded = (models: ServedModels) => models.loaded().map(({ info }) => info.model);
 
 describe("the models that are served", () => {
   test("are the one given at start, under all its names, and those of the cache", async () => {
-    const models = await serve(2, ["mine", "other"]);
+    const models = await serve(2, { names: ["mine", "other"] });
     expect(models.main).toBe("mine");
     for (const name of ["", "default", "mine", "other", "main-folder"]) {
       const use = await models.use(name);
@@ -62,7 +83,7 @@ describe("the models that are served", () => {
     ]);
   });
 
-  test("are loaded when they are first asked for, once for all who ask", async () => {
+  test("are loaded by the first request, once for several", async () => {
     const models = await serve(2);
     const [first, second] = await Promise.all([models.use("org/a"), models.use("org/a")]);
     expect(first.model).toEqual(second.model);
@@ -71,7 +92,7 @@ describe("the models that are served", () => {
     second.end();
   });
 
-  test("make room for others: the one that was longest without work goes", async () => {
+  test("are evicted for others, the least recently used first", async () => {
     const models = await serve(2);
     for (const name of ["default", "org/a", "default", "org/b"]) (await models.use(name)).end();
     expect(loaded(models)).toEqual(["main-folder", "org/b"]);
@@ -81,7 +102,7 @@ describe("the models that are served", () => {
     ]);
   });
 
-  test("stay while they are in use; where all are, another is refused", async () => {
+  test("are not evicted while they are in use; where all are, another is refused", async () => {
     const models = await serve(1);
     const use = await models.use("org/a");
     await expect(models.use("org/b")).rejects.toThrow(NoRoomError);
@@ -94,7 +115,7 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual(["org/b"]);
   });
 
-  test("make room even where the one that was longest without a new use is at work", async () => {
+  test("are evicted in their order, except those in use", async () => {
     const models = await serve(2);
     const use = await models.use("org/a");
     (await models.use("default")).end();
@@ -103,7 +124,7 @@ describe("the models that are served", () => {
     use.end();
   });
 
-  test("can be let go of, and are loaded again when asked for", async () => {
+  test("can be unloaded, and are loaded again by a request", async () => {
     const models = await serve(2);
     (await models.use("default")).end();
     expect(await models.unload("default")).toBe(true);
@@ -113,18 +134,11 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual(["main-folder"]);
   });
 
-  test("are asked for again after the engine has died", async () => {
+  test("are loaded again after the engine has died", async () => {
     const models = await serve(2);
     (await models.use("org/a")).end();
     await engine.kill();
-    const { model, end } = await models.use("org/a");
-    const events = engine.submit(model.name, {
-      prompt: Uint32Array.of(1, 2),
-      maxTokens: 1,
-      sampling: { temperature: 0 },
-    });
-    expect((await Array.fromAsync(events)).length).toBe(1);
-    end();
+    expect(await ask(models, "org/a")).toBe(3);
   });
 
   test("are loaded again where the engine has died while it loaded them", async () => {
@@ -141,7 +155,7 @@ describe("the models that are served", () => {
     expect(models.hasFailed).toBe(false);
   });
 
-  test("are nothing else: not a path, not a name that nobody has", async () => {
+  test("are nothing else: no path, no unknown name", async () => {
     const models = await serve(2);
     for (const name of [main.path, "../main", "org/none", "a\0b"]) {
       await expect(models.use(name)).rejects.toThrow(ModelNotFoundError);
@@ -149,7 +163,7 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual([]);
   });
 
-  test("whose files are wrong fail each time they are asked for, and take no place", async () => {
+  test("whose files are invalid fail each request, and count for nothing", async () => {
     const models = await serve(1);
     for (let i = 0; i < 2; i++) {
       const error = await models.use("org/broken").catch((thrown) => thrown);
@@ -158,4 +172,77 @@ describe("the models that are served", () => {
     (await models.use("org/a")).end();
     expect(loaded(models)).toEqual(["org/a"]);
   });
+});
+
+describe("a request that arrives while its model", () => {
+  test("is unloaded loads it again, and is answered", async () => {
+    const models = await serve(2);
+    expect(await ask(models, "default")).toBe(3);
+    const unloading = models.unload("default");
+    const asked = [ask(models, "default"), ask(models, "default")];
+    expect(await unloading).toBe(true);
+    expect(await Promise.all(asked)).toEqual([3, 3]);
+    expect(loaded(models)).toEqual(["main-folder"]);
+  });
+
+  test("is evicted loads it again, and is answered", async () => {
+    const models = await serve(2);
+    expect(await ask(models, "org/a")).toBe(3);
+    expect(await ask(models, "default")).toBe(3);
+    // The first takes the place of the second's model, and the second that of the default model.
+    expect(await Promise.all([ask(models, "org/b"), ask(models, "org/a")])).toEqual([3, 3]);
+    expect(loaded(models).toSorted()).toEqual(["org/a", "org/b"]);
+    expect((await engine.stats()).map(({ model }) => model).toSorted()).toEqual(["org/a", "org/b"]);
+  });
+
+  test("is unloaded for being idle loads it again, and is answered", async () => {
+    const unloaded: string[] = [];
+    const idle = Promise.withResolvers<void>();
+    const unload = spyOn(engine, "unload");
+    const models = await serve(2, { idleMs: 20, onUnload: (name) => unloaded.push(name) });
+    unload.mockImplementationOnce((name) => {
+      idle.resolve();
+      return engine.unload(name);
+    });
+    expect(await ask(models, "default")).toBe(3);
+    await idle.promise;
+    // The message is on its way, and nothing has come back.
+    expect([unloaded, loaded(models)]).toEqual([[], []]);
+    expect(await ask(models, "default")).toBe(3);
+    unload.mockRestore();
+    while (unloaded.length < 2) await Bun.sleep(5);
+    expect([unloaded, loaded(models)]).toEqual([["main-folder", "main-folder"], []]);
+    expect(await engine.stats()).toEqual([]);
+  });
+
+  test("is about to be unloaded for being idle keeps it loaded", async () => {
+    const models = await serve(2, { idleMs: 100 });
+    (await models.use("default")).end();
+    const { end } = await models.use("default");
+    await Bun.sleep(200);
+    expect(loaded(models)).toEqual(["main-folder"]);
+    (await models.use("default")).end();
+    await Bun.sleep(200);
+    expect(loaded(models)).toEqual(["main-folder"]);
+    end();
+    while (loaded(models).length > 0) await Bun.sleep(5);
+  });
+
+  test("is loaded keeps it from being unloaded", async () => {
+    const models = await serve(1);
+    const asked = ask(models, "org/a");
+    await expect(models.unload("org/a")).rejects.toThrow(NoRoomError);
+    await expect(models.use("org/b")).rejects.toThrow(NoRoomError);
+    expect(await asked).toBe(3);
+  });
+});
+
+test("of two unloads at once, one finds the model loaded", async () => {
+  const models = await serve(2);
+  (await models.use("org/a")).end();
+  expect(await Promise.all([models.unload("org/a"), models.unload("org/a")])).toEqual([
+    true,
+    false,
+  ]);
+  expect(await engine.stats()).toEqual([]);
 });

@@ -743,17 +743,4 @@ describe("the statistics", () => {
     run();
     expect(engine.stats()).toMatchObject({ steps: 5, requests: [] });
   });
-
-  test("say when the model was last used", () => {
-    const { clock, submit, step, engine } = setUp();
-    clock.ms = 50;
-    submit(1);
-    expect(engine.lastUseMs).toBe(50);
-    clock.ms = 80;
-    step();
-    expect(engine.lastUseMs).toBe(80);
-    clock.ms = 90;
-    submit(2, { prompt: [] });
-    expect(engine.lastUseMs).toBe(80);
-  });
 });

@@ -1,0 +1,62 @@
+// The keywords of JSON Schema: which ones limit what is valid, which ones speak of which type, and how two
+// values compare.
+
+export type Schema = Readonly<Record<string, unknown>>;
+export type Type = keyof typeof keywordsOf;
+
+/** The keywords that say something about values of one type. */
+export const keywordsOf = {
+  null: [],
+  boolean: [],
+  number: ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"],
+  string: ["minLength", "maxLength", "pattern", "format"],
+  array: ["items", "prefixItems", "minItems", "maxItems", "uniqueItems", "unevaluatedItems"],
+  object: [
+    ...["properties", "required", "additionalProperties", "unevaluatedProperties"],
+    ...["patternProperties", "propertyNames", "minProperties", "maxProperties"],
+  ],
+} as const;
+export const types = Object.keys(keywordsOf) as Type[];
+
+/** Assertions that no grammar here enforces. */
+export const unsupported = new Set([
+  ...["not", "if", "dependentRequired", "dependentSchemas", "dependencies", "additionalItems"],
+  ...["contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef"],
+]);
+
+/** Every other keyword is an annotation: it does not limit what is valid. */
+const assertions = new Set<string>([
+  ...["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$id"],
+  ...Object.values(keywordsOf).flat(),
+  ...unsupported,
+]);
+
+export const isAssertion = (key: string) => assertions.has(key);
+export const asserts = (schema: Schema) => Object.keys(schema).some(isAssertion);
+
+export const isObject = (value: unknown): value is Schema =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** By name, as a document may name any: an object would also find "constructor" and the like. */
+export function membersOf(value: unknown): Map<string, unknown> {
+  return new Map(typeof value === "object" && value !== null ? Object.entries(value) : []);
+}
+
+export function without(schema: Schema, ...keys: string[]): Schema {
+  return Object.fromEntries(Object.entries(schema).filter(([key]) => !keys.includes(key)));
+}
+
+/** The same text for values that JSON Schema calls equal. */
+export function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical)}]`;
+  if (!isObject(value)) return JSON.stringify(value);
+  const members = Object.entries(value).map(
+    ([key, each]) => `${JSON.stringify(key)}:${canonical(each)}`,
+  );
+  return `{${members.toSorted()}}`;
+}
+
+export function typeOf(value: unknown): Type {
+  if (value === null) return "null";
+  return Array.isArray(value) ? "array" : (typeof value as Type);
+}

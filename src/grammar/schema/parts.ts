@@ -1,0 +1,13 @@
+// What the rules of arrays and objects are made of.
+import type { Rule } from "../rules.ts";
+import type { SchemaReader } from "./reader.ts";
+import type { RuleBook } from "./rule-book.ts";
+import type { StringRules } from "./strings.ts";
+
+export type SchemaParts = {
+  book: RuleBook;
+  reader: SchemaReader;
+  strings: StringRules;
+  /** The rule of whatever a schema allows. */
+  value(schema: unknown, at: string): Rule;
+};

@@ -1,0 +1,159 @@
+// The rules of one schema's grammar while they are written. The book makes each rule once, notes the first
+// keyword that cannot be enforced, and bounds what the grammar may cost: whatever a client sends, writing and
+// compiling it ends in time.
+import { literal } from "../alternatives.ts";
+import { MAX_PATTERN_STEPS, Work } from "../pattern.ts";
+import type { Part, Rule } from "../rules.ts";
+
+/** What keeps a schema from being enforced. */
+export type SchemaFault = {
+  keyword: string;
+  /** Where in the schema, as a JSON pointer. */
+  pointer: string;
+  /** Both of these and the reason, in words for the sender of the schema. */
+  message: string;
+};
+
+/** Nothing of the schema can be enforced. */
+export class SchemaError extends Error {
+  readonly fault: SchemaFault;
+
+  constructor(fault: SchemaFault) {
+    super(fault.message);
+    this.fault = fault;
+  }
+}
+
+export function faultOf(keyword: string, pointer: string, why: string): SchemaFault {
+  const short = pointer.length > 80 ? `${pointer.slice(0, 77)}...` : pointer;
+  const where = short === "" ? "" : ` at ${short}`;
+  return { keyword, pointer: short, message: `${keyword}${where} ${why}` };
+}
+
+/** Rules, and characters of names and values: both take their time to compile. */
+const MAX_RULES = 3000;
+const MAX_LITERALS = 50_000;
+/** Steps of comparing and merging schemas: some tens of milliseconds. */
+const MAX_STEPS = 60_000;
+
+/** How often something is repeated. */
+export type Counts = { min: number; max: number };
+
+export class RuleBook {
+  readonly #maxCost: number;
+  /** By the schema, or by a text that says what the rule is. */
+  readonly #rules = new Map<unknown, Rule>();
+  readonly #pending: (() => void)[] = [];
+  readonly #ids = new Map<Rule, number>();
+  /** The costly rules that are counted already. */
+  readonly #paid = new Set<string>();
+  #cost = 0;
+  #literals = 0;
+  #steps = 0;
+  #fault: SchemaFault | undefined;
+  /** Bounds what all patterns take together. */
+  readonly patternWork = new Work(MAX_PATTERN_STEPS);
+
+  constructor(maxCost: number) {
+    this.#maxCost = maxCost;
+  }
+
+  /** The first keyword that is not enforced. */
+  get fault(): SchemaFault | undefined {
+    return this.#fault;
+  }
+
+  get cost(): number {
+    return this.#cost;
+  }
+
+  /** Notes a keyword that is not enforced; everything else is. */
+  refuse(keyword: string, at: string, why: string): void {
+    this.#fault ??= faultOf(keyword, at, why);
+  }
+
+  /** The rule of this key. `finish` writes its choices, so that rules may refer to each other. */
+  rule(key: unknown, choices: () => Part[][], follow?: string): Rule {
+    const known = this.#rules.get(key);
+    if (known) return known;
+    const rule: Rule = follow === undefined ? { choices: [] } : { choices: [], follow };
+    this.#rules.set(key, rule);
+    this.#pending.push(() => rule.choices.push(...choices()));
+    if (this.#rules.size <= MAX_RULES) return rule;
+    throw new SchemaError(faultOf("schema", "", "comes to too many rules"));
+  }
+
+  /** A rule that is used in one place. */
+  ruleOf(choices: Part[][], follow?: string): Rule {
+    return this.rule(choices, () => choices, follow);
+  }
+
+  /** The rule that no text matches. */
+  never(): Rule {
+    return this.rule("never", () => []);
+  }
+
+  finish(): void {
+    for (let write = this.#pending.shift(); write; write = this.#pending.shift()) write();
+  }
+
+  literal(text: string, keyword: string, at: string): string {
+    this.#literals += text.length;
+    if (this.#literals <= MAX_LITERALS) return literal(text);
+    throw new SchemaError(faultOf(keyword, at, "is too much text to enforce"));
+  }
+
+  step(steps: number, keyword: string, at: string): void {
+    this.#steps += steps;
+    if (this.#steps <= MAX_STEPS) return;
+    throw new SchemaError(faultOf(keyword, at, "takes too long to make out"));
+  }
+
+  /** Whether there is time enough to compile it. */
+  spend(cost: number, keyword: string, at: string): boolean {
+    const isEnough = this.#cost + cost <= this.#maxCost;
+    if (isEnough) this.#cost += cost;
+    else this.refuse(keyword, at, "is too large to enforce");
+    return isEnough;
+  }
+
+  /** The same for costly rules that several places share. */
+  spendOnce(rules: readonly string[], keyword: string, at: string): boolean {
+    const unpaid = rules.filter((rule) => !this.#paid.has(rule));
+    if (!this.spend(unpaid.length, keyword, at)) return false;
+    for (const rule of unpaid) this.#paid.add(rule);
+    return true;
+  }
+
+  /** A rule so many times. Sixteen of them are a rule as well, and so on: it takes few rules. */
+  times(part: Rule, { min, max }: Counts): Part[] {
+    return [...this.#exactly(part, min), this.upTo(part, max - min)];
+  }
+
+  upTo(part: Rule, count: number): Rule {
+    return this.rule(`${this.#idOf(part)} up to ${count}`, () => {
+      if (count === 0) return [[]];
+      if (count === Infinity || count < 16) return [[], [part, this.upTo(part, count - 1)]];
+      let [block, size] = [this.#sixteen(part), 16];
+      while (size * 16 <= count) [block, size] = [this.#sixteen(block), size * 16];
+      return [[this.upTo(part, size - 1)], [block, this.upTo(part, count - size)]];
+    });
+  }
+
+  #exactly(part: Rule, count: number): Part[] {
+    const few = Array<Part>(count % 16).fill(part);
+    return count < 16
+      ? few
+      : [...this.#exactly(this.#sixteen(part), Math.floor(count / 16)), ...few];
+  }
+
+  #sixteen(part: Rule): Rule {
+    return this.rule(`sixteen ${this.#idOf(part)}`, () => [Array(16).fill(part)]);
+  }
+
+  #idOf(rule: Rule): number {
+    const id = this.#ids.get(rule) ?? this.#ids.size;
+    this.#ids.set(rule, id);
+    return id;
+  }
+}

@@ -1,0 +1,165 @@
+// What the Worker does for each message. A load takes seconds to minutes, so it polls for messages between
+// two reads: the models that are loaded go on answering, and a shutdown cancels the load.
+import type { EngineReport, ToWorker } from "../engine/protocol.ts";
+import { Matchers } from "../grammar/matchers.ts";
+import { apart } from "../mlx/scope.ts";
+import { type Inbox, type Reply, stepAll } from "./loop.ts";
+import type { Models } from "./models.ts";
+
+export type MessageHandlerParts = {
+  models: Models;
+  /** The next message of the mailbox, or undefined where none arrives in time. */
+  receive(timeoutMs: number): ToWorker | undefined;
+  reply: Reply;
+  inspect(measure: boolean): EngineReport;
+};
+
+type Load = ToWorker & { kind: "load" };
+
+/** The server shuts down. */
+class LoadCancelledError extends Error {
+  constructor() {
+    super("the load was cancelled");
+  }
+}
+
+export class MessageHandler implements Inbox {
+  readonly #parts: MessageHandlerParts;
+  /** Messages that arrived during a load and must wait for its end, in their order. */
+  readonly #deferred: ToWorker[] = [];
+  #refusesLoads = false;
+
+  constructor(parts: MessageHandlerParts) {
+    this.#parts = parts;
+  }
+
+  next(timeoutMs: number): ToWorker | undefined {
+    return this.#deferred.shift() ?? this.#parts.receive(timeoutMs);
+  }
+
+  handle(message: ToWorker): void {
+    const { models, reply, inspect } = this.#parts;
+    switch (message.kind) {
+      case "inspect":
+        this.#answer(message.id, () => inspect(message.measure));
+        break;
+      case "load":
+        this.#answer(message.id, () => this.#load(message));
+        break;
+      case "unload":
+        this.#answer(message.id, () => this.#unload(message.model));
+        break;
+      case "submit":
+        this.#submit(message);
+        break;
+      case "abort":
+        for (const engine of models) {
+          if (!engine.has(message.id)) continue;
+          reply({ kind: "step", events: engine.abort(message.id, message.index) });
+        }
+        break;
+      case "matchers":
+        models.matchers = new Matchers(message.link);
+        break;
+      case "stats":
+        this.#answer(message.id, () => models.stats());
+        break;
+      case "refuseLoads":
+        this.#refusesLoads = true;
+        break;
+      case "stop":
+        // Only during a load, which this cancels; the loop then finds the message first.
+        this.#refusesLoads = true;
+        this.#deferred.unshift(message);
+        break;
+    }
+  }
+
+  #submit({ id, model, request }: ToWorker & { kind: "submit" }): void {
+    const { models, reply } = this.#parts;
+    const engine = models.get(model);
+    if (!engine) {
+      reply({ kind: "failed", id, message: `${model} is not loaded` });
+      return;
+    }
+    // Without it the answer would not be constrained at all.
+    if (request.grammar && !models.matchers) {
+      reply({ kind: "failed", id, message: "no grammar thread is attached" });
+      return;
+    }
+    const reason = engine.submit(id, request);
+    if (reason) reply({ kind: "refused", id, reason });
+  }
+
+  #unload(model: string): void {
+    const { models, reply } = this.#parts;
+    const engine = models.get(model);
+    const hasRequests = engine && engine.scheduler.running.length + engine.scheduler.waiting.length;
+    // Steps in flight may outlive the requests that were aborted.
+    while (engine && !hasRequests && !engine.scheduler.idle) stepAll([engine], reply);
+    models.unload(model);
+  }
+
+  #load(message: Load): unknown {
+    if (this.#refusesLoads) throw new LoadCancelledError();
+    const { model, path, options } = message;
+    const { models, reply } = this.#parts;
+    const onProgress = (loadedBytes: number, totalBytes: number) =>
+      reply({ kind: "progress", model, loadedBytes, totalBytes });
+    const serveOthers = this.#othersDuring(message);
+    const onRead = () => {
+      apart(serveOthers);
+      if (this.#refusesLoads) throw new LoadCancelledError();
+    };
+    return models.load(model, path, options, { onProgress, onRead });
+  }
+
+  /** To be called after each read: the loaded models then get as much time as the read took. */
+  #othersDuring(load: Load): () => void {
+    const { models, reply } = this.#parts;
+    let [now, owedMs] = [performance.now(), 0];
+    const elapsed = () => {
+      const before = now;
+      now = performance.now();
+      return now - before;
+    };
+    return () => {
+      owedMs += elapsed();
+      for (;;) {
+        this.#handleDuring(load);
+        if (!models.busy) owedMs = 0;
+        if (this.#refusesLoads || owedMs <= 0 || !stepAll(models, reply)) return;
+        owedMs -= elapsed();
+      }
+    };
+  }
+
+  #handleDuring(load: Load): void {
+    while (!this.#refusesLoads) {
+      const message = this.#parts.receive(0);
+      if (!message) return;
+      if (this.#mustWait(message, load)) this.#deferred.push(message);
+      else this.handle(message);
+    }
+  }
+
+  /** Loads come one after the other, and messages about one model or one request keep their order. */
+  #mustWait(message: ToWorker, load: Load): boolean {
+    if (message.kind === "load") return true;
+    return [load, ...this.#deferred].some((earlier) => {
+      if (message.kind === "abort") return earlier.kind === "submit" && earlier.id === message.id;
+      return "model" in message && "model" in earlier && earlier.model === message.model;
+    });
+  }
+
+  /** A question that fails costs itself, not the Worker. */
+  #answer(id: number, work: () => unknown): void {
+    const { reply } = this.#parts;
+    try {
+      reply({ kind: "answer", id, answer: work() });
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      reply({ kind: "failed", id, message });
+    }
+  }
+}
