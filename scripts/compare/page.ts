@@ -65,9 +65,9 @@ export function page(comparison: Comparison): string {
       }),
     );
   return `# Benchmarks
-Written on ${date.slice(0, 10)} by \`${command}\`, which measures and writes it again.
+Written on ${date.slice(0, 10)} by \`${command}\`, which measures again and rewrites this page.
 
-![Tokens per second over requests at once](benchmarks.svg)
+![Tokens per second by concurrent requests](benchmarks.svg)
 
 ${table(
   ["", ""],
@@ -84,8 +84,7 @@ ${table(
 )}
 
 ## Tokens per second
-The median of ${rounds} rounds, and in brackets the least and the most. Behind it, how many times as fast
-${ours!.name} is.
+The median of ${rounds} rounds, in parentheses the minimum and the maximum, and the speedup of ${ours!.name}.
 
 ${perLevel(
   [ours!.name, ...others.flatMap(({ name }) => [name, `${ours!.name} / ${name}`])],
@@ -98,18 +97,18 @@ ${perLevel(
   ],
 )}
 
-## Milliseconds to the first token
-Half of the requests have it within the first figure, 99 of 100 within the second.
+## Time to first token in milliseconds
+The median and the 99th percentile.
 
 ${milliseconds("ttft")}
 
-## Milliseconds between tokens
-As the client sees them, in the same way.
+## Inter-token latency in milliseconds
+The median and the 99th percentile, as the client sees it.
 
 ${milliseconds("inter_token")}
 
 ## Memory
-Of the whole process, after all this.
+Of the whole process, after all measurements.
 
 ${table(
   ["", "resident"],
@@ -117,15 +116,15 @@ ${table(
 )}
 
 ## How it was measured
-- Every system is a server on the same machine, with the same number of threads, and is measured over HTTP by
-  the same program, \`mlx-serve bench\`. All of them run at the same time, and only one has requests.
-- They take turns: one level of one system after the other, and that ${rounds} times.
-- A level has ${requests} requests, or as many as are sent at once where that is more. Each that is answered makes room for the next.
-- The prompts are the bench's own, of 5 to some 400 tokens, as plain text. Each has a beginning of its own, so that no
-  prefix cache knows it. Answers are greedy, have ${maxTokens} tokens each, and are streamed.
-- Tokens are counted by what each server says in \`usage\`.
-- llama.cpp is node-llama-cpp's, with its batching, behind a small server (\`scripts/compare/llama-server.mjs\`). mlx-lm is
-  its own \`mlx_lm.server\`.
+- Every system is a server on the same machine, with the same number of threads, and is measured over HTTP by the same
+  program, \`mlx-serve bench\`. All of them run at the same time, but only one receives requests.
+- They take turns: one level of one system after the other, ${rounds} times.
+- A level has ${requests} requests, or as many as its concurrency if that is more. Each request that finishes makes room for the next.
+- The prompts are those of the bench, of 5 to some 400 tokens, as plain text. Each has a prefix of its own, so that no prefix
+  cache hits. Answers are greedy, have ${maxTokens} tokens each, and are streamed.
+- Tokens are counted by the \`usage\` that each server reports.
+- llama.cpp is that of node-llama-cpp, with its batching, behind a small server (\`scripts/compare/llama-server.mjs\`). mlx-lm
+  is its own \`mlx_lm.server\`.
 `;
 }
 
