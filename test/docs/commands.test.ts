@@ -1,10 +1,10 @@
-// Every command of the documentation is run, in the order of its document, or stands in the list below.
+// Runs every command of the documentation, in the order of its document, except those listed below.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { pythonWithOpenAi } from "../support/python-clients.ts";
 import { DocumentShell } from "./document-shell.ts";
 import { type Block, commandsOf, readDocuments } from "./documents.ts";
 
-/** Commands that are not run, by why. */
+/** Commands that are not run, by reason. */
 const notRun: Readonly<Record<string, readonly string[]>> = {
   "it is what runs this test": ["npm test", "npm test -- test/kv"],
   "it would change files of the checkout": ["node_modules/.bin/biome check --write"],
@@ -27,7 +27,7 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/** Blocks that hold no commands. */
+/** Blocks without commands. */
 const shown = ["json", "nginx", "output", "text", "toml", "ts", "yaml"];
 
 const interpreters: Readonly<Record<string, () => string[]>> = {
@@ -35,7 +35,7 @@ const interpreters: Readonly<Record<string, () => string[]>> = {
   python: () => [pythonWithOpenAi(), "-"],
 };
 
-/** Something to run, and what the document says that it prints. */
+/** A command or program, and the output that the document shows for it. */
 type Step = {
   document: string;
   block: Block;
@@ -72,7 +72,7 @@ for (const [document, own] of Map.groupBy(steps, (step) => step.document)) {
   describe(document, () => {
     let shell: DocumentShell;
     beforeAll(async () => {
-      // The first document is about the model that everybody gets.
+      // The README shows the answers of the real default model.
       shell = await DocumentShell.start({ isTiny: document !== "README.md" });
     });
     afterAll(() => shell.stop(), 30_000);
@@ -89,7 +89,7 @@ for (const [document, own] of Map.groupBy(steps, (step) => step.document)) {
   });
 }
 
-test("every command is run, or there is a reason why not", () => {
+test("every command is run, or is listed with the reason why not", () => {
   const lines = steps.map(({ document, command, reason }) => {
     const how = reason === undefined ? "run" : `not run: ${reason}`;
     return `${document}: ${command.replace(/\s+/g, " ")}  [${how}]`;
@@ -100,7 +100,7 @@ test("every command is run, or there is a reason why not", () => {
   expect(steps.filter(({ reason }) => reason === undefined).length).toBeGreaterThan(30);
 });
 
-/** What is printed has these lines; an ellipsis is anything on a line. */
+/** Matches these lines; an ellipsis matches anything on a line. */
 function patternOf(output: string): RegExp {
   const parts = output.trim().split("…");
   return new RegExp(parts.map((part) => RegExp.escape(part)).join(".*"));

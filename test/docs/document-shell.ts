@@ -1,5 +1,5 @@
-// The shell of somebody who reads one document and types what it says: in the checkout, with a home,
-// settings and caches of its own, and a hub on loopback in the place of Hugging Face's.
+// A shell that runs the commands of one document as a reader would: in the checkout, with a home, settings and
+// caches of its own, and a hub on loopback in place of Hugging Face's.
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -27,7 +27,7 @@ export class DocumentShell {
   readonly #printed: AsyncIterator<Uint8Array>;
   #hasServer = false;
 
-  /** `isTiny`: a server with the default settings answers quickly, and nonsense. */
+  /** `isTiny`: the default model is a tiny one with random weights, so that servers start and answer fast. */
   static async start({ isTiny }: { isTiny: boolean }): Promise<DocumentShell> {
     const home = mkdtempSync(join(tmpdir(), "mlx-serve-docs-"));
     const model = join(home, "tiny");
@@ -50,7 +50,7 @@ export class DocumentShell {
     for (const name of ["native", "models"]) {
       symlinkSync(join(cacheDirectory(), name), join(cache, name));
     }
-    // What is told of the machine holds here too, what its user prefers does not.
+    // Variables that describe the machine are kept, those with the user's preferences are not.
     const preference = /^(HF|XDG)_|^MLX_SERVE_(?!BACKEND|DOWNLOADS|MLXC|THREADS)/;
     const own = Object.entries(process.env).filter(([name]) => !preference.test(name));
     this.#env = {
@@ -69,17 +69,17 @@ export class DocumentShell {
       stderr: "inherit",
     });
     this.#printed = this.#bash.stdout[Symbol.asyncIterator]();
-    // What the server refuses is a failure of the command.
+    // A request that the server rejects fails its command.
     this.#type('set -o pipefail; curl() { command curl --fail-with-body -sS -m 60 "$@"; }');
   }
 
-  /** What it prints; throws where it fails. A server goes on in the background. */
+  /** Returns what the command prints; throws if it fails. A server keeps running in the background. */
   async run(command: string): Promise<string> {
     if (/^(\w+=\S+ )*npm start\b/.test(command)) return await this.#serve(command);
     return await this.#ask(`{ ${this.#here(command)}\n} < /dev/null 2>&1`);
   }
 
-  /** The same of a program in another language. */
+  /** The same for a program in another language. */
   async interpret(interpreter: readonly string[], program: string): Promise<string> {
     const { stdout, stderr, exited } = Bun.spawn([...interpreter], {
       cwd: root,
@@ -118,7 +118,7 @@ export class DocumentShell {
     return answer?.ok ?? false;
   }
 
-  /** As a supervisor would; it must end well. */
+  /** As a supervisor would; it must exit with 0. */
   async #stopServer(): Promise<void> {
     if (!this.#hasServer) return;
     this.#hasServer = false;
@@ -126,7 +126,7 @@ export class DocumentShell {
     await this.#ask("wait $server");
   }
 
-  /** With the port of this shell's server. */
+  /** The text with the port of this shell's server. */
   #here(text: string): string {
     return text.replaceAll(PORT, this.#port);
   }

@@ -12,9 +12,9 @@ export type Document = {
   path: string;
   text: string;
   blocks: Block[];
-  /** What stands in backticks outside of blocks. */
+  /** Inline code, outside of blocks. */
   code: string[];
-  /** Where links and pictures lead. */
+  /** Targets of links and pictures. */
   links: string[];
 };
 
@@ -34,7 +34,7 @@ export function parseDocument(path: string, text: string): Document {
   };
 }
 
-/** The commands of a block of sh, each as it would be typed; comments are left out. */
+/** The commands of a block of sh, each as it would be typed, without comments. */
 export function commandsOf({ text }: Block): string[] {
   const commands: string[] = [];
   let command = "";
@@ -49,7 +49,7 @@ export function commandsOf({ text }: Block): string[] {
   return commands;
 }
 
-/** Whether a shell would run it now, and not wait for the next line. */
+/** Whether a shell would run it instead of waiting for the next line. */
 function isComplete(command: string): boolean {
   if (command.endsWith("\\")) return false;
   return Bun.spawnSync(["bash", "-n", "-c", command]).exitCode === 0;

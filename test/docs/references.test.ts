@@ -1,4 +1,4 @@
-// What the documentation mentions is there, under that name.
+// Every name that the documentation mentions exists.
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,7 +13,7 @@ import { readDocuments, root } from "./documents.ts";
 
 const documents = readDocuments();
 
-/** Of other programs, and of scripts. */
+/** Flags of other programs and of scripts. */
 const otherFlags = {
   biome: ["--write"],
   "bun test": ["--timeout"],
@@ -41,11 +41,11 @@ const variables = new Set([
 
 const folders = readdirSync(join(root, "src")).join("|");
 
-/** What is found in a text, each once, without what is there. */
-function missing(text: string, pattern: RegExp, isThere: (name: string) => boolean): string[] {
+/** The names in a text that do not exist, each once. */
+function missing(text: string, pattern: RegExp, exists: (name: string) => boolean): string[] {
   const name = ([whole, ...parts]: RegExpExecArray) => parts.find(Boolean) ?? whole;
   const found = new Set(Array.from(text.matchAll(pattern), name));
-  return [...found].filter((name) => !isThere(name));
+  return [...found].filter((name) => !exists(name));
 }
 
 describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
@@ -55,27 +55,27 @@ describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
   ];
   const literal = [...code, ...blocks.map((block) => block.text)].join("\n");
 
-  test("has its parts as the program would write them now", async () => {
+  test("has generated parts that are up to date", async () => {
     expect(await refreshed(text)).toBe(text);
   });
 
-  test("links to what is there", () => {
+  test("has links that lead to files", () => {
     const here = links.filter((link) => !/^https?:/.test(link));
     const target = (link: string) => join(root, dirname(path), link.replace(/#.*/, ""));
     expect(here.filter((link) => !existsSync(target(link)))).toEqual([]);
   });
 
-  test("names files that are there", () => {
-    const isThere = (name: string) => existsSync(join(root, name));
-    expect(missing(literal, /\b(?:src|ffi|test|scripts)\/[\w/-]*(?:\.\w+)*/g, isThere)).toEqual([]);
-    // Pictures leave out src/ and the ending.
+  test("names files that exist", () => {
+    const exists = (name: string) => existsSync(join(root, name));
+    expect(missing(literal, /\b(?:src|ffi|test|scripts)\/[\w/-]*(?:\.\w+)*/g, exists)).toEqual([]);
+    // Pictures leave out src/ and the extension.
     const pictures = blocks.filter(({ info }) => info === "text").map((block) => block.text);
-    const isModule = (name: string) => isThere(join("src", `${name}.ts`));
+    const isModule = (name: string) => exists(join("src", `${name}.ts`));
     const modules = new RegExp(`(?<![\\w/])(?:${folders})/[a-z-]+`, "g");
     expect(missing(pictures.join("\n"), modules, isModule)).toEqual([]);
   });
 
-  test("names flags, variables and verbs that are there", () => {
+  test("names flags, variables and verbs that exist", () => {
     expect(missing(literal, /(?<![\w-])--[a-z][\w-]*/g, (flag) => flags.has(flag))).toEqual([]);
     expect(missing(literal, /MLX_SERVE_[A-Z_]+/g, (name) => variables.has(name))).toEqual([]);
     const isVerb = (word: string) => verbs.some(({ name }) => name === word);
@@ -83,18 +83,18 @@ describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
     expect(missing(commands.join("\n"), /npm run -s mlx-serve -- ([a-z]+)/g, isVerb)).toEqual([]);
   });
 
-  test("names npm's scripts that are there", () => {
+  test("names npm scripts that exist", () => {
     const isScript = (name: string) => name in packageJson.scripts;
     expect(missing(commands.join("\n"), /npm run (?:-s )?([\w:-]+)/g, isScript)).toEqual([]);
   });
 
-  test("names metrics that are there", () => {
+  test("names metrics that exist", () => {
     const table = documents.find((each) => each.path === "docs/operations.md")!.text;
     const isMetric = (name: string) => table.includes(`| \`${name}\` |`);
     expect(missing(literal, /\bmlx_serve_\w+/g, isMetric)).toEqual([]);
   });
 
-  test("shows files of settings that can be read", () => {
+  test("shows settings files that can be read", () => {
     for (const block of blocks.filter(({ info }) => info === "toml")) {
       const folder = mkdtempSync(join(tmpdir(), "mlx-serve-docs-"));
       const file = join(folder, "config.toml");
@@ -105,26 +105,26 @@ describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
   });
 });
 
-test("flags of other programs are those that documents mention", () => {
+test("the documents mention every listed flag of another program", () => {
   const all = documents.map(({ text }) => text).join("\n");
   const listed = Object.values(otherFlags).flat();
   expect(listed.filter((flag) => !all.includes(flag))).toEqual([]);
 });
 
-test("exit codes are those that the help tells", async () => {
+test("the exit codes are those of the help", async () => {
   const help = Bun.spawnSync([
     process.execPath,
     join(root, "src/main.ts"),
     "help",
   ]).stdout.toString();
-  const [, told = ""] = /^Exit codes\n([\s\S]*?)\n\n/m.exec(help)!;
-  const rows = told.split("\n").map((line) => /^ +(\d+) +(.*)$/.exec(line)!.slice(1).join(" | "));
+  const [, listed = ""] = /^Exit codes\n([\s\S]*?)\n\n/m.exec(help)!;
+  const rows = listed.split("\n").map((line) => /^ +(\d+) +(.*)$/.exec(line)!.slice(1).join(" | "));
   expect(rows.length).toBeGreaterThan(2);
   const table = readFileSync(join(root, "docs/configuration.md"), "utf8");
   for (const row of rows) expect(table).toContain(`| ${row} |`);
 });
 
-test("codes of errors are the program's, and are all there", () => {
+test("the error codes are the program's, and are complete", () => {
   const api = documents.find(({ path }) => path === "docs/api.md")!.text;
   const rows = api.split("\n").filter((line) => /^\| \d{3}/.test(line));
   const table = rows.map((row) => row.split("|")[2]!).join();
@@ -133,8 +133,8 @@ test("codes of errors are the program's, and are all there", () => {
       .map((name) => readFileSync(join(root, folder, name), "utf8"))
       .join("\n");
   const [http, wire] = [source("src/http"), source("src/api")];
-  const isThere = (code: string) => `${http}${wire}`.includes(`"${code}"`);
-  expect(missing(table, /`(\w+)`/g, isThere)).toEqual([]);
-  const isTold = (code: string) => table.includes(`\`${code}\``);
-  expect(missing(http, /\bcode: "(\w+)"|, "([a-z]+_[a-z_]+)"\)/g, isTold)).toEqual([]);
+  const exists = (code: string) => `${http}${wire}`.includes(`"${code}"`);
+  expect(missing(table, /`(\w+)`/g, exists)).toEqual([]);
+  const isListed = (code: string) => table.includes(`\`${code}\``);
+  expect(missing(http, /\bcode: "(\w+)"|, "([a-z]+_[a-z_]+)"\)/g, isListed)).toEqual([]);
 });
