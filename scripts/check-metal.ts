@@ -28,7 +28,7 @@ try {
     throw new Error("check:metal has a compiler for Linux with x64 alone");
   }
   const clang = await unpackClang(folder);
-  const kernels = Map.groupBy(await recordLaunches(), ({ kernel }) => kernel.name);
+  const kernels = Map.groupBy(recordLaunches(), ({ kernel }) => kernel.name);
   const passed = await Promise.all(
     Array.from(kernels, ([name, launches]) => check(clang, name, launches)),
   );

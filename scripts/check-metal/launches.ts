@@ -1,13 +1,14 @@
-// What the program asks of MLX on Metal, for every shape that matters. MLX has no Metal here, so the class
-// that would hand a kernel to it is replaced by one that writes down what it was given.
+// What the program asks of MLX on Metal, for every shape that matters: there is no Metal here, so kernels are
+// recorded instead of run.
 import { findLibrary } from "../../ffi/native.ts";
-import type { LayerWork } from "../../src/kernels/paged-attention.ts";
-import { array, type MlxArray } from "../../src/mlx/array.ts";
+import { type LayerWork, PagedAttention, packPlaces } from "../../src/kernels/paged-attention.ts";
+import { array } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import type { KernelLaunch, KernelSource } from "../../src/mlx/kernel.ts";
+import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
 import { zeros } from "../../src/mlx/ops.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { tablesOf } from "../../src/model/paged-kv-store.ts";
 
 export type Launch = {
   kernel: KernelSource;
@@ -18,53 +19,43 @@ export type Launch = {
 
 const launches: Launch[] = [];
 
-class RecordedKernel {
-  readonly #kernel: KernelSource;
-
-  constructor(_language: string, kernel: KernelSource) {
-    this.#kernel = kernel;
-  }
-
-  configure(launch: KernelLaunch) {
-    const call = (...inputs: MlxArray[]) => {
-      const shapes = inputs.map(({ dtype, shape }) => ({ dtype, shape }));
-      launches.push({ kernel: this.#kernel, launch, inputs: shapes });
+const recordedKernel: MakeKernel = (_, kernel) => ({
+  configure: (launch) => ({
+    call: (...inputs) => {
+      launches.push({
+        kernel,
+        launch,
+        inputs: inputs.map(({ dtype, shape }) => ({ dtype, shape })),
+      });
       return launch.outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-    };
-    return { call, free() {} };
-  }
-
-  free() {}
-}
+    },
+    free() {},
+  }),
+  free() {},
+});
 
 const HEAD_DIMS = [64, 80, 96, 128, 256];
 const DTYPES = ["float32", "float16", "bfloat16"] as const;
 const KV_HEADS = 2;
-/** Queries for a head of keys; a group of threads computes up to 4 together. */
-const SHARERS = [1, 2, 3, 4];
+/** Query heads per KV head; a group of threads computes up to 4 together. */
+const HEADS_PER_KV = [1, 2, 3, 4];
 /** One alone, for MLX passes small inputs in another address space. */
 const TOKENS = [1, 16];
 
-export async function recordLaunches(): Promise<readonly Launch[]> {
-  Bun.plugin({
-    name: "kernels that are only written down",
-    setup(build) {
-      const exports = { Kernel: RecordedKernel };
-      const filter = /\/src\/mlx\/kernel\.ts$/;
-      build.onLoad({ filter }, () => ({ exports, loader: "object" }));
-    },
-  });
-  // Not before: they import what is replaced.
-  const { PagedAttention, packPlaces } = await import("../../src/kernels/paged-attention.ts");
-  const { tablesOf } = await import("../../src/model/paged-kv-store.ts");
+export function recordLaunches(): readonly Launch[] {
   openMlx(findLibrary(), { device: "cpu" });
 
   for (const headDim of HEAD_DIMS) {
     for (const dtype of DTYPES) {
-      for (const sharers of SHARERS) {
+      for (const headsPerKv of HEADS_PER_KV) {
         using _ = new Scope();
-        const heads = KV_HEADS * sharers;
-        const attention = new PagedAttention("metal", { heads, kvHeads: KV_HEADS, headDim }, dtype);
+        const heads = KV_HEADS * headsPerKv;
+        const attention = new PagedAttention(
+          "metal",
+          { heads, kvHeads: KV_HEADS, headDim },
+          dtype,
+          recordedKernel,
+        );
         const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
         const pools = { keys: pool, values: pool };
         for (const tokens of TOKENS) {
