@@ -1,14 +1,28 @@
-  // Queries of any tokens over the blocks of their sequences, up to their own positions.
-  const int token = GROUP_Z / SPLITS, split = GROUP_Z % SPLITS;
-  const int kv = GROUP_Y / (SHARERS / QUERIES), part = GROUP_Y % (SHARERS / QUERIES);
+// Attends with any tokens of any sequences, each over the blocks of its own up to its position.
+//
+// Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
+// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces).
+// Output: attended (tokens, HEADS, D).
+// Constants: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CAPPED, SINKS of the layer; QUERIES of the heads that
+// share their keys in a group of WARPS warps.
+// Groups: (1, HEADS / QUERIES, tokens).
+#include "attention.h"
+  constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
+  const int token = group_z, kv = group_y / (HEADS_PER_KV / QUERIES);
+  const int first_head = group_y * QUERIES;
   const int length = places[3 * token] + 1;
   const DEVICE int* table = tables + 2 + places[3 * token + 2] * (tables[0] + 1);
-  ATTENTION_BEGIN
+  const TokenRange range = split_range<WINDOW, 1>(length, length, 0);
+  const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
+  LoadedTokens<T, D, WARPS> loaded;
+  begin_blocks(blocks, loaded, lane, warp);
   SHARED float prepared[QUERIES * D];
-  const long first = (long(token) * KV * SHARERS + kv * SHARERS + part * QUERIES) * D;
-  for (int j = THREAD; j < QUERIES * D; j += WARPS * 32) prepared[j] = float(prepared_queries[first + j]);
+  const long first = (long(token) * HEADS + first_head) * D;
+  for (int j = thread_index; j < QUERIES * D; j += WARPS * 32) prepared[j] = float(queries[first + j]);
   BARRIER;
-  const IN_SHARED float* queries = prepared;
-  const IN_SHARED float* own_scores = prepared;
-  const IN_SHARED float* own_value = prepared;
-  ATTENTION
+  SHARED float sums[WARPS * QUERIES * D], tops[WARPS * QUERIES], totals[WARPS * QUERIES];
+  attend_blocks<QUERIES, CAPPED>(blocks, loaded, prepared, layer, lane, warp, sums, tops, totals);
+  // All tokens are in the blocks, so there is no newest one to add.
+  store_attention<D, WARPS, QUERIES, HEADS, 1, SINKS>(
+      sums, tops, totals, false, prepared, prepared, layer_sinks<D, ROTARY_DIMS>(layer), token, 0,
+      first_head, thread_index, attended);

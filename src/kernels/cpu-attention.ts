@@ -4,27 +4,31 @@ import type { MlxArray } from "../mlx/array.ts";
 import { attendBlocks, copyBlocks, decodeBlocks, prepareBlocks } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { astype } from "../mlx/ops.ts";
-import { type BlockAttention, type LayerWork, type Pools, packWork } from "./paged-attention.ts";
+import {
+  type BlockAttention,
+  type LayerWork,
+  PackedLayers,
+  type Pools,
+} from "./paged-attention.ts";
 
 export class CpuAttention implements BlockAttention {
-  readonly #headDim: number;
   readonly #dtype: Dtype;
-  readonly #packed = new Map<LayerWork, MlxArray>();
+  readonly #layers: PackedLayers;
 
   constructor(headDim: number, dtype: Dtype) {
-    this.#headDim = headDim;
+    this.#layers = new PackedLayers(headDim);
     this.#dtype = dtype;
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork): MlxArray {
     return this.#inFloat32(qkv, (x) =>
-      decodeBlocks(x, pools, tables, this.#pack(work), optionsOf(work)),
+      decodeBlocks(x, pools, tables, this.#layers.of(work), optionsOf(work)),
     );
   }
 
   prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
     return this.#inFloat32(qkv, (x) =>
-      prepareBlocks(x, pools, places, this.#pack(work), optionsOf(work)),
+      prepareBlocks(x, pools, places, this.#layers.of(work), optionsOf(work)),
     );
   }
 
@@ -36,7 +40,7 @@ export class CpuAttention implements BlockAttention {
     work: LayerWork,
   ): MlxArray {
     return this.#inFloat32(queries, (x) =>
-      attendBlocks(x, pools, tables, places, this.#pack(work), optionsOf(work)),
+      attendBlocks(x, pools, tables, places, this.#layers.of(work), optionsOf(work)),
     );
   }
 
@@ -45,18 +49,12 @@ export class CpuAttention implements BlockAttention {
   }
 
   free(): void {
-    for (const each of this.#packed.values()) each.free();
+    this.#layers.free();
   }
 
   #inFloat32(x: MlxArray, compute: (x: MlxArray) => MlxArray): MlxArray {
     if (this.#dtype === "float32") return compute(x);
     return astype(compute(astype(x, "float32")), this.#dtype);
-  }
-
-  #pack(work: LayerWork): MlxArray {
-    const packed = this.#packed.get(work) ?? packWork(work, this.#headDim);
-    this.#packed.set(work, packed);
-    return packed;
   }
 }
 

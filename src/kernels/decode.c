@@ -1,40 +1,61 @@
-  // One new token of each sequence: its heads are normed and turned, its key and value go to their block,
-  // and its queries attend to the blocks, all in one launch.
-  const int token = GROUP_Z / SPLITS, split = GROUP_Z % SPLITS;
-  const int kv = GROUP_Y / (SHARERS / QUERIES), part = GROUP_Y % (SHARERS / QUERIES);
+// Decodes one token of each sequence in one launch: norms and rotates its heads, writes its key and value to the
+// sequence's last block, and attends to all its blocks.
+//
+// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), which
+// are written to as well, tables (packTables).
+// Output: attended, as store_attention writes it.
+// Constants: T, D, HEADS, KV_HEADS, NORMED, ROTARY_DIMS, WINDOW, CAPPED, SINKS of the layer; QUERIES of the
+// heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a sequence's tokens.
+// Groups: (1, HEADS / QUERIES, tokens * SPLITS).
+#include "attention.h"
+#include "head.h"
+  constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
+  const int token = group_z / SPLITS, split = group_z % SPLITS;
+  const int kv = group_y / (HEADS_PER_KV / QUERIES), part = group_y % (HEADS_PER_KV / QUERIES);
+  const int first_head = kv * HEADS_PER_KV + part * QUERIES;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
-  ATTENTION_BEGIN
+  // The newest token is not in its block yet: its score is computed apart.
+  const TokenRange range = split_range<WINDOW, SPLITS>(length, length - 1, split);
+  const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
+  LoadedTokens<T, D, WARPS> loaded;
+  begin_blocks(blocks, loaded, lane, warp);
+  // While they are being loaded: the queries, the key and the value, a warp each.
   constexpr int PASSES = (QUERIES + 2 + WARPS - 1) / WARPS;
   SHARED float prepared[PASSES * WARPS * D];
   for (int pass = 0; pass < PASSES; pass++) {
-    const int own = pass * WARPS + WARP;
+    const int own = pass * WARPS + warp;
     const bool is_key = own == QUERIES, is_value = own == QUERIES + 1;
-    const int index = is_key ? KV * SHARERS + kv
-                    : is_value ? KV * SHARERS + KV + kv
-                    : kv * SHARERS + part * QUERIES + (own < QUERIES ? own : 0);
-    const DEVICE T* from = qkv + (long(token) * (KV * SHARERS + 2 * KV) + index) * D;
+    const int index = is_key ? HEADS + kv
+                    : is_value ? HEADS + KV_HEADS + kv
+                    : first_head + (own < QUERIES ? own : 0);
+    const DEVICE T* from = qkv + (long(token) * (HEADS + 2 * KV_HEADS) + index) * D;
     IN_SHARED float* head = prepared + own * D;
-    const DEVICE float* norm = work + 4 + (is_key ? D : 0);
-    const bool is_normed = NORMED && !is_value, is_turned = TURNED > 0 && !is_value;
-    HEADS
+    const DEVICE float* norm = is_key ? layer_key_norm<D>(layer) : layer + LAYER_QUERY_NORM;
+    prepare_head<T, D, ROTARY_DIMS>(
+        from, head, layer, NORMED && !is_value, norm, ROTARY_DIMS > 0 && !is_value, position, lane);
     if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
-      const long slot = ((long(table[position / 32]) * KV + kv) * 32 + position % 32) * D;
-      // MLX takes inputs for constant; nobody else reads this place before the next launch.
+      const long slot = ((long(table[position / 32]) * KV_HEADS + kv) * 32 + position % 32) * D;
+      // MLX takes inputs for constant; nothing else reads this slot before the next launch.
       DEVICE T* to = const_cast<DEVICE T*>(is_key ? keys : values) + slot;
-      for (int d = LANE; d < D; d += 32) to[d] = T(head[d]);
+      for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
     }
   }
   IN_SHARED float* queries = prepared;
-  IN_SHARED float* own_key = prepared + QUERIES * D;
-  IN_SHARED float* own_value = own_key + D;
-  SHARED float own_scores[QUERIES];
-  for (int q = WARP; q < QUERIES; q += WARPS) {
+  IN_SHARED float* newest_key = prepared + QUERIES * D;
+  IN_SHARED float* newest_value = newest_key + D;
+  SHARED float newest_scores[QUERIES];
+  for (int q = warp; q < QUERIES; q += WARPS) {
     float score = 0;
-    // Rounded as it would be between two operations.
-    for (int d = LANE; d < D; d += 32) score += float(T(queries[q * D + d])) * float(T(own_key[d]));
+    // Rounded to T, as between two operations.
+    for (int d = lane; d < D; d += 32) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
     for (int mask = 16; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);
-    score *= work[0];
-    if (LANE == 0) own_scores[q] = CAPPED ? work[2] * TANH(score / work[2]) : score;
+    score *= layer[LAYER_SCALE];
+    const float cap = layer[LAYER_SOFTCAP];
+    if (lane == 0) newest_scores[q] = CAPPED ? cap * TANH(score / cap) : score;
   }
-  ATTENTION
+  SHARED float sums[WARPS * QUERIES * D], tops[WARPS * QUERIES], totals[WARPS * QUERIES];
+  attend_blocks<QUERIES, CAPPED>(blocks, loaded, queries, layer, lane, warp, sums, tops, totals);
+  store_attention<D, WARPS, QUERIES, HEADS, SPLITS, SINKS>(
+      sums, tops, totals, split == SPLITS - 1, newest_scores, newest_value,
+      layer_sinks<D, ROTARY_DIMS>(layer), token, split, first_head, thread_index, attended);

@@ -1,19 +1,26 @@
-  // Brings together what was computed of one sequence in several parts.
-  const int token = GROUP_Z, head = GROUP_Y;
-  const DEVICE float* part = parts + (long(token) * HEADS_ALL + head) * SPLITS * (D + 2);
-  float highest = SINKS ? work[4 + 2 * D + TURNED / 2 + head] : -1e30f;
+// Merges what decode.c has computed of a sequence in several splits.
+//
+// Inputs: parts (tokens, HEADS, SPLITS, D + 2), as store_attention writes them, layer (layer.h).
+// Output: attended (tokens, HEADS, D).
+// Constants: T, D, HEADS, SPLITS, ROTARY_DIMS, SINKS.
+// Groups: (1, HEADS, tokens) of one warp.
+#include "layer.h"
+  const int token = group_z, head = group_y;
+  const DEVICE float* part = parts + (long(token) * HEADS + head) * SPLITS * (D + 2);
+  const DEVICE float* sinks = layer_sinks<D, ROTARY_DIMS>(layer);
+  float highest = SINKS ? sinks[head] : -1e30f;
   for (int s = 0; s < SPLITS; s++) {
     const float top = part[s * (D + 2) + D];
     highest = top > highest ? top : highest;
   }
-  float all = SINKS ? EXP(work[4 + 2 * D + TURNED / 2 + head] - highest) : 0;
+  float total = SINKS ? EXP(sinks[head] - highest) : 0;
   for (int s = 0; s < SPLITS; s++) {
-    all += part[s * (D + 2) + D + 1] * EXP(part[s * (D + 2) + D] - highest);
+    total += part[s * (D + 2) + D + 1] * EXP(part[s * (D + 2) + D] - highest);
   }
-  for (int d = LANE; d < D; d += 32) {
-    float result = 0;
+  for (int d = lane; d < D; d += 32) {
+    float sum = 0;
     for (int s = 0; s < SPLITS; s++) {
-      result += part[s * (D + 2) + d] * EXP(part[s * (D + 2) + D] - highest);
+      sum += part[s * (D + 2) + d] * EXP(part[s * (D + 2) + D] - highest);
     }
-    attended[(long(token) * HEADS_ALL + head) * D + d] = T(result / all);
+    attended[(long(token) * HEADS + head) * D + d] = T(sum / total);
   }

@@ -1,25 +1,18 @@
 // Attention over blocks, by kernels of our own. Keys and values are written in place, into pools that the
-// kernels receive as inputs: MLX never copies them, and orders launches by what comes out of them. Each
-// input of a launch costs time on our side, so what belongs together comes in one array.
+// kernels receive as inputs: MLX never copies them, and orders launches by their outputs. Each input of a launch
+// costs the host time, so what belongs together is packed into one array.
 import { array, type MlxArray } from "../mlx/array.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
-import attentionBody from "./attention.c" with { type: "text" };
-import attentionBeginBody from "./attention-begin.c" with { type: "text" };
-import attentionEndBody from "./attention-end.c" with { type: "text" };
 import chunksBody from "./chunks.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
-import headsBody from "./heads.c" with { type: "text" };
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
-import rangeBody from "./range.c" with { type: "text" };
-import { inLanguage, type Language } from "./source.ts";
-import tilesBody from "./tiles.c" with { type: "text" };
-import tilesBeginBody from "./tiles-begin.c" with { type: "text" };
+import { kernelSource, type Language } from "./source.ts";
 
 export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 
@@ -119,30 +112,21 @@ export function packTiles(
   return packed;
 }
 
-const storeWhole = `#define STORE(head, d, result, all, highest) \\
-  attended[(long(token) * KV * SHARERS + head) * D + d] = T(result / all);
-`;
-
-const storePart = `#define STORE(head, d, result, all, highest) { \\
-  const long to = ((long(token) * KV * SHARERS + head) * SPLITS + split) * (D + 2); \\
-  parts[to + d] = result; \\
-  if (d == 0) { parts[to + D] = highest; parts[to + D + 1] = all; } }
-`;
-
 /**
- * Queries that one group of threads computes together: their number divides that of those who share, and
- * what they hold in shared memory stays below the 32 KiB that a group has on Metal, 48 on CUDA.
+ * The query heads of one KV head that a group of threads computes together. What they hold in shared memory stays
+ * below the 32 KiB that a group has on Metal, 48 on CUDA.
  */
-function mostQueries(headDim: number, byTiles: boolean): number {
-  return (byTiles ? 8 : 4) / (headDim > 128 ? 2 : 1);
+function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boolean): number {
+  const most = (byTensorCores ? 8 : 4) / (headDim > 128 ? 2 : 1);
+  return largestDivisor(headsPerKv, most);
 }
 
 const WARPS = 8;
-/** Of groups that go over tiles, where there are more of them than processors: then several share one. */
+/** Of a group by tensor cores, where there are more groups than processors: then several share one. */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
 
-/** How a tile of a chunk is cut up: 16 rows times `rowTiles` a warp, over so many keys at a time. */
+/** How a tile of a chunk is divided: 16 rows times `rowTiles` a warp, over `keys` keys at a time. */
 type ChunkTiling = { warps: number; rowTiles: number; keys: number };
 
 /** A warp has its registers, and a group of threads on smaller GPUs 99 KiB of shared memory. */
@@ -159,11 +143,10 @@ export class PagedAttention implements BlockAttention {
   readonly #makeKernel: MakeKernel;
   readonly #kernels = new Map<string, Kernel>();
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
-  readonly #packed = new Map<LayerWork, MlxArray>();
-  readonly #sharers: number;
+  readonly #layers: PackedLayers;
   readonly #queries: number;
-  /** Attention by the tensor cores of NVIDIA's, where a head can be spread over a warp. */
-  readonly #byTiles: boolean;
+  /** On NVIDIA GPUs, where a head can be spread over a warp. */
+  readonly #byTensorCores: boolean;
   readonly chunks: ChunkAttention | undefined;
 
   constructor(language: Language, shape: PagedShape, dtype: Dtype, make: MakeKernel = makeKernel) {
@@ -171,28 +154,31 @@ export class PagedAttention implements BlockAttention {
     this.#makeKernel = make;
     this.#shape = shape;
     this.#dtype = dtype;
-    this.#sharers = shape.heads / shape.kvHeads;
-    const fits = shape.headDim % 64 === 0 && shape.headDim <= 256;
-    this.#byTiles = language === "cuda" && isHalf(dtype) && fits;
-    const most = mostQueries(shape.headDim, this.#byTiles);
-    this.#queries = largestDivisor(this.#sharers, most);
+    this.#layers = new PackedLayers(shape.headDim);
+    const { heads, kvHeads, headDim } = shape;
+    this.#byTensorCores =
+      language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
+    this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
     this.chunks = this.#makeChunks();
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
-    const inputs = { qkv, work: this.#pack(work), ...pools, tables };
-    return this.#attention("decode", decodeBody, inputs, qkv.shape[0]!, work, splits);
+    const inputs = { qkv, layer: this.#layers.of(work), ...pools, tables };
+    const tokens = qkv.shape[0]!;
+    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, work);
+    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, work, splits);
+    return this.#merge(parts, inputs.layer, tokens, work, splits);
   }
 
   prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
     const { heads, kvHeads, headDim } = this.#shape;
     const tokens = qkv.shape[0]!;
-    const inputs = { qkv, work: this.#pack(work), ...pools, places };
+    const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
     return this.#run("prepare", prepareBody, inputs, "queries", {
       outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
       grid: [WARPS * 32, Math.ceil((heads + 2 * kvHeads) / WARPS), tokens],
       threadGroup: [WARPS * 32, 1, 1],
-      template: this.#template(work),
+      template: { ...this.#headTemplate(work), WARPS },
     });
   }
 
@@ -203,14 +189,8 @@ export class PagedAttention implements BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray {
-    const inputs = {
-      prepared_queries: queries,
-      work: this.#pack(work),
-      ...pools,
-      tables,
-      places,
-    };
-    return this.#attention("attend", attendBody, inputs, queries.shape[0]!, work, 1);
+    const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places };
+    return this.#attention("attend", attendBody, inputs, queries.shape[0]!, work);
   }
 
   copy(pool: MlxArray, pairs: MlxArray): MlxArray {
@@ -219,39 +199,33 @@ export class PagedAttention implements BlockAttention {
       outputs: [{ shape: [1], dtype: "int32" }],
       grid: [256, pairs.shape[0]! / 2, 1],
       threadGroup: [256, 1, 1],
-      template: { T: this.#dtype, D: headDim, KV: kvHeads },
+      template: { T: this.#dtype, D: headDim, KV_HEADS: kvHeads },
     });
   }
 
   free(): void {
     for (const each of this.#configured.values()) each.free();
     for (const each of this.#kernels.values()) each.free();
-    for (const each of this.#packed.values()) each.free();
+    this.#layers.free();
   }
 
-  /** By the tensor cores of NVIDIA's. */
+  /** By the tensor cores of NVIDIA GPUs. */
   #makeChunks(): ChunkAttention | undefined {
     const { heads, kvHeads, headDim } = this.#shape;
     const { warps, rowTiles, keys } = chunkTiling(headDim);
     const rows = warps * rowTiles * 16;
-    const tileTokens = Math.floor(rows / this.#sharers);
+    const tileTokens = Math.floor((rows * kvHeads) / heads);
     const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
     if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
     // Queries, and two stages of keys and values, of 2 bytes each.
     const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
     const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
-      const inputs = { queries, work: this.#pack(work), ...pools, tables, places, tiles };
+      const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places, tiles };
       const launch = {
         outputs: [{ shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype }],
         grid: [warps * 32, kvHeads, tiles.shape[0]! / 2],
         threadGroup: [warps * 32, 1, 1],
-        template: {
-          ...this.#template(work),
-          ...scoresTemplate(work),
-          WARPS: warps,
-          MT: rowTiles,
-          KEYS: keys,
-        },
+        template: { ...this.#attentionTemplate(work), WARPS: warps, MT: rowTiles, KEYS: keys },
       } as const;
       return this.#run("chunks", chunksBody, inputs, "attended", launch, sharedMemory);
     };
@@ -264,60 +238,73 @@ export class PagedAttention implements BlockAttention {
     inputs: Readonly<Record<string, MlxArray>>,
     tokens: number,
     work: LayerWork,
-    splits: number,
+    splits = 1,
   ): MlxArray {
     const { heads, headDim } = this.#shape;
-    const whole = { shape: [tokens, heads * headDim], dtype: this.#dtype };
     const groups = heads / this.#queries;
-    const isMany = this.#byTiles && groups * tokens * splits > MANY_GROUPS;
+    const isMany = this.#byTensorCores && groups * tokens * splits > MANY_GROUPS;
     const warps = isMany ? FEWER_WARPS : WARPS;
-    const launch: Omit<KernelLaunch, "outputs"> = {
+    return this.#run(name, body, inputs, "attended", {
+      outputs: [
+        splits === 1
+          ? { shape: [tokens, heads * headDim], dtype: this.#dtype }
+          : { shape: [tokens, heads, splits, headDim + 2], dtype: "float32" },
+      ],
       grid: [warps * 32, groups, tokens * splits],
       threadGroup: [warps * 32, 1, 1],
       template: {
-        ...this.#template(work),
+        ...this.#attentionTemplate(work),
         WARPS: warps,
         QUERIES: this.#queries,
         SPLITS: splits,
-        ...scoresTemplate(work),
-        OWN: name === "decode",
       },
-    };
-    if (splits === 1) {
-      return this.#run(name, storeWhole + body, inputs, "attended", {
-        ...launch,
-        outputs: [whole],
-      });
-    }
-    const parts = this.#run(`${name}_parts`, storePart + body, inputs, "parts", {
-      ...launch,
-      outputs: [{ shape: [tokens, heads, splits, headDim + 2], dtype: "float32" }],
     });
-    return this.#run("merge", mergeBody, { parts, work: inputs.work! }, "attended", {
-      outputs: [whole],
+  }
+
+  #merge(
+    parts: MlxArray,
+    layer: MlxArray,
+    tokens: number,
+    work: LayerWork,
+    splits: number,
+  ): MlxArray {
+    const { heads, headDim } = this.#shape;
+    return this.#run("merge", mergeBody, { parts, layer }, "attended", {
+      outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
       grid: [32, heads, tokens],
       threadGroup: [32, 1, 1],
       template: {
         T: this.#dtype,
         D: headDim,
-        HEADS_ALL: heads,
+        HEADS: heads,
         SPLITS: splits,
+        ROTARY_DIMS: work.turn?.dims ?? 0,
         SINKS: work.sinks !== undefined,
-        TURNED: work.turn?.dims ?? 0,
       },
     });
   }
 
-  #template({ norms, turn }: LayerWork) {
-    const { kvHeads, headDim } = this.#shape;
+  /** The constants of kernels that prepare heads. */
+  #headTemplate({ norms, turn }: LayerWork) {
+    const { heads, kvHeads, headDim } = this.#shape;
     return {
       T: this.#dtype,
       D: headDim,
-      KV: kvHeads,
-      SHARERS: this.#sharers,
-      WARPS,
+      HEADS: heads,
+      KV_HEADS: kvHeads,
       NORMED: norms !== undefined,
-      TURNED: turn?.dims ?? 0,
+      ROTARY_DIMS: turn?.dims ?? 0,
+    };
+  }
+
+  /** The constants of kernels that attend. */
+  #attentionTemplate(work: LayerWork) {
+    const { window = 0, softcap, sinks } = work;
+    return {
+      ...this.#headTemplate(work),
+      WINDOW: window,
+      CAPPED: softcap !== undefined,
+      SINKS: sinks !== undefined,
     };
   }
 
@@ -349,35 +336,38 @@ export class PagedAttention implements BlockAttention {
     output: string,
     sharedMemory: number,
   ): Kernel {
-    const [begin, attention] = this.#byTiles
-      ? [tilesBeginBody, tilesBody]
-      : [attentionBeginBody, attentionBody];
-    const whole = body
-      .replace("ATTENTION_BEGIN\n", `${rangeBody}${begin}\n`)
-      .replace("HEADS\n", `${headsBody}\n`)
-      .replace("ATTENTION\n", `${attention}${attentionEndBody}\n`);
     return this.#makeKernel(this.#language, {
       name: `mlx_serve_${name}`,
       inputs,
       outputs: [output],
       sharedMemory,
-      ...inLanguage(whole, this.#language),
+      ...kernelSource(body, this.#language, this.#byTensorCores ? ["TENSOR_CORES"] : []),
     });
   }
+}
 
-  #pack(work: LayerWork): MlxArray {
-    const packed = this.#packed.get(work) ?? packWork(work, this.#shape.headDim);
+/** What the kernels and a CPU's operations read of each layer: packed once, and freed together. */
+export class PackedLayers {
+  readonly #headDim: number;
+  readonly #packed = new Map<LayerWork, MlxArray>();
+
+  constructor(headDim: number) {
+    this.#headDim = headDim;
+  }
+
+  of(work: LayerWork): MlxArray {
+    const packed = this.#packed.get(work) ?? packWork(work, this.#headDim);
     this.#packed.set(work, packed);
     return packed;
   }
+
+  free(): void {
+    for (const each of this.#packed.values()) each.free();
+  }
 }
 
-function scoresTemplate({ window = 0, softcap, sinks }: LayerWork) {
-  return { WINDOW: window, CAPPED: softcap !== undefined, SINKS: sinks !== undefined };
-}
-
-/** float32: scale, eps, cap, magnitude; the norms (D each); wavelengths; sinks. Its holder frees it. */
-export function packWork(work: LayerWork, headDim: number): MlxArray {
+/** float32: scale, eps, softcap, magnitude; the norms (D each); wavelengths; sinks. The caller frees it. */
+function packWork(work: LayerWork, headDim: number): MlxArray {
   using _ = new Scope();
   const { norms, turn, scale, softcap = 1, sinks } = work;
   const numbers = [scale, norms?.eps ?? 0, softcap, turn?.magnitude ?? 1];

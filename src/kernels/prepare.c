@@ -1,18 +1,26 @@
-  // Tokens of prompts: heads are normed and turned, keys and values go to their blocks, queries come out.
-  const int token = GROUP_Z, index = GROUP_Y * WARPS + WARP;
+// Prepares tokens of prompts: norms and rotates their heads, and writes keys and values to their slots.
+//
+// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), which
+// are written to, places (packPlaces).
+// Output: queries (tokens, HEADS, D).
+// Constants: T, D, HEADS, KV_HEADS, NORMED, ROTARY_DIMS of the layer; WARPS of a group, a head each.
+// Groups: (1, (HEADS + 2 KV_HEADS) / WARPS, tokens).
+#include "head.h"
+  constexpr int ALL_HEADS = HEADS + 2 * KV_HEADS;
+  const int token = group_z, index = group_y * WARPS + warp;
   const int position = places[3 * token], slot = places[3 * token + 1];
-  constexpr int HEADS_ALL = KV * SHARERS + 2 * KV;
   SHARED float prepared[WARPS * D];
-  const bool is_query = index < KV * SHARERS, is_value = index >= KV * SHARERS + KV;
-  const DEVICE T* from = qkv + (long(token) * HEADS_ALL + (index < HEADS_ALL ? index : 0)) * D;
-  IN_SHARED float* head = prepared + WARP * D;
-  const DEVICE float* norm = work + 4 + (is_query ? 0 : D);
-  const bool is_normed = NORMED && !is_value, is_turned = TURNED > 0 && !is_value;
-  HEADS
-  if (index < HEADS_ALL) {
-    const int kv = (index - KV * SHARERS) % KV;
-    const long at = ((long(slot / 32) * KV + kv) * 32 + slot % 32) * D;
-    DEVICE T* to = is_query ? queries + (long(token) * KV * SHARERS + index) * D
+  const bool is_query = index < HEADS, is_value = index >= HEADS + KV_HEADS;
+  const DEVICE T* from = qkv + (long(token) * ALL_HEADS + (index < ALL_HEADS ? index : 0)) * D;
+  IN_SHARED float* head = prepared + warp * D;
+  const DEVICE float* norm = is_query ? layer + LAYER_QUERY_NORM : layer_key_norm<D>(layer);
+  prepare_head<T, D, ROTARY_DIMS>(
+      from, head, layer, NORMED && !is_value, norm, ROTARY_DIMS > 0 && !is_value, position, lane);
+  if (index < ALL_HEADS) {
+    const int kv = (index - HEADS) % KV_HEADS;
+    const long at = ((long(slot / 32) * KV_HEADS + kv) * 32 + slot % 32) * D;
+    // MLX takes inputs for constant; launches that read these slots depend on this one's output.
+    DEVICE T* to = is_query ? queries + (long(token) * HEADS + index) * D
                             : const_cast<DEVICE T*>(is_value ? values : keys) + at;
-    for (int d = LANE; d < D; d += 32) to[d] = T(head[d]);
+    for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
   }

@@ -1,19 +1,25 @@
-  // Rows x (rows, K) times a matrix (N, K), by tensor cores, 16 rows a group; CUDA only. Of the warps of a
-  // group some have other columns, and KS of them the same ones with a share of K each, which are added up in
-  // the end. A warp has NT tiles of 8 columns. GATED: columns come from both halves of the matrix, and what
-  // comes out is silu(gate) * up. EPS: rows are multiplied by the norm and divided by their root mean square,
-  // which is summed up on the way.
-  //
-  // Of a row of the matrix a lane loads 16 bytes a step: 8 neighbours, or where they are packed in BITS each,
-  // SUB times 8, which SPAN neighbours share a scale and a bias with. Their order within the product's K is
-  // not that of the instruction's, but it is the same for x. Loads are under way long before they are used,
-  // AHEAD of them of the matrix: it is its bytes that the time goes into.
-  const int K = sizes[1], N = sizes[2], rows = sizes[0] - GROUP_X * 16;
+// Multiplies a few rows with a matrix by tensor cores; CUDA only. Optionally fuses the RMS norm before, the gate,
+// and the residual behind. A group has 16 rows. Of its warps some have other columns, and KS of them the same
+// ones with a share of K each, which are summed in the end. A warp has NT tiles of 8 columns.
+//
+// Of a row of the matrix a lane loads 16 bytes a step: 8 neighbours, or where they are quantized SUB times 8. The
+// order of K within a product is not the instruction's, but it is the same for x. Loads are issued long before
+// they are used, AHEAD of them of the matrix: its bytes are what takes the time.
+//
+// Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of
+// T, sizes (rows, K, N), norm (K), residual (rows, columns); those that are not used may be any array.
+// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
+// the matrix's first half.
+// Constants: T of 16 bits, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: none), GATED, RESIDUAL;
+// NT, KS, WARPS, AHEAD.
+// Groups: (rows / 16, N / (WARPS / KS * NT * 8)).
+#include "quantized.h"
+  const int K = sizes[1], N = sizes[2], rows = sizes[0] - group_x * 16;
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
   const int columns = GATED ? N / 2 : N;
-  const int share = WARP % KS, group = LANE / 4, quad = LANE % 4;
-  const int first = (GROUP_Y * (WARPS / KS) + WARP / KS) * OWN * 8;
+  const int share = warp % KS, group = lane / 4, quad = lane % 4;
+  const int first = (group_y * (WARPS / KS) + warp / KS) * OWN * 8;
   const int steps = (K / STEP - share + KS - 1) / KS;
   const int start = share * STEP + quad * 8 * SUB;
   unsigned from[NT];
@@ -21,7 +27,7 @@
     const int n = (j < OWN ? first + j * 8 : columns + first + (j - OWN) * 8) + group;
     from[j] = (n * (K / SUB) + start / SUB) * 2;
   }
-  const T* row = x + long(GROUP_X * 16 + group) * K + start;
+  const T* row = x + long(group_x * 16 + group) * K + start;
   uint4 w[AHEAD][NT], a[2] = {}, b[2] = {};
   T scale[AHEAD][NT], bias[AHEAD][NT];
 #define LOAD_MATRIX(slot, step) \
@@ -55,20 +61,20 @@
         else if (s + u + 1 < steps) LOAD_ROWS(1 - now, s + u + 1, 0)
         uint4 p = a[now], q = b[now];
         if (EPS > 0) {
-          // Rows times themselves: their squares are on the diagonals of two tiles.
-          mlx_serve_mma(square, p.x, 0, p.y, 0, p.x, p.y, x);
-          mlx_serve_mma(square, p.z, 0, p.w, 0, p.z, p.w, x);
-          mlx_serve_mma(square, 0, q.x, 0, q.y, q.x, q.y, x);
-          mlx_serve_mma(square, 0, q.z, 0, q.w, q.z, q.w, x);
-          p = mlx_serve_times(p, factors, x);
-          q = mlx_serve_times(q, factors, x);
+          // Rows times themselves: their sums of squares are on the diagonals of two tiles.
+          mma_m16n8k16(square, p.x, 0, p.y, 0, p.x, p.y, x);
+          mma_m16n8k16(square, p.z, 0, p.w, 0, p.z, p.w, x);
+          mma_m16n8k16(square, 0, q.x, 0, q.y, q.x, q.y, x);
+          mma_m16n8k16(square, 0, q.z, 0, q.w, q.z, q.w, x);
+          p = multiply_pairs(p, factors, x);
+          q = multiply_pairs(q, factors, x);
         }
-        p = mlx_serve_ordered<BITS>(p);
-        q = mlx_serve_ordered<BITS>(q);
+        p = interleave<BITS>(p);
+        q = interleave<BITS>(q);
         for (int j = 0; j < NT; j++) {
-          const uint4 m = mlx_serve_unpacked<BITS>(w[u][j], sub, scale[u][j], bias[u][j]);
-          mlx_serve_mma(sum[j], p.x, q.x, p.y, q.y, m.x, m.y, x);
-          mlx_serve_mma(sum[j], p.z, q.z, p.w, q.w, m.z, m.w, x);
+          const uint4 m = dequantize<BITS>(w[u][j], sub, scale[u][j], bias[u][j]);
+          mma_m16n8k16(sum[j], p.x, q.x, p.y, q.y, m.x, m.y, x);
+          mma_m16n8k16(sum[j], p.z, q.z, p.w, q.w, m.z, m.w, x);
         }
       }
       if (s + u + AHEAD < steps) LOAD_MATRIX(u, s + u + AHEAD)
@@ -76,7 +82,7 @@
   }
 #undef LOAD_MATRIX
 #undef LOAD_ROWS
-  // One lane of a quad has the diagonal's element of a row.
+  // One lane of a quad has a row's element of the diagonal.
   float squares[2] = {};
   if (EPS > 0)
     for (int r = 0; r < 2; r++) {
@@ -84,9 +90,9 @@
       for (int mask = 1; mask < 4; mask *= 2) squares[r] += SHUFFLE_XOR(squares[r], mask);
     }
   constexpr int SUMS = NT * 4, EACH = SUMS + (EPS > 0 ? 2 : 0);
-  __shared__ float others[(WARPS / 2) * (KS > 1 ? EACH : 1) * 32];
+  SHARED float others[(WARPS / 2) * (KS > 1 ? EACH : 1) * 32];
   for (int half = KS / 2; half > 0; half /= 2) {
-    float* slot = others + ((WARP / KS) * (KS / 2) + share % half) * EACH * 32 + LANE;
+    float* slot = others + ((warp / KS) * (KS / 2) + share % half) * EACH * 32 + lane;
     if (share >= half && share < 2 * half) {
       for (int i = 0; i < SUMS; i++) slot[i * 32] = sum[i / 4][i % 4];
       if (EPS > 0) for (int i = 0; i < 2; i++) slot[(SUMS + i) * 32] = squares[i];
@@ -104,7 +110,7 @@
     if (at >= rows) continue;
     const float factor = EPS > 0 ? RSQRT(squares[r] / K + EPS * 1e-9f) : 1;
     for (int j = 0; j < OWN; j++) {
-      const long to = long(GROUP_X * 16 + at) * columns + first + j * 8 + quad * 2;
+      const long to = long(group_x * 16 + at) * columns + first + j * 8 + quad * 2;
       for (int c = 0; c < 2; c++) {
         float result = sum[j][r * 2 + c] * factor;
         if (GATED) {

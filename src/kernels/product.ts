@@ -10,7 +10,7 @@ import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
-import { inLanguage } from "./source.ts";
+import { kernelSource } from "./source.ts";
 
 /** (..., N, K), dense or packed by MLX. */
 export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
@@ -187,7 +187,7 @@ export class Products {
       inputs: ["x", "weight", "scales", "biases", "sizes", "norm", "residual"],
       outputs: ["made"],
       sharedMemory,
-      ...inLanguage(body, "cuda"),
+      ...kernelSource(body, "cuda"),
     });
     this.#kernels.set(key, made);
     return made;

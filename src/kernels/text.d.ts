@@ -4,3 +4,9 @@ declare module "*.c" {
   // biome-ignore lint/style/noDefaultExport: that is how bun gives them
   export default text;
 }
+
+declare module "*.h" {
+  const text: string;
+  // biome-ignore lint/style/noDefaultExport: that is how bun gives them
+  export default text;
+}

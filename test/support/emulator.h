@@ -14,6 +14,7 @@
 #include <vector>
 
 #define __device__ static
+#define __forceinline__ inline
 #define __shared__ static
 #define __expf expf
 
@@ -94,7 +95,7 @@ struct Meeting {
 static std::vector<Lane> all_lanes;
 static std::vector<Meeting> warps;
 static Meeting group;
-static std::vector<char> room;
+static std::vector<char> shared_memory; // dynamic
 static Place blockIdx;
 static Lane* me;
 static ucontext_t scheduler;
@@ -132,7 +133,7 @@ static void run_group(int threads, int shared) {
   all_lanes = std::vector<Lane>(threads);
   warps.assign(threads / 32, {32});
   group = {threads};
-  room.assign(shared, char(0xff)); // no numbers
+  shared_memory.assign(shared, char(0xff)); // NaN
   for (int i = 0; i < threads; i++) {
     Lane& lane = all_lanes[i];
     lane.thread = {i, 0, 0};
@@ -153,9 +154,9 @@ static void run_group(int threads, int shared) {
       left -= me->is_done;
       met += warps[me->warp()].number - number;
     }
-    demand(left < before || met + group.number > 0, "its lanes wait for each other");
+    demand(left < before || met + group.number > 0, "deadlock: all its lanes wait");
   }
-  for (const Lane& lane : all_lanes) demand(lane.copies.empty(), "copies were not waited for");
+  for (const Lane& lane : all_lanes) demand(lane.copies.empty(), "copies were never waited for");
 }
 
 static void launch(Place groups, int threads, int shared, std::function<void()> kernel) {
@@ -221,7 +222,7 @@ static float from_lane(float x, int lane) {
   return found;
 }
 
-static float mlx_serve_shuffle_xor(float x, int mask) {
+static float __shfl_xor_sync(unsigned, float x, int mask) {
   return from_lane(x, me->lane() ^ mask);
 }
 
@@ -231,11 +232,6 @@ static float __shfl_sync(unsigned, float x, int lane) {
 
 static float rsqrtf(float x) {
   return 1 / sqrtf(x);
-}
-
-static void mlx_serve_sincos(float angle, float& sine, float& cosine) {
-  sine = sinf(angle);
-  cosine = cosf(angle);
 }
 
 static float __uint_as_float(unsigned bits) {
@@ -260,7 +256,7 @@ static float half_of(unsigned pair, int which) {
 }
 
 template <typename T>
-static unsigned mlx_serve_pack(float low, float high, const T*) {
+static unsigned pack_pair(float low, float high, const T*) {
   const T both[2] = {T(low), T(high)};
   unsigned pair;
   memcpy(&pair, both, 4);
@@ -268,11 +264,11 @@ static unsigned mlx_serve_pack(float low, float high, const T*) {
 }
 
 template <typename T>
-static unsigned mlx_serve_fma(unsigned x, unsigned y, unsigned z, const T* type) {
+static unsigned fma_pair(unsigned x, unsigned y, unsigned z, const T* type) {
   const auto one = [&](int i) {
     return double(half_of<T>(x, i)) * half_of<T>(y, i) + half_of<T>(z, i);
   };
-  return mlx_serve_pack(one(0), one(1), type);
+  return pack_pair(one(0), one(1), type);
 }
 
 struct Operands {
@@ -282,7 +278,7 @@ struct Operands {
 
 /** sum (16, 8) += a (16, 16) b (16, 8), spread over a warp. */
 template <typename T>
-static void mlx_serve_mma(
+static void mma_m16n8k16(
     float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1,
     const T*) {
   static Shared<Operands> shared;
@@ -307,47 +303,47 @@ static void mlx_serve_mma(
   in_warp([] {});
 }
 
-static unsigned mlx_serve_room() {
+static unsigned dynamic_shared_memory() {
   return 0;
 }
 
-static char* in_room(unsigned at) {
-  demand(at % 16 == 0 && at + 16 <= room.size(), "an address that is not in its shared memory");
-  return room.data() + at;
+static char* in_shared_memory(unsigned at) {
+  demand(at % 16 == 0 && at + 16 <= shared_memory.size(), "an address outside its dynamic shared memory");
+  return shared_memory.data() + at;
 }
 
-static void mlx_serve_copy(unsigned to, const void* from, int bytes) {
-  demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from between two places");
+static void cp_async(unsigned to, const void* from, int bytes) {
+  demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from an address that is not a multiple of 16");
   me->copies.push_back({to, from, bytes});
 }
 
-static void mlx_serve_copies_end() {}
+static void cp_async_commit() {}
 
-static void mlx_serve_copies_wait() {
+static void cp_async_wait() {
   for (const auto& [to, from, bytes] : me->copies) {
-    memset(in_room(to), 0, 16);
-    memcpy(in_room(to), from, bytes);
+    memset(in_shared_memory(to), 0, 16);
+    memcpy(in_shared_memory(to), from, bytes);
   }
   me->copies.clear();
 }
 
-static uint4 mlx_serve_read(unsigned at) {
+static uint4 load_shared(unsigned at) {
   uint4 read;
-  memcpy(&read, in_room(at), 16);
+  memcpy(&read, in_shared_memory(at), 16);
   return read;
 }
 
-static void mlx_serve_write(unsigned at, const float (&four)[4]) {
-  memcpy(in_room(at), four, 16);
+static void store_shared(unsigned at, const float (&four)[4]) {
+  memcpy(in_shared_memory(at), four, 16);
 }
 
-static void mlx_serve_add(float (&sum)[4], unsigned at) {
+static void add_shared(float (&sum)[4], unsigned at) {
   float four[4];
-  memcpy(four, in_room(at), 16);
+  memcpy(four, in_shared_memory(at), 16);
   for (int i = 0; i < 4; i++) sum[i] += four[i];
 }
 
-static float mlx_serve_quotient(float x, float y) {
+static float __fdividef(float x, float y) {
   return x / y;
 }
 
@@ -356,8 +352,8 @@ struct Matrices {
 };
 
 /** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight each. */
-template <bool CROSSWISE>
-static void mlx_serve_load(unsigned (&made)[4], unsigned at) {
+template <bool TRANSPOSED>
+static void ldmatrix_x4(unsigned (&made)[4], unsigned at) {
   static Shared<Matrices> shared;
   shared.mine().at = at;
   in_warp([] {
@@ -365,9 +361,9 @@ static void mlx_serve_load(unsigned (&made)[4], unsigned at) {
       for (int i = 0; i < 4; i++) {
         uint16_t both[2];
         for (int e = 0; e < 2; e++) {
-          const int row = CROSSWISE ? lane % 4 * 2 + e : lane / 4;
-          const int column = CROSSWISE ? lane / 4 : lane % 4 * 2 + e;
-          memcpy(&both[e], in_room(shared.at(i * 8 + row).at) + column * 2, 2);
+          const int row = TRANSPOSED ? lane % 4 * 2 + e : lane / 4;
+          const int column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
+          memcpy(&both[e], in_shared_memory(shared.at(i * 8 + row).at) + column * 2, 2);
         }
         memcpy(&shared.at(lane).made[i], both, 4);
       }
@@ -376,6 +372,6 @@ static void mlx_serve_load(unsigned (&made)[4], unsigned at) {
   in_warp([] {});
 }
 
-static float mlx_serve_power(float x) {
+static float ex2_approx(float x) {
   return exp2f(x);
 }

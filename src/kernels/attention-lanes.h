@@ -1,0 +1,144 @@
+// The steps of attention.h without tensor cores. LANES lanes have a token together; a warp takes BUNDLES times
+// TOKENS of them in a round.
+
+/** The tokens that a lane has a part of, for the round that comes next. */
+template <typename T, int D, int WARPS>
+struct LoadedTokens {
+  enum {
+    LANES = D % 256 == 0 ? 32 : D % 128 == 0 ? 16 : 8,
+    EACH = D / LANES, // elements of a head that a lane has, in PACKS loads of WIDE
+    WIDE = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : 1,
+    PACKS = EACH / WIDE,
+    BUNDLES = 32 / LANES,
+    TOKENS = 2,
+    ROUND = WARPS * BUNDLES * TOKENS
+  };
+  struct alignas(sizeof(T) * WIDE) Pack {
+    T x[WIDE];
+  };
+  struct Round {
+    Pack packs[TOKENS][PACKS];
+  };
+  Round keys, values;
+};
+
+/** The first token that a lane has a part of. */
+template <typename Loaded>
+FUNCTION int first_token(TokenRange range, int lane, int warp) {
+  return range.begin + warp * (Loaded::BUNDLES * Loaded::TOKENS) + lane / Loaded::LANES;
+}
+
+/** Loads from a pool what this lane has of the round that begins with its `token`. */
+template <typename T, int D, int KV_HEADS, typename Loaded>
+FUNCTION void load_round(
+    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, const DEVICE T* pool, int token, int lane,
+    PRIVATE typename Loaded::Round& round) {
+  if (token - lane / Loaded::LANES >= blocks.range.end) return;
+  for (int t = 0; t < Loaded::TOKENS; t++) {
+    // All lanes go through the rounds together: past the end the last token is loaded again, and ignored.
+    const int wanted = token + t * Loaded::BUNDLES;
+    const int next = wanted < blocks.range.end ? wanted : blocks.range.end - 1;
+    const long at = ((long(blocks.table[next / 32]) * KV_HEADS + blocks.kv) * 32 + next % 32) * D +
+                    lane % Loaded::LANES * Loaded::EACH;
+    for (int p = 0; p < Loaded::PACKS; p++)
+      round.packs[t][p] = *reinterpret_cast<const DEVICE typename Loaded::Pack*>(pool + at + p * Loaded::WIDE);
+  }
+}
+
+/** Starts to load the first tokens. */
+template <typename T, int D, int KV_HEADS, int WARPS>
+FUNCTION void begin_blocks(
+    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS>& loaded,
+    int lane, int warp) {
+  typedef LoadedTokens<T, D, WARPS> Loaded;
+  const int token = first_token<Loaded>(blocks.range, lane, warp);
+  load_round<T, D, KV_HEADS, Loaded>(blocks, blocks.keys, token, lane, loaded.keys);
+  load_round<T, D, KV_HEADS, Loaded>(blocks, blocks.values, token, lane, loaded.values);
+}
+
+/**
+ * Attends with `queries` (QUERIES, D); what this warp has found goes to `sums`, `tops` and `totals`, which
+ * store_attention explains. Each bundle of lanes keeps a softmax of its own until the end.
+ */
+template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
+FUNCTION void attend_blocks(
+    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS>& loaded,
+    const IN_SHARED float* queries, const DEVICE float* layer, int lane, int warp, IN_SHARED float* sums,
+    IN_SHARED float* tops, IN_SHARED float* totals) {
+  typedef LoadedTokens<T, D, WARPS> Loaded;
+  constexpr int LANES = Loaded::LANES, EACH = Loaded::EACH, WIDE = Loaded::WIDE, PACKS = Loaded::PACKS;
+  constexpr int BUNDLES = Loaded::BUNDLES, TOKENS = Loaded::TOKENS, ROUND = Loaded::ROUND;
+  const int bundle = lane / LANES, end = blocks.range.end;
+  float query[QUERIES][EACH], sum[QUERIES][EACH], top[QUERIES], total[QUERIES];
+  for (int q = 0; q < QUERIES; q++) {
+    top[q] = -1e30f;
+    total[q] = 0;
+    for (int i = 0; i < EACH; i++) {
+      // Rounded to T, as between two operations.
+      query[q][i] = float(T(queries[q * D + lane % LANES * EACH + i])) * layer[LAYER_SCALE];
+      sum[q][i] = 0;
+    }
+  }
+  for (int round = first_token<Loaded>(blocks.range, lane, warp); round - bundle < end; round += ROUND) {
+    float score[TOKENS][QUERIES];
+    for (int t = 0; t < TOKENS; t++) {
+      for (int q = 0; q < QUERIES; q++) score[t][q] = 0;
+      for (int p = 0; p < PACKS; p++) {
+        for (int i = 0; i < WIDE; i++) {
+          const float key = float(loaded.keys.packs[t][p].x[i]);
+          for (int q = 0; q < QUERIES; q++) score[t][q] += query[q][p * WIDE + i] * key;
+        }
+      }
+    }
+    load_round<T, D, KV_HEADS, Loaded>(blocks, blocks.keys, round + ROUND, lane, loaded.keys);
+    for (int mask = LANES / 2; mask > 0; mask /= 2)
+      for (int t = 0; t < TOKENS; t++)
+        for (int q = 0; q < QUERIES; q++) score[t][q] += SHUFFLE_XOR(score[t][q], mask);
+    for (int q = 0; q < QUERIES; q++) {
+      float highest = top[q];
+      for (int t = 0; t < TOKENS; t++) {
+        if (CAPPED) score[t][q] = layer[LAYER_SOFTCAP] * TANH(score[t][q] / layer[LAYER_SOFTCAP]);
+        if (round + t * BUNDLES >= end) score[t][q] = -1e30f;
+        highest = score[t][q] > highest ? score[t][q] : highest;
+      }
+      const float keep = EXP(top[q] - highest);
+      total[q] *= keep;
+      for (int i = 0; i < EACH; i++) sum[q][i] *= keep;
+      for (int t = 0; t < TOKENS; t++) {
+        score[t][q] = round + t * BUNDLES < end ? EXP(score[t][q] - highest) : 0;
+        total[q] += score[t][q];
+      }
+      top[q] = highest;
+    }
+    for (int t = 0; t < TOKENS; t++) {
+      for (int p = 0; p < PACKS; p++) {
+        for (int i = 0; i < WIDE; i++) {
+          const float value = float(loaded.values.packs[t][p].x[i]);
+          for (int q = 0; q < QUERIES; q++) sum[q][p * WIDE + i] += score[t][q] * value;
+        }
+      }
+    }
+    load_round<T, D, KV_HEADS, Loaded>(blocks, blocks.values, round + ROUND, lane, loaded.values);
+  }
+  for (int q = 0; q < QUERIES; q++) {
+    for (int mask = LANES; mask < 32; mask *= 2) {
+      const float other = SHUFFLE_XOR(top[q], mask);
+      const float highest = other > top[q] ? other : top[q];
+      const float mine = EXP(top[q] - highest), theirs = EXP(other - highest);
+      total[q] = total[q] * mine + SHUFFLE_XOR(total[q], mask) * theirs;
+      for (int i = 0; i < EACH; i++) {
+        sum[q][i] = sum[q][i] * mine + SHUFFLE_XOR(sum[q][i], mask) * theirs;
+      }
+      top[q] = highest;
+    }
+  }
+  for (int q = 0; q < QUERIES; q++) {
+    if (lane == 0) {
+      tops[warp * QUERIES + q] = top[q];
+      totals[warp * QUERIES + q] = total[q];
+    }
+    if (bundle == 0) {
+      for (int i = 0; i < EACH; i++) sums[(warp * QUERIES + q) * D + lane % LANES * EACH + i] = sum[q][i];
+    }
+  }
+}

@@ -1,0 +1,146 @@
+// The steps of attention.h by tensor cores; CUDA only. A warp takes a tile of 8 tokens at a time.
+#include "cuda-instructions.h"
+
+constexpr int TILE = 8;
+
+/** Of the next tile's keys a lane has a part of token lane / 4, of its values of tokens lane % 4 * 2 and + 1. */
+template <typename T, int D, int WARPS>
+struct LoadedTokens {
+  uint4 keys[D / 32], values[2][D / 64];
+};
+
+/** A warp's first tile; it takes every WARPS-th. */
+FUNCTION int first_tile(TokenRange range, int warp) {
+  return range.begin / TILE + warp;
+}
+
+FUNCTION int end_tile(TokenRange range) {
+  return range.begin < range.end ? (range.end + TILE - 1) / TILE : 0;
+}
+
+/** Where the block of a tile begins in the pools. */
+template <typename T, int D, int KV_HEADS>
+FUNCTION long block_of(const SequenceBlocks<T, D, KV_HEADS>& blocks, int tile) {
+  return (long(blocks.table[min(tile * TILE / 32, blocks.width - 1)]) * KV_HEADS + blocks.kv) * 32 * D;
+}
+
+/** Where token t of a tile begins in its block. Slots out of range may hold anything: the nearest is loaded. */
+template <int D>
+FUNCTION int token_in_block(TokenRange range, int tile, int t) {
+  return min(max(tile * TILE + t, range.begin), range.end - 1) % 32 * D;
+}
+
+template <typename T, int D, int KV_HEADS, int WARPS>
+FUNCTION void load_keys(
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int tile, long block,
+    int lane) {
+  if (tile >= end_tile(blocks.range)) return;
+  #pragma unroll
+  for (int p = 0; p < D / 32; p++) {
+    const int token = token_in_block<D>(blocks.range, tile, lane / 4);
+    const T* from = blocks.keys + block + token + p * 32 + lane % 4 * 8;
+    loaded.keys[p] = *reinterpret_cast<const uint4*>(from);
+  }
+}
+
+template <typename T, int D, int KV_HEADS, int WARPS>
+FUNCTION void load_values(
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int tile, long block,
+    int lane) {
+  if (tile >= end_tile(blocks.range)) return;
+  #pragma unroll
+  for (int i = 0; i < 2 * (D / 64); i++) {
+    const int t = i % 2, p = i / 2;
+    const int token = token_in_block<D>(blocks.range, tile, lane % 4 * 2 + t);
+    const T* from = blocks.values + block + token + p * 64 + lane / 4 * 8;
+    loaded.values[t][p] = *reinterpret_cast<const uint4*>(from);
+  }
+}
+
+/** Starts to load the first tokens. */
+template <typename T, int D, int KV_HEADS, int WARPS>
+FUNCTION void begin_blocks(
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int lane, int warp) {
+  const int tile = first_tile(blocks.range, warp);
+  const long block = block_of(blocks, tile);
+  load_keys(blocks, loaded, tile, block, lane);
+  load_values(blocks, loaded, tile, block, lane);
+}
+
+/**
+ * Attends with up to 8 `queries` (QUERIES, D); what this warp has found goes to `sums`, `tops` and `totals`,
+ * which store_attention explains. Two products: queries times keys, then values times the weights. In the first
+ * a lane has query `high` and tokens 2 `low` and 2 `low` + 1, just what it brings into the second, where it has
+ * queries 2 `low` and 2 `low` + 1. The order in which a head's elements are summed is that in which they were
+ * loaded.
+ */
+template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
+FUNCTION void attend_blocks(
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, const float* queries,
+    const float* layer, int lane, int warp, float* sums, float* tops, float* totals) {
+  const T* type = nullptr;
+  const int high = lane / 4, low = lane % 4;
+  unsigned query[D / 32][4];
+  #pragma unroll
+  for (int i = 0; i < D / 8; i++) {
+    const int d = high * D + i / 4 * 32 + low * 8 + i % 4 * 2;
+    query[i / 4][i % 4] = high < QUERIES ? pack_pair(queries[d], queries[d + 1], type) : 0;
+  }
+  const float scale = CAPPED ? 1 : layer[LAYER_SCALE];
+  float sum[D / 16][4] = {}, top = -1e30f, total = 0;
+  const int first = first_tile(blocks.range, warp), end = end_tile(blocks.range);
+  long next_block = block_of(blocks, first + WARPS);
+  for (int tile = first; tile < end; tile += WARPS) {
+    float score[4] = {};
+    #pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+      const unsigned* q = query[i];
+      const uint4 k = loaded.keys[i];
+      mma_m16n8k16(score, q[0], 0, q[1], 0, k.x, k.y, type);
+      mma_m16n8k16(score, q[2], 0, q[3], 0, k.z, k.w, type);
+    }
+    load_keys(blocks, loaded, tile + WARPS, next_block, lane);
+    float most = top;
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      float& x = score[i];
+      if (CAPPED) x = layer[LAYER_SOFTCAP] * TANH(x * (layer[LAYER_SCALE] / layer[LAYER_SOFTCAP]));
+      const int t = tile * TILE + low * 2 + i;
+      if (t < blocks.range.begin || t >= blocks.range.end) x = -3e38f;
+      most = fmaxf(most, x);
+    }
+    most = fmaxf(most, SHUFFLE_XOR(most, 1));
+    most = fmaxf(most, SHUFFLE_XOR(most, 2));
+    const float keep = EXP((top - most) * scale);
+    top = most;
+    total *= keep;
+    const float x = EXP((score[0] - most) * scale), y = EXP((score[1] - most) * scale);
+    total += x + y;
+    const unsigned weights = pack_pair(x, y, type);
+    const float keeps[2] = {__shfl_sync(~0u, keep, low * 8), __shfl_sync(~0u, keep, low * 8 + 4)};
+    #pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+      const uint4 u = loaded.values[0][i / 4], v = loaded.values[1][i / 4];
+      const unsigned x = i % 4 == 0 ? u.x : i % 4 == 1 ? u.y : i % 4 == 2 ? u.z : u.w;
+      const unsigned y = i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w;
+      #pragma unroll
+      for (int j = 0; j < 4; j++) sum[i][j] *= keeps[j % 2];
+      // The same element of two tokens in one register.
+      mma_m16n8k16(
+          sum[i], __byte_perm(x, y, 0x5410), __byte_perm(x, y, 0x7632), 0, 0, weights, 0, type);
+    }
+    load_values(blocks, loaded, tile + WARPS, next_block, lane);
+    next_block = block_of(blocks, tile + 2 * WARPS);
+  }
+  total += SHUFFLE_XOR(total, 1);
+  total += SHUFFLE_XOR(total, 2);
+  if (low == 0 && high < QUERIES) {
+    tops[warp * QUERIES + high] = top * scale;
+    totals[warp * QUERIES + high] = total;
+  }
+  #pragma unroll
+  for (int i = 0; i < D / 4; i++) {
+    const int q = low * 2 + i % 2, d = i / 16 * 64 + high * 8 + i / 2 % 8;
+    if (q < QUERIES) sums[(warp * QUERIES + q) * D + d] = sum[i / 4][i % 4];
+  }
+}

@@ -1,0 +1,81 @@
+// PTX instructions as functions, named after them; CUDA only. Shared memory is addressed by the 32-bit numbers
+// that PTX takes. The tests' emulator (test/support/emulator.h) has the same functions for a CPU.
+
+#define INSTRUCTIONS_ON_PAIRS_OF(TYPE, NAME) \
+/** d (16, 8) += a (16, 16) b (16, 8), spread over a warp. The last argument only names the type. */ \
+__device__ __forceinline__ void mma_m16n8k16( \
+    float (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, \
+    const TYPE*) { \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 " \
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)); \
+} \
+/** Two floats rounded to a pair of 16-bit ones in one register. */ \
+__device__ __forceinline__ unsigned pack_pair(float low, float high, const TYPE*) { \
+  unsigned pair; \
+  asm("cvt.rn." NAME "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)); \
+  return pair; \
+} \
+/** x * y + z for both of a pair. */ \
+__device__ __forceinline__ unsigned fma_pair(unsigned x, unsigned y, unsigned z, const TYPE*) { \
+  unsigned pair; \
+  asm("fma.rn." NAME "x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z)); \
+  return pair; \
+}
+INSTRUCTIONS_ON_PAIRS_OF(__nv_bfloat16, "bf16")
+INSTRUCTIONS_ON_PAIRS_OF(__half, "f16")
+
+/** Where the launch's dynamic shared memory begins. */
+__device__ __forceinline__ unsigned dynamic_shared_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return unsigned(__cvta_generic_to_shared(memory));
+}
+
+/** Starts to copy `bytes` to shared memory, and zeros up to 16 behind them. */
+__device__ __forceinline__ void cp_async(unsigned to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
+
+/** For all copies that this thread has committed. */
+__device__ __forceinline__ void cp_async_wait() { asm volatile("cp.async.wait_group 0;"); }
+
+__device__ __forceinline__ uint4 load_shared(unsigned at) {
+  uint4 loaded;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w) : "r"(at));
+  return loaded;
+}
+
+__device__ __forceinline__ void store_shared(unsigned at, const float (&four)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+               ::"r"(at), "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]));
+}
+
+/** sum += the four floats at `at`. */
+__device__ __forceinline__ void add_shared(float (&sum)[4], unsigned at) {
+  float four[4];
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3]) : "r"(at));
+  for (int i = 0; i < 4; i++) sum[i] += four[i];
+}
+
+/** Four matrices (8, 8) of 16 bits; lane i points at row i % 8 of matrix i / 8. */
+template <bool TRANSPOSED>
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned at) {
+  if (TRANSPOSED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+/** 2^x */
+__device__ __forceinline__ float ex2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}

@@ -1,0 +1,13 @@
+// What CUDA and Metal call differently, as CUDA calls it; metal.h has the same names. Every kernel begins with
+// one of the two.
+#define FUNCTION __device__ __forceinline__
+#define DEVICE
+#define PRIVATE
+#define SHARED __shared__
+#define IN_SHARED
+#define BARRIER __syncthreads()
+#define SHUFFLE_XOR(x, mask) __shfl_xor_sync(0xffffffffu, x, mask)
+#define EXP __expf
+#define TANH tanhf
+#define RSQRT rsqrtf
+#define SINCOS(angle, sine, cosine) sincosf(angle, &sine, &cosine)

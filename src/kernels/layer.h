@@ -1,0 +1,19 @@
+// What a layer does to heads and scores: one array of floats, as `PackedLayers` (paged-attention.ts) writes it. After the
+// four below come the weights of the queries' and the keys' norm (D each), the wavelengths of the rotary
+// embedding (ROTARY_DIMS / 2), and the attention sinks (one per query head).
+enum { LAYER_SCALE, LAYER_NORM_EPS, LAYER_SOFTCAP, LAYER_ROPE_MAGNITUDE, LAYER_QUERY_NORM };
+
+template <int D>
+FUNCTION const DEVICE float* layer_key_norm(const DEVICE float* layer) {
+  return layer + LAYER_QUERY_NORM + D;
+}
+
+template <int D>
+FUNCTION const DEVICE float* layer_wavelengths(const DEVICE float* layer) {
+  return layer + LAYER_QUERY_NORM + 2 * D;
+}
+
+template <int D, int ROTARY_DIMS>
+FUNCTION const DEVICE float* layer_sinks(const DEVICE float* layer) {
+  return layer_wavelengths<D>(layer) + ROTARY_DIMS / 2;
+}

@@ -1,0 +1,16 @@
+// What CUDA and Metal call differently, as Metal calls it; cuda.h has the same names. Every kernel begins with
+// one of the two.
+#define FUNCTION inline
+// Where a pointer or a reference points: global memory, a thread's own variables, the group's shared memory.
+#define DEVICE device
+#define PRIVATE thread
+#define IN_SHARED threadgroup
+// Declares shared memory, which only a kernel itself may do: functions take pointers to it.
+#define SHARED threadgroup
+#define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)
+#define SHUFFLE_XOR simd_shuffle_xor
+#define EXP metal::fast::exp
+#define TANH metal::precise::tanh
+#define RSQRT metal::precise::rsqrt
+#define SINCOS(angle, sine, cosine) \
+  (sine = metal::precise::sin(angle), cosine = metal::precise::cos(angle))
