@@ -48,8 +48,8 @@ export function target(env: Environment = process.env): pins.Target {
   throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
 }
 
-/** Our sources that are compiled into libmlxc, with mlx-c's. */
-function ownSources(): string[] {
+/** What is compiled into libmlxc besides mlx-c, headers too. */
+export function ownSources(): string[] {
   return [...new Bun.Glob("**/*.{c,cpp,h}").scanSync(import.meta.dir)].sort();
 }
 

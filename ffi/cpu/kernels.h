@@ -1,5 +1,5 @@
-// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once for each kind of processor;
-// `kernels()` is the best that this one runs. Nothing here knows of threads or of MLX.
+// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once for each kind of processor, and
+// `kernels()` is the best of them that this one runs. Nothing here knows of threads or of MLX.
 #pragma once
 
 namespace mlx_serve {
@@ -12,15 +12,15 @@ struct Layer {
   float scale, eps, cap, magnitude; // cap: 0 for none
   const float* query_norm; // (dim), null for none
   const float* key_norm;
-  const float* wavelengths; // (turned / 2)
-  int turned;
+  const float* wavelengths; // (rotary_dims / 2)
+  int rotary_dims;
   const float* sinks; // (heads), null for none
   int window; // 0 for none
 };
 
 /**
  * Blocks of keys (blocks, kv_heads, dim, BLOCK_TOKENS) and values (blocks, kv_heads, BLOCK_TOKENS, dim).
- * Keys stand with their tokens side by side, so that the scores of many are computed at once.
+ * In a block of keys the tokens are the last axis, so that the scores of several are computed at once.
  */
 struct Pools {
   float* keys;
@@ -44,8 +44,8 @@ struct Product {
   long out_stride;
 };
 
-/** A product with a matrix of packed weights, scale * q + bias: q of 4 or 8 bits, the lowest first. */
-struct PackedProduct {
+/** A product with a quantized matrix: weights are scale * q + bias, q has 4 or 8 bits, the lowest first. */
+struct QuantizedProduct {
   int rows, depth, bits, group;
   const float* x; // (rows, depth), each row as `arrange` leaves it
   const unsigned char* w; // (columns, depth * bits / 8)
@@ -61,28 +61,28 @@ enum class Gate { silu, gelu };
 struct Kernels {
   /** Some columns of a product of few rows. */
   void (*product)(const Product&, int from, int to);
-  /** A row in the order in which packed weights are quickest to unpack. */
+  /** A row in the order in which quantized weights are fastest to dequantize. */
   void (*arrange)(const float* x, int depth, int bits, float* out);
   /** Some columns of a product of few rows. */
-  void (*packed_product)(const PackedProduct&, int from, int to);
+  void (*quantized_product)(const QuantizedProduct&, int from, int to);
   /** Some columns' weights in that order: (to - from, depth) */
-  void (*unpack)(const PackedProduct&, int from, int to, float* out);
-  /** One token's heads, normed and turned: queries come out, its key and value go to their slot. */
+  void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
+  /** Norms and rotates one token's heads, and writes its key and value to their slot. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
-  /** The tokens' queries that share one head of keys, over what each of them sees. Rows of `heads`. */
+  /** Attends with the query heads of KV head `kv` of the span's tokens. Rows of `heads`. */
   void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);
   void (*gate)(Gate, const float* gates, const float* ups, int count, float* out);
   /** weight: null for none. */
   void (*norm)(const float* x, const float* weight, int count, float eps, float* out);
-  /** The first of the highest, which is no number where one of them is none. */
+  /** The index of the first maximum, and the maximum, which is NaN where one of them is. */
   void (*best)(const float* x, int count, unsigned* index, float* highest);
   float (*log_sum_exp)(const float* x, int count);
   void (*softmax)(const float* x, int count, float* out);
-  /** Minus infinity but where a bit is set: 32 of them to a word, the lowest first. */
+  /** Minus infinity except where a bit is set: 32 of them to a word, the lowest first. */
   void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };
 
-/** What `prepare` and `attend` have room for: numbers of a head, queries of a span, numbers of those. */
+/** Limits of `prepare` and `attend`: elements of a head, queries of a span, elements of those. */
 constexpr int MOST_DIM = 1024, MOST_QUERIES = 64, MOST_NUMBERS = 8192;
 
 /** The best for this processor. */

@@ -1,6 +1,6 @@
 // The operations of ops.h as primitives of MLX. Shapes and types are checked when an operation is built;
-// what is thrown here becomes an error of mlx-c's. The work itself is done on the stream's thread, with
-// the threads of the pool.
+// an exception here becomes an mlx-c error. The work itself is done on the stream's thread, with the threads
+// of the pool.
 #include "ops.h"
 
 #include <algorithm>
@@ -35,10 +35,10 @@ using Task = std::function<void()>;
 /** The task that computes outputs from inputs, once both have their memory. */
 using MakeTask = std::function<Task(const Arrays& inputs, Arrays& outputs)>;
 
-/** A vector that lies across two lines of the cache is read at half the speed. */
+/** A vector that crosses two cache lines is read at half the speed. */
 constexpr size_t LINE = 64;
 
-/** Memory that begins with a line, which MLX's own does not. */
+/** Memory aligned to a cache line, which MLX's own is not. */
 void allocate(mx::array& output) {
   auto buffer = mx::allocator::malloc(output.nbytes() + LINE);
   const auto address = reinterpret_cast<size_t>(buffer.raw_ptr());
@@ -78,7 +78,7 @@ mx::array operation(
   return mx::array(std::move(shape), mx::float32, std::move(primitive), std::move(inputs));
 }
 
-/** What is read as it lies in memory. */
+/** An input that is read as it lies in memory. */
 template <class T>
 T* memory(const mx::array& x) {
   require(x.flags().row_contiguous, "an input is not in row order");
@@ -104,7 +104,7 @@ class Rows {
     return width_;
   }
 
-  /** `copy` takes the row where it does not lie in one piece. */
+  /** A row that is not contiguous is copied to `copy`. */
   const float* at(long row, std::vector<float>& copy) const {
     if (is_plain_) return data_ + row * width_;
     long offset = 0;
@@ -127,7 +127,7 @@ class Rows {
   bool is_plain_;
 };
 
-/** Numbers that are worth a piece of their own. */
+/** How many numbers are worth a piece of their own. */
 constexpr int PIECE = 8192;
 
 /** Calls for all rows, some at a time. */
@@ -152,11 +152,11 @@ mx::array room(const int* shape, size_t axes, mx::Stream stream) {
 
 struct Options {
   bool normed;
-  int turned, window;
+  int rotary_dims, window;
   bool capped, sinks;
 };
 
-/** Sizes follow from the shapes; which may be anything. */
+/** The sizes that follow from the shapes, which are checked first. */
 struct Sizes {
   int heads, kv_heads, dim;
 
@@ -172,22 +172,19 @@ struct Sizes {
     heads = rows.shape(1) / dim - (with_kv ? 2 * kv_heads : 0);
     const int columns = (heads + (with_kv ? 2 * kv_heads : 0)) * dim;
     require(rows.shape(1) == columns, "the columns are no whole number of heads");
-    require(heads > 0 && heads % kv_heads == 0, "queries cannot share the heads of the keys");
-    const int sharers = heads / kv_heads;
+    require(heads > 0 && heads % kv_heads == 0, "the query heads are no multiple of the KV heads");
+    const int heads_per_kv = heads / kv_heads;
     require(
-        sharers <= MOST_QUERIES && sharers * dim <= MOST_NUMBERS, "too many queries share their keys");
-  }
-
-  int sharers() const {
-    return heads / kv_heads;
+        heads_per_kv <= MOST_QUERIES && heads_per_kv * dim <= MOST_NUMBERS,
+        "too many query heads share a KV head");
   }
 };
 
 void check_layer(const mx::array& layer, const Sizes& sizes, const Options& options) {
-  const bool halves = options.turned >= 0 && options.turned % 2 == 0;
-  require(halves && options.turned <= sizes.dim, "no such number of features is turned");
+  const bool is_even = options.rotary_dims >= 0 && options.rotary_dims % 2 == 0;
+  require(is_even && options.rotary_dims <= sizes.dim, "the rotary dimensions are no even number up to the head's");
   require(options.window >= 0, "the window is below 0");
-  const size_t least = 4 + 2 * sizes.dim + options.turned / 2 + (options.sinks ? sizes.heads : 0);
+  const size_t least = 4 + 2 * sizes.dim + options.rotary_dims / 2 + (options.sinks ? sizes.heads : 0);
   require(
       layer.dtype() == mx::float32 && layer.ndim() == 1 && layer.size() >= least,
       "the layer has too few numbers");
@@ -211,13 +208,13 @@ Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) 
       options.normed ? norms : nullptr,
       options.normed ? norms + sizes.dim : nullptr,
       wavelengths,
-      options.turned,
-      options.sinks ? wavelengths + options.turned / 2 : nullptr,
+      options.rotary_dims,
+      options.sinks ? wavelengths + options.rotary_dims / 2 : nullptr,
       options.window,
   };
 }
 
-/** Where a token stands in its sequence, in the pool, and which of the tables is its own. */
+/** A token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
 struct Place {
   int position, slot, row;
 };
@@ -245,8 +242,8 @@ void attend_all(
     const Place* places,
     int count,
     float* attended) {
-  const int sharers = layer.heads / layer.kv_heads;
-  const int most = std::max(1, std::min(32, 4096 / layer.dim) / sharers);
+  const int heads_per_kv = layer.heads / layer.kv_heads;
+  const int most = std::max(1, std::min(32, 4096 / layer.dim) / heads_per_kv);
   std::vector<std::pair<int, Span>> spans; // with their first tokens
   for (int token = 0; token < count; token++) {
     const auto& [position, slot, row] = places[token];
@@ -500,9 +497,9 @@ mx::array mask(const mx::array& x, const mx::array& words, mx::Stream stream) {
   return operation(stream, "mlx_serve_mask", x.shape(), {x, words}, make);
 }
 
-// ---- Products with packed matrices
+// ---- Products with quantized matrices
 
-/** Numbers that begin with a line of the cache. */
+/** Uninitialized floats, aligned to a cache line. */
 class Buffer {
  public:
   explicit Buffer(size_t count) : memory_(new float[count + LINE / sizeof(float)]) {}
@@ -517,20 +514,20 @@ class Buffer {
 };
 
 #ifdef WITH_BLAS
-/** Weights that are unpacked for it at a time. */
-constexpr int UNPACKED = 1 << 21;
+/** How many weights are dequantized for BLAS at a time. */
+constexpr int DEQUANTIZED = 1 << 21;
 
-void multiply_many(const PackedProduct& product, int columns) {
+void multiply_many(const QuantizedProduct& product, int columns) {
   enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
-  const int depth = product.depth, most = std::min(columns, std::max(16, UNPACKED / depth));
-  // Kept, so that the next product need not get new pages.
+  const int depth = product.depth, most = std::min(columns, std::max(16, DEQUANTIZED / depth));
+  // Kept, so that the next product does not fault in new pages.
   static thread_local std::vector<float> kept;
   kept.resize(std::max(kept.size(), static_cast<size_t>(most) * depth));
-  float* const weights = kept.data(); // The threads of the pool have others of that name.
+  float* const weights = kept.data(); // The name alone would be another thread's in the lambda.
   for (int column = 0; column < columns; column += most) {
     const int count = std::min(most, columns - column);
     each_columns(count, static_cast<long>(product.rows) * count * depth, [&](int from, int to) {
-      kernels().unpack(product, column + from, column + to, weights + static_cast<long>(from) * depth);
+      kernels().dequantize(product, column + from, column + to, weights + static_cast<long>(from) * depth);
     });
     cblas_sgemm(
         ROW_MAJOR, AS_IT_IS, TRANSPOSED, product.rows, count, depth, 1, product.x, depth, weights,
@@ -539,35 +536,35 @@ void multiply_many(const PackedProduct& product, int columns) {
 }
 #endif
 
-void multiply(const PackedProduct& product, int columns) {
+void multiply(const QuantizedProduct& product, int columns) {
 #ifdef WITH_BLAS
   if (product.rows > MANY_ROWS) return multiply_many(product, columns);
 #endif
   const long multiplications = static_cast<long>(product.rows) * columns * product.depth;
   each_columns(columns, multiplications, [&](int from, int to) {
-    kernels().packed_product(product, from, to);
+    kernels().quantized_product(product, from, to);
   });
 }
 
-/** What stands around a product: null for none. */
-struct Around {
+/** What is fused with a product; norm is null for none. */
+struct Fusion {
   const float* norm;
   float eps;
   bool gated;
 };
 
-void multiply_around(
-    PackedProduct product, int columns, const Rows& rows, const Rows* residual, Around around) {
+void multiply_fused(
+    QuantizedProduct product, int columns, const Rows& rows, const Rows* residual, Fusion fused) {
   const int count = product.rows, depth = product.depth;
-  const bool adds = residual && !around.gated;
+  const bool adds = residual && !fused.gated;
   float* out = product.out;
   const Buffer x(static_cast<size_t>(count) * depth);
-  const Buffer halves(around.gated ? static_cast<size_t>(count) * columns : 0);
+  const Buffer halves(fused.gated ? static_cast<size_t>(count) * columns : 0);
   each_row(count, depth, [&](long row, auto& copies) {
     const float* from = rows.at(row, copies[0]);
-    if (around.norm) {
+    if (fused.norm) {
       copies[1].resize(depth);
-      kernels().norm(from, around.norm, depth, around.eps, copies[1].data());
+      kernels().norm(from, fused.norm, depth, fused.eps, copies[1].data());
       from = copies[1].data();
     }
     kernels().arrange(from, depth, product.bits, x.data() + row * depth);
@@ -577,9 +574,9 @@ void multiply_around(
   });
   product.x = x.data();
   product.beta = adds ? 1 : 0;
-  if (around.gated) product.out = halves.data();
+  if (fused.gated) product.out = halves.data();
   multiply(product, columns);
-  if (!around.gated) return;
+  if (!fused.gated) return;
   const int width = columns / 2;
   each_row(count, 4 * width, [&](long row, auto& copies) {
     const float* gates = halves.data() + row * columns;
@@ -590,14 +587,14 @@ void multiply_around(
   });
 }
 
-struct PackedMatrix {
+struct QuantizedMatrix {
   const mx::array &weight, &scales, &biases;
   int bits, group;
 };
 
 mx::array packed_product(
     const mx::array& x,
-    const PackedMatrix& matrix,
+    const QuantizedMatrix& matrix,
     const mx::array* norm,
     const mx::array* residual,
     float eps,
@@ -606,7 +603,7 @@ mx::array packed_product(
   const auto& [weight, scales, biases, bits, group] = matrix;
   check_rows(x);
   require(bits == 4 || bits == 8, "the weights have neither 4 nor 8 bits");
-  require(group == 32 || group == 64 || group == 128, "no groups of 32, 64 or 128 weights");
+  require(group == 32 || group == 64 || group == 128, "the groups are not of 32, 64 or 128 weights");
   require(weight.dtype() == mx::uint32 && weight.ndim() == 2, "the weights are no rows of uint32");
   const int depth = x.shape(-1), columns = weight.shape(0);
   const bool fits = depth % group == 0 && weight.shape(1) == depth / 32 * bits;
@@ -634,14 +631,14 @@ mx::array packed_product(
   const auto make = [=, bits = bits, group = group, normed = norm != nullptr,
                      adds = residual != nullptr](const Arrays& in, Arrays& out) -> Task {
     const Rows rows(in[0]), added(adds ? in.back() : in[0]);
-    PackedProduct product = {rows.count(), depth, bits, group, nullptr};
+    QuantizedProduct product = {rows.count(), depth, bits, group, nullptr};
     product.w = reinterpret_cast<const unsigned char*>(memory<uint32_t>(in[1]));
     product.scales = memory<float>(in[2]);
     product.biases = memory<float>(in[3]);
     product.out = out[0].data<float>();
     product.out_stride = columns;
-    const Around around = {normed ? memory<float>(in[4]) : nullptr, eps, gated};
-    return [=] { multiply_around(product, columns, rows, adds ? &added : nullptr, around); };
+    const Fusion fused = {normed ? memory<float>(in[4]) : nullptr, eps, gated};
+    return [=] { multiply_fused(product, columns, rows, adds ? &added : nullptr, fused); };
   };
   return operation(stream, "mlx_serve_packed_product", shape, inputs, make);
 }
@@ -664,33 +661,33 @@ extern "C" int mlx_serve_room(
 
 extern "C" int mlx_serve_decode(
     mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
-    const mlx_array tables, const mlx_array layer, bool normed, int turned, int window, bool capped,
+    const mlx_array tables, const mlx_array layer, bool normed, int rotary_dims, int window, bool capped,
     bool sinks, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::decode(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
-        mlx_array_get_(layer), {normed, turned, window, capped, sinks}, mlx_stream_get_(s));
+        mlx_array_get_(layer), {normed, rotary_dims, window, capped, sinks}, mlx_stream_get_(s));
   });
 }
 
 extern "C" int mlx_serve_prepare(
     mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
-    const mlx_array places, const mlx_array layer, bool normed, int turned, const mlx_stream s) {
+    const mlx_array places, const mlx_array layer, bool normed, int rotary_dims, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::prepare(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(places),
-        mlx_array_get_(layer), {normed, turned, 0, false, false}, mlx_stream_get_(s));
+        mlx_array_get_(layer), {normed, rotary_dims, 0, false, false}, mlx_stream_get_(s));
   });
 }
 
 extern "C" int mlx_serve_attend(
     mlx_array* res, const mlx_array queries, const mlx_array keys, const mlx_array values,
-    const mlx_array tables, const mlx_array places, const mlx_array layer, int turned, int window,
+    const mlx_array tables, const mlx_array places, const mlx_array layer, int rotary_dims, int window,
     bool capped, bool sinks, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::attend(
         mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
-        mlx_array_get_(places), mlx_array_get_(layer), {false, turned, window, capped, sinks},
+        mlx_array_get_(places), mlx_array_get_(layer), {false, rotary_dims, window, capped, sinks},
         mlx_stream_get_(s));
   });
 }

@@ -1,4 +1,4 @@
-/* Operations of our own for a CPU, in mlx-c's manner. All numbers are float32. */
+/* Operations of our own for a CPU, with the conventions of mlx-c. All numbers are float32. */
 #ifndef MLX_SERVE_OPS_H
 #define MLX_SERVE_OPS_H
 
@@ -10,13 +10,13 @@
 extern "C" {
 #endif
 
-/** float32 of any value, for the caller to write, where the processor reads it best. */
+/** Uninitialized float32, aligned to a cache line. */
 int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s);
 /**
  * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
  * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies
  * them. Tables and layer are packed as src/kernels/paged-attention.ts says. In a block of keys the
- * tokens stand side by side, (kv_heads, D, 32).
+ * tokens are the last axis, (kv_heads, D, 32).
  */
 int mlx_serve_decode(
     mlx_array* res,
@@ -26,12 +26,12 @@ int mlx_serve_decode(
     const mlx_array tables,
     const mlx_array layer,
     bool normed,
-    int turned,
+    int rotary_dims,
     int window,
     bool capped,
     bool sinks,
     const mlx_stream s);
-/** qkv (T, ...): keys and values go to their places; queries (T, heads * D). */
+/** qkv (T, ...): keys and values go to their slots; queries (T, heads * D). */
 int mlx_serve_prepare(
     mlx_array* res,
     const mlx_array qkv,
@@ -40,9 +40,9 @@ int mlx_serve_prepare(
     const mlx_array places,
     const mlx_array layer,
     bool normed,
-    int turned,
+    int rotary_dims,
     const mlx_stream s);
-/** Queries (T, heads * D) over what each may see. */
+/** Queries (T, heads * D) over the blocks of their sequences, up to their positions. */
 int mlx_serve_attend(
     mlx_array* res,
     const mlx_array queries,
@@ -51,21 +51,21 @@ int mlx_serve_attend(
     const mlx_array tables,
     const mlx_array places,
     const mlx_array layer,
-    int turned,
+    int rotary_dims,
     int window,
     bool capped,
     bool sinks,
     const mlx_stream s);
-/** Blocks of a pool over others: pairs of from and to. */
+/** Copies blocks within a pool: pairs of from and to. */
 int mlx_serve_copy_blocks(
     mlx_array* res,
     const mlx_array pool,
     const mlx_array pairs,
     const mlx_stream s);
 /**
- * x (..., in) with a matrix as MLX packs it, in 4 or 8 bits: weight (out, in * bits / 32) of uint32, scales
- * and biases (out, in / group), groups of 32, 64 or 128 -> (..., out). With a norm's weight (in) rows are
- * normed first; `gated` makes silu(first half) * second half of what comes out; the residual is added.
+ * x (..., in) with a matrix that MLX has quantized to 4 or 8 bits: weight (out, in * bits / 32) of uint32, scales
+ * and biases (out, in / group), groups of 32, 64 or 128 -> (..., out). Fused with it: the RMS norm of
+ * the rows before, with its weight (in); `gated`: silu(first half) * second half; the residual added to the result.
  */
 int mlx_serve_packed_product(
     mlx_array* res,
@@ -93,12 +93,12 @@ int mlx_serve_rms_norm(
     const mlx_array weight /* may be null */,
     float eps,
     const mlx_stream s);
-/** Of each row the index of the highest (uint32), and the highest, which is NaN where one is. */
+/** Of each row the index of the maximum (uint32), and the maximum, which is NaN where one is. */
 int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s);
 /** Over the last axis, which stays with the size 1. */
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
-/** Minus infinity but where a bit of the row's words (uint32) is set. */
+/** Minus infinity except where a bit of the row's words (uint32) is set. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
 

@@ -1,5 +1,5 @@
 // Attention over blocks on a CPU, by operations of our own. Pools are float32, and so is all arithmetic;
-// rows of 16 bits are converted on their way in and out. Keys lie in their blocks with tokens side by side.
+// rows of 16 bits are converted on their way in and out. In a block of keys the tokens are the last axis.
 import type { MlxArray } from "../mlx/array.ts";
 import { attendBlocks, copyBlocks, decodeBlocks, prepareBlocks } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
@@ -61,7 +61,7 @@ export class CpuAttention implements BlockAttention {
 function optionsOf({ norms, turn, window = 0, softcap, sinks }: LayerWork) {
   return {
     normed: norms !== undefined,
-    turned: turn?.dims ?? 0,
+    rotaryDims: turn?.dims ?? 0,
     window,
     capped: softcap !== undefined,
     sinks: sinks !== undefined,

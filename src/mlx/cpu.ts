@@ -1,5 +1,5 @@
 // Operations of our own for a CPU (ffi/cpu): what MLX computes there in several passes, a number at a time,
-// in one and with all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
+// they compute in one, vectorized, on all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
 import { ints, type MlxArray, optionalHandle } from "./array.ts";
 import { op, opList } from "./op.ts";
 import type { Quantization, QuantizedMatrix } from "./ops.ts";
@@ -11,10 +11,10 @@ export function allocate(shape: readonly number[]): MlxArray {
 
 export type BlockPools = { keys: MlxArray; values: MlxArray };
 
-export type HeadOptions = { normed: boolean; turned: number };
+export type HeadOptions = { normed: boolean; rotaryDims: number };
 
 /** `window`: 0 for none. */
-export type ScoreOptions = { turned: number; window: number; capped: boolean; sinks: boolean };
+export type ScoreOptions = { rotaryDims: number; window: number; capped: boolean; sinks: boolean };
 
 /** The newest token of each sequence, written to the pools in place: qkv (B, ...) -> (B, heads * D) */
 export function decodeBlocks(
@@ -22,7 +22,7 @@ export function decodeBlocks(
   { keys, values }: BlockPools,
   tables: MlxArray,
   layer: MlxArray,
-  { normed, turned, window, capped, sinks }: HeadOptions & ScoreOptions,
+  { normed, rotaryDims, window, capped, sinks }: HeadOptions & ScoreOptions,
 ): MlxArray {
   return op(
     "mlx_serve_decode",
@@ -32,20 +32,20 @@ export function decodeBlocks(
     tables.handle,
     layer.handle,
     normed,
-    turned,
+    rotaryDims,
     window,
     capped,
     sinks,
   );
 }
 
-/** Keys and values go to their places in the pools; queries (T, heads * D) */
+/** Keys and values go to their slots in the pools; queries (T, heads * D) */
 export function prepareBlocks(
   qkv: MlxArray,
   { keys, values }: BlockPools,
   places: MlxArray,
   layer: MlxArray,
-  { normed, turned }: HeadOptions,
+  { normed, rotaryDims }: HeadOptions,
 ): MlxArray {
   return op(
     "mlx_serve_prepare",
@@ -55,18 +55,18 @@ export function prepareBlocks(
     places.handle,
     layer.handle,
     normed,
-    turned,
+    rotaryDims,
   );
 }
 
-/** Queries (T, heads * D) over what each may see -> (T, heads * D) */
+/** Queries (T, heads * D) over the blocks of their sequences, up to their positions -> (T, heads * D) */
 export function attendBlocks(
   queries: MlxArray,
   { keys, values }: BlockPools,
   tables: MlxArray,
   places: MlxArray,
   layer: MlxArray,
-  { turned, window, capped, sinks }: ScoreOptions,
+  { rotaryDims, window, capped, sinks }: ScoreOptions,
 ): MlxArray {
   return op(
     "mlx_serve_attend",
@@ -76,30 +76,30 @@ export function attendBlocks(
     tables.handle,
     places.handle,
     layer.handle,
-    turned,
+    rotaryDims,
     window,
     capped,
     sinks,
   );
 }
 
-/** Blocks of a pool over others, pairs of from and to; evaluate what comes out. */
+/** Copies blocks within a pool, pairs of from and to; evaluate the result. */
 export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
 }
 
-/** Whether `packedProduct` takes a matrix that MLX has packed so. */
+/** Whether `packedProduct` takes a matrix that is quantized so. */
 export function fitsPackedProduct({ mode, bits, groupSize }: Quantization): boolean {
   return mode === "affine" && (bits === 4 || bits === 8) && [32, 64, 128].includes(groupSize ?? 64);
 }
 
-/** What stands around a product. */
+/** What is fused with a product. */
 export type ProductOptions = {
-  /** Rows are divided by their root mean square first, and multiplied by this. */
+  /** An RMS norm of the rows before the product. */
   norm?: { weight: MlxArray; eps: number } | undefined;
-  /** What comes out is silu of the first half times the second. */
+  /** The result is silu(first half) * second half. */
   isGated?: boolean;
-  /** Added to what comes out. */
+  /** Added to the result. */
   residual?: MlxArray | undefined;
 };
 
@@ -140,7 +140,7 @@ export function best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
   return { indices, highest };
 }
 
-/** Over the last axis, which stays with the size 1. */
+/** Over the last axis, which is kept with size 1. */
 export function logSumExp(x: MlxArray): MlxArray {
   return op("mlx_serve_log_sum_exp", x.handle);
 }
@@ -150,7 +150,7 @@ export function softmax(x: MlxArray): MlxArray {
   return op("mlx_serve_softmax", x.handle);
 }
 
-/** x (R, N), words (R, N / 32): minus infinity but where a bit is set. */
+/** x (R, N), words (R, N / 32): minus infinity except where a bit is set. */
 export function mask(x: MlxArray, words: MlxArray): MlxArray {
   return op("mlx_serve_mask", x.handle, words.handle);
 }

@@ -1,5 +1,14 @@
 import { expect, test } from "bun:test";
-import { backend, cacheDirectory, findLibrary, nativeDirectory, target } from "../../ffi/native.ts";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import {
+  backend,
+  cacheDirectory,
+  findLibrary,
+  nativeDirectory,
+  ownSources,
+  target,
+} from "../../ffi/native.ts";
 
 test("the cache is where the user wants it", () => {
   expect(cacheDirectory({ MLX_SERVE_CACHE: "/a" })).toBe("/a");
@@ -24,6 +33,14 @@ test("each backend has a folder of its own", () => {
   if (process.platform === "linux" && process.arch === "x64") {
     expect(nativeDirectory({ MLX_SERVE_BACKEND: "cuda" })).toContain("linux-x64-cuda-");
   }
+});
+
+test("the folder of libraries is named after every native source", () => {
+  const folder = join(import.meta.dir, "..", "..", "ffi");
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && !entry.name.endsWith(".ts"))
+    .map((entry) => join(entry.parentPath, entry.name));
+  expect(ownSources().map((path) => join(folder, path))).toEqual(files.sort());
 });
 
 test("a libmlxc of the user's own comes first", () => {

@@ -318,8 +318,8 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     array(Array(shape.reduce((a, b) => a * b)).fill(1), shape, "float16");
   const pools = (...shape: number[]) => ({ keys: some(...shape), values: some(...shape) });
   const good = () => pools(3, 2, 32, 8);
-  const heads = { normed: false, turned: 0 };
-  const scores = { turned: 0, window: 0, capped: false, sinks: false };
+  const heads = { normed: false, rotaryDims: 0 };
+  const scores = { rotaryDims: 0, window: 0, capped: false, sinks: false };
   const all = { ...heads, ...scores };
   const layer = () => some(4 + 16);
   // Two heads of keys and values of 8, four of queries.
@@ -362,8 +362,13 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       () => decode(some(2, 63)),
       /no whole number of heads/,
     ],
-    ["no queries", "serve_decode", () => decode(some(2, 32)), /cannot share/],
-    ["queries that cannot share", "serve_decode", () => decode(some(2, 56)), /cannot share/],
+    ["no queries", "serve_decode", () => decode(some(2, 32)), /no multiple of the KV heads/],
+    [
+      "query heads that do not divide",
+      "serve_decode",
+      () => decode(some(2, 56)),
+      /no multiple of the KV heads/,
+    ],
     [
       "pools of another type",
       "serve_decode",
@@ -389,10 +394,10 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       /too large/,
     ],
     [
-      "too many queries to a key",
+      "too many query heads per KV head",
       "serve_decode",
       () => decode(some(1, 102 * 8), { of: pools(1, 1, 32, 8) }),
-      /too many queries/,
+      /too many query heads/,
     ],
     ["tables of another type", "serve_decode", () => decode(qkv(), { table: some(19) }), /tables/],
     ["too few tables", "serve_decode", () => decode(qkv(), { table: ints(3) }), /too few tables/],
@@ -403,12 +408,17 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       /too few numbers/,
     ],
     [
-      "no numbers for the turn",
+      "no wavelengths",
       "serve_decode",
-      () => decode(qkv(), { options: { turned: 8 } }),
+      () => decode(qkv(), { options: { rotaryDims: 8 } }),
       /too few numbers/,
     ],
-    ["half a pair", "serve_decode", () => decode(qkv(), { options: { turned: 3 } }), /turned/],
+    [
+      "half a pair",
+      "serve_decode",
+      () => decode(qkv(), { options: { rotaryDims: 3 } }),
+      /rotary dimensions/,
+    ],
     [
       "a window below 0",
       "serve_decode",
@@ -453,7 +463,12 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     ],
     ["a number alone", "serve_packed_product", () => multiply({ x: array(1) }), /no rows/],
     ["other bits", "serve_packed_product", () => multiply({ bits: 5 }), /neither 4 nor 8 bits/],
-    ["other groups", "serve_packed_product", () => multiply({ groupSize: 16 }), /no groups/],
+    [
+      "other groups",
+      "serve_packed_product",
+      () => multiply({ groupSize: 16 }),
+      /not of 32, 64 or 128/,
+    ],
     [
       "weights of another type",
       "serve_packed_product",
