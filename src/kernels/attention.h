@@ -47,7 +47,7 @@ template <int D, int WARPS, int QUERIES, int HEADS, int SPLITS, bool SINKS, type
 FUNCTION void store_attention(
     const IN_SHARED float* sums, const IN_SHARED float* tops, const IN_SHARED float* totals,
     bool has_newest, const IN_SHARED float* newest_scores, const IN_SHARED float* newest_value,
-    const DEVICE float* sinks, long token, int split, int first_head, int thread_index, DEVICE Out* out) {
+    const DEVICE float* sinks, int token, int split, int first_head, int thread_index, DEVICE Out* out) {
   BARRIER;
   for (int j = thread_index; j < QUERIES * D; j += WARPS * 32) {
     const int q = j / D, d = j % D;
@@ -70,9 +70,9 @@ FUNCTION void store_attention(
       sum += sums[(w * QUERIES + q) * D + d] * weight;
     }
     if (SPLITS == 1) {
-      out[(token * HEADS + head) * D + d] = Out(sum / total);
+      out[(long(token) * HEADS + head) * D + d] = Out(sum / total);
     } else {
-      const long to = ((token * HEADS + head) * SPLITS + split) * (D + 2);
+      const long to = ((long(token) * HEADS + head) * SPLITS + split) * (D + 2);
       out[to + d] = Out(sum);
       if (d == 0) {
         out[to + D] = Out(highest);

@@ -47,8 +47,12 @@
   SHARED float newest_scores[QUERIES];
   for (int q = warp; q < QUERIES; q += WARPS) {
     float score = 0;
-    // Rounded to T, as between two operations.
-    for (int d = lane; d < D; d += 32) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
+    // Counted so that the compiler knows how often: it would unroll for more.
+    for (int first = 0; first < D; first += 32) {
+      const int d = first + lane;
+      // Rounded to T, as between two operations.
+      if (D % 32 == 0 || d < D) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
+    }
     for (int mask = 16; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);
     score *= layer[LAYER_SCALE];
     const float cap = layer[LAYER_SOFTCAP];
