@@ -1,5 +1,5 @@
-// What a layer does to heads and scores: one array of floats, as `PackedLayers` (paged-attention.ts) writes it. After the
-// four below come the weights of the queries' and the keys' norm (D each), the wavelengths of the rotary
+// What a layer does to heads and scores: one array of floats, as `PackedLayers` (paged-attention.ts) writes it.
+// After the four below come the weights of the queries' and the keys' norm (D each), the wavelengths of the rotary
 // embedding (ROTARY_DIMS / 2), and the attention sinks (one per query head).
 enum { LAYER_SCALE, LAYER_NORM_EPS, LAYER_SOFTCAP, LAYER_ROPE_MAGNITUDE, LAYER_QUERY_NORM };
 

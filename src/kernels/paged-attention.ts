@@ -19,7 +19,7 @@ export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 /** (blocks, kvHeads, 32, D) each. */
 export type Pools = { keys: MlxArray; values: MlxArray };
 
-/** What a layer does to queries and keys, and to their scores. The same object for the same layer. */
+/** What a layer does to queries and keys, and to their scores: one object per layer. `turn`: rotary embedding. */
 export type LayerWork = {
   norms?: { query: MlxArray; key: MlxArray; eps: number } | undefined;
   turn?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
@@ -31,9 +31,9 @@ export type LayerWork = {
 
 /** Attention of consecutive tokens of the same sequences, tile by tile. */
 export type ChunkAttention = {
-  /** The most tokens of a tile. */
+  /** The most tokens in a tile. */
   readonly tileTokens: number;
-  /** queries (T, heads * D) over what each may see -> (T, heads * D) */
+  /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -44,16 +44,16 @@ export type ChunkAttention = {
   ): MlxArray;
 };
 
-/** What the device's store asks for: here by kernels, in tests by plain arithmetic. */
+/** What the paged store needs: kernels here, plain arithmetic in tests. */
 export interface BlockAttention {
   /**
-   * qkv (B, (heads + 2 kvHeads) * D): the newest token of each sequence, whose key and value go to its
-   * last block -> (B, heads * D)
+   * qkv (B, (heads + 2 kvHeads) * D): the newest token of each sequence, whose key and value go to the
+   * sequence's last block -> (B, heads * D)
    */
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
-  /** qkv (T, ...): keys and values go to their places; queries (T, heads * D) */
+  /** qkv (T, ...): keys and values go to their slots; queries (T, heads * D) */
   prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray;
-  /** queries (T, heads * D) over what each may see -> (T, heads * D) */
+  /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -61,14 +61,14 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Where there is a kernel for many tokens of a sequence. */
+  /** Undefined where no kernel attends with many tokens of a sequence at once. */
   readonly chunks?: ChunkAttention | undefined;
-  /** Blocks of a pool over others, pairs (C * 2) of from and to; evaluate what comes out. */
+  /** Copies blocks within a pool, pairs (C * 2) of from and to; evaluate the result. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
 
-/** The width of the tables, then of each sequence its length and its blocks, filled up with any. */
+/** The width of the tables, then each sequence's length and its blocks, padded to the width. */
 export function packTables(
   rows: readonly { length: number; blocks: readonly number[] }[],
   width: number,
@@ -82,7 +82,7 @@ export function packTables(
   return packed;
 }
 
-/** Where each token stands in its sequence, in the pool, and which of the tables' rows is its own. */
+/** Each token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
 export function packPlaces(
   tokens: readonly { position: number; slot: number; row: number }[],
 ): Int32Array {
@@ -90,8 +90,8 @@ export function packPlaces(
 }
 
 /**
- * The first token and the number of tokens of each tile, those that see most first: what begins last
- * should not take longest. Empty ones fill them up, for a launch is kept for each number of them.
+ * The first token and the number of tokens of each tile. Those with the longest context come first, because what
+ * starts last should not take longest. Empty ones pad the number of tiles, for each number is a launch of its own.
  */
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
@@ -129,7 +129,7 @@ const MANY_GROUPS = 128;
 /** How a tile of a chunk is divided: 16 rows times `rowTiles` a warp, over `keys` keys at a time. */
 type ChunkTiling = { warps: number; rowTiles: number; keys: number };
 
-/** A warp has its registers, and a group of threads on smaller GPUs 99 KiB of shared memory. */
+/** What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs. */
 function chunkTiling(headDim: number): ChunkTiling {
   return { warps: 4, rowTiles: headDim > 128 ? 1 : 2, keys: 32 };
 }

@@ -1,6 +1,6 @@
-// Products of rows with a matrix on NVIDIA GPUs, with what stands around them in a model: the norm before, the
-// gate between, the sum behind. Where a product takes microseconds, each launch that is saved counts. There is a
-// kernel for a few rows, and one for many with a packed matrix, which it unpacks once for all of them.
+// Products of rows with a matrix on NVIDIA GPUs, fused with their neighbours in a model: the norm before, the gate,
+// the residual behind. Where a product takes microseconds, each launch that is saved counts. There is a kernel for
+// few rows, and one for many with a quantized matrix, which it dequantizes once for all of them.
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
@@ -12,20 +12,20 @@ import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
 
-/** (..., N, K), dense or packed by MLX. */
+/** (..., N, K), dense, or quantized and packed by MLX. */
 export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
 export type Packed = { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
 
-/** cuBLAS is quicker with larger ones. */
+/** cuBLAS is faster with larger matrices. */
 const MOST_ELEMENTS = 2 ** 23;
 
-/** Rows that are a few. */
+/** The most rows of the kernel for few. */
 const FEW = 16;
 
-/** With more rows than this a packed matrix had better be unpacked. */
+/** With more rows than this it is faster to dequantize the matrix for cuBLAS. */
 const MANY = 256;
 
-/** Groups that an H200 runs at once, one on each of its processors. */
+/** The multiprocessors of an H200: groups that it runs at once, one on each. */
 const GROUPS = 132;
 
 /** Whether there is a kernel for rows of this type and such a matrix. */
@@ -41,8 +41,8 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
 }
 
 /**
- * Whether with so many rows there is nothing quicker (docs/log.md): with one of a dense matrix MLX is, with many
- * cuBLAS, but later where a packed matrix has to be unpacked for it.
+ * Whether our kernels are the fastest for so many rows (docs/log.md): for one row of a dense matrix MLX is faster,
+ * for many cuBLAS; for quantized matrices only from more rows on, unless they are kept dequantized too.
  */
 export function isQuickest(rows: number, kind: Matrix["kind"], isUnpacked: boolean): boolean {
   return (kind === "packed" || rows > 1) && rows <= (isUnpacked ? FEW : MANY);
@@ -65,18 +65,18 @@ type Launch = {
   /** The kernel's name, and its text. */
   name: string;
   body: string;
-  /** Of a group: its warps, its rows, and the bytes of its dynamic shared memory. */
+  /** Per group: warps, rows, and bytes of dynamic shared memory. */
   warps: number;
   rows: number;
   sharedMemory: number;
-  /** Tiles of 8 columns that a warp has. */
+  /** Tiles of 8 columns per warp. */
   tiles: number;
-  /** Warps with the same columns, which have a share of the rows' length each. */
+  /** Warps with the same columns, which split K between them. */
   shares: number;
   template: Readonly<Record<string, number>>;
 };
 
-/** With more columns a warp rows are read less often, where there are groups enough. */
+/** With more columns per warp the rows are read less often, if there are still enough groups. */
 function launchOfFew(kind: Matrix["kind"], outputs: number, eps: number): Launch {
   const launch = (tiles: number, shares: number, ahead: number) => ({
     name: "product",
@@ -86,7 +86,7 @@ function launchOfFew(kind: Matrix["kind"], outputs: number, eps: number): Launch
     sharedMemory: 0,
     tiles,
     shares,
-    // Loads of the matrix that are under way at once.
+    // Loads of the matrix in flight.
     template: { AHEAD: ahead, EPS: Math.round(eps * 1e9) },
   });
   if (kind === "dense") return launch(2, outputs > 4096 ? 4 : 8, 4);
@@ -95,14 +95,14 @@ function launchOfFew(kind: Matrix["kind"], outputs: number, eps: number): Launch
   return launch(2, 8, 4);
 }
 
-/** In larger pieces less is read, but there are fewer of them (docs/log.md). */
+/** Larger tiles read less, but there are fewer of them to keep the GPU busy (docs/log.md). */
 function launchOfMany(rows: number, outputs: number, bits: number): Launch {
   const launch = (rowTiles: number, tiles: number, shares: number) => ({
     name: "product_many",
     body: manyBody,
     warps: 4,
     rows: rowTiles * 16,
-    // Of its rows what two steps multiply: 512 / bits elements of each share.
+    // The rows' elements of two steps: 512 / bits of each share.
     sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
     tiles,
     shares,
@@ -133,7 +133,7 @@ export class Products {
     { norm, isGated = false, residual }: ProductOptions,
   ): MlxArray {
     const [rows] = x.shape as [number];
-    // Beside many rows a launch for their norm is little.
+    // For many rows a separate launch of the norm costs little.
     if (norm && rows > FEW) {
       return this.product(rmsNorm(x, norm.weight, norm.eps), matrix, { isGated, residual });
     }
@@ -168,8 +168,9 @@ export class Products {
     }
     const sizes = this.#sizesOf(rows, inputs, outputs);
     const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
-    const around = [norm?.weight ?? x, residual ?? x] as const;
-    return configured.call(x, weight, scales, biases!, sizes, ...around)[0]!;
+    // Inputs that the kernel does not use may be any array.
+    const fused = [norm?.weight ?? x, residual ?? x] as const;
+    return configured.call(x, weight, scales, biases!, sizes, ...fused)[0]!;
   }
 
   free(): void {

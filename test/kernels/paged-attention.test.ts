@@ -1,5 +1,5 @@
-// The kernels against plain arithmetic: a CPU's operations, or on a GPU those in its language, with
-// `MLX_SERVE_BACKEND=cuda bun test test/kernels`. On a CPU some of CUDA's are run besides, emulated.
+// The kernels against plain arithmetic: a CPU's operations, or with `MLX_SERVE_BACKEND=cuda bun test test/kernels`
+// the GPU's kernels. On a CPU some of the CUDA kernels are run too, emulated.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { CpuAttention } from "../../src/kernels/cpu-attention.ts";
@@ -27,10 +27,10 @@ const kind = backend();
 type Case = {
   headDim: number;
   kvHeads: number;
-  sharers: number;
+  headsPerKv: number;
   dtype: "float32" | "float16" | "bfloat16";
   normed?: boolean;
-  turned?: number;
+  rotaryDims?: number;
   splits?: number;
   scores?: Partial<{ window: number; softcap: number; sinks: boolean }>;
 };
@@ -40,66 +40,78 @@ const cases: Case[] = [
     (["float32", "float16", "bfloat16"] as const).map((dtype) => ({
       headDim,
       kvHeads: 2,
-      sharers: 2,
+      headsPerKv: 2,
       dtype,
-      turned: headDim,
+      rotaryDims: headDim,
     })),
   ),
-  ...[1, 3, 4, 7, 8].map((sharers) => ({
+  ...[1, 3, 4, 7, 8].map((headsPerKv) => ({
     headDim: 64,
     kvHeads: 3,
-    sharers,
+    headsPerKv,
     dtype: "float32" as const,
   })),
-  { headDim: 128, kvHeads: 8, sharers: 2, dtype: "bfloat16", normed: true, turned: 128 },
-  { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float32", normed: true, turned: 32 },
-  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float32", scores: { window: 40 } },
-  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float32", scores: { softcap: 2 } },
-  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float32", scores: { sinks: true } },
+  { headDim: 128, kvHeads: 8, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 128 },
+  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float32", normed: true, rotaryDims: 32 },
+  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { window: 40 } },
+  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { softcap: 2 } },
+  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { sinks: true } },
   {
     headDim: 64,
     kvHeads: 2,
-    sharers: 8,
+    headsPerKv: 8,
     dtype: "float32",
     splits: 4,
     scores: { sinks: true, window: 70 },
   },
-  { headDim: 128, kvHeads: 2, sharers: 2, dtype: "float32", splits: 8 },
-  // What tensor cores compute, where there are some.
-  ...[1, 7, 16].map((sharers) => {
-    return { headDim: 64, kvHeads: 2, sharers, dtype: "bfloat16" as const, turned: 32 };
+  { headDim: 128, kvHeads: 2, headsPerKv: 2, dtype: "float32", splits: 8 },
+  // On tensor cores, where there are some.
+  ...[1, 7, 16].map((headsPerKv) => {
+    return { headDim: 64, kvHeads: 2, headsPerKv, dtype: "bfloat16" as const, rotaryDims: 32 };
   }),
   ...[1, 20, 100].map((window) => {
-    return { headDim: 128, kvHeads: 2, sharers: 4, dtype: "float16" as const, scores: { window } };
+    return {
+      headDim: 128,
+      kvHeads: 2,
+      headsPerKv: 4,
+      dtype: "float16" as const,
+      scores: { window },
+    };
   }),
-  { headDim: 64, kvHeads: 2, sharers: 4, dtype: "float16", scores: { softcap: 2, sinks: true } },
+  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float16", scores: { softcap: 2, sinks: true } },
   {
     headDim: 256,
     kvHeads: 2,
-    sharers: 4,
+    headsPerKv: 4,
     dtype: "float16",
     normed: true,
     splits: 4,
     scores: { sinks: true, window: 70 },
   },
-  { headDim: 128, kvHeads: 8, sharers: 2, dtype: "bfloat16", turned: 128, splits: 8 },
-  { headDim: 16, kvHeads: 2, sharers: 2, dtype: "float32", turned: 16 },
+  { headDim: 128, kvHeads: 8, headsPerKv: 2, dtype: "bfloat16", rotaryDims: 128, splits: 8 },
+  { headDim: 16, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 16 },
 ];
 
-// What a GPU's are not made for.
+// Shapes that the GPU kernels do not support.
 if (kind === "cpu") {
   cases.push(
-    { headDim: 8, kvHeads: 2, sharers: 2, dtype: "float32", turned: 8 },
-    { headDim: 40, kvHeads: 1, sharers: 5, dtype: "float32", turned: 20 },
-    { headDim: 100, kvHeads: 1, sharers: 3, dtype: "float32", normed: true },
-    { headDim: 128, kvHeads: 1, sharers: 40, dtype: "float32", scores: { window: 1 } },
-    { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float32", scores: { softcap: 50, window: 33 } },
+    { headDim: 8, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 8 },
+    { headDim: 40, kvHeads: 1, headsPerKv: 5, dtype: "float32", rotaryDims: 20 },
+    { headDim: 100, kvHeads: 1, headsPerKv: 3, dtype: "float32", normed: true },
+    { headDim: 128, kvHeads: 1, headsPerKv: 40, dtype: "float32", scores: { window: 1 } },
+    {
+      headDim: 64,
+      kvHeads: 2,
+      headsPerKv: 2,
+      dtype: "float32",
+      scores: { softcap: 50, window: 33 },
+    },
   );
 }
 
 const tolerance = { float32: kind === "cpu" ? 1e-5 : 2e-4, float16: 4e-3, bfloat16: 3e-2 };
 
-/** What computes: a CPU's operations, a GPU's kernels, or CUDA's on a CPU. */
+/** What computes: a CPU's operations, a GPU's kernels, or the CUDA kernels emulated on a CPU. */
 type By = typeof kind | "emulated";
 
 describe(`kernels on ${kind}`, () => {
@@ -108,21 +120,34 @@ describe(`kernels on ${kind}`, () => {
   }
 });
 
-describe.skipIf(kind !== "cpu")("CUDA's kernels, emulated", () => {
+describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
   const some: Case[] = [
-    { headDim: 64, kvHeads: 1, sharers: 2, dtype: "float32", normed: true, turned: 32 },
-    { headDim: 128, kvHeads: 1, sharers: 2, dtype: "bfloat16", normed: true, turned: 128 },
-    { headDim: 64, kvHeads: 1, sharers: 7, dtype: "float16", scores: { window: 20, softcap: 2 } },
-    { headDim: 64, kvHeads: 1, sharers: 4, dtype: "bfloat16", splits: 4, scores: { sinks: true } },
+    { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "float32", normed: true, rotaryDims: 32 },
+    { headDim: 128, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 128 },
+    {
+      headDim: 64,
+      kvHeads: 1,
+      headsPerKv: 7,
+      dtype: "float16",
+      scores: { window: 20, softcap: 2 },
+    },
+    {
+      headDim: 64,
+      kvHeads: 1,
+      headsPerKv: 4,
+      dtype: "bfloat16",
+      splits: 4,
+      scores: { sinks: true },
+    },
   ];
   for (const each of some) test(JSON.stringify(each), () => check(each, "emulated"), 120_000);
 
   const chunks: ChunkCase[] = [
-    { headDim: 64, kvHeads: 1, sharers: 2, dtype: "bfloat16" },
+    { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" },
     {
       headDim: 80,
       kvHeads: 1,
-      sharers: 3,
+      headsPerKv: 3,
       dtype: "float16",
       scores: { window: 50, softcap: 2, sinks: true },
     },
@@ -132,34 +157,45 @@ describe.skipIf(kind !== "cpu")("CUDA's kernels, emulated", () => {
   }
 });
 
-type ChunkCase = Omit<Case, "normed" | "turned" | "splits">;
+type ChunkCase = Omit<Case, "normed" | "rotaryDims" | "splits">;
 
 const chunkCases: ChunkCase[] = [
   ...[64, 80, 96, 128, 256].flatMap((headDim) =>
-    (["float16", "bfloat16"] as const).map((dtype) => ({ headDim, kvHeads: 2, sharers: 2, dtype })),
+    (["float16", "bfloat16"] as const).map((dtype) => ({
+      headDim,
+      kvHeads: 2,
+      headsPerKv: 2,
+      dtype,
+    })),
   ),
-  ...[1, 7, 8].map((sharers) => {
-    return { headDim: 64, kvHeads: 1, sharers, dtype: "bfloat16" as const };
+  ...[1, 7, 8].map((headsPerKv) => {
+    return { headDim: 64, kvHeads: 1, headsPerKv, dtype: "bfloat16" as const };
   }),
   ...[1, 20, 100].map((window) => {
-    return { headDim: 64, kvHeads: 2, sharers: 3, dtype: "float16" as const, scores: { window } };
+    return {
+      headDim: 64,
+      kvHeads: 2,
+      headsPerKv: 3,
+      dtype: "float16" as const,
+      scores: { window },
+    };
   }),
-  { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float16", scores: { softcap: 2 } },
-  { headDim: 64, kvHeads: 2, sharers: 2, dtype: "float16", scores: { sinks: true } },
+  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float16", scores: { softcap: 2 } },
+  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float16", scores: { sinks: true } },
   ...[96, 128, 256].map((headDim) => {
     const scores = { window: 50, softcap: 2, sinks: true };
-    return { headDim, kvHeads: 1, sharers: 4, dtype: "bfloat16" as const, scores };
+    return { headDim, kvHeads: 1, headsPerKv: 4, dtype: "bfloat16" as const, scores };
   }),
 ];
 
-// By tensor cores, which only CUDA's language has.
+// On tensor cores, which only the CUDA kernels use.
 describe.skipIf(kind !== "cuda")("chunks by tensor cores", () => {
   for (const each of chunkCases) {
     test(JSON.stringify(each), () => checkChunks(each));
   }
 });
 
-test("tiles that see most come first, and empty ones fill them up", () => {
+test("tiles with the longest context come first, padded with empty ones", () => {
   const chunks = [
     { start: 0, count: 5 },
     { start: 100, count: 2 },
@@ -169,9 +205,9 @@ test("tiles that see most come first, and empty ones fill them up", () => {
   expect([...packTiles(chunks, 4)]).toEqual(tiles);
 });
 
-/** Chunks of several sequences, one at its beginning; nothing of them ends where a block or a tile does. */
+/** Chunks of several sequences, one from its start; none ends at the end of a block or a tile. */
 function checkChunks(
-  { headDim, kvHeads, sharers, dtype, scores }: ChunkCase,
+  { headDim, kvHeads, headsPerKv, dtype, scores }: ChunkCase,
   make?: MakeKernel,
 ): void {
   const chunks = [
@@ -180,8 +216,8 @@ function checkChunks(
     { start: 131, count: 1 },
     { start: 96, count: 33 },
   ];
-  const heads = kvHeads * sharers;
-  const random = makeRandom(headDim + sharers);
+  const heads = kvHeads * headsPerKv;
+  const random = makeRandom(headDim + headsPerKv);
   const numbers = (count: number) =>
     Float32Array.from({ length: count }, () => random.below(4001) / 1000 - 2);
   using _ = new Scope();
@@ -203,7 +239,7 @@ function checkChunks(
     const block = Math.floor(slot / BLOCK_TOKENS);
     return ((block * kvHeads + kv) * BLOCK_TOKENS + (slot % BLOCK_TOKENS)) * headDim;
   };
-  /** A place without a token holds no number. */
+  /** A slot without a token holds NaN. */
   const pool = () => {
     const values = new Float32Array(32 * kvHeads * BLOCK_TOKENS * headDim).fill(Number.NaN);
     for (const [row, { length }] of rows.entries())
@@ -243,7 +279,7 @@ function checkChunks(
     );
   let worst = 0;
   for (let head = 0; head < heads; head++) {
-    const kv = Math.floor(head / sharers);
+    const kv = Math.floor(head / headsPerKv);
     const [seenKeys, seenValues] = [seen(keys.values, kv), seen(values.values, kv)];
     for (const [token, { position, row }] of tokens.entries()) {
       const from = (token * heads + head) * headDim;
@@ -256,7 +292,7 @@ function checkChunks(
       );
       for (const [d, value] of expected.entries()) {
         const difference = Math.abs(value - result[from + d]!);
-        worst = Math.max(worst, difference); // not a number stays one
+        worst = Math.max(worst, difference); // NaN stays NaN
       }
     }
   }
@@ -264,29 +300,29 @@ function checkChunks(
 }
 
 function check(each: Case, by: By): void {
-  const { headDim, kvHeads, sharers, dtype, normed, turned, splits = 1 } = each;
-  const heads = kvHeads * sharers;
-  const random = makeRandom(headDim + sharers);
+  const { headDim, kvHeads, headsPerKv, dtype, normed, rotaryDims, splits = 1 } = each;
+  const heads = kvHeads * headsPerKv;
+  const random = makeRandom(headDim + headsPerKv);
   const number = () => random.below(2001) / 1000 - 1;
   const numbers = (count: number) => Array.from({ length: count }, number);
   const lengths = [1, 33, 100, 257];
   const width = 16;
   const blocks = lengths.length * width + 1;
-  // No table is in order.
+  // No table is in ascending order.
   const tables = Array.from({ length: lengths.length * width }, (_, i) => (i * 37) % (blocks - 1));
   using _ = new Scope();
   const upload = (values: readonly number[], shape: number[]) =>
     astype(array(Float32Array.from(values), shape), dtype);
-  /** As the device has them, rounded to its type. */
+  /** As the device has them, rounded to dtype. */
   const read = (x: MlxArray) => [...astype(x, "float32").numbers()];
-  /** Where a number stands. On a CPU tokens stand side by side in a block of keys. */
+  /** The index of an element. On a CPU the tokens are the last axis of a block of keys. */
   const at = (of: "keys" | "values", block: number, kv: number, slot: number, d: number) => {
     const within = of === "keys" && by === "cpu" ? d * BLOCK_TOKENS + slot : slot * headDim + d;
     return (block * kvHeads + kv) * BLOCK_TOKENS * headDim + within;
   };
   const poolShape = [blocks, kvHeads, BLOCK_TOKENS, headDim];
   const size = poolShape.reduce((a, b) => a * b);
-  /** A place without a token holds no number. */
+  /** A slot without a token holds NaN. */
   const pool = (of: "keys" | "values") => {
     const filled = Float32Array.from(numbers(size));
     for (const [row, length] of lengths.entries())
@@ -307,9 +343,9 @@ function check(each: Case, by: By): void {
     key: upload(numbers(headDim), [headDim]),
     eps: 1e-5,
   };
-  const turn = turned && {
-    dims: turned,
-    wavelengths: array(Float32Array.from({ length: turned / 2 }, (_, i) => 100 ** (i / 20))),
+  const turn = rotaryDims && {
+    dims: rotaryDims,
+    wavelengths: array(Float32Array.from({ length: rotaryDims / 2 }, (_, i) => 100 ** (i / 20))),
     magnitude: 1.1,
   };
   const sinks = each.scores?.sinks ? upload(numbers(heads), [heads]) : undefined;
@@ -361,7 +397,7 @@ function check(each: Case, by: By): void {
   };
   const expectedOf = (queries: readonly number[][], row: number, length: number) =>
     queries.flatMap((query, index) => {
-      const kv = Math.floor(index / sharers);
+      const kv = Math.floor(index / headsPerKv);
       const rows = (of: "keys" | "values") =>
         Array.from({ length }, (_, t) => {
           const block = tables[row * width + Math.floor(t / BLOCK_TOKENS)]!;
@@ -375,7 +411,7 @@ function check(each: Case, by: By): void {
     expect(found.length).toBe(expected.length);
     const worst = found.reduce((most, value, i) => {
       const difference = Object.is(value, expected[i]!) ? 0 : Math.abs(value - expected[i]!);
-      return Math.max(most, difference); // not a number stays one
+      return Math.max(most, difference); // NaN stays NaN
     }, 0);
     expect(worst).toBeLessThan(tolerance[dtype]);
   };

@@ -1,5 +1,5 @@
-// A kernel in CUDA's language, computed by a CPU (emulator.h): compiled with the C++ compiler that set-up needs
-// anyway, as MLX would write it out, and called with the memory of MLX's arrays.
+// A CUDA kernel run on a CPU (emulator.h): written out as MLX would, compiled with the C++ compiler that set-up
+// needs anyway, and called with the memory of MLX's arrays.
 import { dlopen, ptr } from "bun:ffi";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,6 +1,6 @@
-// A group of a GPU's threads on a CPU, for kernels of src/kernels in CUDA's language. Each lane is a fibre of
-// its own, and runs until it has to wait for others. What lanes do together is computed by the last that comes,
-// as CUDA defines it. Asynchronous copies arrive when they are waited for, and not before.
+// A CUDA thread block on a CPU, for the kernels of src/kernels. Each lane is a fibre, and runs until it has to wait
+// for others. What the lanes of a warp do together is computed by the last one to arrive, as CUDA defines it.
+// Asynchronous copies arrive when they are waited for, and not before.
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -34,7 +34,7 @@ struct __nv_bfloat16 {
   explicit __nv_bfloat16(float value) {
     uint32_t all;
     memcpy(&all, &value, 4);
-    // To the nearest, and of two as near to the even one.
+    // Round to nearest, ties to even.
     bits = value != value ? 0x7fc0 : (all + 0x7fff + (all >> 16 & 1)) >> 16;
   }
   operator float() const {
@@ -62,7 +62,7 @@ static void demand(bool holds, const char* what) {
 
 // ---- Lanes
 
-struct Place {
+struct Index3 {
   int x, y, z;
 };
 
@@ -75,7 +75,7 @@ struct Copy {
 struct Lane {
   ucontext_t context;
   std::vector<char> stack = std::vector<char>(1 << 16);
-  Place thread;
+  Index3 thread;
   bool is_done = false;
   std::vector<Copy> copies;
   int lane() const {
@@ -86,7 +86,7 @@ struct Lane {
   }
 };
 
-/** The last of so many that comes does something for all, and then they go on. */
+/** A rendezvous: the last one to arrive does something for all, then they go on. */
 struct Meeting {
   int missing;
   long number = 0;
@@ -96,7 +96,7 @@ static std::vector<Lane> all_lanes;
 static std::vector<Meeting> warps;
 static Meeting group;
 static std::vector<char> shared_memory; // dynamic
-static Place blockIdx;
+static Index3 blockIdx;
 static Lane* me;
 static ucontext_t scheduler;
 #define threadIdx (me->thread)
@@ -142,7 +142,7 @@ static void run_group(int threads, int shared) {
     lane.context.uc_stack.ss_size = lane.stack.size();
     makecontext(&lane.context, begin, 0);
   }
-  // A warp may be far ahead of the others, the last one first.
+  // A warp may run far ahead of the others; the last one runs first.
   for (int left = threads; left > 0;) {
     const int before = left;
     long met = group.number;
@@ -159,7 +159,7 @@ static void run_group(int threads, int shared) {
   for (const Lane& lane : all_lanes) demand(lane.copies.empty(), "copies were never waited for");
 }
 
-static void launch(Place groups, int threads, int shared, std::function<void()> kernel) {
+static void launch(Index3 groups, int threads, int shared, std::function<void()> kernel) {
   entry = std::move(kernel);
   for (int z = 0; z < groups.z; z++)
     for (int y = 0; y < groups.y; y++)
@@ -169,7 +169,7 @@ static void launch(Place groups, int threads, int shared, std::function<void()> 
       }
 }
 
-/** An array's memory, which ends where a page does that must not be touched. It begins where 16 bytes do. */
+/** A copy of an array, aligned to 16 bytes, that ends at a page which must not be touched. */
 class Guarded {
  public:
   void take(const void* from, size_t bytes) {
@@ -201,7 +201,7 @@ class Guarded {
 
 // ---- Instructions
 
-/** A number of each lane of a warp, seen by all of them. */
+/** A value of each lane of a warp, visible to all of them. */
 template <typename T>
 struct Shared {
   T of[32][32];
@@ -313,7 +313,7 @@ static char* in_shared_memory(unsigned at) {
 }
 
 static void cp_async(unsigned to, const void* from, int bytes) {
-  demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from an address that is not a multiple of 16");
+  demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from an unaligned address");
   me->copies.push_back({to, from, bytes});
 }
 
@@ -351,7 +351,7 @@ struct Matrices {
   unsigned at, made[4];
 };
 
-/** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight each. */
+/** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight lanes each. */
 template <bool TRANSPOSED>
 static void ldmatrix_x4(unsigned (&made)[4], unsigned at) {
   static Shared<Matrices> shared;

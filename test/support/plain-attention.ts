@@ -1,5 +1,5 @@
-// What the kernels of src/kernels must come to, in plain arithmetic: numbers of JavaScript, loops, nothing
-// clever. As a BlockAttention it serves the device's store on a CPU, where it writes into MLX's memory.
+// The reference for the kernels of src/kernels: JavaScript numbers and plain loops. As a BlockAttention it stands in
+// for the kernels in tests of the paged store on a CPU, where it writes into MLX's memory.
 import {
   type BlockAttention,
   type LayerWork,
@@ -17,7 +17,7 @@ export type PlainWork = {
 
 export type PlainScores = Pick<LayerWork, "scale" | "window" | "softcap">;
 
-/** One head of a token, normed and turned. */
+/** One head of a token, normalized and rotated. */
 export function prepared(
   head: readonly number[],
   norm: readonly number[] | undefined,
@@ -31,14 +31,14 @@ export function prepared(
   }
   if (!turn) return x;
   const half = turn.dims / 2;
-  const turned = [...x];
+  const rotated = [...x];
   for (let i = 0; i < half; i++) {
     const angle = position / turn.wavelengths[i]!;
     const [a, b] = [x[i]! * turn.magnitude, x[i + half]! * turn.magnitude];
-    turned[i] = a * Math.cos(angle) - b * Math.sin(angle);
-    turned[i + half] = a * Math.sin(angle) + b * Math.cos(angle);
+    rotated[i] = a * Math.cos(angle) - b * Math.sin(angle);
+    rotated[i + half] = a * Math.sin(angle) + b * Math.cos(angle);
   }
-  return turned;
+  return rotated;
 }
 
 /** One query over the keys and values of its sequence. */
