@@ -86,7 +86,7 @@ function worksOf(heads: number, headDim: number): LayerWork[] {
     { scale: 1 },
     {
       norms: { query: norm, key: norm, eps: 1e-6 },
-      turn: { dims: headDim, wavelengths, magnitude: 1 },
+      rope: { dims: headDim, wavelengths, magnitude: 1 },
       scale: 1,
       window: 128,
       sinks: zeros([heads], "float32"),

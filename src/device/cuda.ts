@@ -8,7 +8,14 @@ import { array } from "../mlx/array.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Device, Linear, LinearOptions } from "./device.ts";
 import { gpuParts } from "./gpu.ts";
-import { denseLinear, dequantized, fused, keepTransposed, quantizedLinear } from "./linear.ts";
+import {
+  denseLinear,
+  dequantized,
+  expertLinear,
+  fused,
+  keepTransposed,
+  quantizedLinear,
+} from "./linear.ts";
 
 /** With fewer, such a GPU is hardly busy. */
 const TOKEN_BUDGET = 2048;
@@ -33,6 +40,11 @@ export function cudaDevice(): Device {
         const isOurs = x.ndim === 2 && isQuickest(x.shape[0]!, matrix.kind, isDense);
         return (isOurs ? own : plain)(x, fusing);
       };
+    },
+    experts: (matrix, bias, keepView) => {
+      const linear = expertLinear(matrix, bias, keepView);
+      // MLX is not told that rows are sorted: on that path logits were wrong now and then (docs/log.md).
+      return matrix.kind === "dense" ? (x, chosen) => linear(x, chosen) : linear;
     },
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
     tokenBudget: TOKEN_BUDGET,

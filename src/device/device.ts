@@ -30,6 +30,12 @@ export type Fused = {
 /** x (..., in) -> (..., out), or (..., out / 2) with gating. */
 export type Linear = (x: MlxArray, fused?: Fused) => MlxArray;
 
+/**
+ * x (..., 1, in), experts (...) -> (..., 1, out): each row by the matrix of its expert. `sorted` says that
+ * rows of one expert are adjacent.
+ */
+export type ExpertLinear = (x: MlxArray, experts: MlxArray, sorted?: boolean) => MlxArray;
+
 export type LinearOptions = {
   dtype: FloatType;
   bias: MlxArray | undefined;
@@ -70,6 +76,12 @@ export type Device = {
   /** Whether it multiplies by such a quantized matrix as it is; otherwise it is dequantized at load. */
   keepsQuantized(shape: readonly number[], dtype: FloatType, quantization?: Quantization): boolean;
   linear(matrix: Matrix, options: LinearOptions): Linear;
+  /** A matrix for each expert. */
+  experts(
+    matrix: Matrix,
+    bias: MlxArray | undefined,
+    keepView: LinearOptions["keepView"],
+  ): ExpertLinear;
   rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;

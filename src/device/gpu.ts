@@ -23,6 +23,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 import type { Device, Gating } from "./device.ts";
+import { expertLinear } from "./linear.ts";
 
 /** The least that a pool is worth. */
 const LEAST_KV_BYTES = 2 ** 28;
@@ -32,6 +33,7 @@ export function mlxParts() {
   const gates = compiledGates();
   return {
     allocate: (shape, dtype) => zeros(shape, dtype),
+    experts: expertLinear,
     rmsNorm,
     gate: (gating, gate, up) =>
       typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up),

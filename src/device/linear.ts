@@ -16,7 +16,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import type { Device, Gating, Linear, LinearOptions } from "./device.ts";
+import type { Device, ExpertLinear, Gating, Linear, LinearOptions } from "./device.ts";
 
 type Gate = Device["gate"];
 
@@ -88,12 +88,6 @@ export function dequantized(
   if (options.keepDequantized) return keepTransposed(options.keepWeight(make), options);
   return () => swapAxes(make(), -1, -2);
 }
-
-/**
- * x (..., 1, in), experts (...) -> (..., 1, out): each row by the matrix of its expert. `sorted` says that
- * rows of one expert are adjacent.
- */
-export type ExpertLinear = (x: MlxArray, experts: MlxArray, sorted?: boolean) => MlxArray;
 
 export function expertLinear(
   matrix: Matrix,

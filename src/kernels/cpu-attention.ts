@@ -58,10 +58,10 @@ export class CpuAttention implements BlockAttention {
   }
 }
 
-function optionsOf({ norms, turn, window = 0, softcap, sinks }: LayerWork) {
+function optionsOf({ norms, rope, window = 0, softcap, sinks }: LayerWork) {
   return {
     normed: norms !== undefined,
-    rotaryDims: turn?.dims ?? 0,
+    rotaryDims: rope?.dims ?? 0,
     window,
     capped: softcap !== undefined,
     sinks: sinks !== undefined,

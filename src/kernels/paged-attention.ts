@@ -19,10 +19,10 @@ export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 /** (blocks, kvHeads, 32, D) each. */
 export type Pools = { keys: MlxArray; values: MlxArray };
 
-/** What a layer does to queries and keys, and to their scores: one object per layer. `turn`: rotary embedding. */
+/** What a layer does to queries and keys, and to their scores: one object per layer. */
 export type LayerWork = {
   norms?: { query: MlxArray; key: MlxArray; eps: number } | undefined;
-  turn?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
+  rope?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
   scale: number;
   window?: number | undefined;
   sinks?: MlxArray | undefined;
@@ -278,14 +278,14 @@ export class PagedAttention implements BlockAttention {
         D: headDim,
         HEADS: heads,
         SPLITS: splits,
-        ROTARY_DIMS: work.turn?.dims ?? 0,
+        ROTARY_DIMS: work.rope?.dims ?? 0,
         SINKS: work.sinks !== undefined,
       },
     });
   }
 
   /** The constants of kernels that prepare heads. */
-  #headTemplate({ norms, turn }: LayerWork) {
+  #headTemplate({ norms, rope }: LayerWork) {
     const { heads, kvHeads, headDim } = this.#shape;
     return {
       T: this.#dtype,
@@ -293,7 +293,7 @@ export class PagedAttention implements BlockAttention {
       HEADS: heads,
       KV_HEADS: kvHeads,
       NORMED: norms !== undefined,
-      ROTARY_DIMS: turn?.dims ?? 0,
+      ROTARY_DIMS: rope?.dims ?? 0,
     };
   }
 
@@ -369,14 +369,14 @@ export class PackedLayers {
 /** float32: scale, eps, softcap, magnitude; the norms (D each); wavelengths; sinks. The caller frees it. */
 function packWork(work: LayerWork, headDim: number): MlxArray {
   using _ = new Scope();
-  const { norms, turn, scale, softcap = 1, sinks } = work;
-  const numbers = [scale, norms?.eps ?? 0, softcap, turn?.magnitude ?? 1];
+  const { norms, rope, scale, softcap = 1, sinks } = work;
+  const numbers = [scale, norms?.eps ?? 0, softcap, rope?.magnitude ?? 1];
   const blank = zeros([headDim], "float32");
   const parts = [
     array(Float32Array.from(numbers)),
     norms?.query ?? blank,
     norms?.key ?? blank,
-    ...(turn ? [turn.wavelengths] : []),
+    ...(rope ? [rope.wavelengths] : []),
     ...(sinks ? [sinks] : []),
   ];
   const packed = hold(concatenate(parts.map((part) => astype(part, "float32"))));

@@ -191,7 +191,7 @@ export class PagedKvStore {
     const found = this.#works[layer].get(options);
     if (found) return found;
     const norms = qNorm && kNorm && { query: qNorm.weight, key: kNorm.weight, eps: qNorm.eps };
-    const work = { ...options, norms, turn: rope };
+    const work = { ...options, norms, rope };
     this.#works[layer].set(options, work);
     return work;
   }

@@ -1,7 +1,7 @@
 // A checkpoint's tensors as the parts of a model, in the precision that suits the device: matrices stay
 // quantized as they are stored where the device has a product for them, and are dequantized where not.
-import type { Device, FloatType, Linear } from "../device/device.ts";
-import { type ExpertLinear, expertLinear, unfused } from "../device/linear.ts";
+import type { Device, ExpertLinear, FloatType, Linear } from "../device/device.ts";
+import { unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
@@ -119,7 +119,7 @@ export class Weights {
   experts(name: string, count: number, inputs: number, outputs: number): ExpertLinear {
     const matrix = this.#matrix(name, [count, outputs, inputs]);
     const bias = this.#bias(name, [count, outputs]);
-    return expertLinear(matrix, bias, (view) => this.#ledger.keep(view));
+    return this.device.experts(matrix, bias, (view) => this.#ledger.keep(view));
   }
 
   /** Numbers of our own that live as long as the weights. */

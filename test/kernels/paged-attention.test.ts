@@ -343,7 +343,7 @@ function check(each: Case, by: By): void {
     key: upload(numbers(headDim), [headDim]),
     eps: 1e-5,
   };
-  const turn = rotaryDims && {
+  const rope = rotaryDims && {
     dims: rotaryDims,
     wavelengths: array(Float32Array.from({ length: rotaryDims / 2 }, (_, i) => 100 ** (i / 20))),
     magnitude: 1.1,
@@ -352,7 +352,7 @@ function check(each: Case, by: By): void {
   const { window, softcap } = each.scores ?? {};
   const work: LayerWork = {
     norms: norms || undefined,
-    turn: turn || undefined,
+    rope: rope || undefined,
     scale: headDim ** -0.5,
     window,
     softcap,
@@ -360,7 +360,7 @@ function check(each: Case, by: By): void {
   };
   const plainWork: PlainWork = {
     norms: norms ? { query: read(norms.query), key: read(norms.key), eps: norms.eps } : undefined,
-    turn: turn ? { ...turn, wavelengths: read(turn.wavelengths) } : undefined,
+    rope: rope ? { ...rope, wavelengths: read(rope.wavelengths) } : undefined,
   };
   const plainSinks = sinks && read(sinks);
   const shape = { heads, kvHeads, headDim };

@@ -32,7 +32,7 @@ function worstError(angles: number[], expected: Record<number, number>): number 
   return Math.max(...errors.map(Math.abs));
 }
 
-describe("positions turn by the frequencies of", () => {
+describe("positions rotate by the frequencies of", () => {
   test("default, base ^ (-2i / dims)", () => {
     const { angles, magnitude } = turnsOf({ dims: 8, base: 10_000 });
     expect(worstError(angles, { 0: 1, 1: 0.1, 2: 0.01, 3: 0.001 })).toBeLessThan(1e-5);

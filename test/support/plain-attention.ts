@@ -12,7 +12,7 @@ import { array, type MlxArray } from "../../src/mlx/array.ts";
 
 export type PlainWork = {
   norms?: { query: readonly number[]; key: readonly number[]; eps: number } | undefined;
-  turn?: { dims: number; wavelengths: readonly number[]; magnitude: number } | undefined;
+  rope?: { dims: number; wavelengths: readonly number[]; magnitude: number } | undefined;
 };
 
 export type PlainScores = Pick<LayerWork, "scale" | "window" | "softcap">;
@@ -22,19 +22,19 @@ export function prepared(
   head: readonly number[],
   norm: readonly number[] | undefined,
   position: number,
-  { norms, turn }: PlainWork,
+  { norms, rope }: PlainWork,
 ): number[] {
   let x = [...head];
   if (norm && norms) {
     const mean = x.reduce((sum, value) => sum + value * value, 0) / x.length;
     x = x.map((value, i) => (value / Math.sqrt(mean + norms.eps)) * norm[i]!);
   }
-  if (!turn) return x;
-  const half = turn.dims / 2;
+  if (!rope) return x;
+  const half = rope.dims / 2;
   const rotated = [...x];
   for (let i = 0; i < half; i++) {
-    const angle = position / turn.wavelengths[i]!;
-    const [a, b] = [x[i]! * turn.magnitude, x[i + half]! * turn.magnitude];
+    const angle = position / rope.wavelengths[i]!;
+    const [a, b] = [x[i]! * rope.magnitude, x[i + half]! * rope.magnitude];
     rotated[i] = a * Math.cos(angle) - b * Math.sin(angle);
     rotated[i + half] = a * Math.sin(angle) + b * Math.cos(angle);
   }
@@ -175,13 +175,13 @@ function memoryOf(pool: MlxArray): Float32Array {
   return new Float32Array(pool.memory());
 }
 
-function plainWork({ norms, turn }: LayerWork): PlainWork {
+function plainWork({ norms, rope }: LayerWork): PlainWork {
   return {
     norms: norms && {
       query: [...norms.query.numbers()],
       key: [...norms.key.numbers()],
       eps: norms.eps,
     },
-    turn: turn && { ...turn, wavelengths: [...turn.wavelengths.numbers()] },
+    rope: rope && { ...rope, wavelengths: [...rope.wavelengths.numbers()] },
   };
 }
