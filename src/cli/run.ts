@@ -5,6 +5,7 @@ import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
 import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
+import type { Sampling } from "../engine/protocol.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
@@ -39,7 +40,6 @@ type Answerer = {
   close(): Promise<void>;
 };
 
-type Sampling = { temperature: number; topP: number; seed: number | undefined };
 type Settings = { maxTokens: number; sampling: Sampling; dtype: Dtype | undefined };
 
 export async function run(args: string[], env: Environment = process.env): Promise<void> {
@@ -232,7 +232,7 @@ async function say(
   process.stdout.write("\n");
   const restMs = performance.now() - start - firstMs;
   const rate = tokens > 1 ? ((1000 * (tokens - 1)) / restMs).toFixed(1) : "-";
-  tell(`\n${tokens} tokens, ${rate} tokens/s, first after ${firstMs.toFixed(0)} ms`);
+  tell(`\n${tokens} tokens, ${rate} tokens/s, TTFT ${firstMs.toFixed(0)} ms`);
   return answer;
 }
 

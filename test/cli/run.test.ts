@@ -29,7 +29,7 @@ const own = (args: string[], input?: string) =>
 test("run answers a question with the default model, and says how fast", async () => {
   const { stdout, stderr, exitCode } = await own(["What is the capital of France?"]);
   expect(stdout).toBe("The capital of France is Paris.\n");
-  expect(stderr).toMatch(/^\n8 tokens, [\d.]+ tokens\/s, first after \d+ ms\n$/);
+  expect(stderr).toMatch(/^\n8 tokens, [\d.]+ tokens\/s, TTFT \d+ ms\n$/);
   expect(exitCode).toBe(0);
 }, 60_000);
 
@@ -87,7 +87,7 @@ test("run says the same from a server that runs as from an engine of its own", a
     const [said, ...rest] = there.stderr.split("\n");
     expect(said).toBe(`tiny, from the server at ${server.url}; --local does without it`);
     expect(`\n${rest.join("\n").trimStart()}`).toMatch(
-      /^\n\d+ tokens, [\d.]+ tokens\/s, first after \d+ ms\n$/,
+      /^\n\d+ tokens, [\d.]+ tokens\/s, TTFT \d+ ms\n$/,
     );
     expect(tokensIn(there.stderr)).toBe(tokensIn(here.stderr));
     expect([there.exitCode, here.exitCode]).toEqual([0, 0]);
