@@ -12,7 +12,9 @@ const passes = (...command: string[]) =>
 
 const checks = [passes(bin("biome"), "check", "--error-on-warnings"), passes(bin("tsc"))];
 const reporter = ["--reporter=junit", `--reporter-outfile=${junit}`];
-const tested = passes(bin("bun"), "test", ...reporter, ...process.argv.slice(2));
+// Enough for two busy cores; a test that hangs is still found.
+const timeout = "--timeout=20000";
+const tested = passes(bin("bun"), "test", timeout, ...reporter, ...process.argv.slice(2));
 
 const [tests, failures, skipped] = counts();
 const failed = checks.filter((passed) => !passed).length + Math.max(failures, tested ? 0 : 1);
