@@ -6,7 +6,7 @@ import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
 import type { Device } from "./device.ts";
 import { mlxParts } from "./gpu.ts";
-import { denseLinear, fused, keepTransposed } from "./linear.ts";
+import { fused, weightLinear } from "./linear.ts";
 
 /** A CPU shares its memory with everything else. */
 const KV_BYTES = 2 ** 30;
@@ -40,11 +40,11 @@ export function cpuDevice(): Device {
       return dtype === "float32" && shape.length === 2 && fits;
     },
     linear: (matrix, options) => {
-      const { bias } = options;
-      if (matrix.kind === "dense")
-        return denseLinear(keepTransposed(matrix.weight, options), bias, gate);
+      if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);
       const { matrix: packed, quantization } = matrix;
-      return fused((x, fusing) => own.packedProduct(x, packed, quantization, fusing), bias, gate);
+      const product = (x: MlxArray, fusing: own.ProductOptions) =>
+        own.packedProduct(x, packed, quantization, fusing);
+      return fused(product, options.bias, gate);
     },
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
     gate,
@@ -64,10 +64,6 @@ export function cpuDevice(): Device {
     compiles: false,
     stage: (values) => array(values),
     // MLX would hand a compiled closure to a C++ compiler as the step runs.
-    trace: (build) => ({
-      isRecorded: false,
-      call: (...inputs) => [...build([...inputs])],
-      free() {},
-    }),
+    trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
   };
 }

@@ -2,8 +2,7 @@
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
-import type { Matrix } from "../kernels/product.ts";
-import { fitsProduct, isQuickest, Products } from "../kernels/product.ts";
+import { fitsProduct, isQuickest, type Matrix, Products } from "../kernels/product.ts";
 import { array } from "../mlx/array.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Device, Linear, LinearOptions } from "./device.ts";
@@ -13,8 +12,8 @@ import {
   dequantized,
   expertLinear,
   fused,
-  keepTransposed,
   quantizedLinear,
+  weightLinear,
 } from "./linear.ts";
 
 /** With fewer, such a GPU is hardly busy. */
@@ -59,12 +58,11 @@ export function cudaDevice(): Device {
 
 /**
  * MLX multiplies a vector by a quantized matrix well. With more rows it reads the matrix once a row, compiles
- * a kernel for a minute, or, with 8 bits in groups of 64 and float32, gives garbage (docs/log.md).
+ * a kernel for a minute, or, with float32 and one group of 64 a row, gives garbage (docs/log.md).
  */
 function mlxLinear(matrix: Matrix, options: LinearOptions, gate: Device["gate"]): Linear {
+  if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);
   const { bias } = options;
-  if (matrix.kind === "dense")
-    return denseLinear(keepTransposed(matrix.weight, options), bias, gate);
   const vector = quantizedLinear(matrix, bias, gate);
   const rows = denseLinear(dequantized(matrix, options), bias, gate);
   return (x, fusing) => (x.size === x.shape.at(-1) ? vector : rows)(x, fusing);

@@ -48,8 +48,7 @@ export type LinearOptions = {
 
 /** A function of arrays that a device may compile or record. */
 export type Traced = {
-  /** Whether outputs live in memory that the next call overwrites. */
-  readonly isRecorded: boolean;
+  /** What comes out may live in memory that the next call overwrites: evaluate what uses it before. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
   /** After everything that it has made was read. */
   free(): void;

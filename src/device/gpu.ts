@@ -1,4 +1,4 @@
-// What GPUs have in common: MLX's own operations for whatever is no kernel of ours.
+// What devices share: MLX's own operations, and the policy of GPUs.
 import { array, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { rmsNorm } from "../mlx/fast.ts";

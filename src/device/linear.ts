@@ -60,6 +60,11 @@ export function denseLinear(
   };
 }
 
+/** A dense matrix as the checkpoint has it (out, in). */
+export function weightLinear(weight: MlxArray, options: LinearOptions, gate: Gate): Linear {
+  return denseLinear(keepTransposed(weight, options), options.bias, gate);
+}
+
 export function quantizedLinear(
   { matrix, quantization }: Packed,
   bias: MlxArray | undefined,
@@ -70,7 +75,7 @@ export function quantizedLinear(
 }
 
 /** (in, out), as a view that lives as long as the weights. */
-export function keepTransposed(
+function keepTransposed(
   weight: MlxArray,
   { keepView }: Pick<LinearOptions, "keepView">,
 ): () => MlxArray {

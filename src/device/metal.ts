@@ -4,7 +4,7 @@ import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import type { Device } from "./device.ts";
 import { gpuParts } from "./gpu.ts";
-import { denseLinear, keepTransposed, quantizedLinear } from "./linear.ts";
+import { quantizedLinear, weightLinear } from "./linear.ts";
 
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
@@ -17,18 +17,11 @@ export function metalDevice(): Device {
     hasHostMemory: true,
     linear: (matrix, options) =>
       matrix.kind === "dense"
-        ? denseLinear(keepTransposed(matrix.weight, options), options.bias, gpu.gate)
+        ? weightLinear(matrix.weight, options, gpu.gate)
         : quantizedLinear(matrix, options.bias, gpu.gate),
     attention: (shape, dtype) => new PagedAttention("metal", shape, dtype),
     tokenBudget: TOKEN_BUDGET,
     stage: (values) => array(values),
-    trace: (build) => {
-      const compiled = new Compiled(build);
-      return {
-        isRecorded: false,
-        call: (...inputs) => compiled.call(...inputs),
-        free: () => compiled.free(),
-      };
-    },
+    trace: (build) => new Compiled(build),
   };
 }

@@ -51,7 +51,6 @@ const BUSY_GROUPS = 256;
 const SPLIT_TOKENS = 256;
 
 export class PagedKvStore {
-  readonly blocks: number;
   /** One block behind the pool's: where rows that pad a batch write. */
   readonly scratch: number;
   readonly #device: Device;
@@ -63,7 +62,6 @@ export class PagedKvStore {
 
   /** Frees what it has where memory runs out. */
   constructor(device: Device, shape: ModelShape, blocks: number, dtype: Dtype) {
-    this.blocks = blocks;
     this.scratch = blocks;
     this.#device = device;
     this.#shape = shape;
