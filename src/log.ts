@@ -2,6 +2,7 @@
 // contains prompts or answers, except prompts with --log-prompts.
 import { pino } from "pino";
 import { prettyFactory } from "pino-pretty";
+import { printable } from "./printable.ts";
 
 export type Logger = pino.Logger;
 
@@ -27,7 +28,7 @@ export function makeLogger({ level, format }: LogOptions): Logger {
     colorize: process.stderr.isTTY === true,
     translateTime: "SYS:HH:MM:ss",
     hideObject: true,
-    messageFormat: (line) => messageOf(line),
+    messageFormat: (line) => printable(messageOf(line)),
   });
   return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
 }

@@ -2,6 +2,7 @@
 import { findVerb, helpOf } from "./cli/help.ts";
 import { defaultVerb, verbs } from "./cli/verbs.ts";
 import { UsageError } from "./config/usage-error.ts";
+import { printable, printableLines } from "./printable.ts";
 
 try {
   const [name, args] = choose(process.argv.slice(2));
@@ -11,8 +12,10 @@ try {
     throw new UsageError(`${name} takes no arguments`);
   } else await verb.run(args);
 } catch (error) {
-  console.error(`mlx-serve: ${error instanceof Error ? error.message : error}`);
-  process.exitCode = isWrongUsage(error) ? 2 : 1;
+  const message = error instanceof Error ? error.message : String(error);
+  const isUsage = isWrongUsage(error);
+  console.error(`mlx-serve: ${isUsage ? printableLines(message) : printable(message)}`);
+  process.exitCode = isUsage ? 2 : 1;
 }
 
 function choose(words: string[]): [verb: string, args: string[]] {

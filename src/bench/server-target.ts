@@ -140,7 +140,7 @@ async function* chunksOf(response: Response): AsyncGenerator<{ chunk: Chunk; atM
     const lines = (rest + text).split("\n");
     rest = lines.pop()!;
     for (const line of lines) {
-      const data = /^data: ?(.*)$/.exec(line.trimEnd())?.[1];
+      const data = /^data: ?(.*)$/s.exec(line.trimEnd())?.[1];
       if (data === undefined || data === "[DONE]") continue;
       const chunk = JSON.parse(data) as Chunk;
       if (chunk.error) throw new Error(`the server says: ${chunk.error.message}`);

@@ -11,6 +11,7 @@ import { openServerTarget } from "../bench/server-target.ts";
 import type { Target } from "../bench/target.ts";
 import { UsageError } from "../config/usage-error.ts";
 import { resolveModel } from "../hub/source.ts";
+import { printable } from "../printable.ts";
 import { showProgress } from "./progress.ts";
 
 const options = {
@@ -48,7 +49,7 @@ export async function bench(args: string[]): Promise<void> {
   const report = reportOf(about, args, toldOf(settings), results);
   const system = about.url === undefined ? "mlx-serve" : new URL(about.url).host;
   const heading = [system, about.server, about.model].filter(Boolean).join(", ");
-  console.log(`${heading}\n\n${tables(results)}\n\n${mode.verdict(results)}`);
+  console.log(`${printable(heading)}\n\n${tables(results)}\n\n${mode.verdict(results)}`);
   if (settings.json !== undefined) {
     writeFileSync(settings.json, `${JSON.stringify(report, null, 2)}\n`);
   }

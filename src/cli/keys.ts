@@ -13,6 +13,7 @@ import {
   newKey,
   readKeyFile,
 } from "../keys/key-file.ts";
+import { print } from "./print.ts";
 import { table } from "./table.ts";
 
 const usage =
@@ -70,7 +71,7 @@ function ls(args: string[], env: Environment): void {
   const rows = (readKeyFile(path)?.keys ?? []).map(({ sha256: _, ...row }) => row);
   const warning = keyFileWarning(path);
   if (warning) console.error(warning);
-  console.log(values.json ? JSON.stringify(rows, null, 2) : tableOf(rows));
+  print(values.json ? JSON.stringify(rows, null, 2) : tableOf(rows));
 }
 
 function revoke(args: string[], env: Environment): void {

@@ -5,6 +5,7 @@ import { defaultModelPath } from "../../ffi/native.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { type CachedRepo, listRepos } from "../hub/cache.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
+import { print } from "./print.ts";
 import { table } from "./table.ts";
 
 export type ModelRow = {
@@ -18,7 +19,7 @@ export type ModelRow = {
 export async function ls(args: string[], env: Environment = process.env): Promise<void> {
   const { values } = parseArgs({ args, options: { json: { type: "boolean" } } });
   const rows = [...defaultRow(env), ...listRepos(hubCache(env)).map(rowOf)];
-  console.log(values.json ? JSON.stringify(rows, null, 2) : tableOf(rows, Date.now()));
+  print(values.json ? JSON.stringify(rows, null, 2) : tableOf(rows, Date.now()));
 }
 
 function defaultRow(env: Environment): ModelRow[] {

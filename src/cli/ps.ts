@@ -3,6 +3,8 @@ import { parseArgs } from "node:util";
 import type { PsResponse } from "../api/admin.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import type { Environment } from "../hub/settings.ts";
+import { printable } from "../printable.ts";
+import { print } from "./print.ts";
 import { health, needServer, readPs } from "./server-client.ts";
 import { table } from "./table.ts";
 
@@ -19,12 +21,12 @@ export async function ps(args: string[], env: Environment = process.env): Promis
   const state = await health(server);
   const { models, requests } = await readPs(server);
   if (values.json) {
-    console.log(JSON.stringify({ url, ...state, models, requests }, null, 2));
+    print(JSON.stringify({ url, ...state, models, requests }, null, 2));
     return;
   }
   const owner = entry ? ` (process ${entry.pid})` : "";
-  const reason = state.reason === undefined ? "" : `, ${state.reason}`;
-  console.log(
+  const reason = state.reason === undefined ? "" : `, ${printable(state.reason)}`;
+  print(
     [
       `${url}${owner}: ${state.status}${reason}`,
       models.length > 0 ? modelTable(models) : "no model is loaded",

@@ -6,6 +6,7 @@ import { Progress, type ProgressOutput } from "../hub/progress.ts";
 import { type PullEvent, pullModel } from "../hub/pull.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import type { Environment } from "../hub/settings.ts";
+import { printable } from "../printable.ts";
 
 const usage = "mlx-serve pull <org/name>[@revision][:file] [--include <glob>]...";
 
@@ -53,7 +54,9 @@ function show(progress: Progress, id: string, event: PullEvent): void {
       progress.update(event.doneBytes, event.totalBytes);
       break;
     case "retry":
-      progress.say(`${event.reason}; trying again in ${Math.ceil(event.delayMs / 1000)} s`);
+      progress.say(
+        `${printable(event.reason)}; trying again in ${Math.ceil(event.delayMs / 1000)} s`,
+      );
       break;
   }
 }

@@ -10,6 +10,7 @@ import { ModelNotFoundError } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { makeLogger } from "../log.ts";
+import { printable, printableLines } from "../printable.ts";
 import { Answers } from "../serve/answers.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
 import { showProgress } from "./progress.ts";
@@ -227,23 +228,25 @@ async function say(
     if (tokens === 0 && piece.tokens > 0) firstMs = performance.now() - start;
     tokens += piece.tokens;
     answer += piece.text;
-    process.stdout.write(piece.text);
+    // A program that reads the answer gets it as it is.
+    process.stdout.write(process.stdout.isTTY ? printableLines(piece.text) : piece.text);
   }
   process.stdout.write("\n");
   const restMs = performance.now() - start - firstMs;
   const rate = tokens > 1 ? ((1000 * (tokens - 1)) / restMs).toFixed(1) : "-";
-  tell(`\n${tokens} tokens, ${rate} tokens/s, TTFT ${firstMs.toFixed(0)} ms`);
+  process.stderr.write("\n");
+  tell(`${tokens} tokens, ${rate} tokens/s, TTFT ${firstMs.toFixed(0)} ms`);
   return answer;
 }
 
 /** console.error prints red on a terminal. */
 function tell(line: string): void {
-  process.stderr.write(`${line}\n`);
+  process.stderr.write(`${printable(line)}\n`);
 }
 
 async function converse(answerer: Answerer, system: readonly Message[]): Promise<void> {
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  console.log(`${answerer.name}: /clear starts over, /exit or Ctrl-D quits`);
+  console.log(`${printable(answerer.name)}: /clear starts over, /exit or Ctrl-D quits`);
   let answering: AbortController | undefined;
   terminal.on("SIGINT", () => {
     if (answering) answering.abort();

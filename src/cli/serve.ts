@@ -14,6 +14,7 @@ import { codeOf } from "../hub/hub-error.ts";
 import { resolveModel } from "../hub/source.ts";
 import { defaultKeyFile, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
+import { printable } from "../printable.ts";
 import type { ServedModel } from "../serve/models.ts";
 import {
   forgetServer,
@@ -162,7 +163,9 @@ function announce(
     address: url === bound ? `${url}/v1` : `${url}/v1, and all others of this machine`,
     docs: `${url}/docs`,
   };
-  const lines = Object.entries(rows).map(([key, value]) => `  ${key.padEnd(10)}${value}`);
+  const lines = Object.entries(rows).map(
+    ([key, value]) => `  ${key.padEnd(10)}${printable(value)}`,
+  );
   const key = ring.open ? "" : ' -H "Authorization: Bearer $KEY"';
   // console.error prints red on a terminal.
   process.stderr.write(`

@@ -106,7 +106,7 @@ export async function* eventData(
     const lines = (rest + text).split(/\r?\n/);
     rest = lines.pop()!;
     for (const line of lines) {
-      const value = /^data: ?(.*)$/.exec(line)?.[1];
+      const value = /^data: ?(.*)$/s.exec(line)?.[1];
       if (value !== undefined) data.push(value);
       if (line !== "" || data.length === 0) continue;
       yield data.join("\n");

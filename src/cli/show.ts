@@ -15,6 +15,8 @@ import { filesOf } from "../hub/cache.ts";
 import { codeOf, HubError } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
+import { printable } from "../printable.ts";
+import { print } from "./print.ts";
 
 export type ModelDescription = {
   readonly name: string;
@@ -40,7 +42,7 @@ export async function show(args: string[], env: Environment = process.env): Prom
   const [name = "default", ...more] = positionals;
   if (more.length > 0) throw new HubError("usage: mlx-serve show [model] [--json]");
   const model = describeModel(resolveModel(name, { env }));
-  console.log(values.json ? JSON.stringify(model, null, 2) : asText(model));
+  print(values.json ? JSON.stringify(model, null, 2) : asText(model));
 }
 
 export function describeModel(source: ModelSource): ModelDescription {
@@ -166,9 +168,10 @@ function asText(model: ModelDescription): string {
     template: model.hasChatTemplate ? "yes" : "no",
     size: formatBytes(sum(files.map(({ bytes }) => bytes))),
     path: model.path,
-  }).map(([key, value]) => `${key.padEnd(14)}${value}`);
-  const width = Math.max(...files.map(({ path }) => path.length));
-  const list = files.map(({ path, bytes }) => `  ${path.padEnd(width)}  ${formatBytes(bytes)}`);
+  }).map(([key, value]) => `${key.padEnd(14)}${printable(value)}`);
+  const names = files.map(({ path }) => printable(path));
+  const width = Math.max(...names.map(({ length }) => length));
+  const list = files.map(({ bytes }, i) => `  ${names[i]!.padEnd(width)}  ${formatBytes(bytes)}`);
   return [...rows, "files", ...list].join("\n");
 }
 

@@ -5,6 +5,9 @@ import type { Priority } from "../engine/protocol.ts";
 import type { Logger } from "../log.ts";
 import type { HttpEnv } from "./env.ts";
 
+/** Characters of one text in a line. */
+const MAX_TEXT = 1024;
+
 /** Filled in while the request is handled. */
 export type RequestRecord = {
   readonly id: string;
@@ -42,7 +45,8 @@ export function requestLog(
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
       const level = quietPaths.has(path) ? "debug" : status >= 500 ? "error" : "info";
-      log[level]({ id, key, method, path, status, ...rounded(fields), ms }, "request");
+      const request = { id, key, method, path: cut(path), status, ...readable(fields), ms };
+      log[level](request, "request");
     };
     if (record.over) record.over.then(write, write);
     else write();
@@ -56,13 +60,19 @@ function requestId(given: string | undefined): string {
     : `req-${crypto.randomUUID()}`;
 }
 
-function rounded(fields: object): object {
+/** Numbers rounded, and texts of a bounded length; a prompt is logged whole. */
+function readable(fields: object): object {
   return Object.fromEntries(
     Object.entries(fields).map(([key, value]) => [
       key,
-      typeof value === "number" ? round(value) : value,
+      typeof value === "number" ? round(value) : typeof value === "string" ? cut(value) : value,
     ]),
   );
+}
+
+/** What a client sends can be as long as its headers or its body. */
+function cut(text: string): string {
+  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}...` : text;
 }
 
 function round(value: number): number {

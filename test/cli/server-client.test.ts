@@ -57,7 +57,7 @@ const known = (url: string, key?: string): Server => {
 
 test("events are read whole, however their bytes were cut", async () => {
   const text =
-    ': still here\n\ndata: {"a": "Grüße 👋"}\n\nevent: x\r\ndata: one\r\ndata:two\r\n\r\n' +
+    ': still here\n\ndata: {"a": "Grüße 👋\u2028"}\n\nevent: x\r\ndata: one\r\ndata:two\r\n\r\n' +
     "id: 7\n\ndata: [DONE]\n\ndata: never ended";
   const bytes = new TextEncoder().encode(text);
   for (let size = 1; size <= bytes.length; size++) {
@@ -68,7 +68,7 @@ test("events are read whole, however their bytes were cut", async () => {
       },
     });
     expect(await Array.fromAsync(eventData(body))).toEqual([
-      '{"a": "Grüße 👋"}',
+      '{"a": "Grüße 👋\u2028"}',
       "one\ntwo",
       "[DONE]",
     ]);

@@ -21,7 +21,8 @@ export function safetensors(tensors: Readonly<Record<string, Tensor>>): Buffer {
 export function gguf(metadata: Readonly<Record<string, string | number>>): Buffer {
   const u32 = (value: number) => Buffer.from(Uint32Array.of(value).buffer);
   const u64 = (value: number) => Buffer.from(BigUint64Array.of(BigInt(value)).buffer);
-  const text = (value: string) => Buffer.concat([u64(value.length), Buffer.from(value)]);
+  const text = (value: string) =>
+    Buffer.concat([u64(Buffer.byteLength(value)), Buffer.from(value)]);
   const entries = Object.entries(metadata).map(([key, value]) =>
     typeof value === "string"
       ? Buffer.concat([text(key), u32(8), text(value)])

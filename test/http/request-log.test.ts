@@ -1,0 +1,56 @@
+// The log lines of a server of its own process, and what clients can do to them.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { exchange, requestText } from "../support/raw-http.ts";
+import { type Home, makeHome, startMlxServe } from "../support/serve-process.ts";
+
+let home: Home;
+beforeAll(() => {
+  home = makeHome();
+});
+afterAll(() => home.remove());
+
+const headers = { Connection: "close" };
+const hostilePaths = [
+  "/%0a[03:04:05] INFO: FAKE 1",
+  "/%0d%0aFAKE%1b[31m%1b]0;FAKE%07",
+  "/%7f%c2%9b2J%e2%80%a8FAKE%e2%80%ae%d8%9c",
+  "/\u009b31mFAKE",
+  "/%00FAKE",
+];
+
+/** What the server logs of requests without a key for these paths. */
+async function logged(format: string, paths: readonly string[]): Promise<string[]> {
+  const flags = ["--port=0", "--api-key=secret", `--log-format=${format}`];
+  const server = startMlxServe(["serve", home.model, ...flags], home.env);
+  const [, port] = await server.says(/http:\/\/127\.0\.0\.1:(\d+)/);
+  for (const path of paths) {
+    await exchange(Number(port), requestText(path.replaceAll(" ", "%20"), { headers }));
+  }
+  const target = Buffer.from(
+    "GET /\xff\xfeFAKE\xe2\x80\xae HTTP/1.1\r\nHost: localhost\r\n",
+    "latin1",
+  );
+  await exchange(Number(port), Buffer.concat([target, Buffer.from("Connection: close\r\n\r\n")]));
+  server.kill("SIGTERM");
+  const { stderr } = await server.ended;
+  return stderr.split("\n");
+}
+
+test("a path cannot write lines or commands into the log of a terminal", async () => {
+  const lines = await logged("pretty", hostilePaths);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  expect(lines.join("\n").match(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e]/g)).toBeNull();
+  const forged = lines.filter((line) => line.includes("FAKE"));
+  expect(forged.length).toBeGreaterThanOrEqual(hostilePaths.length - 1);
+  for (const line of forged) expect(line).toMatch(/^\[[\d:]+\] INFO: GET \/.*FAKE/);
+}, 60_000);
+
+test("a long path is cut, and one in JSON is one value", async () => {
+  const long = `/${"a".repeat(12_000)}`;
+  const lines = await logged("json", [long, ...hostilePaths]);
+  const requests = lines.filter(Boolean).map((line) => JSON.parse(line));
+  const paths = requests.filter(({ msg }) => msg === "request").map(({ path }) => path);
+  expect(paths[0]).toBe(`${long.slice(0, 1024)}...`);
+  expect(paths[1]).toBe("/\n[03:04:05] INFO: FAKE 1");
+  expect(Math.max(...lines.map((line) => line.length))).toBeLessThan(2000);
+}, 60_000);
