@@ -1,6 +1,6 @@
 // POST /v1/chat/completions
 import { z } from "zod";
-import { list, optional, refused, stringOrList, withDefault } from "./field.ts";
+import { anyObject, list, optional, refused, stringOrList, withDefault } from "./field.ts";
 import {
   checkSampling,
   FinishReason,
@@ -84,7 +84,7 @@ export const templateFields = {
     "The answer continues the last message instead of following it.",
   ),
   chat_template_kwargs: optional(
-    z.record(z.string(), z.unknown()).refine((kwargs) => Object.keys(kwargs).length <= 256, {
+    anyObject.refine((kwargs) => Object.keys(kwargs).length <= 256, {
       message: "expected at most 256 entries",
     }),
   ).describe("More variables for the model's chat template, such as enable_thinking."),
@@ -121,11 +121,11 @@ export const ChatRequest = z
       "Only medium.",
     ),
     store: optional(z.literal(false, { error: "answers are not stored" })).describe("Only false."),
-    metadata: optional(z.record(z.string(), z.unknown())).describe(tolerated),
+    metadata: optional(anyObject).describe(tolerated),
     safety_identifier: optional(z.string()).describe(tolerated),
     prompt_cache_key: optional(z.string()).describe(tolerated),
     prompt_cache_retention: optional(z.string()).describe(tolerated),
-    prompt_cache_options: optional(z.record(z.string(), z.unknown())).describe(tolerated),
+    prompt_cache_options: optional(anyObject).describe(tolerated),
     audio: refused,
     function_call: refused,
     functions: refused,

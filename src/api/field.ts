@@ -16,6 +16,18 @@ export function withDefault<T extends z.ZodType<string | number | boolean>>(
 
 const nullAsAbsent = (value: unknown) => value ?? undefined;
 
+/** Any object, as it was sent: zod's records leave out a key named `__proto__`. */
+export const anyObject = z
+  .unknown()
+  .transform((value, context): Record<string, unknown> => {
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return value as Record<string, unknown>;
+    }
+    context.addIssue({ code: "invalid_type", expected: "object", input: value });
+    return z.NEVER;
+  })
+  .meta({ type: "object" });
+
 /** A field of OpenAI's that is not supported: ignoring it silently would mislead the client. */
 export const refused = z
   .unknown()

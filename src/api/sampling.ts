@@ -32,6 +32,8 @@ export const modelField = withDefault(z.string().max(512), "default").describe(
   "The model's name. `default` is the model that the server was started with.",
 );
 
+const tokenBiases = "expected an object of token ids and numbers";
+
 export const SamplingFields = z.object({
   model: modelField,
   max_tokens: optional(z.int().min(1)).describe(
@@ -62,12 +64,17 @@ export const SamplingFields = z.object({
     z.preprocess(
       (value, context) => {
         if (typeof value !== "object" || value === null) return value;
-        if (Object.keys(value).length <= 1024) return value;
-        context.addIssue("expected at most 1024 entries");
+        if (Object.keys(value).length > 1024) {
+          context.addIssue("expected at most 1024 entries");
+          return z.NEVER;
+        }
+        // A record leaves this key out before it is compared with the pattern.
+        if (!Object.hasOwn(value, "__proto__")) return value;
+        context.addIssue(tokenBiases);
         return z.NEVER;
       },
       z.record(z.string().regex(/^(0|[1-9]\d{0,8})$/), z.number().min(-100).max(100), {
-        error: "expected an object of token ids and numbers",
+        error: tokenBiases,
       }),
     ),
   ).describe("Added to the logits of tokens: an object from token id to -100 .. 100."),

@@ -1,8 +1,8 @@
 // Structured output: OpenAI's response_format, and vLLM's fields.
 import { z } from "zod";
-import { list, optional } from "./field.ts";
+import { anyObject, list, optional } from "./field.ts";
 
-export const JsonSchema = z.union([z.record(z.string(), z.unknown()), z.boolean()], {
+export const JsonSchema = z.union([anyObject, z.boolean()], {
   error: "expected a JSON schema: an object or a boolean",
 });
 export type JsonSchema = z.infer<typeof JsonSchema>;

@@ -1,6 +1,6 @@
 // Tools: functions that a model may call.
 import { z } from "zod";
-import { list, optional, withDefault } from "./field.ts";
+import { anyObject, list, optional, withDefault } from "./field.ts";
 
 const FunctionName = z
   .string()
@@ -14,7 +14,7 @@ export const Tool = z.object({
     .object({
       name: FunctionName.describe("The function's name."),
       description: optional(z.string()).describe("What the function does, for the model."),
-      parameters: optional(z.record(z.string(), z.unknown())).describe(
+      parameters: optional(anyObject).describe(
         "A JSON schema of the arguments, an object. Default: no arguments.",
       ),
       strict: withDefault(z.boolean(), false).describe(

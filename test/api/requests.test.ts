@@ -97,11 +97,37 @@ describe("a chat", () => {
   });
 
   test("ignores unknown fields", () => {
-    const odd = JSON.parse(
-      '{"__proto__":{"n":7},"watermark":1,"logit_bias":{"__proto__":1,"7":1}}',
-    );
+    const odd = JSON.parse('{"__proto__":{"n":7},"constructor":{"n":7},"watermark":1}');
     const read = chat({ ...odd, messages: [{ ...messages[0], mood: "good" }] });
-    expect(read).toEqual({ messages, ...presets, logit_bias: { "7": 1 } } as object as ChatRequest);
+    expect(read).toEqual({ messages, ...presets } as object as ChatRequest);
+  });
+
+  test("keeps objects of the client's own as they were sent, whatever their keys are called", () => {
+    const text = '{"__proto__":{"polluted":1},"constructor":{"polluted":1},"toString":2}';
+    const sent = () => JSON.parse(text);
+    const read = chat({
+      chat_template_kwargs: sent(),
+      metadata: sent(),
+      prompt_cache_options: sent(),
+      tools: [{ type: "function", function: { name: "__proto__", parameters: sent() } }],
+      response_format: { type: "json_schema", json_schema: { name: "s", schema: sent() } },
+      structured_outputs: { json: sent() },
+      guided_json: sent(),
+    });
+    const kept = [
+      read.chat_template_kwargs,
+      read.metadata,
+      read.prompt_cache_options,
+      read.tools![0]!.function.parameters,
+      read.response_format?.type === "json_schema" && read.response_format.json_schema.schema,
+      read.structured_outputs!.json,
+      read.guided_json,
+    ];
+    for (const each of kept) {
+      expect(JSON.stringify(each)).toBe(text);
+      expect(Object.getPrototypeOf(each)).toBe(Object.prototype);
+    }
+    expect("polluted" in {}).toBeFalse();
   });
 
   test("accepts fields without effect, and rejects unsupported ones", () => {

@@ -76,7 +76,13 @@ const samplingFaults: Fault[] = [
   ["stop_token_ids", JSON.stringify(Array(65).fill(1)), "stop_token_ids", "at most 64"],
   ["logit_bias", "[]", "logit_bias", "an object of token ids and numbers"],
   ["logit_bias", `{"${secret}":1}`, "logit_bias", "an object of token ids and numbers"],
-  ["logit_bias", '{"-7":1}', "logit_bias", "an object of token ids and numbers"],
+  ...[
+    ...["__proto__", "constructor", "toString", "hasOwnProperty", ""],
+    ...["-7", "1.5", "01", " 1", "1 ", "+1", "1e3", "0x1", "\u0661", "9007199254740993"],
+  ].map((key): Fault => {
+    const json = `{"7":1,${JSON.stringify(key)}:5}`;
+    return ["logit_bias", json, "logit_bias", "an object of token ids and numbers"];
+  }),
   ["logit_bias", '{"7":101}', "logit_bias.7", "<=100"],
   ["logit_bias", `{"7":"${secret}"}`, "logit_bias.7", "expected number"],
   [
@@ -164,7 +170,7 @@ const chatFaults: Fault[] = [
   ["store", "true", "store", "not stored"],
   ["verbosity", `"high"`, "verbosity", "only medium"],
   ["reasoning_effort", `"${secret}"`, "reasoning_effort", "expected one of"],
-  ["chat_template_kwargs", `"${secret}"`, "chat_template_kwargs", "expected record"],
+  ["chat_template_kwargs", `"${secret}"`, "chat_template_kwargs", "expected object"],
   ...["audio", "prediction", "web_search_options", "functions", "function_call", "moderation"].map(
     (field): Fault => [field, `{"a":"${secret}"}`, field, "not supported"],
   ),
