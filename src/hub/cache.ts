@@ -16,6 +16,7 @@ import {
   statSync,
 } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
+import { checkInside } from "./cache-folder.ts";
 import { HubError, ModelNotFoundError } from "./hub-error.ts";
 import { takeRepoLock } from "./repo-lock.ts";
 import { isCommit, isRepoId } from "./repo-name.ts";
@@ -100,6 +101,10 @@ export function removeFromCache(cache: string, id: string, revision?: string): R
   if (!repo) throw new ModelNotFoundError(`${id} is not in the cache (${cache})`);
   using lock = takeRepoLock(cache, repoFolder(id));
   if (!lock) throw new HubError(`${id} is being pulled by another process: stop that one first`);
+  for (const folder of ["", "refs", "snapshots", "blobs", "trees"]) {
+    const path = join(repo.path, folder);
+    if (existsSync(path)) checkInside(cache, path);
+  }
   if (revision === undefined) return removeRepo(cache, repo);
 
   const commit = commitOf(repo.path, revision);

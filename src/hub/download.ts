@@ -67,7 +67,7 @@ async function receiveAll(
       headers,
       signal: AbortSignal.any([signal, stall.signal]),
     });
-    if (!continuesAt(response, blob.bytes)) await blob.restart();
+    if (!continuesAt(hub, response, blob.bytes)) await blob.restart();
     const reader = (response.body ?? new Blob().stream()).getReader();
     try {
       for (;;) {
@@ -91,9 +91,10 @@ async function receiveAll(
 }
 
 /** A server may answer with the whole file where the end of it was asked for. */
-function continuesAt(response: Response, offset: number): boolean {
+function continuesAt(hub: Hub, response: Response, offset: number): boolean {
   if (response.status !== 206) return offset === 0;
   const [, start] = /^bytes (\d+)-/.exec(response.headers.get("Content-Range") ?? "") ?? [];
   if (Number(start) === offset) return true;
-  throw new HubError(`expected bytes from ${offset} on, received ${start ?? "an unknown part"}`);
+  const part = start === undefined ? "an unknown part" : `bytes from ${start} on`;
+  throw new HubError(`${hub.endpoint} sent ${part}, expected bytes from ${offset} on`);
 }

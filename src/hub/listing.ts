@@ -1,4 +1,6 @@
-// What the hub says of a repo: the commit of a revision, and its files with their checksums.
+// What the hub says of a repo: the commit of a revision, and its files with their checksums. The hub may be
+// anyone's: every answer has a bound, and what is not as a hub answers is refused in one line.
+import { z } from "zod";
 import { HubError, quoted } from "./hub-error.ts";
 import type { BlobId } from "./partial-blob.ts";
 import { isCommit, isRelativePath } from "./repo-name.ts";
@@ -7,57 +9,111 @@ import { broken, type Hub, type RetryOptions, request, retrying } from "./reques
 export type RepoFile = { readonly path: string; readonly id: BlobId };
 export type Listing = { readonly commit: string; readonly files: readonly RepoFile[] };
 
+const MAX_PAGES = 100;
+const MAX_FILES = 10_000;
+const MAX_ANSWER_BYTES = 16 * 2 ** 20;
+
+const Revision = z.object({ sha: z.string().refine(isCommit, "expected a commit") });
+const size = z.int().min(0);
+const Entry = z.looseObject({ type: z.string() });
+const FileEntry = z.object({
+  path: z.string().max(1024),
+  size,
+  oid: z.string(),
+  lfs: z.object({ oid: z.string(), size }).nullish(),
+});
+
 export async function listRepo(hub: Hub, retry: RetryOptions): Promise<Listing> {
-  try {
-    return await ask(hub, retry);
-  } catch (error) {
-    retry.signal.throwIfAborted();
-    if (error instanceof HubError) throw error;
-    throw new HubError(`${hub.endpoint} does not answer as a hub does: check HF_ENDPOINT`);
-  }
-}
-
-async function ask(hub: Hub, retry: RetryOptions): Promise<Listing> {
-  // Loading it takes longer than the rest of the program: only a pull pays for it.
-  const { listFiles, modelInfo } = await import("@huggingface/hub");
-  const { endpoint: hubUrl, repo, revision } = hub;
-  const fetch = fetchOf(hub, retry);
-  const info = { hubUrl, fetch, name: repo, revision, additionalFields: ["sha" as const] };
-  const { sha: commit } = await modelInfo(info);
-  if (!isCommit(commit)) throw new HubError(`${hubUrl} names no commit for ${repo}`);
-
+  const { endpoint, repo, revision } = hub;
+  const api = `${endpoint}/api/models/${repo}`;
+  const named = `${api}/revision/${encodeURIComponent(revision)}?expand=sha`;
+  const { sha: commit } = parsed(hub, Revision, (await ask(hub, retry, named)).json);
   const files: RepoFile[] = [];
-  for await (const entry of listFiles({ hubUrl, fetch, repo, revision: commit, recursive: true })) {
-    const { type, path, size, oid, lfs } = entry;
-    if (type !== "file") continue;
-    const id: BlobId = lfs
-      ? { kind: "sha256", checksum: lfs.oid, bytes: lfs.size }
-      : { kind: "git-sha1", checksum: oid ?? "", bytes: size };
-    files.push({ path, id });
+  let url: string | undefined = `${api}/tree/${commit}?recursive=true`;
+  for (let pages = 0; url !== undefined; pages++) {
+    if (pages === MAX_PAGES) throw new HubError(`${repo} lists its files on over ${pages} pages`);
+    const page = await ask(hub, retry, url);
+    const entries = parsed(hub, z.array(Entry), page.json).filter(({ type }) => type === "file");
+    for (const entry of entries) files.push(repoFile(parsed(hub, FileEntry, entry)));
+    if (files.length > MAX_FILES) throw new HubError(`${repo} lists over ${MAX_FILES} files`);
+    url = page.next;
   }
-  return { commit, files };
+  const bytes = files.reduce((sum, { id }) => sum + id.bytes, 0);
+  if (Number.isSafeInteger(bytes)) return { commit, files };
+  throw new HubError(`${repo} lists files of more bytes than any disk has`);
 }
 
-/** With the token (the library takes none but the hub's own kind), another try, and a limit of time. */
-function fetchOf(hub: Hub, retry: RetryOptions): typeof fetch {
-  const answer = (url: string | URL | Request, init?: RequestInit) =>
-    retrying(retry, async () => {
-      const signal = AbortSignal.any([retry.signal, AbortSignal.timeout(retry.policy.stallMs)]);
-      const response = await request(hub, String(url), { ...init, signal });
-      const text = await response.text().catch((error: unknown) => {
-        throw broken(hub, error);
-      });
-      return new Response(text, { status: response.status, headers: response.headers });
-    });
-  return Object.assign(answer, { preconnect: fetch.preconnect });
+function repoFile({ path, size, oid, lfs }: z.infer<typeof FileEntry>): RepoFile {
+  const id: BlobId = lfs
+    ? { kind: "sha256", checksum: lfs.oid, bytes: lfs.size }
+    : { kind: "git-sha1", checksum: oid, bytes: size };
+  return { path, id };
+}
+
+/** The JSON of one answer, and where the list goes on. */
+async function ask(
+  hub: Hub,
+  retry: RetryOptions,
+  url: string,
+): Promise<{ json: unknown; next: string | undefined }> {
+  return await retrying(retry, async () => {
+    const signal = AbortSignal.any([retry.signal, AbortSignal.timeout(retry.policy.stallMs)]);
+    const response = await request(hub, url, { signal });
+    const text = await readText(hub, response);
+    return { json: jsonOf(hub, text), next: nextPage(hub, url, response) };
+  });
+}
+
+async function readText(hub: Hub, response: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of response.body ?? []) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes > MAX_ANSWER_BYTES) throw notAHub(hub, `at most ${MAX_ANSWER_BYTES} bytes`);
+    }
+  } catch (error) {
+    throw error instanceof HubError ? error : broken(hub, error);
+  }
+  return Buffer.concat(chunks).toString();
+}
+
+/** The hub's own address: the token goes there. */
+function nextPage(hub: Hub, url: string, { headers }: Response): string | undefined {
+  const [, next] = /<([^>]*)>\s*;\s*rel="next"/.exec(headers.get("Link") ?? "") ?? [];
+  if (next === undefined) return undefined;
+  const at = URL.canParse(next, url) ? new URL(next, url) : undefined;
+  if (at?.origin === new URL(hub.endpoint).origin) return at.href;
+  throw notAHub(hub, `the next page at its own address, not at ${quoted(next)}`);
+}
+
+function jsonOf(hub: Hub, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw notAHub(hub, "JSON");
+  }
+}
+
+function parsed<T>(hub: Hub, schema: z.ZodType<T>, json: unknown): T {
+  const { data, error } = schema.safeParse(json);
+  if (!error) return data;
+  const { path, message } = error.issues[0]!;
+  const what = message.replace(/^.*expected /, "");
+  throw notAHub(hub, path.length > 0 ? `${what} as ${path.join(".")}` : what);
+}
+
+function notAHub({ endpoint }: Hub, expected: string): HubError {
+  return new HubError(
+    `${endpoint} does not answer as a hub does, expected ${expected}: check HF_ENDPOINT`,
+  );
 }
 
 /** The hub's words become paths: none may lead out of the repo's folder. */
 export function checkFile(hub: Hub, { path, id }: RepoFile): void {
   const isSound =
     isRelativePath(path) &&
-    (id.kind === "sha256" ? /^[0-9a-f]{64}$/ : /^[0-9a-f]{40}$/).test(id.checksum) &&
-    Number.isSafeInteger(id.bytes) &&
-    id.bytes >= 0;
+    (id.kind === "sha256" ? /^[0-9a-f]{64}$/ : /^[0-9a-f]{40}$/).test(id.checksum);
   if (!isSound) throw new HubError(`${hub.repo} lists a file that cannot be kept: ${quoted(path)}`);
 }

@@ -35,10 +35,10 @@ export class PartialBlob {
     this.#hash = hasherOf(id);
   }
 
-  /** Takes over what an earlier pull has left. */
+  /** Takes over what an earlier pull has left, if it is ours. */
   static async open(id: BlobId, folder: string): Promise<PartialBlob> {
     const path = join(folder, `${id.checksum}.incomplete`);
-    const file = await open(path, constants.O_RDWR | constants.O_CREAT, 0o666);
+    const file = (await openOurs(path)) ?? (await openNew(path));
     const blob = new PartialBlob(id, folder, path, file);
     try {
       await blob.#hashOldBytes();
@@ -113,6 +113,27 @@ export class PartialBlob {
       `expected ${this.id.bytes} bytes of ${this.id.checksum}, received ${found}`,
     );
   }
+}
+
+const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+
+/** Undefined where there is none, or a link, or what others can change behind our back. */
+async function openOurs(path: string): Promise<FileHandle | undefined> {
+  try {
+    const file = await open(path, O_RDWR | O_NOFOLLOW);
+    const stats = await file.stat();
+    if (stats.isFile() && stats.nlink === 1 && stats.uid === process.geteuid?.()) return file;
+    await file.close();
+  } catch (error) {
+    // Nothing, a link, and a socket.
+    if (!["ENOENT", "ELOOP", "ENXIO"].includes(codeOf(error) ?? "")) throw error;
+  }
+}
+
+/** In place of what is there. */
+async function openNew(path: string): Promise<FileHandle> {
+  await rm(path, { force: true });
+  return await open(path, O_RDWR | O_CREAT | O_EXCL, 0o666);
 }
 
 /** git hashes a file behind its type and length. */

@@ -1,14 +1,12 @@
 // Brings a model from the hub into the cache, in the layout that huggingface_hub writes. The blobs
 // come first, the links to them after, config.json's at the end and the ref last of all: whatever
 // interrupts a pull, what can be found by name is whole.
-//
-// @huggingface/hub lists the files (see listing.ts); its downloads neither resume nor check what they
-// have received, so those are done here.
-import { mkdirSync, readlinkSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
-import { mkdir, readFile, rename, statfs, writeFile } from "node:fs/promises";
-import { dirname, join, relative } from "node:path";
+import { readlinkSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
+import { basename, dirname, join, relative } from "node:path";
 import { formatBytes } from "./bytes.ts";
 import { repoFolder } from "./cache.ts";
+import { makeFolder } from "./cache-folder.ts";
 import { type Download, download } from "./download.ts";
 import { HubError, quoted } from "./hub-error.ts";
 import { checkFile, listRepo, type RepoFile } from "./listing.ts";
@@ -73,15 +71,18 @@ export async function pullModel(repo: string, options: PullOptions = {}): Promis
   try {
     const wait = () => onEvent({ kind: "waiting" });
     using _lock = await waitForRepoLock(cache, repoFolder(repo), wait, retry.signal);
-    const folder = join(cache, repoFolder(repo));
-    const downloadedBytes = await bring(hub, commit, files, folder, stop, retry, onEvent);
-    const path = join(folder, "snapshots", commit);
+    const folder = repoFolder(repo);
+    const blobs = makeFolder(cache, join(folder, "blobs"));
+    const downloadedBytes = await bring(hub, commit, files, blobs, stop, retry, onEvent);
+    const path = makeFolder(cache, join(folder, "snapshots", commit));
     // A folder counts as a model once it has config.json.
     const last = (file: RepoFile) => Number(file.path === "config.json");
     for (const { path: file, id } of files.toSorted((a, b) => last(a) - last(b))) {
-      link(join(folder, "blobs", id.checksum), join(path, file));
+      const target = join(path, file);
+      makeFolder(cache, relative(cache, dirname(target)));
+      link(join(blobs, id.checksum), target);
     }
-    if (revision !== commit) await writeRef(join(folder, "refs", revision), commit);
+    if (revision !== commit) await writeRef(cache, join(folder, "refs", revision), commit);
     return { path, commit, files: files.length, bytes: sizeOf(files), downloadedBytes };
   } catch (error) {
     throw diskError(error, cache);
@@ -93,13 +94,11 @@ async function bring(
   hub: Hub,
   commit: string,
   files: readonly RepoFile[],
-  folder: string,
+  blobs: string,
   stop: AbortController,
   retry: RetryOptions,
   onEvent: (event: PullEvent) => void,
 ): Promise<number> {
-  const blobs = join(folder, "blobs");
-  await mkdir(blobs, { recursive: true });
   const wanted = new Map(files.map((file) => [file.id.checksum, file]));
   const missing = [...wanted.values()].filter(
     ({ id }) => sizeAt(join(blobs, id.checksum)) !== id.bytes,
@@ -115,7 +114,7 @@ async function bring(
   const bytesHere = () => [...begun.values()].reduce((sum, bytes) => sum + bytes, wholeBytes);
   const cachedBytes = bytesHere();
   onEvent({ kind: "listed", commit, files: files.length, bytes: totalBytes, cachedBytes });
-  await checkSpace(folder, totalBytes - cachedBytes);
+  await checkSpace(blobs, totalBytes - cachedBytes);
 
   let downloadedBytes = 0;
   const queue = missing.values();
@@ -154,7 +153,6 @@ async function checkSpace(folder: string, bytes: number): Promise<void> {
 function link(blob: string, path: string): void {
   const target = relative(dirname(path), blob);
   if (linkAt(path) === target) return;
-  mkdirSync(dirname(path), { recursive: true });
   const temporary = `${path}.${process.pid}.tmp`;
   rmSync(temporary, { force: true });
   symlinkSync(target, temporary);
@@ -169,12 +167,13 @@ function linkAt(path: string): string | undefined {
   }
 }
 
-async function writeRef(path: string, commit: string): Promise<void> {
+async function writeRef(cache: string, ref: string, commit: string): Promise<void> {
+  const path = join(makeFolder(cache, dirname(ref)), basename(ref));
   const before = await readFile(path, "utf8").catch(() => undefined);
   if (before === commit) return;
-  await mkdir(dirname(path), { recursive: true });
   const temporary = `${path}.${process.pid}.tmp`;
-  await writeFile(temporary, commit);
+  await rm(temporary, { force: true });
+  await writeFile(temporary, commit, { flag: "wx" });
   await rename(temporary, path);
 }
 

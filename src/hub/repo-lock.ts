@@ -1,8 +1,9 @@
 // One process at a time writes to a cached repo. The lock is SQLite's on an empty file: the system
 // takes it back when its holder dies, however that happens, so no lock is ever stale.
 import { Database } from "bun:sqlite";
-import { mkdirSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { lstatSync } from "node:fs";
+import { join } from "node:path";
+import { checkInside, makeFolder } from "./cache-folder.ts";
 import { codeOf } from "./hub-error.ts";
 
 const POLL_MS = 100;
@@ -11,8 +12,8 @@ export type RepoLock = { release(): void; [Symbol.dispose](): void };
 
 /** The lock of a repo's folder in the cache, or undefined while another holds it. */
 export function takeRepoLock(cache: string, folder: string): RepoLock | undefined {
-  const path = join(cache, ".locks", folder, "mlx-serve.lock");
-  mkdirSync(dirname(path), { recursive: true });
+  const path = join(makeFolder(cache, join(".locks", folder)), "mlx-serve.lock");
+  if (lstatSync(path, { throwIfNoEntry: false })) checkInside(cache, path);
   const file = new Database(path, { create: true });
   const release = () => file.close();
   try {

@@ -1,6 +1,6 @@
 // Requests to the hub: the token is sent to the hub only, an error response becomes one line that says what
 // to do, and retryable errors are distinguished from permanent ones.
-import { codeOf, HubError } from "./hub-error.ts";
+import { codeOf, HubError, quoted } from "./hub-error.ts";
 
 export type Hub = {
   /** Without a slash at its end. */
@@ -33,22 +33,40 @@ export type RetryPolicy = {
 export const defaultRetryPolicy: RetryPolicy = { attempts: 6, delayMs: 500, stallMs: 30_000 };
 
 const MAX_DELAY_MS = 30_000;
+const MAX_REDIRECTS = 10;
+const redirects: readonly number[] = [301, 302, 303, 307, 308];
 const GO_ON = "then run the same command: it goes on where this one stopped";
 
-/** A good answer, or an error. Redirects are followed; to another host they go without the token. */
+/** A good answer, or an error. Redirects are followed; once they have left the hub, without the token. */
 export async function request(hub: Hub, url: string, init: RequestInit = {}): Promise<Response> {
-  const headers = new Headers(init.headers);
-  const isHub = new URL(url).origin === new URL(hub.endpoint).origin;
-  if (isHub && hub.token) headers.set("Authorization", `Bearer ${hub.token}`);
-  let response: Response;
-  try {
-    response = await fetch(url, { ...init, headers });
-  } catch (error) {
-    throw broken(hub, error);
+  let [at, isHub] = [new URL(url), true];
+  for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
+    isHub &&= at.origin === new URL(hub.endpoint).origin;
+    const headers = new Headers(init.headers);
+    if (isHub && hub.token) headers.set("Authorization", `Bearer ${hub.token}`);
+    const response = await fetch(at, { ...init, headers, redirect: "manual" }).catch(
+      (error: unknown) => {
+        throw broken(hub, error);
+      },
+    );
+    if (response.ok) return response;
+    await response.body?.cancel();
+    if (!redirects.includes(response.status)) throw refusal(hub, response);
+    at = redirected(hub, at, response);
   }
-  if (response.ok) return response;
-  await response.body?.cancel();
-  throw refusal(hub, response);
+  throw new HubError(`${hub.endpoint} redirects more than ${MAX_REDIRECTS} times`);
+}
+
+/** What has come over https goes on over https. */
+function redirected(hub: Hub, from: URL, { headers }: Response): URL {
+  const location = headers.get("Location") ?? "";
+  const to = URL.canParse(location, from.href) ? new URL(location, from) : undefined;
+  const allowed = from.protocol === "https:" ? ["https:"] : ["https:", "http:"];
+  if (to && allowed.includes(to.protocol)) return to;
+  const schemes = allowed.map((protocol) => protocol.slice(0, -1)).join(" or ");
+  throw new HubError(
+    `${hub.endpoint} redirects to ${quoted(location)}: expected a URL of ${schemes}`,
+  );
 }
 
 /** The connection's own errors, as one that is worth another try. */
