@@ -98,7 +98,10 @@ function fieldTable(fields: readonly Field[]): string {
 async function metricTable(): Promise<string> {
   // Nothing is measured here: it is only asked what there would be.
   const models: Pick<ServedModels, "loaded"> = { loaded: () => [] };
-  const text = await new Metrics(models as ServedModels, new Admission(1)).text();
+  const text = await new Metrics(models as ServedModels, new Admission(1)).text({
+    name: "docs",
+    owner: true,
+  });
   const rows = text.matchAll(/^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$/gm);
   return table(
     ["metric", "kind", "what it is"],

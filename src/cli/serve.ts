@@ -109,10 +109,12 @@ function stopOnSignals(server: RunningServer, log: Logger): void {
   process.on("SIGINT", () => void stop("SIGINT", 130));
 }
 
-function reloadKeys({ serving: { ring } }: RunningServer, path: string, log: Logger): void {
+function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void {
+  const { ring, metrics } = serving;
   try {
     const keys = readKeyFile(path);
     if (keys) ring.reload(keys);
+    void metrics.keepKeys(ring.names);
     log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "there is no keys file");
   } catch (error) {
     log.error({ err: error }, "the keys stay as they were");

@@ -60,10 +60,21 @@ export type EngineHooks = {
   onFailure?: (error: Error) => void;
 };
 
+export type SubmitOptions = {
+  /** Unread events before the request is aborted. */
+  maxBacklog?: number | undefined;
+  /** Called with every event, also with those that come after the reader has left. */
+  onEvent?: (event: EngineEvent) => void;
+};
+
 type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
-/** A running request, and how many of its answers are not finished. */
-type Answering = { stream: EventStream<EngineEvent>; unfinished: number };
+/** A request until the engine is done with it, and how many of its answers are not finished. */
+type Answering = {
+  stream: EventStream<EngineEvent>;
+  unfinished: number;
+  onEvent: SubmitOptions["onEvent"];
+};
 
 type Connection = {
   worker: Worker;
@@ -119,7 +130,7 @@ export class EngineClient implements MatcherUser {
     return this.#connection !== undefined;
   }
 
-  /** Running and waiting requests. */
+  /** Running and waiting requests, and those that are being aborted. */
   get active(): number {
     return this.#streams.size;
   }
@@ -171,12 +182,16 @@ export class EngineClient implements MatcherUser {
    * The events of a request to a loaded model. Leaving the loop early aborts it, and so does a reader
    * that falls further behind than `maxBacklog`.
    */
-  submit(model: string, request: EngineRequest, maxBacklog?: number): EventStream<EngineEvent> {
+  submit(
+    model: string,
+    request: EngineRequest,
+    { maxBacklog, onEvent }: SubmitOptions = {},
+  ): EventStream<EngineEvent> {
     const id = this.#nextId++;
     const stream = new EventStream<EngineEvent>(() => {
-      if (this.#streams.delete(id) && this.#connection) this.#send({ kind: "abort", id });
+      if (this.#streams.has(id) && this.#connection) this.#send({ kind: "abort", id });
     }, maxBacklog);
-    this.#streams.set(id, { stream, unfinished: request.n ?? 1 });
+    this.#streams.set(id, { stream, unfinished: request.n ?? 1, onEvent });
     if (this.#connection) {
       if (request.grammar) this.#linkGrammarThread(this.#connection);
       this.#send({ kind: "submit", id, model, request });
@@ -327,6 +342,7 @@ export class EngineClient implements MatcherUser {
   #deliver(id: number, event: EngineEvent): void {
     const answering = this.#streams.get(id);
     if (!answering) return;
+    answering.onEvent?.(event);
     answering.stream.push(event);
     if (event.finished) answering.unfinished -= 1;
     if (answering.unfinished === 0) this.#endStream(id);

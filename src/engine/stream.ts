@@ -16,6 +16,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
   /** Pending reads wait for it. */
   #arrival: PromiseWithResolvers<void> | undefined;
   #end: { error: Error | undefined } | undefined;
+  readonly #over = Promise.withResolvers<void>();
 
   /** `onLeave` is called when the reader stops before the end, or falls behind by more than `maxBacklog`. */
   constructor(onLeave: () => void, maxBacklog = Number.POSITIVE_INFINITY) {
@@ -28,7 +29,13 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     return this.#queue.length;
   }
 
+  /** Settles when no event will come any more, which is some time after the reader has left. */
+  get over(): Promise<void> {
+    return this.#over.promise;
+  }
+
   push(event: T): void {
+    if (this.#end) return;
     this.#queue.push(event);
     if (this.backlog > this.#maxBacklog) this.leave(new SlowReaderError());
     this.#wake();
@@ -36,16 +43,21 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
 
   /** The last call: the reader gets the unread events, then the error if there is one. */
   end(error?: Error): void {
-    this.#end ??= { error };
-    this.#wake();
+    this.#stop(error);
+    this.#over.resolve();
   }
 
   /** Ends it from the reader's side: unread events are dropped, and reads throw the error. */
   leave(error?: Error): void {
     this.#queue.length = 0;
     if (this.#end) return;
-    this.end(error);
+    this.#stop(error);
     this.#onLeave();
+  }
+
+  #stop(error: Error | undefined): void {
+    this.#end ??= { error };
+    this.#wake();
   }
 
   /** Waits for events and returns all that are unread; none at the end. */

@@ -10,12 +10,20 @@ import type { Outcome } from "./metrics.ts";
 import type { Serving } from "./serving.ts";
 
 /** The engine's work for a request. */
-type Work = { readonly usage: Usage; abort(error?: Error): void };
+type Work = {
+  readonly usage: Usage;
+  /** Settles when the engine is done with it. */
+  readonly over?: Promise<unknown>;
+  abort(error?: Error): void;
+};
 
 export class Generation {
   readonly #c: Context<HttpEnv>;
   readonly #serving: Serving;
   readonly #over = Promise.withResolvers<void>();
+  /** The engine generates tokens until an abort takes effect: the log's line waits for them. */
+  readonly #counted = Promise.withResolvers<void>();
+  #generatedTokens = 0;
   /** Rejects when the request is aborted, for `wait`. */
   readonly #aborted = Promise.withResolvers<never>();
   readonly #entry;
@@ -35,7 +43,7 @@ export class Generation {
     this.#c = c;
     this.#serving = serving;
     this.#entry = entry;
-    this.#track = serving.metrics.begin(tier);
+    this.#track = serving.metrics.begin(c.get("caller").name, tier);
     c.get("record").tier = tier;
     // Nothing may be written for a long time. The signal tells when the client has disconnected.
     this.#closeWhenIdle(0);
@@ -45,6 +53,7 @@ export class Generation {
     // The client may have disconnected while the body was read.
     if (signal.aborted) this.#onGone();
     entry.onAbort = (error) => this.abort(error);
+    c.get("record").over = this.#counted.promise;
     const { requestTimeout } = serving.settings;
     if (requestTimeout !== undefined) {
       const error = new ApiError(504, "The request took too long.", { code: "timeout" });
@@ -71,6 +80,11 @@ export class Generation {
   begin<T extends Work>(make: (watcher: AnswersWatcher) => T): T {
     const record = this.#c.get("record");
     const work = make({
+      onGenerated: () => {
+        this.#generatedTokens += 1;
+        this.#c.get("lease").use(1);
+        this.#track.generated();
+      },
       onFirst: (sinceStartMs, queueMs) => {
         Object.assign(record, { queueMs, ttftMs: sinceStartMs });
         this.#track.first(sinceStartMs, queueMs);
@@ -91,7 +105,6 @@ export class Generation {
   /** The response continues after the handler has returned. */
   continues(): void {
     this.#closeWhenIdle(this.#serving.idleSeconds);
-    this.#c.get("record").over = this.#over.promise;
     this.#c.get("lease").endWith(this.#over.promise);
   }
 
@@ -104,13 +117,13 @@ export class Generation {
     this.#c.req.raw.signal.removeEventListener("abort", this.#onGone);
     const record = this.#c.get("record");
     const usage = this.#work?.usage;
-    if (usage) {
-      Object.assign(record, usage);
-      this.#c.get("lease").use(usage.completionTokens);
-    }
     if (error instanceof Error) record.error = error.message;
     this.#work?.abort();
     this.#track.end(outcomeOf(error), usage);
+    void Promise.resolve(this.#work?.over).then(() => {
+      if (usage) Object.assign(record, usage, { completionTokens: this.#generatedTokens });
+      this.#counted.resolve();
+    });
     this.#endUse();
     this.#entry.leave();
     this.#over.resolve();

@@ -1,7 +1,9 @@
 // The metrics for Prometheus. Gauges are read from the engine's shared memory when they are scraped, so they
-// are exact and cost nothing in between.
-import { Counter, Gauge, Histogram, Registry } from "prom-client";
+// are exact and cost nothing in between. What is measured of requests has the name of their key as a label: the
+// owner sees everything, any other key its own figures.
+import { Counter, Gauge, Histogram, type Metric, Registry } from "prom-client";
 import type { Priority, StepReport } from "../engine/protocol.ts";
+import type { Caller } from "../keys/key-ring.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { Usage } from "../serve/answers.ts";
 import type { ServedModels } from "../serve/models.ts";
@@ -10,6 +12,8 @@ import type { ServedModels } from "../serve/models.ts";
 export type RequestTrack = {
   /** Called once the model is known. */
   model(name: string): void;
+  /** A token was generated. */
+  generated(): void;
   first(sinceStartMs: number, queueMs: number): void;
   tokens(count: number, ms: number): void;
   end(outcome: Outcome, usage: Usage | undefined): void;
@@ -22,25 +26,27 @@ const tokenSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 
 export class Metrics {
   readonly #registry = new Registry();
-  readonly #requests: Counter<"tier" | "outcome">;
-  readonly #inProgress: Gauge<"tier">;
+  readonly #requests: Counter<"key" | "tier" | "outcome">;
+  readonly #inProgress: Gauge<"key" | "tier">;
   readonly #steps: Counter<"model">;
   readonly #preemptions: Counter<"model">;
-  readonly #promptTokens: Counter<"model">;
-  readonly #cachedTokens: Counter<"model">;
-  readonly #generatedTokens: Counter<"model">;
-  readonly #firstToken: Histogram<"model">;
-  readonly #interToken: Histogram<"model">;
-  readonly #queue: Histogram<"model">;
-  readonly #whole: Histogram<"model">;
+  readonly #promptTokens: Counter<"key" | "model">;
+  readonly #cachedTokens: Counter<"key" | "model">;
+  readonly #generatedTokens: Counter<"key" | "model">;
+  readonly #firstToken: Histogram<"key" | "model">;
+  readonly #interToken: Histogram<"key" | "model">;
+  readonly #queue: Histogram<"key" | "model">;
+  readonly #whole: Histogram<"key" | "model">;
+  /** Those with the label key. */
+  readonly #ofKeys: readonly (Counter | Gauge | Histogram)[];
 
   constructor(models: ServedModels, admission: Admission) {
     const registers = [this.#registry];
-    const model = ["model"] as const;
-    const counter = (name: string, help: string) =>
-      new Counter({ name: `mlx_serve_${name}`, help, labelNames: model, registers });
+    const perKey = ["key", "model"] as const;
+    const counter = <T extends string>(name: string, help: string, labelNames: readonly T[]) =>
+      new Counter({ name: `mlx_serve_${name}`, help, labelNames, registers });
     const histogram = (name: string, help: string, buckets: number[]) =>
-      new Histogram({ name: `mlx_serve_${name}`, help, labelNames: model, buckets, registers });
+      new Histogram({ name: `mlx_serve_${name}`, help, labelNames: perKey, buckets, registers });
     const gauge = (name: string, help: string, collect: (set: Gauge<"model" | "state">) => void) =>
       new Gauge({
         name: `mlx_serve_${name}`,
@@ -53,19 +59,17 @@ export class Metrics {
           collect(this);
         },
       });
-    this.#requests = new Counter({
-      name: "mlx_serve_requests_total",
-      help: "Finished generation requests, by tier and outcome.",
-      labelNames: ["tier", "outcome"],
-      registers,
-    });
+    this.#requests = counter(
+      "requests_total",
+      "Finished generation requests, by key, tier and outcome.",
+      ["key", "tier", "outcome"],
+    );
     this.#inProgress = new Gauge({
       name: "mlx_serve_requests_in_progress",
-      help: "Generation requests in progress, by tier.",
-      labelNames: ["tier"],
+      help: "Generation requests in progress, by key and tier.",
+      labelNames: ["key", "tier"],
       registers,
     });
-    for (const tier of ["HIGH", "NORMAL", "LOW"]) this.#inProgress.set({ tier }, 0);
     new Gauge({
       name: "mlx_serve_http_requests_admitted",
       help: "Requests admitted to the queue or the engine.",
@@ -96,17 +100,19 @@ export class Metrics {
         set.set({ model: info.model }, blocks.held / blocks.total);
       }
     });
-    this.#steps = counter("steps_total", "Forward passes over a batch.");
-    this.#preemptions = counter("preemptions_total", "Preempted sequences.");
+    this.#steps = counter("steps_total", "Forward passes over a batch.", ["model"]);
+    this.#preemptions = counter("preemptions_total", "Preempted sequences.", ["model"]);
     this.#promptTokens = counter(
       "prompt_tokens_total",
       "Prompt tokens: the prefix cache's queries.",
+      perKey,
     );
     this.#cachedTokens = counter(
       "prefix_hit_tokens_total",
       "Prompt tokens found in the prefix cache.",
+      perKey,
     );
-    this.#generatedTokens = counter("generated_tokens_total", "Generated tokens.");
+    this.#generatedTokens = counter("generated_tokens_total", "Generated tokens.", perKey);
     this.#firstToken = histogram("first_token_seconds", "Time to first token (TTFT).", seconds);
     this.#interToken = histogram("inter_token_seconds", "Inter-token latency.", tokenSeconds);
     this.#queue = histogram(
@@ -115,15 +121,41 @@ export class Metrics {
       seconds,
     );
     this.#whole = histogram("request_seconds", "Time to the last token.", seconds);
+    this.#ofKeys = [
+      ...[this.#requests, this.#inProgress],
+      ...[this.#promptTokens, this.#cachedTokens, this.#generatedTokens],
+      ...[this.#firstToken, this.#interToken, this.#queue, this.#whole],
+    ];
   }
 
   get contentType(): string {
     return this.#registry.contentType;
   }
 
-  /** In Prometheus' text format. */
-  text(): Promise<string> {
-    return this.#registry.metrics();
+  /** What the caller may see, in Prometheus' text format. */
+  async text({ name, owner }: Pick<Caller, "name" | "owner">): Promise<string> {
+    if (owner) return await this.#registry.metrics();
+    const own = new Registry();
+    for (const metric of this.#ofKeys) {
+      const all = await metric.get();
+      const values = all.values.filter(({ labels }) => labels.key === name);
+      const view = { name: all.name, get: async () => ({ ...all, values }) };
+      own.registerMetric(view as unknown as Metric);
+    }
+    return await own.metrics();
+  }
+
+  /** Forgets the figures of all other keys, but for those with requests in progress. */
+  async keepKeys(names: readonly string[]): Promise<void> {
+    const { values: inProgress } = await this.#inProgress.get();
+    const busy = inProgress.filter(({ value }) => value > 0).map(({ labels }) => labels.key);
+    const kept = new Set<unknown>([...names, ...busy]);
+    for (const metric of this.#ofKeys) {
+      const { values } = await metric.get();
+      for (const { le: _, ...labels } of values.map(({ labels }) => labels)) {
+        if (!kept.has(labels.key)) metric.remove(labels);
+      }
+    }
   }
 
   step({ model, preempted }: StepReport): void {
@@ -131,14 +163,15 @@ export class Metrics {
     this.#preemptions.inc({ model }, preempted);
   }
 
-  begin(tier: Priority): RequestTrack {
+  begin(key: string, tier: Priority): RequestTrack {
     const start = performance.now();
-    let labels: { model: string } | undefined;
-    this.#inProgress.inc({ tier });
+    let labels: { key: string; model: string } | undefined;
+    this.#inProgress.inc({ key, tier });
     return {
       model: (model) => {
-        labels = { model };
+        labels = { key, model };
       },
+      generated: () => this.#generatedTokens.inc(labels!),
       first: (sinceStartMs, queueMs) => {
         this.#firstToken.observe(labels!, sinceStartMs / 1000);
         this.#queue.observe(labels!, queueMs / 1000);
@@ -147,12 +180,11 @@ export class Metrics {
         for (let i = 0; i < count; i++) this.#interToken.observe(labels!, ms / count / 1000);
       },
       end: (outcome, usage) => {
-        this.#inProgress.dec({ tier });
-        this.#requests.inc({ tier, outcome });
+        this.#inProgress.dec({ key, tier });
+        this.#requests.inc({ key, tier, outcome });
         if (!labels || !usage) return;
         this.#promptTokens.inc(labels, usage.promptTokens);
         this.#cachedTokens.inc(labels, usage.cachedTokens);
-        this.#generatedTokens.inc(labels, usage.completionTokens);
         if (outcome === "done") this.#whole.observe(labels, (performance.now() - start) / 1000);
       },
     };

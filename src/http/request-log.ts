@@ -23,7 +23,7 @@ export type RequestRecord = {
   prompt?: unknown;
   /** Why it failed, for the operator. */
   error?: string;
-  /** Settles when the response ends, if it continues after the handler has returned. */
+  /** Settles when the request has ended and is counted, if that is after the handler has returned. */
   over?: Promise<void>;
 };
 

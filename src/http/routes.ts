@@ -189,7 +189,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/metrics",
-    summary: "Counters and histograms for Prometheus",
+    summary: "Counters and histograms for Prometheus: all for the owner, a key's own for others",
     tag: "Server",
     mediaType: "text/plain",
     access: "key",
@@ -197,7 +197,7 @@ export const routes: readonly Route[] = [
     handler:
       ({ metrics }) =>
       async (c) =>
-        c.body(await metrics.text(), 200, { "Content-Type": metrics.contentType }),
+        c.body(await metrics.text(c.get("caller")), 200, { "Content-Type": metrics.contentType }),
   },
   {
     method: "get",

@@ -53,6 +53,12 @@ export class KeyRing {
     return this.#open;
   }
 
+  /** Of all callers. */
+  get names(): string[] {
+    const keyed = [...this.#fixed, ...this.#listed].map(({ caller }) => caller.name);
+    return [this.#anonymous.name, ...keyed];
+  }
+
   /** The owner of a key. Compares with every key, so that timing reveals nothing. */
   find(presented: string | undefined): Caller | undefined {
     if (this.#open) return this.#anonymous;

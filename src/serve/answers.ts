@@ -30,8 +30,10 @@ export function failedAnswer(error: unknown): never {
 
 export type Usage = { promptTokens: number; cachedTokens: number; completionTokens: number };
 
-/** For metrics. */
+/** For metrics and limits. */
 export type AnswersWatcher = {
+  /** The engine has generated a token, whether or not it is read. */
+  onGenerated(): void;
   /** At the first token: the time to it, and how much of that was spent in the queue. */
   onFirst(sinceStartMs: number, queueMs: number): void;
   /** Tokens of an answer have arrived, this long after the ones before. */
@@ -67,10 +69,12 @@ export class Answers {
       const { n = 1, minTokens = 0 } = request;
       const first = firstIndex;
       firstIndex += n;
-      return {
+      // The engine samples at least one token.
+      const submitted = { ...request, maxTokens: request.maxTokens || 1 };
+      const onEvent = (event: EngineEvent) => this.#count(asked, event);
+      const asked: Asked = {
         request,
-        // The engine samples at least one token.
-        events: engine.submit(model, { ...request, maxTokens: request.maxTokens || 1 }, maxBacklog),
+        events: engine.submit(model, submitted, { maxBacklog, onEvent }),
         texts: Array.from({ length: n }, (_, i) => {
           return new AnswerText(first + i, tokenizer, { stops, markers, minTokens });
         }),
@@ -80,8 +84,16 @@ export class Answers {
         promptLogprobs: undefined,
         lastMs: undefined,
       };
+      return asked;
     });
   }
+
+  /** Settles when the engine is done with all of them, which is some time after an abort. */
+  get over(): Promise<unknown> {
+    return Promise.all(this.#asked.map(({ events }) => events.over));
+  }
+
+  /** Of what the client gets. */
 
   get usage(): Usage {
     const sum = (of: (asked: Asked) => number) =>
@@ -127,7 +139,6 @@ export class Answers {
     if (events.length === 0) throw new FailedAnswerError("the request was aborted");
     this.#watch(asked, events);
     for (const event of events) {
-      asked.cachedTokens = event.cachedTokens;
       asked.promptLogprobs ??= event.promptLogprobs;
       const { finished } = event;
       if (finished === "error") throw new FailedAnswerError("the answer could not be computed");
@@ -147,6 +158,12 @@ export class Answers {
     // Nothing after a stop string is used.
     if (asked.texts.every(({ finished }) => finished)) asked.events.leave();
     return pieces;
+  }
+
+  #count(asked: Asked, { token, cachedTokens }: EngineEvent): void {
+    if (token === undefined) return;
+    asked.cachedTokens = cachedTokens;
+    if (asked.request.maxTokens > 0) this.#watcher?.onGenerated();
   }
 
   #watch(asked: Asked, events: readonly EngineEvent[]): void {

@@ -104,7 +104,7 @@ async function busyGauges(
   const entries = lines
     .filter((line) => idle.some((pattern) => pattern.test(line)))
     .map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.split(" ").at(-1))] as const);
-  if (entries.length < 5) throw new Error("gauges are missing");
+  if (entries.length < 4) throw new Error("gauges are missing");
   return Object.fromEntries(entries.filter(([, value]) => value !== 0));
 }
 
