@@ -131,6 +131,16 @@ describe("a reader that leaves", () => {
     expect(await stream.next()).toEqual({ done: true, value: undefined });
   });
 
+  test("gets no events any more; the stream is over when its source has ended it", async () => {
+    const { stream } = setUp();
+    await stream.return();
+    stream.push(1);
+    expect(stream.backlog).toBe(0);
+    expect(await settled(stream.over)).toBe(false);
+    stream.end();
+    expect(await settled(stream.over)).toBe(true);
+  });
+
   test("while a read waits ends that read", async () => {
     const { stream } = setUp();
     const next = stream.next();

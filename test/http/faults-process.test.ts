@@ -134,7 +134,7 @@ test("SIGHUP reloads the keys, and a stream of a removed key still finishes", as
     writeFileSync(keysFile, JSON.stringify({ keys } satisfies KeyFile), { mode: 0o600 });
   };
   write("alice");
-  const server = await start("--keys-file", keysFile);
+  const server = await start("--keys-file", keysFile, "--api-key", "owner");
   const status = async (name: string) =>
     (await post(server, { max_tokens: 1 }, `key-of-${name}`)).status;
   expect([await status("alice"), await status("bob")]).toEqual([200, 401]);
@@ -148,6 +148,13 @@ test("SIGHUP reloads the keys, and a stream of a removed key still finishes", as
   await server.says(/"msg":"the keys stay as they were/);
   expect([await status("alice"), await status("bob")]).toEqual([401, 200]);
   await expectWhole(stream, 800);
+  // The next reload forgets the figures of the removed key.
+  write("bob");
+  server.kill("SIGHUP");
+  const headers = { authorization: "Bearer owner" };
+  const metrics = async () => await (await fetch(`${server.url}/metrics`, { headers })).text();
+  while ((await metrics()).includes('key="alice"')) await Bun.sleep(5);
+  expect(await metrics()).toContain('key="bob"');
   server.kill("SIGTERM");
   expect((await server.ended).exitCode).toBe(0);
 }, 30_000);
