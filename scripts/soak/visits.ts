@@ -2,7 +2,7 @@
 import OpenAI, { APIError, APIUserAbortError } from "openai";
 import type { Random } from "../../test/support/random.ts";
 
-export type Outcome = "answered" | "refused for now" | "refused" | "gone";
+export type Outcome = "answered" | "refused for now" | "refused" | "gone" | "attacked";
 
 export type Visit = { name: string; run(random: Random): Promise<Outcome> };
 
@@ -45,9 +45,9 @@ const nonsense = [
   chat("word ".repeat(20_000)),
 ];
 
-export async function makeVisits(url: string): Promise<Visit[]> {
+export async function makeVisits(url: string, apiKey: string): Promise<Visit[]> {
   const clientOf = (path: string) =>
-    new OpenAI({ baseURL: `${url}${path}`, apiKey: "none", maxRetries: 0 });
+    new OpenAI({ baseURL: `${url}${path}`, apiKey, maxRetries: 0 });
   const [client, batch] = [clientOf("/v1"), clientOf("/v1/batch")];
 
   // What each question gets from a server that does nothing else.

@@ -1,0 +1,154 @@
+// Attacks on a server of its own process, one after the other, beside a client that wants small answers:
+//
+//   npm run -s attack
+//   npm run -s attack -- --short --only "grammars"
+//
+// It fails where the server does what it should not, where it holds anything in the end, where it has grown
+// by more than 200 MB, and where the bystander waits for more than twice as long as when nothing happens,
+// plus one step. --short leaves the long attacks out, and what depends on the machine's speed.
+import { parseArgs } from "node:util";
+import { makeRandom } from "../test/support/random.ts";
+import { type Attack, completions, post } from "./attack/attack.ts";
+import { attacks } from "./attack/attacks.ts";
+import type { Kind, Sample } from "./attack/bystander.ts";
+import { keys, startGuardedServer } from "./attack/guarded-server.ts";
+import { Figures } from "./attack/metrics.ts";
+
+const { values } = parseArgs({
+  options: {
+    short: { type: "boolean", default: false },
+    only: { type: "string", default: "" },
+    seed: { type: "string", default: "1" },
+  },
+});
+
+const MOST_GROWTH = 200e6;
+/** The bystander's answers of each kind while nothing else happens. */
+const IDLE = values.short ? 5 : 40;
+/** How long the server may take until it holds nothing. */
+const SETTLE_MS = 10_000;
+/** Fewer answers do not tell how long a bystander waits. */
+const FEWEST = 3;
+
+const server = await startGuardedServer(["--log-format=pretty"]);
+const { url, port } = server;
+const target = { port, key: keys.attacker };
+const random = makeRandom(Number(values.seed));
+const faults: string[] = [];
+
+const read = () => Figures.read(url, keys.owner);
+
+// Memory of the KV pool is the server's own only once it was written to.
+while (!values.short && (await read()).total("kv_blocks", 'state="free"') > 0) {
+  const prompt = Array.from({ length: 3000 }, () => random.below(10_000));
+  const body = { prompt, max_tokens: 1 };
+  await (await post({ port, key: keys.owner }, completions, body)).arrayBuffer();
+}
+
+const samples: Sample[] = [];
+const bystander = Bun.spawn(
+  [process.execPath, `${import.meta.dir}/attack/bystander.ts`, url, keys.bystander],
+  {
+    stdout: "pipe",
+    stderr: "inherit",
+  },
+);
+const watching = (async () => {
+  let rest = "";
+  for await (const text of bystander.stdout.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop()!;
+    samples.push(...lines.map((line): Sample => JSON.parse(line)));
+  }
+})();
+
+/** The bystander's waits between two times, of one kind, in order of length. */
+function waits(kind: Kind, fromMs: number, toMs: number): number[] {
+  return samples
+    .filter((each) => each.kind === kind && each.atMs + each.ms >= fromMs && each.atMs <= toMs)
+    .map(({ ms }) => ms)
+    .sort((a, b) => a - b);
+}
+
+const median = (sorted: readonly number[]) => sorted[Math.floor(sorted.length / 2)]!;
+const kinds: Kind[] = ["health", "completion", "schema"];
+
+async function settled(name: string): Promise<void> {
+  const end = performance.now() + SETTLE_MS;
+  for (;;) {
+    // The bystander's own request may be among them.
+    const left = (await read()).total("requests_in_progress");
+    if (left <= 1) return;
+    if (performance.now() > end) {
+      faults.push(`${name}: ${left} requests are still in progress`);
+      return;
+    }
+    await Bun.sleep(50);
+  }
+}
+
+const countOf = (kind: Kind) => samples.filter((each) => each.kind === kind).length;
+while (kinds.some((kind) => countOf(kind) < IDLE)) await Bun.sleep(20);
+// The first ones found a server that had done nothing yet.
+const warmMs = samples[kinds.length * 2]!.atMs;
+const idle = new Map(kinds.map((kind) => [kind, waits(kind, warmMs, Date.now())]));
+const before = server.memory();
+console.log(
+  `idle: ${kinds.map((kind) => `${kind} ${median(idle.get(kind)!).toFixed(0)} ms`).join(", ")}; ${(before / 1e6).toFixed(0)} MB`,
+);
+
+async function run(attack: Attack): Promise<void> {
+  const [fromMs, figures] = [Date.now(), await read()];
+  try {
+    await attack.run(target, random);
+  } catch (error) {
+    faults.push(`${attack.name}: ${(error as Error).message}`);
+  }
+  const toMs = Date.now();
+  await settled(attack.name);
+  const stepMs = (await read()).highestBucket("step_seconds", figures) * 1000;
+  const parts = kinds.map((kind) => {
+    const during = waits(kind, fromMs, toMs);
+    if (during.length < FEWEST) return `${kind} -`;
+    const [middle, most] = [median(during), 2 * median(idle.get(kind)!) + stepMs];
+    if (middle > most && !values.short) {
+      faults.push(`${attack.name}: ${kind} took ${middle.toFixed(0)} ms, not ${most.toFixed(0)}`);
+    }
+    return `${kind} ${middle.toFixed(0)} ms (at most ${during.at(-1)!.toFixed(0)})`;
+  });
+  const seconds = ((toMs - fromMs) / 1000).toFixed(1);
+  const size = (server.memory() / 1e6).toFixed(0);
+  console.log(
+    `${attack.name}: ${seconds} s; ${parts.join(", ")}; steps to ${stepMs} ms; ${size} MB`,
+  );
+}
+
+for (const attack of attacks) {
+  if (values.short && attack.isLong) continue;
+  if (attack.name.includes(values.only)) await run(attack);
+}
+
+bystander.kill();
+await watching;
+await Bun.sleep(2000);
+faults.push(...(await read()).leftovers());
+const growth = server.memory() - before;
+console.log(`the server has grown by ${(growth / 1e6).toFixed(0)} MB`);
+if (growth > MOST_GROWTH) faults.push("that is too much");
+const unanswered = samples.filter(({ status }) => status !== 200);
+if (unanswered.length > 0) {
+  const statuses = [...new Set(unanswered.map(({ status }) => status))];
+  faults.push(`${unanswered.length} of the bystander's requests got ${statuses.join(", ")}`);
+}
+
+const { exitCode, stderr } = await server.stop();
+if (exitCode !== 0) faults.push(`the server ended with ${exitCode}`);
+const lines = stderr.split("\n");
+// What the server says of itself when it starts stands before.
+for (const line of lines.slice(lines.findIndex((each) => each.startsWith("[")))) {
+  const isOurs = line === "" || /^\[\d\d:\d\d:\d\d\] (DEBUG|INFO|WARN): [\x20-\x7e]*$/.test(line);
+  if (!isOurs) faults.push(`in the log: ${JSON.stringify(line.slice(0, 200))}`);
+}
+for (const fault of faults.slice(0, 40)) console.error(fault);
+if (faults.length > 0) process.exit(1);
+console.log("nothing got through");

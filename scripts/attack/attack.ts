@@ -1,0 +1,105 @@
+// What an attack is, and how it speaks to the server: through sockets, with the bytes that it likes.
+import type { Random } from "../../test/support/random.ts";
+import { RawConnection, requestText } from "../../test/support/raw-http.ts";
+
+export type Target = { port: number; key: string };
+
+export type Attack = {
+  name: string;
+  /** Takes many seconds. */
+  isLong?: boolean;
+  /** Throws where the server does what it should not. */
+  run(target: Target, random: Random): Promise<void>;
+};
+
+/** How long an answer may take that costs the server nothing. */
+const ANSWER_MS = 20_000;
+
+export const completions = "/v1/completions";
+export const chat = "/v1/chat/completions";
+
+/** A completion that goes on until it is left. */
+export const endless = {
+  prompt: "Once upon a time",
+  max_tokens: 2000,
+  ignore_eos: true,
+  temperature: 0,
+};
+
+export const question = (content: string) => ({
+  messages: [{ role: "user", content }],
+  max_tokens: 8,
+  temperature: 0,
+});
+
+export function post(
+  { port, key }: Target,
+  path: string,
+  body: unknown,
+  signal?: AbortSignal,
+): Promise<Response> {
+  return fetch(`http://127.0.0.1:${port}${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${key}` },
+    body: typeof body === "string" ? body : JSON.stringify(body),
+    ...(signal && { signal }),
+  });
+}
+
+/** A request as bytes, with the key. */
+export function withKey({ key }: Target, ...[path, options = {}]: Parameters<typeof requestText>) {
+  const headers = { Authorization: `Bearer ${key}`, ...options.headers };
+  return requestText(path, { ...options, headers });
+}
+
+/** Throws unless the request is refused with an error object: for what it is, or because the queue is full. */
+export async function expectRefused(response: Response, statuses: readonly number[]) {
+  const text = await response.text();
+  if (![...statuses, 429].includes(response.status)) {
+    throw new Error(`${response.status}, not ${statuses.join(" or ")}: ${text.slice(0, 300)}`);
+  }
+  const { error } = JSON.parse(text);
+  if (typeof error?.message !== "string") throw new Error(`no error object: ${text}`);
+}
+
+/** Sends requests that end as they may, and leaves them all after a while. */
+export async function abandon(
+  target: Target,
+  requests: readonly { path: string; body: unknown }[],
+  afterMs: number,
+): Promise<void> {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const answers = requests.map(({ path, body }) =>
+    post(target, path, body, signal)
+      .then((response) => response.text())
+      .catch(() => {}),
+  );
+  await Bun.sleep(afterMs);
+  controller.abort();
+  await Promise.all(answers);
+}
+
+/** The statuses of what comes back for these bytes, until the connection ends or says nothing more. */
+export async function statusesOf(target: Target, bytes: string | Uint8Array): Promise<number[]> {
+  const connection = await RawConnection.open(target.port);
+  await connection.write(bytes);
+  await ended(connection);
+  connection.leave();
+  const heads = connection.received.matchAll(/^HTTP\/1\.1 (\d{3}) /gm);
+  return [...heads].map(([, status]) => Number(status));
+}
+
+/** A connection that the server has answered and closed. */
+async function ended(connection: RawConnection): Promise<void> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(
+    () => late.reject(new Error(`neither answered nor closed in ${ANSWER_MS} ms`)),
+    ANSWER_MS,
+  );
+  try {
+    await Promise.race([connection.ended, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
