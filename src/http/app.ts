@@ -1,5 +1,6 @@
 // The Hono app: the middleware that every request passes (log, guard, keys), then the table of routes.
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
+import { ZodError } from "zod";
 import { authenticate, limit, requireOwner } from "./auth.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
@@ -33,7 +34,8 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
-    record.error ??= error.message;
+    // A ZodError's own message has many lines.
+    record.error ??= error instanceof ZodError ? answer.message : error.message;
     if (answer.status === 500) log.error({ id: record.id, err: error }, "failed");
     return c.json(answer.body, answer.status as 400, answer.headers);
   });

@@ -28,7 +28,7 @@ export class Metrics {
   readonly #registry = new Registry();
   readonly #requests: Counter<"key" | "tier" | "outcome">;
   readonly #inProgress: Gauge<"key" | "tier">;
-  readonly #steps: Counter<"model">;
+  readonly #steps: Histogram<"model">;
   readonly #preemptions: Counter<"model">;
   readonly #promptTokens: Counter<"key" | "model">;
   readonly #cachedTokens: Counter<"key" | "model">;
@@ -45,8 +45,12 @@ export class Metrics {
     const perKey = ["key", "model"] as const;
     const counter = <T extends string>(name: string, help: string, labelNames: readonly T[]) =>
       new Counter({ name: `mlx_serve_${name}`, help, labelNames, registers });
-    const histogram = (name: string, help: string, buckets: number[]) =>
-      new Histogram({ name: `mlx_serve_${name}`, help, labelNames: perKey, buckets, registers });
+    const histogram = <T extends string>(
+      name: string,
+      help: string,
+      buckets: number[],
+      labelNames: readonly T[],
+    ) => new Histogram({ name: `mlx_serve_${name}`, help, labelNames, buckets, registers });
     const gauge = (name: string, help: string, collect: (set: Gauge<"model" | "state">) => void) =>
       new Gauge({
         name: `mlx_serve_${name}`,
@@ -100,7 +104,12 @@ export class Metrics {
         set.set({ model: info.model }, blocks.held / blocks.total);
       }
     });
-    this.#steps = counter("steps_total", "Forward passes over a batch.", ["model"]);
+    this.#steps = histogram(
+      "step_seconds",
+      "Time of a step, a forward pass over a batch.",
+      tokenSeconds,
+      ["model"],
+    );
     this.#preemptions = counter("preemptions_total", "Preempted sequences.", ["model"]);
     this.#promptTokens = counter(
       "prompt_tokens_total",
@@ -113,14 +122,25 @@ export class Metrics {
       perKey,
     );
     this.#generatedTokens = counter("generated_tokens_total", "Generated tokens.", perKey);
-    this.#firstToken = histogram("first_token_seconds", "Time to first token (TTFT).", seconds);
-    this.#interToken = histogram("inter_token_seconds", "Inter-token latency.", tokenSeconds);
+    this.#firstToken = histogram(
+      "first_token_seconds",
+      "Time to first token (TTFT).",
+      seconds,
+      perKey,
+    );
+    this.#interToken = histogram(
+      "inter_token_seconds",
+      "Inter-token latency.",
+      tokenSeconds,
+      perKey,
+    );
     this.#queue = histogram(
       "queue_seconds",
       "Time in the queue before a request first ran.",
       seconds,
+      perKey,
     );
-    this.#whole = histogram("request_seconds", "Time to the last token.", seconds);
+    this.#whole = histogram("request_seconds", "Time to the last token.", seconds, perKey);
     this.#ofKeys = [
       ...[this.#requests, this.#inProgress],
       ...[this.#promptTokens, this.#cachedTokens, this.#generatedTokens],
@@ -158,8 +178,8 @@ export class Metrics {
     }
   }
 
-  step({ model, preempted }: StepReport): void {
-    this.#steps.inc({ model });
+  step({ model, ms, preempted }: StepReport): void {
+    this.#steps.observe({ model }, ms / 1000);
     this.#preemptions.inc({ model }, preempted);
   }
 

@@ -94,7 +94,6 @@ export class Answers {
   }
 
   /** Of what the client gets. */
-
   get usage(): Usage {
     const sum = (of: (asked: Asked) => number) =>
       this.#asked.reduce((total, asked) => total + of(asked), 0);

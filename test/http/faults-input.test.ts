@@ -72,13 +72,13 @@ describe("a prompt that is too long", () => {
   const tooLong = { status: 400, code: "context_length_exceeded" };
 
   test("for the context or for the whole block pool is rejected before any step", async () => {
-    const steps = await server.metric("mlx_serve_steps_total");
+    const steps = await server.metric("mlx_serve_step_seconds_count");
     const content = [{ role: "user", content: long }];
     await expectRefused(chatPath, { messages: content }, { ...tooLong, param: "messages" });
     for (const prompt of [long, Array(5000).fill(65), Array(512).fill(65), [Array(513).fill(65)]]) {
       await expectRefused("/v1/completions", { prompt }, { ...tooLong, param: "prompt" });
     }
-    expect(await server.metric("mlx_serve_steps_total")).toBe(steps);
+    expect(await server.metric("mlx_serve_step_seconds_count")).toBe(steps);
     // One token less leaves room for one generated token.
     const answer = await post("/v1/completions", { prompt: Array(511).fill(65), max_tokens: 9 });
     expect(((await answer.json()) as { usage: object }).usage).toMatchObject({
