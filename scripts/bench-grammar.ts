@@ -38,7 +38,7 @@ const grammar: Grammar = {
   format: JSON.stringify({ type: "json_schema", json_schema: schema }),
   strict: [JSON.stringify(schema)],
 };
-await grammars.prepare(grammar, engine);
+await grammars.prepare(grammar, engine, { key: "bench", level: 1 });
 
 async function measure(held: boolean): Promise<number[]> {
   steps.length = 0;

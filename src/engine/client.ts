@@ -86,8 +86,8 @@ type Connection = {
   /** Ends the connection, whether or not the Worker has ended. */
   end(error: Error): void;
   models: Map<string, Loaded>;
-  /** The grammar thread that the Worker has a link to. */
-  grammarThread?: ServingThread;
+  /** The grammar threads that the Worker has a link to, by lane. */
+  grammarThreads: Map<number, ServingThread>;
 };
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
@@ -193,13 +193,13 @@ export class EngineClient implements MatcherUser {
     }, maxBacklog);
     this.#streams.set(id, { stream, unfinished: request.n ?? 1, onEvent });
     if (this.#connection) {
-      if (request.grammar) this.#linkGrammarThread(this.#connection);
+      if (request.grammar) this.#linkGrammarThread(this.#connection, request.grammarLane ?? 0);
       this.#send({ kind: "submit", id, model, request });
     } else this.#endStream(id, new EngineError("the engine is down"));
     return stream;
   }
 
-  /** Constrained requests get their token masks from this source's thread. */
+  /** Constrained requests get their token masks from this source's threads. */
   attach(source: MatcherSource): void {
     this.#matcherSource = source;
   }
@@ -208,12 +208,12 @@ export class EngineClient implements MatcherUser {
    * Either thread may have been restarted since the last request. The link goes ahead of the request that
    * needs it, through the same port, so the Worker never opens a matcher without one.
    */
-  #linkGrammarThread(connection: Connection): void {
-    const thread = this.#matcherSource?.servingThread();
-    if (!thread || connection.grammarThread === thread) return;
-    connection.grammarThread = thread;
+  #linkGrammarThread(connection: Connection, lane: number): void {
+    const thread = this.#matcherSource?.servingThread(lane);
+    if (!thread || connection.grammarThreads.get(lane) === thread) return;
+    connection.grammarThreads.set(lane, thread);
     const link = thread.connect();
-    send(connection.mailbox, { kind: "matchers", link } satisfies ToWorker, [link.port]);
+    send(connection.mailbox, { kind: "matchers", lane, link } satisfies ToWorker, [link.port]);
   }
 
   /** Ends one answer of a request; the others go on. */
@@ -274,6 +274,7 @@ export class EngineClient implements MatcherUser {
         if (connection.started && this.#deaths <= MAX_RESTARTS) this.#restart(connection.models);
       },
       models: new Map(),
+      grammarThreads: new Map(),
     };
     ready.promise.catch(() => {});
     port1.on("message", (message: FromWorker) => {

@@ -25,6 +25,8 @@ export type EngineRequest = {
   sampling: Sampling;
   /** Constrains the answers; the engine must have a grammar thread attached. */
   grammar?: Grammar;
+  /** Which of the grammar threads follows the answers; the first by default. */
+  grammarLane?: number;
   /** How likely the prompt's own tokens were, and so many others. */
   promptLogprobs?: number;
   /** Returns a vector: the hidden state of the prompt's last token, or the mean of all. */
@@ -177,8 +179,8 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
-  /** The grammar thread that constrained requests submitted from now on use. */
-  | { kind: "matchers"; link: MatcherLink }
+  /** The grammar thread that constrained requests of this lane submitted from now on use. */
+  | { kind: "matchers"; lane: number; link: MatcherLink }
   /** The server shuts down: the load under way is cancelled, and later ones fail. */
   | { kind: "refuseLoads" }
   | { kind: "stop" };

@@ -27,8 +27,12 @@ export type Grammar = {
 };
 
 export type ToGrammarThread =
+  /** Load it, ahead of the first grammar that needs it. */
+  | { kind: "load"; vocabulary: Vocabulary }
   /** Compile it, unless it is in the cache. */
   | { kind: "prepare"; id: number; grammar: Grammar }
+  /** Nobody waits for this answer any longer. */
+  | { kind: "withdraw"; id: number }
   /** The engine opens matchers through this port from now on, and through no earlier one. */
   | { kind: "serve"; port: MessagePort };
 
@@ -56,6 +60,10 @@ export function makeMask(size: number): SharedArrayBuffer {
 export const MASK_HEADER = 4;
 export const MASK_FAILED = -1;
 
-/** The status of a grammar thread in shared memory: `GONE` is 1 once the thread has ended. */
+/**
+ * The status of a grammar thread in shared memory: `GONE` is 1 once the thread has ended, `WORK` counts what it
+ * begins and ends, so it is odd while the thread compiles or computes a mask.
+ */
 export const GONE = 0;
-export const makeStatus = () => new SharedArrayBuffer(4);
+export const WORK = 1;
+export const makeStatus = () => new SharedArrayBuffer(8);

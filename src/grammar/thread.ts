@@ -11,16 +11,20 @@ import {
   MASK_HEADER,
   type ToGrammarThread,
   type ToMatchers,
+  WORK,
 } from "./grammar.ts";
 
 type Following = { matcher: GrammarMatcher; mask: SharedArrayBuffer };
 
-const { maxBytes } = workerData as { maxBytes: number };
-const compiler = new Compiler(maxBytes);
+const setup = workerData as { maxBytes: number; status: SharedArrayBuffer };
+const status = new Int32Array(setup.status);
+const compiler = new Compiler(setup.maxBytes);
 const main = parentPort!;
 const reply = (message: FromGrammarThread) => main.postMessage(message);
 
-const asked: (ToGrammarThread & { kind: "prepare" })[] = [];
+type Question = ToGrammarThread & { kind: "load" | "prepare" };
+
+let asked: Question[] = [];
 const orders: ToMatchers[] = [];
 const following = new Map<number, Following>();
 let engine: MessagePort | undefined;
@@ -35,18 +39,31 @@ console.warn = console.error;
 
 main.on("message", (message: ToGrammarThread) => {
   if (message.kind === "serve") serve(message.port);
-  else asked.push(message);
+  else if (message.kind === "withdraw") {
+    asked = asked.filter((each) => each.kind !== "prepare" || each.id !== message.id);
+  } else asked.push(message);
   arrival.resolve();
 });
 
 for (;;) {
   const order = orders.shift();
   const question = order ? undefined : asked.shift();
-  if (order) await follow(order);
-  else if (question) await prepare(question);
+  if (order) await work(() => follow(order));
+  else if (question?.kind === "load") await compiler.load(question.vocabulary).catch(() => {});
+  else if (question?.kind === "prepare") await prepare(question);
   else {
     await arrival.promise;
     arrival = Promise.withResolvers();
+  }
+}
+
+/** What takes too long inside is ended from outside, with the thread. */
+async function work(task: () => Promise<void>): Promise<void> {
+  Atomics.add(status, WORK, 1);
+  try {
+    await task();
+  } finally {
+    Atomics.add(status, WORK, 1);
   }
 }
 
@@ -61,11 +78,11 @@ function serve(port: MessagePort): void {
   });
 }
 
-async function prepare({ id, grammar }: ToGrammarThread & { kind: "prepare" }): Promise<void> {
+async function prepare({ id, grammar }: Question & { kind: "prepare" }): Promise<void> {
   try {
     await compiler.load(grammar.vocabulary);
     reply({ kind: "begun", id });
-    await checkBeginning(grammar);
+    await work(() => checkBeginning(grammar));
     reply({ kind: "prepared", id });
   } catch (error) {
     const message = reason(error);

@@ -3,7 +3,7 @@
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../api/error.ts";
 import { EngineError, LoadCancelledError, RefusedError } from "../engine/client.ts";
-import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammars.ts";
+import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammar-error.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";

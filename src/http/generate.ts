@@ -4,8 +4,8 @@ import type { Context } from "hono";
 import type { SamplingFields, ServiceTier } from "../api/sampling.ts";
 import type { EngineRequest, Priority } from "../engine/protocol.ts";
 import { SlowReaderError } from "../engine/stream.ts";
-import type { Grammar } from "../grammar/grammar.ts";
-import { GrammarError } from "../grammar/grammars.ts";
+import { GrammarError } from "../grammar/grammar-error.ts";
+import type { GrammarClient } from "../grammar/trial-queue.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
 import { Answers, type Usage } from "../serve/answers.ts";
 import type { ServedModel } from "../serve/models.ts";
@@ -13,6 +13,7 @@ import { type Constraint, checkEnd, faultyGrammar, grammarFor } from "./constrai
 import {
   checkPromptTokens,
   checkTokens,
+  levelOf,
   maxTokensOf,
   priorityOf,
   saltOf,
@@ -82,7 +83,12 @@ export async function generate(
     checkTokens(request, model.info.vocabulary);
     checkPromptTokens("prompt", prompts, model.info.vocabulary);
     if (serving.settings.logPrompts) c.get("record").prompt = textOf(model, prompts);
-    const grammar = await generation.wait(prepared(serving, request, model, plan.constraint));
+    const client = {
+      key: c.get("caller").name,
+      level: levelOf(priority),
+      signal: generation.signal,
+    };
+    const grammar = await prepared(serving, request, model, plan.constraint, client);
     const engineRequest = engineRequestMaker(c, serving, asked, model, priority, grammar);
     const answers = generation.begin(
       (watcher) =>
@@ -113,22 +119,24 @@ export async function generate(
   }
 }
 
-/** A compiled grammar. Only this client waits for the compilation. */
+type PreparedGrammar = Pick<EngineRequest, "grammar" | "grammarLane">;
+
+/** A compiled grammar. Only this client waits for the compilation, and no longer than it stays. */
 async function prepared(
   { grammars, engine }: Serving,
   request: SamplingFields,
   model: ServedModel,
   constraint: Constraint | undefined,
-): Promise<Grammar | undefined> {
+  client: GrammarClient,
+): Promise<PreparedGrammar | undefined> {
   if (!constraint) return undefined;
   checkEnd(request, constraint.param);
   const grammar = grammarFor(model, constraint);
   try {
-    await grammars.prepare(grammar, engine);
+    return { grammar, grammarLane: await grammars.prepare(grammar, engine, client) };
   } catch (error) {
     throw error instanceof GrammarError ? faultyGrammar(constraint.param, error.message) : error;
   }
-  return grammar;
 }
 
 function engineRequestMaker(
@@ -137,7 +145,7 @@ function engineRequestMaker(
   asked: GenerationRequest,
   model: ServedModel,
   priority: Priority,
-  grammar: Grammar | undefined,
+  grammar: PreparedGrammar | undefined,
 ): (prompt: number[]) => EngineRequest {
   const { request, maxTokens, logprobs, promptLogprobs } = asked;
   const { settings } = serving;
@@ -150,7 +158,7 @@ function engineRequestMaker(
     stopTokens: stopTokensOf(request, model),
     sampling: { ...samplingOf(request, settings, model), logprobs },
     ...(promptLogprobs !== undefined && { promptLogprobs }),
-    ...(grammar && { grammar }),
+    ...grammar,
   };
   return (prompt) => ({
     ...common,

@@ -26,6 +26,7 @@ export class Generation {
   #generatedTokens = 0;
   /** Rejects when the request is aborted, for `wait`. */
   readonly #aborted = Promise.withResolvers<never>();
+  readonly #abortion = new AbortController();
   readonly #entry;
   readonly #track;
   #endUse = () => {};
@@ -71,6 +72,11 @@ export class Generation {
     return model;
   }
 
+  /** Aborted with the request, for work that is not the engine's. */
+  get signal(): AbortSignal {
+    return this.#abortion.signal;
+  }
+
   /** The promise's result, unless the request is aborted first. */
   wait<T>(promise: Promise<T>): Promise<T> {
     return Promise.race([promise, this.#aborted.promise]);
@@ -99,6 +105,7 @@ export class Generation {
   /** Ends the work; reading the answer throws this error. */
   abort(error: Error): void {
     this.#aborted.reject(error);
+    this.#abortion.abort(error);
     this.#work?.abort(error);
   }
 

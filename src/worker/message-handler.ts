@@ -59,7 +59,7 @@ export class MessageHandler implements Inbox {
         }
         break;
       case "matchers":
-        models.matchers = new Matchers(message.link);
+        models.matchers.set(message.lane, new Matchers(message.link));
         break;
       case "stats":
         this.#answer(message.id, () => models.stats());
@@ -83,7 +83,7 @@ export class MessageHandler implements Inbox {
       return;
     }
     // Without it the answer would not be constrained at all.
-    if (request.grammar && !models.matchers) {
+    if (request.grammar && !models.matchers.has(request.grammarLane ?? 0)) {
       reply({ kind: "failed", id, message: "no grammar thread is attached" });
       return;
     }

@@ -29,7 +29,7 @@ export type ModelEngineParts = {
   tokenBudget: number;
   options: EngineOptions;
   /** Opens a matcher for each answer with a grammar, once there is a thread that follows grammars. */
-  matchers?: () => Pick<Matchers, "open"> | undefined;
+  matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
   nowMs?: () => number;
 };
 
@@ -102,7 +102,7 @@ export class ModelEngine {
       })),
     );
     if (typeof sequences === "string") return sequences;
-    this.#answers.open(id, request, sequences, matchers?.());
+    this.#answers.open(id, request, sequences, matchers?.(request.grammarLane ?? 0));
     this.#countLoad();
     return undefined;
   }

@@ -19,8 +19,8 @@ export class Models {
   readonly #openDevice: () => Device;
   #device: Device | undefined;
   readonly #entries = new Map<string, Entry>();
-  /** Follows the grammars of all of them. */
-  matchers: Matchers | undefined;
+  /** Follow the grammars of all of them, by lane. */
+  readonly matchers = new Map<number, Matchers>();
 
   /** The device is opened when a model is first loaded: a libmlxc that lacks what it needs is an error then. */
   constructor(openDevice: () => Device) {
@@ -77,7 +77,7 @@ export class Models {
       lookback: lookbackOf(model.shape),
       tokenBudget: device.tokenBudget,
       options,
-      matchers: () => this.matchers,
+      matchers: (lane) => this.matchers.get(lane),
     });
     const info: ModelInfo = {
       model: name,

@@ -58,7 +58,7 @@ async function constrained(): Promise<string> {
 
 /** The same of a grammar that is prepared first, as each request over HTTP does. */
 async function prepared(): Promise<string> {
-  await grammars.prepare(grammar, engine);
+  await grammars.prepare(grammar, engine, { key: "a", level: 1 });
   return await constrained();
 }
 
@@ -83,21 +83,21 @@ describe("a constrained request", () => {
   });
 
   test("is answered while another model loads, after the grammar thread has ended", async () => {
-    await grammars.prepare(grammar, engine);
+    await grammars.prepare(grammar, engine, { key: "a", level: 1 });
     expect(await constrained()).toMatch(/^[ab]{4}$/);
     await grammars.stop();
     expect(await whileLoading(prepared)).toMatch(/^[ab]{4}$/);
   });
 
   test("is answered after its grammar was prepared and then the grammar thread ended", async () => {
-    await grammars.prepare(grammar, engine);
+    await grammars.prepare(grammar, engine, { key: "a", level: 1 });
     expect(await constrained()).toMatch(/^[ab]{4}$/);
     await grammars.stop();
     expect(await constrained()).toMatch(/^[ab]{4}$/);
   });
 
   test("is answered after its grammar was prepared and then the Worker was restarted", async () => {
-    await grammars.prepare(grammar, engine);
+    await grammars.prepare(grammar, engine, { key: "a", level: 1 });
     expect(await constrained()).toMatch(/^[ab]{4}$/);
     await engine.kill();
     expect(await constrained()).toMatch(/^[ab]{4}$/);

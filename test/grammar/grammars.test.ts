@@ -5,14 +5,15 @@ import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { Compiler } from "../../src/grammar/compiler.ts";
 import { GONE, type Grammar, makeStatus, type Vocabulary } from "../../src/grammar/grammar.ts";
+import { GrammarError } from "../../src/grammar/grammar-error.ts";
 import {
-  GrammarError,
   Grammars,
   type MatcherSource,
   type MatcherUser,
   type ServingThread,
 } from "../../src/grammar/grammars.ts";
 import { type Matcher, Matchers } from "../../src/grammar/matchers.ts";
+import type { GrammarClient } from "../../src/grammar/trial-queue.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { makeRandom } from "../support/random.ts";
 
@@ -41,25 +42,27 @@ const ebnf = (text: string): Grammar => ({
 /** Takes longer to compile than any limit. */
 const endless = ebnf('root ::= ((([a-z]{1,300} "x"){1,300} "y"){1,300} "z"){1,300}');
 
+const client: GrammarClient = { key: "a", level: 1 };
+
 /** What the engine is to the grammars, on this thread. */
 class Engine implements MatcherUser {
   links = 0;
   #source: MatcherSource | undefined;
-  #thread: ServingThread | undefined;
-  #matchers: Matchers | undefined;
+  readonly #threads = new Map<number, ServingThread>();
+  readonly #matchers = new Map<number, Matchers>();
 
   attach(source: MatcherSource): void {
     this.#source = source;
   }
 
-  open(grammar: Grammar): Matcher {
-    const thread = this.#source!.servingThread();
-    if (thread !== this.#thread) {
-      this.#thread = thread;
-      this.#matchers = new Matchers(thread.connect());
+  open(grammar: Grammar, lane = 0): Matcher {
+    const thread = this.#source!.servingThread(lane);
+    if (thread !== this.#threads.get(lane)) {
+      this.#threads.set(lane, thread);
+      this.#matchers.set(lane, new Matchers(thread.connect()));
       this.links += 1;
     }
-    return this.#matchers!.open(grammar);
+    return this.#matchers.get(lane)!.open(grammar);
   }
 }
 
@@ -67,9 +70,8 @@ function makeGrammars(limits?: ConstructorParameters<typeof Grammars>[0]) {
   const grammars = new Grammars(limits);
   all.push(grammars);
   const engine = new Engine();
-  const open = async (grammar: Grammar) => {
-    await grammars.prepare(grammar, engine);
-    return engine.open(grammar);
+  const open = async (grammar: Grammar, of = client) => {
+    return engine.open(grammar, await grammars.prepare(grammar, engine, of));
   };
   return { grammars, engine, open };
 }
@@ -156,10 +158,10 @@ test("a compile that takes too long is ended, and the grammars behind it are com
 test("too many grammars, and too long ones, are refused at once", async () => {
   const { grammars, engine } = makeGrammars({ waiting: 2, characters: 100 });
   const ask = (pattern: string) =>
-    grammars.prepare(regex(pattern), engine).catch((fault: Error) => fault.name);
+    grammars.prepare(regex(pattern), engine, client).catch((fault: Error) => fault.name);
   expect(await ask("a".repeat(101))).toBe("GrammarError");
   const asked = [ask("a"), ask("b"), ask("c"), ask("a")];
-  expect(await Promise.all(asked)).toEqual([undefined, undefined, "GrammarsBusyError", undefined]);
+  expect(await Promise.all(asked)).toEqual([0, 0, "GrammarsBusyError", 0]);
 });
 
 test("however many grammars are compiled, the cache stays within its bytes", async () => {
@@ -188,7 +190,7 @@ test("where the thread has ended, no token is allowed and nothing waits; then th
 test("a grammar that was prepared before the thread ended is compiled by the next one", async () => {
   const { grammars, engine, open } = makeGrammars();
   await open(regex("[ab]"));
-  await grammars.prepare(regex("[cd]"), engine);
+  await grammars.prepare(regex("[cd]"), engine, client);
   await grammars.stop();
   expect(["c", "d"]).toContain(walk(engine.open(regex("[cd]")), 1));
   expect(engine.links).toBe(2);
@@ -197,8 +199,8 @@ test("a grammar that was prepared before the thread ended is compiled by the nex
 test("a thread that ends while it compiles is replaced, and the grammar is compiled there", async () => {
   const { grammars, engine, open } = makeGrammars();
   await open(regex("[ab]"));
-  await grammars.prepare(regex("[cd]"), engine);
-  const preparing = grammars.prepare(regex("[cd]"), engine);
+  await grammars.prepare(regex("[cd]"), engine, client);
+  const preparing = grammars.prepare(regex("[cd]"), engine, client);
   // It passed its trial before, so only the serving thread compiles it now.
   await grammars.stop();
   await preparing;

@@ -50,7 +50,7 @@ async function askFor(schema: Record<string, unknown>, seed: number): Promise<An
     format: JSON.stringify({ type: "json_schema", json_schema: schema }),
     strict: [JSON.stringify(schema)],
   };
-  await grammars.prepare(grammar, engine);
+  await grammars.prepare(grammar, engine, { key: "a", level: 1 });
   return ask("Answer in JSON: a person, a place and a number.", {
     grammar,
     sampling: { temperature: 1, seed },

@@ -39,17 +39,14 @@ type OnRead = () => void;
 function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 1 | 2 = 1) {
   const engines = new Map<string, ModelEngine>();
   const models = {
-    matchers: undefined as Models["matchers"],
+    matchers: new Map() as Models["matchers"],
     get busy() {
       return engines.values().some(({ scheduler }) => !scheduler.idle);
     },
     get: (name: string) => engines.get(name),
     load(name: string, _path: string, _options: unknown, { onRead }: { onRead: OnRead }) {
       read(name, onRead);
-      engines.set(
-        name,
-        makeModel(name, depth, () => models.matchers),
-      );
+      engines.set(name, makeModel(name, depth, models.matchers));
       return name;
     },
     unload(name: string) {
@@ -87,7 +84,7 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
 }
 
 /** Draws token 7, always. */
-function makeModel(name: string, depth: 1 | 2, matchers: () => Models["matchers"]): ModelEngine {
+function makeModel(name: string, depth: 1 | 2, matchers: Models["matchers"]): ModelEngine {
   const launch = ({ samples }: { samples: readonly unknown[] }): Launched => ({
     draw: () => [],
     read: () => ({ sampled: samples.map(() => ({ token: 7 })), scored: [], sums: [] }),
@@ -101,19 +98,20 @@ function makeModel(name: string, depth: 1 | 2, matchers: () => Models["matchers"
     lookback: 1000,
     tokenBudget: 512,
     options: { ...defaultEngineOptions, maxBatch: 8 },
-    matchers,
+    matchers: (lane) => matchers.get(lane),
   });
 }
 
 test("a constrained request for a loaded model finds the link that was sent ahead of it", () => {
-  const of = { ...request, grammar };
+  const of = { ...request, grammar, grammarLane: 2 };
   const { run, inbox, failures, models } = setUp((model, onRead) => {
     if (model !== "slow") return;
-    const { matchers } = models;
-    inbox.push({ kind: "matchers", link: link() }, submit(3, "a", of), { kind: "abort", id: 3 });
+    inbox.push({ kind: "matchers", lane: 2, link: link() }, submit(3, "a", of), {
+      kind: "abort",
+      id: 3,
+    });
     onRead();
-    expect(models.matchers).not.toBe(matchers);
-    expect(models.matchers).toBeDefined();
+    expect([...models.matchers.keys()]).toEqual([2]);
   });
   run(load(1, "a"), load(2, "slow"));
   expect(failures()).toEqual([]);

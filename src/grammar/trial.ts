@@ -1,0 +1,64 @@
+// A thread on which a client's grammar is compiled for the first time. It is ended when that takes too much
+// time or memory, or when nobody waits for it any longer and somebody else does; the next grammar gets a new
+// thread.
+import type { Grammar, Vocabulary } from "./grammar.ts";
+import { GrammarError } from "./grammar-error.ts";
+import { GrammarThread } from "./grammar-thread.ts";
+import type { TrialThread } from "./trial-queue.ts";
+
+/** A vocabulary of a quarter of a million tokens takes a few seconds. */
+const LOAD_MS = 60_000;
+/** A failed compile may leak memory: the thread is replaced after so many. */
+const MAX_FAILURES = 16;
+
+export class Trial implements TrialThread {
+  readonly #compileMs: number;
+  #thread: GrammarThread | undefined;
+
+  /** `compileMs`: how long a grammar may take to compile. */
+  constructor(compileMs: number) {
+    this.#compileMs = compileMs;
+  }
+
+  load(vocabulary: Vocabulary): void {
+    this.#started().load(vocabulary);
+  }
+
+  async compile(grammar: Grammar, abandoned: AbortSignal, onBegun: () => void): Promise<void> {
+    const thread = this.#started();
+    const hadFailures = thread.failures > 0;
+    const over = Promise.withResolvers<never>();
+    const timeout = (ms: number) =>
+      setTimeout(() => over.reject(new GrammarError("it takes too long to compile")), ms);
+    let timer = timeout(LOAD_MS);
+    const begun = () => {
+      clearTimeout(timer);
+      timer = timeout(this.#compileMs);
+      onBegun();
+    };
+    const abandon = () => over.reject(abandoned.reason);
+    abandoned.addEventListener("abort", abandon);
+    try {
+      await Promise.race([thread.prepare(grammar, { onBegun: begun }), over.promise]);
+    } catch (error) {
+      const isOver = thread.isBroken || thread.failures >= MAX_FAILURES || thread.pending > 0;
+      if (isOver) await thread.end();
+      // An earlier grammar may have broken the thread: this one gets a new thread.
+      if (hadFailures && thread.isBroken) return await this.compile(grammar, abandoned, onBegun);
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      abandoned.removeEventListener("abort", abandon);
+    }
+  }
+
+  async end(): Promise<void> {
+    await this.#thread?.end();
+  }
+
+  /** It caches nothing: each grammar is tried once. */
+  #started(): GrammarThread {
+    if (!this.#thread || this.#thread.ended) this.#thread = new GrammarThread({ maxBytes: 0 });
+    return this.#thread;
+  }
+}
