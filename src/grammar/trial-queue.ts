@@ -22,6 +22,9 @@ export type TrialThread = {
   load(vocabulary: Vocabulary): void;
 };
 
+/** Clients that leave together: what the last of them waited for is not begun when the first has left. */
+const LEAVING_MS = 50;
+
 type Trial = {
   readonly id: string;
   readonly grammar: Grammar;
@@ -56,7 +59,8 @@ export class TrialQueue {
     const left = Promise.withResolvers<never>();
     const leave = () => {
       trial.clients.delete(client);
-      if (trial.clients.size === 0) this.#abandon(trial);
+      if (trial.clients.size === 0 && trial.turnOf === undefined) this.#trials.delete(id);
+      setTimeout(() => this.#startNext(), LEAVING_MS);
       left.reject(signal!.reason);
     };
     signal?.addEventListener("abort", leave);
@@ -89,45 +93,41 @@ export class TrialQueue {
     return [...this.#trials.values()].filter(({ turnOf }) => turnOf === undefined);
   }
 
-  #abandon(trial: Trial): void {
-    if (trial.turnOf === undefined) this.#trials.delete(trial.id);
-    else this.#startNext();
-  }
-
   #startNext(): void {
-    for (let next = this.#next(); next; next = this.#next()) {
-      const thread = this.#idle.shift();
-      if (!thread) {
-        this.#endAbandoned();
-        return;
-      }
-      next.trial.turnOf = next.client.key;
-      this.#turns.delete(next.client.key);
-      this.#turns.add(next.client.key);
-      void this.#run(next.trial, thread);
+    while (this.#idle.length > 0) {
+      const next = this.#next();
+      if (!next) break;
+      const { trial, key } = next;
+      trial.turnOf = key;
+      this.#turns.delete(key);
+      this.#turns.add(key);
+      void this.#run(trial, this.#idle.shift()!);
     }
+    this.#endAbandoned();
   }
 
-  /** The client whose turn it is. */
-  #next(): { trial: Trial; client: GrammarClient } | undefined {
+  /** The key whose turn it is, and its first grammar. */
+  #next(): { trial: Trial; key: string } | undefined {
     const busy = new Set([...this.#trials.values()].map(({ turnOf }) => turnOf));
     const order = new Map([...this.#turns].map((key, i) => [key, i]));
-    const turn = ({ key }: GrammarClient) => order.get(key) ?? -1;
+    const turn = (key: string) => order.get(key) ?? -1;
     return this.#waiting()
-      .flatMap((trial) => [...trial.clients].map((client) => ({ trial, client })))
-      .filter(({ client }) => !busy.has(client.key))
-      .sort((a, b) => b.client.level - a.client.level || turn(a.client) - turn(b.client))
+      .flatMap((trial) => [...trial.clients].map(({ key, level }) => ({ trial, key, level })))
+      .filter(({ key }) => !busy.has(key))
+      .sort((a, b) => b.level - a.level || turn(a.key) - turn(b.key))
       .at(0);
   }
 
-  /** Only while somebody waits for its thread: another thread has to load the vocabulary first. */
+  /** Ends a compile that only keeps others waiting. If none waits, the thread keeps its vocabulary. */
   #endAbandoned(): void {
-    const running = this.#trials.values().filter(({ turnOf }) => turnOf !== undefined);
-    const trial = running.find(({ clients }) => clients.size === 0);
-    if (!trial) return;
-    // A client that sends the same grammar from now on begins anew.
-    this.#trials.delete(trial.id);
-    trial.abandoned.abort();
+    const waiting = this.#waiting().flatMap(({ clients }) => [...clients]);
+    for (const { id, clients, turnOf, abandoned } of this.#trials.values()) {
+      const isBlocking = waiting.some(({ key }) => this.#idle.length === 0 || key === turnOf);
+      if (turnOf === undefined || clients.size > 0 || !isBlocking) continue;
+      // A client that sends the same grammar from now on begins anew.
+      this.#trials.delete(id);
+      abandoned.abort();
+    }
   }
 
   async #run(trial: Trial, thread: TrialThread): Promise<void> {

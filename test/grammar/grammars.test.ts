@@ -6,6 +6,7 @@ import { MessageChannel } from "node:worker_threads";
 import { Compiler } from "../../src/grammar/compiler.ts";
 import { GONE, type Grammar, makeStatus, type Vocabulary } from "../../src/grammar/grammar.ts";
 import { GrammarError } from "../../src/grammar/grammar-error.ts";
+import { GrammarThread } from "../../src/grammar/grammar-thread.ts";
 import {
   Grammars,
   type MatcherSource,
@@ -218,4 +219,36 @@ test("a matcher whose thread has ended is not waited for", async () => {
   expect(silent.isLate).toBe(true);
   Atomics.store(new Int32Array(status), GONE, 1);
   expect(silent.isLate).toBe(false);
+});
+
+test("keys have threads of their own: one that compiles delays no other key's masks", async () => {
+  const { engine, open } = makeGrammars();
+  await open(regex("[ab]"), { key: "a", level: 1 });
+  const stuck = engine.open(endless, 0);
+  expect(walk(await open(regex("yes"), { key: "b", level: 1 }), 1)).toBe("yes");
+  expect(stuck.isLate).toBe(true);
+  expect(engine.links).toBe(2);
+});
+
+test("a serving thread that takes too long at one thing is ended, and there is another", async () => {
+  const { engine, open } = makeGrammars({ serveMs: 500 });
+  await open(regex("[ab]"));
+  const stuck = engine.open(endless);
+  expect(walk(await open(regex("yes")), 1)).toBe("yes");
+  expect(stuck.isLate).toBe(false);
+  expect(tokensOf(stuck.mask(Infinity)!)).toEqual([]);
+  expect(engine.links).toBe(2);
+});
+
+test("a question that is withdrawn while the thread is busy is not answered", async () => {
+  const thread = new GrammarThread({ maxBytes: 0 });
+  const leaving = new AbortController();
+  const busy = thread.prepare(ebnf('root ::= ([a-z]{1,60} "x"){1,60}'));
+  const withdrawn = thread.prepare(endless, { signal: leaving.signal }).catch((error) => error);
+  const next = thread.prepare(regex("yes"));
+  const gone = new Error("gone");
+  leaving.abort(gone);
+  expect(await withdrawn).toBe(gone);
+  await Promise.all([busy, next]);
+  await thread.end();
 });

@@ -1,9 +1,11 @@
 // Schemas, regular expressions and grammars crafted to block the server, exhaust its memory or crash the
 // compiler: each is rejected or compiled in bounded time, and other clients are served meanwhile.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, spyOn, test } from "bun:test";
 import type { ChatResponse } from "../../src/api/chat.ts";
+import { GrammarThread } from "../../src/grammar/grammar-thread.ts";
 import { expectNoBlock } from "../support/blocking.ts";
 import { expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
+import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 const path = "/v1/chat/completions";
@@ -290,4 +292,38 @@ test("thousands of schemas are all enforced, and their memory is freed", async (
   await Promise.all(many(8, () => askOn(2000)));
   expect(next).toBeGreaterThan(300);
   expect(rss() - before).toBeLessThan(150 * 2 ** 20);
+}, 60_000);
+
+test("grammars whose clients have left are not compiled, and other keys do not wait for the rest", async () => {
+  const keys = ["attacker", "other"].map((name) => keyEntry(name, `key-of-${name}`));
+  const keyed = await startTestServer({ keys: { keys } });
+  const prepare = spyOn(GrammarThread.prototype, "prepare");
+  const post = (name: string, guided_grammar: string, signal?: AbortSignal) =>
+    keyed.post(
+      path,
+      { ...common, guided_grammar },
+      {
+        headers: { authorization: `Bearer key-of-${name}` },
+        ...(signal && { signal }),
+      },
+    );
+  /** Takes longer to compile than any limit. */
+  const endless = (i: number) => `root ::= (("a"{1,200} "${i}"){1,200}){1,200}`;
+  try {
+    expect((await post("other", 'root ::= "warm"')).status).toBe(200);
+    const leaving = new AbortController();
+    const left = many(30, (i) => post("attacker", endless(i), leaving.signal).catch(() => {}));
+    while ((await keyed.metric("mlx_serve_http_requests_admitted")) < 30) await Bun.sleep(10);
+    expect((await post("other", 'root ::= "while they wait"')).status).toBe(200);
+    leaving.abort();
+    await Promise.all(left);
+    expect((await post("attacker", 'root ::= "when they have left"')).status).toBe(200);
+    // The first one was being compiled when its client left.
+    const begun = prepare.mock.calls.filter(([{ format }]) => format.includes("200"));
+    expect(begun.length).toBeLessThan(5);
+    await keyed.settled();
+  } finally {
+    prepare.mockRestore();
+    await keyed.stop();
+  }
 }, 60_000);
