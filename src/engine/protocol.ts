@@ -42,7 +42,8 @@ export type EngineEvent = {
   token: number | undefined;
   logprob?: number | undefined;
   top?: TokenLogprob[] | undefined;
-  finished: FinishReason | undefined;
+  /** `dead_end`: no token can continue the answer as its grammar requires. */
+  finished: FinishReason | "dead_end" | undefined;
   /** Prompt tokens that hit the prefix cache. */
   cachedTokens: number;
   /** With the first token: how long the request has waited. */

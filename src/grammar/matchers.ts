@@ -22,6 +22,8 @@ export type Matcher = {
    * Waits for the mask until the deadline; undefined where it is late.
    */
   mask(deadlineMs: number): Uint32Array | undefined;
+  /** Whether the grammar goes on, but with nothing that a token of the vocabulary begins. */
+  readonly isAtDeadEnd: boolean;
   accept(token: number): void;
   close(): void;
 };
@@ -53,9 +55,13 @@ export class Matchers {
       if (state === accepted + 1 || state === MASK_FAILED) return false;
       return !Atomics.load(this.#status, GONE) && performance.now() < askedMs + MASK_TIMEOUT_MS;
     };
+    const isRight = () => Atomics.load(header, 0) === accepted + 1;
     return {
       get isLate() {
         return isLate();
+      },
+      get isAtDeadEnd() {
+        return isRight() && words.every((word) => word === 0);
       },
       mask: (deadlineMs) => {
         while (isLate()) {
@@ -63,8 +69,7 @@ export class Matchers {
           if (leftMs <= 0) return undefined;
           Atomics.wait(header, 0, accepted, leftMs);
         }
-        const isRight = Atomics.load(header, 0) === accepted + 1;
-        return isRight ? words.slice() : new Uint32Array(words.length);
+        return isRight() ? words.slice() : new Uint32Array(words.length);
       },
       accept: (token) => {
         accepted += 1;

@@ -31,14 +31,13 @@ type Trial = {
   readonly clients: Set<GrammarClient>;
   readonly done: PromiseWithResolvers<void>;
   readonly abandoned: AbortController;
-  /** The key whose turn it is run in. */
-  turnOf?: string;
 };
 
 export class TrialQueue {
-  /** Waiting and running, in order of arrival. */
-  readonly #trials = new Map<string, Trial>();
-  /** The one used last comes first. */
+  /** In order of arrival. */
+  readonly #waiting = new Map<string, Trial>();
+  /** With the key whose turn it is. */
+  readonly #running = new Map<Trial, string>();
   readonly #idle: TrialThread[];
   readonly #most: number;
   /** Keys that had a turn, the longest ago first. */
@@ -54,12 +53,12 @@ export class TrialQueue {
   async compile(id: string, grammar: Grammar, client: GrammarClient): Promise<void> {
     const { signal } = client;
     signal?.throwIfAborted();
-    const trial = this.#trials.get(id) ?? this.#add(id, grammar, client);
+    const trial = this.#waiting.get(id) ?? this.#runningOf(id) ?? this.#add(id, grammar, client);
     trial.clients.add(client);
     const left = Promise.withResolvers<never>();
     const leave = () => {
       trial.clients.delete(client);
-      if (trial.clients.size === 0 && trial.turnOf === undefined) this.#trials.delete(id);
+      if (trial.clients.size === 0) this.#waiting.delete(id);
       setTimeout(() => this.#startNext(), LEAVING_MS);
       left.reject(signal!.reason);
     };
@@ -72,9 +71,14 @@ export class TrialQueue {
     }
   }
 
+  /** One that is being ended has no result. */
+  #runningOf(id: string): Trial | undefined {
+    return this.#running.keys().find((each) => each.id === id && !each.abandoned.signal.aborted);
+  }
+
   #add(id: string, grammar: Grammar, { key }: GrammarClient): Trial {
     const isOwn = ({ clients }: Trial) => [...clients].some((client) => client.key === key);
-    const own = [...this.#trials.values()].filter(isOwn);
+    const own = [...this.#waiting.values(), ...this.#running.keys()].filter(isOwn);
     if (own.length >= this.#most) throw new GrammarsBusyError();
     const trial: Trial = {
       id,
@@ -85,12 +89,8 @@ export class TrialQueue {
     };
     // All its clients may have left when it fails.
     trial.done.promise.catch(() => {});
-    this.#trials.set(id, trial);
+    this.#waiting.set(id, trial);
     return trial;
-  }
-
-  #waiting(): Trial[] {
-    return [...this.#trials.values()].filter(({ turnOf }) => turnOf === undefined);
   }
 
   #startNext(): void {
@@ -98,7 +98,8 @@ export class TrialQueue {
       const next = this.#next();
       if (!next) break;
       const { trial, key } = next;
-      trial.turnOf = key;
+      this.#waiting.delete(trial.id);
+      this.#running.set(trial, key);
       this.#turns.delete(key);
       this.#turns.add(key);
       void this.#run(trial, this.#idle.shift()!);
@@ -108,10 +109,10 @@ export class TrialQueue {
 
   /** The key whose turn it is, and its first grammar. */
   #next(): { trial: Trial; key: string } | undefined {
-    const busy = new Set([...this.#trials.values()].map(({ turnOf }) => turnOf));
+    const busy = new Set(this.#running.values());
     const order = new Map([...this.#turns].map((key, i) => [key, i]));
     const turn = (key: string) => order.get(key) ?? -1;
-    return this.#waiting()
+    return [...this.#waiting.values()]
       .flatMap((trial) => [...trial.clients].map(({ key, level }) => ({ trial, key, level })))
       .filter(({ key }) => !busy.has(key))
       .sort((a, b) => b.level - a.level || turn(a.key) - turn(b.key))
@@ -120,28 +121,30 @@ export class TrialQueue {
 
   /** Ends a compile that only keeps others waiting. If none waits, the thread keeps its vocabulary. */
   #endAbandoned(): void {
-    const waiting = this.#waiting().flatMap(({ clients }) => [...clients]);
-    for (const { id, clients, turnOf, abandoned } of this.#trials.values()) {
-      const isBlocking = waiting.some(({ key }) => this.#idle.length === 0 || key === turnOf);
-      if (turnOf === undefined || clients.size > 0 || !isBlocking) continue;
-      // A client that sends the same grammar from now on begins anew.
-      this.#trials.delete(id);
-      abandoned.abort();
+    const waiting = this.#waiting.values().flatMap(({ clients }) => clients);
+    const keys = new Set(waiting.map(({ key }) => key));
+    for (const [{ clients, abandoned }, key] of this.#running) {
+      const isBlocking = keys.has(key) || (keys.size > 0 && this.#idle.length === 0);
+      if (clients.size === 0 && isBlocking) abandoned.abort();
     }
   }
 
   async #run(trial: Trial, thread: TrialThread): Promise<void> {
-    const { id, grammar, abandoned, done } = trial;
+    const { grammar, abandoned, done } = trial;
+    let hasFailed = false;
     // Another thread is ready by the time that another key needs it.
     const onBegun = () => this.#idle[0]?.load(grammar.vocabulary);
     try {
       await thread.compile(grammar, abandoned.signal, onBegun);
       done.resolve();
     } catch (error) {
+      hasFailed = true;
       done.reject(error);
     }
-    if (this.#trials.get(id) === trial) this.#trials.delete(id);
+    this.#running.delete(trial);
     this.#idle.unshift(thread);
     this.#startNext();
+    // It may have been ended. Its key's next grammar has taken it by now; any other gets one with a vocabulary.
+    if (hasFailed && this.#idle[0] === thread) this.#idle.push(this.#idle.shift()!);
   }
 }

@@ -5,7 +5,7 @@ import type { ErrorResponse } from "../api/error.ts";
 import { EngineError, LoadCancelledError, RefusedError } from "../engine/client.ts";
 import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammar-error.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
-import { FailedAnswerError } from "../serve/answers.ts";
+import { DeadEndError, FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
 import { TemplateError } from "../text/template.ts";
 import { TooLongError } from "../text/tokenizer.ts";
@@ -130,6 +130,10 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   }
   if (error instanceof GrammarThreadError) {
     return unavailable(1, "Grammars cannot be compiled at the moment.");
+  }
+  if (error instanceof DeadEndError) {
+    const message = "The model has no token for what the grammar requires next in the answer.";
+    return badRequest(undefined, message, "grammar_dead_end");
   }
   if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
   if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");

@@ -23,6 +23,15 @@ export class FailedAnswerError extends Error {
   override name = "FailedAnswerError";
 }
 
+/** No token of the model continues the answer as its grammar requires. */
+export class DeadEndError extends Error {
+  override name = "DeadEndError";
+
+  constructor() {
+    super("the grammar requires what no token begins");
+  }
+}
+
 /** When the engine ends, so do its answers. */
 export function failedAnswer(error: unknown): never {
   throw error instanceof EngineError ? new FailedAnswerError(error.message) : error;
@@ -141,6 +150,7 @@ export class Answers {
       asked.promptLogprobs ??= event.promptLogprobs;
       const { finished } = event;
       if (finished === "error") throw new FailedAnswerError("the answer could not be computed");
+      if (finished === "dead_end") throw new DeadEndError();
       if (finished === "abort" && !asked.texts[event.index]!.finished) {
         throw new FailedAnswerError("the request was aborted");
       }

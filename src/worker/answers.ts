@@ -1,6 +1,6 @@
 // The books of one model's requests: which sequences answer which request, how each is sampled, what was read
 // of its prompt, and the events that tell the main thread.
-import type { EngineRequest } from "../engine/protocol.ts";
+import type { EngineEvent, EngineRequest } from "../engine/protocol.ts";
 import type { StepEvents } from "../engine/step-events.ts";
 import type { Matcher, Matchers } from "../grammar/matchers.ts";
 import type { Score } from "../model/logprobs.ts";
@@ -120,6 +120,7 @@ export class Answers {
       this.promptTokens += sequence.promptLength;
       this.cachedTokens += cachedTokens;
     }
+    const isDeadEnd = finished === "error" && matcher?.isAtDeadEnd;
     if (finished) this.#close(sequence, answer);
     else if (token !== undefined) matcher?.accept(token);
     if (token !== undefined && !isFirst && !finished && !scored) {
@@ -127,7 +128,8 @@ export class Answers {
       return;
     }
     const { logprob, top } = scored ?? {};
-    const event = { index, token, logprob, top, finished, cachedTokens };
+    const reason = isDeadEnd ? "dead_end" : finished;
+    const event: EngineEvent = { index, token, logprob, top, finished: reason, cachedTokens };
     const readings = isFirst ? firstReadings(sequence, answer, nowMs) : undefined;
     events.add(id, { ...event, ...readings });
   }

@@ -27,6 +27,7 @@ class CountingMatcher implements Matcher {
   /** How many more draws find no mask, though it was not late when their step was planned. */
   misses = 0;
   isClosed = false;
+  isAtDeadEnd = false;
 
   mask(): Uint32Array | undefined {
     if (this.isLate || this.misses-- > 0) return undefined;
