@@ -11,6 +11,7 @@ import {
   MASK_HEADER,
   type ToGrammarThread,
   type ToMatchers,
+  type Vocabulary,
   WORK,
 } from "./grammar.ts";
 
@@ -48,13 +49,20 @@ main.on("message", (message: ToGrammarThread) => {
 for (;;) {
   const order = orders.shift();
   const question = order ? undefined : asked.shift();
-  if (order) await work(() => follow(order));
-  else if (question?.kind === "load") await compiler.load(question.vocabulary).catch(() => {});
+  if (order) {
+    if (order.kind === "open") await load(order.grammar.vocabulary);
+    await work(() => follow(order));
+  } else if (question?.kind === "load") await load(question.vocabulary);
   else if (question?.kind === "prepare") await prepare(question);
   else {
     await arrival.promise;
     arrival = Promise.withResolvers();
   }
+}
+
+/** Where it fails, so does each grammar that needs it. */
+async function load(vocabulary: Vocabulary): Promise<void> {
+  await compiler.load(vocabulary).catch(() => {});
 }
 
 /** What takes too long inside is ended from outside, with the thread. */
