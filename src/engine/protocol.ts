@@ -19,6 +19,8 @@ export type EngineRequest = {
   /** How many answers. */
   n?: number;
   priority?: Priority;
+  /** The key that sent it; those without one count as one client. */
+  client?: string | undefined;
   /** Requests with different salts share no blocks. */
   salt?: string;
   stopTokens?: readonly number[];

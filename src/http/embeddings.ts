@@ -25,7 +25,12 @@ export function embeddings(serving: Serving) {
         promptTokens(model, input, model.info.maxLength),
       );
       checkPromptTokens("input", prompts, model.info.vocabulary);
-      const common = { name: c.get("record").id, priority: caller.tier, salt: saltOf(caller) };
+      const common = {
+        name: c.get("record").id,
+        priority: caller.tier,
+        client: generation.client,
+        salt: saltOf(caller),
+      };
       const vectors = generation.begin(
         () =>
           new Vectors(serving.engine, {

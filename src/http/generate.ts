@@ -83,13 +83,16 @@ export async function generate(
     checkTokens(request, model.info.vocabulary);
     checkPromptTokens("prompt", prompts, model.info.vocabulary);
     if (serving.settings.logPrompts) c.get("record").prompt = textOf(model, prompts);
-    const client = {
+    const grammar = await prepared(serving, request, model, plan.constraint, {
       key: c.get("caller").name,
       level: levelOf(priority),
       signal: generation.signal,
-    };
-    const grammar = await prepared(serving, request, model, plan.constraint, client);
-    const engineRequest = engineRequestMaker(c, serving, asked, model, priority, grammar);
+    });
+    const engineRequest = engineRequestMaker(c, serving, asked, model, {
+      priority,
+      client: generation.client,
+      ...grammar,
+    });
     const answers = generation.begin(
       (watcher) =>
         new Answers(
@@ -144,21 +147,19 @@ function engineRequestMaker(
   serving: Serving,
   asked: GenerationRequest,
   model: ServedModel,
-  priority: Priority,
-  grammar: PreparedGrammar | undefined,
+  given: Pick<EngineRequest, "priority" | "client"> & PreparedGrammar,
 ): (prompt: number[]) => EngineRequest {
   const { request, maxTokens, logprobs, promptLogprobs } = asked;
   const { settings } = serving;
   const common = {
+    ...given,
     name: c.get("record").id,
     n: request.n,
     minTokens: request.min_tokens,
-    priority,
     salt: saltOf(c.get("caller"), request),
     stopTokens: stopTokensOf(request, model),
     sampling: { ...samplingOf(request, settings, model), logprobs },
     ...(promptLogprobs !== undefined && { promptLogprobs }),
-    ...grammar,
   };
   return (prompt) => ({
     ...common,

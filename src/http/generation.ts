@@ -28,6 +28,8 @@ export class Generation {
   readonly #aborted = Promise.withResolvers<never>();
   readonly #abortion = new AbortController();
   readonly #entry;
+  /** Whom its share of the server is counted to; without keys all clients are one. */
+  readonly client: string | undefined;
   readonly #track;
   #endUse = () => {};
   #timer: NodeJS.Timeout | undefined;
@@ -36,7 +38,8 @@ export class Generation {
 
   /** Throws if the request is not admitted. */
   constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
-    const entry = serving.admission.enter();
+    this.client = serving.ring.open ? undefined : c.get("caller").name;
+    const entry = serving.admission.enter(this.client);
     if (entry === "draining") throw draining();
     if (entry === "queue_full") {
       throw tooManyRequests(1, "Too many requests are waiting.", { code: "queue_full" });

@@ -1,14 +1,15 @@
 // Decides what each step computes. One loop, one token budget a step: first a token for every decoding
-// sequence, then chunked prefill by standing, of running sequences and of waiting ones. Chunks far into a
-// prompt are smaller: a token costs more there, and decoding sequences wait for it. When blocks run out,
-// the sequence with the lowest standing is preempted and recomputed later; so is one of lower priority
-// when the batch is full and a higher one waits.
+// sequence, then chunked prefill, of running sequences and of waiting ones, in the queue's order. A step has
+// as many prompt tokens as take about the target time. Chunks far into a prompt are smaller: a token costs
+// more there, and decoding sequences wait for it. When blocks run out, the sequence with the lowest standing
+// is preempted and recomputed later; so is one of lower priority when the batch is full and a higher one waits.
 //
 // Steps may overlap: a step may be planned before the one before it is committed. A sequence then takes part
 // in both, and its blocks are released only when the last of them has landed.
 import { BLOCK_TOKENS, type BlockPool } from "../kv/blocks.ts";
-import { compare, levels, WaitingQueue } from "./queue.ts";
+import { compare, FairQueue, type Flow, levels } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
+import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
 export type SchedulerOptions = {
   pool: BlockPool;
@@ -16,6 +17,9 @@ export type SchedulerOptions = {
   maxBatch: number;
   /** Tokens of a step; at least maxBatch. */
   tokenBudget: number;
+  /** Prompt tokens that take about as long as a step may; they change as it learns. */
+  sizes: Readonly<PromptTokens>;
+  nowMs: () => number;
   /** A token with more than so many before it takes longer to attend to them than for all else. */
   lookback: number;
   /** The longest sequence the model takes. */
@@ -43,6 +47,8 @@ export type Batch = {
   /** Blocks to be copied before the step writes. */
   copies: readonly { from: number; to: number }[];
   preempted: number;
+  /** Its prompt tokens, in tokens that attend to few. */
+  prompt: Readonly<PromptTokens>;
 };
 
 /**
@@ -65,7 +71,7 @@ export class Scheduler {
   readonly #pool: BlockPool;
   /** The model's limit, or what the whole pool holds. */
   readonly #maxLength: number;
-  readonly #waiting = new WaitingQueue<Sequence>();
+  readonly #waiting = new FairQueue<Sequence>();
   #waitingTokens = 0;
   /** In order of standing. */
   readonly #running: Sequence[] = [];
@@ -99,13 +105,14 @@ export class Scheduler {
 
   /** Takes a request of one or more sequences with the same prompt, or says why not. */
   submit(options: readonly SequenceOptions[]): Sequence[] | Refusal {
-    const { maxWaiting, maxWaitingTokens } = this.#options;
-    const tokens = options[0]!.prompt.length;
-    if (tokens >= this.#maxLength) return "too_long";
-    const waiting = this.#waiting.length;
-    const tooMany = waiting > 0 && this.#waitingTokens + tokens > maxWaitingTokens;
-    if (waiting >= maxWaiting || tooMany) return "queue_full";
-    const sequences = options.map((option) => new Sequence(option, this.#order++));
+    const { prompt, client } = options[0]!;
+    if (prompt.length >= this.#maxLength) return "too_long";
+    if (!this.#canWait(prompt.length, client)) return "queue_full";
+    const prefilling = this.#running.filter(({ pending }) => pending > 1);
+    const sequences = options.map((option) => {
+      const flow = this.#waiting.enter(option.client ?? "", option.priority, prefilling);
+      return new Sequence(option, this.#order++, flow);
+    });
     const [first, ...forks] = sequences as [Sequence, ...Sequence[]];
     first.forks.push(...forks);
     this.#enqueue(first);
@@ -124,8 +131,7 @@ export class Scheduler {
    * sequence, one that waits for its token mask, takes no part, and is admitted only when it is not.
    */
   next(isStalled: (sequence: Sequence) => boolean = () => false): Batch | undefined {
-    const { tokenBudget, lookback } = this.#options;
-    const step = new StepBuilder(tokenBudget, lookback, isStalled);
+    const step = new StepBuilder(this.#options, isStalled);
     // A sequence can be preempted only when no step under way uses its blocks.
     if (this.#inFlight > 0) {
       if (!this.#canDecode() || this.#outranked(step)) return undefined;
@@ -134,17 +140,11 @@ export class Scheduler {
       if (isStalled(sequence)) continue;
       if (this.#decodes(sequence) && this.#reserve(sequence, step)) this.#launch(sequence, 1, step);
     }
-    for (const sequence of [...this.#running]) {
-      if (sequence.state !== "running" || sequence.pending < 2 || isStalled(sequence)) continue;
-      this.#admit(step, sequence);
-      const count = this.#fitting(sequence, step);
-      if (count > 0) this.#launch(sequence, count, step);
-    }
-    this.#admit(step);
+    this.#prefill(step);
     if (step.rows.length === 0) return undefined;
     this.#inFlight += 1;
-    const { rows, copies, preempted } = step;
-    return { step: this.#step++, rows, copies, preempted };
+    const { rows, copies, preempted, prompt } = step;
+    return { step: this.#step++, rows, copies, preempted, prompt };
   }
 
   /** Takes in what a step has drawn, for each sample of each row in order. Batches are committed in order. */
@@ -216,6 +216,17 @@ export class Scheduler {
 
   // ---- Running and waiting sequences
 
+  /** A client with a name leaves as much of the queue free as it has, so that others are not refused. */
+  #canWait(tokens: number, client: string | undefined): boolean {
+    const { maxWaiting, maxWaitingTokens } = this.#options;
+    const places = maxWaiting - this.#waiting.length;
+    const room = maxWaitingTokens - this.#waitingTokens - tokens;
+    if (places <= 0 || (this.#waiting.length > 0 && room < 0)) return false;
+    const own = client === undefined ? [] : this.#waiting.of(client);
+    const ownTokens = own.reduce((sum, { length }) => sum + length, 0);
+    return own.length === 0 || (own.length < places && ownTokens <= room);
+  }
+
   #decodes(sequence: Sequence): boolean {
     // A token that is under way may be the last one that it was to have.
     const more = sequence.generated + sequence.unread < sequence.maxTokens;
@@ -254,21 +265,43 @@ export class Scheduler {
     return true;
   }
 
-  /** As much of a prompt as there are tokens and blocks for. */
-  #fitting(sequence: Sequence, step: StepBuilder): number {
-    const wanted = Math.min(step.fitting(sequence.launched), sequence.pending);
-    const room = () => {
-      const blocks = this.#pool.available - (this.#sharesTail(sequence) ? 1 : 0);
-      return (sequence.table.length + blocks) * BLOCK_TOKENS - sequence.launched;
-    };
-    // No other sequence advances, so nothing would ever become free.
-    while (room() <= 0 && step.rows.length === 0 && this.#inFlight === 0) {
-      const victim = this.#victim(sequence);
-      if (!victim) break;
-      this.#preempt(victim, step);
-      step.isShort = true;
+  /** Computes prompts in the queue's order, as much of them as there are tokens and blocks for. */
+  #prefill(step: StepBuilder): void {
+    const isPrefilling = (each: Sequence) => each.pending > 1 && !step.isStalled(each);
+    const running = this.#running.filter(isPrefilling);
+    let isOpen = true;
+    while (!step.isFull) {
+      const next = this.#waiting.next(step.nowMs, isOpen ? step.isStalled : () => true, running);
+      if (!next) break;
+      if (next.state === "waiting") {
+        isOpen = this.#admit(next, step);
+        continue;
+      }
+      running.splice(running.indexOf(next), 1);
+      this.#advance(next, step);
     }
-    return Math.min(wanted, Math.max(room(), 0));
+    if (step.rows.length > 0 || this.#inFlight > 0) return;
+    // No sequence advances, so nothing would ever become free: the highest standing takes what it needs.
+    const highest = this.#running.find(isPrefilling);
+    for (let victim = highest && this.#victim(highest); victim; victim = this.#victim(highest)) {
+      if (this.#freeTokens(highest!) > 0) break;
+      this.#preempt(victim, step);
+    }
+    if (highest) this.#advance(highest, step);
+  }
+
+  #advance(sequence: Sequence, step: StepBuilder): void {
+    const wanted = Math.min(step.fitting(sequence, sequence.launched), sequence.pending);
+    const count = Math.min(wanted, this.#freeTokens(sequence));
+    if (count <= 0) return;
+    this.#waiting.serve(sequence, step.nowMs);
+    this.#launch(sequence, count, step);
+  }
+
+  /** How many more tokens there are blocks for. */
+  #freeTokens(sequence: Sequence): number {
+    const blocks = this.#pool.available - (this.#sharesTail(sequence) ? 1 : 0);
+    return (sequence.table.length + blocks) * BLOCK_TOKENS - sequence.launched;
   }
 
   /** The lowest standing that no step under way computes; the much preempted are spared. */
@@ -287,20 +320,22 @@ export class Scheduler {
     sequence.preemptions += 1;
     this.preemptions += 1;
     step.preempted += 1;
-    this.#enqueue(sequence);
+    this.#waiting.addAgain(sequence, step.nowMs);
+    this.#waitingTokens += sequence.length;
   }
 
   /**
-   * The running sequence to be preempted for the first waiting one: the lowest standing of a lower priority.
-   * None while there is a place, or when the running one has waited for so long that it stands higher.
+   * The running sequence to be preempted for the next waiting one: the lowest standing of a lower level, which
+   * is then behind it in the queue. None while there is a place, or when the running one has waited for so long
+   * that it stands higher.
    */
-  #outranked({ isStalled }: StepBuilder): Sequence | undefined {
-    const next = this.#waiting.first(isStalled);
-    if (!next || this.#hasPlace(next)) return undefined;
+  #outranked(step: StepBuilder): Sequence | undefined {
+    const next = this.#waiting.next(step.nowMs, step.isStalled);
+    if (!next || this.#hasPlace(next, step)) return undefined;
     const { maxPreemptions } = this.#options;
     return this.#running.findLast(
       (sequence) =>
-        levels[sequence.priority] < levels[next.priority] &&
+        sequence.level < levels[next.priority] &&
         compare(next, sequence) < 0 &&
         sequence.preemptions < maxPreemptions,
     );
@@ -312,16 +347,19 @@ export class Scheduler {
     }
   }
 
-  #hasPlace(next: Sequence): boolean {
-    const isFull = this.#running.length + this.#reserved >= this.#options.maxBatch;
-    return !isFull && this.#room(next, () => this.#options.tokenBudget).isEnough;
+  get #isFull(): boolean {
+    return this.#running.length + this.#reserved >= this.#options.maxBatch;
+  }
+
+  #hasPlace(next: Sequence, step: StepBuilder): boolean {
+    return !this.#isFull && this.#room(next, step).isEnough;
   }
 
   /** The cached blocks of a sequence, how many tokens would be next, and whether there are blocks for them. */
-  #room(next: Sequence, fitting: StepBuilder["fitting"]) {
+  #room(next: Sequence, step: StepBuilder) {
     const found = this.#cachedBlocks(next);
     const hit = found.length * BLOCK_TOKENS;
-    const count = Math.min(fitting(hit), next.length - hit);
+    const count = Math.min(step.fitting(next, hit), next.length - hit);
     // A cached block that is hit is no longer available to be taken.
     const idle = found.filter((block) => this.#pool.references(block) === 0).length;
     const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
@@ -329,24 +367,21 @@ export class Scheduler {
     return { found, hit, count, isEnough: this.#pool.available - needed >= watermark };
   }
 
-  /** Admits waiting sequences that stand before this one; none while blocks are short. */
-  #admit(step: StepBuilder, before?: Sequence): void {
-    const first = () => this.#waiting.first(step.isStalled);
-    for (let next = first(); next && !step.isShort; next = first()) {
-      if (before && compare(before, next) < 0) return;
-      const isFull = this.#running.length + this.#reserved >= this.#options.maxBatch;
-      if (isFull || step.isFull) return;
-      const { found, hit, count, isEnough } = this.#room(next, (start) => step.fitting(start));
-      if (!isEnough) return;
-      this.#dequeue(next);
-      for (const block of found) this.#pool.retain(block);
-      next.table = found;
-      next.computed = hit;
-      next.launched = hit;
-      next.cachedTokens ??= hit;
-      this.#startRunning(next);
-      this.#launch(next, count, step);
-    }
+  /** Whether there was a place and room for it; there is none while blocks are short. */
+  #admit(next: Sequence, step: StepBuilder): boolean {
+    if (step.isShort || this.#isFull) return false;
+    const { found, hit, count, isEnough } = this.#room(next, step);
+    if (!isEnough || count === 0) return false;
+    this.#dequeue(next);
+    for (const block of found) this.#pool.retain(block);
+    next.table = found;
+    next.computed = hit;
+    next.launched = hit;
+    next.cachedTokens ??= hit;
+    this.#waiting.serve(next, step.nowMs);
+    this.#startRunning(next);
+    this.#launch(next, count, step);
+    return true;
   }
 
   /** The cached blocks of its longest shared prefix. The last token is always computed. */
@@ -368,6 +403,7 @@ export class Scheduler {
     if (this.#missing(sequence, count) > 0) this.#extend(sequence, count, step);
     sequence.launched += count;
     sequence.inFlight += 1;
+    sequence.flow.client.served += count;
     const samples = sequence.pending === 0 ? this.#samples(sequence) : [];
     for (const sample of samples) sample.unread += 1;
     step.add({ sequence, start, count, samples });
@@ -487,6 +523,7 @@ export class Scheduler {
 
   #finish(sequence: Sequence, reason: FinishReason): void {
     this.#stopRunning(sequence);
+    this.#waiting.leave(sequence.flow);
     sequence.state = "finished";
     sequence.finished = reason;
     this.#release(sequence);
@@ -506,37 +543,63 @@ export class Scheduler {
 class StepBuilder {
   readonly rows: Row[] = [];
   readonly copies: { from: number; to: number }[] = [];
+  readonly prompt: PromptTokens = { plain: 0, scored: 0 };
+  readonly nowMs: number;
+  readonly isStalled: (sequence: Sequence) => boolean;
   preempted = 0;
   /** A sequence was preempted for blocks. */
   isShort = false;
-  /** In tokens that attend to few. */
+  readonly #sizes: Readonly<PromptTokens>;
+  readonly #lookback: number;
+  /** Of the budget, in tokens that attend to few. */
   #left: number;
+  /** Of the time for prompts. */
+  #share = 1;
+  /** The flow whose prompt was the first to be complete, and what others may have of the time since. */
+  #answered: Flow<Sequence> | undefined;
+  #shareBeside = BESIDE_ANSWER;
   /** Whether a decoding sequence takes part, whose stream would notice how long the step takes. */
   #isShared = false;
-  readonly #lookback: number;
-  readonly isStalled: (sequence: Sequence) => boolean;
 
-  constructor(budget: number, lookback: number, isStalled: (sequence: Sequence) => boolean) {
-    this.#left = budget;
-    this.#lookback = lookback;
+  constructor(options: SchedulerOptions, isStalled: (sequence: Sequence) => boolean) {
+    this.#left = options.tokenBudget;
+    this.#lookback = options.lookback;
+    this.#sizes = { ...options.sizes };
+    this.nowMs = options.nowMs();
     this.isStalled = isStalled;
   }
 
   get isFull(): boolean {
-    return this.#left < 1;
+    return this.#left < 1 || this.#share <= 0;
   }
 
-  /** How many prompt tokens it has room for, from this one on. */
-  fitting(start: number): number {
-    const fair = Math.max(this.#left / this.#price(start), BLOCK_TOKENS);
-    return Math.floor(Math.min(fair, this.#left));
+  /** How many tokens of a prompt it has room for, from this one on. */
+  fitting({ kind, flow }: Sequence, start: number): number {
+    const share = this.#isBeside(flow) ? Math.min(this.#shareBeside, this.#share) : this.#share;
+    const left = Math.min(this.#left, Math.max(share, 0) * this.#sizes[kind]);
+    const fair = Math.max(left / this.#price(start), BLOCK_TOKENS);
+    return Math.floor(Math.min(fair, left));
   }
 
   add(row: Row): void {
     this.rows.push(row);
-    if (row.count === 1) this.#isShared = true;
-    const price = row.count === 1 ? 1 : this.#price(row.start);
-    this.#left = Math.max(this.#left - row.count * price, 0);
+    const { sequence, start, count } = row;
+    const { kind, flow, generated, unread } = sequence;
+    if (generated + unread === 1) this.#answered ??= flow;
+    if (count === 1) {
+      this.#isShared = true;
+      this.#left -= 1;
+      return;
+    }
+    const tokens = count * this.#price(start);
+    this.prompt[kind] += tokens;
+    this.#left -= tokens;
+    this.#share -= tokens / this.#sizes[kind];
+    if (this.#isBeside(flow)) this.#shareBeside -= tokens / this.#sizes[kind];
+  }
+
+  #isBeside(flow: Flow<Sequence>): boolean {
+    return this.#answered !== undefined && this.#answered !== flow;
   }
 
   /** Of a prompt token. A prompt alone is best computed in as few steps as can be. */

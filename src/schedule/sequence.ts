@@ -2,7 +2,7 @@
 // The scheduler alone changes it.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { blockKey } from "../kv/prefix.ts";
-import type { Priority, Waiting } from "./queue.ts";
+import type { Flow, Priority, Waiting } from "./queue.ts";
 
 /** "abort": the client asked for it. "error": the logits were NaN, or the step failed. */
 export type FinishReason = "stop" | "length" | "abort" | "error";
@@ -12,6 +12,8 @@ export type SequenceOptions = {
   prompt: Uint32Array;
   maxTokens: number;
   priority: Priority;
+  /** The key that sent it; those without one count as one client. */
+  client?: string | undefined;
   arrivalMs: number;
   /** Tokens that end it. */
   stopTokens: ReadonlySet<number>;
@@ -21,23 +23,29 @@ export type SequenceOptions = {
   rootKey: string;
   /** It computes its whole prompt and ignores the prefix cache. */
   fresh?: boolean;
+  /** Every token of its prompt is scored. */
+  scored?: boolean;
 };
 
-export class Sequence implements Waiting {
+export class Sequence implements Waiting<Sequence> {
   readonly id: number;
   readonly priority: Priority;
   readonly arrivalMs: number;
   readonly order: number;
+  readonly flow: Flow<Sequence>;
   readonly promptLength: number;
   readonly maxTokens: number;
   readonly minTokens: number;
   readonly stopTokens: ReadonlySet<number>;
   readonly fresh: boolean;
+  readonly kind: "plain" | "scored";
   /** Sequences with the same prompt that begin where this one's prompt ends. */
   readonly forks: Sequence[] = [];
 
   state: "waiting" | "running" | "finished" = "waiting";
   finished: FinishReason | undefined;
+  level: number;
+  queuedMs: number;
   /** Blocks in order: table[i] holds the tokens from i * BLOCK_TOKENS on. */
   table: number[] = [];
   /** Tokens whose keys and values are in the blocks. */
@@ -57,17 +65,21 @@ export class Sequence implements Waiting {
   #tokens: Uint32Array;
   #length: number;
 
-  constructor(options: SequenceOptions, order: number) {
+  constructor(options: SequenceOptions, order: number, flow: Flow<Sequence>) {
     const { prompt, maxTokens } = options;
     this.id = options.id;
     this.priority = options.priority;
     this.arrivalMs = options.arrivalMs;
+    this.level = flow.level;
+    this.queuedMs = options.arrivalMs;
     this.order = order;
+    this.flow = flow;
     this.promptLength = prompt.length;
     this.maxTokens = maxTokens;
     this.minTokens = options.minTokens;
     this.stopTokens = options.stopTokens;
     this.fresh = options.fresh ?? false;
+    this.kind = options.scored ? "scored" : "plain";
     this.#rootKey = options.rootKey;
     this.#tokens = new Uint32Array(prompt.length + Math.min(maxTokens, BLOCK_TOKENS));
     this.#tokens.set(prompt);

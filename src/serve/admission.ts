@@ -19,6 +19,7 @@ export class Admission {
   phase: Phase = "open";
   readonly #most: number;
   readonly #entries = new Set<Entry>();
+  readonly #perClient = new Map<string, number>();
   #onEmpty: (() => void) | undefined;
 
   /** `most`: the requests that can run and wait. */
@@ -30,18 +31,31 @@ export class Admission {
     return this.#entries.size;
   }
 
-  enter(): Entry | Refused {
+  /**
+   * A client with a name may have as many places as it leaves free: one has half of them at most, two have a
+   * third each, and no one fills the queue for all others.
+   */
+  enter(client?: string): Entry | Refused {
     if (this.phase === "draining") return "draining";
-    if (this.count >= this.#most) return "queue_full";
+    const own = client === undefined ? 0 : (this.#perClient.get(client) ?? 0);
+    if (own >= this.#most - this.count) return "queue_full";
     const entry: Entry = {
       onAbort: () => {},
       leave: () => {
-        this.#entries.delete(entry);
+        if (!this.#entries.delete(entry)) return;
+        if (client !== undefined) this.#add(client, -1);
         if (this.count === 0) this.#onEmpty?.();
       },
     };
     this.#entries.add(entry);
+    if (client !== undefined) this.#add(client, 1);
     return entry;
+  }
+
+  #add(client: string, change: number): void {
+    const own = (this.#perClient.get(client) ?? 0) + change;
+    if (own > 0) this.#perClient.set(client, own);
+    else this.#perClient.delete(client);
   }
 
   /** Refuses new requests, and returns when all have ended; those that remain at the deadline are aborted. */

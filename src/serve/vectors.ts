@@ -11,7 +11,7 @@ export type VectorsRequest = {
   model: string;
   embedding: Embedding;
   /** Equal except for their prompts. */
-  requests: readonly Pick<EngineRequest, "name" | "prompt" | "priority" | "salt">[];
+  requests: readonly Pick<EngineRequest, "name" | "prompt" | "priority" | "client" | "salt">[];
   /** Cuts each vector to its first numbers. */
   dimensions: number | undefined;
 };

@@ -11,6 +11,7 @@ import type { Matchers } from "../grammar/matchers.ts";
 import type { BlockPool } from "../kv/blocks.ts";
 import { rootKey } from "../kv/prefix.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
+import { StepSizes } from "../schedule/step-size.ts";
 import { Answers, readingOf } from "./answers.ts";
 import { Pipeline, type StepRunner } from "./pipeline.ts";
 import { requestReports, rowReports, stepReport } from "./reports.ts";
@@ -42,6 +43,7 @@ export class ModelEngine {
   readonly #parts: ModelEngineParts;
   readonly #now: () => number;
   readonly #answers = new Answers();
+  readonly #sizes: StepSizes;
   readonly #pipeline: Pipeline;
   #steps = 0;
   #last: StepReport | undefined;
@@ -54,10 +56,14 @@ export class ModelEngine {
     this.name = parts.name;
     this.#parts = parts;
     this.#now = parts.nowMs ?? (() => performance.now());
+    const tokenBudget = Math.max(options.tokenBudget ?? parts.tokenBudget, options.maxBatch);
+    this.#sizes = new StepSizes(tokenBudget);
     this.scheduler = new Scheduler({
       pool,
       maxBatch: options.maxBatch,
-      tokenBudget: Math.max(options.tokenBudget ?? parts.tokenBudget, options.maxBatch),
+      tokenBudget,
+      sizes: this.#sizes,
+      nowMs: this.#now,
       lookback,
       maxLength,
       maxWaiting: options.maxWaiting,
@@ -95,10 +101,12 @@ export class ModelEngine {
         maxTokens: request.maxTokens,
         minTokens: request.minTokens ?? 0,
         priority: request.priority ?? "NORMAL",
+        client: request.client,
         arrivalMs,
         stopTokens: new Set(request.stopTokens),
         rootKey: rootKey(name, request.salt ?? ""),
         fresh: isWhole || !options.prefixCaching,
+        scored: reading?.kind === "scores",
       })),
     );
     if (typeof sequences === "string") return sequences;
@@ -133,7 +141,8 @@ export class ModelEngine {
   step(): StepResult | undefined {
     const landed = this.#pipeline.step();
     if (!landed) return undefined;
-    const { outcomes, scores } = landed;
+    const { batch, ms, error, outcomes, scores } = landed;
+    if (error === undefined) this.#sizes.learn(batch.prompt, ms);
     const nowMs = this.#now();
     const events = new StepEvents(outcomes.length);
     for (const outcome of outcomes) {

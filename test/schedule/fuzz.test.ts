@@ -10,11 +10,13 @@ import { makeRandom } from "../support/random.ts";
 
 const STEPS = 10_000;
 const PRIORITIES = ["LOW", "NORMAL", "HIGH"] as const;
+const CLIENTS = [undefined, "a", "b", "c"];
 
 type Expected = { sequence: Sequence; prompt: number[]; forked: () => boolean; fork: number };
 
 function fuzz(seed: number, depth: number) {
   const random = makeRandom(seed);
+  let ms = 0;
   const blocks = 20;
   const load = () => {
     const pool = new BlockPool(blocks);
@@ -22,6 +24,8 @@ function fuzz(seed: number, depth: number) {
       pool,
       maxBatch: 6,
       tokenBudget: 48,
+      sizes: { plain: 40, scored: 24 },
+      nowMs: () => ms,
       lookback: 100,
       maxLength: 400,
       maxWaiting: 12,
@@ -61,6 +65,8 @@ function fuzz(seed: number, depth: number) {
       ...beginning,
       ...Array.from({ length: 1 + random.below(40) }, () => random.below(1000)),
     ];
+    const client = CLIENTS[random.below(CLIENTS.length)];
+    const scored = random.chance(0.1);
     const n = random.chance(0.2) ? 2 + random.below(3) : 1;
     const accepted = scheduler.submit(
       Array.from({ length: n }, () => ({
@@ -69,9 +75,11 @@ function fuzz(seed: number, depth: number) {
         maxTokens: 1 + random.below(100),
         minTokens: 0,
         priority: PRIORITIES[random.below(3)]!,
-        arrivalMs: id,
+        client,
+        arrivalMs: ms,
         stopTokens: new Set(random.chance(0.3) ? [random.below(1000), random.below(1000)] : []),
         rootKey: rootKey("mock", String(random.below(2))),
+        scored,
       })),
     );
     counts.submitted += n;
@@ -154,6 +162,7 @@ function fuzz(seed: number, depth: number) {
     ({ pool, scheduler, model } = load());
   };
   for (let i = 0; i < STEPS; i++) {
+    ms += random.below(2000);
     if (random.chance(0.001)) unload();
     if (random.chance(0.05) && live.size > 0) {
       stalled.add([...live][random.below(live.size)]!);

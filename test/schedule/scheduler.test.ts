@@ -1,84 +1,9 @@
 import { describe, expect, test } from "bun:test";
-import { BLOCK_TOKENS, BlockPool, readGauges } from "../../src/kv/blocks.ts";
-import { rootKey } from "../../src/kv/prefix.ts";
-import type { Priority } from "../../src/schedule/queue.ts";
-import { type Batch, Scheduler, type SchedulerOptions } from "../../src/schedule/scheduler.ts";
+import { BLOCK_TOKENS, readGauges } from "../../src/kv/blocks.ts";
+import type { Batch } from "../../src/schedule/scheduler.ts";
 import type { Sequence } from "../../src/schedule/sequence.ts";
-import { BlockModel, expectedTokens } from "../support/block-model.ts";
-
-type Ask = {
-  prompt: number[];
-  maxTokens?: number;
-  minTokens?: number;
-  priority?: Priority;
-  salt?: string;
-  stop?: number[];
-  n?: number;
-};
-
-/** A scheduler over a mock model, with a clock that the test moves. */
-function setUp(options: Partial<SchedulerOptions> & { blocks?: number } = {}) {
-  const { blocks = 64, ...others } = options;
-  const pool = new BlockPool(blocks);
-  const model = new BlockModel(blocks);
-  const scheduler = new Scheduler({
-    pool,
-    maxBatch: 8,
-    tokenBudget: 64,
-    lookback: Number.POSITIVE_INFINITY,
-    maxLength: 10_000,
-    maxWaiting: 1000,
-    maxWaitingTokens: 1_000_000,
-    watermark: 1,
-    maxPreemptions: 100,
-    ...others,
-  });
-  const clock = { ms: 0 };
-  const finished: Sequence[] = [];
-  let id = 0;
-  const submit = ({ prompt, maxTokens = 5, minTokens = 0, n = 1, ...ask }: Ask) =>
-    scheduler.submit(
-      Array.from({ length: n }, () => ({
-        id: id++,
-        prompt: Uint32Array.from(prompt),
-        maxTokens,
-        minTokens,
-        priority: ask.priority ?? "NORMAL",
-        arrivalMs: clock.ms,
-        stopTokens: new Set(ask.stop),
-        rootKey: rootKey("mock", ask.salt ?? ""),
-      })),
-    );
-  const one = (ask: Ask): Sequence => {
-    const accepted = submit(ask);
-    if (typeof accepted === "string") throw new Error(accepted);
-    return accepted[0]!;
-  };
-  const step = (): Batch | undefined => {
-    const batch = scheduler.next();
-    if (batch) {
-      const outcomes = scheduler.commit(batch, model.run(batch));
-      finished.push(...outcomes.filter((o) => o.finished).map((o) => o.sequence));
-    }
-    scheduler.check();
-    return batch;
-  };
-  const run = (most = 10_000) => {
-    for (let i = 0; i < most && !scheduler.idle; i++) step();
-    expect(scheduler.idle).toBe(true);
-  };
-  return { pool, model, scheduler, clock, finished, submit, one, step, run };
-}
-
-const range = (length: number, from = 0) => Array.from({ length }, (_, i) => from + i);
-const output = (sequence: Sequence) => [...sequence.tokens(sequence.promptLength)];
-const rows = (batch: Batch | undefined) =>
-  batch?.rows.map(({ sequence, start, count, samples }) => ({
-    id: sequence.id,
-    start,
-    count,
-    samples: samples.length,
-  }));
+import { expectedTokens } from "../support/block-model.ts";
+import { output, range, rows, setUpScheduler as setUp } from "../support/scheduler.ts";
 
 describe("a request", () => {
   test("is computed in one prefill and then a token a step", () => {

@@ -14,6 +14,24 @@ test("a request is admitted up to the limit, and again when another has ended", 
   expect(admission.enter()).toBeObject();
 });
 
+test("a client with a name leaves as many places free as it takes, and one without may take all", () => {
+  const admission = new Admission(12);
+  const taken = (client?: string) =>
+    Array.from({ length: 12 }, () => admission.enter(client)).filter(
+      (each) => each !== "queue_full",
+    );
+  const [first, ...others] = taken("a") as [Entry, ...Entry[]];
+  expect(others).toHaveLength(5);
+  expect(taken("b")).toHaveLength(3);
+  expect(admission.enter("a")).toBe("queue_full");
+  first.leave();
+  first.leave();
+  expect(admission.enter("a")).toBe("queue_full");
+  for (const each of others) each.leave();
+  expect(admission.enter("a")).toBeObject();
+  expect(taken()).toHaveLength(8);
+});
+
 test("draining refuses requests, and returns when the last has ended", async () => {
   const admission = new Admission(8);
   const entries = [enter(admission), enter(admission)];

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import type { SampleRow } from "../../src/model/sampler.ts";
+import { FairQueue } from "../../src/schedule/queue.ts";
 import type { Batch, Row } from "../../src/schedule/scheduler.ts";
 import { Sequence } from "../../src/schedule/sequence.ts";
 import { prepare, type Wanted } from "../../src/worker/inputs.ts";
@@ -16,7 +17,7 @@ function sequenceOf(id: number, length: number): Sequence {
     stopTokens: new Set<number>(),
     rootKey: "root",
   } as const;
-  const sequence = new Sequence(options, id);
+  const sequence = new Sequence(options, id, new FairQueue<Sequence>().enter("", "NORMAL", []));
   sequence.table = Array.from({ length: Math.ceil(length / 32) }, (_, i) => id * 10 + i);
   return sequence;
 }
@@ -31,6 +32,7 @@ const batchOf = (rows: Row[], copies: Batch["copies"] = []): Batch => ({
   rows,
   copies,
   preempted: 0,
+  prompt: { plain: 0, scored: 0 },
 });
 
 /** Its seed tells whose row it is. */

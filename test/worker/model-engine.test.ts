@@ -682,7 +682,7 @@ describe("the statistics", () => {
     clock.ms = 1000;
     submit(1, { prompt: range(40), priority: "HIGH", maxTokens: 50 });
     clock.ms = 2000;
-    submit(2, { prompt: range(20), maxTokens: 50 });
+    submit(2, { prompt: range(8), maxTokens: 50 });
     step();
     step();
     clock.ms = 5000;
@@ -709,7 +709,7 @@ describe("the statistics", () => {
         priority: "NORMAL",
         ageMs: 9000,
         standing: 1.9,
-        promptTokens: 20,
+        promptTokens: 8,
         generated: 2,
         blocks: 1,
       },
@@ -729,7 +729,7 @@ describe("the statistics", () => {
       model: "mock",
       steps: 2,
       forwards: 2,
-      promptTokens: 60,
+      promptTokens: 48,
       cachedTokens: 0,
       generatedTokens: 4,
       last: { step: 1, decodeTokens: 2 },

@@ -180,10 +180,10 @@ test("a step makes one forward, with a row for each request that runs", () => {
     rows.push(inputs.rows.length);
     return inputs;
   });
-  for (let i = 0; i < 5; i++) engine.submit(request(i, samplings.greedy!));
+  for (let i = 0; i < 3; i++) engine.submit(request(i, samplings.greedy!));
   engine.run();
   expect(engine.runner.forwards).toBe(24);
-  expect(rows).toEqual(Array(24).fill(5));
+  expect(rows).toEqual(Array(24).fill(3));
   engine.free();
 });
 
@@ -201,7 +201,8 @@ test("a second prompt of 1,000 tokens finds 992 of them, and computes the rest o
   };
   const [first, second] = [ask(), ask()];
   expect([first.cachedTokens, second.cachedTokens]).toEqual([0, 992]);
-  expect(computed).toEqual([1000, 1, 8, 1]);
+  expect(computed.slice(-3)).toEqual([1, 8, 1]);
+  expect(computed.slice(0, -3).reduce((sum, count) => sum + count)).toBe(1000);
   expect(second.tokens).toEqual(first.tokens);
   engine.free();
 });
