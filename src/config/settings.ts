@@ -309,13 +309,13 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Batching",
-      text: "The most tokens that one step computes, prefill and decode together; by default 2048 on an NVIDIA GPU and 512 elsewhere.",
+      text: "The most tokens that one step computes, prefill and decode together; by default 2048 on an NVIDIA GPU and 512 elsewhere. A step has fewer where they would take longer than 250 ms.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),
   maxQueue: whole(1, 100_000).prefault(1000).register(about, {
     section: "Batching",
-    text: "Requests that may wait in the queue; more are refused.",
+    text: "Requests that may wait in the queue; more are refused. A key may have as many as it leaves places free.",
     metavar: "<n>",
   }),
   prefixCaching: onOff()

@@ -73,6 +73,11 @@ export function compare(a: Arrival, b: Arrival): number {
   return since(a) - since(b) || a.order - b.order;
 }
 
+/** Negative where flow `a` comes before `b` of the same level. */
+export function compareService<T>(a: Flow<T>, b: Flow<T>): number {
+  return a.client.served - b.client.served || a.sinceMs - b.sinceMs;
+}
+
 export class FairQueue<T extends Waiting<T>> {
   readonly #clients = new Map<string, Client<T>>();
   /** Those with waiting sequences. */
@@ -192,8 +197,7 @@ export class FairQueue<T extends Waiting<T>> {
   #inTurn(a: T, b: T, nowMs: number): number {
     return (
       this.#risenLevel(b, nowMs) - this.#risenLevel(a, nowMs) ||
-      a.flow.client.served - b.flow.client.served ||
-      a.flow.sinceMs - b.flow.sinceMs ||
+      compareService(a.flow, b.flow) ||
       compare(a, b)
     );
   }

@@ -7,7 +7,7 @@
 // Steps may overlap: a step may be planned before the one before it is committed. A sequence then takes part
 // in both, and its blocks are released only when the last of them has landed.
 import { BLOCK_TOKENS, type BlockPool } from "../kv/blocks.ts";
-import { compare, FairQueue, type Flow, levels } from "./queue.ts";
+import { type Client, compare, compareService, FairQueue, type Flow, levels } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
@@ -325,20 +325,25 @@ export class Scheduler {
   }
 
   /**
-   * The running sequence to be preempted for the next waiting one: the lowest standing of a lower level, which
-   * is then behind it in the queue. None while there is a place, or when the running one has waited for so long
-   * that it stands higher.
+   * The running sequence to be preempted for the next waiting one, which stays the next: the lowest standing of
+   * a lower level, or of another client that was served more and has more places. None while there is a place.
    */
   #outranked(step: StepBuilder): Sequence | undefined {
     const next = this.#waiting.next(step.nowMs, step.isStalled);
     if (!next || this.#hasPlace(next, step)) return undefined;
-    const { maxPreemptions } = this.#options;
-    return this.#running.findLast(
-      (sequence) =>
-        sequence.level < levels[next.priority] &&
-        compare(next, sequence) < 0 &&
-        sequence.preemptions < maxPreemptions,
-    );
+    const level = levels[next.priority];
+    const places = new Map<Client<Sequence>, number>();
+    for (const { flow } of this.#running) {
+      places.set(flow.client, (places.get(flow.client) ?? 0) + 1);
+    }
+    const fairPlaces = (places.get(next.flow.client) ?? 0) + 1;
+    return this.#running.findLast((sequence) => {
+      if (sequence.preemptions >= this.#options.maxPreemptions) return false;
+      // One that has waited for so long that it stands higher is spared.
+      if (sequence.level < level && compare(next, sequence) < 0) return true;
+      const isBehind = sequence.level <= level && compareService(next.flow, sequence.flow) < 0;
+      return isBehind && places.get(sequence.flow.client)! > fairPlaces;
+    });
   }
 
   #makeWay(step: StepBuilder): void {

@@ -93,6 +93,33 @@ describe("clients of one level", () => {
   });
 });
 
+describe("a client that fills the batch", () => {
+  test("gives up a place for another of its level, and goes on later as if nothing had been", () => {
+    const { one, step, run, scheduler } = setUp({ maxBatch: 4 });
+    const many = range(10).map((i) => one({ prompt: range(40, i), client: "a", maxTokens: 50 }));
+    for (let i = 0; i < 20; i++) step();
+    const others = range(4).map((i) => one({ prompt: range(4, 90 + i), client: "b" }));
+    step();
+    expect(others.map(({ state }) => state)).toEqual(["running", "waiting", "waiting", "waiting"]);
+    expect(scheduler.preemptions).toBe(1);
+    run();
+    for (const [i, each] of many.entries()) {
+      expect(output(each)).toEqual(expectedTokens(range(40, i), 50));
+    }
+  });
+
+  test("gives up none for one of its own, nor for a client that was served more", () => {
+    const { one, step, scheduler } = setUp({ maxBatch: 4 });
+    one({ prompt: range(500, 900), client: "b", maxTokens: 500 });
+    for (let i = 0; i < 12; i++) step();
+    for (let i = 0; i < 5; i++) one({ prompt: range(8, i), client: "a", maxTokens: 50 });
+    for (let i = 0; i < 5; i++) step();
+    const [own, other] = ["a", "b"].map((client) => one({ prompt: range(4, 70), client }));
+    step();
+    expect([own!.state, other!.state, scheduler.preemptions]).toEqual(["waiting", "waiting", 0]);
+  });
+});
+
 describe("a lower level", () => {
   test("waits while a higher one has prompts, and has its share after 20 seconds", () => {
     const { one, step, clock } = setUp();
