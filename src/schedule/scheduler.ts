@@ -269,8 +269,8 @@ export class Scheduler {
   #prefill(step: StepBuilder): void {
     const isPrefilling = (each: Sequence) => each.pending > 1 && !step.isStalled(each);
     const running = this.#running.filter(isPrefilling);
-    let isOpen = true;
-    while (!step.isFull) {
+    let isOpen = !this.#isFull;
+    while (!step.isFull && (isOpen || running.length > 0)) {
       const next = this.#waiting.next(step.nowMs, isOpen ? step.isStalled : () => true, running);
       if (!next) break;
       if (next.state === "waiting") {
@@ -283,11 +283,13 @@ export class Scheduler {
     if (step.rows.length > 0 || this.#inFlight > 0) return;
     // No sequence advances, so nothing would ever become free: the highest standing takes what it needs.
     const highest = this.#running.find(isPrefilling);
-    for (let victim = highest && this.#victim(highest); victim; victim = this.#victim(highest)) {
-      if (this.#freeTokens(highest!) > 0) break;
+    if (!highest) return;
+    while (this.#freeTokens(highest) <= 0) {
+      const victim = this.#victim(highest);
+      if (!victim) return;
       this.#preempt(victim, step);
     }
-    if (highest) this.#advance(highest, step);
+    this.#advance(highest, step);
   }
 
   #advance(sequence: Sequence, step: StepBuilder): void {
