@@ -293,8 +293,7 @@ export class Scheduler {
   }
 
   #advance(sequence: Sequence, step: StepBuilder): void {
-    const wanted = Math.min(step.fitting(sequence, sequence.launched), sequence.pending);
-    const count = Math.min(wanted, this.#freeTokens(sequence));
+    const count = Math.min(step.fitting(sequence, sequence.launched), this.#freeTokens(sequence));
     if (count <= 0) return;
     this.#waiting.serve(sequence, step.nowMs);
     this.#launch(sequence, count, step);
@@ -366,7 +365,7 @@ export class Scheduler {
   #room(next: Sequence, step: StepBuilder) {
     const found = this.#cachedBlocks(next);
     const hit = found.length * BLOCK_TOKENS;
-    const count = Math.min(step.fitting(next, hit), next.length - hit);
+    const count = step.fitting(next, hit);
     // A cached block that is hit is no longer available to be taken.
     const idle = found.filter((block) => this.#pool.references(block) === 0).length;
     const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
@@ -581,11 +580,16 @@ class StepBuilder {
   }
 
   /** How many tokens of a prompt it has room for, from this one on. */
-  fitting({ kind, flow }: Sequence, start: number): number {
-    const share = this.#isBeside(flow) ? Math.min(this.#shareBeside, this.#share) : this.#share;
-    const left = Math.min(this.#left, Math.max(share, 0) * this.#sizes[kind]);
+  fitting({ kind, flow, length, unread }: Sequence, start: number): number {
+    const isBeside = this.#isBeside(flow);
+    const share = isBeside ? Math.min(this.#shareBeside, this.#share) : this.#share;
+    const timely = Math.max(share, 0) * this.#sizes[kind];
+    const wanted = length + unread - start;
+    // Beside an answer, less than a block is not worth its time.
+    if (isBeside && timely < Math.min(wanted, BLOCK_TOKENS)) return 0;
+    const left = Math.min(this.#left, timely);
     const fair = Math.max(left / this.#price(start), BLOCK_TOKENS);
-    return Math.floor(Math.min(fair, left));
+    return Math.floor(Math.min(fair, left, wanted));
   }
 
   add(row: Row): void {

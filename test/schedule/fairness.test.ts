@@ -13,13 +13,19 @@ const tokens = (batch: Batch | undefined) =>
 
 describe("a short prompt beside a long one of another client", () => {
   test("of its level is computed in the next step, and the long one gets little of that", () => {
-    const { one, step } = setUp({ sizes: { plain: 48, scored: 48 } });
-    const long = one({ prompt: range(5000), client: "a" });
-    for (let i = 0; i < 10; i++) expect(tokens(step())).toEqual({ [long.id]: 48 });
-    const short = one({ prompt: range(4, 9000), client: "b", maxTokens: 1 });
-    expect(tokens(step())).toEqual({ [short.id]: 4, [long.id]: 6 });
-    expect(short.finished).toBe("length");
-    expect(tokens(step())).toEqual({ [long.id]: 48 });
+    for (const [size, beside] of [
+      [128, undefined],
+      [512, 64],
+    ] as const) {
+      const { one, step } = setUp({ tokenBudget: 512, sizes: { plain: size, scored: size } });
+      const long = one({ prompt: range(8000), client: "a" });
+      for (let i = 0; i < 10; i++) expect(tokens(step())).toEqual({ [long.id]: size });
+      const short = one({ prompt: range(4, 9000), client: "b", maxTokens: 1 });
+      const another = one({ prompt: range(4, 9100), client: "c", maxTokens: 1 });
+      const rest = beside && { [long.id]: beside - 4 };
+      expect(tokens(step())).toEqual({ [short.id]: 4, [another.id]: 4, ...rest });
+      expect(tokens(step())).toEqual({ [long.id]: size });
+    }
   });
 
   test("is computed in the next step even when the long one has run for minutes at a lower level", () => {
