@@ -1,0 +1,139 @@
+// Where a body ends, and what of its bytes are payload: as many as the head declared, or chunks. It goes byte
+// by byte, without a line as a string: a body may have a chunk for every byte.
+import { RequestFault } from "./request-fault.ts";
+import type { BodyFraming } from "./request-head.ts";
+
+const MAX_SIZE_DIGITS = 12;
+/** Of a chunk. They are ignored, as trailers are. */
+const MAX_EXTENSION_BYTES = 256;
+const MAX_TRAILER_BYTES = 2 ** 14;
+
+const [TAB, LF, CR, SPACE, SEMICOLON, DELETE] = [0x09, 0x0a, 0x0d, 0x20, 0x3b, 0x7f];
+
+/** The value of each hexadecimal digit. */
+const digits = new Int8Array(256).fill(-1);
+for (let value = 0; value < 16; value++) {
+  for (const digit of [value.toString(16), value.toString(16).toUpperCase()]) {
+    digits[digit.charCodeAt(0)] = value;
+  }
+}
+
+type State =
+  | "size"
+  | "extension"
+  | "size-end"
+  | "payload"
+  | "payload-cr"
+  | "payload-lf"
+  | "trailer-start"
+  | "trailer"
+  | "trailer-end"
+  | "last-lf"
+  | "done";
+
+export class BodyDecoder {
+  readonly #isChunked: boolean;
+  #state: State;
+  /** Bytes of the payload, or of its chunk, that have yet to come. */
+  #left: number;
+  /** Digits of the size, or bytes of an extension or of trailers, so far. */
+  #count = 0;
+
+  constructor(framing: BodyFraming) {
+    this.#isChunked = framing.kind === "chunked";
+    this.#left = framing.kind === "length" ? framing.bytes : 0;
+    this.#state = this.#isChunked ? "size" : this.#left > 0 ? "payload" : "done";
+  }
+
+  get isDone(): boolean {
+    return this.#state === "done";
+  }
+
+  /** Bytes that have yet to come; undefined for chunks. */
+  get left(): number | undefined {
+    return this.#isChunked && !this.isDone ? undefined : this.#left;
+  }
+
+  /**
+   * Takes the body's next bytes. Payload is moved together at their beginning: a buffer for each chunk would
+   * make tiny chunks expensive. `rest` follows the body.
+   */
+  decode(bytes: Buffer): { payload: Buffer; rest: Buffer } {
+    let [at, length] = [0, 0];
+    while (at < bytes.length && this.#state !== "done") {
+      if (this.#state !== "payload") {
+        this.#state = this.#next(bytes[at++]!);
+        continue;
+      }
+      const end = Math.min(at + this.#left, bytes.length);
+      this.#left -= end - at;
+      if (at !== length) move(bytes, length, at, end);
+      length += end - at;
+      at = end;
+      if (this.#left === 0) this.#state = this.#isChunked ? "payload-cr" : "done";
+    }
+    return { payload: bytes.subarray(0, length), rest: bytes.subarray(at) };
+  }
+
+  /** The state after a byte of the framing. */
+  #next(byte: number): State {
+    switch (this.#state) {
+      case "size":
+        return this.#nextOfSize(byte);
+      case "extension":
+        if (byte === CR) return "size-end";
+        return this.#skipped(byte, MAX_EXTENSION_BYTES, "extension");
+      case "size-end":
+        this.#count = 0;
+        return expected(byte, LF, this.#left > 0 ? "payload" : "trailer-start");
+      case "payload-cr":
+        return expected(byte, CR, "payload-lf");
+      case "payload-lf":
+        return expected(byte, LF, "size");
+      case "trailer-start":
+        if (byte === CR) return "last-lf";
+        return this.#skipped(byte, MAX_TRAILER_BYTES, "trailer");
+      case "trailer":
+        if (byte === CR) return "trailer-end";
+        return this.#skipped(byte, MAX_TRAILER_BYTES, "trailer");
+      case "trailer-end":
+        return expected(byte, LF, "trailer-start");
+      default:
+        return expected(byte, LF, "done");
+    }
+  }
+
+  #nextOfSize(byte: number): State {
+    const digit = digits[byte]!;
+    if (digit >= 0 && this.#count < MAX_SIZE_DIGITS) {
+      this.#count++;
+      this.#left = this.#left * 16 + digit;
+      return "size";
+    }
+    if (this.#count === 0) throw malformed();
+    this.#count = 0;
+    if (byte === CR) return "size-end";
+    return expected(byte, SEMICOLON, "extension");
+  }
+
+  #skipped(byte: number, limit: number, state: State): State {
+    const isControl = (byte < SPACE && byte !== TAB) || byte === DELETE;
+    if (isControl || ++this.#count > limit) throw malformed();
+    return state;
+  }
+}
+
+/** A call of the system's costs more than a few bytes do. */
+function move(bytes: Buffer, to: number, from: number, end: number): void {
+  if (end - from > 16) bytes.copyWithin(to, from, end);
+  else for (let i = from; i < end; i++) bytes[to + i - from] = bytes[i]!;
+}
+
+function expected(byte: number, wanted: number, state: State): State {
+  if (byte !== wanted) throw malformed();
+  return state;
+}
+
+function malformed(): RequestFault {
+  return new RequestFault(400, "The chunks of the body are malformed.");
+}
