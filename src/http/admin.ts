@@ -11,7 +11,6 @@ import type { Serving } from "./serving.ts";
 export function loadModel({ models, settings }: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, settings, LoadRequest);
-    c.env.server?.timeout(c.req.raw, 0);
     const model = await models.get(name);
     return c.json({
       id: model.name,

@@ -4,7 +4,6 @@ import type { Lease } from "../keys/limiter.ts";
 import type { RequestRecord } from "./request-log.ts";
 
 export type HttpEnv = {
-  Bindings: { server?: Bun.Server<unknown> | undefined };
   Variables: {
     /** What the request's log line will say. */
     record: RequestRecord;

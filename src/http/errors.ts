@@ -9,6 +9,7 @@ import { DeadEndError, FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
 import { TemplateError } from "../text/template.ts";
 import { TooLongError } from "../text/tokenizer.ts";
+import { RequestFault } from "./wire/request-fault.ts";
 
 export type ErrorDetails = {
   /** Defaults to OpenAI's type for the status. */
@@ -141,6 +142,7 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
   if (error instanceof ModelNotFoundError) return modelNotFound();
   if (error instanceof TemplateError) return templateFault(error, prompt);
+  if (error instanceof RequestFault) return new ApiError(error.status, error.message);
   if (error instanceof ClientGoneError) return new ApiError(499, "The client has disconnected.");
   return new ApiError(500, "Internal error.");
 }

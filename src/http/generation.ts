@@ -49,8 +49,6 @@ export class Generation {
     this.#entry = entry;
     this.#track = serving.metrics.begin(c.get("caller").name, tier);
     c.get("record").tier = tier;
-    // Nothing may be written for a long time. The signal tells when the client has disconnected.
-    this.#closeWhenIdle(0);
     this.#aborted.promise.catch(() => {});
     const { signal } = c.req.raw;
     signal.addEventListener("abort", this.#onGone);
@@ -114,7 +112,6 @@ export class Generation {
 
   /** The response continues after the handler has returned. */
   continues(): void {
-    this.#closeWhenIdle(this.#serving.idleSeconds);
     this.#c.get("lease").endWith(this.#over.promise);
   }
 
@@ -123,7 +120,6 @@ export class Generation {
     if (this.#ended) return;
     this.#ended = true;
     clearTimeout(this.#timer);
-    this.#closeWhenIdle(this.#serving.idleSeconds);
     this.#c.req.raw.signal.removeEventListener("abort", this.#onGone);
     const record = this.#c.get("record");
     const usage = this.#work?.usage;
@@ -137,11 +133,6 @@ export class Generation {
     this.#endUse();
     this.#entry.leave();
     this.#over.resolve();
-  }
-
-  /** 0 means never. */
-  #closeWhenIdle(seconds: number): void {
-    this.#c.env.server?.timeout(this.#c.req.raw, seconds);
   }
 
   readonly #onGone = () => this.abort(new ClientGoneError());

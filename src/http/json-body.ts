@@ -31,6 +31,12 @@ export async function readJson(
   if (!/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(request.headers.get("content-type") ?? "")) {
     throw new ApiError(415, "The content type has to be application/json.");
   }
+  if (!/^(identity)?$/i.test(request.headers.get("content-encoding") ?? "")) {
+    throw new ApiError(
+      415,
+      "The body must not be compressed: Content-Encoding has to be identity.",
+    );
+  }
   const bytes = await readBytes(request, limitBytes);
   if (bytes.length === 0) throw badRequest(undefined, "The body is empty.");
   await yieldIfLong(bytes);
@@ -55,19 +61,21 @@ async function readBytes(request: Request, limitBytes: number): Promise<Uint8Arr
   const { headers, body, signal } = request;
   const tooLarge = () => new ApiError(413, `The body is larger than ${limitBytes} bytes.`);
   if (Number(headers.get("content-length")) > limitBytes) throw tooLarge();
-  const chunks: Uint8Array[] = [];
+  // Tiny chunks are not kept as objects of their own.
+  const sink = new Bun.ArrayBufferSink();
+  sink.start({ asUint8Array: true });
   let length = 0;
   try {
     // Leaving the loop cancels the stream.
     for await (const chunk of body ?? []) {
       length += chunk.length;
       if (length > limitBytes) throw tooLarge();
-      chunks.push(chunk);
+      sink.write(chunk);
     }
   } catch (error) {
     throw signal.aborted ? new ClientGoneError() : error;
   }
-  return Buffer.concat(chunks);
+  return sink.end() as Uint8Array;
 }
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c];

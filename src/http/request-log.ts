@@ -54,7 +54,7 @@ export function requestLog(
 }
 
 /** The client's id, if it is safe in a header and a log line. */
-function requestId(given: string | undefined): string {
+export function requestId(given: string | undefined): string {
   return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
     ? given
     : `req-${crypto.randomUUID()}`;

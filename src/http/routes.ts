@@ -22,7 +22,7 @@ import { openApiDocument } from "./openapi.ts";
 import type { Route } from "./route.ts";
 import { detokenize, tokenize } from "./tokenize.ts";
 
-const bodyErrors = [400, 413, 415];
+const bodyErrors = [400, 408, 413, 415];
 const modelErrors = [...bodyErrors, 404, 500, 503];
 const tokenErrors = [...modelErrors, 429];
 const generationErrors = [...tokenErrors, 504];

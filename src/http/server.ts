@@ -12,9 +12,12 @@ import type { Logger } from "../log.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
 import { makeApp } from "./app.ts";
-import { draining } from "./errors.ts";
+import { ApiError, draining, errorResponse } from "./errors.ts";
 import { Metrics } from "./metrics.ts";
+import { requestId } from "./request-log.ts";
 import type { Serving } from "./serving.ts";
+import { Listener } from "./wire/listener.ts";
+import type { RequestFault } from "./wire/request-fault.ts";
 
 export type ServerOptions = {
   settings: Settings;
@@ -87,41 +90,47 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     metrics,
     ring,
     settings,
-    idleSeconds,
     log,
   };
   const app = makeApp(serving);
   try {
-    const server = Bun.serve({
+    const listener = new Listener({
       hostname: settings.host,
       port: settings.port,
-      idleTimeout: idleSeconds,
-      // In development mode Bun shows its own errors to clients and prints those of streams.
-      development: false,
-      // Otherwise two servers could share the port.
-      reusePort: false,
-      // json-body.ts limits bodies while it reads them, with an API error.
-      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-      fetch: (request, own) => app.fetch(request, { server: own }),
+      idleMs: idleSeconds * 1000,
+      answer: (request) => app.fetch(request),
+      refuse: (fault) => refused(fault, log),
+      log,
     });
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();
       // Requests that wait for a model end now; those that run may finish.
       engine.refuseLoads();
+      listener.closeAfterResponses();
       await admission.drain(settings.drainTimeout, error);
       // The last responses are complete, but may not be written yet.
-      const cut = setTimeout(() => server.stop(true), WRITE_MS);
-      await server.stop();
-      clearTimeout(cut);
-      await server.stop(true);
+      await listener.stop(WRITE_MS);
       await Promise.all([engine.stop(), grammars.stop()]);
     };
-    return { serving, url: server.url.origin, ready, drain };
+    return { serving, url: urlOf(settings.host, listener.port), ready, drain };
   } catch (error) {
     await engine.stop();
     throw error;
   }
+}
+
+/** The answer to bytes that are no request for the app; it has a line in the log all the same. */
+function refused({ status, message }: RequestFault, log: Logger): Response {
+  const id = requestId(undefined);
+  log.info({ id, status, error: message }, "refused");
+  const response = errorResponse(new ApiError(status, message));
+  response.headers.set("x-request-id", id);
+  return response;
+}
+
+function urlOf(host: string, port: number): string {
+  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
 function engineOptionsOf(settings: Settings): Partial<EngineOptions> {

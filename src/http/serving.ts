@@ -16,7 +16,5 @@ export type Serving = {
   metrics: Metrics;
   ring: KeyRing;
   settings: Settings;
-  /** How long a connection may be idle, or a stream unread, before it is closed. */
-  idleSeconds: number;
   log: Logger;
 };

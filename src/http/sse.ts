@@ -48,6 +48,8 @@ export async function sseResponse(
     headers: {
       "Content-Type": "text/event-stream; charset=utf-8",
       "Cache-Control": "no-cache",
+      // Otherwise it would be written when it is complete.
+      "Transfer-Encoding": "chunked",
       // Otherwise nginx buffers events.
       "X-Accel-Buffering": "no",
     },

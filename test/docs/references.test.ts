@@ -130,6 +130,7 @@ test("the error codes are the program's, and are complete", () => {
   const table = rows.map((row) => row.split("|")[2]!).join();
   const source = (folder: string) =>
     readdirSync(join(root, folder))
+      .filter((name) => name.endsWith(".ts"))
       .map((name) => readFileSync(join(root, folder, name), "utf8"))
       .join("\n");
   const [http, wire] = [source("src/http"), source("src/api")];

@@ -22,23 +22,11 @@ const openMany = ({ port }: TestServer, count: number) =>
 
 describe("a server with an idle timeout of one second", () => {
   let server: TestServer;
-  let slowHeaders: RawConnection[];
-  let drip: NodeJS.Timeout;
-  const startMs = performance.now();
   beforeAll(async () => {
     server = await startTestServer({ idleSeconds: 1, args: ["--stream-buffer", "64"] });
-    // Bun always allows ten seconds for headers, so this runs next to the other tests.
-    slowHeaders = await openMany(server, 3);
-    const [, half, dripping] = slowHeaders;
-    await half!.write("GET /v1/models HTTP/1.1\r\nHo");
-    await dripping!.write("GET /v1/models HTTP/1.1\r\n");
-    drip = setInterval(() => dripping!.write("x-a: a\r\n"), 200);
   });
   afterEach(() => expectUnharmed(server));
-  afterAll(async () => {
-    clearInterval(drip);
-    await server.stop();
-  });
+  afterAll(() => server.stop());
 
   const closed = async (connections: RawConnection[]) => {
     await Promise.all(connections.map(({ ended }) => ended));
@@ -89,19 +77,17 @@ describe("a server with an idle timeout of one second", () => {
   test("huge or very many headers are 431", async () => {
     const many = Array.from({ length: 1000 }, (_, i) => [`x-${i}`, "a"]);
     for (const headers of [{ "x-a": "a".repeat(100_000) }, Object.fromEntries(many)]) {
-      expect(await exchange(server.port, requestText("/health", { headers }))).toMatchObject({
-        status: 431,
-        body: "",
-      });
+      const answer = await exchange(server.port, requestText("/health", { headers }));
+      await expectRefusal(answer, { status: 431 });
     }
     const far = await exchange(server.port, requestText(`/${"a".repeat(100_000)}`));
     expect(far.status).toBe(431);
   });
 
-  test("a body that arrives too slowly closes the connection, and blocks no other client", async () => {
+  test("bodies that arrive too slowly are 408, and block no other client", async () => {
     const connections = await openMany(server, 20);
     const text = requestText(path, { body: endless });
-    for (const connection of connections) await connection.write(text.slice(0, -20));
+    for (const connection of connections) await connection.write(text.slice(0, -40));
     // Some send a byte now and then.
     const dripping = connections.slice(10);
     const timer = setInterval(() => {
@@ -109,7 +95,9 @@ describe("a server with an idle timeout of one second", () => {
     }, 200);
     const errors = spyOn(server.serving.log, "error");
     await expectUnharmed(server);
-    expect(await closed(connections)).toEqual(Array(20).fill(""));
+    for (const received of await closed(connections)) {
+      await expectRefusal(readResponse(received), { status: 408 });
+    }
     clearInterval(timer);
     // A client's timeout is not a server error.
     expect(errors).not.toHaveBeenCalled();
@@ -156,11 +144,6 @@ describe("a server with an idle timeout of one second", () => {
     expect([once, twice]).toEqual([1, 2]);
     slow.mockRestore();
   }, 15_000);
-
-  test("headers that arrive too slowly close the connection in bounded time", async () => {
-    expect(await closed(slowHeaders)).toEqual(["", "", ""]);
-    expect(performance.now() - startMs).toBeLessThan(30_000);
-  }, 30_000);
 });
 
 test("a slow reader gets the whole response", async () => {

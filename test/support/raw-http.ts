@@ -58,6 +58,11 @@ export class RawConnection {
     while (this.#received.length < count && this.isOpen) await this.#arrival.promise;
   }
 
+  /** Sends no more, but goes on reading. */
+  endWriting(): void {
+    this.#socket.end();
+  }
+
   stopReading(): void {
     this.#socket.pause();
   }
@@ -99,6 +104,37 @@ export async function exchange(port: number, bytes: string | Uint8Array): Promis
   await connection.write(bytes);
   await connection.ended;
   return readResponse(connection.received);
+}
+
+/** Every final response of a connection, whether it has a length or chunks; interim ones are left out. */
+export function readResponses(received: string): RawResponse[] {
+  const responses: RawResponse[] = [];
+  for (let rest = received; rest.length > 0; ) {
+    const { status, headers, body } = readResponse(rest);
+    const [text, after] = headers.has("transfer-encoding")
+      ? takeChunks(body)
+      : takeLength(body, status === 100 ? 0 : Number(headers.get("content-length") ?? body.length));
+    if (status !== 100) responses.push({ status, headers, body: text });
+    rest = after;
+  }
+  return responses;
+}
+
+function takeLength(body: string, length: number): [string, string] {
+  if (body.length < length) throw new Error(`${body.length} of ${length} bytes came`);
+  return [body.slice(0, length), body.slice(length)];
+}
+
+function takeChunks(body: string): [string, string] {
+  let [text, rest] = ["", body];
+  for (;;) {
+    const [line = "", digits = ""] = /^([\da-f]+)\r\n/.exec(rest) ?? [];
+    const [length, from] = [Number.parseInt(digits, 16), line.length];
+    if (digits === "" || rest.length < from + length + 2) throw new Error("the chunks have no end");
+    text += rest.slice(from, from + length);
+    rest = rest.slice(from + length + 2);
+    if (length === 0) return [text, rest];
+  }
 }
 
 /** Of an answer whose body ends with the connection, or has its length told. */

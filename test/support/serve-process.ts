@@ -38,12 +38,14 @@ export type Running = {
   ended: Promise<Ended>;
 };
 
+/** `launcher` is a command that runs the one after it. */
 export function startMlxServe(
   args: string[],
   env: Record<string, string | undefined>,
   input: string | ReadableStream = "",
+  launcher: string[] = [],
 ): Running {
-  const child = Bun.spawn([process.execPath, main, ...args], {
+  const child = Bun.spawn([...launcher, process.execPath, main, ...args], {
     env,
     stdin: typeof input === "string" ? new Blob([input]) : input,
     stdout: "pipe",

@@ -1,0 +1,123 @@
+// One connection: its requests are answered one after the other, in the order in which they came. A request
+// that arrives behind another is parsed when that one has been answered.
+import { RequestBody } from "./request-body.ts";
+import { RequestFault } from "./request-fault.ts";
+import { emptyLines, headLength, parseHead, type RequestHead } from "./request-head.ts";
+import { writeResponse } from "./response-writer.ts";
+import { SocketStream } from "./socket-stream.ts";
+
+export type Service = {
+  /** The request's signal aborts when the client is gone; streams have to end then. */
+  answer(request: Request): Response | Promise<Response>;
+  /** The answer to a request that cannot be read. */
+  refuse(fault: RequestFault): Response;
+  /** How long a connection may be silent, or output unread. */
+  idleMs: number;
+  /** Whether connections close after the response that is under way. */
+  isClosing: boolean;
+};
+
+/** When to find out whether a client that has closed its side still reads: first after this, then ever later. */
+const FIRST_PROBE_MS = 10;
+const PROBE_GROWTH = 4;
+
+export class Connection {
+  readonly stream: SocketStream;
+  readonly #service: Service;
+  #idleSinceMs: number | undefined;
+
+  constructor(socket: Bun.Socket<unknown>, service: Service) {
+    this.stream = new SocketStream(socket, service.idleMs);
+    this.#service = service;
+    void this.#run();
+  }
+
+  /** Since when no request has been under way; undefined if one is. */
+  get idleSinceMs(): number | undefined {
+    return this.#idleSinceMs;
+  }
+
+  async #run(): Promise<void> {
+    while (await this.#serveNext());
+    if (!this.stream.isGone) await this.stream.close();
+  }
+
+  /** Answers one request. False if it was the last one. */
+  async #serveNext(): Promise<boolean> {
+    try {
+      const head = await this.#readHead();
+      return head !== undefined && (await this.#answer(head));
+    } catch (error) {
+      const fault =
+        error instanceof RequestFault ? error : new RequestFault(500, "Internal error.");
+      const request = { method: "GET", isHttp10: false, keepAlive: false };
+      return writeResponse(this.stream, request, this.#service.refuse(fault));
+    }
+  }
+
+  /** The next request's head; undefined if there is none. */
+  async #readHead(): Promise<RequestHead | undefined> {
+    const { stream } = this;
+    const { idleMs } = this.#service;
+    let [startMs, scanned] = [performance.now(), 0];
+    let hasBegun = false;
+    for (;;) {
+      if (stream.input.length > 0 && !hasBegun) [hasBegun, startMs] = [true, performance.now()];
+      if (scanned === 0) stream.take(emptyLines(stream.input));
+      if (stream.input.length > 0) {
+        const length = headLength(stream.input, scanned);
+        if (length !== undefined) return parseHead(stream.take(length));
+        // The last byte may be the first of an empty line.
+        scanned = stream.input.length - 1;
+      }
+      if (!hasBegun) this.#idleSinceMs = startMs;
+      const arrival = await stream.more(startMs + idleMs - performance.now());
+      this.#idleSinceMs = undefined;
+      if (arrival === "late" && hasBegun)
+        throw new RequestFault(408, "The head arrived too slowly.");
+      if (arrival !== "more") return undefined;
+    }
+  }
+
+  async #answer(head: RequestHead): Promise<boolean> {
+    const { stream } = this;
+    const { method, target, headers, framing } = head;
+    const gone = new AbortController();
+    const body = new RequestBody(head, stream, this.#service.idleMs);
+    const mayRead = framing.kind !== "none" && method !== "GET" && method !== "HEAD";
+    const request = new Request(`http://localhost${target}`, {
+      method,
+      headers,
+      signal: gone.signal,
+      ...(mayRead && { body: body.readable() }),
+    });
+    stream.onGone = () => gone.abort();
+    const stopProbing = head.isHttp10 ? () => {} : this.#probeWhenEnded();
+    const response = await Promise.resolve(this.#service.answer(request)).finally(stopProbing);
+    const keepAlive = head.keepAlive && !this.#service.isClosing && body.canSkip;
+    const isKept = await writeResponse(stream, { ...head, keepAlive }, response);
+    stream.onGone = () => {};
+    return isKept && !this.#service.isClosing && (await body.skip());
+  }
+
+  /**
+   * A client that closes its side may wait for its answer, or be gone; both look the same until something is
+   * sent to it. An interim response finds out. Returns a function that ends this before the answer is sent.
+   */
+  #probeWhenEnded(): () => void {
+    const { stream } = this;
+    let timer: NodeJS.Timeout | undefined;
+    const probeIn = (ms: number) => {
+      timer = setTimeout(() => {
+        stream.writeContinue();
+        if (!stream.isGone) probeIn(ms * PROBE_GROWTH);
+      }, ms);
+    };
+    stream.onEnd = () => probeIn(FIRST_PROBE_MS);
+    if (stream.hasEnded) stream.onEnd();
+    return () => {
+      clearTimeout(timer);
+      stream.onEnd = () => {};
+    };
+  }
+}

@@ -1,0 +1,34 @@
+// File descriptors: how many this process may have, and whether they run short.
+import { closeSync, openSync } from "node:fs";
+
+/** Kept for models, downloads and the like. */
+const RESERVE = 64;
+
+/** The number of the first descriptor of the reserve: the system always gives out the lowest free number. */
+export function firstReserved(): number {
+  const limit = descriptorLimit();
+  return limit - Math.min(RESERVE, limit / 4);
+}
+
+/** Infinity where it is unlimited or unknown. */
+function descriptorLimit(): number {
+  try {
+    const { stdout } = Bun.spawnSync(["sh", "-c", "ulimit -n"]);
+    return Number(stdout.toString()) || Number.POSITIVE_INFINITY;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
+}
+
+/** The number that the last of the next `count` descriptors will get; undefined if there are not so many. */
+export function nextNumber(count: number): number | undefined {
+  const opened: number[] = [];
+  try {
+    while (opened.length < count) opened.push(openSync("/dev/null", "r"));
+    return opened.at(-1);
+  } catch {
+    return undefined;
+  } finally {
+    for (const descriptor of opened) closeSync(descriptor);
+  }
+}

@@ -1,0 +1,104 @@
+// The body of one request, read from its connection as the handler asks for it. A body that keeps coming may
+// take as long as it likes.
+import { BodyDecoder } from "./body-decoder.ts";
+import { RequestFault } from "./request-fault.ts";
+import type { RequestHead } from "./request-head.ts";
+import type { SocketStream } from "./socket-stream.ts";
+
+/** A remainder that is read and dropped to keep the connection; a larger one closes it. */
+const MAX_SKIPPED_BYTES = 2 ** 16;
+/** What has to come in `SLOW_WINDOW` times the idle timeout: a byte now and then is no upload. */
+const SLOW_BYTES = 1024;
+const SLOW_WINDOW = 4;
+
+export class RequestBody {
+  readonly #stream: SocketStream;
+  readonly #idleMs: number;
+  readonly #decoder: BodyDecoder;
+  /** Whether the client waits for a 100 before it sends anything. */
+  #owesContinue: boolean;
+  /** Whether its client was given up on. */
+  #isLate = false;
+  #window = { startMs: performance.now(), bytes: 0 };
+
+  constructor(head: RequestHead, stream: SocketStream, idleMs: number) {
+    this.#stream = stream;
+    this.#idleMs = idleMs;
+    this.#decoder = new BodyDecoder(head.framing);
+    this.#owesContinue = head.expectsContinue;
+  }
+
+  /** For a Request. Nothing is read before the handler asks for it. */
+  readable(): ReadableStream<Uint8Array> {
+    return new ReadableStream<Uint8Array>(
+      {
+        pull: async (controller) => {
+          const payload = await this.#read();
+          if (payload) controller.enqueue(payload);
+          else controller.close();
+        },
+      },
+      { highWaterMark: 0 },
+    );
+  }
+
+  /** Whether the next request can follow, after `skip`. */
+  get canSkip(): boolean {
+    if (this.#decoder.isDone) return true;
+    try {
+      this.#decodeInput();
+    } catch {
+      return false;
+    }
+    const { isDone, left = Number.POSITIVE_INFINITY } = this.#decoder;
+    return isDone || (left <= MAX_SKIPPED_BYTES && !this.#owesContinue && !this.#isLate);
+  }
+
+  /** Reads the rest and drops it. False if it does not come. */
+  async skip(): Promise<boolean> {
+    try {
+      while (await this.#read());
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** Some of the payload; undefined at its end. */
+  async #read(): Promise<Uint8Array | undefined> {
+    while (!this.#decoder.isDone) {
+      const payload = this.#decodeInput();
+      if (payload.length > 0) return payload;
+      if (!this.#decoder.isDone) await this.#more();
+    }
+    return undefined;
+  }
+
+  #decodeInput(): Uint8Array {
+    const bytes = this.#stream.takeAll();
+    if (bytes.length > 0) this.#owesContinue = false;
+    this.#window.bytes += bytes.length;
+    const { payload, rest } = this.#decoder.decode(bytes);
+    this.#stream.putBack(rest);
+    return payload;
+  }
+
+  async #more(): Promise<void> {
+    if (this.#owesContinue) this.#stream.writeContinue();
+    this.#owesContinue = false;
+    const arrival = await this.#stream.more(this.#idleMs);
+    if (arrival === "end") throw new RequestFault(400, "The body ended before it was complete.");
+    this.#isLate = arrival === "late" || this.#isSlow();
+    if (this.#isLate) {
+      throw new RequestFault(408, "The body arrived too slowly.");
+    }
+  }
+
+  #isSlow(): boolean {
+    const { startMs, bytes } = this.#window;
+    const nowMs = performance.now();
+    if (nowMs - startMs < SLOW_WINDOW * this.#idleMs) return false;
+    this.#window = { startMs: nowMs, bytes: 0 };
+    return bytes < SLOW_BYTES;
+  }
+}

@@ -1,0 +1,18 @@
+// A listener on a free port, for tests of HTTP without an engine behind it.
+import { ApiError, errorResponse } from "../../src/http/errors.ts";
+import { Listener } from "../../src/http/wire/listener.ts";
+import { makeLogger } from "../../src/log.ts";
+
+export function listen(
+  answer: (request: Request) => Response | Promise<Response>,
+  idleMs = 30_000,
+): Listener {
+  return new Listener({
+    hostname: "127.0.0.1",
+    port: 0,
+    idleMs,
+    answer,
+    refuse: ({ status, message }) => errorResponse(new ApiError(status, message)),
+    log: makeLogger({ level: "error", format: "json" }),
+  });
+}
