@@ -12,12 +12,12 @@ import type { Logger } from "../log.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
 import { makeApp } from "./app.ts";
-import { ApiError, draining, errorResponse } from "./errors.ts";
+import { draining, errorResponse } from "./errors.ts";
 import { Metrics } from "./metrics.ts";
 import { requestId } from "./request-log.ts";
 import type { Serving } from "./serving.ts";
 import { Listener } from "./wire/listener.ts";
-import type { RequestFault } from "./wire/request-fault.ts";
+import { RequestFault } from "./wire/request-fault.ts";
 
 export type ServerOptions = {
   settings: Settings;
@@ -99,7 +99,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       port: settings.port,
       idleMs: idleSeconds * 1000,
       answer: (request) => app.fetch(request),
-      refuse: (fault) => refused(fault, log),
+      refuse: (error) => refused(error, log),
       log,
     });
     const ready = models.get("default");
@@ -120,11 +120,15 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   }
 }
 
-/** The answer to bytes that are no request for the app; it has a line in the log all the same. */
-function refused({ status, message }: RequestFault, log: Logger): Response {
+/** The response to what is no request for the app. It has a line in the log all the same. */
+function refused(error: unknown, log: Logger): Response {
   const id = requestId(undefined);
-  log.info({ id, status, error: message }, "refused");
-  const response = errorResponse(new ApiError(status, message));
+  const response = errorResponse(error);
+  if (error instanceof RequestFault) {
+    log.info({ id, status: error.status, error: error.message }, "refused");
+  } else {
+    log.error({ id, err: error }, "failed");
+  }
   response.headers.set("x-request-id", id);
   return response;
 }

@@ -1,5 +1,5 @@
 // A listener on a free port, for tests of HTTP without an engine behind it.
-import { ApiError, errorResponse } from "../../src/http/errors.ts";
+import { errorResponse } from "../../src/http/errors.ts";
 import { Listener } from "../../src/http/wire/listener.ts";
 import { makeLogger } from "../../src/log.ts";
 
@@ -12,7 +12,7 @@ export function listen(
     port: 0,
     idleMs,
     answer,
-    refuse: ({ status, message }) => errorResponse(new ApiError(status, message)),
+    refuse: (error) => errorResponse(error),
     log: makeLogger({ level: "error", format: "json" }),
   });
 }

@@ -9,8 +9,8 @@ import { SocketStream } from "./socket-stream.ts";
 export type Service = {
   /** The request's signal aborts when the client is gone; streams have to end then. */
   answer(request: Request): Response | Promise<Response>;
-  /** The answer to a request that cannot be read. */
-  refuse(fault: RequestFault): Response;
+  /** The answer to a request that cannot be read, which throws a RequestFault, or made `answer` throw. */
+  refuse(error: unknown): Response;
   /** How long a connection may be silent, or output unread. */
   idleMs: number;
   /** Whether connections close after the response that is under way. */
@@ -38,7 +38,10 @@ export class Connection {
   }
 
   async #run(): Promise<void> {
-    while (await this.#serveNext());
+    while (await this.#serveNext()) {
+      // Requests that are there already would otherwise be answered before anything else happens.
+      if (this.stream.input.length > 0) await new Promise((resolve) => setImmediate(resolve));
+    }
     if (!this.stream.isGone) await this.stream.close();
   }
 
@@ -48,10 +51,8 @@ export class Connection {
       const head = await this.#readHead();
       return head !== undefined && (await this.#answer(head));
     } catch (error) {
-      const fault =
-        error instanceof RequestFault ? error : new RequestFault(500, "Internal error.");
       const request = { method: "GET", isHttp10: false, keepAlive: false };
-      return writeResponse(this.stream, request, this.#service.refuse(fault));
+      return writeResponse(this.stream, request, this.#service.refuse(error));
     }
   }
 
@@ -92,8 +93,7 @@ export class Connection {
       ...(mayRead && { body: body.readable() }),
     });
     stream.onGone = () => gone.abort();
-    const stopProbing = head.isHttp10 ? () => {} : this.#probeWhenEnded();
-    const response = await Promise.resolve(this.#service.answer(request)).finally(stopProbing);
+    const response = await this.#answerOrProbe(request, head);
     const keepAlive = head.keepAlive && !this.#service.isClosing && body.canSkip;
     const isKept = await writeResponse(stream, { ...head, keepAlive }, response);
     stream.onGone = () => {};
@@ -102,9 +102,9 @@ export class Connection {
 
   /**
    * A client that closes its side may wait for its answer, or be gone; both look the same until something is
-   * sent to it. An interim response finds out. Returns a function that ends this before the answer is sent.
+   * sent to it. While there is no answer, interim responses find out.
    */
-  #probeWhenEnded(): () => void {
+  async #answerOrProbe(request: Request, { isHttp10 }: RequestHead): Promise<Response> {
     const { stream } = this;
     let timer: NodeJS.Timeout | undefined;
     const probeIn = (ms: number) => {
@@ -113,11 +113,14 @@ export class Connection {
         if (!stream.isGone) probeIn(ms * PROBE_GROWTH);
       }, ms);
     };
-    stream.onEnd = () => probeIn(FIRST_PROBE_MS);
+    // HTTP/1.0 has no interim responses.
+    stream.onEnd = () => !isHttp10 && probeIn(FIRST_PROBE_MS);
     if (stream.hasEnded) stream.onEnd();
-    return () => {
+    try {
+      return await this.#service.answer(request);
+    } finally {
       clearTimeout(timer);
       stream.onEnd = () => {};
-    };
+    }
   }
 }

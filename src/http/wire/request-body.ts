@@ -7,6 +7,8 @@ import type { SocketStream } from "./socket-stream.ts";
 
 /** A remainder that is read and dropped to keep the connection; a larger one closes it. */
 const MAX_SKIPPED_BYTES = 2 ** 16;
+/** What is decoded before others have their turn: a body may have a chunk for every byte. */
+const MAX_DECODED_BYTES = 2 ** 16;
 /** What has to come in `SLOW_WINDOW` times the idle timeout: a byte now and then is no upload. */
 const SLOW_BYTES = 1024;
 const SLOW_WINDOW = 4;
@@ -17,8 +19,7 @@ export class RequestBody {
   readonly #decoder: BodyDecoder;
   /** Whether the client waits for a 100 before it sends anything. */
   #owesContinue: boolean;
-  /** Whether its client was given up on. */
-  #isLate = false;
+  #hasFailed = false;
   #window = { startMs: performance.now(), bytes: 0 };
 
   constructor(head: RequestHead, stream: SocketStream, idleMs: number) {
@@ -45,13 +46,9 @@ export class RequestBody {
   /** Whether the next request can follow, after `skip`. */
   get canSkip(): boolean {
     if (this.#decoder.isDone) return true;
-    try {
-      this.#decodeInput();
-    } catch {
-      return false;
-    }
-    const { isDone, left = Number.POSITIVE_INFINITY } = this.#decoder;
-    return isDone || (left <= MAX_SKIPPED_BYTES && !this.#owesContinue && !this.#isLate);
+    if (this.#hasFailed || this.#owesContinue) return false;
+    const { left } = this.#decoder;
+    return left === undefined ? this.#endsInInput() : left <= MAX_SKIPPED_BYTES;
   }
 
   /** Reads the rest and drops it. False if it does not come. */
@@ -66,30 +63,46 @@ export class RequestBody {
 
   /** Some of the payload; undefined at its end. */
   async #read(): Promise<Uint8Array | undefined> {
-    while (!this.#decoder.isDone) {
-      const payload = this.#decodeInput();
-      if (payload.length > 0) return payload;
-      if (!this.#decoder.isDone) await this.#more();
+    try {
+      while (!this.#decoder.isDone) {
+        if (this.#stream.input.length === 0) await this.#more();
+        const payload = this.#decodeInput();
+        const isMore = !this.#decoder.isDone && this.#stream.input.length > 0;
+        if (isMore) await new Promise((resolve) => setImmediate(resolve));
+        if (payload.length > 0) return payload;
+      }
+      return undefined;
+    } catch (error) {
+      this.#hasFailed = true;
+      throw error;
     }
-    return undefined;
   }
 
   #decodeInput(): Uint8Array {
-    const bytes = this.#stream.takeAll();
-    if (bytes.length > 0) this.#owesContinue = false;
-    this.#window.bytes += bytes.length;
+    const bytes = this.#stream.input.subarray(0, MAX_DECODED_BYTES);
+    this.#owesContinue = false;
     const { payload, rest } = this.#decoder.decode(bytes);
-    this.#stream.putBack(rest);
+    const taken = bytes.length - rest.length;
+    this.#stream.take(taken);
+    this.#window.bytes += taken;
     return payload;
+  }
+
+  /** Of chunks, whether the last one has come. */
+  #endsInInput(): boolean {
+    try {
+      this.#decodeInput();
+    } catch {
+      this.#hasFailed = true;
+    }
+    return this.#decoder.isDone;
   }
 
   async #more(): Promise<void> {
     if (this.#owesContinue) this.#stream.writeContinue();
-    this.#owesContinue = false;
     const arrival = await this.#stream.more(this.#idleMs);
     if (arrival === "end") throw new RequestFault(400, "The body ended before it was complete.");
-    this.#isLate = arrival === "late" || this.#isSlow();
-    if (this.#isLate) {
+    if (arrival === "late" || this.#isSlow()) {
       throw new RequestFault(408, "The body arrived too slowly.");
     }
   }

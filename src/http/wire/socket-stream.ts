@@ -60,11 +60,6 @@ export class SocketStream {
     return taken;
   }
 
-  /** Puts back the end of what was taken last. */
-  putBack(bytes: Buffer): void {
-    this.#input = bytes;
-  }
-
   /** Waits for input besides that which is there. */
   more(timeoutMs: number): Promise<Arrival> {
     if (this.#hasEnded || this.#isGone) return Promise.resolve("end");

@@ -185,6 +185,21 @@ describe("requests", () => {
   }, 60_000);
 });
 
+test("many requests at once let others in between", async () => {
+  const count = 2000;
+  let turns = 0;
+  let isOver = false;
+  const turn = () => {
+    turns++;
+    if (!isOver) setImmediate(turn);
+  };
+  turn();
+  const texts = Array.from({ length: count }, () => requestText("/none"));
+  await replyTo(texts.join("") + requestText("/none", { headers: last }));
+  isOver = true;
+  expect(turns).toBeGreaterThan(count / 2);
+}, 30_000);
+
 test("a request's signal aborts when its client leaves, and not when it only stops sending", async () => {
   const seen = Promise.withResolvers<Request>();
   const waiting = listen((request) => {
