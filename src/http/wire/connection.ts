@@ -9,7 +9,7 @@ import { SocketStream } from "./socket-stream.ts";
 export type Service = {
   /** The request's signal aborts when the client is gone; streams have to end then. */
   answer(request: Request): Response | Promise<Response>;
-  /** The answer to a request that cannot be read, which throws a RequestFault, or made `answer` throw. */
+  /** The response to a request that is malformed or late (a RequestFault), or for which `answer` threw. */
   refuse(error: unknown): Response;
   /** How long a connection may be silent, or output unread. */
   idleMs: number;
@@ -62,7 +62,8 @@ export class Connection {
     const { idleMs } = this.#service;
     let [startMs, scanned] = [performance.now(), 0];
     let hasBegun = false;
-    for (;;) {
+    // Requests that a client has left behind are not answered.
+    while (!stream.isGone) {
       if (stream.input.length > 0 && !hasBegun) [hasBegun, startMs] = [true, performance.now()];
       if (scanned === 0) stream.take(emptyLines(stream.input));
       if (stream.input.length > 0) {
@@ -78,6 +79,7 @@ export class Connection {
         throw new RequestFault(408, "The head arrived too slowly.");
       if (arrival !== "more") return undefined;
     }
+    return undefined;
   }
 
   async #answer(head: RequestHead): Promise<boolean> {
@@ -114,7 +116,7 @@ export class Connection {
       }, ms);
     };
     // HTTP/1.0 has no interim responses.
-    stream.onEnd = () => !isHttp10 && probeIn(FIRST_PROBE_MS);
+    if (!isHttp10) stream.onEnd = () => probeIn(FIRST_PROBE_MS);
     if (stream.hasEnded) stream.onEnd();
     try {
       return await this.#service.answer(request);

@@ -13,12 +13,11 @@ export async function writeResponse(
   request: Pick<RequestHead, "method" | "isHttp10" | "keepAlive">,
   response: Response,
 ): Promise<boolean> {
-  const isStreamed = response.headers.has("transfer-encoding");
   if (request.method === "HEAD" || response.status === 204 || response.status === 304) {
     await response.body?.cancel();
     return (await stream.write(headBytes(response, request))) && request.keepAlive;
   }
-  if (isStreamed) return writeStreamed(stream, request, response);
+  if (response.headers.has("transfer-encoding")) return writeStreamed(stream, request, response);
   const body = await response.bytes();
   response.headers.set("content-length", String(body.length));
   const bytes = Buffer.concat([headBytes(response, request), body]);

@@ -220,6 +220,21 @@ test("a request's signal aborts when its client leaves, and not when it only sto
   await waiting.stop(0);
 });
 
+test("requests that a client has left behind are not answered", async () => {
+  const paths: string[] = [];
+  const slow = listen(async ({ url, signal }) => {
+    paths.push(new URL(url).pathname);
+    while (!signal.aborted) await Bun.sleep(5);
+    return new Response();
+  });
+  const connection = await RawConnection.open(slow.port);
+  await connection.write(requestText("/1") + requestText("/2"));
+  while (paths.length === 0) await Bun.sleep(5);
+  connection.leave();
+  await slow.stop(10_000);
+  expect(paths).toEqual(["/1"]);
+});
+
 describe("a listener that stops", () => {
   test("closes idle connections, and others after their response", async () => {
     const held = Promise.withResolvers<Response>();
