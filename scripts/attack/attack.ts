@@ -86,7 +86,7 @@ export async function statusesOf(target: Target, bytes: string | Uint8Array): Pr
   await connection.write(bytes);
   await ended(connection);
   connection.leave();
-  const heads = connection.received.matchAll(/^HTTP\/1\.1 (\d{3}) /gm);
+  const heads = connection.received.matchAll(/HTTP\/1\.1 (\d{3}) /g);
   return [...heads].map(([, status]) => Number(status));
 }
 

@@ -19,7 +19,7 @@ const malformed: Record<string, string> = {
   "version 3.7": "GET /health HTTP/3.7\r\nHost: localhost\r\n\r\n",
   "no host": "GET /health HTTP/1.1\r\n\r\n",
   "two hosts": "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
-  "a foreign host": "GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+  "a foreign host": "GET /health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
   "a space before the colon": "GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n",
   "a folded header": "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: a\r\n b\r\n\r\n",
   "a header without a name": "GET /health HTTP/1.1\r\nHost: localhost\r\n: a\r\n\r\n",
@@ -198,7 +198,7 @@ export const connectionAttacks: Attack[] = [
 ];
 
 function statusesIn({ received }: RawConnection): number[] {
-  return [...received.matchAll(/^HTTP\/1\.1 (\d{3}) /gm)].map(([, status]) => Number(status));
+  return [...received.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
 }
 
 const megabyte = new Uint8Array(MIB);
