@@ -5,7 +5,8 @@
 //
 // It fails where the server does what it should not, where it holds anything in the end, where it has grown
 // by more than 200 MB, and where the bystander waits for more than twice as long as when nothing happens,
-// plus one step. --short leaves the long attacks out, and what depends on the machine's speed.
+// plus one step. --short leaves the long attacks out, what depends on the machine's speed, and what is known
+// only when all of the KV pool has been written to: the growth.
 import { parseArgs } from "node:util";
 import { makeRandom } from "../test/support/random.ts";
 import { type Attack, completions, post } from "./attack/attack.ts";
@@ -134,7 +135,7 @@ await Bun.sleep(2000);
 faults.push(...(await read()).leftovers());
 const growth = server.memory() - before;
 console.log(`the server has grown by ${(growth / 1e6).toFixed(0)} MB`);
-if (growth > MOST_GROWTH) faults.push("that is too much");
+if (growth > MOST_GROWTH && !values.short) faults.push("that is too much");
 const unanswered = samples.filter(({ status }) => status !== 200);
 if (unanswered.length > 0) {
   const statuses = [...new Set(unanswered.map(({ status }) => status))];
