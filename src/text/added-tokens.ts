@@ -13,7 +13,7 @@ export function isControlToken(token: AddedTokenJson): boolean {
 }
 
 export interface AddedTokens {
-  split(text: string, control: ControlTokens): Segment[];
+  split(text: string, control: ControlTokens): Iterable<Segment>;
 }
 
 const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
@@ -41,12 +41,8 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
   }
 
   return {
-    split(text, control) {
-      const segments: Segment[] = [];
+    *split(text, control) {
       let done = 0;
-      const addText = (end: number) => {
-        if (end > done) segments.push({ kind: "text", text: text.slice(done, end), start: done });
-      };
       let from = 0;
       for (;;) {
         const match = find(text, from, control);
@@ -58,13 +54,12 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
         if (token.single_word && touchesWord(text, start, end)) continue;
         if (token.lstrip) while (start > done && isSpace(text[start - 1]!)) start--;
         if (token.rstrip) while (end < text.length && isSpace(text[end]!)) end++;
-        addText(start);
-        segments.push({ kind: "token", id: token.id });
+        if (start > done) yield { kind: "text", text: text.slice(done, start), start: done };
+        yield { kind: "token", id: token.id };
         done = end;
         from = end;
       }
-      addText(text.length);
-      return segments;
+      if (text.length > done) yield { kind: "text", text: text.slice(done), start: done };
     },
   };
 }

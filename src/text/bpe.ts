@@ -1,8 +1,12 @@
 // Byte-pair encoding over token ids: the pair with the lowest rank is merged first, the leftmost on a tie,
 // until no pair can be merged.
-
-/** Appends the ids of one piece of text. */
-export type TokenModel = (piece: string, ids: number[]) => void;
+//
+// A long piece is encoded in windows, with the same result. Tokens are the encoding of their text if and only
+// if each two neighbors are the encoding of theirs: the first merge across a boundary would happen in the two
+// tokens alone too, since nothing beyond them has changed them before. So a window keeps its tokens but the last ones,
+// the next window starts after those, and only the two tokens where they meet have to be checked.
+import type { TokenIds } from "./token-ids.ts";
+import type { Spelling, TokenModel } from "./token-model.ts";
 
 export interface Merge {
   left: number;
@@ -23,13 +27,18 @@ export interface BpeOptions {
   ignoreMerges: boolean;
 }
 
-const CACHED_PIECES = 32_768;
-const CACHED_LENGTH = 64;
+/** Symbols that are merged at a time: some milliseconds' work. */
+const WINDOW = 4096;
+/** The last tokens of a window depend on what follows: those of this part of it are encoded again. */
+const TAIL = 1 / 8;
 /** A heap entry is rank * POSITIONS + position: one number that sorts as the pair does. */
 const POSITIONS = 2 ** 32;
 const NONE = -1;
 
-export function bpeModel(options: BpeOptions): TokenModel {
+/** Tokens, and the symbol that each starts at. */
+type Merged = { ids: number[]; starts: number[] };
+
+export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   const { vocab, unk, bytes, ignoreMerges } = options;
   const mergedOf: number[] = [];
   const rankOf: number[] = [];
@@ -44,27 +53,36 @@ export function bpeModel(options: BpeOptions): TokenModel {
     rankOf.push(rank);
   }
   const utf8 = new TextEncoder();
-  const cache = new Map<string, readonly number[]>();
+  // Used by one merge at a time.
+  let next = new Int32Array(64);
+  let previous = new Int32Array(64);
+  const heap: number[] = [];
 
-  function symbols(piece: string): number[] {
-    const ids: number[] = [];
-    let afterUnk = false;
-    for (const char of piece) {
+  /** Appends the symbols of a text; returns whether the last character is unknown, as `afterUnk` of the one before. */
+  function addSymbols(text: string, symbols: number[], afterUnk: boolean): boolean {
+    let isUnk = afterUnk;
+    for (const char of text) {
       const id = vocab.get(char);
-      if (id !== undefined) ids.push(id);
-      else if (bytes) for (const byte of utf8.encode(char)) ids.push(bytes[byte]!);
-      else if (unk !== undefined && !(options.fuseUnk && afterUnk)) ids.push(unk);
-      afterUnk = id === undefined && !bytes;
+      if (id !== undefined) symbols.push(id);
+      else if (bytes) for (const byte of utf8.encode(char)) symbols.push(bytes[byte]!);
+      else if (unk !== undefined && !(options.fuseUnk && isUnk)) symbols.push(unk);
+      isUnk = id === undefined && !bytes;
     }
-    return ids;
+    return isUnk;
   }
 
-  function merge(ids: number[]): number[] {
+  function merge(symbols: readonly number[]): Merged {
+    const ids = symbols.slice();
     const count = ids.length;
-    if (count < 2) return ids;
-    const next = Int32Array.from({ length: count }, (_, i) => (i + 1 < count ? i + 1 : NONE));
-    const previous = Int32Array.from({ length: count }, (_, i) => i - 1);
-    const heap: number[] = [];
+    if (count > next.length) {
+      next = new Int32Array(2 * count);
+      previous = new Int32Array(2 * count);
+    }
+    for (let i = 0; i < count; i++) {
+      next[i] = i + 1;
+      previous[i] = i - 1;
+    }
+    if (count > 0) next[count - 1] = NONE;
     const pairAt = (position: number) => {
       const after = next[position]!;
       return after === NONE ? undefined : pairs.get(keyOf(ids[position]!, ids[after]!));
@@ -90,25 +108,82 @@ export function bpeModel(options: BpeOptions): TokenModel {
       offer(position);
       if (previous[position] !== NONE) offer(previous[position]!);
     }
-    return ids.filter((id) => id !== NONE);
+    const starts: number[] = [];
+    for (let at = count > 0 ? 0 : NONE; at !== NONE; at = next[at]!) {
+      ids[starts.length] = ids[at]!;
+      starts.push(at);
+    }
+    ids.length = starts.length;
+    return { ids, starts };
   }
 
-  return (piece, ids) => {
-    const whole = ignoreMerges ? vocab.get(piece) : undefined;
-    if (whole !== undefined) {
-      ids.push(whole);
-      return;
-    }
-    let found = cache.get(piece);
-    if (!found) {
-      found = merge(symbols(piece));
-      if (piece.length <= CACHED_LENGTH) {
-        if (cache.size >= CACHED_PIECES) cache.clear();
-        cache.set(piece, found);
+  /** Whether two tokens, given as their symbols, stay two when they are encoded together. */
+  function stayApart(left: readonly number[], right: readonly number[]): boolean {
+    const { starts } = merge([...left, ...right]);
+    return starts.length === 2 && starts[1] === left.length;
+  }
+
+  /** Returns false if a window was too small to tell where its tokens end. */
+  function* encodeInWindows(
+    parts: Iterable<string>,
+    size: number,
+    ids: TokenIds,
+  ): Generator<void, boolean> {
+    const unread = parts[Symbol.iterator]();
+    const tail = Math.ceil(size * TAIL);
+    let symbols: number[] = [];
+    let lastKept: number[] | undefined;
+    let afterUnk = false;
+    for (let isLast = false; !isLast; ) {
+      while (!isLast && symbols.length < size) {
+        const part = unread.next();
+        if (part.done) isLast = true;
+        else afterUnk = addSymbols(part.value, symbols, afterUnk);
       }
+      const merged = merge(symbols);
+      const { starts } = merged;
+      const startOf = (token: number) => starts[token] ?? symbols.length;
+      if (lastKept && symbols.length > 0) {
+        if (!stayApart(lastKept, symbols.slice(0, startOf(1)))) return false;
+      }
+      let kept = starts.length;
+      if (!isLast) while (kept > 0 && startOf(kept) > symbols.length - tail) kept--;
+      if (kept === 0 && !isLast) return false;
+      for (let i = 0; i < kept; i++) ids.push(merged.ids[i]!);
+      lastKept = symbols.slice(startOf(kept - 1), startOf(kept));
+      symbols = symbols.slice(startOf(kept));
+      yield;
     }
-    for (const id of found) ids.push(id);
+    return true;
+  }
+
+  return {
+    encode(piece) {
+      const whole = ignoreMerges ? vocab.get(piece) : undefined;
+      if (whole !== undefined) return [whole];
+      const symbols: number[] = [];
+      addSymbols(piece, symbols, false);
+      return merge(symbols).ids;
+    },
+    *encodeLong(piece, spell, ids) {
+      const { length } = ids;
+      let size = windowSize;
+      while (!(yield* encodeInWindows(partsOf(piece, size, spell), size, ids))) {
+        ids.length = length;
+        size *= 2;
+      }
+    },
   };
+}
+
+/** The piece in parts of about `size` characters, spelled one at a time. */
+function* partsOf(piece: string, size: number, spell: Spelling): Generator<string> {
+  for (let start = 0; start < piece.length; ) {
+    const end = start + size;
+    const isPair = (piece.charCodeAt(end - 1) & 0xfc00) === 0xd800;
+    yield spell(piece.slice(start, isPair ? end + 1 : end));
+    start = isPair ? end + 1 : end;
+  }
 }
 
 /** The ids of <0x00> to <0xFF>, or undefined if the vocabulary lacks any of them. */

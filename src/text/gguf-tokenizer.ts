@@ -1,7 +1,8 @@
 // A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE with
 // scores ("llama") and unigram ("t5").
-import { bpeModel, byteTokens, type Merge, type TokenModel } from "./bpe.ts";
+import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
 import { ggufPreTokenizer } from "./gguf-pre-tokenizers.ts";
+import type { TokenModel } from "./token-model.ts";
 import { buildTokenizer, rankedMerges, type Tokenizer, type TokenizerParts } from "./tokenizer.ts";
 import type {
   AddedTokenJson,

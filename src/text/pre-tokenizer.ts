@@ -1,6 +1,7 @@
 // Splits text into the pieces that the model encodes. Every step except two is a split at a pattern; patterns
 // follow the Rust library, whose \s and digits differ from JavaScript's.
 import { SplitPreTokenizer } from "@huggingface/tokenizers";
+import type { Spelling } from "./token-model.ts";
 import {
   type PatternJson,
   type PreTokenizerJson,
@@ -9,17 +10,34 @@ import {
 } from "./tokenizer-json.ts";
 
 /** `first`: the text starts the input. Some tokenizers prepend a space only there. */
-export type PreTokenizer = (text: string, first: boolean) => string[];
+export type PreTokenizer = (text: string, first: boolean) => Iterable<string>;
 
 export const GPT2_PATTERN =
   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const REPLACED_CHARS = 2 ** 15;
 const PUNCTUATION = "[\\p{P}!-/:-@\\[-`{-~]";
 
-export function preTokenizer(config: PreTokenizerJson | null | undefined): PreTokenizer {
-  if (!config) return (text) => [text];
+/** How text is cut into pieces, and how the model's vocabulary spells them. */
+export function preTokenizer(config: PreTokenizerJson | null | undefined): {
+  cut: PreTokenizer;
+  spell: Spelling;
+} {
+  const steps = config ? stepsOf(config) : [];
+  const isByteLevel = steps.at(-1)?.type === "ByteLevel";
+  const cuts = steps.map((step, i) => {
+    const cut = preTokenizerStep(step);
+    // Where it is the last step, pieces are spelled as they are encoded.
+    return step.type === "ByteLevel" && i < steps.length - 1 ? spelled(cut) : cut;
+  });
+  return { cut: sequence(cuts), spell: isByteLevel ? byteSpelling : (text) => text };
+}
+
+function stepsOf(config: PreTokenizerJson): PreTokenizerJson[] {
+  return config.type === "Sequence" ? config.pretokenizers.flatMap(stepsOf) : [config];
+}
+
+function preTokenizerStep(config: PreTokenizerJson): PreTokenizer {
   switch (config.type) {
-    case "Sequence":
-      return sequence(config.pretokenizers.map(preTokenizer));
     case "Split":
       return split(config.pattern, config.behavior, config.invert ?? false);
     case "ByteLevel":
@@ -50,19 +68,29 @@ export function preTokenizer(config: PreTokenizerJson | null | undefined): PreTo
   }
 }
 
+const whole: PreTokenizer = (text) => [text];
+
 function sequence(steps: readonly PreTokenizer[]): PreTokenizer {
-  return (text, first) =>
-    steps.reduce(
-      (pieces, step) => pieces.flatMap((piece, i) => step(piece, first && i === 0)),
-      [text],
-    );
+  const [first = whole, ...others] = steps;
+  return others.reduce((before, step) => {
+    return function* (text, isStart) {
+      let starts = isStart;
+      for (const piece of before(text, isStart)) {
+        yield* step(piece, starts);
+        starts = false;
+      }
+    };
+  }, first);
 }
+
+/** A blank that is not the first of its run cannot start a match either: trying each would be quadratic. */
+const LINEAR: Readonly<Record<string, string>> = { "\\s+$": "(?<!\\s)\\s+$" };
 
 /** The library's class translates Oniguruma's syntax to JavaScript. */
 export function compilePattern(pattern: PatternJson): RegExp {
   const { pattern: compiled } = new SplitPreTokenizer({
     type: "Split",
-    pattern,
+    pattern: "Regex" in pattern ? { Regex: LINEAR[pattern.Regex] ?? pattern.Regex } : pattern,
     behavior: "Isolated",
     invert: false,
   });
@@ -70,57 +98,45 @@ export function compilePattern(pattern: PatternJson): RegExp {
   return compiled;
 }
 
+/** Whether a part of the text joins the one before it. */
+const JOINS: Readonly<Record<SplitBehavior, (wasMatch: boolean, isMatch: boolean) => boolean>> = {
+  Removed: () => false,
+  Isolated: () => false,
+  MergedWithPrevious: (wasMatch, isMatch) => isMatch && !wasMatch,
+  MergedWithNext: (wasMatch, isMatch) => wasMatch && !isMatch,
+  Contiguous: (wasMatch, isMatch) => wasMatch === isMatch,
+};
+
 function split(pattern: PatternJson, behavior: SplitBehavior, invert = false): PreTokenizer {
   const regex = compilePattern(pattern);
-  return (text) => {
-    const pieces: string[] = [];
-    // Pending text, to be joined with the next piece or the next match.
-    let open = "";
-    let openIsMatch = false;
-    const add = (piece: string, isMatch: boolean) => {
-      if (piece === "") return;
-      switch (behavior) {
-        case "Removed":
-          if (!isMatch) pieces.push(piece);
-          break;
-        case "Isolated":
-          pieces.push(piece);
-          break;
-        case "MergedWithPrevious":
-          // A match joins only a piece that is not a match itself.
-          if (isMatch && !openIsMatch && pieces.length > 0) pieces.push(pieces.pop() + piece);
-          else pieces.push(piece);
-          openIsMatch = isMatch;
-          break;
-        case "MergedWithNext":
-          if (isMatch) {
-            if (open !== "") pieces.push(open);
-            open = piece;
-          } else {
-            pieces.push(open + piece);
-            open = "";
-          }
-          break;
-        case "Contiguous":
-          if (open !== "" && openIsMatch !== isMatch) {
-            pieces.push(open);
-            open = "";
-          }
-          open += piece;
-          openIsMatch = isMatch;
-          break;
+  const joins = JOINS[behavior];
+  return function* (text) {
+    // The piece that a next part may still join.
+    let [start, end, wasMatch] = [0, 0, false];
+    for (const { isMatch, end: partEnd } of partsOf(text, regex, invert)) {
+      if (end > start && !joins(wasMatch, isMatch)) {
+        if (behavior !== "Removed" || !wasMatch) yield text.slice(start, end);
+        start = end;
       }
-    };
-    let end = 0;
-    for (const match of text.matchAll(regex)) {
-      add(text.slice(end, match.index), invert);
-      add(match[0], !invert);
-      end = match.index + match[0].length;
+      [end, wasMatch] = [partEnd, isMatch];
     }
-    add(text.slice(end), invert);
-    if (open !== "") pieces.push(open);
-    return pieces;
+    if (end > start && (behavior !== "Removed" || !wasMatch)) yield text.slice(start, end);
   };
+}
+
+/** The text's parts that match and those between them, by their ends. */
+function* partsOf(
+  text: string,
+  regex: RegExp,
+  invert: boolean,
+): Generator<{ isMatch: boolean; end: number }> {
+  let end = 0;
+  for (const { 0: match, index } of text.matchAll(regex)) {
+    if (index > end) yield { isMatch: invert, end: index };
+    end = index + match.length;
+    if (match !== "") yield { isMatch: !invert, end };
+  }
+  if (text.length > end) yield { isMatch: invert, end: text.length };
 }
 
 /** GPT-2's alphabet: each byte as one visible character. */
@@ -135,16 +151,22 @@ export const BYTE_CHARS: readonly string[] = (() => {
 
 const utf8 = new TextEncoder();
 
-function byteLevel(prefixSpace: boolean, useRegex: boolean): PreTokenizer {
-  const cut = useRegex ? split({ Regex: GPT2_PATTERN }, "Isolated") : (text: string) => [text];
-  return (text, first) => {
-    const prefixed = prefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
-    return cut(prefixed, first).map((piece) => {
-      let mapped = "";
-      for (const byte of utf8.encode(piece)) mapped += BYTE_CHARS[byte];
-      return mapped;
-    });
+/** Each byte of the text as a character of GPT-2's alphabet. */
+export function byteSpelling(text: string): string {
+  let spelled = "";
+  for (const byte of utf8.encode(text)) spelled += BYTE_CHARS[byte];
+  return spelled;
+}
+
+function spelled(cut: PreTokenizer): PreTokenizer {
+  return function* (text, first) {
+    for (const piece of cut(text, first)) yield byteSpelling(piece);
   };
+}
+
+function byteLevel(prefixSpace: boolean, useRegex: boolean): PreTokenizer {
+  const cut = useRegex ? split({ Regex: GPT2_PATTERN }, "Isolated") : whole;
+  return (text, first) => cut(prefixSpace && !text.startsWith(" ") ? ` ${text}` : text, first);
 }
 
 function metaspace(
@@ -154,9 +176,18 @@ function metaspace(
 ): PreTokenizer {
   const cut = split({ String: mark }, "MergedWithNext");
   return (text, first) => {
-    let marked = text.replaceAll(" ", mark);
-    const prefix = scheme === "always" || (scheme === "first" && first);
-    if (prefix && !marked.startsWith(mark)) marked = mark + marked;
-    return cuts ? cut(marked, first) : [marked];
+    const marked = spacesReplaced(text, mark);
+    const isPrefixed = scheme === "always" || (scheme === "first" && first);
+    const prefixed = isPrefixed && !marked.startsWith(mark) ? mark + marked : marked;
+    return cuts ? cut(prefixed, first) : [prefixed];
   };
+}
+
+/** In parts: replaceAll takes some 20 bytes for each space. */
+function spacesReplaced(text: string, mark: string): string {
+  const parts: string[] = [];
+  for (let start = 0; start < text.length; start += REPLACED_CHARS) {
+    parts.push(text.slice(start, start + REPLACED_CHARS).replaceAll(" ", mark));
+  }
+  return parts.join("");
 }

@@ -1,11 +1,13 @@
 // Encodes text to token ids and back, as tokenizer.json describes: added tokens are found first, the text
 // between them is normalized, split into pieces, and encoded by the model.
-import { SequenceNormalizer } from "@huggingface/tokenizers";
 import { addedTokens, type ControlTokens, isControlToken } from "./added-tokens.ts";
-import { bpeModel, byteTokens, type Merge, type TokenModel } from "./bpe.ts";
+import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
 import { type TokenDecoder, tokenDecoder } from "./decoder.ts";
 import { Detokenizer, type DetokenizerOptions } from "./detokenizer.ts";
-import { type PreTokenizer, preTokenizer } from "./pre-tokenizer.ts";
+import { normalizer } from "./normalizer.ts";
+import { preTokenizer } from "./pre-tokenizer.ts";
+import type { TokenIds } from "./token-ids.ts";
+import type { TokenModel } from "./token-model.ts";
 import {
   type BpeJson,
   type ModelJson,
@@ -28,16 +30,32 @@ export interface EncodeOptions {
   maxTokens?: number | undefined;
 }
 
-/** A generous estimate of the characters per token in ordinary text. */
-const PROBED_CHARS_PER_TOKEN = 4;
-
 export class TooLongError extends Error {
   override name = "TooLongError";
+  /** Tokens that were encoded before this was known. */
+  readonly encoded: number;
 
-  constructor(maxTokens: number) {
+  constructor(maxTokens: number, encoded = 0) {
     super(`the text has more than ${maxTokens} tokens`);
+    this.encoded = encoded;
   }
 }
+
+/** How much is worked on at a time; only tests choose other sizes. The result is the same for all. */
+export interface WorkSizes {
+  /** Characters of text that are normalized together. */
+  part?: number;
+  /** Characters of the longest piece that is encoded as a whole. */
+  piece?: number;
+  /** Symbols of a longer piece that are merged together. */
+  window?: number;
+}
+
+const WHOLE_PIECE = 4096;
+/** Pieces between two yields: a few milliseconds' work. */
+const YIELD_PIECES = 256;
+const CACHED_PIECES = 32_768;
+const CACHED_LENGTH = 64;
 
 export interface Tokenizer {
   /** One more than the highest id. */
@@ -54,6 +72,8 @@ export interface Tokenizer {
   idOf(token: string): number | undefined;
   tokenOf(id: number): string | undefined;
   encode(text: string, options: EncodeOptions): number[];
+  /** The same in steps: appends the ids, and yields every few milliseconds. */
+  encodeSteps(text: string, options: EncodeOptions, ids: TokenIds): Generator<void>;
   decode(ids: Iterable<number>, options?: DetokenizerOptions): string;
 }
 
@@ -64,13 +84,22 @@ export type TokenizerParts = Omit<TokenizerJson, "model"> & {
 };
 
 /** Builds a tokenizer from the parsed contents of tokenizer.json and tokenizer_config.json. */
-export function tokenizerFromJson(json: TokenizerJson, config: TokenizerConfigJson): Tokenizer {
+export function tokenizerFromJson(
+  json: TokenizerJson,
+  config: TokenizerConfigJson,
+  sizes: WorkSizes = {},
+): Tokenizer {
   const vocab = vocabOf(json.model);
   const control = new Set((json.added_tokens ?? []).filter(isControlToken).map((t) => t.content));
-  return buildTokenizer({ ...json, vocab, model: modelOf(json.model, vocab, control) }, config);
+  const model = modelOf(json.model, vocab, control, sizes.window);
+  return buildTokenizer({ ...json, vocab, model }, config, sizes);
 }
 
-export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJson): Tokenizer {
+export function buildTokenizer(
+  parts: TokenizerParts,
+  config: TokenizerConfigJson,
+  sizes: WorkSizes = {},
+): Tokenizer {
   const added = parts.added_tokens ?? [];
   const ids = new Map(parts.vocab);
   for (const token of added) ids.set(token.content, token.id);
@@ -85,31 +114,70 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     isControl: (id) => controlIds.has(id),
     isAdded: (id) => addedIds.has(id),
   });
-  const normalize = normalizer(parts.normalizer);
+  const normalize = normalizer(parts.normalizer, sizes.part);
   // Control tokens are matched in the raw text; other added tokens may be matched in the normalized text.
   const { true: late = [], false: early = [] } = Object.groupBy(added, (token) =>
     String(token.normalized === true && !isControlToken(token)),
   );
   const written = addedTokens(new Map(early.map((token) => [token.content, token])));
-  const normalized = addedTokens(new Map(late.map((token) => [normalize(token.content), token])));
-  const cut: PreTokenizer = preTokenizer(parts.pre_tokenizer);
+  const normalized = addedTokens(
+    new Map(late.map((token) => [finish(normalize(token.content)), token])),
+  );
+  const { cut, spell } = preTokenizer(parts.pre_tokenizer);
   const { prefix, suffix } = surroundings(parts.post_processor);
 
   const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
 
-  function encodeRun(text: string, first: boolean, out: number[], maxTokens: number): void {
-    // Text that cannot be split is encoded in one piece, so its length must be bounded.
-    if (out.length + text.length / longest > maxTokens) throw new TooLongError(maxTokens);
-    for (const segment of normalized.split(normalize(text), "text")) {
+  // No piece that is itself a token is long.
+  const wholePiece = Math.max(sizes.piece ?? WHOLE_PIECE, longest);
+  const cache = new Map<string, readonly number[]>();
+
+  function idsOf(piece: string): readonly number[] {
+    const cached = cache.get(piece);
+    if (cached) return cached;
+    const found = parts.model.encode(spell(piece));
+    if (piece.length <= CACHED_LENGTH) {
+      if (cache.size >= CACHED_PIECES) cache.clear();
+      // A copy: a slice would keep the text that it was cut from in memory.
+      cache.set(` ${piece}`.slice(1), found);
+    }
+    return found;
+  }
+
+  function* encodeText(text: string, first: boolean, out: TokenIds): Generator<void> {
+    let pieces = 0;
+    for (const segment of normalized.split(yield* normalize(text), "text")) {
       if (segment.kind === "token") out.push(segment.id);
       else {
-        const pieces = cut(segment.text, first && segment.start === 0);
-        for (const piece of pieces) {
-          parts.model(piece, out);
-          if (out.length > maxTokens) throw new TooLongError(maxTokens);
+        for (const piece of cut(segment.text, first && segment.start === 0)) {
+          if (piece.length > wholePiece) yield* parts.model.encodeLong(piece, spell, out);
+          else for (const id of idsOf(piece)) out.push(id);
+          if (++pieces % YIELD_PIECES === 0) yield;
         }
       }
     }
+  }
+
+  function* encodeSteps(text: string, options: EncodeOptions, out: TokenIds): Generator<void> {
+    const { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity } = options;
+    if (text.length > maxTokens * longest) throw new TooLongError(maxTokens);
+    const before = out.length;
+    const check = () => {
+      const encoded = out.length - before;
+      if (encoded > maxTokens) throw new TooLongError(maxTokens, encoded);
+    };
+    if (addSpecialTokens) for (const id of prefix) out.push(id);
+    for (const segment of written.split(text.toWellFormed(), control)) {
+      if (segment.kind === "token") out.push(segment.id);
+      else {
+        for (const _ of encodeText(segment.text, segment.start === 0, out)) {
+          check();
+          yield;
+        }
+      }
+      check();
+    }
+    if (addSpecialTokens) for (const id of suffix) out.push(id);
   }
 
   const named = (token: NamedToken | undefined) => {
@@ -128,22 +196,11 @@ export function buildTokenizer(parts: TokenizerParts, config: TokenizerConfigJso
     idOf: (token) => ids.get(token),
     tokenOf: (id) => texts[id],
     encode(text, options) {
-      const { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity } = options;
-      // A text that is far too long is detected from its start, in bounded time.
-      if (text.length > 2 * PROBED_CHARS_PER_TOKEN * maxTokens) {
-        const beginning = text.slice(0, PROBED_CHARS_PER_TOKEN * maxTokens);
-        if (this.encode(beginning, { controlTokens: "text" }).length > maxTokens + 1) {
-          throw new TooLongError(maxTokens);
-        }
-      }
-      const out: number[] = addSpecialTokens ? [...prefix] : [];
-      for (const segment of written.split(text.toWellFormed(), control)) {
-        if (segment.kind === "token") out.push(segment.id);
-        else encodeRun(segment.text, segment.start === 0, out, maxTokens);
-      }
-      if (addSpecialTokens) for (const id of suffix) out.push(id);
-      return out;
+      const ids: number[] = [];
+      finish(encodeSteps(text, options, ids));
+      return ids;
     },
+    encodeSteps,
     decode(tokenIds, options) {
       const detokenizer = new Detokenizer(decoder, options);
       return detokenizer.push(tokenIds) + detokenizer.flush();
@@ -160,12 +217,12 @@ function namedTokens(config: TokenizerConfigJson): Record<string, string> {
   return tokens;
 }
 
-function normalizer(config: TokenizerJson["normalizer"]): (text: string) => string {
-  if (!config) return (text) => text;
-  // The library's types list the normalizers by name; it rejects unknown names.
-  type Listed = ConstructorParameters<typeof SequenceNormalizer>[0]["normalizers"][number];
-  const steps = new SequenceNormalizer({ type: "Sequence", normalizers: [config as Listed] });
-  return (text) => steps.normalize(text);
+/** Takes all steps at once. */
+function finish<T>(steps: Generator<void, T>): T {
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
 }
 
 function vocabOf(model: ModelJson): Map<string, number> {
@@ -178,6 +235,7 @@ function modelOf(
   json: ModelJson,
   vocab: ReadonlyMap<string, number>,
   control: ReadonlySet<string>,
+  window: number | undefined,
 ): TokenModel {
   const plain = new Map([...vocab].filter(([text]) => !control.has(text)));
   switch (json.type) {
@@ -185,14 +243,17 @@ function modelOf(
       if (json.continuing_subword_prefix || json.end_of_word_suffix) {
         throw new Error("tokenizer.json: BPE with a word prefix or suffix is not supported");
       }
-      return bpeModel({
-        vocab: plain,
-        merges: rankedMerges(json.merges, plain),
-        unk: json.unk_token ? vocab.get(json.unk_token) : undefined,
-        fuseUnk: json.fuse_unk ?? false,
-        bytes: json.byte_fallback ? byteTokens(vocab) : undefined,
-        ignoreMerges: json.ignore_merges ?? false,
-      });
+      return bpeModel(
+        {
+          vocab: plain,
+          merges: rankedMerges(json.merges, plain),
+          unk: json.unk_token ? vocab.get(json.unk_token) : undefined,
+          fuseUnk: json.fuse_unk ?? false,
+          bytes: json.byte_fallback ? byteTokens(vocab) : undefined,
+          ignoreMerges: json.ignore_merges ?? false,
+        },
+        window,
+      );
     case "Unigram":
       return unigramModel({
         entries: json.vocab.flatMap(([text, score], id) =>

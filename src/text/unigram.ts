@@ -1,5 +1,6 @@
 // The unigram model: of all segmentations of a piece into tokens, the one with the highest total score.
-import type { TokenModel } from "./bpe.ts";
+import type { TokenIds } from "./token-ids.ts";
+import type { TokenModel } from "./token-model.ts";
 
 export interface UnigramOptions {
   /** Token text, score and id, without control tokens, so that no text becomes one. */
@@ -11,12 +12,15 @@ export interface UnigramOptions {
 }
 
 const UNK_PENALTY = 10;
+/** Characters between two yields: some milliseconds' work. */
+const YIELD_CHARS = 4096;
 
 export function unigramModel(options: UnigramOptions): TokenModel {
   // A trie in one map: (node, code unit) -> node. Node 0 is the root.
   const edges = new Map<number, number>();
   const idAt: (number | undefined)[] = [undefined];
   const scoreAt: number[] = [0];
+  let longest = 2;
   for (const [text, score, id] of options.entries) {
     let node = 0;
     for (let i = 0; i < text.length; i++) {
@@ -33,49 +37,92 @@ export function unigramModel(options: UnigramOptions): TokenModel {
     if (idAt[node] !== undefined || node === 0) continue;
     idAt[node] = id;
     scoreAt[node] = score;
+    longest = Math.max(longest, text.length);
   }
   const { bytes } = options;
   const utf8 = new TextEncoder();
   const unkScore = options.lowestScore - UNK_PENALTY;
+  const Lengths = longest > 0xffff ? Uint32Array : Uint16Array;
 
-  return (piece, out) => {
-    const length = piece.length;
-    const best = new Float64Array(length + 1).fill(Number.NEGATIVE_INFINITY);
-    const startOf = new Int32Array(length + 1);
-    const idOf: (number | undefined)[] = new Array(length + 1);
+  /** For each end, the length of the last token of the best segmentation up to there. */
+  function* bestLengths(piece: string): Generator<void, Uint16Array | Uint32Array> {
+    const { length } = piece;
+    const lengths = new Lengths(length + 1);
+    // Scores of the ends that a token from here can reach, at the end modulo their number.
+    const reach = longest + 1;
+    const best = new Float64Array(reach).fill(Number.NEGATIVE_INFINITY);
     best[0] = 0;
+    let yieldAt = YIELD_CHARS;
     for (let start = 0; start < length; ) {
       const charEnd = start + (piece.codePointAt(start)! > 0xffff ? 2 : 1);
-      const reached = best[start]!;
+      const reached = best[start % reach]!;
       let hasChar = false;
-      const offer = (end: number, score: number, id: number | undefined) => {
-        if (reached + score <= best[end]!) return;
-        best[end] = reached + score;
-        startOf[end] = start;
-        idOf[end] = id;
+      const offer = (end: number, score: number) => {
+        if (reached + score <= best[end % reach]!) return;
+        best[end % reach] = reached + score;
+        lengths[end] = end - start;
       };
       let node: number | undefined = 0;
       for (let end = start; end < length; ) {
         node = edges.get(node * 65_536 + piece.charCodeAt(end++));
         if (node === undefined) break;
         if (idAt[node] === undefined) continue;
-        offer(end, scoreAt[node]!, idAt[node]);
+        offer(end, scoreAt[node]!);
         hasChar ||= end === charEnd;
       }
-      if (!hasChar) offer(charEnd, unkScore, undefined);
-      start = charEnd;
+      if (!hasChar) offer(charEnd, unkScore);
+      for (; start < charEnd; start++) best[start % reach] = Number.NEGATIVE_INFINITY;
+      if (start < yieldAt) continue;
+      yieldAt = start + YIELD_CHARS;
+      yield;
     }
-    const path: { start: number; end: number; id: number | undefined }[] = [];
-    for (let end = length; end > 0; end = startOf[end]!) {
-      path.push({ start: startOf[end]!, end, id: idOf[end] });
+    return lengths;
+  }
+
+  function idOf(piece: string, start: number, end: number): number | undefined {
+    let node = 0;
+    for (let i = start; i < end; i++) {
+      const child = edges.get(node * 65_536 + piece.charCodeAt(i));
+      if (child === undefined) return undefined;
+      node = child;
     }
+    return idAt[node];
+  }
+
+  function* encode(piece: string, ids: TokenIds): Generator<void> {
+    const lengths = yield* bestLengths(piece);
+    // The best segmentation is known from its end: each length is moved to where its token starts.
+    let moved = 0;
+    for (let end = piece.length; end > 0; ) {
+      const length = lengths[end]!;
+      lengths[end] = moved;
+      moved = length;
+      end -= length;
+    }
+    lengths[0] = moved;
     let afterUnk = false;
-    for (const { start, end, id } of path.reverse()) {
-      if (id !== undefined) out.push(id);
+    let yieldAt = YIELD_CHARS;
+    for (let start = 0; start < piece.length; ) {
+      const end = start + lengths[start]!;
+      const id = idOf(piece, start, end);
+      if (id !== undefined) ids.push(id);
       else if (bytes)
-        for (const byte of utf8.encode(piece.slice(start, end))) out.push(bytes[byte]!);
-      else if (!afterUnk && options.unk !== undefined) out.push(options.unk);
+        for (const byte of utf8.encode(piece.slice(start, end))) ids.push(bytes[byte]!);
+      else if (!afterUnk && options.unk !== undefined) ids.push(options.unk);
       afterUnk = id === undefined;
+      start = end;
+      if (start < yieldAt) continue;
+      yieldAt = start + YIELD_CHARS;
+      yield;
     }
+  }
+
+  return {
+    encode(piece) {
+      const ids: number[] = [];
+      for (const _ of encode(piece, ids));
+      return ids;
+    },
+    encodeLong: (piece, spell, ids) => encode(spell(piece), ids),
   };
 }

@@ -1,5 +1,5 @@
 // WordPiece: the longest token that starts the word, then the longest that continues it, and so on.
-import type { TokenModel } from "./bpe.ts";
+import type { TokenModel } from "./token-model.ts";
 
 export interface WordPieceOptions {
   vocab: ReadonlyMap<string, number>;
@@ -9,23 +9,35 @@ export interface WordPieceOptions {
 }
 
 export function wordPieceModel({ vocab, unk, prefix, maxChars }: WordPieceOptions): TokenModel {
-  return (word, ids) => {
+  const longest = vocab.keys().reduce((most, text) => Math.max(most, text.length), 0);
+  const unknown = unk === undefined ? [] : [unk];
+
+  function encode(word: string): readonly number[] {
+    // A character has at most two units.
+    if (word.length > 2 * maxChars) return unknown;
     const chars = Array.from(word);
+    if (chars.length > maxChars) return unknown;
     const found: number[] = [];
-    let start = 0;
-    while (start < chars.length && chars.length <= maxChars) {
-      let end = chars.length;
+    for (let start = 0; start < chars.length; ) {
+      let end = Math.min(chars.length, start + longest);
       let id: number | undefined;
       for (; end > start; end--) {
         id = vocab.get((start > 0 ? prefix : "") + chars.slice(start, end).join(""));
         if (id !== undefined) break;
       }
-      if (id === undefined) break;
+      // A word that cannot be encoded completely is one unknown token.
+      if (id === undefined) return unknown;
       found.push(id);
       start = end;
     }
-    // A word that cannot be encoded completely is one unknown token.
-    if (start === chars.length) for (const id of found) ids.push(id);
-    else if (unk !== undefined) ids.push(unk);
+    return found;
+  }
+
+  return {
+    encode,
+    *encodeLong(word, spell, ids) {
+      yield;
+      for (const id of encode(spell(word))) ids.push(id);
+    },
   };
 }
