@@ -28,7 +28,7 @@ const allowed: Record<string, string[]> = {
     "src/mlx",
     "ffi",
   ],
-  "src/text": ["src/files"],
+  "src/text": ["src/files", "src"],
   "src/config": ["src/hub"],
   "src/keys": ["src/engine", "src/hub"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "ffi"],

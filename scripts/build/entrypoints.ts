@@ -1,6 +1,9 @@
 // The files that the executable starts from: the program and its threads.
 import { join } from "node:path";
 
-export const entrypoints = ["main.ts", "worker/main.ts", "grammar/thread.ts"].map((file) =>
-  join(import.meta.dir, "..", "..", "src", file),
-);
+export const entrypoints = [
+  "main.ts",
+  "worker/main.ts",
+  "grammar/thread.ts",
+  "text/encoder-thread.ts",
+].map((file) => join(import.meta.dir, "..", "..", "src", file));

@@ -5,8 +5,7 @@ import { type ChatChunk, type ChatLogprobs, type ChatMessage, ChatRequest } from
 import type { Priority } from "../engine/protocol.ts";
 import type { AnswerPiece, TokenScore } from "../serve/answer-text.ts";
 import type { ServedModel } from "../serve/models.ts";
-import type { Prompt } from "../text/prompt.ts";
-import type { ChatMessage as TemplateMessage } from "../text/template.ts";
+import type { ChatInput, ChatMessage as TemplateMessage } from "../text/template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Tool, ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
@@ -16,7 +15,13 @@ import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
 import { type Constraint, constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { generate, type Plan, type ResponseContext, type ResponseWriter } from "./generate.ts";
+import {
+  type Encode,
+  generate,
+  type Plan,
+  type ResponseContext,
+  type ResponseWriter,
+} from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import { MessageDeltas, type MessageReader } from "./message-deltas.ts";
 import type { Serving } from "./serving.ts";
@@ -31,19 +36,25 @@ export function chat(serving: Serving, ceiling: Priority) {
       request,
       maxTokens: request.max_completion_tokens ?? request.max_tokens,
       logprobs: request.logprobs ? (request.top_logprobs ?? 0) : undefined,
-      plan: (model, maxTokens) => chatPlan(request, model, maxTokens),
+      plan: (model, maxTokens, encode) => chatPlan(request, model, maxTokens, encode),
     });
   };
 }
 
-function chatPlan(request: ChatRequest, model: ServedModel, maxTokens: number): Plan {
+async function chatPlan(
+  request: ChatRequest,
+  model: ServedModel,
+  maxTokens: number,
+  encode: Encode,
+): Promise<Plan> {
   const use = toolUseOf(request, model);
-  const { ids, text } = chatPrompt(model, request, maxTokens, use?.tools);
-  const thinking = thinkingOf(model.text.template, text);
+  const input = chatInput(model, request, use?.tools);
+  const { prompts, ending } = await encode({ kind: "chat", input, maxTokens });
+  const thinking = thinkingOf(model.text.template, ending);
   const { format } = use ?? formatOf(model.text.template);
   const constraint = withCalls(inFormat(constraintOf(request), format), use);
   return {
-    prompts: [ids],
+    prompts,
     constraint: constraint && {
       ...constraint,
       format: format.thinks ? constraint.format : withThought(constraint.format, thinking),
@@ -71,26 +82,24 @@ export type ChatPrompt = Pick<
   "messages" | "add_generation_prompt" | "continue_final_message" | "chat_template_kwargs"
 > & { reasoning_effort?: ChatRequest["reasoning_effort"] };
 
-export function chatPrompt(
+/** What the model's template is given. */
+export function chatInput(
   model: ServedModel,
   asked: ChatPrompt,
-  maxTokens: number,
   tools: readonly Tool[] = [],
-): Prompt {
-  const { chat: build } = model.text;
-  if (!build) {
+): ChatInput {
+  if (!model.text.chat) {
     const message = "The model has no chat template: use /v1/completions.";
     throw badRequest("model", message, "no_chat_template");
   }
   const { continue_final_message, add_generation_prompt, reasoning_effort } = asked;
   const messages = asked.messages.map((message) => templateMessage(message, model));
-  const input = {
+  return {
     ...templateInput(model, messages, tools),
     continueFinalMessage: continue_final_message,
     addGenerationPrompt: add_generation_prompt ?? !continue_final_message,
     kwargs: { ...(reasoning_effort && { reasoning_effort }), ...asked.chat_template_kwargs },
   };
-  return build(input, maxTokens);
 }
 
 /** As templates expect it: the text as one string, the arguments of calls as values. */

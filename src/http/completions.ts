@@ -9,12 +9,11 @@ import {
 import type { Prompt } from "../api/prompts.ts";
 import type { Priority, PromptLogprob } from "../engine/protocol.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
-import type { ServedModel } from "../serve/models.ts";
 import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
 import { constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { generate, type ResponseContext, type ResponseWriter } from "./generate.ts";
+import { type Encode, generate, type ResponseContext, type ResponseWriter } from "./generate.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 import { finiteLogprob, tokenText } from "./token-text.ts";
@@ -36,8 +35,8 @@ export function completions(serving: Serving, ceiling: Priority) {
       maxTokens: longest,
       logprobs: request.logprobs,
       promptLogprobs: request.echo ? request.logprobs : undefined,
-      plan: (model, maxTokens) => ({
-        prompts: request.prompt.map((prompt) => promptTokens(model, prompt, maxTokens)),
+      plan: async (_, maxTokens, encode) => ({
+        prompts: await promptTokens(request.prompt, maxTokens, encode),
         constraint: constraintOf(request),
         writer: (context) => completionWriter(request, context),
       }),
@@ -46,13 +45,19 @@ export function completions(serving: Serving, ceiling: Priority) {
 }
 
 /** Control tokens in a text are text; a client that wants tokens sends their ids. */
-export function promptTokens(model: ServedModel, prompt: Prompt, maxTokens: number): number[] {
-  if (typeof prompt !== "string") {
-    if (prompt.length > maxTokens) throw new TooLongError(maxTokens);
-    return prompt;
+export async function promptTokens(
+  prompts: readonly Prompt[],
+  maxTokens: number,
+  encode: Encode,
+): Promise<Uint32Array[]> {
+  const texts = prompts.filter((prompt) => typeof prompt === "string");
+  if (texts.length > 0) {
+    return (await encode({ kind: "texts", texts, addSpecialTokens: true, maxTokens })).prompts;
   }
-  const options = { addSpecialTokens: true, controlTokens: "text", maxTokens } as const;
-  return model.text.tokenizer.encode(prompt, options);
+  return prompts.map((ids) => {
+    if (ids.length > maxTokens) throw new TooLongError(maxTokens);
+    return Uint32Array.from(ids as number[]);
+  });
 }
 
 function completionWriter(request: CompletionRequest, context: ResponseContext): ResponseWriter {
@@ -127,7 +132,7 @@ class LogprobWriter {
     this.offset = offset;
   }
 
-  prompt(ids: readonly number[], scores: readonly PromptLogprob[]): void {
+  prompt(ids: Uint32Array, scores: readonly PromptLogprob[]): void {
     for (const [i, id] of ids.entries()) {
       // The first token has no logprob: nothing precedes it.
       const { logprob, top } = scores[i - 1] ?? {};

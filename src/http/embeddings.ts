@@ -21,8 +21,8 @@ export function embeddings(serving: Serving) {
       if (!embedding) {
         throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
       }
-      const prompts = request.input.map((input) =>
-        promptTokens(model, input, model.info.maxLength),
+      const prompts = await promptTokens(request.input, model.info.maxLength, (work) =>
+        generation.encode(model, work),
       );
       checkPromptTokens("input", prompts, model.info.vocabulary);
       const common = {
@@ -36,7 +36,7 @@ export function embeddings(serving: Serving) {
           new Vectors(serving.engine, {
             model: model.name,
             embedding,
-            requests: prompts.map((prompt) => ({ ...common, prompt: Uint32Array.from(prompt) })),
+            requests: prompts.map((prompt) => ({ ...common, prompt: prompt.slice() })),
             dimensions: request.dimensions,
           }),
       );

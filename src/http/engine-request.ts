@@ -78,15 +78,17 @@ export function checkTokens(asked: SamplingFields, vocabulary: number): void {
   checkIds("stop_token_ids", asked.stop_token_ids ?? [], vocabulary);
 }
 
+type TokenIds = readonly number[] | Uint32Array;
+
 export function checkPromptTokens(
   param: string,
-  prompts: readonly (readonly number[])[],
+  prompts: readonly TokenIds[],
   vocabulary: number,
 ): void {
   for (const prompt of prompts) checkIds(param, prompt, vocabulary);
 }
 
-function checkIds(param: string, ids: readonly number[], vocabulary: number): void {
+function checkIds(param: string, ids: TokenIds, vocabulary: number): void {
   if (!ids.some((id) => id >= vocabulary)) return;
   const message = `Invalid '${param}': expected token ids below ${vocabulary}.`;
   throw badRequest(param, message, "invalid_value");

@@ -7,6 +7,7 @@ import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammar-error.
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { DeadEndError, FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
+import { EncoderBusyError, EncoderThreadError } from "../text/encoder.ts";
 import { TemplateError } from "../text/template.ts";
 import { TooLongError } from "../text/tokenizer.ts";
 import { RequestFault } from "./wire/request-fault.ts";
@@ -135,6 +136,12 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof DeadEndError) {
     const message = "The model has no token for what the grammar requires next in the answer.";
     return badRequest(undefined, message, "grammar_dead_end");
+  }
+  if (error instanceof EncoderBusyError) {
+    return tooManyRequests(1, "Too much text is being tokenized.", { code: "queue_full" });
+  }
+  if (error instanceof EncoderThreadError) {
+    return unavailable(1, "Long texts cannot be tokenized at the moment.");
   }
   if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
   if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");

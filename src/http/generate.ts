@@ -9,6 +9,8 @@ import type { GrammarClient } from "../grammar/trial-queue.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
 import { Answers, type Usage } from "../serve/answers.ts";
 import type { ServedModel } from "../serve/models.ts";
+import type { EncodeWork } from "../text/encode-work.ts";
+import type { Encoded } from "../text/encoder.ts";
 import { type Constraint, checkEnd, faultyGrammar, grammarFor } from "./constraint.ts";
 import {
   checkPromptTokens,
@@ -35,13 +37,16 @@ export type GenerationRequest = {
   logprobs?: number | undefined;
   promptLogprobs?: number | undefined;
   /** A prompt of more than `maxTokens` may be a TooLongError. */
-  plan(model: ServedModel, maxTokens: number): Plan;
+  plan(model: ServedModel, maxTokens: number, encode: Encode): Promise<Plan>;
 };
+
+/** Encodes for the request. */
+export type Encode = (work: EncodeWork) => Promise<Encoded>;
 
 /** The request as one model takes it. */
 export type Plan = {
   /** Token ids of each prompt. */
-  prompts: number[][];
+  prompts: readonly Uint32Array[];
   /** The constraint on the answers. */
   constraint?: Constraint | undefined;
   /** Control tokens that are part of the answers' text. */
@@ -54,7 +59,7 @@ export type ResponseContext = {
   created: number;
   model: ServedModel;
   servedTier: ServiceTier | undefined;
-  prompts: readonly (readonly number[])[];
+  prompts: readonly Uint32Array[];
   answers: Answers;
 };
 
@@ -78,7 +83,8 @@ export async function generate(
   const generation = new Generation(c, serving, priority);
   try {
     const model = await generation.use(request.model);
-    const plan = asked.plan(model, model.info.maxLength);
+    const encode = (work: EncodeWork) => generation.encode(model, work);
+    const plan = await asked.plan(model, model.info.maxLength, encode);
     const { prompts, markers = [] } = plan;
     checkTokens(request, model.info.vocabulary);
     checkPromptTokens("prompt", prompts, model.info.vocabulary);
@@ -148,7 +154,7 @@ function engineRequestMaker(
   asked: GenerationRequest,
   model: ServedModel,
   given: Pick<EngineRequest, "priority" | "client"> & PreparedGrammar,
-): (prompt: number[]) => EngineRequest {
+): (prompt: Uint32Array) => EngineRequest {
   const { request, maxTokens, logprobs, promptLogprobs } = asked;
   const { settings } = serving;
   const common = {
@@ -163,7 +169,7 @@ function engineRequestMaker(
   };
   return (prompt) => ({
     ...common,
-    prompt: Uint32Array.from(prompt),
+    prompt: prompt.slice(),
     maxTokens: maxTokensOf(maxTokens, settings, model, prompt.length),
   });
 }
@@ -231,6 +237,6 @@ function finishOf(choices: readonly AnswerPiece[]): string {
   return [...new Set(choices.map(({ finished }) => finished))].join(",");
 }
 
-function textOf({ text }: ServedModel, prompts: readonly (readonly number[])[]): string[] {
+function textOf({ text }: ServedModel, prompts: readonly Uint32Array[]): string[] {
   return prompts.map((prompt) => text.tokenizer.decode(prompt, { skipControl: false }));
 }

@@ -4,6 +4,8 @@ import type { Context } from "hono";
 import type { Priority } from "../engine/protocol.ts";
 import { type AnswersWatcher, FailedAnswerError, type Usage } from "../serve/answers.ts";
 import type { ServedModel } from "../serve/models.ts";
+import type { EncodeWork } from "../text/encode-work.ts";
+import type { Encoded } from "../text/encoder.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, ClientGoneError, draining, tooManyRequests } from "./errors.ts";
 import type { Outcome } from "./metrics.ts";
@@ -26,7 +28,7 @@ export class Generation {
   #generatedTokens = 0;
   /** Rejects when the request is aborted, for `wait`. */
   readonly #aborted = Promise.withResolvers<never>();
-  readonly #abortion = new AbortController();
+  readonly #abortController = new AbortController();
   readonly #entry;
   /** Whom its share of the server is counted to; without keys all clients are one. */
   readonly client: string | undefined;
@@ -34,6 +36,8 @@ export class Generation {
   #endUse = () => {};
   #timer: NodeJS.Timeout | undefined;
   #work: Work | undefined;
+  /** Tokens that the key was charged for when they were encoded. */
+  #encodedTokens = 0;
   #ended = false;
 
   /** Throws if the request is not admitted. */
@@ -75,12 +79,24 @@ export class Generation {
 
   /** Aborted with the request, for work that is not the engine's. */
   get signal(): AbortSignal {
-    return this.#abortion.signal;
+    return this.#abortController.signal;
   }
 
   /** The promise's result, unless the request is aborted first. */
   wait<T>(promise: Promise<T>): Promise<T> {
     return Promise.race([promise, this.#aborted.promise]);
+  }
+
+  /** The token ids of texts or a chat, unless the request is aborted first. */
+  encode(model: ServedModel, work: EncodeWork): Promise<Encoded> {
+    return this.#serving.encoder.encode(model.text, work, {
+      key: this.#c.get("caller").name,
+      signal: this.#abortController.signal,
+      charge: (tokens) => {
+        this.#encodedTokens += tokens;
+        this.#c.get("lease").use(tokens);
+      },
+    });
   }
 
   /** Starts the engine's work. */
@@ -99,14 +115,15 @@ export class Generation {
       onTokens: (count, ms) => this.#track.tokens(count, ms),
     });
     this.#work = work;
-    this.#c.get("lease").use(work.usage.promptTokens);
+    // Prompts that came as token ids have not been charged for yet.
+    this.#c.get("lease").use(work.usage.promptTokens - this.#encodedTokens);
     return work;
   }
 
   /** Ends the work; reading the answer throws this error. */
   abort(error: Error): void {
     this.#aborted.reject(error);
-    this.#abortion.abort(error);
+    this.#abortController.abort(error);
     this.#work?.abort(error);
   }
 

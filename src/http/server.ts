@@ -11,6 +11,7 @@ import { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
+import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
 import { draining, errorResponse } from "./errors.ts";
 import { Metrics } from "./metrics.ts";
@@ -65,6 +66,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     models.restore();
     log.error({ err: error }, "the engine has ended; restarting it");
   };
+  const encoder = new Encoder();
   const models = new ServedModels(engine, {
     main: model,
     names: settings.servedModelName,
@@ -72,7 +74,10 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     chatTemplate,
     engineOptions,
     idleMs: settings.idleUnload,
-    onUnload: (name) => log.info({ model: name }, "unloaded"),
+    onUnload(name, path) {
+      encoder.forget(path);
+      log.info({ model: name }, "unloaded");
+    },
     ...(options.env && { env: options.env }),
   });
   const metrics = new Metrics(models, admission);
@@ -85,6 +90,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const serving: Serving = {
     engine,
     grammars,
+    encoder,
     models,
     admission,
     metrics,
@@ -111,7 +117,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       await admission.drain(settings.drainTimeout, error);
       // The last responses are complete, but may not be written yet.
       await listener.stop(WRITE_MS);
-      await Promise.all([engine.stop(), grammars.stop()]);
+      await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
     };
     return { serving, url: urlOf(settings.host, listener.port), ready, drain };
   } catch (error) {

@@ -6,11 +6,13 @@ import type { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
+import type { Encoder } from "../text/encoder.ts";
 import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
   engine: EngineClient;
   grammars: Grammars;
+  encoder: Encoder;
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;

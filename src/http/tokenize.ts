@@ -1,56 +1,119 @@
 // POST /tokenize and /detokenize
 import type { Context } from "hono";
-import {
-  DetokenizeRequest,
-  type DetokenizeResponse,
-  TokenizeRequest,
-  type TokenizeResponse,
-} from "../api/tokenize.ts";
-import { chatPrompt } from "./chat.ts";
+import { DetokenizeRequest, TokenizeRequest } from "../api/tokenize.ts";
+import type { ServedModel } from "../serve/models.ts";
+import { Detokenizer } from "../text/detokenizer.ts";
+import type { EncodeWork } from "../text/encode-work.ts";
+import { TooLongError } from "../text/tokenizer.ts";
+import { chatInput } from "./chat.ts";
 import { checkPromptTokens } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
-import { badRequest } from "./errors.ts";
+import { badRequest, ClientGoneError } from "./errors.ts";
 import { readRequest } from "./json-body.ts";
+import { jsonParts } from "./json-parts.ts";
 import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
 import { toolOf } from "./tool-use.ts";
 
-/** Tokenizing this many blocks the event loop for about 50 ms. */
-const MAX_TOKENS = 2 ** 17;
+/** Twice the context, so that a text can be counted before it is cut to fit, or this if it is more. */
+const MIN_LIMIT = 2 ** 17;
+/** Tokens that are written at a time: a few milliseconds' work. */
+const PART = 1024;
 
 export function tokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const asked = await readRequest(c, serving.settings, TokenizeRequest);
-    const { messages, prompt, add_special_tokens, tools, ...request } = asked;
+    const { messages, prompt = "", tools, ...request } = asked;
     const model = await serving.models.get(request.model);
-    const { tokenizer } = model.text;
-    const tokens = messages
-      ? chatPrompt(model, { ...request, messages }, MAX_TOKENS, tools?.map(toolOf)).ids
-      : tokenizer.encode(prompt ?? "", {
-          addSpecialTokens: add_special_tokens ?? true,
-          controlTokens: "text",
-          maxTokens: MAX_TOKENS,
-        });
-    return c.json({
-      count: tokens.length,
-      max_model_len: model.info.maxLength,
-      tokens,
-      ...(request.return_token_strs && {
-        token_strs: tokens.map((token) => tokenText(tokenizer, token)),
-      }),
-    } satisfies TokenizeResponse);
+    const maxTokens = limitOf(model);
+    const tokens = await encoded(
+      c,
+      serving,
+      model,
+      messages
+        ? {
+            kind: "chat",
+            input: chatInput(model, { ...request, messages }, tools?.map(toolOf)),
+            maxTokens,
+          }
+        : {
+            kind: "texts",
+            texts: [prompt],
+            addSpecialTokens: request.add_special_tokens ?? true,
+            maxTokens,
+          },
+    );
+    return jsonParts(c, tokenizeResponse(model, tokens, request.return_token_strs));
   };
 }
 
 export function detokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const request = await readRequest(c, serving.settings, DetokenizeRequest);
-    if (request.tokens.length > MAX_TOKENS) {
-      throw badRequest("tokens", `Invalid 'tokens': expected at most ${MAX_TOKENS}.`);
+    const { model: name, tokens } = await readRequest(c, serving.settings, DetokenizeRequest);
+    const model = await serving.models.get(name);
+    const limit = limitOf(model);
+    if (tokens.length > limit) {
+      throw badRequest("tokens", `Invalid 'tokens': expected at most ${limit}.`);
     }
-    const model = await serving.models.get(request.model);
-    checkPromptTokens("tokens", [request.tokens], model.info.vocabulary);
-    const prompt = model.text.tokenizer.decode(request.tokens, { skipControl: false });
-    return c.json({ prompt } satisfies DetokenizeResponse);
+    checkPromptTokens("tokens", [tokens], model.info.vocabulary);
+    c.get("lease").use(tokens.length);
+    return jsonParts(c, detokenizeResponse(model, tokens));
   };
+}
+
+function limitOf({ info }: ServedModel): number {
+  return Math.max(MIN_LIMIT, 2 * info.maxLength);
+}
+
+async function encoded(
+  c: Context<HttpEnv>,
+  { encoder }: Serving,
+  model: ServedModel,
+  work: EncodeWork,
+): Promise<Uint32Array> {
+  const { raw } = c.req;
+  try {
+    const { prompts } = await encoder.encode(model.text, work, {
+      key: c.get("caller").name,
+      signal: raw.signal,
+      charge: (tokens) => c.get("lease").use(tokens),
+    });
+    return prompts[0]!;
+  } catch (error) {
+    if (raw.signal.aborted) throw new ClientGoneError();
+    if (!(error instanceof TooLongError)) throw error;
+    const param = work.kind === "chat" ? "messages" : "prompt";
+    const message = `Invalid '${param}': expected at most ${work.maxTokens} tokens.`;
+    throw badRequest(param, message, "context_length_exceeded");
+  }
+}
+
+function* tokenizeResponse(
+  { info, text: { tokenizer } }: ServedModel,
+  tokens: Uint32Array,
+  withTexts: boolean,
+): Generator<string> {
+  yield `{"count":${tokens.length},"max_model_len":${info.maxLength},"tokens":[`;
+  yield* items(tokens, String);
+  if (withTexts) {
+    yield `],"token_strs":[`;
+    yield* items(tokens, (token) => JSON.stringify(tokenText(tokenizer, token)));
+  }
+  yield "]}";
+}
+
+function* items(tokens: Uint32Array, write: (token: number) => string): Generator<string> {
+  for (let at = 0; at < tokens.length; at += PART) {
+    yield (at > 0 ? "," : "") + Array.from(tokens.subarray(at, at + PART), write).join();
+  }
+}
+
+function* detokenizeResponse({ text }: ServedModel, tokens: number[]): Generator<string> {
+  const detokenizer = new Detokenizer(text.tokenizer.decoder, { skipControl: false });
+  const written = (part: string) => JSON.stringify(part).slice(1, -1);
+  yield `{"prompt":"`;
+  for (let at = 0; at < tokens.length; at += PART) {
+    yield written(detokenizer.push(tokens.slice(at, at + PART)));
+  }
+  yield `${written(detokenizer.flush())}"}`;
 }

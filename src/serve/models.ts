@@ -25,7 +25,7 @@ export type ServedModelsOptions = {
   idleMs?: number | undefined;
   chatTemplate?: string | undefined;
   engineOptions: Partial<EngineOptions>;
-  onUnload?: (model: string) => void;
+  onUnload?: (model: string, path: string) => void;
   env?: Environment;
 };
 
@@ -138,7 +138,7 @@ export class ServedModels {
     clearTimeout(entry.idleTimer);
     entry.load = undefined;
     await this.#engine.unload(entry.name);
-    this.#options.onUnload?.(entry.name);
+    this.#options.onUnload?.(entry.name, entry.source.path);
   }
 
   /** The engine has died: its models are loaded again, and until then their gauges are void. */

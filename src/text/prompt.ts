@@ -3,6 +3,7 @@
 // token could start is marked beforehand, with noncharacters that never reach the model.
 import { matcher } from "./added-tokens.ts";
 import type { ChatInput, ChatTemplate } from "./template.ts";
+import { finish, type TokenIds } from "./token-ids.ts";
 import { type Tokenizer, TooLongError } from "./tokenizer.ts";
 
 export interface Prompt {
@@ -16,11 +17,19 @@ const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
 
 /** Makes prompts for one model. Throws a TooLongError for a prompt over `maxTokens`. */
-export type PromptBuilder = (input: ChatInput, maxTokens?: number) => Prompt;
+export interface PromptBuilder {
+  (input: ChatInput, maxTokens?: number): Prompt;
+  /** The same in steps: appends the ids and returns the text. Rendering is one step. */
+  steps(input: ChatInput, maxTokens: number, ids: TokenIds): Generator<void, string>;
+}
 
 export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): PromptBuilder {
   const guard = userTextGuard([...tokenizer.controlTokens.keys()]);
-  return ({ messages, tools, kwargs, ...flags }, maxTokens = Infinity) => {
+  function* steps(
+    { messages, tools, kwargs, ...flags }: ChatInput,
+    maxTokens: number,
+    ids: TokenIds,
+  ): Generator<void, string> {
     // Checked early: guarding and rendering would take long for a chat that cannot fit.
     if (messages.length > maxTokens) throw new TooLongError(maxTokens);
     let room = maxTokens * tokenizer.longestToken;
@@ -38,8 +47,14 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
     const { text, plainAt } = unguard(rendered);
     // The template has already written the start token.
     const controlTokens = { parseExceptAt: plainAt };
-    return { text, ids: tokenizer.encode(text, { controlTokens, maxTokens }) };
+    yield* tokenizer.encodeSteps(text, { controlTokens, maxTokens }, ids);
+    return text;
+  }
+  const build = (input: ChatInput, maxTokens = Infinity): Prompt => {
+    const ids: number[] = [];
+    return { text: finish(steps(input, maxTokens, ids)), ids };
   };
+  return Object.assign(build, { steps });
 }
 
 type Guard = (text: string) => string;

@@ -13,7 +13,11 @@ import { type SuggestedSampling, suggestedSampling } from "./suggested-sampling.
 import { chatTemplate } from "./template.ts";
 import { type Tokenizer, tokenizerFromJson } from "./tokenizer.ts";
 
+/** Where a text model comes from. */
+export type TextSource = TextModelOptions & { path: string };
+
 export type TextModel = {
+  source: TextSource;
   tokenizer: Tokenizer;
   /** Undefined if the model has no chat template. */
   chat: PromptBuilder | undefined;
@@ -45,6 +49,7 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
   const gguf = ggufChatTemplate(metadata);
   const template = chatTemplate({ gguf, jinja }, { namedTokens: tokenizer.namedTokens });
   return {
+    source: { path, chatTemplate: jinja },
     tokenizer,
     chat: template && promptBuilder(template, tokenizer),
     knowsRole: (role) => template?.source.includes(role) ?? false,
@@ -73,6 +78,7 @@ function fromFolder(path: string, options: TextModelOptions): TextModel {
   const { namedTokens } = tokenizer;
   const template = chatTemplate({ config: tokenizerConfig as never, jinja }, { namedTokens });
   return {
+    source: { path, ...options },
     tokenizer,
     chat: template && promptBuilder(template, tokenizer),
     knowsRole: (role) => template?.source.includes(role) ?? false,

@@ -10,13 +10,14 @@ const FIRST_CAPACITY = 2 ** 14;
 
 /** Takes 4 bytes an id. An array takes twice as many, and twice that again while it grows. */
 export class TokenIdBuffer implements TokenIds {
-  readonly #buffer: ArrayBuffer;
+  #buffer: ArrayBuffer;
   #ids: Uint32Array;
   length = 0;
 
-  constructor(capacity: number) {
-    const maxByteLength = 4 * capacity;
-    this.#buffer = new ArrayBuffer(Math.min(4 * FIRST_CAPACITY, maxByteLength), { maxByteLength });
+  /** `expected`: how many there may well be; more are copied to another buffer. */
+  constructor(expected: number) {
+    const maxByteLength = 4 * Math.max(expected, FIRST_CAPACITY);
+    this.#buffer = new ArrayBuffer(4 * FIRST_CAPACITY, { maxByteLength });
     this.#ids = new Uint32Array(this.#buffer);
   }
 
@@ -32,8 +33,22 @@ export class TokenIdBuffer implements TokenIds {
 
   #grow(): void {
     const { byteLength, maxByteLength } = this.#buffer;
-    if (byteLength === maxByteLength) throw new RangeError("more token ids than there is room for");
-    this.#buffer.resize(Math.min(2 * byteLength, maxByteLength));
-    this.#ids = new Uint32Array(this.#buffer);
+    if (byteLength < maxByteLength) {
+      this.#buffer.resize(Math.min(2 * byteLength, maxByteLength));
+      this.#ids = new Uint32Array(this.#buffer);
+    } else {
+      const before = this.#ids;
+      this.#buffer = new ArrayBuffer(2 * byteLength, { maxByteLength: 4 * byteLength });
+      this.#ids = new Uint32Array(this.#buffer);
+      this.#ids.set(before);
+    }
+  }
+}
+
+/** Takes all steps at once. */
+export function finish<T>(steps: Generator<void, T>): T {
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
   }
 }

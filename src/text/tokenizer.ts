@@ -6,7 +6,7 @@ import { type TokenDecoder, tokenDecoder } from "./decoder.ts";
 import { Detokenizer, type DetokenizerOptions } from "./detokenizer.ts";
 import { normalizer } from "./normalizer.ts";
 import { preTokenizer } from "./pre-tokenizer.ts";
-import type { TokenIds } from "./token-ids.ts";
+import { finish, type TokenIds } from "./token-ids.ts";
 import type { TokenModel } from "./token-model.ts";
 import {
   type BpeJson,
@@ -32,12 +32,9 @@ export interface EncodeOptions {
 
 export class TooLongError extends Error {
   override name = "TooLongError";
-  /** Tokens that were encoded before this was known. */
-  readonly encoded: number;
 
-  constructor(maxTokens: number, encoded = 0) {
+  constructor(maxTokens: number) {
     super(`the text has more than ${maxTokens} tokens`);
-    this.encoded = encoded;
   }
 }
 
@@ -163,8 +160,7 @@ export function buildTokenizer(
     if (text.length > maxTokens * longest) throw new TooLongError(maxTokens);
     const before = out.length;
     const check = () => {
-      const encoded = out.length - before;
-      if (encoded > maxTokens) throw new TooLongError(maxTokens, encoded);
+      if (out.length - before > maxTokens) throw new TooLongError(maxTokens);
     };
     if (addSpecialTokens) for (const id of prefix) out.push(id);
     for (const segment of written.split(text.toWellFormed(), control)) {
@@ -215,14 +211,6 @@ function namedTokens(config: TokenizerConfigJson): Record<string, string> {
     if (text !== undefined) tokens[name] = text;
   }
   return tokens;
-}
-
-/** Takes all steps at once. */
-function finish<T>(steps: Generator<void, T>): T {
-  for (;;) {
-    const { done, value } = steps.next();
-    if (done) return value;
-  }
 }
 
 function vocabOf(model: ModelJson): Map<string, number> {

@@ -1,0 +1,55 @@
+// What is encoded for one request: texts, or a chat. It is done in steps, on the main thread if it is short and
+// on the encoder thread otherwise.
+import type { ChatInput } from "./template.ts";
+import type { TextModel } from "./text-model.ts";
+import type { TokenIds } from "./token-ids.ts";
+
+export type EncodeWork =
+  | { kind: "texts"; texts: readonly string[]; addSpecialTokens: boolean; maxTokens: number }
+  | { kind: "chat"; input: ChatInput; maxTokens: number };
+
+/** What is known besides the ids of all texts. */
+export type EncodedWork = {
+  /** The end of each text in the ids. */
+  ends: number[];
+  /** The last characters of a chat's text, without the blanks at its end. */
+  ending: string;
+};
+
+const ENDING_CHARS = 256;
+/** Every value takes time too, not only its characters. */
+const CHARS_PER_VALUE = 16;
+
+/** Yields every few milliseconds, except while a template is rendered. */
+export function* encodeWork(
+  { tokenizer, chat }: TextModel,
+  work: EncodeWork,
+  ids: TokenIds,
+): Generator<void, EncodedWork> {
+  const { maxTokens } = work;
+  if (work.kind === "chat") {
+    const text = yield* chat!.steps(work.input, maxTokens, ids);
+    return { ends: [ids.length], ending: text.trimEnd().slice(-ENDING_CHARS) };
+  }
+  const { addSpecialTokens } = work;
+  const ends: number[] = [];
+  for (const text of work.texts) {
+    const options = { addSpecialTokens, controlTokens: "text", maxTokens } as const;
+    yield* tokenizer.encodeSteps(text, options, ids);
+    ends.push(ids.length);
+  }
+  return { ends, ending: "" };
+}
+
+/** About how many characters there are, in all. */
+export function sizeOf(work: EncodeWork): number {
+  return sizeOfValue(work.kind === "chat" ? work.input : work.texts);
+}
+
+function sizeOfValue(value: unknown): number {
+  if (typeof value === "string") return CHARS_PER_VALUE + value.length;
+  if (typeof value !== "object" || value === null) return CHARS_PER_VALUE;
+  let size = CHARS_PER_VALUE;
+  for (const [name, item] of Object.entries(value)) size += name.length + sizeOfValue(item);
+  return size;
+}

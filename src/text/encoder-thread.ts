@@ -1,0 +1,125 @@
+// The encoder thread: renders and encodes what is too long for the main thread. Keys take turns of a few
+// milliseconds, so that nobody waits for another key's long text.
+import { parentPort } from "node:worker_threads";
+import { type EncodedWork, encodeWork, sizeOf } from "./encode-work.ts";
+import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
+import { TemplateError } from "./template.ts";
+import { openTextModel, type TextModel, type TextSource } from "./text-model.ts";
+import { TokenIdBuffer } from "./token-ids.ts";
+import { TooLongError } from "./tokenizer.ts";
+
+type Job = {
+  id: number;
+  key: string;
+  ids: TokenIdBuffer;
+  steps: Generator<void, EncodedWork>;
+};
+
+const TURN_MS = 10;
+const MAX_MODELS = 4;
+
+const main = parentPort!;
+/** By key, the one whose turn is next first; no list is empty. */
+const jobs = new Map<string, Job[]>();
+/** The most recently used last. */
+const models = new Map<string, TextModel>();
+let arrival = Promise.withResolvers<void>();
+
+main.on("message", (message: ToEncoder) => {
+  if (message.kind === "forget") forget(message.path);
+  else if (message.kind === "cancel") cancel(message.id);
+  else add(message);
+});
+
+for (;;) {
+  const [next] = jobs.values();
+  if (next) takeTurn(next[0]!);
+  else {
+    arrival = Promise.withResolvers();
+    await arrival.promise;
+  }
+  // Lets messages in.
+  await new Promise(setImmediate);
+}
+
+function add({ id, key, source, work }: ToEncoder & { kind: "encode" }): void {
+  const ids = new TokenIdBuffer(sizeOf(work));
+  const job: Job = { id, key, ids, steps: stepsOf() };
+  const others = jobs.get(key);
+  if (others) others.push(job);
+  else jobs.set(key, [job]);
+  arrival.resolve();
+
+  function* stepsOf() {
+    return yield* encodeWork(opened(source), work, ids);
+  }
+}
+
+function takeTurn(job: Job): void {
+  const end = performance.now() + TURN_MS;
+  try {
+    for (;;) {
+      const { done, value } = job.steps.next();
+      if (done) {
+        remove(job);
+        const ids = job.ids.take();
+        reply({ kind: "encoded", id: job.id, ids, ...value }, [ids.buffer]);
+        return;
+      }
+      if (performance.now() > end) break;
+    }
+    toTheEnd(job);
+  } catch (error) {
+    fail(job, failureOf(error));
+  }
+}
+
+/** Every other key has its turn first, then the key's other jobs. */
+function toTheEnd(job: Job): void {
+  remove(job);
+  const others = jobs.get(job.key) ?? [];
+  jobs.delete(job.key);
+  jobs.set(job.key, [...others, job]);
+}
+
+function cancel(id: number): void {
+  const job = [...jobs.values()].flat().find((each) => each.id === id);
+  if (job) fail(job, { kind: "cancelled" });
+}
+
+function fail(job: Job, failure: EncodeFailure): void {
+  remove(job);
+  reply({ kind: "failed", id: job.id, tokens: job.ids.length, failure });
+}
+
+function remove(job: Job): void {
+  const left = jobs.get(job.key)!.filter((each) => each !== job);
+  if (left.length > 0) jobs.set(job.key, left);
+  else jobs.delete(job.key);
+}
+
+function reply(message: FromEncoder, transfer: ArrayBuffer[] = []): void {
+  main.postMessage(message, transfer);
+}
+
+function failureOf(error: unknown): EncodeFailure {
+  if (error instanceof TooLongError) return { kind: "too_long" };
+  if (error instanceof TemplateError) {
+    return { kind: "template", fault: error.fault, message: error.message };
+  }
+  return { kind: "other", message: error instanceof Error ? error.message : String(error) };
+}
+
+function opened(source: TextSource): TextModel {
+  const name = JSON.stringify([source.path, source.chatTemplate]);
+  const model = models.get(name) ?? openTextModel(source.path, source);
+  models.delete(name);
+  models.set(name, model);
+  const [oldest] = models.keys();
+  if (models.size > MAX_MODELS) models.delete(oldest!);
+  return model;
+}
+
+function forget(path: string): void {
+  for (const name of models.keys()) if (JSON.parse(name)[0] === path) models.delete(name);
+}

@@ -1,0 +1,157 @@
+// Encodes texts and chats for requests without blocking the event loop: short ones at once, long ones on a thread
+// of its own, which is started for the first of them.
+import { Worker } from "node:worker_threads";
+import { encoderEntry } from "../worker-entry.ts";
+import { type EncodedWork, type EncodeWork, encodeWork, sizeOf } from "./encode-work.ts";
+import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
+import { TemplateError } from "./template.ts";
+import type { TextModel } from "./text-model.ts";
+import { finish } from "./token-ids.ts";
+import { TooLongError } from "./tokenizer.ts";
+
+/** For whom something is encoded. */
+export type Client = {
+  /** Keys take turns. */
+  key: string;
+  /** Its reason is thrown where it ends the work. */
+  signal: AbortSignal;
+  /** Called once, with the tokens that were encoded, however the work ended. */
+  charge(tokens: number): void;
+};
+
+/** The token ids of each text; a chat is one. */
+export type Encoded = { prompts: Uint32Array[]; ending: string };
+
+/** Too many characters wait to be encoded. */
+export class EncoderBusyError extends Error {
+  override name = "EncoderBusyError";
+
+  constructor() {
+    super("too much text waits to be encoded");
+  }
+}
+
+/** The thread has ended, or cannot open the model. */
+export class EncoderThreadError extends Error {
+  override name = "EncoderThreadError";
+}
+
+/** What takes a few milliseconds at most. */
+const SHORT = 2 ** 13;
+/** Characters that may wait, in all and of one key. */
+const MAX_WAITING = 2 ** 27;
+const MAX_WAITING_OF_KEY = 2 ** 26;
+
+type Job = Client & {
+  size: number;
+  maxTokens: number;
+  resolve(encoded: Encoded): void;
+  reject(error: unknown): void;
+};
+
+export class Encoder {
+  #thread: Worker | undefined;
+  readonly #jobs = new Map<number, Job>();
+  #nextId = 0;
+
+  async encode(model: TextModel, work: EncodeWork, client: Client): Promise<Encoded> {
+    const size = sizeOf(work);
+    if (size > SHORT) return await this.#send(model, work, size, client);
+    const ids: number[] = [];
+    try {
+      const encoded = finish(encodeWork(model, work, ids));
+      return split(Uint32Array.from(ids), encoded);
+    } finally {
+      client.charge(ids.length);
+    }
+  }
+
+  /** The model is unloaded: the thread drops its tokenizer. */
+  forget(path: string): void {
+    if (this.#thread) this.#post({ kind: "forget", path });
+  }
+
+  async stop(): Promise<void> {
+    await this.#thread?.terminate();
+  }
+
+  #send({ source }: TextModel, work: EncodeWork, size: number, client: Client): Promise<Encoded> {
+    const { key, signal } = client;
+    signal.throwIfAborted();
+    this.#checkRoom(key, size);
+    const id = this.#nextId++;
+    const { promise, resolve, reject } = Promise.withResolvers<Encoded>();
+    const onAbort = () => {
+      this.#post({ kind: "cancel", id });
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    this.#jobs.set(id, { ...client, size, maxTokens: work.maxTokens, resolve, reject });
+    this.#post({ kind: "encode", id, key, source, work });
+    return promise.finally(() => signal.removeEventListener("abort", onAbort));
+  }
+
+  /** One that is longer than all that may wait is taken while nothing else waits. */
+  #checkRoom(key: string, size: number): void {
+    const waiting = this.#jobs.values().reduce((sum, job) => sum + job.size, 0);
+    const own = this.#jobs.values().reduce((sum, job) => sum + (job.key === key ? job.size : 0), 0);
+    const isFull = waiting > 0 && waiting + size > MAX_WAITING;
+    if (isFull || (own > 0 && own + size > MAX_WAITING_OF_KEY)) throw new EncoderBusyError();
+  }
+
+  #post(message: ToEncoder): void {
+    this.#thread ??= this.#start();
+    this.#thread.postMessage(message);
+  }
+
+  #start(): Worker {
+    const thread = new Worker(encoderEntry);
+    const onEnd = () => {
+      if (this.#thread !== thread) return;
+      this.#thread = undefined;
+      for (const id of this.#jobs.keys()) {
+        this.#end(id, 0)?.reject(new EncoderThreadError("the encoder thread has ended"));
+      }
+    };
+    thread.on("message", (message: FromEncoder) => this.#receive(message));
+    thread.on("error", onEnd);
+    thread.on("exit", onEnd);
+    // It must not keep the process alive.
+    thread.unref();
+    return thread;
+  }
+
+  #receive(message: FromEncoder): void {
+    if (message.kind === "encoded") {
+      const { ids } = message;
+      this.#end(message.id, ids.length)?.resolve(split(ids, message));
+    } else {
+      const job = this.#end(message.id, message.tokens);
+      job?.reject(errorOf(message.failure, job.maxTokens));
+    }
+  }
+
+  #end(id: number, tokens: number): Job | undefined {
+    const job = this.#jobs.get(id);
+    this.#jobs.delete(id);
+    job?.charge(tokens);
+    return job;
+  }
+}
+
+function split(ids: Uint32Array, { ends, ending }: EncodedWork): Encoded {
+  return { prompts: ends.map((end, i) => ids.subarray(ends[i - 1] ?? 0, end)), ending };
+}
+
+function errorOf(failure: EncodeFailure, maxTokens: number): Error {
+  switch (failure.kind) {
+    case "too_long":
+      return new TooLongError(maxTokens);
+    case "template":
+      return new TemplateError(failure.fault, failure.message);
+    case "cancelled":
+      return new EncoderThreadError("cancelled");
+    case "other":
+      return new EncoderThreadError(failure.message);
+  }
+}
