@@ -72,6 +72,7 @@ async function encoded(
   work: EncodeWork,
 ): Promise<Uint32Array> {
   const { raw } = c.req;
+  const { kind, maxTokens } = work;
   try {
     const { prompts } = await encoder.encode(model.text, work, {
       key: c.get("caller").name,
@@ -82,8 +83,8 @@ async function encoded(
   } catch (error) {
     if (raw.signal.aborted) throw new ClientGoneError();
     if (!(error instanceof TooLongError)) throw error;
-    const param = work.kind === "chat" ? "messages" : "prompt";
-    const message = `Invalid '${param}': expected at most ${work.maxTokens} tokens.`;
+    const param = kind === "chat" ? "messages" : "prompt";
+    const message = `Invalid '${param}': expected at most ${maxTokens} tokens.`;
     throw badRequest(param, message, "context_length_exceeded");
   }
 }

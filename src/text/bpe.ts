@@ -52,6 +52,11 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
     mergedOf.push(merged);
     rankOf.push(rank);
   }
+  const symbolOf = new Map<number, number>();
+  for (const [text, id] of vocab) {
+    const code = text.codePointAt(0);
+    if (code !== undefined && String.fromCodePoint(code) === text) symbolOf.set(code, id);
+  }
   const utf8 = new TextEncoder();
   // Used by one merge at a time.
   let next = new Int32Array(64);
@@ -61,11 +66,14 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   /** Appends the symbols of a text; returns whether the last character is unknown, as `afterUnk` of the one before. */
   function addSymbols(text: string, symbols: number[], afterUnk: boolean): boolean {
     let isUnk = afterUnk;
-    for (const char of text) {
-      const id = vocab.get(char);
+    for (let at = 0; at < text.length; ) {
+      const code = text.codePointAt(at)!;
+      at += code > 0xffff ? 2 : 1;
+      const id = symbolOf.get(code);
       if (id !== undefined) symbols.push(id);
-      else if (bytes) for (const byte of utf8.encode(char)) symbols.push(bytes[byte]!);
-      else if (unk !== undefined && !(options.fuseUnk && isUnk)) symbols.push(unk);
+      else if (bytes) {
+        for (const byte of utf8.encode(String.fromCodePoint(code))) symbols.push(bytes[byte]!);
+      } else if (unk !== undefined && !(options.fuseUnk && isUnk)) symbols.push(unk);
       isUnk = id === undefined && !bytes;
     }
     return isUnk;

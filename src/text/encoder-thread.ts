@@ -16,6 +16,8 @@ type Job = {
 };
 
 const TURN_MS = 10;
+/** A long text leaves garbage of many times its size, which is not to wait for memory to run short. */
+const TURNS_PER_COLLECTION = 20;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
@@ -23,6 +25,7 @@ const main = parentPort!;
 const jobs = new Map<string, Job[]>();
 /** The most recently used last. */
 const models = new Map<string, TextModel>();
+let turns = 0;
 let arrival = Promise.withResolvers<void>();
 
 main.on("message", (message: ToEncoder) => {
@@ -33,8 +36,10 @@ main.on("message", (message: ToEncoder) => {
 
 for (;;) {
   const [next] = jobs.values();
-  if (next) takeTurn(next[0]!);
-  else {
+  if (next) {
+    takeTurn(next[0]!);
+    if (++turns % TURNS_PER_COLLECTION === 0) Bun.gc(false);
+  } else {
     arrival = Promise.withResolvers();
     await arrival.promise;
   }

@@ -42,6 +42,9 @@ const SHORT = 2 ** 13;
 const MAX_WAITING = 2 ** 27;
 const MAX_WAITING_OF_KEY = 2 ** 26;
 
+/** Garbage of so many characters is worth a collection, which runs on the side. */
+const COLLECTED = 2 ** 20;
+
 type Job = Client & {
   size: number;
   maxTokens: number;
@@ -88,6 +91,8 @@ export class Encoder {
     signal.addEventListener("abort", onAbort, { once: true });
     this.#jobs.set(id, { ...client, size, maxTokens: work.maxTokens, resolve, reject });
     this.#post({ kind: "encode", id, key, source, work });
+    // The text is on the thread now, and in several forms as garbage here.
+    if (size > COLLECTED) Bun.gc(false);
     return promise.finally(() => signal.removeEventListener("abort", onAbort));
   }
 

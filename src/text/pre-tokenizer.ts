@@ -151,11 +151,21 @@ export const BYTE_CHARS: readonly string[] = (() => {
 
 const utf8 = new TextEncoder();
 
+const byteUnits = Uint16Array.from(BYTE_CHARS, (char) => char.charCodeAt(0));
+// Used by one call at a time.
+let bytes = new Uint8Array(0);
+let units = new Uint16Array(0);
+
 /** Each byte of the text as a character of GPT-2's alphabet. */
 export function byteSpelling(text: string): string {
-  let spelled = "";
-  for (const byte of utf8.encode(text)) spelled += BYTE_CHARS[byte];
-  return spelled;
+  // No character takes more bytes for each of its units.
+  if (3 * text.length > bytes.length) {
+    bytes = new Uint8Array(6 * text.length);
+    units = new Uint16Array(bytes.length);
+  }
+  const { written } = utf8.encodeInto(text, bytes);
+  for (let i = 0; i < written; i++) units[i] = byteUnits[bytes[i]!]!;
+  return Buffer.from(units.buffer).toString("utf16le", 0, 2 * written);
 }
 
 function spelled(cut: PreTokenizer): PreTokenizer {

@@ -26,9 +26,10 @@ export class TokenIdBuffer implements TokenIds {
     this.#ids[this.length++] = id;
   }
 
-  /** The ids as an array of their own; the buffer is empty afterwards. */
+  /** The ids, without the room behind them. */
   take(): Uint32Array<ArrayBuffer> {
-    return new Uint32Array(this.#buffer.transferToFixedLength(4 * this.length));
+    this.#buffer.resize(4 * this.length);
+    return new Uint32Array(this.#buffer);
   }
 
   #grow(): void {
