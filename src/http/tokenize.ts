@@ -95,17 +95,18 @@ function* tokenizeResponse(
   withTexts: boolean,
 ): Generator<string> {
   yield `{"count":${tokens.length},"max_model_len":${info.maxLength},"tokens":[`;
-  yield* items(tokens, String);
+  yield* items(tokens, (part) => part.join());
   if (withTexts) {
     yield `],"token_strs":[`;
-    yield* items(tokens, (token) => JSON.stringify(tokenText(tokenizer, token)));
+    const text = (token: number) => JSON.stringify(tokenText(tokenizer, token));
+    yield* items(tokens, (part) => Array.from(part, text).join());
   }
   yield "]}";
 }
 
-function* items(tokens: Uint32Array, write: (token: number) => string): Generator<string> {
+function* items(tokens: Uint32Array, write: (part: Uint32Array) => string): Generator<string> {
   for (let at = 0; at < tokens.length; at += PART) {
-    yield (at > 0 ? "," : "") + Array.from(tokens.subarray(at, at + PART), write).join();
+    yield (at > 0 ? "," : "") + write(tokens.subarray(at, at + PART));
   }
 }
 

@@ -16,8 +16,8 @@ type Job = {
 };
 
 const TURN_MS = 10;
-/** A long text leaves garbage of many times its size, which is not to wait for memory to run short. */
-const TURNS_PER_COLLECTION = 20;
+/** Left alone, garbage grows to many times the text before it is collected. */
+const TURNS_PER_COLLECTION = 25;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
@@ -38,7 +38,7 @@ for (;;) {
   const [next] = jobs.values();
   if (next) {
     takeTurn(next[0]!);
-    if (++turns % TURNS_PER_COLLECTION === 0) Bun.gc(false);
+    if (++turns % TURNS_PER_COLLECTION === 0) Bun.gc(true);
   } else {
     arrival = Promise.withResolvers();
     await arrival.promise;

@@ -34,7 +34,9 @@ type Cut = (text: string, from: number) => number;
 
 const anywhere: Cut = (_, from) => from;
 const betweenPlain: Cut = (text, from) => {
-  BETWEEN_PLAIN.lastIndex = from;
+  // From within a character, the search would start before it.
+  const isWithin = (text.charCodeAt(from) & 0xfc00) === 0xdc00;
+  BETWEEN_PLAIN.lastIndex = isWithin ? from + 1 : from;
   return BETWEEN_PLAIN.exec(text)?.index ?? text.length;
 };
 const nowhere: Cut = (text) => text.length;

@@ -7,11 +7,23 @@ import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 const KEY = "sk-mlx-key-of-alice";
+const countedKeys = new Map(
+  [
+    "of a text that is counted",
+    "of a text that has too many",
+    "that are decoded",
+    "of a prompt that is too long",
+    "of a prompt, once",
+  ].map((name, i) => [name, `sk-mlx-key-of-counted-${i}`]),
+);
 
 let server: TestServer;
 beforeAll(async () => {
   const alice = keyEntry("alice", KEY, { limits: { requests_per_minute: 2 } });
-  server = await startTestServer({ keys: { keys: [alice] } });
+  const counted = Array.from(countedKeys.values(), (key, i) =>
+    keyEntry(`counted ${i}`, key, { limits: { tokens_per_minute: 600 } }),
+  );
+  server = await startTestServer({ keys: { keys: [alice, ...counted] } });
 });
 afterAll(async () => {
   await server.settled();
@@ -73,6 +85,41 @@ test("/tokenize and /detokenize count against the key's requests", async () => {
     const refused = await server.post(path, body, { headers });
     await expectRefusal(refused, { status: 429, code: "rate_limit_exceeded" });
   }
+});
+
+describe("tokens are charged to the key", () => {
+  const long = "a b ".repeat(10_000);
+
+  test.each([
+    ["of a text that is counted", "/tokenize", { prompt: long }, 40_000],
+    ["of a text that has too many", "/tokenize", { prompt: "a".repeat(140_000) }, 131_072],
+    ["that are decoded", "/detokenize", { tokens: Array(40_000).fill(97) }, 40_000],
+    ["of a prompt that is too long", "/v1/completions", { prompt: long }, 4096],
+    ["of a prompt, once", "/v1/completions", { prompt: "a".repeat(2000), max_tokens: 1 }, 2001],
+  ])("%s", async (name, path, body, tokens) => {
+    const headers = { authorization: `Bearer ${countedKeys.get(name)}` };
+    const response = await server.post(path, body, { headers });
+    await response.text();
+    // The time until the bucket is full again tells what was taken: one token takes 100 ms.
+    const [, hours = 0, minutes = 0, seconds] = /^(?:(\d+)h)?(?:(\d+)m)?([\d.]+)s$/.exec(
+      response.headers.get("x-ratelimit-reset-tokens")!,
+    )!;
+    const charged = 10 * (3600 * Number(hours) + 60 * Number(minutes) + Number(seconds));
+    // A text with too many is encoded a little further.
+    expect(charged).toBeGreaterThan(tokens * 0.99 - 10);
+    expect(charged).toBeLessThan(tokens * 1.5);
+  });
+});
+
+test("a long text's tokens come back in full, with the text of each, and as the text again", async () => {
+  const prompt = 'a"中 \n'.repeat(12_000);
+  const response = await server.post("/tokenize", { prompt, return_token_strs: true });
+  const { count, tokens, token_strs } = TokenizeResponse.parse(await response.json());
+  expect([tokens.length, token_strs!.length]).toEqual([count, count]);
+  const ids = (await server.ready).text.tokenizer.encode(prompt, { controlTokens: "text" });
+  expect(tokens).toEqual(ids);
+  const back = await server.post("/detokenize", { tokens });
+  expect(await back.json()).toEqual({ prompt });
 });
 
 test("a draining server rejects tokenization and loading of models", async () => {

@@ -1,0 +1,105 @@
+// The encoder thread: same ids, keys in turns, and an end for work that nobody waits for.
+import { afterAll, afterEach, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { EncodeWork } from "../../src/text/encode-work.ts";
+import {
+  type Client,
+  Encoder,
+  EncoderBusyError,
+  EncoderThreadError,
+} from "../../src/text/encoder.ts";
+import { openTextModel } from "../../src/text/text-model.ts";
+import { TooLongError } from "../../src/text/tokenizer.ts";
+import { writeChatModel } from "../support/chat-model.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "encoder-"));
+writeChatModel(folder);
+const model = openTextModel(folder);
+const encoder = new Encoder();
+const charged: number[] = [];
+afterEach(() => {
+  charged.length = 0;
+});
+afterAll(async () => {
+  await encoder.stop();
+  rmSync(folder, { recursive: true });
+});
+
+const client = (key: string, signal = new AbortController().signal): Client => ({
+  key,
+  signal,
+  charge: (tokens) => charged.push(tokens),
+});
+const texts = (...all: string[]): EncodeWork => {
+  return { kind: "texts", texts: all, addSpecialTokens: true, maxTokens: Infinity };
+};
+const asText = { controlTokens: "text", addSpecialTokens: true } as const;
+const long = "words and 12 numbers, <|im_end|> and 中文\n".repeat(5000);
+
+test("long texts and chats have the ids of short ones, and are charged once", async () => {
+  const { prompts } = await encoder.encode(model, texts(long, "short", long), client("a"));
+  const expected = [long, "short", long].map((text) => model.tokenizer.encode(text, asText));
+  expect(prompts.map((prompt) => [...prompt])).toEqual(expected);
+  const input = { messages: [{ role: "user", content: long }], addGenerationPrompt: true };
+  const chat = { kind: "chat", input, maxTokens: Infinity } as const;
+  const { prompts: chats, ending } = await encoder.encode(model, chat, client("a"));
+  expect([...chats[0]!]).toEqual(model.chat!(input).ids);
+  expect(ending).toEndWith("<|im_start|>assistant");
+  const count = expected.reduce((sum, ids) => sum + ids.length, 0);
+  expect(charged).toEqual([count, chats[0]!.length]);
+});
+
+test("a key does not wait for another key's long text, nor for one of its own", async () => {
+  const done: string[] = [];
+  const encode = async (name: string, key: string, text: string) => {
+    await encoder.encode(model, texts(text), client(key));
+    done.push(name);
+  };
+  const longest = "a".repeat(3_000_000);
+  await Promise.all([
+    encode("long", "a", longest),
+    encode("other key", "b", "a".repeat(50_000)),
+    encode("same key", "a", "a".repeat(50_000)),
+  ]);
+  expect(done).toEqual(["other key", "same key", "long"]);
+});
+
+test("work whose client leaves ends, and what was done is charged", async () => {
+  const leaving = new AbortController();
+  const work = encoder.encode(model, texts("a".repeat(8_000_000)), client("a", leaving.signal));
+  await encoder.encode(model, texts("a".repeat(50_000)), client("b"));
+  leaving.abort(new Error("gone"));
+  await expect(work).rejects.toThrow("gone");
+  await encoder.encode(model, texts("a".repeat(50_000)), client("b"));
+  const [first, partly, last] = charged;
+  expect([first, last]).toEqual([50_000, 50_000]);
+  expect(partly).toBeLessThan(8_000_000);
+});
+
+test("a text that is too long is charged for what was encoded of it", async () => {
+  const work = { ...texts(long), maxTokens: 20_000 };
+  await expect(encoder.encode(model, work, client("a"))).rejects.toThrow(TooLongError);
+  expect(charged[0]).toBeGreaterThanOrEqual(20_000);
+  expect(charged[0]).toBeLessThan(50_000);
+});
+
+test("a key that has too much waiting is refused, others are not", async () => {
+  const leaving = new AbortController();
+  const work = texts("a".repeat(2 ** 25));
+  const send = (key: string) => encoder.encode(model, work, client(key, leaving.signal));
+  const waiting = [send("a")];
+  await expect(send("a")).rejects.toThrow(EncoderBusyError);
+  waiting.push(send("b"));
+  leaving.abort(new Error("gone"));
+  for (const each of await Promise.allSettled(waiting)) expect(each.status).toBe("rejected");
+});
+
+test("work ends with the thread, and the next starts another", async () => {
+  const work = encoder.encode(model, texts("a".repeat(8_000_000)), client("a"));
+  await encoder.stop();
+  await expect(work).rejects.toThrow(EncoderThreadError);
+  const { prompts } = await encoder.encode(model, texts(long), client("a"));
+  expect([...prompts[0]!]).toEqual(model.tokenizer.encode(long, asText));
+});
