@@ -16,8 +16,9 @@ type Job = {
 };
 
 const TURN_MS = 10;
-/** Left alone, garbage grows to many times the text before it is collected. */
-const TURNS_PER_COLLECTION = 25;
+/** Left alone, garbage grows to many times the text. Collecting it takes a tenth of the time at most. */
+const COLLECTION_SHARE = 1 / 10;
+const MIN_COLLECTION_MS = 25;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
@@ -25,7 +26,8 @@ const main = parentPort!;
 const jobs = new Map<string, Job[]>();
 /** The most recently used last. */
 const models = new Map<string, TextModel>();
-let turns = 0;
+let sinceCollectionMs = 0;
+let collectionMs = MIN_COLLECTION_MS;
 let arrival = Promise.withResolvers<void>();
 
 main.on("message", (message: ToEncoder) => {
@@ -37,8 +39,10 @@ main.on("message", (message: ToEncoder) => {
 for (;;) {
   const [next] = jobs.values();
   if (next) {
+    const start = performance.now();
     takeTurn(next[0]!);
-    if (++turns % TURNS_PER_COLLECTION === 0) Bun.gc(true);
+    sinceCollectionMs += performance.now() - start;
+    if (sinceCollectionMs * COLLECTION_SHARE > collectionMs) collect();
   } else {
     arrival = Promise.withResolvers();
     await arrival.promise;
@@ -85,6 +89,13 @@ function toTheEnd(job: Job): void {
   const others = jobs.get(job.key) ?? [];
   jobs.delete(job.key);
   jobs.set(job.key, [...others, job]);
+}
+
+function collect(): void {
+  const start = performance.now();
+  Bun.gc(true);
+  collectionMs = Math.max(MIN_COLLECTION_MS, performance.now() - start);
+  sinceCollectionMs = 0;
 }
 
 function cancel(id: number): void {
