@@ -4,7 +4,7 @@
 //   npm run -s bench:tokenize -- [--megabytes 16] [--tokenizer llama] [--text spaces]
 //
 // Fails where the ids are not those of the text encoded in one piece, where the server's main thread computes for
-// over 50 ms before it answers the other client, or where memory grows by more than 10 times the text.
+// over 50 ms before it answers the other client, or where memory grows by more than 10 times the request.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -84,7 +84,7 @@ class Server {
       await Bun.sleep(1);
     }
     const ms = performance.now() - start;
-    const growth = (this.#memory("VmHWM") - before) / Buffer.byteLength(text);
+    const growth = (this.#memory("VmHWM") - before) / Buffer.byteLength(JSON.stringify(text));
     const ids = await over;
     return { hash: hashOf(ids), count: ids.length, blockMs, growth, ms };
   }
