@@ -85,6 +85,13 @@ test("it serves a model given as a path to an OpenAI client, a second after its 
       max_tokens: 16,
     });
     expect(answer.choices[0]!.message.content).toContain("Paris");
+    // On the encoder thread.
+    const counted = await fetch(`${url}/tokenize`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: "7".repeat(20_000) }),
+    });
+    expect(await counted.json()).toMatchObject({ count: 20_000 });
     server.kill("SIGTERM");
     expect(await server.exited).toBe(0);
     if (start === 2) expect(listensMs).toBeLessThan(1000);
