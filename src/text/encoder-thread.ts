@@ -16,9 +16,8 @@ type Job = {
 };
 
 const TURN_MS = 10;
-/** Left alone, garbage grows to many times the text. Collecting it takes a tenth of the time at most. */
-const COLLECTION_SHARE = 1 / 10;
-const MIN_COLLECTION_MS = 25;
+/** Left alone, garbage grows to many times the text: it is collected when the process has grown by so much. */
+const MAX_GARBAGE_BYTES = 32 * 2 ** 20;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
@@ -26,8 +25,8 @@ const main = parentPort!;
 const jobs = new Map<string, Job[]>();
 /** The most recently used last. */
 const models = new Map<string, TextModel>();
-let sinceCollectionMs = 0;
-let collectionMs = MIN_COLLECTION_MS;
+/** The least that the process has had since the last collection. */
+let leastBytes = Number.POSITIVE_INFINITY;
 let arrival = Promise.withResolvers<void>();
 
 main.on("message", (message: ToEncoder) => {
@@ -39,10 +38,8 @@ main.on("message", (message: ToEncoder) => {
 for (;;) {
   const [next] = jobs.values();
   if (next) {
-    const start = performance.now();
     takeTurn(next[0]!);
-    sinceCollectionMs += performance.now() - start;
-    if (sinceCollectionMs * COLLECTION_SHARE > collectionMs) collect();
+    collectGarbage();
   } else {
     arrival = Promise.withResolvers();
     await arrival.promise;
@@ -91,11 +88,13 @@ function toTheEnd(job: Job): void {
   jobs.set(job.key, [...others, job]);
 }
 
-function collect(): void {
-  const start = performance.now();
+function collectGarbage(): void {
+  const bytes = process.memoryUsage.rss();
+  leastBytes = Math.min(leastBytes, bytes);
+  if (bytes < leastBytes + MAX_GARBAGE_BYTES) return;
   Bun.gc(true);
-  collectionMs = Math.max(MIN_COLLECTION_MS, performance.now() - start);
-  sinceCollectionMs = 0;
+  // What is free now goes back to the system a little later.
+  leastBytes = bytes;
 }
 
 function cancel(id: number): void {

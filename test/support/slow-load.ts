@@ -1,5 +1,6 @@
 // Preloaded into a process of mlx-serve: its engine loads as slow-load-worker.ts does.
 const entry = new URL("./slow-load-worker.ts", import.meta.url).href;
+const encoderEntry = new URL("../../src/text/encoder-thread.ts", import.meta.url).href;
 const grammarEntry = new URL("../../src/grammar/thread.ts", import.meta.url).href;
 
 Bun.plugin({
@@ -8,6 +9,7 @@ Bun.plugin({
     build.onLoad({ filter: /src\/worker-entry\.ts$/ }, () => ({
       loader: "ts",
       contents: `export const workerEntry = new URL("${entry}");
+        export const encoderEntry = new URL("${encoderEntry}");
         export const grammarEntry = new URL("${grammarEntry}");`,
     }));
   },
