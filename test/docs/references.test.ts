@@ -17,6 +17,7 @@ const documents = readDocuments();
 const otherFlags = {
   biome: ["--write"],
   "bun test": ["--timeout"],
+  "npm run attack": ["--short"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
   "npm run soak": ["--minutes"],
