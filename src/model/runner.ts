@@ -4,7 +4,7 @@
 // batch sizes, so that on CUDA they are a single launch.
 import type { Device, Traced } from "../device/device.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
-import { array, asyncEvaluate, type MlxArray } from "../mlx/array.ts";
+import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype, less, maximum, slice, sum, take, where } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { type Score, scorePrompt } from "./logprobs.ts";
@@ -201,6 +201,8 @@ export class Runner {
     const late = indices.filter((i) => looksBack(rows[i]!));
     /** Freed when the step was read. */
     const owned = new Set<MlxArray>();
+    /** Waited for where nothing of the step is read: otherwise steps would pile up on the device. */
+    let unread: readonly MlxArray[] = [];
     const draws: (Draw & { members: readonly number[] })[] = [];
     let isDrawn = false;
     let failure: unknown;
@@ -237,6 +239,7 @@ export class Runner {
     try {
       // Without samples there is nothing else to evaluate, and keys and values must be written all the same.
       const kept = hidden && (samples.length === 0 || scores.length > 0) ? own([hidden]) : [];
+      if (samples.length === 0) unread = kept;
       // The device computes these logits while the masks are made.
       if (late.length > 0) own([logits!, best!.indices, best!.highest]);
       const waiting = late.length > 0 ? [logits!] : [];
@@ -262,6 +265,7 @@ export class Runner {
       read: () => {
         try {
           if (failure) throw failure;
+          if (unread.length > 0) evaluate(...unread);
           const sampled = new Array<Sampled>(rows.length);
           for (const { members, read } of draws) {
             read().forEach((each, i) => {

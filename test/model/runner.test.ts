@@ -1,5 +1,6 @@
 // The runner as on a GPU, with plain arithmetic in the place of the kernels.
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, spyOn, test } from "bun:test";
+import { mlxc } from "../../ffi/lib.ts";
 import type { Device } from "../../src/device/device.ts";
 import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
@@ -130,4 +131,19 @@ test("rows without a grammar are drawn at once, and a late mask leaves its own r
     ["number", false],
   ]);
   expect(sampled[3]!.token).toBe(2 * 32 + 5);
+});
+
+test("a step that samples nothing is complete when it has been read", () => {
+  const device = deviceOf("cpu");
+  const store = new PagedKvStore(device, model.shape, 1, model.dtype);
+  const runner = new Runner(device, model, store);
+  const rows = [{ start: 0, count: 8, table: [0] }];
+  const tokens = Uint32Array.from({ length: 8 }, (_, i) => i);
+  const step = runner.launch({ tokens, rows, samples: [], copies: [], scores: [], sums: [] });
+  const waits = spyOn(mlxc, "mlx_eval");
+  step.read();
+  expect(waits).toHaveBeenCalledTimes(1);
+  waits.mockRestore();
+  runner.free();
+  store.free();
 });
