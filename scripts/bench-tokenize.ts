@@ -136,7 +136,7 @@ for (const [name, json] of Object.entries(tokenizers)) {
     // What is once over the limit by chance is not so each time.
     for (let i = 0; i < 2 && !isWithinLimits(result); i++) {
       const again = await server.measure(text);
-      if (again.blockMs + again.growth < result.blockMs + result.growth) result = again;
+      if (isWithinLimits(again)) result = again;
     }
     const { hash, count, blockMs, growth, ms } = result;
     const isSame = hash === hashOf(plainIds(json, text));

@@ -8,10 +8,10 @@ import { ApiError } from "./errors.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 
-export function loadModel({ models, settings }: Serving) {
+export function loadModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const { model: name } = await readRequest(c, settings, LoadRequest);
-    const model = await models.get(name);
+    const { model: name } = await readRequest(c, serving, LoadRequest);
+    const model = await serving.models.get(name);
     return c.json({
       id: model.name,
       object: "model",
@@ -22,10 +22,10 @@ export function loadModel({ models, settings }: Serving) {
   };
 }
 
-export function unloadModel({ models, settings }: Serving) {
+export function unloadModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const { model: name } = await readRequest(c, settings, UnloadRequest);
-    const unloaded = await models.unload(name).catch((error: unknown) => {
+    const { model: name } = await readRequest(c, serving, UnloadRequest);
+    const unloaded = await serving.models.unload(name).catch((error: unknown) => {
       if (!(error instanceof NoRoomError)) throw error;
       throw new ApiError(409, "The model is answering requests.", {
         param: "model",

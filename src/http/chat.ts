@@ -31,7 +31,7 @@ import { fingerprint, usageOf } from "./usage.ts";
 
 export function chat(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const request = await readRequest(c, serving.settings, ChatRequest);
+    const request = await readRequest(c, serving, ChatRequest);
     return await generate(c, serving, ceiling, {
       request,
       maxTokens: request.max_completion_tokens ?? request.max_tokens,

@@ -24,7 +24,7 @@ const PRESET_TOKENS = 16;
 
 export function completions(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const request = await readRequest(c, serving.settings, CompletionRequest);
+    const request = await readRequest(c, serving, CompletionRequest);
     const longest = request.max_tokens ?? serving.settings.maxTokens ?? PRESET_TOKENS;
     if (request.min_tokens > longest) {
       const message = `Invalid 'min_tokens': expected at most ${longest}, as max_tokens is.`;

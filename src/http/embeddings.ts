@@ -12,7 +12,7 @@ import type { Serving } from "./serving.ts";
 
 export function embeddings(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const request = await readRequest(c, serving.settings, EmbeddingRequest);
+    const request = await readRequest(c, serving, EmbeddingRequest);
     const caller = c.get("caller");
     const generation = new Generation(c, serving, caller.tier);
     try {

@@ -8,6 +8,7 @@ import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { DeadEndError, FailedAnswerError } from "../serve/answers.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
 import { EncoderBusyError, EncoderThreadError } from "../text/encoder.ts";
+import { JsonTextError } from "../text/json-text.ts";
 import { TemplateError } from "../text/template.ts";
 import { TooLongError } from "../text/tokenizer.ts";
 import { RequestFault } from "./wire/request-fault.ts";
@@ -148,6 +149,10 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof LoadCancelledError) return draining();
   if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
   if (error instanceof ModelNotFoundError) return modelNotFound();
+  if (error instanceof JsonTextError) {
+    const what = error.fault === "utf-8" ? "UTF-8" : "JSON";
+    return badRequest(undefined, `The body is not valid ${what}.`);
+  }
   if (error instanceof TemplateError) return templateFault(error, prompt);
   if (error instanceof RequestFault) return new ApiError(error.status, error.message);
   if (error instanceof ClientGoneError) return new ApiError(499, "The client has disconnected.");

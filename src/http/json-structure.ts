@@ -6,8 +6,10 @@ const MAX_DEPTH = 128;
 const MAX_STRINGS = 2 ** 17;
 /** Elements, fields, arrays and objects: mostly token ids. */
 const MAX_VALUES = 2 ** 20;
-/** Each takes JSON.parse some 20 nanoseconds: more would block the event loop for over 50 ms. */
-const MAX_ESCAPES = 2 ** 21;
+/** More than a body of the default size has if all its characters are written as \uXXXX. */
+const MAX_ESCAPES = 2 ** 22;
+/** What JSON.parse takes some milliseconds for: a nanosecond or two a byte, and some thirty an escape. */
+const [LONG_BYTES, LONG_ESCAPES] = [2 ** 22, 2 ** 18];
 /** Digits or whitespace between two strings, commas or brackets. */
 const MAX_RUN = 2 ** 16;
 
@@ -27,6 +29,7 @@ for (const [mark, kind] of Object.entries({
 }
 
 export class JsonStructure {
+  #bytes = 0;
   #depth = 0;
   #strings = 0;
   #values = 0;
@@ -36,8 +39,14 @@ export class JsonStructure {
   /** The next byte is escaped: a quote would not end the string. */
   #isEscaped = false;
 
+  /** Whether JSON.parse would block the event loop for more than some milliseconds. */
+  get isLong(): boolean {
+    return this.#bytes > LONG_BYTES || this.#escapes > LONG_ESCAPES;
+  }
+
   /** Throws if the text is more than what is parsed. */
   check(bytes: Uint8Array): void {
+    this.#bytes += bytes.length;
     for (let at = 0; at < bytes.length; ) {
       at = this.#isInString ? this.#skipString(bytes, at) : this.#count(bytes, at);
     }

@@ -22,7 +22,7 @@ const PART = 1024;
 
 export function tokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const asked = await readRequest(c, serving.settings, TokenizeRequest);
+    const asked = await readRequest(c, serving, TokenizeRequest);
     const { messages, prompt = "", tools, ...request } = asked;
     const model = await serving.models.get(request.model);
     const maxTokens = limitOf(model);
@@ -49,7 +49,7 @@ export function tokenize(serving: Serving) {
 
 export function detokenize(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const { model: name, tokens } = await readRequest(c, serving.settings, DetokenizeRequest);
+    const { model: name, tokens } = await readRequest(c, serving, DetokenizeRequest);
     const model = await serving.models.get(name);
     const limit = limitOf(model);
     if (tokens.length > limit) {

@@ -1,8 +1,11 @@
 // Puts combining marks in Unicode's canonical order. String.normalize() does so too, but takes quadratic time for a
 // long run of them: seconds for some ten thousand.
+import { TokenIdBuffer } from "./token-ids.ts";
 
 /** So many that String.normalize() takes little time for them. */
 const LONG_RUN = 64;
+/** Marks that are made a text at a time. */
+const PART = 4096;
 const LONG_RUNS = new RegExp(`\\p{M}{${LONG_RUN},}`, "gu");
 /** Marks of the classes 1 and 230. */
 const [OVERLAY, ABOVE] = ["\u0334", "\u0301"];
@@ -14,38 +17,69 @@ export function withOrderedMarks(text: string): string {
 
 function ordered(run: string): string {
   const marks = decomposed(run);
-  const kinds = [...new Set(marks)];
+  const kinds = [...new Set(marks)].map((code) => String.fromCodePoint(code));
   const reordered = kinds.filter(isReordered);
   // How many of the kinds go before each: equal for those of one class.
   const rankOf = new Map(
-    reordered.map((mark) => [mark, reordered.filter((other) => swaps(mark, other)).length]),
+    reordered.map((mark) => [
+      mark.codePointAt(0)!,
+      reordered.filter((other) => swaps(mark, other)).length,
+    ]),
   );
-  const sorted: string[] = [];
   for (let start = 0; start < marks.length; ) {
     let end = start;
     while (end < marks.length && rankOf.has(marks[end]!)) end++;
-    const stretch = marks.slice(start, end).sort((a, b) => rankOf.get(a)! - rankOf.get(b)!);
-    for (const mark of stretch) sorted.push(mark);
+    sortByRank(marks.subarray(start, end), rankOf);
     // A mark of class 0 stays where it is, and those around it do not pass it.
-    if (end < marks.length) sorted.push(marks[end]!);
     start = end + 1;
   }
-  return sorted.join("");
+  return textOf(marks);
 }
 
 /** The marks of a run, those that consist of several taken apart. */
-function decomposed(run: string): string[] {
-  const partsOf = new Map<string, string[]>();
-  const marks: string[] = [];
+function decomposed(run: string): Uint32Array {
+  const partsOf = new Map<number, number[]>();
+  const marks = new TokenIdBuffer(run.length);
   for (const mark of run) {
-    let parts = partsOf.get(mark);
+    const code = mark.codePointAt(0)!;
+    let parts = partsOf.get(code);
     if (!parts) {
-      parts = Array.from(mark.normalize("NFD"));
-      partsOf.set(mark, parts);
+      parts = Array.from(mark.normalize("NFD"), (part) => part.codePointAt(0)!);
+      partsOf.set(code, parts);
     }
     for (const part of parts) marks.push(part);
   }
-  return marks;
+  return marks.take();
+}
+
+/** In place; marks of one rank keep their order. */
+function sortByRank(marks: Uint32Array, rankOf: ReadonlyMap<number, number>): void {
+  const counts = new Map<number, number>();
+  for (const mark of marks) {
+    const rank = rankOf.get(mark)!;
+    counts.set(rank, (counts.get(rank) ?? 0) + 1);
+  }
+  if (counts.size < 2) return;
+  const placeOf = new Map<number, number>();
+  let place = 0;
+  for (const rank of [...counts.keys()].sort((a, b) => a - b)) {
+    placeOf.set(rank, place);
+    place += counts.get(rank)!;
+  }
+  for (const mark of marks.slice()) {
+    const rank = rankOf.get(mark)!;
+    const at = placeOf.get(rank)!;
+    marks[at] = mark;
+    placeOf.set(rank, at + 1);
+  }
+}
+
+function textOf(codes: Uint32Array): string {
+  const parts: string[] = [];
+  for (let at = 0; at < codes.length; at += PART) {
+    parts.push(String.fromCodePoint(...codes.subarray(at, at + PART)));
+  }
+  return parts.join("");
 }
 
 /** Whether `second` goes before `first` where it follows it. */

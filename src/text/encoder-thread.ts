@@ -3,6 +3,7 @@
 import { parentPort } from "node:worker_threads";
 import { type EncodedWork, encodeWork, sizeOf } from "./encode-work.ts";
 import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
+import { JsonTextError, parseJson } from "./json-text.ts";
 import { TemplateError } from "./template.ts";
 import { openTextModel, type TextModel, type TextSource } from "./text-model.ts";
 import { TokenIdBuffer } from "./token-ids.ts";
@@ -32,6 +33,7 @@ let arrival = Promise.withResolvers<void>();
 main.on("message", (message: ToEncoder) => {
   if (message.kind === "forget") forget(message.path);
   else if (message.kind === "cancel") cancel(message.id);
+  else if (message.kind === "parse") parse(message);
   else add(message);
 });
 
@@ -59,6 +61,16 @@ function add({ id, key, source, work }: ToEncoder & { kind: "encode" }): void {
   function* stepsOf() {
     return yield* encodeWork(opened(source), work, ids);
   }
+}
+
+/** At once: it takes less than a turn per megabyte. */
+function parse({ id, bytes }: ToEncoder & { kind: "parse" }): void {
+  try {
+    reply({ kind: "parsed", id, value: parseJson(bytes) });
+  } catch (error) {
+    reply({ kind: "failed", id, tokens: 0, failure: failureOf(error) });
+  }
+  collectGarbage();
 }
 
 function takeTurn(job: Job): void {
@@ -119,6 +131,7 @@ function reply(message: FromEncoder, transfer: ArrayBuffer[] = []): void {
 
 function failureOf(error: unknown): EncodeFailure {
   if (error instanceof TooLongError) return { kind: "too_long" };
+  if (error instanceof JsonTextError) return { kind: "json", fault: error.fault };
   if (error instanceof TemplateError) {
     return { kind: "template", fault: error.fault, message: error.message };
   }

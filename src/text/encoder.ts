@@ -4,6 +4,7 @@ import { Worker } from "node:worker_threads";
 import { encoderEntry } from "../worker-entry.ts";
 import { type EncodedWork, type EncodeWork, encodeWork, sizeOf } from "./encode-work.ts";
 import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
+import { JsonTextError } from "./json-text.ts";
 import { TemplateError } from "./template.ts";
 import type { TextModel } from "./text-model.ts";
 import { finish } from "./token-ids.ts";
@@ -48,7 +49,7 @@ const COLLECTED = 2 ** 20;
 type Job = Client & {
   size: number;
   maxTokens: number;
-  resolve(encoded: Encoded): void;
+  resolve(result: unknown): void;
   reject(error: unknown): void;
 };
 
@@ -69,6 +70,14 @@ export class Encoder {
     }
   }
 
+  /** A JSON text that would block the event loop if it was parsed here; its bytes are gone then. */
+  async parse(bytes: Uint8Array<ArrayBuffer>, client: Client): Promise<unknown> {
+    const message = (id: number) => ({ kind: "parse", id, bytes }) as const;
+    return await this.#ask(message, { ...client, size: bytes.length, maxTokens: 0 }, [
+      bytes.buffer,
+    ]);
+  }
+
   /** The model is unloaded: the thread drops its tokenizer. */
   forget(path: string): void {
     if (this.#thread) this.#post({ kind: "forget", path });
@@ -78,22 +87,38 @@ export class Encoder {
     await this.#thread?.terminate();
   }
 
-  #send({ source }: TextModel, work: EncodeWork, size: number, client: Client): Promise<Encoded> {
-    const { key, signal } = client;
+  async #send(
+    { source }: TextModel,
+    work: EncodeWork,
+    size: number,
+    client: Client,
+  ): Promise<Encoded> {
+    const { key } = client;
+    const message = (id: number) => ({ kind: "encode", id, key, source, work }) as const;
+    const answer = this.#ask(message, { ...client, size, maxTokens: work.maxTokens });
+    // The text is on the thread now, and in several forms as garbage here.
+    if (size > COLLECTED) Bun.gc(false);
+    return (await answer) as Encoded;
+  }
+
+  async #ask(
+    message: (id: number) => ToEncoder,
+    job: Omit<Job, "resolve" | "reject">,
+    transfer: ArrayBuffer[] = [],
+  ): Promise<unknown> {
+    const { signal } = job;
     signal.throwIfAborted();
-    this.#checkRoom(key, size);
+    this.#checkRoom(job.key, job.size);
     const id = this.#nextId++;
-    const { promise, resolve, reject } = Promise.withResolvers<Encoded>();
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const onAbort = () => {
       this.#post({ kind: "cancel", id });
       reject(signal.reason);
     };
     signal.addEventListener("abort", onAbort, { once: true });
-    this.#jobs.set(id, { ...client, size, maxTokens: work.maxTokens, resolve, reject });
-    this.#post({ kind: "encode", id, key, source, work });
-    // The text is on the thread now, and in several forms as garbage here.
-    if (size > COLLECTED) Bun.gc(false);
-    return promise.finally(() => signal.removeEventListener("abort", onAbort));
+    this.#jobs.set(id, { ...job, resolve, reject });
+    this.#post(message(id), transfer);
+    return await promise.finally(() => signal.removeEventListener("abort", onAbort));
   }
 
   /** One that is longer than all that may wait is taken while nothing else waits. */
@@ -104,9 +129,9 @@ export class Encoder {
     if (isFull || (own > 0 && own + size > MAX_WAITING_OF_KEY)) throw new EncoderBusyError();
   }
 
-  #post(message: ToEncoder): void {
+  #post(message: ToEncoder, transfer: ArrayBuffer[] = []): void {
     this.#thread ??= this.#start();
-    this.#thread.postMessage(message);
+    this.#thread.postMessage(message, transfer);
   }
 
   #start(): Worker {
@@ -130,6 +155,8 @@ export class Encoder {
     if (message.kind === "encoded") {
       const { ids } = message;
       this.#end(message.id, ids.length)?.resolve(split(ids, message));
+    } else if (message.kind === "parsed") {
+      this.#end(message.id, 0)?.resolve(message.value);
     } else {
       const job = this.#end(message.id, message.tokens);
       job?.reject(errorOf(message.failure, job.maxTokens));
@@ -152,6 +179,8 @@ function errorOf(failure: EncodeFailure, maxTokens: number): Error {
   switch (failure.kind) {
     case "too_long":
       return new TooLongError(maxTokens);
+    case "json":
+      return new JsonTextError(failure.fault);
     case "template":
       return new TemplateError(failure.fault, failure.message);
     case "cancelled":

@@ -63,7 +63,8 @@ export async function startClientServer(): Promise<ClientServer> {
       response.text().catch(() => {});
       return { end: () => leaving.abort() };
     },
-    gone: () => server.metric('mlx_serve_requests_total{key="api-key-1",tier="HIGH",outcome="gone"}'),
+    gone: () =>
+      server.metric('mlx_serve_requests_total{key="api-key-1",tier="HIGH",outcome="gone"}'),
     async until(is) {
       const deadline = performance.now() + 10_000;
       while (!(await is())) {

@@ -1,8 +1,12 @@
 import { describe, expect, test } from "bun:test";
 import { type ApiError, apiErrorOf } from "../../src/http/errors.ts";
-import { readJson } from "../../src/http/json-body.ts";
+import { readJson as read } from "../../src/http/json-body.ts";
+import { parseJson } from "../../src/text/json-text.ts";
 
 const LIMIT = 1024;
+
+const readJson = (request: Request, limit: number) =>
+  read(request, limit, async (bytes) => parseJson(bytes));
 
 type Body = string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | null;
 
@@ -198,4 +202,18 @@ describe("a body that would take long to parse", () => {
     expect(await refusal(request, large)).toMatchObject({ status: 400 });
     expect(performance.now() - start).toBeLessThan(500);
   });
+});
+
+test.each([
+  ["short", JSON.stringify({ prompt: "\n".repeat(1000) }), false],
+  ["of many bytes", JSON.stringify({ prompt: "a".repeat(5 * 2 ** 20) }), true],
+  ["of many escapes", JSON.stringify({ prompt: "\n".repeat(300_000) }), true],
+])("a body that is %s is parsed here only if it is short", async (_, body, isLong) => {
+  let count = 0;
+  const value = await read(post(body), 2 ** 24, async (bytes) => {
+    count += 1;
+    return parseJson(bytes);
+  });
+  expect(value).toEqual(JSON.parse(body));
+  expect(count).toBe(isLong ? 1 : 0);
 });

@@ -6,7 +6,7 @@ import { makeRandom } from "./random.ts";
 const docs = join(import.meta.dir, "../../docs");
 
 /** Escapes that a request may have. */
-const MAX_ESCAPES = 2 ** 21;
+const MAX_ESCAPES = 2 ** 22;
 
 /** Each is as long as fits so many bytes of JSON. */
 export function longTexts(bytes: number): Record<string, string> {
