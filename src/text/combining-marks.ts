@@ -4,8 +4,6 @@ import { TokenIdBuffer } from "./token-ids.ts";
 
 /** So many that String.normalize() takes little time for them. */
 const LONG_RUN = 64;
-/** Marks that are made a text at a time. */
-const PART = 4096;
 const LONG_RUNS = new RegExp(`\\p{M}{${LONG_RUN},}`, "gu");
 /** Marks of the classes 1 and 230. */
 const [OVERLAY, ABOVE] = ["\u0334", "\u0301"];
@@ -17,7 +15,7 @@ export function withOrderedMarks(text: string): string {
 
 function ordered(run: string): string {
   const marks = decomposed(run);
-  const kinds = [...new Set(marks)].map((code) => String.fromCodePoint(code));
+  const kinds = kindsOf(marks).map((code) => String.fromCodePoint(code));
   const reordered = kinds.filter(isReordered);
   // How many of the kinds go before each: equal for those of one class.
   const rankOf = new Map(
@@ -39,24 +37,33 @@ function ordered(run: string): string {
 /** The marks of a run, those that consist of several taken apart. */
 function decomposed(run: string): Uint32Array {
   const partsOf = new Map<number, number[]>();
-  const marks = new TokenIdBuffer(run.length);
-  for (const mark of run) {
-    const code = mark.codePointAt(0)!;
+  // Most of them stay one.
+  const marks = new TokenIdBuffer(2 * run.length);
+  for (let at = 0; at < run.length; ) {
+    const code = run.codePointAt(at)!;
+    at += code > 0xffff ? 2 : 1;
     let parts = partsOf.get(code);
     if (!parts) {
-      parts = Array.from(mark.normalize("NFD"), (part) => part.codePointAt(0)!);
+      const text = String.fromCodePoint(code).normalize("NFD");
+      parts = Array.from(text, (part) => part.codePointAt(0)!);
       partsOf.set(code, parts);
     }
-    for (const part of parts) marks.push(part);
+    for (let i = 0; i < parts.length; i++) marks.push(parts[i]!);
   }
   return marks.take();
+}
+
+function kindsOf(marks: Uint32Array): number[] {
+  const kinds = new Set<number>();
+  for (let i = 0; i < marks.length; i++) kinds.add(marks[i]!);
+  return [...kinds];
 }
 
 /** In place; marks of one rank keep their order. */
 function sortByRank(marks: Uint32Array, rankOf: ReadonlyMap<number, number>): void {
   const counts = new Map<number, number>();
-  for (const mark of marks) {
-    const rank = rankOf.get(mark)!;
+  for (let i = 0; i < marks.length; i++) {
+    const rank = rankOf.get(marks[i]!)!;
     counts.set(rank, (counts.get(rank) ?? 0) + 1);
   }
   if (counts.size < 2) return;
@@ -66,20 +73,26 @@ function sortByRank(marks: Uint32Array, rankOf: ReadonlyMap<number, number>): vo
     placeOf.set(rank, place);
     place += counts.get(rank)!;
   }
-  for (const mark of marks.slice()) {
-    const rank = rankOf.get(mark)!;
+  const before = marks.slice();
+  for (let i = 0; i < before.length; i++) {
+    const rank = rankOf.get(before[i]!)!;
     const at = placeOf.get(rank)!;
-    marks[at] = mark;
+    marks[at] = before[i]!;
     placeOf.set(rank, at + 1);
   }
 }
 
 function textOf(codes: Uint32Array): string {
-  const parts: string[] = [];
-  for (let at = 0; at < codes.length; at += PART) {
-    parts.push(String.fromCodePoint(...codes.subarray(at, at + PART)));
+  const units = new Uint16Array(2 * codes.length);
+  let length = 0;
+  for (let i = 0; i < codes.length; i++) {
+    const code = codes[i]!;
+    if (code > 0xffff) {
+      units[length++] = 0xd800 + ((code - 0x10000) >> 10);
+      units[length++] = 0xdc00 + ((code - 0x10000) & 0x3ff);
+    } else units[length++] = code;
   }
-  return parts.join("");
+  return new TextDecoder("utf-16le").decode(units.subarray(0, length));
 }
 
 /** Whether `second` goes before `first` where it follows it. */
