@@ -5,8 +5,8 @@
 //
 // It fails where the server does what it should not, where it holds anything in the end, where it has grown
 // by more than 200 MB, and where the bystander waits for more than twice as long as when nothing happens,
-// plus one step (two with a schema: its first mask may miss one). --short leaves the long attacks out, what depends on the machine's speed, and what is known
-// only when all of the KV pool has been written to: the growth.
+// plus one step (two with a schema: its first mask may miss one). --short leaves out the long attacks, what
+// depends on the machine's speed, and the growth, which is known only when all of the KV pool was written to.
 import { parseArgs } from "node:util";
 import { makeRandom } from "../test/support/random.ts";
 import { type Attack, completions, post } from "./attack/attack.ts";
@@ -55,6 +55,7 @@ const bystander = Bun.spawn(
     stderr: "inherit",
   },
 );
+process.on("exit", () => bystander.kill());
 const watching = (async () => {
   let rest = "";
   for await (const text of bystander.stdout.pipeThrough(new TextDecoderStream())) {
@@ -90,7 +91,10 @@ async function settled(name: string): Promise<void> {
 }
 
 const countOf = (kind: Kind) => samples.filter((each) => each.kind === kind).length;
-while (kinds.some((kind) => countOf(kind) < IDLE)) await Bun.sleep(20);
+while (kinds.some((kind) => countOf(kind) < IDLE)) {
+  if (bystander.exitCode !== null) throw new Error("the bystander has ended");
+  await Bun.sleep(20);
+}
 // The first ones found a server that had done nothing yet.
 const warmMs = samples[kinds.length * 2]!.atMs;
 const idle = new Map(kinds.map((kind) => [kind, waits(kind, warmMs, Date.now())]));

@@ -22,6 +22,7 @@ export async function startGuardedServer(flags: readonly string[]): Promise<Guar
   writeFileSync(file, JSON.stringify({ keys: entries }), { mode: 0o600 });
   const all = ["--port=0", `--keys-file=${file}`, `--api-key=${keys.owner}`, ...flags];
   const server = startMlxServe(["serve", ...all], process.env);
+  process.on("exit", () => server.kill("SIGKILL"));
   const [, url] = await server.says(/(http:\/\/127\.0\.0\.1:\d+)/);
   return {
     url: url!,
