@@ -50,10 +50,11 @@ describe("a server with an idle timeout of one second", () => {
     const before = process.memoryUsage.rss();
     const chunked = { "Content-Type": "application/json", "Transfer-Encoding": "chunked" };
     const connection = await RawConnection.open(server.port);
-    await connection.write(requestText(path, { method: "POST", headers: chunked }));
+    const start = '6\r\n{"a":"\r\n';
+    await connection.write(requestText(path, { method: "POST", headers: chunked }) + start);
     const chunk = Buffer.concat([
       Buffer.from("100000\r\n"),
-      Buffer.alloc(MIB),
+      Buffer.alloc(MIB, "x"),
       Buffer.from("\r\n"),
     ]);
     for (let sent = 0; sent < 128; sent++) await connection.write(chunk);
