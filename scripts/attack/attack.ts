@@ -86,8 +86,12 @@ export async function statusesOf(target: Target, bytes: string | Uint8Array): Pr
   await connection.write(bytes);
   await ended(connection);
   connection.leave();
-  const heads = connection.received.matchAll(/HTTP\/1\.1 (\d{3}) /g);
-  return [...heads].map(([, status]) => Number(status));
+  return statusesIn(connection);
+}
+
+/** Of all the responses that a connection has got. */
+export function statusesIn({ received }: RawConnection): number[] {
+  return [...received.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
 }
 
 /** A connection that the server has answered and closed. */

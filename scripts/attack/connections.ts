@@ -6,6 +6,7 @@ import {
   completions,
   endless,
   question,
+  statusesIn,
   statusesOf,
   type Target,
   withKey,
@@ -196,10 +197,6 @@ export const connectionAttacks: Attack[] = [
     },
   },
 ];
-
-function statusesIn({ received }: RawConnection): number[] {
-  return [...received.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
-}
 
 const megabyte = new Uint8Array(MIB);
 

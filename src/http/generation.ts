@@ -91,7 +91,7 @@ export class Generation {
   encode(model: ServedModel, work: EncodeWork): Promise<Encoded> {
     return this.#serving.encoder.encode(model.text, work, {
       key: this.#c.get("caller").name,
-      signal: this.#abortController.signal,
+      signal: this.signal,
       charge: (tokens) => {
         this.#encodedTokens += tokens;
         this.#c.get("lease").use(tokens);
