@@ -128,6 +128,15 @@ test("a grammar whose client has left while it waited is not compiled", async ()
   expect(threads[0]!.compiled).toEqual(["a0", "b"]);
 });
 
+test("a grammar that was left has lost its place", async () => {
+  const { threads, ask } = setUp(1);
+  ask("a1", "a");
+  ask("a2", "a")();
+  ask("a3", "a");
+  ask("a2", "a");
+  expect(await drained(threads)).toEqual(["a1", "a3", "a2"]);
+});
+
 test("a compile that nobody waits for is ended when the thread is needed, and not before", async () => {
   const { threads, ask, results } = setUp(1);
   ask("a", "a")();
@@ -146,6 +155,15 @@ test("a compile whose client leaves is ended for one that waits already", async 
   leave();
   while (threads[0]!.current !== "b") await settled();
   expect(threads[0]!.abandoned).toBe(1);
+});
+
+test("a grammar that was left has lost its place", async () => {
+  const { threads, ask } = setUp(1);
+  ask("a1", "a");
+  ask("a2", "a")();
+  ask("a3", "a");
+  ask("a2", "a");
+  expect(await drained(threads)).toEqual(["a1", "a3", "a2"]);
 });
 
 test("a compile that nobody waits for is ended when its own key needs its turn", async () => {
