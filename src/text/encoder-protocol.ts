@@ -1,18 +1,25 @@
 // The messages between the main thread and the encoder thread.
-import type { EncodedWork, EncodeWork } from "./encode-work.ts";
+import type { EncodedWork } from "./encode-work.ts";
 import type { JsonFault } from "./json-text.ts";
 import type { TemplateFault } from "./template.ts";
 import type { TextSource } from "./text-model.ts";
 
+/** A long string of what the next message holds (long-strings.ts). */
+type LongString = { kind: "text"; text: string };
+
 export type ToEncoder =
-  | { kind: "encode"; id: number; key: string; source: TextSource; work: EncodeWork }
+  | LongString
+  /** `work` is an EncodeWork without its long strings. */
+  | { kind: "encode"; id: number; key: string; source: TextSource; work: unknown }
   /** A JSON text, in UTF-8. */
   | { kind: "parse"; id: number; bytes: Uint8Array<ArrayBuffer> }
   | { kind: "cancel"; id: number }
   | { kind: "forget"; path: string };
 
 export type FromEncoder =
+  | LongString
   | ({ kind: "encoded"; id: number; ids: Uint32Array<ArrayBuffer> } & EncodedWork)
+  /** `value` is without its long strings. */
   | { kind: "parsed"; id: number; value: unknown }
   /** `tokens`: how many were encoded before. */
   | { kind: "failed"; id: number; tokens: number; failure: EncodeFailure };

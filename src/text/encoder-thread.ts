@@ -1,9 +1,10 @@
 // The encoder thread: renders and encodes what is too long for the main thread. Keys take turns of a few
 // milliseconds, so that nobody waits for another key's long text.
 import { parentPort } from "node:worker_threads";
-import { type EncodedWork, encodeWork, sizeOf } from "./encode-work.ts";
+import { type EncodedWork, type EncodeWork, encodeWork, sizeOf } from "./encode-work.ts";
 import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
 import { JsonTextError, parseJson } from "./json-text.ts";
+import { putBack, takeOut } from "./long-strings.ts";
 import { TemplateError } from "./template.ts";
 import { openTextModel, type TextModel, type TextSource } from "./text-model.ts";
 import { TokenIdBuffer } from "./token-ids.ts";
@@ -24,6 +25,8 @@ const MAX_MODELS = 4;
 const main = parentPort!;
 /** By key, the one whose turn is next first; no list is empty. */
 const jobs = new Map<string, Job[]>();
+/** Long strings of the work whose message follows. */
+let texts: string[] = [];
 /** The most recently used last. */
 const models = new Map<string, TextModel>();
 /** The least that the process has had since the last collection. */
@@ -34,6 +37,7 @@ main.on("message", (message: ToEncoder) => {
   if (message.kind === "forget") forget(message.path);
   else if (message.kind === "cancel") cancel(message.id);
   else if (message.kind === "parse") parse(message);
+  else if (message.kind === "text") texts.push(message.text);
   else add(message);
 });
 
@@ -50,7 +54,9 @@ for (;;) {
   await new Promise(setImmediate);
 }
 
-function add({ id, key, source, work }: ToEncoder & { kind: "encode" }): void {
+function add({ id, key, source, work: sent }: ToEncoder & { kind: "encode" }): void {
+  const work = putBack(sent, texts) as EncodeWork;
+  texts = [];
   const ids = new TokenIdBuffer(sizeOf(work));
   const job: Job = { id, key, ids, steps: stepsOf() };
   const others = jobs.get(key);
@@ -66,7 +72,10 @@ function add({ id, key, source, work }: ToEncoder & { kind: "encode" }): void {
 /** At once: it takes less than a turn per megabyte. */
 function parse({ id, bytes }: ToEncoder & { kind: "parse" }): void {
   try {
-    reply({ kind: "parsed", id, value: parseJson(bytes) });
+    const long: string[] = [];
+    const value = takeOut(parseJson(bytes), long);
+    for (const text of long) reply({ kind: "text", text });
+    reply({ kind: "parsed", id, value });
   } catch (error) {
     reply({ kind: "failed", id, tokens: 0, failure: failureOf(error) });
   }

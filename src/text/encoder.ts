@@ -5,6 +5,7 @@ import { encoderEntry } from "../worker-entry.ts";
 import { type EncodedWork, type EncodeWork, encodeWork, sizeOf } from "./encode-work.ts";
 import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
 import { JsonTextError } from "./json-text.ts";
+import { putBack, takeOut } from "./long-strings.ts";
 import { TemplateError } from "./template.ts";
 import type { TextModel } from "./text-model.ts";
 import { finish } from "./token-ids.ts";
@@ -56,6 +57,8 @@ type Job = Client & {
 export class Encoder {
   #thread: Worker | undefined;
   readonly #jobs = new Map<number, Job>();
+  /** Long strings of the message that follows. */
+  readonly #texts: string[] = [];
   #nextId = 0;
 
   async encode(model: TextModel, work: EncodeWork, client: Client): Promise<Encoded> {
@@ -72,10 +75,8 @@ export class Encoder {
 
   /** A JSON text that would block the event loop if it was parsed here; its bytes are gone then. */
   async parse(bytes: Uint8Array<ArrayBuffer>, client: Client): Promise<unknown> {
-    const message = (id: number) => ({ kind: "parse", id, bytes }) as const;
-    return await this.#ask(message, { ...client, size: bytes.length, maxTokens: 0 }, [
-      bytes.buffer,
-    ]);
+    const post = (id: number) => this.#post({ kind: "parse", id, bytes }, [bytes.buffer]);
+    return await this.#ask(post, { ...client, size: bytes.length, maxTokens: 0 });
   }
 
   /** The model is unloaded: the thread drops its tokenizer. */
@@ -94,18 +95,19 @@ export class Encoder {
     client: Client,
   ): Promise<Encoded> {
     const { key } = client;
-    const message = (id: number) => ({ kind: "encode", id, key, source, work }) as const;
-    const answer = this.#ask(message, { ...client, size, maxTokens: work.maxTokens });
+    const post = (id: number) => {
+      const long: string[] = [];
+      const rest = takeOut(work, long);
+      for (const text of long) this.#post({ kind: "text", text });
+      this.#post({ kind: "encode", id, key, source, work: rest });
+    };
+    const answer = this.#ask(post, { ...client, size, maxTokens: work.maxTokens });
     // The text is on the thread now, and in several forms as garbage here.
     if (size > COLLECTED) Bun.gc(false);
     return (await answer) as Encoded;
   }
 
-  async #ask(
-    message: (id: number) => ToEncoder,
-    job: Omit<Job, "resolve" | "reject">,
-    transfer: ArrayBuffer[] = [],
-  ): Promise<unknown> {
+  async #ask(post: (id: number) => void, job: Omit<Job, "resolve" | "reject">): Promise<unknown> {
     const { signal } = job;
     signal.throwIfAborted();
     this.#checkRoom(job.key, job.size);
@@ -117,7 +119,7 @@ export class Encoder {
     };
     signal.addEventListener("abort", onAbort, { once: true });
     this.#jobs.set(id, { ...job, resolve, reject });
-    this.#post(message(id), transfer);
+    post(id);
     return await promise.finally(() => signal.removeEventListener("abort", onAbort));
   }
 
@@ -139,6 +141,7 @@ export class Encoder {
     const onEnd = () => {
       if (this.#thread !== thread) return;
       this.#thread = undefined;
+      this.#texts.length = 0;
       for (const id of this.#jobs.keys()) {
         this.#end(id, 0)?.reject(new EncoderThreadError("the encoder thread has ended"));
       }
@@ -155,8 +158,11 @@ export class Encoder {
     if (message.kind === "encoded") {
       const { ids } = message;
       this.#end(message.id, ids.length)?.resolve(split(ids, message));
+    } else if (message.kind === "text") {
+      this.#texts.push(message.text);
     } else if (message.kind === "parsed") {
-      this.#end(message.id, 0)?.resolve(message.value);
+      const value = putBack(message.value, this.#texts.splice(0));
+      this.#end(message.id, 0)?.resolve(value);
     } else {
       const job = this.#end(message.id, message.tokens);
       job?.reject(errorOf(message.failure, job.maxTokens));
