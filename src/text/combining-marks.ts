@@ -1,6 +1,5 @@
 // Puts combining marks in Unicode's canonical order. String.normalize() does so too, but takes quadratic time for a
 // long run of them: seconds for some ten thousand.
-import { TokenIdBuffer } from "./token-ids.ts";
 
 /** So many that String.normalize() takes little time for them. */
 const LONG_RUN = 64;
@@ -14,9 +13,8 @@ export function withOrderedMarks(text: string): string {
 }
 
 function ordered(run: string): string {
-  const marks = decomposed(run);
-  const kinds = kindsOf(marks).map((code) => String.fromCodePoint(code));
-  const reordered = kinds.filter(isReordered);
+  const { kinds, size } = surveyed(new MarkReader(run));
+  const reordered = kinds.map((code) => String.fromCodePoint(code)).filter(isReordered);
   // How many of the kinds go before each: equal for those of one class.
   const rankOf = new Map(
     reordered.map((mark) => [
@@ -24,75 +22,118 @@ function ordered(run: string): string {
       reordered.filter((other) => swaps(mark, other)).length,
     ]),
   );
-  for (let start = 0; start < marks.length; ) {
-    let end = start;
-    while (end < marks.length && rankOf.has(marks[end]!)) end++;
-    sortByRank(marks.subarray(start, end), rankOf);
+  const units = new Uint16Array(size);
+  const reader = new MarkReader(run);
+  for (let at = 0; reader.mark !== END; reader.next()) {
+    at = writeByRank(reader, rankOf, units, at);
     // A mark of class 0 stays where it is, and those around it do not pass it.
-    start = end + 1;
+    if (reader.mark !== END) at = write(reader.mark, units, at);
   }
-  return textOf(marks);
+  return new TextDecoder("utf-16le").decode(units);
 }
 
-/** The marks of a run, those that consist of several taken apart. */
-function decomposed(run: string): Uint32Array {
-  const partsOf = new Map<number, number[]>();
-  // Most of them stay one.
-  const marks = new TokenIdBuffer(2 * run.length);
-  for (let at = 0; at < run.length; ) {
-    const code = run.codePointAt(at)!;
-    at += code > 0xffff ? 2 : 1;
-    let parts = partsOf.get(code);
-    if (!parts) {
-      const text = String.fromCodePoint(code).normalize("NFD");
-      parts = Array.from(text, (part) => part.codePointAt(0)!);
-      partsOf.set(code, parts);
+const END = -1;
+
+/** Reads the marks of a run, those that consist of several taken apart. */
+class MarkReader {
+  /** The one that it stands at. */
+  mark = END;
+  readonly #run: string;
+  readonly #partsOf: Map<number, readonly number[]>;
+  #parts: readonly number[] = [];
+  #part = 0;
+  #at = 0;
+
+  /** Where another one stands, or at the first mark. */
+  constructor(from: string | MarkReader) {
+    if (typeof from === "string") {
+      this.#run = from;
+      this.#partsOf = new Map();
+      this.next();
+    } else {
+      this.#run = from.#run;
+      this.#partsOf = from.#partsOf;
+      this.#parts = from.#parts;
+      this.#part = from.#part;
+      this.#at = from.#at;
+      this.mark = from.mark;
     }
-    for (let i = 0; i < parts.length; i++) marks.push(parts[i]!);
   }
-  return marks.take();
+
+  next(): void {
+    if (this.#part === this.#parts.length) this.#nextParts();
+    this.mark = this.#parts[this.#part++]!;
+  }
+
+  #nextParts(): void {
+    const code = this.#run.codePointAt(this.#at) ?? END;
+    this.#at += unitsOf(code);
+    let parts = this.#partsOf.get(code);
+    if (!parts) {
+      parts = code === END ? [END] : partsOf(code);
+      this.#partsOf.set(code, parts);
+    }
+    this.#parts = parts;
+    this.#part = 0;
+  }
 }
 
-function kindsOf(marks: Uint32Array): number[] {
+function partsOf(code: number): number[] {
+  const parts = String.fromCodePoint(code).normalize("NFD");
+  return Array.from(parts, (part) => part.codePointAt(0)!);
+}
+
+/** The kinds of marks that there are, and how many units they all take. */
+function surveyed(reader: MarkReader): { kinds: number[]; size: number } {
   const kinds = new Set<number>();
-  for (let i = 0; i < marks.length; i++) kinds.add(marks[i]!);
-  return [...kinds];
+  let size = 0;
+  for (; reader.mark !== END; reader.next()) {
+    kinds.add(reader.mark);
+    size += unitsOf(reader.mark);
+  }
+  return { kinds: [...kinds], size };
 }
 
-/** In place; marks of one rank keep their order. */
-function sortByRank(marks: Uint32Array, rankOf: ReadonlyMap<number, number>): void {
-  const counts = new Map<number, number>();
-  for (let i = 0; i < marks.length; i++) {
-    const rank = rankOf.get(marks[i]!)!;
-    counts.set(rank, (counts.get(rank) ?? 0) + 1);
+/** Writes the marks that have a rank, up to the first without. Those of one rank keep their order. */
+function writeByRank(
+  reader: MarkReader,
+  rankOf: ReadonlyMap<number, number>,
+  units: Uint16Array,
+  at: number,
+): number {
+  const again = new MarkReader(reader);
+  const sizes = new Map<number, number>();
+  let count = 0;
+  for (let rank = rankOf.get(reader.mark); rank !== undefined; rank = rankOf.get(reader.mark)) {
+    sizes.set(rank, (sizes.get(rank) ?? 0) + unitsOf(reader.mark));
+    count += 1;
+    reader.next();
   }
-  if (counts.size < 2) return;
   const placeOf = new Map<number, number>();
-  let place = 0;
-  for (const rank of [...counts.keys()].sort((a, b) => a - b)) {
-    placeOf.set(rank, place);
-    place += counts.get(rank)!;
+  let end = at;
+  for (const rank of [...sizes.keys()].sort((a, b) => a - b)) {
+    placeOf.set(rank, end);
+    end += sizes.get(rank)!;
   }
-  const before = marks.slice();
-  for (let i = 0; i < before.length; i++) {
-    const rank = rankOf.get(before[i]!)!;
-    const at = placeOf.get(rank)!;
-    marks[at] = before[i]!;
-    placeOf.set(rank, at + 1);
+  for (; count > 0; count--) {
+    const rank = rankOf.get(again.mark)!;
+    placeOf.set(rank, write(again.mark, units, placeOf.get(rank)!));
+    again.next();
   }
+  return end;
 }
 
-function textOf(codes: Uint32Array): string {
-  const units = new Uint16Array(2 * codes.length);
-  let length = 0;
-  for (let i = 0; i < codes.length; i++) {
-    const code = codes[i]!;
-    if (code > 0xffff) {
-      units[length++] = 0xd800 + ((code - 0x10000) >> 10);
-      units[length++] = 0xdc00 + ((code - 0x10000) & 0x3ff);
-    } else units[length++] = code;
-  }
-  return new TextDecoder("utf-16le").decode(units.subarray(0, length));
+function unitsOf(code: number): number {
+  return code > 0xffff ? 2 : 1;
+}
+
+/** Returns where the next one goes. */
+function write(code: number, units: Uint16Array, at: number): number {
+  if (code > 0xffff) {
+    units[at] = 0xd800 + ((code - 0x10000) >> 10);
+    units[at + 1] = 0xdc00 + ((code - 0x10000) & 0x3ff);
+  } else units[at] = code;
+  return at + unitsOf(code);
 }
 
 /** Whether `second` goes before `first` where it follows it. */

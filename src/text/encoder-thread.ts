@@ -19,7 +19,7 @@ type Job = {
 
 const TURN_MS = 10;
 /** Left alone, garbage grows to many times the text: it is collected when the process has grown by so much. */
-const MAX_GARBAGE_BYTES = 32 * 2 ** 20;
+const MAX_GARBAGE_BYTES = 16 * 2 ** 20;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
