@@ -98,6 +98,18 @@ export class BlockPool {
     this.#keys[block] = undefined;
   }
 
+  isPublished(block: number): boolean {
+    return this.#keys[block] !== undefined;
+  }
+
+  /** Frees the block with this key, unless somebody holds it. */
+  drop(key: string): void {
+    const block = this.#byKey.get(key);
+    if (block === undefined || this.#references[block]) return;
+    this.#removeCached(block);
+    this.#toFree(block);
+  }
+
   /** The block with this key. The next `take` may evict it unless it is retained. */
   find(key: string): number | undefined {
     return this.#byKey.get(key);
@@ -178,10 +190,14 @@ export class BlockPool {
   /** Takes the least recently used cached block off its list, and its key away. */
   #evict(): number {
     const block = this.#oldest;
+    this.#removeCached(block);
+    return block;
+  }
+
+  #removeCached(block: number): void {
     this.#unlinkCached(block);
     this.#byKey.delete(this.#keys[block]!);
     this.#keys[block] = undefined;
-    return block;
   }
 
   #toCached(block: number): void {

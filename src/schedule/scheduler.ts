@@ -6,13 +6,14 @@
 //
 // Steps may overlap: a step may be planned before the one before it is committed. A sequence then takes part
 // in both, and its blocks are released only when the last of them has landed.
-import { BLOCK_TOKENS, type BlockPool } from "../kv/blocks.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import type { BlockCopy, KvCache, SlotMove } from "../kv/kv-cache.ts";
 import { type Client, compare, compareService, FairQueue, type Flow, levels } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
 export type SchedulerOptions = {
-  pool: BlockPool;
+  cache: KvCache;
   /** Sequences that run at once. */
   maxBatch: number;
   /** Tokens of a step; at least maxBatch. */
@@ -26,7 +27,7 @@ export type SchedulerOptions = {
   maxLength: number;
   maxWaiting: number;
   maxWaitingTokens: number;
-  /** Blocks that admission leaves free for running sequences. */
+  /** Blocks of each group that admission leaves free for running sequences. */
   watermark: number;
   /** After so many preemptions a sequence is spared when another can be preempted. */
   maxPreemptions: number;
@@ -37,6 +38,8 @@ export type Row = {
   sequence: Sequence;
   start: number;
   count: number;
+  /** Where it finds and leaves its recurrent state. */
+  move?: SlotMove | undefined;
   /** Sequences that sample at the row's last position: none inside a prompt, forks too at its end. */
   samples: readonly Sequence[];
 };
@@ -45,7 +48,7 @@ export type Batch = {
   step: number;
   rows: readonly Row[];
   /** Blocks to be copied before the step writes. */
-  copies: readonly { from: number; to: number }[];
+  copies: readonly BlockCopy[];
   preempted: number;
   /** Its prompt tokens, in tokens that attend to few. */
   prompt: Readonly<PromptTokens>;
@@ -68,7 +71,7 @@ export type Refusal = "queue_full" | "too_long";
 
 export class Scheduler {
   readonly #options: SchedulerOptions;
-  readonly #pool: BlockPool;
+  readonly #cache: KvCache;
   /** The model's limit, or what the whole pool holds. */
   readonly #maxLength: number;
   readonly #waiting = new FairQueue<Sequence>();
@@ -87,8 +90,8 @@ export class Scheduler {
       throw new RangeError("the token budget must be at least the batch size");
     }
     this.#options = options;
-    this.#pool = options.pool;
-    this.#maxLength = Math.min(options.maxLength, options.pool.count * BLOCK_TOKENS);
+    this.#cache = options.cache;
+    this.#maxLength = Math.min(options.maxLength, options.cache.maxLength);
   }
 
   get waiting(): Iterable<Sequence> & { readonly length: number } {
@@ -111,7 +114,7 @@ export class Scheduler {
     const prefilling = this.#running.filter(({ pending }) => pending > 1);
     const sequences = options.map((option) => {
       const flow = this.#waiting.enter(option.client ?? "", option.priority, prefilling);
-      return new Sequence(option, this.#order++, flow);
+      return new Sequence(option, this.#order++, flow, this.#cache.open());
     });
     const [first, ...forks] = sequences as [Sequence, ...Sequence[]];
     first.forks.push(...forks);
@@ -152,16 +155,18 @@ export class Scheduler {
     this.#inFlight -= 1;
     let at = 0;
     const outcomes: Outcome[] = [];
-    for (const { sequence, start, count, samples } of batch.rows) {
+    for (const row of batch.rows) {
+      const { sequence, start, count, move, samples } = row;
       sequence.inFlight -= 1;
       sequence.computed = start + count;
-      if (sequence.finished !== "error") this.#publish(sequence, start);
+      if (sequence.finished !== "error") this.#cache.landed(sequence, start);
       // Forks first: they share the blocks that the sequence may be about to release.
       for (const fork of samples) if (fork !== sequence) this.#beginFork(fork, sequence);
       for (const sample of samples) {
-        const outcome = this.#receive(sample, drawn[at++]);
+        const outcome = this.#receive(sample, drawn[at++], row);
         if (outcome) outcomes.push(outcome);
       }
+      this.#cache.leave(sequence, start, move, sequence.finished !== "error");
       this.#release(sequence);
     }
     return outcomes;
@@ -170,8 +175,9 @@ export class Scheduler {
   /** Ends every sequence of a step that could not be computed. */
   fail(batch: Batch): Outcome[] {
     this.#inFlight -= 1;
-    return batch.rows.flatMap(({ sequence, samples }) => {
+    return batch.rows.flatMap(({ sequence, start, move, samples }) => {
       sequence.inFlight -= 1;
+      this.#cache.leave(sequence, start, move, false);
       for (const sample of samples) sample.unread -= 1;
       this.#reserved -= Math.max(samples.length - 1, 0);
       const ended = new Set([sequence, ...samples]);
@@ -181,33 +187,29 @@ export class Scheduler {
 
   /** Throws unless every block is accounted for. */
   check(inFlight: readonly Batch[] = []): void {
-    this.#pool.check();
+    const rows = inFlight.flatMap((batch) => batch.rows);
     const holders = new Set([
       ...this.#running,
-      ...inFlight.flatMap(({ rows }) => rows.map(({ sequence }) => sequence)),
+      ...rows.flatMap(({ sequence, samples }) => [sequence, ...samples]),
     ]);
-    const references = new Int32Array(this.#pool.count);
-    for (const { table } of holders) for (const block of table) references[block]! += 1;
-    references.forEach((expected, block) => {
-      const found = this.#pool.references(block);
-      if (found !== expected) {
-        throw new Error(`block ${block} has ${found} references, ${expected} tables hold it`);
-      }
-    });
+    this.#cache.check(
+      holders,
+      rows.flatMap(({ move }) => move ?? []),
+    );
     for (const sequence of this.#waiting) {
-      if (sequence.state !== "waiting" || sequence.table.length > 0) {
+      if (sequence.state !== "waiting" || sequence.held.blocks > 0) {
         throw new Error(`sequence ${sequence.id} waits and holds blocks`);
       }
     }
     for (const sequence of this.#running) {
-      const { state, table, launched, computed, length, unread } = sequence;
+      const { state, held, launched, computed, length, unread } = sequence;
       if (state !== "running" || computed > launched || launched > length + unread) {
         throw new Error(`sequence ${sequence.id} runs ahead of its tokens`);
       }
-      if (table.length !== Math.ceil(launched / BLOCK_TOKENS)) {
-        throw new Error(
-          `sequence ${sequence.id} has ${table.length} blocks for ${launched} tokens`,
-        );
+      for (const { length: blocks } of held.tables) {
+        if (blocks !== Math.ceil(launched / BLOCK_TOKENS)) {
+          throw new Error(`sequence ${sequence.id} has ${blocks} blocks for ${launched} tokens`);
+        }
       }
     }
     const waiting = [...this.#waiting].reduce((sum, { length }) => sum + length, 0);
@@ -234,29 +236,16 @@ export class Scheduler {
     return sequence.state === "running" && sequence.pending === 1 && more && room;
   }
 
-  /** Whether there are blocks for the next token of every decoding sequence: one each at most. */
+  /** Whether there is room for the next token of every decoding sequence. */
   #canDecode(): boolean {
-    const { available } = this.#pool;
-    if (this.#running.length <= available) return true;
-    const lacking = this.#running.filter((each) => this.#decodes(each) && this.#missing(each, 1));
-    return lacking.length <= available;
-  }
-
-  /** Blocks that a sequence lacks for so many more tokens: new ones, and one it must not write to. */
-  #missing(sequence: Sequence, count: number): number {
-    const blocks = Math.ceil((sequence.launched + count) / BLOCK_TOKENS);
-    return blocks - sequence.table.length + (this.#sharesTail(sequence) ? 1 : 0);
-  }
-
-  /** Whether the block that its next token goes to is shared. */
-  #sharesTail({ launched, table }: Sequence): boolean {
-    const tail = table[Math.floor(launched / BLOCK_TOKENS)];
-    return tail !== undefined && this.#pool.references(tail) > 1;
+    if (this.#cache.hasBlockFor(this.#running.length)) return true;
+    const decoding = this.#running.filter((each) => this.#decodes(each));
+    return this.#cache.hasRoom(decoding, 1);
   }
 
   /** Makes room for one token of a decoding sequence, if need be by preempting lower ones. */
   #reserve(sequence: Sequence, step: StepBuilder): boolean {
-    while (this.#pool.available === 0 && this.#missing(sequence, 1) > 0) {
+    while (!this.#cache.hasRoom([sequence], 1)) {
       const victim = this.#victim() ?? sequence;
       this.#preempt(victim, step);
       step.isShort = true;
@@ -284,7 +273,7 @@ export class Scheduler {
     // No sequence advances, so nothing would ever become free: the highest standing takes what it needs.
     const highest = this.#running.find(isPrefilling);
     if (!highest) return;
-    while (this.#freeTokens(highest) <= 0) {
+    while (this.#cache.freeTokens(highest) <= 0) {
       const victim = this.#victim(highest);
       if (!victim) return;
       this.#preempt(victim, step);
@@ -293,16 +282,12 @@ export class Scheduler {
   }
 
   #advance(sequence: Sequence, step: StepBuilder): void {
-    const count = Math.min(step.fitting(sequence, sequence.launched), this.#freeTokens(sequence));
+    const { launched } = sequence;
+    const free = this.#cache.freeTokens(sequence);
+    const count = Math.min(step.fitting(sequence, launched), free);
     if (count <= 0) return;
     this.#waiting.serve(sequence, step.nowMs);
-    this.#launch(sequence, count, step);
-  }
-
-  /** How many more tokens there are blocks for. */
-  #freeTokens(sequence: Sequence): number {
-    const blocks = this.#pool.available - (this.#sharesTail(sequence) ? 1 : 0);
-    return (sequence.table.length + blocks) * BLOCK_TOKENS - sequence.launched;
+    this.#launch(sequence, this.#cache.stride(sequence, launched, count), step);
   }
 
   /** The lowest standing that no step under way computes; the much preempted are spared. */
@@ -361,77 +346,42 @@ export class Scheduler {
     return !this.#isFull && this.#room(next, step).isEnough;
   }
 
-  /** The cached blocks of a sequence, how many tokens would be next, and whether there are blocks for them. */
+  /** What is cached of a sequence, how many tokens would be next, and whether there is room for them. */
   #room(next: Sequence, step: StepBuilder) {
-    const found = this.#cachedBlocks(next);
-    const hit = found.length * BLOCK_TOKENS;
-    const count = step.fitting(next, hit);
-    // A cached block that is hit is no longer available to be taken.
-    const idle = found.filter((block) => this.#pool.references(block) === 0).length;
-    const needed = Math.ceil((hit + count) / BLOCK_TOKENS) - found.length + idle;
+    const hit = this.#cache.lookup(next);
+    const count = Math.min(step.fitting(next, hit.tokens), this.#cache.maxStride);
     const watermark = this.#running.length === 0 ? 0 : this.#options.watermark;
-    return { found, hit, count, isEnough: this.#pool.available - needed >= watermark };
+    return { hit, count, isEnough: this.#cache.canBegin(hit, count, watermark) };
   }
 
   /** Whether there was a place and room for it; there is none while blocks are short. */
   #admit(next: Sequence, step: StepBuilder): boolean {
     if (step.isShort || this.#isFull) return false;
-    const { found, hit, count, isEnough } = this.#room(next, step);
+    const { hit, count, isEnough } = this.#room(next, step);
     if (!isEnough || count === 0) return false;
     this.#dequeue(next);
-    for (const block of found) this.#pool.retain(block);
-    next.table = found;
-    next.computed = hit;
-    next.launched = hit;
-    next.cachedTokens ??= hit;
+    this.#cache.begin(next, hit);
+    next.computed = hit.tokens;
+    next.launched = hit.tokens;
+    next.cachedTokens ??= hit.tokens;
     this.#waiting.serve(next, step.nowMs);
     this.#startRunning(next);
-    this.#launch(next, count, step);
+    this.#launch(next, this.#cache.stride(next, hit.tokens, count), step);
     return true;
-  }
-
-  /** The cached blocks of its longest shared prefix. The last token is always computed. */
-  #cachedBlocks(sequence: Sequence): number[] {
-    const found: number[] = [];
-    const most = sequence.fresh ? 0 : Math.floor((sequence.length - 1) / BLOCK_TOKENS);
-    for (let i = 0; i < most; i++) {
-      const block = this.#pool.find(sequence.key(i));
-      if (block === undefined) break;
-      found.push(block);
-    }
-    return found;
   }
 
   // ---- A step goes out, a step comes in
 
   #launch(sequence: Sequence, count: number, step: StepBuilder): void {
     const start = sequence.launched;
-    if (this.#missing(sequence, count) > 0) this.#extend(sequence, count, step);
+    const { copies, move } = this.#cache.advance(sequence, count);
+    step.copies.push(...copies);
     sequence.launched += count;
     sequence.inFlight += 1;
     sequence.flow.client.served += count;
     const samples = sequence.pending === 0 ? this.#samples(sequence) : [];
     for (const sample of samples) sample.unread += 1;
-    step.add({ sequence, start, count, samples });
-  }
-
-  /** Gives a sequence the blocks for so many more tokens. */
-  #extend(sequence: Sequence, count: number, step: StepBuilder): void {
-    if (this.#sharesTail(sequence)) {
-      const index = Math.floor(sequence.launched / BLOCK_TOKENS);
-      const from = sequence.table[index]!;
-      const [to] = this.#take(1) as [number];
-      step.copies.push({ from, to });
-      sequence.table[index] = to;
-      this.#pool.release(from);
-    }
-    sequence.table.push(...this.#take(this.#missing(sequence, count)));
-  }
-
-  #take(count: number): number[] {
-    const blocks = this.#pool.take(count);
-    if (!blocks) throw new Error("a step was launched without room for it");
-    return blocks;
+    step.add({ sequence, start, count, move, samples });
   }
 
   /** The sequence itself, and at the end of its prompt as many forks as there are places for. */
@@ -441,33 +391,28 @@ export class Scheduler {
     const waiting = sequence.forks.splice(0).filter(({ state }) => state === "waiting");
     const forks = waiting.splice(0, Math.max(places, 0));
     this.#reserved += forks.length;
+    this.#cache.reserve(sequence, forks);
     for (const fork of waiting) this.#enqueue(fork);
     return [sequence, ...forks];
-  }
-
-  #publish(sequence: Sequence, from: number): void {
-    const full = Math.floor(sequence.computed / BLOCK_TOKENS);
-    for (let i = Math.floor(from / BLOCK_TOKENS); i < full; i++) {
-      this.#pool.publish(sequence.table[i]!, sequence.key(i));
-    }
   }
 
   #beginFork(fork: Sequence, from: Sequence): void {
     this.#reserved -= 1;
     if (fork.state === "finished") return;
-    fork.table = from.table.slice(0, Math.ceil(from.computed / BLOCK_TOKENS));
-    for (const block of fork.table) this.#pool.retain(block);
+    this.#cache.fork(fork, from);
     fork.computed = from.computed;
     fork.launched = from.computed;
     fork.cachedTokens = from.cachedTokens;
     this.#startRunning(fork);
   }
 
-  #receive(sequence: Sequence, token: Drawn): Outcome | undefined {
+  #receive(sequence: Sequence, token: Drawn, row: Row): Outcome | undefined {
     sequence.unread -= 1;
     if (sequence.state !== "running") return undefined;
     if (token === "late") {
-      this.#stepBack(sequence);
+      // Its last position is computed again, for another draw.
+      sequence.computed = this.#cache.stepBack(sequence, row.start, row.move);
+      sequence.launched = sequence.computed;
       return undefined;
     }
     if (token === undefined) return this.#endWithError(sequence);
@@ -480,21 +425,13 @@ export class Scheduler {
     return { sequence, token, finished };
   }
 
-  /** Its last position is computed again, for another draw. */
-  #stepBack(sequence: Sequence): void {
-    sequence.computed = sequence.length - 1;
-    sequence.launched = sequence.computed;
-    const blocks = Math.ceil(sequence.launched / BLOCK_TOKENS);
-    for (const block of sequence.table.splice(blocks)) this.#pool.release(block);
-  }
-
   /** What it computed must not be hit by other sequences. */
   #endWithError(sequence: Sequence): Outcome | undefined {
     if (sequence.state === "finished") {
       this.#release(sequence);
       return undefined;
     }
-    for (const block of sequence.table) this.#pool.unpublish(block);
+    this.#cache.unpublish(sequence);
     this.#dequeue(sequence);
     this.#finish(sequence, "error");
     return { sequence, token: undefined, finished: "error" };
@@ -537,18 +474,17 @@ export class Scheduler {
     this.#enqueueForks(sequence);
   }
 
-  /** Releases the blocks of a sequence that runs no more, once no step under way uses them. */
+  /** Releases what a sequence holds that runs no more, once no step under way uses it. */
   #release(sequence: Sequence): void {
     if (sequence.state === "running" || sequence.inFlight > 0) return;
-    // The last block first: it is evicted first, and the beginning can be hit longest.
-    for (const block of sequence.table.splice(0).reverse()) this.#pool.release(block);
+    this.#cache.release(sequence, sequence.finished !== "error");
   }
 }
 
 /** A step being planned. */
 class StepBuilder {
   readonly rows: Row[] = [];
-  readonly copies: { from: number; to: number }[] = [];
+  readonly copies: BlockCopy[] = [];
   readonly prompt: PromptTokens = { plain: 0, scored: 0 };
   readonly nowMs: number;
   readonly isStalled: (sequence: Sequence) => boolean;

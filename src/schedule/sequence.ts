@@ -1,6 +1,7 @@
-// One sequence of tokens: a prompt, what was generated so far, and the blocks that hold its keys and values.
+// One sequence of tokens: a prompt, what was generated so far, and what the model's layers keep of it.
 // The scheduler alone changes it.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import type { Cached, Held } from "../kv/kv-cache.ts";
 import { blockKey } from "../kv/prefix.ts";
 import type { Flow, Priority, Waiting } from "./queue.ts";
 
@@ -25,9 +26,11 @@ export type SequenceOptions = {
   fresh?: boolean;
   /** Every token of its prompt is scored. */
   scored?: boolean;
+  /** Its draws may come late, so that a step has to be computed again. */
+  revisable?: boolean;
 };
 
-export class Sequence implements Waiting<Sequence> {
+export class Sequence implements Waiting<Sequence>, Cached {
   readonly id: number;
   readonly priority: Priority;
   readonly arrivalMs: number;
@@ -38,6 +41,7 @@ export class Sequence implements Waiting<Sequence> {
   readonly minTokens: number;
   readonly stopTokens: ReadonlySet<number>;
   readonly fresh: boolean;
+  readonly revisable: boolean;
   readonly kind: "plain" | "scored";
   /** Sequences with the same prompt that begin where this one's prompt ends. */
   readonly forks: Sequence[] = [];
@@ -46,9 +50,9 @@ export class Sequence implements Waiting<Sequence> {
   finished: FinishReason | undefined;
   level: number;
   queuedMs: number;
-  /** Blocks in order: table[i] holds the tokens from i * BLOCK_TOKENS on. */
-  table: number[] = [];
-  /** Tokens whose keys and values are in the blocks. */
+  /** Its blocks, and the slot of its recurrent state. */
+  readonly held: Held;
+  /** Tokens whose keys, values and state are in what it holds. */
   computed = 0;
   /** The same, with those of steps under way. */
   launched = 0;
@@ -65,7 +69,7 @@ export class Sequence implements Waiting<Sequence> {
   #tokens: Uint32Array;
   #length: number;
 
-  constructor(options: SequenceOptions, order: number, flow: Flow<Sequence>) {
+  constructor(options: SequenceOptions, order: number, flow: Flow<Sequence>, held: Held) {
     const { prompt, maxTokens } = options;
     this.id = options.id;
     this.priority = options.priority;
@@ -74,11 +78,13 @@ export class Sequence implements Waiting<Sequence> {
     this.queuedMs = options.arrivalMs;
     this.order = order;
     this.flow = flow;
+    this.held = held;
     this.promptLength = prompt.length;
     this.maxTokens = maxTokens;
     this.minTokens = options.minTokens;
     this.stopTokens = options.stopTokens;
     this.fresh = options.fresh ?? false;
+    this.revisable = options.revisable ?? false;
     this.kind = options.scored ? "scored" : "plain";
     this.#rootKey = options.rootKey;
     this.#tokens = new Uint32Array(prompt.length + Math.min(maxTokens, BLOCK_TOKENS));

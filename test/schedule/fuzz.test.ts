@@ -1,7 +1,8 @@
 // Random submits, forks, aborts, late masks, failures, unloads and steps, with every invariant checked after
 // each. The seeds are printed by a failing test's name; MLX_SERVE_FUZZ_SEED runs another one.
 import { expect, test } from "bun:test";
-import { BlockPool, readGauges } from "../../src/kv/blocks.ts";
+import { readGauges } from "../../src/kv/blocks.ts";
+import { type CacheLayout, KvCache } from "../../src/kv/kv-cache.ts";
 import { rootKey } from "../../src/kv/prefix.ts";
 import { type Batch, type Drawn, Scheduler } from "../../src/schedule/scheduler.ts";
 import type { Sequence } from "../../src/schedule/sequence.ts";
@@ -14,14 +15,13 @@ const CLIENTS = [undefined, "a", "b", "c"];
 
 type Expected = { sequence: Sequence; prompt: number[]; forked: () => boolean; fork: number };
 
-function fuzz(seed: number, depth: number) {
+function fuzz(seed: number, depth: number, layout: CacheLayout) {
   const random = makeRandom(seed);
   let ms = 0;
-  const blocks = 20;
   const load = () => {
-    const pool = new BlockPool(blocks);
+    const cache = new KvCache(layout);
     const scheduler = new Scheduler({
-      pool,
+      cache,
       maxBatch: 6,
       tokenBudget: 48,
       sizes: { plain: 40, scored: 24 },
@@ -33,9 +33,9 @@ function fuzz(seed: number, depth: number) {
       watermark: 1,
       maxPreemptions: 3,
     });
-    return { pool, scheduler, model: new BlockModel(blocks) };
+    return { cache, scheduler, model: new BlockModel(layout) };
   };
-  let { pool, scheduler, model } = load();
+  let { cache, scheduler, model } = load();
   const live = new Set<Sequence>();
   const expectations = new Map<Sequence, Expected>();
   const launched: { batch: Batch; drawn: Drawn[]; late: Sequence[] }[] = [];
@@ -67,6 +67,7 @@ function fuzz(seed: number, depth: number) {
     ];
     const client = CLIENTS[random.below(CLIENTS.length)];
     const scored = random.chance(0.1);
+    const revisable = random.chance(0.5);
     const n = random.chance(0.2) ? 2 + random.below(3) : 1;
     const accepted = scheduler.submit(
       Array.from({ length: n }, () => ({
@@ -80,6 +81,7 @@ function fuzz(seed: number, depth: number) {
         stopTokens: new Set(random.chance(0.3) ? [random.below(1000), random.below(1000)] : []),
         rootKey: rootKey("mock", String(random.below(2))),
         scored,
+        revisable,
       })),
     );
     counts.submitted += n;
@@ -107,7 +109,7 @@ function fuzz(seed: number, depth: number) {
     }
     for (const { sequence } of batch.rows) expect(isStalled(sequence)).toBe(false);
     const samples = batch.rows.flatMap((row) => row.samples);
-    const late = samples.filter(() => random.chance(0.05));
+    const late = samples.filter(({ revisable }) => revisable && random.chance(0.1));
     const drawn = model
       .run(batch)
       .map((token, i): Drawn => (late.includes(samples[i]!) ? "late" : token));
@@ -144,9 +146,11 @@ function fuzz(seed: number, depth: number) {
   const check = () => scheduler.check(launched.map(({ batch }) => batch));
   const expectEmpty = () => {
     expect(scheduler.idle).toBe(true);
-    pool.clear();
-    const empty = { total: blocks, free: blocks, cached: 0, held: 0, shared: 0 };
-    expect(readGauges(pool.gauges)).toEqual(empty);
+    for (const pool of [...cache.pools, ...(cache.slots ? [cache.slots] : [])]) {
+      pool.clear();
+      const empty = { total: pool.count, free: pool.count, cached: 0, held: 0, shared: 0 };
+      expect(readGauges(pool.gauges)).toEqual(empty);
+    }
   };
   /** Ends everything, and begins with an empty pool. */
   const unload = () => {
@@ -159,7 +163,7 @@ function fuzz(seed: number, depth: number) {
     missed.clear();
     counts.unloaded += 1;
     counts.preemptions += scheduler.preemptions;
-    ({ pool, scheduler, model } = load());
+    ({ cache, scheduler, model } = load());
   };
   for (let i = 0; i < STEPS; i++) {
     ms += random.below(2000);
@@ -196,17 +200,30 @@ const seeds = process.env.MLX_SERVE_FUZZ_SEED
   ? [Number(process.env.MLX_SERVE_FUZZ_SEED)]
   : [1, 2026];
 
-for (const seed of seeds) {
-  for (const [depth, name] of [
-    [1, "one step at a time"],
-    [2, "a step launched before the last is read"],
-  ] as const) {
-    test(`${STEPS} random steps with seed ${seed}, ${name}, end empty and right`, () => {
-      const counts = fuzz(seed, depth);
-      // A run in which these never happened would prove nothing.
-      const never = Object.entries(counts).filter(([, count]) => count === 0);
-      const impossible = depth === 1 ? ["failed with a step behind it"] : [];
-      expect(never.map(([what]) => what)).toEqual(impossible);
-    }, 60_000);
+const layouts: Record<string, CacheLayout> = {
+  blocks: { groups: [{ blocks: 20 }] },
+  "blocks with and without a window": { groups: [{ blocks: 20 }, { blocks: 14, window: 40 }] },
+  "blocks and slots": { groups: [{ blocks: 20 }], slots: 11 },
+  slots: { groups: [], slots: 9 },
+  "blocks with windows, and slots": {
+    groups: [{ blocks: 16, window: 50 }, { blocks: 20 }, { blocks: 12, window: 10 }],
+    slots: 12,
+  },
+};
+
+for (const [kept, layout] of Object.entries(layouts)) {
+  for (const seed of seeds) {
+    for (const [depth, name] of [
+      [1, "one step at a time"],
+      [2, "a step launched before the last is read"],
+    ] as const) {
+      test(`${kept}: ${STEPS} random steps with seed ${seed}, ${name}, end empty and right`, () => {
+        const counts = fuzz(seed, depth, layout);
+        // A run in which these never happened would prove nothing.
+        const never = Object.entries(counts).filter(([, count]) => count === 0);
+        const impossible = depth === 1 ? ["failed with a step behind it"] : [];
+        expect(never.map(([what]) => what)).toEqual(impossible);
+      }, 60_000);
+    }
   }
 }

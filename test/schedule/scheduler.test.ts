@@ -205,9 +205,9 @@ describe("the prefix cache", () => {
     step();
     const second = one({ prompt: [...range(32), ...range(32, 500)], maxTokens: 100 });
     step();
-    expect(second.table[0]).toBe(first.table[0]!);
-    expect(pool.references(first.table[0]!)).toBe(2);
-    expect(second.table[1]).not.toBe(first.table[1]!);
+    expect(second.held.tables[0]![0]).toBe(first.held.tables[0]![0]!);
+    expect(pool.references(first.held.tables[0]![0]!)).toBe(2);
+    expect(second.held.tables[0]![1]).not.toBe(first.held.tables[0]![1]!);
   });
 
   test("knows generated tokens too: the next turn of a chat finds the answer", () => {
@@ -253,11 +253,11 @@ describe("forks", () => {
     const { submit, step, run, pool, model } = setUp();
     const forks = submit({ prompt: range(40), maxTokens: 6, n: 3 }) as Sequence[];
     expect(rows(step())).toEqual([{ id: 0, start: 0, count: 40, samples: 3 }]);
-    expect(pool.references(forks[0]!.table[1]!)).toBe(3);
+    expect(pool.references(forks[0]!.held.tables[0]![1]!)).toBe(3);
     const batch = step()!;
     expect(batch.copies).toHaveLength(2);
-    expect(pool.references(forks[0]!.table[0]!)).toBe(3);
-    expect(new Set(forks.map(({ table }) => table[1])).size).toBe(3);
+    expect(pool.references(forks[0]!.held.tables[0]![0]!)).toBe(3);
+    expect(new Set(forks.map(({ held }) => held.tables[0]![1])).size).toBe(3);
     run();
     expect(model.computed).toBe(40 + 3 * 5);
     for (const [i, fork] of forks.entries()) {
@@ -514,7 +514,7 @@ test("a block that is corrupted on purpose is noticed by these tests", () => {
   const { one, step, run, model } = setUp();
   const sequence = one({ prompt: range(40), maxTokens: 5 });
   step();
-  model.corrupt(sequence.table[0]!);
+  model.corrupt(sequence.held.tables[0]![0]!);
   run();
   expect(output(sequence)).not.toEqual(expectedTokens(range(40), 5));
 });

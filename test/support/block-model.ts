@@ -1,65 +1,115 @@
-// A model without tensors that reads everything through block tables: a step writes its tokens into
-// their blocks, and the next token of a sequence is a hash of all tokens that its table leads to. If a
-// block is shared wrongly, copied late, found falsely or freed early, the hash comes out another.
+// A model without tensors that knows of a sequence only what its layers would keep: each group writes a step's tokens
+// into their blocks, and a slot has a hash of all tokens before it. The next token of a sequence is a hash of
+// all its tokens as they are read there. If a block is shared wrongly, copied late, found falsely or freed early, if
+// a state is another's or a snapshot was written to, the hash comes out another.
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
-import type { Batch } from "../../src/schedule/scheduler.ts";
+import { type CacheLayout, NONE } from "../../src/kv/kv-cache.ts";
+import type { Batch, Row } from "../../src/schedule/scheduler.ts";
 import type { Sequence } from "../../src/schedule/sequence.ts";
 
 export class BlockModel {
-  readonly #slots: Uint32Array;
+  readonly #groups: { tokens: Uint32Array; window: number }[];
+  readonly #states: Uint32Array;
   /** The last token of each sequence, as a device would have it before the host reads it. */
   readonly #last = new Map<Sequence, number>();
   /** Tokens computed in all, and rows of each step. */
   computed = 0;
   readonly rowsPerStep: number[] = [];
 
-  constructor(blocks: number) {
-    this.#slots = new Uint32Array(blocks * BLOCK_TOKENS);
+  constructor({ groups, slots = 0 }: CacheLayout) {
+    this.#groups = groups.map(({ blocks, window = Number.POSITIVE_INFINITY }) => {
+      return { tokens: new Uint32Array(blocks * BLOCK_TOKENS), window };
+    });
+    this.#states = new Uint32Array(slots);
   }
 
   run({ rows, copies }: Batch): number[] {
-    for (const { from, to } of copies) {
+    for (const { group, from, to } of copies) {
       const start = from * BLOCK_TOKENS;
-      this.#slots.copyWithin(to * BLOCK_TOKENS, start, start + BLOCK_TOKENS);
+      const { tokens } = this.#groups[group]!;
+      tokens.copyWithin(to * BLOCK_TOKENS, start, start + BLOCK_TOKENS);
     }
-    for (const { sequence, start, count } of rows) {
-      for (let at = start; at < start + count; at++) {
-        const token = at < sequence.length ? sequence.tokens()[at]! : this.#last.get(sequence)!;
-        this.#slots[this.#slot(sequence, at)] = token;
-      }
-      this.computed += count;
-    }
+    checkMoves(rows);
+    for (const row of rows) this.#write(row);
     this.rowsPerStep.push(rows.length);
-    return rows.flatMap(({ sequence, start, count, samples }) =>
-      samples.map((sample, i) => {
-        const context = Array.from(
-          { length: start + count },
-          (_, at) => this.#slots[this.#slot(sequence, at)]!,
-        );
-        const token = nextToken(context, sample === sequence ? 0 : i);
+    return rows.flatMap((row) => {
+      const context = row.samples.length > 0 ? this.#read(row) : [];
+      return row.samples.map((sample, i) => {
+        const token = nextToken(context, sample === row.sequence ? 0 : i);
         this.#last.set(sample, token);
         return token;
-      }),
-    );
+      });
+    });
   }
 
-  /** Overwrites a block, as a fault would. */
+  /** Overwrites a block of the first group, as a fault would. */
   corrupt(block: number): void {
-    this.#slots.fill(0xdead, block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS);
+    this.#groups[0]!.tokens.fill(0xdead, block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS);
   }
 
-  #slot({ table }: Sequence, at: number): number {
-    return table[Math.floor(at / BLOCK_TOKENS)]! * BLOCK_TOKENS + (at % BLOCK_TOKENS);
+  #write({ sequence, start, count, move }: Row): void {
+    let state = move && (move.from === NONE ? EMPTY : this.#states[move.from]!);
+    for (let at = start; at < start + count; at++) {
+      const token = this.#tokenOf(sequence, at);
+      this.#groups.forEach(({ tokens }, group) => {
+        tokens[placeOf(sequence, group, at)] = token;
+      });
+      if (state !== undefined) state = hashed(state, token);
+    }
+    if (move) this.#states[move.to] = state!;
+    this.computed += count;
+  }
+
+  /** All its tokens, with a wrong one where what is kept of them is wrong. */
+  #read({ sequence, start, count, move }: Row): number[] {
+    const length = start + count;
+    const context = Array.from({ length }, (_, at) => this.#tokenOf(sequence, at));
+    this.#groups.forEach(({ tokens, window }, group) => {
+      for (let at = Math.max(0, start + 1 - window); at < length; at++) {
+        const token = tokens[placeOf(sequence, group, at)]!;
+        if (token !== context[at]) context[at] = WRONG;
+      }
+    });
+    const isWrong = move && this.#states[move.to] !== context.reduce(hashed, EMPTY);
+    return isWrong ? [...context, WRONG] : context;
+  }
+
+  #tokenOf(sequence: Sequence, at: number): number {
+    return at < sequence.length ? sequence.tokens()[at]! : this.#last.get(sequence)!;
+  }
+}
+
+function placeOf({ held }: Sequence, group: number, at: number): number {
+  const block = held.tables[group]![Math.floor(at / BLOCK_TOKENS)]!;
+  if (block === NONE) throw new Error(`token ${at} of a sequence was given back and is read`);
+  return block * BLOCK_TOKENS + (at % BLOCK_TOKENS);
+}
+
+/** Rows of a step are computed at the same time: none may read what another writes. */
+function checkMoves(rows: readonly Row[]): void {
+  const writers = new Map<number, Row>();
+  for (const row of rows) {
+    if (!row.move) continue;
+    if (writers.has(row.move.to)) throw new Error(`two rows write to slot ${row.move.to}`);
+    writers.set(row.move.to, row);
+  }
+  for (const row of rows) {
+    const writer = row.move && writers.get(row.move.from);
+    if (writer && writer !== row) throw new Error(`slot ${row.move!.from} is read and written to`);
   }
 }
 
 const VOCABULARY = 1000;
+const WRONG = 0xdead;
+const EMPTY = 2166136261;
+
+function hashed(hash: number, token: number): number {
+  return Math.imul(hash ^ token, 16777619) >>> 0;
+}
 
 /** `fork` stands for a seed of its own, for the first token that forks of one prompt draw. */
 export function nextToken(context: readonly number[], fork = 0): number {
-  let hash = 2166136261 ^ fork;
-  for (const token of context) hash = Math.imul(hash ^ token, 16777619) >>> 0;
-  return hash % VOCABULARY;
+  return context.reduce(hashed, EMPTY ^ fork) % VOCABULARY;
 }
 
 /** What a sequence must give, computed alone. */

@@ -1,6 +1,6 @@
 // A scheduler over a mock model, with a clock that the test moves.
 import { expect } from "bun:test";
-import { BlockPool } from "../../src/kv/blocks.ts";
+import { type CacheLayout, KvCache } from "../../src/kv/kv-cache.ts";
 import { rootKey } from "../../src/kv/prefix.ts";
 import type { Priority } from "../../src/schedule/queue.ts";
 import { type Batch, Scheduler, type SchedulerOptions } from "../../src/schedule/scheduler.ts";
@@ -17,15 +17,19 @@ type Ask = {
   salt?: string;
   stop?: number[];
   n?: number;
+  revisable?: boolean;
 };
 
-export function setUpScheduler(options: Partial<SchedulerOptions> & { blocks?: number } = {}) {
-  const { blocks = 64, ...others } = options;
-  const pool = new BlockPool(blocks);
-  const model = new BlockModel(blocks);
+export function setUpScheduler(
+  options: Partial<SchedulerOptions> & { blocks?: number; layout?: CacheLayout } = {},
+) {
+  const { blocks = 64, layout = { groups: [{ blocks }] }, ...others } = options;
+  const cache = new KvCache(layout);
+  const pool = cache.pools[0]!;
+  const model = new BlockModel(layout);
   const clock = { ms: 0 };
   const scheduler = new Scheduler({
-    pool,
+    cache,
     maxBatch: 8,
     tokenBudget: 64,
     sizes: { plain: Number.POSITIVE_INFINITY, scored: Number.POSITIVE_INFINITY },
@@ -50,6 +54,7 @@ export function setUpScheduler(options: Partial<SchedulerOptions> & { blocks?: n
         priority: ask.priority ?? "NORMAL",
         client: ask.client,
         scored: ask.scored ?? false,
+        revisable: ask.revisable ?? false,
         arrivalMs: clock.ms,
         stopTokens: new Set(ask.stop),
         rootKey: rootKey("mock", ask.salt ?? ""),
@@ -73,7 +78,7 @@ export function setUpScheduler(options: Partial<SchedulerOptions> & { blocks?: n
     for (let i = 0; i < most && !scheduler.idle; i++) step();
     expect(scheduler.idle).toBe(true);
   };
-  return { pool, model, scheduler, clock, finished, submit, one, step, run };
+  return { cache, pool, model, scheduler, clock, finished, submit, one, step, run };
 }
 
 export const range = (length: number, from = 0) => Array.from({ length }, (_, i) => from + i);

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import { Held } from "../../src/kv/kv-cache.ts";
 import type { SampleRow } from "../../src/model/sampler.ts";
 import { FairQueue } from "../../src/schedule/queue.ts";
 import type { Batch, Row } from "../../src/schedule/scheduler.ts";
@@ -17,9 +18,10 @@ function sequenceOf(id: number, length: number): Sequence {
     stopTokens: new Set<number>(),
     rootKey: "root",
   } as const;
-  const sequence = new Sequence(options, id, new FairQueue<Sequence>().enter("", "NORMAL", []));
-  sequence.table = Array.from({ length: Math.ceil(length / 32) }, (_, i) => id * 10 + i);
-  return sequence;
+  const flow = new FairQueue<Sequence>().enter("", "NORMAL", []);
+  const held = new Held(1);
+  held.tables = [Array.from({ length: Math.ceil(length / 32) }, (_, i) => id * 10 + i)];
+  return new Sequence(options, id, flow, held);
 }
 
 /** The last `count` tokens of a sequence. */
@@ -55,10 +57,10 @@ describe("the inputs of a step", () => {
       wanted,
     );
     expect(inputs.rows).toEqual([
-      { start: 32, count: 1, table: [40, 41] },
-      { start: 99, count: 1, table: [20, 21, 22, 23] },
-      { start: 37, count: 3, table: [10, 11] },
-      { start: 3, count: 2, table: [30] },
+      { start: 32, count: 1, tables: [[40, 41]] },
+      { start: 99, count: 1, tables: [[20, 21, 22, 23]] },
+      { start: 37, count: 3, tables: [[10, 11]] },
+      { start: 3, count: 2, tables: [[30]] },
     ]);
     expect([...inputs.tokens]).toEqual([4032, 2099, 1037, 1038, 1039, 3003, 3004]);
     expect(inputs.samples.map(({ at, row }) => [at, row.sampling.seed])).toEqual([
@@ -73,7 +75,7 @@ describe("the inputs of a step", () => {
     const sequence = sequenceOf(1, 50);
     const { inputs } = prepare(batchOf([{ sequence, start: 8, count: 4, samples: [] }]), wanted);
     expect([...inputs.tokens]).toEqual([1008, 1009, 1010, 1011]);
-    expect(inputs.rows).toEqual([{ start: 8, count: 4, table: [10, 11] }]);
+    expect(inputs.rows).toEqual([{ start: 8, count: 4, tables: [[10, 11]] }]);
     expect(inputs.samples).toEqual([]);
   });
 
