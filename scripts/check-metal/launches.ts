@@ -1,14 +1,18 @@
 // What the program asks of MLX on Metal, for every shape that matters: there is no Metal here, so kernels are
 // recorded instead of run.
 import { findLibrary } from "../../ffi/native.ts";
-import { type LayerWork, PagedAttention, packPlaces } from "../../src/kernels/paged-attention.ts";
+import {
+  type LayerWork,
+  PagedAttention,
+  packPlaces,
+  packTables,
+} from "../../src/kernels/paged-attention.ts";
 import { array } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
 import { zeros } from "../../src/mlx/ops.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
-import { tablesOf } from "../../src/model/paged-kv-store.ts";
 
 export type Launch = {
   kernel: KernelSource;
@@ -60,8 +64,8 @@ export function recordLaunches(): readonly Launch[] {
         const pools = { keys: pool, values: pool };
         for (const tokens of TOKENS) {
           const qkv = zeros([tokens, (heads + 2 * KV_HEADS) * headDim], dtype);
-          const rows = Array.from({ length: tokens }, () => ({ start: 0, count: 1, table: [0] }));
-          const tables = array(tablesOf(rows).tables);
+          const rows = Array.from({ length: tokens }, () => ({ length: 1, blocks: [0] }));
+          const tables = array(packTables(rows, 8));
           const places = array(packPlaces(rows.map(() => ({ position: 0, slot: 0, row: 0 }))));
           for (const work of worksOf(heads, headDim)) {
             attention.decode(qkv, pools, tables, work);

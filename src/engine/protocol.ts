@@ -110,7 +110,7 @@ export type ModelInfo = {
   blocks: number;
   kvBytes: number;
   /** What `readGauges` reads from any thread. */
-  gauges: SharedArrayBuffer;
+  gauges: readonly SharedArrayBuffer[];
   /** What `readLoad` reads from any thread. */
   load: SharedArrayBuffer;
 };

@@ -72,12 +72,16 @@ export interface BlockAttention {
 export function packTables(
   rows: readonly { length: number; blocks: readonly number[] }[],
   width: number,
+  scratch = 0,
 ): Int32Array {
   const packed = new Int32Array(1 + rows.length * (1 + width));
   packed[0] = width;
   for (const [row, { length, blocks }] of rows.entries()) {
-    packed[1 + row * (1 + width)] = length;
-    packed.set(blocks, 2 + row * (1 + width));
+    const at = 1 + row * (1 + width);
+    packed[at] = length;
+    // What was given back is not attended to, but may be loaded with what is.
+    for (let i = 0; i < blocks.length; i++)
+      packed[at + 1 + i] = blocks[i]! < 0 ? scratch : blocks[i]!;
   }
   return packed;
 }

@@ -221,14 +221,14 @@ export class BlockPool {
 
 const [FREE, CACHED, HELD, TOTAL, SHARED] = [0, 1, 2, 3, 4] as const;
 
-/** The counts of a pool, read from any thread. */
-export function readGauges(gauges: SharedArrayBuffer): BlockGauges {
-  const numbers = new Int32Array(gauges);
+/** The counts of some pools together, read from any thread. */
+export function readGauges(...pools: readonly SharedArrayBuffer[]): BlockGauges {
+  const count = (at: number) => pools.reduce((sum, gauges) => sum + new Int32Array(gauges)[at]!, 0);
   return {
-    total: numbers[TOTAL]!,
-    free: numbers[FREE]!,
-    cached: numbers[CACHED]!,
-    held: numbers[HELD]!,
-    shared: numbers[SHARED]!,
+    total: count(TOTAL),
+    free: count(FREE),
+    cached: count(CACHED),
+    held: count(HELD),
+    shared: count(SHARED),
   };
 }

@@ -101,6 +101,16 @@ export class KvCache {
     return this.#groups.map(({ pool }) => pool);
   }
 
+  /** What `readGauges` reads from another thread. */
+  get gauges(): SharedArrayBuffer[] {
+    return this.pools.map(({ gauges }) => gauges);
+  }
+
+  /** Of the smallest group. */
+  get fewestBlocks(): number {
+    return Math.min(...this.pools.map(({ count }) => count));
+  }
+
   /** The longest sequence that there are blocks for. */
   get maxLength(): number {
     const whole = this.#groups.filter(({ window }) => window === undefined);

@@ -1,9 +1,10 @@
 // The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
 import type { MlxArray } from "../mlx/array.ts";
 import { Scope } from "../mlx/scope.ts";
-import { type BaseConfig, headsOf } from "./config.ts";
+import type { BaseConfig } from "./config.ts";
 import { type Block, rmsNorm } from "./layers.ts";
 import type { Model } from "./model.ts";
+import { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
 type Transform = (x: MlxArray) => MlxArray;
@@ -22,7 +23,7 @@ export type DecoderOptions = {
 export function decoder(
   config: BaseConfig,
   weights: Weights,
-  makeBlock: (name: string, layer: number) => Block,
+  makeBlock: (name: string, layer: number, states: LayerStates) => Block,
   options: DecoderOptions = {},
 ): Model {
   const { hidden_size: dims, vocab_size: vocabulary, num_hidden_layers: layers } = config;
@@ -30,8 +31,9 @@ export function decoder(
   const same: Transform = (x) => x;
   const { afterEmbedding = same, afterLogits = same } = options;
   const embedding = weights.embedding(`${prefix}model.embed_tokens`, vocabulary, dims);
+  const states = new LayerStates();
   const blocks = Array.from({ length: layers }, (_, layer) =>
-    makeBlock(`${prefix}model.layers.${layer}`, layer),
+    makeBlock(`${prefix}model.layers.${layer}`, layer, states),
   );
   const norm = options.norm ?? rmsNorm(weights, `${prefix}model.norm`, dims, config.rms_norm_eps);
   const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
@@ -39,17 +41,9 @@ export function decoder(
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
   const repeated = [/rotary_emb\.inv_freq$/, /\blm_head\./];
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
-  const { heads, kvHeads, headDim } = headsOf(config);
   return {
-    shape: {
-      layers,
-      dims,
-      heads,
-      kvHeads,
-      headDim,
-      vocabulary,
-      maxPositions: config.max_position_embeddings ?? 4096,
-    },
+    shape: { dims, vocabulary, maxPositions: config.max_position_embeddings ?? 4096 },
+    states: states.all,
     forward(tokens, step) {
       using scope = new Scope();
       let h = afterEmbedding(embedding.lookup(tokens)); // (T, D)

@@ -21,6 +21,7 @@ import {
 } from "../mlx/ops.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
+import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
 /** `offset` is added to the weight: Gemma stores weights as their distance from 1. */
@@ -143,17 +144,18 @@ export type AttentionBlock = (
 export function attentionBlock(
   weights: Weights,
   name: string,
-  layer: number,
+  states: LayerStates,
   sizes: AttentionSizes,
   parts: AttentionParts,
 ): AttentionBlock {
   const { rope, qNorm, kNorm, attention } = parts;
+  const state = states.kv({ ...sizes, window: attention.window });
   const project = parts.project ?? projection(weights, name, sizes);
   const oProj = weights.linear(`${name}.o_proj`, sizes.heads * sizes.headDim, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, rope };
   return (x, step, { norm, residual } = {}) => {
     const qkv = project(x, { norm });
-    return oProj(step.attend(layer, qkv, heads, attention), { residual });
+    return oProj(step.attend(state, qkv, heads, attention), { residual });
   };
 }
 

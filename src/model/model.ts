@@ -4,6 +4,7 @@
 import type { Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Rope } from "./rope.ts";
+import type { KvState } from "./states.ts";
 
 export type AttentionOptions = {
   scale: number;
@@ -25,23 +26,18 @@ export type Heads = {
   rope?: Rope | undefined;
 };
 
-/** One forward pass's view of the KV store. */
+/** One forward pass's view of what the layers keep. */
 export interface Step {
   /**
    * Applies norms and RoPE to this step's queries and keys, writes its keys and values to the KV store, and
    * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
    */
-  attend(layer: number, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
+  attend(state: KvState, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
 }
 
-/** The sizes that a token's KV memory and compute follow from. */
 export type ModelShape = {
-  layers: number;
   /** Of a hidden state. */
   dims: number;
-  heads: number;
-  kvHeads: number;
-  headDim: number;
   vocabulary: number;
   /** The longest sequence it was made for. */
   maxPositions: number;
@@ -49,6 +45,7 @@ export type ModelShape = {
 
 export type Model = {
   shape: ModelShape;
+  states: readonly KvState[];
   /** tokens (T) -> the last hidden state (T, D) */
   forward(tokens: MlxArray, step: Step): MlxArray;
   /** Rows of the hidden state (R, D), those that are sampled, -> (R, vocabulary) */

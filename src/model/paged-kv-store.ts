@@ -1,4 +1,5 @@
-// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool a layer. Pools are allocated
+// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool a layer. Layers that see equally
+// far are a group: their blocks have the same numbers. Pools are allocated
 // once and written in place by kernels; no operation of MLX ever writes to them, so MLX has nothing to
 // copy. A decoding step is one launch a layer. With prompt tokens it takes two: first all keys and values
 // are written, then queries attend, by a kernel for chunks where the device has one. Elsewhere long
@@ -12,8 +13,9 @@ import {
   packTiles,
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import type { BlockCopy } from "../kv/kv-cache.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
-import { bytesOf, type Dtype } from "../mlx/dtype.ts";
+import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
 import {
   arange,
@@ -29,14 +31,21 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
-import type { AttentionOptions, Heads, ModelShape, Step } from "./model.ts";
+import type { AttentionOptions, Heads, Step } from "./model.ts";
+import { groupsOf, type KvState } from "./states.ts";
 
-/** Consecutive tokens of one sequence: from `start` on, in the blocks of its table. */
-export type KvRow = { start: number; count: number; table: readonly number[] };
-
-export type BlockCopy = { from: number; to: number };
+/** Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. */
+export type KvRow = { start: number; count: number; tables: readonly (readonly number[])[] };
 
 type Pools = { keys: MlxArray; values: MlxArray };
+
+/** A layer's pools, how it attends, and what it does to each set of options. */
+type Layer = {
+  group: number;
+  pools: Pools;
+  attention: BlockAttention;
+  works: Map<AttentionOptions, LayerWork>;
+};
 
 /**
  * Tables are as wide as the longest sequence's, rounded up to few sizes. MLX gives arrays of fewer than 8
@@ -49,32 +58,35 @@ const BUSY_GROUPS = 256;
 
 /** A part of a sequence that is worth a thread group of its own. */
 const SPLIT_TOKENS = 256;
+const MOST_PARTS = 16;
 
 export class PagedKvStore {
-  /** One block behind the pool's: where rows that pad a batch write. */
-  readonly scratch: number;
+  /** One block behind each group's: where rows that pad a batch write. */
+  readonly #scratch: readonly number[];
   readonly #device: Device;
-  readonly #shape: ModelShape;
-  readonly #attention: BlockAttention;
-  readonly #pools: Pools[] = [];
-  /** Of each layer. */
-  readonly #works: Map<AttentionOptions, LayerWork>[] = [];
+  readonly #layers: Layer[] = [];
+  /** By their sizes. */
+  readonly #attentions = new Map<string, BlockAttention>();
+  readonly #fewestKvHeads: number;
 
-  /** Frees what it has where memory runs out. */
-  constructor(device: Device, shape: ModelShape, blocks: number, dtype: Dtype) {
-    this.scratch = blocks;
+  /** `blocks` of each group. Frees what it has where memory runs out. */
+  constructor(device: Device, states: readonly KvState[], blocks: readonly number[], dtype: Dtype) {
+    this.#scratch = blocks;
     this.#device = device;
-    this.#shape = shape;
-    this.#attention = device.attention(shape, dtype);
-    const size = [blocks + 1, shape.kvHeads, BLOCK_TOKENS, shape.headDim];
+    this.#fewestKvHeads = Math.min(...states.map(({ kvHeads }) => kvHeads));
+    const groups = groupsOf(states);
     const kept = device.kvType(dtype);
     try {
-      for (let layer = 0; layer < shape.layers; layer++) {
+      for (const state of states) {
         using _ = new Scope();
+        const group = groups.findIndex((each) => each.states.includes(state));
+        const { kvHeads, headDim } = state;
+        const attention = this.#attentionOf(state, dtype);
+        const size = [blocks[group]! + 1, kvHeads, BLOCK_TOKENS, headDim];
         const pools = { keys: device.allocate(size, kept), values: device.allocate(size, kept) };
         evaluate(pools.keys, pools.values);
         hold([pools.keys, pools.values]);
-        this.#pools.push(pools);
+        this.#layers.push({ group, pools, attention, works: new Map() });
       }
     } catch (error) {
       this.free();
@@ -83,7 +95,36 @@ export class PagedKvStore {
   }
 
   get bytes(): number {
-    return this.#pools.reduce((sum, { keys, values }) => sum + keys.bytes + values.bytes, 0);
+    return this.#layers.reduce(
+      (sum, { pools: { keys, values } }) => sum + keys.bytes + values.bytes,
+      0,
+    );
+  }
+
+  /** A row that stands for nobody's tokens. */
+  scratchRow(start: number, count: number): KvRow {
+    const blocks = Math.ceil((start + count) / BLOCK_TOKENS);
+    return { start, count, tables: this.#scratch.map((block) => Array(blocks).fill(block)) };
+  }
+
+  /** As the kernels take them, one for each group. */
+  tablesOf(rows: readonly KvRow[]): { tables: Int32Array[]; width: number } {
+    const width = tableWidth(rows);
+    const tables = this.#scratch.map((scratch, group) =>
+      packTables(
+        rows.map(({ start, count, tables }) => ({ length: start + count, blocks: tables[group]! })),
+        width,
+        scratch,
+      ),
+    );
+    return { tables, width };
+  }
+
+  /** Into how many parts the longest of these rows may be split, of one token each. */
+  partsOf(rows: readonly KvRow[]): number {
+    const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
+    const most = Math.max(1, Math.floor(longest / SPLIT_TOKENS));
+    return splitsFor(Math.min(most, MOST_PARTS), rows.length, this.#fewestKvHeads);
   }
 
   /**
@@ -91,18 +132,20 @@ export class PagedKvStore {
    * behind `copy`. In a scope: it makes arrays.
    */
   begin(rows: readonly KvRow[]): Step {
-    const tables = array(tablesOf(rows).tables);
+    const tables = this.tablesOf(rows).tables.map((each) => array(each));
     return rows.every(({ count }) => count === 1)
-      ? this.decodeStep(tables, splitsFor(rows, this.#shape.kvHeads))
+      ? this.decodeStep(tables, this.partsOf(rows))
       : this.#mixedStep(rows, tables);
   }
 
-  /** One token each. The tables may be the input of a function that is being traced. */
-  decodeStep(tables: MlxArray, splits: number): Step {
+  /** One token each. The tables may be inputs of a function that is being traced. */
+  decodeStep(tables: readonly MlxArray[], parts: number): Step {
     return {
-      attend: (layer, qkv, heads, options) => {
-        const work = this.#work(layer, heads, options);
-        return this.#attention.decode(qkv, this.#pools[layer]!, tables, work, splits);
+      attend: ({ index, kvHeads }, qkv, heads, options) => {
+        const layer = this.#layers[index]!;
+        const work = workOf(layer, heads, options);
+        const splits = splitsFor(parts, qkv.shape[0]!, kvHeads);
+        return layer.attention.decode(qkv, layer.pools, tables[layer.group]!, work, splits);
       },
     };
   }
@@ -112,100 +155,137 @@ export class PagedKvStore {
    * What comes out is there when all copies are done: the next step goes behind it.
    */
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
-    const listed = array(Int32Array.from(copies.flatMap(({ from, to }) => [from, to])));
-    const pairs = before ? this.#device.after(listed, before) : listed;
-    const pools = this.#pools.flatMap(({ keys, values }) => [keys, values]);
-    return concatenate(pools.map((pool) => this.#attention.copy(pool, pairs)));
+    const pairsOf = (group: number) => {
+      const own = copies.filter((copy) => copy.group === group);
+      const listed = array(Int32Array.from(own.flatMap(({ from, to }) => [from, to])));
+      return before ? this.#device.after(listed, before) : listed;
+    };
+    const touched = new Map(copies.map(({ group }) => [group, pairsOf(group)]));
+    const done = this.#layers.flatMap(({ group, pools: { keys, values }, attention }) => {
+      const pairs = touched.get(group);
+      return pairs ? [attention.copy(keys, pairs), attention.copy(values, pairs)] : [];
+    });
+    return concatenate(done);
   }
 
-  #mixedStep(rows: readonly KvRow[], tables: MlxArray): Step {
-    const tokens = rows.flatMap(({ start, count, table }, row) =>
-      Array.from({ length: count }, (_, i) => {
-        const position = start + i;
-        const block = table[Math.floor(position / BLOCK_TOKENS)]!;
-        return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
-      }),
-    );
-    const places = array(packPlaces(tokens));
-    const { chunks } = this.#attention;
-    const segments = segmentsOf(rows, (row) => this.#methodOf(row)).map((segment, _, all) => {
-      const { from, to, method } = segment;
-      return {
-        ...segment,
-        places: all.length === 1 ? places : array(packPlaces(tokens.slice(from, to))),
-        tiles: chunks && method === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
-      };
-    });
-    const attend: Step["attend"] = (layer, qkv, heads, options) => {
-      const pools = this.#pools[layer]!;
-      const work = this.#work(layer, heads, options);
-      const queries = this.#attention.prepare(qkv, pools, places, work);
+  #attentionOf({ heads, kvHeads, headDim }: KvState, dtype: Dtype): BlockAttention {
+    const key = `${heads} ${kvHeads} ${headDim}`;
+    const attention =
+      this.#attentions.get(key) ?? this.#device.attention({ heads, kvHeads, headDim }, dtype);
+    this.#attentions.set(key, attention);
+    return attention;
+  }
+
+  #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): Step {
+    const placesOf = (group: number) =>
+      rows.flatMap(({ start, count, tables }, row) =>
+        Array.from({ length: count }, (_, i) => {
+          const position = start + i;
+          const block = tables[group]![Math.floor(position / BLOCK_TOKENS)]!;
+          return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+        }),
+      );
+    /** What launches of layers that have this in common take. */
+    const planned = new Map<string, ReturnType<typeof plan>>();
+    const plan = ({ group, attention }: Layer) => {
+      const tokens = placesOf(group);
+      const places = array(packPlaces(tokens));
+      const { chunks } = attention;
+      const segments = segmentsOf(rows, (row) => this.#methodOf(row, attention)).map(
+        (segment, _, all) => {
+          const { from, to, method } = segment;
+          return {
+            ...segment,
+            places: all.length === 1 ? places : array(packPlaces(tokens.slice(from, to))),
+            tiles:
+              chunks && method === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
+          };
+        },
+      );
+      return { places, segments };
+    };
+    const planOf = (layer: Layer) => {
+      const key = `${layer.group} ${layer.attention.chunks?.tileTokens}`;
+      const found = planned.get(key) ?? plan(layer);
+      planned.set(key, found);
+      return found;
+    };
+    const attend: Step["attend"] = ({ index }, qkv, heads, options) => {
+      const layer = this.#layers[index]!;
+      const { attention, pools, group } = layer;
+      const { places, segments } = planOf(layer);
+      const work = workOf(layer, heads, options);
+      const queries = attention.prepare(qkv, pools, places, work);
       const outputs = segments.map(({ from, to, method, rows: own, places: at, tiles }) => {
         const part = segments.length === 1 ? queries : slice(queries, 0, from, to);
-        if (chunks && tiles) return chunks.attend(part, pools, tables, at, tiles, work);
+        if (attention.chunks && tiles) {
+          return attention.chunks.attend(part, pools, tables[group]!, at, tiles, work);
+        }
         // MLX's attention has no soft cap.
         return method === "mlx" && options.softcap === undefined
-          ? this.#attendLong(part, queries, pools, own[0]!, heads, options)
-          : this.#attention.attend(part, pools, tables, at, work);
+          ? this.#attendLong(part, queries, layer, own[0]!, heads, options)
+          : attention.attend(part, pools, tables[group]!, at, work);
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     };
     return { attend };
   }
 
-  #methodOf({ start, count }: KvRow): Method {
-    if (this.#attention.chunks) return "chunks";
+  #methodOf({ start, count }: KvRow, { chunks }: BlockAttention): Method {
+    if (chunks) return "chunks";
     return count > 1 && start + count > this.#device.longPrompt ? "mlx" : "tokens";
   }
 
-  /** A chunk of one prompt (count, heads * D) over all that its sequence has. */
+  /** A chunk of one prompt (count, heads * D) over all that its sequence has and the chunk sees. */
   #attendLong(
     own: MlxArray,
     written: MlxArray,
-    pools: Pools,
-    { start, count, table }: KvRow,
+    { group, pools }: Layer,
+    { start, count, tables }: KvRow,
     { heads, kvHeads, headDim }: Heads,
     { scale, window, sinks }: AttentionOptions,
   ): MlxArray {
-    const length = start + count;
-    const used = array(Int32Array.from(table.slice(0, Math.ceil(length / BLOCK_TOKENS))));
+    const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
+    const end = Math.ceil((start + count) / BLOCK_TOKENS);
+    const used = array(Int32Array.from(tables[group]!.slice(first, end)));
     // Blocks are gathered after this step's keys and values are in them.
     const blocks = this.#device.after(used, written);
+    const before = start - first * BLOCK_TOKENS;
+    const length = before + count;
     const gathered = (pool: MlxArray) => {
       const whole = swapAxes(take(pool, blocks, 0), 0, 1); // (kvHeads, blocks, 32, D)
       return slice(reshape(whole, [1, kvHeads, -1, headDim]), 2, 0, length);
     };
     const queries = swapAxes(reshape(own, [1, count, heads, headDim]), 1, 2);
     const isLimited = window !== undefined && length > window;
-    const mask = isLimited ? causalMask(start, count, length, window) : ("causal" as const);
+    const mask = isLimited ? causalMask(before, count, length, window) : ("causal" as const);
     const [keys, values] = [gathered(pools.keys), gathered(pools.values)];
     const attended = attention(queries, keys, values, { scale, mask, sinks });
     return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
   }
 
-  /** One object for the same options: kernels keep what they make of it. */
-  #work(layer: number, { qNorm, kNorm, rope }: Heads, options: AttentionOptions): LayerWork {
-    this.#works[layer] ??= new Map();
-    const found = this.#works[layer].get(options);
-    if (found) return found;
-    const norms = qNorm && kNorm && { query: qNorm.weight, key: kNorm.weight, eps: qNorm.eps };
-    const work = { ...options, norms, rope };
-    this.#works[layer].set(options, work);
-    return work;
-  }
-
   free(): void {
-    this.#attention.free();
-    for (const { keys, values } of this.#pools.splice(0)) {
-      keys.free();
-      values.free();
+    for (const each of this.#attentions.values()) each.free();
+    this.#attentions.clear();
+    for (const { pools } of this.#layers.splice(0)) {
+      pools.keys.free();
+      pools.values.free();
     }
   }
 }
 
-/** What a block takes in all layers. */
-export function blockBytes({ layers, kvHeads, headDim }: ModelShape, kept: Dtype): number {
-  return 2 * layers * kvHeads * BLOCK_TOKENS * headDim * bytesOf(kept);
+/** One object for the same options: kernels keep what they make of it. */
+function workOf(
+  { works }: Layer,
+  { qNorm, kNorm, rope }: Heads,
+  options: AttentionOptions,
+): LayerWork {
+  const found = works.get(options);
+  if (found) return found;
+  const norms = qNorm && kNorm && { query: qNorm.weight, key: kNorm.weight, eps: qNorm.eps };
+  const work = { ...options, norms, rope };
+  works.set(options, work);
+  return work;
 }
 
 /** (L, T) bool: a token sees itself and those before it, back to the edge of the window. */
@@ -222,23 +302,17 @@ export function causalMask(
   return logicalAnd(before, greater(columns, subtract(rows, window)));
 }
 
-/** As the kernels take them. */
-export function tablesOf(rows: readonly KvRow[]): { tables: Int32Array; width: number } {
-  let longest = 0;
-  const packed = rows.map(({ start, count, table }) => {
-    longest = Math.max(longest, table.length);
-    return { length: start + count, blocks: table };
-  });
-  const width = Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(longest)));
-  return { tables: packTables(packed, width), width };
+/** As many blocks as the longest of these rows has, rounded up. */
+export function tableWidth(rows: readonly { start: number; count: number }[]): number {
+  const longest = rows.reduce((most, { start, count }) => Math.max(most, start + count), 1);
+  const blocks = Math.ceil(longest / BLOCK_TOKENS);
+  return Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(blocks)));
 }
 
-/** Into how many parts sequences are split, where there are too few of them to keep the device busy. */
-export function splitsFor(rows: readonly KvRow[], kvHeads: number): number {
-  const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
-  const most = Math.max(1, Math.floor(longest / SPLIT_TOKENS));
-  const wanted = Math.floor(BUSY_GROUPS / (rows.length * kvHeads));
-  return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(most, wanted, 16))));
+/** Into how many of the parts rows are split, where there are too few of them to keep the device busy. */
+export function splitsFor(parts: number, rows: number, kvHeads: number): number {
+  const wanted = Math.floor(BUSY_GROUPS / (rows * kvHeads));
+  return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(parts, wanted))));
 }
 
 /** Each token by itself, many of a sequence together, or a prompt by MLX's attention. */

@@ -4,18 +4,13 @@
 // batch sizes, so that on CUDA they are a single launch.
 import type { Device, Traced } from "../device/device.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import type { BlockCopy } from "../kv/kv-cache.ts";
 import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype, less, maximum, slice, sum, take, where } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { type Score, scorePrompt } from "./logprobs.ts";
 import type { Model } from "./model.ts";
-import {
-  type BlockCopy,
-  type KvRow,
-  type PagedKvStore,
-  splitsFor,
-  tablesOf,
-} from "./paged-kv-store.ts";
+import type { KvRow, PagedKvStore } from "./paged-kv-store.ts";
 import {
   type Best,
   type Draw,
@@ -98,23 +93,20 @@ export class Runner {
       const samples = rows.map((_, at) => ({ at, row: greedy }));
       this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
     };
-    const { scratch } = this.#store;
-    const rowOf = (start: number, count: number): KvRow => {
-      const blocks = Math.ceil((start + count) / BLOCK_TOKENS);
-      return { start, count, table: Array<number>(blocks).fill(scratch) };
-    };
+    const store = this.#store;
     for (const beside of [1, maxBatch]) {
-      run(...Array<KvRow>(beside).fill(rowOf(0, 1)), rowOf(0, BLOCK_TOKENS));
+      const decoding = Array<KvRow>(beside).fill(store.scratchRow(0, 1));
+      run(...decoding, store.scratchRow(0, BLOCK_TOKENS));
     }
     const { paddedRows } = this.#device;
     const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => paddedRows(i + 1)));
     for (const size of sizes) {
       const tried = new Set<number>();
       for (let length = 1; length <= maxLength; length *= 2) {
-        const rows = Array<KvRow>(size).fill(rowOf(length - 1, 1));
-        const splits = splitsFor(rows, this.#model.shape.kvHeads);
-        if (tried.has(splits)) continue;
-        tried.add(splits);
+        const rows = Array<KvRow>(size).fill(store.scratchRow(length - 1, 1));
+        const parts = store.partsOf(rows);
+        if (tried.has(parts)) continue;
+        tried.add(parts);
         // A step is recorded the second time.
         for (let i = 0; i < 2; i++) run(...rows);
       }
@@ -140,22 +132,23 @@ export class Runner {
   #decode(inputs: StepInputs): Forward {
     const { rows } = inputs;
     const size = this.#device.paddedRows(rows.length);
-    const padding: KvRow = { start: 0, count: 1, table: [this.#store.scratch] };
+    const padding = this.#store.scratchRow(0, 1);
     const all = [...rows, ...Array<KvRow>(size - rows.length).fill(padding)];
-    const { tables, width } = tablesOf(all);
-    const decoding = this.#decodingOf(size, width, splitsFor(all, this.#model.shape.kvHeads));
+    const { tables, width } = this.#store.tablesOf(all);
+    const decoding = this.#decodingOf(size, width, this.#store.partsOf(all));
     const tokens = this.#ordered(this.#tokens(inputs, size), inputs);
-    const [indices, highest, logits] = decoding.call(tokens, this.#device.stage(tables));
+    const staged = tables.map((each) => this.#device.stage(each));
+    const [indices, highest, logits] = decoding.call(tokens, ...staged);
     return { added: [], logits: logits!, best: { indices: indices!, highest: highest! } };
   }
 
   /** tokens (B), tables -> the most likely tokens (B), their logits (B), all logits (B, V) */
-  #decodingOf(size: number, width: number, splits: number): Traced {
-    const key = `${size} ${width} ${splits}`;
+  #decodingOf(size: number, width: number, parts: number): Traced {
+    const key = `${size} ${width} ${parts}`;
     const decoding =
       this.#decoding.get(key) ??
-      this.#device.trace(([tokens, tables]) => {
-        const step = this.#store.decodeStep(tables!, splits);
+      this.#device.trace(([tokens, ...tables]) => {
+        const step = this.#store.decodeStep(tables, parts);
         const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
         return [best.indices, best.highest, logits];
       });

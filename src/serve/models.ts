@@ -161,7 +161,7 @@ export class ServedModels {
   loaded(): { info: ModelInfo; load: Load; blocks: BlockGauges }[] {
     return [...this.#entries.values()].flatMap(({ load }) => {
       const { info } = load ?? {};
-      return info ? [{ info, load: readLoad(info.load), blocks: readGauges(info.gauges) }] : [];
+      return info ? [{ info, load: readLoad(info.load), blocks: readGauges(...info.gauges) }] : [];
     });
   }
 

@@ -66,7 +66,7 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
     const { sequence, start, count } = row;
     const wanted = wantedOf(sequence);
     const { reading } = wanted;
-    rows.push({ start, count, table: sequence.table });
+    rows.push({ start, count, tables: sequence.held.tables });
     if (start < sequence.length) tokens.set(sequence.tokens(start, start + count), at);
     else {
       fed ??= new Int32Array(tokenCount).fill(-1);

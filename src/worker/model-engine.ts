@@ -8,7 +8,7 @@ import type {
 } from "../engine/protocol.ts";
 import { StepEvents } from "../engine/step-events.ts";
 import type { Matchers } from "../grammar/matchers.ts";
-import type { BlockPool } from "../kv/blocks.ts";
+import type { KvCache } from "../kv/kv-cache.ts";
 import { rootKey } from "../kv/prefix.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
 import { StepSizes } from "../schedule/step-size.ts";
@@ -20,7 +20,7 @@ export type StepResult = { events: StepEvents; report: StepReport };
 
 export type ModelEngineParts = {
   name: string;
-  pool: BlockPool;
+  cache: KvCache;
   runner: StepRunner;
   vocabulary: number;
   maxLength: number;
@@ -52,14 +52,14 @@ export class ModelEngine {
   readonly #load = new Int32Array(this.load);
 
   constructor(parts: ModelEngineParts) {
-    const { pool, runner, options, maxLength, lookback } = parts;
+    const { cache, runner, options, maxLength, lookback } = parts;
     this.name = parts.name;
     this.#parts = parts;
     this.#now = parts.nowMs ?? (() => performance.now());
     const tokenBudget = Math.max(options.tokenBudget ?? parts.tokenBudget, options.maxBatch);
     this.#sizes = new StepSizes(tokenBudget);
     this.scheduler = new Scheduler({
-      pool,
+      cache,
       maxBatch: options.maxBatch,
       tokenBudget,
       sizes: this.#sizes,
@@ -69,7 +69,7 @@ export class ModelEngine {
       maxWaiting: options.maxWaiting,
       maxWaitingTokens: options.maxWaitingTokens,
       // One block each for some of the running sequences.
-      watermark: Math.min(Math.ceil(pool.count / 100), options.maxBatch),
+      watermark: Math.min(Math.ceil(cache.fewestBlocks / 100), options.maxBatch),
       maxPreemptions: MAX_PREEMPTIONS,
     });
     this.#pipeline = new Pipeline({
@@ -107,6 +107,7 @@ export class ModelEngine {
         rootKey: rootKey(name, request.salt ?? ""),
         fresh: isWhole || !options.prefixCaching,
         scored: reading?.kind === "scores",
+        revisable: request.grammar !== undefined,
       })),
     );
     if (typeof sequences === "string") return sequences;
@@ -149,8 +150,8 @@ export class ModelEngine {
       this.#answers.tell(outcome, scores?.get(outcome.sequence), nowMs, events);
     }
     this.#countLoad();
-    const { name, pool, options } = this.#parts;
-    this.#last = stepReport(name, this.#steps++, landed, this.scheduler, pool);
+    const { name, cache, options } = this.#parts;
+    this.#last = stepReport(name, this.#steps++, landed, this.scheduler, cache);
     if (options.debug) this.#last.requests = this.#requestReports();
     return { events, report: this.#last };
   }

@@ -2,13 +2,15 @@
 import type { Device } from "../device/device.ts";
 import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
-import { BLOCK_TOKENS, BlockPool } from "../kv/blocks.ts";
+import { blocksFor, bytesOf, layoutOf } from "../kv/budget.ts";
+import { KvCache } from "../kv/kv-cache.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
-import { type LoadedModel, type LoadOptions, loadModel } from "../model/load.ts";
-import type { ModelShape } from "../model/model.ts";
-import { blockBytes, PagedKvStore } from "../model/paged-kv-store.ts";
+import { type LoadOptions, loadModel } from "../model/load.ts";
+import type { Model } from "../model/model.ts";
+import { PagedKvStore } from "../model/paged-kv-store.ts";
 import { Runner } from "../model/runner.ts";
+import { blockBytes, groupsOf } from "../model/states.ts";
 import { ModelEngine } from "./model-engine.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
@@ -56,26 +58,28 @@ export class Models {
     const { dtype, keepUnpacked: keepDequantized, maxBatch } = options;
     const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
     const { vocabulary, maxPositions } = model.shape;
-    const bytesEach = blockBytes(model.shape, device.kvType(model.dtype));
-    const fitting = (options.kvBytes ?? device.kvBytes()) / bytesEach;
-    const blocks = options.blocks ?? blocksFor(model, options, fitting);
-    checkMemory(blocks, bytesEach);
-    const store = owned(new PagedKvStore(device, model.shape, blocks, model.dtype));
-    const pool = new BlockPool(blocks);
+    const costs = groupsOf(model.states).map((group) => {
+      return { window: group.window, blockBytes: blockBytes(group, device.kvType(model.dtype)) };
+    });
+    const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
+    const stepTokens = Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch);
+    const demand = { maxBatch, maxLength: longest, stepTokens };
+    const blocks = options.blocks ?? blocksFor(costs, demand, options.kvBytes ?? device.kvBytes());
+    const layout = layoutOf(costs, demand, blocks);
+    checkMemory(blocks, bytesOf(costs, layout));
+    const counts = layout.groups.map((group) => group.blocks);
+    const store = owned(new PagedKvStore(device, model.states, counts, model.dtype));
+    const cache = new KvCache(layout);
     const runner = owned(new Runner(device, model, store));
-    const maxLength = Math.min(
-      maxPositions,
-      options.maxLength ?? maxPositions,
-      blocks * BLOCK_TOKENS,
-    );
+    const maxLength = Math.min(longest, cache.maxLength);
     const engine = new ModelEngine({
       name,
-      pool,
+      cache,
       runner,
       vocabulary,
       maxLength,
-      lookback: lookbackOf(model.shape),
-      tokenBudget: device.tokenBudget,
+      lookback: lookbackOf(model),
+      tokenBudget: stepTokens,
       options,
       matchers: (lane) => this.matchers.get(lane),
     });
@@ -87,7 +91,7 @@ export class Models {
       maxLength,
       blocks,
       kvBytes: store.bytes,
-      gauges: pool.gauges,
+      gauges: cache.gauges,
       load: engine.load,
     };
     if (options.warmUp) runner.warmUp(maxBatch, maxLength);
@@ -117,8 +121,8 @@ export class Models {
 }
 
 /** MLX would end the process where there is no memory for the blocks. */
-function checkMemory(blocks: number, bytesEach: number): void {
-  const [wanted, most] = [blocks * bytesEach, memoryLimit() - activeMemory()];
+function checkMemory(blocks: number, wanted: number): void {
+  const most = memoryLimit() - activeMemory();
   if (wanted <= most) return;
   const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
   throw new Error(
@@ -127,18 +131,12 @@ function checkMemory(blocks: number, bytesEach: number): void {
   );
 }
 
-/** As many as the memory for them holds, and no more than a full batch could use. */
-function blocksFor(model: LoadedModel, options: EngineOptions, fitting: number): number {
-  const { maxPositions } = model.shape;
-  const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
-  const most = options.maxBatch * Math.ceil(longest / BLOCK_TOKENS);
-  return Math.max(1, Math.min(most, Math.floor(fitting)));
-}
-
 /**
- * A layer multiplies a token with its weights, some 12 times dims * dims in most models, and twice heads *
- * headDim with each token before it.
+ * A layer multiplies a token with its weights, some 12 times dims * dims in most models. One that sees all tokens
+ * multiplies it twice heads * headDim with each token before it.
  */
-function lookbackOf({ dims, heads, headDim }: ModelShape): number {
-  return (6 * dims * dims) / (heads * headDim);
+function lookbackOf({ shape: { dims }, states }: Model): number {
+  const seeing = states.filter(({ window }) => window === undefined);
+  const widths = seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0);
+  return (6 * dims * dims * states.length) / widths;
 }

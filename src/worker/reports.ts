@@ -1,6 +1,7 @@
 // What is told of a model's steps and requests: to the debug log, to `ps` and to metrics.
 import type { RequestReport, RowReport, StepReport } from "../engine/protocol.ts";
-import { type BlockPool, readGauges } from "../kv/blocks.ts";
+import { readGauges } from "../kv/blocks.ts";
+import type { KvCache } from "../kv/kv-cache.ts";
 import { standing } from "../schedule/queue.ts";
 import type { Batch, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
@@ -12,7 +13,7 @@ export function stepReport(
   step: number,
   { batch, ms, reports, error }: Landed,
   scheduler: Scheduler,
-  pool: BlockPool,
+  cache: KvCache,
 ): StepReport {
   const { rows, preempted } = batch;
   let [tokens, decodeTokens] = [0, 0];
@@ -30,7 +31,7 @@ export function stepReport(
     preempted,
     running: scheduler.running.length,
     waiting: scheduler.waiting.length,
-    blocks: readGauges(pool.gauges),
+    blocks: readGauges(...cache.gauges),
     error,
     batch: reports,
   };
@@ -66,6 +67,6 @@ function requestReport(sequence: Sequence, answers: Answers, nowMs: number): Req
     generated: sequence.generated,
     cachedTokens: sequence.cachedTokens ?? 0,
     preemptions: sequence.preemptions,
-    blocks: sequence.table.length,
+    blocks: sequence.held.blocks,
   };
 }

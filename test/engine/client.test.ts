@@ -95,7 +95,7 @@ describe("a request", () => {
     );
     expect(all).toEqual(Array(9).fill(answer));
     expect(engine.active).toBe(0);
-    expect(readGauges(info.gauges).held).toBe(0);
+    expect(readGauges(...info.gauges).held).toBe(0);
     await engine.stop();
   });
 
@@ -126,7 +126,7 @@ describe("a request", () => {
     // The next question is answered after the abort was taken in.
     expect((await engine.stats())[0]!.requests).toEqual([]);
     expect(engine.active).toBe(0);
-    expect(readGauges(gauges).held).toBe(0);
+    expect(readGauges(...gauges).held).toBe(0);
     await engine.stop();
   });
 

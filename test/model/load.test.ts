@@ -89,7 +89,8 @@ describe("loadModel of a folder", () => {
     const stored = writeFolder(newFolder(), tinyConfig, tinyTensors(tinyConfig, store));
     const exact = tinyTensors(tinyConfig, (shape, values) => f32(shape, rounded(values)));
     const model = loadModel(stored, { device: deviceOf("cpu") });
-    expect(model).toMatchObject({ dtype: "float32", shape: { layers: 2, vocabulary: 80 } });
+    expect(model).toMatchObject({ dtype: "float32", shape: { vocabulary: 80 } });
+    expect(model.states).toHaveLength(2);
     const size = [...llamaShapes(tinyConfig).values()].flatMap((shape) =>
       shape.reduce((a, b) => a * b),
     );

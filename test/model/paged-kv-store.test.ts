@@ -4,13 +4,15 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import type { BlockCopy } from "../../src/kv/kv-cache.ts";
 import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import { concatenate, reshape, swapAxes, take } from "../../src/mlx/ops.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";
 import type { AttentionOptions, Model, ModelShape, Step } from "../../src/model/model.ts";
-import { type BlockCopy, PagedKvStore } from "../../src/model/paged-kv-store.ts";
+import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner } from "../../src/model/runner.ts";
+import type { KvState } from "../../src/model/states.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -19,15 +21,10 @@ import { makeRandom } from "../support/random.ts";
 useMlx();
 
 const [HEADS, KV_HEADS, HEAD_DIM, LAYERS] = [4, 2, 8, 2];
-const shape: ModelShape = {
-  layers: LAYERS,
-  dims: HEADS * HEAD_DIM,
-  heads: HEADS,
-  kvHeads: KV_HEADS,
-  headDim: HEAD_DIM,
-  vocabulary: 16,
-  maxPositions: 1000,
-};
+const shape: ModelShape = { dims: HEADS * HEAD_DIM, vocabulary: 16, maxPositions: 1000 };
+const states = Array.from({ length: LAYERS }, (_, index): KvState => {
+  return { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM, window: undefined, index };
+});
 
 const TOLERANCE = 1e-5;
 const plain: AttentionOptions = { scale: HEAD_DIM ** -0.5 };
@@ -56,10 +53,10 @@ class Bench {
 
   constructor(kind: "cpu" | "plain", blocks = 40, dtype: Dtype = "float32") {
     this.device = kind === "cpu" ? deviceOf("cpu") : plainGpu();
-    this.store = new PagedKvStore(this.device, shape, blocks, dtype);
+    this.store = new PagedKvStore(this.device, states, [blocks], dtype);
     this.#dtype = dtype;
     this.free = shuffled([...Array(blocks).keys()]);
-    const rows = this.free.map((block) => ({ start: 0, count: BLOCK_TOKENS, table: [block] }));
+    const rows = this.free.map((block) => ({ start: 0, count: BLOCK_TOKENS, tables: [[block]] }));
     this.attendPaged(rows, [], this.random(blocks * BLOCK_TOKENS, 100));
   }
 
@@ -117,7 +114,7 @@ class Bench {
   ): number {
     for (const { twin, count } of rows) this.#grow(twin, twin.length + count);
     const paged = this.attendPaged(
-      rows.map(({ twin, count }) => ({ start: twin.length, count, table: twin.table })),
+      rows.map(({ twin, count }) => ({ start: twin.length, count, tables: [twin.table] })),
       copies,
       fed,
       options,
@@ -162,7 +159,7 @@ class Bench {
       ];
       const qkv = reshape(concatenate([q, k, v], 1), [q.shape[0]!, -1]);
       const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
-      return step.attend(layer, qkv, heads, options);
+      return step.attend(states[layer]!, qkv, heads, options);
     });
   }
 
@@ -306,7 +303,7 @@ for (const name of ["cpu", "plain"] as const) {
       bench.step([{ twin, count: 40 }]);
       const fed = bench.random(1);
       const options = { ...plain, window: 20, sinks, softcap: 0.5 };
-      const rows = [{ start: 40, count: 1, table: [...twin.table] }];
+      const rows = [{ start: 40, count: 1, tables: [[...twin.table]] }];
       const found = bench.attendPaged(rows, [], fed, options);
       const expected = fed.flatMap((each, layer) =>
         attendOne(each, twin.fed[layer]!, sinks.numbers(), { ...options, window: 20 }),
@@ -325,7 +322,7 @@ for (const name of ["cpu", "plain"] as const) {
       const fork = bench.copyOf(original);
       const [to] = bench.free.splice(0, 1) as [number];
       fork.table = [original.table[0]!, to];
-      const copies = [{ from: original.table[1]!, to }];
+      const copies = [{ group: 0, from: original.table[1]!, to }];
       expect(bench.step(decode([original, fork]), plain, copies)).toBeLessThan(TOLERANCE);
       for (let i = 0; i < 3; i++) {
         expect(bench.step(decode([fork, original]))).toBeLessThan(TOLERANCE);
@@ -339,7 +336,7 @@ for (const name of ["cpu", "plain"] as const) {
         const fork = bench.copyOf(twin);
         const to = bench.free.splice(0, 1)[0]!;
         fork.table = [...twin.table.slice(0, -1), to];
-        return { fork, copy: { from: twin.table.at(-1)!, to } };
+        return { fork, copy: { group: 0, from: twin.table.at(-1)!, to } };
       });
       const all = [a, b, ...forks.map(({ fork }) => fork)];
       const copies = forks.map(({ copy }) => copy);
@@ -371,7 +368,7 @@ for (const name of ["cpu", "plain"] as const) {
           k.fill(value);
           v.fill(value);
         }
-        const row = { start: 0, count: 4 * BLOCK_TOKENS, table: [0, 1, 2, 3] };
+        const row = { start: 0, count: 4 * BLOCK_TOKENS, tables: [[0, 1, 2, 3]] };
         const output = bench.attendPaged([row], [], fed);
         // Who computed them gets none either.
         expect(output.every(Number.isNaN)).toBe(true);
@@ -407,20 +404,20 @@ for (const name of ["cpu", "plain"] as const) {
     test("overwrites what stood in its places: the difference is seen", () => {
       const bench = setUp();
       const [a] = filled(bench, [40]) as [Twin];
-      bench.attendPaged([{ start: 0, count: 33, table: [...a.table] }], [], bench.random(33));
+      bench.attendPaged([{ start: 0, count: 33, tables: [[...a.table]] }], [], bench.random(33));
       expect(bench.step(decode([a]))).toBeGreaterThan(1e-2);
     });
 
     testOfCpu("that is not evaluated frees what it held", () => {
       const { store } = setUp();
       const before = liveArrays();
-      const rows = [{ start: 0, count: 2, table: [1] }];
+      const rows = [{ start: 0, count: 2, tables: [[1]] }];
       {
         using _ = new Scope();
-        evaluate(store.copy([{ from: 1, to: 2 }], undefined));
+        evaluate(store.copy([{ group: 0, from: 1, to: 2 }], undefined));
         const step = store.begin(rows);
         const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
-        step.attend(0, array(Array(128).fill(1), [2, 64]), heads, plain);
+        step.attend(states[0]!, array(Array(128).fill(1), [2, 64]), heads, plain);
       }
       expect(liveArrays()).toBeLessThanOrEqual(before + 1); // the layer's numbers, once
     });
@@ -447,7 +444,7 @@ for (const name of ["cpu", "plain"] as const) {
         runner
           .launch({
             tokens: Uint32Array.from(tokens),
-            rows: [{ start, count: tokens.length, table }],
+            rows: [{ start, count: tokens.length, tables: [table] }],
             copies: [],
             samples: [{ at: tokens.length - 1, row }],
             scores: [],
@@ -478,7 +475,7 @@ function sinkScores(): MlxArray {
 /** How far the store's own output is from its output without any options. */
 function differenceOf(bench: Bench, { table, length }: Twin, options: AttentionOptions): number {
   const fed = bench.random(1);
-  const rows = [{ start: length, count: 1, table: [...table] }];
+  const rows = [{ start: length, count: 1, tables: [[...table]] }];
   const [some, none] = [options, plain].map((each) => bench.attendPaged(rows, [], fed, each)) as [
     number[],
     number[],
@@ -519,6 +516,7 @@ function tinyModel(): Model & { fails: boolean } {
   const numbers = Array.from({ length: 16 * 32 }, (_, i) => Math.sin(i * 1.7));
   const model = {
     shape,
+    states,
     fails: false,
     forward(tokens: MlxArray, step: Step): MlxArray {
       const q = take(array(numbers, [16, HEADS, HEAD_DIM]), tokens);
@@ -526,7 +524,7 @@ function tinyModel(): Model & { fails: boolean } {
       const tokensOf = (x: MlxArray) => reshape(x, [tokens.shape[0]!, -1]);
       const qkv = concatenate([q, k, k].map(tokensOf), -1);
       const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
-      const hidden = step.attend(0, qkv, heads, plain);
+      const hidden = step.attend(states[0]!, qkv, heads, plain);
       if (model.fails) throw new Error("on purpose");
       return hidden;
     },

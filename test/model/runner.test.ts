@@ -39,29 +39,29 @@ class Watched extends PlainAttention {
 }
 
 test("warming up runs each batch size with every number of splits, on no block of the pool", () => {
-  const attention = new Watched(model.shape);
+  const attention = new Watched(model.states[0]!);
   const device = { ...plainGpu(), attention: () => attention };
-  const store = new PagedKvStore(device, model.shape, 4, model.dtype);
+  const store = new PagedKvStore(device, model.states, [4], model.dtype);
   const runner = new Runner(device, model, store);
   runner.warmUp(3, 2048);
-  const { layers, kvHeads } = model.shape;
-  expect(kvHeads).toBe(2);
+  const layers = model.states.length;
+  expect(model.states[0]!.kvHeads).toBe(2);
   const ways = [1, 2, 3].flatMap((rows) => [1, 2, 4, 8].map((parts) => `${rows} rows in ${parts}`));
   const counts = ways.map((way) => attention.decoded.filter((each) => each === way).length);
   expect(counts).toEqual(ways.map(() => 2 * layers));
   expect(attention.decoded).toHaveLength(ways.length * 2 * layers);
-  expect([...attention.blocks]).toEqual([store.scratch]);
+  expect([...attention.blocks]).toEqual([4]);
   runner.free();
   store.free();
 });
 
 /** Steps of these rows, one token each, as the runner on this device computes them. */
 function decodeWith(device: Device, rows: readonly SampleRow[]) {
-  const store = new PagedKvStore(device, model.shape, rows.length, model.dtype);
+  const store = new PagedKvStore(device, model.states, [rows.length], model.dtype);
   const runner = new Runner(device, model, store);
   const launched = runner.launch({
     tokens: Uint32Array.from(rows, (_, i) => 10 + i),
-    rows: rows.map((_, i) => ({ start: 0, count: 1, table: [i] })),
+    rows: rows.map((_, i) => ({ start: 0, count: 1, tables: [[i]] })),
     copies: [],
     samples: rows.map((row, at) => ({ at, row })),
     scores: [],
@@ -135,9 +135,9 @@ test("rows without a grammar are drawn at once, and a late mask leaves its own r
 
 test("a step that samples nothing is complete when it has been read", () => {
   const device = deviceOf("cpu");
-  const store = new PagedKvStore(device, model.shape, 1, model.dtype);
+  const store = new PagedKvStore(device, model.states, [1], model.dtype);
   const runner = new Runner(device, model, store);
-  const rows = [{ start: 0, count: 8, table: [0] }];
+  const rows = [{ start: 0, count: 8, tables: [[0]] }];
   const tokens = Uint32Array.from({ length: 8 }, (_, i) => i);
   const step = runner.launch({ tokens, rows, samples: [], copies: [], scores: [], sums: [] });
   const waits = spyOn(mlxc, "mlx_eval");

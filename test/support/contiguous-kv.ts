@@ -63,12 +63,12 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
   );
   for (const { kv, count } of rows) kv.length += count;
   return {
-    attend(layer, qkv, heads, options) {
+    attend({ index }, qkv, heads, options) {
       const [q, k, v] = prepareHeads(qkv, heads, positions);
       let at = 0;
       const outputs = rows.map(({ kv, count }) => {
         const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
-        const [queries, cache] = [part(q), kv.append(layer, part(k), part(v))];
+        const [queries, cache] = [part(q), kv.append(index, part(k), part(v))];
         at += count;
         const attended = attend(queries, cache, kv.length - count, options);
         return reshape(swapAxes(attended, 0, 1), [count, -1]);

@@ -3,7 +3,7 @@
 import type { Device } from "../../src/device/device.ts";
 import type { EngineEvent, EngineOptions, EngineRequest } from "../../src/engine/protocol.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
-import { BlockPool } from "../../src/kv/blocks.ts";
+import { KvCache } from "../../src/kv/kv-cache.ts";
 import { array } from "../../src/mlx/array.ts";
 import { slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -11,6 +11,7 @@ import type { LoadedModel } from "../../src/model/load.ts";
 import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import { draw, isPenalized, type Sampled } from "../../src/model/sampler.ts";
+import { groupsOf } from "../../src/model/states.ts";
 import { TokenCounts } from "../../src/model/token-counts.ts";
 import { ModelEngine, type ModelEngineParts } from "../../src/worker/model-engine.ts";
 import { ContiguousKv, contiguousStep } from "./contiguous-kv.ts";
@@ -38,13 +39,19 @@ export function makeEngine(
 ) {
   const { blocks = 64, device = deviceOf("cpu"), matchers, ...others } = options;
   const all = { ...defaultEngineOptions, ...others, blocks };
-  const store = new PagedKvStore(device, model.shape, blocks, model.dtype);
+  const layout = { groups: groupsOf(model.states).map(({ window }) => ({ blocks, window })) };
+  const store = new PagedKvStore(
+    device,
+    model.states,
+    layout.groups.map((group) => group.blocks),
+    model.dtype,
+  );
   const runner = new Runner(device, model, store);
-  const pool = new BlockPool(blocks);
+  const cache = new KvCache(layout);
   let steps = 0;
   const engine = new ModelEngine({
     name: "test",
-    pool,
+    cache,
     runner: {
       get forwards() {
         return runner.forwards;
@@ -93,7 +100,7 @@ export function makeEngine(
     runner.free();
     store.free();
   };
-  return { engine, pool, runner, submit, step, run, free };
+  return { engine, pool: cache.pools[0]!, runner, submit, step, run, free };
 }
 
 /** The same request alone, with the plain KV store and no scheduler. */

@@ -7,7 +7,7 @@ import {
 } from "../../src/engine/protocol.ts";
 import type { Grammar } from "../../src/grammar/grammar.ts";
 import type { Matcher } from "../../src/grammar/matchers.ts";
-import { BlockPool } from "../../src/kv/blocks.ts";
+import { KvCache } from "../../src/kv/kv-cache.ts";
 import type { Launched, StepInputs } from "../../src/model/runner.ts";
 import type { Sampled } from "../../src/model/sampler.ts";
 import type { Priority } from "../../src/schedule/queue.ts";
@@ -72,7 +72,7 @@ function setUp(depth: 1 | 2, options: Partial<EngineOptions> = {}) {
   };
   const engine = new ModelEngine({
     name: "mock",
-    pool: new BlockPool(40),
+    cache: new KvCache({ groups: [{ blocks: 40 }] }),
     runner: { forwards: 0, depth, launch },
     vocabulary: 64,
     maxLength: 500,

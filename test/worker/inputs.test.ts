@@ -118,7 +118,7 @@ describe("the inputs of a step", () => {
   });
 
   test("carry the copies of the batch", () => {
-    const copies = [{ from: 3, to: 9 }];
+    const copies = [{ group: 0, from: 3, to: 9 }];
     const { inputs } = prepare(batchOf([tail(sequenceOf(1, 4), 1)], copies), wanted);
     expect(inputs.copies).toEqual(copies);
   });

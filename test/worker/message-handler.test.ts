@@ -8,7 +8,7 @@ import {
   type ToWorker,
 } from "../../src/engine/protocol.ts";
 import { type Grammar, makeStatus } from "../../src/grammar/grammar.ts";
-import { BlockPool } from "../../src/kv/blocks.ts";
+import { KvCache } from "../../src/kv/kv-cache.ts";
 import type { Launched } from "../../src/model/runner.ts";
 import { loop, stepAll } from "../../src/worker/loop.ts";
 import { MessageHandler } from "../../src/worker/message-handler.ts";
@@ -91,7 +91,7 @@ function makeModel(name: string, depth: 1 | 2, matchers: Models["matchers"]): Mo
   });
   return new ModelEngine({
     name,
-    pool: new BlockPool(40),
+    cache: new KvCache({ groups: [{ blocks: 40 }] }),
     runner: { forwards: 0, depth, launch },
     vocabulary: 64,
     maxLength: 500,

@@ -7,7 +7,8 @@ import {
   type EngineRequest,
   type RequestEvent,
 } from "../../src/engine/protocol.ts";
-import { BLOCK_TOKENS, BlockPool } from "../../src/kv/blocks.ts";
+import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import { KvCache } from "../../src/kv/kv-cache.ts";
 import type { Launched, StepInputs, StepOutputs } from "../../src/model/runner.ts";
 import type { Sampled } from "../../src/model/sampler.ts";
 import { ModelEngine, type StepResult } from "../../src/worker/model-engine.ts";
@@ -59,7 +60,8 @@ class HashRunner {
   #write({ rows, tokens }: StepInputs) {
     const ends = new Map<number, { table: readonly number[]; length: number }>();
     let at = 0;
-    for (const { start, count, table } of rows) {
+    for (const { start, count, tables } of rows) {
+      const table = tables[0]!;
       for (let i = 0; i < count; i++) this.#slots[slotOf(table, start + i)] = tokens[at++]!;
       ends.set(at - 1, { table, length: start + count });
     }
@@ -91,11 +93,12 @@ function setUpWith<R extends HashRunner>(
   { blocks = 40, maxLength = 2000, ...options }: SetUp = {},
 ) {
   const runner = new Runner(blocks);
-  const pool = new BlockPool(blocks);
+  const cache = new KvCache({ groups: [{ blocks }] });
+  const pool = cache.pools[0]!;
   const clock = { ms: 0 };
   const engine = new ModelEngine({
     name: "mock",
-    pool,
+    cache,
     runner,
     vocabulary: VOCABULARY,
     maxLength,

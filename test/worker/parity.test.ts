@@ -211,8 +211,8 @@ test("a block that is read in place of another is noticed by these tests", () =>
   const engine = makeEngine(model, { maxBatch: 4, blocks: 64 }, (inputs, step) => {
     if (step !== 6) return inputs;
     const [first, ...others] = inputs.rows;
-    const wrong = [others[0]!.table[0]!, ...first!.table.slice(1)];
-    return { ...inputs, rows: [{ ...first!, table: wrong }, ...others] };
+    const wrong = [others[0]!.tables[0]![0]!, ...first!.tables[0]!.slice(1)];
+    return { ...inputs, rows: [{ ...first!, tables: [wrong] }, ...others] };
   });
   const requests = [20, 21, 22].map((i) => request(i, samplings.greedy!));
   const answers = requests.map((each) => engine.submit(each)[0]!);

@@ -27,8 +27,8 @@ export function gemma2(config: unknown, weights: Weights): Model {
   return decoder(
     parsed,
     weights,
-    (name, layer) => {
-      const attend = attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+    (name, layer, states) => {
+      const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope,
         attention: {
           scale: (query_pre_attn_scalar ?? sizes.headDim) ** -0.5,

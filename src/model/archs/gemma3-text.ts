@@ -52,10 +52,10 @@ export function gemma3Decoder(
   return decoder(
     parsed,
     weights,
-    (name, layer) => {
+    (name, layer, states) => {
       const slides = (at: number) => (at + 1) % parsed.sliding_window_pattern !== 0;
       const window = windowOf(parsed, layer, slides);
-      const attend = attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+      const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope: window === undefined ? ropes.full : ropes.sliding,
         qNorm: makeNorm(`${name}.self_attn.q_norm`, sizes.headDim),
         kNorm: makeNorm(`${name}.self_attn.k_norm`, sizes.headDim),

@@ -33,9 +33,9 @@ export function gptOss(config: unknown, weights: Weights): Model {
   const { hidden_size: dims, rms_norm_eps: eps } = parsed;
   const sizes = { dims, ...headsOf(parsed) };
   const rope = makeRope(weights, ropeOptions(parsed, sizes.headDim));
-  return decoder(parsed, weights, (name, layer) =>
+  return decoder(parsed, weights, (name, layer, states) =>
     preNormBlock(
-      attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+      attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope,
         attention: {
           scale: sizes.headDim ** -0.5,

@@ -28,8 +28,8 @@ export function granite(config: unknown, weights: Weights): Model {
   return decoder(
     parsed,
     weights,
-    (name, layer) => {
-      const attend = attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+    (name, _, states) => {
+      const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope,
         attention: { scale: attention_multiplier },
       });

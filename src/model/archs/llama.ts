@@ -26,9 +26,9 @@ export function llamaDecoder(
   const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
   const sizes = { dims, ...headsOf(config) };
   const rope = makeRope(weights, ropeOptions(config, sizes.headDim));
-  return decoder(config, weights, (name, layer) =>
+  return decoder(config, weights, (name, layer, states) =>
     preNormBlock(
-      attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+      attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope: rotates(layer) ? rope : undefined,
         attention: { scale: sizes.headDim ** -0.5, window: windowOf(config, layer, slides) },
       }),

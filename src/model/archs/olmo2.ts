@@ -23,13 +23,13 @@ export function olmoDecoder(
   const options = ropeOptions(config, headDim);
   const rope = makeRope(weights, options);
   const nearRope = makeRope(weights, { dims: headDim, base: options.base });
-  return decoder(config, weights, (name, layer) => {
+  return decoder(config, weights, (name, layer, states) => {
     const window = windowOf(config, layer, slides);
     const norms = {
       q: rmsNorm(weights, `${name}.self_attn.q_norm`, heads * headDim, eps),
       k: rmsNorm(weights, `${name}.self_attn.k_norm`, kvHeads * headDim, eps),
     };
-    const attend = attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+    const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
       // A context that was stretched is so for the layers that see all of it.
       rope: window === undefined ? rope : nearRope,
       project: projection(weights, `${name}.self_attn`, sizes, norms),

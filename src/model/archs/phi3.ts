@@ -22,9 +22,9 @@ export function phi3(config: unknown, weights: Weights): Model {
   const sizes = { dims, ...headsOf(parsed) };
   const outputs = (sizes.heads + 2 * sizes.kvHeads) * sizes.headDim;
   const rope = phiRope(parsed, weights, sizes.headDim);
-  return decoder(parsed, weights, (name, layer) =>
+  return decoder(parsed, weights, (name, layer, states) =>
     preNormBlock(
-      attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+      attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope,
         project: weights.linear(`${name}.self_attn.qkv_proj`, dims, outputs),
         attention: {

@@ -24,9 +24,9 @@ export function qwen3Decoder(
   const sizes = { dims, ...headsOf(config) };
   const { headDim } = sizes;
   const rope = makeRope(weights, ropeOptions(config, headDim));
-  return decoder(config, weights, (name, layer) =>
+  return decoder(config, weights, (name, layer, states) =>
     preNormBlock(
-      attentionBlock(weights, `${name}.self_attn`, layer, sizes, {
+      attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         rope,
         qNorm: rmsNorm(weights, `${name}.self_attn.q_norm`, headDim, eps),
         kNorm: rmsNorm(weights, `${name}.self_attn.k_norm`, headDim, eps),
