@@ -35,7 +35,7 @@ test("where all layers have windows, the widest decides", () => {
 
 test("what a window saves is there for more tokens, and all together fits", () => {
   const costs = [whole, windowed];
-  const bytes = 40_000_000;
+  const bytes = 8_000_000;
   const blocks = blocksFor(costs, demand, bytes);
   const used = bytesOf(costs, layoutOf(costs, demand, blocks));
   expect(used).toBeLessThanOrEqual(bytes);
