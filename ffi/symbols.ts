@@ -415,6 +415,32 @@ export const ownSymbols = {
   mlx_serve_log_sum_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_softmax(mlx_array*, mlx_array, mlx_stream)
   mlx_serve_softmax: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_convolve(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, mlx_stream)
+  mlx_serve_convolve: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "ptr"],
+    returns: "i32",
+  },
+  // int mlx_serve_scan(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, int, int, float, float, float, bool, mlx_stream)
+  mlx_serve_scan: {
+    args: [
+      "buffer",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "i32",
+      "i32",
+      "i32",
+      "i32",
+      "f32",
+      "f32",
+      "f32",
+      "bool",
+      "ptr",
+    ],
+    returns: "i32",
+  },
   // int mlx_serve_mask(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_serve_mask: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
 } as const;

@@ -6,14 +6,15 @@
 #include "kernels/attention.h"
 #include "kernels/product.h"
 #include "kernels/quantized-product.h"
+#include "kernels/recurrence.h"
 #include "kernels/rows.h"
 
 namespace mlx_serve {
 namespace VARIANT {
 
 extern const Kernels table = {
-    product, arrange, quantized_product, dequantize, prepare, attend, gate,
-    norm,    best,    log_sum_exp,       softmax,    mask};
+    product, arrange, quantized_product, dequantize, prepare,  attend, gate,
+    norm,    best,    log_sum_exp,       softmax,    convolve, scan,   mask};
 
 } // namespace VARIANT
 } // namespace mlx_serve

@@ -58,6 +58,53 @@ struct QuantizedProduct {
 
 enum class Gate { silu, gelu };
 
+/** Each channel by itself, over its last `taps` inputs. */
+struct Convolution {
+  int channels, taps;
+  const float* weight; // (taps, channels), the oldest input first
+  const float* bias; // (channels), null for none
+  bool silu;
+};
+
+/** Consecutive tokens of a sequence, and its last inputs before and after them: (taps - 1, channels). */
+struct ConvolutionRow {
+  int count;
+  const float* x; // (count, channels), rows `x_stride` apart
+  long x_stride;
+  const float* before; // null where the sequence begins
+  float* after; // may be `before`
+  float* out; // (count, channels)
+};
+
+/**
+ * A state (value_dim, key_dim) that each token changes: state = decay * state + beta * (value - found) x key, where
+ * found = state * key with the delta rule (`corrects`) and 0 without. Its output is state * query.
+ */
+struct Scan {
+  int key_dim;
+  bool corrects;
+  bool by_feature; // a decay for each feature of the keys
+};
+
+/** Consecutive tokens of a sequence in one head. */
+struct ScanRow {
+  int count;
+  const float* queries;
+  long query_stride;
+  const float* keys;
+  long key_stride;
+  const float* values;
+  long value_stride;
+  const float* decays;
+  long decay_stride;
+  const float* betas;
+  long beta_stride;
+  const float* before; // null where the sequence begins
+  float* after; // may be `before`
+  float* out;
+  long out_stride;
+};
+
 struct Kernels {
   /** Some columns of a product of few rows. */
   void (*product)(const Product&, int from, int to);
@@ -78,6 +125,10 @@ struct Kernels {
   void (*best)(const float* x, int count, unsigned* index, float* highest);
   float (*log_sum_exp)(const float* x, int count);
   void (*softmax)(const float* x, int count, float* out);
+  /** Some channels of a row. */
+  void (*convolve)(const Convolution&, const ConvolutionRow&, int from, int to);
+  /** Some of the state's rows, with one element of the values each. */
+  void (*scan)(const Scan&, const ScanRow&, int from, int to);
   /** Minus infinity except where a bit is set: 32 of them to a word, the lowest first. */
   void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };

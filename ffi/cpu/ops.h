@@ -98,6 +98,42 @@ int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s)
 /** Over the last axis, which stays with the size 1. */
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
+/**
+ * Convolves each channel of x (T, channels) with its last inputs, weight (taps, channels). Moves: of each sequence its
+ * first token, their number, the slot with its inputs before them, below 0 for none, and the one for those
+ * after them. The pool (slots, taps - 1, channels) is written to.
+ */
+int mlx_serve_convolve(
+    mlx_array* res,
+    const mlx_array x,
+    const mlx_array pool,
+    const mlx_array moves,
+    const mlx_array weight,
+    const mlx_array bias /* may be null */,
+    bool silu,
+    const mlx_stream s);
+/**
+ * Passes tokens through the states of their sequences, as kernels.h says, the pool (slots, heads, value_dim, key_dim),
+ * which is written to. Queries and keys (key_heads, key_dim) and values (heads, value_dim) begin at these columns of x
+ * (T, columns); decays (T, heads), or (T, heads * key_dim), betas (T, heads) -> (T, heads * value_dim). Queries and
+ * keys are divided by their root mean square and scaled, unless eps is below 0.
+ */
+int mlx_serve_scan(
+    mlx_array* res,
+    const mlx_array x,
+    const mlx_array decays,
+    const mlx_array betas,
+    const mlx_array pool,
+    const mlx_array moves,
+    int key_heads,
+    int queries,
+    int keys,
+    int values,
+    float eps,
+    float query_scale,
+    float key_scale,
+    bool corrects,
+    const mlx_stream s);
 /** Minus infinity except where a bit of the row's words (uint32) is set. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);

@@ -138,7 +138,10 @@ async function mlxCParts(mlxC: string): Promise<Part[]> {
 function ownParts(target: pins.Target, withBlas: boolean): Part[] {
   const [system, processor] = target.split("-");
   const names: [name: string, ...flags: string[]][] = [
-    ["cpu/ops.cpp", ...(withBlas ? ["-DWITH_BLAS"] : [])],
+    ["cpu/attention.cpp"],
+    ["cpu/packed-product.cpp", ...(withBlas ? ["-DWITH_BLAS"] : [])],
+    ["cpu/recurrence.cpp"],
+    ["cpu/rows.cpp"],
     ["cpu/pool.cpp"],
     ["cpu/choice.cpp"],
   ];

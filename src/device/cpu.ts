@@ -2,6 +2,7 @@
 // operation of our own (ffi/cpu), in float32; other types go through MLX's.
 import { has } from "../../ffi/lib.ts";
 import { CpuAttention } from "../kernels/cpu-attention.ts";
+import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
 import type { Device } from "./device.ts";
@@ -49,6 +50,7 @@ export function cpuDevice(): Device {
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
     gate,
     attention: ({ headDim }, dtype) => new CpuAttention(headDim, dtype),
+    recurrence: () => cpuRecurrence,
     longPrompt: Number.POSITIVE_INFINITY,
     softmax: (x) => (isFloat32(x) ? own : mlx).softmax(x),
     logSumExp: (x) => (isFloat32(x) ? own : mlx).logSumExp(x),

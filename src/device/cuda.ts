@@ -3,6 +3,7 @@
 import { has } from "../../ffi/lib.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
 import { fitsProduct, isQuickest, type Matrix, Products } from "../kernels/product.ts";
+import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { array } from "../mlx/array.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Device, Linear, LinearOptions } from "./device.ts";
@@ -46,6 +47,7 @@ export function cudaDevice(): Device {
       return matrix.kind === "dense" ? (x, chosen) => linear(x, chosen) : linear;
     },
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
+    recurrence: () => new RecurrenceKernels("cuda"),
     tokenBudget: TOKEN_BUDGET,
     stage: canPin ? pinned : (values) => array(values),
     trace: (build) => new Recorded(build),

@@ -4,6 +4,7 @@
 import type { Backend } from "../../ffi/native.ts";
 import type { BlockAttention, PagedShape } from "../kernels/paged-attention.ts";
 import type { Matrix } from "../kernels/product.ts";
+import type { Recurrence } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Dtype, HostArray } from "../mlx/dtype.ts";
 import type { Quantization } from "../mlx/ops.ts";
@@ -84,6 +85,8 @@ export type Device = {
   rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;
+  /** Of layers with a state. Its holder frees it. */
+  recurrence(): Recurrence;
   /** A prompt whose tokens see more than this many goes through MLX's attention, over gathered blocks. */
   readonly longPrompt: number;
   /** Over the last axis. */

@@ -1,5 +1,6 @@
 // An Apple GPU: kernels of our own for attention, MLX's for everything else.
 import { PagedAttention } from "../kernels/paged-attention.ts";
+import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import type { Device } from "./device.ts";
@@ -20,6 +21,7 @@ export function metalDevice(): Device {
         ? weightLinear(matrix.weight, options, gpu.gate)
         : quantizedLinear(matrix, options.bias, gpu.gate),
     attention: (shape, dtype) => new PagedAttention("metal", shape, dtype),
+    recurrence: () => new RecurrenceKernels("metal"),
     tokenBudget: TOKEN_BUDGET,
     stage: (values) => array(values),
     trace: (build) => new Compiled(build),

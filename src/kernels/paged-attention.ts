@@ -3,16 +3,17 @@
 // costs the host time, so what belongs together is packed into one array.
 import { array, type MlxArray } from "../mlx/array.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
-import { type KernelLaunch, type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
 import chunksBody from "./chunks.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
+import { KernelCache } from "./kernel-cache.ts";
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
-import { kernelSource, type Language } from "./source.ts";
+import type { Language } from "./source.ts";
 
 export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 
@@ -138,15 +139,11 @@ function chunkTiling(headDim: number): ChunkTiling {
   return { warps: 4, rowTiles: headDim > 128 ? 1 : 2, keys: 32 };
 }
 
-type Kernel = ReturnType<MakeKernel>;
-
 export class PagedAttention implements BlockAttention {
   readonly #language: Language;
   readonly #shape: PagedShape;
   readonly #dtype: Dtype;
-  readonly #makeKernel: MakeKernel;
-  readonly #kernels = new Map<string, Kernel>();
-  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
+  readonly #kernels: KernelCache;
   readonly #layers: PackedLayers;
   readonly #queries: number;
   /** On NVIDIA GPUs, where a head can be spread over a warp. */
@@ -155,13 +152,14 @@ export class PagedAttention implements BlockAttention {
 
   constructor(language: Language, shape: PagedShape, dtype: Dtype, make: MakeKernel = makeKernel) {
     this.#language = language;
-    this.#makeKernel = make;
     this.#shape = shape;
     this.#dtype = dtype;
     this.#layers = new PackedLayers(shape.headDim);
     const { heads, kvHeads, headDim } = shape;
     this.#byTensorCores =
       language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
+    const defines = this.#byTensorCores ? ["TENSOR_CORES"] : [];
+    this.#kernels = new KernelCache(language, make, defines);
     this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
     this.chunks = this.#makeChunks();
   }
@@ -178,7 +176,7 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = this.#shape;
     const tokens = qkv.shape[0]!;
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
-    return this.#run("prepare", prepareBody, inputs, "queries", {
+    return this.#kernels.run("prepare", prepareBody, inputs, "queries", {
       outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
       grid: [WARPS * 32, Math.ceil((heads + 2 * kvHeads) / WARPS), tokens],
       threadGroup: [WARPS * 32, 1, 1],
@@ -199,7 +197,7 @@ export class PagedAttention implements BlockAttention {
 
   copy(pool: MlxArray, pairs: MlxArray): MlxArray {
     const { kvHeads, headDim } = this.#shape;
-    return this.#run("copy", copyBody, { pool, pairs }, "done", {
+    return this.#kernels.run("copy", copyBody, { pool, pairs }, "done", {
       outputs: [{ shape: [1], dtype: "int32" }],
       grid: [256, pairs.shape[0]! / 2, 1],
       threadGroup: [256, 1, 1],
@@ -208,8 +206,7 @@ export class PagedAttention implements BlockAttention {
   }
 
   free(): void {
-    for (const each of this.#configured.values()) each.free();
-    for (const each of this.#kernels.values()) each.free();
+    this.#kernels.free();
     this.#layers.free();
   }
 
@@ -231,7 +228,7 @@ export class PagedAttention implements BlockAttention {
         threadGroup: [warps * 32, 1, 1],
         template: { ...this.#attentionTemplate(work), WARPS: warps, MT: rowTiles, KEYS: keys },
       } as const;
-      return this.#run("chunks", chunksBody, inputs, "attended", launch, sharedMemory);
+      return this.#kernels.run("chunks", chunksBody, inputs, "attended", launch, sharedMemory);
     };
     return { tileTokens, attend };
   }
@@ -248,7 +245,7 @@ export class PagedAttention implements BlockAttention {
     const groups = heads / this.#queries;
     const isMany = this.#byTensorCores && groups * tokens * splits > MANY_GROUPS;
     const warps = isMany ? FEWER_WARPS : WARPS;
-    return this.#run(name, body, inputs, "attended", {
+    return this.#kernels.run(name, body, inputs, "attended", {
       outputs: [
         splits === 1
           ? { shape: [tokens, heads * headDim], dtype: this.#dtype }
@@ -273,7 +270,7 @@ export class PagedAttention implements BlockAttention {
     splits: number,
   ): MlxArray {
     const { heads, headDim } = this.#shape;
-    return this.#run("merge", mergeBody, { parts, layer }, "attended", {
+    return this.#kernels.run("merge", mergeBody, { parts, layer }, "attended", {
       outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
       grid: [32, heads, tokens],
       threadGroup: [32, 1, 1],
@@ -310,43 +307,6 @@ export class PagedAttention implements BlockAttention {
       CAPPED: softcap !== undefined,
       SINKS: sinks !== undefined,
     };
-  }
-
-  #run(
-    name: string,
-    body: string,
-    inputs: Readonly<Record<string, MlxArray>>,
-    output: string,
-    launch: KernelLaunch,
-    sharedMemory = 0,
-  ): MlxArray {
-    const key = `${name} ${JSON.stringify(launch)}`;
-    let configured = this.#configured.get(key);
-    if (!configured) {
-      const kernel =
-        this.#kernels.get(name) ??
-        this.#compile(name, body, Object.keys(inputs), output, sharedMemory);
-      this.#kernels.set(name, kernel);
-      configured = kernel.configure(launch);
-      this.#configured.set(key, configured);
-    }
-    return configured.call(...Object.values(inputs))[0]!;
-  }
-
-  #compile(
-    name: string,
-    body: string,
-    inputs: readonly string[],
-    output: string,
-    sharedMemory: number,
-  ): Kernel {
-    return this.#makeKernel(this.#language, {
-      name: `mlx_serve_${name}`,
-      inputs,
-      outputs: [output],
-      sharedMemory,
-      ...kernelSource(body, this.#language, this.#byTensorCores ? ["TENSOR_CORES"] : []),
-    });
   }
 }
 

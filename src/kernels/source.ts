@@ -10,6 +10,7 @@ import cudaInstructions from "./cuda-instructions.h" with { type: "text" };
 import head from "./head.h" with { type: "text" };
 import layer from "./layer.h" with { type: "text" };
 import metal from "./metal.h" with { type: "text" };
+import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 
 export type Language = "cuda" | "metal";
@@ -24,6 +25,7 @@ const headers = new Map([
   ["cuda-instructions.h", cudaInstructions],
   ["head.h", head],
   ["layer.h", layer],
+  ["moves.h", moves],
   ["quantized.h", quantized],
 ]);
 

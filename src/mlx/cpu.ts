@@ -154,3 +154,54 @@ export function softmax(x: MlxArray): MlxArray {
 export function mask(x: MlxArray, words: MlxArray): MlxArray {
   return op("mlx_serve_mask", x.handle, words.handle);
 }
+
+/** x (T, channels), pool (slots, taps - 1, channels), which is written to -> (T, channels) */
+export function convolve(
+  x: MlxArray,
+  pool: MlxArray,
+  moves: MlxArray,
+  { weight, bias, silu }: { weight: MlxArray; bias?: MlxArray | undefined; silu: boolean },
+): MlxArray {
+  return op(
+    "mlx_serve_convolve",
+    x.handle,
+    pool.handle,
+    moves.handle,
+    weight.handle,
+    optionalHandle(bias),
+    silu,
+  );
+}
+
+export type ScanOptions = {
+  keyHeads: number;
+  columns: { queries: number; keys: number; values: number };
+  norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
+  deltaRule: boolean;
+};
+
+/** x (T, columns), pool (slots, heads, values, keys), which is written to -> (T, heads * values) */
+export function scan(
+  x: MlxArray,
+  { decays, betas }: { decays: MlxArray; betas: MlxArray },
+  pool: MlxArray,
+  moves: MlxArray,
+  { keyHeads, columns: { queries, keys, values }, norm, deltaRule }: ScanOptions,
+): MlxArray {
+  return op(
+    "mlx_serve_scan",
+    x.handle,
+    decays.handle,
+    betas.handle,
+    pool.handle,
+    moves.handle,
+    keyHeads,
+    queries,
+    keys,
+    values,
+    norm?.eps ?? -1,
+    norm?.queryScale ?? 1,
+    norm?.keyScale ?? 1,
+    deltaRule,
+  );
+}

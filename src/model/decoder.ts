@@ -43,7 +43,7 @@ export function decoder(
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
   return {
     shape: { dims, vocabulary, maxPositions: config.max_position_embeddings ?? 4096 },
-    states: states.all,
+    states,
     forward(tokens, step) {
       using scope = new Scope();
       let h = afterEmbedding(embedding.lookup(tokens)); // (T, D)

@@ -2,9 +2,10 @@
 // after the other. Layers that work token by token never see the difference; attention is left to the
 // step, which knows what each token may attend to and where its keys are.
 import type { Norm } from "../device/device.ts";
+import type { Convolution, Scan, ScanInputs } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Rope } from "./rope.ts";
-import type { KvState } from "./states.ts";
+import type { KvState, LayerStates, SlotState } from "./states.ts";
 
 export type AttentionOptions = {
   scale: number;
@@ -33,6 +34,10 @@ export interface Step {
    * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
    */
   attend(state: KvState, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
+  /** Convolves each channel with the last inputs of its sequence, which it keeps. x (T, C) -> (T, C) */
+  convolve(state: SlotState, x: MlxArray, convolution: Convolution): MlxArray;
+  /** Passes each sequence's tokens through its state. -> (T, heads * value features) */
+  scan(state: SlotState, inputs: ScanInputs, scan: Scan): MlxArray;
 }
 
 export type ModelShape = {
@@ -45,7 +50,7 @@ export type ModelShape = {
 
 export type Model = {
   shape: ModelShape;
-  states: readonly KvState[];
+  states: LayerStates;
   /** tokens (T) -> the last hidden state (T, D) */
   forward(tokens: MlxArray, step: Step): MlxArray;
   /** Rows of the hidden state (R, D), those that are sampled, -> (R, vocabulary) */

@@ -32,7 +32,7 @@ import {
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import type { AttentionOptions, Heads, Step } from "./model.ts";
-import { groupsOf, type KvState } from "./states.ts";
+import { groupsOf, type KvState, type LayerStates } from "./states.ts";
 
 /** Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. */
 export type KvRow = { start: number; count: number; tables: readonly (readonly number[])[] };
@@ -70,14 +70,14 @@ export class PagedKvStore {
   readonly #fewestKvHeads: number;
 
   /** `blocks` of each group. Frees what it has where memory runs out. */
-  constructor(device: Device, states: readonly KvState[], blocks: readonly number[], dtype: Dtype) {
+  constructor(device: Device, states: LayerStates, blocks: readonly number[], dtype: Dtype) {
     this.#scratch = blocks;
     this.#device = device;
-    this.#fewestKvHeads = Math.min(...states.map(({ kvHeads }) => kvHeads));
+    this.#fewestKvHeads = Math.min(...states.kvs.map(({ kvHeads }) => kvHeads));
     const groups = groupsOf(states);
     const kept = device.kvType(dtype);
     try {
-      for (const state of states) {
+      for (const state of states.kvs) {
         using _ = new Scope();
         const group = groups.findIndex((each) => each.states.includes(state));
         const { kvHeads, headDim } = state;
@@ -131,7 +131,7 @@ export class PagedKvStore {
    * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
    * behind `copy`. In a scope: it makes arrays.
    */
-  begin(rows: readonly KvRow[]): Step {
+  begin(rows: readonly KvRow[]): Pick<Step, "attend"> {
     const tables = this.tablesOf(rows).tables.map((each) => array(each));
     return rows.every(({ count }) => count === 1)
       ? this.decodeStep(tables, this.partsOf(rows))
@@ -139,7 +139,7 @@ export class PagedKvStore {
   }
 
   /** One token each. The tables may be inputs of a function that is being traced. */
-  decodeStep(tables: readonly MlxArray[], parts: number): Step {
+  decodeStep(tables: readonly MlxArray[], parts: number): Pick<Step, "attend"> {
     return {
       attend: ({ index, kvHeads }, qkv, heads, options) => {
         const layer = this.#layers[index]!;
@@ -176,7 +176,7 @@ export class PagedKvStore {
     return attention;
   }
 
-  #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): Step {
+  #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): Pick<Step, "attend"> {
     const placesOf = (group: number) =>
       rows.flatMap(({ start, count, tables }, row) =>
         Array.from({ length: count }, (_, i) => {

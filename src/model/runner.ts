@@ -10,7 +10,6 @@ import { astype, less, maximum, slice, sum, take, where } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { type Score, scorePrompt } from "./logprobs.ts";
 import type { Model } from "./model.ts";
-import type { KvRow, PagedKvStore } from "./paged-kv-store.ts";
 import {
   type Best,
   type Draw,
@@ -20,13 +19,14 @@ import {
   type Sampled,
   type SampleRow,
 } from "./sampler.ts";
+import type { DecodeInputs, StateRow, StateStore } from "./state-store.ts";
 
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;
   /** Where a token is not known yet: which of the samples of the step before it is; -1 where it is known. */
   fed?: Int32Array | undefined;
-  rows: readonly KvRow[];
+  rows: readonly StateRow[];
   copies: readonly BlockCopy[];
   /** Which of the tokens are sampled, and how. */
   samples: readonly { at: number; row: SampleRow }[];
@@ -56,14 +56,14 @@ export class Runner {
   forwards = 0;
   readonly #device: Device;
   readonly #model: Model;
-  readonly #store: PagedKvStore;
+  readonly #store: StateStore;
   readonly #decoding = new Map<string, Traced>();
   /** What the last step draws. */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read: what comes next goes behind it. */
   #latest: MlxArray | undefined;
 
-  constructor(device: Device, model: Model, store: PagedKvStore) {
+  constructor(device: Device, model: Model, store: StateStore) {
     this.#device = device;
     this.#model = model;
     this.#store = store;
@@ -88,14 +88,14 @@ export class Runner {
   /** Runs every batch size once, where that compiles something. */
   warmUp(maxBatch: number, maxLength: number): void {
     if (!this.#device.compiles) return;
-    const run = (...rows: readonly KvRow[]) => {
+    const run = (...rows: readonly StateRow[]) => {
       const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
       const samples = rows.map((_, at) => ({ at, row: greedy }));
       this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
     };
     const store = this.#store;
     for (const beside of [1, maxBatch]) {
-      const decoding = Array<KvRow>(beside).fill(store.scratchRow(0, 1));
+      const decoding = Array<StateRow>(beside).fill(store.scratchRow(0, 1));
       run(...decoding, store.scratchRow(0, BLOCK_TOKENS));
     }
     const { paddedRows } = this.#device;
@@ -103,8 +103,8 @@ export class Runner {
     for (const size of sizes) {
       const tried = new Set<number>();
       for (let length = 1; length <= maxLength; length *= 2) {
-        const rows = Array<KvRow>(size).fill(store.scratchRow(length - 1, 1));
-        const parts = store.partsOf(rows);
+        const rows = Array<StateRow>(size).fill(store.scratchRow(length - 1, 1));
+        const { parts } = store.decodeInputs(rows).shape;
         if (tried.has(parts)) continue;
         tried.add(parts);
         // A step is recorded the second time.
@@ -133,22 +133,22 @@ export class Runner {
     const { rows } = inputs;
     const size = this.#device.paddedRows(rows.length);
     const padding = this.#store.scratchRow(0, 1);
-    const all = [...rows, ...Array<KvRow>(size - rows.length).fill(padding)];
-    const { tables, width } = this.#store.tablesOf(all);
-    const decoding = this.#decodingOf(size, width, this.#store.partsOf(all));
+    const all = [...rows, ...Array<StateRow>(size - rows.length).fill(padding)];
+    const { arrays, shape } = this.#store.decodeInputs(all);
+    const decoding = this.#decodingOf(size, shape);
     const tokens = this.#ordered(this.#tokens(inputs, size), inputs);
-    const staged = tables.map((each) => this.#device.stage(each));
+    const staged = arrays.map((each) => this.#device.stage(each));
     const [indices, highest, logits] = decoding.call(tokens, ...staged);
     return { added: [], logits: logits!, best: { indices: indices!, highest: highest! } };
   }
 
-  /** tokens (B), tables -> the most likely tokens (B), their logits (B), all logits (B, V) */
-  #decodingOf(size: number, width: number, parts: number): Traced {
-    const key = `${size} ${width} ${parts}`;
+  /** tokens (B), arrays of `decodeInputs` -> the most likely tokens (B), their logits (B), all logits (B, V) */
+  #decodingOf(size: number, shape: DecodeInputs["shape"]): Traced {
+    const key = `${size} ${shape.width} ${shape.parts}`;
     const decoding =
       this.#decoding.get(key) ??
-      this.#device.trace(([tokens, ...tables]) => {
-        const step = this.#store.decodeStep(tables, parts);
+      this.#device.trace(([tokens, ...arrays]) => {
+        const step = this.#store.decodeStep(arrays, shape);
         const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
         return [best.indices, best.highest, logits];
       });

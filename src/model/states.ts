@@ -1,5 +1,5 @@
 // What the layers of a model keep of a sequence. An architecture declares it while it builds its blocks, and
-// everything else follows from that: which pools there are, what a token costs, what can be given back.
+// everything else follows from that: which pools there are, what a token and a sequence cost, what can be given back.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { bytesOf, type Dtype } from "../mlx/dtype.ts";
 
@@ -13,16 +13,26 @@ export type KvShape = {
 
 /** Keys and values of an attention layer, in blocks. */
 export type KvState = Readonly<KvShape> & {
-  /** Its place among all states of the model. */
+  /** Its place among those of its kind. */
   readonly index: number;
 };
 
+/** An array of fixed size of a recurrent layer, in the slot of a sequence. */
+export type SlotState = { readonly shape: readonly number[]; readonly index: number };
+
 export class LayerStates {
-  readonly all: KvState[] = [];
+  readonly kvs: KvState[] = [];
+  readonly slots: SlotState[] = [];
 
   kv({ heads, kvHeads, headDim, window }: KvShape): KvState {
-    const state: KvState = { heads, kvHeads, headDim, window, index: this.all.length };
-    this.all.push(state);
+    const state: KvState = { heads, kvHeads, headDim, window, index: this.kvs.length };
+    this.kvs.push(state);
+    return state;
+  }
+
+  slot(...shape: readonly number[]): SlotState {
+    const state: SlotState = { shape, index: this.slots.length };
+    this.slots.push(state);
     return state;
   }
 }
@@ -30,13 +40,18 @@ export class LayerStates {
 /** States whose tokens are seen equally long: a sequence has one table of blocks for all of them. */
 export type StateGroup = { window: number | undefined; states: readonly KvState[] };
 
-export function groupsOf(states: readonly KvState[]): StateGroup[] {
-  const groups = Map.groupBy(states, ({ window }) => window);
-  return Array.from(groups, ([window, members]) => ({ window, states: members }));
+export function groupsOf({ kvs }: LayerStates): StateGroup[] {
+  const groups = Map.groupBy(kvs, ({ window }) => window);
+  return Array.from(groups, ([window, states]) => ({ window, states }));
 }
 
 /** What a block takes in all its layers. */
 export function blockBytes({ states }: StateGroup, kept: Dtype): number {
   const numbers = states.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim, 0);
   return numbers * BLOCK_TOKENS * bytesOf(kept);
+}
+
+/** What a sequence's slot takes in all layers, in float32. */
+export function slotBytes({ slots }: LayerStates): number {
+  return slots.reduce((sum, { shape }) => sum + 4 * shape.reduce((a, b) => a * b), 0);
 }

@@ -2,9 +2,9 @@
 // first, sorted by length.
 import type { Pooling } from "../engine/protocol.ts";
 import type { Score } from "../model/logprobs.ts";
-import type { KvRow } from "../model/paged-kv-store.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Sampled, SampleRow } from "../model/sampler.ts";
+import type { StateRow } from "../model/state-store.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
@@ -51,7 +51,7 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
     tokenCount += count;
   }
   const tokens = new Uint32Array(tokenCount);
-  const rows: KvRow[] = [];
+  const rows: StateRow[] = [];
   const samples: { at: number; row: SampleRow }[] = [];
   const sampled: Sequence[] = [];
   const places: number[] = [];
@@ -63,10 +63,10 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
   for (let i = 0; i < order.length; i++) {
     const index = order[i]!;
     const row = batch.rows[index]!;
-    const { sequence, start, count } = row;
+    const { sequence, start, count, move } = row;
     const wanted = wantedOf(sequence);
     const { reading } = wanted;
-    rows.push({ start, count, tables: sequence.held.tables });
+    rows.push({ start, count, tables: sequence.held.tables, move });
     if (start < sequence.length) tokens.set(sequence.tokens(start, start + count), at);
     else {
       fed ??= new Int32Array(tokenCount).fill(-1);

@@ -2,15 +2,15 @@
 import type { Device } from "../device/device.ts";
 import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
-import { blocksFor, bytesOf, layoutOf } from "../kv/budget.ts";
+import { bytesOf, layoutFor, layoutOf, slotsFor } from "../kv/budget.ts";
 import { KvCache } from "../kv/kv-cache.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
 import { type LoadOptions, loadModel } from "../model/load.ts";
 import type { Model } from "../model/model.ts";
-import { PagedKvStore } from "../model/paged-kv-store.ts";
 import { Runner } from "../model/runner.ts";
-import { blockBytes, groupsOf } from "../model/states.ts";
+import { StateStore } from "../model/state-store.ts";
+import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
 import { ModelEngine } from "./model-engine.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
@@ -58,17 +58,22 @@ export class Models {
     const { dtype, keepUnpacked: keepDequantized, maxBatch } = options;
     const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
     const { vocabulary, maxPositions } = model.shape;
-    const costs = groupsOf(model.states).map((group) => {
-      return { window: group.window, blockBytes: blockBytes(group, device.kvType(model.dtype)) };
-    });
+    const costs = {
+      groups: groupsOf(model.states).map((group) => {
+        return { window: group.window, blockBytes: blockBytes(group, device.kvType(model.dtype)) };
+      }),
+      slotBytes: slotBytes(model.states),
+    };
     const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
     const stepTokens = Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch);
     const demand = { maxBatch, maxLength: longest, stepTokens };
-    const blocks = options.blocks ?? blocksFor(costs, demand, options.kvBytes ?? device.kvBytes());
-    const layout = layoutOf(costs, demand, blocks);
-    checkMemory(blocks, bytesOf(costs, layout));
-    const counts = layout.groups.map((group) => group.blocks);
-    const store = owned(new PagedKvStore(device, model.states, counts, model.dtype));
+    const bytes = options.kvBytes ?? device.kvBytes();
+    const layout =
+      options.blocks === undefined
+        ? layoutFor(costs, demand, bytes)
+        : layoutOf(costs, demand, options.blocks, slotsFor(costs, demand, bytes));
+    checkMemory(bytesOf(costs, layout));
+    const store = owned(new StateStore(device, model.states, layout, model.dtype));
     const cache = new KvCache(layout);
     const runner = owned(new Runner(device, model, store));
     const maxLength = Math.min(longest, cache.maxLength);
@@ -89,7 +94,7 @@ export class Models {
       weightBytes: model.weightBytes,
       vocabulary,
       maxLength,
-      blocks,
+      blocks: Math.max(0, ...layout.groups.map((group) => group.blocks)),
       kvBytes: store.bytes,
       gauges: cache.gauges,
       load: engine.load,
@@ -121,12 +126,12 @@ export class Models {
 }
 
 /** MLX would end the process where there is no memory for the blocks. */
-function checkMemory(blocks: number, wanted: number): void {
+function checkMemory(wanted: number): void {
   const most = memoryLimit() - activeMemory();
   if (wanted <= most) return;
   const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
   throw new Error(
-    `${blocks} KV blocks take ${gib(wanted)}, and there are ${gib(most)} left: ` +
+    `the KV blocks take ${gib(wanted)}, and there are ${gib(most)} left: ` +
       "set a smaller --block-pool-size or --kv-memory",
   );
 }
@@ -135,8 +140,8 @@ function checkMemory(blocks: number, wanted: number): void {
  * A layer multiplies a token with its weights, some 12 times dims * dims in most models. One that sees all tokens
  * multiplies it twice heads * headDim with each token before it.
  */
-function lookbackOf({ shape: { dims }, states }: Model): number {
-  const seeing = states.filter(({ window }) => window === undefined);
+function lookbackOf({ shape: { dims }, states: { kvs, slots } }: Model): number {
+  const seeing = kvs.filter(({ window }) => window === undefined);
   const widths = seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0);
-  return (6 * dims * dims * states.length) / widths;
+  return (6 * dims * dims * (kvs.length + slots.length)) / widths;
 }

@@ -90,7 +90,7 @@ describe("loadModel of a folder", () => {
     const exact = tinyTensors(tinyConfig, (shape, values) => f32(shape, rounded(values)));
     const model = loadModel(stored, { device: deviceOf("cpu") });
     expect(model).toMatchObject({ dtype: "float32", shape: { vocabulary: 80 } });
-    expect(model.states).toHaveLength(2);
+    expect(model.states.kvs).toHaveLength(2);
     const size = [...llamaShapes(tinyConfig).values()].flatMap((shape) =>
       shape.reduce((a, b) => a * b),
     );

@@ -133,7 +133,7 @@ function conflict(a: Launch, b: Launch): number | undefined {
 function run(change: (device: Device) => Device = (device) => device): NotingAttention {
   const flow = new DataFlow();
   try {
-    const attention = new NotingAttention(model.states[0]!, flow);
+    const attention = new NotingAttention(model.states.kvs[0]!, flow);
     const device = change({ ...plainGpu(), attention: () => attention });
     const engine = makeEngine(model, { device, maxBatch: 6, blocks: 14, tokenBudget: 48 });
     const random = makeRandom(11);

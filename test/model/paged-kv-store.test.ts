@@ -10,9 +10,9 @@ import type { Dtype } from "../../src/mlx/dtype.ts";
 import { concatenate, reshape, swapAxes, take } from "../../src/mlx/ops.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";
 import type { AttentionOptions, Model, ModelShape, Step } from "../../src/model/model.ts";
-import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner } from "../../src/model/runner.ts";
-import type { KvState } from "../../src/model/states.ts";
+import { StateStore } from "../../src/model/state-store.ts";
+import { LayerStates } from "../../src/model/states.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -22,9 +22,10 @@ useMlx();
 
 const [HEADS, KV_HEADS, HEAD_DIM, LAYERS] = [4, 2, 8, 2];
 const shape: ModelShape = { dims: HEADS * HEAD_DIM, vocabulary: 16, maxPositions: 1000 };
-const states = Array.from({ length: LAYERS }, (_, index): KvState => {
-  return { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM, window: undefined, index };
-});
+const layerStates = new LayerStates();
+const states = Array.from({ length: LAYERS }, () =>
+  layerStates.kv({ heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM }),
+);
 
 const TOLERANCE = 1e-5;
 const plain: AttentionOptions = { scale: HEAD_DIM ** -0.5 };
@@ -44,7 +45,7 @@ type TwinRow = { twin: Twin; count: number };
 
 /** A store and the plain one, side by side. */
 class Bench {
-  readonly store: PagedKvStore;
+  readonly store: StateStore;
   readonly device: Device;
   readonly free: number[];
   readonly #random = makeRandom(9);
@@ -53,7 +54,7 @@ class Bench {
 
   constructor(kind: "cpu" | "plain", blocks = 40, dtype: Dtype = "float32") {
     this.device = kind === "cpu" ? deviceOf("cpu") : plainGpu();
-    this.store = new PagedKvStore(this.device, states, [blocks], dtype);
+    this.store = new StateStore(this.device, layerStates, { groups: [{ blocks }] }, dtype);
     this.#dtype = dtype;
     this.free = shuffled([...Array(blocks).keys()]);
     const rows = this.free.map((block) => ({ start: 0, count: BLOCK_TOKENS, tables: [[block]] }));
@@ -126,7 +127,7 @@ class Bench {
 
   /** What the paged store alone gives. */
   attendPaged(
-    rows: Parameters<PagedKvStore["begin"]>[0],
+    rows: Parameters<StateStore["begin"]>[0],
     copies: readonly BlockCopy[],
     fed: readonly Fed[],
     options: AttentionOptions = plain,
@@ -516,7 +517,7 @@ function tinyModel(): Model & { fails: boolean } {
   const numbers = Array.from({ length: 16 * 32 }, (_, i) => Math.sin(i * 1.7));
   const model = {
     shape,
-    states,
+    states: layerStates,
     fails: false,
     forward(tokens: MlxArray, step: Step): MlxArray {
       const q = take(array(numbers, [16, HEADS, HEAD_DIM]), tokens);

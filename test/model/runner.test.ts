@@ -6,9 +6,9 @@ import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import type { MlxArray } from "../../src/mlx/array.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner } from "../../src/model/runner.ts";
 import type { SampleRow } from "../../src/model/sampler.ts";
+import { StateStore } from "../../src/model/state-store.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { PlainAttention } from "../support/plain-attention.ts";
@@ -39,13 +39,13 @@ class Watched extends PlainAttention {
 }
 
 test("warming up runs each batch size with every number of splits, on no block of the pool", () => {
-  const attention = new Watched(model.states[0]!);
+  const attention = new Watched(model.states.kvs[0]!);
   const device = { ...plainGpu(), attention: () => attention };
-  const store = new PagedKvStore(device, model.states, [4], model.dtype);
+  const store = new StateStore(device, model.states, { groups: [{ blocks: 4 }] }, model.dtype);
   const runner = new Runner(device, model, store);
   runner.warmUp(3, 2048);
-  const layers = model.states.length;
-  expect(model.states[0]!.kvHeads).toBe(2);
+  const layers = model.states.kvs.length;
+  expect(model.states.kvs[0]!.kvHeads).toBe(2);
   const ways = [1, 2, 3].flatMap((rows) => [1, 2, 4, 8].map((parts) => `${rows} rows in ${parts}`));
   const counts = ways.map((way) => attention.decoded.filter((each) => each === way).length);
   expect(counts).toEqual(ways.map(() => 2 * layers));
@@ -57,7 +57,12 @@ test("warming up runs each batch size with every number of splits, on no block o
 
 /** Steps of these rows, one token each, as the runner on this device computes them. */
 function decodeWith(device: Device, rows: readonly SampleRow[]) {
-  const store = new PagedKvStore(device, model.states, [rows.length], model.dtype);
+  const store = new StateStore(
+    device,
+    model.states,
+    { groups: [{ blocks: rows.length }] },
+    model.dtype,
+  );
   const runner = new Runner(device, model, store);
   const launched = runner.launch({
     tokens: Uint32Array.from(rows, (_, i) => 10 + i),
@@ -135,7 +140,7 @@ test("rows without a grammar are drawn at once, and a late mask leaves its own r
 
 test("a step that samples nothing is complete when it has been read", () => {
   const device = deviceOf("cpu");
-  const store = new PagedKvStore(device, model.states, [1], model.dtype);
+  const store = new StateStore(device, model.states, { groups: [{ blocks: 1 }] }, model.dtype);
   const runner = new Runner(device, model, store);
   const rows = [{ start: 0, count: 8, tables: [[0]] }];
   const tokens = Uint32Array.from({ length: 8 }, (_, i) => i);

@@ -24,6 +24,13 @@ import { hold } from "../../src/mlx/scope.ts";
 import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
 import { causalMask } from "../../src/model/paged-kv-store.ts";
 import type { Rope } from "../../src/model/rope.ts";
+import {
+  convolved,
+  plainConvolution,
+  plainRows,
+  plainScanInputs,
+  scanRows,
+} from "./plain-recurrence.ts";
 
 type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each
 
@@ -32,6 +39,9 @@ export class ContiguousKv {
   /** Tokens whose keys and values are kept. */
   length = 0;
   readonly #layers: Cache[] = [];
+  /** Of recurrent layers: the inputs that a convolution keeps, and the states of heads. */
+  readonly inputs: number[][][] = [];
+  readonly states: number[][][][] = [];
 
   append(layer: number, keys: MlxArray, values: MlxArray): Cache {
     const before = this.#layers[layer];
@@ -51,6 +61,8 @@ export class ContiguousKv {
       keys.free();
       values.free();
     }
+    this.inputs.length = 0;
+    this.states.length = 0;
     this.length = 0;
   }
 }
@@ -75,7 +87,43 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     },
+    convolve({ index, shape }, x, convolution) {
+      const [kept, channels] = shape as [number, number];
+      const plain = plainConvolution(convolution);
+      const own = partsOf(plainRows(x), rows);
+      const outputs = rows.flatMap(({ kv }, i) => {
+        const before =
+          kv.inputs[index] ?? Array.from({ length: kept }, () => Array(channels).fill(0));
+        const all = [...before, ...own[i]!];
+        kv.inputs[index] = all.slice(-kept);
+        return convolved(all, plain);
+      });
+      return astype(array(outputs.flat(), [outputs.length, channels]), x.dtype);
+    },
+    scan({ index, shape }, inputs, scan) {
+      const [heads, values, keys] = shape as [number, number, number];
+      const { x, decays, betas } = plainScanInputs(inputs);
+      const parts = [x, decays, betas].map((all) => partsOf(all, rows));
+      const outputs = rows.flatMap(({ kv }, i) => {
+        kv.states[index] ??= Array.from({ length: heads }, () =>
+          Array.from({ length: values }, () => Array(keys).fill(0)),
+        );
+        const [ownX, ownDecays, ownBetas] = parts.map((part) => part[i]!);
+        const own = { x: ownX!, decays: ownDecays!, betas: ownBetas! };
+        return scanRows(own, kv.states[index], scan);
+      });
+      return astype(array(outputs.flat(), [outputs.length, heads * values]), inputs.x.dtype);
+    },
   };
+}
+
+/** What belongs to each of the rows. */
+function partsOf<T>(all: readonly T[], rows: readonly { count: number }[]): T[][] {
+  let at = 0;
+  return rows.map(({ count }) => {
+    at += count;
+    return all.slice(at - count, at);
+  });
 }
 
 /** Queries (T, heads, D), keys and values (T, kvHeads, D), after the norms and RoPE. */

@@ -3,14 +3,14 @@
 import type { Device } from "../../src/device/device.ts";
 import type { EngineEvent, EngineOptions, EngineRequest } from "../../src/engine/protocol.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
-import { KvCache } from "../../src/kv/kv-cache.ts";
+import { type CacheLayout, KvCache } from "../../src/kv/kv-cache.ts";
 import { array } from "../../src/mlx/array.ts";
 import { slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import { PagedKvStore } from "../../src/model/paged-kv-store.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import { draw, isPenalized, type Sampled } from "../../src/model/sampler.ts";
+import { StateStore } from "../../src/model/state-store.ts";
 import { groupsOf } from "../../src/model/states.ts";
 import { TokenCounts } from "../../src/model/token-counts.ts";
 import { ModelEngine, type ModelEngineParts } from "../../src/worker/model-engine.ts";
@@ -33,19 +33,18 @@ export function makeEngine(
   model: LoadedModel,
   options: Partial<EngineOptions> & {
     device?: Device;
+    slots?: number;
     matchers?: ModelEngineParts["matchers"];
   } = {},
   watch: (inputs: StepInputs, step: number) => StepInputs = (inputs) => inputs,
 ) {
-  const { blocks = 64, device = deviceOf("cpu"), matchers, ...others } = options;
+  const { blocks = 64, slots = 12, device = deviceOf("cpu"), matchers, ...others } = options;
   const all = { ...defaultEngineOptions, ...others, blocks };
-  const layout = { groups: groupsOf(model.states).map(({ window }) => ({ blocks, window })) };
-  const store = new PagedKvStore(
-    device,
-    model.states,
-    layout.groups.map((group) => group.blocks),
-    model.dtype,
-  );
+  const layout: CacheLayout = {
+    groups: groupsOf(model.states).map(({ window }) => ({ blocks, window })),
+    slots: model.states.slots.length > 0 ? slots : undefined,
+  };
+  const store = new StateStore(device, model.states, layout, model.dtype);
   const runner = new Runner(device, model, store);
   const cache = new KvCache(layout);
   let steps = 0;

@@ -64,7 +64,7 @@ for (const tiny of tinyCases) {
     };
     // Six sequences of 104 tokens take 24 blocks; they share the prompt's first one. Where all layers have a
     // window, they take one or two each.
-    const blocks = model.states.every(({ window }) => window !== undefined) ? 8 : 17;
+    const blocks = model.states.kvs.every(({ window }) => window !== undefined) ? 8 : 17;
     const engine = makeEngine(model, { device, tokenBudget: 24, maxBatch: 6, blocks }, watch);
     const request = (more: Partial<EngineRequest> = {}): EngineRequest => ({
       prompt: Uint32Array.from(prompt),

@@ -1,0 +1,162 @@
+// Products with quantized matrices.
+#include "ops.h"
+
+#include "columns.h"
+#include "operation.h"
+
+#ifdef WITH_BLAS
+extern "C" void cblas_sgemm(
+    int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
+    const float* b, int ldb, float beta, float* c, int ldc);
+#endif
+
+namespace mlx_serve {
+namespace {
+
+#ifdef WITH_BLAS
+/** How many weights are dequantized for BLAS at a time. */
+constexpr int DEQUANTIZED = 1 << 21;
+
+void multiply_many(const QuantizedProduct& product, int columns) {
+  enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
+  const int depth = product.depth, most = std::min(columns, std::max(16, DEQUANTIZED / depth));
+  // Kept, so that the next product does not fault in new pages.
+  static thread_local std::vector<float> kept;
+  kept.resize(std::max(kept.size(), static_cast<size_t>(most) * depth));
+  float* const weights = kept.data(); // The name alone would be another thread's in the lambda.
+  for (int column = 0; column < columns; column += most) {
+    const int count = std::min(most, columns - column);
+    each_columns(count, static_cast<long>(product.rows) * count * depth, [&](int from, int to) {
+      kernels().dequantize(product, column + from, column + to, weights + static_cast<long>(from) * depth);
+    });
+    cblas_sgemm(
+        ROW_MAJOR, AS_IT_IS, TRANSPOSED, product.rows, count, depth, 1, product.x, depth, weights,
+        depth, product.beta, product.out + column, columns);
+  }
+}
+#endif
+
+void multiply(const QuantizedProduct& product, int columns) {
+#ifdef WITH_BLAS
+  if (product.rows > MANY_ROWS) return multiply_many(product, columns);
+#endif
+  const long multiplications = static_cast<long>(product.rows) * columns * product.depth;
+  each_columns(columns, multiplications, [&](int from, int to) {
+    kernels().quantized_product(product, from, to);
+  });
+}
+
+/** What is fused with a product; norm is null for none. */
+struct Fusion {
+  const float* norm;
+  float eps;
+  bool gated;
+};
+
+void multiply_fused(
+    QuantizedProduct product, int columns, const Rows& rows, const Rows* residual, Fusion fused) {
+  const int count = product.rows, depth = product.depth;
+  const bool adds = residual && !fused.gated;
+  float* out = product.out;
+  const Buffer x(static_cast<size_t>(count) * depth);
+  const Buffer halves(fused.gated ? static_cast<size_t>(count) * columns : 0);
+  each_row(count, depth, [&](long row, auto& copies) {
+    const float* from = rows.at(row, copies[0]);
+    if (fused.norm) {
+      copies[1].resize(depth);
+      kernels().norm(from, fused.norm, depth, fused.eps, copies[1].data());
+      from = copies[1].data();
+    }
+    kernels().arrange(from, depth, product.bits, x.data() + row * depth);
+    if (!adds) return;
+    const float* added = residual->at(row, copies[0]);
+    std::copy(added, added + columns, out + row * columns);
+  });
+  product.x = x.data();
+  product.beta = adds ? 1 : 0;
+  if (fused.gated) product.out = halves.data();
+  multiply(product, columns);
+  if (!fused.gated) return;
+  const int width = columns / 2;
+  each_row(count, 4 * width, [&](long row, auto& copies) {
+    const float* gates = halves.data() + row * columns;
+    float* to = out + row * width;
+    kernels().gate(Gate::silu, gates, gates + width, width, to);
+    const float* added = residual ? residual->at(row, copies[0]) : nullptr;
+    for (int i = 0; added && i < width; i++) to[i] += added[i];
+  });
+}
+
+struct QuantizedMatrix {
+  const mx::array &weight, &scales, &biases;
+  int bits, group;
+};
+
+mx::array packed_product(
+    const mx::array& x,
+    const QuantizedMatrix& matrix,
+    const mx::array* norm,
+    const mx::array* residual,
+    float eps,
+    bool gated,
+    mx::Stream stream) {
+  const auto& [weight, scales, biases, bits, group] = matrix;
+  check_rows(x);
+  require(bits == 4 || bits == 8, "the weights have neither 4 nor 8 bits");
+  require(group == 32 || group == 64 || group == 128, "the groups are not of 32, 64 or 128 weights");
+  require(weight.dtype() == mx::uint32 && weight.ndim() == 2, "the weights are no rows of uint32");
+  const int depth = x.shape(-1), columns = weight.shape(0);
+  const bool fits = depth % group == 0 && weight.shape(1) == depth / 32 * bits;
+  require(columns > 0 && fits, "the weights do not fit the last axis");
+  const mx::Shape groups = {columns, depth / group};
+  for (const auto* each : {&scales, &biases}) {
+    require(
+        each->dtype() == mx::float32 && each->shape() == groups,
+        "there is not a float32 scale and bias for each group");
+  }
+  require(!gated || columns % 2 == 0, "there are no halves to gate");
+  auto shape = leading(x);
+  shape.push_back(gated ? columns / 2 : columns);
+  Arrays inputs = {x, weight, scales, biases};
+  if (norm) {
+    const bool is_one = norm->dtype() == mx::float32 && norm->shape() == mx::Shape{depth};
+    require(is_one, "the norm does not fit the last axis");
+    inputs.push_back(*norm);
+  }
+  if (residual) {
+    const bool is_one = residual->dtype() == mx::float32 && residual->shape() == shape;
+    require(is_one, "the residual does not fit the product");
+    inputs.push_back(*residual);
+  }
+  const auto make = [=, bits = bits, group = group, normed = norm != nullptr,
+                     adds = residual != nullptr](const Arrays& in, Arrays& out) -> Task {
+    const Rows rows(in[0]), added(adds ? in.back() : in[0]);
+    QuantizedProduct product = {rows.count(), depth, bits, group, nullptr};
+    product.w = reinterpret_cast<const unsigned char*>(memory<uint32_t>(in[1]));
+    product.scales = memory<float>(in[2]);
+    product.biases = memory<float>(in[3]);
+    product.out = out[0].data<float>();
+    product.out_stride = columns;
+    const Fusion fused = {normed ? memory<float>(in[4]) : nullptr, eps, gated};
+    return [=] { multiply_fused(product, columns, rows, adds ? &added : nullptr, fused); };
+  };
+  return operation(stream, "mlx_serve_packed_product", shape, inputs, make);
+}
+
+} // namespace
+} // namespace mlx_serve
+
+using mlx_serve::result;
+
+extern "C" int mlx_serve_packed_product(
+    mlx_array* res, const mlx_array x, const mlx_array weight, const mlx_array scales,
+    const mlx_array biases, const mlx_array norm, const mlx_array residual, int bits, int group,
+    float eps, bool gated, const mlx_stream s) {
+  return result(res, [&] {
+    const auto optional = [](const mlx_array& x) { return x.ctx ? &mlx_array_get_(x) : nullptr; };
+    return mlx_serve::packed_product(
+        mlx_array_get_(x),
+        {mlx_array_get_(weight), mlx_array_get_(scales), mlx_array_get_(biases), bits, group},
+        optional(norm), optional(residual), eps, gated, mlx_stream_get_(s));
+  });
+}

@@ -1,0 +1,64 @@
+// Kernels by name, compiled when they are first launched, and each launch of them configured once.
+import type { MlxArray } from "../mlx/array.ts";
+import type { KernelLaunch, MakeKernel } from "../mlx/kernel.ts";
+import { kernelSource, type Language } from "./source.ts";
+
+type Kernel = ReturnType<MakeKernel>;
+
+export class KernelCache {
+  readonly #language: Language;
+  readonly #makeKernel: MakeKernel;
+  /** Macros that headers ask for. */
+  readonly #defines: readonly string[];
+  readonly #kernels = new Map<string, Kernel>();
+  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
+
+  constructor(language: Language, make: MakeKernel, defines: readonly string[] = []) {
+    this.#language = language;
+    this.#makeKernel = make;
+    this.#defines = defines;
+  }
+
+  /** The kernel's one output. */
+  run(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    output: string,
+    launch: KernelLaunch,
+    sharedMemory = 0,
+  ): MlxArray {
+    const key = `${name} ${JSON.stringify(launch)}`;
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const kernel =
+        this.#kernels.get(name) ??
+        this.#compile(name, body, Object.keys(inputs), output, sharedMemory);
+      this.#kernels.set(name, kernel);
+      configured = kernel.configure(launch);
+      this.#configured.set(key, configured);
+    }
+    return configured.call(...Object.values(inputs))[0]!;
+  }
+
+  free(): void {
+    for (const each of this.#configured.values()) each.free();
+    for (const each of this.#kernels.values()) each.free();
+  }
+
+  #compile(
+    name: string,
+    body: string,
+    inputs: readonly string[],
+    output: string,
+    sharedMemory: number,
+  ): Kernel {
+    return this.#makeKernel(this.#language, {
+      name: `mlx_serve_${name}`,
+      inputs,
+      outputs: [output],
+      sharedMemory,
+      ...kernelSource(body, this.#language, this.#defines),
+    });
+  }
+}

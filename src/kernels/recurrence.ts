@@ -1,0 +1,55 @@
+// What recurrent layers do with the tokens of a step, all sequences in one launch: short convolutions, and scans of
+// a state. States are in slots of pools that are written to in place, as keys and values are.
+import type { MlxArray } from "../mlx/array.ts";
+
+/** Each channel by itself over its last inputs: weight (taps, channels), the oldest first; bias (channels). */
+export type Convolution = {
+  weight: MlxArray;
+  bias?: MlxArray | undefined;
+  activation?: "silu" | undefined;
+};
+
+/**
+ * A state (value heads, value features, key features) that each token changes:
+ *
+ *     state = decay * state + beta * (value - found) x key        output = state * query
+ *
+ * where found = state * key with the delta rule, and 0 without. Heads of values share the keys and queries of fewer.
+ */
+export type Scan = {
+  keyHeads: number;
+  /** Where in a row each begins. */
+  columns: { queries: number; keys: number; values: number };
+  /** Queries and keys are divided by their root mean square and scaled. */
+  norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
+  deltaRule: boolean;
+};
+
+export type ScanInputs = {
+  /** (T, columns): queries, keys and values side by side. */
+  x: MlxArray;
+  /** (T, heads), or (T, heads * key features); float32. */
+  decays: MlxArray;
+  /** (T, heads) float32 */
+  betas: MlxArray;
+};
+
+/** What the slot store needs: kernels, or plain arithmetic in tests. */
+export interface Recurrence {
+  /** x (T, channels), pool (slots, taps - 1, channels) -> (T, channels) */
+  convolve(x: MlxArray, pool: MlxArray, moves: MlxArray, convolution: Convolution): MlxArray;
+  /** pool (slots, heads, value features, key features) float32 -> (T, heads * value features) */
+  scan(inputs: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray;
+  free(): void;
+}
+
+/** Consecutive tokens of a sequence, and the slots of its state before them, below 0 for none, and after them. */
+export type RowMove = { first: number; count: number; from: number; to: number };
+
+export function packMoves(rows: readonly RowMove[]): Int32Array {
+  const packed = new Int32Array(4 * rows.length);
+  for (const [i, { first, count, from, to }] of rows.entries()) {
+    packed.set([first, count, from, to], 4 * i);
+  }
+  return packed;
+}

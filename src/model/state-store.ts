@@ -1,0 +1,80 @@
+// All that the layers of a model keep of its sequences: keys and values in blocks, recurrent states in slots.
+import type { Device } from "../device/device.ts";
+import type { BlockCopy, CacheLayout, SlotMove } from "../kv/kv-cache.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
+import type { Dtype } from "../mlx/dtype.ts";
+import type { Step } from "./model.ts";
+import { type KvRow, PagedKvStore } from "./paged-kv-store.ts";
+import { SlotStore } from "./slot-store.ts";
+import type { LayerStates } from "./states.ts";
+
+/** Consecutive tokens of one sequence, where its keys and values are, and its recurrent state. */
+export type StateRow = KvRow & { move?: SlotMove | undefined };
+
+/** The integers of a step that decodes one token of each row: as inputs of a function, and what they are like. */
+export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
+
+type DecodeShape = { width: number; parts: number };
+
+export class StateStore {
+  readonly #kv: PagedKvStore;
+  readonly #slots: SlotStore | undefined;
+
+  /** Frees what it has where memory runs out. */
+  constructor(device: Device, states: LayerStates, { groups, slots }: CacheLayout, dtype: Dtype) {
+    const blocks = groups.map((group) => group.blocks);
+    this.#kv = new PagedKvStore(device, states, blocks, dtype);
+    try {
+      if (slots !== undefined) this.#slots = new SlotStore(device, states.slots, slots);
+    } catch (error) {
+      this.#kv.free();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#kv.bytes + (this.#slots?.bytes ?? 0);
+  }
+
+  /** A row that stands for nobody's tokens. */
+  scratchRow(start: number, count: number): StateRow {
+    return this.#kv.scratchRow(start, count);
+  }
+
+  /**
+   * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
+   * behind `copy`. In a scope: it makes arrays.
+   */
+  begin(rows: readonly StateRow[]): Step {
+    const slots = this.#slots;
+    return { ...withoutSlots, ...this.#kv.begin(rows), ...slots?.step(array(slots.movesOf(rows))) };
+  }
+
+  decodeInputs(rows: readonly StateRow[]): DecodeInputs {
+    const { tables, width } = this.#kv.tablesOf(rows);
+    const moves = this.#slots ? [this.#slots.movesOf(rows)] : [];
+    return { arrays: [...moves, ...tables], shape: { width, parts: this.#kv.partsOf(rows) } };
+  }
+
+  /** Of arrays as `decodeInputs` has them. They may be inputs of a function that is being traced. */
+  decodeStep(arrays: readonly MlxArray[], { parts }: DecodeShape): Step {
+    if (!this.#slots) return { ...withoutSlots, ...this.#kv.decodeStep(arrays, parts) };
+    const [moves, ...tables] = arrays;
+    return { ...this.#kv.decodeStep(tables, parts), ...this.#slots.step(moves!) };
+  }
+
+  copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
+    return this.#kv.copy(copies, before);
+  }
+
+  free(): void {
+    this.#kv.free();
+    this.#slots?.free();
+  }
+}
+
+function missing(): never {
+  throw new Error("the model has no recurrent layers");
+}
+
+const withoutSlots: Pick<Step, "convolve" | "scan"> = { convolve: missing, scan: missing };

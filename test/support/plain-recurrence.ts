@@ -1,0 +1,172 @@
+// The reference for convolutions and scans: JavaScript numbers and plain loops. As a Recurrence it stands in for the
+// kernels in tests on a CPU, where it writes into MLX's memory.
+import type { Convolution, Recurrence, RowMove, Scan } from "../../src/kernels/recurrence.ts";
+import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import { astype } from "../../src/mlx/ops.ts";
+
+export type PlainConvolution = { weight: number[][]; bias?: number[] | undefined; silu: boolean };
+
+/** Inputs of one sequence, those that were kept first; (count, channels) */
+export function convolved(
+  inputs: number[][],
+  { weight, bias, silu }: PlainConvolution,
+): number[][] {
+  const kept = weight.length - 1;
+  return inputs.slice(kept).map((newest, t) =>
+    newest.map((_, c) => {
+      const products = weight.map((taps, tap) => taps[c]! * inputs[t + tap]![c]!);
+      const sum = products.reduce((a, b) => a + b, bias?.[c] ?? 0);
+      return silu ? sum / (1 + Math.exp(-sum)) : sum;
+    }),
+  );
+}
+
+/** One token of one head: changes the state (values, keys), and returns what is read from it. */
+export function scanned(
+  state: number[][],
+  {
+    query,
+    key,
+    value,
+    decay,
+    beta,
+  }: { query: number[]; key: number[]; value: number[]; decay: number[]; beta: number },
+  deltaRule: boolean,
+): number[] {
+  return state.map((row, v) => {
+    for (const k of key.keys()) row[k]! *= decay[decay.length === 1 ? 0 : k]!;
+    const found = deltaRule ? dot(row, key) : 0;
+    const added = beta * (value[v]! - found);
+    for (const [k, each] of key.entries()) row[k]! += added * each;
+    return dot(row, query);
+  });
+}
+
+/** Divided by its root mean square, times a scale. */
+function normed(x: number[], eps: number, scale: number): number[] {
+  const mean = dot(x, x) / x.length;
+  return x.map((each) => (scale * each) / Math.sqrt(mean + eps));
+}
+
+const dot = (a: readonly number[], b: readonly number[]) =>
+  a.reduce((sum, each, i) => sum + each * b[i]!, 0);
+
+export const plainRows = (x: MlxArray): number[][] => {
+  const width = x.shape.at(-1)!;
+  const numbers = astype(x, "float32").numbers();
+  return Array.from({ length: numbers.length / width }, (_, i) =>
+    numbers.slice(i * width, (i + 1) * width),
+  );
+};
+
+/** The tokens of one sequence through one layer; `states` (heads, values, keys) are changed. */
+export function scanRows(
+  rows: { x: number[][]; decays: number[][]; betas: number[][] },
+  states: number[][][],
+  { keyHeads, columns, norm, deltaRule }: Scan,
+): number[][] {
+  const heads = states.length;
+  const [values, keys] = [states[0]!.length, states[0]![0]!.length];
+  return rows.x.map((x, t) => {
+    const part = (at: number, index: number, size: number) =>
+      x.slice(at + index * size, at + (index + 1) * size);
+    return states.flatMap((state, head) => {
+      const keyHead = Math.floor(head / (heads / keyHeads));
+      let [query, key] = [part(columns.queries, keyHead, keys), part(columns.keys, keyHead, keys)];
+      if (norm) {
+        query = normed(query, norm.eps, norm.queryScale);
+        key = normed(key, norm.eps, norm.keyScale);
+      }
+      const each = rows.decays[t]!.length / heads;
+      const decay = rows.decays[t]!.slice(head * each, (head + 1) * each);
+      const token = {
+        query,
+        key,
+        value: part(columns.values, head, values),
+        decay,
+        beta: rows.betas[t]![head]!,
+      };
+      return scanned(state, token, deltaRule);
+    });
+  });
+}
+
+export function plainConvolution({ weight, bias, activation }: Convolution): PlainConvolution {
+  return {
+    weight: plainRows(weight),
+    bias: bias && plainRows(bias)[0],
+    silu: activation === "silu",
+  };
+}
+
+export function plainScanInputs(inputs: { x: MlxArray; decays: MlxArray; betas: MlxArray }) {
+  const { x, decays, betas } = inputs;
+  return { x: plainRows(x), decays: plainRows(decays), betas: plainRows(betas) };
+}
+
+export function unpackMoves(moves: MlxArray): RowMove[] {
+  const numbers = moves.numbers();
+  return Array.from({ length: numbers.length / 4 }, (_, i) => {
+    const [first, count, from, to] = numbers.slice(4 * i, 4 * i + 4) as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    return { first, count, from, to };
+  });
+}
+
+/** Over pools in the CPU's memory, float32. All slots are read before any is written, as a launch may do. */
+export const plainRecurrence: Recurrence = {
+  convolve(x, pool, moves, convolution) {
+    evaluate(x, moves);
+    const [, kept, channels] = pool.shape as [number, number, number];
+    const plain = plainConvolution(convolution);
+    const inputs = plainRows(x);
+    const states = slotsOf(pool);
+    const rows = unpackMoves(moves).map((move) => {
+      const before = move.from < 0 ? Array(kept * channels).fill(0) : states.read(move.from);
+      const own = inputs.slice(move.first, move.first + move.count);
+      return { move, all: [...chunked(before, channels), ...own] };
+    });
+    const outputs = rows.map(({ move, all }) => {
+      states.write(move.to, all.slice(-kept).flat());
+      return convolved(all, plain);
+    });
+    return astype(array(outputs.flat(2), [inputs.length, channels]), x.dtype);
+  },
+  scan(inputs, pool, moves, scan) {
+    evaluate(inputs.x, inputs.decays, inputs.betas, moves);
+    const [, heads, values, keys] = pool.shape as [number, number, number, number];
+    const { x, decays, betas } = plainScanInputs(inputs);
+    const states = slotsOf(pool);
+    const rows = unpackMoves(moves).map((move) => {
+      const before = move.from < 0 ? Array(heads * values * keys).fill(0) : states.read(move.from);
+      return { move, state: chunked(chunked(before, keys), values) };
+    });
+    const outputs = rows.flatMap(({ move: { first, count, to }, state }) => {
+      const own = <T>(all: T[]) => all.slice(first, first + count);
+      const read = scanRows({ x: own(x), decays: own(decays), betas: own(betas) }, state, scan);
+      states.write(to, state.flat(2));
+      return read;
+    });
+    return astype(array(outputs.flat(), [x.length, heads * values]), inputs.x.dtype);
+  },
+  free() {},
+};
+
+function chunked<T>(items: readonly T[], size: number): T[][] {
+  return Array.from({ length: items.length / size }, (_, i) =>
+    items.slice(i * size, (i + 1) * size),
+  );
+}
+
+function slotsOf(pool: MlxArray) {
+  const memory = new Float32Array(pool.memory());
+  const size = memory.length / pool.shape[0]!;
+  return {
+    read: (slot: number) => [...memory.subarray(slot * size, (slot + 1) * size)],
+    write: (slot: number, numbers: readonly number[]) => memory.set(numbers, slot * size),
+  };
+}
