@@ -126,6 +126,8 @@ export const symbols = {
   mlx_arange: { args: ["buffer", "f64", "f64", "f64", "i32", "ptr"], returns: "i32" },
 
   // ---- One array, element by element
+  // int mlx_exp(mlx_array*, mlx_array, mlx_stream)
+  mlx_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_negative(mlx_array*, mlx_array, mlx_stream)
   mlx_negative: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)
@@ -152,6 +154,8 @@ export const symbols = {
   mlx_minimum: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_less(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_less: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_logaddexp(mlx_array*, mlx_array, mlx_array, mlx_stream)
+  mlx_logaddexp: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_less_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_less_equal: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_greater(mlx_array*, mlx_array, mlx_array, mlx_stream)

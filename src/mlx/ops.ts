@@ -28,10 +28,11 @@ export function arange(start: number, stop: number, step = 1, dtype: Dtype = "in
 
 // ---- One array, element by element
 
-type UnarySymbol = "mlx_negative" | "mlx_sigmoid" | "mlx_tanh";
+type UnarySymbol = "mlx_exp" | "mlx_negative" | "mlx_sigmoid" | "mlx_tanh";
 
 const unary = (symbol: UnarySymbol) => (x: MlxArray) => op(symbol, x.handle);
 
+export const exp = unary("mlx_exp");
 export const negative = unary("mlx_negative");
 export const sigmoid = unary("mlx_sigmoid");
 export const tanh = unary("mlx_tanh");
@@ -46,6 +47,7 @@ type BinarySymbol =
   | "mlx_greater_equal"
   | "mlx_less"
   | "mlx_less_equal"
+  | "mlx_logaddexp"
   | "mlx_logical_and"
   | "mlx_maximum"
   | "mlx_minimum"
@@ -63,6 +65,7 @@ export const greater = binary("mlx_greater");
 export const greaterEqual = binary("mlx_greater_equal");
 export const less = binary("mlx_less");
 export const lessEqual = binary("mlx_less_equal");
+export const logAddExp = binary("mlx_logaddexp");
 export const logicalAnd = binary("mlx_logical_and");
 export const maximum = binary("mlx_maximum");
 export const minimum = binary("mlx_minimum");
@@ -131,6 +134,11 @@ export function astype(x: MlxArray, dtype: Dtype): MlxArray {
 
 export function reshape(x: MlxArray, shape: readonly number[]): MlxArray {
   return op("mlx_reshape", x.handle, ints(shape), shape.length);
+}
+
+/** The same elements in row order: a copy only if they were not. */
+export function contiguous(x: MlxArray): MlxArray {
+  return op("mlx_contiguous", x.handle, false);
 }
 
 export function flatten(x: MlxArray): MlxArray {

@@ -52,7 +52,11 @@ export function joined(name: string, parts: readonly StoredTensor[]): StoredTens
 }
 
 function starts(sizes: readonly number[]): number[] {
-  return sizes.map((_, i) => sizes.slice(0, i).reduce((a, b) => a + b, 0));
+  let at = 0;
+  return sizes.map((size) => {
+    at += size;
+    return at - size;
+  });
 }
 
 /** Every second one along an axis, from `first` on. */
@@ -79,6 +83,31 @@ export function everySecond(
   };
   return { ...stored, name, shape, bytes: stored.bytes / 2, read };
 }
+
+/** Some rows of a tensor, run after run. Its first axes make so many rows; those that are left have this shape. */
+export function runsOf(
+  name: string,
+  stored: StoredTensor,
+  { rows, runs, shape }: { rows: number; runs: readonly RowRun[]; shape: readonly number[] },
+): StoredTensor {
+  const unit = stored.bytes / rows;
+  const begins = starts(runs.map(({ count }) => count * unit));
+  const read = (offset: number, target: Uint8Array) => {
+    for (let done = 0; done < target.length; ) {
+      const at = offset + done;
+      const index = begins.findLastIndex((begin) => begin <= at);
+      const { first, count } = runs[index]!;
+      const within = at - begins[index]!;
+      const length = Math.min(count * unit - within, target.length - done);
+      stored.read(first * unit + within, target.subarray(done, done + length));
+      done += length;
+    }
+  };
+  const bytes = runs.reduce((sum, { count }) => sum + count * unit, 0);
+  return { ...stored, name, shape, bytes, read };
+}
+
+export type RowRun = { first: number; count: number };
 
 /** Bytes in blocks of 16, (..., blocks, 16), as words: (..., blocks * 4). */
 export function asWords(name: string, stored: StoredTensor): StoredTensor {

@@ -26,7 +26,7 @@ export const BaseConfig = z.looseObject({
   model_type: z.string(),
   hidden_size: count,
   num_hidden_layers: count,
-  intermediate_size: count,
+  intermediate_size: count.default(1),
   num_attention_heads: count,
   num_key_value_heads: count.nullish(),
   head_dim: count.nullish(),
@@ -36,9 +36,12 @@ export const BaseConfig = z.looseObject({
   rope_theta: z.number().positive().default(10_000),
   rope_scaling: RopeScaling.nullish(),
   /** Where newer configurations keep both. */
-  rope_parameters: RopeScaling.extend({ rope_theta: z.number().optional() }).nullish(),
+  rope_parameters: RopeScaling.extend({
+    rope_theta: z.number().optional(),
+    partial_rotary_factor: z.number().positive().optional(),
+  }).nullish(),
   sliding_window: z.int().nullish(),
-  layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
+  layer_types: z.array(z.string()).nullish(),
   tie_word_embeddings: z.boolean().nullish(),
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;

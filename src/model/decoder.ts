@@ -20,8 +20,15 @@ export type DecoderOptions = {
   afterLogits?: Transform;
 };
 
+/** What it needs to know. */
+export type DecoderConfig = Pick<
+  BaseConfig,
+  "hidden_size" | "vocab_size" | "num_hidden_layers" | "rms_norm_eps"
+> &
+  Partial<Pick<BaseConfig, "tie_word_embeddings" | "max_position_embeddings">>;
+
 export function decoder(
-  config: BaseConfig,
+  config: DecoderConfig,
   weights: Weights,
   makeBlock: (name: string, layer: number, states: LayerStates) => Block,
   options: DecoderOptions = {},

@@ -6,14 +6,18 @@ import { gemma3 } from "./archs/gemma3.ts";
 import { gemma3Text } from "./archs/gemma3-text.ts";
 import { gptOss } from "./archs/gpt-oss.ts";
 import { granite } from "./archs/granite.ts";
+import { lfm2 } from "./archs/lfm2.ts";
 import { llama } from "./archs/llama.ts";
+import { mamba2 } from "./archs/mamba2.ts";
 import { mistral } from "./archs/mistral.ts";
 import { olmo2 } from "./archs/olmo2.ts";
 import { olmo3 } from "./archs/olmo3.ts";
 import { phi3 } from "./archs/phi3.ts";
 import { qwen2 } from "./archs/qwen2.ts";
 import { qwen3 } from "./archs/qwen3.ts";
+import { qwen35 } from "./archs/qwen3-5.ts";
 import { qwen3Moe } from "./archs/qwen3-moe.ts";
+import { qwen3Next } from "./archs/qwen3-next.ts";
 import { smollm3 } from "./archs/smollm3.ts";
 import type { Model } from "./model.ts";
 import type { Weights } from "./weights.ts";
@@ -26,14 +30,19 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["gemma3_text", gemma3Text],
   ["gpt_oss", gptOss],
   ["granite", granite],
+  ["lfm2", lfm2],
   ["llama", llama],
+  ["mamba2", mamba2],
   ["mistral", mistral],
   ["olmo2", olmo2],
   ["olmo3", olmo3],
   ["phi3", phi3],
   ["qwen2", qwen2],
   ["qwen3", qwen3],
+  ["qwen3_5", qwen35],
+  ["qwen3_5_moe", qwen35],
   ["qwen3_moe", qwen3Moe],
+  ["qwen3_next", qwen3Next],
   ["smollm3", smollm3],
 ]);
 

@@ -35,6 +35,11 @@ export class TensorLedger {
     return this.#tensors.get(name);
   }
 
+  /** All that begin so. */
+  names(prefix: string): string[] {
+    return [...this.#tensors.keys()].filter((name) => name.startsWith(prefix));
+  }
+
   /** The tensor, which must be there. */
   find(name: string): StoredTensor {
     const stored = this.#tensors.get(name);

@@ -6,7 +6,7 @@ import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import { joined } from "./arrangement.ts";
+import { joined, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
@@ -52,10 +52,15 @@ export class Weights {
     return this.#ledger.get(name) !== undefined;
   }
 
+  /** As the file has it; undefined where it has none. */
+  shapeOf(name: string): readonly number[] | undefined {
+    return this.#ledger.get(name)?.shape;
+  }
+
   /** A vector of a norm, a bias and the like. */
-  tensor(name: string, shape: readonly number[]): MlxArray {
+  tensor(name: string, shape: readonly number[], dtype = this.dtype): MlxArray {
     const stored = this.#ledger.stored(name, shape);
-    return this.#ledger.own(loadDense(stored, this.dtype, this.device), stored);
+    return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
   /** `name`.weight, and `name`.bias where the file has one. */
@@ -136,6 +141,28 @@ export class Weights {
   /** Gives a tensor that the file holds in pieces, or in another order, the name and shape we ask for. */
   arrange(sources: readonly string[], arrange: (stored: StoredTensor[]) => StoredTensor): void {
     this.#ledger.arrange(sources, arrange);
+  }
+
+  /** Some rows of a matrix and its bias, run after run, as one of their own. */
+  pick(source: string, name: string, runs: readonly RowRun[]): void {
+    for (const kind of ["weight", "scales", "biases", "bias"]) {
+      if (!this.has(`${source}.${kind}`)) continue;
+      this.arrange([`${source}.${kind}`], ([stored]) => {
+        const [rows, ...rest] = stored!.shape as [number, ...number[]];
+        const shape = [runs.reduce((sum, { count }) => sum + count, 0), ...rest];
+        return runsOf(`${name}.${kind}`, stored!, { rows, runs, shape });
+      });
+    }
+  }
+
+  /** Other names for all tensors that these begin with. */
+  rename(names: Readonly<Record<string, string>>): void {
+    for (const [from, to] of Object.entries(names)) {
+      for (const name of this.#ledger.names(from)) {
+        const renamed = to + name.slice(from.length);
+        this.arrange([name], ([stored]) => ({ ...stored!, name: renamed }));
+      }
+    }
   }
 
   /** Throws where the file has tensors that the configuration does not account for. */

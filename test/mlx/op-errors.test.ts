@@ -79,6 +79,7 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
     ["bool", "arange", () => ops.arange(0, 3, 1, "bool"), /bool not supported/],
   ],
 
+  exp: [unary("exp", ops.exp)],
   negative: [
     unary("negative", ops.negative),
     ["bool", "negative", () => ops.negative(some([2], "bool")), /Not supported for bool/],
@@ -89,6 +90,7 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
   ],
   tanh: [unary("tanh", ops.tanh)],
 
+  contiguous: [unary("contiguous", ops.contiguous)],
   add: binary("add", ops.add),
   divide: binary("divide", ops.divide),
   floorDivide: [
@@ -104,6 +106,7 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
   greaterEqual: binary("greater_equal", ops.greaterEqual),
   less: binary("less", ops.less),
   lessEqual: binary("less_equal", ops.lessEqual),
+  logAddExp: binary("logaddexp", ops.logAddExp),
   logicalAnd: binary("logical_and", ops.logicalAnd),
   maximum: binary("maximum", ops.maximum),
   minimum: binary("minimum", ops.minimum),

@@ -122,6 +122,8 @@ function quantizationOf(
   const chosen = quantization[name.replace(/\.weight$/, "")] ?? quantization;
   if (chosen === false) return undefined;
   const { bits, group_size: groupSize, mode = "affine" } = chosen as QuantizationJson;
+  // What a convolution has.
+  if (shape.at(-1)! % groupSize !== 0) return undefined;
   return { bits, groupSize, mode };
 }
 

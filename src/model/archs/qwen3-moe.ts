@@ -10,7 +10,7 @@ import type { Weights } from "../weights.ts";
 import { QwenConfig } from "./qwen2.ts";
 import { qwen3Decoder } from "./qwen3.ts";
 
-const Config = QwenConfig.extend({
+export const MoeConfig = QwenConfig.extend({
   num_experts: z.int().positive(),
   num_experts_per_tok: z.int().positive(),
   moe_intermediate_size: z.int().positive(),
@@ -18,10 +18,10 @@ const Config = QwenConfig.extend({
   decoder_sparse_step: z.int().positive().default(1),
   mlp_only_layers: z.array(z.int()).default([]),
 });
-type Config = z.infer<typeof Config>;
+export type MoeConfig = z.infer<typeof MoeConfig>;
 
 export function qwen3Moe(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
+  const parsed = parseConfig(MoeConfig, config);
   const { hidden_size: dims, intermediate_size, mlp_only_layers, decoder_sparse_step } = parsed;
   return qwen3Decoder(parsed, weights, (name, layer) => {
     const sparse = !mlp_only_layers.includes(layer) && (layer + 1) % decoder_sparse_step === 0;
@@ -31,7 +31,7 @@ export function qwen3Moe(config: unknown, weights: Weights): Model {
   });
 }
 
-function sparseMlp(config: Config, weights: Weights, name: string): Linear {
+export function sparseMlp(config: MoeConfig, weights: Weights, name: string): Linear {
   const { hidden_size: dims, num_experts: experts, num_experts_per_tok, norm_topk_prob } = config;
   if (weights.has(`${name}.experts.0.gate_proj.weight`)) stackExperts(weights, name, experts);
   const router = weights.linear(`${name}.gate`, dims, experts);

@@ -1,0 +1,157 @@
+// Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
+import { z } from "zod";
+import type { Linear } from "../../device/device.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { add, multiply, sigmoid } from "../../mlx/ops.ts";
+import { headsOf, parseConfig } from "../config.ts";
+import { type DecoderOptions, decoder } from "../decoder.ts";
+import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
+import type { Model } from "../model.ts";
+import { deltaNet } from "../recurrent-layers.ts";
+import { makeRope, type Rope, ropeOptions } from "../rope.ts";
+import type { LayerStates } from "../states.ts";
+import type { Weights } from "../weights.ts";
+import { MoeConfig, sparseMlp } from "./qwen3-moe.ts";
+
+const count = z.int().positive();
+
+export const Config = MoeConfig.extend({
+  linear_num_value_heads: count,
+  linear_num_key_heads: count,
+  linear_key_head_dim: count,
+  linear_value_head_dim: count,
+  linear_conv_kernel_dim: count,
+  full_attention_interval: count.default(4),
+  partial_rotary_factor: z.number().positive().default(0.25),
+  shared_expert_intermediate_size: z.int().default(0),
+});
+export type Config = z.infer<typeof Config>;
+
+export function qwen3Next(config: unknown, weights: Weights): Model {
+  const parsed = parseConfig(Config, config);
+  return hybridDecoder(parsed, weights, (name) => arrangeDeltaNet(parsed, weights, name));
+}
+
+/** `arrange` gives the tensors of a delta net the names that it asks for. */
+export function hybridDecoder(
+  config: Config,
+  weights: Weights,
+  arrange: (name: string) => void,
+  options: DecoderOptions = {},
+): Model {
+  const { hidden_size: dims, intermediate_size, rms_norm_eps: eps, mlp_only_layers } = config;
+  const sizes = { dims, ...headsOf(config) };
+  const rope = makeRope(weights, {
+    ...ropeOptions(config, sizes.headDim),
+    dims:
+      sizes.headDim *
+      (config.rope_parameters?.partial_rotary_factor ?? config.partial_rotary_factor),
+  });
+  const deltaSizes = {
+    dims,
+    keyHeads: config.linear_num_key_heads,
+    valueHeads: config.linear_num_value_heads,
+    keyDim: config.linear_key_head_dim,
+    valueDim: config.linear_value_head_dim,
+    taps: config.linear_conv_kernel_dim,
+  };
+  // The authors' files keep norms as their distance from 1. They have convolutions in PyTorch's order.
+  const offset = weights.shapeOf("model.layers.0.linear_attn.conv1d.weight")?.[1] === 1 ? 1 : 0;
+  const makeNorm = (name: string, size = dims) => rmsNorm(weights, name, size, eps, offset);
+  return decoder(
+    config,
+    weights,
+    (name, layer, states) => {
+      const isLinear = (layer + 1) % config.full_attention_interval !== 0;
+      if (isLinear) arrange(`${name}.linear_attn`);
+      const mix = isLinear
+        ? deltaNet(weights, `${name}.linear_attn`, states, deltaSizes, eps)
+        : gatedAttention(weights, `${name}.self_attn`, states, sizes, rope, makeNorm);
+      const isSparse =
+        config.num_experts > 0 &&
+        !mlp_only_layers.includes(layer) &&
+        (layer + 1) % config.decoder_sparse_step === 0;
+      const mlp = isSparse
+        ? sharedMlp(config, weights, `${name}.mlp`)
+        : gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
+      return preNormBlock(
+        mix,
+        mlp,
+        makeNorm(`${name}.input_layernorm`),
+        makeNorm(`${name}.post_attention_layernorm`),
+      );
+    },
+    {
+      ...options,
+      norm: makeNorm("model.norm"),
+      ignored: /^(mtp|visual|vision_tower|model\.visual)\./,
+    },
+  );
+}
+
+/** What is attended to is gated, head by head: the file has a head's query and its gate side by side. */
+function gatedAttention(
+  weights: Weights,
+  name: string,
+  states: LayerStates,
+  sizes: { dims: number; heads: number; kvHeads: number; headDim: number },
+  rope: Rope,
+  makeNorm: (name: string, size: number) => ReturnType<typeof rmsNorm>,
+): AttentionBlock {
+  const { dims, heads, headDim } = sizes;
+  const halves = (half: 0 | 1) =>
+    Array.from({ length: heads }, (_, head) => {
+      return { first: (2 * head + half) * headDim, count: headDim };
+    });
+  weights.pick(`${name}.q_proj`, `${name}.gate_proj`, halves(1));
+  weights.pick(`${name}.q_proj`, `${name}.query_proj`, halves(0));
+  weights.rename({ [`${name}.query_proj.`]: `${name}.q_proj.` });
+  const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);
+  const project = projection(weights, name, sizes);
+  const oProj = weights.linear(`${name}.o_proj`, heads * headDim, dims);
+  const state = states.kv(sizes);
+  const work = {
+    ...sizes,
+    rope,
+    qNorm: makeNorm(`${name}.q_norm`, headDim),
+    kNorm: makeNorm(`${name}.k_norm`, headDim),
+  };
+  const attention = { scale: headDim ** -0.5 };
+  return (input, step, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    const attended = step.attend(state, project(x), work, attention);
+    return oProj(multiply(attended, sigmoid(gate(x))), { residual });
+  };
+}
+
+/** Experts, and one more that all tokens go through, as far as its gate opens. */
+function sharedMlp(config: Config, weights: Weights, name: string): Linear {
+  const { hidden_size: dims, shared_expert_intermediate_size: hidden } = config;
+  const sparse = sparseMlp(config, weights, name);
+  const shared = gatedMlp(weights, `${name}.shared_expert`, dims, hidden);
+  const gate = weights.linear(`${name}.shared_expert_gate`, dims, 1);
+  return (input, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    const open = (made: MlxArray) => multiply(made, sigmoid(gate(x)));
+    return add(sparse(x, { residual }), open(shared(x)));
+  };
+}
+
+/** Side by side for each key head: query, key, values and gates; and betas with step sizes. */
+function arrangeDeltaNet(config: Config, weights: Weights, name: string): void {
+  const { linear_num_key_heads: heads, linear_key_head_dim: keyDim } = config;
+  const each = config.linear_num_value_heads / heads;
+  const values = each * config.linear_value_head_dim;
+  const width = 2 * keyDim + 2 * values;
+  const runs = (size: number, at: number, length: number) =>
+    Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
+  const source = `${name}.in_proj_qkvz`;
+  weights.pick(source, `${name}.in_proj_qkv`, [
+    ...runs(width, 0, keyDim),
+    ...runs(width, keyDim, keyDim),
+    ...runs(width, 2 * keyDim, values),
+  ]);
+  weights.pick(source, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
+  weights.pick(`${name}.in_proj_ba`, `${name}.in_proj_b`, runs(2 * each, 0, each));
+  weights.pick(`${name}.in_proj_ba`, `${name}.in_proj_a`, runs(2 * each, each, each));
+}
