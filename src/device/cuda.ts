@@ -50,7 +50,7 @@ export function cudaDevice(): Device {
     recurrence: () => new RecurrenceKernels("cuda"),
     tokenBudget: TOKEN_BUDGET,
     stage: canPin ? pinned : (values) => array(values),
-    trace: (build) => new Recorded(build),
+    trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {
       products.free();
       gpu.free();

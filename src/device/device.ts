@@ -110,7 +110,11 @@ export type Device = {
   readonly compiles: boolean;
   /** Host values for one step. */
   stage(values: HostArray): MlxArray;
-  trace(build: (inputs: MlxArray[]) => readonly MlxArray[]): Traced;
+  /** `rehearsal`: inputs that it may be called with several times, of no consequence to anybody. */
+  trace(
+    build: (inputs: MlxArray[]) => readonly MlxArray[],
+    rehearsal: () => readonly MlxArray[],
+  ): Traced;
   /**
    * The same integers, available only after `before` is. MLX orders launches by the arrays that they take
    * and make, and knows nothing of what a kernel writes into its inputs: a launch that touches a KV pool

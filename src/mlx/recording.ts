@@ -37,11 +37,17 @@ export class Recorded {
   /** Why it is not recorded, or no longer. */
   failure: MlxError | undefined;
   readonly #compiled: Compiled;
+  readonly #rehearsal: () => readonly MlxArray[];
   #recording: Pointer | undefined;
   #calls = 0;
 
-  constructor(trace: (inputs: MlxArray[]) => readonly MlxArray[]) {
+  /** Before it is captured it is rehearsed, with these inputs: what it writes in place must be nobody's. */
+  constructor(
+    trace: (inputs: MlxArray[]) => readonly MlxArray[],
+    rehearsal: () => readonly MlxArray[],
+  ) {
     this.#compiled = new Compiled(trace);
+    this.#rehearsal = rehearsal;
   }
 
   get isRecorded(): boolean {
@@ -50,7 +56,7 @@ export class Recorded {
 
   call(...inputs: readonly MlxArray[]): MlxArray[] {
     this.#calls += 1;
-    if (this.#calls === 2 && has("mlx_serve_recording_new")) this.#record(inputs);
+    if (this.#calls === 2 && has("mlx_serve_recording_new")) this.#record();
     if (!this.#recording) return this.#compiled.call(...inputs);
     try {
       return this.#play(this.#recording, inputs);
@@ -74,10 +80,10 @@ export class Recorded {
     this.#recording = undefined;
   }
 
-  #record(inputs: readonly MlxArray[]): void {
+  #record(): void {
     using _ = new Scope();
     // Arrays of its own, where the inputs of every call are copied to.
-    const places = inputs.map((input) => add(input, 0));
+    const places = this.#rehearsal().map((input) => add(input, 0));
     evaluate(...places);
     const takes = this.#takes(places);
     const symbol = "mlx_serve_recording_new";

@@ -147,13 +147,24 @@ export class Runner {
     const key = `${size} ${shape.width} ${shape.parts}`;
     const decoding =
       this.#decoding.get(key) ??
-      this.#device.trace(([tokens, ...arrays]) => {
-        const step = this.#store.decodeStep(arrays, shape);
-        const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
-        return [best.indices, best.highest, logits];
-      });
+      this.#device.trace(
+        ([tokens, ...arrays]) => {
+          const step = this.#store.decodeStep(arrays, shape);
+          const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
+          return [best.indices, best.highest, logits];
+        },
+        () => this.#rehearsal(size, shape),
+      );
     this.#decoding.set(key, decoding);
     return decoding;
+  }
+
+  /** Inputs of such a step that are nobody's tokens. */
+  #rehearsal(size: number, { width }: DecodeInputs["shape"]): MlxArray[] {
+    const { stage } = this.#device;
+    const row = this.#store.scratchRow(width * BLOCK_TOKENS - 1, 1);
+    const { arrays } = this.#store.decodeInputs(Array<StateRow>(size).fill(row));
+    return [stage(new Uint32Array(size)), ...arrays.map((each) => stage(each))];
   }
 
   #logits(hidden: MlxArray): { logits: MlxArray; best: Best } {

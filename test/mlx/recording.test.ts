@@ -23,11 +23,15 @@ useMlx();
 
 const hasCuda = backend() === "cuda";
 
-const double = () => new Recorded(([x]) => [multiply(x!, 2)]);
+const double = (size: number) =>
+  new Recorded(
+    ([x]) => [multiply(x!, 2)],
+    () => [array(new Float32Array(size))],
+  );
 
 test.skipIf(hasCuda)("what cannot be recorded says why, and is called as before", () => {
   using _ = new Scope();
-  const recorded = double();
+  const recorded = double(1);
   for (const n of [1, 2, 3]) expect(recorded.call(array([n]))[0]!.numbers()).toEqual([2 * n]);
   expect(recorded.isRecorded).toBe(false);
   expect(recorded.failure?.message).toContain("serve_recording_new: ");
@@ -51,7 +55,11 @@ describe.skipIf(!hasCuda)("on CUDA", () => {
       return [h, astype(max(h, -1), "float32"), astype(sum(h, -1), "float32")];
     };
     const input = (seed: number) => bfloat(normal(key(100 + seed), [rows, IN]));
-    return { recorded: new Recorded(([x]) => run(x!)), run, input };
+    const recorded = new Recorded(
+      ([x]) => run(x!),
+      () => [input(0)],
+    );
+    return { recorded, run, input };
   }
 
   /** Both small outputs, and a sum over the large one. */
@@ -103,8 +111,11 @@ describe.skipIf(!hasCuda)("on CUDA", () => {
 
   test("what it cannot keep the memory of is called as before", () => {
     using _ = new Scope();
-    const recorded = new Recorded(([x]) => [multiply(slice(argsort(x!), 1, 0, 1000), 1)]);
     const x = normal(key(7), [3, 100_000]);
+    const recorded = new Recorded(
+      ([x]) => [multiply(slice(argsort(x!), 1, 0, 1000), 1)],
+      () => [x],
+    );
     const first = recorded.call(x)[0]!.numbers();
     for (let i = 0; i < 3; i++) expect(recorded.call(x)[0]!.numbers()).toEqual(first);
     recorded.free();
@@ -112,7 +123,7 @@ describe.skipIf(!hasCuda)("on CUDA", () => {
 
   test("what cannot be played is called as before", () => {
     using _ = new Scope();
-    const recorded = double();
+    const recorded = double(2);
     for (let i = 0; i < 2; i++) recorded.call(pinned(Float32Array.of(1, 2)));
     expect(recorded.isRecorded).toBe(true);
     expect(recorded.call(pinned(Float32Array.of(4)))[0]!.numbers()).toEqual([8]);
