@@ -37,6 +37,56 @@ const shapes = {
     rope_theta: 500_000,
     tie_word_embeddings: true,
   },
+  /** Delta nets in three layers of four, and experts. */
+  hybrid: {
+    model_type: "qwen3_next",
+    hidden_size: 2048,
+    num_hidden_layers: 24,
+    intermediate_size: 512,
+    num_attention_heads: 16,
+    num_key_value_heads: 2,
+    head_dim: 256,
+    partial_rotary_factor: 0.25,
+    full_attention_interval: 4,
+    linear_num_value_heads: 32,
+    linear_num_key_heads: 16,
+    linear_key_head_dim: 128,
+    linear_value_head_dim: 128,
+    linear_conv_kernel_dim: 4,
+    num_experts: 32,
+    num_experts_per_tok: 4,
+    moe_intermediate_size: 512,
+    shared_expert_intermediate_size: 512,
+    norm_topk_prob: true,
+    decoder_sparse_step: 1,
+    mlp_only_layers: [],
+    rms_norm_eps: 1e-6,
+    vocab_size: 151_936,
+    max_position_embeddings: 40_960,
+    rope_theta: 1e6,
+    tie_word_embeddings: true,
+  },
+  /** The same without experts, some 0.5 billion weights. */
+  "hybrid-0.5b": {
+    model_type: "qwen3_5",
+    hidden_size: 1024,
+    num_hidden_layers: 24,
+    intermediate_size: 2816,
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    head_dim: 256,
+    full_attention_interval: 4,
+    linear_num_value_heads: 16,
+    linear_num_key_heads: 8,
+    linear_key_head_dim: 128,
+    linear_value_head_dim: 128,
+    linear_conv_kernel_dim: 4,
+    rms_norm_eps: 1e-6,
+    vocab_size: 65_536,
+    max_position_embeddings: 32_768,
+    rope_parameters: { type: "default", rope_theta: 1e6, partial_rotary_factor: 0.25 },
+    tie_word_embeddings: true,
+  },
   tiny: {
     model_type: "qwen3",
     hidden_size: 128,
@@ -98,13 +148,14 @@ function tensors(): Tensor[] {
   const scales = bfloat16(2 ** 14, () => RANGE / (2 ** (bits ?? 0) - 1));
   const biases = bfloat16(2 ** 14, () => -RANGE / 2);
   return Object.entries(tensorShapes()).flatMap(([part, shape]): Tensor[] => {
-    const [rows, columns] = shape;
-    const weight = `${part}.weight`;
-    if (columns === undefined) return [{ name: weight, dtype: "BF16", shape, source: ones }];
-    if (!bits) return [{ name: weight, dtype: "BF16", shape, source: noise }];
-    const groups = [rows!, columns / GROUP_SIZE];
+    const weight = /\.(A_log|dt_bias)$/.test(part) ? part : `${part}.weight`;
+    if (shape.length === 1) return [{ name: weight, dtype: "BF16", shape, source: ones }];
+    const [columns, rows] = [shape.at(-1)!, shape.slice(0, -1)];
+    const isPacked = bits && columns % GROUP_SIZE === 0;
+    if (!isPacked) return [{ name: weight, dtype: "BF16", shape, source: noise }];
+    const groups = [...rows, columns / GROUP_SIZE];
     return [
-      { name: weight, dtype: "U32", shape: [rows!, (columns * bits) / 32], source: packed },
+      { name: weight, dtype: "U32", shape: [...rows, (columns * bits) / 32], source: packed },
       { name: `${part}.scales`, dtype: "BF16", shape: groups, source: scales },
       { name: `${part}.biases`, dtype: "BF16", shape: groups, source: biases },
     ];
@@ -112,31 +163,87 @@ function tensors(): Tensor[] {
 }
 
 function tensorShapes(): Record<string, number[]> {
-  const { hidden_size: dims, intermediate_size: inner, head_dim: size } = config;
-  const [queries, keys] = [config.num_attention_heads * size, config.num_key_value_heads * size];
+  const { hidden_size: dims } = config;
   const all: Record<string, number[]> = {
     "model.embed_tokens": [config.vocab_size, dims],
     "model.norm": [dims],
   };
   for (let layer = 0; layer < config.num_hidden_layers; layer++) {
-    const own: Record<string, number[]> = {
+    const own = {
       input_layernorm: [dims],
       post_attention_layernorm: [dims],
-      "self_attn.q_proj": [queries, dims],
-      "self_attn.k_proj": [keys, dims],
-      "self_attn.v_proj": [keys, dims],
-      "self_attn.o_proj": [dims, queries],
-      "mlp.gate_proj": [inner, dims],
-      "mlp.up_proj": [inner, dims],
-      "mlp.down_proj": [dims, inner],
-      ...(config.model_type === "qwen3" && {
-        "self_attn.q_norm": [size],
-        "self_attn.k_norm": [size],
-      }),
+      ...mixerShapes(layer),
+      ...mlpShapes(),
     };
     for (const [part, shape] of Object.entries(own)) all[`model.layers.${layer}.${part}`] = shape;
   }
   return all;
+}
+
+function mixerShapes(layer: number): Record<string, number[]> {
+  const { hidden_size: dims, head_dim: size } = config;
+  const isHybrid = "linear_num_value_heads" in config;
+  if (isHybrid && (layer + 1) % config.full_attention_interval !== 0) return deltaShapes(config);
+  const [queries, keys] = [config.num_attention_heads * size, config.num_key_value_heads * size];
+  return {
+    "self_attn.q_proj": [isHybrid ? 2 * queries : queries, dims],
+    "self_attn.k_proj": [keys, dims],
+    "self_attn.v_proj": [keys, dims],
+    "self_attn.o_proj": [dims, queries],
+    ...(config.model_type !== "llama" && {
+      "self_attn.q_norm": [size],
+      "self_attn.k_norm": [size],
+    }),
+  };
+}
+
+function deltaShapes(hybrid: Extract<typeof config, { linear_num_value_heads: number }>) {
+  const { hidden_size: dims, linear_num_value_heads: heads, linear_value_head_dim: size } = hybrid;
+  const keys = hybrid.linear_num_key_heads * hybrid.linear_key_head_dim;
+  const values = heads * size;
+  const projections =
+    hybrid.model_type === "qwen3_next"
+      ? {
+          "linear_attn.in_proj_qkvz": [2 * keys + 2 * values, dims],
+          "linear_attn.in_proj_ba": [2 * heads, dims],
+        }
+      : {
+          "linear_attn.in_proj_qkv": [2 * keys + values, dims],
+          "linear_attn.in_proj_z": [values, dims],
+          "linear_attn.in_proj_b": [heads, dims],
+          "linear_attn.in_proj_a": [heads, dims],
+        };
+  return {
+    ...projections,
+    "linear_attn.conv1d": [2 * keys + values, hybrid.linear_conv_kernel_dim, 1],
+    "linear_attn.A_log": [heads],
+    "linear_attn.dt_bias": [heads],
+    "linear_attn.norm": [size],
+    "linear_attn.out_proj": [dims, values],
+  };
+}
+
+function mlpShapes(): Record<string, number[]> {
+  const { hidden_size: dims, intermediate_size: inner } = config;
+  if (!("num_experts" in config)) {
+    return {
+      "mlp.gate_proj": [inner, dims],
+      "mlp.up_proj": [inner, dims],
+      "mlp.down_proj": [dims, inner],
+    };
+  }
+  const { num_experts: experts, moe_intermediate_size: each } = config;
+  const shared = config.shared_expert_intermediate_size;
+  return {
+    "mlp.gate": [experts, dims],
+    "mlp.switch_mlp.gate_proj": [experts, each, dims],
+    "mlp.switch_mlp.up_proj": [experts, each, dims],
+    "mlp.switch_mlp.down_proj": [experts, dims, each],
+    "mlp.shared_expert_gate": [1, dims],
+    "mlp.shared_expert.gate_proj": [shared, dims],
+    "mlp.shared_expert.up_proj": [shared, dims],
+    "mlp.shared_expert.down_proj": [dims, shared],
+  };
 }
 
 /** The bytes of the tensors. */
