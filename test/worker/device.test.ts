@@ -68,7 +68,7 @@ for (const tiny of tinyCases) {
     const blocks = kvs.every(({ window }) => window !== undefined) ? 8 : 17;
     // Slots do not run out as sequences grow: where there is nothing else, a place is taken by priority.
     const isRecurrent = kvs.length === 0;
-    const options = { device, tokenBudget: 24, maxBatch: isRecurrent ? 4 : 6, blocks };
+    const options = { device, tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks };
     const engine = makeEngine(model, options, watch);
     const request = (more: Partial<EngineRequest> = {}): EngineRequest => ({
       prompt: Uint32Array.from(prompt),
