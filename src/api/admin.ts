@@ -35,6 +35,16 @@ export const PsResponse = z
           held: z.int().describe("In use by sequences."),
           shared: z.int().describe("Held blocks that more than one sequence shares."),
         }),
+        slots: z
+          .object({
+            total: z.int(),
+            free: z.int(),
+            held: z.int().describe("In use by sequences."),
+            snapshots: z.int().describe("Kept for prompts with the same beginning."),
+            bytes: z.int().describe("The size of one."),
+          })
+          .optional()
+          .describe("States of recurrent layers; only for models that have such."),
         steps: z.int(),
         preemptions: z.int(),
         prompt_tokens: z.int(),

@@ -37,13 +37,17 @@ export async function ps(args: string[], env: Environment = process.env): Promis
 
 function modelTable(models: PsResponse["models"]): string {
   return table(
-    ["MODEL", "WEIGHTS", "KV", "KV USED", "SHARED", "RUNNING", "WAITING", "STEPS", "PREFIX HITS"],
+    [
+      ...["MODEL", "WEIGHTS", "KV", "KV USED", "SHARED", "SNAPSHOTS"],
+      ...["RUNNING", "WAITING", "STEPS", "PREFIX HITS"],
+    ],
     models.map((model) => [
       model.name,
       formatBytes(model.weight_bytes),
       formatBytes(model.kv_bytes),
       percent(model.blocks.held, model.blocks.total),
       String(model.blocks.shared),
+      model.slots ? `${model.slots.snapshots} of ${model.slots.total} slots` : "-",
       String(model.running),
       String(model.waiting),
       String(model.steps),

@@ -342,6 +342,11 @@ export const Settings = z.strictObject({
       metavar: "<size>",
       aliases: ["--kv-cache-memory-bytes"],
     }),
+  snapshotMemory: size("1MiB", "16TiB").optional().register(about, {
+    section: "Batching",
+    text: "Of the KV cache's memory, what is for snapshots of recurrent states; by default a quarter.",
+    metavar: "<size>",
+  }),
   blockPoolSize: whole(1, 2 ** 24)
     .optional()
     .register(about, {

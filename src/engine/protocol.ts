@@ -78,6 +78,8 @@ export type EngineOptions = {
   blocks?: number | undefined;
   /** Memory for the blocks; by default what suits the device. */
   kvBytes?: number | undefined;
+  /** Of that, for snapshots of recurrent states; by default a quarter. */
+  snapshotBytes?: number | undefined;
   maxWaiting: number;
   maxWaitingTokens: number;
   /** Tokens of a sequence, where that is less than the model takes. */
@@ -111,6 +113,8 @@ export type ModelInfo = {
   kvBytes: number;
   /** What `readGauges` reads from any thread. */
   gauges: readonly SharedArrayBuffer[];
+  /** Of a model with recurrent layers: what one slot takes, and what `readGauges` reads of all. */
+  slots?: { bytes: number; gauges: SharedArrayBuffer } | undefined;
   /** What `readLoad` reads from any thread. */
   load: SharedArrayBuffer;
 };
@@ -135,6 +139,8 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
+  /** Sequences that began in it from a snapshot, and those that had cached blocks but no snapshot at their end. */
+  snapshots: { hits: number; misses: number };
   /** Why it could not be computed. */
   error?: string | undefined;
   /** With `debug`: the tokens of each row. */

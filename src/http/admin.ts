@@ -47,7 +47,7 @@ export function ps({ models, engine }: Serving) {
       models: stats.flatMap((each) => {
         const of = loaded.find(({ info }) => info.model === each.model);
         if (!of) return [];
-        const { info, load, blocks } = of;
+        const { info, load, blocks, slots } = of;
         return [
           {
             name: info.model,
@@ -59,6 +59,13 @@ export function ps({ models, engine }: Serving) {
             running: load.running,
             waiting: load.waiting,
             blocks,
+            slots: slots && {
+              total: slots.total,
+              free: slots.free,
+              held: slots.held,
+              snapshots: slots.cached,
+              bytes: slots.bytes,
+            },
             steps: each.steps,
             preemptions: each.preemptions,
             prompt_tokens: each.promptTokens,

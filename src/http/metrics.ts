@@ -30,6 +30,8 @@ export class Metrics {
   readonly #inProgress: Gauge<"key" | "tier">;
   readonly #steps: Histogram<"model">;
   readonly #preemptions: Counter<"model">;
+  readonly #snapshotHits: Counter<"model">;
+  readonly #snapshotMisses: Counter<"model">;
   readonly #promptTokens: Counter<"key" | "model">;
   readonly #cachedTokens: Counter<"key" | "model">;
   readonly #generatedTokens: Counter<"key" | "model">;
@@ -101,9 +103,37 @@ export class Metrics {
     });
     gauge("kv_usage_ratio", "The fraction of the blocks that sequences hold.", (set) => {
       for (const { info, blocks } of models.loaded()) {
-        set.set({ model: info.model }, blocks.held / blocks.total);
+        if (blocks.total > 0) set.set({ model: info.model }, blocks.held / blocks.total);
       }
     });
+    gauge(
+      "state_slots",
+      "Slots of recurrent states: held by sequences, snapshots, free.",
+      (set) => {
+        for (const { info, slots } of models.loaded()) {
+          if (!slots) continue;
+          const { held, cached: snapshot, free } = slots;
+          for (const [state, count] of Object.entries({ held, snapshot, free })) {
+            set.set({ model: info.model, state }, count);
+          }
+        }
+      },
+    );
+    gauge("snapshot_bytes", "Memory of the snapshots of recurrent states.", (set) => {
+      for (const { info, slots } of models.loaded()) {
+        if (slots) set.set({ model: info.model }, slots.cached * slots.bytes);
+      }
+    });
+    this.#snapshotHits = counter(
+      "snapshot_hits_total",
+      "Sequences of models with recurrent layers that began from a snapshot.",
+      ["model"],
+    );
+    this.#snapshotMisses = counter(
+      "snapshot_misses_total",
+      "Sequences that had cached blocks beyond their last snapshot.",
+      ["model"],
+    );
     this.#steps = histogram(
       "step_seconds",
       "Time of a step, a forward pass over a batch.",
@@ -178,9 +208,11 @@ export class Metrics {
     }
   }
 
-  step({ model, ms, preempted }: StepReport): void {
+  step({ model, ms, preempted, snapshots }: StepReport): void {
     this.#steps.observe({ model }, ms / 1000);
     this.#preemptions.inc({ model }, preempted);
+    this.#snapshotHits.inc({ model }, snapshots.hits);
+    this.#snapshotMisses.inc({ model }, snapshots.misses);
   }
 
   begin(key: string, tier: Priority): RequestTrack {

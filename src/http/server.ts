@@ -150,6 +150,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     tokenBudget: settings.tokenBudget,
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
+    snapshotBytes: settings.snapshotMemory,
     // Between two steps, requests that will run in the next one are waiting too.
     maxWaiting: maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen || undefined,

@@ -91,6 +91,7 @@ const MARK_TOKENS = 2048;
 export class KvCache {
   readonly #groups: readonly Group[];
   readonly slots: BlockPool | undefined;
+  #snapshots = { hits: 0, misses: 0 };
 
   constructor({ groups, slots }: CacheLayout) {
     this.#groups = groups.map(({ blocks, window }) => ({ pool: new BlockPool(blocks), window }));
@@ -109,6 +110,13 @@ export class KvCache {
   /** Of the smallest group. */
   get fewestBlocks(): number {
     return Math.min(...this.pools.map(({ count }) => count));
+  }
+
+  /** Since the last call: sequences that began from a snapshot, and those whose blocks were cached farther. */
+  takeSnapshotCounts(): { hits: number; misses: number } {
+    const counts = this.#snapshots;
+    this.#snapshots = { hits: 0, misses: 0 };
+    return counts;
   }
 
   /** The longest sequence that there are blocks for. */
@@ -264,7 +272,10 @@ export class KvCache {
     held.tables = tables;
     held.slot = slot;
     if (slot !== NONE) this.slots!.retain(slot);
-    held.marks = this.slots ? marksOf(tokens, reach, length) : [];
+    if (!this.slots) return;
+    held.marks = marksOf(tokens, reach, length);
+    if (slot !== NONE) this.#snapshots.hits += 1;
+    if (reach > tokens) this.#snapshots.misses += 1;
   }
 
   // ---- Steps

@@ -30,6 +30,14 @@ export type ServedModelsOptions = {
 };
 
 /** As many models as may be loaded are in use. */
+export type LoadedModel = {
+  info: ModelInfo;
+  load: Load;
+  blocks: BlockGauges;
+  /** Of recurrent layers: held by sequences, cached as snapshots, free; each takes so many bytes. */
+  slots: (BlockGauges & { bytes: number }) | undefined;
+};
+
 export class NoRoomError extends Error {
   override name = "NoRoomError";
 }
@@ -158,10 +166,19 @@ export class ServedModels {
   }
 
   /** The loaded models and their load. */
-  loaded(): { info: ModelInfo; load: Load; blocks: BlockGauges }[] {
-    return [...this.#entries.values()].flatMap(({ load }) => {
+  loaded(): LoadedModel[] {
+    return [...this.#entries.values()].flatMap(({ load }): LoadedModel[] => {
       const { info } = load ?? {};
-      return info ? [{ info, load: readLoad(info.load), blocks: readGauges(...info.gauges) }] : [];
+      if (!info) return [];
+      const { slots } = info;
+      return [
+        {
+          info,
+          load: readLoad(info.load),
+          blocks: readGauges(...info.gauges),
+          slots: slots && { ...readGauges(slots.gauges), bytes: slots.bytes },
+        },
+      ];
     });
   }
 

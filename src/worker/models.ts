@@ -66,7 +66,8 @@ export class Models {
     };
     const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
     const stepTokens = Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch);
-    const demand = { maxBatch, maxLength: longest, stepTokens };
+    const { snapshotBytes } = options;
+    const demand = { maxBatch, maxLength: longest, stepTokens, snapshotBytes };
     const bytes = options.kvBytes ?? device.kvBytes();
     const layout =
       options.blocks === undefined
@@ -97,6 +98,7 @@ export class Models {
       blocks: Math.max(0, ...layout.groups.map((group) => group.blocks)),
       kvBytes: store.bytes,
       gauges: cache.gauges,
+      slots: cache.slots && { bytes: costs.slotBytes, gauges: cache.slots.gauges },
       load: engine.load,
     };
     if (options.warmUp) runner.warmUp(maxBatch, maxLength);

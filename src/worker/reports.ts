@@ -32,6 +32,7 @@ export function stepReport(
     running: scheduler.running.length,
     waiting: scheduler.waiting.length,
     blocks: readGauges(...cache.gauges),
+    snapshots: cache.takeSnapshotCounts(),
     error,
     batch: reports,
   };

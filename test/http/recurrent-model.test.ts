@@ -1,0 +1,62 @@
+// A hybrid model over sockets: its answers, and what is shown of its states.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { PsResponse } from "../../src/api/admin.ts";
+import { startTestServer, type TestServer } from "../support/server.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "hybrid-"));
+let server: TestServer;
+
+beforeAll(async () => {
+  const script = join(import.meta.dir, "../../scripts/random-model.ts");
+  const { exitCode } = Bun.spawnSync([process.execPath, script, "tiny-hybrid", folder]);
+  expect(exitCode).toBe(0);
+  const args = ["--kv-memory", "64MiB", "--snapshot-memory", "2MiB"];
+  server = await startTestServer({ model: folder, args });
+});
+
+afterAll(async () => {
+  await server.stop();
+  rmSync(folder, { recursive: true });
+});
+
+type Completion = {
+  choices: { text: string }[];
+  usage: { prompt_tokens: number; prompt_tokens_details: { cached_tokens: number } };
+};
+
+const complete = async (prompt: string): Promise<Completion> => {
+  const body = { prompt, max_tokens: 40, temperature: 0, ignore_eos: true };
+  return (await (await server.post("/v1/completions", body)).json()) as Completion;
+};
+
+const slots = async () => {
+  const { models } = (await (await server.get("/ps")).json()) as PsResponse;
+  return models[0]!.slots!;
+};
+
+test("the next turn resumes at a snapshot, and ps and metrics show it", async () => {
+  const { total, bytes } = await slots();
+  // Three arrays of a delta net in two layers: the last inputs of a convolution, and four heads.
+  expect(bytes).toBe(2 * 4 * (3 * (2 * 64 + 128) + 4 * 32 * 32));
+  expect(total).toBe(32 + Math.floor(2 ** 21 / bytes));
+  const prompt = "x".repeat(500);
+  const first = await complete(prompt);
+  expect(first.usage.prompt_tokens_details.cached_tokens).toBe(0);
+  const again = await complete(prompt);
+  expect(again.choices).toEqual(first.choices);
+  expect(again.usage.prompt_tokens_details.cached_tokens).toBe(480);
+  const { held, snapshots, free } = await slots();
+  expect(held).toBe(0);
+  expect(snapshots).toBeGreaterThan(0);
+  expect(snapshots + free).toBe(total);
+  expect(await server.metric("mlx_serve_snapshot_hits_total")).toBe(1);
+  expect(await server.metric("mlx_serve_snapshot_misses_total")).toBe(0);
+  expect(await server.metric("mlx_serve_state_slots")).toBe(total);
+  expect(await server.metric("mlx_serve_snapshot_bytes")).toBe(snapshots * bytes);
+  // The beginning is cached, and there is no snapshot at the end of what the two have in common.
+  await complete(`${"x".repeat(300)}${"y".repeat(100)}`);
+  expect(await server.metric("mlx_serve_snapshot_misses_total")).toBe(1);
+});
