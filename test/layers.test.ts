@@ -17,7 +17,7 @@ const allowed: Record<string, string[]> = {
   "src/schedule": ["src/kv"],
   "src/hub": ["ffi"],
   "src/grammar": ["src/text", "src"],
-  "src/engine": ["src/grammar", "src/model", "src/schedule", "src"],
+  "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
   "src/worker": [
     "src/engine",
     "src/grammar",

@@ -2,6 +2,7 @@
 // Tokens cross it, not text: templates and tokenizers stay on the main thread.
 import type { Grammar } from "../grammar/grammar.ts";
 import type { MatcherLink } from "../grammar/matchers.ts";
+import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Score, TokenLogprob } from "../model/logprobs.ts";
 import type { Sampling } from "../model/sampler.ts";
 import type { Priority } from "../schedule/queue.ts";
@@ -50,6 +51,8 @@ export type EngineEvent = {
   cachedTokens: number;
   /** With the first token: how long the request has waited. */
   queueMs?: number | undefined;
+  /** With the first token, at debug level: where the prompt parts from what is cached. */
+  miss?: PrefixMiss | undefined;
   /** With the first token of the first answer, if asked for: of all the prompt's tokens but the first. */
   promptLogprobs?: Score[] | undefined;
   /** With the first token, if asked for. */

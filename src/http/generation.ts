@@ -10,6 +10,7 @@ import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, ClientGoneError, draining, tooManyRequests } from "./errors.ts";
 import type { Outcome } from "./metrics.ts";
 import type { Serving } from "./serving.ts";
+import { tokenText } from "./token-text.ts";
 
 /** The engine's work for a request. */
 type Work = {
@@ -34,6 +35,7 @@ export class Generation {
   readonly client: string | undefined;
   readonly #track;
   #endUse = () => {};
+  #textOf: (token: number) => string = String;
   #timer: NodeJS.Timeout | undefined;
   #work: Work | undefined;
   /** Tokens that the key was charged for when they were encoded. */
@@ -72,6 +74,7 @@ export class Generation {
     const use = this.#serving.models.use(name);
     this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
     const { model } = await this.wait(use);
+    this.#textOf = (token) => tokenText(model.text.tokenizer, token);
     this.#c.get("record").model = model.name;
     this.#track.model(model.name);
     return model;
@@ -113,6 +116,14 @@ export class Generation {
         this.#track.first(sinceStartMs, queueMs);
       },
       onTokens: (count, ms) => this.#track.tokens(count, ms),
+      onMiss: ({ at, token, cached, resumed }) => {
+        record.prefixMiss ??= {
+          at,
+          token: this.#textOf(token),
+          cached: cached === undefined ? undefined : this.#textOf(cached),
+          resumed,
+        };
+      },
     });
     this.#work = work;
     // Prompts that came as token ids have not been charged for yet.

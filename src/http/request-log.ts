@@ -18,6 +18,8 @@ export type RequestRecord = {
   completionTokens?: number;
   queueMs?: number;
   ttftMs?: number;
+  /** At debug level: the token at which the prompt parts from the nearest cached one, and where it resumed. */
+  prefixMiss?: { at: number; token: string; cached: string | undefined; resumed: number };
   finish?: string;
   /** Only with --log-prompts. */
   prompt?: unknown;

@@ -8,6 +8,7 @@
 // next step writes instead, at no cost. It is found by the key of the block that it ends with, and evicted like a
 // cached block, the least recently used first.
 import { BLOCK_TOKENS, BlockPool } from "./blocks.ts";
+import { CachedTokens, type PrefixMiss } from "./cached-tokens.ts";
 
 /** No block, no slot. */
 export const NONE = -1;
@@ -20,6 +21,8 @@ export type CacheLayout = {
   }[];
   /** Slots of recurrent layers, where there are any. */
   slots?: number | undefined;
+  /** Whether misses can be explained, which takes a little time and memory. */
+  explains?: boolean | undefined;
 };
 
 /** What the cache asks of a sequence. */
@@ -35,8 +38,9 @@ export interface Cached {
   readonly fresh: boolean;
   /** A step of it may have to be computed again. */
   readonly revisable: boolean;
-  /** The key of its block number `index`, which is full of known tokens. */
+  /** The key of its block number `index`, which is full of known tokens; of -1, what the first is hashed from. */
   key(index: number): string;
+  tokens(from: number, to: number): Uint32Array;
 }
 
 /** What one sequence holds. */
@@ -91,11 +95,14 @@ const MARK_TOKENS = 2048;
 export class KvCache {
   readonly #groups: readonly Group[];
   readonly slots: BlockPool | undefined;
+  readonly #cachedTokens: CachedTokens | undefined;
   #snapshots = { hits: 0, misses: 0 };
 
-  constructor({ groups, slots }: CacheLayout) {
+  constructor({ groups, slots, explains }: CacheLayout) {
     this.#groups = groups.map(({ blocks, window }) => ({ pool: new BlockPool(blocks), window }));
     this.slots = slots === undefined ? undefined : new BlockPool(slots);
+    const most = this.#groups.reduce((sum, { pool }) => sum + pool.count, slots ?? 0);
+    if (explains) this.#cachedTokens = new CachedTokens(most);
   }
 
   get pools(): readonly BlockPool[] {
@@ -262,6 +269,24 @@ export class KvCache {
     return end;
   }
 
+  /** Why a sequence did not hit more; undefined where it could not, or nobody wants to know. */
+  explain(sequence: Cached, { tokens: resumed, reach }: Hit): PrefixMiss | undefined {
+    const { length, fresh } = sequence;
+    const whole = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;
+    if (!this.#cachedTokens || fresh || resumed === whole) return undefined;
+    const next = sequence.tokens(reach, Math.min(reach + BLOCK_TOKENS, length));
+    const before = sequence.key(reach / BLOCK_TOKENS - 1);
+    const found = this.#cachedTokens.nearest(before, next, (key) => this.#isCached(key));
+    const at = reach + found.common;
+    return { at, token: sequence.tokens(at, at + 1)[0]!, cached: found.next, resumed };
+  }
+
+  #isCached(key: string): boolean {
+    const pools = this.#groups.filter(({ window }) => window === undefined);
+    if (pools.length > 0) return pools.every(({ pool }) => pool.find(key) !== undefined);
+    return this.slots?.find(key) !== undefined;
+  }
+
   /** A waiting sequence begins to run with what it has hit. */
   begin(sequence: Cached, { tokens, tables, slot, reach }: Hit): void {
     const { held, length } = sequence;
@@ -334,6 +359,7 @@ export class KvCache {
   landed(sequence: Cached, start: number): void {
     const { held, computed } = sequence;
     const full = Math.floor(computed / BLOCK_TOKENS);
+    if (this.#cachedTokens) this.#remember(sequence, Math.floor(start / BLOCK_TOKENS), full);
     for (const { pool, window, table, group } of this.#tables(held)) {
       const first = Math.max(Math.floor(start / BLOCK_TOKENS), held.gone[group]!);
       for (let i = first; i < full; i++) pool.publish(table[i]!, sequence.key(i));
@@ -346,6 +372,14 @@ export class KvCache {
         held.gone[group] = i + 1;
       }
     }
+  }
+
+  #remember(sequence: Cached, from: number, to: number): void {
+    for (let i = from; i < to; i++) {
+      const tokens = sequence.tokens(i * BLOCK_TOKENS, (i + 1) * BLOCK_TOKENS);
+      this.#cachedTokens!.add(sequence.key(i - 1), sequence.key(i), tokens);
+    }
+    this.#cachedTokens!.sweep((key) => this.#isCached(key));
   }
 
   /** After all else that a landed step brought: the slot that it has left is a snapshot, or free. */

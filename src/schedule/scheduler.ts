@@ -363,7 +363,10 @@ export class Scheduler {
     this.#cache.begin(next, hit);
     next.computed = hit.tokens;
     next.launched = hit.tokens;
-    next.cachedTokens ??= hit.tokens;
+    if (next.cachedTokens === undefined) {
+      next.cachedTokens = hit.tokens;
+      next.miss = this.#cache.explain(next, hit);
+    }
     this.#waiting.serve(next, step.nowMs);
     this.#startRunning(next);
     this.#launch(next, this.#cache.stride(next, hit.tokens, count), step);

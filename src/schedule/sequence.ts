@@ -1,6 +1,7 @@
 // One sequence of tokens: a prompt, what was generated so far, and what the model's layers keep of it.
 // The scheduler alone changes it.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Cached, Held } from "../kv/kv-cache.ts";
 import { blockKey } from "../kv/prefix.ts";
 import type { Flow, Priority, Waiting } from "./queue.ts";
@@ -62,6 +63,8 @@ export class Sequence implements Waiting<Sequence>, Cached {
   inFlight = 0;
   /** Prompt tokens that hit the prefix cache when it first ran. */
   cachedTokens: number | undefined;
+  /** Why it did not hit more then. */
+  miss: PrefixMiss | undefined;
   preemptions = 0;
 
   readonly #rootKey: string;
@@ -119,8 +122,9 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.#tokens[this.#length++] = token;
   }
 
-  /** The prefix key of its block number `index`, which must be full of known tokens. */
+  /** The prefix key of its block number `index`, which must be full of known tokens; of -1, the root. */
   key(index: number): string {
+    if (index < 0) return this.#rootKey;
     for (let i = this.#keys.length; i <= index; i++) {
       const tokens = this.tokens(i * BLOCK_TOKENS, (i + 1) * BLOCK_TOKENS);
       this.#keys.push(blockKey(this.#keys[i - 1] ?? this.#rootKey, tokens));

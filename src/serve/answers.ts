@@ -3,6 +3,7 @@
 import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
+import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 
@@ -45,6 +46,8 @@ export type AnswersWatcher = {
   onGenerated(): void;
   /** At the first token: the time to it, and how much of that was spent in the queue. */
   onFirst(sinceStartMs: number, queueMs: number): void;
+  /** A prompt parts from what is cached; at debug level. */
+  onMiss(miss: PrefixMiss): void;
   /** Tokens of an answer have arrived, this long after the ones before. */
   onTokens(count: number, sinceLastMs: number): void;
 };
@@ -169,9 +172,10 @@ export class Answers {
     return pieces;
   }
 
-  #count(asked: Asked, { token, cachedTokens }: EngineEvent): void {
+  #count(asked: Asked, { token, cachedTokens, miss }: EngineEvent): void {
     if (token === undefined) return;
     asked.cachedTokens = cachedTokens;
+    if (miss) this.#watcher?.onMiss(miss);
     if (asked.request.maxTokens > 0) this.#watcher?.onGenerated();
   }
 

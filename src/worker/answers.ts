@@ -151,6 +151,7 @@ function firstReadings(
   const isMean = reading?.kind === "vector" && reading.pooling === "mean";
   return {
     queueMs: (startMs ?? nowMs) - sequence.arrivalMs,
+    miss: sequence.miss,
     promptLogprobs: reading?.kind === "scores" ? scores : undefined,
     vector: isMean ? sum?.map((value) => value / sequence.promptLength) : sum,
   };

@@ -75,7 +75,7 @@ export class Models {
         : layoutOf(costs, demand, options.blocks, slotsFor(costs, demand, bytes));
     checkMemory(bytesOf(costs, layout));
     const store = owned(new StateStore(device, model.states, layout, model.dtype));
-    const cache = new KvCache(layout);
+    const cache = new KvCache({ ...layout, explains: options.debug && options.prefixCaching });
     const runner = owned(new Runner(device, model, store));
     const maxLength = Math.min(longest, cache.maxLength);
     const engine = new ModelEngine({

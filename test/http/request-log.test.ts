@@ -54,3 +54,30 @@ test("a long path is cut, and one in JSON is one value", async () => {
   expect(paths[1]).toBe("/\n[03:04:05] INFO: FAKE 1");
   expect(Math.max(...lines.map((line) => line.length))).toBeLessThan(2000);
 }, 60_000);
+
+test("at debug level a request's line says where its prompt parted from what was cached", async () => {
+  const flags = ["--port=0", "--log-format=json", "--log-level=debug"];
+  const server = startMlxServe(["serve", home.model, ...flags], home.env);
+  const [, url] = await server.says(/"url":"([^"]+)"/);
+  const prompts = ["a".repeat(100), `${"a".repeat(70)}b${"a".repeat(29)}`, "a".repeat(100)];
+  for (const [i, prompt] of prompts.entries()) {
+    const response = await fetch(`${url}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json", "x-request-id": `request-${i}` },
+      body: JSON.stringify({ prompt, max_tokens: 2 }),
+    });
+    await response.json();
+  }
+  server.kill("SIGTERM");
+  const { stderr } = await server.ended;
+  const lines = stderr.split("\n").filter((line) => line.includes('"msg":"request"'));
+  const misses = prompts.map((_, i) => {
+    const own = lines.find((line) => line.includes(`"id":"request-${i}"`));
+    return JSON.parse(own!).prefixMiss;
+  });
+  expect(misses).toEqual([
+    { at: 0, token: "a", resumed: 0 },
+    { at: 70, token: "b", cached: "a", resumed: 64 },
+    undefined,
+  ]);
+});
