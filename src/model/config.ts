@@ -41,7 +41,7 @@ export const BaseConfig = z.looseObject({
     partial_rotary_factor: z.number().positive().optional(),
   }).nullish(),
   sliding_window: z.int().nullish(),
-  layer_types: z.array(z.string()).nullish(),
+  layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
   tie_word_embeddings: z.boolean().nullish(),
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;

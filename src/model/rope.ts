@@ -20,7 +20,13 @@ export type RopeOptions = {
   maxPositions?: number | null | undefined;
 };
 
-export function ropeOptions(config: BaseConfig, dims: number): RopeOptions {
+export function ropeOptions(
+  config: Pick<
+    BaseConfig,
+    "rope_theta" | "rope_scaling" | "rope_parameters" | "max_position_embeddings"
+  >,
+  dims: number,
+): RopeOptions {
   const { rope_theta, rope_scaling, rope_parameters } = config;
   return {
     dims,

@@ -101,6 +101,7 @@ describe("making arrays", () => {
 describe("one array, element by element", () => {
   const inputs = [-2.5, -1, -0.25, 0.125, 0.5, 1, 2.75];
   const table: [Unary, (x: number) => number, "int32" | "float32"][] = [
+    ["exp", Math.exp, "float32"],
     ["negative", (x) => -x, "int32"],
     ["sigmoid", (x) => 1 / (1 + Math.exp(-x)), "float32"],
     ["tanh", Math.tanh, "float32"],
@@ -136,6 +137,7 @@ describe("two arrays, element by element", () => {
     ["add", (x, y) => x + y],
     ["divide", (x, y) => x / y],
     ["floorDivide", (x, y) => Math.floor(x / y)],
+    ["logAddExp", (x, y) => Math.log(Math.exp(x) + Math.exp(y))],
     ["maximum", Math.max],
     ["minimum", Math.min],
     ["multiply", (x, y) => x * y],
@@ -447,6 +449,12 @@ describe("type and shape", () => {
     holds(ops.reshape(six(), [-1, 1]), [0, 1, 2, 3, 4, 5], { shape: [6, 1] });
     holds(ops.reshape(ops.swapAxes(six(), 0, 1), [6]), [0, 3, 1, 4, 2, 5]);
     holds(ops.reshape(array([4]), []), [4], { shape: [] });
+  });
+
+  check("contiguous", "keeps the elements, in row order", () => {
+    const turned = ops.contiguous(ops.swapAxes(six(), 0, 1));
+    holds(turned, [0, 3, 1, 4, 2, 5], { shape: [3, 2] });
+    expect([...new Float32Array(turned.memory())]).toEqual([0, 3, 1, 4, 2, 5]);
   });
 
   check("flatten", "makes one axis of all", () => {

@@ -20,6 +20,7 @@ export const LfmConfig = BaseConfig.extend({
   block_ffn_dim_multiplier: z.number().nullish(),
   block_auto_adjust_ff_dim: z.boolean().default(false),
   full_attn_idxs: z.array(z.int()).nullish(),
+  layer_types: z.array(z.enum(["conv", "full_attention"])).nullish(),
 });
 export type LfmConfig = z.infer<typeof LfmConfig>;
 

@@ -19,6 +19,10 @@ export const MoeConfig = QwenConfig.extend({
   mlp_only_layers: z.array(z.int()).default([]),
 });
 export type MoeConfig = z.infer<typeof MoeConfig>;
+type SparseConfig = Pick<
+  MoeConfig,
+  "hidden_size" | "num_experts" | "num_experts_per_tok" | "moe_intermediate_size" | "norm_topk_prob"
+>;
 
 export function qwen3Moe(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(MoeConfig, config);
@@ -31,7 +35,7 @@ export function qwen3Moe(config: unknown, weights: Weights): Model {
   });
 }
 
-export function sparseMlp(config: MoeConfig, weights: Weights, name: string): Linear {
+export function sparseMlp(config: SparseConfig, weights: Weights, name: string): Linear {
   const { hidden_size: dims, num_experts: experts, num_experts_per_tok, norm_topk_prob } = config;
   if (weights.has(`${name}.experts.0.gate_proj.weight`)) stackExperts(weights, name, experts);
   const router = weights.linear(`${name}.gate`, dims, experts);

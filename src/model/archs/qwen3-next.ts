@@ -22,6 +22,7 @@ export const Config = MoeConfig.extend({
   linear_value_head_dim: count,
   linear_conv_kernel_dim: count,
   full_attention_interval: count.default(4),
+  layer_types: z.array(z.enum(["linear_attention", "full_attention"])).nullish(),
   partial_rotary_factor: z.number().positive().default(0.25),
   shared_expert_intermediate_size: z.int().default(0),
 });
