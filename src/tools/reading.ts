@@ -23,6 +23,16 @@ export function* literal(text: string): Reading<void> {
   for (const wanted of text) need(yield, wanted);
 }
 
+/** One of these texts, whose first character is `first`. None of them starts with another. */
+export function* marker(first: string, ...texts: readonly string[]): Reading<string> {
+  let text = first;
+  for (;;) {
+    if (texts.includes(text)) return text;
+    if (!texts.some((each) => each.startsWith(text))) throw new Mismatch();
+    text += yield;
+  }
+}
+
 /** The text before `end`, which is consumed too. */
 export function* until(end: string): Reading<string> {
   const matcher = new StringMatcher([end]);

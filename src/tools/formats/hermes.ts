@@ -6,7 +6,7 @@ import { blockParser } from "../block-parser.ts";
 import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callSequence, jsonTag } from "../grammar.ts";
 import { jsonCall, writeJson } from "../json-call.ts";
-import { literal, need, pastBlanks, type Reading } from "../reading.ts";
+import { marker, pastBlanks, type Reading } from "../reading.ts";
 
 const OPEN = "<tool_call>";
 const CLOSE = "</tool_call>";
@@ -27,6 +27,5 @@ export const hermes: ToolFormat = {
 
 function* read(calls: CallDraft[]): Reading<void> {
   yield* jsonCall(calls, yield* pastBlanks());
-  need(yield* pastBlanks(), "<");
-  yield* literal(CLOSE.slice(1));
+  yield* marker(yield* pastBlanks(), CLOSE);
 }

@@ -1,0 +1,111 @@
+// Arguments written as bare text between tags: only the tool's schema tells the string 5 from the number 5.
+import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import type { Tool } from "./format.ts";
+import {
+  choicesOf,
+  isSchema,
+  nothing,
+  oneOf,
+  optional,
+  propertiesOf,
+  propertySchema,
+} from "./grammar.ts";
+import { value } from "./literal-value.ts";
+import { python } from "./python-call.ts";
+import { Mismatch } from "./reading.ts";
+
+type Schema = Record<string, unknown>;
+
+/** The schema of a tool's arguments; empty if there is no such tool. */
+export function parametersOf(tools: readonly Tool[], name: string): Schema {
+  return tools.find((tool) => tool.name === name)?.parameters ?? {};
+}
+
+/** The JSON text of an argument. */
+export function jsonOfText(text: string, parameters: Schema, key: string): string {
+  const types = typesOf(propertySchema(parameters, key));
+  const mayBeString = types?.has("string") ?? false;
+  const json = mayBeString && types?.size === 1 ? undefined : jsonIn(text);
+  if (json === undefined) return JSON.stringify(text);
+  const type = typeOf(JSON.parse(json));
+  const isString = mayBeString && (type === "string" || !types?.has(type));
+  return isString ? JSON.stringify(text) : json;
+}
+
+/** The text as JSON, if it is JSON or a Python literal. */
+export function jsonIn(text: string): string | undefined {
+  const trimmed = text.trim();
+  try {
+    JSON.parse(trimmed);
+    return trimmed;
+  } catch {
+    return pythonIn(trimmed);
+  }
+}
+
+function pythonIn(text: string): string | undefined {
+  const at = { char: text.slice(0, 1) };
+  const reading = value(at, python);
+  try {
+    reading.next();
+    for (const char of `${text.slice(1)}\0`) {
+      const { done, value: json } = reading.next(char);
+      if (done) return at.char === "\0" ? json : undefined;
+    }
+  } catch (error) {
+    if (!(error instanceof Mismatch)) throw error;
+  }
+  return undefined;
+}
+
+type JsonType = "string" | "number" | "boolean" | "null" | "array" | "object";
+
+function typeOf(json: unknown): JsonType {
+  if (json === null) return "null";
+  return Array.isArray(json) ? "array" : (typeof json as JsonType);
+}
+
+/** The types that a value may have; undefined if the schema does not say. */
+export function typesOf(schema: Schema): ReadonlySet<JsonType> | undefined {
+  const only = choicesOf(schema);
+  if (only) return new Set(only.map(typeOf));
+  if (schema.type !== undefined) {
+    const names = [schema.type].flat();
+    return new Set(names.map((name) => (name === "integer" ? "number" : (name as JsonType))));
+  }
+  const choices = schema.anyOf ?? schema.oneOf;
+  if (!Array.isArray(choices)) return undefined;
+  const types = choices.map((choice) => (isSchema(choice) ? typesOf(choice) : undefined));
+  if (types.includes(undefined)) return undefined;
+  return new Set(types.flatMap((each) => [...each!]));
+}
+
+/** All required parameters in order, then any of the others. */
+export function parameterSequence(
+  { parameters }: Tool,
+  format: (key: string, schema: Schema) => StructuralTagFormat,
+): StructuralTagFormat {
+  const { required, others } = propertiesOf(parameters);
+  const one = (key: string) => format(key, propertySchema(parameters, key));
+  const elements = [...required.map(one), ...others.map((key) => optional(one(key)))];
+  return elements.length > 0 ? { type: "sequence", elements } : nothing;
+}
+
+/** A value between two texts. A string may be any text; other values have `margin` before the end. */
+export function bareValue(
+  schema: Schema,
+  { begin, end, margin = "" }: { begin: string; end: string; margin?: string },
+): TagFormat {
+  const choices = choicesOf(schema);
+  if (!choices && (typesOf(schema)?.has("string") ?? true)) {
+    return { type: "tag", begin, content: { type: "any_text" }, end };
+  }
+  const content: StructuralTagFormat = choices
+    ? oneOf(choices.map(textOf))
+    : { type: "json_schema", json_schema: schema };
+  return { type: "tag", begin, content, end: margin + end };
+}
+
+export function textOf(given: unknown): string {
+  return typeof given === "string" ? given : JSON.stringify(given);
+}
