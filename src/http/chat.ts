@@ -11,7 +11,7 @@ import type { Tool, ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
 import { jsonOrText } from "../tools/json-call.ts";
 import { messageParser } from "../tools/message.ts";
-import { thinkingOf, thoughtMarkers, withThought } from "../tools/reasoning.ts";
+import { thinkingOf, thinkTags, withThought } from "../tools/reasoning.ts";
 import { type Constraint, constraintOf } from "./constraint.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
@@ -50,17 +50,18 @@ async function chatPlan(
   const use = toolUseOf(request, model);
   const input = chatInput(model, request, use?.tools);
   const { prompts, ending } = await encode({ kind: "chat", input, maxTokens });
-  const thinking = thinkingOf(model.text.template, ending);
   const { format } = use ?? formatOf(model.text.template);
+  const thought = format.thought ?? thinkTags;
+  const thinking = thinkingOf(model.text.template, ending, thought);
   const constraint = withCalls(inFormat(constraintOf(request), format), use);
   return {
     prompts,
     constraint: constraint && {
       ...constraint,
-      format: format.thinks ? constraint.format : withThought(constraint.format, thinking),
-      markers: [...(constraint.markers ?? []), ...thoughtMarkers],
+      format: format.thinks ? constraint.format : withThought(constraint.format, thinking, thought),
+      markers: [...(constraint.markers ?? []), ...thought.tokens],
     },
-    markers: [...thoughtMarkers, ...(use || format.thinks ? format.markers : [])],
+    markers: [...thought.tokens, ...(use || format.thinks ? format.markers : [])],
     writer: (context) =>
       chatWriter(request, context, () => ({
         parser: messageParser({ thinking, format, tools: use?.tools }),

@@ -2,7 +2,7 @@
 import type { ChatChunk, ChatResponse } from "../api/chat.ts";
 import type { FinishReason } from "../api/sampling.ts";
 import type { AnswerPiece } from "../serve/answer-text.ts";
-import type { MessagePart, ToolFormat } from "../tools/format.ts";
+import type { Call, MessagePart, ToolFormat } from "../tools/format.ts";
 import type { MessageParser } from "../tools/message.ts";
 
 type Delta = ChatChunk["choices"][number]["delta"];
@@ -16,6 +16,7 @@ export type MessageReader = Pick<ToolFormat, "newCallId"> & {
 
 export class MessageDeltas {
   readonly #reader: MessageReader;
+  readonly #ids = new Set<string>();
   #calls = 0;
 
   constructor(reader: MessageReader) {
@@ -38,10 +39,10 @@ export class MessageDeltas {
       content: content === "" && calls.length > 0 ? null : content,
       ...(reasoning !== "" && { reasoning_content: reasoning }),
       ...(calls.length > 0 && {
-        tool_calls: calls.map(({ kind: _, ...call }) => ({
-          id: this.#reader.newCallId(),
+        tool_calls: calls.map((call) => ({
+          id: this.#idOf(call),
           type: "function",
-          function: call,
+          function: { name: call.name, arguments: call.arguments },
         })),
       }),
       refusal: null,
@@ -51,6 +52,13 @@ export class MessageDeltas {
   /** As with OpenAI, the token limit takes precedence over calls: the last one may be cut off. */
   finishReason(finished: "stop" | "length"): FinishReason {
     return finished === "stop" && this.#calls > 0 ? "tool_calls" : finished;
+  }
+
+  /** The model's own id, unless it used it before. */
+  #idOf({ id }: Call): string {
+    const own = id === undefined || this.#ids.has(id) ? this.#reader.newCallId() : id;
+    this.#ids.add(own);
+    return own;
   }
 
   #parts({ text, finished }: AnswerPiece): MessagePart[] {
@@ -69,7 +77,7 @@ export class MessageDeltas {
         const index = this.#calls++;
         const head = {
           index,
-          id: this.#reader.newCallId(),
+          id: this.#idOf(part),
           type: "function" as const,
           function: { name: part.name, arguments: "" },
         };

@@ -113,9 +113,7 @@ class BlockParser implements FormatParser {
 
   #deliver(calls: readonly CallDraft[]): void {
     this.#place = "after call";
-    for (const { name, arguments: given } of calls) {
-      this.#parts.push({ kind: "call", name: name!, arguments: given });
-    }
+    for (const call of calls) this.#parts.push({ kind: "call", ...call, name: call.name! });
   }
 
   #search(char: string): void {

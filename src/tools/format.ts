@@ -14,10 +14,12 @@ export type Call = {
   name: string;
   /** The JSON text of an object, as the model wrote it if it writes JSON. */
   arguments: string;
+  /** The call's id, if the model writes one. */
+  id?: string;
 };
 
 /** A call as far as it has been read. */
-export type CallDraft = { name: string | undefined; arguments: string };
+export type CallDraft = Omit<Call, "name"> & { name: string | undefined };
 
 export type MessagePart =
   | { kind: "content"; text: string }
@@ -36,6 +38,14 @@ export type FormatParser = {
   cut(): readonly CallDraft[];
 };
 
+/** What stands around a thought. */
+export type ThoughtMarks = {
+  open: string;
+  close: string;
+  /** Control tokens in some models; the parser and the grammar must see them as text. */
+  tokens: readonly string[];
+};
+
 export type GrammarOptions = {
   /** The answer must be a call, or several if parallel, and nothing else. */
   required: boolean;
@@ -48,6 +58,8 @@ export type ToolFormat = {
   markers: readonly string[];
   /** Whether the format includes thoughts: it is then parsed even without tools. */
   thinks?: boolean;
+  /** The marks of a thought before the answer, if they are not <think> and </think>. */
+  thought?: ThoughtMarks;
   parser(tools: readonly Tool[]): FormatParser;
   /** The grammar of an answer; undefined if text may start like a call, so that calls are only parsed. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
@@ -55,7 +67,7 @@ export type ToolFormat = {
   wrapText?(text: StructuralTagFormat): StructuralTagFormat;
   /** Calls in the model's syntax. */
   write(calls: readonly Call[]): string;
-  /** The id that a tool's result refers to. */
+  /** The id that a tool's result refers to, for a call to which the model gave none. */
   newCallId(): string;
 };
 

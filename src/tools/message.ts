@@ -22,7 +22,9 @@ export type MessageParser = {
 export function messageParser({ thinking, format, tools = [] }: MessageOptions): MessageParser {
   const parser = format && (format.thinks || tools.length > 0) ? format.parser(tools) : plainText;
   const splitsThoughts = !format?.thinks && thinking !== "none";
-  const thoughts = splitsThoughts ? new Reasoning(thinking === "begun") : undefined;
+  const thoughts = splitsThoughts
+    ? new Reasoning(thinking === "begun", format?.thought)
+    : undefined;
   const partsOf = ({ reasoning, text }: Split): MessagePart[] => [
     ...(reasoning === "" ? [] : [{ kind: "reasoning" as const, text: reasoning }]),
     ...parser.push(text),

@@ -1,15 +1,16 @@
-// The thought that a model writes before its answer: <think>…</think> at the start of the message. Whitespace
-// around it belongs neither to the thought nor to the answer.
+// The thought that a model writes before its answer, at the start of the message: <think>…</think>, or between
+// other marks of its format. Whitespace around it belongs neither to the thought nor to the answer.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import { StringMatcher } from "../text/string-matcher.ts";
+import type { ThoughtMarks } from "./format.ts";
 import { optional } from "./grammar.ts";
 import { isBlank } from "./reading.ts";
 
-const OPEN = "<think>";
-const CLOSE = "</think>";
-
-/** Control tokens in some models; the parser and the grammar must see them as text. */
-export const thoughtMarkers: readonly string[] = [OPEN, CLOSE];
+export const thinkTags: ThoughtMarks = {
+  open: "<think>",
+  close: "</think>",
+  tokens: ["<think>", "</think>"],
+};
 
 export type Thinking =
   /** The model does not think before it answers. */
@@ -18,16 +19,21 @@ export type Thinking =
   /** The prompt ends inside the thought. */
   | "begun";
 
-export function thinkingOf(template: string, prompt: string): Thinking {
-  if (prompt.trimEnd().endsWith(OPEN)) return "begun";
-  return template.includes(CLOSE) ? "possible" : "none";
+export function thinkingOf(
+  template: string,
+  prompt: string,
+  { open, close }: ThoughtMarks = thinkTags,
+): Thinking {
+  if (prompt.trimEnd().endsWith(open)) return "begun";
+  return template.includes(close) ? "possible" : "none";
 }
 
 /** A piece of the thought, then a piece of the answer. */
 export type Split = { reasoning: string; text: string };
 
 export class Reasoning {
-  readonly #closer = new StringMatcher([CLOSE]);
+  readonly #open: string;
+  readonly #closer: StringMatcher;
   #place: "before" | "inside" | "behind" | "text";
   /** Whether the thought has any non-blank character so far. */
   #begun = false;
@@ -36,7 +42,9 @@ export class Reasoning {
   #pending = "";
 
   /** `inside`: the prompt ends inside the thought. */
-  constructor(inside: boolean) {
+  constructor(inside: boolean, { open, close }: ThoughtMarks = thinkTags) {
+    this.#open = open;
+    this.#closer = new StringMatcher([close]);
     this.#place = inside ? "inside" : "before";
   }
 
@@ -80,8 +88,8 @@ export class Reasoning {
       return;
     }
     this.#pending += char;
-    if (OPEN.startsWith(this.#pending) && this.#pending !== OPEN) return;
-    this.#place = this.#pending === OPEN ? "inside" : "text";
+    if (this.#open.startsWith(this.#pending) && this.#pending !== this.#open) return;
+    this.#place = this.#pending === this.#open ? "inside" : "text";
     if (this.#place === "text") split.text += this.#blanks + this.#pending;
     this.#blanks = this.#pending = "";
   }
@@ -109,14 +117,18 @@ export class Reasoning {
 }
 
 /** An answer's grammar, with a thought before it if the model thinks. */
-export function withThought(answer: StructuralTagFormat, thinking: Thinking): StructuralTagFormat {
+export function withThought(
+  answer: StructuralTagFormat,
+  thinking: Thinking,
+  { open, close }: ThoughtMarks = thinkTags,
+): StructuralTagFormat {
   if (thinking === "none") return answer;
   const begun = thinking === "begun";
   const thought: StructuralTagFormat = {
     type: "tag",
-    begin: begun ? "" : OPEN,
+    begin: begun ? "" : open,
     content: { type: "any_text" },
-    end: CLOSE,
+    end: close,
   };
   const blanks: StructuralTagFormat = { type: "regex", pattern: "[ \\n]{0,3}" };
   return { type: "sequence", elements: [begun ? thought : optional(thought), blanks, answer] };

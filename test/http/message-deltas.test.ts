@@ -57,6 +57,15 @@ describe("a message in pieces", () => {
     expect(message.push(piece("", "stop"))).toEqual([{ content: "held" }]);
   });
 
+  test("has the ids that the model gave to its calls, but none twice", () => {
+    const named = { ...call("f"), id: "f:0" };
+    const streamed = deltasOf({ a: [named, named, call("f")] }).push(piece("a"));
+    const ids = streamed.flatMap(({ tool_calls = [] }) => tool_calls.flatMap(({ id }) => id ?? []));
+    expect(ids).toEqual(["f:0", "id0", "id1"]);
+    const { tool_calls } = deltasOf({ a: [named, named] }).whole(piece("a", "stop"));
+    expect(tool_calls as object[]).toEqual([{ ...whole(0, "f"), id: "f:0" }, whole(0, "f")]);
+  });
+
   test("drops calls beyond the maximum", () => {
     const message = deltasOf({ a: [call("f"), call("g"), content("c")] }, [call("h")], 1);
     const deltas = message.push(piece("a", "stop"));

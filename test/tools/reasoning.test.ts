@@ -63,3 +63,16 @@ test("the template and the prompt tell whether a model thinks", () => {
   expect(thinkingOf(template, "<|assistant|>\n<think>\n")).toBe("begun");
   expect(thinkingOf(template, "<|assistant|>\n<think>\n\n</think>\n\n")).toBe("possible");
 });
+
+test("other marks are found in their place", () => {
+  const marks = { open: "<|channel>thought", close: "<channel|>", tokens: [] };
+  const template = "{{ message.content.split('<channel|>') }}</think>";
+  expect(thinkingOf("</think>", "<|turn>model\n<think>", marks)).toBe("none");
+  expect(thinkingOf(template, "<|turn>model\n", marks)).toBe("possible");
+  expect(thinkingOf(template, "<|turn>model\n<|channel>thought\n", marks)).toBe("begun");
+  expect(thinkingOf(template, "<|channel>thought\n<channel|>", marks)).toBe("possible");
+  expect(new Reasoning(false, marks).push("<|channel>thought\na</think><channel|>b")).toEqual({
+    reasoning: "a</think>",
+    text: "b",
+  });
+});
