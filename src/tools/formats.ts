@@ -1,11 +1,17 @@
 // Detects a model's tool-call format from the text of its chat template.
 import type { ToolFormat } from "./format.ts";
-import { functionGemma } from "./formats/function-gemma.ts";
+import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
+import { functionGemma, gemma4 } from "./formats/function-gemma.ts";
 import { gemma } from "./formats/gemma.ts";
+import { glm, glmCompact } from "./formats/glm.ts";
 import { harmony } from "./formats/harmony.ts";
 import { hermes } from "./formats/hermes.ts";
+import { deepseekV4, deepseekV32, minimax } from "./formats/invoke.ts";
+import { kimi } from "./formats/kimi.ts";
+import { lfm } from "./formats/lfm.ts";
 import { llamaJson } from "./formats/llama-json.ts";
 import { mistral, mistralList } from "./formats/mistral.ts";
+import { nemotron } from "./formats/nemotron.ts";
 import { olmo } from "./formats/olmo.ts";
 import { functools, granite, phi } from "./formats/phi.ts";
 import { pythonic } from "./formats/pythonic.ts";
@@ -19,10 +25,20 @@ export type TemplateTools = {
   knowsCalls: boolean;
 };
 
+type Row = [ToolFormat, ...string[]];
+
 /** The first format whose markers all occur in the template wins. */
-const formats: readonly [ToolFormat, ...string[]][] = [
+const formats: readonly Row[] = [
   [harmony, "<|channel|>", "<|message|>"],
   [functionGemma, "<start_function_call>"],
+  [gemma4, "<|tool_call>", "<tool_call|>"],
+  [deepseekV32, "｜DSML｜", "function_calls>"],
+  [deepseekV4, "｜DSML｜", "tool_calls>"],
+  [minimax, "<minimax:tool_call>"],
+  [kimi, "<|tool_calls_section_begin|>"],
+  [glmCompact, "</arg_key><arg_value>"],
+  [glm, "<arg_key>"],
+  [nemotron, "<TOOLCALL>"],
   [qwenXml, "<tool_call>", "<function=", "<parameter="],
   [olmo, "<function_calls>"],
   [mistral, "[TOOL_CALLS]", "[ARGS]"],
@@ -31,22 +47,35 @@ const formats: readonly [ToolFormat, ...string[]][] = [
   [phi, "<|tool_call|>", "<|/tool_call|>"],
   [granite, "<|tool_call|>"],
   [hermes, "<tool_call>", '"name"', '"arguments"'],
+  [deepseek, "<｜tool▁sep｜>", "```json"],
+  [deepseekV31, "<｜tool▁sep｜>"],
+  [lfm, "<|tool_call_start|>"],
+  // Templates of LFM do not render calls, and only some mark the list of tools.
+  [lfm, "List of tools: "],
   [pythonic, "[func_name1("],
   [llamaJson, "<|start_header_id|>", '"parameters": '],
 ];
 
+/** As above, for templates without tools, for which instructions.ts describes the tools. */
+const fallbacks: readonly Row[] = [
+  [gemma, "<start_of_turn>"],
+  // Phi 4 mini's template takes the tools from the system message.
+  [phi, "<|/tool|>"],
+  [deepseek, "<｜tool▁sep｜>", "```json"],
+  [deepseekV31, "<｜tool▁sep｜>"],
+];
+
 export function formatOf(template: string): TemplateTools {
   const text = template.replaceAll('\\"', '"');
-  const knowsCalls = text.includes("tool_calls");
-  const found = formats.find(([, ...marks]) => marks.every((mark) => text.includes(mark)));
-  if (found && readsTools(template)) return { format: found[0], knowsTools: true, knowsCalls };
-  return { format: fallbackFormat(text), knowsTools: false, knowsCalls };
+  // The field of messages, not a part of some markers.
+  const knowsCalls = /\btool_calls\b(?!>)/.test(text);
+  const found = readsTools(template) ? formatIn(text, formats) : undefined;
+  if (found) return { format: found, knowsTools: true, knowsCalls };
+  return { format: formatIn(text, fallbacks) ?? hermes, knowsTools: false, knowsCalls };
 }
 
-function fallbackFormat(template: string): ToolFormat {
-  if (template.includes("<start_of_turn>")) return gemma;
-  // Phi 4 mini's template takes the tools from the system message.
-  return template.includes("<|/tool|>") ? phi : hermes;
+function formatIn(template: string, rows: readonly Row[]): ToolFormat | undefined {
+  return rows.find(([, ...marks]) => marks.every((mark) => template.includes(mark)))?.[0];
 }
 
 /** Whether the template uses the variable `tools`, not only the word or a message's field. */

@@ -1,5 +1,6 @@
 // For chat templates without support for tools or calls: messages that carry them in their text.
 import type { Call, Tool, ToolFormat } from "./format.ts";
+import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
 import { gemma } from "./formats/gemma.ts";
 import { phi } from "./formats/phi.ts";
 import { jsonOrText } from "./json-call.ts";
@@ -13,7 +14,7 @@ export type Message = {
 /** How tools and their results are written into messages. */
 type Instructions = {
   tools(messages: readonly Message[], tools: readonly Tool[]): Message[];
-  results(texts: readonly string[]): Message;
+  results(texts: readonly string[]): Message[];
 };
 
 /** Messages for a template without tools: a message describes them, and calls and results become text. */
@@ -22,8 +23,7 @@ export function withInstructions(
   tools: readonly Tool[],
   format: ToolFormat,
 ): Message[] {
-  const instructions =
-    format === gemma ? gemmaInstructions : format === phi ? phiInstructions : hermesInstructions;
+  const instructions = instructionsOf.get(format) ?? hermesInstructions;
   const written = withWrittenCalls(messages, format);
   return instructions.tools(withResults(written, instructions.results), tools);
 }
@@ -38,12 +38,12 @@ export function withWrittenCalls(messages: readonly Message[], format: ToolForma
   });
 }
 
-/** Joins consecutive results into one message, as many templates require alternating turns. */
+/** Consecutive results are written together. */
 function withResults(messages: readonly Message[], results: Instructions["results"]): Message[] {
   const all: Message[] = [];
   let texts: string[] = [];
   const close = () => {
-    if (texts.length > 0) all.push(results(texts));
+    if (texts.length > 0) all.push(...results(texts));
     texts = [];
   };
   for (const message of messages) {
@@ -73,10 +73,13 @@ For each call, write a JSON object with the function's name and its arguments wi
 What the functions return comes within <tool_response></tool_response>.`;
     return [{ role: "system", content: joined(system, text) }, ...others];
   },
-  results: (texts) => ({
-    role: "user",
-    content: texts.map((text) => `<tool_response>\n${text}\n</tool_response>`).join("\n"),
-  }),
+  // Many templates require alternating turns.
+  results: (texts) => [
+    {
+      role: "user",
+      content: texts.map((text) => `<tool_response>\n${text}\n</tool_response>`).join("\n"),
+    },
+  ],
 };
 
 /** Gemma has no system role: the first user message describes the tools. */
@@ -95,10 +98,12 @@ ${JSON.stringify(tools)}`;
     const question = others[first]!;
     return others.with(first, { ...question, content: joined(described, textOf(question)) });
   },
-  results: (texts) => ({
-    role: "user",
-    content: texts.map((text) => `\`\`\`tool_output\n${text}\n\`\`\``).join("\n"),
-  }),
+  results: (texts) => [
+    {
+      role: "user",
+      content: texts.map((text) => `\`\`\`tool_output\n${text}\n\`\`\``).join("\n"),
+    },
+  ],
 };
 
 /** Phi's template renders a field of the system message, and has a role for results. */
@@ -108,8 +113,35 @@ const phiInstructions: Instructions = {
     const content = system || "You are a helpful assistant with some tools.";
     return [{ role: "system", content, tools: JSON.stringify(tools) }, ...others];
   },
-  results: (texts) => ({ role: "tool_response", content: texts.join("\n") }),
+  results: (texts) => [{ role: "tool_response", content: texts.join("\n") }],
 };
+
+/** DeepSeek's templates render results, but neither tools nor values as arguments of calls. */
+function deepseekInstructions(format: ToolFormat): Instructions {
+  const example = format.write([{ name: "function_name", arguments: '{"parameter": "value"}' }]);
+  return {
+    tools(messages, tools) {
+      const { system, others } = splitSystem(messages);
+      const signatures = tools.map((tool) => JSON.stringify(tool));
+      const text = `## Tools
+You may call these functions, whose parameters are JSON schemas:
+${signatures.join("\n")}
+
+To call a function, end your message with its name and its arguments in exactly this form:
+${example}
+For several calls, repeat what stands between the first and the last mark.`;
+      return [{ role: "system", content: joined(system, text) }, ...others];
+    },
+    results: (texts) => texts.map((content) => ({ role: "tool", content })),
+  };
+}
+
+const instructionsOf: ReadonlyMap<ToolFormat, Instructions> = new Map([
+  [gemma, gemmaInstructions],
+  [phi, phiInstructions],
+  [deepseek, deepseekInstructions(deepseek)],
+  [deepseekV31, deepseekInstructions(deepseekV31)],
+]);
 
 function splitSystem(messages: readonly Message[]): { system: string; others: Message[] } {
   const [first, ...rest] = messages;

@@ -72,7 +72,7 @@ type Message = {
 function callsOf(calls: ChatResponse["choices"][number]["message"]["tool_calls"] = []): Call[] {
   for (const { id, type } of calls) {
     expect(type).toBe("function");
-    expect(id).toMatch(/^(call_)?[a-zA-Z0-9]{9,}$/);
+    expect(id).toMatch(/^(call_)?[a-zA-Z0-9]{9,}$|^functions\.[\w.-]+:\d+$/);
   }
   expect(new Set(calls.map(({ id }) => id)).size).toBe(calls.length);
   return calls.map((call) => call.function);
@@ -533,6 +533,39 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
     control: ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>"],
     hears: { reasoning: "Hm.", content: null, calls: [rome], finish: "tool_calls" },
     free: { reasoning: "Hm.", content: expect.stringContaining("get_weather") },
+  },
+  "Gemma 4": {
+    taught: "<|tool_call>call:name{}<tool_call|> {# <channel|> #}",
+    says: [
+      ...["<|channel>", "thought\n", "Hm.", "<channel|>", "Let me see.\n", "<|tool_call>"],
+      ...["call:now{}", "<tool_call|>", "<|tool_call>call:get_weather{ci", "ty:", '<|"|>'],
+      ...['Rome<|"|>', ",days:3}", "<tool", "_call|>"],
+    ],
+    control: ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>'],
+    hears: {
+      reasoning: "Hm.",
+      content: "Let me see.",
+      calls: [now, rome],
+      finish: "tool_calls",
+    },
+    free: { reasoning: "Hm.", content: expect.stringContaining("Let me see.") },
+  },
+  "Kimi K2": {
+    taught: "<|tool_calls_section_begin|>",
+    says: [
+      ...["Well.", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.now:0"],
+      ...["<|tool_call_argument_begin|>", "{}", "<|tool_call_end|>", "<|tool_call_begin|>func"],
+      ...["tions.get_weather:1<|tool_call_argument_begin|>", '{"city": "Rome", ', '"days": 3}'],
+      "<|tool_call_end|><|tool_calls_section_end|>",
+    ],
+    control: [
+      "<|tool_calls_section_begin|>",
+      "<|tool_call_begin|>",
+      "<|tool_call_argument_begin|>",
+      "<|tool_call_end|>",
+    ],
+    hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish: "tool_calls" },
+    free: { content: expect.stringMatching(/^Well\..*Rome/) },
   },
   "Llama 3": {
     taught: '<|start_header_id|> {"name": function, "parameters": dictionary}',

@@ -1,10 +1,16 @@
 import type { ToolFormat } from "../../src/tools/format.ts";
-import { functionGemma } from "../../src/tools/formats/function-gemma.ts";
+import { deepseek, deepseekV31 } from "../../src/tools/formats/deepseek.ts";
+import { functionGemma, gemma4 } from "../../src/tools/formats/function-gemma.ts";
 import { gemma } from "../../src/tools/formats/gemma.ts";
+import { glm, glmCompact } from "../../src/tools/formats/glm.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { hermes } from "../../src/tools/formats/hermes.ts";
+import { deepseekV4, deepseekV32, minimax } from "../../src/tools/formats/invoke.ts";
+import { kimi } from "../../src/tools/formats/kimi.ts";
+import { lfm } from "../../src/tools/formats/lfm.ts";
 import { llamaJson } from "../../src/tools/formats/llama-json.ts";
 import { mistral, mistralList } from "../../src/tools/formats/mistral.ts";
+import { nemotron } from "../../src/tools/formats/nemotron.ts";
 import { olmo } from "../../src/tools/formats/olmo.ts";
 import { functools, granite, phi } from "../../src/tools/formats/phi.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
@@ -24,4 +30,15 @@ export const allFormats: readonly ToolFormat[] = [
   phi,
   pythonic,
   qwenXml,
+  deepseek,
+  deepseekV31,
+  deepseekV32,
+  deepseekV4,
+  gemma4,
+  glm,
+  glmCompact,
+  kimi,
+  lfm,
+  minimax,
+  nemotron,
 ];

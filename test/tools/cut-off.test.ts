@@ -7,7 +7,7 @@ import { hermes } from "../../src/tools/formats/hermes.ts";
 import { llamaJson } from "../../src/tools/formats/llama-json.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
 import { messageParser } from "../../src/tools/message.ts";
-import type { Thinking } from "../../src/tools/reasoning.ts";
+import { type Thinking, thinkTags } from "../../src/tools/reasoning.ts";
 import { allFormats } from "./all-formats.ts";
 import { call, content, parts, read, reasoning, tools } from "./messages.ts";
 
@@ -69,10 +69,11 @@ for (const format of allFormats) {
 
     test("leaves the text and the thought before a call as they are", () => {
       const [thought, text] = ["It is 1 < 2.", "One moment."];
+      const { open, close } = format.thought ?? thinkTags;
       const before =
         format === harmony
           ? `<|channel|>analysis<|message|>${thought}<|end|><|start|>assistant<|channel|>commentary<|message|>${text}<|end|><|start|>assistant`
-          : `<think>\n${thought}\n</think>\n\n${text}\n`;
+          : `${open}\n${thought}\n${close}\n\n${text}\n`;
       // Two formats have calls only at the start of a message.
       const characters = Array.from(
         format === llamaJson || format === pythonic ? before : before + written,

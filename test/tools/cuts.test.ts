@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import type { MessagePart, ToolFormat } from "../../src/tools/format.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { type MessageOptions, messageParser } from "../../src/tools/message.ts";
+import { thinkTags } from "../../src/tools/reasoning.ts";
 import { makeRandom, type Random } from "../support/random.ts";
 import { allFormats } from "./all-formats.ts";
 import { parts, tools } from "./messages.ts";
@@ -17,6 +18,7 @@ const calls = [
 function corpus(format: ToolFormat, random: Random): string[] {
   const written = calls.map((call) => format.write([call]));
   const several = format.write([calls[0]!, calls[1]!]);
+  const { open, close } = format.thought ?? thinkTags;
   const whole = [
     "",
     " \n",
@@ -25,8 +27,8 @@ function corpus(format: ToolFormat, random: Random): string[] {
     several,
     `One moment.\n\n${written[0]}\n${written[1]} \n Done.`,
     `${written[3]}\n${written[1]}`,
-    `<think>\nHm, ${written[1]} or so.\n</think>\n\n${written[2]}`,
-    "<think> no end",
+    `${open}\nHm, ${written[1]} or so.\n${close}\n\n${written[2]}`,
+    `${open} no end`,
   ];
   const garbled = Array.from({ length: 14 }, () => {
     const base = whole[random.below(whole.length)]!;

@@ -13,7 +13,8 @@ describe("a template that tells of tools teaches", () => {
   const loop = "{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}";
   const calls = "{%- for call in message.tool_calls %}{%- endfor %}";
 
-  const fragments: Record<string, string> = {
+  // A list has several templates of one format.
+  const fragments: Record<string, string | string[]> = {
     hermes: String.raw`{{- "return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>" }}`,
     "qwen-xml": String.raw`{{- '\n<tool_call>\n<function=' + call.name + '>\n' }}{{- '<parameter=' + name + '>\n' }}`,
     "llama-json": `{{- '<|start_header_id|>' }}{{- 'Respond in the format {"name": function name, "parameters": dictionary}.' }}`,
@@ -25,13 +26,34 @@ describe("a template that tells of tools teaches", () => {
     granite: `{{ 'respond only with <|tool_call|> followed by a JSON list of tools used.' }}`,
     functools: `  * formatted as functools[{"name": [function name], "arguments": [function arguments]}, ...]`,
     olmo: `{{- "<function_calls>" }}`,
+    deepseek:
+      "{{'<｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>' + name + '\\n' + '```json' }}",
+    "deepseek-v3.1": `{{'<｜tool▁call▁begin｜>' + tool['function']['name'] + '<｜tool▁sep｜>' + (tool['function']['arguments'] | tojson)}}`,
+    "deepseek-v3.2": `{%- set dsml_token = "｜DSML｜" -%}<{{ dsml_token }}function_calls>`,
+    "deepseek-v4": "<｜DSML｜tool_calls>",
+    "gemma-4": `{{- '<|tool_call>call:' + function['name'] + '{' -}}{{- '}<tool_call|>' -}}`,
+    glm: `<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>\n</tool_call>`,
+    "glm-compact": `<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><arg_value>{arg-value-1}</arg_value></tool_call>`,
+    kimi: "<|tool_calls_section_begin|><|tool_call_begin|>{{ formatted_id }}<|tool_call_argument_begin|>",
+    lfm: [
+      `{%- set system = system + "List of tools: <|tool_list_start|>[" -%}`,
+      `{%- set system = system + "List of tools: [" -%}`,
+      `{{- "<|tool_call_start|>[" + (calls | join(", ")) + "]<|tool_call_end|>" -}}`,
+    ],
+    minimax: `{%- set toolcall_begin_token = '<minimax:tool_call>' -%}<invoke name="tool-name-1">`,
+    nemotron: [
+      `{{- '<TOOLCALL>[{"name": "tool_name1", "arguments": "tool_args1"}]</TOOLCALL>' -}}`,
+      `{{- '<|start_header_id|>' }}{{- '<TOOLCALL>[' -}}{{- '{"name": "' + fn.name + '", "parameters": ' -}}`,
+    ],
     harmony: `{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}`,
   };
 
   for (const [name, fragment] of Object.entries(fragments)) {
     test(name, () => {
-      expect(told(loop + fragment + calls)).toBe(`${name} tools calls`);
-      expect(told(loop + fragment)).toBe(`${name} tools`);
+      for (const each of [fragment].flat()) {
+        expect(told(loop + each + calls)).toBe(`${name} tools calls`);
+        expect(told(loop + each)).toBe(`${name} tools`);
+      }
     });
   }
 });
@@ -51,6 +73,13 @@ describe("a template that does not tell of tools", () => {
     expect(told(template)).toBe("phi");
   });
 
+  test("is told of them in its own format, if it is DeepSeek's", () => {
+    const calls = "{%- for tool in message['tool_calls'] -%}";
+    const fence = "{{ '<｜tool▁sep｜>' + name + '\\n' + '```json' }}";
+    expect(told(calls + fence)).toBe("deepseek calls");
+    expect(told(`${calls}{{ '<｜tool▁sep｜>' + arguments }}`)).toBe("deepseek-v3.1 calls");
+  });
+
   test("may write the word, have it in a comment or in another variable", () => {
     const call = `{{ '<tool_call>{"name": "arguments"' }}`;
     for (const other of [
@@ -67,7 +96,7 @@ describe("a template that does not tell of tools", () => {
   });
 
   test("may tell of them in a way that is not known", () => {
-    const template = "{% for tool in tools %}{% endfor %}<|tool_calls_section_begin|>";
+    const template = "{% for tool in tools %}{% endfor %}<|START_ACTION|>";
     expect(formatOf(template)).toMatchObject({ format: { name: "hermes" }, knowsTools: false });
   });
 });

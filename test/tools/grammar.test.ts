@@ -8,9 +8,12 @@ import {
   TokenizerInfo,
 } from "@mlc-ai/web-xgrammar";
 import type { Call, GrammarOptions, ToolFormat } from "../../src/tools/format.ts";
-import { functionGemma } from "../../src/tools/formats/function-gemma.ts";
+import { functionGemma, gemma4 } from "../../src/tools/formats/function-gemma.ts";
+import { glm } from "../../src/tools/formats/glm.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { hermes } from "../../src/tools/formats/hermes.ts";
+import { deepseekV32, minimax } from "../../src/tools/formats/invoke.ts";
+import { kimi } from "../../src/tools/formats/kimi.ts";
 import { llamaJson } from "../../src/tools/formats/llama-json.ts";
 import { mistral } from "../../src/tools/formats/mistral.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
@@ -158,6 +161,19 @@ test("arguments are an object even if the schema does not say so", async () => {
   expect(await accepted(grammar!, texts)).toEqual([true, true, false]);
 });
 
+test("a tool's name may begin with another's", async () => {
+  const parameters = { type: "object", properties: { a: { type: "integer" } } };
+  const [short, long] = ["get", "get_all"].map((name) => ({ name, parameters }));
+  for (const format of allFormats) {
+    const grammar = format.grammar([short!, long!], { required: true, parallel: false });
+    const texts = ["get", "get_all", "get_a"].flatMap((name) =>
+      ["{}", '{"a":1}'].map((given) => format.write([{ name, arguments: given }])),
+    );
+    const expected = [true, true, true, true, false, false];
+    expect([format.name, await accepted(grammar!, texts)]).toEqual([format.name, expected]);
+  }
+});
+
 test("an argument's schema may refer to the tool's definitions", async () => {
   const parameters = {
     type: "object",
@@ -174,12 +190,20 @@ test("an argument's schema may refer to the tool's definitions", async () => {
   }
 });
 
-test("Qwen's strings may have several lines", async () => {
-  const grammar = grammarOf(qwenXml, { required: true, parallel: false });
-  const texts = ["a < b\n\n</p>\n", "a</parameter>b"].map((text) =>
-    qwenXml.write([{ name: "note", arguments: JSON.stringify({ text }) }]),
-  );
-  expect(await accepted(grammar, texts)).toEqual([true, false]);
+test("strings between tags may have several lines", async () => {
+  const ends: [ToolFormat, string][] = [
+    [qwenXml, "</parameter>"],
+    [minimax, "</parameter>"],
+    [deepseekV32, "</｜DSML｜parameter>"],
+    [glm, "</arg_value>"],
+  ];
+  for (const [format, end] of ends) {
+    const grammar = grammarOf(format, { required: true, parallel: false });
+    const texts = ["a < b\n\n</p>\n", `a${end}b`].map((text) =>
+      format.write([{ name: "note", arguments: JSON.stringify({ text }) }]),
+    );
+    expect(await accepted(grammar, texts)).toEqual([true, false]);
+  }
 });
 
 test("a value is one of those listed in its schema", async () => {
@@ -192,7 +216,16 @@ test("a value is one of those listed in its schema", async () => {
     { one: "b", some: "b" },
     { one: "a", some: "c" },
   ];
-  for (const format of [hermes, qwenXml, functionGemma, pythonic]) {
+  for (const format of [
+    hermes,
+    qwenXml,
+    functionGemma,
+    gemma4,
+    pythonic,
+    glm,
+    minimax,
+    deepseekV32,
+  ]) {
     const grammar = format.grammar([{ name: "f", parameters }], { required: true, parallel: true });
     const texts = given.map((each) =>
       format.write([{ name: "f", arguments: JSON.stringify(each) }]),
@@ -205,6 +238,26 @@ test("Mistral may write a call's id", async () => {
   const grammar = grammarOf(mistral, { required: true, parallel: true });
   const text = "[TOOL_CALLS]now[CALL_ID]abc123XYZ[ARGS]{}";
   expect(await accepted(grammar, [text])).toEqual([true]);
+});
+
+test("Kimi numbers its calls as it likes", async () => {
+  const grammar = grammarOf(kimi, { required: true, parallel: true });
+  const texts = ["12", "", "a"].map((index) => kimi.write([now]).replace(":0", `:${index}`));
+  expect(await accepted(grammar, texts)).toEqual([true, false, false]);
+});
+
+test("DeepSeek tells strings from other values as their schema does", async () => {
+  const properties = { text: { type: "string" }, any: {}, either: { type: ["string", "null"] } };
+  const grammar = deepseekV32.grammar([{ name: "f", parameters: { properties } }], {
+    required: true,
+    parallel: false,
+  });
+  const given = ['{"text": "a"}', '{"text": 5}', '{"any": "a"}', '{"any": [5]}'];
+  const more = ['{"either": "a"}', '{"either": null}', '{"either": 5}'];
+  const texts = [...given, ...more].map((each) =>
+    deepseekV32.write([{ name: "f", arguments: each }]),
+  );
+  expect(await accepted(grammar!, texts)).toEqual([true, false, true, true, true, true, false]);
 });
 
 test("gpt-oss may think before a call that is required", async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import { deepseek, deepseekV31 } from "../../src/tools/formats/deepseek.ts";
 import { gemma } from "../../src/tools/formats/gemma.ts";
 import { hermes } from "../../src/tools/formats/hermes.ts";
 import { granite, phi } from "../../src/tools/formats/phi.ts";
@@ -89,6 +90,23 @@ test("for Phi the tools are a field of the system message", () => {
   expect(first!.content).not.toBe("");
 });
 
+test("for DeepSeek the system message shows its own format, and results keep their role", () => {
+  for (const format of [deepseek, deepseekV31]) {
+    const told = withInstructions(chat, tools, format);
+    expect(turns(told)).toBe("system user assistant tool tool assistant user");
+    expect(told[0]!.content).toStartWith("Be brief.\n\n");
+    for (const tool of tools) expect(told[0]!.content).toContain(`\n${JSON.stringify(tool)}\n`);
+    const example = { name: "function_name", arguments: '{"parameter": "value"}' };
+    expect(told[0]!.content).toContain(`\n${format.write([example])}\n`);
+    expect(told[2]!.content).toStartWith("I look.\n<｜tool▁calls▁begin｜>");
+    expect(told[2]).not.toHaveProperty("tool_calls");
+    expect(told.slice(3, 5)).toEqual([
+      { role: "tool", content: "sunny" },
+      { role: "tool", content: "noon" },
+    ]);
+  }
+});
+
 describe("calls alone", () => {
   test("are written for templates that support tools but not calls", () => {
     const written = withWrittenCalls(chat, granite);
@@ -99,7 +117,7 @@ describe("calls alone", () => {
 
   test("are written so that they can be read again", () => {
     const message = { role: "assistant", content: null, tool_calls: calls };
-    for (const format of [hermes, gemma, phi, granite]) {
+    for (const format of [hermes, gemma, phi, granite, deepseek, deepseekV31]) {
       const [{ content }] = withWrittenCalls([message], format) as [Message];
       expect(parts(format.parser(tools), [content as string])).toMatchObject([
         { kind: "call", name: "get_weather" },

@@ -1,4 +1,6 @@
-// FunctionGemma: <start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>
+// FunctionGemma and Gemma 4, with other tokens around the same syntax:
+// <start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>
+// <|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../block-parser.ts";
 import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
@@ -21,35 +23,59 @@ import {
   openCall,
   word,
 } from "../literal-value.ts";
-import { literal, need, pastBlanks, type Reading, until } from "../reading.ts";
+import { literal, marker, need, pastBlanks, type Reading, until } from "../reading.ts";
 
-const OPEN = "<start_function_call>";
-const CLOSE = "<end_function_call>";
-const ESCAPE = "<escape>";
+type Tokens = { open: string; close: string /** Around strings. */; quote: string };
 
-export const functionGemma: ToolFormat = {
-  name: "function-gemma",
-  markers: [OPEN, CLOSE, ESCAPE],
-  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
-  grammar: (tools, options) => adjoiningCalls(tools.map(tagOf), OPEN, options),
-  write: (calls) => calls.map(write).join(""),
-  newCallId,
-};
+export const functionGemma = gemmaFormat("function-gemma", {
+  open: "<start_function_call>",
+  close: "<end_function_call>",
+  quote: "<escape>",
+});
 
-const notation: Notation = {
-  quotes: "<",
-  *string(at) {
-    yield* literal(ESCAPE.slice(1));
-    const text = yield* until(ESCAPE);
-    yield* advance(at);
-    return text;
+export const gemma4: ToolFormat = {
+  ...gemmaFormat("gemma-4", { open: "<|tool_call>", close: "<tool_call|>", quote: '<|"|>' }),
+  thought: {
+    open: "<|channel>thought",
+    close: "<channel|>",
+    tokens: ["<|channel>", "<channel|>"],
   },
-  bareKeys: true,
 };
 
-function* read(calls: CallDraft[]): Reading<void> {
-  need(yield* pastBlanks(), "c");
-  yield* literal("all:");
+function gemmaFormat(name: string, tokens: Tokens): ToolFormat {
+  const { open, close, quote } = tokens;
+  const notation = notationOf(quote);
+  return {
+    name,
+    markers: [open, close, quote],
+    parser: (tools) =>
+      blockParser({ openers: [open], read: (calls) => read(calls, notation, close) }, tools),
+    grammar: (tools, options) =>
+      adjoiningCalls(
+        tools.map((tool) => tagOf(tool, tokens)),
+        open,
+        options,
+      ),
+    write: (calls) => calls.map((call) => write(call, tokens)).join(""),
+    newCallId,
+  };
+}
+
+function notationOf(quote: string): Notation {
+  return {
+    quotes: quote.slice(0, 1),
+    *string(at) {
+      yield* literal(quote.slice(1));
+      const text = yield* until(quote);
+      yield* advance(at);
+      return text;
+    },
+    bareKeys: true,
+  };
+}
+
+function* read(calls: CallDraft[], notation: Notation, close: string): Reading<void> {
+  yield* marker(yield* pastBlanks(), "call:");
   const at: At = { char: yield* pastBlanks() };
   const name = yield* word(at, NAME);
   need(at.char, "{");
@@ -58,64 +84,72 @@ function* read(calls: CallDraft[]): Reading<void> {
     open.add(yield* member(at, notation, 1));
   });
   open.close();
-  need(yield* pastBlanks(), "<");
-  yield* literal(CLOSE.slice(1));
+  yield* marker(yield* pastBlanks(), close);
 }
 
-function tagOf({ name, parameters }: Tool): TagFormat {
-  const content = members(parameters, ",", memberOf(parameters));
-  return { type: "tag", begin: `${OPEN}call:${name}{`, content, end: `}${CLOSE}` };
+function tagOf({ name, parameters }: Tool, { open, close, quote }: Tokens): TagFormat {
+  const content = members(parameters, ",", memberOf(parameters, quote));
+  return { type: "tag", begin: `${open}call:${name}{`, content, end: `}${close}` };
 }
 
-function memberOf(schema: Record<string, unknown>): (key: string) => TagFormat {
+function memberOf(schema: Record<string, unknown>, quote: string): (key: string) => TagFormat {
   return (key) => ({
     type: "tag",
     begin: `${key}:`,
-    content: valueFormat(propertySchema(schema, key)),
+    content: valueFormat(propertySchema(schema, key), quote),
     end: "",
   });
 }
 
-const anyValue: StructuralTagFormat = {
-  type: "grammar",
-  grammar: `root ::= string | number | "true" | "false" | "null" | list | object
-string ::= "${ESCAPE}" [^<]* "${ESCAPE}"
+function anyValue(quote: string): StructuralTagFormat {
+  const mark = JSON.stringify(quote);
+  return {
+    type: "grammar",
+    grammar: `root ::= string | number | "true" | "false" | "null" | list | object
+string ::= ${mark} [^<]* ${mark}
 number ::= "-"? [0-9]+ ("." [0-9]+)?
 list ::= "[" (root ("," root)*)? "]"
 object ::= "{" (member ("," member)*)? "}"
 member ::= [a-zA-Z_] [a-zA-Z0-9_]* ":" root`,
-};
+  };
+}
 
-function valueFormat(schema: Record<string, unknown>): StructuralTagFormat {
+function valueFormat(schema: Record<string, unknown>, quote: string): StructuralTagFormat {
   const { type, items, properties } = schema;
   const choices = choicesOf(schema);
-  if (choices) return oneOf(choices.map(literalOf));
+  if (choices) return oneOf(choices.map((choice) => literalOf(choice, quote)));
   if (type === "string") {
-    return { type: "tag", begin: ESCAPE, content: { type: "any_text" }, end: ESCAPE };
+    return { type: "tag", begin: quote, content: { type: "any_text" }, end: quote };
   }
   if (type === "number" || type === "integer" || type === "boolean" || type === "null") {
     return { type: "json_schema", json_schema: schema };
   }
   if (type === "array" && isSchema(items)) {
-    const item: TagFormat = { type: "tag", begin: "", content: valueFormat(items), end: "" };
+    const item: TagFormat = {
+      type: "tag",
+      begin: "",
+      content: valueFormat(items, quote),
+      end: "",
+    };
     const content = { ...separated([item], ",", true), at_least_one: false };
     return { type: "tag", begin: "[", content, end: "]" };
   }
   if (type === "object" && isSchema(properties)) {
-    return { type: "tag", begin: "{", content: members(schema, ",", memberOf(schema)), end: "}" };
+    const content = members(schema, ",", memberOf(schema, quote));
+    return { type: "tag", begin: "{", content, end: "}" };
   }
-  return anyValue;
+  return anyValue(quote);
 }
 
-function write({ name, arguments: given }: Call): string {
-  return `${OPEN}call:${name}${literalOf(JSON.parse(given))}${CLOSE}`;
+function write({ name, arguments: given }: Call, { open, close, quote }: Tokens): string {
+  return `${open}call:${name}${literalOf(JSON.parse(given), quote)}${close}`;
 }
 
-function literalOf(given: unknown): string {
-  if (typeof given === "string") return `${ESCAPE}${given}${ESCAPE}`;
-  if (Array.isArray(given)) return `[${given.map(literalOf).join(",")}]`;
+function literalOf(given: unknown, quote: string): string {
+  if (typeof given === "string") return `${quote}${given}${quote}`;
+  if (Array.isArray(given)) return `[${given.map((each) => literalOf(each, quote)).join(",")}]`;
   if (!isSchema(given)) return JSON.stringify(given);
   return `{${Object.entries(given)
-    .map(([key, each]) => `${key}:${literalOf(each)}`)
+    .map(([key, each]) => `${key}:${literalOf(each, quote)}`)
     .join(",")}}`;
 }

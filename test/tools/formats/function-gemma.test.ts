@@ -1,55 +1,79 @@
 import { describe, expect, test } from "bun:test";
-import { functionGemma } from "../../../src/tools/formats/function-gemma.ts";
-import { call, content, read } from "../messages.ts";
+import { functionGemma, gemma4 } from "../../../src/tools/formats/function-gemma.ts";
+import { messageParser } from "../../../src/tools/message.ts";
+import { call, content, parts, read, reasoning, tools } from "../messages.ts";
 
-const written = (inner: string) => `<start_function_call>${inner}<end_function_call>`;
+const dialects = [
+  {
+    format: functionGemma,
+    open: "<start_function_call>",
+    close: "<end_function_call>",
+    quote: "<escape>",
+  },
+  { format: gemma4, open: "<|tool_call>", close: "<tool_call|>", quote: '<|"|>' },
+];
 
-describe("a call", () => {
-  test("is read, alone, in a row and with text around", () => {
-    const paris = written("call:get_weather{city:<escape>Paris<escape>,days:3}");
-    expect(read(functionGemma, `So ${paris}${written("call:now{}")} Done`)).toEqual([
-      content("So"),
-      call("get_weather", '{"city": "Paris", "days": 3}'),
-      call("now", "{}"),
-      content("Done"),
-    ]);
+for (const { format, open, close, quote } of dialects) {
+  const written = (inner: string) => open + inner.replaceAll("'", quote) + close;
+
+  describe(`${format.name} reads`, () => {
+    test("calls alone, in a row and with text around", () => {
+      const paris = written("call:get_weather{city:'Paris',days:3}");
+      expect(read(format, `So ${paris}${written("call:now{}")} Done`)).toEqual([
+        content("So"),
+        call("get_weather", '{"city": "Paris", "days": 3}'),
+        call("now", "{}"),
+        content("Done"),
+      ]);
+    });
+
+    test("strings with anything in them, numbers, names, lists and objects", () => {
+      const inner = [
+        `city:'{a}, [b]: ${close}\n"<'`,
+        "days:-1.5",
+        "hourly:true",
+        "tags:['a','']",
+        "place:{lat:1,'lon':2,deep:{x:[]}}",
+        "unit:null",
+      ];
+      const value = {
+        city: `{a}, [b]: ${close}\n"<`,
+        days: -1.5,
+        hourly: true,
+        tags: ["a", ""],
+        place: { lat: 1, lon: 2, deep: { x: [] } },
+        unit: null,
+      };
+      const [part] = read(format, written(`call:get_weather{${inner.join(",")}}`));
+      expect(part).toMatchObject({ kind: "call", name: "get_weather" });
+      expect(JSON.parse(part!.kind === "call" ? part!.arguments : "")).toEqual(value);
+    });
+
+    test("what is garbled as content", () => {
+      for (const inner of [
+        "call:f{}",
+        "get_weather{}",
+        "call:now",
+        "call:now{",
+        "call:get_weather{city:Paris}",
+        "call:get_weather{city:'Paris}",
+        "call:get_weather{city}",
+        "call:get_weather{city:{}}}",
+        "call:now[]",
+      ]) {
+        expect(read(format, written(inner))).toEqual([content(written(inner))]);
+      }
+    });
   });
+}
 
-  test("has strings with anything in them, numbers, names, lists and objects", () => {
-    const inner = [
-      "city:<escape>{a}, [b]: <end_function_call>\n\"'<escape>",
-      "days:-1.5",
-      "hourly:true",
-      "tags:[<escape>a<escape>,<escape><escape>]",
-      "place:{lat:1,<escape>lon<escape>:2,deep:{x:[]}}",
-      "unit:null",
-    ];
-    const value = {
-      city: "{a}, [b]: <end_function_call>\n\"'",
-      days: -1.5,
-      hourly: true,
-      tags: ["a", ""],
-      place: { lat: 1, lon: 2, deep: { x: [] } },
-      unit: null,
-    };
-    const [part] = read(functionGemma, written(`call:get_weather{${inner.join(",")}}`));
-    expect(part).toMatchObject({ kind: "call", name: "get_weather" });
-    expect(JSON.parse(part!.kind === "call" ? part!.arguments : "")).toEqual(value);
-  });
-});
-
-test("what is garbled is content", () => {
-  for (const inner of [
-    "call:f{}",
-    "get_weather{}",
-    "call:now",
-    "call:now{",
-    "call:get_weather{city:Paris}",
-    "call:get_weather{city:<escape>Paris}",
-    "call:get_weather{city}",
-    "call:get_weather{city:{}}}",
-    "call:now[]",
-  ]) {
-    expect(read(functionGemma, written(inner))).toEqual([content(written(inner))]);
-  }
+test("Gemma 4 has its own marks of a thought", () => {
+  const text = "Hm. <think>\n<channel|>So.<|tool_call>call:now{}<tool_call|>";
+  const expected = [reasoning("Hm. <think>"), content("So."), call("now", "{}")];
+  const parsed = (thinking: "possible" | "begun", message: string) =>
+    parts(messageParser({ thinking, format: gemma4, tools }), [message]);
+  expect(parsed("possible", `<|channel>thought\n${text}`)).toEqual(expected);
+  expect(parsed("begun", `\n${text}`)).toEqual(expected);
+  expect(parsed("possible", "<|channel>thought\n<channel|>So.")).toEqual([content("So.")]);
+  expect(parsed("possible", "<think>a</think>")).toEqual([content("<think>a</think>")]);
 });

@@ -1,0 +1,151 @@
+// MiniMax M2, and DeepSeek V3.2 and V4, whose tags have a prefix and tell strings from other values:
+// <minimax:tool_call>
+// <invoke name="get_weather">
+// <parameter name="city">Paris</parameter>
+// </invoke>
+// </minimax:tool_call>
+// <｜DSML｜function_calls>
+// <｜DSML｜invoke name="get_weather">
+// <｜DSML｜parameter name="city" string="true">Paris</｜DSML｜parameter>
+// </｜DSML｜invoke>
+// </｜DSML｜function_calls>
+import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import {
+  bareValue,
+  jsonIn,
+  jsonOfText,
+  parameterSequence,
+  parametersOf,
+  textOf,
+  typesOf,
+} from "../bare-value.ts";
+import { blockParser } from "../block-parser.ts";
+import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
+import { callList, choicesOf, oneOf } from "../grammar.ts";
+import { openCall } from "../literal-value.ts";
+import { marker, pastBlanks, type Reading, until } from "../reading.ts";
+
+type Tags = {
+  /** Around all calls. */
+  open: string;
+  close: string;
+  /** Up to the names, which end with a quote. */
+  invoke: string;
+  invokeEnd: string;
+  parameter: string;
+  parameterEnd: string;
+};
+
+// What follows a parameter's name.
+const UNTOLD = '">';
+const STRING = '" string="true">';
+const OTHER = '" string="false">';
+
+const DSML = "｜DSML｜";
+
+export const minimax = invokeFormat("minimax", tagsOf("minimax:tool_call", ""), {
+  markers: ["<minimax:tool_call>", "</minimax:tool_call>"],
+  value: (schema, begin, end) => bareValue(schema, { begin: begin + UNTOLD, end }),
+  mark: () => UNTOLD,
+});
+export const deepseekV32 = dsmlFormat("deepseek-v3.2", "function_calls");
+export const deepseekV4 = dsmlFormat("deepseek-v4", "tool_calls");
+
+function dsmlFormat(name: string, section: string): ToolFormat {
+  return invokeFormat(name, tagsOf(DSML + section, DSML), {
+    markers: [DSML],
+    value: toldValue,
+    mark: (given) => (typeof given === "string" ? STRING : OTHER),
+  });
+}
+
+function tagsOf(section: string, prefix: string): Tags {
+  return {
+    open: `<${section}>`,
+    close: `</${section}>`,
+    invoke: `<${prefix}invoke name="`,
+    invokeEnd: `</${prefix}invoke>`,
+    parameter: `<${prefix}parameter name="`,
+    parameterEnd: `</${prefix}parameter>`,
+  };
+}
+
+type Dialect = Pick<ToolFormat, "markers"> & {
+  /** The grammar of a value between two texts, with what follows the parameter's name. */
+  value(schema: Record<string, unknown>, begin: string, end: string): StructuralTagFormat;
+  /** What follows the name of a parameter with this value. */
+  mark(given: unknown): string;
+};
+
+function invokeFormat(name: string, tags: Tags, { markers, value, mark }: Dialect): ToolFormat {
+  const { open, close, invoke, invokeEnd, parameter, parameterEnd } = tags;
+  const tagOf = (tool: Tool): TagFormat => ({
+    type: "tag",
+    begin: `${invoke}${tool.name}">`,
+    content: parameterSequence(tool, (key, schema) =>
+      value(schema, `\n${parameter}${key}`, parameterEnd),
+    ),
+    end: `\n${invokeEnd}`,
+  });
+  const write = ({ name, arguments: given }: Call) => {
+    const parameters = Object.entries(JSON.parse(given)).map(
+      ([key, each]) => `\n${parameter}${key}${mark(each)}${textOf(each)}${parameterEnd}`,
+    );
+    return `${invoke}${name}">${parameters.join("")}\n${invokeEnd}`;
+  };
+  return {
+    name,
+    markers,
+    parser: (tools) =>
+      blockParser({ openers: [open], read: (calls) => read(calls, tools, tags) }, tools),
+    grammar: (tools, options) =>
+      callList(
+        tools.map(tagOf),
+        { trigger: open, begin: `${open}\n`, separator: "\n", end: `\n${close}` },
+        options,
+      ),
+    write: (calls) => `${open}\n${calls.map(write).join("\n")}\n${close}`,
+    newCallId,
+  };
+}
+
+function* read(calls: CallDraft[], tools: readonly Tool[], tags: Tags): Reading<void> {
+  const { close, invoke, invokeEnd, parameter, parameterEnd } = tags;
+  while ((yield* marker(yield* pastBlanks(), invoke, close)) === invoke) {
+    const name = yield* until('">');
+    const parameters = parametersOf(tools, name);
+    const open = openCall(calls, name);
+    while ((yield* marker(yield* pastBlanks(), parameter, invokeEnd)) === parameter) {
+      const key = yield* until('"');
+      const mark = yield* marker('"', UNTOLD, STRING, OTHER);
+      const text = yield* until(parameterEnd);
+      const told =
+        mark === STRING ? JSON.stringify(text) : mark === OTHER ? jsonIn(text) : undefined;
+      open.add([key, told ?? jsonOfText(text, parameters, key)]);
+    }
+    open.close();
+  }
+}
+
+function toldValue(
+  schema: Record<string, unknown>,
+  begin: string,
+  end: string,
+): StructuralTagFormat {
+  const types = typesOf(schema);
+  const choices = choicesOf(schema);
+  const strings = choices?.filter((choice) => typeof choice === "string");
+  const others = choices?.filter((choice) => typeof choice !== "string");
+  const elements: TagFormat[] = [];
+  if (types?.has("string") ?? true) {
+    const content: StructuralTagFormat = strings ? oneOf(strings) : { type: "any_text" };
+    elements.push({ type: "tag", begin: begin + STRING, content, end });
+  }
+  if (!types || [...types].some((type) => type !== "string")) {
+    const content: StructuralTagFormat = others
+      ? oneOf(others.map(textOf))
+      : { type: "json_schema", json_schema: schema };
+    elements.push({ type: "tag", begin: begin + OTHER, content, end });
+  }
+  return { type: "or", elements };
+}

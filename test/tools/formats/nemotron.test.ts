@@ -1,0 +1,35 @@
+import { expect, test } from "bun:test";
+import { nemotron } from "../../../src/tools/formats/nemotron.ts";
+import { call, content, read } from "../messages.ts";
+
+const written = (inner: string) => `<TOOLCALL>${inner}</TOOLCALL>`;
+
+test("calls are read, alone, in a row and with text around", () => {
+  const given = '{"city": "Paris", "days": 3, "tags": ["]"], "place": {"lat": 1, "lon": 2}}';
+  const paris = `{"name": "get_weather", "arguments": ${given}}`;
+  const parisCall = call("get_weather", given);
+  expect(read(nemotron, written(`[${paris}]`))).toEqual([parisCall]);
+  const text = `So ${written(`[${paris}, {"name": "now", "arguments": {}}]`)}\n${written(paris)} Done`;
+  expect(read(nemotron, text)).toEqual([
+    content("So"),
+    parisCall,
+    call("now", "{}"),
+    parisCall,
+    content("Done"),
+  ]);
+});
+
+test("what is garbled is content", () => {
+  for (const inner of [
+    "",
+    "[]",
+    '[{"name": "f", "arguments": {}}]',
+    '[{"name": "now", "arguments": {}}, {"name": "f", "arguments": {}}]',
+    '[{"name": "now", "arguments": "none"}]',
+    '[{"name": "now", "arguments": {}}',
+    '[{"name": "now", "arguments": {}}] and',
+    "[now()]",
+  ]) {
+    expect(read(nemotron, written(inner))).toEqual([content(written(inner))]);
+  }
+});
