@@ -226,6 +226,7 @@ describe("a step", () => {
         running: 1,
         waiting: 0,
         blocks: { total: 40, free: 38, cached: 0, held: 2, shared: 0 },
+        snapshots: { hits: 0, misses: 0 },
       },
       expect.objectContaining({ step: 1, rows: 1, prefillTokens: 36, decodeTokens: 0 }),
       expect.objectContaining({ step: 2, rows: 2, prefillTokens: 20, decodeTokens: 1, running: 2 }),
