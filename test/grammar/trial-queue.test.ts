@@ -157,15 +157,6 @@ test("a compile whose client leaves is ended for one that waits already", async 
   expect(threads[0]!.abandoned).toBe(1);
 });
 
-test("a grammar that was left has lost its place", async () => {
-  const { threads, ask } = setUp(1);
-  ask("a1", "a");
-  ask("a2", "a")();
-  ask("a3", "a");
-  ask("a2", "a");
-  expect(await drained(threads)).toEqual(["a1", "a3", "a2"]);
-});
-
 test("a compile that nobody waits for is ended when its own key needs its turn", async () => {
   const { threads, ask, results } = setUp(2);
   ask("a", "a")();
