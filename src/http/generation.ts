@@ -153,8 +153,8 @@ export class Generation {
     const usage = this.#work?.usage;
     if (error instanceof Error) record.error = error.message;
     this.#work?.abort();
-    this.#track.end(outcomeOf(error), usage);
     void Promise.resolve(this.#work?.over).then(() => {
+      this.#track.end(outcomeOf(error), usage);
       if (usage) Object.assign(record, usage, { completionTokens: this.#generatedTokens });
       this.#counted.resolve();
     });

@@ -24,6 +24,22 @@ test("blocks that several sequences share are counted once in /metrics and /ps",
   await server.stop();
 });
 
+test("a request whose client has left is in progress until its last token has come", async () => {
+  const server = await startTestServer();
+  const generated = () => server.metric("mlx_serve_generated_tokens_total");
+  for (let i = 0; i < 20; i++) {
+    const leaving = new AbortController();
+    const body = { prompt: "Hi", max_tokens: 3000, ignore_eos: true, stream: true };
+    await server.post("/v1/completions", body, { signal: leaving.signal });
+    leaving.abort();
+    while ((await server.metric("mlx_serve_requests_in_progress")) > 0) await Bun.sleep(1);
+    const before = await generated();
+    await Bun.sleep(10);
+    expect(await generated()).toBe(before);
+  }
+  await server.stop();
+});
+
 describe("with keys", () => {
   const keys = ["alice", "bob", "carol"].map((name) => keyEntry(name, `sk-${name}`));
   let server: TestServer;
