@@ -402,6 +402,11 @@ export const ownSymbols = {
     args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "bool", "bool", "ptr"],
     returns: "i32",
   },
+  // int mlx_serve_attend_latent(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, bool, mlx_stream)
+  mlx_serve_attend_latent: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "bool", "ptr"],
+    returns: "i32",
+  },
   // int mlx_serve_copy_blocks(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_serve_copy_blocks: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_packed_product(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, float, bool, mlx_stream)

@@ -1,7 +1,7 @@
 // Attention over blocks.
 #include "ops.h"
 
-#include "operation.h"
+#include "places.h"
 
 namespace mlx_serve {
 namespace {
@@ -66,16 +66,6 @@ Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) 
   };
 }
 
-/** A token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
-struct Place {
-  int position, slot, row;
-};
-static_assert(sizeof(Place) == 3 * sizeof(int));
-
-const int* table_of(const int* tables, int row) {
-  return tables + 2 + static_cast<long>(row) * (tables[0] + 1);
-}
-
 void prepare_all(
     const Layer& layer, Pools pools, const float* qkv, const Place* places, int count, float* queries) {
   const long width = static_cast<long>(layer.heads) * layer.dim;
@@ -96,14 +86,7 @@ void attend_all(
     float* attended) {
   const int heads_per_kv = layer.heads / layer.kv_heads;
   const int most = std::max(1, std::min(32, 4096 / layer.dim) / heads_per_kv);
-  std::vector<std::pair<int, Span>> spans; // with their first tokens
-  for (int token = 0; token < count; token++) {
-    const auto& [position, slot, row] = places[token];
-    const bool follows = token > 0 && places[token - 1].row == row &&
-        places[token - 1].position + 1 == position && spans.back().second.count < most;
-    if (follows) spans.back().second.count += 1;
-    else spans.push_back({token, {1, position, table_of(tables, row)}});
-  }
+  const auto spans = spans_of(tables, places, count, most);
   const long width = static_cast<long>(layer.heads) * layer.dim;
   parallel(static_cast<int>(spans.size()) * layer.kv_heads, [&](int i) {
     const auto& [first, span] = spans[i / layer.kv_heads];
@@ -122,9 +105,8 @@ mx::array decode(
     mx::Stream stream) {
   const Sizes sizes(qkv, keys, values, true);
   check_layer(layer, sizes, options);
-  check_ints(tables, "the tables are not int32 in a row");
   const int count = qkv.shape(0);
-  require(tables.size() >= 1 + 2 * static_cast<size_t>(count), "there are too few tables");
+  check_tables(tables, count);
   const auto make = [=](const Arrays& in, Arrays& out) -> Task {
     const float* rows = memory<float>(in[0]);
     const Pools pools = {memory<float>(in[1]), memory<float>(in[2])};
@@ -133,13 +115,7 @@ mx::array decode(
     float* attended = out[0].data<float>();
     return [=] {
       const Layer layer = layer_of(sizes, numbers, options);
-      std::vector<Place> places(count);
-      for (int row = 0; row < count; row++) {
-        const int* table = table_of(packed, row);
-        const int position = table[-1] - 1;
-        const int block = table[position / BLOCK_TOKENS];
-        places[row] = {position, block * BLOCK_TOKENS + position % BLOCK_TOKENS, row};
-      }
+      const std::vector<Place> places = newest_places(packed, count);
       std::vector<float> queries(static_cast<size_t>(count) * sizes.heads * sizes.dim);
       prepare_all(layer, pools, rows, places.data(), count, queries.data());
       attend_all(layer, pools, queries.data(), packed, places.data(), count, attended);
@@ -147,11 +123,6 @@ mx::array decode(
   };
   const mx::Shape shape = {count, sizes.heads * sizes.dim};
   return operation(stream, "mlx_serve_decode", shape, {qkv, keys, values, tables, layer}, make);
-}
-
-void check_places(const mx::array& places, int count) {
-  check_ints(places, "the places are not int32 in a row");
-  require(places.size() == 3 * static_cast<size_t>(count), "the places are not three numbers a token");
 }
 
 mx::array prepare(

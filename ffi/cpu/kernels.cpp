@@ -4,6 +4,7 @@
 #include "kernels.h"
 
 #include "kernels/attention.h"
+#include "kernels/latent.h"
 #include "kernels/product.h"
 #include "kernels/quantized-product.h"
 #include "kernels/recurrence.h"
@@ -13,8 +14,9 @@ namespace mlx_serve {
 namespace VARIANT {
 
 extern const Kernels table = {
-    product, arrange, quantized_product, dequantize, prepare,  attend, gate,
-    norm,    best,    log_sum_exp,       softmax,    convolve, scan,   mask};
+    product,       arrange, quantized_product, dequantize, prepare,     attend,  prepare_latent,
+    attend_latent, gate,    norm,              best,       log_sum_exp, softmax, convolve,
+    scan,          mask};
 
 } // namespace VARIANT
 } // namespace mlx_serve

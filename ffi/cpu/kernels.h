@@ -33,6 +33,16 @@ struct Span {
   const int* table;
 };
 
+/**
+ * Attention whose heads share one vector a token: all of it is the key, its first `latent` features are the value.
+ * The `rotary` features behind them are rotated in pairs of neighbours.
+ */
+struct LatentLayer {
+  int heads, latent, rotary;
+  float scale, magnitude;
+  const float* wavelengths; // (rotary / 2), null where nothing is rotated
+};
+
 struct Product {
   int rows, depth;
   const float* x; // (rows, depth), rows `x_stride` apart
@@ -118,6 +128,14 @@ struct Kernels {
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
   /** Attends with the query heads of KV head `kv` of the span's tokens. Rows of `heads`. */
   void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);
+  /** Rotates and scales one token's queries, and writes its latent vector to `slot`, rotated. */
+  void (*prepare_latent)(
+      const LatentLayer&, const float* queries, const float* latent, int position, float* slot,
+      float* prepared);
+  /** Attends with some heads of the span's tokens. Rows of `heads`; the pool (blocks, BLOCK_TOKENS, latent + rotary). */
+  void (*attend_latent)(
+      const LatentLayer&, const float* pool, const float* prepared, Span, int first_head, int heads,
+      float* attended);
   void (*gate)(Gate, const float* gates, const float* ups, int count, float* out);
   /** weight: null for none. */
   void (*norm)(const float* x, const float* weight, int count, float eps, float* out);
@@ -133,7 +151,7 @@ struct Kernels {
   void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };
 
-/** Limits of `prepare` and `attend`: elements of a head, queries of a span, elements of those. */
+/** Limits of attention: elements of a head, queries of a span, elements of those. */
 constexpr int MOST_DIM = 1024, MOST_QUERIES = 64, MOST_NUMBERS = 8192;
 
 /** The best for this processor. */

@@ -56,6 +56,22 @@ int mlx_serve_attend(
     bool capped,
     bool sinks,
     const mlx_stream s);
+/**
+ * Attention whose heads share one vector a token (kernels.h): queries (T, heads * D), latents (T, D), which are
+ * written to the pool (blocks, 1, 32, D) -> (T, heads * latent). Without places the tokens are the newest of their
+ * sequences.
+ */
+int mlx_serve_attend_latent(
+    mlx_array* res,
+    const mlx_array queries,
+    const mlx_array latents,
+    const mlx_array pool,
+    const mlx_array tables,
+    const mlx_array places /* may be null */,
+    const mlx_array layer,
+    int latent,
+    bool rotated,
+    const mlx_stream s);
 /** Copies blocks within a pool: pairs of from and to. */
 int mlx_serve_copy_blocks(
     mlx_array* res,

@@ -139,6 +139,7 @@ function ownParts(target: pins.Target, withBlas: boolean): Part[] {
   const [system, processor] = target.split("-");
   const names: [name: string, ...flags: string[]][] = [
     ["cpu/attention.cpp"],
+    ["cpu/latent.cpp"],
     ["cpu/packed-product.cpp", ...(withBlas ? ["-DWITH_BLAS"] : [])],
     ["cpu/recurrence.cpp"],
     ["cpu/rows.cpp"],

@@ -1,7 +1,7 @@
 // A CPU. MLX computes there on one thread, mostly a number at a time, so whatever a step spends time on is an
 // operation of our own (ffi/cpu), in float32; other types go through MLX's.
 import { has } from "../../ffi/lib.ts";
-import { CpuAttention } from "../kernels/cpu-attention.ts";
+import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
@@ -50,6 +50,7 @@ export function cpuDevice(): Device {
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
     gate,
     attention: ({ headDim }, dtype) => new CpuAttention(headDim, dtype),
+    latentAttention: ({ latent }, dtype) => new CpuLatentAttention(latent, dtype),
     recurrence: () => cpuRecurrence,
     longPrompt: Number.POSITIVE_INFINITY,
     softmax: (x) => (isFloat32(x) ? own : mlx).softmax(x),

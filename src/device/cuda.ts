@@ -1,6 +1,7 @@
 // An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
+import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
 import { fitsProduct, isQuickest, type Matrix, Products } from "../kernels/product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
@@ -47,6 +48,7 @@ export function cudaDevice(): Device {
       return matrix.kind === "dense" ? (x, chosen) => linear(x, chosen) : linear;
     },
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
+    latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
     recurrence: () => new RecurrenceKernels("cuda"),
     tokenBudget: TOKEN_BUDGET,
     stage: canPin ? pinned : (values) => array(values),

@@ -2,6 +2,7 @@
 // down; model code asks it to compute and never asks which one it is. It owns how things are computed
 // there, how launches are ordered, how much memory there is, and how far steps may overlap.
 import type { Backend } from "../../ffi/native.ts";
+import type { LatentAttention, LatentShape } from "../kernels/latent-attention.ts";
 import type { BlockAttention, PagedShape } from "../kernels/paged-attention.ts";
 import type { Matrix } from "../kernels/product.ts";
 import type { Recurrence } from "../kernels/recurrence.ts";
@@ -85,6 +86,7 @@ export type Device = {
   rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;
+  latentAttention(shape: LatentShape, dtype: Dtype): LatentAttention;
   /** Of layers with a state. Its holder frees it. */
   recurrence(): Recurrence;
   /** A prompt whose tokens see more than this many goes through MLX's attention, over gathered blocks. */

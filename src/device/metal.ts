@@ -1,4 +1,5 @@
 // An Apple GPU: kernels of our own for attention, MLX's for everything else.
+import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { array } from "../mlx/array.ts";
@@ -21,6 +22,7 @@ export function metalDevice(): Device {
         ? weightLinear(matrix.weight, options, gpu.gate)
         : quantizedLinear(matrix, options.bias, gpu.gate),
     attention: (shape, dtype) => new PagedAttention("metal", shape, dtype),
+    latentAttention: (shape, dtype) => new LatentKernels("metal", shape, dtype),
     recurrence: () => new RecurrenceKernels("metal"),
     tokenBudget: TOKEN_BUDGET,
     stage: (values) => array(values),

@@ -1,9 +1,10 @@
 // Attention over blocks on a CPU, by operations of our own. Pools are float32, and so is all arithmetic;
 // rows of 16 bits are converted on their way in and out. In a block of keys the tokens are the last axis.
 import type { MlxArray } from "../mlx/array.ts";
-import { attendBlocks, copyBlocks, decodeBlocks, prepareBlocks } from "../mlx/cpu.ts";
+import { attendBlocks, attendLatent, copyBlocks, decodeBlocks, prepareBlocks } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { astype } from "../mlx/ops.ts";
+import type { LatentAttention, LatentWork } from "./latent-attention.ts";
 import {
   type BlockAttention,
   type LayerWork,
@@ -55,6 +56,62 @@ export class CpuAttention implements BlockAttention {
   #inFloat32(x: MlxArray, compute: (x: MlxArray) => MlxArray): MlxArray {
     if (this.#dtype === "float32") return compute(x);
     return astype(compute(astype(x, "float32")), this.#dtype);
+  }
+}
+
+export class CpuLatentAttention implements LatentAttention {
+  readonly #latent: number;
+  readonly #dtype: Dtype;
+  readonly #layers: PackedLayers;
+  readonly groups = 1;
+
+  constructor(latent: number, dtype: Dtype) {
+    this.#latent = latent;
+    this.#dtype = dtype;
+    this.#layers = new PackedLayers(latent);
+  }
+
+  decode(
+    queries: MlxArray,
+    latents: MlxArray,
+    pool: MlxArray,
+    tables: MlxArray,
+    work: LatentWork,
+  ): MlxArray {
+    return this.#attend(queries, latents, pool, tables, undefined, work);
+  }
+
+  attend(
+    queries: MlxArray,
+    latents: MlxArray,
+    pool: MlxArray,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LatentWork,
+  ): MlxArray {
+    return this.#attend(queries, latents, pool, tables, places, work);
+  }
+
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray {
+    return copyBlocks(pool, pairs);
+  }
+
+  free(): void {
+    this.#layers.free();
+  }
+
+  #attend(
+    queries: MlxArray,
+    latents: MlxArray,
+    pool: MlxArray,
+    tables: MlxArray,
+    places: MlxArray | undefined,
+    work: LatentWork,
+  ): MlxArray {
+    const rows = [queries, latents].map((x) => astype(x, "float32")) as [MlxArray, MlxArray];
+    const options = { latent: this.#latent, rotated: work.rope !== undefined };
+    const made = attendLatent(...rows, pool, tables, places, this.#layers.of(work), options);
+    return astype(made, this.#dtype);
   }
 }
 

@@ -8,6 +8,7 @@ import attentionTiles from "./attention-tiles.h" with { type: "text" };
 import cuda from "./cuda.h" with { type: "text" };
 import cudaInstructions from "./cuda-instructions.h" with { type: "text" };
 import head from "./head.h" with { type: "text" };
+import latent from "./latent.h" with { type: "text" };
 import layer from "./layer.h" with { type: "text" };
 import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
@@ -24,6 +25,7 @@ const headers = new Map([
   ["attention-tiles.h", attentionTiles],
   ["cuda-instructions.h", cudaInstructions],
   ["head.h", head],
+  ["latent.h", latent],
   ["layer.h", layer],
   ["moves.h", moves],
   ["quantized.h", quantized],

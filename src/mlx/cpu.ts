@@ -83,6 +83,32 @@ export function attendBlocks(
   );
 }
 
+/**
+ * Latents (T, D) go to their places in the pool, or without places to the ends of their sequences; queries
+ * (T, heads * D) attend to them -> (T, heads * latent)
+ */
+export function attendLatent(
+  queries: MlxArray,
+  latents: MlxArray,
+  pool: MlxArray,
+  tables: MlxArray,
+  places: MlxArray | undefined,
+  layer: MlxArray,
+  { latent, rotated }: { latent: number; rotated: boolean },
+): MlxArray {
+  return op(
+    "mlx_serve_attend_latent",
+    queries.handle,
+    latents.handle,
+    pool.handle,
+    tables.handle,
+    optionalHandle(places),
+    layer.handle,
+    latent,
+    rotated,
+  );
+}
+
 /** Copies blocks within a pool, pairs of from and to; evaluate the result. */
 export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);

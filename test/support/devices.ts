@@ -4,6 +4,7 @@ import type { Backend } from "../../ffi/native.ts";
 import type { Device } from "../../src/device/device.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { PlainAttention } from "./plain-attention.ts";
+import { PlainLatentAttention } from "./plain-latent-attention.ts";
 import { plainRecurrence } from "./plain-recurrence.ts";
 
 const made = new Map<Backend | "plain", Device>();
@@ -20,6 +21,7 @@ export function plainGpu(): Device {
       ...openDevice("metal"),
       kvType: () => "float32",
       attention: (shape) => new PlainAttention(shape),
+      latentAttention: (shape) => new PlainLatentAttention(shape),
       recurrence: () => plainRecurrence,
       trace,
       stage,

@@ -72,13 +72,7 @@ export class PlainAttention implements BlockAttention {
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork): MlxArray {
-    const rows = unpackTables(tables);
-    const tokens = rows.map(({ length, blocks }, row) => {
-      const position = length - 1;
-      const block = blocks[Math.floor(position / BLOCK_TOKENS)]!;
-      return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
-    });
-    const places = array(packPlaces(tokens));
+    const places = newestPlaces(tables);
     return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
   }
 
@@ -155,7 +149,17 @@ export class PlainAttention implements BlockAttention {
   }
 }
 
-function unpackTables(tables: MlxArray): { length: number; blocks: number[] }[] {
+/** Of the newest token of each sequence, packed. */
+export function newestPlaces(tables: MlxArray): MlxArray {
+  const tokens = unpackTables(tables).map(({ length, blocks }, row) => {
+    const position = length - 1;
+    const block = blocks[Math.floor(position / BLOCK_TOKENS)]!;
+    return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+  });
+  return array(packPlaces(tokens));
+}
+
+export function unpackTables(tables: MlxArray): { length: number; blocks: number[] }[] {
   const [width, ...rest] = tables.numbers() as unknown as [number, ...number[]];
   return Array.from({ length: rest.length / (1 + width) }, (_, row) => {
     const at = row * (1 + width);
@@ -163,7 +167,7 @@ function unpackTables(tables: MlxArray): { length: number; blocks: number[] }[] 
   });
 }
 
-function unpackPlaces(places: MlxArray): { position: number; slot: number; row: number }[] {
+export function unpackPlaces(places: MlxArray): { position: number; slot: number; row: number }[] {
   const all = [...places.numbers()];
   return Array.from({ length: all.length / 3 }, (_, i) => {
     const [position, slot, row] = all.slice(3 * i) as [number, number, number];
@@ -171,7 +175,7 @@ function unpackPlaces(places: MlxArray): { position: number; slot: number; row: 
   });
 }
 
-function memoryOf(pool: MlxArray): Float32Array {
+export function memoryOf(pool: MlxArray): Float32Array {
   return new Float32Array(pool.memory());
 }
 

@@ -67,10 +67,10 @@ static INLINE void score(const float* queries, const float* keys, int dim, float
   }
 }
 
-/** sums (Q, dim) += weights times values, of the tokens from..to of a block. */
+/** sums (Q, dim) += weights times values, `stride` apart, of the tokens from..to of a block. */
 template <int Q>
-static INLINE void
-add_values(const float* weights, const float* values, int from, int to, int dim, float* sums) {
+static INLINE void add_values(
+    const float* weights, const float* values, long stride, int from, int to, int dim, float* sums) {
   int d = 0;
   for (; d + 2 * LANES <= dim; d += 2 * LANES) {
     Floats low[Q], high[Q];
@@ -79,8 +79,8 @@ add_values(const float* weights, const float* values, int from, int to, int dim,
       high[q] = load(sums + q * dim + d + LANES);
     }
     for (int t = from; t < to; t++) {
-      const Floats a = load(values + (long)t * dim + d);
-      const Floats b = load(values + (long)t * dim + d + LANES);
+      const Floats a = load(values + t * stride + d);
+      const Floats b = load(values + t * stride + d + LANES);
       for (int q = 0; q < Q; q++) {
         low[q] += weights[q * BLOCK_TOKENS + t] * a;
         high[q] += weights[q * BLOCK_TOKENS + t] * b;
@@ -94,7 +94,7 @@ add_values(const float* weights, const float* values, int from, int to, int dim,
   for (int t = from; t < to; t++) {
     for (int q = 0; q < Q; q++) {
       const float weight = weights[q * BLOCK_TOKENS + t];
-      for (int i = d; i < dim; i++) sums[q * dim + i] += weight * values[(long)t * dim + i];
+      for (int i = d; i < dim; i++) sums[q * dim + i] += weight * values[t * stride + i];
     }
   }
 }
@@ -186,10 +186,10 @@ static void attend(
         }
       }
       switch (some) {
-        case 4: add_values<4>(own, values, first, end, dim, sums + q * dim); break;
-        case 3: add_values<3>(own, values, first, end, dim, sums + q * dim); break;
-        case 2: add_values<2>(own, values, first, end, dim, sums + q * dim); break;
-        case 1: add_values<1>(own, values, first, end, dim, sums + q * dim); break;
+        case 4: add_values<4>(own, values, dim, first, end, dim, sums + q * dim); break;
+        case 3: add_values<3>(own, values, dim, first, end, dim, sums + q * dim); break;
+        case 2: add_values<2>(own, values, dim, first, end, dim, sums + q * dim); break;
+        case 1: add_values<1>(own, values, dim, first, end, dim, sums + q * dim); break;
       }
     }
   }

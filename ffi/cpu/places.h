@@ -1,0 +1,54 @@
+// Where the tokens of a step are in the blocks of their sequences.
+#pragma once
+
+#include "operation.h"
+
+namespace mlx_serve {
+
+/** A token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
+struct Place {
+  int position, slot, row;
+};
+static_assert(sizeof(Place) == 3 * sizeof(int));
+
+inline const int* table_of(const int* tables, int row) {
+  return tables + 2 + static_cast<long>(row) * (tables[0] + 1);
+}
+
+/** The newest token of each sequence. */
+inline std::vector<Place> newest_places(const int* tables, int count) {
+  std::vector<Place> places(count);
+  for (int row = 0; row < count; row++) {
+    const int* table = table_of(tables, row);
+    const int position = table[-1] - 1;
+    const int block = table[position / BLOCK_TOKENS];
+    places[row] = {position, block * BLOCK_TOKENS + position % BLOCK_TOKENS, row};
+  }
+  return places;
+}
+
+/** Consecutive tokens of the same sequences, at most so many each, with the first token of each. */
+inline std::vector<std::pair<int, Span>>
+spans_of(const int* tables, const Place* places, int count, int most) {
+  std::vector<std::pair<int, Span>> spans;
+  for (int token = 0; token < count; token++) {
+    const auto& [position, slot, row] = places[token];
+    const bool follows = token > 0 && places[token - 1].row == row &&
+        places[token - 1].position + 1 == position && spans.back().second.count < most;
+    if (follows) spans.back().second.count += 1;
+    else spans.push_back({token, {1, position, table_of(tables, row)}});
+  }
+  return spans;
+}
+
+inline void check_tables(const mx::array& tables, int count) {
+  check_ints(tables, "the tables are not int32 in a row");
+  require(tables.size() >= 1 + 2 * static_cast<size_t>(count), "there are too few tables");
+}
+
+inline void check_places(const mx::array& places, int count) {
+  check_ints(places, "the places are not int32 in a row");
+  require(places.size() == 3 * static_cast<size_t>(count), "the places are not three numbers a token");
+}
+
+} // namespace mlx_serve
