@@ -5,7 +5,7 @@ import type { Norm } from "../device/device.ts";
 import type { Convolution, Scan, ScanInputs } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Rope } from "./rope.ts";
-import type { KvState, LayerStates, SlotState } from "./states.ts";
+import type { KvState, LatentState, LayerStates, SlotState } from "./states.ts";
 
 export type AttentionOptions = {
   scale: number;
@@ -27,6 +27,12 @@ export type Heads = {
   rope?: Rope | undefined;
 };
 
+export type LatentOptions = {
+  scale: number;
+  /** Of the rotary features of queries and latents: here feature 2i is rotated with 2i + 1. */
+  rope?: Rope | undefined;
+};
+
 /** One forward pass's view of what the layers keep. */
 export interface Step {
   /**
@@ -34,6 +40,17 @@ export interface Step {
    * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
    */
   attend(state: KvState, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
+  /**
+   * Writes this step's latents (T, latent + rotary) to their store, and lets all heads of each token attend to those
+   * of its sequence: all features are the key, the latent ones are the value. RoPE is applied to the rotary features.
+   * queries (T, heads * (latent + rotary)) -> (T, heads * latent)
+   */
+  attendLatent(
+    state: LatentState,
+    queries: MlxArray,
+    latents: MlxArray,
+    options: LatentOptions,
+  ): MlxArray;
   /** Convolves each channel with the last inputs of its sequence, which it keeps. x (T, C) -> (T, C) */
   convolve(state: SlotState, x: MlxArray, convolution: Convolution): MlxArray;
   /** Passes each sequence's tokens through its state. -> (T, heads * value features) */

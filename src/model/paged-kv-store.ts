@@ -31,6 +31,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
+import { LatentStore } from "./latent-store.ts";
 import type { AttentionOptions, Heads, Step } from "./model.ts";
 import { groupsOf, type KvState, type LayerStates } from "./states.ts";
 
@@ -38,6 +39,9 @@ import { groupsOf, type KvState, type LayerStates } from "./states.ts";
 export type KvRow = { start: number; count: number; tables: readonly (readonly number[])[] };
 
 type Pools = { keys: MlxArray; values: MlxArray };
+
+/** Without latents where no layer has some. */
+type PagedStep = Pick<Step, "attend"> & Partial<Pick<Step, "attendLatent">>;
 
 /** A layer's pools, how it attends, and what it does to each set of options. */
 type Layer = {
@@ -67,19 +71,21 @@ export class PagedKvStore {
   readonly #layers: Layer[] = [];
   /** By their sizes. */
   readonly #attentions = new Map<string, BlockAttention>();
+  readonly #latents: LatentStore | undefined;
   readonly #fewestKvHeads: number;
 
   /** `blocks` of each group. Frees what it has where memory runs out. */
   constructor(device: Device, states: LayerStates, blocks: readonly number[], dtype: Dtype) {
     this.#scratch = blocks;
     this.#device = device;
-    this.#fewestKvHeads = Math.min(...states.kvs.map(({ kvHeads }) => kvHeads));
+    const { kvs, latents } = states;
+    this.#fewestKvHeads = Math.min(...kvs.map(({ kvHeads }) => kvHeads), ...latents.map(() => 1));
     const groups = groupsOf(states);
     const kept = device.kvType(dtype);
     try {
-      for (const state of states.kvs) {
+      for (const state of kvs) {
         using _ = new Scope();
-        const group = groups.findIndex((each) => each.states.includes(state));
+        const group = groups.findIndex((each) => each.kvs.includes(state));
         const { kvHeads, headDim } = state;
         const attention = this.#attentionOf(state, dtype);
         const size = [blocks[group]! + 1, kvHeads, BLOCK_TOKENS, headDim];
@@ -87,6 +93,10 @@ export class PagedKvStore {
         evaluate(pools.keys, pools.values);
         hold([pools.keys, pools.values]);
         this.#layers.push({ group, pools, attention, works: new Map() });
+      }
+      if (latents.length > 0) {
+        const group = groups.findIndex((each) => each.latents.length > 0);
+        this.#latents = new LatentStore(device, latents, group, blocks[group]! + 1, dtype);
       }
     } catch (error) {
       this.free();
@@ -97,7 +107,7 @@ export class PagedKvStore {
   get bytes(): number {
     return this.#layers.reduce(
       (sum, { pools: { keys, values } }) => sum + keys.bytes + values.bytes,
-      0,
+      this.#latents?.bytes ?? 0,
     );
   }
 
@@ -131,7 +141,7 @@ export class PagedKvStore {
    * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
    * behind `copy`. In a scope: it makes arrays.
    */
-  begin(rows: readonly KvRow[]): Pick<Step, "attend"> {
+  begin(rows: readonly KvRow[]): PagedStep {
     const tables = this.tablesOf(rows).tables.map((each) => array(each));
     return rows.every(({ count }) => count === 1)
       ? this.decodeStep(tables, this.partsOf(rows))
@@ -139,8 +149,9 @@ export class PagedKvStore {
   }
 
   /** One token each. The tables may be inputs of a function that is being traced. */
-  decodeStep(tables: readonly MlxArray[], parts: number): Pick<Step, "attend"> {
+  decodeStep(tables: readonly MlxArray[], parts: number): PagedStep {
     return {
+      ...this.#latents?.decodeStep(tables, (groups) => splitsFor(parts, groups, 1)),
       attend: ({ index, kvHeads }, qkv, heads, options) => {
         const layer = this.#layers[index]!;
         const work = workOf(layer, heads, options);
@@ -165,7 +176,7 @@ export class PagedKvStore {
       const pairs = touched.get(group);
       return pairs ? [attention.copy(keys, pairs), attention.copy(values, pairs)] : [];
     });
-    return concatenate(done);
+    return concatenate([...done, ...(this.#latents?.copy(touched) ?? [])]);
   }
 
   #attentionOf({ heads, kvHeads, headDim }: KvState, dtype: Dtype): BlockAttention {
@@ -176,7 +187,7 @@ export class PagedKvStore {
     return attention;
   }
 
-  #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): Pick<Step, "attend"> {
+  #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): PagedStep {
     const placesOf = (group: number) =>
       rows.flatMap(({ start, count, tables }, row) =>
         Array.from({ length: count }, (_, i) => {
@@ -228,7 +239,8 @@ export class PagedKvStore {
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     };
-    return { attend };
+    const packed = (group: number) => array(packPlaces(placesOf(group)));
+    return { attend, ...this.#latents?.mixedStep(tables, packed) };
   }
 
   #methodOf({ start, count }: KvRow, { chunks }: BlockAttention): Method {
@@ -265,6 +277,7 @@ export class PagedKvStore {
   }
 
   free(): void {
+    this.#latents?.free();
     for (const each of this.#attentions.values()) each.free();
     this.#attentions.clear();
     for (const { pools } of this.#layers.splice(0)) {

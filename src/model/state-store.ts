@@ -1,4 +1,4 @@
-// All that the layers of a model keep of its sequences: keys and values in blocks, recurrent states in slots.
+// All that the layers of a model keep of its sequences: keys, values and latents in blocks, recurrent states in slots.
 import type { Device } from "../device/device.ts";
 import type { BlockCopy, CacheLayout, SlotMove } from "../kv/kv-cache.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
@@ -47,7 +47,7 @@ export class StateStore {
    */
   begin(rows: readonly StateRow[]): Step {
     const slots = this.#slots;
-    return { ...withoutSlots, ...this.#kv.begin(rows), ...slots?.step(array(slots.movesOf(rows))) };
+    return { ...without, ...this.#kv.begin(rows), ...slots?.step(array(slots.movesOf(rows))) };
   }
 
   decodeInputs(rows: readonly StateRow[]): DecodeInputs {
@@ -58,9 +58,9 @@ export class StateStore {
 
   /** Of arrays as `decodeInputs` has them. They may be inputs of a function that is being traced. */
   decodeStep(arrays: readonly MlxArray[], { parts }: DecodeShape): Step {
-    if (!this.#slots) return { ...withoutSlots, ...this.#kv.decodeStep(arrays, parts) };
+    if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, parts) };
     const [moves, ...tables] = arrays;
-    return { ...this.#kv.decodeStep(tables, parts), ...this.#slots.step(moves!) };
+    return { ...without, ...this.#kv.decodeStep(tables, parts), ...this.#slots.step(moves!) };
   }
 
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
@@ -74,7 +74,8 @@ export class StateStore {
 }
 
 function missing(): never {
-  throw new Error("the model has no recurrent layers");
+  throw new Error("the model has declared no state of this kind");
 }
 
-const withoutSlots: Pick<Step, "convolve" | "scan"> = { convolve: missing, scan: missing };
+/** Of the kinds of states that a model may be without. */
+const without: Omit<Step, "attend"> = { attendLatent: missing, convolve: missing, scan: missing };

@@ -1,5 +1,6 @@
 // What the layers of a model keep of a sequence. An architecture declares it while it builds its blocks, and
 // everything else follows from that: which pools there are, what a token and a sequence cost, what can be given back.
+import type { LatentShape } from "../kernels/latent-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { bytesOf, type Dtype } from "../mlx/dtype.ts";
 
@@ -17,16 +18,26 @@ export type KvState = Readonly<KvShape> & {
   readonly index: number;
 };
 
+/** Of each token one vector that all heads share: `latent` features, and `rotary` ones with its position. */
+export type LatentState = Readonly<LatentShape> & { readonly index: number };
+
 /** An array of fixed size of a recurrent layer, in the slot of a sequence. */
 export type SlotState = { readonly shape: readonly number[]; readonly index: number };
 
 export class LayerStates {
   readonly kvs: KvState[] = [];
+  readonly latents: LatentState[] = [];
   readonly slots: SlotState[] = [];
 
   kv({ heads, kvHeads, headDim, window }: KvShape): KvState {
     const state: KvState = { heads, kvHeads, headDim, window, index: this.kvs.length };
     this.kvs.push(state);
+    return state;
+  }
+
+  latent({ heads, latent, rotary }: LatentShape): LatentState {
+    const state: LatentState = { heads, latent, rotary, index: this.latents.length };
+    this.latents.push(state);
     return state;
   }
 
@@ -38,16 +49,27 @@ export class LayerStates {
 }
 
 /** States whose tokens are seen equally long: a sequence has one table of blocks for all of them. */
-export type StateGroup = { window: number | undefined; states: readonly KvState[] };
+export type StateGroup = {
+  window: number | undefined;
+  kvs: readonly KvState[];
+  latents: readonly LatentState[];
+};
 
-export function groupsOf({ kvs }: LayerStates): StateGroup[] {
-  const groups = Map.groupBy(kvs, ({ window }) => window);
-  return Array.from(groups, ([window, states]) => ({ window, states }));
+/** Latents have no window. */
+export function groupsOf({ kvs, latents }: LayerStates): StateGroup[] {
+  const windows = new Set([...kvs.map(({ window }) => window), ...latents.map(() => undefined)]);
+  return Array.from(windows, (window) => ({
+    window,
+    kvs: kvs.filter((state) => state.window === window),
+    latents: window === undefined ? latents : [],
+  }));
 }
 
 /** What a block takes in all its layers. */
-export function blockBytes({ states }: StateGroup, kept: Dtype): number {
-  const numbers = states.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim, 0);
+export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
+  const numbers =
+    kvs.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim, 0) +
+    latents.reduce((sum, { latent, rotary }) => sum + latent + rotary, 0);
   return numbers * BLOCK_TOKENS * bytesOf(kept);
 }
 

@@ -142,8 +142,10 @@ function checkMemory(wanted: number): void {
  * A layer multiplies a token with its weights, some 12 times dims * dims in most models. One that sees all tokens
  * multiplies it twice heads * headDim with each token before it.
  */
-function lookbackOf({ shape: { dims }, states: { kvs, slots } }: Model): number {
+function lookbackOf({ shape: { dims }, states: { kvs, latents, slots } }: Model): number {
   const seeing = kvs.filter(({ window }) => window === undefined);
-  const widths = seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0);
-  return (6 * dims * dims * (kvs.length + slots.length)) / widths;
+  const widths =
+    seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0) +
+    latents.reduce((sum, { heads, latent, rotary }) => sum + heads * (latent + rotary / 2), 0);
+  return (6 * dims * dims * (kvs.length + latents.length + slots.length)) / widths;
 }

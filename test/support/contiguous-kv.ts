@@ -87,6 +87,23 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     },
+    attendLatent({ index, heads, latent, rotary }, queries, latents, { scale, rope }) {
+      const placed = (x: MlxArray, own: number) => {
+        const byHead = reshape(x, [-1, own, latent + rotary]);
+        const [plain, rest] = split(byHead, [latent]) as [MlxArray, MlxArray];
+        return rope ? concatenate([plain, rotatePairs(rest, rope, positions)], -1) : byHead;
+      };
+      const [q, k] = [placed(queries, heads), placed(latents, 1)];
+      let at = 0;
+      const outputs = rows.map(({ kv, count }) => {
+        const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
+        const cache = kv.append(index, part(k), slice(part(k), -1, 0, latent));
+        const attended = attend(part(q), cache, kv.length - count, { scale });
+        at += count;
+        return reshape(swapAxes(attended, 0, 1), [count, -1]);
+      });
+      return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
+    },
     convolve({ index, shape }, x, convolution) {
       const [kept, channels] = shape as [number, number];
       const plain = plainConvolution(convolution);
@@ -156,6 +173,15 @@ function rotate(x: MlxArray, rope: Rope, positions: readonly number[]): MlxArray
     add(multiply(a, sin), multiply(b, cos)),
   ];
   return astype(concatenate([...rotated, rest], -1), x.dtype);
+}
+
+/** RoPE of all features of x (T, heads, D): feature 2i rotates with 2i + 1. */
+function rotatePairs(x: MlxArray, rope: Rope, positions: readonly number[]): MlxArray {
+  const [tokens, heads, dims] = x.shape as [number, number, number];
+  const pairs = reshape(x, [tokens, heads, dims / 2, 2]);
+  const halves = reshape(swapAxes(pairs, 2, 3), [tokens, heads, dims]);
+  const rotated = reshape(rotate(halves, rope, positions), [tokens, heads, 2, dims / 2]);
+  return reshape(swapAxes(rotated, 2, 3), [tokens, heads, dims]);
 }
 
 function attend(

@@ -6,6 +6,7 @@ import { backend } from "../../ffi/native.ts";
 import type { EngineRequest, PromptLogprob } from "../../src/engine/protocol.ts";
 import { architectures } from "../../src/model/registry.ts";
 import type { StepInputs } from "../../src/model/runner.ts";
+import { groupsOf } from "../../src/model/states.ts";
 import { deviceOf } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -64,10 +65,10 @@ for (const tiny of tinyCases) {
     };
     // Six sequences of 104 tokens take 24 blocks; they share the prompt's first one. Where all layers have a
     // window, they take one or two each.
-    const { kvs } = model.states;
-    const blocks = kvs.every(({ window }) => window !== undefined) ? 8 : 17;
+    const groups = groupsOf(model.states);
+    const blocks = groups.every(({ window }) => window !== undefined) ? 8 : 17;
     // Slots do not run out as sequences grow: where there is nothing else, a place is taken by priority.
-    const isRecurrent = kvs.length === 0;
+    const isRecurrent = groups.length === 0;
     const options = { device, tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks };
     const engine = makeEngine(model, options, watch);
     const request = (more: Partial<EngineRequest> = {}): EngineRequest => ({

@@ -1,0 +1,90 @@
+// The latents of layers whose heads share one vector a token, in the blocks of the paged KV store: one pool a layer,
+// written in place by kernels.
+import type { Device } from "../device/device.ts";
+import type { LatentAttention } from "../kernels/latent-attention.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { evaluate, type MlxArray } from "../mlx/array.ts";
+import type { Dtype } from "../mlx/dtype.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import type { Step } from "./model.ts";
+import type { LatentState } from "./states.ts";
+
+type LatentStep = Pick<Step, "attendLatent">;
+
+type Layer = { pool: MlxArray; attention: LatentAttention };
+
+export class LatentStore {
+  /** Whose blocks they are in: latents have no window, so all are in one. */
+  readonly #group: number;
+  readonly #layers: Layer[] = [];
+  /** By their sizes. */
+  readonly #attentions = new Map<string, LatentAttention>();
+
+  /** Frees what it has where memory runs out. */
+  constructor(
+    device: Device,
+    states: readonly LatentState[],
+    group: number,
+    blocks: number,
+    dtype: Dtype,
+  ) {
+    this.#group = group;
+    const kept = device.kvType(dtype);
+    try {
+      for (const { heads, latent, rotary } of states) {
+        using _ = new Scope();
+        const key = `${heads} ${latent} ${rotary}`;
+        const attention =
+          this.#attentions.get(key) ?? device.latentAttention({ heads, latent, rotary }, dtype);
+        this.#attentions.set(key, attention);
+        const pool = device.allocate([blocks, 1, BLOCK_TOKENS, latent + rotary], kept);
+        evaluate(pool);
+        this.#layers.push({ pool: hold(pool), attention });
+      }
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
+  }
+
+  /** One token each. `splitsOf` so many thread groups: how many share the tokens of each. */
+  decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
+    const own = tables[this.#group]!;
+    return {
+      attendLatent: ({ index }, queries, latents, options) => {
+        const { pool, attention } = this.#layers[index]!;
+        const splits = splitsOf(queries.shape[0]! * attention.groups);
+        return attention.decode(queries, latents, pool, own, options, splits);
+      },
+    };
+  }
+
+  /** `placesOf` a group: those of all tokens, packed. */
+  mixedStep(tables: readonly MlxArray[], placesOf: (group: number) => MlxArray): LatentStep {
+    const own = tables[this.#group]!;
+    const places = placesOf(this.#group);
+    return {
+      attendLatent: ({ index }, queries, latents, options) => {
+        const { pool, attention } = this.#layers[index]!;
+        return attention.attend(queries, latents, pool, own, places, options);
+      },
+    };
+  }
+
+  /** Copies the pairs of blocks of their group; what comes out is there when all are copied. */
+  copy(pairsOf: ReadonlyMap<number, MlxArray>): MlxArray[] {
+    const pairs = pairsOf.get(this.#group);
+    if (!pairs) return [];
+    return this.#layers.map(({ pool, attention }) => attention.copy(pool, pairs));
+  }
+
+  free(): void {
+    for (const each of this.#attentions.values()) each.free();
+    this.#attentions.clear();
+    for (const { pool } of this.#layers.splice(0)) pool.free();
+  }
+}
