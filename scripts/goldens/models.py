@@ -87,7 +87,8 @@ class Windowed(nn.Module):
 
 def build(case, seed):
     config = json.loads(json.dumps(case["config"]))  # mlx-lm writes to it
-    module = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
+    renamed = {"mistral": "llama", "kimi_k2": "deepseek_v3"}
+    module = renamed.get(config["model_type"], config["model_type"])
     arch = importlib.import_module(f"mlx_lm.models.{module}")
     model = arch.Model(arch.ModelArgs.from_dict(config))
     shapes = {name: list(value.shape) for name, value in tree_flatten(model.parameters())}
@@ -120,9 +121,15 @@ def check_layout(case, model):
     weights = dict(tree_flatten(model.parameters()))
     original = {}
     for name, value in weights.items():
-        if layout == "separate" and ".switch_mlp." in name:
+        if layout in ("separate", "joint") and ".switch_mlp." in name:
             for expert in range(value.shape[0]):
                 original[name.replace("switch_mlp", f"experts.{expert}")] = value[expert]
+        elif layout == "joint" and ".unembed_out." in name:
+            keys = weights[name.replace("unembed_out", "embed_q")].swapaxes(1, 2)
+            both = mx.concatenate([keys, value], axis=1)
+            original[name.replace("unembed_out", "kv_b_proj")] = both.reshape(-1, both.shape[-1])
+        elif layout == "joint" and ".embed_q." in name:
+            continue
         elif layout == "blocks" and ".experts.up_proj." in name:
             continue
         elif layout == "blocks" and ".experts." in name:

@@ -1,9 +1,12 @@
 // Which architectures there are, by the model_type of their configuration.
 
 import { LoadError, quoted } from "../files/load-error.ts";
+import { deepseekV2 } from "./archs/deepseek-v2.ts";
+import { deepseekV3 } from "./archs/deepseek-v3.ts";
 import { gemma2 } from "./archs/gemma2.ts";
 import { gemma3 } from "./archs/gemma3.ts";
 import { gemma3Text } from "./archs/gemma3-text.ts";
+import { glm4MoeLite } from "./archs/glm4-moe-lite.ts";
 import { gptOss } from "./archs/gpt-oss.ts";
 import { granite } from "./archs/granite.ts";
 import { lfm2 } from "./archs/lfm2.ts";
@@ -25,11 +28,15 @@ import type { Weights } from "./weights.ts";
 export type Architecture = (config: unknown, weights: Weights) => Model;
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
+  ["deepseek_v2", deepseekV2],
+  ["deepseek_v3", deepseekV3],
   ["gemma2", gemma2],
   ["gemma3", gemma3],
   ["gemma3_text", gemma3Text],
+  ["glm4_moe_lite", glm4MoeLite],
   ["gpt_oss", gptOss],
   ["granite", granite],
+  ["kimi_k2", deepseekV3],
   ["lfm2", lfm2],
   ["llama", llama],
   ["mamba2", mamba2],

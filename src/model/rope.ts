@@ -96,9 +96,18 @@ function yarn(options: RopeOptions): Float32Array {
 }
 
 function yarnMagnitude(scaling: RopeScaling): number {
+  const { mscale = 1, mscale_all_dim: all = 0 } = scaling;
+  return yarnGain(scaling, mscale) / yarnGain(scaling, all);
+}
+
+function yarnGain(scaling: RopeScaling, weight: number): number {
   const factor = factorOf(scaling);
-  const magnitude = (weight: number) => (factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1);
-  return magnitude(scaling.mscale ?? 1) / magnitude(scaling.mscale_all_dim ?? 0);
+  return factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1;
+}
+
+/** What scores are multiplied by in models that scale all features of queries and keys, and not only rotary ones. */
+export function yarnScale({ scaling }: RopeOptions): number {
+  return scaling?.mscale_all_dim ? yarnGain(scaling, scaling.mscale_all_dim) ** 2 : 1;
 }
 
 function longRope(options: RopeOptions): Float32Array {

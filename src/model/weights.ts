@@ -4,7 +4,14 @@ import type { Device, ExpertLinear, FloatType, Linear } from "../device/device.t
 import { unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
+import {
+  concatenate,
+  dequantize,
+  matmul,
+  type QuantizationMode,
+  swapAxes,
+  take,
+} from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import { joined, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
@@ -24,6 +31,9 @@ export type Embedding = {
   /** x (T, D) -> (T, vocabulary), for models whose output matrix is the same. */
   asLinear: Linear;
 };
+
+/** x (heads, T, in) -> (heads, T, out): each head by a matrix of its own. */
+export type HeadLinear = (x: MlxArray) => MlxArray;
 
 export type WeightOptions = {
   device: Device;
@@ -99,7 +109,7 @@ export class Weights {
         this.device.gate,
       );
     }
-    for (const [i, part] of parts.entries()) this.#check(part, inputs, outputs[i]!);
+    for (const [i, part] of parts.entries()) this.check(part, inputs, outputs[i]!);
     for (const stored of kinds) {
       if (!stored[0]) continue;
       const kind = stored[0].name.split(".").at(-1)!;
@@ -127,6 +137,27 @@ export class Weights {
     return this.device.experts(matrix, bias, (view) => this.#ledger.keep(view));
   }
 
+  /**
+   * A matrix for each head (heads, outputs, inputs), or transposed. They are few, and dequantized: MLX has no quick
+   * product of many heads with quantized ones on all devices.
+   */
+  byHead(
+    name: string,
+    heads: number,
+    inputs: number,
+    outputs: number,
+    { isTransposed = false } = {},
+  ): HeadLinear {
+    if (isTransposed) {
+      const weight = this.#dense(name, [heads, inputs, outputs]);
+      return (x) => matmul(x, weight);
+    }
+    using _ = new Scope();
+    const weight = this.#dense(name, [heads, outputs, inputs]);
+    const transposed = this.#ledger.keep(swapAxes(weight, -1, -2));
+    return (x) => matmul(x, transposed);
+  }
+
   /** Numbers of our own that live as long as the weights. */
   constant(values: Float32Array): MlxArray {
     using _ = new Scope();
@@ -143,13 +174,20 @@ export class Weights {
     this.#ledger.arrange(sources, arrange);
   }
 
-  /** Some rows of a matrix and its bias, run after run, as one of their own. */
-  pick(source: string, name: string, runs: readonly RowRun[]): void {
+  /** Throws where a matrix is not what it should be, under its own name. */
+  check(name: string, inputs: number, outputs: number): void {
+    const shape = [outputs, inputs];
+    if (!this.#quantized(name, shape)) this.#ledger.stored(`${name}.weight`, shape);
+    if (this.has(`${name}.bias`)) this.#ledger.stored(`${name}.bias`, [outputs]);
+  }
+
+  /** Some rows of a matrix and its bias, run after run, as one of their own; `axes` where rows have several. */
+  pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
     for (const kind of ["weight", "scales", "biases", "bias"]) {
       if (!this.has(`${source}.${kind}`)) continue;
       this.arrange([`${source}.${kind}`], ([stored]) => {
         const [rows, ...rest] = stored!.shape as [number, ...number[]];
-        const shape = [runs.reduce((sum, { count }) => sum + count, 0), ...rest];
+        const shape = [...(axes ?? [runs.reduce((sum, { count }) => sum + count, 0)]), ...rest];
         return runsOf(`${name}.${kind}`, stored!, { rows, runs, shape });
       });
     }
@@ -193,13 +231,6 @@ export class Weights {
     return this.has(`${name}.bias`) ? this.tensor(`${name}.bias`, shape) : undefined;
   }
 
-  /** Throws where a matrix is not what it should be, under its own name. */
-  #check(name: string, inputs: number, outputs: number): void {
-    const shape = [outputs, inputs];
-    if (!this.#quantized(name, shape)) this.#ledger.stored(`${name}.weight`, shape);
-    if (this.has(`${name}.bias`)) this.#ledger.stored(`${name}.bias`, [outputs]);
-  }
-
   #matrix(name: string, shape: readonly number[]): Matrix {
     const { device, dtype } = this;
     const ledger = this.#ledger;
@@ -210,22 +241,32 @@ export class Weights {
       const affine =
         isQuantized && device.keepsQuantized(shape, dtype) ? this.#affine(stored) : undefined;
       if (affine) return affine;
-      const weight = ledger.own(loadDense(stored, dtype, device), stored);
-      return { kind: "dense", weight };
+      return { kind: "dense", weight: this.#dense(name, shape) };
     }
     const { weight, scales, biases, quantization } = quantized;
-    const parts = [weight, scales, ...(biases ? [biases] : [])];
     if (!device.keepsQuantized(shape, dtype, quantization)) {
-      const dense = loadDequantized(quantized, shape, dtype, device);
-      return { kind: "dense", weight: ledger.own(dense, ...parts) };
+      return { kind: "dense", weight: this.#dense(name, shape) };
     }
     // Scales of another type than x would give the product a third.
     const load = (part: StoredTensor) =>
       part === weight || quantization.mode !== "affine"
         ? loadPlain(part, device)
         : loadDense(part, dtype, device);
+    const parts = [weight, scales, ...(biases ? [biases] : [])];
     const [w, s, b] = parts.map((part) => ledger.own(load(part), part));
     return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
+  }
+
+  #dense(name: string, shape: readonly number[]): MlxArray {
+    const { device, dtype } = this;
+    const quantized = this.#quantized(name, shape);
+    if (!quantized) {
+      const stored = this.#ledger.stored(`${name}.weight`, shape);
+      return this.#ledger.own(loadDense(stored, dtype, device), stored);
+    }
+    const { weight, scales, biases } = quantized;
+    const dense = loadDequantized(quantized, shape, dtype, device);
+    return this.#ledger.own(dense, weight, scales, ...(biases ? [biases] : []));
   }
 
   /** A GGUF matrix that MLX's affine layout holds exactly. */

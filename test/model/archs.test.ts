@@ -98,7 +98,9 @@ describe("in 16 bits", () => {
 });
 
 function hasExperts({ config }: TinyCase): boolean {
-  return ["qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe"].includes(config.model_type);
+  const types = ["qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe"];
+  const latent = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"];
+  return [...types, ...latent].includes(config.model_type);
 }
 
 function isRecurrent({ config }: TinyCase): boolean {

@@ -3,6 +3,7 @@
 // from the first to the second, or the host must have waited between them. Metal knows no other order.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
+import type { LatentAttention, LatentShape } from "../../src/kernels/latent-attention.ts";
 import type { BlockAttention, PagedShape, Pools } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
@@ -16,25 +17,28 @@ import { useMlx } from "../support/mlx.ts";
 import { makeRandom } from "../support/random.ts";
 import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
-let model: LoadedModel;
-afterAll(() => model.free());
+const models = new Map<string, LoadedModel>();
+afterAll(() => {
+  for (const model of models.values()) model.free();
+});
 useMlx();
 beforeAll(() => {
-  model = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
+  for (const name of ["llama", "deepseek_v3"])
+    models.set(name, loadTinyModel(tinyCase(name), { device: deviceOf("cpu") }));
 });
 
 type Launch = { name: string; made: DataNode; reads: Set<number>; writes: Set<number> };
 
 /** Notes launches instead of computing them. */
 class NotingAttention implements BlockAttention {
-  readonly #shape: PagedShape;
+  readonly #shape: PagedShape | undefined;
   readonly #flow: DataFlow;
   /** Of each pool. */
   readonly #launches = new Map<MlxArray, Launch[]>();
   readonly violations: string[] = [];
   readonly counts: Record<string, number> = {};
 
-  constructor(shape: PagedShape, flow: DataFlow) {
+  constructor(shape: PagedShape | undefined, flow: DataFlow) {
     this.#shape = shape;
     this.#flow = flow;
   }
@@ -46,10 +50,7 @@ class NotingAttention implements BlockAttention {
   }
 
   prepare(qkv: MlxArray, pools: Pools, places: MlxArray): MlxArray {
-    const all = this.#flow.hostValues(places);
-    const writes = [...all]
-      .filter((_, i) => i % 3 === 1)
-      .map((slot) => Math.floor(slot / BLOCK_TOKENS));
+    const writes = this.#written(places);
     return this.#launch("prepare", [qkv, places], pools, [], writes, this.#queries(qkv));
   }
 
@@ -67,8 +68,34 @@ class NotingAttention implements BlockAttention {
 
   free(): void {}
 
+  /** Attention over latents, which is noted here too. */
+  latents({ heads, latent }: LatentShape): LatentAttention {
+    const note = (name: string, taken: MlxArray[], pool: MlxArray, writes: number[]) => {
+      const [queries, , tables] = taken as [MlxArray, MlxArray, MlxArray];
+      const reads = this.#rows(tables).flatMap(({ blocks }) => blocks);
+      return this.#note(name, taken, pool, reads, writes, slice(queries, 1, 0, heads * latent));
+    };
+    return {
+      groups: 1,
+      decode: (queries, latents, pool, tables) => {
+        const writes = this.#rows(tables).map(({ last }) => last);
+        return note("decode", [queries, latents, tables], pool, writes);
+      },
+      attend: (queries, latents, pool, tables, places) =>
+        note("attend", [queries, latents, tables, places], pool, this.#written(places)),
+      copy: (pool, pairs) => this.copy(pool, pairs),
+      free() {},
+    };
+  }
+
+  #written(places: MlxArray): number[] {
+    return [...this.#flow.hostValues(places)]
+      .filter((_, i) => i % 3 === 1)
+      .map((slot) => Math.floor(slot / BLOCK_TOKENS));
+  }
+
   #queries(qkv: MlxArray): MlxArray {
-    return slice(qkv, 1, 0, this.#shape.heads * this.#shape.headDim);
+    return slice(qkv, 1, 0, this.#shape!.heads * this.#shape!.headDim);
   }
 
   #rows(tables: MlxArray): { blocks: number[]; last: number }[] {
@@ -130,11 +157,19 @@ function conflict(a: Launch, b: Launch): number | undefined {
 }
 
 /** Random requests with forks, chunks, prefix hits and preemptions, steps overlapping. */
-function run(change: (device: Device) => Device = (device) => device): NotingAttention {
+function run(
+  name: string,
+  change: (device: Device) => Device = (device) => device,
+): NotingAttention {
   const flow = new DataFlow();
   try {
-    const attention = new NotingAttention(model.states.kvs[0]!, flow);
-    const device = change({ ...plainGpu(), attention: () => attention });
+    const model = models.get(name)!;
+    const attention = new NotingAttention(model.states.kvs[0], flow);
+    const device = change({
+      ...plainGpu(),
+      attention: () => attention,
+      latentAttention: (shape) => attention.latents(shape),
+    });
     const engine = makeEngine(model, { device, maxBatch: 6, blocks: 14, tokenBudget: 48 });
     const random = makeRandom(11);
     const shared = Array.from({ length: 64 }, () => random.below(200));
@@ -161,21 +196,28 @@ function run(change: (device: Device) => Device = (device) => device): NotingAtt
   }
 }
 
-test("every launch that touches a block follows by data from the last one that touched it", () => {
-  const { violations, counts } = run();
+test.each([
+  ["llama", 20, ["decode", "prepare", "attend", "copy", "overlapping"]],
+  // One pool a layer instead of two.
+  ["deepseek_v3", 10, ["decode", "attend", "copy", "overlapping"]],
+] as const)("%s: every launch on a block follows by data from the last", (model, least, names) => {
+  const { violations, counts } = run(model);
   expect(violations).toEqual([]);
   // A run in which these never happened would prove nothing.
-  for (const name of ["decode", "prepare", "attend", "copy", "overlapping"]) {
+  for (const name of names) {
     expect([name, counts[name] ?? 0]).toEqual([name, expect.any(Number)]);
-    expect(counts[name]).toBeGreaterThan(20);
+    expect(counts[name]).toBeGreaterThan(least);
   }
 });
 
-test("a device that orders nothing is found out, in copies and in prompts", () => {
-  const { violations } = run((device) => ({ ...device, after: (integers) => integers }));
+test.each([
+  ["llama", "prepare"],
+  ["deepseek_v3", "attend"],
+])("%s: a device that orders nothing is found out, in copies and in prompts", (model, writer) => {
+  const { violations } = run(model, (device) => ({ ...device, after: (integers) => integers }));
   const names = new Set(violations.map((each) => each.split(" ")[0]));
   expect(names).toContain("copy");
-  expect(names).toContain("prepare");
+  expect(names).toContain(writer);
 });
 
 test("an array that comes from the host alone follows nothing, and one made of another does", () => {

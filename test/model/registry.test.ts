@@ -16,11 +16,15 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 test("architectures are found by the model_type that Hugging Face gives them", () => {
   expect([...architectures.keys()]).toEqual([
+    "deepseek_v2",
+    "deepseek_v3",
     "gemma2",
     "gemma3",
     "gemma3_text",
+    "glm4_moe_lite",
     "gpt_oss",
     "granite",
+    "kimi_k2",
     "lfm2",
     "llama",
     "mamba2",
@@ -69,6 +73,8 @@ describe("a configuration that is wrong is refused by the key that is", () => {
     ["llama", { vocab_size: undefined }, "config.json: vocab_size: "],
     ["llama", { layer_types: ["linear_attention"] }, "config.json: layer_types.0: "],
     ["qwen3_moe", { num_experts: undefined }, "config.json: num_experts: "],
+    ["deepseek_v2", { qk_rope_head_dim: 0 }, "config.json: qk_rope_head_dim: "],
+    ["deepseek_v3", { n_group: 3 }, "config.json: 16 experts do not fit 3 groups"],
     ["gpt_oss", { num_local_experts: 0 }, "config.json: num_local_experts: "],
     ["gemma3", { text_config: undefined }, "config.json: text_config: "],
     ["phi3", { partial_rotary_factor: 2 }, "config.json: partial_rotary_factor: "],
@@ -86,6 +92,11 @@ describe("a configuration that does not fit the file is refused by the tensor th
       "llama",
       { intermediate_size: 80 },
       "model.layers.0.mlp.gate_proj.weight: expected shape (80,64), found (96,64)",
+    ],
+    [
+      "deepseek_v3-joint",
+      { v_head_dim: 24 },
+      "model.layers.0.self_attn.kv_b_proj.weight: expected shape (192,32), found (160,32)",
     ],
     ["llama", { num_hidden_layers: 2 }, "has no place for tensor "],
     ["llama", { num_hidden_layers: 4 }, "tensor model.layers.3.self_attn.q_proj.weight is missing"],

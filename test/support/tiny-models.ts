@@ -22,8 +22,8 @@ export type TinyCase = {
   /** As MLX's config.json has it: for all matrices, and under their names for some. */
   quantization?: QuantizationJson & Record<string, unknown>;
   quantize_only?: string;
-  /** How the file holds experts; "stacked" is MLX's way, the others are the authors'. */
-  layout?: "stacked" | "separate" | "blocks";
+  /** How the file holds experts and what heads make of latents; "stacked" is MLX's way, the others are the authors'. */
+  layout?: "stacked" | "separate" | "joint" | "blocks";
   /** Tensors that are not the text model's. */
   extra?: Record<string, number[]>;
   gains?: Record<string, number>;
@@ -109,6 +109,7 @@ function tensorsOf(tiny: TinyCase): Map<string, FileTensor> {
     else pack(file, name, array(valuesOf(tiny, seed, name, shape), shape), quantization);
   }
   if (tiny.layout === "separate") return separate(file);
+  if (tiny.layout === "joint") return joint(separate(file));
   return tiny.layout === "blocks" ? inBlocks(file) : file;
 }
 
@@ -164,6 +165,39 @@ function separate(file: ReadonlyMap<string, FileTensor>): Map<string, FileTensor
     }
   }
   return result;
+}
+
+/** DeepSeek's way: what heads make of latents, keys and values of each head in turn, in one matrix of float32. */
+function joint(file: ReadonlyMap<string, FileTensor>): Map<string, FileTensor> {
+  const result = new Map(file);
+  for (const [name, values] of file) {
+    if (!name.endsWith(".unembed_out.weight")) continue;
+    const embedQ = name.replace("unembed_out", "embed_q");
+    const keys = file.get(embedQ)!;
+    const [heads, latent, plain] = keys.shape as [number, number, number];
+    const all = Array.from({ length: heads }, (_, head) => [
+      transposed(headOf(keys, head), latent, plain),
+      headOf(values, head),
+    ]);
+    result.delete(name);
+    result.delete(embedQ);
+    result.set(name.replace("unembed_out", "kv_b_proj"), {
+      dtype: "F32",
+      shape: [heads * (plain + values.shape[1]!), latent],
+      bytes: Buffer.concat(all.flat().map(bytesOf)),
+    });
+  }
+  return result;
+}
+
+function headOf({ shape, bytes }: FileTensor, head: number): Float32Array {
+  const numbers = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  const size = numbers.length / shape[0]!;
+  return numbers.subarray(head * size, (head + 1) * size);
+}
+
+function transposed(numbers: Float32Array, rows: number, columns: number): Float32Array {
+  return numbers.map((_, i) => numbers[(i % rows) * columns + Math.floor(i / rows)]!);
 }
 
 const blockSuffixes: Record<string, string> = {

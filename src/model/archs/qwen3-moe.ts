@@ -2,8 +2,8 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { add, divide, softmax, sum, takeAlongAxis } from "../../mlx/ops.ts";
-import { stacked } from "../arrangement.ts";
 import { parseConfig } from "../config.ts";
+import { stackExperts } from "../experts.ts";
 import { expertMlps, gatedMlp, topExperts, weighted } from "../layers.ts";
 import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
@@ -37,7 +37,7 @@ export function qwen3Moe(config: unknown, weights: Weights): Model {
 
 export function sparseMlp(config: SparseConfig, weights: Weights, name: string): Linear {
   const { hidden_size: dims, num_experts: experts, num_experts_per_tok, norm_topk_prob } = config;
-  if (weights.has(`${name}.experts.0.gate_proj.weight`)) stackExperts(weights, name, experts);
+  stackExperts(weights, name, experts);
   const router = weights.linear(`${name}.gate`, dims, experts);
   const sizes = { experts, dims, hidden: config.moe_intermediate_size };
   const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
@@ -50,18 +50,4 @@ export function sparseMlp(config: SparseConfig, weights: Weights, name: string):
     const made = weighted(mlps(x, chosen), norm_topk_prob ? divide(shares, total) : shares);
     return residual ? add(residual, made) : made;
   };
-}
-
-/** The authors' files have a matrix an expert, MLX's have one for all. */
-function stackExperts(weights: Weights, name: string, experts: number): void {
-  for (const part of ["gate_proj", "up_proj", "down_proj"]) {
-    for (const kind of ["weight", "scales", "biases"]) {
-      const names = Array.from(
-        { length: experts },
-        (_, i) => `${name}.experts.${i}.${part}.${kind}`,
-      );
-      if (!weights.has(names[0]!)) continue;
-      weights.arrange(names, (stored) => stacked(`${name}.switch_mlp.${part}.${kind}`, stored));
-    }
-  }
 }

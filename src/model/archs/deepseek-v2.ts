@@ -1,0 +1,93 @@
+// DeepSeek V2 and Coder V2: latent attention, experts chosen by softmax from the groups with the best of them.
+import { z } from "zod";
+import { BaseConfig, parseConfig } from "../config.ts";
+import { decoder } from "../decoder.ts";
+import { type Routing, routedMlp } from "../experts.ts";
+import { latentAttention } from "../latent-layers.ts";
+import { gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
+import type { Model } from "../model.ts";
+import { makeRope, ropeOptions, yarnScale } from "../rope.ts";
+import type { Weights } from "../weights.ts";
+
+const count = z.int().positive();
+
+export const DeepseekConfig = BaseConfig.extend({
+  q_lora_rank: count.nullish(),
+  kv_lora_rank: count.default(512),
+  qk_rope_head_dim: count.default(64),
+  qk_nope_head_dim: count.default(128),
+  v_head_dim: count.default(128),
+  moe_intermediate_size: count.default(1407),
+  n_routed_experts: count.nullish(),
+  n_shared_experts: count.nullish(),
+  num_experts_per_tok: count.nullish(),
+  n_group: count.nullish(),
+  topk_group: count.nullish(),
+  topk_method: z.string().default("greedy"),
+  norm_topk_prob: z.boolean().default(true),
+  routed_scaling_factor: z.number().positive().default(1),
+  moe_layer_freq: count.default(1),
+  first_k_dense_replace: z.int().default(0),
+});
+export type DeepseekConfig = z.infer<typeof DeepseekConfig>;
+
+/** Of the norms of latents, whatever the configuration says of the others. */
+export const LATENT_EPS = 1e-6;
+
+export function deepseekV2(config: unknown, weights: Weights): Model {
+  const parsed = parseConfig(DeepseekConfig, config);
+  const { num_experts_per_tok, n_group, topk_group, topk_method } = parsed;
+  const isGrouped = topk_method === "group_limited_greedy" && n_group && topk_group;
+  const routing: Routing = {
+    each: num_experts_per_tok ?? 1,
+    scores: "softmax",
+    groups: isGrouped ? { count: n_group, kept: topk_group, best: 1 } : undefined,
+    isNormalized: false,
+    scale: parsed.routed_scaling_factor,
+  };
+  return deepseekDecoder(parsed, weights, LATENT_EPS, () => routing);
+}
+
+/** `routing` of the MLP with this name. */
+export function deepseekDecoder(
+  config: DeepseekConfig,
+  weights: Weights,
+  latentEps: number,
+  routing: (name: string) => Routing,
+): Model {
+  const { hidden_size: dims, rms_norm_eps: eps, n_routed_experts: experts } = config;
+  const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
+  const sizes = {
+    dims,
+    heads: config.num_attention_heads,
+    queryRank: config.q_lora_rank ?? undefined,
+    latent: config.kv_lora_rank,
+    rotary,
+    plain,
+    value: config.v_head_dim,
+  };
+  const options = ropeOptions(config, rotary);
+  const rope = makeRope(weights, options);
+  const scale = (plain + rotary) ** -0.5 * yarnScale(options);
+  const attention = { scale, rope, eps: latentEps };
+  const mlp = (name: string, layer: number) => {
+    const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
+    if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
+    const hidden = config.moe_intermediate_size;
+    const shared = hidden * (config.n_shared_experts ?? 0);
+    return routedMlp(weights, name, { experts, dims, hidden, shared }, routing(name));
+  };
+  return decoder(
+    config,
+    weights,
+    (name, layer, states) =>
+      preNormBlock(
+        latentAttention(weights, `${name}.self_attn`, states, sizes, attention),
+        mlp(`${name}.mlp`, layer),
+        rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
+        rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
+      ),
+    // A layer behind the last predicts one token more, which is not used.
+    { ignored: new RegExp(`^model\\.layers\\.${config.num_hidden_layers}\\.`) },
+  );
+}
