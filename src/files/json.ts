@@ -12,7 +12,7 @@ export function readJson(path: string): Record<string, unknown> {
   const bytes = new Uint8Array(file.size);
   file.read(0, bytes);
   try {
-    const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+    const value = parsed(new TextDecoder().decode(bytes));
     if (typeof value === "object" && value !== null && !Array.isArray(value)) {
       return value as Record<string, unknown>;
     }
@@ -20,4 +20,15 @@ export function readJson(path: string): Record<string, unknown> {
     // The line below says it.
   }
   throw new LoadError(`${path} does not hold a JSON object`);
+}
+
+/** Python writes Infinity and NaN as such, which JSON has no words for: a number beyond all, and none. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const words: Record<string, string> = { Infinity: "1e999", NaN: "null" };
+    const known = text.replace(/"(?:[^"\\]|\\.)*"|Infinity|NaN/g, (found) => words[found] ?? found);
+    return JSON.parse(known);
+  }
 }

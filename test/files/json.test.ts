@@ -1,0 +1,27 @@
+import { afterAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { readJson } from "../../src/files/json.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "json-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+function read(text: string): Record<string, unknown> {
+  const path = join(folder, "config.json");
+  writeFileSync(path, text);
+  return readJson(path);
+}
+
+test("numbers that only Python writes are read, and texts stay as they are", () => {
+  const text =
+    '{"limit": [0.0, Infinity], "least": -Infinity, "none": NaN, "a \\"Infinity": "NaN"}';
+  const found = { limit: [0, Infinity], least: -Infinity, none: null, 'a "Infinity': "NaN" };
+  expect(read(text)).toEqual(found);
+});
+
+test("what is no object is refused", () => {
+  for (const text of ["[Infinity]", "Infinity", '{"a": Infinity', '{"a": infinity}']) {
+    expect(() => read(text)).toThrow("does not hold a JSON object");
+  }
+});
