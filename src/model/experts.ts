@@ -18,7 +18,7 @@ import {
   sum,
   takeAlongAxis,
 } from "../mlx/ops.ts";
-import { stacked } from "./arrangement.ts";
+import { runsOf, stacked } from "./arrangement.ts";
 import { type ExpertSizes, expertMlps, gatedMlp, topExperts, weighted } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
@@ -96,16 +96,41 @@ export function routedMlp(
   };
 }
 
-/** The authors' files have a matrix an expert, MLX's have one for all. */
-export function stackExperts(weights: Weights, name: string, experts: number): void {
-  for (const part of ["gate_proj", "up_proj", "down_proj"]) {
+/** The names that files have for the parts of an MLP. */
+export type MlpNames = Partial<Record<"gate_proj" | "up_proj" | "down_proj", string>>;
+
+const mlpNames: MlpNames = { gate_proj: "gate_proj", up_proj: "up_proj", down_proj: "down_proj" };
+
+/** The authors' files have a matrix an expert, in `name`.experts; MLX's have one for all, in `name`.switch_mlp. */
+export function stackExperts(
+  weights: Weights,
+  name: string,
+  experts: number,
+  names: MlpNames = mlpNames,
+): void {
+  for (const [part, stored] of Object.entries(names)) {
     for (const kind of ["weight", "scales", "biases"]) {
-      const names = Array.from(
-        { length: experts },
-        (_, i) => `${name}.experts.${i}.${part}.${kind}`,
-      );
-      if (!weights.has(names[0]!)) continue;
-      weights.arrange(names, (stored) => stacked(`${name}.switch_mlp.${part}.${kind}`, stored));
+      const each = (i: number) => `${name}.experts.${i}.${stored}.${kind}`;
+      if (!weights.has(each(0))) continue;
+      const all = Array.from({ length: experts }, (_, i) => each(i));
+      weights.arrange(all, (tensors) => stacked(`${name}.switch_mlp.${part}.${kind}`, tensors));
     }
+  }
+}
+
+/** Some authors' files have all gates and ups in one tensor, (experts, 2 hidden, dims). */
+export function splitExperts(weights: Weights, source: string, name: string): void {
+  for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
+    weights.arrange([source], ([stored]) => {
+      const [experts, both, dims] = stored!.shape as [number, number, number];
+      const runs = Array.from({ length: experts }, (_, i) => {
+        return { first: i * both + (half * both) / 2, count: both / 2 };
+      });
+      return runsOf(`${name}.${part}.weight`, stored!, {
+        rows: experts * both,
+        runs,
+        shape: [experts, both / 2, dims],
+      });
+    });
   }
 }

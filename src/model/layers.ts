@@ -1,5 +1,5 @@
 // What the architectures have in common.
-import type { Fused, Gating, Linear, Norm } from "../device/device.ts";
+import type { ExpertLinear, Fused, Gating, Linear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
@@ -79,8 +79,26 @@ export function expertMlps(
   const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
   const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
   const gated = (gates: MlxArray, ups: MlxArray) => weights.device.gate(gating, gates, ups);
-  const mlp = (x: MlxArray, chosen: MlxArray, sorted: boolean) =>
-    squeeze(down(gated(gate(x, chosen, sorted), up(x, chosen, sorted)), chosen, sorted), -2);
+  return byExpert(dims, (x, ...chosen) =>
+    down(gated(gate(x, ...chosen), up(x, ...chosen)), ...chosen),
+  );
+}
+
+/** down(activation(up(x))) */
+export function ungatedExpertMlps(
+  weights: Weights,
+  name: string,
+  { experts, dims, hidden }: ExpertSizes,
+  activation: (x: MlxArray) => MlxArray,
+): ExpertMlps {
+  const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
+  const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
+  return byExpert(dims, (x, ...chosen) => down(activation(up(x, ...chosen)), ...chosen));
+}
+
+/** Many rows are computed in the order of their experts. */
+function byExpert(dims: number, compute: ExpertLinear): ExpertMlps {
+  const mlp: ExpertLinear = (x, chosen, sorted) => squeeze(compute(x, chosen, sorted), -2);
   return (x, chosen) => {
     const [tokens, each] = chosen.shape as [number, number];
     if (tokens * each < SORTED_ROWS) return mlp(expandDims(x, [1, 2]), chosen, false);

@@ -8,6 +8,7 @@ import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { type Quantization, quantize } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
+import { type AuthorsLayout, inAuthorsLayout, joint, separate } from "./authors-layout.ts";
 import { onCpu } from "./mlx.ts";
 
 type QuantizationJson = {
@@ -22,8 +23,11 @@ export type TinyCase = {
   /** As MLX's config.json has it: for all matrices, and under their names for some. */
   quantization?: QuantizationJson & Record<string, unknown>;
   quantize_only?: string;
-  /** How the file holds experts and what heads make of latents; "stacked" is MLX's way, the others are the authors'. */
-  layout?: "stacked" | "separate" | "joint" | "blocks";
+  /**
+   * How the file holds experts and what heads make of latents; "stacked" is MLX's way, the others are the authors'.
+   * Or all that differs.
+   */
+  layout?: "stacked" | "separate" | "joint" | "blocks" | AuthorsLayout;
   /** Tensors that are not the text model's. */
   extra?: Record<string, number[]>;
   gains?: Record<string, number>;
@@ -108,9 +112,11 @@ function tensorsOf(tiny: TinyCase): Map<string, FileTensor> {
     if (!quantization) file.set(name, plain(name, shape));
     else pack(file, name, array(valuesOf(tiny, seed, name, shape), shape), quantization);
   }
-  if (tiny.layout === "separate") return separate(file);
-  if (tiny.layout === "joint") return joint(separate(file));
-  return tiny.layout === "blocks" ? inBlocks(file) : file;
+  const { layout } = tiny;
+  if (typeof layout === "object") return inAuthorsLayout(file, layout);
+  if (layout === "separate") return separate(file);
+  if (layout === "joint") return joint(separate(file));
+  return layout === "blocks" ? inBlocks(file) : file;
 }
 
 function quantizationOf(
@@ -147,57 +153,6 @@ function pack(
     const shape = [...made.shape];
     file.set(name.replace(/weight$/, part), { dtype, shape, bytes: bytesOf(data) });
   }
-}
-
-/** A tensor an expert, under its number. */
-function separate(file: ReadonlyMap<string, FileTensor>): Map<string, FileTensor> {
-  const result = new Map<string, FileTensor>();
-  for (const [name, { dtype, shape, bytes }] of file) {
-    const count = name.includes(".switch_mlp.") ? shape[0]! : 0;
-    if (count === 0) result.set(name, { dtype, shape, bytes });
-    for (let i = 0; i < count; i++) {
-      const size = bytes.length / count;
-      result.set(name.replace("switch_mlp", `experts.${i}`), {
-        dtype,
-        shape: shape.slice(1),
-        bytes: bytes.subarray(i * size, (i + 1) * size),
-      });
-    }
-  }
-  return result;
-}
-
-/** DeepSeek's way: what heads make of latents, keys and values of each head in turn, in one matrix of float32. */
-function joint(file: ReadonlyMap<string, FileTensor>): Map<string, FileTensor> {
-  const result = new Map(file);
-  for (const [name, values] of file) {
-    if (!name.endsWith(".unembed_out.weight")) continue;
-    const embedQ = name.replace("unembed_out", "embed_q");
-    const keys = file.get(embedQ)!;
-    const [heads, latent, plain] = keys.shape as [number, number, number];
-    const all = Array.from({ length: heads }, (_, head) => [
-      transposed(headOf(keys, head), latent, plain),
-      headOf(values, head),
-    ]);
-    result.delete(name);
-    result.delete(embedQ);
-    result.set(name.replace("unembed_out", "kv_b_proj"), {
-      dtype: "F32",
-      shape: [heads * (plain + values.shape[1]!), latent],
-      bytes: Buffer.concat(all.flat().map(bytesOf)),
-    });
-  }
-  return result;
-}
-
-function headOf({ shape, bytes }: FileTensor, head: number): Float32Array {
-  const numbers = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
-  const size = numbers.length / shape[0]!;
-  return numbers.subarray(head * size, (head + 1) * size);
-}
-
-function transposed(numbers: Float32Array, rows: number, columns: number): Float32Array {
-  return numbers.map((_, i) => numbers[(i % rows) * columns + Math.floor(i / rows)]!);
 }
 
 const blockSuffixes: Record<string, string> = {
