@@ -22,6 +22,16 @@ export const RopeScaling = z.looseObject({
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
 
+/** Newer configurations have an object for what is no number to JSON. */
+const limit = z.union([
+  z.number(),
+  z.literal(Infinity),
+  z.looseObject({ __float__: z.literal("Infinity") }).transform(() => Infinity),
+]);
+
+/** Of the size of a recurrent layer's step. */
+export const StepLimits = z.tuple([limit, limit]);
+
 export const BaseConfig = z.looseObject({
   model_type: z.string(),
   hidden_size: count,

@@ -1,7 +1,7 @@
 // What architectures with recurrent layers have in common.
 import type { Fused } from "../device/device.ts";
 import type { Convolution, Scan } from "../kernels/recurrence.ts";
-import type { MlxArray } from "../mlx/array.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
 import {
   add,
   astype,
@@ -16,6 +16,7 @@ import {
   slice,
   split,
   swapAxes,
+  zeros,
 } from "../mlx/ops.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import type { LayerStates } from "./states.ts";
@@ -41,15 +42,34 @@ export function convolution(
   return { weight: weights.computed(() => contiguous(swapAxes(stored, 0, 1))), bias, activation };
 }
 
-/** exp(-exp(A_log) * step): how much of a state is left after a step of this size. */
-function decayOf(weights: Weights, name: string, heads: number): (step: MlxArray) => MlxArray {
+/** Of inputs that have a factor on so many channels each: its weights may as well have it. */
+function scaledInputs(
+  weights: Weights,
+  { weight, ...rest }: Convolution,
+  runs: readonly (readonly [channels: number, factor: number])[],
+): Convolution {
+  const factors = runs.flatMap(([channels, factor]) => Array<number>(channels).fill(factor));
+  const scale = () => multiply(weight, array(Float32Array.from(factors)));
+  return { ...rest, weight: weights.computed(scale) };
+}
+
+/** exp(-exp(A_log) * step): how much of a state is left after a step of this size, of a head or of a feature. */
+export function decayOf(
+  weights: Weights,
+  name: string,
+  heads: number,
+  features = 1,
+): (step: MlxArray) => MlxArray {
   const stored = weights.tensor(name, [heads], "float32");
-  const rate = weights.computed(() => negative(exp(stored)));
+  const rate = weights.computed(() => {
+    const byFeature = add(reshape(negative(exp(stored)), [heads, 1]), zeros([1, features]));
+    return reshape(byFeature, [heads * features]);
+  });
   return (step) => exp(multiply(step, rate));
 }
 
 /** log(1 + e^(x + bias)) in float32 */
-function stepOf(weights: Weights, name: string, heads: number): (x: MlxArray) => MlxArray {
+export function stepOf(weights: Weights, name: string, heads: number): (x: MlxArray) => MlxArray {
   const bias = weights.tensor(name, [heads], "float32");
   return (x) => logAddExp(add(astype(x, "float32"), bias), 0);
 }
@@ -86,13 +106,7 @@ export function deltaNet(
   const outProj = weights.linear(`${name}.out_proj`, values, dims);
   const inputs = states.slot(taps - 1, channels);
   const state = states.slot(valueHeads, valueDim, keyDim);
-  const scale = keyDim ** -0.5;
-  const scan: Scan = {
-    keyHeads,
-    columns: { queries: 0, keys, values: 2 * keys },
-    norm: { eps: 1e-6 * scale ** 2, queryScale: scale ** 2, keyScale: scale },
-    deltaRule: true,
-  };
+  const scan = deltaScan(keyHeads, keyDim);
   return (input, step, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const [b, a] = split(gates(x), 2) as [MlxArray, MlxArray];
@@ -102,6 +116,17 @@ export function deltaNet(
     const normed = headNorm(reshape(read, [-1, valueHeads, valueDim]));
     const gated = weights.device.gate("swiglu", z(x), reshape(normed, [-1, values]));
     return outProj(gated, { residual });
+  };
+}
+
+/** Of queries, keys and values in this order; queries and keys have the length 1 before a query is scaled. */
+export function deltaScan(keyHeads: number, keyDim: number): Scan {
+  const [keys, scale] = [keyHeads * keyDim, keyDim ** -0.5];
+  return {
+    keyHeads,
+    columns: { queries: 0, keys, values: 2 * keys },
+    norm: { eps: 1e-6 * scale ** 2, queryScale: scale ** 2, keyScale: scale },
+    deltaRule: true,
   };
 }
 
@@ -119,6 +144,37 @@ export type Mamba2Sizes = {
 /** y (T, heads * headDim) and its gate -> what the output projection takes. */
 export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
 
+/** The usual one: the gate first, then a norm, over each of the groups by itself. */
+export function normAfterGate(
+  weights: Weights,
+  name: string,
+  dims: number,
+  eps: number,
+  groups = 1,
+): GatedNorm {
+  const norm = groupedNorm(weights, name, dims, eps, groups);
+  return (y, gate) => norm(weights.device.gate("swiglu", gate, y));
+}
+
+/** A norm over each of the groups by itself, with one weight for all features. */
+export function groupedNorm(
+  weights: Weights,
+  name: string,
+  dims: number,
+  eps: number,
+  groups: number,
+): (x: MlxArray) => MlxArray {
+  if (groups === 1) return rmsNorm(weights, name, dims, eps);
+  const weight = weights.tensor(`${name}.weight`, [dims]);
+  return (x) => {
+    const grouped = reshape(x, [-1, groups, dims / groups]);
+    return multiply(reshape(weights.device.rmsNorm(grouped, undefined, eps), [-1, dims]), weight);
+  };
+}
+
+/** Factors on parts of what goes into a mixer. */
+export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
+
 /** Mamba 2's mixer: in_proj, conv1d, A_log, D, dt_bias, out_proj, and a norm of the caller's. */
 export function mamba2Mixer(
   weights: Weights,
@@ -126,6 +182,7 @@ export function mamba2Mixer(
   states: LayerStates,
   { dims, heads, headDim, groups, stateSize, taps, limits }: Mamba2Sizes,
   gatedNorm: GatedNorm,
+  factors?: Mamba2Factors,
 ): AttentionBlock {
   const [values, keys] = [heads * headDim, groups * stateSize];
   const channels = values + 2 * keys;
@@ -136,7 +193,14 @@ export function mamba2Mixer(
   const z = weights.linear(`${inProj}_z`, dims, values);
   const xbc = weights.linear(`${inProj}_x`, dims, channels);
   const dt = weights.linear(`${inProj}_dt`, dims, heads);
-  const convolved = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
+  const unscaled = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
+  const convolved = factors
+    ? scaledInputs(weights, unscaled, [
+        [values, factors.values],
+        [keys, factors.keys],
+        [keys, factors.queries],
+      ])
+    : unscaled;
   const decay = decayOf(weights, `${name}.A_log`, heads);
   const stepSize = stepOf(weights, `${name}.dt_bias`, heads);
   const skip = weights.tensor(`${name}.D`, [heads]);
@@ -150,9 +214,10 @@ export function mamba2Mixer(
     deltaRule: false,
   };
   const [least, most] = limits;
+  const scaledSteps = (x: MlxArray) => (factors ? multiply(dt(x), factors.steps) : dt(x));
   return (input, step, { norm, residual }: Pick<Fused, "norm" | "residual"> = {}) => {
     const x = norm ? norm(input) : input;
-    const sizes = clip(stepSize(dt(x)), least, most);
+    const sizes = clip(stepSize(scaledSteps(x)), least, most);
     const mixed = step.convolve(inputs, xbc(x), convolved);
     const read = step.scan(state, { x: mixed, decays: decay(sizes), betas: sizes }, scan);
     const own = reshape(slice(mixed, 1, 0, values), [-1, heads, headDim]);

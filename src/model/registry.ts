@@ -3,16 +3,20 @@
 import { LoadError, quoted } from "../files/load-error.ts";
 import { deepseekV2 } from "./archs/deepseek-v2.ts";
 import { deepseekV3 } from "./archs/deepseek-v3.ts";
+import { falconH1 } from "./archs/falcon-h1.ts";
 import { gemma2 } from "./archs/gemma2.ts";
 import { gemma3 } from "./archs/gemma3.ts";
 import { gemma3Text } from "./archs/gemma3-text.ts";
 import { glm4MoeLite } from "./archs/glm4-moe-lite.ts";
 import { gptOss } from "./archs/gpt-oss.ts";
 import { granite } from "./archs/granite.ts";
+import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
 import { lfm2 } from "./archs/lfm2.ts";
+import { lfm2Moe } from "./archs/lfm2-moe.ts";
 import { llama } from "./archs/llama.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { mistral } from "./archs/mistral.ts";
+import { nemotronH } from "./archs/nemotron-h.ts";
 import { olmo2 } from "./archs/olmo2.ts";
 import { olmo3 } from "./archs/olmo3.ts";
 import { phi3 } from "./archs/phi3.ts";
@@ -30,17 +34,21 @@ export type Architecture = (config: unknown, weights: Weights) => Model;
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["deepseek_v2", deepseekV2],
   ["deepseek_v3", deepseekV3],
+  ["falcon_h1", falconH1],
   ["gemma2", gemma2],
   ["gemma3", gemma3],
   ["gemma3_text", gemma3Text],
   ["glm4_moe_lite", glm4MoeLite],
   ["gpt_oss", gptOss],
   ["granite", granite],
+  ["granitemoehybrid", graniteMoeHybrid],
   ["kimi_k2", deepseekV3],
   ["lfm2", lfm2],
+  ["lfm2_moe", lfm2Moe],
   ["llama", llama],
   ["mamba2", mamba2],
   ["mistral", mistral],
+  ["nemotron_h", nemotronH],
   ["olmo2", olmo2],
   ["olmo3", olmo3],
   ["phi3", phi3],

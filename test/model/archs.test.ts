@@ -98,13 +98,35 @@ describe("in 16 bits", () => {
 });
 
 function hasExperts({ config }: TinyCase): boolean {
-  const types = ["qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_moe"];
-  const latent = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"];
-  return [...types, ...latent].includes(config.model_type);
+  return [
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe_lite",
+    "gpt_oss",
+    "granitemoehybrid",
+    "kimi_k2",
+    "kimi_linear",
+    "lfm2_moe",
+    "nemotron_h",
+    "qwen3_5_moe",
+    "qwen3_moe",
+    "qwen3_next",
+  ].includes(config.model_type);
 }
 
 function isRecurrent({ config }: TinyCase): boolean {
-  return ["lfm2", "mamba2", "qwen3_next", "qwen3_5", "qwen3_5_moe"].includes(config.model_type);
+  return [
+    "falcon_h1",
+    "granitemoehybrid",
+    "kimi_linear",
+    "lfm2",
+    "lfm2_moe",
+    "mamba2",
+    "nemotron_h",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_next",
+  ].includes(config.model_type);
 }
 
 type Loaded = { model: LoadedModel; [Symbol.dispose](): void };
