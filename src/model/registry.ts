@@ -11,6 +11,7 @@ import { glm4MoeLite } from "./archs/glm4-moe-lite.ts";
 import { gptOss } from "./archs/gpt-oss.ts";
 import { granite } from "./archs/granite.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
+import { kimiLinear } from "./archs/kimi-linear.ts";
 import { lfm2 } from "./archs/lfm2.ts";
 import { lfm2Moe } from "./archs/lfm2-moe.ts";
 import { llama } from "./archs/llama.ts";
@@ -43,6 +44,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["granite", granite],
   ["granitemoehybrid", graniteMoeHybrid],
   ["kimi_k2", deepseekV3],
+  ["kimi_linear", kimiLinear],
   ["lfm2", lfm2],
   ["lfm2_moe", lfm2Moe],
   ["llama", llama],

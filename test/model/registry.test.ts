@@ -27,6 +27,7 @@ test("architectures are found by the model_type that Hugging Face gives them", (
     "granite",
     "granitemoehybrid",
     "kimi_k2",
+    "kimi_linear",
     "lfm2",
     "lfm2_moe",
     "llama",
