@@ -110,6 +110,21 @@ describe("a configuration that does not fit the file is refused by the tensor th
       { v_head_dim: 24 },
       "model.layers.0.self_attn.kv_b_proj.weight: expected shape (192,32), found (160,32)",
     ],
+    [
+      "mamba2",
+      { state_size: 64 },
+      "model.layers.0.mixer.in_proj.weight: expected shape (520,64), found (392,64)",
+    ],
+    [
+      "qwen3_next",
+      { linear_num_value_heads: 8 },
+      "model.layers.0.linear_attn.in_proj_qkvz.weight: expected shape (640,64), found (384,64)",
+    ],
+    [
+      "qwen3_next",
+      { head_dim: 16 },
+      "model.layers.1.self_attn.q_proj.weight: expected shape (128,64), found (256,64)",
+    ],
     ["llama", { num_hidden_layers: 2 }, "has no place for tensor "],
     ["llama", { num_hidden_layers: 4 }, "tensor model.layers.3.self_attn.q_proj.weight is missing"],
     ["qwen3_moe", { mlp_only_layers: [] }, "model.layers.3.mlp.gate.weight is missing"],
