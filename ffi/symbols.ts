@@ -126,8 +126,12 @@ export const symbols = {
   mlx_arange: { args: ["buffer", "f64", "f64", "f64", "i32", "ptr"], returns: "i32" },
 
   // ---- One array, element by element
+  // int mlx_erfinv(mlx_array*, mlx_array, mlx_stream)
+  mlx_erfinv: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_exp(mlx_array*, mlx_array, mlx_stream)
   mlx_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_log(mlx_array*, mlx_array, mlx_stream)
+  mlx_log: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_negative(mlx_array*, mlx_array, mlx_stream)
   mlx_negative: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)
@@ -374,7 +378,7 @@ export const symbols = {
 export const ownSymbols = {
   // int mlx_serve_room(mlx_array*, const int*, size_t, mlx_stream)
   mlx_serve_room: { args: ["buffer", "buffer", "u64", "ptr"], returns: "i32" },
-  // int mlx_serve_decode(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, int, int, bool, bool, mlx_stream)
+  // int mlx_serve_decode(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, bool, bool, int, int, bool, bool, bool, mlx_stream)
   mlx_serve_decode: {
     args: [
       "buffer",
@@ -384,22 +388,39 @@ export const ownSymbols = {
       "ptr",
       "ptr",
       "bool",
+      "bool",
+      "bool",
       "i32",
       "i32",
+      "bool",
       "bool",
       "bool",
       "ptr",
     ],
     returns: "i32",
   },
-  // int mlx_serve_prepare(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, int, mlx_stream)
+  // int mlx_serve_prepare(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, bool, bool, int, mlx_stream)
   mlx_serve_prepare: {
-    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "i32", "ptr"],
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "bool", "bool", "i32", "ptr"],
     returns: "i32",
   },
-  // int mlx_serve_attend(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, bool, bool, mlx_stream)
+  // int mlx_serve_attend(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, bool, bool, bool, mlx_stream)
   mlx_serve_attend: {
-    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "bool", "bool", "ptr"],
+    args: [
+      "buffer",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "ptr",
+      "i32",
+      "i32",
+      "bool",
+      "bool",
+      "bool",
+      "ptr",
+    ],
     returns: "i32",
   },
   // int mlx_serve_attend_latent(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, bool, mlx_stream)

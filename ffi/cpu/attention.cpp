@@ -7,9 +7,9 @@ namespace mlx_serve {
 namespace {
 
 struct Options {
-  bool normed;
+  bool normed, values_normed, shares_kv;
   int rotary_dims, window;
-  bool capped, sinks;
+  bool chunked, capped, sinks;
 };
 
 /** The sizes that follow from the shapes, which are checked first. */
@@ -40,7 +40,7 @@ void check_layer(const mx::array& layer, const Sizes& sizes, const Options& opti
   const bool is_even = options.rotary_dims >= 0 && options.rotary_dims % 2 == 0;
   require(is_even && options.rotary_dims <= sizes.dim, "the rotary dimensions are no even number up to the head's");
   require(options.window >= 0, "the window is below 0");
-  const size_t least = 4 + 2 * sizes.dim + options.rotary_dims / 2 + (options.sinks ? sizes.heads : 0);
+  const size_t least = 4 + 3 * sizes.dim + options.rotary_dims / 2 + (options.sinks ? sizes.heads : 0);
   require(
       layer.dtype() == mx::float32 && layer.ndim() == 1 && layer.size() >= least,
       "the layer has too few numbers");
@@ -48,7 +48,7 @@ void check_layer(const mx::array& layer, const Sizes& sizes, const Options& opti
 
 Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) {
   const float* norms = packed + 4;
-  const float* wavelengths = norms + 2 * sizes.dim;
+  const float* wavelengths = norms + 3 * sizes.dim;
   return {
       sizes.heads,
       sizes.kv_heads,
@@ -59,17 +59,20 @@ Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) 
       packed[3],
       options.normed ? norms : nullptr,
       options.normed ? norms + sizes.dim : nullptr,
+      options.values_normed ? norms + 2 * sizes.dim : nullptr,
       wavelengths,
       options.rotary_dims,
       options.sinks ? wavelengths + options.rotary_dims / 2 : nullptr,
       options.window,
+      options.chunked,
+      options.shares_kv,
   };
 }
 
 void prepare_all(
     const Layer& layer, Pools pools, const float* qkv, const Place* places, int count, float* queries) {
   const long width = static_cast<long>(layer.heads) * layer.dim;
-  const long columns = width + 2L * layer.kv_heads * layer.dim;
+  const long columns = width + (layer.shares_kv ? 0 : 2L * layer.kv_heads * layer.dim);
   each_row(count, static_cast<int>(columns), [&](long token, auto&) {
     const auto& [position, slot, row] = places[token];
     kernels().prepare(layer, pools, qkv + token * columns, position, slot, queries + token * width);
@@ -103,7 +106,7 @@ mx::array decode(
     const mx::array& layer,
     Options options,
     mx::Stream stream) {
-  const Sizes sizes(qkv, keys, values, true);
+  const Sizes sizes(qkv, keys, values, !options.shares_kv);
   check_layer(layer, sizes, options);
   const int count = qkv.shape(0);
   check_tables(tables, count);
@@ -133,7 +136,7 @@ mx::array prepare(
     const mx::array& layer,
     Options options,
     mx::Stream stream) {
-  const Sizes sizes(qkv, keys, values, true);
+  const Sizes sizes(qkv, keys, values, !options.shares_kv);
   check_layer(layer, sizes, options);
   const int count = qkv.shape(0);
   check_places(places, count);
@@ -207,34 +210,38 @@ using mlx_serve::result;
 
 extern "C" int mlx_serve_decode(
     mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
-    const mlx_array tables, const mlx_array layer, bool normed, int rotary_dims, int window, bool capped,
-    bool sinks, const mlx_stream s) {
+    const mlx_array tables, const mlx_array layer, bool normed, bool values_normed, bool shares_kv,
+    int rotary_dims, int window, bool chunked, bool capped, bool sinks, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::decode(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
-        mlx_array_get_(layer), {normed, rotary_dims, window, capped, sinks}, mlx_stream_get_(s));
+        mlx_array_get_(layer),
+        {normed, values_normed, shares_kv, rotary_dims, window, chunked, capped, sinks},
+        mlx_stream_get_(s));
   });
 }
 
 extern "C" int mlx_serve_prepare(
     mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
-    const mlx_array places, const mlx_array layer, bool normed, int rotary_dims, const mlx_stream s) {
+    const mlx_array places, const mlx_array layer, bool normed, bool values_normed, bool shares_kv,
+    int rotary_dims, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::prepare(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(places),
-        mlx_array_get_(layer), {normed, rotary_dims, 0, false, false}, mlx_stream_get_(s));
+        mlx_array_get_(layer), {normed, values_normed, shares_kv, rotary_dims, 0, false, false, false},
+        mlx_stream_get_(s));
   });
 }
 
 extern "C" int mlx_serve_attend(
     mlx_array* res, const mlx_array queries, const mlx_array keys, const mlx_array values,
     const mlx_array tables, const mlx_array places, const mlx_array layer, int rotary_dims, int window,
-    bool capped, bool sinks, const mlx_stream s) {
+    bool chunked, bool capped, bool sinks, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::attend(
         mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
-        mlx_array_get_(places), mlx_array_get_(layer), {false, rotary_dims, window, capped, sinks},
-        mlx_stream_get_(s));
+        mlx_array_get_(places), mlx_array_get_(layer),
+        {false, false, false, rotary_dims, window, chunked, capped, sinks}, mlx_stream_get_(s));
   });
 }
 

@@ -12,10 +12,13 @@ struct Layer {
   float scale, eps, cap, magnitude; // cap: 0 for none
   const float* query_norm; // (dim), null for none
   const float* key_norm;
+  const float* value_norm;
   const float* wavelengths; // (rotary_dims / 2)
   int rotary_dims;
   const float* sinks; // (heads), null for none
   int window; // 0 for none
+  bool chunked; // the window begins at a multiple of its size
+  bool shares_kv; // keys and values are another layer's: there are only queries
 };
 
 /**
@@ -124,7 +127,7 @@ struct Kernels {
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
   /** Some columns' weights in that order: (to - from, depth) */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
-  /** Norms and rotates one token's heads, and writes its key and value to their slot. */
+  /** Norms and rotates one token's heads, and writes its key and value to their slot, unless they are shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
   /** Attends with the query heads of KV head `kv` of the span's tokens. Rows of `heads`. */
   void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);

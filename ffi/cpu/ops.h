@@ -15,8 +15,8 @@ int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, const mlx
 /**
  * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
  * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies
- * them. Tables and layer are packed as src/kernels/paged-attention.ts says. In a block of keys the
- * tokens are the last axis, (kv_heads, D, 32).
+ * them. With `shares_kv` qkv has only queries, and another layer has written the rest. Tables and layer are
+ * packed as src/kernels/paged-attention.ts says. In a block of keys the tokens are the last axis, (kv_heads, D, 32).
  */
 int mlx_serve_decode(
     mlx_array* res,
@@ -26,8 +26,11 @@ int mlx_serve_decode(
     const mlx_array tables,
     const mlx_array layer,
     bool normed,
+    bool values_normed,
+    bool shares_kv,
     int rotary_dims,
     int window,
+    bool chunked,
     bool capped,
     bool sinks,
     const mlx_stream s);
@@ -40,6 +43,8 @@ int mlx_serve_prepare(
     const mlx_array places,
     const mlx_array layer,
     bool normed,
+    bool values_normed,
+    bool shares_kv,
     int rotary_dims,
     const mlx_stream s);
 /** Queries (T, heads * D) over the blocks of their sequences, up to their positions. */
@@ -53,6 +58,7 @@ int mlx_serve_attend(
     const mlx_array layer,
     int rotary_dims,
     int window,
+    bool chunked,
     bool capped,
     bool sinks,
     const mlx_stream s);

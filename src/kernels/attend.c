@@ -3,8 +3,8 @@
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
 // (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces).
 // Output: attended (tokens, HEADS, D).
-// Constants: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CAPPED, SINKS of the layer; QUERIES of the heads that
-// share their keys in a group of WARPS warps.
+// Constants: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer; QUERIES of the heads
+// that share their keys in a group of WARPS warps.
 // Groups: (1, HEADS / QUERIES, tokens).
 #include "attention.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
@@ -12,7 +12,7 @@
   const int first_head = group_y * QUERIES;
   const int length = places[3 * token] + 1;
   const DEVICE int* table = tables + 2 + places[3 * token + 2] * (tables[0] + 1);
-  const TokenRange range = split_range<WINDOW, 1>(length, length, 0);
+  const TokenRange range = split_range<WINDOW, CHUNKED, 1>(length, length, 0);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);

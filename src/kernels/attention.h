@@ -9,9 +9,9 @@ struct TokenRange {
 };
 
 /** The tokens of split `split` of SPLITS: of a sequence with `length` tokens, `stored` of them in its blocks. */
-template <int WINDOW, int SPLITS>
+template <int WINDOW, bool CHUNKED, int SPLITS>
 FUNCTION TokenRange split_range(int length, int stored, int split) {
-  const int oldest = WINDOW > 0 && length > WINDOW ? length - WINDOW : 0;
+  const int oldest = oldest_seen<WINDOW, CHUNKED>(length - 1);
   const int share = (stored - oldest + SPLITS - 1) / SPLITS;
   const int begin = oldest + split * share;
   return {begin, begin + share < stored ? begin + share : stored};

@@ -7,7 +7,8 @@
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
 // (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles).
 // Output: attended (tokens, HEADS, D).
-// Constants: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CAPPED, SINKS of the layer; WARPS, MT, KEYS.
+// Constants: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer; WARPS, MT,
+// KEYS.
 // Groups: (1, KV_HEADS, tiles) with dynamic shared memory for WARPS * MT * 16 + 4 * KEYS rows.
 #include "cuda-instructions.h"
 #include "layer.h"
@@ -16,7 +17,7 @@
   const int first = tiles[2 * group_z], count = tiles[2 * group_z + 1], kv = group_y;
   if (count == 0) return;
   const int position = places[3 * first], newest = position + count - 1;
-  const int oldest = WINDOW > 0 && position >= WINDOW ? position - WINDOW + 1 : 0;
+  const int oldest = oldest_seen<WINDOW, CHUNKED>(position);
   const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
   const long from = (long(first) * KV_HEADS + kv) * HEADS_PER_KV * D;
   const unsigned queries_at = dynamic_shared_memory();
@@ -61,7 +62,7 @@
     cp_async_wait();
     BARRIER;
     if (base + KEYS <= newest) fetch(base + KEYS);
-    if (base > highest || (WINDOW > 0 && base + KEYS <= lowest - WINDOW + 1)) continue;
+    if (base > highest || base + KEYS <= oldest_seen<WINDOW, CHUNKED>(lowest)) continue;
     const unsigned stage = stage_at(base);
     float score[MT][KEYS / 8][4] = {};
     #pragma unroll
@@ -78,10 +79,11 @@
                         b[i % 2 * 2], b[i % 2 * 2 + 1], queries);
       }
     }
-    const bool is_whole = base + KEYS - 1 <= lowest && (WINDOW == 0 || base > highest - WINDOW);
+    const bool is_whole = base + KEYS - 1 <= lowest && base >= oldest_seen<WINDOW, CHUNKED>(highest);
     #pragma unroll
     for (int i = 0; i < MT * 2; i++) {
       const int r = i % 2 * 2, seen = position + (row + i * 8) / HEADS_PER_KV;
+      const int first_seen = oldest_seen<WINDOW, CHUNKED>(seen);
       float(&s)[KEYS / 8][4] = score[i / 2];
       float most = top[i / 2][i % 2];
       #pragma unroll
@@ -89,7 +91,7 @@
         float& x = s[j / 2][r + j % 2];
         if (CAPPED) x = layer[LAYER_SOFTCAP] * TANH(x * (layer[LAYER_SCALE] / layer[LAYER_SOFTCAP]));
         const int key = base + j / 2 * 8 + column + j % 2;
-        if (!is_whole && (key > seen || (WINDOW > 0 && key <= seen - WINDOW))) x = -3e38f;
+        if (!is_whole && (key > seen || (WINDOW > 0 && key < first_seen))) x = -3e38f;
         most = fmaxf(most, x);
       }
       most = fmaxf(most, SHUFFLE_XOR(most, 1));

@@ -115,11 +115,15 @@ export class CpuLatentAttention implements LatentAttention {
   }
 }
 
-function optionsOf({ norms, rope, window = 0, softcap, sinks }: LayerWork) {
+function optionsOf(work: LayerWork) {
+  const { norms, sharesKv = false, rope, window = 0, chunked = false, softcap, sinks } = work;
   return {
     normed: norms !== undefined,
+    valuesNormed: norms?.value !== undefined,
+    sharesKv,
     rotaryDims: rope?.dims ?? 0,
     window,
+    chunked,
     capped: softcap !== undefined,
     sinks: sinks !== undefined,
   };

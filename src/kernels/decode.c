@@ -1,11 +1,12 @@
 // Decodes one token of each sequence in one launch: norms and rotates its heads, writes its key and value to the
-// sequence's last block, and attends to all its blocks.
+// sequence's last block, and attends to all its blocks. With SHARES_KV another layer has written them before.
 //
-// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), which
-// are written to as well, tables (packTables).
+// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), with SHARES_KV only the queries, layer (layer.h), keys and values
+// (blocks, KV_HEADS, 32, D), which are written to as well, tables (packTables).
 // Output: attended, as store_attention writes it.
-// Constants: T, D, HEADS, KV_HEADS, NORMED, ROTARY_DIMS, WINDOW, CAPPED, SINKS of the layer; QUERIES of the
-// heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a sequence's tokens.
+// Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of
+// the layer; QUERIES of the heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a
+// sequence's tokens.
 // Groups: (1, HEADS / QUERIES, tokens * SPLITS).
 #include "attention.h"
 #include "head.h"
@@ -15,25 +16,29 @@
   const int first_head = kv * HEADS_PER_KV + part * QUERIES;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
-  // The newest token is not in its block yet: its score is computed apart.
-  const TokenRange range = split_range<WINDOW, SPLITS>(length, length - 1, split);
+  // A newest token that is not in its block yet: its score is computed apart.
+  constexpr bool IS_NEW = !SHARES_KV;
+  const TokenRange range = split_range<WINDOW, CHUNKED, SPLITS>(length, length - int(IS_NEW), split);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
   // While they are being loaded: the queries, the key and the value, a warp each.
-  constexpr int PASSES = (QUERIES + 2 + WARPS - 1) / WARPS;
+  constexpr int PASSES = (QUERIES + (IS_NEW ? 2 : 0) + WARPS - 1) / WARPS;
+  constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);
   SHARED float prepared[PASSES * WARPS * D];
   for (int pass = 0; pass < PASSES; pass++) {
     const int own = pass * WARPS + warp;
-    const bool is_key = own == QUERIES, is_value = own == QUERIES + 1;
+    const bool is_key = IS_NEW && own == QUERIES, is_value = IS_NEW && own == QUERIES + 1;
     const int index = is_key ? HEADS + kv
                     : is_value ? HEADS + KV_HEADS + kv
                     : first_head + (own < QUERIES ? own : 0);
-    const DEVICE T* from = qkv + (long(token) * (HEADS + 2 * KV_HEADS) + index) * D;
+    const DEVICE T* from = qkv + (long(token) * ALL_HEADS + index) * D;
     IN_SHARED float* head = prepared + own * D;
-    const DEVICE float* norm = is_key ? layer_key_norm<D>(layer) : layer + LAYER_QUERY_NORM;
+    const DEVICE float* norm = is_key ? layer_key_norm<D>(layer)
+                             : is_value ? layer_value_norm<D>(layer)
+                             : layer + LAYER_QUERY_NORM;
     prepare_head<T, D, ROTARY_DIMS>(
-        from, head, layer, NORMED && !is_value, norm, ROTARY_DIMS > 0 && !is_value, position, lane);
+        from, head, layer, is_value ? VALUES_NORMED : NORMED, norm, ROTARY_DIMS > 0 && !is_value, position, lane);
     if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
       const long slot = ((long(table[position / 32]) * KV_HEADS + kv) * 32 + position % 32) * D;
       // MLX takes inputs for constant; nothing else reads this slot before the next launch.
@@ -45,7 +50,7 @@
   IN_SHARED float* newest_key = prepared + QUERIES * D;
   IN_SHARED float* newest_value = newest_key + D;
   SHARED float newest_scores[QUERIES];
-  for (int q = warp; q < QUERIES; q += WARPS) {
+  for (int q = warp; IS_NEW && q < QUERIES; q += WARPS) {
     float score = 0;
     // Counted so that the compiler knows how often: it would unroll for more.
     for (int first = 0; first < D; first += 32) {
@@ -61,5 +66,5 @@
   SHARED float sums[WARPS * QUERIES * D], tops[WARPS * QUERIES], totals[WARPS * QUERIES];
   attend_blocks<QUERIES, CAPPED>(blocks, loaded, queries, layer, lane, warp, sums, tops, totals);
   store_attention<D, WARPS, QUERIES, HEADS, SPLITS, SINKS>(
-      sums, tops, totals, split == SPLITS - 1, newest_scores, newest_value,
+      sums, tops, totals, IS_NEW && split == SPLITS - 1, newest_scores, newest_value,
       layer_sinks<D, ROTARY_DIMS>(layer), token, split, first_head, thread_index, attended);

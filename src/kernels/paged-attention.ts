@@ -22,10 +22,16 @@ export type Pools = { keys: MlxArray; values: MlxArray };
 
 /** What a layer does to queries and keys, and to their scores: one object per layer. */
 export type LayerWork = {
-  norms?: { query: MlxArray; key: MlxArray; eps: number } | undefined;
+  norms?:
+    | { query: MlxArray; key?: MlxArray | undefined; value?: MlxArray | undefined; eps: number }
+    | undefined;
+  /** Keys and values are another layer's, which has written them: qkv has only queries. */
+  sharesKv?: boolean | undefined;
   rope?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
   scale: number;
   window?: number | undefined;
+  /** The window begins at a multiple of its size. */
+  chunked?: boolean | undefined;
   sinks?: MlxArray | undefined;
   softcap?: number | undefined;
 };
@@ -49,7 +55,8 @@ export type ChunkAttention = {
 export interface BlockAttention {
   /**
    * qkv (B, (heads + 2 kvHeads) * D): the newest token of each sequence, whose key and value go to the
-   * sequence's last block -> (B, heads * D)
+   * sequence's last block -> (B, heads * D). Where the work shares another layer's keys and values, qkv has only
+   * queries, here and in `prepare`.
    */
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
   /** qkv (T, ...): keys and values go to their slots; queries (T, heads * D) */
@@ -127,7 +134,10 @@ function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boo
 }
 
 const WARPS = 8;
-/** Of a group by tensor cores, where there are more groups than processors: then several share one. */
+/**
+ * Of a group by tensor cores, where there are more groups than processors: then several share one. And of heads whose
+ * sums would not fit the shared memory of more.
+ */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
 
@@ -173,12 +183,12 @@ export class PagedAttention implements BlockAttention {
   }
 
   prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
-    const { heads, kvHeads, headDim } = this.#shape;
-    const tokens = qkv.shape[0]!;
+    const { heads, headDim } = this.#shape;
+    const [tokens, columns] = qkv.shape as [number, number];
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
     return this.#kernels.run("prepare", prepareBody, inputs, "queries", {
       outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
-      grid: [WARPS * 32, Math.ceil((heads + 2 * kvHeads) / WARPS), tokens],
+      grid: [WARPS * 32, Math.ceil(columns / headDim / WARPS), tokens],
       threadGroup: [WARPS * 32, 1, 1],
       template: { ...this.#headTemplate(work), WARPS },
     });
@@ -244,7 +254,7 @@ export class PagedAttention implements BlockAttention {
     const { heads, headDim } = this.#shape;
     const groups = heads / this.#queries;
     const isMany = this.#byTensorCores && groups * tokens * splits > MANY_GROUPS;
-    const warps = isMany ? FEWER_WARPS : WARPS;
+    const warps = isMany || headDim > 256 ? FEWER_WARPS : WARPS;
     return this.#kernels.run(name, body, inputs, "attended", {
       outputs: [
         splits === 1
@@ -286,7 +296,7 @@ export class PagedAttention implements BlockAttention {
   }
 
   /** The constants of kernels that prepare heads. */
-  #headTemplate({ norms, rope }: LayerWork) {
+  #headTemplate({ norms, sharesKv = false, rope }: LayerWork) {
     const { heads, kvHeads, headDim } = this.#shape;
     return {
       T: this.#dtype,
@@ -294,16 +304,19 @@ export class PagedAttention implements BlockAttention {
       HEADS: heads,
       KV_HEADS: kvHeads,
       NORMED: norms !== undefined,
+      VALUES_NORMED: norms?.value !== undefined,
+      SHARES_KV: sharesKv,
       ROTARY_DIMS: rope?.dims ?? 0,
     };
   }
 
   /** The constants of kernels that attend. */
   #attentionTemplate(work: LayerWork) {
-    const { window = 0, softcap, sinks } = work;
+    const { window = 0, chunked = false, softcap, sinks } = work;
     return {
       ...this.#headTemplate(work),
       WINDOW: window,
+      CHUNKED: chunked,
       CAPPED: softcap !== undefined,
       SINKS: sinks !== undefined,
     };
@@ -330,7 +343,7 @@ export class PackedLayers {
   }
 }
 
-/** float32: scale, eps, softcap, magnitude; the norms (D each); wavelengths; sinks. The caller frees it. */
+/** float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks. The caller frees it. */
 function packWork(work: LayerWork, headDim: number): MlxArray {
   using _ = new Scope();
   const { norms, rope, scale, softcap = 1, sinks } = work;
@@ -340,6 +353,7 @@ function packWork(work: LayerWork, headDim: number): MlxArray {
     array(Float32Array.from(numbers)),
     norms?.query ?? blank,
     norms?.key ?? blank,
+    norms?.value ?? blank,
     ...(rope ? [rope.wavelengths] : []),
     ...(sinks ? [sinks] : []),
   ];

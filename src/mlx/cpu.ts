@@ -11,10 +11,22 @@ export function allocate(shape: readonly number[]): MlxArray {
 
 export type BlockPools = { keys: MlxArray; values: MlxArray };
 
-export type HeadOptions = { normed: boolean; rotaryDims: number };
+/** `sharesKv`: keys and values are in the pools already, and there are only queries. */
+export type HeadOptions = {
+  normed: boolean;
+  valuesNormed: boolean;
+  sharesKv: boolean;
+  rotaryDims: number;
+};
 
-/** `window`: 0 for none. */
-export type ScoreOptions = { rotaryDims: number; window: number; capped: boolean; sinks: boolean };
+/** `window`: 0 for none. `chunked`: it begins at a multiple of its size. */
+export type ScoreOptions = {
+  rotaryDims: number;
+  window: number;
+  chunked: boolean;
+  capped: boolean;
+  sinks: boolean;
+};
 
 /** The newest token of each sequence, written to the pools in place: qkv (B, ...) -> (B, heads * D) */
 export function decodeBlocks(
@@ -22,8 +34,9 @@ export function decodeBlocks(
   { keys, values }: BlockPools,
   tables: MlxArray,
   layer: MlxArray,
-  { normed, rotaryDims, window, capped, sinks }: HeadOptions & ScoreOptions,
+  options: HeadOptions & ScoreOptions,
 ): MlxArray {
+  const { normed, valuesNormed, sharesKv, rotaryDims, window, chunked, capped, sinks } = options;
   return op(
     "mlx_serve_decode",
     qkv.handle,
@@ -32,8 +45,11 @@ export function decodeBlocks(
     tables.handle,
     layer.handle,
     normed,
+    valuesNormed,
+    sharesKv,
     rotaryDims,
     window,
+    chunked,
     capped,
     sinks,
   );
@@ -45,7 +61,7 @@ export function prepareBlocks(
   { keys, values }: BlockPools,
   places: MlxArray,
   layer: MlxArray,
-  { normed, rotaryDims }: HeadOptions,
+  { normed, valuesNormed, sharesKv, rotaryDims }: HeadOptions,
 ): MlxArray {
   return op(
     "mlx_serve_prepare",
@@ -55,6 +71,8 @@ export function prepareBlocks(
     places.handle,
     layer.handle,
     normed,
+    valuesNormed,
+    sharesKv,
     rotaryDims,
   );
 }
@@ -66,7 +84,7 @@ export function attendBlocks(
   tables: MlxArray,
   places: MlxArray,
   layer: MlxArray,
-  { rotaryDims, window, capped, sinks }: ScoreOptions,
+  { rotaryDims, window, chunked, capped, sinks }: ScoreOptions,
 ): MlxArray {
   return op(
     "mlx_serve_attend",
@@ -78,6 +96,7 @@ export function attendBlocks(
     layer.handle,
     rotaryDims,
     window,
+    chunked,
     capped,
     sinks,
   );

@@ -28,11 +28,19 @@ export function arange(start: number, stop: number, step = 1, dtype: Dtype = "in
 
 // ---- One array, element by element
 
-type UnarySymbol = "mlx_exp" | "mlx_negative" | "mlx_sigmoid" | "mlx_tanh";
+type UnarySymbol =
+  | "mlx_erfinv"
+  | "mlx_exp"
+  | "mlx_log"
+  | "mlx_negative"
+  | "mlx_sigmoid"
+  | "mlx_tanh";
 
 const unary = (symbol: UnarySymbol) => (x: MlxArray) => op(symbol, x.handle);
 
+export const erfinv = unary("mlx_erfinv");
 export const exp = unary("mlx_exp");
+export const log = unary("mlx_log");
 export const negative = unary("mlx_negative");
 export const sigmoid = unary("mlx_sigmoid");
 export const tanh = unary("mlx_tanh");

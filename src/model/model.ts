@@ -11,20 +11,26 @@ export type AttentionOptions = {
   scale: number;
   /** How many of the latest tokens, itself among them, a token attends to. */
   window?: number | undefined;
+  /** The window begins at a multiple of its size: a token attends to those of its own chunk. */
+  chunked?: boolean | undefined;
   /** (heads): a score a head that takes part in the softmax and in nothing else. */
   sinks?: MlxArray | undefined;
   /** Scores are squeezed into (-cap, cap). */
   softcap?: number | undefined;
 };
 
-/** What is applied to queries and keys before attention: norms over each head, then RoPE. */
+/** What is applied to queries, keys and values before attention: norms over each head, then RoPE. */
 export type Heads = {
   heads: number;
   kvHeads: number;
   headDim: number;
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
+  /** With the epsilon of the others. */
+  vNorm?: Norm | undefined;
   rope?: Rope | undefined;
+  /** Keys and values are those that an earlier layer has written in the same step. */
+  sharesKv?: boolean | undefined;
 };
 
 export type LatentOptions = {
@@ -37,7 +43,9 @@ export type LatentOptions = {
 export interface Step {
   /**
    * Applies norms and RoPE to this step's queries and keys, writes its keys and values to the KV store, and
-   * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D)
+   * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D). A layer that shares an earlier
+   * one's keys and values brings only queries. They are made of what that layer has attended to, so this launch is
+   * ordered behind the one that writes.
    */
   attend(state: KvState, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
   /**
@@ -51,6 +59,8 @@ export interface Step {
     latents: MlxArray,
     options: LatentOptions,
   ): MlxArray;
+  /** Where each token is in its sequence: (T) int32 */
+  positions(): MlxArray;
   /** Convolves each channel with the last inputs of its sequence, which it keeps. x (T, C) -> (T, C) */
   convolve(state: SlotState, x: MlxArray, convolution: Convolution): MlxArray;
   /** Passes each sequence's tokens through its state. -> (T, heads * value features) */

@@ -18,12 +18,16 @@ import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
 import {
+  add,
   arange,
   concatenate,
   expandDims,
-  greater,
+  flatten,
+  floorDivide,
+  greaterEqual,
   lessEqual,
   logicalAnd,
+  multiply,
   reshape,
   slice,
   subtract,
@@ -38,10 +42,13 @@ import { groupsOf, type KvState, type LayerStates } from "./states.ts";
 /** Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. */
 export type KvRow = { start: number; count: number; tables: readonly (readonly number[])[] };
 
+/** What the tables of a decoding step are like: how wide, and into how many parts rows may be split. */
+export type DecodeShape = { width: number; parts: number };
+
 type Pools = { keys: MlxArray; values: MlxArray };
 
-/** Without latents where no layer has some. */
-type PagedStep = Pick<Step, "attend"> & Partial<Pick<Step, "attendLatent">>;
+/** The part of a step that is about attention; without latents where no layer has some. */
+type PagedStep = Pick<Step, "attend" | "positions"> & Partial<Pick<Step, "attendLatent">>;
 
 /** A layer's pools, how it attends, and what it does to each set of options. */
 type Layer = {
@@ -142,15 +149,17 @@ export class PagedKvStore {
    * behind `copy`. In a scope: it makes arrays.
    */
   begin(rows: readonly KvRow[]): PagedStep {
-    const tables = this.tablesOf(rows).tables.map((each) => array(each));
+    const { tables: packed, width } = this.tablesOf(rows);
+    const tables = packed.map((each) => array(each));
     return rows.every(({ count }) => count === 1)
-      ? this.decodeStep(tables, this.partsOf(rows))
+      ? this.decodeStep(tables, { width, parts: this.partsOf(rows) })
       : this.#mixedStep(rows, tables);
   }
 
   /** One token each. The tables may be inputs of a function that is being traced. */
-  decodeStep(tables: readonly MlxArray[], parts: number): PagedStep {
+  decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
     return {
+      positions: () => newestPositions(tables[0]!, width),
       ...this.#latents?.decodeStep(tables, (groups) => splitsFor(parts, groups, 1)),
       attend: ({ index, kvHeads }, qkv, heads, options) => {
         const layer = this.#layers[index]!;
@@ -240,7 +249,13 @@ export class PagedKvStore {
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     };
     const packed = (group: number) => array(packPlaces(placesOf(group)));
-    return { attend, ...this.#latents?.mixedStep(tables, packed) };
+    const positions = () => {
+      const each = rows.flatMap(({ start, count }) =>
+        Array.from({ length: count }, (_, i) => start + i),
+      );
+      return array(Int32Array.from(each));
+    };
+    return { attend, positions, ...this.#latents?.mixedStep(tables, packed) };
   }
 
   #methodOf({ start, count }: KvRow, { chunks }: BlockAttention): Method {
@@ -255,22 +270,24 @@ export class PagedKvStore {
     { group, pools }: Layer,
     { start, count, tables }: KvRow,
     { heads, kvHeads, headDim }: Heads,
-    { scale, window, sinks }: AttentionOptions,
+    { scale, sinks, ...sight }: AttentionOptions,
   ): MlxArray {
+    const { window } = sight;
     const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
     const end = Math.ceil((start + count) / BLOCK_TOKENS);
     const used = array(Int32Array.from(tables[group]!.slice(first, end)));
     // Blocks are gathered after this step's keys and values are in them.
     const blocks = this.#device.after(used, written);
-    const before = start - first * BLOCK_TOKENS;
-    const length = before + count;
+    const length = start + count - first * BLOCK_TOKENS;
     const gathered = (pool: MlxArray) => {
       const whole = swapAxes(take(pool, blocks, 0), 0, 1); // (kvHeads, blocks, 32, D)
       return slice(reshape(whole, [1, kvHeads, -1, headDim]), 2, 0, length);
     };
     const queries = swapAxes(reshape(own, [1, count, heads, headDim]), 1, 2);
     const isLimited = window !== undefined && length > window;
-    const mask = isLimited ? causalMask(before, count, length, window) : ("causal" as const);
+    const mask = isLimited
+      ? causalMask({ first: first * BLOCK_TOKENS, start, end: start + count }, sight)
+      : ("causal" as const);
     const [keys, values] = [gathered(pools.keys), gathered(pools.values)];
     const attended = attention(queries, keys, values, { scale, mask, sinks });
     return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
@@ -290,29 +307,41 @@ export class PagedKvStore {
 /** One object for the same options: kernels keep what they make of it. */
 function workOf(
   { works }: Layer,
-  { qNorm, kNorm, rope }: Heads,
+  { qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
   options: AttentionOptions,
 ): LayerWork {
   const found = works.get(options);
   if (found) return found;
-  const norms = qNorm && kNorm && { query: qNorm.weight, key: kNorm.weight, eps: qNorm.eps };
-  const work = { ...options, norms, rope };
+  const norms = qNorm && {
+    query: qNorm.weight,
+    key: kNorm?.weight,
+    value: vNorm?.weight,
+    eps: qNorm.eps,
+  };
+  const work = { ...options, norms, rope, sharesKv };
   works.set(options, work);
   return work;
 }
 
-/** (L, T) bool: a token sees itself and those before it, back to the edge of the window. */
+/** bool: which tokens of first..end those of start..end see: themselves and those before, back to the window's edge. */
 export function causalMask(
-  start: number,
-  tokens: number,
-  length: number,
-  window: number | undefined,
+  { first, start, end }: { first: number; start: number; end: number },
+  { window, chunked }: Pick<AttentionOptions, "window" | "chunked">,
 ): MlxArray {
-  const rows = expandDims(arange(start, start + tokens), 1); // (L, 1)
-  const columns = expandDims(arange(0, length), 0); // (1, T)
+  const rows = expandDims(arange(start, end), 1); // (L, 1)
+  const columns = expandDims(arange(first, end), 0); // (1, T)
   const before = lessEqual(columns, rows);
   if (window === undefined) return before;
-  return logicalAnd(before, greater(columns, subtract(rows, window)));
+  const oldest = chunked
+    ? multiply(floorDivide(rows, window), window)
+    : add(subtract(rows, window), 1);
+  return logicalAnd(before, greaterEqual(columns, oldest));
+}
+
+/** Each row's last position, of tables as `packTables` makes them. */
+function newestPositions(tables: MlxArray, width: number): MlxArray {
+  const rows = reshape(slice(tables, 0, 1), [-1, 1 + width]);
+  return subtract(flatten(slice(rows, 1, 0, 1)), 1);
 }
 
 /** As many blocks as the longest of these rows has, rounded up. */

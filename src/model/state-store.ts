@@ -4,7 +4,7 @@ import type { BlockCopy, CacheLayout, SlotMove } from "../kv/kv-cache.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import type { Step } from "./model.ts";
-import { type KvRow, PagedKvStore } from "./paged-kv-store.ts";
+import { type DecodeShape, type KvRow, PagedKvStore } from "./paged-kv-store.ts";
 import { SlotStore } from "./slot-store.ts";
 import type { LayerStates } from "./states.ts";
 
@@ -13,8 +13,6 @@ export type StateRow = KvRow & { move?: SlotMove | undefined };
 
 /** The integers of a step that decodes one token of each row: as inputs of a function, and what they are like. */
 export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
-
-type DecodeShape = { width: number; parts: number };
 
 export class StateStore {
   readonly #kv: PagedKvStore;
@@ -57,10 +55,10 @@ export class StateStore {
   }
 
   /** Of arrays as `decodeInputs` has them. They may be inputs of a function that is being traced. */
-  decodeStep(arrays: readonly MlxArray[], { parts }: DecodeShape): Step {
-    if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, parts) };
+  decodeStep(arrays: readonly MlxArray[], shape: DecodeShape): Step {
+    if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, shape) };
     const [moves, ...tables] = arrays;
-    return { ...without, ...this.#kv.decodeStep(tables, parts), ...this.#slots.step(moves!) };
+    return { ...without, ...this.#kv.decodeStep(tables, shape), ...this.#slots.step(moves!) };
   }
 
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {

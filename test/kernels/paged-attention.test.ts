@@ -14,11 +14,11 @@ import {
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
-import { astype } from "../../src/mlx/ops.ts";
+import { astype, slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { attended, type PlainWork, prepared } from "../support/plain-attention.ts";
+import { attended, type PlainWork, prepared, preparedValue } from "../support/plain-attention.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
@@ -31,12 +31,14 @@ type Case = {
   dtype: "float32" | "float16" | "bfloat16";
   normed?: boolean;
   rotaryDims?: number;
+  /** Of values too; with `normed`. */
+  valuesNormed?: boolean;
   splits?: number;
-  scores?: Partial<{ window: number; softcap: number; sinks: boolean }>;
+  scores?: Partial<{ window: number; chunked: boolean; softcap: number; sinks: boolean }>;
 };
 
 const cases: Case[] = [
-  ...[64, 80, 96, 128, 256].flatMap((headDim) =>
+  ...[64, 80, 96, 128, 256, 512].flatMap((headDim) =>
     (["float32", "float16", "bfloat16"] as const).map((dtype) => ({
       headDim,
       kvHeads: 2,
@@ -55,6 +57,21 @@ const cases: Case[] = [
   { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float32", normed: true, rotaryDims: 32 },
   { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { window: 40 } },
   { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { softcap: 2 } },
+  ...[20, 32, 128].map((window) => {
+    const scores = { window, chunked: true };
+    return { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32" as const, scores };
+  }),
+  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float32", normed: true, valuesNormed: true },
+  {
+    headDim: 512,
+    kvHeads: 1,
+    headsPerKv: 8,
+    dtype: "bfloat16",
+    normed: true,
+    valuesNormed: true,
+    rotaryDims: 512,
+    splits: 4,
+  },
   { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { sinks: true } },
   {
     headDim: 64,
@@ -89,6 +106,15 @@ const cases: Case[] = [
     scores: { sinks: true, window: 70 },
   },
   { headDim: 128, kvHeads: 8, headsPerKv: 2, dtype: "bfloat16", rotaryDims: 128, splits: 8 },
+  {
+    headDim: 128,
+    kvHeads: 2,
+    headsPerKv: 5,
+    dtype: "bfloat16",
+    rotaryDims: 128,
+    splits: 4,
+    scores: { window: 100, chunked: true },
+  },
   { headDim: 16, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 16 },
 ];
 
@@ -139,6 +165,16 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       splits: 4,
       scores: { sinks: true },
     },
+    {
+      headDim: 64,
+      kvHeads: 1,
+      headsPerKv: 2,
+      dtype: "bfloat16",
+      normed: true,
+      valuesNormed: true,
+      scores: { window: 50, chunked: true },
+    },
+    { headDim: 512, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 512 },
   ];
   for (const each of some) test(JSON.stringify(each), () => check(each, "emulated"), 120_000);
 
@@ -151,13 +187,20 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       dtype: "float16",
       scores: { window: 50, softcap: 2, sinks: true },
     },
+    {
+      headDim: 64,
+      kvHeads: 1,
+      headsPerKv: 2,
+      dtype: "bfloat16",
+      scores: { window: 50, chunked: true },
+    },
   ];
   for (const each of chunks) {
     test(`chunks: ${JSON.stringify(each)}`, () => checkChunks(each, emulatedKernel), 120_000);
   }
 });
 
-type ChunkCase = Omit<Case, "normed" | "rotaryDims" | "splits">;
+type ChunkCase = Omit<Case, "normed" | "valuesNormed" | "rotaryDims" | "splits">;
 
 const chunkCases: ChunkCase[] = [
   ...[64, 80, 96, 128, 256].flatMap((headDim) =>
@@ -179,6 +222,10 @@ const chunkCases: ChunkCase[] = [
       dtype: "float16" as const,
       scores: { window },
     };
+  }),
+  ...[20, 64, 100].map((window) => {
+    const scores = { window, chunked: true };
+    return { headDim: 128, kvHeads: 2, headsPerKv: 5, dtype: "bfloat16" as const, scores };
   }),
   { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float16", scores: { softcap: 2 } },
   { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float16", scores: { sinks: true } },
@@ -300,7 +347,8 @@ function checkChunks(
 }
 
 function check(each: Case, by: By): void {
-  const { headDim, kvHeads, headsPerKv, dtype, normed, rotaryDims, splits = 1 } = each;
+  const { headDim, kvHeads, headsPerKv, dtype, normed, valuesNormed, rotaryDims } = each;
+  const { splits = 1 } = each;
   const heads = kvHeads * headsPerKv;
   const random = makeRandom(headDim + headsPerKv);
   const number = () => random.below(2001) / 1000 - 1;
@@ -341,6 +389,7 @@ function check(each: Case, by: By): void {
   const norms = normed && {
     query: upload(numbers(headDim), [headDim]),
     key: upload(numbers(headDim), [headDim]),
+    value: valuesNormed ? upload(numbers(headDim), [headDim]) : undefined,
     eps: 1e-5,
   };
   const rope = rotaryDims && {
@@ -349,17 +398,25 @@ function check(each: Case, by: By): void {
     magnitude: 1.1,
   };
   const sinks = each.scores?.sinks ? upload(numbers(heads), [heads]) : undefined;
-  const { window, softcap } = each.scores ?? {};
+  const { window, chunked, softcap } = each.scores ?? {};
   const work: LayerWork = {
     norms: norms || undefined,
     rope: rope || undefined,
     scale: headDim ** -0.5,
     window,
+    chunked,
     softcap,
     sinks,
   };
   const plainWork: PlainWork = {
-    norms: norms ? { query: read(norms.query), key: read(norms.key), eps: norms.eps } : undefined,
+    norms: norms
+      ? {
+          query: read(norms.query),
+          key: read(norms.key),
+          value: norms.value && read(norms.value),
+          eps: norms.eps,
+        }
+      : undefined,
     rope: rope ? { ...rope, wavelengths: read(rope.wavelengths) } : undefined,
   };
   const plainSinks = sinks && read(sinks);
@@ -387,7 +444,7 @@ function check(each: Case, by: By): void {
       key.forEach((value, d) => {
         before.keys[at("keys", block, kv, slot, d)] = value;
       });
-      head(heads + kvHeads + kv).forEach((value, d) => {
+      preparedValue(head(heads + kvHeads + kv), plainWork).forEach((value, d) => {
         before.values[at("values", block, kv, slot, d)] = value;
       });
     }
@@ -433,14 +490,16 @@ function check(each: Case, by: By): void {
   );
   const chunk = upload(numbers(tokens.length * columns), [tokens.length, columns]);
   const chunkRows = read(chunk);
-  const places = array(
-    packPlaces(
-      tokens.map(({ row, position }) => {
-        const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
-        return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
-      }),
-    ),
-  );
+  const placesOf = (some: typeof tokens) =>
+    array(
+      packPlaces(
+        some.map(({ row, position }) => {
+          const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
+          return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+        }),
+      ),
+    );
+  const places = placesOf(tokens);
   const queries = kernels.prepare(chunk, pools, places, work);
   const chunkFound = read(kernels.attend(queries, pools, paged, places, work));
   const placed = tokens.map(({ row, position }, i) =>
@@ -449,6 +508,30 @@ function check(each: Case, by: By): void {
   close(
     chunkFound,
     tokens.flatMap(({ row, position }, i) => expectedOf(placed[i]!, row, position + 1)),
+  );
+  // A few of them and a token each as a layer that shares what is there: with queries only.
+  const sharing: LayerWork = { ...work, sharesKv: true };
+  const few = tokens.filter((_, i) => i % 13 === 0);
+  const asked = upload(numbers(few.length * heads * headDim), [few.length, heads * headDim]);
+  const askedRows = read(asked);
+  const queriesOf = (i: number, position: number) =>
+    Array.from({ length: heads }, (_, head) => {
+      const from = (i * heads + head) * headDim;
+      const query = askedRows.slice(from, from + headDim);
+      return prepared(query, plainWork.norms?.query, position, plainWork);
+    });
+  const fewPlaces = placesOf(few);
+  const shared = kernels.prepare(asked, pools, fewPlaces, sharing);
+  close(
+    read(kernels.attend(shared, pools, paged, fewPlaces, sharing)),
+    few.flatMap(({ row, position }, i) => expectedOf(queriesOf(i, position), row, position + 1)),
+  );
+  const grown = lengths.map((length, row) => (row === 1 || row === 2 ? length + 40 : length));
+  const newest = slice(asked, 0, 0, lengths.length);
+  const pagedGrown = array(packTables(rowsOf(grown), width));
+  close(
+    read(kernels.decode(newest, pools, pagedGrown, sharing, splits)),
+    grown.flatMap((length, row) => expectedOf(queriesOf(row, length - 1), row, length)),
   );
   close(read(pools.keys), before.keys);
   close(read(pools.values), before.values);

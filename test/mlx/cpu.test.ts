@@ -318,10 +318,10 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     array(Array(shape.reduce((a, b) => a * b)).fill(1), shape, "float16");
   const pools = (...shape: number[]) => ({ keys: some(...shape), values: some(...shape) });
   const good = () => pools(3, 2, 32, 8);
-  const heads = { normed: false, rotaryDims: 0 };
-  const scores = { rotaryDims: 0, window: 0, capped: false, sinks: false };
+  const heads = { normed: false, valuesNormed: false, sharesKv: false, rotaryDims: 0 };
+  const scores = { rotaryDims: 0, window: 0, chunked: false, capped: false, sinks: false };
   const all = { ...heads, ...scores };
-  const layer = () => some(4 + 16);
+  const layer = () => some(4 + 24);
   // Two heads of keys and values of 8, four of queries.
   const qkv = () => some(2, 64);
   const tables = () => ints(1 + 2 * 9);

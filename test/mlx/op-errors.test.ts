@@ -79,7 +79,9 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
     ["bool", "arange", () => ops.arange(0, 3, 1, "bool"), /bool not supported/],
   ],
 
+  erfinv: [unary("erfinv", ops.erfinv)],
   exp: [unary("exp", ops.exp)],
+  log: [unary("log", ops.log)],
   negative: [
     unary("negative", ops.negative),
     ["bool", "negative", () => ops.negative(some([2], "bool")), /Not supported for bool/],

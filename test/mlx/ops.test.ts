@@ -126,6 +126,22 @@ describe("one array, element by element", () => {
   }
 });
 
+describe("functions of part of the numbers", () => {
+  check("log", "is the natural logarithm, and NaN below 0", () => {
+    const inputs = [0.125, 0.5, 1, 2.75, -1];
+    holds(ops.log(array(inputs)), inputs.map(Math.log), { within: 1e-6 });
+    holds(ops.log(half([0.5, 4])), [Math.log(0.5), Math.log(4)], {
+      dtype: "bfloat16",
+      within: 2 ** -7,
+    });
+  });
+
+  check("erfinv", "is the inverse of the error function", () => {
+    const expected = [-1.163087154, 0, 0.476936276, 1.163087154];
+    holds(ops.erfinv(array([-0.9, 0, 0.5, 0.9])), expected, { within: 1e-5 });
+  });
+});
+
 describe("two arrays, element by element", () => {
   type Reference = (a: number, b: number) => number;
   const is = (truth: boolean) => (truth ? 1 : 0);

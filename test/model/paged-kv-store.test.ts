@@ -52,8 +52,9 @@ class Bench {
   readonly #twins: Twin[] = [];
   readonly #dtype: Dtype;
 
-  constructor(kind: "cpu" | "plain", blocks = 40, dtype: Dtype = "float32") {
-    this.device = kind === "cpu" ? deviceOf("cpu") : plainGpu();
+  constructor(kind: "cpu" | "plain" | "gathering", blocks = 40, dtype: Dtype = "float32") {
+    const plainDevice = { ...plainGpu(), ...(kind === "gathering" && { longPrompt: 20 }) };
+    this.device = kind === "cpu" ? deviceOf("cpu") : plainDevice;
     this.store = new StateStore(this.device, layerStates, { groups: [{ blocks }] }, dtype);
     this.#dtype = dtype;
     this.free = shuffled([...Array(blocks).keys()]);
@@ -199,7 +200,8 @@ afterEach(() => {
   for (const bench of benches.splice(0)) bench.close();
 });
 
-for (const name of ["cpu", "plain"] as const) {
+// The last attends with prompts by MLX's attention, over blocks that are gathered.
+for (const name of ["cpu", "plain", "gathering"] as const) {
   // Plain arithmetic has float32 alone.
   const testOfCpu: typeof test = name === "cpu" ? test : ((() => {}) as unknown as typeof test);
   const setUp = (blocks?: number, dtype?: Dtype) => {
@@ -269,21 +271,30 @@ for (const name of ["cpu", "plain"] as const) {
   });
 
   describe(`the ${name} store attends with`, () => {
-    const combinations: { title: string; window?: number; sinks?: boolean; softcap?: number }[] = [
+    const combinations: {
+      title: string;
+      window?: number;
+      chunked?: boolean;
+      sinks?: boolean;
+      softcap?: number;
+    }[] = [
       { title: "a window smaller than a block", window: 7 },
       { title: "a window of a block", window: 32 },
       { title: "a window of more than a block", window: 45 },
       { title: "a window of one", window: 1 },
+      { title: "chunks smaller than a block", window: 7, chunked: true },
+      { title: "chunks of a block", window: 32, chunked: true },
+      { title: "chunks of more than a block", window: 45, chunked: true },
       { title: "sinks", sinks: true },
       { title: "a softcap", softcap: 0.5 },
       { title: "a window and sinks", window: 40, sinks: true },
       { title: "a window and a softcap", window: 20, softcap: 0.5 },
     ];
-    for (const { title, window, sinks, softcap } of combinations) {
+    for (const { title, window, chunked: isChunked, sinks, softcap } of combinations) {
       test(title, () => {
         const bench = setUp();
         const scores = sinks ? sinkScores() : undefined;
-        const options = { ...plain, window, sinks: scores, softcap };
+        const options = { ...plain, window, chunked: isChunked, sinks: scores, softcap };
         const twins = filled(bench, [3, 33, 64, 140], options);
         const chunked = bench.sequence();
         for (const count of [30, 25, 10]) {

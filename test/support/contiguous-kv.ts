@@ -1,5 +1,6 @@
 // The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
 // paged store must give what this one gives.
+import type { Norm } from "../../src/device/device.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { attention } from "../../src/mlx/fast.ts";
 import {
@@ -43,6 +44,11 @@ export class ContiguousKv {
   readonly inputs: number[][][] = [];
   readonly states: number[][][][] = [];
 
+  /** What a layer has appended. */
+  of(layer: number): Cache {
+    return this.#layers[layer]!;
+  }
+
   append(layer: number, keys: MlxArray, values: MlxArray): Cache {
     const before = this.#layers[layer];
     const grown = hold([
@@ -75,12 +81,14 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
   );
   for (const { kv, count } of rows) kv.length += count;
   return {
+    positions: () => array(Int32Array.from(positions)),
     attend({ index }, qkv, heads, options) {
       const [q, k, v] = prepareHeads(qkv, heads, positions);
       let at = 0;
       const outputs = rows.map(({ kv, count }) => {
         const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
-        const [queries, cache] = [part(q), kv.append(index, part(k), part(v))];
+        const queries = part(q);
+        const cache = k && v ? kv.append(index, part(k), part(v)) : kv.of(index);
         at += count;
         const attended = attend(queries, cache, kv.length - count, options);
         return reshape(swapAxes(attended, 0, 1), [count, -1]);
@@ -143,17 +151,20 @@ function partsOf<T>(all: readonly T[], rows: readonly { count: number }[]): T[][
   });
 }
 
-/** Queries (T, heads, D), keys and values (T, kvHeads, D), after the norms and RoPE. */
+/** Queries (T, heads, D), keys and values (T, kvHeads, D), after the norms and RoPE. No keys and values are shared. */
 function prepareHeads(
   qkv: MlxArray,
-  { heads, kvHeads, headDim, qNorm, kNorm, rope }: Heads,
+  { heads, kvHeads, headDim, qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
   positions: readonly number[],
-): [MlxArray, MlxArray, MlxArray] {
-  const all = reshape(qkv, [-1, heads + 2 * kvHeads, headDim]);
-  let [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
-  if (qNorm && kNorm) [q, k] = [qNorm(q), kNorm(k)];
-  if (rope) [q, k] = [rotate(q, rope, positions), rotate(k, rope, positions)];
-  return [q, k, v];
+): [MlxArray] | [MlxArray, MlxArray, MlxArray] {
+  const all = reshape(qkv, [-1, sharesKv ? heads : heads + 2 * kvHeads, headDim]);
+  const prepared = (x: MlxArray, norm: Norm | undefined) => {
+    const normed = norm ? norm(x) : x;
+    return rope ? rotate(normed, rope, positions) : normed;
+  };
+  if (sharesKv) return [prepared(all, qNorm)];
+  const [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
+  return [prepared(q, qNorm), prepared(k, kNorm), vNorm ? vNorm(v) : v];
 }
 
 /** RoPE of x (T, heads, D): feature i rotates with feature i + dims / 2, in float32. */
@@ -188,11 +199,13 @@ function attend(
   q: MlxArray, // (heads, L, D)
   { keys, values }: Cache,
   start: number,
-  { scale, window, sinks, softcap }: AttentionOptions,
+  { scale, sinks, softcap, ...sight }: AttentionOptions,
 ): MlxArray {
+  const { window } = sight;
   const [tokens, length] = [q.shape[1]!, keys.shape[1]!];
   const limited = window !== undefined && length > window;
-  const mask = tokens === 1 && !limited ? undefined : causalMask(start, tokens, length, window);
+  const mask =
+    tokens === 1 && !limited ? undefined : causalMask({ first: 0, start, end: length }, sight);
   if (softcap !== undefined) return cappedAttention(q, { keys, values }, scale, softcap, mask);
   const one = (x: MlxArray) => expandDims(x, 0);
   const result = attention(one(q), one(keys), one(values), { scale, mask, sinks });

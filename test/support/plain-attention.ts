@@ -11,11 +11,18 @@ import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 
 export type PlainWork = {
-  norms?: { query: readonly number[]; key: readonly number[]; eps: number } | undefined;
+  norms?:
+    | {
+        query: readonly number[];
+        key: readonly number[];
+        value?: readonly number[] | undefined;
+        eps: number;
+      }
+    | undefined;
   rope?: { dims: number; wavelengths: readonly number[]; magnitude: number } | undefined;
 };
 
-export type PlainScores = Pick<LayerWork, "scale" | "window" | "softcap">;
+export type PlainScores = Pick<LayerWork, "scale" | "window" | "chunked" | "softcap">;
 
 /** One head of a token, normalized and rotated. */
 export function prepared(
@@ -24,11 +31,7 @@ export function prepared(
   position: number,
   { norms, rope }: PlainWork,
 ): number[] {
-  let x = [...head];
-  if (norm && norms) {
-    const mean = x.reduce((sum, value) => sum + value * value, 0) / x.length;
-    x = x.map((value, i) => (value / Math.sqrt(mean + norms.eps)) * norm[i]!);
-  }
+  const x = norm && norms ? normed(head, norm, norms.eps) : [...head];
   if (!rope) return x;
   const half = rope.dims / 2;
   const rotated = [...x];
@@ -41,15 +44,28 @@ export function prepared(
   return rotated;
 }
 
+/** A value, which is not rotated. */
+export function preparedValue(head: readonly number[], { norms }: PlainWork): number[] {
+  return norms?.value ? normed(head, norms.value, norms.eps) : [...head];
+}
+
+/** One head divided by its root mean square. */
+export function normed(head: readonly number[], norm: readonly number[], eps: number): number[] {
+  const mean = head.reduce((sum, value) => sum + value * value, 0) / head.length;
+  return head.map((value, i) => (value / Math.sqrt(mean + eps)) * norm[i]!);
+}
+
 /** One query over the keys and values of its sequence. */
 export function attended(
   query: readonly number[],
   keys: readonly (readonly number[])[],
   values: readonly (readonly number[])[],
   sink: number | undefined,
-  { scale, window, softcap }: PlainScores,
+  { scale, window, chunked, softcap }: PlainScores,
 ): number[] {
-  const oldest = window === undefined ? 0 : Math.max(0, keys.length - window);
+  const position = keys.length - 1;
+  const edge = (size: number) => (chunked ? position - (position % size) : position + 1 - size);
+  const oldest = window === undefined ? 0 : Math.max(0, edge(window));
   const scores = keys.slice(oldest).map((key) => {
     const score = scale * key.reduce((sum, value, i) => sum + value * query[i]!, 0);
     return softcap === undefined ? score : softcap * Math.tanh(score / softcap);
@@ -83,14 +99,15 @@ export class PlainAttention implements BlockAttention {
     const plain = plainWork(work);
     const tokens = unpackPlaces(places);
     const queries: number[] = [];
+    const count = heads + (work.sharesKv ? 0 : 2 * kvHeads);
     for (const [token, { position, slot }] of tokens.entries()) {
-      for (let index = 0; index < heads + 2 * kvHeads; index++) {
-        const at = (token * (heads + 2 * kvHeads) + index) * headDim;
+      for (let index = 0; index < count; index++) {
+        const at = (token * count + index) * headDim;
         const head = all.slice(at, at + headDim);
         const isQuery = index < heads;
         const isValue = index >= heads + kvHeads;
         const norm = isQuery ? plain.norms?.query : plain.norms?.key;
-        const made = isValue ? head : prepared(head, norm, position, plain);
+        const made = isValue ? preparedValue(head, plain) : prepared(head, norm, position, plain);
         if (isQuery) queries.push(...made);
         else (isValue ? values : keys).set(made, this.#at(slot, (index - heads) % kvHeads));
       }
@@ -183,7 +200,8 @@ function plainWork({ norms, rope }: LayerWork): PlainWork {
   return {
     norms: norms && {
       query: [...norms.query.numbers()],
-      key: [...norms.key.numbers()],
+      key: [...(norms.key ?? norms.query).numbers()],
+      value: norms.value && [...norms.value.numbers()],
       eps: norms.eps,
     },
     rope: rope && { ...rope, wavelengths: [...rope.wavelengths.numbers()] },

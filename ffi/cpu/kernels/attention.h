@@ -27,7 +27,8 @@ static void prepare(
     sines[i] = sinf(angle);
     cosines[i] = cosf(angle);
   }
-  for (int i = 0; i < layer.heads + layer.kv_heads; i++) {
+  const int kv_heads = layer.shares_kv ? 0 : layer.kv_heads;
+  for (int i = 0; i < layer.heads + kv_heads; i++) {
     const bool is_query = i < layer.heads;
     const float* weight = is_query ? layer.query_norm : layer.key_norm;
     float* to = is_query ? queries + (long)i * dim : head;
@@ -39,11 +40,12 @@ static void prepare(
     float* keys = pools.keys + block * dim * BLOCK_TOKENS + slot % BLOCK_TOKENS;
     for (int d = 0; d < dim; d++) keys[(long)d * BLOCK_TOKENS] = head[d];
   }
-  for (int kv = 0; kv < layer.kv_heads; kv++) {
+  for (int kv = 0; kv < kv_heads; kv++) {
     const long block = slot / BLOCK_TOKENS * layer.kv_heads + kv;
     float* value = pools.values + (block * BLOCK_TOKENS + slot % BLOCK_TOKENS) * dim;
     const float* from = qkv + (long)(layer.heads + layer.kv_heads + kv) * dim;
-    __builtin_memcpy(value, from, dim * sizeof(float));
+    if (layer.value_norm) norm(from, layer.value_norm, dim, layer.eps, value);
+    else __builtin_memcpy(value, from, dim * sizeof(float));
   }
 }
 
@@ -152,7 +154,8 @@ static void attend(
     softs[q] = {-__builtin_inff(), 0};
   }
   const auto oldest = [&](int position) {
-    return layer.window > 0 && position >= layer.window ? position - layer.window + 1 : 0;
+    if (layer.window == 0 || position < layer.window) return 0;
+    return layer.chunked ? position - position % layer.window : position - layer.window + 1;
   };
   const int last = span.position + span.count - 1;
   for (int block = oldest(span.position) / BLOCK_TOKENS; block <= last / BLOCK_TOKENS; block++) {
