@@ -29,6 +29,8 @@ SAMPLED_POSITIONS = [0, 13, 27]
 SAMPLED_LOGITS = 16
 MIN_GAP = 1e-3
 MIN_DISTINCT = 12
+# Whose norms are stored as their distance from 1.
+NORMS_FROM_ONE = ["gemma2", "gemma3", "gemma3_text"]
 
 mx.set_default_device(mx.cpu)
 
@@ -65,7 +67,7 @@ def values(case, seed, name, shape):
     if kind == "weight" and len(shape) > 1:
         reach = math.sqrt(3 / shape[-1])
         reach = 0.5 if "embed_tokens" in name else reach * 1.5
-    elif kind == "weight" and not case["config"]["model_type"].startswith("gemma"):
+    elif kind == "weight" and case["config"]["model_type"] not in NORMS_FROM_ONE:
         center = 1.0
     elif kind == "sinks":
         reach = 2.0
@@ -104,6 +106,8 @@ def build(case, seed):
 
         def predicate(path, layer):
             if not hasattr(layer, "to_quantized") or case.get("quantize_only", "") not in path:
+                return False
+            if layer.weight.shape[-1] % defaults["group_size"] != 0:
                 return False
             return quantization.get(path, True)
 
@@ -171,6 +175,9 @@ def check_authors(case, model, weights, layout):
         for name in [name for name in original if gate in name]:
             halves = [original.pop(name), original.pop(name.replace(gate, up))]
             original[name.replace(gate, both)] = mx.concatenate(halves, axis=-2)
+    for name in original:
+        if any(part in name for part in layout.get("transposed", [])):
+            original[name] = original[name].swapaxes(1, 2)
     for before, after in layout.get("names", {}).items():
         original = {name.replace(before, after, 1): original[name] for name in original}
     if layout.get("separate"):

@@ -93,11 +93,10 @@ export function runsOf(
   const unit = stored.bytes / rows;
   const begins = starts(runs.map(({ count }) => count * unit));
   const read = (offset: number, target: Uint8Array) => {
-    for (let done = 0; done < target.length; ) {
-      const at = offset + done;
-      const index = begins.findLastIndex((begin) => begin <= at);
+    let index = begins.findLastIndex((begin) => begin <= offset);
+    for (let done = 0; done < target.length; index++) {
       const { first, count } = runs[index]!;
-      const within = at - begins[index]!;
+      const within = offset + done - begins[index]!;
       const length = Math.min(count * unit - within, target.length - done);
       stored.read(first * unit + within, target.subarray(done, done + length));
       done += length;
@@ -105,6 +104,39 @@ export function runsOf(
   };
   const bytes = runs.reduce((sum, { count }) => sum + count * unit, 0);
   return { ...stored, name, shape, bytes, read };
+}
+
+/** Some columns of matrices (count, rows, columns) as rows: (count, columns that are picked, rows). */
+export function transposed(name: string, stored: StoredTensor, picked: RowRun): StoredTensor {
+  const [matrices, rows, columns] = stored.shape as [number, number, number];
+  const unit = stored.bytes / (matrices * rows * columns);
+  const lineBytes = rows * unit;
+  /** Columns from `column` on, one after the other. */
+  const lines = (matrix: number, column: number, count: number) => {
+    const made = new Uint8Array(count * lineBytes);
+    const piece = new Uint8Array(count * unit);
+    for (let row = 0; row < rows; row++) {
+      stored.read(((matrix * rows + row) * columns + picked.first + column) * unit, piece);
+      for (let i = 0; i < piece.length; i++) {
+        made[Math.floor(i / unit) * lineBytes + row * unit + (i % unit)] = piece[i]!;
+      }
+    }
+    return made;
+  };
+  const read = (offset: number, target: Uint8Array) => {
+    for (let done = 0; done < target.length; ) {
+      const line = Math.floor((offset + done) / lineBytes);
+      const within = (offset + done) % lineBytes;
+      const [matrix, column] = [Math.floor(line / picked.count), line % picked.count];
+      const wanted = Math.ceil((within + target.length - done) / lineBytes);
+      const made = lines(matrix, column, Math.min(wanted, picked.count - column));
+      const part = made.subarray(within, within + target.length - done);
+      target.set(part, done);
+      done += part.length;
+    }
+  };
+  const shape = [matrices, picked.count, rows];
+  return { ...stored, name, shape, bytes: (stored.bytes / columns) * picked.count, read };
 }
 
 export type RowRun = { first: number; count: number };

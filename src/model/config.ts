@@ -19,6 +19,7 @@ export const RopeScaling = z.looseObject({
   mscale_all_dim: z.number().optional(),
   short_factor: z.array(z.number()).optional(),
   long_factor: z.array(z.number()).optional(),
+  partial_rotary_factor: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
 
@@ -46,10 +47,7 @@ export const BaseConfig = z.looseObject({
   rope_theta: z.number().positive().default(10_000),
   rope_scaling: RopeScaling.nullish(),
   /** Where newer configurations keep both. */
-  rope_parameters: RopeScaling.extend({
-    rope_theta: z.number().optional(),
-    partial_rotary_factor: z.number().positive().optional(),
-  }).nullish(),
+  rope_parameters: RopeScaling.extend({ rope_theta: z.number().optional() }).nullish(),
   sliding_window: z.int().nullish(),
   layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
   tie_word_embeddings: z.boolean().nullish(),
@@ -82,7 +80,7 @@ export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; h
 
 /** How far back a layer looks: not all the way where layer_types, or else the architecture, says so. */
 export function windowOf(
-  { layer_types, sliding_window }: BaseConfig,
+  { layer_types, sliding_window }: Pick<BaseConfig, "layer_types" | "sliding_window">,
   layer: number,
   slides: (layer: number) => boolean,
 ): number | undefined {

@@ -18,7 +18,18 @@ export type DecoderOptions = {
   norm?: Transform;
   afterEmbedding?: Transform;
   afterLogits?: Transform;
+  /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
+  layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
 };
+
+/** Other names for the part that reads and writes text, in files that also see or hear. */
+export function unwrapText(weights: Weights): void {
+  weights.rename({
+    "model.language_model.": "model.",
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+  });
+}
 
 /** What it needs to know. */
 export type DecoderConfig = Pick<
@@ -54,7 +65,8 @@ export function decoder(
     forward(tokens, step) {
       using scope = new Scope();
       let h = afterEmbedding(embedding.lookup(tokens)); // (T, D)
-      for (const block of blocks) h = block(h, step);
+      const inputs = options.layerInputs?.(tokens, h);
+      for (const [layer, block] of blocks.entries()) h = block(h, step, inputs?.[layer]);
       return scope.keep(norm(h));
     },
     logits(hidden) {

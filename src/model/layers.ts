@@ -21,7 +21,7 @@ import {
 } from "../mlx/ops.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
-import type { LayerStates } from "./states.ts";
+import type { KvState, LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
 /** `offset` is added to the weight: Gemma stores weights as their distance from 1. */
@@ -35,6 +35,13 @@ export function rmsNorm(
   const stored = weights.tensor(`${name}.weight`, [dims]);
   const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, weight, eps);
+  return Object.assign(norm, { weight, eps });
+}
+
+/** Over heads of this size, without weights of its own. */
+export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
+  const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
+  const weight = weights.constant(new Float32Array(headDim).fill(1));
   return Object.assign(norm, { weight, eps });
 }
 
@@ -148,8 +155,11 @@ export type AttentionParts = {
   rope?: Rope | undefined;
   project?: Projection;
   /** Over each head by itself. */
-  qNorm?: Norm;
-  kNorm?: Norm;
+  qNorm?: Norm | undefined;
+  kNorm?: Norm | undefined;
+  vNorm?: Norm | undefined;
+  /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
+  shared?: KvState | undefined;
 };
 
 export type AttentionBlock = (
@@ -165,19 +175,26 @@ export function attentionBlock(
   states: LayerStates,
   sizes: AttentionSizes,
   parts: AttentionParts,
-): AttentionBlock {
-  const { rope, qNorm, kNorm, attention } = parts;
-  const state = states.kv({ ...sizes, window: attention.window });
-  const project = parts.project ?? projection(weights, name, sizes);
-  const oProj = weights.linear(`${name}.o_proj`, sizes.heads * sizes.headDim, sizes.dims);
-  const heads = { ...sizes, qNorm, kNorm, rope };
-  return (x, step, { norm, residual } = {}) => {
+): AttentionBlock & { state: KvState } {
+  const { rope, qNorm, kNorm, vNorm, attention, shared } = parts;
+  const state = shared ?? states.kv({ ...sizes, window: attention.window });
+  const width = sizes.heads * sizes.headDim;
+  const project =
+    parts.project ??
+    (shared
+      ? weights.linear(`${name}.q_proj`, sizes.dims, width)
+      : projection(weights, name, sizes));
+  const oProj = weights.linear(`${name}.o_proj`, width, sizes.dims);
+  const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
+  const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
     const qkv = project(x, { norm });
     return oProj(step.attend(state, qkv, heads, attention), { residual });
   };
+  return Object.assign(block, { state });
 }
 
-export type Block = (x: MlxArray, step: Step) => MlxArray;
+/** `input`: what the layer gets beside the hidden state, in models that have such. */
+export type Block = (x: MlxArray, step: Step, input?: MlxArray) => MlxArray;
 
 /** The usual order: norm, attend, add; norm, compute, add. */
 export function preNormBlock(

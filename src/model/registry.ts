@@ -7,6 +7,9 @@ import { falconH1 } from "./archs/falcon-h1.ts";
 import { gemma2 } from "./archs/gemma2.ts";
 import { gemma3 } from "./archs/gemma3.ts";
 import { gemma3Text } from "./archs/gemma3-text.ts";
+import { gemma3n } from "./archs/gemma3n.ts";
+import { gemma4 } from "./archs/gemma4.ts";
+import { gemma4Text } from "./archs/gemma4-text.ts";
 import { glm4MoeLite } from "./archs/glm4-moe-lite.ts";
 import { gptOss } from "./archs/gpt-oss.ts";
 import { granite } from "./archs/granite.ts";
@@ -15,6 +18,7 @@ import { kimiLinear } from "./archs/kimi-linear.ts";
 import { lfm2 } from "./archs/lfm2.ts";
 import { lfm2Moe } from "./archs/lfm2-moe.ts";
 import { llama } from "./archs/llama.ts";
+import { llama4 } from "./archs/llama4.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { mistral } from "./archs/mistral.ts";
 import { nemotronH } from "./archs/nemotron-h.ts";
@@ -39,6 +43,9 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["gemma2", gemma2],
   ["gemma3", gemma3],
   ["gemma3_text", gemma3Text],
+  ["gemma3n", gemma3n],
+  ["gemma4", gemma4],
+  ["gemma4_text", gemma4Text],
   ["glm4_moe_lite", glm4MoeLite],
   ["gpt_oss", gptOss],
   ["granite", granite],
@@ -48,6 +55,8 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["lfm2", lfm2],
   ["lfm2_moe", lfm2Moe],
   ["llama", llama],
+  ["llama4", llama4],
+  ["llama4_text", llama4],
   ["mamba2", mamba2],
   ["mistral", mistral],
   ["nemotron_h", nemotronH],

@@ -53,7 +53,8 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
   if (kind === "longrope" || kind === "su") {
     return make(longRope(options), longRopeMagnitude(options));
   }
-  const known = "default, linear, llama3, yarn and longrope";
+  if (kind === "proportional") return make(proportional(options));
+  const known = "default, linear, llama3, yarn, longrope and proportional";
   throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
 }
 
@@ -124,6 +125,18 @@ function longRopeMagnitude({ scaling, maxPositions }: RopeOptions): number {
   const context = scaling?.original_max_position_embeddings ?? 4096;
   const factor = (maxPositions ?? 131_072) / context;
   return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(context));
+}
+
+/** So long that no position is rotated. Infinity is not safe in kernels that are compiled for fast arithmetic. */
+const ENDLESS = 1e30;
+
+/** Only the first pairs of features are rotated, with the wavelengths that they have among all. */
+function proportional(options: RopeOptions): Float32Array {
+  const { partial_rotary_factor: part = 1, factor = 1 } = options.scaling!;
+  const rotated = Math.floor(options.dims * part) / 2;
+  return Float32Array.from(wavelengths(options), (wave, i) =>
+    i < rotated ? wave * factor : ENDLESS,
+  );
 }
 
 function factorOf(scaling: RopeScaling): number {

@@ -76,4 +76,8 @@ function missing(): never {
 }
 
 /** Of the kinds of states that a model may be without. */
-const without: Omit<Step, "attend"> = { attendLatent: missing, convolve: missing, scan: missing };
+const without: Omit<Step, "attend" | "positions"> = {
+  attendLatent: missing,
+  convolve: missing,
+  scan: missing,
+};

@@ -29,7 +29,7 @@ export type Embedding = {
   /** tokens (T) -> (T, D) */
   lookup(tokens: MlxArray): MlxArray;
   /** x (T, D) -> (T, vocabulary), for models whose output matrix is the same. */
-  asLinear: Linear;
+  readonly asLinear: Linear;
 };
 
 /** x (heads, T, in) -> (heads, T, out): each head by a matrix of its own. */
@@ -125,9 +125,13 @@ export class Weights {
 
   embedding(name: string, vocabulary: number, dims: number): Embedding {
     const matrix = this.#matrix(name, [vocabulary, dims]);
+    // Made when it is asked for: devices may keep a copy of a matrix that they multiply by.
+    const asLinear = () => this.#linear(matrix, undefined);
     return {
       lookup: (tokens) => lookup(matrix, tokens, this.dtype),
-      asLinear: this.#linear(matrix, undefined),
+      get asLinear() {
+        return asLinear();
+      },
     };
   }
 

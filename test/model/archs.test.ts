@@ -23,9 +23,12 @@ const cases = tinyCases.map((tiny) => [tiny.name, tiny] as const);
 const quantized = cases.filter(([, tiny]) => tiny.quantization);
 
 // Every architecture runs through scheduler and paged store in test/worker/device.test.ts. The contiguous store is
-// a second oracle, for a few that have most of what there is: windows, sinks, soft caps, experts.
+// a second oracle, for a few that have most of what there is: windows, chunks, sinks, soft caps, experts, shared keys
+// and values.
 const few = cases.filter(([name]) =>
-  ["llama-windows", "qwen3_moe", "gemma2", "gpt_oss"].includes(name),
+  ["llama-windows", "qwen3_moe", "gemma2", "gpt_oss", "gemma3n", "gemma4_text", "llama4"].includes(
+    name,
+  ),
 );
 
 describe("as mlx-lm does", () => {
@@ -98,7 +101,7 @@ describe("in 16 bits", () => {
 });
 
 function hasExperts({ config }: TinyCase): boolean {
-  return [
+  const types = [
     "deepseek_v2",
     "deepseek_v3",
     "glm4_moe_lite",
@@ -111,7 +114,9 @@ function hasExperts({ config }: TinyCase): boolean {
     "qwen3_5_moe",
     "qwen3_moe",
     "qwen3_next",
-  ].includes(config.model_type);
+    "llama4",
+  ];
+  return types.includes(config.model_type) || config.enable_moe_block === true;
 }
 
 function isRecurrent({ config }: TinyCase): boolean {

@@ -4,7 +4,12 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
 import type { LatentAttention, LatentShape } from "../../src/kernels/latent-attention.ts";
-import type { BlockAttention, PagedShape, Pools } from "../../src/kernels/paged-attention.ts";
+import type {
+  BlockAttention,
+  LayerWork,
+  PagedShape,
+  Pools,
+} from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { add, slice } from "../../src/mlx/ops.ts";
@@ -23,7 +28,7 @@ afterAll(() => {
 });
 useMlx();
 beforeAll(() => {
-  for (const name of ["llama", "deepseek_v3"])
+  for (const name of ["llama", "gemma3n", "deepseek_v3"])
     models.set(name, loadTinyModel(tinyCase(name), { device: deviceOf("cpu") }));
 });
 
@@ -43,14 +48,15 @@ class NotingAttention implements BlockAttention {
     this.#flow = flow;
   }
 
-  decode(qkv: MlxArray, pools: Pools, tables: MlxArray): MlxArray {
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, { sharesKv }: LayerWork): MlxArray {
     const rows = this.#rows(tables);
-    const [reads, writes] = [rows.flatMap(({ blocks }) => blocks), rows.map(({ last }) => last)];
+    const reads = rows.flatMap(({ blocks }) => blocks);
+    const writes = sharesKv ? [] : rows.map(({ last }) => last);
     return this.#launch("decode", [qkv, tables], pools, reads, writes, this.#queries(qkv));
   }
 
-  prepare(qkv: MlxArray, pools: Pools, places: MlxArray): MlxArray {
-    const writes = this.#written(places);
+  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, { sharesKv }: LayerWork): MlxArray {
+    const writes = sharesKv ? [] : this.#written(places);
     return this.#launch("prepare", [qkv, places], pools, [], writes, this.#queries(qkv));
   }
 
@@ -198,6 +204,8 @@ function run(
 
 test.each([
   ["llama", 20, ["decode", "prepare", "attend", "copy", "overlapping"]],
+  // Some layers read what others have written.
+  ["gemma3n", 20, ["decode", "prepare", "attend", "copy", "overlapping"]],
   // One pool a layer instead of two.
   ["deepseek_v3", 10, ["decode", "attend", "copy", "overlapping"]],
 ] as const)("%s: every launch on a block follows by data from the last", (model, least, names) => {

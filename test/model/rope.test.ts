@@ -45,6 +45,14 @@ describe("positions rotate by the frequencies of", () => {
     expect(worstError(angles, { 0: 0.25, 1: 0.025, 2: 0.0025, 3: 0.00025 })).toBeLessThan(1e-5);
   });
 
+  test("proportional, of the first features only, as slow as they are among all", () => {
+    const scaling = { rope_type: "proportional", partial_rotary_factor: 0.5, factor: 2 };
+    const { angles } = turnsOf({ dims: 8, base: 10_000, scaling });
+    expect(worstError(angles.slice(0, 2), { 0: 0.5, 1: 0.05 })).toBeLessThan(1e-5);
+    // Not by a number that float32 adds to 1, at any position.
+    for (const angle of angles.slice(2)) expect(1e7 * angle).toBeLessThan(1e-20);
+  });
+
   test("llama3, as in Llama 3.1", () => {
     const scaling = {
       rope_type: "llama3",

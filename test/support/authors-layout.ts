@@ -10,6 +10,8 @@ export type AuthorsLayout = {
   factors?: Record<string, number | [rows: number, factor: number][]>;
   /** [gate, up, both]: two matrices below each other, experts or not. */
   joined?: [string, string, string][];
+  /** Parts of the names of experts whose matrices have rows and columns exchanged. */
+  transposed?: string[];
   /** Parts of names. */
   names?: Record<string, string>;
   /** A tensor an expert. */
@@ -22,7 +24,7 @@ export function inAuthorsLayout(
   file: ReadonlyMap<string, FileTensor>,
   layout: AuthorsLayout,
 ): Map<string, FileTensor> {
-  const { fromOne = [], factors = {}, joined = [], names = {} } = layout;
+  const { fromOne = [], factors = {}, joined = [], transposed = [], names = {} } = layout;
   const result = new Map<string, FileTensor>();
   for (const [name, stored] of file) {
     const { shape } = stored;
@@ -47,6 +49,9 @@ export function inAuthorsLayout(
       result.delete(name);
       result.delete(other);
     }
+  }
+  for (const [name, tensor] of [...result]) {
+    if (transposed.some((part) => name.includes(part))) result.set(name, exchanged(tensor));
   }
   const named = (name: string) =>
     Object.entries(names).reduce((all, [from, to]) => all.replace(from, to), name);
@@ -115,6 +120,18 @@ function transposed(numbers: Float32Array, rows: number, columns: number): Float
 function mapped(tensor: FileTensor, change: (x: number, i: number) => number): FileTensor {
   const numbers = numbersOf(tensor).map(change);
   return { ...tensor, bytes: new Uint8Array(numbers.buffer) };
+}
+
+function exchanged(tensor: FileTensor): FileTensor {
+  const [experts, rows, columns] = tensor.shape as [number, number, number];
+  const { buffer, byteOffset, byteLength } = tensor.bytes;
+  const numbers = new Float32Array(buffer, byteOffset, byteLength / 4);
+  const size = rows * columns;
+  const made = numbers.map((_, i) => {
+    const [column, row] = [Math.floor((i % size) / rows), i % rows];
+    return numbers[i - (i % size) + row * columns + column]!;
+  });
+  return { ...tensor, shape: [experts, columns, rows], bytes: new Uint8Array(made.buffer) };
 }
 
 /** Row below row, of each expert where there are some. */

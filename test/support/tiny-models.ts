@@ -196,6 +196,9 @@ function takingTurns(a: FileTensor, b: FileTensor): FileTensor {
   return { ...a, shape: [experts, rows * 2, ...rest], bytes: Buffer.concat(parts.flat()) };
 }
 
+/** Whose norms are stored as their distance from 1. */
+const normsFromOne = ["gemma2", "gemma3", "gemma3_text"];
+
 function valuesOf(tiny: TinyCase, seed: number, name: string, shape: number[]): Float32Array {
   let gain = 1;
   for (const [part, factor] of Object.entries(tiny.gains ?? {})) {
@@ -204,7 +207,7 @@ function valuesOf(tiny: TinyCase, seed: number, name: string, shape: number[]): 
   let [center, reach] = [0, 0.3];
   if (name.endsWith(".weight") && shape.length > 1) {
     reach = name.includes("embed_tokens") ? 0.5 : Math.sqrt(3 / shape.at(-1)!) * 1.5;
-  } else if (name.endsWith(".weight") && !tiny.config.model_type.startsWith("gemma")) {
+  } else if (name.endsWith(".weight") && !normsFromOne.includes(tiny.config.model_type)) {
     center = 1;
   } else if (name.endsWith(".sinks")) {
     reach = 2;

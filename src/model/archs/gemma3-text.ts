@@ -12,11 +12,8 @@ import type { Weights } from "../weights.ts";
 
 const RopeParameters = RopeScaling.extend({ rope_theta: z.number().positive().optional() });
 
-const Config = BaseConfig.extend({
-  num_attention_heads: z.int().positive().default(8),
-  num_key_value_heads: z.int().positive().default(4),
-  head_dim: z.int().positive().default(256),
-  vocab_size: z.int().positive().default(262_208),
+/** Of models with positions of their own for layers with a window. */
+export const RopesConfig = BaseConfig.extend({
   max_position_embeddings: z.int().positive().default(131_072),
   rope_theta: z.number().positive().default(1_000_000),
   rope_local_base_freq: z.number().positive().default(10_000),
@@ -25,6 +22,21 @@ const Config = BaseConfig.extend({
     .looseObject({ full_attention: RopeParameters, sliding_attention: RopeParameters })
     .partial()
     .nullish(),
+});
+type RopesConfig = Pick<
+  z.infer<typeof RopesConfig>,
+  | "max_position_embeddings"
+  | "rope_theta"
+  | "rope_local_base_freq"
+  | "rope_parameters"
+  | "rope_scaling"
+>;
+
+const Config = RopesConfig.extend({
+  num_attention_heads: z.int().positive().default(8),
+  num_key_value_heads: z.int().positive().default(4),
+  head_dim: z.int().positive().default(256),
+  vocab_size: z.int().positive().default(262_208),
   query_pre_attn_scalar: z.number().positive().default(256),
   sliding_window: z.int().default(512),
   /** One layer of so many sees everything. */
@@ -32,7 +44,6 @@ const Config = BaseConfig.extend({
   /** GGUF files keep norms as they are used: their configuration says 0. */
   norm_offset: z.number().default(1),
 });
-type Config = z.infer<typeof Config>;
 
 export function gemma3Text(config: unknown, weights: Weights): Model {
   return gemma3Decoder(config, weights);
@@ -79,7 +90,13 @@ export function gemma3Decoder(
   );
 }
 
-function makeRopes(config: Config, weights: Weights, dims: number): { full: Rope; sliding: Rope } {
+/** Of layers that see everything, and of those with a window. */
+export function makeRopes(
+  config: RopesConfig,
+  weights: Weights,
+  dims: number,
+  slidingDims = dims,
+): { full: Rope; sliding: Rope } {
   const { full_attention: full, sliding_attention: sliding } = config.rope_parameters ?? {};
   const options: RopeOptions = {
     dims,
@@ -90,7 +107,7 @@ function makeRopes(config: Config, weights: Weights, dims: number): { full: Rope
   const localBase = sliding?.rope_theta ?? config.rope_local_base_freq;
   return {
     full: makeRope(weights, options),
-    sliding: makeRope(weights, { dims, base: localBase }),
+    sliding: makeRope(weights, { dims: slidingDims, base: localBase }),
   };
 }
 

@@ -2,6 +2,7 @@
 // also see, the part that reads and writes text.
 import { z } from "zod";
 import { parseConfig } from "../config.ts";
+import { unwrapText } from "../decoder.ts";
 import { splitExperts } from "../experts.ts";
 import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
@@ -20,11 +21,7 @@ export function qwen35(config: unknown, weights: Weights): Model {
   const wrapped = Wrapped.safeParse(config);
   const text = wrapped.success ? { model_type: "qwen3_5", ...wrapped.data.text_config } : config;
   const parsed = parseConfig(TextConfig, text);
-  weights.rename({
-    "model.language_model.": "model.",
-    "language_model.model.": "model.",
-    "language_model.lm_head.": "lm_head.",
-  });
+  unwrapText(weights);
   for (let layer = 0; layer < parsed.num_hidden_layers; layer++) {
     const mlp = `model.layers.${layer}.mlp`;
     if (!weights.has(`${mlp}.experts.gate_up_proj`)) continue;

@@ -1,0 +1,175 @@
+// Llama 4: attention within chunks in layers with RoPE, to all tokens in those without, and one expert of many beside
+// one that all tokens go through. Of files that also see, the part that reads and writes text.
+import { z } from "zod";
+import type { Linear } from "../../device/device.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import {
+  add,
+  arange,
+  astype,
+  expandDims,
+  floorDivide,
+  less,
+  log,
+  multiply,
+  sigmoid,
+  squeeze,
+  takeAlongAxis,
+  where,
+} from "../../mlx/ops.ts";
+import { transposed } from "../arrangement.ts";
+import { BaseConfig, headsOf, parseConfig } from "../config.ts";
+import { decoder, unwrapText } from "../decoder.ts";
+import {
+  type AttentionBlock,
+  attentionBlock,
+  expertMlps,
+  gatedMlp,
+  plainNorm,
+  preNormBlock,
+  rmsNorm,
+  topExperts,
+} from "../layers.ts";
+import type { Model } from "../model.ts";
+import { makeRope, ropeOptions } from "../rope.ts";
+import type { Weights } from "../weights.ts";
+
+const Config = BaseConfig.extend({
+  attention_chunk_size: z.int().positive().nullish(),
+  /** Those with RoPE are chunked unless it says. */
+  layer_types: z.array(z.enum(["chunked_attention", "full_attention"])).nullish(),
+  /** Of layers without experts; intermediate_size is an expert's. */
+  intermediate_size_mlp: z.int().positive(),
+  num_local_experts: z.int().default(0),
+  num_experts_per_tok: z.literal(1).default(1),
+  /** 0 or false for layers without RoPE: every fourth unless it says. */
+  no_rope_layers: z.array(z.union([z.int(), z.boolean()])).nullish(),
+  use_qk_norm: z.boolean().default(true),
+  attn_temperature_tuning: z.union([z.int(), z.boolean()]).default(true),
+  floor_scale: z.number().positive().default(8192),
+  attn_scale: z.number().default(0.1),
+});
+type Config = z.infer<typeof Config>;
+
+const Wrapped = z.looseObject({ text_config: z.looseObject({}) });
+
+export function llama4(config: unknown, weights: Weights): Model {
+  const wrapped = Wrapped.safeParse(config);
+  const text = wrapped.success
+    ? { model_type: "llama4_text", ...wrapped.data.text_config }
+    : config;
+  const parsed = parseConfig(Config, text);
+  const {
+    hidden_size: dims,
+    rms_norm_eps: eps,
+    no_rope_layers,
+    attention_chunk_size,
+    layer_types,
+  } = parsed;
+  unwrapText(weights);
+  const sizes = { dims, ...headsOf(parsed) };
+  const { heads, kvHeads, headDim } = sizes;
+  const rope = makeRope(weights, ropeOptions(parsed, headDim));
+  const headNorm = parsed.use_qk_norm ? plainNorm(weights, headDim, eps) : undefined;
+  return decoder(
+    parsed,
+    weights,
+    (name, layer, states) => {
+      const rotates = Boolean(no_rope_layers?.[layer] ?? (layer + 1) % 4 !== 0);
+      const kind = layer_types?.[layer] ?? (rotates ? "chunked_attention" : "full_attention");
+      const isChunked = kind === "chunked_attention";
+      if (rotates) {
+        arrangeHalves(weights, `${name}.self_attn.q_proj`, heads, headDim);
+        arrangeHalves(weights, `${name}.self_attn.k_proj`, kvHeads, headDim);
+      }
+      // The norm comes after RoPE, which changes no head's length: it may as well come before.
+      const [qNorm, kNorm] = rotates ? [headNorm, headNorm] : [];
+      const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
+        rope: rotates ? rope : undefined,
+        qNorm,
+        kNorm,
+        attention: {
+          scale: headDim ** -0.5,
+          window: isChunked ? (attention_chunk_size ?? undefined) : undefined,
+          chunked: true,
+        },
+      });
+      const isTuned = !rotates && parsed.attn_temperature_tuning;
+      const isSparse = weights.has(`${name}.feed_forward.router.weight`);
+      return preNormBlock(
+        isTuned ? withTemperature(attend, parsed, heads * headDim) : attend,
+        isSparse
+          ? sparseMlp(parsed, weights, `${name}.feed_forward`)
+          : gatedMlp(weights, `${name}.feed_forward`, dims, parsed.intermediate_size_mlp),
+        rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
+        rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
+      );
+    },
+    { ignored: /^(vision_model|multi_modal_projector)\./ },
+  );
+}
+
+/** Features that rotate together are neighbours in the file; in ours they are half a head apart. */
+function arrangeHalves(weights: Weights, name: string, heads: number, headDim: number): void {
+  const runs = Array.from({ length: heads * headDim }, (_, row) => {
+    const [head, within] = [Math.floor(row / headDim), row % headDim];
+    const [half, pair] = [Math.floor((2 * within) / headDim), within % (headDim / 2)];
+    return { first: head * headDim + 2 * pair + half, count: 1 };
+  });
+  weights.pick(name, `${name}_halves`, runs);
+  weights.rename({ [`${name}_halves.`]: `${name}.` });
+}
+
+/** Queries, the first `width` columns, grow with their positions: attention to many tokens stays sharp. */
+function withTemperature(
+  attend: AttentionBlock,
+  { floor_scale, attn_scale }: Config,
+  width: number,
+): AttentionBlock {
+  const scaled = (qkv: MlxArray, positions: MlxArray) => {
+    const stage = floorDivide(add(positions, 1), floor_scale);
+    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), attn_scale), 1); // (T)
+    const isQuery = less(arange(0, qkv.shape[1]!), width);
+    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
+  };
+  return (x, step, fused) =>
+    attend(
+      x,
+      {
+        ...step,
+        attend: (state, qkv, heads, options) =>
+          step.attend(state, scaled(qkv, step.positions()), heads, options),
+      },
+      fused,
+    );
+}
+
+function sparseMlp(config: Config, weights: Weights, name: string): Linear {
+  const { hidden_size: dims, intermediate_size: hidden, num_local_experts: experts } = config;
+  arrangeExperts(weights, `${name}.experts`);
+  const router = weights.linear(`${name}.router`, dims, experts);
+  const mlps = expertMlps(weights, `${name}.experts`, { experts, dims, hidden });
+  const shared = gatedMlp(weights, `${name}.shared_expert`, dims, hidden);
+  return (input, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    const scores = router(x); // (T, experts)
+    const chosen = topExperts(scores, 1); // (T, 1)
+    const open = multiply(x, sigmoid(takeAlongAxis(scores, chosen)));
+    return add(shared(x, { residual }), squeeze(mlps(open, chosen), 1));
+  };
+}
+
+/** The authors' files have all gates and ups in one tensor, (experts, dims, 2 hidden), and matrices transposed. */
+function arrangeExperts(weights: Weights, name: string): void {
+  const pick = (source: string, part: string, index: number, parts: number) => {
+    if (!weights.has(`${name}.${source}`)) return;
+    weights.arrange([`${name}.${source}`], ([stored]) => {
+      const columns = stored!.shape[2]! / parts;
+      const picked = { first: index * columns, count: columns };
+      return transposed(`${name}.${part}.weight`, stored!, picked);
+    });
+  };
+  pick("gate_up_proj", "gate_proj", 0, 2);
+  pick("gate_up_proj", "up_proj", 1, 2);
+  pick("down_proj", "down_proj", 0, 1);
+}

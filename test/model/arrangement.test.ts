@@ -1,0 +1,44 @@
+import { describe, expect, test } from "bun:test";
+import { runsOf, transposed } from "../../src/model/arrangement.ts";
+import type { StoredTensor } from "../../src/model/checkpoint.ts";
+
+/** Numbers of two bytes that say where they stand: 0, 1, 2 and so on. */
+function counted(...shape: number[]): StoredTensor {
+  const numbers = Uint16Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => i);
+  const all = new Uint8Array(numbers.buffer);
+  const read = (offset: number, target: Uint8Array) =>
+    target.set(all.subarray(offset, offset + target.length));
+  return { name: "stored", shape, format: "F16", bytes: all.length, read };
+}
+
+/** The whole tensor, read so many bytes at a time. */
+function numbersOf({ bytes, read }: StoredTensor, piece: number): number[] {
+  const all = new Uint8Array(bytes);
+  for (let at = 0; at < bytes; at += piece) read(at, all.subarray(at, at + piece));
+  return [...new Uint16Array(all.buffer)];
+}
+
+describe.each([2, 4, 10, 22, 1000])("read %i bytes at a time", (piece) => {
+  test("columns become rows, in each matrix by itself", () => {
+    const made = transposed("made", counted(2, 3, 5), { first: 0, count: 5 });
+    expect([made.name, made.shape, made.bytes]).toEqual(["made", [2, 5, 3], 60]);
+    const first = [0, 5, 10, 1, 6, 11, 2, 7, 12, 3, 8, 13, 4, 9, 14];
+    expect(numbersOf(made, piece)).toEqual([...first, ...first.map((x) => x + 15)]);
+  });
+
+  test("some columns become rows", () => {
+    const made = transposed("made", counted(2, 3, 4), { first: 1, count: 2 });
+    expect([made.shape, made.bytes]).toEqual([[2, 2, 3], 24]);
+    expect(numbersOf(made, piece)).toEqual([1, 5, 9, 2, 6, 10, 13, 17, 21, 14, 18, 22]);
+  });
+
+  test("rows come in runs", () => {
+    const runs = [
+      { first: 3, count: 1 },
+      { first: 0, count: 2 },
+      { first: 2, count: 1 },
+    ];
+    const made = runsOf("made", counted(4, 3), { rows: 4, runs, shape: [4, 3] });
+    expect(numbersOf(made, piece)).toEqual([9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+  });
+});
