@@ -70,14 +70,18 @@ export function everySecond(
   const count = stored.shape.slice(0, axis + 1).reduce((a, b) => a * b);
   const unit = stored.bytes / count;
   const read = (offset: number, target: Uint8Array) => {
-    const step = Math.max(1, Math.floor(PIECE_BYTES / (2 * unit))) * unit;
-    // Readers ask for whole units.
-    for (let done = 0; done < target.length; done += step) {
-      const piece = new Uint8Array(2 * Math.min(step, target.length - done));
-      stored.read(2 * (offset + done), piece);
-      for (let at = 0; 2 * at < piece.length; at += unit) {
-        const from = 2 * at + first * unit;
-        target.set(piece.subarray(from, from + unit), done + at);
+    const step = Math.max(1, Math.floor(PIECE_BYTES / (2 * unit)));
+    const end = offset + target.length;
+    for (let row = Math.floor(offset / unit); row * unit < end; row += step) {
+      const rows = Math.min(step, Math.ceil(end / unit) - row);
+      const piece = new Uint8Array(2 * rows * unit);
+      stored.read(2 * row * unit, piece);
+      for (let i = 0; i < rows; i++) {
+        // The first and the last may be asked for in part.
+        const at = (row + i) * unit;
+        const [from, to] = [Math.max(at, offset), Math.min(at + unit, end)];
+        const source = (2 * i + first) * unit - at;
+        target.set(piece.subarray(source + from, source + to), from - offset);
       }
     }
   };
