@@ -435,6 +435,11 @@ export const ownSymbols = {
     args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "f32", "bool", "ptr"],
     returns: "i32",
   },
+  // int mlx_serve_expert_product(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, bool, mlx_stream)
+  mlx_serve_expert_product: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "bool", "ptr"],
+    returns: "i32",
+  },
   // int mlx_serve_gate(mlx_array*, mlx_array, mlx_array, bool, mlx_stream)
   mlx_serve_gate: { args: ["buffer", "ptr", "ptr", "bool", "ptr"], returns: "i32" },
   // int mlx_serve_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)

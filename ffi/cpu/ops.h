@@ -102,6 +102,23 @@ int mlx_serve_packed_product(
     float eps,
     bool gated,
     const mlx_stream s);
+/**
+ * Each row of x (N, in) with the matrices of the next R / N experts (R), indices of 32 bits, which are not checked:
+ * weight (E, out, in) of float32, or as above, (E, out, in * bits / 32), where there are scales and biases -> (R, out).
+ * The bias (E, out) of the expert is added; `gated` as above, after that.
+ */
+int mlx_serve_expert_product(
+    mlx_array* res,
+    const mlx_array x,
+    const mlx_array experts,
+    const mlx_array weight,
+    const mlx_array scales /* may be null */,
+    const mlx_array biases /* may be null */,
+    const mlx_array bias /* may be null */,
+    int bits,
+    int group,
+    bool gated,
+    const mlx_stream s);
 /** silu(gates) * ups, or gelu's approximation by tanh. */
 int mlx_serve_gate(
     mlx_array* res,

@@ -1,14 +1,9 @@
 // Products with quantized matrices.
-#include "ops.h"
+#include "packed-product.h"
 
+#include "blas.h"
 #include "columns.h"
-#include "operation.h"
-
-#ifdef WITH_BLAS
-extern "C" void cblas_sgemm(
-    int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
-    const float* b, int ldb, float beta, float* c, int ldc);
-#endif
+#include "ops.h"
 
 namespace mlx_serve {
 namespace {
@@ -18,7 +13,6 @@ namespace {
 constexpr int DEQUANTIZED = 1 << 21;
 
 void multiply_many(const QuantizedProduct& product, int columns) {
-  enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
   const int depth = product.depth, most = std::min(columns, std::max(16, DEQUANTIZED / depth));
   // Kept, so that the next product does not fault in new pages.
   static thread_local std::vector<float> kept;
@@ -29,12 +23,14 @@ void multiply_many(const QuantizedProduct& product, int columns) {
     each_columns(count, static_cast<long>(product.rows) * count * depth, [&](int from, int to) {
       kernels().dequantize(product, column + from, column + to, weights + static_cast<long>(from) * depth);
     });
-    cblas_sgemm(
-        ROW_MAJOR, AS_IT_IS, TRANSPOSED, product.rows, count, depth, 1, product.x, depth, weights,
-        depth, product.beta, product.out + column, columns);
+    const Product part = {product.rows, depth, product.x,    depth,        weights,
+                          depth,        1,     product.beta, product.out + column, product.out_stride};
+    blas_product(part, count);
   }
 }
 #endif
+
+} // namespace
 
 void multiply(const QuantizedProduct& product, int columns) {
 #ifdef WITH_BLAS
@@ -45,6 +41,25 @@ void multiply(const QuantizedProduct& product, int columns) {
     kernels().quantized_product(product, from, to);
   });
 }
+
+void check_quantized(const QuantizedMatrix& matrix, int axes, int depth) {
+  const auto& [weight, scales, biases, bits, group] = matrix;
+  require(bits == 4 || bits == 8, "the weights have neither 4 nor 8 bits");
+  require(group == 32 || group == 64 || group == 128, "the groups are not of 32, 64 or 128 weights");
+  const bool is_stack = weight.dtype() == mx::uint32 && static_cast<int>(weight.ndim()) == axes;
+  require(is_stack, "the weights are no rows of uint32");
+  const bool fits = depth % group == 0 && weight.shape(-1) == depth / 32 * bits;
+  require(weight.size() > 0 && fits, "the weights do not fit the last axis");
+  auto groups = leading(weight);
+  groups.push_back(depth / group);
+  for (const auto* each : {&scales, &biases}) {
+    require(
+        each->dtype() == mx::float32 && each->shape() == groups,
+        "there is not a float32 scale and bias for each group");
+  }
+}
+
+namespace {
 
 /** What is fused with a product; norm is null for none. */
 struct Fusion {
@@ -87,11 +102,6 @@ void multiply_fused(
   });
 }
 
-struct QuantizedMatrix {
-  const mx::array &weight, &scales, &biases;
-  int bits, group;
-};
-
 mx::array packed_product(
     const mx::array& x,
     const QuantizedMatrix& matrix,
@@ -102,18 +112,9 @@ mx::array packed_product(
     mx::Stream stream) {
   const auto& [weight, scales, biases, bits, group] = matrix;
   check_rows(x);
-  require(bits == 4 || bits == 8, "the weights have neither 4 nor 8 bits");
-  require(group == 32 || group == 64 || group == 128, "the groups are not of 32, 64 or 128 weights");
-  require(weight.dtype() == mx::uint32 && weight.ndim() == 2, "the weights are no rows of uint32");
-  const int depth = x.shape(-1), columns = weight.shape(0);
-  const bool fits = depth % group == 0 && weight.shape(1) == depth / 32 * bits;
-  require(columns > 0 && fits, "the weights do not fit the last axis");
-  const mx::Shape groups = {columns, depth / group};
-  for (const auto* each : {&scales, &biases}) {
-    require(
-        each->dtype() == mx::float32 && each->shape() == groups,
-        "there is not a float32 scale and bias for each group");
-  }
+  const int depth = x.shape(-1);
+  check_quantized(matrix, 2, depth);
+  const int columns = weight.shape(0);
   require(!gated || columns % 2 == 0, "there are no halves to gate");
   auto shape = leading(x);
   shape.push_back(gated ? columns / 2 : columns);

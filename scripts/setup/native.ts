@@ -137,10 +137,12 @@ async function mlxCParts(mlxC: string): Promise<Part[]> {
 /** ffi/cpu, ffi/cuda and ffi/blas.c; the kernels once for each kind of processor. */
 function ownParts(target: pins.Target, withBlas: boolean): Part[] {
   const [system, processor] = target.split("-");
+  const blas = withBlas ? ["-DWITH_BLAS"] : [];
   const names: [name: string, ...flags: string[]][] = [
     ["cpu/attention.cpp"],
+    ["cpu/expert-product.cpp", ...blas],
     ["cpu/latent.cpp"],
-    ["cpu/packed-product.cpp", ...(withBlas ? ["-DWITH_BLAS"] : [])],
+    ["cpu/packed-product.cpp", ...blas],
     ["cpu/recurrence.cpp"],
     ["cpu/rows.cpp"],
     ["cpu/pool.cpp"],

@@ -7,7 +7,7 @@ import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
 import type { Device } from "./device.ts";
 import { mlxParts } from "./gpu.ts";
-import { fused, weightLinear } from "./linear.ts";
+import { expertLinear, fused, gateHalves, weightLinear } from "./linear.ts";
 
 /** A CPU shares its memory with everything else. */
 const KV_BYTES = 2 ** 30;
@@ -36,10 +36,8 @@ export function cpuDevice(): Device {
       dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
     hasHostMemory: true,
     kvBytes: () => KV_BYTES,
-    keepsQuantized: (shape, dtype, quantization) => {
-      const fits = !quantization || own.fitsPackedProduct(quantization);
-      return dtype === "float32" && shape.length === 2 && fits;
-    },
+    keepsQuantized: (dtype, quantization) =>
+      dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
     linear: (matrix, options) => {
       if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);
       const { matrix: packed, quantization } = matrix;
@@ -47,6 +45,21 @@ export function cpuDevice(): Device {
         own.packedProduct(x, packed, quantization, fusing);
       return fused(product, options.bias, gate);
     },
+    experts: (matrix, bias, keepView) => {
+      const isDense = matrix.kind === "dense";
+      if (isDense && !isFloat32(matrix.weight)) {
+        return expertLinear(matrix, bias, keepView, gate);
+      }
+      const [matrices, quantization] = isDense ? [matrix] : [matrix.matrix, matrix.quantization];
+      return (x, experts, { gating } = {}) => {
+        const product = (isGated: boolean) =>
+          own.expertProduct(x, experts, matrices, quantization, { bias, isGated });
+        if (!gating || gating === "swiglu") return product(gating !== undefined);
+        return gateHalves(product(false), gating, gate);
+      };
+    },
+    // The product does so itself.
+    sortedRows: Number.POSITIVE_INFINITY,
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
     gate,
     attention: ({ headDim }, dtype) => new CpuAttention(headDim, dtype),

@@ -9,14 +9,7 @@ import { array } from "../mlx/array.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Device, Linear, LinearOptions } from "./device.ts";
 import { gpuParts } from "./gpu.ts";
-import {
-  denseLinear,
-  dequantized,
-  expertLinear,
-  fused,
-  quantizedLinear,
-  weightLinear,
-} from "./linear.ts";
+import { denseLinear, dequantized, fused, quantizedLinear, weightLinear } from "./linear.ts";
 
 /** With fewer, such a GPU is hardly busy. */
 const TOKEN_BUDGET = 2048;
@@ -43,9 +36,10 @@ export function cudaDevice(): Device {
       };
     },
     experts: (matrix, bias, keepView) => {
-      const linear = expertLinear(matrix, bias, keepView);
+      const linear = gpu.experts(matrix, bias, keepView);
       // MLX is not told that rows are sorted: on that path logits were wrong now and then (docs/log.md).
-      return matrix.kind === "dense" ? (x, chosen) => linear(x, chosen) : linear;
+      if (matrix.kind === "packed") return linear;
+      return (x, experts, { gating } = {}) => linear(x, experts, { gating });
     },
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),

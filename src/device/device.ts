@@ -33,10 +33,14 @@ export type Fused = {
 export type Linear = (x: MlxArray, fused?: Fused) => MlxArray;
 
 /**
- * x (..., 1, in), experts (...) -> (..., 1, out): each row by the matrix of its expert. `sorted` says that
- * rows of one expert are adjacent.
+ * x (N, in), experts (R) -> (R, out), or (R, out / 2) with gating: each row of x by the matrices of the next R / N
+ * experts. `sorted` says that rows of one expert are adjacent.
  */
-export type ExpertLinear = (x: MlxArray, experts: MlxArray, sorted?: boolean) => MlxArray;
+export type ExpertLinear = (
+  x: MlxArray,
+  experts: MlxArray,
+  options?: { gating?: Gating | undefined; sorted?: boolean },
+) => MlxArray;
 
 export type LinearOptions = {
   dtype: FloatType;
@@ -75,7 +79,7 @@ export type Device = {
   // ---- Computing
 
   /** Whether it multiplies by such a quantized matrix as it is; otherwise it is dequantized at load. */
-  keepsQuantized(shape: readonly number[], dtype: FloatType, quantization?: Quantization): boolean;
+  keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
   linear(matrix: Matrix, options: LinearOptions): Linear;
   /** A matrix for each expert. */
   experts(
@@ -83,6 +87,8 @@ export type Device = {
     bias: MlxArray | undefined,
     keepView: LinearOptions["keepView"],
   ): ExpertLinear;
+  /** From this many rows on it pays to sort them by expert first. */
+  readonly sortedRows: number;
   rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;

@@ -31,12 +31,13 @@ const LEAST_KV_BYTES = 2 ** 28;
 /** What MLX's operations do on any device. */
 export function mlxParts() {
   const gates = compiledGates();
+  const gate: Device["gate"] = (gating, gate, up) =>
+    typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up);
   return {
     allocate: (shape, dtype) => zeros(shape, dtype),
-    experts: expertLinear,
+    experts: (matrix, bias, keepView) => expertLinear(matrix, bias, keepView, gate),
     rmsNorm,
-    gate: (gating, gate, up) =>
-      typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up),
+    gate,
     softmax: (x) => softmax(x),
     logSumExp: (x) => logSumExp(x, -1, true),
     best: (x) => ({ indices: argmax(x), highest: max(x, -1) }),
@@ -64,6 +65,7 @@ export function gpuParts() {
     // Of what the weights have left, half.
     kvBytes: () => Math.max(LEAST_KV_BYTES, (memoryLimit() - activeMemory()) / 2),
     keepsQuantized: () => true,
+    sortedRows: 64,
     longPrompt: 512,
     depth: 2,
     // With each row more up to 8, then in steps of a quarter of the power of two below.

@@ -11,6 +11,7 @@ import {
   gatherQmm,
   matmul,
   quantizedMatmul,
+  reshape,
   split,
   swapAxes,
   take,
@@ -20,12 +21,17 @@ import type { Device, ExpertLinear, Gating, Linear, LinearOptions } from "./devi
 
 type Gate = Device["gate"];
 
+/** The first half of the last axis gates the second. */
+export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArray {
+  const [gates, ups] = split(halves, 2);
+  return gate(gating, gates!, ups!);
+}
+
 /** The norm before, the gate and the residual after a product, one operation each. */
 export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear {
   return (x, { norm, gating, residual } = {}) => {
     const made = product(norm ? norm(x) : x);
-    const [gates, ups] = gating ? split(made, 2) : [];
-    const gated = gating ? gate(gating, gates!, ups!) : made;
+    const gated = gating ? gateHalves(made, gating, gate) : made;
     return residual ? add(residual, gated) : gated;
   };
 }
@@ -94,25 +100,34 @@ export function dequantized(
   return () => swapAxes(make(), -1, -2);
 }
 
+/** Experts by MLX's operations. */
 export function expertLinear(
   matrix: Matrix,
   bias: MlxArray | undefined,
   keepView: LinearOptions["keepView"],
+  gate: Gate,
 ): ExpertLinear {
   const product =
     matrix.kind === "packed" ? gatherQuantized(matrix) : gatherDense(matrix, keepView);
-  if (!bias) return product;
-  return (x, chosen, sorted) => add(product(x, chosen, sorted), expandDims(take(bias, chosen), -2));
+  return (x, experts, { gating, sorted = false } = {}) => {
+    const chosen = reshape(experts, [x.shape[0]!, -1]); // (N, R / N)
+    const products = product(expandDims(x, [1, 2]), chosen, sorted); // (N, R / N, 1, out)
+    const made = bias ? add(products, expandDims(take(bias, chosen), -2)) : products;
+    const gated = gating ? gateHalves(made, gating, gate) : made;
+    return reshape(gated, [experts.size, -1]);
+  };
 }
 
-function gatherQuantized({ matrix, quantization }: Packed): ExpertLinear {
-  return (x, chosen, sorted = false) => gatherQmm(x, matrix, { rhs: chosen, sorted }, quantization);
+type Gather = (x: MlxArray, chosen: MlxArray, sorted: boolean) => MlxArray;
+
+function gatherQuantized({ matrix, quantization }: Packed): Gather {
+  return (x, chosen, sorted) => gatherQmm(x, matrix, { rhs: chosen, sorted }, quantization);
 }
 
 function gatherDense(
   { weight }: Extract<Matrix, { kind: "dense" }>,
   keepView: LinearOptions["keepView"],
-): ExpertLinear {
+): Gather {
   const transposed = keepTransposed(weight, { keepView });
-  return (x, chosen, sorted = false) => gatherMm(x, transposed(), { rhs: chosen, sorted });
+  return (x, chosen, sorted) => gatherMm(x, transposed(), { rhs: chosen, sorted });
 }

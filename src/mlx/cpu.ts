@@ -170,6 +170,34 @@ export function packedProduct(
   );
 }
 
+/** What is fused with a product of experts: the experts' bias (E, out), and then the gate. */
+export type ExpertOptions = { bias?: MlxArray | undefined; isGated?: boolean };
+
+/**
+ * x (N, in), experts (R), matrices (E, out, in) -> (R, out), or where it is gated (R, out / 2): each row of x by the
+ * matrices of the next R / N experts. Without scales the matrices are float32.
+ */
+export function expertProduct(
+  x: MlxArray,
+  experts: MlxArray,
+  { weight, scales, biases }: Partial<QuantizedMatrix> & { weight: MlxArray },
+  { bits = 4, groupSize = 64 }: Quantization = {},
+  { bias, isGated = false }: ExpertOptions = {},
+): MlxArray {
+  return op(
+    "mlx_serve_expert_product",
+    x.handle,
+    experts.handle,
+    weight.handle,
+    optionalHandle(scales),
+    optionalHandle(biases),
+    optionalHandle(bias),
+    bits,
+    groupSize,
+    isGated,
+  );
+}
+
 /** silu(gates) * ups, or with GELU as tanh approximates it. */
 export function gate(kind: "swiglu" | "geglu", gates: MlxArray, ups: MlxArray): MlxArray {
   return op("mlx_serve_gate", gates.handle, ups.handle, kind === "geglu");

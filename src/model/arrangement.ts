@@ -7,17 +7,36 @@ const PIECE_BYTES = 2 ** 20;
 
 /** Tensors of one shape as one with an axis more. */
 export function stacked(name: string, parts: readonly StoredTensor[]): StoredTensor {
-  const { shape, format, bytes } = parts[0]!;
+  const shape = [parts.length, ...parts[0]!.shape];
+  return inTurn(name, parts, shape, parts[0]!.bytes);
+}
+
+/** Matrices (E, out, in) of one format below each other, expert by expert. */
+export function joinedExperts(name: string, parts: readonly StoredTensor[]): StoredTensor {
+  const [experts, outputs, ...rest] = parts[0]!.shape as [number, number, ...number[]];
+  const shape = [experts, parts.length * outputs, ...rest];
+  return inTurn(name, parts, shape, parts[0]!.bytes / experts);
+}
+
+/** A run of bytes of each part, then the next run of each. */
+function inTurn(
+  name: string,
+  parts: readonly StoredTensor[],
+  shape: readonly number[],
+  run: number,
+): StoredTensor {
+  const { format, bytes } = parts[0]!;
   const read = (offset: number, target: Uint8Array) => {
     for (let done = 0; done < target.length; ) {
-      const within = (offset + done) % bytes;
-      const length = Math.min(bytes - within, target.length - done);
-      const part = parts[Math.floor((offset + done) / bytes)]!;
-      part.read(within, target.subarray(done, done + length));
+      const index = Math.floor((offset + done) / run);
+      const within = (offset + done) % run;
+      const length = Math.min(run - within, target.length - done);
+      const before = Math.floor(index / parts.length) * run;
+      parts[index % parts.length]!.read(before + within, target.subarray(done, done + length));
       done += length;
     }
   };
-  return { name, shape: [parts.length, ...shape], format, bytes: bytes * parts.length, read };
+  return { name, shape, format, bytes: bytes * parts.length, read };
 }
 
 /** Matrices of one format below each other. */

@@ -14,7 +14,6 @@ import {
   reshape,
   slice,
   split,
-  squeeze,
   sum,
   take,
   tanh,
@@ -73,21 +72,17 @@ export type ExpertSizes = { experts: number; dims: number; hidden: number };
 /** x (T, D), chosen (T, K) -> (T, K, D): the output of each of a token's experts. */
 export type ExpertMlps = (x: MlxArray, chosen: MlxArray) => MlxArray;
 
-/** From this many rows on it pays to sort them by expert. */
-const SORTED_ROWS = 64;
-
 export function expertMlps(
   weights: Weights,
   name: string,
   { experts, dims, hidden }: ExpertSizes,
   gating: Gating = "swiglu",
 ): ExpertMlps {
-  const gate = weights.experts(`${name}.gate_proj`, experts, dims, hidden);
-  const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
+  const parts = [`${name}.gate_proj`, `${name}.up_proj`];
+  const gateUp = weights.joinedExperts(`${name}.gate_up_proj`, parts, experts, dims, hidden);
   const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
-  const gated = (gates: MlxArray, ups: MlxArray) => weights.device.gate(gating, gates, ups);
-  return byExpert(dims, (x, ...chosen) =>
-    down(gated(gate(x, ...chosen), up(x, ...chosen)), ...chosen),
+  return byExpert(weights, dims, (x, rows, sorted) =>
+    down(gateUp(x, rows, { gating, ...sorted }), rows, sorted),
   );
 }
 
@@ -100,19 +95,20 @@ export function ungatedExpertMlps(
 ): ExpertMlps {
   const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
   const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
-  return byExpert(dims, (x, ...chosen) => down(activation(up(x, ...chosen)), ...chosen));
+  return byExpert(weights, dims, (x, rows, sorted) =>
+    down(activation(up(x, rows, sorted)), rows, sorted),
+  );
 }
 
-/** Many rows are computed in the order of their experts. */
-function byExpert(dims: number, compute: ExpertLinear): ExpertMlps {
-  const mlp: ExpertLinear = (x, chosen, sorted) => squeeze(compute(x, chosen, sorted), -2);
+/** Many rows are computed in the order of their experts, where the device gains by it. */
+function byExpert({ device }: Weights, dims: number, mlp: ExpertLinear): ExpertMlps {
   return (x, chosen) => {
     const [tokens, each] = chosen.shape as [number, number];
-    if (tokens * each < SORTED_ROWS) return mlp(expandDims(x, [1, 2]), chosen, false);
     const rows = flatten(chosen); // (T * K)
+    if (rows.size < device.sortedRows) return reshape(mlp(x, rows), [tokens, each, dims]);
     const order = argsort(rows);
-    const ordered = take(expandDims(x, 1), floorDivide(order, each)); // (T * K, 1, D)
-    const made = mlp(ordered, take(rows, order), true);
+    const ordered = take(x, floorDivide(order, each)); // (T * K, D)
+    const made = mlp(ordered, take(rows, order), { sorted: true });
     return reshape(take(made, argsort(order)), [tokens, each, dims]);
   };
 }

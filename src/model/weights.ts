@@ -1,7 +1,7 @@
 // A checkpoint's tensors as the parts of a model, in the precision that suits the device: matrices stay
 // quantized as they are stored where the device has a product for them, and are dequantized where not.
 import type { Device, ExpertLinear, FloatType, Linear } from "../device/device.ts";
-import { unfused } from "../device/linear.ts";
+import { gateHalves, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import {
@@ -13,7 +13,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import { joined, type RowRun, runsOf } from "./arrangement.ts";
+import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
@@ -43,6 +43,9 @@ export type WeightOptions = {
   keepDequantized?: boolean | undefined;
   onProgress?: OnProgress | undefined;
 };
+
+/** What a matrix may have in a file, under its name. */
+const matrixKinds = ["weight", "scales", "biases", "bias"];
 
 export class Weights {
   readonly device: Device;
@@ -89,16 +92,7 @@ export class Weights {
     inputs: number,
     outputs: readonly number[],
   ): Linear {
-    const kinds = ["weight", "scales", "biases", "bias"].map((kind) =>
-      parts.map((part) => this.#ledger.get(`${part}.${kind}`)),
-    );
-    const isAlike = kinds.every((stored) => {
-      const [first] = stored;
-      const tail = (tensor: StoredTensor | undefined) =>
-        tensor && [tensor.format, ...tensor.shape.slice(1)].join();
-      return stored.every((each) => tail(each) === tail(first));
-    });
-    if (!isAlike) {
+    if (!this.#areAlike(parts)) {
       const apart = parts.map((part, i) => this.linear(part, inputs, outputs[i]!));
       return unfused(
         (x) =>
@@ -109,13 +103,8 @@ export class Weights {
         this.device.gate,
       );
     }
-    for (const [i, part] of parts.entries()) this.check(part, inputs, outputs[i]!);
-    for (const stored of kinds) {
-      if (!stored[0]) continue;
-      const kind = stored[0].name.split(".").at(-1)!;
-      const names = stored.map((each) => each!.name);
-      this.arrange(names, (tensors) => joined(`${name}.${kind}`, tensors));
-    }
+    for (const [i, part] of parts.entries()) this.check(part, [outputs[i]!, inputs]);
+    this.#join(name, parts, joined);
     return this.linear(
       name,
       inputs,
@@ -162,6 +151,27 @@ export class Weights {
     return (x) => matmul(x, transposed);
   }
 
+  /** Several matrices of one input and shape as one, expert by expert. As `joined` is. */
+  joinedExperts(
+    name: string,
+    parts: readonly string[],
+    count: number,
+    inputs: number,
+    outputs: number,
+  ): ExpertLinear {
+    if (!this.#areAlike(parts)) {
+      const apart = parts.map((part) => this.experts(part, count, inputs, outputs));
+      return (x, experts, { gating, sorted = false } = {}) => {
+        const made = apart.map((each) => each(x, experts, { sorted }));
+        const whole = concatenate(made, -1); // (R, parts * outputs)
+        return gating ? gateHalves(whole, gating, this.device.gate) : whole;
+      };
+    }
+    for (const part of parts) this.check(part, [count, outputs, inputs]);
+    this.#join(name, parts, joinedExperts);
+    return this.experts(name, count, inputs, parts.length * outputs);
+  }
+
   /** Numbers of our own that live as long as the weights. */
   constant(values: Float32Array): MlxArray {
     using _ = new Scope();
@@ -179,15 +189,14 @@ export class Weights {
   }
 
   /** Throws where a matrix is not what it should be, under its own name. */
-  check(name: string, inputs: number, outputs: number): void {
-    const shape = [outputs, inputs];
+  check(name: string, shape: readonly number[]): void {
     if (!this.#quantized(name, shape)) this.#ledger.stored(`${name}.weight`, shape);
-    if (this.has(`${name}.bias`)) this.#ledger.stored(`${name}.bias`, [outputs]);
+    if (this.has(`${name}.bias`)) this.#ledger.stored(`${name}.bias`, shape.slice(0, -1));
   }
 
   /** Some rows of a matrix and its bias, run after run, as one of their own; `axes` where rows have several. */
   pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
-    for (const kind of ["weight", "scales", "biases", "bias"]) {
+    for (const kind of matrixKinds) {
       if (!this.has(`${source}.${kind}`)) continue;
       this.arrange([`${source}.${kind}`], ([stored]) => {
         const [rows, ...rest] = stored!.shape as [number, ...number[]];
@@ -235,6 +244,24 @@ export class Weights {
     return this.has(`${name}.bias`) ? this.tensor(`${name}.bias`, shape) : undefined;
   }
 
+  /** Whether the file keeps all of them in one format. */
+  #areAlike(parts: readonly string[]): boolean {
+    const tail = (tensor: StoredTensor | undefined) =>
+      tensor && [tensor.format, ...tensor.shape.slice(1)].join();
+    return matrixKinds.every((kind) => {
+      const tails = parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`)));
+      return tails.every((each) => each === tails[0]);
+    });
+  }
+
+  #join(name: string, parts: readonly string[], join: typeof joined): void {
+    for (const kind of matrixKinds) {
+      const names = parts.map((part) => `${part}.${kind}`);
+      if (!this.has(names[0]!)) continue;
+      this.arrange(names, (tensors) => join(`${name}.${kind}`, tensors));
+    }
+  }
+
   #matrix(name: string, shape: readonly number[]): Matrix {
     const { device, dtype } = this;
     const ledger = this.#ledger;
@@ -242,13 +269,12 @@ export class Weights {
     if (!quantized) {
       const stored = ledger.stored(`${name}.weight`, shape);
       const isQuantized = plainType(stored) === undefined;
-      const affine =
-        isQuantized && device.keepsQuantized(shape, dtype) ? this.#affine(stored) : undefined;
+      const affine = isQuantized && device.keepsQuantized(dtype) ? this.#affine(stored) : undefined;
       if (affine) return affine;
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
     const { weight, scales, biases, quantization } = quantized;
-    if (!device.keepsQuantized(shape, dtype, quantization)) {
+    if (!device.keepsQuantized(dtype, quantization)) {
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
     // Scales of another type than x would give the product a third.

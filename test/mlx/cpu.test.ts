@@ -10,10 +10,12 @@ import {
   add,
   addmm,
   dequantize,
+  flatten,
   matmul,
   type Quantization,
   type QuantizedMatrix,
   quantize,
+  slice,
   split,
   swapAxes,
 } from "../../src/mlx/ops.ts";
@@ -285,6 +287,120 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     expect(errorOf(product, matmul(stacked, weights).numbers())).toBeLessThan(5e-5);
     expect(cpu.packedProduct(array([], [0, 64]), packed, how).numbers()).toEqual([]);
   });
+
+  const EXPERTS = 5;
+  /** Which expert each row goes to. */
+  const routings: ((row: number) => number)[] = [
+    () => 3,
+    (row) => (row * 2) % EXPERTS,
+    // Most rows to one, and none to some.
+    (row) => (row % 8 === 0 ? 4 : 1),
+  ];
+
+  /** Matrices as float32 or quantized, and their numbers. */
+  function expertMatrices(shape: number[], how: Quantization | undefined) {
+    const plain = array(numbers(shape.reduce((a, b) => a * b)), shape);
+    if (!how) return { matrices: { weight: plain }, weights: plain.numbers() };
+    const matrices = quantize(plain, how);
+    return { matrices, weights: dequantize(matrices, how).numbers() };
+  }
+
+  /** Rows of x, each for so many of the experts in turn. */
+  function expertRows(
+    x: Float32Array,
+    weights: readonly number[],
+    chosen: readonly number[],
+    [columns, depth]: readonly [number, number],
+  ): number[][] {
+    const each = (chosen.length * depth) / x.length;
+    return chosen.map((expert, i) =>
+      Array.from({ length: columns }, (_, column) => {
+        const [row, w] = [Math.floor(i / each) * depth, (expert * columns + column) * depth];
+        let sum = 0;
+        for (let k = 0; k < depth; k++) sum += x[row + k]! * weights[w + k]!;
+        return sum;
+      }),
+    );
+  }
+
+  test.each([undefined, ...packings])("products of rows with their experts: %j", (packing) => {
+    const how = packing && ({ mode: "affine", ...packing } as const);
+    for (const threads of ["1", "2"]) {
+      openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
+      for (const [columns, depth] of [
+        [1, 128],
+        [70, 384],
+        // Parts of its depth end within groups.
+        [35, 1408],
+      ] as const) {
+        using _ = new Scope();
+        const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], how);
+        for (const rows of [1, 2, 3, 6, 7, 32, 150, 200]) {
+          for (const route of routings) {
+            const chosen = Array.from({ length: rows }, (_, row) => route(row));
+            const tokens = rows % 3 === 0 ? rows / 3 : rows;
+            const x = numbers(tokens * depth);
+            const experts = array(Uint32Array.from(chosen));
+            const found = cpu.expertProduct(array(x, [tokens, depth]), experts, matrices, how);
+            expect(found.shape).toEqual([rows, columns]);
+            const expected = expertRows(x, weights, chosen, [columns, depth]);
+            expect(errorOf(found, expected.flat())).toBeLessThan(5e-5);
+          }
+        }
+      }
+    }
+    openBlas(findLibrary());
+  });
+
+  const formats = [undefined, { mode: "affine", bits: 4, groupSize: 32 } as const];
+  test.each(formats)("products with experts, their biases and the gate: %j", (how) => {
+    const [columns, depth] = [70, 96];
+    for (const rows of [1, 6, 150]) {
+      using _ = new Scope();
+      const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], how);
+      const bias = numbers(EXPERTS * columns);
+      const chosen = Array.from({ length: rows }, () => random.below(2) * 3);
+      const x = numbers(rows * depth);
+      const products = expertRows(x, weights, chosen, [columns, depth]);
+      for (const isBiased of [false, true]) {
+        const whole = products.map((row, i) =>
+          row.map((value, at) => value + (isBiased ? bias[chosen[i]! * columns + at]! : 0)),
+        );
+        const half = columns / 2;
+        const gated = whole.map((row) =>
+          row.slice(0, half).map((value, at) => silu(value) * row[half + at]!),
+        );
+        for (const isGated of [false, true]) {
+          const found = cpu.expertProduct(
+            array(x, [rows, depth]),
+            array(Int32Array.from(chosen)),
+            matrices,
+            how,
+            { bias: isBiased ? array(bias, [EXPERTS, columns]) : undefined, isGated },
+          );
+          expect(found.shape).toEqual([rows, isGated ? half : columns]);
+          expect(errorOf(found, (isGated ? gated : whole).flat())).toBeLessThan(5e-5);
+        }
+      }
+    }
+  });
+
+  test("products with experts, of rows and indices in any layout, and of none", () => {
+    using _ = new Scope();
+    const [columns, depth] = [40, 64];
+    const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], undefined);
+    const x = array(numbers(depth * 6), [depth, 6]);
+    const chosen = [4, 0, 3, 3, 1, 0];
+    // A column of a matrix.
+    const indices = flatten(
+      slice(array(Int32Array.from(chosen.flatMap((e) => [2, e])), [6, 2]), 1, 1, 2),
+    );
+    const found = cpu.expertProduct(swapAxes(x, 0, 1), indices, matrices);
+    const expected = expertRows(transposed(x), weights, chosen, [columns, depth]);
+    expect(errorOf(found, expected.flat())).toBeLessThan(5e-5);
+    const none = cpu.expertProduct(array([], [0, depth]), array(new Int32Array(0)), matrices);
+    expect([none.shape, none.numbers()]).toEqual([[0, columns], []]);
+  });
 });
 
 /** These tests again, and those of attention, with what other processors would run. */
@@ -352,6 +468,22 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     ...around
   }: Partial<QuantizedMatrix> & Quantization & cpu.ProductOptions & { x?: MlxArray }) =>
     cpu.packedProduct(x, { weight, scales, biases }, { bits, groupSize }, around);
+
+  /** Two rows of 64 with 3 columns of 2 experts in 4 bits, but for what is said. */
+  const expert = ({
+    x = some(2, 64),
+    experts = ints(2),
+    weight = array(new Uint32Array(48), [2, 3, 8]),
+    scales = some(2, 3, 2),
+    biases = some(2, 3, 2),
+    bits = 4,
+    groupSize = 32,
+    ...fused
+  }: Partial<QuantizedMatrix> &
+    Quantization &
+    cpu.ExpertOptions & { x?: MlxArray; experts?: MlxArray } = {}) =>
+    cpu.expertProduct(x, experts, { weight, scales, biases }, { bits, groupSize }, fused);
+  const plainExpert = (x: MlxArray, weight: MlxArray) => cpu.expertProduct(x, ints(2), { weight });
 
   const refusals: [what: string, op: string, call: () => unknown, says: RegExp][] = [
     ["rows of another type", "serve_decode", () => decode(shorts(2, 64)), /rows are not float32/],
@@ -541,6 +673,93 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       "serve_packed_product",
       () => multiply({ residual: shorts(2, 3) }),
       /residual does not fit/,
+    ],
+    [
+      "rows of another type",
+      "serve_expert_product",
+      () => expert({ x: shorts(2, 64) }),
+      /not float32/,
+    ],
+    ["stacked rows", "serve_expert_product", () => expert({ x: some(1, 2, 64) }), /no matrix/],
+    [
+      "experts that are no integers",
+      "serve_expert_product",
+      () => expert({ experts: some(2) }),
+      /32-bit integers/,
+    ],
+    [
+      "experts with two axes",
+      "serve_expert_product",
+      () => expert({ experts: array(new Int32Array(2), [1, 2]) }),
+      /32-bit integers/,
+    ],
+    [
+      "an expert too many",
+      "serve_expert_product",
+      () => expert({ experts: ints(3) }),
+      /as many experts for each row/,
+    ],
+    [
+      "experts of no rows",
+      "serve_expert_product",
+      () => expert({ x: array([], [0, 64]) }),
+      /as many experts for each row/,
+    ],
+    ["other bits", "serve_expert_product", () => expert({ bits: 3 }), /neither 4 nor 8 bits/],
+    [
+      "other groups",
+      "serve_expert_product",
+      () => expert({ groupSize: 16 }),
+      /not of 32, 64 or 128/,
+    ],
+    [
+      "one quantized matrix",
+      "serve_expert_product",
+      () => expert({ weight: array(new Uint32Array(24), [3, 8]) }),
+      /rows of uint32/,
+    ],
+    [
+      "rows that are too long",
+      "serve_expert_product",
+      () => expert({ x: some(2, 96) }),
+      /fit the last axis/,
+    ],
+    [
+      "scales of fewer experts",
+      "serve_expert_product",
+      () => expert({ scales: some(1, 3, 2) }),
+      /for each group/,
+    ],
+    ["half a column", "serve_expert_product", () => expert({ isGated: true }), /no halves/],
+    [
+      "a bias of other columns",
+      "serve_expert_product",
+      () => expert({ bias: some(2, 4) }),
+      /bias does not fit/,
+    ],
+    [
+      "a bias of another type",
+      "serve_expert_product",
+      () => expert({ bias: shorts(2, 3) }),
+      /bias does not fit/,
+    ],
+    [
+      "one plain matrix",
+      "serve_expert_product",
+      () => plainExpert(some(2, 64), some(3, 64)),
+      /matrices of float32/,
+    ],
+    [
+      "plain matrices of another type",
+      "serve_expert_product",
+      () => plainExpert(some(2, 64), shorts(2, 3, 64)),
+      /matrices of float32/,
+    ],
+    [
+      "rows that are too short",
+      "serve_expert_product",
+      () => plainExpert(some(2, 32), some(2, 3, 64)),
+      /fit the last axis/,
     ],
     [
       "halves that differ",

@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { FloatType } from "../../src/device/device.ts";
@@ -9,7 +9,13 @@ import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/l
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
-import { goldenOf, type TinyCase, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
+import {
+  goldenOf,
+  type TinyCase,
+  tinyCase,
+  tinyCases,
+  writeTinyModel,
+} from "../support/tiny-models.ts";
 
 const runtime = useMlx();
 
@@ -53,6 +59,14 @@ describe("as mlx-lm does", () => {
       expect(decode(loaded.model, [{ prompt }], 8)).toEqual([greedy.slice(0, 8)]);
     },
   );
+});
+
+test("experts take as much memory as in the file, on a CPU too", () => {
+  const tiny = tinyCase("qwen3_moe-separate-q4");
+  using loaded = load(tiny, { device: deviceOf("cpu") });
+  const file = readFileSync(join(folder, tiny.name, "model.safetensors"));
+  const header = 8 + Number(file.readBigUInt64LE());
+  expect(loaded.model.weightBytes).toBe(file.length - header);
 });
 
 describe("however the tokens come", () => {

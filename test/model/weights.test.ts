@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import type { Backend } from "../../ffi/native.ts";
+import type { Gating } from "../../src/device/device.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype, HostArray } from "../../src/mlx/dtype.ts";
@@ -11,6 +12,7 @@ import {
   dequantize,
   type Quantization,
   quantize,
+  subtract,
 } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { Checkpoint, StoredTensor } from "../../src/model/checkpoint.ts";
@@ -135,13 +137,46 @@ describe("Weights", () => {
     const bias = randomNumbers(6, 5);
     const tensors = { "x.weight": f32([2, 3, 4], w), "x.bias": f32([2, 3], bias) };
     const found = numbers(weightsOf(tensors), (weights) => {
-      const chosen = array(Int32Array.of(1, 0, 1), [3, 1], "int32");
-      return weights.experts("x", 2, 4, 3)(array(x, [3, 1, 1, 4]), chosen);
+      const chosen = array(Int32Array.of(1, 0, 1));
+      return weights.experts("x", 2, 4, 3)(array(x, [3, 4]), chosen);
     });
     const expected = [1, 0, 1].flatMap((expert, token) =>
       [0, 1, 2].map((out) => product(token, expert * 3 + out) + bias[expert * 3 + out]!),
     );
     expectClose(found, expected, 1e-6);
+  });
+
+  test.each(["F32", "F16"])("joins experts, in one format or with a second of %s", (format) => {
+    const up = randomNumbers(6 * 4, 3).map((value) => new Float16Array([value])[0]!);
+    const bias = randomNumbers(6, 5);
+    const tensors = {
+      "gate.weight": f32([2, 3, 4], w),
+      "gate.bias": f32([2, 3], bias),
+      "up.weight": (format === "F16" ? f16 : f32)([2, 3, 4], up),
+      "up.bias": f32([2, 3], bias.toReversed()),
+    };
+    const run = (gating?: Gating) =>
+      numbers(weightsOf(tensors), (weights) => {
+        const linear = weights.joinedExperts("both", ["gate", "up"], 2, 4, 3);
+        return linear(array(x, [3, 4]), array(Int32Array.of(1, 0, 0, 0, 1, 1)), { gating });
+      });
+    const half = (values: ArrayLike<number>, added: ArrayLike<number>, row: number, out: number) =>
+      [0, 1, 2, 3].reduce((sum, i) => sum + x[row * 4 + i]! * values[out * 4 + i]!, added[out]!);
+    const halves = [1, 0, 0, 0, 1, 1].map((expert, i) =>
+      [0, 1, 2].map((out) => {
+        const [row, at] = [Math.floor(i / 2), expert * 3 + out];
+        return [half(w, bias, row, at), half(up, bias.toReversed(), row, at)] as const;
+      }),
+    );
+    const both = halves.flatMap((row) => [...row.map(([g]) => g), ...row.map(([, u]) => u)]);
+    expectClose(run(), both, 1e-6);
+    const gated = halves.flat().map(([g, u]) => (g / (1 + Math.exp(-g))) * u);
+    expectClose(run("swiglu"), gated, 1e-5);
+    expectClose(
+      run((gate, up) => subtract(gate, up)),
+      halves.flat().map(([g, u]) => g - u),
+      1e-5,
+    );
   });
 
   const modes = ["affine", "mxfp4", "mxfp8", "nvfp4"] as const;
@@ -159,8 +194,8 @@ describe("Weights", () => {
       (weights) => weights.embedding("p", 64, 128).lookup(array(Int32Array.of(63, 1))),
       (weights) => weights.embedding("p", 64, 128).asLinear(array(input, [5, 128])),
       (weights) => {
-        const chosen = array(Int32Array.of(3, 0, 1, 2, 3), [5, 1], "int32");
-        return weights.experts("x", 4, 128, 64)(array(input, [5, 1, 1, 128]), chosen);
+        const chosen = array(Int32Array.of(3, 0, 1, 2, 3));
+        return weights.experts("x", 4, 128, 64)(array(input, [5, 128]), chosen);
       },
     ];
     for (const use of uses)
@@ -179,19 +214,30 @@ describe("Weights", () => {
       ...packed("p", [64, 128], how),
       "p.bias": f32([64], bias),
       ...packed("q", [32, 128], how, 2),
+      ...packed("x", [4, 32, 128], how, 3),
+      ...packed("y", [4, 32, 128], how, 4),
     };
     const input = randomNumbers(5 * 128, 4);
     const run = (weights: Weights) => {
       const [p, q] = [weights.linear("p", 128, 64), weights.linear("q", 128, 32)];
       const x = array(input, [5, 128]);
-      return concatenate([p(x), q(x), weights.embedding("q", 32, 128).lookup(arange(0, 5))], -1);
+      const [e, found] = [
+        weights.joinedExperts("xy", ["x", "y"], 4, 128, 32),
+        weights.embedding("q", 32, 128).lookup(arange(0, 5)),
+      ];
+      const made = e(x, array(Int32Array.of(2, 0, 2, 2, 3)));
+      return concatenate([p(x), q(x), found, made], -1);
     };
     const found = numbers(weightsOf(tensors), run);
     expectClose(found, numbers(weightsOf(unpacked(tensors, how)), run), 1e-5);
     const weights = weightsOf(tensors);
     weights.linear("p", 128, 64);
     // Scales and biases are float32.
-    expect(weights.bytes).toBe((64 * 128 * bits) / 8 + (2 * 4 * 64 * 128) / groupSize + 64 * 4);
+    const bytes = (64 * 128 * bits) / 8 + (2 * 4 * 64 * 128) / groupSize;
+    expect(weights.bytes).toBe(bytes + 64 * 4);
+    // Four experts with two matrices of half the rows.
+    weights.joinedExperts("xy", ["x", "y"], 4, 128, 32);
+    expect(weights.bytes).toBe(5 * bytes + 64 * 4);
     weights.free();
   });
 
@@ -200,7 +246,7 @@ describe("Weights", () => {
     const tensors = {
       ...packed("six", [64, 128], six),
       ...packed("float", [64, 128], { mode: "mxfp4" }),
-      ...packed("x", [4, 64, 128], { mode: "affine" }),
+      ...packed("x", [4, 64, 128], { mode: "mxfp4" }),
     };
     const weights = weightsOf(tensors);
     weights.linear("six", 128, 64);

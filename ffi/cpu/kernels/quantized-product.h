@@ -72,7 +72,7 @@ struct Group<4> {
 
 /** With 16 lanes two words are dequantized at once, their nibbles interleaved. */
 static void arrange(const float* x, int depth, int bits, float* out) {
-  if (LANES < 16 || bits == 8) {
+  if (LANES < 16 || bits != 4) {
     __builtin_memcpy(out, x, depth * sizeof(float));
     return;
   }

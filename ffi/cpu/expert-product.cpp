@@ -1,0 +1,233 @@
+// Products of rows with the matrices of their experts. Rows are sorted by expert, so that each matrix is read once
+// for all rows that need it.
+#include "ops.h"
+
+#include "blas.h"
+#include "columns.h"
+#include "packed-product.h"
+
+namespace mlx_serve {
+namespace {
+
+/** The rows of one expert: `count` of them from `first` on, in the order of experts. */
+struct Share {
+  int expert, first, count;
+};
+
+/** Products of sorted rows with a matrix for each expert, (columns, depth): float32 where there are no scales. */
+struct ExpertProducts {
+  int experts, columns, depth, bits, group;
+  const unsigned char* w;
+  const float *scales, *biases;
+  const float* x; // (rows, depth)
+  float beta;
+  float* out; // (rows, columns)
+
+  /** Some columns for few rows. */
+  void multiply_some(Share share, int from, int to) const {
+    if (scales) kernels().quantized_product(quantized(share), from, to);
+    else kernels().product(plain(share), from, to);
+  }
+
+#ifdef WITH_BLAS
+  /** All columns for many rows. */
+  void multiply_all(Share share) const {
+    if (scales) multiply(quantized(share), columns);
+    else blas_product(plain(share), columns);
+  }
+#endif
+
+ private:
+  Product plain(Share share) const {
+    return {share.count, depth, x_of(share), depth, reinterpret_cast<const float*>(w_of(share)),
+            depth,       1,     beta,        out_of(share), columns};
+  }
+
+  QuantizedProduct quantized(Share share) const {
+    const long groups = static_cast<long>(share.expert) * columns * (depth / group);
+    return {share.count, depth, bits, group, x_of(share), w_of(share), scales + groups, biases + groups,
+            beta, out_of(share), columns};
+  }
+
+  const unsigned char* w_of(Share share) const {
+    return w + static_cast<long>(share.expert) * columns * (static_cast<long>(depth) * bits / 8);
+  }
+
+  const float* x_of(Share share) const {
+    return x + static_cast<long>(share.first) * depth;
+  }
+
+  float* out_of(Share share) const {
+    return out + static_cast<long>(share.first) * columns;
+  }
+};
+
+/**
+ * Each share's columns are cut so that no piece is more than a fraction of a thread's part: one expert with all rows
+ * keeps all threads busy, and so do many experts with one row each.
+ */
+void multiply_few(const ExpertProducts& products, const std::vector<Share>& shares) {
+  const int columns = products.columns;
+  long rows = 0;
+  for (const Share& share : shares) rows += share.count;
+  const long most = 4L * mlx_serve_pool_threads();
+  struct Piece {
+    Share share;
+    int from, to;
+  };
+  std::vector<Piece> pieces;
+  for (const Share& share : shares) {
+    const int cuts = static_cast<int>((share.count * most + rows - 1) / rows);
+    const int some = ((columns + cuts - 1) / cuts + 15) / 16 * 16;
+    for (int from = 0; from < columns; from += some) {
+      pieces.push_back({share, from, std::min(columns, from + some)});
+    }
+  }
+  const auto multiply_piece = [&](int i) {
+    const auto& [share, from, to] = pieces[i];
+    products.multiply_some(share, from, to);
+  };
+  const int count = static_cast<int>(pieces.size());
+  if (rows * columns * products.depth >= SMALL) return parallel(count, multiply_piece);
+  for (int i = 0; i < count; i++) multiply_piece(i);
+}
+
+void multiply_shares(const ExpertProducts& products, const std::vector<Share>& shares) {
+  std::vector<Share> few;
+  for (const Share& share : shares) {
+#ifdef WITH_BLAS
+    if (share.count > MANY_ROWS) {
+      products.multiply_all(share);
+      continue;
+    }
+#endif
+    few.push_back(share);
+  }
+  multiply_few(products, few);
+}
+
+/** Rows in the order of their experts, and the experts that have any. */
+struct Sorted {
+  std::vector<int> rows;
+  std::vector<Share> shares;
+
+  Sorted(const std::vector<int>& chosen, int experts) : rows(chosen.size()) {
+    std::vector<int> next(experts);
+    for (int expert : chosen) next[expert]++;
+    int first = 0;
+    for (int expert = 0; expert < experts; expert++) {
+      const int count = next[expert];
+      if (count > 0) shares.push_back({expert, first, count});
+      next[expert] = first;
+      first += count;
+    }
+    for (size_t row = 0; row < chosen.size(); row++) rows[next[chosen[row]]++] = static_cast<int>(row);
+  }
+};
+
+/** Row i of the result is that of `chosen[i]`; of x there is a row for every so many of them. */
+void multiply_experts(
+    ExpertProducts products,
+    const Rows& x,
+    const std::vector<int>& chosen,
+    const float* bias,
+    bool gated,
+    float* out) {
+  const int count = static_cast<int>(chosen.size()), depth = products.depth, columns = products.columns;
+  if (count == 0) return;
+  const int each = count / x.count(), width = gated ? columns / 2 : columns;
+  const Sorted sorted(chosen, products.experts);
+  const Buffer arranged(static_cast<size_t>(count) * depth), made(static_cast<size_t>(count) * columns);
+  each_row(count, depth, [&](long i, auto& copies) {
+    const int row = sorted.rows[i];
+    kernels().arrange(x.at(row / each, copies[0]), depth, products.bits, arranged.data() + i * depth);
+    if (!bias) return;
+    const float* added = bias + static_cast<long>(chosen[row]) * columns;
+    std::copy(added, added + columns, made.data() + i * columns);
+  });
+  products.x = arranged.data();
+  products.beta = bias ? 1 : 0;
+  products.out = made.data();
+  multiply_shares(products, sorted.shares);
+  each_row(count, gated ? 4 * width : width, [&](long i, auto&) {
+    const float* from = made.data() + i * columns;
+    float* to = out + static_cast<long>(sorted.rows[i]) * width;
+    if (gated) kernels().gate(Gate::silu, from, from + width, width, to);
+    else std::copy(from, from + columns, to);
+  });
+}
+
+mx::array expert_product(
+    const mx::array& x,
+    const mx::array& chosen,
+    const mx::array& weight,
+    const QuantizedMatrix* quantized,
+    const mx::array* bias,
+    bool gated,
+    mx::Stream stream) {
+  check_rows(x);
+  require(x.ndim() == 2, "the rows are no matrix");
+  require(
+      (chosen.dtype() == mx::uint32 || chosen.dtype() == mx::int32) && chosen.ndim() == 1,
+      "the experts are no 32-bit integers in a row");
+  const int rows = x.shape(0), depth = x.shape(1), count = chosen.shape(0);
+  require(rows == 0 ? count == 0 : count % rows == 0, "there are not as many experts for each row");
+  Arrays inputs = {x, chosen, weight};
+  if (quantized) {
+    check_quantized(*quantized, 3, depth);
+    inputs.push_back(quantized->scales);
+    inputs.push_back(quantized->biases);
+  } else {
+    require(weight.dtype() == mx::float32 && weight.ndim() == 3, "the weights are no matrices of float32");
+    require(weight.size() > 0 && weight.shape(2) == depth, "the weights do not fit the last axis");
+  }
+  const int experts = weight.shape(0), columns = weight.shape(1);
+  require(!gated || columns % 2 == 0, "there are no halves to gate");
+  if (bias) {
+    const bool is_one = bias->dtype() == mx::float32 && bias->shape() == mx::Shape{experts, columns};
+    require(is_one, "the bias does not fit the weights");
+    inputs.push_back(*bias);
+  }
+  const int bits = quantized ? quantized->bits : 32, group = quantized ? quantized->group : 0;
+  const auto make = [=, has_bias = bias != nullptr](const Arrays& in, Arrays& out) -> Task {
+    ExpertProducts products = {experts, columns, depth, bits, group};
+    products.w = memory<unsigned char>(in[2]);
+    products.scales = group ? memory<float>(in[3]) : nullptr;
+    products.biases = group ? memory<float>(in[4]) : nullptr;
+    const float* added = has_bias ? memory<float>(in.back()) : nullptr;
+    float* to = out[0].data<float>();
+    const Rows rows(in[0]);
+    // Where each row has one expert they are a column of the scores' order.
+    const auto* indices = in[1].data<uint32_t>();
+    const long stride = count > 1 ? in[1].strides(0) : 1;
+    return [=] {
+      std::vector<int> listed(count);
+      for (int i = 0; i < count; i++) listed[i] = static_cast<int>(indices[i * stride]);
+      multiply_experts(products, rows, listed, added, gated, to);
+    };
+  };
+  const mx::Shape shape = {count, gated ? columns / 2 : columns};
+  return operation(stream, "mlx_serve_expert_product", shape, inputs, make);
+}
+
+} // namespace
+} // namespace mlx_serve
+
+using mlx_serve::result;
+
+extern "C" int mlx_serve_expert_product(
+    mlx_array* res, const mlx_array x, const mlx_array experts, const mlx_array weight,
+    const mlx_array scales, const mlx_array biases, const mlx_array bias, int bits, int group, bool gated,
+    const mlx_stream s) {
+  return result(res, [&] {
+    const auto& w = mlx_array_get_(weight);
+    const auto multiply = [&](const mlx_serve::QuantizedMatrix* quantized) {
+      return mlx_serve::expert_product(
+          mlx_array_get_(x), mlx_array_get_(experts), w, quantized,
+          bias.ctx ? &mlx_array_get_(bias) : nullptr, gated, mlx_stream_get_(s));
+    };
+    if (!scales.ctx) return multiply(nullptr);
+    const mlx_serve::QuantizedMatrix quantized = {w, mlx_array_get_(scales), mlx_array_get_(biases), bits, group};
+    return multiply(&quantized);
+  });
+}

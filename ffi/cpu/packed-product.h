@@ -1,0 +1,20 @@
+// Matrices that MLX has quantized, and products with them.
+#pragma once
+
+#include "operation.h"
+
+namespace mlx_serve {
+
+/** (..., out, in): weight (..., out, in * bits / 32), scales and biases (..., out, in / group). */
+struct QuantizedMatrix {
+  const mx::array &weight, &scales, &biases;
+  int bits, group;
+};
+
+/** Throws unless there are kernels for it, it has so many axes, and its rows are `depth` weights. */
+void check_quantized(const QuantizedMatrix& matrix, int axes, int depth);
+
+/** All columns of a product of any number of rows, on the threads of the pool. */
+void multiply(const QuantizedProduct& product, int columns);
+
+} // namespace mlx_serve
