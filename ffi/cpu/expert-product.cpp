@@ -18,7 +18,8 @@ struct Share {
 struct ExpertProducts {
   int experts, columns, depth, bits, group;
   const unsigned char* w;
-  const float *scales, *biases;
+  const unsigned char* scales;
+  const float* biases;
   const float* x; // (rows, depth)
   float beta;
   float* out; // (rows, columns)
@@ -45,8 +46,13 @@ struct ExpertProducts {
 
   QuantizedProduct quantized(Share share) const {
     const long groups = static_cast<long>(share.expert) * columns * (depth / group);
-    return {share.count, depth, bits, group, x_of(share), w_of(share), scales + groups, biases + groups,
-            beta, out_of(share), columns};
+    QuantizedProduct product = {share.count, depth, bits, group, x_of(share), w_of(share)};
+    product.scales = scales + groups * (biases ? sizeof(float) : 1);
+    product.biases = biases ? biases + groups : nullptr;
+    product.beta = beta;
+    product.out = out_of(share);
+    product.out_stride = columns;
+    return product;
   }
 
   const unsigned char* w_of(Share share) const {
@@ -176,7 +182,7 @@ mx::array expert_product(
   if (quantized) {
     check_quantized(*quantized, 3, depth);
     inputs.push_back(quantized->scales);
-    inputs.push_back(quantized->biases);
+    inputs.push_back(quantized->biases ? *quantized->biases : quantized->scales);
   } else {
     require(weight.dtype() == mx::float32 && weight.ndim() == 3, "the weights are no matrices of float32");
     require(weight.size() > 0 && weight.shape(2) == depth, "the weights do not fit the last axis");
@@ -189,11 +195,12 @@ mx::array expert_product(
     inputs.push_back(*bias);
   }
   const int bits = quantized ? quantized->bits : 32, group = quantized ? quantized->group : 0;
-  const auto make = [=, has_bias = bias != nullptr](const Arrays& in, Arrays& out) -> Task {
+  const auto make = [=, has_biases = quantized && quantized->biases, has_bias = bias != nullptr](
+                        const Arrays& in, Arrays& out) -> Task {
     ExpertProducts products = {experts, columns, depth, bits, group};
     products.w = memory<unsigned char>(in[2]);
-    products.scales = group ? memory<float>(in[3]) : nullptr;
-    products.biases = group ? memory<float>(in[4]) : nullptr;
+    products.scales = group ? memory<unsigned char>(in[3]) : nullptr;
+    products.biases = has_biases ? memory<float>(in[4]) : nullptr;
     const float* added = has_bias ? memory<float>(in.back()) : nullptr;
     float* to = out[0].data<float>();
     const Rows rows(in[0]);
@@ -220,14 +227,15 @@ extern "C" int mlx_serve_expert_product(
     const mlx_array scales, const mlx_array biases, const mlx_array bias, int bits, int group, bool gated,
     const mlx_stream s) {
   return result(res, [&] {
+    const auto optional = [](const mlx_array& x) { return x.ctx ? &mlx_array_get_(x) : nullptr; };
     const auto& w = mlx_array_get_(weight);
     const auto multiply = [&](const mlx_serve::QuantizedMatrix* quantized) {
       return mlx_serve::expert_product(
-          mlx_array_get_(x), mlx_array_get_(experts), w, quantized,
-          bias.ctx ? &mlx_array_get_(bias) : nullptr, gated, mlx_stream_get_(s));
+          mlx_array_get_(x), mlx_array_get_(experts), w, quantized, optional(bias), gated,
+          mlx_stream_get_(s));
     };
     if (!scales.ctx) return multiply(nullptr);
-    const mlx_serve::QuantizedMatrix quantized = {w, mlx_array_get_(scales), mlx_array_get_(biases), bits, group};
+    const mlx_serve::QuantizedMatrix quantized = {w, mlx_array_get_(scales), optional(biases), bits, group};
     return multiply(&quantized);
   });
 }

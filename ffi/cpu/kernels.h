@@ -57,12 +57,15 @@ struct Product {
   long out_stride;
 };
 
-/** A product with a quantized matrix: weights are scale * q + bias, q has 4 or 8 bits, the lowest first. */
+/**
+ * A product with a quantized matrix: weights are scale * q + bias, q has 4 or 8 bits, the lowest first. Without biases it
+ * is mxfp4: q is a float of 4 bits, and a scale is the 8 bits of an exponent.
+ */
 struct QuantizedProduct {
   int rows, depth, bits, group;
   const float* x; // (rows, depth), each row as `arrange` leaves it
   const unsigned char* w; // (columns, depth * bits / 8)
-  const float* scales; // (columns, depth / group)
+  const void* scales; // (columns, depth / group)
   const float* biases;
   float beta;
   float* out; // (rows, columns): x w' + beta out

@@ -86,15 +86,16 @@ int mlx_serve_copy_blocks(
     const mlx_stream s);
 /**
  * x (..., in) with a matrix that MLX has quantized to 4 or 8 bits: weight (out, in * bits / 32) of uint32, scales
- * and biases (out, in / group), groups of 32, 64 or 128 -> (..., out). Fused with it: the RMS norm of
- * the rows before, with its weight (in); `gated`: silu(first half) * second half; the residual added to the result.
+ * and biases (out, in / group), groups of 32, 64 or 128; or to mxfp4, with scales of uint8 and no biases -> (..., out).
+ * Fused with it: the RMS norm of the rows before, with its weight (in); `gated`: silu(first half) * second half; the
+ * residual added to the result.
  */
 int mlx_serve_packed_product(
     mlx_array* res,
     const mlx_array x,
     const mlx_array weight,
     const mlx_array scales,
-    const mlx_array biases,
+    const mlx_array biases /* may be null */,
     const mlx_array norm /* may be null */,
     const mlx_array residual /* may be null */,
     int bits,
@@ -104,7 +105,7 @@ int mlx_serve_packed_product(
     const mlx_stream s);
 /**
  * Each row of x (N, in) with the matrices of the next R / N experts (R), indices of 32 bits, which are not checked:
- * weight (E, out, in) of float32, or as above, (E, out, in * bits / 32), where there are scales and biases -> (R, out).
+ * weight (E, out, in) of float32, or quantized as above, (E, out, in * bits / 32), where there are scales -> (R, out).
  * The bias (E, out) of the expert is added; `gated` as above, after that.
  */
 int mlx_serve_expert_product(

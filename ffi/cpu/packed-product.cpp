@@ -46,17 +46,20 @@ void check_quantized(const QuantizedMatrix& matrix, int axes, int depth) {
   const auto& [weight, scales, biases, bits, group] = matrix;
   require(bits == 4 || bits == 8, "the weights have neither 4 nor 8 bits");
   require(group == 32 || group == 64 || group == 128, "the groups are not of 32, 64 or 128 weights");
+  require(biases || (bits == 4 && group == 32), "without biases there are not 4 bits in groups of 32");
   const bool is_stack = weight.dtype() == mx::uint32 && static_cast<int>(weight.ndim()) == axes;
   require(is_stack, "the weights are no rows of uint32");
   const bool fits = depth % group == 0 && weight.shape(-1) == depth / 32 * bits;
   require(weight.size() > 0 && fits, "the weights do not fit the last axis");
   auto groups = leading(weight);
   groups.push_back(depth / group);
-  for (const auto* each : {&scales, &biases}) {
-    require(
-        each->dtype() == mx::float32 && each->shape() == groups,
-        "there is not a float32 scale and bias for each group");
-  }
+  const auto fits_groups = [&](const mx::array& x, mx::Dtype type) {
+    return x.dtype() == type && x.shape() == groups;
+  };
+  if (!biases) return require(fits_groups(scales, mx::uint8), "there is not a uint8 scale for each group");
+  require(
+      fits_groups(scales, mx::float32) && fits_groups(*biases, mx::float32),
+      "there is not a float32 scale and bias for each group");
 }
 
 namespace {
@@ -118,7 +121,7 @@ mx::array packed_product(
   require(!gated || columns % 2 == 0, "there are no halves to gate");
   auto shape = leading(x);
   shape.push_back(gated ? columns / 2 : columns);
-  Arrays inputs = {x, weight, scales, biases};
+  Arrays inputs = {x, weight, scales, biases ? *biases : scales};
   if (norm) {
     const bool is_one = norm->dtype() == mx::float32 && norm->shape() == mx::Shape{depth};
     require(is_one, "the norm does not fit the last axis");
@@ -129,13 +132,13 @@ mx::array packed_product(
     require(is_one, "the residual does not fit the product");
     inputs.push_back(*residual);
   }
-  const auto make = [=, bits = bits, group = group, normed = norm != nullptr,
+  const auto make = [=, bits = bits, group = group, biased = biases != nullptr, normed = norm != nullptr,
                      adds = residual != nullptr](const Arrays& in, Arrays& out) -> Task {
     const Rows rows(in[0]), added(adds ? in.back() : in[0]);
     QuantizedProduct product = {rows.count(), depth, bits, group, nullptr};
     product.w = reinterpret_cast<const unsigned char*>(memory<uint32_t>(in[1]));
-    product.scales = memory<float>(in[2]);
-    product.biases = memory<float>(in[3]);
+    product.scales = memory<unsigned char>(in[2]);
+    product.biases = biased ? memory<float>(in[3]) : nullptr;
     product.out = out[0].data<float>();
     product.out_stride = columns;
     const Fusion fused = {normed ? memory<float>(in[4]) : nullptr, eps, gated};
@@ -157,7 +160,7 @@ extern "C" int mlx_serve_packed_product(
     const auto optional = [](const mlx_array& x) { return x.ctx ? &mlx_array_get_(x) : nullptr; };
     return mlx_serve::packed_product(
         mlx_array_get_(x),
-        {mlx_array_get_(weight), mlx_array_get_(scales), mlx_array_get_(biases), bits, group},
+        {mlx_array_get_(weight), mlx_array_get_(scales), optional(biases), bits, group},
         optional(norm), optional(residual), eps, gated, mlx_stream_get_(s));
   });
 }

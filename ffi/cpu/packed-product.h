@@ -5,9 +5,10 @@
 
 namespace mlx_serve {
 
-/** (..., out, in): weight (..., out, in * bits / 32), scales and biases (..., out, in / group). */
+/** (..., out, in): weight (..., out, in * bits / 32), scales and biases (..., out, in / group); mxfp4 has no biases. */
 struct QuantizedMatrix {
-  const mx::array &weight, &scales, &biases;
+  const mx::array &weight, &scales;
+  const mx::array* biases;
   int bits, group;
 };
 

@@ -135,7 +135,13 @@ export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
 
 /** Whether `packedProduct` takes a matrix that is quantized so. */
 export function fitsPackedProduct({ mode, bits, groupSize }: Quantization): boolean {
+  if (mode === "mxfp4") return true;
   return mode === "affine" && (bits === 4 || bits === 8) && [32, 64, 128].includes(groupSize ?? 64);
+}
+
+/** The bits and the group size, which default to those of the mode. */
+function packing({ mode, bits = 4, groupSize = mode === "mxfp4" ? 32 : 64 }: Quantization) {
+  return [bits, groupSize] as const;
 }
 
 /** What is fused with a product. */
@@ -152,7 +158,7 @@ export type ProductOptions = {
 export function packedProduct(
   x: MlxArray,
   { weight, scales, biases }: QuantizedMatrix,
-  { bits = 4, groupSize = 64 }: Quantization,
+  quantization: Quantization,
   { norm, isGated = false, residual }: ProductOptions = {},
 ): MlxArray {
   return op(
@@ -163,8 +169,7 @@ export function packedProduct(
     optionalHandle(biases),
     optionalHandle(norm?.weight),
     optionalHandle(residual),
-    bits,
-    groupSize,
+    ...packing(quantization),
     norm?.eps ?? 0,
     isGated,
   );
@@ -181,7 +186,7 @@ export function expertProduct(
   x: MlxArray,
   experts: MlxArray,
   { weight, scales, biases }: Partial<QuantizedMatrix> & { weight: MlxArray },
-  { bits = 4, groupSize = 64 }: Quantization = {},
+  quantization: Quantization = {},
   { bias, isGated = false }: ExpertOptions = {},
 ): MlxArray {
   return op(
@@ -192,8 +197,7 @@ export function expertProduct(
     optionalHandle(scales),
     optionalHandle(biases),
     optionalHandle(bias),
-    bits,
-    groupSize,
+    ...packing(quantization),
     isGated,
   );
 }

@@ -135,7 +135,7 @@ test.each(experts)("%s multiplies rows by their %s experts, gating %p", (kind, f
 });
 
 const layouts = kinds.flatMap((kind) =>
-  // A CPU has products of its own for 4 and 8 bits, and keeps no others quantized.
+  // A CPU has products of its own for 4 and 8 bits, and keeps no other integers quantized.
   (kind === "cpu" ? [4, 8] : [2, 3, 4, 5, 6, 8]).flatMap((bits) =>
     [32, 64, 128].map((groupSize) => [kind, bits, groupSize] as const),
   ),

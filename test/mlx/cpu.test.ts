@@ -30,6 +30,9 @@ const random = makeRandom(5);
 const numbers = (count: number, size = 1) =>
   Float32Array.from({ length: count }, () => (random.below(20_001) / 10_000 - 1) * size);
 
+/** With groups of several sizes. */
+const uneven = (count: number) => numbers(count).map((x, i) => x / 2 ** ((i >> 5) % 5));
+
 /** The largest error, relative to what is expected where that is above 1. */
 function errorOf(found: MlxArray, expected: readonly number[]): number {
   const values = found.numbers();
@@ -218,11 +221,11 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     openBlas(findLibrary());
   });
 
-  const packings = [4, 8].flatMap((bits) =>
-    [32, 64, 128].map((groupSize) => ({ bits, groupSize })),
+  const packings: Required<Quantization>[] = [4, 8].flatMap((bits) =>
+    [32, 64, 128].map((groupSize) => ({ mode: "affine", bits, groupSize }) as const),
   );
-  test.each(packings)("products with $bits bits packed in groups of $groupSize", (packing) => {
-    const how = { mode: "affine", ...packing } as const;
+  packings.push({ mode: "mxfp4", bits: 4, groupSize: 32 });
+  test.each(packings)("products with $mode of $bits bits in groups of $groupSize", (how) => {
     for (const threads of ["1", "2"]) {
       openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
       for (const [columns, depth] of [
@@ -232,7 +235,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
         [131, 1408],
       ] as const) {
         using _ = new Scope();
-        const packed = quantize(array(numbers(columns * depth), [columns, depth]), how);
+        const packed = quantize(array(uneven(columns * depth), [columns, depth]), how);
         const weights = swapAxes(dequantize(packed, how), 0, 1);
         for (const rows of [1, 2, 3, 4, 5, 6, 7, 8, 16, 33, 70, 129, 200]) {
           const x = array(numbers(rows * depth), [rows, depth]);
@@ -299,7 +302,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
 
   /** Matrices as float32 or quantized, and their numbers. */
   function expertMatrices(shape: number[], how: Quantization | undefined) {
-    const plain = array(numbers(shape.reduce((a, b) => a * b)), shape);
+    const plain = array(uneven(shape.reduce((a, b) => a * b)), shape);
     if (!how) return { matrices: { weight: plain }, weights: plain.numbers() };
     const matrices = quantize(plain, how);
     return { matrices, weights: dequantize(matrices, how).numbers() };
@@ -323,8 +326,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     );
   }
 
-  test.each([undefined, ...packings])("products of rows with their experts: %j", (packing) => {
-    const how = packing && ({ mode: "affine", ...packing } as const);
+  test.each([undefined, ...packings])("products of rows with their experts: %j", (how) => {
     for (const threads of ["1", "2"]) {
       openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
       for (const [columns, depth] of [
@@ -352,7 +354,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     openBlas(findLibrary());
   });
 
-  const formats = [undefined, { mode: "affine", bits: 4, groupSize: 32 } as const];
+  const formats = [undefined, packings[0], packings.at(-1)];
   test.each(formats)("products with experts, their biases and the gate: %j", (how) => {
     const [columns, depth] = [70, 96];
     for (const rows of [1, 6, 150]) {
@@ -468,6 +470,18 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     ...around
   }: Partial<QuantizedMatrix> & Quantization & cpu.ProductOptions & { x?: MlxArray }) =>
     cpu.packedProduct(x, { weight, scales, biases }, { bits, groupSize }, around);
+
+  /** The same in mxfp4. */
+  const floats = ({
+    scales = array(new Uint8Array(6), [3, 2]),
+    groupSize = 32,
+  }: {
+    scales?: MlxArray;
+    groupSize?: number;
+  }) => {
+    const weight = array(new Uint32Array(24), [3, 8]);
+    return cpu.packedProduct(some(2, 64), { weight, scales }, { mode: "mxfp4", groupSize });
+  };
 
   /** Two rows of 64 with 3 columns of 2 experts in 4 bits, but for what is said. */
   const expert = ({
@@ -630,6 +644,18 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       "serve_packed_product",
       () => multiply({ bits: 8 }),
       /fit the last axis/,
+    ],
+    [
+      "mxfp4 in other groups",
+      "serve_packed_product",
+      () => floats({ groupSize: 64 }),
+      /4 bits in groups of 32/,
+    ],
+    [
+      "mxfp4 with other scales",
+      "serve_packed_product",
+      () => floats({ scales: some(3, 2) }),
+      /uint8 scale/,
     ],
     [
       "too few scales",

@@ -241,12 +241,24 @@ describe("Weights", () => {
     weights.free();
   });
 
+  test("leaves mxfp4 packed on a CPU", () => {
+    const weights = weightsOf({
+      ...packed("p", [64, 128], { mode: "mxfp4" }),
+      ...packed("x", [4, 64, 128], { mode: "mxfp4" }),
+    });
+    weights.linear("p", 128, 64);
+    weights.experts("x", 4, 128, 64);
+    // A scale is a byte.
+    expect(weights.bytes).toBe(5 * 64 * 128 * (0.5 + 1 / 32));
+    weights.free();
+  });
+
   test("unpacks on a CPU what there is no product for", () => {
     const six = { mode: "affine", bits: 6 } as const;
     const tensors = {
       ...packed("six", [64, 128], six),
-      ...packed("float", [64, 128], { mode: "mxfp4" }),
-      ...packed("x", [4, 64, 128], { mode: "mxfp4" }),
+      ...packed("float", [64, 128], { mode: "mxfp8" }),
+      ...packed("x", [4, 64, 128], { mode: "nvfp4" }),
     };
     const weights = weightsOf(tensors);
     weights.linear("six", 128, 64);
