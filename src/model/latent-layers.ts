@@ -74,7 +74,7 @@ function headLinears(
   const isJoint = weights.has(`${joint}.weight`);
   const [keys, values] = [`${name}.embed_q`, `${name}.unembed_out`];
   if (isJoint) {
-    weights.check(joint, latent, heads * (plain + value));
+    weights.check(joint, [heads * (plain + value), latent]);
     const runs = (at: number, count: number) =>
       Array.from({ length: heads }, (_, head) => ({ first: head * (plain + value) + at, count }));
     weights.pick(joint, keys, runs(0, plain), [heads, plain]);

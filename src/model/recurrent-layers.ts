@@ -187,7 +187,7 @@ export function mamba2Mixer(
   const [values, keys] = [heads * headDim, groups * stateSize];
   const channels = values + 2 * keys;
   const inProj = `${name}.in_proj`;
-  weights.check(inProj, dims, values + channels + heads);
+  weights.check(inProj, [values + channels + heads, dims]);
   weights.pick(inProj, `${inProj}_z`, [{ first: 0, count: values }]);
   weights.pick(inProj, `${inProj}_x`, [{ first: values, count: channels }]);
   weights.pick(inProj, `${inProj}_dt`, [{ first: values + channels, count: heads }]);

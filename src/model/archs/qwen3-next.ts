@@ -104,7 +104,7 @@ function gatedAttention(
     Array.from({ length: heads }, (_, head) => {
       return { first: (2 * head + half) * headDim, count: headDim };
     });
-  weights.check(`${name}.q_proj`, dims, 2 * heads * headDim);
+  weights.check(`${name}.q_proj`, [2 * heads * headDim, dims]);
   weights.pick(`${name}.q_proj`, `${name}.gate_proj`, halves(1));
   weights.pick(`${name}.q_proj`, `${name}.query_proj`, halves(0));
   weights.rename({ [`${name}.query_proj.`]: `${name}.q_proj.` });
@@ -148,8 +148,8 @@ function arrangeDeltaNet(config: Config, weights: Weights, name: string): void {
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const source = `${name}.in_proj_qkvz`;
-  weights.check(source, config.hidden_size, heads * width);
-  weights.check(`${name}.in_proj_ba`, config.hidden_size, 2 * each * heads);
+  weights.check(source, [heads * width, config.hidden_size]);
+  weights.check(`${name}.in_proj_ba`, [2 * each * heads, config.hidden_size]);
   weights.pick(source, `${name}.in_proj_qkv`, [
     ...runs(width, 0, keyDim),
     ...runs(width, keyDim, keyDim),
