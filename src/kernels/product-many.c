@@ -1,5 +1,5 @@
-// Multiplies many rows with a quantized matrix by tensor cores; CUDA only. As product.c does, but the matrix is
-// dequantized once for all of a group's MT times 16 rows. These come by way of shared memory: while some are
+// Multiplies many rows with a matrix, or each with that of its expert, by tensor cores; CUDA only. As product.c does,
+// but the matrix is loaded and dequantized once for all of a group's MT times 16 rows. These come by way of shared memory: while some are
 // multiplied, the next are being copied. Of a group's warps some have other columns, and KS of them the same ones
 // with a share of K each, which are summed in the end. A warp has NT tiles of 8 columns.
 //
@@ -7,16 +7,29 @@
 // In shared memory 8 of x are a pack. Packs are swizzled by their row and by the half of the row that they are
 // in, so that those which are read at once are in banks of their own.
 //
-// Inputs: x (rows, K), weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T, sizes
-// (rows, K, N), norm, which is not used, residual (rows, columns), any array if not used.
+// Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of T,
+// sizes (rows, K, N), norm, which is not used, residual (rows, columns), any array if not used. With EXPERTS: weight
+// (experts, N, K), and norm is the plan of expert-tiles.c; a row of x is for EACH rows of the output, which follow
+// one another.
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
-// Constants: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; MT, NT, KS, WARPS.
-// Groups: (rows / (MT * 16), N / (WARPS / KS * NT * 8)) with dynamic shared memory for two STAGEs.
+// Constants: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH; MT, NT, KS, WARPS.
+// Groups: (rows / (MT * 16), N / (WARPS / KS * NT * 8)), or with EXPERTS (tiles, ...), with dynamic shared memory for
+// two STAGEs.
 #include "quantized.h"
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB, PACKS = STEP / 8, ROWS = MT * 16;
   constexpr int OWN = GATED ? NT / 2 : NT, STAGE = KS * ROWS * PACKS * 16;
-  const int K = sizes[1], N = sizes[2], rows = sizes[0] - group_x * ROWS;
+  const int K = sizes[1], N = sizes[2];
+  const int* order = reinterpret_cast<const int*>(norm);
+  const int* tile = order + sizes[0] + 3 * group_x;
+  const int rows = EXPERTS ? tile[2] : sizes[0] - group_x * ROWS;
+  if (rows <= 0) return;
+  const int first_row = EXPERTS ? tile[1] : group_x * ROWS, expert = EXPERTS ? tile[0] : 0;
+  const char* matrix = reinterpret_cast<const char*>(weight) + long(expert) * N * (K / SUB) * 2;
+  const T* matrix_scales = scales + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
+  const T* matrix_biases = biases + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
+  // Where a row of this group is in x and in what is made.
+  auto row_at = [&](int at) { return EXPERTS ? order[first_row + at] : first_row + at; };
   const int columns = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;
   const int first = (group_y * (WARPS / KS) + warp / KS) * OWN * 8;
@@ -31,14 +44,20 @@
   // A thread copies the same pack of some rows and of each share.
   constexpr int APART = WARPS * 32 / PACKS;
   const int row = thread_index / PACKS, pack = thread_index % PACKS;
-  const T* source = x + long(group_x * ROWS + row) * K + pack * 8;
+  constexpr int COPIES = (ROWS + APART - 1) / APART;
+  const T* sources[COPIES];
+  for (int c = 0; c < COPIES; c++) {
+    const int own = row + c * APART, at = own < rows ? row_at(own) / EACH : 0;
+    sources[c] = x + long(at) * K + pack * 8;
+  }
   auto fetch = [&](int step) {
     const unsigned to = stages + step % 2 * STAGE + swizzled(row, pack);
     for (int part = 0; part < KS; part++)
-      for (int r = 0; r < ROWS; r += APART) {
-        const int k = (step * KS + part) * STEP;
-        const int bytes = row + r < rows && k < K ? 16 : 0;
-        cp_async(to + (part * ROWS + r) * PACKS * 16, source + r * K + k, bytes);
+      for (int c = 0; c < COPIES; c++) {
+        const int own = row + c * APART, k = (step * KS + part) * STEP;
+        const int bytes = own < rows && k < K ? 16 : 0;
+        if (own < ROWS)
+          cp_async(to + (part * ROWS + c * APART) * PACKS * 16, sources[c] + k, bytes);
       }
     cp_async_commit();
   };
@@ -48,9 +67,9 @@
   if (((step) * KS + share) * STEP < K) \
     for (int j = 0; j < NT; j++) { \
       const unsigned at = from[j] + (step) * KS * 64; \
-      w[slot][j] = *reinterpret_cast<const uint4*>(reinterpret_cast<const char*>(weight) + at); \
-      scale[slot][j] = scales[at / (SPAN * BITS / 8)]; \
-      bias[slot][j] = biases[at / (SPAN * BITS / 8)]; \
+      w[slot][j] = *reinterpret_cast<const uint4*>(matrix + at); \
+      if (BITS < 16) scale[slot][j] = matrix_scales[at / (SPAN * BITS / 8)]; \
+      if (BITS < 16) bias[slot][j] = matrix_biases[at / (SPAN * BITS / 8)]; \
     }
 #define READ_ROWS(slot, sub) \
   for (int i = 0; i < MT * 2; i++) \
@@ -109,7 +128,7 @@
       for (int r = 0; r < 2; r++) {
         const int at = i * 16 + r * 8 + group;
         if (at >= rows) continue;
-        const long to = long(group_x * ROWS + at) * columns + first + j * 8 + quad * 2;
+        const long to = long(row_at(at)) * columns + first + j * 8 + quad * 2;
         float two[2];
         for (int c = 0; c < 2; c++) {
           two[c] = sum[i][j][r * 2 + c];

@@ -8,6 +8,7 @@ import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
+import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
@@ -38,6 +39,26 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
   // A step of a warp is 64 bytes of a row; offsets have 32 bits.
   const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && weight.bytes < 2 ** 32;
   return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
+}
+
+/** Rows that `Products.experts` takes at most: they are sorted in shared memory. */
+const MOST_SORTED = 2 ** 14;
+
+/** Whether there is a kernel for rows of this type and such matrices of experts, (E, N, K). */
+export function fitsExperts(matrix: Matrix, dtype: Dtype): boolean {
+  const { numbers, bits, outputs, inputs, bytes } = expertForm(matrix);
+  const isKnown =
+    matrix.kind === "dense" ||
+    (matrix.quantization.mode === "affine" && (bits === 4 || bits === 8));
+  const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && bytes < 2 ** 32;
+  return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
+}
+
+function expertForm(matrix: Matrix) {
+  const { weight, numbers, bits, span } = formOf(matrix);
+  const [experts, outputs, columns] = weight.shape as [number, number, number];
+  const inputs = matrix.kind === "dense" ? columns : (columns * 32) / bits;
+  return { weight, numbers, bits, span, experts, outputs, inputs, bytes: weight.bytes / experts };
 }
 
 /**
@@ -106,7 +127,7 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
     sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
     tiles,
     shares,
-    template: { MT: rowTiles },
+    template: { MT: rowTiles, EXPERTS: 0, EACH: 1 },
   });
   const columns = Math.ceil(rows / 32) * outputs;
   if (columns <= 48 * GROUPS) return launch(2, 2, 4);
@@ -115,6 +136,16 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
 }
 
 type Kernel = ReturnType<MakeKernel>;
+
+/** Rows sorted by their experts. */
+export type ExpertPlan = {
+  /** As expert-tiles.c writes it. */
+  order: MlxArray;
+  rows: number;
+  /** Of 16 rows in a tile. */
+  rowTiles: number;
+  tiles: number;
+};
 
 export class Products {
   readonly #makeKernel: MakeKernel;
@@ -173,13 +204,82 @@ export class Products {
     return configured.call(x, weight, scales, biases!, sizes, ...fused)[0]!;
   }
 
+  /** How rows are sorted by their experts (R), and into tiles of how many; for `experts`. */
+  plan(chosen: MlxArray, experts: number): ExpertPlan | undefined {
+    const rows = chosen.size;
+    if (rows > MOST_SORTED) return undefined;
+    const each = rows / experts;
+    const rowTiles = each <= 16 ? 1 : each <= 32 ? 2 : 4;
+    const tile = rowTiles * 16;
+    const tiles = Math.min(rows, Math.ceil(rows / tile) + experts);
+    const template = { ROWS: rows, EXPERTS: experts, TILE: tile, TILES: tiles, THREADS: 256 };
+    const key = `tiles ${Object.values(template)}`;
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const name = "expert_tiles";
+      const kernel =
+        this.#kernels.get(name) ??
+        this.#makeKernel("cuda", {
+          name: `mlx_serve_${name}`,
+          inputs: ["experts"],
+          outputs: ["plan"],
+          ...kernelSource(tilesBody, "cuda"),
+        });
+      this.#kernels.set(name, kernel);
+      configured = kernel.configure({
+        outputs: [{ shape: [rows + 3 * tiles], dtype: "int32" }],
+        grid: [256, 1, 1],
+        threadGroup: [256, 1, 1],
+        template,
+      });
+      this.#configured.set(key, configured);
+    }
+    return { order: configured.call(chosen)[0]!, rows, rowTiles, tiles };
+  }
+
+  /** x (N, K), a plan of R rows, matrices (E, N, K) -> (R, N), or where it is gated (R, N / 2) */
+  experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
+    const { weight, bits, span, outputs, inputs } = expertForm(matrix);
+    const { rows, rowTiles, tiles, order } = plan;
+    const [warps, columnTiles, shares] = [4, 4, 4];
+    const template = {
+      T: x.dtype,
+      BITS: bits,
+      SPAN: span,
+      NT: columnTiles,
+      KS: shares,
+      WARPS: warps,
+      GATED: isGated,
+      RESIDUAL: false,
+      MT: rowTiles,
+      EXPERTS: true,
+      EACH: rows / x.shape[0]!,
+    };
+    const key = ["experts", rows, tiles, outputs, ...Object.values(template)].join();
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const sharedMemory = 2 * rowTiles * 16 * shares * (512 / bits) * 2;
+      const launch = { name: "product_many", body: manyBody, sharedMemory };
+      configured = this.#kernelOf(launch).configure({
+        outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+        grid: [tiles * warps * 32, outputs / ((warps / shares) * columnTiles * 8), 1],
+        threadGroup: [warps * 32, 1, 1],
+        template,
+      });
+      this.#configured.set(key, configured);
+    }
+    const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
+    const sizes = this.#sizesOf(rows, inputs, outputs);
+    return configured.call(x, weight, scales, biases!, sizes, order, x)[0]!;
+  }
+
   free(): void {
     for (const each of this.#configured.values()) each.free();
     for (const each of this.#sizes.values()) each.free();
     for (const each of this.#kernels.values()) each.free();
   }
 
-  #kernelOf({ name, body, sharedMemory }: Launch): Kernel {
+  #kernelOf({ name, body, sharedMemory }: Pick<Launch, "name" | "body" | "sharedMemory">): Kernel {
     const key = `${name} ${sharedMemory}`;
     const found = this.#kernels.get(key);
     if (found) return found;

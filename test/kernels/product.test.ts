@@ -1,8 +1,8 @@
 // Products of rows with a matrix against MLX's own in float32: on an NVIDIA GPU, or some of them emulated by a CPU.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { fitsProduct, type Matrix, Products } from "../../src/kernels/product.ts";
-import type { MlxArray } from "../../src/mlx/array.ts";
+import { fitsExperts, fitsProduct, type Matrix, Products } from "../../src/kernels/product.ts";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import {
   add,
@@ -11,9 +11,11 @@ import {
   matmul,
   multiply,
   quantize,
+  reshape,
   sigmoid,
   split,
   swapAxes,
+  take,
 } from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -66,7 +68,53 @@ function expectProducts(matrix: Matrix, dense: MlxArray, dtype: Half, rows: numb
   products.free();
 }
 
+/** Each row by the matrix of its expert; some experts have many rows, some none. */
+function expectExperts(
+  matrix: Matrix,
+  dense: MlxArray,
+  dtype: Half,
+  { tokens, each }: { tokens: number; each: number },
+): void {
+  const [experts, outputs, inputs] = dense.shape as [number, number, number];
+  const rows = tokens * each;
+  const chosen = Uint32Array.from({ length: rows }, (_, i) => ((i * i) % 7) % (experts - 1));
+  const x = random(dtype, 1, tokens, inputs);
+  const products = hasCuda ? new Products() : new Products(emulatedKernel);
+  expect(fitsExperts(matrix, dtype)).toBe(true);
+  const plan = products.plan(array(chosen), experts)!;
+  const own = take(exact(dense), array(chosen), 0); // (R, N, K)
+  const repeated = take(
+    exact(x),
+    array(Int32Array.from(chosen, (_, i) => Math.floor(i / each))),
+    0,
+  );
+  const plain = reshape(matmul(own, reshape(repeated, [rows, inputs, 1])), [rows, outputs]);
+  const most = dtype === "float16" ? 0.002 : matrix.kind === "packed" ? 0.015 : 0.01;
+  expect(difference(products.experts(x, matrix, plan, false), plain)).toBeLessThan(most);
+  expect(difference(products.experts(x, matrix, plan, true), gated(plain))).toBeLessThan(most);
+  products.free();
+}
+
 describe.skipIf(hasCuda)("products, emulated", () => {
+  for (const [bits, tokens, each] of [
+    [16, 3, 2],
+    [16, 30, 3],
+    [4, 5, 2],
+  ] as const) {
+    test(`of ${tokens} rows with ${each} experts each, ${bits} bits`, () => {
+      using _ = new Scope();
+      const weight = random("bfloat16", 2, 4, 64, 256);
+      if (bits === 16) {
+        expectExperts({ kind: "dense", weight }, weight, "bfloat16", { tokens, each });
+        return;
+      }
+      const quantization = { mode: "affine", groupSize: 32, bits } as const;
+      const matrix = quantize(weight, quantization);
+      const dense = dequantize(matrix, quantization, "bfloat16");
+      expectExperts({ kind: "packed", matrix, quantization }, dense, "bfloat16", { tokens, each });
+    }, 60_000);
+  }
+
   test("of 5 rows with a dense matrix", () => {
     using _ = new Scope();
     const weight = random("float16", 2, 64, 160);
@@ -90,6 +138,27 @@ describe.skipIf(hasCuda)("products, emulated", () => {
 });
 
 describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
+  for (const bits of [16, 8, 4]) {
+    for (const [tokens, each] of [
+      [1, 4],
+      [16, 4],
+      [128, 4],
+      [700, 8],
+    ] as const) {
+      test(`${tokens} rows with ${each} experts each, ${bits} bits`, () => {
+        using _ = new Scope();
+        const weight = random("bfloat16", 2, 32, 1024, 512);
+        const quantization = { mode: "affine", groupSize: 64, bits } as const;
+        const matrix = bits === 16 ? undefined : quantize(weight, quantization);
+        const dense = matrix ? dequantize(matrix, quantization, "bfloat16") : weight;
+        const form: Matrix = matrix
+          ? { kind: "packed", matrix, quantization }
+          : { kind: "dense", weight };
+        expectExperts(form, dense, "bfloat16", { tokens, each });
+      });
+    }
+  }
+
   for (const dtype of halves) {
     for (const rows of [1, 2, 5, 9, 16]) {
       for (const [inputs, outputs] of [
