@@ -17,7 +17,7 @@ struct LatentSizes {
 
 LatentLayer layer_of(const LatentSizes& sizes, const float* packed) {
   const auto& [heads, latent, rotary, rotated] = sizes;
-  const float* wavelengths = packed + 4 + 2 * latent;
+  const float* wavelengths = packed + 4 + 3 * latent;
   return {heads, latent, rotary, packed[0], packed[3], rotated ? wavelengths : nullptr};
 }
 
@@ -50,7 +50,7 @@ mx::array attend_latent(
     mx::Stream stream) {
   const LatentSizes sizes = sizes_of(queries, latents, pool, latent, rotated);
   const int count = queries.shape(0), dim = latent + sizes.rotary;
-  const size_t least = 4 + 2 * latent + (rotated ? sizes.rotary / 2 : 0);
+  const size_t least = 4 + 3 * latent + (rotated ? sizes.rotary / 2 : 0);
   require(
       layer.dtype() == mx::float32 && layer.ndim() == 1 && layer.size() >= least,
       "the layer has too few numbers");

@@ -3,11 +3,11 @@
 import { has } from "../../ffi/lib.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
-import { fitsProduct, isQuickest, type Matrix, Products } from "../kernels/product.ts";
+import { fitsExperts, fitsProduct, isQuickest, type Matrix, Products } from "../kernels/product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { array } from "../mlx/array.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
-import type { Device, Linear, LinearOptions } from "./device.ts";
+import type { Device, ExpertLinear, Linear, LinearOptions } from "./device.ts";
 import { gpuParts } from "./gpu.ts";
 import { denseLinear, dequantized, fused, quantizedLinear, weightLinear } from "./linear.ts";
 
@@ -38,8 +38,19 @@ export function cudaDevice(): Device {
     experts: (matrix, bias, keepView) => {
       const linear = gpu.experts(matrix, bias, keepView);
       // MLX is not told that rows are sorted: on that path logits were wrong now and then (docs/log.md).
-      if (matrix.kind === "packed") return linear;
-      return (x, experts, { gating } = {}) => linear(x, experts, { gating });
+      const plain: ExpertLinear =
+        matrix.kind === "packed"
+          ? linear
+          : (x, chosen, { gating } = {}) => linear(x, chosen, { gating });
+      if (bias || !fitsExperts(matrix)) return plain;
+      return (x, chosen, options = {}) => {
+        const { gating } = options;
+        const isFused = gating === undefined || gating === "swiglu";
+        const plan = isFused ? products.plan(chosen, matrix) : undefined;
+        return plan
+          ? products.experts(x, matrix, plan, isFused && gating !== undefined)
+          : plain(x, chosen, options);
+      };
     },
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),

@@ -24,6 +24,6 @@
   }
   LatentHeads<OWN, LATENT, ROTARY> heads;
   begin_latent<ROTATED>(heads, queries + long(token) * HEADS * D, layer, position, first_head, HEADS, lane);
-  const TokenRange range = split_range<0, SPLITS>(length, length, split);
+  const TokenRange range = split_range<0, false, SPLITS>(length, length, split);
   attend_latents<WARPS * 32>(heads, pool, table, range, position, newest, tile, lane, thread_index);
   store_latent<SPLITS>(heads, token, split, first_head, HEADS, lane, attended);

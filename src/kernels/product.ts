@@ -44,14 +44,14 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
 /** Rows that `Products.experts` takes at most: they are sorted in shared memory. */
 const MOST_SORTED = 2 ** 14;
 
-/** Whether there is a kernel for rows of this type and such matrices of experts, (E, N, K). */
-export function fitsExperts(matrix: Matrix, dtype: Dtype): boolean {
+/** Whether there is a kernel for such matrices of experts, (E, N, K), and rows of their type. */
+export function fitsExperts(matrix: Matrix): boolean {
   const { numbers, bits, outputs, inputs, bytes } = expertForm(matrix);
   const isKnown =
     matrix.kind === "dense" ||
     (matrix.quantization.mode === "affine" && (bits === 4 || bits === 8));
   const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && bytes < 2 ** 32;
-  return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
+  return isHalf(numbers) && isKnown && isWhole;
 }
 
 function expertForm(matrix: Matrix) {
@@ -139,6 +139,8 @@ type Kernel = ReturnType<MakeKernel>;
 
 /** Rows sorted by their experts. */
 export type ExpertPlan = {
+  chosen: MlxArray;
+  experts: number;
   /** As expert-tiles.c writes it. */
   order: MlxArray;
   rows: number;
@@ -152,6 +154,7 @@ export class Products {
   readonly #kernels = new Map<string, Kernel>();
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #sizes = new Map<string, MlxArray>();
+  #lastPlan: ExpertPlan | undefined;
 
   constructor(make: MakeKernel = makeKernel) {
     this.#makeKernel = make;
@@ -204,10 +207,14 @@ export class Products {
     return configured.call(x, weight, scales, biases!, sizes, ...fused)[0]!;
   }
 
-  /** How rows are sorted by their experts (R), and into tiles of how many; for `experts`. */
-  plan(chosen: MlxArray, experts: number): ExpertPlan | undefined {
+  /** Rows by their experts (R), for `experts`; undefined where they are too many. */
+  plan(chosen: MlxArray, matrix: Matrix): ExpertPlan | undefined {
     const rows = chosen.size;
+    const { experts } = expertForm(matrix);
     if (rows > MOST_SORTED) return undefined;
+    // The products of an MLP have the same rows.
+    if (this.#lastPlan?.chosen === chosen && this.#lastPlan.experts === experts)
+      return this.#lastPlan;
     const each = rows / experts;
     const rowTiles = each <= 16 ? 1 : each <= 32 ? 2 : 4;
     const tile = rowTiles * 16;
@@ -234,7 +241,9 @@ export class Products {
       });
       this.#configured.set(key, configured);
     }
-    return { order: configured.call(chosen)[0]!, rows, rowTiles, tiles };
+    const order = configured.call(chosen)[0]!;
+    this.#lastPlan = { chosen, experts, order, rows, rowTiles, tiles };
+    return this.#lastPlan;
   }
 
   /** x (N, K), a plan of R rows, matrices (E, N, K) -> (R, N), or where it is gated (R, N / 2) */

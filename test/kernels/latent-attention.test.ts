@@ -162,7 +162,7 @@ function check(
 }
 
 describe.skipIf(kind !== "cpu")("the CPU's operation refuses", () => {
-  const good = { queries: [2, 3 * 24], latents: [2, 24], pool: [4, 1, 32, 24], layer: 4 + 32 + 4 };
+  const good = { queries: [2, 3 * 24], latents: [2, 24], pool: [4, 1, 32, 24], layer: 4 + 48 + 4 };
   const refused: [string, Partial<typeof good> & { latent?: number; places?: number }][] = [
     ["the pool is not (blocks, 1, 32, D)", { pool: [4, 2, 32, 24] }],
     ["the pool is not (blocks, 1, 32, D)", { pool: [4, 1, 32, 16] }],

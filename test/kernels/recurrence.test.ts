@@ -1,6 +1,7 @@
 // Convolutions and scans, by the CPU's operations and by the kernels in the emulator, beside plain arithmetic. Slots
 // are filled with large numbers beforehand, so that one that is read and should not be is noticed.
 import { describe, expect, test } from "bun:test";
+import { backend } from "../../ffi/native.ts";
 import { cpuRecurrence } from "../../src/kernels/cpu-recurrence.ts";
 import {
   type Convolution,
@@ -20,6 +21,8 @@ import { plainRecurrence } from "../support/plain-recurrence.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
+/** Both compute in the CPU's memory. */
+const onCpu = backend() === "cpu";
 
 const NONE = -1;
 const SLOTS = 7;
@@ -85,7 +88,7 @@ const tolerance = (dtype: Dtype) =>
 for (const { name, make, others, isQuick } of ways) {
   const typesOf = (index: number): Dtype[] =>
     isQuick || index === 0 ? ["float32", ...others] : ["float32"];
-  describe(`a convolution by ${name}`, () => {
+  describe.skipIf(!onCpu)(`a convolution by ${name}`, () => {
     const cases: [number, number, { activation?: "silu"; biased?: boolean }][] = [
       [4, 40, { activation: "silu" }],
       [4, 300, { activation: "silu", biased: true }],
@@ -120,7 +123,7 @@ for (const { name, make, others, isQuick } of ways) {
     }
   });
 
-  describe(`a scan by ${name}`, () => {
+  describe.skipIf(!onCpu)(`a scan by ${name}`, () => {
     type Case = { heads: number; keyHeads: number; keyDim: number; valueDim: number } & Partial<{
       deltaRule: boolean;
       normed: boolean;
@@ -190,7 +193,7 @@ for (const { name, make, others, isQuick } of ways) {
   });
 }
 
-test("the CPU's operations refuse what does not fit", () => {
+test.skipIf(!onCpu)("the CPU's operations refuse what does not fit", () => {
   using _ = new Scope();
   const zeros = (...shape: number[]) =>
     array(new Float32Array(shape.reduce((a, b) => a * b)), shape);
