@@ -5,9 +5,9 @@ import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
-import type { Device } from "./device.ts";
+import type { Device, ExpertProduct } from "./device.ts";
 import { mlxParts } from "./gpu.ts";
-import { expertLinear, fused, gateHalves, weightLinear } from "./linear.ts";
+import { fused, gateHalves, weightLinear } from "./linear.ts";
 
 /** A CPU shares its memory with everything else. */
 const KV_BYTES = 2 ** 30;
@@ -48,18 +48,18 @@ export function cpuDevice(): Device {
     experts: (matrix, bias, keepView) => {
       const isDense = matrix.kind === "dense";
       if (isDense && !isFloat32(matrix.weight)) {
-        return expertLinear(matrix, bias, keepView, gate);
+        return mlx.experts(matrix, bias, keepView);
       }
       const [matrices, quantization] = isDense ? [matrix] : [matrix.matrix, matrix.quantization];
-      return (x, experts, { gating } = {}) => {
+      const linear: ExpertProduct = (x, experts, { gating } = {}) => {
         const product = (isGated: boolean) =>
           own.expertProduct(x, experts, matrices, quantization, { bias, isGated });
         if (!gating || gating === "swiglu") return product(gating !== undefined);
         return gateHalves(product(false), gating, gate);
       };
+      // The product sorts rows itself.
+      return Object.assign(linear, { sortedRows: Number.POSITIVE_INFINITY });
     },
-    // The product does so itself.
-    sortedRows: Number.POSITIVE_INFINITY,
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
     gate,
     attention: ({ headDim }, dtype) => new CpuAttention(headDim, dtype),

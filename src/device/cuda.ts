@@ -3,13 +3,28 @@
 import { has } from "../../ffi/lib.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
-import { fitsExperts, fitsProduct, isQuickest, type Matrix, Products } from "../kernels/product.ts";
+import {
+  fitsExperts,
+  fitsProduct,
+  isQuickest,
+  type Matrix,
+  MOST_SORTED,
+  Products,
+} from "../kernels/product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
+import { fitsRouting, RoutingKernels } from "../kernels/routing.ts";
 import { array } from "../mlx/array.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
-import type { Device, ExpertLinear, Linear, LinearOptions } from "./device.ts";
+import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
 import { gpuParts } from "./gpu.ts";
-import { denseLinear, dequantized, fused, quantizedLinear, weightLinear } from "./linear.ts";
+import {
+  denseLinear,
+  dequantized,
+  fused,
+  gateHalves,
+  quantizedLinear,
+  weightLinear,
+} from "./linear.ts";
 
 /** With fewer, such a GPU is hardly busy. */
 const TOKEN_BUDGET = 2048;
@@ -18,6 +33,7 @@ const TOKEN_BUDGET = 2048;
 export function cudaDevice(): Device {
   const gpu = gpuParts();
   const products = new Products();
+  const routing = new RoutingKernels("cuda");
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
@@ -38,20 +54,27 @@ export function cudaDevice(): Device {
     experts: (matrix, bias, keepView) => {
       const linear = gpu.experts(matrix, bias, keepView);
       // MLX is not told that rows are sorted: on that path logits were wrong now and then (docs/log.md).
-      const plain: ExpertLinear =
+      const plain: ExpertProduct =
         matrix.kind === "packed"
           ? linear
           : (x, chosen, { gating } = {}) => linear(x, chosen, { gating });
-      if (bias || !fitsExperts(matrix)) return plain;
-      return (x, chosen, options = {}) => {
+      if (bias || !fitsExperts(matrix)) return Object.assign(plain, linear);
+      const own: ExpertProduct = (x, chosen, options = {}) => {
+        const plan = products.plan(chosen, x.shape[0]!, matrix);
+        if (!plan) return plain(x, chosen, options);
         const { gating } = options;
-        const isFused = gating === undefined || gating === "swiglu";
-        const plan = isFused ? products.plan(chosen, matrix) : undefined;
-        return plan
-          ? products.experts(x, matrix, plan, isFused && gating !== undefined)
-          : plain(x, chosen, options);
+        if (!gating || gating === "swiglu") {
+          return products.experts(x, matrix, plan, gating !== undefined);
+        }
+        return gateHalves(products.experts(x, matrix, plan, false), gating, gpu.gate);
       };
+      return Object.assign(own, { sortedRows: MOST_SORTED + 1 });
     },
+    route: (raw, how) => (fitsRouting(how) ? routing.route(raw, how) : gpu.route(raw, how)),
+    combine: (made, shares, residual) =>
+      made.shape[2]! % 2 === 0
+        ? routing.combine(made, shares, residual)
+        : gpu.combine(made, shares, residual),
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
     recurrence: () => new RecurrenceKernels("cuda"),
@@ -60,6 +83,7 @@ export function cudaDevice(): Device {
     trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {
       products.free();
+      routing.free();
       gpu.free();
     },
   };

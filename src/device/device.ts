@@ -6,6 +6,7 @@ import type { LatentAttention, LatentShape } from "../kernels/latent-attention.t
 import type { BlockAttention, PagedShape } from "../kernels/paged-attention.ts";
 import type { Matrix } from "../kernels/product.ts";
 import type { Recurrence } from "../kernels/recurrence.ts";
+import type { Routed, Routing } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Dtype, HostArray } from "../mlx/dtype.ts";
 import type { Quantization } from "../mlx/ops.ts";
@@ -36,11 +37,14 @@ export type Linear = (x: MlxArray, fused?: Fused) => MlxArray;
  * x (N, in), experts (R) -> (R, out), or (R, out / 2) with gating: each row of x by the matrices of the next R / N
  * experts. `sorted` says that rows of one expert are adjacent.
  */
-export type ExpertLinear = (
+export type ExpertProduct = (
   x: MlxArray,
   experts: MlxArray,
   options?: { gating?: Gating | undefined; sorted?: boolean },
 ) => MlxArray;
+
+/** From `sortedRows` rows on it pays to sort them by expert first. */
+export type ExpertLinear = ExpertProduct & { sortedRows: number };
 
 export type LinearOptions = {
   dtype: FloatType;
@@ -87,8 +91,10 @@ export type Device = {
     bias: MlxArray | undefined,
     keepView: LinearOptions["keepView"],
   ): ExpertLinear;
-  /** From this many rows on it pays to sort them by expert first. */
-  readonly sortedRows: number;
+  /** raw (T, experts), and one score more where shared experts have a gate: what a router's matrix makes of tokens. */
+  route(raw: MlxArray, routing: Routing): Routed;
+  /** made (T, K, D), of a token's experts, shares (T, K), residual (T, D) -> (T, D) */
+  combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): MlxArray;
   rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;

@@ -24,6 +24,7 @@ import {
 } from "../mlx/ops.ts";
 import type { Device, Gating } from "./device.ts";
 import { expertLinear } from "./linear.ts";
+import { combine, route } from "./routing.ts";
 
 /** The least that a pool is worth. */
 const LEAST_KV_BYTES = 2 ** 28;
@@ -35,7 +36,10 @@ export function mlxParts() {
     typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up);
   return {
     allocate: (shape, dtype) => zeros(shape, dtype),
-    experts: (matrix, bias, keepView) => expertLinear(matrix, bias, keepView, gate),
+    experts: (matrix, bias, keepView) =>
+      Object.assign(expertLinear(matrix, bias, keepView, gate), { sortedRows: 64 }),
+    route,
+    combine,
     rmsNorm,
     gate,
     softmax: (x) => softmax(x),
@@ -65,7 +69,6 @@ export function gpuParts() {
     // Of what the weights have left, half.
     kvBytes: () => Math.max(LEAST_KV_BYTES, (memoryLimit() - activeMemory()) / 2),
     keepsQuantized: () => true,
-    sortedRows: 64,
     longPrompt: 512,
     depth: 2,
     // With each row more up to 8, then in steps of a quarter of the power of two below.

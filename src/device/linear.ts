@@ -17,7 +17,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import type { Device, ExpertLinear, Gating, Linear, LinearOptions } from "./device.ts";
+import type { Device, ExpertProduct, Gating, Linear, LinearOptions } from "./device.ts";
 
 type Gate = Device["gate"];
 
@@ -106,7 +106,7 @@ export function expertLinear(
   bias: MlxArray | undefined,
   keepView: LinearOptions["keepView"],
   gate: Gate,
-): ExpertLinear {
+): ExpertProduct {
   const product =
     matrix.kind === "packed" ? gatherQuantized(matrix) : gatherDense(matrix, keepView);
   return (x, experts, { gating, sorted = false } = {}) => {

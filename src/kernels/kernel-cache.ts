@@ -28,17 +28,28 @@ export class KernelCache {
     launch: KernelLaunch,
     sharedMemory = 0,
   ): MlxArray {
+    return this.runAll(name, body, inputs, [output], launch, sharedMemory)[0]!;
+  }
+
+  runAll(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    outputs: readonly string[],
+    launch: KernelLaunch,
+    sharedMemory = 0,
+  ): MlxArray[] {
     const key = `${name} ${JSON.stringify(launch)}`;
     let configured = this.#configured.get(key);
     if (!configured) {
       const kernel =
         this.#kernels.get(name) ??
-        this.#compile(name, body, Object.keys(inputs), output, sharedMemory);
+        this.#compile(name, body, Object.keys(inputs), outputs, sharedMemory);
       this.#kernels.set(name, kernel);
       configured = kernel.configure(launch);
       this.#configured.set(key, configured);
     }
-    return configured.call(...Object.values(inputs))[0]!;
+    return configured.call(...Object.values(inputs));
   }
 
   free(): void {
@@ -50,13 +61,13 @@ export class KernelCache {
     name: string,
     body: string,
     inputs: readonly string[],
-    output: string,
+    outputs: readonly string[],
     sharedMemory: number,
   ): Kernel {
     return this.#makeKernel(this.#language, {
       name: `mlx_serve_${name}`,
       inputs,
-      outputs: [output],
+      outputs,
       sharedMemory,
       ...kernelSource(body, this.#language, this.#defines),
     });

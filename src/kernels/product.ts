@@ -41,8 +41,8 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
   return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
 }
 
-/** Rows that `Products.experts` takes at most: they are sorted in shared memory. */
-const MOST_SORTED = 2 ** 14;
+/** Rows that `Products.experts` takes at most: one group of threads sorts them. */
+export const MOST_SORTED = 2 ** 14;
 
 /** Whether there is a kernel for such matrices of experts, (E, N, K), and rows of their type. */
 export function fitsExperts(matrix: Matrix): boolean {
@@ -135,16 +135,21 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
   return launch(rows <= 32 || columns <= 200 * GROUPS ? 2 : 4, 4, 2);
 }
 
+/** Where many rows share a matrix, wide tiles without shares of K read less. */
+function launchOfExperts(rowTiles: number, outputs: number): [columnTiles: number, shares: number] {
+  return rowTiles === 4 && outputs % 128 === 0 ? [4, 1] : [4, 4];
+}
+
 type Kernel = ReturnType<MakeKernel>;
 
 /** Rows sorted by their experts. */
 export type ExpertPlan = {
   chosen: MlxArray;
   experts: number;
-  /** As expert-tiles.c writes it. */
+  /** As expert-tiles.c writes it; with tiles of one row in no order, their experts alone. */
   order: MlxArray;
   rows: number;
-  /** Of 16 rows in a tile. */
+  /** Of 16 rows in a tile; 0 for one row. */
   rowTiles: number;
   tiles: number;
 };
@@ -208,19 +213,20 @@ export class Products {
   }
 
   /** Rows by their experts (R), for `experts`; undefined where they are too many. */
-  plan(chosen: MlxArray, matrix: Matrix): ExpertPlan | undefined {
+  plan(chosen: MlxArray, tokens: number, matrix: Matrix): ExpertPlan | undefined {
     const rows = chosen.size;
     const { experts } = expertForm(matrix);
     if (rows > MOST_SORTED) return undefined;
     // The products of an MLP have the same rows.
     if (this.#lastPlan?.chosen === chosen && this.#lastPlan.experts === experts)
       return this.#lastPlan;
+    // The experts of one token are all different.
+    if (tokens === 1) return { chosen, experts, order: chosen, rows, rowTiles: 0, tiles: rows };
     const each = rows / experts;
     const rowTiles = each <= 16 ? 1 : each <= 32 ? 2 : 4;
-    const tile = rowTiles * 16;
-    const tiles = Math.min(rows, Math.ceil(rows / tile) + experts);
-    const template = { ROWS: rows, EXPERTS: experts, TILE: tile, TILES: tiles, THREADS: 256 };
-    const key = `tiles ${Object.values(template)}`;
+    const tiles = Math.min(rows, Math.ceil(rows / (rowTiles * 16)) + experts);
+    const template = { EXPERTS: experts, TILE: rowTiles * 16, WARPS: 32 };
+    const key = ["tiles", rows, tiles, ...Object.values(template)].join();
     let configured = this.#configured.get(key);
     if (!configured) {
       const name = "expert_tiles";
@@ -228,20 +234,20 @@ export class Products {
         this.#kernels.get(name) ??
         this.#makeKernel("cuda", {
           name: `mlx_serve_${name}`,
-          inputs: ["experts"],
+          inputs: ["experts", "sizes"],
           outputs: ["plan"],
           ...kernelSource(tilesBody, "cuda"),
         });
       this.#kernels.set(name, kernel);
       configured = kernel.configure({
         outputs: [{ shape: [rows + 3 * tiles], dtype: "int32" }],
-        grid: [256, 1, 1],
-        threadGroup: [256, 1, 1],
+        grid: [32 * 32, 1, 1],
+        threadGroup: [32 * 32, 1, 1],
         template,
       });
       this.#configured.set(key, configured);
     }
-    const order = configured.call(chosen)[0]!;
+    const order = configured.call(chosen, this.#sizesOf(rows, tiles))[0]!;
     this.#lastPlan = { chosen, experts, order, rows, rowTiles, tiles };
     return this.#lastPlan;
   }
@@ -250,7 +256,8 @@ export class Products {
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const { weight, bits, span, outputs, inputs } = expertForm(matrix);
     const { rows, rowTiles, tiles, order } = plan;
-    const [warps, columnTiles, shares] = [4, 4, 4];
+    const warps = 4;
+    const [columnTiles, shares] = launchOfExperts(rowTiles, outputs);
     const template = {
       T: x.dtype,
       BITS: bits,
@@ -260,14 +267,14 @@ export class Products {
       WARPS: warps,
       GATED: isGated,
       RESIDUAL: false,
-      MT: rowTiles,
-      EXPERTS: true,
+      MT: Math.max(1, rowTiles),
+      EXPERTS: rowTiles === 0 ? 1 : 2,
       EACH: rows / x.shape[0]!,
     };
     const key = ["experts", rows, tiles, outputs, ...Object.values(template)].join();
     let configured = this.#configured.get(key);
     if (!configured) {
-      const sharedMemory = 2 * rowTiles * 16 * shares * (512 / bits) * 2;
+      const sharedMemory = 2 * template.MT * 16 * shares * (512 / bits) * 2;
       const launch = { name: "product_many", body: manyBody, sharedMemory };
       configured = this.#kernelOf(launch).configure({
         outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
@@ -303,7 +310,7 @@ export class Products {
     return made;
   }
 
-  #sizesOf(...sizes: [rows: number, inputs: number, outputs: number]): MlxArray {
+  #sizesOf(...sizes: readonly number[]): MlxArray {
     const key = sizes.join();
     const found = this.#sizes.get(key);
     if (found) return found;

@@ -1,99 +1,112 @@
-// Experts as DeepSeek chooses them, and many after it: scores by softmax or sigmoid, experts in groups of which only
-// the best are considered, and experts that all tokens go through.
+// Experts: a few of many small MLPs, which a token's scores choose, and some that all tokens go through.
 import type { Linear } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
+import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import {
-  add,
-  argpartition,
-  astype,
-  divide,
-  expandDims,
-  multiply,
-  putAlongAxis,
-  reshape,
-  sigmoid,
-  slice,
-  softmax,
-  sum,
-  takeAlongAxis,
-} from "../mlx/ops.ts";
+import { add, multiply, sigmoid } from "../mlx/ops.ts";
 import { runsOf, stacked } from "./arrangement.ts";
-import { type ExpertSizes, expertMlps, gatedMlp, topExperts, weighted } from "./layers.ts";
+import { type ExpertSizes, expertMlps, gatedMlp } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
-export type Routing = {
-  /** Experts of a token. */
-  each: number;
-  scores: "softmax" | "sigmoid";
+export type Routing = Omit<DeviceRouting, "experts" | "correction" | "shared"> & {
   /** The name of a tensor (experts) that is added to scores when experts are chosen, but not to their shares. */
   correction?: string | undefined;
-  /** Only experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. */
-  groups?: { count: number; kept: number; best: number } | undefined;
-  /** Whether the shares of a token's experts are made to add up to 1, before they are scaled. */
-  isNormalized: boolean;
-  scale: number;
 };
 
-/** x (T, D) -> the experts of each token (T, K), and the share that each has (T, K), float32. */
-export type Router = (x: MlxArray) => { chosen: MlxArray; shares: MlxArray };
+/** x (T, D) -> the experts of each token, and the share that each has. */
+export type Router = (x: MlxArray) => Routed;
 
-/** `name`.weight is the matrix of the scores. */
+/** `name` is the matrix of the scores. `shared`: how many more experts all tokens go through, and their gate. */
 export function router(
   weights: Weights,
   name: string,
   { experts, dims }: Pick<ExpertSizes, "experts" | "dims">,
-  { each, scores: kind, correction, groups, isNormalized, scale }: Routing,
+  { correction, ...how }: Routing,
+  shared: { count: number; gate?: string | undefined } = { count: 0 },
 ): Router {
-  if (groups && experts % groups.count !== 0) {
-    throw new LoadError(`config.json: ${experts} experts do not fit ${groups.count} groups`);
+  if (how.groups && experts % how.groups.count !== 0) {
+    throw new LoadError(`config.json: ${experts} experts do not fit ${how.groups.count} groups`);
   }
-  const linear = weights.linear(name, dims, experts);
-  const bias = correction && weights.tensor(correction, [experts], "float32");
-  return (x) => {
-    const raw = astype(linear(x), "float32");
-    const scores = kind === "softmax" ? softmax(raw) : sigmoid(raw); // (T, experts)
-    const corrected = bias ? add(scores, bias) : scores;
-    const considered =
-      groups && groups.kept < groups.count ? bestGroups(corrected, groups) : corrected;
-    const chosen = topExperts(considered, each);
-    const shares = takeAlongAxis(scores, chosen);
-    const whole = isNormalized && each > 1 ? divide(shares, sum(shares, -1, true)) : shares;
-    return { chosen, shares: scale === 1 ? whole : multiply(whole, scale) };
+  const { count, gate } = shared;
+  const scores = gate
+    ? weights.joined(`${name}_with_shared`, [name, gate], dims, [experts, 1])
+    : weights.linear(name, dims, experts);
+  const routing: DeviceRouting = {
+    ...how,
+    experts,
+    correction: correction ? weights.tensor(correction, [experts], "float32") : undefined,
+    shared: { count, isGated: gate !== undefined },
   };
+  return (x) => weights.device.route(scores(x), routing);
 }
 
-/** scores (T, experts), 0 in all groups but the best. */
-function bestGroups(
-  scores: MlxArray,
-  { count, kept, best }: NonNullable<Routing["groups"]>,
-): MlxArray {
-  const [tokens, experts] = scores.shape as [number, number];
-  const grouped = reshape(scores, [tokens, count, experts / count]);
-  const worth = sum(takeAlongAxis(grouped, topExperts(grouped, best)), -1); // (T, groups)
-  const dropped = slice(argpartition(worth, count - kept - 1), -1, 0, count - kept);
-  return reshape(putAlongAxis(grouped, expandDims(dropped, -1), 0, -2), [tokens, experts]);
-}
+export type SharedExperts = {
+  /** Of one MLP, and its width; 0 for none. */
+  name: string;
+  width: number;
+  /** The name of a row (1, D): how far they are open. */
+  gate?: string | undefined;
+};
 
-/** `name`.gate chooses experts of `name`.switch_mlp; `shared` is the width of `name`.shared_experts, 0 for none. */
+/** `name`.gate chooses experts of `name`.switch_mlp. */
 export function routedMlp(
   weights: Weights,
   name: string,
-  sizes: ExpertSizes & { shared: number },
+  sizes: ExpertSizes,
   routing: Routing,
+  shared: SharedExperts = { name: "", width: 0 },
 ): Linear {
-  const { experts, dims, shared } = sizes;
-  stackExperts(weights, name, experts);
-  const route = router(weights, `${name}.gate`, sizes, routing);
-  const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
-  const always = shared > 0 && gatedMlp(weights, `${name}.shared_experts`, dims, shared);
+  stackExperts(weights, name, sizes.experts);
+  const count = joinShared(weights, `${name}.switch_mlp`, sizes, shared);
+  const isApart = count === 0 && shared.width > 0;
+  const gate = count > 0 ? shared.gate : undefined;
+  const route = router(weights, `${name}.gate`, sizes, routing, { count, gate });
+  const all = { ...sizes, experts: sizes.experts + count };
+  const mlps = expertMlps(weights, `${name}.${count > 0 ? "all_mlps" : "switch_mlp"}`, all);
+  const always = isApart ? sharedMlp(weights, sizes.dims, shared) : undefined;
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const { chosen, shares } = route(x);
-    const made = astype(weighted(mlps(x, chosen), shares), x.dtype);
-    const sparse = residual ? add(residual, made) : made;
-    return always ? always(x, { residual: sparse }) : sparse;
+    const made = weights.device.combine(mlps(x, chosen), shares, residual);
+    return always ? add(made, always(x)) : made;
   };
+}
+
+/**
+ * A shared MLP is as many more experts as it is times as wide, if the file keeps it in their format: then one product
+ * has them all, in `all_mlps` beside the experts. How many they are; 0 where it is apart.
+ */
+function joinShared(
+  weights: Weights,
+  mlps: string,
+  { hidden }: ExpertSizes,
+  { name, width }: SharedExperts,
+): number {
+  const count = width / hidden;
+  const parts = ["gate_proj", "up_proj", "down_proj"];
+  const isSplit = (part: string) => part === "down_proj";
+  const fits =
+    width > 0 &&
+    Number.isInteger(count) &&
+    parts.every((part) =>
+      weights.isLike(`${mlps}.${part}`, `${name}.${part}`, isSplit(part) ? count : 1),
+    );
+  if (!fits) return 0;
+  for (const part of parts) {
+    weights.addExperts(`${mlps.replace(/[^.]+$/, "all_mlps")}.${part}`, `${mlps}.${part}`, {
+      more: `${name}.${part}`,
+      count,
+      sideBySide: isSplit(part),
+    });
+  }
+  return count;
+}
+
+function sharedMlp(weights: Weights, dims: number, { name, width, gate }: SharedExperts): Linear {
+  const mlp = gatedMlp(weights, name, dims, width);
+  if (!gate) return mlp;
+  const opening = weights.linear(gate, dims, 1);
+  return (x) => multiply(mlp(x), sigmoid(opening(x)));
 }
 
 /** The names that files have for the parts of an MLP. */

@@ -1,20 +1,16 @@
 // What the architectures have in common.
-import type { ExpertLinear, Fused, Gating, Linear, Norm } from "../device/device.ts";
+import type { ExpertLinear, ExpertProduct, Fused, Gating, Linear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
-  argpartition,
   argsort,
   concatenate,
   divide,
-  expandDims,
   flatten,
   floorDivide,
   multiply,
   reshape,
-  slice,
   split,
-  sum,
   take,
   tanh,
 } from "../mlx/ops.ts";
@@ -81,7 +77,7 @@ export function expertMlps(
   const parts = [`${name}.gate_proj`, `${name}.up_proj`];
   const gateUp = weights.joinedExperts(`${name}.gate_up_proj`, parts, experts, dims, hidden);
   const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
-  return byExpert(weights, dims, (x, rows, sorted) =>
+  return byExpert(down, dims, (x, rows, sorted) =>
     down(gateUp(x, rows, { gating, ...sorted }), rows, sorted),
   );
 }
@@ -95,32 +91,22 @@ export function ungatedExpertMlps(
 ): ExpertMlps {
   const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
   const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
-  return byExpert(weights, dims, (x, rows, sorted) =>
+  return byExpert(down, dims, (x, rows, sorted) =>
     down(activation(up(x, rows, sorted)), rows, sorted),
   );
 }
 
 /** Many rows are computed in the order of their experts, where the device gains by it. */
-function byExpert({ device }: Weights, dims: number, mlp: ExpertLinear): ExpertMlps {
+function byExpert({ sortedRows }: ExpertLinear, dims: number, mlp: ExpertProduct): ExpertMlps {
   return (x, chosen) => {
     const [tokens, each] = chosen.shape as [number, number];
     const rows = flatten(chosen); // (T * K)
-    if (rows.size < device.sortedRows) return reshape(mlp(x, rows), [tokens, each, dims]);
+    if (rows.size < sortedRows) return reshape(mlp(x, rows), [tokens, each, dims]);
     const order = argsort(rows);
     const ordered = take(x, floorDivide(order, each)); // (T * K, D)
     const made = mlp(ordered, take(rows, order), { sorted: true });
     return reshape(take(made, argsort(order)), [tokens, each, dims]);
   };
-}
-
-/** scores (T, experts) -> (T, K): the experts with the K highest, in no order. */
-export function topExperts(scores: MlxArray, each: number): MlxArray {
-  return slice(argpartition(scores, -each), -1, -each);
-}
-
-/** made (T, K, D), shares (T, K) -> (T, D) */
-export function weighted(made: MlxArray, shares: MlxArray): MlxArray {
-  return sum(multiply(made, expandDims(shares, -1)), -2);
 }
 
 export type AttentionSizes = { dims: number; heads: number; kvHeads: number; headDim: number };

@@ -1,6 +1,6 @@
 // A checkpoint's tensors as the parts of a model, in the precision that suits the device: matrices stay
 // quantized as they are stored where the device has a product for them, and are dequantized where not.
-import type { Device, ExpertLinear, FloatType, Linear } from "../device/device.ts";
+import type { Device, ExpertLinear, ExpertProduct, FloatType, Linear } from "../device/device.ts";
 import { gateHalves, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
@@ -161,15 +161,51 @@ export class Weights {
   ): ExpertLinear {
     if (!this.#areAlike(parts)) {
       const apart = parts.map((part) => this.experts(part, count, inputs, outputs));
-      return (x, experts, { gating, sorted = false } = {}) => {
+      const product: ExpertProduct = (x, experts, { gating, sorted = false } = {}) => {
         const made = apart.map((each) => each(x, experts, { sorted }));
         const whole = concatenate(made, -1); // (R, parts * outputs)
         return gating ? gateHalves(whole, gating, this.device.gate) : whole;
       };
+      return Object.assign(product, { sortedRows: apart[0]!.sortedRows });
     }
     for (const part of parts) this.check(part, [count, outputs, inputs]);
     this.#join(name, parts, joinedExperts);
     return this.experts(name, count, inputs, parts.length * outputs);
+  }
+
+  /**
+   * Matrices (E, out, in), and one that is `count` more of them: (count * out, in), or (out, count * in) with its parts
+   * side by side. Only where the file keeps both in one format (`isLike`).
+   */
+  addExperts(
+    name: string,
+    experts: string,
+    { more, count, sideBySide }: { more: string; count: number; sideBySide: boolean },
+  ): void {
+    for (const kind of matrixKinds) {
+      if (!this.has(`${experts}.${kind}`)) continue;
+      this.arrange([`${experts}.${kind}`, `${more}.${kind}`], ([stored, extra]) => {
+        const [rows, columns] = extra!.shape as [number, number];
+        const shape = sideBySide ? [count, rows, columns / count] : [count, rows / count, columns];
+        const runs = Array.from({ length: count * rows }, (_, i) => {
+          return { first: (i % rows) * count + Math.floor(i / rows), count: 1 };
+        });
+        const apart =
+          sideBySide && count > 1
+            ? runsOf(extra!.name, extra!, { rows: rows * count, runs, shape })
+            : { ...extra!, shape };
+        return joined(`${name}.${kind}`, [stored!, apart]);
+      });
+    }
+  }
+
+  /** Whether rows of both matrices, with so many times the columns in the other, are kept in one format. */
+  isLike(name: string, other: string, factor: number): boolean {
+    return matrixKinds.every((kind) => {
+      const [own, its] = [name, other].map((each) => this.#ledger.get(`${each}.${kind}`));
+      if (!own || !its || kind === "bias") return own === its;
+      return own.format === its.format && own.shape.at(-1)! * factor === its.shape.at(-1);
+    });
   }
 
   /** Numbers of our own that live as long as the weights. */

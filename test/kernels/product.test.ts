@@ -81,7 +81,7 @@ function expectExperts(
   const x = random(dtype, 1, tokens, inputs);
   const products = hasCuda ? new Products() : new Products(emulatedKernel);
   expect(fitsExperts(matrix)).toBe(true);
-  const plan = products.plan(array(chosen), matrix)!;
+  const plan = products.plan(array(chosen), tokens, matrix)!;
   const own = take(exact(dense), array(chosen), 0); // (R, N, K)
   const repeated = take(
     exact(x),
@@ -96,14 +96,16 @@ function expectExperts(
 }
 
 describe.skipIf(hasCuda)("products, emulated", () => {
-  for (const [bits, tokens, each] of [
-    [16, 3, 2],
-    [16, 30, 3],
-    [4, 5, 2],
+  for (const [bits, tokens, each, outputs] of [
+    [16, 1, 2, 64],
+    [16, 3, 2, 64],
+    [16, 30, 3, 64],
+    [16, 50, 4, 128],
+    [4, 5, 2, 64],
   ] as const) {
     test(`of ${tokens} rows with ${each} experts each, ${bits} bits`, () => {
       using _ = new Scope();
-      const weight = random("bfloat16", 2, 4, 64, 256);
+      const weight = random("bfloat16", 2, 4, outputs, 256);
       if (bits === 16) {
         expectExperts({ kind: "dense", weight }, weight, "bfloat16", { tokens, each });
         return;
@@ -144,6 +146,7 @@ describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
       [16, 4],
       [128, 4],
       [700, 8],
+      [2000, 5],
     ] as const) {
       test(`${tokens} rows with ${each} experts each, ${bits} bits`, () => {
         using _ = new Scope();

@@ -230,6 +230,16 @@ static float __shfl_sync(unsigned, float x, int lane) {
   return from_lane(x, lane);
 }
 
+static unsigned ballot(bool bit) {
+  unsigned bits = 0;
+  for (int lane = 0; lane < 32; lane++) bits |= unsigned(from_lane(bit, lane) != 0) << lane;
+  return bits;
+}
+
+static int count_bits(unsigned bits) {
+  return __builtin_popcount(bits);
+}
+
 static float rsqrtf(float x) {
   return 1 / sqrtf(x);
 }

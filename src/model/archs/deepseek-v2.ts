@@ -74,8 +74,10 @@ export function deepseekDecoder(
     const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
     if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
     const hidden = config.moe_intermediate_size;
-    const shared = hidden * (config.n_shared_experts ?? 0);
-    return routedMlp(weights, name, { experts, dims, hidden, shared }, routing(name));
+    return routedMlp(weights, name, { experts, dims, hidden }, routing(name), {
+      name: `${name}.shared_experts`,
+      width: hidden * (config.n_shared_experts ?? 0),
+    });
   };
   return decoder(
     config,

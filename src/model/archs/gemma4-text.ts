@@ -3,20 +3,11 @@
 // earlier ones, or experts beside the MLP.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
-import { add, multiply, softmax, take, takeAlongAxis } from "../../mlx/ops.ts";
+import { add, multiply, take } from "../../mlx/ops.ts";
 import { headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import { splitExperts } from "../experts.ts";
-import {
-  attentionBlock,
-  expertMlps,
-  gatedMlp,
-  plainNorm,
-  rmsNorm,
-  softCap,
-  topExperts,
-  weighted,
-} from "../layers.ts";
+import { router, splitExperts } from "../experts.ts";
+import { attentionBlock, expertMlps, gatedMlp, plainNorm, rmsNorm, softCap } from "../layers.ts";
 import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
 import { makeRopes, RopesConfig } from "./gemma3-text.ts";
@@ -162,18 +153,22 @@ function expertsBeside(
   const makeNorm = (part: string) => rmsNorm(weights, `${name}.${part}`, dims, eps);
   const scale = weights.tensor(`${name}.router.scale`, [dims]);
   const routerWeight = weights.computed(() => multiply(scale, dims ** -0.5));
-  const router = weights.linear(`${name}.router.proj`, dims, experts);
-  const expertScale = weights.tensor(`${name}.router.per_expert_scale`, [experts]);
+  const expertScale = weights.tensor(`${name}.router.per_expert_scale`, [experts], "float32");
   const sizes = { experts, dims, hidden: sparse.moe_intermediate_size };
+  const route = router(weights, `${name}.router.proj`, sizes, {
+    each: sparse.top_k_experts,
+    scores: "softmax",
+    isNormalized: true,
+    scale: 1,
+  });
   const mlps = expertMlps(weights, `${name}.experts.switch_glu`, sizes, "geglu");
   const denseNorm = makeNorm("post_feedforward_layernorm_1");
   const inputNorm = makeNorm("pre_feedforward_layernorm_2");
   const outputNorm = makeNorm("post_feedforward_layernorm_2");
   return (attended, dense) => {
-    const scores = router(weights.device.rmsNorm(attended, routerWeight, eps)); // (T, experts)
-    const chosen = topExperts(scores, sparse.top_k_experts); // (T, K)
-    const shares = multiply(softmax(takeAlongAxis(scores, chosen)), take(expertScale, chosen));
-    const made = weighted(mlps(inputNorm(attended), chosen), shares);
+    const { chosen, shares } = route(weights.device.rmsNorm(attended, routerWeight, eps));
+    const scaled = multiply(shares, take(expertScale, chosen));
+    const made = weights.device.combine(mlps(inputNorm(attended), chosen), scaled);
     return add(denseNorm(dense), outputNorm(made));
   };
 }

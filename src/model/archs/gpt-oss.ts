@@ -1,18 +1,12 @@
 // gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
 import { z } from "zod";
 import type { Gating, Linear } from "../../device/device.ts";
-import { add, clip, minimum, multiply, sigmoid, softmax, takeAlongAxis } from "../../mlx/ops.ts";
+import { add, clip, minimum, multiply, sigmoid } from "../../mlx/ops.ts";
 import { asWords, everySecond } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig, windowOf } from "../config.ts";
 import { decoder } from "../decoder.ts";
-import {
-  attentionBlock,
-  expertMlps,
-  preNormBlock,
-  rmsNorm,
-  topExperts,
-  weighted,
-} from "../layers.ts";
+import { router } from "../experts.ts";
+import { attentionBlock, expertMlps, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
@@ -55,15 +49,18 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   if (weights.has(`${name}.experts.gate_up_proj_blocks`)) {
     arrangeExperts(weights, `${name}.experts`);
   }
-  const router = weights.linear(`${name}.router`, dims, experts);
   const sizes = { experts, dims, hidden: config.intermediate_size };
+  const route = router(weights, `${name}.router`, sizes, {
+    each: num_experts_per_tok,
+    scores: "softmax",
+    isNormalized: true,
+    scale: 1,
+  });
   const mlps = expertMlps(weights, `${name}.experts`, sizes, clippedSwiglu(config.swiglu_limit));
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
-    const scores = router(x); // (T, experts)
-    const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
-    const made = weighted(mlps(x, chosen), softmax(takeAlongAxis(scores, chosen)));
-    return residual ? add(residual, made) : made;
+    const { chosen, shares } = route(x);
+    return weights.device.combine(mlps(x, chosen), shares, residual);
   };
 }
 

@@ -1,17 +1,9 @@
 // Granite 4: Granite with Mamba 2 in most layers, with or without experts.
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
-import { add, softmax, takeAlongAxis } from "../../mlx/ops.ts";
 import { headsOf, parseConfig, StepLimits } from "../config.ts";
-import { splitExperts } from "../experts.ts";
-import {
-  attentionBlock,
-  expertMlps,
-  gatedMlp,
-  joinedMlp,
-  topExperts,
-  weighted,
-} from "../layers.ts";
+import { router, splitExperts } from "../experts.ts";
+import { attentionBlock, expertMlps, gatedMlp, joinedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { mamba2Mixer, normAfterGate } from "../recurrent-layers.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
@@ -87,15 +79,20 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
     splitExperts(weights, `${sparse}.input_linear.weight`, `${sparse}.switch_mlp`);
     weights.rename({ [`${sparse}.output_linear.`]: `${sparse}.switch_mlp.down_proj.` });
   }
-  const router = weights.linear(`${sparse}.router.layer`, dims, experts);
-  const mlps = expertMlps(weights, `${sparse}.switch_mlp`, { experts, dims, hidden });
+  const sizes = { experts, dims, hidden };
+  const route = router(weights, `${sparse}.router.layer`, sizes, {
+    each,
+    scores: "softmax",
+    isNormalized: true,
+    scale: 1,
+  });
+  const mlps = expertMlps(weights, `${sparse}.switch_mlp`, sizes);
   const shared = sharedMlp(config, weights, name);
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
-    const scores = router(x); // (T, experts)
-    const chosen = topExperts(scores, each); // (T, K)
-    const made = weighted(mlps(x, chosen), softmax(takeAlongAxis(scores, chosen)));
-    return add(shared(x, { residual }), made);
+    const { chosen, shares } = route(x);
+    const made = weights.device.combine(mlps(x, chosen), shares, residual);
+    return shared(x, { residual: made });
   };
 }
 

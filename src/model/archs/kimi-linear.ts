@@ -144,7 +144,7 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   return routedMlp(
     weights,
     name,
-    { experts, dims, hidden, shared: hidden * config.num_shared_experts },
+    { experts, dims, hidden },
     {
       each: config.num_experts_per_token,
       scores: config.moe_router_activation_func,
@@ -153,5 +153,6 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
       isNormalized: config.moe_renormalize,
       scale: config.routed_scaling_factor,
     },
+    { name: `${name}.shared_experts`, width: hidden * config.num_shared_experts },
   );
 }

@@ -35,7 +35,7 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   return routedMlp(
     weights,
     name,
-    { experts, dims, hidden, shared: 0 },
+    { experts, dims, hidden },
     {
       each: config.num_experts_per_tok,
       scores: "sigmoid",

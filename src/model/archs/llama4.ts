@@ -12,14 +12,13 @@ import {
   less,
   log,
   multiply,
-  sigmoid,
   squeeze,
-  takeAlongAxis,
   where,
 } from "../../mlx/ops.ts";
 import { transposed } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
+import { router } from "../experts.ts";
 import {
   type AttentionBlock,
   attentionBlock,
@@ -28,7 +27,6 @@ import {
   plainNorm,
   preNormBlock,
   rmsNorm,
-  topExperts,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
@@ -147,14 +145,18 @@ function withTemperature(
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const { hidden_size: dims, intermediate_size: hidden, num_local_experts: experts } = config;
   arrangeExperts(weights, `${name}.experts`);
-  const router = weights.linear(`${name}.router`, dims, experts);
+  const route = router(
+    weights,
+    `${name}.router`,
+    { experts, dims },
+    { each: 1, scores: "sigmoid", isNormalized: false, scale: 1 },
+  );
   const mlps = expertMlps(weights, `${name}.experts`, { experts, dims, hidden });
   const shared = gatedMlp(weights, `${name}.shared_expert`, dims, hidden);
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
-    const scores = router(x); // (T, experts)
-    const chosen = topExperts(scores, 1); // (T, 1)
-    const open = multiply(x, sigmoid(takeAlongAxis(scores, chosen)));
+    const { chosen, shares } = route(x); // (T, 1)
+    const open = multiply(x, astype(shares, x.dtype));
     return add(shared(x, { residual }), squeeze(mlps(open, chosen), 1));
   };
 }

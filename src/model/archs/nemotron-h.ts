@@ -2,17 +2,11 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
-import { add, astype, maximum, multiply } from "../../mlx/ops.ts";
+import { add, maximum, multiply } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig, StepLimits } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { router, stackExperts } from "../experts.ts";
-import {
-  type AttentionBlock,
-  attentionBlock,
-  rmsNorm,
-  ungatedExpertMlps,
-  weighted,
-} from "../layers.ts";
+import { type AttentionBlock, attentionBlock, rmsNorm, ungatedExpertMlps } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { mamba2Mixer, normAfterGate } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
@@ -180,7 +174,7 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const { chosen, shares } = route(x);
-    const mixed = astype(weighted(mlps(into ? into(x) : x, chosen), shares), x.dtype);
+    const mixed = weights.device.combine(mlps(into ? into(x) : x, chosen), shares);
     const made = back ? back(mixed) : mixed;
     if (shared) return add(shared(x, { residual }), made);
     return residual ? add(residual, made) : made;

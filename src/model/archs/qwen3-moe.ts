@@ -1,10 +1,9 @@
 // Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
-import { add, divide, softmax, sum, takeAlongAxis } from "../../mlx/ops.ts";
 import { parseConfig } from "../config.ts";
-import { stackExperts } from "../experts.ts";
-import { expertMlps, gatedMlp, topExperts, weighted } from "../layers.ts";
+import { type Routing, routedMlp, type SharedExperts } from "../experts.ts";
+import { gatedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
 import { QwenConfig } from "./qwen2.ts";
@@ -35,19 +34,22 @@ export function qwen3Moe(config: unknown, weights: Weights): Model {
   });
 }
 
-export function sparseMlp(config: SparseConfig, weights: Weights, name: string): Linear {
-  const { hidden_size: dims, num_experts: experts, num_experts_per_tok, norm_topk_prob } = config;
-  stackExperts(weights, name, experts);
-  const router = weights.linear(`${name}.gate`, dims, experts);
-  const sizes = { experts, dims, hidden: config.moe_intermediate_size };
-  const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
-  return (input, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const scores = softmax(router(x)); // (T, experts)
-    const chosen = topExperts(scores, num_experts_per_tok); // (T, K)
-    const shares = takeAlongAxis(scores, chosen);
-    const total = sum(shares, -1, true);
-    const made = weighted(mlps(x, chosen), norm_topk_prob ? divide(shares, total) : shares);
-    return residual ? add(residual, made) : made;
+export function sparseMlp(
+  config: SparseConfig,
+  weights: Weights,
+  name: string,
+  shared?: SharedExperts,
+): Linear {
+  const sizes = {
+    experts: config.num_experts,
+    dims: config.hidden_size,
+    hidden: config.moe_intermediate_size,
   };
+  const routing: Routing = {
+    each: config.num_experts_per_tok,
+    scores: "softmax",
+    isNormalized: config.norm_topk_prob,
+    scale: 1,
+  };
+  return routedMlp(weights, name, sizes, routing, shared);
 }

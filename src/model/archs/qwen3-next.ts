@@ -1,8 +1,6 @@
 // Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
 import { z } from "zod";
-import type { Linear } from "../../device/device.ts";
-import type { MlxArray } from "../../mlx/array.ts";
-import { add, multiply, sigmoid } from "../../mlx/ops.ts";
+import { multiply, sigmoid } from "../../mlx/ops.ts";
 import { headsOf, parseConfig } from "../config.ts";
 import { type DecoderOptions, decoder } from "../decoder.ts";
 import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
@@ -73,7 +71,11 @@ export function hybridDecoder(
         !mlp_only_layers.includes(layer) &&
         (layer + 1) % config.decoder_sparse_step === 0;
       const mlp = isSparse
-        ? sharedMlp(config, weights, `${name}.mlp`)
+        ? sparseMlp(config, weights, `${name}.mlp`, {
+            name: `${name}.mlp.shared_expert`,
+            width: config.shared_expert_intermediate_size,
+            gate: `${name}.mlp.shared_expert_gate`,
+          })
         : gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
       return preNormBlock(
         mix,
@@ -123,19 +125,6 @@ function gatedAttention(
     const x = norm ? norm(input) : input;
     const attended = step.attend(state, project(x), work, attention);
     return oProj(multiply(attended, sigmoid(gate(x))), { residual });
-  };
-}
-
-/** Experts, and one more that all tokens go through, as far as its gate opens. */
-function sharedMlp(config: Config, weights: Weights, name: string): Linear {
-  const { hidden_size: dims, shared_expert_intermediate_size: hidden } = config;
-  const sparse = sparseMlp(config, weights, name);
-  const shared = gatedMlp(weights, `${name}.shared_expert`, dims, hidden);
-  const gate = weights.linear(`${name}.shared_expert_gate`, dims, 1);
-  return (input, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const open = (made: MlxArray) => multiply(made, sigmoid(gate(x)));
-    return add(sparse(x, { residual }), open(shared(x)));
   };
 }
 

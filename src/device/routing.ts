@@ -1,0 +1,72 @@
+// How experts are chosen and what they make is put together, by MLX's operations.
+import type { Routed, Routing } from "../kernels/routing.ts";
+import type { MlxArray } from "../mlx/array.ts";
+import {
+  add,
+  argpartition,
+  astype,
+  concatenate,
+  divide,
+  expandDims,
+  multiply,
+  putAlongAxis,
+  reshape,
+  sigmoid,
+  slice,
+  softmax,
+  sum,
+  takeAlongAxis,
+  zeros,
+} from "../mlx/ops.ts";
+
+export function route(raw: MlxArray, routing: Routing): Routed {
+  const { experts, each, correction, groups, isNormalized, scale, shared } = routing;
+  const tokens = raw.shape[0]!;
+  const scored = shared.isGated ? slice(raw, 1, 0, experts) : raw;
+  const logits = astype(scored, "float32");
+  const scores = routing.scores === "softmax" ? softmax(logits) : sigmoid(logits); // (T, experts)
+  const corrected = correction ? add(scores, correction) : scores;
+  const considered =
+    groups && groups.kept < groups.count ? bestGroups(corrected, groups) : corrected;
+  const chosen = best(considered, each);
+  const own = takeAlongAxis(scores, chosen);
+  const whole = isNormalized && each > 1 ? divide(own, sum(own, -1, true)) : own;
+  const shares = scale === 1 ? whole : multiply(whole, scale);
+  if (shared.count === 0) return { chosen, shares };
+  const extra = Array.from({ length: shared.count }, (_, i) =>
+    add(zeros([tokens, 1], chosen.dtype), experts + i),
+  );
+  const open = shared.isGated
+    ? sigmoid(astype(slice(raw, 1, experts, experts + 1), "float32"))
+    : add(zeros([tokens, 1]), 1);
+  return {
+    chosen: concatenate([chosen, ...extra], -1),
+    shares: concatenate([shares, ...extra.map(() => open)], -1),
+  };
+}
+
+export function combine(
+  made: MlxArray,
+  shares: MlxArray,
+  residual: MlxArray | undefined,
+): MlxArray {
+  const sums = astype(sum(multiply(made, expandDims(shares, -1)), -2), made.dtype);
+  return residual ? add(residual, sums) : sums;
+}
+
+/** scores (T, experts) -> (T, count): the experts with the highest, in no order. */
+function best(scores: MlxArray, count: number): MlxArray {
+  return slice(argpartition(scores, -count), -1, -count);
+}
+
+/** scores (T, experts), 0 in all groups but the best. */
+function bestGroups(
+  scores: MlxArray,
+  { count, kept, best: most }: NonNullable<Routing["groups"]>,
+): MlxArray {
+  const [tokens, experts] = scores.shape as [number, number];
+  const grouped = reshape(scores, [tokens, count, experts / count]);
+  const worth = sum(takeAlongAxis(grouped, best(grouped, most)), -1); // (T, groups)
+  const dropped = slice(argpartition(worth, count - kept - 1), -1, 0, count - kept);
+  return reshape(putAlongAxis(grouped, expandDims(dropped, -1), 0, -2), [tokens, experts]);
+}

@@ -1,0 +1,106 @@
+// Chooses the experts of each token and their shares, as routing.ts says. A warp has a token; a lane has every 32nd
+// expert.
+//
+// Inputs: raw (tokens, WIDTH), the scores of EXPERTS experts, and with GATED behind them that of the shared ones
+// gate; numbers: the scale at 0, and from 8 on the corrections (EXPERTS), with CORRECTED.
+// Outputs: chosen (tokens, EACH + ALWAYS), and shares of the same shape.
+// Constants: T, WIDTH, EXPERTS, EACH, ALWAYS, GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts of which KEPT
+// are considered, by the sum of their BEST best.
+// Groups: one a token, of 32 threads.
+  constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
+  constexpr float LOWEST = -3e38f;
+  const DEVICE T* from = raw + long(group_x) * WIDTH;
+  float scores[OWN], ranks[OWN];
+  float highest = LOWEST, total = 0;
+  for (int i = 0; i < OWN; i++) {
+    const int expert = i * 32 + lane;
+    scores[i] = expert < EXPERTS ? float(from[expert]) : LOWEST;
+    highest = scores[i] > highest ? scores[i] : highest;
+  }
+  if (SOFTMAX) {
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const float other = SHUFFLE_XOR(highest, mask);
+      highest = other > highest ? other : highest;
+    }
+    for (int i = 0; i < OWN; i++) {
+      scores[i] = EXP(scores[i] - highest);
+      total += scores[i];
+    }
+    for (int mask = 16; mask > 0; mask /= 2) total += SHUFFLE_XOR(total, mask);
+    for (int i = 0; i < OWN; i++) scores[i] /= total;
+  } else {
+    for (int i = 0; i < OWN; i++) scores[i] = 1.0f / (1.0f + EXP(-scores[i]));
+  }
+  for (int i = 0; i < OWN; i++) {
+    const int expert = i * 32 + lane;
+    ranks[i] = expert >= EXPERTS ? LOWEST : CORRECTED ? scores[i] + numbers[8 + expert] : scores[i];
+  }
+  // The best expert of a lane's that is left, then of all lanes'; where all are NaN it is one that exists.
+  float value;
+  int index;
+#define FIND_BEST(first, last, fallback) \
+  value = LOWEST; \
+  index = fallback; \
+  for (int i = 0; i < OWN; i++) { \
+    const int expert = i * 32 + lane; \
+    if (expert >= (first) && expert < (last) && left[i] > value) { \
+      value = left[i]; \
+      index = expert; \
+    } \
+  } \
+  for (int mask = 16; mask > 0; mask /= 2) { \
+    const float other = SHUFFLE_XOR(value, mask); \
+    const int at = int(SHUFFLE_XOR(float(index), mask)); \
+    if (other > value || (other == value && at < index)) { \
+      value = other; \
+      index = at; \
+    } \
+  } \
+  for (int i = 0; i < OWN; i++) \
+    if (i * 32 + lane == index) left[i] = LOWEST;
+  float left[OWN];
+  if (KEPT < GROUPS) {
+    float worth[GROUPS];
+    for (int i = 0; i < OWN; i++) left[i] = ranks[i];
+    for (int group = 0; group < GROUPS; group++) {
+      worth[group] = 0;
+      for (int k = 0; k < BEST; k++) {
+        FIND_BEST(group * GROUP, (group + 1) * GROUP, group * GROUP + k)
+        worth[group] += value;
+      }
+    }
+    for (int i = 0; i < OWN; i++) {
+      const int own = (i * 32 + lane) / GROUP;
+      float mine = 0;
+      for (int group = 0; group < GROUPS; group++) mine = group == own ? worth[group] : mine;
+      int better = 0;
+      for (int group = 0; group < GROUPS; group++)
+        better += worth[group] > mine || (worth[group] == mine && group > own);
+      if (i * 32 + lane < EXPERTS && better >= KEPT) ranks[i] = 0;
+    }
+  }
+  for (int i = 0; i < OWN; i++) left[i] = ranks[i];
+  int own_expert = 0;
+  float own_share = 0, sum = 0;
+  for (int k = 0; k < EACH; k++) {
+    FIND_BEST(0, EXPERTS, k)
+    float share = 0;
+    for (int i = 0; i < OWN; i++)
+      if (i * 32 + lane == index) share = scores[i];
+    for (int mask = 16; mask > 0; mask /= 2) share += SHUFFLE_XOR(share, mask);
+    sum += share;
+    if (lane == k) {
+      own_expert = index;
+      own_share = share;
+    }
+  }
+#undef FIND_BEST
+  own_share *= NORMALIZED ? numbers[0] / sum : numbers[0];
+  if (lane >= EACH) {
+    own_expert = EXPERTS + lane - EACH;
+    own_share = GATED ? 1.0f / (1.0f + EXP(-float(from[GATED ? EXPERTS : 0]))) : 1.0f;
+  }
+  if (lane < ALL) {
+    chosen[long(group_x) * ALL + lane] = own_expert;
+    shares[long(group_x) * ALL + lane] = own_share;
+  }

@@ -1,0 +1,116 @@
+// Which experts a token goes through, and how what they make is put together: by kernels of our own, for MLX needs a
+// dozen launches for it.
+import { array, type MlxArray } from "../mlx/array.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { flatten } from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
+import combineBody from "./combine.c" with { type: "text" };
+import { KernelCache } from "./kernel-cache.ts";
+import routeBody from "./route.c" with { type: "text" };
+import type { Language } from "./source.ts";
+
+export type Routing = {
+  experts: number;
+  /** Experts of a token. */
+  each: number;
+  scores: "softmax" | "sigmoid";
+  /** (experts) float32: added to scores when experts are chosen, but not to their shares. */
+  correction?: MlxArray | undefined;
+  /** Only experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. */
+  groups?: { count: number; kept: number; best: number } | undefined;
+  /** Whether the shares of a token's experts are made to add up to 1, before they are scaled. */
+  isNormalized: boolean;
+  scale: number;
+  /** So many more experts, behind the others, that all tokens go through; with a gate of their own, or wholly. */
+  shared: { count: number; isGated: boolean };
+};
+
+export type Routed = {
+  /** (T, K): the experts of each token, integers. */
+  chosen: MlxArray;
+  /** (T, K) float32 */
+  shares: MlxArray;
+};
+
+/** A warp has the experts in its registers, and a lane for each of a token's. */
+const MOST_EXPERTS = 1024;
+const MOST_EACH = 32;
+const MOST_GROUPS = 32;
+
+export function fitsRouting({ experts, each, groups, shared }: Routing): boolean {
+  const inLanes = each + shared.count <= MOST_EACH && each <= experts;
+  return experts <= MOST_EXPERTS && inLanes && (groups?.count ?? 1) <= MOST_GROUPS;
+}
+
+const THREADS = 256;
+
+export class RoutingKernels {
+  readonly #kernels: KernelCache;
+  readonly #numbers = new Map<Routing, MlxArray>();
+
+  constructor(language: Language, make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache(language, make);
+  }
+
+  /** raw (T, experts, and one more with a gate): what the router's matrix makes of tokens. */
+  route(raw: MlxArray, routing: Routing): Routed {
+    const { experts, each, scores, correction, groups, isNormalized, shared } = routing;
+    const [tokens, width] = raw.shape as [number, number];
+    const shape = [tokens, each + shared.count];
+    const inputs = { raw, numbers: this.#numbersOf(routing) };
+    const outputs = ["chosen", "shares"];
+    const [chosen, shares] = this.#kernels.runAll("route", routeBody, inputs, outputs, {
+      outputs: [
+        { shape, dtype: "uint32" },
+        { shape, dtype: "float32" },
+      ],
+      grid: [tokens * 32, 1, 1],
+      threadGroup: [32, 1, 1],
+      template: {
+        T: raw.dtype,
+        WIDTH: width,
+        EXPERTS: experts,
+        EACH: each,
+        ALWAYS: shared.count,
+        GATED: shared.isGated,
+        SOFTMAX: scores === "softmax",
+        CORRECTED: correction !== undefined,
+        NORMALIZED: isNormalized && each > 1,
+        GROUPS: groups?.count ?? 1,
+        KEPT: groups?.kept ?? 1,
+        BEST: groups?.best ?? 1,
+      },
+    });
+    return { chosen: chosen!, shares: shares! };
+  }
+
+  /** made (T, K, D), shares (T, K), residual (T, D) -> (T, D) */
+  combine(made: MlxArray, shares: MlxArray, residual: MlxArray | undefined): MlxArray {
+    const [tokens, each, dims] = made.shape as [number, number, number];
+    const inputs = { made, shares, residual: residual ?? made };
+    return this.#kernels.run("combine", combineBody, inputs, "sums", {
+      outputs: [{ shape: [tokens, dims], dtype: made.dtype }],
+      grid: [Math.ceil(dims / (2 * THREADS)) * THREADS, tokens, 1],
+      threadGroup: [THREADS, 1, 1],
+      template: { T: made.dtype, EACH: each, DIMS: dims, RESIDUAL: residual !== undefined },
+    });
+  }
+
+  free(): void {
+    this.#kernels.free();
+    for (const each of this.#numbers.values()) each.free();
+  }
+
+  /** The scale, and the corrections from the ninth number on. */
+  #numbersOf(routing: Routing): MlxArray {
+    const found = this.#numbers.get(routing);
+    if (found) return found;
+    using _ = new Scope();
+    const { scale, correction } = routing;
+    const corrections = correction ? flatten(correction).numbers() : [];
+    const made = hold(array(Float32Array.of(scale, 0, 0, 0, 0, 0, 0, 0, ...corrections)));
+    made.evaluate();
+    this.#numbers.set(routing, made);
+    return made;
+  }
+}
