@@ -139,9 +139,10 @@ int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s)
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * Convolves each channel of x (T, channels) with its last inputs, weight (taps, channels). Moves: of each sequence its
- * first token, their number, the slot with its inputs before them, below 0 for none, and the one for those
- * after them. The pool (slots, taps - 1, channels) is written to.
+ * Convolves each channel of x (T, channels), which may be columns of wider rows, with its last inputs, weight (taps,
+ * channels). Moves: four integers that are not read, then of each sequence its first token, their number, the slot
+ * with its inputs before them, below 0 for none, and the one for those after them. The pool (slots, taps - 1,
+ * channels) is written to.
  */
 int mlx_serve_convolve(
     mlx_array* res,

@@ -14,7 +14,16 @@ static_assert(sizeof(Move) == 4 * sizeof(int));
 
 void check_moves(const mx::array& moves) {
   check_ints(moves, "the moves are not int32 in a row");
-  require(moves.size() % 4 == 0, "the moves are not four numbers each");
+  require(moves.size() > 0 && moves.size() % 4 == 0, "the moves are not four numbers each behind four others");
+}
+
+/** Behind the header, which kernels on a GPU need. */
+const Move* moves_in(const mx::array& moves) {
+  return reinterpret_cast<const Move*>(memory<int>(moves)) + 1;
+}
+
+int count_of(const mx::array& moves) {
+  return static_cast<int>(moves.size() / 4) - 1;
 }
 
 /** The state in a slot; null for none. */
@@ -47,10 +56,13 @@ mx::array convolve(
     inputs.push_back(*bias);
   }
   const auto make = [=](const Arrays& in, Arrays& out) -> Task {
-    const float* rows = memory<float>(in[0]);
+    // They may be some columns of wider rows.
+    require(in[0].strides(1) == 1, "the channels of a row are not side by side");
+    const float* rows = in[0].data<float>();
+    const long stride = in[0].strides(0);
     float* states = memory<float>(in[1]);
-    const auto* listed = reinterpret_cast<const Move*>(memory<int>(in[2]));
-    const int count = static_cast<int>(in[2].size() / 4);
+    const Move* listed = moves_in(in[2]);
+    const int count = count_of(in[2]);
     const Convolution of = {
         channels, taps, memory<float>(in[3]), in.size() > 4 ? memory<float>(in[4]) : nullptr, silu};
     float* to = out[0].data<float>();
@@ -60,10 +72,11 @@ mx::array convolve(
       parallel(count * pieces, [&](int i) {
         const auto& [first, tokens, before, after] = listed[i / pieces];
         const int from = i % pieces * CHANNELS;
-        const long at = static_cast<long>(first) * channels;
+        const long token = first;
         kernels().convolve(
             of,
-            {tokens, rows + at, channels, slot(states, size, before), slot(states, size, after), to + at},
+            {tokens, rows + token * stride, stride, slot(states, size, before), slot(states, size, after),
+             to + token * channels},
             from,
             std::min(channels, from + CHANNELS));
       });
@@ -120,8 +133,8 @@ mx::array scan(
     const float* decay = memory<float>(in[1]);
     const float* beta = memory<float>(in[2]);
     float* states = memory<float>(in[3]);
-    const auto* listed = reinterpret_cast<const Move*>(memory<int>(in[4]));
-    const int count = static_cast<int>(in[4].size() / 4);
+    const Move* listed = moves_in(in[4]);
+    const int count = count_of(in[4]);
     float* to = out[0].data<float>();
     return [=] {
       const bool normed = columns.eps >= 0;

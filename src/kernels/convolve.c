@@ -5,11 +5,11 @@
 // Inputs: x (tokens, CHANNELS), pool (slots, TAPS - 1, CHANNELS), which is written to, moves (packMoves), weight
 // (TAPS, CHANNELS) and bias (CHANNELS, or anything without BIASED).
 // Output: convolved (tokens, CHANNELS).
-// Constants: T, CHANNELS, TAPS, BIASED, SILU; ROWS, the number of moves.
+// Constants: T, CHANNELS, TAPS, BIASED, SILU.
 // Groups: (CHANNELS / 256, tokens) of 256 threads.
 #include "moves.h"
   const int channel = group_x * 256 + thread_index, token = group_y;
-  const DEVICE int* move = moves + 4 * row_of<ROWS>(moves, token);
+  const DEVICE int* move = move_of(moves, row_of(moves, token));
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
   constexpr int KEPT = TAPS - 1;
   const long size = long(KEPT) * CHANNELS;

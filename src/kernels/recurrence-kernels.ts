@@ -39,7 +39,6 @@ export class RecurrenceKernels implements Recurrence {
         TAPS: weight.shape[0]!,
         BIASED: bias !== undefined,
         SILU: activation === "silu",
-        ROWS: moves.shape[0]! / 4,
       },
     });
   }
@@ -53,7 +52,7 @@ export class RecurrenceKernels implements Recurrence {
     const inputs = { x, decays, betas, pool, moves, norm: this.#normOf(scan) };
     return this.#kernels.run("scan", scanBody, inputs, "read", {
       outputs: [{ shape: [tokens, heads * valueDim], dtype: x.dtype }],
-      grid: [Math.ceil(valueDim / rows) * WARPS * 32, heads, moves.shape[0]! / 4],
+      grid: [Math.ceil(valueDim / rows) * WARPS * 32, heads, moves.shape[0]! / 4 - 1],
       threadGroup: [WARPS * 32, 1, 1],
       template: {
         T: x.dtype,

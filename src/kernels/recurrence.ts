@@ -46,10 +46,15 @@ export interface Recurrence {
 /** Consecutive tokens of a sequence, and the slots of its state before them, below 0 for none, and after them. */
 export type RowMove = { first: number; count: number; from: number; to: number };
 
+/**
+ * Four integers a row, behind a header of as many: the first says how many rows there are. A kernel could not know
+ * otherwise, unless it was compiled anew for each number of them.
+ */
 export function packMoves(rows: readonly RowMove[]): Int32Array {
-  const packed = new Int32Array(4 * rows.length);
+  const packed = new Int32Array(4 * (1 + rows.length));
+  packed[0] = rows.length;
   for (const [i, { first, count, from, to }] of rows.entries()) {
-    packed.set([first, count, from, to], 4 * i);
+    packed.set([first, count, from, to], 4 * (1 + i));
   }
   return packed;
 }

@@ -14,7 +14,7 @@
   const int head = group_y, key_head = head / (HEADS / KEY_HEADS);
   const int part = lane % LANES, value = group_x * ROWS + warp * 8 + lane / LANES;
   const bool is_own = value < VALUE_DIM;
-  const DEVICE int* move = moves + 4 * group_z;
+  const DEVICE int* move = move_of(moves, group_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
   const long row = (long(head) * VALUE_DIM + (is_own ? value : 0)) * KEY_DIM;
   const long size = long(HEADS) * VALUE_DIM * KEY_DIM;

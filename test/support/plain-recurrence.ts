@@ -104,17 +104,11 @@ export function plainScanInputs(inputs: { x: MlxArray; decays: MlxArray; betas: 
   return { x: plainRows(x), decays: plainRows(decays), betas: plainRows(betas) };
 }
 
+type PackedMove = [first: number, count: number, from: number, to: number];
+
 export function unpackMoves(moves: MlxArray): RowMove[] {
-  const numbers = moves.numbers();
-  return Array.from({ length: numbers.length / 4 }, (_, i) => {
-    const [first, count, from, to] = numbers.slice(4 * i, 4 * i + 4) as [
-      number,
-      number,
-      number,
-      number,
-    ];
-    return { first, count, from, to };
-  });
+  const [[rows], ...each] = chunked(moves.numbers(), 4) as [number[], ...PackedMove[]];
+  return each.slice(0, rows).map(([first, count, from, to]) => ({ first, count, from, to }));
 }
 
 /** Over pools in the CPU's memory, float32. All slots are read before any is written, as a launch may do. */
