@@ -107,6 +107,55 @@ const shapes = {
     rope_parameters: { type: "default", rope_theta: 1e6, partial_rotary_factor: 0.25 },
     tie_word_embeddings: true,
   },
+  /** Latent attention and experts, some 16 billion weights. */
+  mla: {
+    model_type: "deepseek_v2",
+    hidden_size: 2048,
+    num_hidden_layers: 27,
+    intermediate_size: 10_944,
+    num_attention_heads: 16,
+    kv_lora_rank: 512,
+    qk_rope_head_dim: 64,
+    qk_nope_head_dim: 128,
+    v_head_dim: 128,
+    n_routed_experts: 64,
+    num_experts_per_tok: 6,
+    moe_intermediate_size: 1408,
+    n_shared_experts: 2,
+    first_k_dense_replace: 1,
+    topk_method: "greedy",
+    scoring_func: "softmax",
+    norm_topk_prob: false,
+    rms_norm_eps: 1e-6,
+    vocab_size: 102_400,
+    max_position_embeddings: 40_960,
+    rope_theta: 10_000,
+    tie_word_embeddings: false,
+  },
+  "tiny-mla": {
+    model_type: "deepseek_v2",
+    hidden_size: 128,
+    num_hidden_layers: 3,
+    intermediate_size: 256,
+    num_attention_heads: 4,
+    kv_lora_rank: 64,
+    qk_rope_head_dim: 16,
+    qk_nope_head_dim: 32,
+    v_head_dim: 32,
+    n_routed_experts: 8,
+    num_experts_per_tok: 2,
+    moe_intermediate_size: 64,
+    n_shared_experts: 2,
+    first_k_dense_replace: 1,
+    topk_method: "greedy",
+    scoring_func: "softmax",
+    norm_topk_prob: false,
+    rms_norm_eps: 1e-6,
+    vocab_size: 1024,
+    max_position_embeddings: 16_384,
+    rope_theta: 10_000,
+    tie_word_embeddings: false,
+  },
   tiny: {
     model_type: "qwen3",
     hidden_size: 128,
@@ -187,13 +236,14 @@ function tensorShapes(): Record<string, number[]> {
   const all: Record<string, number[]> = {
     "model.embed_tokens": [config.vocab_size, dims],
     "model.norm": [dims],
+    ...(!config.tie_word_embeddings && { lm_head: [config.vocab_size, dims] }),
   };
   for (let layer = 0; layer < config.num_hidden_layers; layer++) {
     const own = {
       input_layernorm: [dims],
       post_attention_layernorm: [dims],
       ...mixerShapes(layer),
-      ...mlpShapes(),
+      ...mlpShapes(layer),
     };
     for (const [part, shape] of Object.entries(own)) all[`model.layers.${layer}.${part}`] = shape;
   }
@@ -201,6 +251,7 @@ function tensorShapes(): Record<string, number[]> {
 }
 
 function mixerShapes(layer: number): Record<string, number[]> {
+  if ("kv_lora_rank" in config) return latentShapes(config);
   const { hidden_size: dims, head_dim: size } = config;
   const isHybrid = "linear_num_value_heads" in config;
   if (isHybrid && (layer + 1) % config.full_attention_interval !== 0) return deltaShapes(config);
@@ -243,26 +294,49 @@ function deltaShapes(hybrid: Extract<typeof config, { linear_num_value_heads: nu
   };
 }
 
-function mlpShapes(): Record<string, number[]> {
+function latentShapes(latent: Extract<typeof config, { kv_lora_rank: number }>) {
+  const { hidden_size: dims, num_attention_heads: heads, kv_lora_rank: rank } = latent;
+  const { qk_rope_head_dim: rotary, qk_nope_head_dim: plain, v_head_dim: value } = latent;
+  return {
+    "self_attn.q_proj": [heads * (plain + rotary), dims],
+    "self_attn.kv_a_proj_with_mqa": [rank + rotary, dims],
+    "self_attn.kv_a_layernorm": [rank],
+    "self_attn.kv_b_proj": [heads * (plain + value), rank],
+    "self_attn.o_proj": [dims, heads * value],
+  };
+}
+
+function mlpShapes(layer: number): Record<string, number[]> {
   const { hidden_size: dims, intermediate_size: inner } = config;
-  if (!("num_experts" in config)) {
+  if ("n_routed_experts" in config && layer >= config.first_k_dense_replace) {
+    const { n_routed_experts: experts, moe_intermediate_size: each } = config;
     return {
-      "mlp.gate_proj": [inner, dims],
-      "mlp.up_proj": [inner, dims],
-      "mlp.down_proj": [dims, inner],
+      ...expertShapes(experts, each, dims),
+      ...gatedShapes("mlp.shared_experts", config.n_shared_experts * each, dims),
     };
   }
-  const { num_experts: experts, moe_intermediate_size: each } = config;
-  const shared = config.shared_expert_intermediate_size;
+  if (!("num_experts" in config)) return gatedShapes("mlp", inner, dims);
+  return {
+    ...expertShapes(config.num_experts, config.moe_intermediate_size, dims),
+    "mlp.shared_expert_gate": [1, dims],
+    ...gatedShapes("mlp.shared_expert", config.shared_expert_intermediate_size, dims),
+  };
+}
+
+function gatedShapes(name: string, inner: number, dims: number): Record<string, number[]> {
+  return {
+    [`${name}.gate_proj`]: [inner, dims],
+    [`${name}.up_proj`]: [inner, dims],
+    [`${name}.down_proj`]: [dims, inner],
+  };
+}
+
+function expertShapes(experts: number, each: number, dims: number): Record<string, number[]> {
   return {
     "mlp.gate": [experts, dims],
     "mlp.switch_mlp.gate_proj": [experts, each, dims],
     "mlp.switch_mlp.up_proj": [experts, each, dims],
     "mlp.switch_mlp.down_proj": [experts, dims, each],
-    "mlp.shared_expert_gate": [1, dims],
-    "mlp.shared_expert.gate_proj": [shared, dims],
-    "mlp.shared_expert.up_proj": [shared, dims],
-    "mlp.shared_expert.down_proj": [dims, shared],
   };
 }
 
