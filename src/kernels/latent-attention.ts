@@ -3,12 +3,14 @@
 // value. The `rotary` features behind them hold the position: unlike in heads, RoPE rotates feature 2i with 2i + 1,
 // because all files have them so.
 import type { MlxArray } from "../mlx/array.ts";
-import type { Dtype } from "../mlx/dtype.ts";
+import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import copyBody from "./copy.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
 import attendBody from "./latent-attend.c" with { type: "text" };
+import chunksBody from "./latent-chunks.c" with { type: "text" };
 import decodeBody from "./latent-decode.c" with { type: "text" };
+import decodeTilesBody from "./latent-decode-tiles.c" with { type: "text" };
 import writeBody from "./latent-write.c" with { type: "text" };
 import mergeBody from "./merge.c" with { type: "text" };
 import { type LayerWork, PackedLayers } from "./paged-attention.ts";
@@ -23,6 +25,8 @@ export type LatentWork = Pick<LayerWork, "scale" | "rope">;
 export interface LatentAttention {
   /** Into how many thread groups a token's heads are divided. */
   readonly groups: number;
+  /** The most consecutive tokens of a sequence that attend together; undefined where each does by itself. */
+  readonly tileTokens?: number | undefined;
   /**
    * queries (B, heads * D), latents (B, D): the newest token of each sequence, whose vector goes to the sequence's
    * last block -> (B, heads * latent)
@@ -35,7 +39,10 @@ export interface LatentAttention {
     work: LatentWork,
     splits?: number,
   ): MlxArray;
-  /** queries (T, heads * D), latents (T, D), which go to their slots -> (T, heads * latent) */
+  /**
+   * queries (T, heads * D), latents (T, D), which go to their slots -> (T, heads * latent). Where there are
+   * `tileTokens`, tiles (packTiles) of so many.
+   */
   attend(
     queries: MlxArray,
     latents: MlxArray,
@@ -43,6 +50,7 @@ export interface LatentAttention {
     tables: MlxArray,
     places: MlxArray,
     work: LatentWork,
+    tiles?: MlxArray,
   ): MlxArray;
   /** Copies blocks, pairs (C * 2) of from and to; evaluate the result. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
@@ -53,21 +61,55 @@ export interface LatentAttention {
 const HEADS_PER_WARP = 2;
 const MOST_WARPS = 8;
 
+/** How tensor cores divide the work of a group: `team` warps for each of `rowTiles` times 16 rows, `heads` a token. */
+type Tiling = { rowTiles: number; team: number; heads: number };
+
+/** With all heads of a token where they fit, so that its sequence is read once. */
+function decodeTiling(heads: number): Tiling {
+  const rowTiles = heads <= 16 ? 1 : heads <= 32 ? 2 : 4;
+  return { rowTiles, team: rowTiles === 4 ? 2 : 4, heads: headsPerGroup(heads, 16 * rowTiles) };
+}
+
+/** More rows would not fit the registers. */
+function chunkTiling(heads: number): Tiling {
+  return { rowTiles: 4, team: 2, heads: headsPerGroup(heads, 64) };
+}
+
+/** Divided evenly. */
+function headsPerGroup(heads: number, most: number): number {
+  return Math.ceil(heads / Math.ceil(heads / most));
+}
+
+/** What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs. */
+function fitsTiles({ latent, rotary }: LatentShape): boolean {
+  return latent % 64 === 0 && latent <= 512 && rotary % 16 === 0 && rotary <= 64;
+}
+
 export class LatentKernels implements LatentAttention {
   readonly #shape: LatentShape;
   readonly #dtype: Dtype;
   readonly #kernels: KernelCache;
   readonly #layers: PackedLayers;
   readonly #warps: number;
+  /** By the tensor cores of NVIDIA GPUs; undefined where they are not used. */
+  readonly #tilings: { decode: Tiling; chunks: Tiling } | undefined;
   readonly groups: number;
+  readonly tileTokens: number | undefined;
 
   constructor(language: Language, shape: LatentShape, dtype: Dtype, make: MakeKernel = makeKernel) {
     this.#shape = shape;
     this.#dtype = dtype;
     this.#kernels = new KernelCache(language, make);
     this.#layers = new PackedLayers(shape.latent);
-    this.groups = Math.ceil(shape.heads / (HEADS_PER_WARP * MOST_WARPS));
-    this.#warps = Math.ceil(shape.heads / (HEADS_PER_WARP * this.groups));
+    const { heads } = shape;
+    const groups = Math.ceil(heads / (HEADS_PER_WARP * MOST_WARPS));
+    this.#warps = Math.ceil(heads / (HEADS_PER_WARP * groups));
+    const byTensorCores = language === "cuda" && isHalf(dtype) && fitsTiles(shape);
+    const tilings = { decode: decodeTiling(heads), chunks: chunkTiling(heads) };
+    this.#tilings = byTensorCores ? tilings : undefined;
+    this.groups = byTensorCores ? Math.ceil(heads / tilings.decode.heads) : groups;
+    const { rowTiles, heads: each } = tilings.chunks;
+    this.tileTokens = byTensorCores ? Math.floor((16 * rowTiles) / each) : undefined;
   }
 
   decode(
@@ -81,9 +123,12 @@ export class LatentKernels implements LatentAttention {
     const layer = this.#layers.of(work);
     const inputs = { queries, latents, layer, pool, tables };
     const tokens = queries.shape[0]!;
-    if (splits === 1) return this.#attention("latent_decode", decodeBody, inputs, tokens, work);
-    const name = "latent_decode_parts";
-    return this.#merge(this.#attention(name, decodeBody, inputs, tokens, work, splits), layer);
+    const tiling = this.#tilings?.decode;
+    const name = `latent_decode${tiling ? "_tiles" : ""}${splits === 1 ? "" : "_parts"}`;
+    const made = tiling
+      ? this.#tiled(name, decodeTilesBody, inputs, tokens, work, tiling, tokens * splits, splits)
+      : this.#attention(name, decodeBody, inputs, tokens, work, splits);
+    return splits === 1 ? made : this.#merge(made, layer);
   }
 
   attend(
@@ -93,6 +138,7 @@ export class LatentKernels implements LatentAttention {
     tables: MlxArray,
     places: MlxArray,
     work: LatentWork,
+    tiles?: MlxArray,
   ): MlxArray {
     const layer = this.#layers.of(work);
     const tokens = queries.shape[0]!;
@@ -105,6 +151,12 @@ export class LatentKernels implements LatentAttention {
       template: { T, LATENT, ROTARY, ROTATED },
     });
     const reading = { queries, layer, pool, tables, places: written };
+    const tiling = this.#tilings?.chunks;
+    if (tiling && tiles) {
+      const inputs = { ...reading, tiles };
+      const count = tiles.shape[0]! / 2;
+      return this.#tiled("latent_chunks", chunksBody, inputs, tokens, work, tiling, count);
+    }
     return this.#attention("latent_attend", attendBody, reading, tokens, work);
   }
 
@@ -131,14 +183,10 @@ export class LatentKernels implements LatentAttention {
     work: LatentWork,
     splits = 1,
   ): MlxArray {
-    const { heads, latent } = this.#shape;
+    const { heads } = this.#shape;
     const threads = this.#warps * 32;
     return this.#kernels.run(name, body, inputs, "attended", {
-      outputs: [
-        splits === 1
-          ? { shape: [tokens, heads * latent], dtype: this.#dtype }
-          : { shape: [tokens, heads, splits, latent + 2], dtype: "float32" },
-      ],
+      outputs: [this.#output(tokens, splits)],
       grid: [threads, this.groups, tokens * splits],
       threadGroup: [threads, 1, 1],
       template: {
@@ -149,6 +197,45 @@ export class LatentKernels implements LatentAttention {
         SPLITS: splits,
       },
     });
+  }
+
+  /** By tensor cores, in so many groups for each group of heads. */
+  #tiled(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    tokens: number,
+    work: LatentWork,
+    { rowTiles, team, heads: each }: Tiling,
+    groups: number,
+    splits = 1,
+  ): MlxArray {
+    const { heads, latent, rotary } = this.#shape;
+    const threads = rowTiles * team * 32;
+    // Two tiles of 32 tokens, of 2 bytes a feature, and four times 16 bytes a thread.
+    const sharedMemory = 2 * 32 * (latent + rotary + 8) * 2 + threads * 4 * 16;
+    const launch = {
+      outputs: [this.#output(tokens, splits)],
+      grid: [threads, Math.ceil(heads / each), groups],
+      threadGroup: [threads, 1, 1],
+      template: {
+        ...this.#template(work),
+        HEADS: heads,
+        HEADS_EACH: each,
+        ROW_TILES: rowTiles,
+        TEAM: team,
+        SPLITS: splits,
+      },
+    } as const;
+    return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
+  }
+
+  /** What was attended, or the parts of it that splits have found. */
+  #output(tokens: number, splits: number) {
+    const { heads, latent } = this.#shape;
+    return splits === 1
+      ? { shape: [tokens, heads * latent], dtype: this.#dtype }
+      : { shape: [tokens, heads, splits, latent + 2], dtype: "float32" as const };
   }
 
   /** parts (tokens, heads, splits, latent + 2) */

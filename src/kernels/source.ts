@@ -9,6 +9,7 @@ import cuda from "./cuda.h" with { type: "text" };
 import cudaInstructions from "./cuda-instructions.h" with { type: "text" };
 import head from "./head.h" with { type: "text" };
 import latent from "./latent.h" with { type: "text" };
+import latentTiles from "./latent-tiles.h" with { type: "text" };
 import layer from "./layer.h" with { type: "text" };
 import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
@@ -26,6 +27,7 @@ const headers = new Map([
   ["cuda-instructions.h", cudaInstructions],
   ["head.h", head],
   ["latent.h", latent],
+  ["latent-tiles.h", latentTiles],
   ["layer.h", layer],
   ["moves.h", moves],
   ["quantized.h", quantized],

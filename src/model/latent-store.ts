@@ -63,14 +63,25 @@ export class LatentStore {
     };
   }
 
-  /** `placesOf` a group: those of all tokens, packed. */
-  mixedStep(tables: readonly MlxArray[], placesOf: (group: number) => MlxArray): LatentStep {
+  /** `placesOf` a group: those of all tokens, packed. `tilesOf` at most so many of them, packed. */
+  mixedStep(
+    tables: readonly MlxArray[],
+    placesOf: (group: number) => MlxArray,
+    tilesOf: (most: number) => MlxArray,
+  ): LatentStep {
     const own = tables[this.#group]!;
     const places = placesOf(this.#group);
+    const tiles = new Map<number, MlxArray>();
+    const tilesFor = ({ tileTokens }: LatentAttention) => {
+      if (tileTokens === undefined) return undefined;
+      const made = tiles.get(tileTokens) ?? tilesOf(tileTokens);
+      tiles.set(tileTokens, made);
+      return made;
+    };
     return {
       attendLatent: ({ index }, queries, latents, options) => {
         const { pool, attention } = this.#layers[index]!;
-        return attention.attend(queries, latents, pool, own, places, options);
+        return attention.attend(queries, latents, pool, own, places, options, tilesFor(attention));
       },
     };
   }

@@ -160,7 +160,10 @@ export class PagedKvStore {
   decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
     return {
       positions: () => newestPositions(tables[0]!, width),
-      ...this.#latents?.decodeStep(tables, (groups) => splitsFor(parts, groups, 1)),
+      // One vector a token is little to read: such parts are worth to be split once more.
+      ...this.#latents?.decodeStep(tables, (groups) =>
+        splitsFor(parts === 1 ? 1 : 2 * parts, groups, 1),
+      ),
       attend: ({ index, kvHeads }, qkv, heads, options) => {
         const layer = this.#layers[index]!;
         const work = workOf(layer, heads, options);
@@ -255,7 +258,8 @@ export class PagedKvStore {
       );
       return array(Int32Array.from(each));
     };
-    return { attend, positions, ...this.#latents?.mixedStep(tables, packed) };
+    const tiles = (most: number) => array(packTiles(rows, most));
+    return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tiles) };
   }
 
   #methodOf({ start, count }: KvRow, { chunks }: BlockAttention): Method {

@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { CpuLatentAttention } from "../../src/kernels/cpu-attention.ts";
 import { type LatentAttention, LatentKernels } from "../../src/kernels/latent-attention.ts";
-import { packPlaces, packTables } from "../../src/kernels/paged-attention.ts";
+import { packPlaces, packTables, packTiles } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { attendLatent } from "../../src/mlx/cpu.ts";
@@ -43,6 +43,13 @@ const emulated: Case[] = [
   { heads: 5, latent: 40, rotary: 8, dtype: "float32", splits: 4 },
   { heads: 20, latent: 64, rotary: 16, dtype: "bfloat16", splits: 2 },
   { heads: 2, latent: 32, rotary: 16, dtype: "float32", rotated: false },
+  { heads: 20, latent: 48, rotary: 8, dtype: "bfloat16", splits: 2 },
+  // By tensor cores.
+  { heads: 16, latent: 512, rotary: 64, dtype: "bfloat16", splits: 4 },
+  { heads: 5, latent: 64, rotary: 32, dtype: "float16", splits: 16 },
+  { heads: 16, latent: 128, rotary: 64, dtype: "float16", rotated: false },
+  { heads: 40, latent: 64, rotary: 16, dtype: "bfloat16" },
+  { heads: 130, latent: 64, rotary: 64, dtype: "bfloat16", splits: 2 },
 ];
 
 const tolerance = { float32: kind === "cpu" ? 1e-5 : 2e-4, float16: 4e-3, bfloat16: 3e-2 };
@@ -82,9 +89,10 @@ function checkDecode(each: Case, attention: LatentAttention): void {
 }
 
 function checkChunks(each: Case, attention: LatentAttention): void {
-  check(each, attention, chunks, (by, { queries, latents, pool, tables, places, work }) =>
-    by.attend(queries, latents, pool, tables, places, work),
-  );
+  check(each, attention, chunks, (by, { queries, latents, pool, tables, places, work }) => {
+    const tiles = by.tileTokens && array(packTiles(chunks, by.tileTokens));
+    return by.attend(queries, latents, pool, tables, places, work, tiles || undefined);
+  });
 }
 
 type Inputs = {

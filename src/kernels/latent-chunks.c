@@ -1,0 +1,35 @@
+// Latent attention of chunks of prompts by tensor cores; CUDA only. A group has a few consecutive tokens of one
+// sequence, with HEADS_EACH heads of each.
+//
+// Inputs: those of latent-attend.c, and tiles (packTiles).
+// Output: attended (tokens, HEADS, LATENT).
+// Constants: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; HEADS_EACH, ROW_TILES and TEAM
+// (latent-tiles.h).
+// Groups: (1, HEADS / HEADS_EACH, tiles) with dynamic shared memory for attend_tiles.
+#include "latent-tiles.h"
+  typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
+  const int first = tiles[2 * group_z], count = tiles[2 * group_z + 1];
+  if (count == 0) return;
+  const int position = places[3 * first];
+  const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
+  const TokenRange range = {0, position + count};
+  const unsigned memory = dynamic_shared_memory();
+  fetch_tile<Rows>(memory, pool, table[0], range.end, thread_index);
+  const int part = warp % TEAM;
+  const int row = warp / TEAM * 16 + lane / 4;
+  const T* from[2];
+  long index[2];
+  int positions[2];
+  #pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int token = (row + i * 8) / HEADS_EACH, head = group_y * HEADS_EACH + (row + i * 8) % HEADS_EACH;
+    index[i] = token < count && head < HEADS ? long(first + token) * HEADS + head : -1;
+    from[i] = index[i] < 0 ? nullptr : queries + index[i] * Rows::D;
+    positions[i] = position + min(token, count - 1);
+  }
+  Rows rows;
+  begin_rows<ROTATED>(rows, from, positions, layer, part, lane);
+  attend_tiles(rows, pool, table, range, positions, layer, memory, lane, warp, thread_index);
+  #pragma unroll
+  for (int i = 0; i < 2; i++)
+    if (index[i] >= 0) store_row<1>(rows, i, index[i], 0, layer, part, lane, attended);
