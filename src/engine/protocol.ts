@@ -15,6 +15,8 @@ export type EngineRequest = {
   /** What reports call it. */
   name?: string;
   prompt: Uint32Array;
+  /** Lengths of its beginnings that other prompts may share, in ascending order. Recurrent states are kept there. */
+  heads?: readonly number[] | undefined;
   maxTokens: number;
   minTokens?: number;
   /** How many answers. */

@@ -29,6 +29,8 @@ export type CacheLayout = {
 export interface Cached {
   readonly held: Held;
   readonly promptLength: number;
+  /** Lengths of its prompt's beginnings that other prompts may share, in ascending order. */
+  readonly heads: readonly number[];
   /** Tokens that are known. */
   readonly length: number;
   /** Tokens that were computed, and those that steps under way compute too. */
@@ -91,6 +93,8 @@ type Group = { pool: BlockPool; window: number | undefined };
 
 /** Snapshots in a long prompt are so far apart. */
 const MARK_TOKENS = 2048;
+/** A head is worth a slot if it is so much longer than nothing, or than another head. */
+const HEAD_TOKENS = 64;
 
 export class KvCache {
   readonly #groups: readonly Group[];
@@ -289,7 +293,7 @@ export class KvCache {
 
   /** A waiting sequence begins to run with what it has hit. */
   begin(sequence: Cached, { tokens, tables, slot, reach }: Hit): void {
-    const { held, length } = sequence;
+    const { held, length, heads } = sequence;
     this.#groups.forEach(({ pool, window }, group) => {
       for (const block of tables[group]!) if (block !== NONE) pool.retain(block);
       held.gone[group] = firstSeen(tokens / BLOCK_TOKENS, window);
@@ -298,7 +302,7 @@ export class KvCache {
     held.slot = slot;
     if (slot !== NONE) this.slots!.retain(slot);
     if (!this.slots) return;
-    held.marks = marksOf(tokens, reach, length);
+    held.marks = marksOf(tokens, reach, length, heads);
     if (slot !== NONE) this.#snapshots.hits += 1;
     if (reach > tokens) this.#snapshots.misses += 1;
   }
@@ -481,13 +485,20 @@ function firstSeen(blocks: number, window: number | undefined): number {
 }
 
 /**
- * Where a prompt leaves snapshots: at its last whole block, where its blocks no longer match others', and every so
- * often.
+ * Where a prompt leaves snapshots: at its last whole block, where its blocks no longer match others', where its heads
+ * end, and every so often.
  */
-function marksOf(hit: number, reach: number, length: number): number[] {
+function marksOf(hit: number, reach: number, length: number, heads: readonly number[]): number[] {
   const last = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;
   const marks = new Set([reach, last]);
   for (let at = MARK_TOKENS; at < last; at += MARK_TOKENS) marks.add(at);
+  let before = 0;
+  for (const head of heads) {
+    const at = Math.floor(head / BLOCK_TOKENS) * BLOCK_TOKENS;
+    if (at < before + HEAD_TOKENS) continue;
+    marks.add(at);
+    before = at;
+  }
   return [...marks].filter((mark) => mark > hit && mark < length).sort((a, b) => a - b);
 }
 

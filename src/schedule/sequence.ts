@@ -12,6 +12,8 @@ export type FinishReason = "stop" | "length" | "abort" | "error";
 export type SequenceOptions = {
   id: number;
   prompt: Uint32Array;
+  /** Lengths of its beginnings that other prompts may share, in ascending order. */
+  heads?: readonly number[] | undefined;
   maxTokens: number;
   priority: Priority;
   /** The key that sent it; those without one count as one client. */
@@ -38,6 +40,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
   readonly order: number;
   readonly flow: Flow<Sequence>;
   readonly promptLength: number;
+  readonly heads: readonly number[];
   readonly maxTokens: number;
   readonly minTokens: number;
   readonly stopTokens: ReadonlySet<number>;
@@ -83,6 +86,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.flow = flow;
     this.held = held;
     this.promptLength = prompt.length;
+    this.heads = options.heads ?? [];
     this.maxTokens = maxTokens;
     this.minTokens = options.minTokens;
     this.stopTokens = options.stopTokens;

@@ -98,6 +98,7 @@ export class ModelEngine {
       Array.from({ length: n }, () => ({
         id,
         prompt,
+        heads: request.heads,
         maxTokens: request.maxTokens,
         minTokens: request.minTokens ?? 0,
         priority: request.priority ?? "NORMAL",

@@ -15,9 +15,10 @@ function setUp(layout: Parameters<typeof setUpScheduler>[0] = { layout: recurren
   const computedFor = (
     prompt: number[],
     maxTokens = 1,
+    heads: number[] = [],
   ): { computed: number; sequence: Sequence } => {
     const before = parts.model.computed;
-    const sequence = parts.one({ prompt, maxTokens });
+    const sequence = parts.one({ prompt, maxTokens, heads });
     parts.run();
     expect(output(sequence)).toEqual(expectedTokens(prompt, maxTokens));
     // What is generated is computed too, but for the last.
@@ -45,6 +46,36 @@ describe("recurrent layers", () => {
     computedFor(first, 100);
     const { computed } = computedFor([...first, ...text(60, 2)]);
     expect(computed).toBeLessThanOrEqual(60 + 32);
+  });
+
+  test("a head that is known to be shared is computed once, whatever follows it", () => {
+    const { computedFor, cache } = setUp();
+    const head = text(3000, 1);
+    const first = computedFor([...head, ...text(210, 2)], 1, [3000]);
+    expect(first.computed).toBe(3210);
+    // At 2,048, at the end of the head and at that of the prompt.
+    expect(readGauges(cache.slots!.gauges)).toMatchObject({ held: 0, cached: 3 });
+    for (const [i, seed] of [3, 4, 5].entries()) {
+      const { computed } = computedFor([...head, ...text(10 + 100 * i, seed)], 1, [3000]);
+      expect(computed).toBe(10 + 100 * i + (3000 % 32));
+    }
+  });
+
+  test("so is the head of a conversation's last turn, behind that of all conversations", () => {
+    const { computedFor } = setUp();
+    const [system, turns] = [text(500, 1), text(700, 2)];
+    computedFor([...system, ...turns, ...text(60, 3)], 1, [500, 1200]);
+    const asked = computedFor([...system, ...turns, ...text(60, 4)], 1, [500, 1200]);
+    expect(asked.computed).toBe(60 + (1200 % 32));
+    expect(computedFor([...system, ...text(90, 5)], 1, [500]).computed).toBe(90 + (500 % 32));
+  });
+
+  test("heads take no slots where they are short, or hardly longer than another", () => {
+    const { computedFor, cache } = setUp();
+    computedFor(text(900, 1), 1, [63, 640, 700]);
+    // At 640, and at the end of the prompt.
+    expect(readGauges(cache.slots!.gauges)).toMatchObject({ held: 0, cached: 2 });
+    expect(computedFor([...text(700, 1), ...text(20, 2)]).computed).toBe(20 + 60);
   });
 
   test("a common head is computed twice at most, whatever follows it", () => {

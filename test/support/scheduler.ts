@@ -9,6 +9,7 @@ import { BlockModel } from "./block-model.ts";
 
 type Ask = {
   prompt: number[];
+  heads?: number[];
   maxTokens?: number;
   minTokens?: number;
   priority?: Priority;
@@ -49,6 +50,7 @@ export function setUpScheduler(
       Array.from({ length: n }, () => ({
         id: id++,
         prompt: Uint32Array.from(prompt),
+        heads: ask.heads,
         maxTokens,
         minTokens,
         priority: ask.priority ?? "NORMAL",
