@@ -49,13 +49,16 @@ async function chatPlan(
 ): Promise<Plan> {
   const use = toolUseOf(request, model);
   const input = chatInput(model, request, use?.tools);
-  const { prompts, ending } = await encode({ kind: "chat", input, maxTokens });
+  // What recurrent layers keep is found only where it was kept on purpose; blocks are found anywhere.
+  const wantsHeads = model.info.slots !== undefined;
+  const { prompts, ending, heads } = await encode({ kind: "chat", input, maxTokens, wantsHeads });
   const { format } = use ?? formatOf(model.text.template);
   const thought = format.thought ?? thinkTags;
   const thinking = thinkingOf(model.text.template, ending, thought);
   const constraint = withCalls(inFormat(constraintOf(request), format), use);
   return {
     prompts,
+    heads,
     constraint: constraint && {
       ...constraint,
       format: format.thinks ? constraint.format : withThought(constraint.format, thinking, thought),

@@ -47,6 +47,8 @@ export type Encode = (work: EncodeWork) => Promise<Encoded>;
 export type Plan = {
   /** Token ids of each prompt. */
   prompts: readonly Uint32Array[];
+  /** Lengths in tokens of what other requests' prompts may begin with too. */
+  heads?: readonly number[];
   /** The constraint on the answers. */
   constraint?: Constraint | undefined;
   /** Control tokens that are part of the answers' text. */
@@ -85,7 +87,7 @@ export async function generate(
     const model = await generation.use(request.model);
     const encode = (work: EncodeWork) => generation.encode(model, work);
     const plan = await asked.plan(model, model.info.maxLength, encode);
-    const { prompts, markers = [] } = plan;
+    const { prompts, heads, markers = [] } = plan;
     checkTokens(request, model.info.vocabulary);
     checkPromptTokens("prompt", prompts, model.info.vocabulary);
     if (serving.settings.logPrompts) c.get("record").prompt = textOf(model, prompts);
@@ -97,6 +99,7 @@ export async function generate(
     const engineRequest = engineRequestMaker(c, serving, asked, model, {
       priority,
       client: generation.client,
+      heads,
       ...grammar,
     });
     const answers = generation.begin(
@@ -153,7 +156,7 @@ function engineRequestMaker(
   serving: Serving,
   asked: GenerationRequest,
   model: ServedModel,
-  given: Pick<EngineRequest, "priority" | "client"> & PreparedGrammar,
+  given: Pick<EngineRequest, "priority" | "client" | "heads"> & PreparedGrammar,
 ): (prompt: Uint32Array) => EngineRequest {
   const { request, maxTokens, logprobs, promptLogprobs } = asked;
   const { settings } = serving;

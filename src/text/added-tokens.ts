@@ -2,7 +2,10 @@
 // from the others: a model obeys them, so user input must never become one.
 import type { AddedTokenJson } from "./tokenizer-json.ts";
 
-export type Segment = { kind: "token"; id: number } | { kind: "text"; text: string; start: number };
+export type Segment = { start: number; end: number } & (
+  | { kind: "token"; id: number }
+  | { kind: "text"; text: string }
+);
 
 /** Where control tokens are parsed: nowhere, everywhere, or everywhere except at these offsets. */
 export type ControlTokens = "text" | "parse" | { readonly parseExceptAt: ReadonlySet<number> };
@@ -42,6 +45,9 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
 
   return {
     *split(text, control) {
+      const textOf = (start: number, end: number): Segment => {
+        return { kind: "text", text: text.slice(start, end), start, end };
+      };
       let done = 0;
       let from = 0;
       for (;;) {
@@ -54,12 +60,12 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
         if (token.single_word && touchesWord(text, start, end)) continue;
         if (token.lstrip) while (start > done && isSpace(text[start - 1]!)) start--;
         if (token.rstrip) while (end < text.length && isSpace(text[end]!)) end++;
-        if (start > done) yield { kind: "text", text: text.slice(done, start), start: done };
-        yield { kind: "token", id: token.id };
+        if (start > done) yield textOf(done, start);
+        yield { kind: "token", id: token.id, start, end };
         done = end;
         from = end;
       }
-      if (text.length > done) yield { kind: "text", text: text.slice(done), start: done };
+      if (text.length > done) yield textOf(done, text.length);
     },
   };
 }

@@ -1,12 +1,12 @@
 // What is encoded for one request: texts, or a chat. It is done in steps, on the main thread if it is short and
 // on the encoder thread otherwise.
-import type { ChatInput } from "./template.ts";
+import type { ChatWork } from "./prompt.ts";
 import type { TextModel } from "./text-model.ts";
 import type { TokenIds } from "./token-ids.ts";
 
 export type EncodeWork =
   | { kind: "texts"; texts: readonly string[]; addSpecialTokens: boolean; maxTokens: number }
-  | { kind: "chat"; input: ChatInput; maxTokens: number };
+  | ({ kind: "chat" } & ChatWork);
 
 /** What is known besides the ids of all texts. */
 export type EncodedWork = {
@@ -14,6 +14,8 @@ export type EncodedWork = {
   ends: number[];
   /** The last characters of a chat's text, without the blanks at its end. */
   ending: string;
+  /** Lengths of a chat's heads in tokens, if they are wanted. */
+  heads: number[];
 };
 
 const ENDING_CHARS = 256;
@@ -28,8 +30,8 @@ export function* encodeWork(
 ): Generator<void, EncodedWork> {
   const { maxTokens } = work;
   if (work.kind === "chat") {
-    const text = yield* chat!.steps(work.input, maxTokens, ids);
-    return { ends: [ids.length], ending: text.trimEnd().slice(-ENDING_CHARS) };
+    const { text, heads } = yield* chat!.steps(work, ids);
+    return { ends: [ids.length], ending: text.trimEnd().slice(-ENDING_CHARS), heads };
   }
   const { addSpecialTokens } = work;
   const ends: number[] = [];
@@ -38,7 +40,7 @@ export function* encodeWork(
     yield* tokenizer.encodeSteps(text, options, ids);
     ends.push(ids.length);
   }
-  return { ends, ending: "" };
+  return { ends, ending: "", heads: [] };
 }
 
 /** About how many characters there are, in all. */

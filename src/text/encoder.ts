@@ -22,7 +22,7 @@ export type Client = {
 };
 
 /** The token ids of each text; a chat is one. */
-export type Encoded = { prompts: Uint32Array[]; ending: string };
+export type Encoded = { prompts: Uint32Array[] } & Pick<EncodedWork, "ending" | "heads">;
 
 /** Too many characters wait to be encoded. */
 export class EncoderBusyError extends Error {
@@ -177,8 +177,8 @@ export class Encoder {
   }
 }
 
-function split(ids: Uint32Array, { ends, ending }: EncodedWork): Encoded {
-  return { prompts: ends.map((end, i) => ids.subarray(ends[i - 1] ?? 0, end)), ending };
+function split(ids: Uint32Array, { ends, ending, heads }: EncodedWork): Encoded {
+  return { prompts: ends.map((end, i) => ids.subarray(ends[i - 1] ?? 0, end)), ending, heads };
 }
 
 function errorOf(failure: EncodeFailure, maxTokens: number): Error {

@@ -2,6 +2,7 @@
 // user input are text. To tell them apart after rendering, every offset in the user's strings where a control
 // token could start is marked beforehand, with noncharacters that never reach the model.
 import { matcher } from "./added-tokens.ts";
+import { headsOf } from "./heads.ts";
 import type { ChatInput, ChatTemplate } from "./template.ts";
 import { finish, type TokenIds } from "./token-ids.ts";
 import { type Tokenizer, TooLongError } from "./tokenizer.ts";
@@ -16,20 +17,26 @@ const MARK = "\uFDD0";
 const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
 
+export type ChatWork = {
+  input: ChatInput;
+  maxTokens: number;
+  /** Whether to find the heads that other chats may share. */
+  wantsHeads?: boolean;
+};
+
 /** Makes prompts for one model. Throws a TooLongError for a prompt over `maxTokens`. */
 export interface PromptBuilder {
   (input: ChatInput, maxTokens?: number): Prompt;
-  /** The same in steps: appends the ids and returns the text. Rendering is one step. */
-  steps(input: ChatInput, maxTokens: number, ids: TokenIds): Generator<void, string>;
+  /** The same in steps: appends the ids, returns the text and the heads' lengths in tokens. Rendering is one step. */
+  steps(work: ChatWork, ids: TokenIds): Generator<void, { text: string; heads: number[] }>;
 }
 
 export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): PromptBuilder {
   const guard = userTextGuard([...tokenizer.controlTokens.keys()]);
   function* steps(
-    { messages, tools, kwargs, ...flags }: ChatInput,
-    maxTokens: number,
+    { input: { messages, tools, kwargs, ...flags }, maxTokens, wantsHeads = false }: ChatWork,
     ids: TokenIds,
-  ): Generator<void, string> {
+  ): Generator<void, { text: string; heads: number[] }> {
     // Checked early: guarding and rendering would take long for a chat that cannot fit.
     if (messages.length > maxTokens) throw new TooLongError(maxTokens);
     let room = maxTokens * tokenizer.longestToken;
@@ -38,21 +45,24 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
       if (room < 0) throw new TooLongError(maxTokens);
       return guard(text);
     };
-    const rendered = template.render({
+    const input = {
       ...flags,
       messages: guardAll(messages, guarded),
       ...(tools && { tools: guardAll(tools, guarded) }),
       ...(kwargs && { kwargs: guardAll(kwargs, guarded) }),
-    });
-    const { text, plainAt } = unguard(rendered);
+    };
+    const { text, plainAt } = unguard(template.render(input));
+    const render = (other: ChatInput) => unguard(template.render(other)).text;
+    const offsets = wantsHeads ? yield* headsOf(input, text, render) : [];
     // The template has already written the start token.
     const controlTokens = { parseExceptAt: plainAt };
-    yield* tokenizer.encodeSteps(text, { controlTokens, maxTokens }, ids);
-    return text;
+    const heads = yield* tokenizer.encodeSteps(text, { controlTokens, maxTokens, offsets }, ids);
+    return { text, heads };
   }
   const build = (input: ChatInput, maxTokens = Infinity): Prompt => {
     const ids: number[] = [];
-    return { text: finish(steps(input, maxTokens, ids)), ids };
+    const { text } = finish(steps({ input, maxTokens }, ids));
+    return { text, ids };
   };
   return Object.assign(build, { steps });
 }

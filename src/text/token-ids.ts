@@ -3,6 +3,7 @@
 /** Appended to; a shorter `length` drops the last ones. */
 export interface TokenIds {
   push(id: number): unknown;
+  at(index: number): number | undefined;
   length: number;
 }
 
@@ -24,6 +25,10 @@ export class TokenIdBuffer implements TokenIds {
   push(id: number): void {
     if (this.length === this.#ids.length) this.#grow();
     this.#ids[this.length++] = id;
+  }
+
+  at(index: number): number | undefined {
+    return index < this.length ? this.#ids[index] : undefined;
   }
 
   /** The ids, without the room behind them. */

@@ -1,6 +1,6 @@
 // Encodes text to token ids and back, as tokenizer.json describes: added tokens are found first, the text
 // between them is normalized, split into pieces, and encoded by the model.
-import { addedTokens, type ControlTokens, isControlToken } from "./added-tokens.ts";
+import { addedTokens, type ControlTokens, isControlToken, type Segment } from "./added-tokens.ts";
 import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
 import { type TokenDecoder, tokenDecoder } from "./decoder.ts";
 import { Detokenizer, type DetokenizerOptions } from "./detokenizer.ts";
@@ -28,6 +28,8 @@ export interface EncodeOptions {
   controlTokens: ControlTokens;
   /** Throws a TooLongError as soon as the text is known to have more tokens. */
   maxTokens?: number | undefined;
+  /** In ascending order: `encodeSteps` counts the tokens before each. */
+  offsets?: readonly number[] | undefined;
 }
 
 export class TooLongError extends Error {
@@ -69,8 +71,11 @@ export interface Tokenizer {
   idOf(token: string): number | undefined;
   tokenOf(id: number): string | undefined;
   encode(text: string, options: EncodeOptions): number[];
-  /** The same in steps: appends the ids, and yields every few milliseconds. */
-  encodeSteps(text: string, options: EncodeOptions, ids: TokenIds): Generator<void>;
+  /**
+   * The same in steps: appends the ids, and yields every few milliseconds. Returns how many tokens end at or before
+   * each of the offsets. Within a text that the normalizer changes that is an estimate.
+   */
+  encodeSteps(text: string, options: EncodeOptions, ids: TokenIds): Generator<void, number[]>;
   decode(ids: Iterable<number>, options?: DetokenizerOptions): string;
 }
 
@@ -155,8 +160,25 @@ export function buildTokenizer(
     }
   }
 
-  function* encodeSteps(text: string, options: EncodeOptions, out: TokenIds): Generator<void> {
+  /** How many ids of a segment, the last one so far, end at or before an offset in it. */
+  function countBefore(offset: number, segment: Segment, first: number, ids: TokenIds): number {
+    if (segment.kind === "token") return 0;
+    let bytes = Buffer.byteLength(segment.text.slice(0, offset - segment.start));
+    for (let i = first; i < ids.length; i++) {
+      bytes -= decoder.bytes(ids.at(i)!, false)?.length ?? 0;
+      if (bytes < 0) return i - first;
+    }
+    return ids.length - first;
+  }
+
+  function* encodeSteps(
+    text: string,
+    options: EncodeOptions,
+    out: TokenIds,
+  ): Generator<void, number[]> {
     const { addSpecialTokens = false, controlTokens: control, maxTokens = Infinity } = options;
+    const { offsets = [] } = options;
+    const counts: number[] = [];
     if (text.length > maxTokens * longest) throw new TooLongError(maxTokens);
     const before = out.length;
     const check = () => {
@@ -164,6 +186,7 @@ export function buildTokenizer(
     };
     if (addSpecialTokens) for (const id of prefix) out.push(id);
     for (const segment of written.split(text.toWellFormed(), control)) {
+      const first = out.length;
       if (segment.kind === "token") out.push(segment.id);
       else {
         for (const _ of encodeText(segment.text, segment.start === 0, out)) {
@@ -171,9 +194,15 @@ export function buildTokenizer(
           yield;
         }
       }
+      for (const offset of offsets.slice(counts.length)) {
+        if (offset >= segment.end) break;
+        counts.push(first - before + countBefore(offset, segment, first, out));
+      }
       check();
     }
+    while (counts.length < offsets.length) counts.push(out.length - before);
     if (addSpecialTokens) for (const id of suffix) out.push(id);
+    return counts;
   }
 
   const named = (token: NamedToken | undefined) => {

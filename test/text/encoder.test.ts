@@ -11,6 +11,7 @@ import {
   EncoderThreadError,
 } from "../../src/text/encoder.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
+import { finish } from "../../src/text/token-ids.ts";
 import { TooLongError } from "../../src/text/tokenizer.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 
@@ -49,6 +50,14 @@ test("long texts and chats have the ids of short ones, and are charged once", as
   expect(ending).toEndWith("<|im_start|>assistant");
   const count = expected.reduce((sum, ids) => sum + ids.length, 0);
   expect(charged).toEqual([count, chats[0]!.length]);
+});
+
+test("a long chat's heads are those that are found at once", async () => {
+  const messages = ["system", "user", "assistant", "user"].map((role) => ({ role, content: long }));
+  const work = { input: { messages }, maxTokens: Infinity, wantsHeads: true };
+  const { heads } = await encoder.encode(model, { kind: "chat", ...work }, client("a"));
+  expect(heads).toEqual(finish(model.chat!.steps(work, [])).heads);
+  expect(heads).toHaveLength(2);
 });
 
 test("a key does not wait for another key's long text, nor for one of its own", async () => {
