@@ -10,6 +10,8 @@
 #define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)
 #define SHUFFLE_XOR simd_shuffle_xor
 #define EXP metal::fast::exp
+// MLX's: Metal has none.
+#define LOG1P log1p
 #define TANH metal::precise::tanh
 #define RSQRT metal::precise::rsqrt
 #define SINCOS(angle, sine, cosine) \

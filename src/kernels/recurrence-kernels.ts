@@ -1,21 +1,28 @@
 // Recurrent layers on a GPU, by kernels of our own. They write to their pools in place, which MLX knows nothing of.
 import { array, type MlxArray } from "../mlx/array.ts";
+import { bytesOf } from "../mlx/dtype.ts";
+import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
-import { hold } from "../mlx/scope.ts";
+import { multiply, reshape, sigmoid, slice } from "../mlx/ops.ts";
+import { hold, Scope } from "../mlx/scope.ts";
 import convolveBody from "./convolve.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
-import type { Convolution, Recurrence, Scan, ScanInputs } from "./recurrence.ts";
+import type { Convolution, OutputGate, Recurrence, Scan, ScanInputs } from "./recurrence.ts";
 import scanBody from "./scan.c" with { type: "text" };
 import type { Language } from "./source.ts";
 
 const CHANNELS_PER_GROUP = 256;
+/** Rows of a state that a warp scans. */
+const ROWS_PER_WARP = 8;
 const WARPS = 4;
-/** Floats of queries, and as many of keys, in shared memory: with decays for each feature still below 32 KiB. */
-const CHUNK_FLOATS = 2048;
+/** Of a group that has whole heads. With more, threads have too few registers for a row's part. */
+const MOST_WARPS = 16;
+/** What tokens may take in shared memory: several groups share that of a multiprocessor. */
+const SHARED_BYTES = 24 * 1024;
 
 export class RecurrenceKernels implements Recurrence {
   readonly #kernels: KernelCache;
-  readonly #norms = new Map<Scan, MlxArray>();
+  readonly #numbers = new Map<string, MlxArray>();
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache(language, make);
@@ -25,9 +32,10 @@ export class RecurrenceKernels implements Recurrence {
     x: MlxArray,
     pool: MlxArray,
     moves: MlxArray,
-    { weight, bias, activation }: Convolution,
+    { weight, bias, activation, column = 0 }: Convolution,
   ): MlxArray {
-    const [tokens, channels] = x.shape as [number, number];
+    const [tokens, width] = x.shape as [number, number];
+    const [taps, channels] = weight.shape as [number, number];
     const inputs = { x, pool, moves, weight, bias: bias ?? weight };
     return this.#kernels.run("convolve", convolveBody, inputs, "convolved", {
       outputs: [{ shape: [tokens, channels], dtype: x.dtype }],
@@ -35,25 +43,56 @@ export class RecurrenceKernels implements Recurrence {
       threadGroup: [CHANNELS_PER_GROUP, 1, 1],
       template: {
         T: x.dtype,
+        WIDTH: width,
+        COLUMN: column,
         CHANNELS: channels,
-        TAPS: weight.shape[0]!,
+        TAPS: taps,
         BIASED: bias !== undefined,
         SILU: activation === "silu",
       },
     });
   }
 
-  scan({ x, decays, betas }: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray {
+  scan({ x, gates }: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray {
     const [tokens, width] = x.shape as [number, number];
     const [, heads, valueDim, keyDim] = pool.shape as [number, number, number, number];
     if (keyDim % 16 !== 0) throw new Error(`there is no scan for keys of ${keyDim} features`);
-    const { keyHeads, columns, norm, deltaRule } = scan;
-    const rows = 8 * WARPS;
-    const inputs = { x, decays, betas, pool, moves, norm: this.#normOf(scan) };
+    const given = "raw" in gates ? undefined : gates;
+    const { raw, columns: from } = "raw" in gates ? gates : {};
+    if (raw && from?.output && valueDim > MOST_WARPS * ROWS_PER_WARP) {
+      const columns = { ...from, output: undefined };
+      const read = this.scan({ x, gates: { raw, columns } }, pool, moves, scan);
+      return gated(read, raw, from.output, [heads, valueDim]);
+    }
+    const { keyHeads, columns, norm, deltaRule, skip } = scan;
+    const { output } = from ?? {};
+    const warps = output ? Math.ceil(valueDim / ROWS_PER_WARP) : WARPS;
+    const rows = warps * ROWS_PER_WARP;
+    const byFeature = given?.decays.shape[1] === heads * keyDim && keyDim > 1;
+    const floats = (byFeature ? 3 : 2) * keyDim + rows + 2;
+    const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
+    const { eps = 0, queryScale = 1, keyScale = 1 } = norm ?? {};
+    const { factor = 1, limits = [0, Infinity] } = from ?? {};
+    const outputEps = output?.norm.eps ?? 0;
+    const numbers = this.#numbersOf([eps, queryScale, keyScale, factor, ...limits, outputEps]);
+    // Inputs that the kernel does not use may be any array.
+    const inputs = {
+      x,
+      raw: raw ?? numbers,
+      rate: from?.rate ?? numbers,
+      bias: from?.bias ?? numbers,
+      decays: given?.decays ?? numbers,
+      betas: given?.betas ?? numbers,
+      pool,
+      moves,
+      numbers,
+      skip: skip ?? numbers,
+      weight: output?.norm.weight ?? numbers,
+    };
     return this.#kernels.run("scan", scanBody, inputs, "read", {
       outputs: [{ shape: [tokens, heads * valueDim], dtype: x.dtype }],
-      grid: [Math.ceil(valueDim / rows) * WARPS * 32, heads, moves.shape[0]! / 4 - 1],
-      threadGroup: [WARPS * 32, 1, 1],
+      grid: [Math.ceil(valueDim / rows) * warps * 32, heads, moves.shape[0]! / 4 - 1],
+      threadGroup: [warps * 32, 1, 1],
       template: {
         T: x.dtype,
         HEADS: heads,
@@ -66,24 +105,53 @@ export class RecurrenceKernels implements Recurrence {
         VALUES: columns.values,
         NORMED: norm !== undefined,
         DELTA_RULE: deltaRule,
-        BY_FEATURE: decays.shape[1] === heads * keyDim && keyDim > 1,
-        WARPS,
-        CHUNK: CHUNK_FLOATS / keyDim,
+        SKIP: skip !== undefined,
+        BY_FEATURE: byFeature,
+        RAW: raw !== undefined,
+        RAW_WIDTH: raw?.shape[1] ?? 0,
+        STEPS: from?.steps ?? 0,
+        HAS_BETAS: from?.betas !== undefined,
+        BETAS: from?.betas ?? 0,
+        NORM_OUTPUT: output !== undefined,
+        GATES: output?.column ?? 0,
+        WARPS: warps,
+        CHUNK: Math.max(1, Math.floor(SHARED_BYTES / tokenBytes)),
       },
     });
   }
 
   free(): void {
     this.#kernels.free();
-    for (const each of this.#norms.values()) each.free();
+    for (const each of this.#numbers.values()) each.free();
   }
 
-  /** MLX gives arrays of fewer than 8 elements to Metal in another address space. */
-  #normOf(scan: Scan): MlxArray {
-    const { eps = 0, queryScale = 1, keyScale = 1 } = scan.norm ?? {};
-    const numbers = Float32Array.of(eps, queryScale, keyScale, 0, 0, 0, 0, 0);
-    const norm = this.#norms.get(scan) ?? hold(array(numbers));
-    this.#norms.set(scan, norm);
-    return norm;
+  /** As floats. MLX gives arrays of fewer than 8 elements to Metal in another address space. */
+  #numbersOf(values: readonly number[]): MlxArray {
+    const key = values.join();
+    const found = this.#numbers.get(key);
+    if (found) return found;
+    using _ = new Scope();
+    const made = hold(array(Float32Array.from({ length: 8 }, (_, i) => finite(values[i] ?? 0))));
+    made.evaluate();
+    this.#numbers.set(key, made);
+    return made;
   }
+}
+
+/** Metal's arithmetic may take it that there is no infinity. */
+function finite(x: number): number {
+  return Math.min(x, 3e38);
+}
+
+/** An output gate by MLX's operations, for heads that are too large for a group. */
+function gated(
+  read: MlxArray,
+  raw: MlxArray,
+  { column, norm }: OutputGate,
+  [heads, valueDim]: [number, number],
+): MlxArray {
+  const width = heads * valueDim;
+  const normed = rmsNorm(reshape(read, [-1, heads, valueDim]), norm.weight, norm.eps);
+  const gates = slice(raw, 1, column, column + width);
+  return multiply(multiply(gates, sigmoid(gates)), reshape(normed, [-1, width]));
 }

@@ -7,6 +7,8 @@ export type Convolution = {
   weight: MlxArray;
   bias?: MlxArray | undefined;
   activation?: "silu" | undefined;
+  /** Where in a row its channels begin, if a row has more. */
+  column?: number | undefined;
 };
 
 /**
@@ -23,20 +25,51 @@ export type Scan = {
   /** Queries and keys are divided by their root mean square and scaled. */
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
+  /** (heads) float32: by this factor a value is added to its output. */
+  skip?: MlxArray | undefined;
 };
 
 export type ScanInputs = {
   /** (T, columns): queries, keys and values side by side. */
   x: MlxArray;
+  gates: GivenGates | RawGates;
+};
+
+export type GivenGates = {
   /** (T, heads), or (T, heads * key features); float32. */
   decays: MlxArray;
   /** (T, heads) float32 */
   betas: MlxArray;
 };
 
+/** Rows (T, columns) as a product makes them, and what the scan makes of their columns. */
+export type RawGates = { raw: MlxArray; columns: RawColumns };
+
+/**
+ * A head has a column of steps, and one of betas:
+ *
+ *     size = softplus(factor * step + bias), within the limits        decay = exp(rate * size)
+ *
+ * and beta is the sigmoid of its column, or the size where there are no such columns.
+ */
+export type RawColumns = {
+  /** Where in a row each begins. */
+  steps: number;
+  betas?: number | undefined;
+  /** (heads) float32 */
+  rate: MlxArray;
+  bias: MlxArray;
+  factor?: number | undefined;
+  limits?: readonly [least: number, most: number] | undefined;
+  output?: OutputGate | undefined;
+};
+
+/** An RMS norm over the output of each head, times the silu of as many columns as there are outputs. */
+export type OutputGate = { column: number; norm: { weight: MlxArray; eps: number } };
+
 /** What the slot store needs: kernels, or plain arithmetic in tests. */
 export interface Recurrence {
-  /** x (T, channels), pool (slots, taps - 1, channels) -> (T, channels) */
+  /** x (T, channels or more), pool (slots, taps - 1, channels) -> (T, channels) */
   convolve(x: MlxArray, pool: MlxArray, moves: MlxArray, convolution: Convolution): MlxArray;
   /** pool (slots, heads, value features, key features) float32 -> (T, heads * value features) */
   scan(inputs: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray;

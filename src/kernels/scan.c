@@ -2,31 +2,41 @@
 // and KEY_DIM key features that four lanes share, in registers from the first token to the last. A warp has eight
 // rows; what all rows of a head read of a token is brought to shared memory, for some tokens at a time.
 //
-// Inputs: x (tokens, WIDTH) with queries, keys and values at these columns, decays (tokens, HEADS, or HEADS * KEY_DIM
-// with BY_FEATURE), betas (tokens, HEADS), pool (slots, HEADS, VALUE_DIM, KEY_DIM), which is written to, moves
-// (packMoves), and norm: eps, and the scales of queries and keys.
+// Inputs: x (tokens, WIDTH) with queries, keys and values at these columns; pool (slots, HEADS, VALUE_DIM, KEY_DIM),
+// which is written to; moves (packMoves); numbers, in the order below; skip (HEADS) with SKIP.
+// With RAW: raw (tokens, RAW_WIDTH) with steps and betas at these columns, rate and bias (HEADS); with NORM_OUTPUT
+// there are gates too, and weight (VALUE_DIM). Without it: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE)
+// and betas (tokens, HEADS). What is not read may be any array.
 // Output: read (tokens, HEADS * VALUE_DIM).
-// Constants: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE, BY_FEATURE;
-// WARPS of a group; CHUNK, the tokens in shared memory.
+// Constants: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE, SKIP,
+// BY_FEATURE, RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS, NORM_OUTPUT, GATES; WARPS of a group, which has all rows of a
+// head with NORM_OUTPUT; CHUNK, the tokens in shared memory.
 // Groups: (VALUE_DIM / (8 WARPS), HEADS, moves).
 #include "moves.h"
-  constexpr int LANES = 4, ROWS = 8 * WARPS, OWN = KEY_DIM / LANES;
+  enum { NORM_EPS, QUERY_SCALE, KEY_SCALE, STEP_FACTOR, LEAST_STEP, MOST_STEP, OUTPUT_EPS };
+  /** Loaded and stored at once. */
+  struct alignas(16) Four {
+    float x[4];
+  };
+  constexpr int LANES = 4, ROWS = 8 * WARPS, FOURS = KEY_DIM / 4, OWN = FOURS / LANES;
   const int head = group_y, key_head = head / (HEADS / KEY_HEADS);
-  const int part = lane % LANES, value = group_x * ROWS + warp * 8 + lane / LANES;
+  const int part = lane % LANES, row = warp * 8 + lane / LANES, value = group_x * ROWS + row;
   const bool is_own = value < VALUE_DIM;
   const DEVICE int* move = move_of(moves, group_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
-  const long row = (long(head) * VALUE_DIM + (is_own ? value : 0)) * KEY_DIM;
-  const long size = long(HEADS) * VALUE_DIM * KEY_DIM;
-  // Every fourth group of four, so that lanes side by side read side by side.
-  float state[OWN];
+  const long size = long(HEADS) * VALUE_DIM * FOURS;
+  // Every fourth group of four, so that lanes side by side read side by side. MLX takes inputs for constant; this row
+  // is nobody else's before the next launch.
+  DEVICE Four* own_states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool)) +
+      (long(head) * VALUE_DIM + (is_own ? value : 0)) * FOURS + part;
+  Four state[OWN];
   for (int i = 0; i < OWN; i++) {
-    const int feature = (i / 4 * LANES + part) * 4 + i % 4;
-    state[i] = from >= 0 ? pool[from * size + row + feature] : 0.0f;
+    if (from >= 0) state[i] = own_states[from * size + i * LANES];
+    for (int j = 0; from < 0 && j < 4; j++) state[i].x[j] = 0;
   }
-  SHARED float queries[CHUNK * KEY_DIM], keys[CHUNK * KEY_DIM];
-  SHARED float all_decays[CHUNK * (BY_FEATURE ? KEY_DIM : 1)], all_betas[CHUNK];
-  SHARED float values[CHUNK * ROWS];
+  SHARED Four queries[CHUNK * FOURS], keys[CHUNK * FOURS], feature_decays[BY_FEATURE ? CHUNK * FOURS : 1];
+  SHARED float head_decays[CHUNK], head_betas[CHUNK], values[CHUNK * ROWS];
+  SHARED T gates[NORM_OUTPUT ? CHUNK * ROWS : 1];
   for (int start = 0; start < count; start += CHUNK) {
     const int tokens = count - start < CHUNK ? count - start : CHUNK;
     BARRIER;
@@ -36,7 +46,7 @@
       const int t = is_key ? i - tokens : i;
       const DEVICE T* head_from =
           x + long(first + start + t) * WIDTH + (is_key ? KEYS : QUERIES) + key_head * KEY_DIM;
-      IN_SHARED float* head_to = (is_key ? keys : queries) + t * KEY_DIM;
+      IN_SHARED float* head_to = reinterpret_cast<IN_SHARED float*>((is_key ? keys : queries) + t * FOURS);
       float squares = 0;
       for (int d = lane; d < KEY_DIM; d += 32) {
         const float each = float(head_from[d]);
@@ -45,52 +55,83 @@
       }
       if (NORMED) {
         for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
-        const float scale = RSQRT(squares / KEY_DIM + norm[0]) * norm[is_key ? 2 : 1];
+        const float scale = RSQRT(squares / KEY_DIM + numbers[NORM_EPS]) * numbers[is_key ? KEY_SCALE : QUERY_SCALE];
         for (int d = lane; d < KEY_DIM; d += 32) head_to[d] *= scale;
       }
     }
     for (int i = thread_index; i < tokens * ROWS; i += 32 * WARPS) {
-      const int own = group_x * ROWS + i % ROWS;
-      const DEVICE T* token_from = x + long(first + start + i / ROWS) * WIDTH + VALUES;
-      values[i] = own < VALUE_DIM ? float(token_from[head * VALUE_DIM + own]) : 0.0f;
+      const int own = group_x * ROWS + i % ROWS, column = head * VALUE_DIM + own;
+      const long token = first + start + i / ROWS;
+      values[i] = own < VALUE_DIM ? float(x[token * WIDTH + VALUES + column]) : 0.0f;
+      if (NORM_OUTPUT && own < VALUE_DIM) gates[i] = T(raw[token * RAW_WIDTH + GATES + column]);
     }
     for (int i = thread_index; i < tokens; i += 32 * WARPS) {
-      all_betas[i] = betas[long(first + start + i) * HEADS + head];
-      if (!BY_FEATURE) all_decays[i] = decays[long(first + start + i) * HEADS + head];
+      const long token = first + start + i;
+      if (RAW) {
+        const float step = float(raw[token * RAW_WIDTH + STEPS + head]) * numbers[STEP_FACTOR] + float(bias[head]);
+        // log(1 + e^step), where e^step may be too large for a float.
+        const float softplus = (step > 0 ? step : 0) + LOG1P(EXP(step > 0 ? -step : step));
+        const float least = numbers[LEAST_STEP], most = numbers[MOST_STEP];
+        const float taken = softplus < least ? least : softplus > most ? most : softplus;
+        head_decays[i] = EXP(float(rate[head]) * taken);
+        const float open = 1.0f / (1.0f + EXP(-float(raw[token * RAW_WIDTH + BETAS + head])));
+        head_betas[i] = HAS_BETAS ? open : taken;
+      } else {
+        head_betas[i] = float(betas[token * HEADS + head]);
+        if (!BY_FEATURE) head_decays[i] = float(decays[token * HEADS + head]);
+      }
     }
     for (int i = thread_index; BY_FEATURE && i < tokens * KEY_DIM; i += 32 * WARPS) {
       const long token = first + start + i / KEY_DIM;
-      all_decays[i] = decays[(token * HEADS + head) * KEY_DIM + i % KEY_DIM];
+      feature_decays[i / 4].x[i % 4] = float(decays[(token * HEADS + head) * KEY_DIM + i % KEY_DIM]);
     }
     BARRIER;
     for (int t = 0; t < tokens; t++) {
-      const IN_SHARED float* key = keys + t * KEY_DIM + 4 * part;
-      const IN_SHARED float* query = queries + t * KEY_DIM + 4 * part;
-      const IN_SHARED float* decay = all_decays + (BY_FEATURE ? t * KEY_DIM + 4 * part : t);
+      const int at = t * FOURS + part;
       float found = 0;
       for (int i = 0; i < OWN; i++) {
-        const int feature = i / 4 * 4 * LANES + i % 4;
-        state[i] *= decay[BY_FEATURE ? feature : 0];
-        if (DELTA_RULE) found += state[i] * key[feature];
+        const Four key = keys[at + i * LANES];
+        for (int j = 0; j < 4; j++) {
+          state[i].x[j] *= BY_FEATURE ? feature_decays[at + i * LANES].x[j] : head_decays[t];
+          if (DELTA_RULE) found += state[i].x[j] * key.x[j];
+        }
       }
       if (DELTA_RULE) {
         found += SHUFFLE_XOR(found, 1);
         found += SHUFFLE_XOR(found, 2);
       }
-      const float added = (values[t * ROWS + warp * 8 + lane / LANES] - found) * all_betas[t];
+      const float own = values[t * ROWS + row];
+      const float added = (own - found) * head_betas[t];
       float sum = 0;
       for (int i = 0; i < OWN; i++) {
-        const int feature = i / 4 * 4 * LANES + i % 4;
-        state[i] += added * key[feature];
-        sum += state[i] * query[feature];
+        const Four key = keys[at + i * LANES], query = queries[at + i * LANES];
+        for (int j = 0; j < 4; j++) {
+          state[i].x[j] += added * key.x[j];
+          sum += state[i].x[j] * query.x[j];
+        }
       }
       sum += SHUFFLE_XOR(sum, 1);
       sum += SHUFFLE_XOR(sum, 2);
-      if (is_own && part == 0) read[(long(first + start + t) * HEADS + head) * VALUE_DIM + value] = T(sum);
+      if (SKIP) sum += float(skip[head]) * own;
+      if (part == 0) {
+        // The lanes of this row have read the value that was there.
+        if (NORM_OUTPUT) values[t * ROWS + row] = sum;
+        else if (is_own) read[(long(first + start + t) * HEADS + head) * VALUE_DIM + value] = T(sum);
+      }
+    }
+    if (NORM_OUTPUT) {
+      BARRIER;
+      for (int t = warp; t < tokens; t += WARPS) {
+        float squares = 0;
+        for (int d = lane; d < VALUE_DIM; d += 32) squares += values[t * ROWS + d] * values[t * ROWS + d];
+        for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
+        const float scale = RSQRT(squares / VALUE_DIM + numbers[OUTPUT_EPS]);
+        for (int d = lane; d < VALUE_DIM; d += 32) {
+          const float gate = float(gates[t * ROWS + d]);
+          const float normed = values[t * ROWS + d] * scale * float(weight[d]);
+          read[(long(first + start + t) * HEADS + head) * VALUE_DIM + d] = T(normed * gate / (1.0f + EXP(-gate)));
+        }
+      }
     }
   }
-  if (is_own) {
-    // MLX takes inputs for constant; this row is nobody else's before the next launch.
-    DEVICE float* to = const_cast<DEVICE float*>(pool) + move[MOVE_TO] * size + row;
-    for (int i = 0; i < OWN; i++) to[(i / 4 * LANES + part) * 4 + i % 4] = state[i];
-  }
+  for (int i = 0; is_own && i < OWN; i++) own_states[move[MOVE_TO] * size + i * LANES] = state[i];

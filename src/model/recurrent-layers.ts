@@ -1,23 +1,8 @@
 // What architectures with recurrent layers have in common.
 import type { Fused } from "../device/device.ts";
-import type { Convolution, Scan } from "../kernels/recurrence.ts";
+import type { Convolution, RawColumns, Scan } from "../kernels/recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import {
-  add,
-  astype,
-  clip,
-  contiguous,
-  exp,
-  logAddExp,
-  multiply,
-  negative,
-  reshape,
-  sigmoid,
-  slice,
-  split,
-  swapAxes,
-  zeros,
-} from "../mlx/ops.ts";
+import { contiguous, exp, multiply, negative, reshape, slice, swapAxes } from "../mlx/ops.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -53,25 +38,13 @@ function scaledInputs(
   return { ...rest, weight: weights.computed(scale) };
 }
 
-/** exp(-exp(A_log) * step): how much of a state is left after a step of this size, of a head or of a feature. */
-export function decayOf(
-  weights: Weights,
-  name: string,
-  heads: number,
-  features = 1,
-): (step: MlxArray) => MlxArray {
-  const stored = weights.tensor(name, [heads], "float32");
-  const rate = weights.computed(() => {
-    const byFeature = add(reshape(negative(exp(stored)), [heads, 1]), zeros([1, features]));
-    return reshape(byFeature, [heads * features]);
-  });
-  return (step) => exp(multiply(step, rate));
-}
-
-/** log(1 + e^(x + bias)) in float32 */
-export function stepOf(weights: Weights, name: string, heads: number): (x: MlxArray) => MlxArray {
-  const bias = weights.tensor(name, [heads], "float32");
-  return (x) => logAddExp(add(astype(x, "float32"), bias), 0);
+/** How decays follow from steps: (heads) each, float32. */
+function decayRule(weights: Weights, name: string, heads: number) {
+  const stored = weights.tensor(`${name}.A_log`, [heads], "float32");
+  return {
+    rate: weights.computed(() => negative(exp(stored))),
+    bias: weights.tensor(`${name}.dt_bias`, [heads], "float32"),
+  };
 }
 
 export type DeltaNetSizes = {
@@ -95,27 +68,28 @@ export function deltaNet(
   const { dims, keyHeads, valueHeads, keyDim, valueDim, taps } = sizes;
   const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
   const channels = 2 * keys + values;
-  const qkv = weights.linear(`${name}.in_proj_qkv`, dims, channels);
-  const z = weights.linear(`${name}.in_proj_z`, dims, values);
-  const parts = [`${name}.in_proj_b`, `${name}.in_proj_a`];
-  const gates = weights.joined(`${name}.in_proj_gates`, parts, dims, [valueHeads, valueHeads]);
-  const convolved = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
-  const decay = decayOf(weights, `${name}.A_log`, valueHeads);
-  const stepSize = stepOf(weights, `${name}.dt_bias`, valueHeads);
-  const headNorm = rmsNorm(weights, `${name}.norm`, valueDim, eps);
+  const parts = ["qkv", "z", "b", "a"].map((part) => `${name}.in_proj_${part}`);
+  const outputs = [channels, values, valueHeads, valueHeads];
+  const project = weights.joined(`${name}.in_proj`, parts, dims, outputs);
+  const convolved = {
+    ...convolution(weights, `${name}.conv1d`, channels, taps, "silu"),
+    column: 0,
+  };
+  const columns: RawColumns = {
+    ...decayRule(weights, name, valueHeads),
+    betas: channels + values,
+    steps: channels + values + valueHeads,
+    output: { column: channels, norm: rmsNorm(weights, `${name}.norm`, valueDim, eps) },
+  };
   const outProj = weights.linear(`${name}.out_proj`, values, dims);
   const inputs = states.slot(taps - 1, channels);
   const state = states.slot(valueHeads, valueDim, keyDim);
   const scan = deltaScan(keyHeads, keyDim);
-  return (input, step, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const [b, a] = split(gates(x), 2) as [MlxArray, MlxArray];
-    const betas = sigmoid(astype(b, "float32"));
-    const mixed = step.convolve(inputs, qkv(x), convolved);
-    const read = step.scan(state, { x: mixed, decays: decay(stepSize(a)), betas }, scan);
-    const normed = headNorm(reshape(read, [-1, valueHeads, valueDim]));
-    const gated = weights.device.gate("swiglu", z(x), reshape(normed, [-1, values]));
-    return outProj(gated, { residual });
+  return (x, step, { norm, residual } = {}) => {
+    const raw = project(x, { norm });
+    const mixed = step.convolve(inputs, raw, convolved);
+    const read = step.scan(state, { x: mixed, gates: { raw, columns } }, scan);
+    return outProj(read, { residual });
   };
 }
 
@@ -186,26 +160,22 @@ export function mamba2Mixer(
 ): AttentionBlock {
   const [values, keys] = [heads * headDim, groups * stateSize];
   const channels = values + 2 * keys;
-  const inProj = `${name}.in_proj`;
-  weights.check(inProj, [values + channels + heads, dims]);
-  weights.pick(inProj, `${inProj}_z`, [{ first: 0, count: values }]);
-  weights.pick(inProj, `${inProj}_x`, [{ first: values, count: channels }]);
-  weights.pick(inProj, `${inProj}_dt`, [{ first: values + channels, count: heads }]);
-  const z = weights.linear(`${inProj}_z`, dims, values);
-  const xbc = weights.linear(`${inProj}_x`, dims, channels);
-  const dt = weights.linear(`${inProj}_dt`, dims, heads);
+  const project = weights.linear(`${name}.in_proj`, dims, values + channels + heads);
   const unscaled = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
-  const convolved = factors
+  const scaled = factors
     ? scaledInputs(weights, unscaled, [
         [values, factors.values],
         [keys, factors.keys],
         [keys, factors.queries],
       ])
     : unscaled;
-  const decay = decayOf(weights, `${name}.A_log`, heads);
-  const stepSize = stepOf(weights, `${name}.dt_bias`, heads);
-  const skip = weights.tensor(`${name}.D`, [heads]);
-  const skips = weights.computed(() => reshape(skip, [heads, 1]));
+  const convolved = { ...scaled, column: values };
+  const columns: RawColumns = {
+    ...decayRule(weights, name, heads),
+    steps: values + channels,
+    factor: factors?.steps,
+    limits,
+  };
   const outProj = weights.linear(`${name}.out_proj`, values, dims);
   const inputs = states.slot(taps - 1, channels);
   const state = states.slot(heads, headDim, stateSize);
@@ -213,16 +183,12 @@ export function mamba2Mixer(
     keyHeads: groups,
     columns: { values: 0, keys: values, queries: values + keys },
     deltaRule: false,
+    skip: weights.tensor(`${name}.D`, [heads], "float32"),
   };
-  const [least, most] = limits;
-  const scaledSteps = (x: MlxArray) => (factors ? multiply(dt(x), factors.steps) : dt(x));
-  return (input, step, { norm, residual }: Pick<Fused, "norm" | "residual"> = {}) => {
-    const x = norm ? norm(input) : input;
-    const sizes = clip(stepSize(scaledSteps(x)), least, most);
-    const mixed = step.convolve(inputs, xbc(x), convolved);
-    const read = step.scan(state, { x: mixed, decays: decay(sizes), betas: sizes }, scan);
-    const own = reshape(slice(mixed, 1, 0, values), [-1, heads, headDim]);
-    const y = add(read, reshape(multiply(own, skips), [-1, values]));
-    return outProj(gatedNorm(y, z(x)), { residual });
+  return (x, step, { norm, residual }: Pick<Fused, "norm" | "residual"> = {}) => {
+    const raw = project(x, { norm });
+    const mixed = step.convolve(inputs, raw, convolved);
+    const y = step.scan(state, { x: mixed, gates: { raw, columns } }, scan);
+    return outProj(gatedNorm(y, slice(raw, 1, 0, values)), { residual });
   };
 }

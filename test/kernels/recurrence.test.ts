@@ -5,7 +5,9 @@ import { backend } from "../../ffi/native.ts";
 import { cpuRecurrence } from "../../src/kernels/cpu-recurrence.ts";
 import {
   type Convolution,
+  type GivenGates,
   packMoves,
+  type RawGates,
   type Recurrence,
   type RowMove,
   type Scan,
@@ -13,7 +15,8 @@ import {
 import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import { astype } from "../../src/mlx/ops.ts";
+import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import { astype, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -89,8 +92,12 @@ for (const { name, make, others, isQuick } of ways) {
   const typesOf = (index: number): Dtype[] =>
     isQuick || index === 0 ? ["float32", ...others] : ["float32"];
   describe.skipIf(!onCpu)(`a convolution by ${name}`, () => {
-    const cases: [number, number, { activation?: "silu"; biased?: boolean }][] = [
+    /** `spare`: columns of a row that are not its channels, before and behind them. */
+    type Options = { activation?: "silu"; biased?: boolean; spare?: [number, number] };
+    const cases: [number, number, Options][] = [
       [4, 40, { activation: "silu" }],
+      [4, 40, { activation: "silu", spare: [5, 13] }],
+      [2, 8, { spare: [0, 3] }],
       [4, 300, { activation: "silu", biased: true }],
       [3, 17, {}],
       [2, 8, { biased: true }],
@@ -100,11 +107,14 @@ for (const { name, make, others, isQuick } of ways) {
         test(`of ${channels} channels over ${taps} inputs, ${dtype} ${JSON.stringify(options)}`, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(taps * channels);
-          const x = rounded([TOKENS, channels], dtype);
+          const { spare } = options;
+          const width = (spare?.[0] ?? 0) + channels + (spare?.[1] ?? 0);
+          const x = rounded([TOKENS, width], dtype);
           const convolution: Convolution = {
             weight: array(numbers(taps * channels), [taps, channels]),
             bias: options.biased ? array(numbers(channels)) : undefined,
             activation: options.activation,
+            column: spare?.[0],
           };
           const shape = [SLOTS, taps - 1, channels];
           const pool = [...numbers(SLOTS * (taps - 1) * channels, 50, 100)];
@@ -127,10 +137,21 @@ for (const { name, make, others, isQuick } of ways) {
     type Case = { heads: number; keyHeads: number; keyDim: number; valueDim: number } & Partial<{
       deltaRule: boolean;
       normed: boolean;
-      byFeature: boolean;
+      skip: boolean;
+      /** How decays and betas are given; for each head unless it says. */
+      gates: "byFeature" | "raw" | "limited" | "normed";
     }>;
     const cases: Case[] = [
       { heads: 4, keyHeads: 2, keyDim: 128, valueDim: 128, deltaRule: true, normed: true },
+      {
+        heads: 2,
+        keyHeads: 1,
+        keyDim: 128,
+        valueDim: 128,
+        deltaRule: true,
+        normed: true,
+        gates: "normed",
+      },
       { heads: 2, keyHeads: 2, keyDim: 64, valueDim: 40, deltaRule: true, normed: true },
       {
         heads: 2,
@@ -139,12 +160,26 @@ for (const { name, make, others, isQuick } of ways) {
         valueDim: 16,
         deltaRule: true,
         normed: true,
-        byFeature: true,
+        gates: "byFeature",
       },
       { heads: 6, keyHeads: 2, keyDim: 128, valueDim: 64 },
       { heads: 3, keyHeads: 3, keyDim: 16, valueDim: 8 },
       { heads: 2, keyHeads: 1, keyDim: 96, valueDim: 24, deltaRule: true },
       { heads: 2, keyHeads: 1, keyDim: 256, valueDim: 16, normed: true },
+      { heads: 3, keyHeads: 1, keyDim: 16, valueDim: 8, skip: true },
+      {
+        heads: 4,
+        keyHeads: 2,
+        keyDim: 32,
+        valueDim: 16,
+        deltaRule: true,
+        normed: true,
+        gates: "raw",
+      },
+      { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 24, skip: true, gates: "limited" },
+      { heads: 2, keyHeads: 2, keyDim: 16, valueDim: 20, skip: true, gates: "normed" },
+      // Too large for a group that has all of a head.
+      { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 136, normed: true, gates: "normed" },
     ];
     for (const [index, { heads, keyHeads, keyDim, valueDim, ...options }] of cases.entries()) {
       for (const dtype of typesOf(index)) {
@@ -152,7 +187,7 @@ for (const { name, make, others, isQuick } of ways) {
         test(`${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(heads * keyDim);
-          const { deltaRule = false, normed = false, byFeature = false } = options;
+          const { deltaRule = false, normed = false, skip = false, gates } = options;
           // Values first, as Mamba 2 has them, and something that is not read.
           const columns = {
             values: 0,
@@ -167,13 +202,39 @@ for (const { name, make, others, isQuick } of ways) {
             norm: normed
               ? { eps: 1e-6, queryScale: 1 / keyDim, keyScale: keyDim ** -0.5 }
               : undefined,
+            skip: skip ? array(numbers(heads)) : undefined,
           };
-          const decayWidth = byFeature ? heads * keyDim : heads;
+          const givenGates = (): GivenGates => {
+            const decayWidth = gates === "byFeature" ? heads * keyDim : heads;
+            return {
+              decays: array(numbers(TOKENS * decayWidth, 0.3, 1), [TOKENS, decayWidth]),
+              // The delta rule diverges where beta times the key's square is above 2.
+              betas: array(numbers(TOKENS * heads, 0, normed ? 1 : 0.03), [TOKENS, heads]),
+            };
+          };
+          const rawGates = (): RawGates => {
+            const values = heads * valueDim;
+            // Of the first head, e to the step is too large for a float; of the second, it is next to nothing.
+            const bias = [120, -12, ...numbers(heads)].slice(0, heads);
+            const rate = [-0.005, -1, ...numbers(heads, -1, -0.3)].slice(0, heads);
+            const limited = { factor: 0.7, limits: [0.001, 0.5] as const };
+            const weight = rounded([valueDim], dtype);
+            return {
+              raw: rounded([TOKENS, 2 + values + 2 * heads + 5], dtype),
+              columns: {
+                steps: 2 + values + heads,
+                betas: gates === "limited" ? undefined : 2 + values,
+                rate: array(Float32Array.from(rate)),
+                bias: array(Float32Array.from(bias)),
+                ...(gates === "limited" ? limited : {}),
+                output: gates === "normed" ? { column: 2, norm: { weight, eps: 1e-3 } } : undefined,
+              },
+            };
+          };
+          const isGiven = gates === undefined || gates === "byFeature";
           const inputs = {
             x: rounded([TOKENS, width], dtype),
-            decays: array(numbers(TOKENS * decayWidth, 0.3, 1), [TOKENS, decayWidth]),
-            // The delta rule diverges where beta times the key's square is above 2.
-            betas: array(numbers(TOKENS * heads, 0, normed ? 1 : 0.03), [TOKENS, heads]),
+            gates: isGiven ? givenGates() : rawGates(),
           };
           const shape = [SLOTS, heads, valueDim, keyDim];
           const pool = [...numbers(SLOTS * heads * valueDim * keyDim, -2, 2)];
@@ -185,7 +246,7 @@ for (const { name, make, others, isQuick } of ways) {
             (way, own) => way.scan(inputs, own, packed, scan),
             recurrence,
           );
-          expect(error).toBeLessThan(20 * tolerance(dtype));
+          expect(error).toBeLessThan((gates === "normed" ? 2 : 20) * tolerance(dtype));
           recurrence.free();
         });
       }
@@ -193,25 +254,56 @@ for (const { name, make, others, isQuick } of ways) {
   });
 }
 
+test("steps with other tokens and sequences compile no other kernels", () => {
+  const templates: unknown[] = [];
+  const recorded: MakeKernel = () => ({
+    configure: ({ template, outputs }) => ({
+      call: () => {
+        templates.push(template);
+        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+      },
+      free() {},
+    }),
+    free() {},
+  });
+  for (const rows of [moves, moves.slice(0, 1), moves.slice(0, 3)]) {
+    using _ = new Scope();
+    const kernels = new RecurrenceKernels("cuda", recorded);
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const packed = array(packMoves(rows));
+    const raw = zeros([tokens, 40]);
+    kernels.convolve(raw, zeros([SLOTS, 3, 32]), packed, { weight: zeros([4, 32]) });
+    const output = { column: 0, norm: { weight: zeros([16]), eps: 1e-6 } };
+    const columns = { steps: 0, betas: 2, rate: zeros([2]), bias: zeros([2]), output };
+    const inputs = { x: zeros([tokens, 64]), gates: { raw, columns } };
+    kernels.scan(inputs, zeros([SLOTS, 2, 16, 16]), packed, {
+      keyHeads: 1,
+      columns: { queries: 0, keys: 16, values: 32 },
+      deltaRule: true,
+    });
+    kernels.free();
+  }
+  const [convolve, scan, ...others] = templates;
+  expect(others).toEqual([convolve, scan, convolve, scan]);
+});
+
 test.skipIf(!onCpu)("the CPU's operations refuse what does not fit", () => {
   using _ = new Scope();
-  const zeros = (...shape: number[]) =>
-    array(new Float32Array(shape.reduce((a, b) => a * b)), shape);
   const packed = array(packMoves([{ first: 0, count: 2, from: NONE, to: 0 }]));
   const convolve = (x: MlxArray, pool: MlxArray) =>
-    cpuRecurrence.convolve(x, pool, packed, { weight: zeros(4, 8) });
-  expect(() => convolve(zeros(2, 8), zeros(1, 3, 9))).toThrow("pool");
-  expect(() => convolve(zeros(2, 9), zeros(1, 3, 8))).toThrow("fit the weight");
-  const scan = (inputs: { x: MlxArray; decays: MlxArray; betas: MlxArray }, keyHeads = 1) =>
-    cpuRecurrence.scan(inputs, zeros(1, 2, 4, 8), packed, {
+    cpuRecurrence.convolve(x, pool, packed, { weight: zeros([4, 8]) });
+  expect(() => convolve(zeros([2, 8]), zeros([1, 3, 9]))).toThrow("pool");
+  expect(() => convolve(zeros([2, 9]), zeros([1, 3, 8]))).toThrow("fit the weight");
+  const scan = ({ x, ...gates }: { x: MlxArray } & GivenGates, keyHeads = 1) =>
+    cpuRecurrence.scan({ x, gates }, zeros([1, 2, 4, 8]), packed, {
       keyHeads,
       columns: { queries: 0, keys: 8, values: 16 },
       deltaRule: true,
     });
-  const good = { x: zeros(2, 24), decays: zeros(2, 2), betas: zeros(2, 2) };
+  const good = { x: zeros([2, 24]), decays: zeros([2, 2]), betas: zeros([2, 2]) };
   scan(good);
-  expect(() => scan({ ...good, x: zeros(2, 23) })).toThrow("not in the rows");
-  expect(() => scan({ ...good, decays: zeros(2, 3) })).toThrow("decay");
-  expect(() => scan({ ...good, betas: zeros(3, 2) })).toThrow("beta");
+  expect(() => scan({ ...good, x: zeros([2, 23]) })).toThrow("not in the rows");
+  expect(() => scan({ ...good, decays: zeros([2, 3]) })).toThrow("decay");
+  expect(() => scan({ ...good, betas: zeros([3, 2]) })).toThrow("beta");
   expect(() => scan(good, 3)).toThrow("multiple");
 });

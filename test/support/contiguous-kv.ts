@@ -26,10 +26,11 @@ import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
 import { causalMask } from "../../src/model/paged-kv-store.ts";
 import type { Rope } from "../../src/model/rope.ts";
 import {
+  channelsOf,
   convolved,
   plainConvolution,
   plainRows,
-  plainScanInputs,
+  plainTokens,
   scanRows,
 } from "./plain-recurrence.ts";
 
@@ -115,7 +116,7 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
     convolve({ index, shape }, x, convolution) {
       const [kept, channels] = shape as [number, number];
       const plain = plainConvolution(convolution);
-      const own = partsOf(plainRows(x), rows);
+      const own = partsOf(channelsOf(plainRows(x), plain), rows);
       const outputs = rows.flatMap(({ kv }, i) => {
         const before =
           kv.inputs[index] ?? Array.from({ length: kept }, () => Array(channels).fill(0));
@@ -127,15 +128,12 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
     },
     scan({ index, shape }, inputs, scan) {
       const [heads, values, keys] = shape as [number, number, number];
-      const { x, decays, betas } = plainScanInputs(inputs);
-      const parts = [x, decays, betas].map((all) => partsOf(all, rows));
+      const parts = partsOf(plainTokens(inputs, heads), rows);
       const outputs = rows.flatMap(({ kv }, i) => {
         kv.states[index] ??= Array.from({ length: heads }, () =>
           Array.from({ length: values }, () => Array(keys).fill(0)),
         );
-        const [ownX, ownDecays, ownBetas] = parts.map((part) => part[i]!);
-        const own = { x: ownX!, decays: ownDecays!, betas: ownBetas! };
-        return scanRows(own, kv.states[index], scan);
+        return scanRows(parts[i]!, kv.states[index], scan);
       });
       return astype(array(outputs.flat(), [outputs.length, heads * values]), inputs.x.dtype);
     },

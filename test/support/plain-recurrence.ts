@@ -1,10 +1,28 @@
 // The reference for convolutions and scans: JavaScript numbers and plain loops. As a Recurrence it stands in for the
 // kernels in tests on a CPU, where it writes into MLX's memory.
-import type { Convolution, Recurrence, RowMove, Scan } from "../../src/kernels/recurrence.ts";
+import type {
+  Convolution,
+  GivenGates,
+  RawGates,
+  Recurrence,
+  RowMove,
+  Scan,
+  ScanInputs,
+} from "../../src/kernels/recurrence.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { astype } from "../../src/mlx/ops.ts";
 
-export type PlainConvolution = { weight: number[][]; bias?: number[] | undefined; silu: boolean };
+export type PlainConvolution = {
+  weight: number[][];
+  bias?: number[] | undefined;
+  silu: boolean;
+  column: number;
+};
+
+/** The channels of rows that may have more. */
+export function channelsOf(rows: number[][], { column, weight }: PlainConvolution): number[][] {
+  return rows.map((row) => row.slice(column, column + weight[0]!.length));
+}
 
 /** Inputs of one sequence, those that were kept first; (count, channels) */
 export function convolved(
@@ -59,15 +77,61 @@ export const plainRows = (x: MlxArray): number[][] => {
   );
 };
 
+/** What a token brings to a scan: its row, and how each of the heads uses it. */
+export type PlainToken = {
+  x: number[];
+  heads: { decay: number[]; beta: number; finish: (read: number[]) => number[] }[];
+};
+
+export function plainTokens({ x, gates }: ScanInputs, heads: number): PlainToken[] {
+  const rows = plainRows(x);
+  const headsOf = "raw" in gates ? rawHeads(gates) : givenHeads(gates, heads);
+  return rows.map((row, t) => ({ x: row, heads: headsOf[t]! }));
+}
+
+function givenHeads({ decays, betas }: GivenGates, heads: number): PlainToken["heads"][] {
+  const allBetas = plainRows(betas);
+  return plainRows(decays).map((row, t) =>
+    chunked(row, row.length / heads).map((decay, head) => {
+      return { decay, beta: allBetas[t]![head]!, finish: (read) => read };
+    }),
+  );
+}
+
+function rawHeads({ raw, columns }: RawGates): PlainToken["heads"][] {
+  const { steps, betas, factor = 1, limits = [0, Infinity], output } = columns;
+  const [rate, bias] = [columns.rate.numbers(), columns.bias.numbers()];
+  const weight = output && plainRows(output.norm.weight)[0]!;
+  return plainRows(raw).map((row) =>
+    rate.map((each, head) => {
+      const step = factor * row[steps + head]! + bias[head]!;
+      const softplus = Math.max(step, 0) + Math.log1p(Math.exp(-Math.abs(step)));
+      const size = Math.min(Math.max(softplus, limits[0]), limits[1]);
+      return {
+        decay: [Math.exp(each * size)],
+        beta: betas === undefined ? size : 1 / (1 + Math.exp(-row[betas + head]!)),
+        finish: (read) =>
+          output && weight
+            ? normed(read, output.norm.eps, 1).map((x, d) => {
+                const gate = row[output.column + head * read.length + d]!;
+                return (x * weight[d]! * gate) / (1 + Math.exp(-gate));
+              })
+            : read,
+      };
+    }),
+  );
+}
+
 /** The tokens of one sequence through one layer; `states` (heads, values, keys) are changed. */
 export function scanRows(
-  rows: { x: number[][]; decays: number[][]; betas: number[][] },
+  tokens: readonly PlainToken[],
   states: number[][][],
-  { keyHeads, columns, norm, deltaRule }: Scan,
+  { keyHeads, columns, norm, deltaRule, skip }: Scan,
 ): number[][] {
   const heads = states.length;
   const [values, keys] = [states[0]!.length, states[0]![0]!.length];
-  return rows.x.map((x, t) => {
+  const skips = skip?.numbers();
+  return tokens.map(({ x, heads: gates }) => {
     const part = (at: number, index: number, size: number) =>
       x.slice(at + index * size, at + (index + 1) * size);
     return states.flatMap((state, head) => {
@@ -77,31 +141,22 @@ export function scanRows(
         query = normed(query, norm.eps, norm.queryScale);
         key = normed(key, norm.eps, norm.keyScale);
       }
-      const each = rows.decays[t]!.length / heads;
-      const decay = rows.decays[t]!.slice(head * each, (head + 1) * each);
-      const token = {
-        query,
-        key,
-        value: part(columns.values, head, values),
-        decay,
-        beta: rows.betas[t]![head]!,
-      };
-      return scanned(state, token, deltaRule);
+      const { decay, beta, finish } = gates[head]!;
+      const value = part(columns.values, head, values);
+      const read = scanned(state, { query, key, value, decay, beta }, deltaRule);
+      return finish(read.map((each, v) => each + (skips?.[head] ?? 0) * value[v]!));
     });
   });
 }
 
-export function plainConvolution({ weight, bias, activation }: Convolution): PlainConvolution {
+export function plainConvolution(convolution: Convolution): PlainConvolution {
+  const { weight, bias, activation, column = 0 } = convolution;
   return {
+    column,
     weight: plainRows(weight),
     bias: bias && plainRows(bias)[0],
     silu: activation === "silu",
   };
-}
-
-export function plainScanInputs(inputs: { x: MlxArray; decays: MlxArray; betas: MlxArray }) {
-  const { x, decays, betas } = inputs;
-  return { x: plainRows(x), decays: plainRows(decays), betas: plainRows(betas) };
 }
 
 type PackedMove = [first: number, count: number, from: number, to: number];
@@ -117,7 +172,7 @@ export const plainRecurrence: Recurrence = {
     evaluate(x, moves);
     const [, kept, channels] = pool.shape as [number, number, number];
     const plain = plainConvolution(convolution);
-    const inputs = plainRows(x);
+    const inputs = channelsOf(plainRows(x), plain);
     const states = slotsOf(pool);
     const rows = unpackMoves(moves).map((move) => {
       const before = move.from < 0 ? Array(kept * channels).fill(0) : states.read(move.from);
@@ -131,21 +186,21 @@ export const plainRecurrence: Recurrence = {
     return astype(array(outputs.flat(2), [inputs.length, channels]), x.dtype);
   },
   scan(inputs, pool, moves, scan) {
-    evaluate(inputs.x, inputs.decays, inputs.betas, moves);
+    const { x, gates } = inputs;
+    evaluate(x, moves, ...("raw" in gates ? [gates.raw] : [gates.decays, gates.betas]));
     const [, heads, values, keys] = pool.shape as [number, number, number, number];
-    const { x, decays, betas } = plainScanInputs(inputs);
+    const tokens = plainTokens(inputs, heads);
     const states = slotsOf(pool);
     const rows = unpackMoves(moves).map((move) => {
       const before = move.from < 0 ? Array(heads * values * keys).fill(0) : states.read(move.from);
       return { move, state: chunked(chunked(before, keys), values) };
     });
     const outputs = rows.flatMap(({ move: { first, count, to }, state }) => {
-      const own = <T>(all: T[]) => all.slice(first, first + count);
-      const read = scanRows({ x: own(x), decays: own(decays), betas: own(betas) }, state, scan);
+      const read = scanRows(tokens.slice(first, first + count), state, scan);
       states.write(to, state.flat(2));
       return read;
     });
-    return astype(array(outputs.flat(), [x.length, heads * values]), inputs.x.dtype);
+    return astype(array(outputs.flat(), [tokens.length, heads * values]), x.dtype);
   },
   free() {},
 };

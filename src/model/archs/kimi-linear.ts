@@ -2,7 +2,18 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
-import { astype, multiply, reshape, sigmoid, split } from "../../mlx/ops.ts";
+import {
+  add,
+  astype,
+  exp,
+  logAddExp,
+  multiply,
+  negative,
+  reshape,
+  sigmoid,
+  split,
+  zeros,
+} from "../../mlx/ops.ts";
 import { joined } from "../arrangement.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
@@ -10,7 +21,7 @@ import { routedMlp, stackExperts } from "../experts.ts";
 import { latentAttention } from "../latent-layers.ts";
 import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { convolution, decayOf, deltaScan, stepOf } from "../recurrent-layers.ts";
+import { convolution, deltaScan } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
@@ -101,9 +112,8 @@ function deltaAttention(
   const parts = ["f_a_proj", "g_a_proj", "b_proj"].map((part) => `${name}.${part}`);
   const narrow = weights.joined(`${name}.narrow_proj`, parts, dims, [headDim, headDim, heads]);
   const steps = weights.linear(`${name}.f_b_proj`, headDim, width);
-  const gates = weights.linear(`${name}.g_b_proj`, headDim, width);
-  const decay = decayOf(weights, `${name}.A_log`, heads, headDim);
-  const stepSize = stepOf(weights, `${name}.dt_bias`, width);
+  const outputGates = weights.linear(`${name}.g_b_proj`, headDim, width);
+  const decay = decayOf(weights, name, heads, headDim);
   const headNorm = rmsNorm(weights, `${name}.o_norm`, headDim, rms_norm_eps);
   const oProj = weights.linear(`${name}.o_proj`, width, dims);
   const inputs = states.slot(taps - 1, 3 * width);
@@ -114,10 +124,29 @@ function deltaAttention(
     const [f, g, b] = split(narrow(x), [headDim, 2 * headDim]) as [MlxArray, MlxArray, MlxArray];
     const betas = sigmoid(astype(b, "float32"));
     const mixed = step.convolve(inputs, project(x), convolved);
-    const decays = decay(stepSize(steps(f)));
-    const read = step.scan(state, { x: mixed, decays, betas }, scan);
+    const gates = { decays: decay(steps(f)), betas };
+    const read = step.scan(state, { x: mixed, gates }, scan);
     const normed = reshape(headNorm(reshape(read, [-1, heads, headDim])), [-1, width]);
-    return oProj(multiply(normed, sigmoid(gates(g))), { residual });
+    return oProj(multiply(normed, sigmoid(outputGates(g))), { residual });
+  };
+}
+
+/** Of each feature: steps (T, heads * features) -> exp(-exp(A_log) * softplus(steps + dt_bias)) */
+function decayOf(
+  weights: Weights,
+  name: string,
+  heads: number,
+  features: number,
+): (steps: MlxArray) => MlxArray {
+  const stored = weights.tensor(`${name}.A_log`, [heads], "float32");
+  const bias = weights.tensor(`${name}.dt_bias`, [heads * features], "float32");
+  const rate = weights.computed(() => {
+    const byFeature = add(reshape(negative(exp(stored)), [heads, 1]), zeros([1, features]));
+    return reshape(byFeature, [heads * features]);
+  });
+  return (steps) => {
+    const sizes = logAddExp(add(astype(steps, "float32"), bias), 0);
+    return exp(multiply(sizes, rate));
   };
 }
 
