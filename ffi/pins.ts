@@ -92,6 +92,24 @@ export const zig: Partial<Record<string, Wheel>> = {
   },
 };
 
+/** NVIDIA's compiler of kernels, and its headers: what checks them where there is no GPU. */
+export const nvrtc: Wheel = {
+  package: "nvidia-cuda-nvrtc",
+  version: "13.0.88",
+  platform: "manylinux_2_12_x86_64",
+  file: "nvidia_cuda_nvrtc-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl",
+  sha256: "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575",
+};
+export const nvrtcLibrary = "libnvrtc.so.13";
+export const nvrtcBuiltins = "libnvrtc-builtins.so.13.0";
+export const cudaHeaders: Wheel = {
+  package: "nvidia-cuda-runtime",
+  version: "13.0.96",
+  platform: "manylinux_2_17_x86_64",
+  file: "nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+  sha256: "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
+};
+
 /** The oldest glibc and the oldest libstdc++ (by its GCC) that libmlx for Linux runs with. */
 export const GLIBC_VERSION = "2.35";
 export const LIBSTDCXX_VERSION = "12";

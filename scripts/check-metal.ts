@@ -1,13 +1,13 @@
 // The kernels' Metal side, where there is no Metal: `npm run -s check:metal`. Every kernel is written out as
 // MLX would, and clang compiles it as C++ for OpenCL, whose address spaces keep Metal's rules, against
-// declarations of Metal's library (check-metal/metal.h). It says nothing of what a kernel computes.
+// declarations of Metal's library (check-kernels/metal.h). It says nothing of what a kernel computes.
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as pins from "../ffi/pins.ts";
-import { type Launch, recordLaunches } from "./check-metal/launches.ts";
-import { renderKernel } from "./check-metal/signature.ts";
-import { MOST_SHARED_BYTES, readTree } from "./check-metal/tree.ts";
+import { type Launch, recordLaunches } from "./check-kernels/launches.ts";
+import { renderKernel } from "./check-kernels/metal-signature.ts";
+import { MOST_SHARED_BYTES, readTree } from "./check-kernels/metal-tree.ts";
 import { fetchWheel } from "./setup/fetch.ts";
 import { runQuietly } from "./setup/run.ts";
 
@@ -19,7 +19,7 @@ const flags = [
   // Nothing of OpenCL's own library, and no double.
   ...["-cl-no-stdinc", "-Xclang", "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"],
   ...["-Xclang", "-ast-dump"],
-  ...["-include", join(import.meta.dir, "check-metal", "metal.h")],
+  ...["-include", join(import.meta.dir, "check-kernels", "metal.h")],
 ];
 
 const folder = await mkdtemp(join(tmpdir(), "mlx-serve-metal-"));
@@ -28,7 +28,7 @@ try {
     throw new Error("check:metal has a compiler for Linux with x64 alone");
   }
   const clang = await unpackClang(folder);
-  const kernels = Map.groupBy(recordLaunches(), ({ kernel }) => kernel.name);
+  const kernels = Map.groupBy(recordLaunches("metal"), ({ kernel }) => kernel.name);
   const passed = await Promise.all(
     Array.from(kernels, ([name, launches]) => check(clang, name, launches)),
   );

@@ -1,0 +1,246 @@
+// What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
+// instead of run.
+import { findLibrary } from "../../ffi/native.ts";
+import { LatentKernels } from "../../src/kernels/latent-attention.ts";
+import {
+  type LayerWork,
+  PagedAttention,
+  packPlaces,
+  packTables,
+} from "../../src/kernels/paged-attention.ts";
+import { type Matrix, Products } from "../../src/kernels/product.ts";
+import { packMoves, type Scan } from "../../src/kernels/recurrence.ts";
+import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
+import { type Routing, RoutingKernels } from "../../src/kernels/routing.ts";
+import type { Language } from "../../src/kernels/source.ts";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
+import type { Dtype } from "../../src/mlx/dtype.ts";
+import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
+import { quantize, zeros } from "../../src/mlx/ops.ts";
+import { openMlx } from "../../src/mlx/runtime.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+
+export type Launch = {
+  kernel: KernelSource;
+  launch: KernelLaunch;
+  /** In the order of the kernel's names. */
+  inputs: readonly { dtype: Dtype; shape: readonly number[] }[];
+};
+
+const launches: Launch[] = [];
+
+const recordedKernel: MakeKernel = (_, kernel) => ({
+  configure: (launch) => ({
+    call: (...inputs) => {
+      launches.push({
+        kernel,
+        launch,
+        inputs: inputs.map(({ dtype, shape }) => ({ dtype, shape })),
+      });
+      return launch.outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+    },
+    free() {},
+  }),
+  free() {},
+});
+
+const HEAD_DIMS = [64, 80, 96, 128, 256, 512];
+const DTYPES = ["float32", "float16", "bfloat16"] as const;
+const KV_HEADS = 2;
+/** Query heads per KV head; a group of threads computes up to 4 together. */
+const HEADS_PER_KV = [1, 2, 3, 4];
+/** One alone, for MLX passes small inputs to Metal in another address space. */
+const TOKENS = [1, 16];
+
+export function recordLaunches(language: Language): readonly Launch[] {
+  openMlx(findLibrary(), { device: "cpu" });
+  for (const dtype of DTYPES) {
+    recordAttention(language, dtype);
+    recordLatents(language, dtype);
+    recordRecurrence(language, dtype);
+    recordRouting(language, dtype);
+  }
+  if (language === "cuda")
+    for (const dtype of ["float16", "bfloat16"] as const) recordProducts(dtype);
+  return launches;
+}
+
+function recordAttention(language: Language, dtype: Dtype): void {
+  for (const headDim of HEAD_DIMS) {
+    for (const headsPerKv of HEADS_PER_KV) {
+      using _ = new Scope();
+      const heads = KV_HEADS * headsPerKv;
+      const shape = { heads, kvHeads: KV_HEADS, headDim };
+      const attention = new PagedAttention(language, shape, dtype, recordedKernel);
+      const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
+      const pools = { keys: pool, values: pool };
+      for (const tokens of TOKENS) {
+        const qkv = zeros([tokens, (heads + 2 * KV_HEADS) * headDim], dtype);
+        const { tables, places } = tablesOf(tokens);
+        for (const work of worksOf(heads, headDim)) {
+          attention.decode(qkv, pools, tables, work);
+          attention.decode(qkv, pools, tables, work, 4);
+          const queries = attention.prepare(qkv, pools, places, work);
+          attention.attend(queries, pools, tables, places, work);
+        }
+        attention.copy(pool, array(new Int32Array(2 * tokens)));
+      }
+      attention.free();
+    }
+  }
+}
+
+function tablesOf(tokens: number) {
+  const rows = Array.from({ length: tokens }, () => ({ length: 1, blocks: [0] }));
+  const places = rows.map(() => ({ position: 0, slot: 0, row: 0 }));
+  return { tables: array(packTables(rows, 8)), places: array(packPlaces(places)) };
+}
+
+/** A layer that does nothing to heads and scores, and one that does everything. */
+function worksOf(heads: number, headDim: number): LayerWork[] {
+  const norm = zeros([headDim], "float32");
+  const wavelengths = zeros([headDim / 2], "float32");
+  return [
+    { scale: 1 },
+    {
+      norms: { query: norm, key: norm, eps: 1e-6 },
+      rope: { dims: headDim, wavelengths, magnitude: 1 },
+      scale: 1,
+      window: 128,
+      sinks: zeros([heads], "float32"),
+      softcap: 50,
+    },
+  ];
+}
+
+function recordLatents(language: Language, dtype: Dtype): void {
+  for (const heads of [1, 16, 40, 128]) {
+    using _ = new Scope();
+    const shape = { heads, latent: 512, rotary: 64 };
+    const latents = new LatentKernels(language, shape, dtype, recordedKernel);
+    const dims = shape.latent + shape.rotary;
+    const pool = zeros([4, 1, 32, dims], dtype);
+    const wavelengths = zeros([shape.rotary / 2], "float32");
+    const work = { scale: 1, rope: { dims: shape.rotary, wavelengths, magnitude: 1 } };
+    for (const tokens of TOKENS) {
+      const queries = zeros([tokens, heads * dims], dtype);
+      const own = zeros([tokens, dims], dtype);
+      const { tables, places } = tablesOf(tokens);
+      const tiles = array(new Int32Array(2 * tokens));
+      latents.decode(queries, own, pool, tables, work);
+      latents.decode(queries, own, pool, tables, work, 4);
+      latents.attend(queries, own, pool, tables, places, work, tiles);
+      latents.copy(pool, array(new Int32Array(2 * tokens)));
+    }
+    latents.free();
+  }
+}
+
+/** A gated delta net, and Mamba 2. */
+function recordRecurrence(language: Language, dtype: Dtype): void {
+  for (const tokens of TOKENS) {
+    using _ = new Scope();
+    const recurrence = new RecurrenceKernels(language, recordedKernel);
+    const moves = array(packMoves([{ first: 0, count: tokens, from: 0, to: 0 }]));
+    const [heads, dim, channels] = [4, 128, 1024];
+    const floats = (...shape: number[]) => zeros(shape, "float32");
+    const raw = zeros([tokens, 2048], dtype);
+    for (const bias of [undefined, floats(channels)]) {
+      const convolution = { weight: floats(4, channels), bias, column: 512 } as const;
+      const pool = floats(2, 3, channels);
+      recurrence.convolve(raw, pool, moves, convolution);
+      recurrence.convolve(raw, pool, moves, { ...convolution, activation: "silu" });
+    }
+    const x = zeros([tokens, channels], dtype);
+    const pool = floats(2, heads, dim, dim);
+    const delta: Scan = {
+      keyHeads: 2,
+      columns: { queries: 0, keys: 256, values: 512 },
+      norm: { eps: 1e-6, queryScale: 1, keyScale: 1 },
+      deltaRule: true,
+    };
+    const mamba: Scan = { ...delta, norm: undefined, deltaRule: false, skip: floats(heads) };
+    const norm = { weight: zeros([dim], dtype), eps: 1e-6 };
+    const columns = { steps: 0, rate: floats(heads), bias: floats(heads) };
+    const betas = floats(tokens, heads);
+    const output = { column: 512, norm };
+    recurrence.scan(
+      { x, gates: { raw, columns: { ...columns, betas: 4, output } } },
+      pool,
+      moves,
+      delta,
+    );
+    recurrence.scan({ x, gates: { raw, columns } }, pool, moves, mamba);
+    for (const decays of [floats(tokens, heads), floats(tokens, heads * dim)]) {
+      recurrence.scan({ x, gates: { decays, betas } }, pool, moves, delta);
+    }
+    recurrence.free();
+  }
+}
+
+function recordRouting(language: Language, dtype: Dtype): void {
+  for (const tokens of TOKENS) {
+    using _ = new Scope();
+    const kernels = new RoutingKernels(language, recordedKernel);
+    const plain: Routing = {
+      experts: 128,
+      each: 8,
+      scores: "softmax",
+      isNormalized: true,
+      scale: 1,
+      shared: { count: 0, isGated: false },
+    };
+    const routings: Routing[] = [
+      plain,
+      { ...plain, experts: 512, shared: { count: 1, isGated: true } },
+      {
+        ...plain,
+        experts: 256,
+        scores: "sigmoid",
+        correction: zeros([256], "float32"),
+        groups: { count: 8, kept: 4, best: 2 },
+      },
+    ];
+    for (const routing of routings) {
+      const width = routing.experts + (routing.shared.isGated ? 1 : 0);
+      kernels.route(zeros([tokens, width], dtype), routing);
+    }
+    const made = zeros([tokens, 9, 2048], dtype);
+    const shares = zeros([tokens, 9], "float32");
+    kernels.combine(made, shares, undefined);
+    kernels.combine(made, shares, zeros([tokens, 2048], dtype));
+    kernels.free();
+  }
+}
+
+/** Products by tensor cores, dense and quantized, for few and many rows, and with experts. */
+function recordProducts(dtype: "float16" | "bfloat16"): void {
+  for (const bits of [16, 8, 4]) {
+    using _ = new Scope();
+    const products = new Products(recordedKernel);
+    const matrixOf = (...shape: number[]): Matrix => {
+      const weight = zeros(shape, dtype);
+      if (bits === 16) return { kind: "dense", weight };
+      const quantization = { mode: "affine", groupSize: 64, bits } as const;
+      return { kind: "packed", matrix: quantize(weight, quantization), quantization };
+    };
+    for (const outputs of [1024, 4608, 12_288]) {
+      const matrix = matrixOf(outputs, 512);
+      const norm = Object.assign((x: MlxArray) => x, { weight: zeros([512], dtype), eps: 1e-6 });
+      for (const rows of bits === 16 ? [1, 16] : [1, 16, 32, 64, 200]) {
+        const x = zeros([rows, 512], dtype);
+        products.product(x, matrix, {});
+        products.product(x, matrix, { norm, residual: zeros([rows, outputs], dtype) });
+        products.product(x, matrix, { norm, isGated: true });
+      }
+    }
+    const experts = matrixOf(16, 1024, 512);
+    for (const tokens of [1, 2, 64, 128, 1024]) {
+      const chosen = array(new Uint32Array(4 * tokens));
+      const plan = products.plan(chosen, tokens, experts)!;
+      products.experts(zeros([tokens, 512], dtype), experts, plan, true);
+      products.experts(zeros([4 * tokens, 512], dtype), experts, plan, false);
+    }
+    products.free();
+  }
+}
