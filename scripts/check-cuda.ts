@@ -1,6 +1,7 @@
-// The kernels' CUDA side, where there is no GPU: `npm run -s check:cuda`, or `-- <part of a name>` for some of them. Every
-// kernel is written out as MLX would, and compiled to machine code by NVIDIA's own compiler: its faults are found, and launches that no multiprocessor
-// has the registers or the shared memory for. What a kernel computes, the emulator says (test/kernels).
+// The kernels' CUDA side, where there is no GPU: `npm run -s check:cuda`, or `-- latent` for those with that in their
+// names. Every kernel is written out as MLX would, and compiled to machine code by NVIDIA's own compiler: its faults are
+// found, and launches that no multiprocessor has the registers or the shared memory for. What a kernel computes, the
+// emulator says (test/kernels).
 import { dlopen, type Pointer, ptr } from "bun:ffi";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
