@@ -142,7 +142,6 @@ for (const { name, make, others, isQuick } of ways) {
       gates: "byFeature" | "raw" | "limited" | "normed";
     }>;
     const cases: Case[] = [
-      { heads: 4, keyHeads: 2, keyDim: 128, valueDim: 128, deltaRule: true, normed: true },
       {
         heads: 2,
         keyHeads: 1,
@@ -152,6 +151,7 @@ for (const { name, make, others, isQuick } of ways) {
         normed: true,
         gates: "normed",
       },
+      { heads: 4, keyHeads: 2, keyDim: 128, valueDim: 128, deltaRule: true, normed: true },
       { heads: 2, keyHeads: 2, keyDim: 64, valueDim: 40, deltaRule: true, normed: true },
       {
         heads: 2,
