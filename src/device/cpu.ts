@@ -63,7 +63,7 @@ export function cpuDevice(): Device {
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),
     gate,
     attention: ({ headDim }, dtype) => new CpuAttention(headDim, dtype),
-    latentAttention: ({ latent }, dtype) => new CpuLatentAttention(latent, dtype),
+    latentAttention: (shape, dtype) => new CpuLatentAttention(shape, dtype),
     recurrence: () => cpuRecurrence,
     longPrompt: Number.POSITIVE_INFINITY,
     softmax: (x) => (isFloat32(x) ? own : mlx).softmax(x),

@@ -2,7 +2,7 @@
 // down; model code asks it to compute and never asks which one it is. It owns how things are computed
 // there, how launches are ordered, how much memory there is, and how far steps may overlap.
 import type { Backend } from "../../ffi/native.ts";
-import type { LatentAttention, LatentShape } from "../kernels/latent-attention.ts";
+import type { HeadColumns, LatentAttention, LatentShape } from "../kernels/latent-attention.ts";
 import type { BlockAttention, PagedShape } from "../kernels/paged-attention.ts";
 import type { Matrix } from "../kernels/product.ts";
 import type { Recurrence } from "../kernels/recurrence.ts";
@@ -45,6 +45,9 @@ export type ExpertProduct = (
 
 /** From `sortedRows` rows on it pays to sort them by expert first. */
 export type ExpertLinear = ExpertProduct & { sortedRows: number };
+
+/** x (T, columns) -> (T, heads * out): the columns of each head by a matrix of its own. */
+export type HeadLinear = (x: HeadColumns) => MlxArray;
 
 export type LinearOptions = {
   dtype: FloatType;
@@ -95,6 +98,12 @@ export type Device = {
   route(raw: MlxArray, routing: Routing): Routed;
   /** made (T, K, D), of a token's experts, shares (T, K), residual (T, D) -> (T, D) */
   combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): MlxArray;
+  /** A matrix for each head, (heads, out, in) or transposed. */
+  headLinear(
+    weight: MlxArray,
+    isTransposed: boolean,
+    keepView: LinearOptions["keepView"],
+  ): HeadLinear;
   rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;

@@ -23,7 +23,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 import type { Device, Gating } from "./device.ts";
-import { expertLinear } from "./linear.ts";
+import { expertLinear, headLinear } from "./linear.ts";
 import { combine, route } from "./routing.ts";
 
 /** The least that a pool is worth. */
@@ -40,6 +40,7 @@ export function mlxParts() {
       Object.assign(expertLinear(matrix, bias, keepView, gate), { sortedRows: 64 }),
     route,
     combine,
+    headLinear,
     rmsNorm,
     gate,
     softmax: (x) => softmax(x),

@@ -1,4 +1,5 @@
 // Products of rows with a weight matrix, in the ways that devices choose from.
+import { columnsOf } from "../kernels/latent-attention.ts";
 import type { Matrix, Packed } from "../kernels/product.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
@@ -17,7 +18,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import type { Device, ExpertProduct, Gating, Linear, LinearOptions } from "./device.ts";
+import type { Device, ExpertProduct, Gating, HeadLinear, Linear, LinearOptions } from "./device.ts";
 
 type Gate = Device["gate"];
 
@@ -98,6 +99,20 @@ export function dequantized(
   const make = () => dequantize(matrix, quantization, options.dtype);
   if (options.keepDequantized) return keepTransposed(options.keepWeight(make), options);
   return () => swapAxes(make(), -1, -2);
+}
+
+/** Heads by MLX's operations. */
+export function headLinear(
+  weight: MlxArray,
+  isTransposed: boolean,
+  keepView: LinearOptions["keepView"],
+): HeadLinear {
+  const matrices = isTransposed ? () => weight : keepTransposed(weight, { keepView }); // (heads, in, out)
+  return (x) => {
+    const [heads, inputs, outputs] = matrices().shape as [number, number, number];
+    const byHead = swapAxes(columnsOf(x, heads, inputs), 0, 1); // (heads, T, in)
+    return reshape(swapAxes(matmul(byHead, matrices()), 0, 1), [-1, heads * outputs]);
+  };
 }
 
 /** Experts by MLX's operations. */

@@ -4,7 +4,14 @@ import type { MlxArray } from "../mlx/array.ts";
 import { attendBlocks, attendLatent, copyBlocks, decodeBlocks, prepareBlocks } from "../mlx/cpu.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { astype } from "../mlx/ops.ts";
-import type { LatentAttention, LatentWork } from "./latent-attention.ts";
+import {
+  joinedRows,
+  type LatentAttention,
+  type LatentRows,
+  type LatentShape,
+  type LatentWork,
+  layerOf,
+} from "./latent-attention.ts";
 import {
   type BlockAttention,
   type LayerWork,
@@ -14,10 +21,10 @@ import {
 
 export class CpuAttention implements BlockAttention {
   readonly #dtype: Dtype;
-  readonly #layers: PackedLayers;
+  readonly #layers: PackedLayers<LayerWork>;
 
   constructor(headDim: number, dtype: Dtype) {
-    this.#layers = new PackedLayers(headDim);
+    this.#layers = new PackedLayers(headDim, (work: LayerWork) => work);
     this.#dtype = dtype;
   }
 
@@ -60,36 +67,29 @@ export class CpuAttention implements BlockAttention {
 }
 
 export class CpuLatentAttention implements LatentAttention {
-  readonly #latent: number;
+  readonly #shape: LatentShape;
   readonly #dtype: Dtype;
-  readonly #layers: PackedLayers;
+  readonly #layers: PackedLayers<LatentWork>;
   readonly groups = 1;
 
-  constructor(latent: number, dtype: Dtype) {
-    this.#latent = latent;
+  constructor(shape: LatentShape, dtype: Dtype) {
+    this.#shape = shape;
     this.#dtype = dtype;
-    this.#layers = new PackedLayers(latent);
+    this.#layers = new PackedLayers(shape.latent, layerOf);
   }
 
-  decode(
-    queries: MlxArray,
-    latents: MlxArray,
-    pool: MlxArray,
-    tables: MlxArray,
-    work: LatentWork,
-  ): MlxArray {
-    return this.#attend(queries, latents, pool, tables, undefined, work);
+  decode(rows: LatentRows, pool: MlxArray, tables: MlxArray, work: LatentWork): MlxArray {
+    return this.#attend(rows, pool, tables, undefined, work);
   }
 
   attend(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     places: MlxArray,
     work: LatentWork,
   ): MlxArray {
-    return this.#attend(queries, latents, pool, tables, places, work);
+    return this.#attend(rows, pool, tables, places, work);
   }
 
   copy(pool: MlxArray, pairs: MlxArray): MlxArray {
@@ -101,16 +101,17 @@ export class CpuLatentAttention implements LatentAttention {
   }
 
   #attend(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     places: MlxArray | undefined,
     work: LatentWork,
   ): MlxArray {
-    const rows = [queries, latents].map((x) => astype(x, "float32")) as [MlxArray, MlxArray];
-    const options = { latent: this.#latent, rotated: work.rope !== undefined };
-    const made = attendLatent(...rows, pool, tables, places, this.#layers.of(work), options);
+    const joined = joinedRows(rows, this.#shape, work.norm);
+    const [queries, latents] = [joined.queries, joined.latents].map((x) => astype(x, "float32"));
+    const options = { latent: this.#shape.latent, rotated: work.rope !== undefined };
+    const layer = this.#layers.of(work);
+    const made = attendLatent(queries!, latents!, pool, tables, places, layer, options);
     return astype(made, this.#dtype);
   }
 }

@@ -5,6 +5,7 @@
 import type { MlxArray } from "../mlx/array.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { concatenate, reshape, slice } from "../mlx/ops.ts";
 import copyBody from "./copy.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
 import attendBody from "./latent-attend.c" with { type: "text" };
@@ -18,8 +19,23 @@ import type { Language } from "./source.ts";
 
 export type LatentShape = { heads: number; latent: number; rotary: number };
 
-/** One object per layer. */
-export type LatentWork = Pick<LayerWork, "scale" | "rope">;
+/** One object per layer. The norm is that of the latent features, with what a kernel needs to do the same. */
+export type LatentWork = Pick<LayerWork, "scale" | "rope"> & {
+  norm: ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
+};
+
+/** Columns of rows (T, columns) that belong to heads: those of head h begin at first + h * stride. */
+export type HeadColumns = { rows: MlxArray; first: number; stride: number };
+
+/** A step's queries and vectors, where their products have left them. */
+export type LatentRows = {
+  /** (T, heads * latent): the features of queries that are multiplied by latents. */
+  absorbed: MlxArray;
+  /** The rotary features of queries. */
+  placed: HeadColumns;
+  /** Of rows (T, columns), from this column on: latent features without their norm, then rotary ones. */
+  latents: Omit<HeadColumns, "stride">;
+};
 
 /** What the latent store needs. Pools are (blocks, 1, 32, latent + rotary), written in place. */
 export interface LatentAttention {
@@ -27,25 +43,17 @@ export interface LatentAttention {
   readonly groups: number;
   /** The most consecutive tokens of a sequence that attend together; undefined where each does by itself. */
   readonly tileTokens?: number | undefined;
-  /**
-   * queries (B, heads * D), latents (B, D): the newest token of each sequence, whose vector goes to the sequence's
-   * last block -> (B, heads * latent)
-   */
+  /** The newest token of each of B sequences, whose vector goes to the sequence's last block -> (B, heads * latent) */
   decode(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     work: LatentWork,
     splits?: number,
   ): MlxArray;
-  /**
-   * queries (T, heads * D), latents (T, D), which go to their slots -> (T, heads * latent). Where there are
-   * `tileTokens`, tiles (packTiles) of so many.
-   */
+  /** Vectors go to their slots -> (T, heads * latent). Where there are `tileTokens`, tiles (packTiles) of so many. */
   attend(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     places: MlxArray,
@@ -55,6 +63,39 @@ export interface LatentAttention {
   /** Copies blocks, pairs (C * 2) of from and to; evaluate the result. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
+}
+
+/** (T, heads, features): so many of each head, from its first column on. */
+export function columnsOf(
+  { rows, first, stride }: HeadColumns,
+  heads: number,
+  features: number,
+): MlxArray {
+  const within = first % stride;
+  const own = slice(rows, 1, first - within, first - within + heads * stride);
+  return slice(reshape(own, [-1, heads, stride]), 2, within, within + features);
+}
+
+/** Queries (T, heads * D) and normalized vectors (T, D), for attention that takes them whole. */
+export function joinedRows(
+  { absorbed, placed, latents }: LatentRows,
+  { heads, latent, rotary }: LatentShape,
+  norm: LatentWork["norm"],
+): { queries: MlxArray; latents: MlxArray } {
+  const byHead = reshape(absorbed, [-1, heads, latent]);
+  const queries = concatenate([byHead, columnsOf(placed, heads, rotary)], -1);
+  const { rows, first } = latents;
+  const compressed = norm(slice(rows, 1, first, first + latent));
+  const position = slice(rows, 1, first + latent, first + latent + rotary);
+  return {
+    queries: reshape(queries, [-1, heads * (latent + rotary)]),
+    latents: concatenate([compressed, position], -1),
+  };
+}
+
+/** As kernels read it: the latents' norm in the place of the queries', which have none. */
+export function layerOf({ norm, ...work }: LatentWork): LayerWork {
+  return { ...work, norms: { query: norm.weight, eps: norm.eps } };
 }
 
 /** Heads that a warp holds in its registers, and the most warps of a group. */
@@ -89,7 +130,7 @@ export class LatentKernels implements LatentAttention {
   readonly #shape: LatentShape;
   readonly #dtype: Dtype;
   readonly #kernels: KernelCache;
-  readonly #layers: PackedLayers;
+  readonly #layers: PackedLayers<LatentWork>;
   readonly #warps: number;
   /** By the tensor cores of NVIDIA GPUs; undefined where they are not used. */
   readonly #tilings: { decode: Tiling; chunks: Tiling } | undefined;
@@ -100,7 +141,7 @@ export class LatentKernels implements LatentAttention {
     this.#shape = shape;
     this.#dtype = dtype;
     this.#kernels = new KernelCache(language, make);
-    this.#layers = new PackedLayers(shape.latent);
+    this.#layers = new PackedLayers(shape.latent, layerOf);
     const { heads } = shape;
     const groups = Math.ceil(heads / (HEADS_PER_WARP * MOST_WARPS));
     this.#warps = Math.ceil(heads / (HEADS_PER_WARP * groups));
@@ -113,27 +154,32 @@ export class LatentKernels implements LatentAttention {
   }
 
   decode(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     work: LatentWork,
     splits = 1,
   ): MlxArray {
     const layer = this.#layers.of(work);
-    const inputs = { queries, latents, layer, pool, tables };
-    const tokens = queries.shape[0]!;
+    const tokens = rows.absorbed.shape[0]!;
+    const isSplit = splits === 1 ? "" : "_parts";
     const tiling = this.#tilings?.decode;
-    const name = `latent_decode${tiling ? "_tiles" : ""}${splits === 1 ? "" : "_parts"}`;
-    const made = tiling
-      ? this.#tiled(name, decodeTilesBody, inputs, tokens, work, tiling, tokens * splits, splits)
-      : this.#attention(name, decodeBody, inputs, tokens, work, splits);
-    return splits === 1 ? made : this.#merge(made, layer);
+    if (tiling) {
+      const { absorbed, placed, latents } = rows;
+      const inputs = { absorbed, placed: placed.rows, latents: latents.rows, layer, pool, tables };
+      const name = `latent_decode_tiles${isSplit}`;
+      const groups = tokens * splits;
+      const made = this.#tiled(name, decodeTilesBody, inputs, rows, work, tiling, groups, splits);
+      return isSplit ? this.#merge(made, layer) : made;
+    }
+    const inputs = { ...joinedRows(rows, this.#shape, work.norm), layer, pool, tables };
+    const name = `latent_decode${isSplit}`;
+    const made = this.#attention(name, decodeBody, inputs, tokens, work, splits);
+    return isSplit ? this.#merge(made, layer) : made;
   }
 
   attend(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     places: MlxArray,
@@ -141,23 +187,25 @@ export class LatentKernels implements LatentAttention {
     tiles?: MlxArray,
   ): MlxArray {
     const layer = this.#layers.of(work);
-    const tokens = queries.shape[0]!;
+    const { absorbed, placed, latents } = rows;
+    const tokens = absorbed.shape[0]!;
     const { T, LATENT, ROTARY, ROTATED } = this.#template(work);
-    const inputs = { latents, layer, pool, places };
-    const written = this.#kernels.run("latent_write", writeBody, inputs, "written", {
+    const writing = { latents: latents.rows, layer, pool, places };
+    const written = this.#kernels.run("latent_write", writeBody, writing, "written", {
       outputs: [{ shape: [3 * tokens], dtype: "int32" }],
       grid: [128, 1, tokens],
       threadGroup: [128, 1, 1],
-      template: { T, LATENT, ROTARY, ROTATED },
+      template: { T, LATENT, ROTARY, ROTATED, ...latentTemplate(rows) },
     });
-    const reading = { queries, layer, pool, tables, places: written };
+    const reading = { layer, pool, tables, places: written };
     const tiling = this.#tilings?.chunks;
     if (tiling && tiles) {
-      const inputs = { ...reading, tiles };
-      const count = tiles.shape[0]! / 2;
-      return this.#tiled("latent_chunks", chunksBody, inputs, tokens, work, tiling, count);
+      const inputs = { absorbed, placed: placed.rows, ...reading, tiles };
+      const groups = tiles.shape[0]! / 2;
+      return this.#tiled("latent_chunks", chunksBody, inputs, rows, work, tiling, groups);
     }
-    return this.#attention("latent_attend", attendBody, reading, tokens, work);
+    const { queries } = joinedRows(rows, this.#shape, work.norm);
+    return this.#attention("latent_attend", attendBody, { queries, ...reading }, tokens, work);
   }
 
   copy(pool: MlxArray, pairs: MlxArray): MlxArray {
@@ -204,7 +252,7 @@ export class LatentKernels implements LatentAttention {
     name: string,
     body: string,
     inputs: Readonly<Record<string, MlxArray>>,
-    tokens: number,
+    rows: LatentRows,
     work: LatentWork,
     { rowTiles, team, heads: each }: Tiling,
     groups: number,
@@ -214,12 +262,17 @@ export class LatentKernels implements LatentAttention {
     const threads = rowTiles * team * 32;
     // Two tiles of 32 tokens, of 2 bytes a feature, and four times 16 bytes a thread.
     const sharedMemory = 2 * 32 * (latent + rotary + 8) * 2 + threads * 4 * 16;
+    const { absorbed, placed } = rows;
     const launch = {
-      outputs: [this.#output(tokens, splits)],
+      outputs: [this.#output(absorbed.shape[0]!, splits)],
       grid: [threads, Math.ceil(heads / each), groups],
       threadGroup: [threads, 1, 1],
       template: {
         ...this.#template(work),
+        ...latentTemplate(rows),
+        PLACED_COLUMNS: placed.rows.shape[1]!,
+        PLACED_FIRST: placed.first,
+        PLACED_STRIDE: placed.stride,
         HEADS: heads,
         HEADS_EACH: each,
         ROW_TILES: rowTiles,
@@ -261,4 +314,8 @@ export class LatentKernels implements LatentAttention {
     const { latent, rotary } = this.#shape;
     return { T: this.#dtype, LATENT: latent, ROTARY: rotary, ROTATED: rope !== undefined };
   }
+}
+
+function latentTemplate({ latents: { rows, first } }: LatentRows) {
+  return { LATENT_COLUMNS: rows.shape[1]!, LATENT_FIRST: first };
 }

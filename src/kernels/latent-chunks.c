@@ -1,10 +1,11 @@
 // Latent attention of chunks of prompts by tensor cores; CUDA only. A group has a few consecutive tokens of one
 // sequence, with HEADS_EACH heads of each.
 //
-// Inputs: those of latent-attend.c, and tiles (packTiles).
+// Inputs: absorbed and placed, as latent-decode-tiles.c takes them, layer (layer.h, with D of LATENT), pool (blocks, 1,
+// 32, LATENT + ROTARY), tables (packTables), places (packPlaces), as latent-write.c leaves them, tiles (packTiles).
 // Output: attended (tokens, HEADS, LATENT).
-// Constants: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; HEADS_EACH, ROW_TILES and TEAM
-// (latent-tiles.h).
+// Constants: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; PLACED_COLUMNS, PLACED_FIRST, PLACED_STRIDE;
+// HEADS_EACH, ROW_TILES and TEAM (latent-tiles.h).
 // Groups: (1, HEADS / HEADS_EACH, tiles) with dynamic shared memory for attend_tiles.
 #include "latent-tiles.h"
   typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
@@ -17,18 +18,20 @@
   fetch_tile<Rows>(memory, pool, table[0], range.end, thread_index);
   const int part = warp % TEAM;
   const int row = warp / TEAM * 16 + lane / 4;
-  const T* from[2];
+  LatentQuery<T> queries[2] = {};
   long index[2];
   int positions[2];
   #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int token = (row + i * 8) / HEADS_EACH, head = group_y * HEADS_EACH + (row + i * 8) % HEADS_EACH;
     index[i] = token < count && head < HEADS ? long(first + token) * HEADS + head : -1;
-    from[i] = index[i] < 0 ? nullptr : queries + index[i] * Rows::D;
     positions[i] = position + min(token, count - 1);
+    if (index[i] < 0) continue;
+    const T* own_placed = placed + long(first + token) * PLACED_COLUMNS + PLACED_FIRST + head * PLACED_STRIDE;
+    queries[i] = {absorbed + index[i] * LATENT, own_placed, positions[i]};
   }
   Rows rows;
-  begin_rows<ROTATED>(rows, from, positions, layer, part, lane);
+  begin_rows<ROTATED>(rows, queries, layer, part, lane);
   attend_tiles(rows, pool, table, range, positions, layer, memory, lane, warp, thread_index);
   #pragma unroll
   for (int i = 0; i < 2; i++)

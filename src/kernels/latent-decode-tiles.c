@@ -1,8 +1,13 @@
-// Decodes one token of each sequence as latent-decode.c does, by tensor cores; CUDA only.
+// Decodes one token of each sequence as latent-decode.c does, by tensor cores; CUDA only. Queries and vectors are read
+// where their products have left them, and the vectors' norm is applied here.
 //
-// Inputs and output: those of latent-decode.c.
-// Constants: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; HEADS_EACH, the heads of a group; ROW_TILES and
-// TEAM (latent-tiles.h); SPLITS, the groups that share a sequence's tokens.
+// Inputs: absorbed (tokens, HEADS, LATENT), placed (tokens, PLACED_COLUMNS) with ROTARY features of head h from column
+// PLACED_FIRST + h * PLACED_STRIDE on, latents (tokens, LATENT_COLUMNS) with LATENT + ROTARY features from column
+// LATENT_FIRST on, layer (layer.h, with D of LATENT), pool (blocks, 1, 32, LATENT + ROTARY), which is written to as
+// well, tables (packTables).
+// Output: attended, as store_row writes it.
+// Constants: those; T of 16 bits, ROTATED of the layer; HEADS_EACH, the heads of a group; ROW_TILES and TEAM
+// (latent-tiles.h); SPLITS, the groups that share a sequence's tokens.
 // Groups: (1, HEADS / HEADS_EACH, tokens * SPLITS) with dynamic shared memory for attend_tiles.
 #include "latent-tiles.h"
   typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
@@ -25,23 +30,27 @@
     // MLX takes inputs for constant. Groups with other heads of this token write the same, and all read what they have
     // written; nothing else reads this slot before the next launch.
     T* slot = const_cast<T*>(pool) + (long(table[position / 32]) * 32 + position % 32) * Rows::D;
-    for (int d = thread_index; d < Rows::D; d += Rows::THREADS)
-      slot[d] = T(latent_feature<LATENT, ROTATED>(latents + long(token) * Rows::D, layer, position, d));
+    SHARED float squares[Rows::THREADS / 32];
+    write_latent<Rows::THREADS, LATENT, ROTARY, ROTATED>(
+        latents + long(token) * LATENT_COLUMNS + LATENT_FIRST, layer, position, squares, lane, warp, thread_index,
+        slot);
     BARRIER;
   }
   if (is_newest_first) fetch_first();
   const int part = warp % TEAM;
   const int row = warp / TEAM * 16 + lane / 4;
-  const T* from[2];
+  LatentQuery<T> queries[2] = {};
   long index[2];
   #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int own = row + i * 8, head = group_y * HEADS_EACH + own;
     index[i] = own < HEADS_EACH && head < HEADS ? long(token) * HEADS + head : -1;
-    from[i] = index[i] < 0 ? nullptr : queries + index[i] * Rows::D;
+    if (index[i] < 0) continue;
+    const T* own_placed = placed + long(token) * PLACED_COLUMNS + PLACED_FIRST + head * PLACED_STRIDE;
+    queries[i] = {absorbed + index[i] * LATENT, own_placed, position};
   }
   Rows rows;
-  begin_rows<ROTATED>(rows, from, {position, position}, layer, part, lane);
+  begin_rows<ROTATED>(rows, queries, layer, part, lane);
   attend_tiles(
       rows, pool, table, range, {range.end - 1, range.end - 1}, layer, memory, lane, warp, thread_index);
   #pragma unroll

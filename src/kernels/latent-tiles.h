@@ -24,27 +24,36 @@ struct LatentRows {
   float sum[COLUMNS / 8][4], top[2], total[2];
 };
 
-/** Features `d` and `d` + 1 of a query `from`, rotated to its position. */
+/** A row's query: its latent features, and those with a position. Null where there is none. */
+template <typename T>
+struct LatentQuery {
+  const T* absorbed;
+  const T* placed;
+  int position;
+};
+
+/** Features `d` and `d` + 1 of a query, rotated to its position. */
 template <int LATENT, bool ROTATED, typename T>
-FUNCTION unsigned query_pair(const T* from, const float* layer, int position, int d) {
-  if (!ROTATED || d < LATENT) return *reinterpret_cast<const unsigned*>(from + d);
-  float sine, cosine;
-  SINCOS(float(position) / layer_wavelengths<LATENT>(layer)[(d - LATENT) / 2], sine, cosine);
-  const float a = float(from[d]) * layer[LAYER_ROPE_MAGNITUDE], b = float(from[d + 1]) * layer[LAYER_ROPE_MAGNITUDE];
-  return pack_pair(a * cosine - b * sine, a * sine + b * cosine, from);
+FUNCTION unsigned query_pair(const LatentQuery<T>& query, const float* layer, int d) {
+  if (d < LATENT) return *reinterpret_cast<const unsigned*>(query.absorbed + d);
+  const T* placed = query.placed + (d - LATENT);
+  const float magnitude = ROTATED ? layer[LAYER_ROPE_MAGNITUDE] : 1;
+  const float a = float(placed[0]) * magnitude, b = float(placed[1]) * magnitude;
+  float sine = 0, cosine = 1;
+  if (ROTATED)
+    SINCOS(float(query.position) / layer_wavelengths<LATENT>(layer)[(d - LATENT) / 2], sine, cosine);
+  return pack_pair(a * cosine - b * sine, a * sine + b * cosine, query.placed);
 }
 
-/** The queries `from` of a lane's two rows, or null where there is none; `part` of the features is this warp's. */
+/** The queries of a lane's two rows; `part` of the features is this warp's. */
 template <bool ROTATED, typename Rows>
 FUNCTION void begin_rows(
-    Rows& rows, const typename Rows::T* const (&from)[2], const int (&positions)[2], const float* layer, int part,
-    int lane) {
+    Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], const float* layer, int part, int lane) {
   #pragma unroll
   for (int i = 0; i < Rows::STEPS * 4; i++) {
     const int step = part * Rows::STEPS + i / 4, row = i % 2, d = step * 16 + lane % 4 * 2 + i % 4 / 2 * 8;
-    const bool is_there = from[row] != nullptr && d < Rows::D;
-    rows.query[i / 4][i % 4] =
-        is_there ? query_pair<Rows::LATENT, ROTATED>(from[row], layer, positions[row], d) : 0;
+    const bool is_there = queries[row].absorbed != nullptr && d < Rows::D;
+    rows.query[i / 4][i % 4] = is_there ? query_pair<Rows::LATENT, ROTATED>(queries[row], layer, d) : 0;
   }
   #pragma unroll
   for (int i = 0; i < Rows::COLUMNS / 2; i++) rows.sum[i / 4][i % 4] = 0;

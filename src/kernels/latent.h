@@ -29,6 +29,28 @@ FUNCTION float latent_feature(const DEVICE T* from, const DEVICE float* layer, i
   return float(T((d - LATENT) % 2 == 0 ? a * cosine - b * sine : a * sine + b * cosine));
 }
 
+/**
+ * Normalizes the latent features of the vector `from`, rotates the others to its position, and writes all to `to`, by
+ * a group of THREADS threads with a float of shared memory for each warp.
+ */
+template <int THREADS, int LATENT, int ROTARY, bool ROTATED, typename T>
+FUNCTION void write_latent(
+    const DEVICE T* from, const DEVICE float* layer, int position, IN_SHARED float* squares, int lane, int warp,
+    int thread_index, DEVICE T* to) {
+  float sum = 0;
+  for (int d = thread_index; d < LATENT; d += THREADS) sum += float(from[d]) * float(from[d]);
+  for (int mask = 16; mask > 0; mask /= 2) sum += SHUFFLE_XOR(sum, mask);
+  if (lane == 0) squares[warp] = sum;
+  BARRIER;
+  sum = 0;
+  for (int w = 0; w < THREADS / 32; w++) sum += squares[w];
+  const float scale = RSQRT(sum / LATENT + layer[LAYER_NORM_EPS]);
+  for (int d = thread_index; d < LATENT + ROTARY; d += THREADS) {
+    const float x = latent_feature<LATENT, ROTATED>(from, layer, position, d);
+    to[d] = T(d < LATENT ? x * scale * layer[LAYER_QUERY_NORM + d] : x);
+  }
+}
+
 /** What a warp has of its heads: a lane has every 32nd feature. */
 template <int HEADS, int LATENT, int ROTARY>
 struct LatentHeads {

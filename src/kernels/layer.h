@@ -1,6 +1,7 @@
 // What a layer does to heads and scores: one array of floats, as `PackedLayers` (paged-attention.ts) writes it.
 // After the four below come the weights of the queries', the keys' and the values' norm (D each), the wavelengths of
-// the rotary embedding (ROTARY_DIMS / 2), and the attention sinks (one per query head).
+// the rotary embedding (ROTARY_DIMS / 2), and the attention sinks (one per query head). Latent attention has the norm of
+// its vectors in the place of the queries'.
 enum { LAYER_SCALE, LAYER_NORM_EPS, LAYER_SOFTCAP, LAYER_ROPE_MAGNITUDE, LAYER_QUERY_NORM };
 
 template <int D>

@@ -154,7 +154,7 @@ export class PagedAttention implements BlockAttention {
   readonly #shape: PagedShape;
   readonly #dtype: Dtype;
   readonly #kernels: KernelCache;
-  readonly #layers: PackedLayers;
+  readonly #layers: PackedLayers<LayerWork>;
   readonly #queries: number;
   /** On NVIDIA GPUs, where a head can be spread over a warp. */
   readonly #byTensorCores: boolean;
@@ -164,7 +164,7 @@ export class PagedAttention implements BlockAttention {
     this.#language = language;
     this.#shape = shape;
     this.#dtype = dtype;
-    this.#layers = new PackedLayers(shape.headDim);
+    this.#layers = new PackedLayers(shape.headDim, (work: LayerWork) => work);
     const { heads, kvHeads, headDim } = shape;
     this.#byTensorCores =
       language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
@@ -324,16 +324,18 @@ export class PagedAttention implements BlockAttention {
 }
 
 /** What the kernels and a CPU's operations read of each layer: packed once, and freed together. */
-export class PackedLayers {
+export class PackedLayers<Work extends object> {
   readonly #headDim: number;
-  readonly #packed = new Map<LayerWork, MlxArray>();
+  readonly #layerOf: (work: Work) => LayerWork;
+  readonly #packed = new Map<Work, MlxArray>();
 
-  constructor(headDim: number) {
+  constructor(headDim: number, layerOf: (work: Work) => LayerWork) {
     this.#headDim = headDim;
+    this.#layerOf = layerOf;
   }
 
-  of(work: LayerWork): MlxArray {
-    const packed = this.#packed.get(work) ?? packWork(work, this.#headDim);
+  of(work: Work): MlxArray {
+    const packed = this.#packed.get(work) ?? packWork(this.#layerOf(work), this.#headDim);
     this.#packed.set(work, packed);
     return packed;
   }

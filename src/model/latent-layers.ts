@@ -1,11 +1,12 @@
 // Multi-head latent attention (MLA): keys and values of all heads are products of one small vector a token, which is
 // all that is kept of it. The matrices of the keys are absorbed into the queries, and those of the values are applied
 // to what was attended, so that no head's keys or values are ever computed.
-import { concatenate, reshape, split, swapAxes } from "../mlx/ops.ts";
+import type { HeadLinear } from "../device/device.ts";
+import { slice } from "../mlx/ops.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import type { LatentOptions } from "./model.ts";
 import type { LayerStates } from "./states.ts";
-import type { HeadLinear, Weights } from "./weights.ts";
+import type { Weights } from "./weights.ts";
 
 export type LatentSizes = {
   dims: number;
@@ -27,10 +28,9 @@ export function latentAttention(
   name: string,
   states: LayerStates,
   sizes: LatentSizes,
-  options: LatentOptions & { eps: number },
+  { eps, ...options }: Omit<LatentOptions, "norm"> & { eps: number },
 ): AttentionBlock {
   const { dims, heads, queryRank, latent, rotary, plain, value } = sizes;
-  const { eps } = options;
   const state = states.latent({ heads, latent, rotary });
   const queryDims = heads * (plain + rotary);
   const parts = [queryRank ? "q_a_proj" : "q_proj", "kv_a_proj_with_mqa"];
@@ -45,22 +45,23 @@ export function latentAttention(
     : undefined;
   const toQueries = queryRank && weights.linear(`${name}.q_b_proj`, queryRank, queryDims);
   const latentNorm = rmsNorm(weights, `${name}.kv_a_layernorm`, latent, eps);
+  const own = { ...options, norm: latentNorm };
   const { absorb, toValues } = headLinears(weights, name, sizes);
   const oProj = weights.linear(`${name}.o_proj`, heads * value, dims);
   return (x, step, { norm, residual } = {}) => {
-    const tokens = x.shape[0]!;
-    const [q, kv] = split(project(x, { norm }), [queryRank ?? queryDims]);
-    const projected = toQueries ? toQueries(q!, { norm: queryNorm }) : q!;
-    const byHead = reshape(projected, [tokens, heads, plain + rotary]);
-    const [unplaced, placed] = split(byHead, [plain]);
-    const absorbed = swapAxes(absorb(swapAxes(unplaced!, 0, 1)), 0, 1); // (T, heads, latent)
-    const queries = reshape(concatenate([absorbed, placed!], -1), [tokens, -1]);
-    const [compressed, position] = split(kv!, [latent]);
-    const latents = concatenate([latentNorm(compressed!), position!], -1);
-    const attended = step.attendLatent(state, queries, latents, options);
-    const latentsByHead = swapAxes(reshape(attended, [tokens, heads, latent]), 0, 1);
-    const values = swapAxes(toValues(latentsByHead), 0, 1); // (T, heads, value)
-    return oProj(reshape(values, [tokens, heads * value]), { residual });
+    const projected = project(x, { norm }); // (T, queries and latents)
+    const queries = toQueries
+      ? toQueries(slice(projected, 1, 0, queryRank), { norm: queryNorm })
+      : projected;
+    const stride = plain + rotary;
+    const rows = {
+      absorbed: absorb({ rows: queries, first: 0, stride }), // (T, heads * latent)
+      placed: { rows: queries, first: plain, stride },
+      latents: { rows: projected, first: queryRank ?? queryDims },
+    };
+    const attended = step.attendLatent(state, rows, own);
+    const values = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
+    return oProj(values, { residual });
   };
 }
 

@@ -55,10 +55,10 @@ export class LatentStore {
   decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
     const own = tables[this.#group]!;
     return {
-      attendLatent: ({ index }, queries, latents, options) => {
+      attendLatent: ({ index }, rows, options) => {
         const { pool, attention } = this.#layers[index]!;
-        const splits = splitsOf(queries.shape[0]! * attention.groups);
-        return attention.decode(queries, latents, pool, own, options, splits);
+        const splits = splitsOf(rows.absorbed.shape[0]! * attention.groups);
+        return attention.decode(rows, pool, own, options, splits);
       },
     };
   }
@@ -79,9 +79,9 @@ export class LatentStore {
       return made;
     };
     return {
-      attendLatent: ({ index }, queries, latents, options) => {
+      attendLatent: ({ index }, rows, options) => {
         const { pool, attention } = this.#layers[index]!;
-        return attention.attend(queries, latents, pool, own, places, options, tilesFor(attention));
+        return attention.attend(rows, pool, own, places, options, tilesFor(attention));
       },
     };
   }

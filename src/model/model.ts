@@ -2,6 +2,7 @@
 // after the other. Layers that work token by token never see the difference; attention is left to the
 // step, which knows what each token may attend to and where its keys are.
 import type { Norm } from "../device/device.ts";
+import type { LatentRows } from "../kernels/latent-attention.ts";
 import type { Convolution, Scan, ScanInputs } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Rope } from "./rope.ts";
@@ -37,6 +38,8 @@ export type LatentOptions = {
   scale: number;
   /** Of the rotary features of queries and latents: here feature 2i is rotated with 2i + 1. */
   rope?: Rope | undefined;
+  /** Of the latent features of latents. */
+  norm: Norm;
 };
 
 /** One forward pass's view of what the layers keep. */
@@ -49,16 +52,11 @@ export interface Step {
    */
   attend(state: KvState, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
   /**
-   * Writes this step's latents (T, latent + rotary) to their store, and lets all heads of each token attend to those
-   * of its sequence: all features are the key, the latent ones are the value. RoPE is applied to the rotary features.
-   * queries (T, heads * (latent + rotary)) -> (T, heads * latent)
+   * Writes this step's latents to their store, and lets all heads of each token attend to those of its sequence: all
+   * features are the key, the latent ones are the value. The norm is applied to the latent features, RoPE to the
+   * rotary ones. -> (T, heads * latent)
    */
-  attendLatent(
-    state: LatentState,
-    queries: MlxArray,
-    latents: MlxArray,
-    options: LatentOptions,
-  ): MlxArray;
+  attendLatent(state: LatentState, rows: LatentRows, options: LatentOptions): MlxArray;
   /** Where each token is in its sequence: (T) int32 */
   positions(): MlxArray;
   /** Convolves each channel with the last inputs of its sequence, which it keeps. x (T, C) -> (T, C) */

@@ -1,17 +1,17 @@
 // A checkpoint's tensors as the parts of a model, in the precision that suits the device: matrices stay
 // quantized as they are stored where the device has a product for them, and are dequantized where not.
-import type { Device, ExpertLinear, ExpertProduct, FloatType, Linear } from "../device/device.ts";
+import type {
+  Device,
+  ExpertLinear,
+  ExpertProduct,
+  FloatType,
+  HeadLinear,
+  Linear,
+} from "../device/device.ts";
 import { gateHalves, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import {
-  concatenate,
-  dequantize,
-  matmul,
-  type QuantizationMode,
-  swapAxes,
-  take,
-} from "../mlx/ops.ts";
+import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
@@ -31,9 +31,6 @@ export type Embedding = {
   /** x (T, D) -> (T, vocabulary), for models whose output matrix is the same. */
   readonly asLinear: Linear;
 };
-
-/** x (heads, T, in) -> (heads, T, out): each head by a matrix of its own. */
-export type HeadLinear = (x: MlxArray) => MlxArray;
 
 export type WeightOptions = {
   device: Device;
@@ -141,14 +138,9 @@ export class Weights {
     outputs: number,
     { isTransposed = false } = {},
   ): HeadLinear {
-    if (isTransposed) {
-      const weight = this.#dense(name, [heads, inputs, outputs]);
-      return (x) => matmul(x, weight);
-    }
-    using _ = new Scope();
-    const weight = this.#dense(name, [heads, outputs, inputs]);
-    const transposed = this.#ledger.keep(swapAxes(weight, -1, -2));
-    return (x) => matmul(x, transposed);
+    const shape = isTransposed ? [heads, inputs, outputs] : [heads, outputs, inputs];
+    const keepView = (view: MlxArray) => this.#ledger.keep(view);
+    return this.device.headLinear(this.#dense(name, shape), isTransposed, keepView);
   }
 
   /** Several matrices of one input and shape as one, expert by expert. As `joined` is. */

@@ -3,12 +3,18 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { CpuLatentAttention } from "../../src/kernels/cpu-attention.ts";
-import { type LatentAttention, LatentKernels } from "../../src/kernels/latent-attention.ts";
+import {
+  type LatentAttention,
+  LatentKernels,
+  type LatentRows,
+  type LatentWork,
+} from "../../src/kernels/latent-attention.ts";
 import { packPlaces, packTables, packTiles } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { attendLatent } from "../../src/mlx/cpu.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
+import { rmsNorm } from "../../src/mlx/fast.ts";
 import { astype, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
@@ -65,9 +71,9 @@ const chunks = [
 
 describe(`latent attention on ${kind}`, () => {
   for (const each of cases) {
-    const { latent, dtype } = each;
+    const { dtype } = each;
     const make = () =>
-      kind === "cpu" ? new CpuLatentAttention(latent, dtype) : new LatentKernels(kind, each, dtype);
+      kind === "cpu" ? new CpuLatentAttention(each, dtype) : new LatentKernels(kind, each, dtype);
     test(`of one token each: ${JSON.stringify(each)}`, () => checkDecode(each, make()));
     test(`of chunks: ${JSON.stringify(each)}`, () => checkChunks(each, make()));
   }
@@ -83,25 +89,24 @@ describe.skipIf(kind !== "cpu")("latent attention by CUDA kernels, emulated", ()
 
 function checkDecode(each: Case, attention: LatentAttention): void {
   const rows = lengths.map((length) => ({ start: length - 1, count: 1 }));
-  check(each, attention, rows, (by, { queries, latents, pool, tables, work }) =>
-    by.decode(queries, latents, pool, tables, work, each.splits),
+  check(each, attention, rows, (by, { rows, pool, tables, work }) =>
+    by.decode(rows, pool, tables, work, each.splits),
   );
 }
 
 function checkChunks(each: Case, attention: LatentAttention): void {
-  check(each, attention, chunks, (by, { queries, latents, pool, tables, places, work }) => {
+  check(each, attention, chunks, (by, { rows, pool, tables, places, work }) => {
     const tiles = by.tileTokens && array(packTiles(chunks, by.tileTokens));
-    return by.attend(queries, latents, pool, tables, places, work, tiles || undefined);
+    return by.attend(rows, pool, tables, places, work, tiles || undefined);
   });
 }
 
 type Inputs = {
-  queries: MlxArray;
-  latents: MlxArray;
+  rows: LatentRows;
   pool: MlxArray;
   tables: MlxArray;
   places: MlxArray;
-  work: Parameters<LatentAttention["decode"]>[4];
+  work: LatentWork;
 };
 
 /** Computes the same by both, and compares what comes out and what is in the pool. */
@@ -138,20 +143,36 @@ function check(
     for (let position = 0; position < start; position++)
       before.set(numbers(dims), slotOf(row, position) * dims);
   const poolShape = [64, 1, BLOCK_TOKENS, dims];
-  const queries = rounded(numbers(tokens.length * heads * dims), [tokens.length, heads * dims]);
-  const latents = rounded(numbers(tokens.length * dims), [tokens.length, dims]);
+  const columns = (count: number) =>
+    rounded(numbers(tokens.length * count), [tokens.length, count]);
+  const absorbed = columns(heads * latent);
+  // As products leave them: features of queries that are not rotary, queries, then latents, then others.
+  const plain = 6;
+  const [stride, first] = [plain + rotary, heads * (plain + rotary)];
+  const projected = columns(first + dims + 2);
+  const weight = rounded(numbers(latent), [latent]);
   const wavelengths = Float32Array.from({ length: rotary / 2 }, (_, i) => 100 ** (i / 8));
   const rope = { dims: rotary, wavelengths: array(wavelengths), magnitude: 1.1 };
   const inputs = {
     tables: array(packTables(sequences, WIDTH)),
     places: array(packPlaces(tokens)),
-    work: { scale: dims ** -0.5, rope: rotated ? rope : undefined },
   };
   const run = (by: LatentAttention, type: Dtype, kept: Dtype) => {
     const pool = astype(rounded(before, poolShape), kept);
     evaluate(pool);
-    const rows = { queries: astype(queries, type), latents: astype(latents, type) };
-    const made = compute(by, { ...rows, pool, ...inputs });
+    const all = astype(projected, type);
+    const rows = {
+      absorbed: astype(absorbed, type),
+      placed: { rows: all, first: plain, stride },
+      latents: { rows: all, first },
+    };
+    const norm = { weight: astype(weight, type), eps: 0.1 };
+    const work = {
+      scale: dims ** -0.5,
+      rope: rotated ? rope : undefined,
+      norm: Object.assign((x: MlxArray) => rmsNorm(x, norm.weight, norm.eps), norm),
+    };
+    const made = compute(by, { rows, pool, work, ...inputs });
     expect(made.dtype).toBe(type);
     evaluate(made);
     const read = (x: MlxArray) => [...astype(x, "float32").numbers()];

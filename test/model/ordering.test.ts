@@ -3,7 +3,7 @@
 // from the first to the second, or the host must have waited between them. Metal knows no other order.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
-import type { LatentAttention, LatentShape } from "../../src/kernels/latent-attention.ts";
+import type { LatentAttention, LatentRows } from "../../src/kernels/latent-attention.ts";
 import type {
   BlockAttention,
   LayerWork,
@@ -75,20 +75,27 @@ class NotingAttention implements BlockAttention {
   free(): void {}
 
   /** Attention over latents, which is noted here too. */
-  latents({ heads, latent }: LatentShape): LatentAttention {
-    const note = (name: string, taken: MlxArray[], pool: MlxArray, writes: number[]) => {
-      const [queries, , tables] = taken as [MlxArray, MlxArray, MlxArray];
-      const reads = this.#rows(tables).flatMap(({ blocks }) => blocks);
-      return this.#note(name, taken, pool, reads, writes, slice(queries, 1, 0, heads * latent));
+  latents(): LatentAttention {
+    const note = (
+      name: string,
+      rows: LatentRows,
+      at: MlxArray[],
+      pool: MlxArray,
+      writes: number[],
+    ) => {
+      const reads = this.#rows(at[0]!).flatMap(({ blocks }) => blocks);
+      const { absorbed, placed, latents } = rows;
+      const taken = [absorbed, placed.rows, latents.rows, ...at];
+      return this.#note(name, taken, pool, reads, writes, add(absorbed, 0));
     };
     return {
       groups: 1,
-      decode: (queries, latents, pool, tables) => {
+      decode: (rows, pool, tables) => {
         const writes = this.#rows(tables).map(({ last }) => last);
-        return note("decode", [queries, latents, tables], pool, writes);
+        return note("decode", rows, [tables], pool, writes);
       },
-      attend: (queries, latents, pool, tables, places) =>
-        note("attend", [queries, latents, tables, places], pool, this.#written(places)),
+      attend: (rows, pool, tables, places) =>
+        note("attend", rows, [tables, places], pool, this.#written(places)),
       copy: (pool, pairs) => this.copy(pool, pairs),
       free() {},
     };
@@ -174,7 +181,7 @@ function run(
     const device = change({
       ...plainGpu(),
       attention: () => attention,
-      latentAttention: (shape) => attention.latents(shape),
+      latentAttention: () => attention.latents(),
     });
     const engine = makeEngine(model, { device, maxBatch: 6, blocks: 14, tokenBudget: 48 });
     const random = makeRandom(11);

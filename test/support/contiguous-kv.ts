@@ -1,6 +1,7 @@
 // The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
 // paged store must give what this one gives.
 import type { Norm } from "../../src/device/device.ts";
+import { joinedRows } from "../../src/kernels/latent-attention.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { attention } from "../../src/mlx/fast.ts";
 import {
@@ -96,7 +97,8 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     },
-    attendLatent({ index, heads, latent, rotary }, queries, latents, { scale, rope }) {
+    attendLatent({ index, heads, latent, rotary }, given, { scale, rope, norm }) {
+      const { queries, latents } = joinedRows(given, { heads, latent, rotary }, norm);
       const placed = (x: MlxArray, own: number) => {
         const byHead = reshape(x, [-1, own, latent + rotary]);
         const [plain, rest] = split(byHead, [latent]) as [MlxArray, MlxArray];

@@ -1,6 +1,6 @@
 // A CUDA thread block on a CPU, for the kernels of src/kernels. Each lane is a fibre, and runs until it has to wait
 // for others. What the lanes of a warp do together is computed by the last one to arrive, as CUDA defines it.
-// Asynchronous copies arrive when they are waited for, and not before.
+// Asynchronous copies arrive when they are waited for, and not before; what they copy must not change until then.
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -70,6 +70,7 @@ struct Copy {
   unsigned to;
   const void* from;
   int bytes;
+  char taken[16]; // what was there when it began
 };
 
 struct Lane {
@@ -324,13 +325,16 @@ static char* in_shared_memory(unsigned at) {
 
 static void cp_async(unsigned to, const void* from, int bytes) {
   demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from an unaligned address");
-  me->copies.push_back({to, from, bytes});
+  Copy copy = {to, from, bytes};
+  memcpy(copy.taken, from, bytes);
+  me->copies.push_back(copy);
 }
 
 static void cp_async_commit() {}
 
 static void cp_async_wait() {
-  for (const auto& [to, from, bytes] : me->copies) {
+  for (const auto& [to, from, bytes, taken] : me->copies) {
+    demand(memcmp(taken, from, bytes) == 0, "what was being copied was written to");
     memset(in_shared_memory(to), 0, 16);
     memcpy(in_shared_memory(to), from, bytes);
   }

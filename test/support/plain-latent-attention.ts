@@ -1,8 +1,10 @@
 // The reference for latent attention: JavaScript numbers and plain loops, over a pool in the CPU's memory, float32.
-import type {
-  LatentAttention,
-  LatentShape,
-  LatentWork,
+import {
+  joinedRows,
+  type LatentAttention,
+  type LatentRows,
+  type LatentShape,
+  type LatentWork,
 } from "../../src/kernels/latent-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
@@ -23,25 +25,19 @@ export class PlainLatentAttention implements LatentAttention {
     this.#shape = shape;
   }
 
-  decode(
-    queries: MlxArray,
-    latents: MlxArray,
-    pool: MlxArray,
-    tables: MlxArray,
-    work: LatentWork,
-  ): MlxArray {
-    return this.attend(queries, latents, pool, tables, newestPlaces(tables), work);
+  decode(rows: LatentRows, pool: MlxArray, tables: MlxArray, work: LatentWork): MlxArray {
+    return this.attend(rows, pool, tables, newestPlaces(tables), work);
   }
 
   attend(
-    queries: MlxArray,
-    latents: MlxArray,
+    rows: LatentRows,
     pool: MlxArray,
     tables: MlxArray,
     places: MlxArray,
     work: LatentWork,
   ): MlxArray {
     const { heads, latent, rotary } = this.#shape;
+    const { queries, latents } = joinedRows(rows, this.#shape, work.norm);
     const dims = latent + rotary;
     const memory = memoryOf(pool);
     const tokens = unpackPlaces(places);
