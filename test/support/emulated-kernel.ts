@@ -1,7 +1,7 @@
 // A CUDA kernel run on a CPU (emulator.h): written out as MLX would, compiled with the C++ compiler that set-up
 // needs anyway, and called with the memory of MLX's arrays.
 import { dlopen, ptr } from "bun:ffi";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { cudaInstructions } from "../../src/kernels/source.ts";
@@ -59,7 +59,6 @@ function textOf(source: KernelSource, launch: KernelLaunch, inputs: readonly Mlx
   ];
   const values = parameters.map(([type], i) => `static_cast<${type}>(arrays[${i}].data())`);
   return `
-#include "${join(import.meta.dir, "emulator.h")}"
 ${source.header?.replace(cudaInstructions, "")}
 ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
@@ -83,18 +82,17 @@ type Run = (
   shared: number,
 ) => void;
 
+const HEADER = "emulator.h";
 const libraries = new Map<string, Run>();
 let folder: string | undefined;
 
 function compiled(text: string): Run {
   const found = libraries.get(text);
   if (found) return found;
-  folder ??= temporaryFolder();
+  folder ??= preparedFolder();
   const name = join(folder, `kernel-${libraries.size}`);
   writeFileSync(`${name}.cpp`, text);
-  const flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC"];
-  const { success, stderr } = Bun.spawnSync(["c++", ...flags, "-o", `${name}.so`, `${name}.cpp`]);
-  if (!success) throw new Error(stderr.toString());
+  compile("-include", join(folder, HEADER), "-o", `${name}.so`, `${name}.cpp`);
   const { symbols } = dlopen(`${name}.so`, {
     run: { args: ["buffer", "buffer", "buffer", "i32", "i32"], returns: "void" },
   });
@@ -102,8 +100,18 @@ function compiled(text: string): Run {
   return symbols.run as Run;
 }
 
-function temporaryFolder(): string {
+/** With the emulator as a precompiled header: most of a kernel's time to compile would be the standard library's. */
+function preparedFolder(): string {
   const made = mkdtempSync(join(tmpdir(), "emulated-"));
   process.on("exit", () => rmSync(made, { recursive: true }));
+  const header = join(made, HEADER);
+  copyFileSync(join(import.meta.dir, HEADER), header);
+  compile("-x", "c++-header", "-o", `${header}.gch`, header);
   return made;
+}
+
+function compile(...args: string[]): void {
+  const flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC"];
+  const { success, stderr } = Bun.spawnSync(["c++", ...flags, ...args]);
+  if (!success) throw new Error(stderr.toString());
 }
