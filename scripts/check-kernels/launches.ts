@@ -121,15 +121,20 @@ function recordLatents(language: Language, dtype: Dtype): void {
     const dims = shape.latent + shape.rotary;
     const pool = zeros([4, 1, 32, dims], dtype);
     const wavelengths = zeros([shape.rotary / 2], "float32");
-    const work = { scale: 1, rope: { dims: shape.rotary, wavelengths, magnitude: 1 } };
+    const norm = Object.assign((x: MlxArray) => x, { weight: zeros([512], dtype), eps: 1e-6 });
+    const work = { scale: 1, norm, rope: { dims: shape.rotary, wavelengths, magnitude: 1 } };
     for (const tokens of TOKENS) {
-      const queries = zeros([tokens, heads * dims], dtype);
-      const own = zeros([tokens, dims], dtype);
+      const projected = zeros([tokens, heads * 192 + dims], dtype);
+      const rows = {
+        absorbed: zeros([tokens, heads * shape.latent], dtype),
+        placed: { rows: projected, first: 128, stride: 192 },
+        latents: { rows: projected, first: heads * 192 },
+      };
       const { tables, places } = tablesOf(tokens);
       const tiles = array(new Int32Array(2 * tokens));
-      latents.decode(queries, own, pool, tables, work);
-      latents.decode(queries, own, pool, tables, work, 4);
-      latents.attend(queries, own, pool, tables, places, work, tiles);
+      latents.decode(rows, pool, tables, work);
+      latents.decode(rows, pool, tables, work, 4);
+      latents.attend(rows, pool, tables, places, work, tiles);
       latents.copy(pool, array(new Int32Array(2 * tokens)));
     }
     latents.free();

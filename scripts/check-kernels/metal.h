@@ -41,3 +41,4 @@ float tanh(float);
 
 // As MLX's own headers do, which stand before every kernel.
 using namespace metal;
+float log1p(float);

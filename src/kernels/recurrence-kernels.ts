@@ -15,8 +15,9 @@ const CHANNELS_PER_GROUP = 256;
 /** Rows of a state that a warp scans. */
 const ROWS_PER_WARP = 8;
 const WARPS = 4;
-/** Of a group that has whole heads. With more, threads have too few registers for a row's part. */
+/** Of a group that has all of a head: with more warps, or more of the state in each, it lacks registers. */
 const MOST_WARPS = 16;
+const MOST_STATE = 128 * 128;
 /** What tokens may take in shared memory: several groups share that of a multiprocessor. */
 const SHARED_BYTES = 24 * 1024;
 
@@ -59,7 +60,8 @@ export class RecurrenceKernels implements Recurrence {
     if (keyDim % 16 !== 0) throw new Error(`there is no scan for keys of ${keyDim} features`);
     const given = "raw" in gates ? undefined : gates;
     const { raw, columns: from } = "raw" in gates ? gates : {};
-    if (raw && from?.output && valueDim > MOST_WARPS * ROWS_PER_WARP) {
+    const isLarge = valueDim > MOST_WARPS * ROWS_PER_WARP || valueDim * keyDim > MOST_STATE;
+    if (raw && from?.output && isLarge) {
       const columns = { ...from, output: undefined };
       const read = this.scan({ x, gates: { raw, columns } }, pool, moves, scan);
       return gated(read, raw, from.output, [heads, valueDim]);
