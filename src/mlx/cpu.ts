@@ -232,7 +232,10 @@ export function mask(x: MlxArray, words: MlxArray): MlxArray {
   return op("mlx_serve_mask", x.handle, words.handle);
 }
 
-/** x (T, channels), pool (slots, taps - 1, channels), which is written to -> (T, channels) */
+/**
+ * x (T, channels), which may be columns of wider rows, pool (slots, taps - 1, channels), which is written to ->
+ * (T, channels)
+ */
 export function convolve(
   x: MlxArray,
   pool: MlxArray,

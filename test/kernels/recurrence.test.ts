@@ -16,7 +16,7 @@ import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
-import { astype, zeros } from "../../src/mlx/ops.ts";
+import { astype, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -294,6 +294,8 @@ test.skipIf(!onCpu)("the CPU's operations refuse what does not fit", () => {
     cpuRecurrence.convolve(x, pool, packed, { weight: zeros([4, 8]) });
   expect(() => convolve(zeros([2, 8]), zeros([1, 3, 9]))).toThrow("pool");
   expect(() => convolve(zeros([2, 9]), zeros([1, 3, 8]))).toThrow("fit the weight");
+  const transposed = swapAxes(zeros([8, 2]), 0, 1);
+  expect(() => evaluate(convolve(transposed, zeros([1, 3, 8])))).toThrow("side by side");
   const scan = ({ x, ...gates }: { x: MlxArray } & GivenGates, keyHeads = 1) =>
     cpuRecurrence.scan({ x, gates }, zeros([1, 2, 4, 8]), packed, {
       keyHeads,
