@@ -1,6 +1,7 @@
 // An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
+import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
 import {
@@ -34,6 +35,7 @@ export function cudaDevice(): Device {
   const gpu = gpuParts();
   const products = new Products();
   const routing = new RoutingKernels("cuda");
+  const heads = new HeadProducts();
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
@@ -75,6 +77,11 @@ export function cudaDevice(): Device {
       made.shape[2]! % 2 === 0
         ? routing.combine(made, shares, residual)
         : gpu.combine(made, shares, residual),
+    headLinear: (weight, isTransposed, keepView) => {
+      const plain = gpu.headLinear(weight, isTransposed, keepView);
+      const matrices = { weight, isTransposed };
+      return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
+    },
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
     recurrence: () => new RecurrenceKernels("cuda"),
@@ -84,6 +91,7 @@ export function cudaDevice(): Device {
     free: () => {
       products.free();
       routing.free();
+      heads.free();
       gpu.free();
     },
   };

@@ -65,7 +65,7 @@ export interface LatentAttention {
   free(): void;
 }
 
-/** (T, heads, features): so many of each head, from its first column on. */
+/** (T, heads, features): so many of each head, from its first column on, none of them beyond the next multiple of the stride. */
 export function columnsOf(
   { rows, first, stride }: HeadColumns,
   heads: number,

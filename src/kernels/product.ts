@@ -221,7 +221,10 @@ export class Products {
     if (this.#lastPlan?.chosen === chosen && this.#lastPlan.experts === experts)
       return this.#lastPlan;
     // The experts of one token are all different.
-    if (tokens === 1) return { chosen, experts, order: chosen, rows, rowTiles: 0, tiles: rows };
+    if (tokens === 1) {
+      this.#lastPlan = { chosen, experts, order: chosen, rows, rowTiles: 0, tiles: rows };
+      return this.#lastPlan;
+    }
     const each = rows / experts;
     const rowTiles = each <= 16 ? 1 : each <= 32 ? 2 : 4;
     const tiles = Math.min(rows, Math.ceil(rows / (rowTiles * 16)) + experts);

@@ -81,7 +81,10 @@ function expectExperts(
   const x = random(dtype, 1, tokens, inputs);
   const products = hasCuda ? new Products() : new Products(emulatedKernel);
   expect(fitsExperts(matrix)).toBe(true);
-  const plan = products.plan(array(chosen), tokens, matrix)!;
+  const rowExperts = array(chosen);
+  const plan = products.plan(rowExperts, tokens, matrix)!;
+  // As an MLP's second product asks for it, with a row for each.
+  expect(products.plan(rowExperts, rows, matrix)).toBe(plan);
   const own = take(exact(dense), array(chosen), 0); // (R, N, K)
   const repeated = take(
     exact(x),
