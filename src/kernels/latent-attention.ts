@@ -102,6 +102,9 @@ export function layerOf({ norm, ...work }: LatentWork): LayerWork {
 const HEADS_PER_WARP = 2;
 const MOST_WARPS = 8;
 
+/** A head's latent features are many. */
+const MERGE_THREADS = 128;
+
 /** How tensor cores divide the work of a group: `team` warps for each of `rowTiles` times 16 rows, `heads` a token. */
 type Tiling = { rowTiles: number; team: number; heads: number };
 
@@ -297,8 +300,8 @@ export class LatentKernels implements LatentAttention {
     const { latent } = this.#shape;
     return this.#kernels.run("merge", mergeBody, { parts, layer }, "attended", {
       outputs: [{ shape: [tokens, heads * latent], dtype: this.#dtype }],
-      grid: [32, heads, tokens],
-      threadGroup: [32, 1, 1],
+      grid: [MERGE_THREADS, heads, tokens],
+      threadGroup: [MERGE_THREADS, 1, 1],
       template: {
         T: this.#dtype,
         D: latent,
@@ -306,6 +309,7 @@ export class LatentKernels implements LatentAttention {
         SPLITS: splits,
         ROTARY_DIMS: 0,
         SINKS: false,
+        THREADS: MERGE_THREADS,
       },
     });
   }

@@ -2,8 +2,8 @@
 //
 // Inputs: parts (tokens, HEADS, SPLITS, D + 2), as store_attention writes them, layer (layer.h).
 // Output: attended (tokens, HEADS, D).
-// Constants: T, D, HEADS, SPLITS, ROTARY_DIMS, SINKS.
-// Groups: (1, HEADS, tokens) of one warp.
+// Constants: T, D, HEADS, SPLITS, ROTARY_DIMS, SINKS; THREADS of a group.
+// Groups: (1, HEADS, tokens).
 #include "layer.h"
   const int token = group_z, head = group_y;
   const DEVICE float* part = parts + (long(token) * HEADS + head) * SPLITS * (D + 2);
@@ -13,14 +13,13 @@
     const float top = part[s * (D + 2) + D];
     highest = top > highest ? top : highest;
   }
-  float total = SINKS ? EXP(sinks[head] - highest) : 0;
+  float total = SINKS ? EXP(sinks[head] - highest) : 0, weights[SPLITS];
   for (int s = 0; s < SPLITS; s++) {
-    total += part[s * (D + 2) + D + 1] * EXP(part[s * (D + 2) + D] - highest);
+    weights[s] = EXP(part[s * (D + 2) + D] - highest);
+    total += part[s * (D + 2) + D + 1] * weights[s];
   }
-  for (int d = lane; d < D; d += 32) {
+  for (int d = thread_index; d < D; d += THREADS) {
     float sum = 0;
-    for (int s = 0; s < SPLITS; s++) {
-      sum += part[s * (D + 2) + d] * EXP(part[s * (D + 2) + D] - highest);
-    }
+    for (int s = 0; s < SPLITS; s++) sum += part[s * (D + 2) + d] * weights[s];
     attended[(long(token) * HEADS + head) * D + d] = T(sum / total);
   }

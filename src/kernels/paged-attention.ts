@@ -291,6 +291,7 @@ export class PagedAttention implements BlockAttention {
         SPLITS: splits,
         ROTARY_DIMS: work.rope?.dims ?? 0,
         SINKS: work.sinks !== undefined,
+        THREADS: 32,
       },
     });
   }
