@@ -42,6 +42,9 @@ const cases: Case[] = [
   ...[1, 3, 9, 33].map((heads) => ({ heads, latent: 40, rotary: 8, dtype: "float32" as const })),
   { heads: 40, latent: 32, rotary: 32, dtype: "float32", splits: 8 },
   { heads: 4, latent: 32, rotary: 16, dtype: "float32", rotated: false },
+  ...[16, 32, 128].map((heads) => {
+    return { heads, latent: 512, rotary: 64, dtype: "bfloat16" as const, splits: 4 };
+  }),
 ];
 
 const emulated: Case[] = [
