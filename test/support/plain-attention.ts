@@ -67,16 +67,21 @@ export function attended(
   const edge = (size: number) => (chunked ? position - (position % size) : position + 1 - size);
   const oldest = window === undefined ? 0 : Math.max(0, edge(window));
   const scores = keys.slice(oldest).map((key) => {
-    const score = scale * key.reduce((sum, value, i) => sum + value * query[i]!, 0);
+    let product = 0;
+    for (let i = 0; i < query.length; i++) product += key[i]! * query[i]!;
+    const score = scale * product;
     return softcap === undefined ? score : softcap * Math.tanh(score / softcap);
   });
   const highest = Math.max(...scores, sink ?? -Infinity);
   const weights = scores.map((score) => Math.exp(score - highest));
   const rest = sink === undefined ? 0 : Math.exp(sink - highest);
   const total = weights.reduce((sum, weight) => sum + weight, rest);
-  return query.map((_, d) =>
-    weights.reduce((sum, weight, t) => sum + (weight / total) * values[oldest + t]![d]!, 0),
-  );
+  const output: number[] = Array(query.length).fill(0);
+  for (const [t, weight] of weights.entries()) {
+    const value = values[oldest + t]!;
+    for (let d = 0; d < output.length; d++) output[d]! += (weight / total) * value[d]!;
+  }
+  return output;
 }
 
 /** Over pools in the CPU's memory, float32. */
@@ -130,17 +135,20 @@ export class PlainAttention implements BlockAttention {
     const tokens = unpackPlaces(places);
     const outputs = tokens.flatMap(({ position, row }, token) => {
       const { blocks } = sequences[row]!;
-      const rows = (pool: Float32Array, kv: number) =>
-        Array.from({ length: position + 1 }, (_, t) => {
-          const block = blocks[Math.floor(t / BLOCK_TOKENS)]!;
-          const at = this.#at(block * BLOCK_TOKENS + (t % BLOCK_TOKENS), kv);
-          return [...pool.subarray(at, at + headDim)];
-        });
+      const rows = (pool: Float32Array) =>
+        Array.from({ length: kvHeads }, (_, kv) =>
+          Array.from({ length: position + 1 }, (_, t) => {
+            const block = blocks[Math.floor(t / BLOCK_TOKENS)]!;
+            const at = this.#at(block * BLOCK_TOKENS + (t % BLOCK_TOKENS), kv);
+            return [...pool.subarray(at, at + headDim)];
+          }),
+        );
+      const [ownKeys, ownValues] = [rows(keys), rows(values)];
       return Array.from({ length: heads }, (_, head) => {
         const kv = Math.floor(head / (heads / kvHeads));
         const at = (token * heads + head) * headDim;
         const query = all.slice(at, at + headDim);
-        return attended(query, rows(keys, kv), rows(values, kv), sinks?.[head], work);
+        return attended(query, ownKeys[kv]!, ownValues[kv]!, sinks?.[head], work);
       }).flat();
     });
     return array(Float32Array.from(outputs), [tokens.length, heads * headDim]);
