@@ -7,14 +7,22 @@ const root = join(import.meta.dir, "..");
 const bin = (name: string) => join(root, "node_modules", ".bin", name);
 const junit = join(mkdtempSync(join(tmpdir(), "mlx-serve-")), "junit.xml");
 
+// A test's servers compute with one thread each: two processes of as many threads as there are cores would wait
+// for each other.
+const env = { MLX_SERVE_THREADS: "1", ...process.env };
+
 const passes = (...command: string[]) =>
-  Bun.spawnSync(command, { cwd: root, stdio: ["ignore", "inherit", "inherit"] }).exitCode === 0;
+  Bun.spawnSync(command, { cwd: root, env, stdio: ["ignore", "inherit", "inherit"] }).exitCode ===
+  0;
 
 const checks = [passes(bin("biome"), "check", "--error-on-warnings"), passes(bin("tsc"))];
+// Two files at a time; a process keeps its modules and what they have loaded from one file to the next.
+const processes = ["--parallel=2", "--no-isolate"];
 const reporter = ["--reporter=junit", `--reporter-outfile=${junit}`];
 // Enough for two busy cores; a test that hangs is still found.
 const timeout = "--timeout=20000";
-const tested = passes(bin("bun"), "test", timeout, ...reporter, ...process.argv.slice(2));
+const options = [timeout, ...processes, ...reporter];
+const tested = passes(bin("bun"), "test", ...options, ...process.argv.slice(2));
 
 const [tests, failures, skipped] = counts();
 const failed = checks.filter((passed) => !passed).length + Math.max(failures, tested ? 0 : 1);

@@ -11,8 +11,9 @@ const root = mkdtempSync(join(tmpdir(), "cli-ps-"));
 const env = { MLX_SERVE_CACHE: root };
 let server: TestServer;
 beforeAll(async () => {
-  // One at a time, so that one waits.
-  server = await startTestServer({ args: ["--no-batching"] });
+  // One at a time, so that one waits. The other takes seconds, however busy the machine is.
+  const args = ["--no-batching", "--kv-memory", "100MiB"];
+  server = await startTestServer({ maxPositions: 2 ** 16, args });
 });
 afterAll(async () => {
   log.mockRestore();
@@ -48,11 +49,12 @@ test("ps shows running and waiting requests, and their tokens so far", async () 
       "/v1/batch/chat/completions",
       {
         messages: [{ role: "user", content: "Hello" }],
-        ...{ max_tokens: 3500, ignore_eos: true, stream },
+        ...{ max_tokens: 60_000, ignore_eos: true, stream },
       },
       { headers: { "x-request-id": id }, signal: leaving.signal },
     );
-  await ask("first", true);
+  // Read, or the server disconnects it as one that does not keep up.
+  const first = (await ask("first", true)).text().catch(() => {});
   const second = ask("second", false).catch(() => {});
   while ((await server.metric("mlx_serve_requests_waiting")) === 0) await Bun.sleep(5);
 
@@ -75,7 +77,7 @@ test("ps shows running and waiting requests, and their tokens so far", async () 
     requests: expect.arrayContaining([expect.objectContaining({ id: "second", tier: "LOW" })]),
   });
   leaving.abort();
-  await second;
+  await Promise.all([first, second]);
   await server.settled();
 });
 
