@@ -327,27 +327,30 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
   }
 
   test.each([undefined, ...packings])("products of rows with their experts: %j", (how) => {
-    for (const threads of ["1", "2"]) {
-      openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
-      for (const [columns, depth] of [
-        [1, 128],
-        [70, 384],
-        // Parts of its depth end within groups.
-        [35, 1408],
-      ] as const) {
-        using _ = new Scope();
-        const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], how);
-        for (const rows of [1, 2, 3, 6, 7, 32, 150, 200]) {
-          for (const route of routings) {
-            const chosen = Array.from({ length: rows }, (_, row) => route(row));
-            const tokens = rows % 3 === 0 ? rows / 3 : rows;
-            const x = numbers(tokens * depth);
-            const experts = array(Uint32Array.from(chosen));
-            const found = cpu.expertProduct(array(x, [tokens, depth]), experts, matrices, how);
-            expect(found.shape).toEqual([rows, columns]);
-            const expected = expertRows(x, weights, chosen, [columns, depth]);
-            expect(errorOf(found, expected.flat())).toBeLessThan(5e-5);
-          }
+    for (const [columns, depth] of [
+      [1, 128],
+      [70, 384],
+      // Parts of its depth end within groups.
+      [35, 1408],
+    ] as const) {
+      using _ = new Scope();
+      const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], how);
+      const cases = [1, 2, 3, 6, 7, 32, 150, 200].flatMap((rows) =>
+        routings.map((route) => {
+          const chosen = Array.from({ length: rows }, (_, row) => route(row));
+          const tokens = rows % 3 === 0 ? rows / 3 : rows;
+          const x = numbers(tokens * depth);
+          const expected = expertRows(x, weights, chosen, [columns, depth]).flat();
+          const experts = array(Uint32Array.from(chosen));
+          return { x: array(x, [tokens, depth]), experts, expected };
+        }),
+      );
+      for (const threads of ["1", "2"]) {
+        openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
+        for (const { x, experts, expected } of cases) {
+          const found = cpu.expertProduct(x, experts, matrices, how);
+          expect(found.shape).toEqual([expected.length / columns, columns]);
+          expect(errorOf(found, expected)).toBeLessThan(5e-5);
         }
       }
     }
