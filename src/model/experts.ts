@@ -57,7 +57,7 @@ export function routedMlp(
   shared: SharedExperts = { name: "", width: 0 },
 ): Linear {
   stackExperts(weights, name, sizes.experts);
-  const count = joinShared(weights, `${name}.switch_mlp`, sizes, shared);
+  const count = joinShared(weights, name, sizes, shared);
   const isApart = count === 0 && shared.width > 0;
   const gate = count > 0 ? shared.gate : undefined;
   const route = router(weights, `${name}.gate`, sizes, routing, { count, gate });
@@ -74,30 +74,30 @@ export function routedMlp(
 
 /**
  * A shared MLP is as many more experts as it is times as wide, if the file keeps it in their format: then one product
- * has them all, in `all_mlps` beside the experts. How many they are; 0 where it is apart.
+ * has them all, in `name`.all_mlps. How many they are; 0 where it stays apart.
  */
 function joinShared(
   weights: Weights,
-  mlps: string,
+  name: string,
   { hidden }: ExpertSizes,
-  { name, width }: SharedExperts,
+  shared: SharedExperts,
 ): number {
-  const count = width / hidden;
-  const parts = ["gate_proj", "up_proj", "down_proj"];
-  const isSplit = (part: string) => part === "down_proj";
-  const fits =
-    width > 0 &&
+  const count = shared.width / hidden;
+  const parts = ["gate_proj", "up_proj", "down_proj"].map((part) => ({
+    joined: `${name}.all_mlps.${part}`,
+    experts: `${name}.switch_mlp.${part}`,
+    more: `${shared.name}.${part}`,
+    sideBySide: part === "down_proj",
+  }));
+  const isJoined =
+    count > 0 &&
     Number.isInteger(count) &&
-    parts.every((part) =>
-      weights.isLike(`${mlps}.${part}`, `${name}.${part}`, isSplit(part) ? count : 1),
+    parts.every(({ experts, more, sideBySide }) =>
+      weights.isLike(experts, more, sideBySide ? count : 1),
     );
-  if (!fits) return 0;
-  for (const part of parts) {
-    weights.addExperts(`${mlps.replace(/[^.]+$/, "all_mlps")}.${part}`, `${mlps}.${part}`, {
-      more: `${name}.${part}`,
-      count,
-      sideBySide: isSplit(part),
-    });
+  if (!isJoined) return 0;
+  for (const { joined, experts, more, sideBySide } of parts) {
+    weights.addExperts(joined, experts, { more, count, sideBySide });
   }
   return count;
 }
