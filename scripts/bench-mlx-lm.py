@@ -2,7 +2,7 @@
 {"prompts": [[id]], "maxTokens": n} of its standard input, it generates for all prompts at once, as
 batch_generate does, and prints the tokens a second.
 
-    python scripts/bench-mlx-lm.py <SmolLM2-135M-Instruct.Q4_1.gguf>
+    python scripts/bench-mlx-lm.py <SmolLM2-135M-Instruct.Q4_1.gguf, or a folder>
 """
 
 import json
@@ -18,9 +18,11 @@ from mlx_lm.utils import load_model
 sys.path.append(str(pathlib.Path(__file__).parent / "goldens"))
 from smollm2 import hugging_face
 
+path = pathlib.Path(sys.argv[1])
 with tempfile.TemporaryDirectory() as folder:
-    hugging_face(GGUFReader(sys.argv[1]), pathlib.Path(folder))
-    model, _ = load_model(pathlib.Path(folder))
+    if path.is_file():
+        hugging_face(GGUFReader(path), pathlib.Path(folder))
+    model, _ = load_model(pathlib.Path(folder) if path.is_file() else path)
 
 print("ready", flush=True)
 for line in sys.stdin:
