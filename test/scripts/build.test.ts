@@ -1,5 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -61,9 +69,8 @@ test("it prints the licenses of what is inside it, and extracts nothing for that
   expect(readdirSync(join(folder, ".cache"))).not.toContain("unused");
 });
 
-test("it serves a model given as a path to an OpenAI client, a second after a start that extracts nothing", async () => {
-  const listensMs: number[] = [];
-  do {
+test("it serves a model given as a path to an OpenAI client, a second after its second start", async () => {
+  for (let start = 1; start <= 2; start++) {
     const port = freePort();
     const url = `http://127.0.0.1:${port}`;
     const startMs = performance.now();
@@ -74,7 +81,7 @@ test("it serves a model given as a path to an OpenAI client, a second after a st
       stdio: ["ignore", "ignore", "ignore"],
     });
     const answered = await healthOnce(url, () => true);
-    listensMs.push(performance.now() - startMs);
+    const listensMs = performance.now() - startMs - waitedMs(server.pid);
     // Until then it loads the model, and says so.
     expect([200, 503]).toContain(answered.status);
     await healthOnce(url, ({ status }) => status === 200);
@@ -95,16 +102,21 @@ test("it serves a model given as a path to an OpenAI client, a second after a st
     expect(await counted.json()).toMatchObject({ count: 20_000 });
     server.kill("SIGTERM");
     expect(await server.exited).toBe(0);
-    // What is once too slow by somebody else's doing is not so each time.
-  } while (listensMs.length < 2 || (listensMs.at(-1)! >= 1000 && listensMs.length < 6));
-  expect(listensMs.at(-1)).toBeLessThan(1000);
-}, 120_000);
+    if (start === 2) expect(listensMs).toBeLessThan(1000);
+  }
+}, 60_000);
 
 function freePort(): number {
   const server = Bun.serve({ port: 0, fetch: () => new Response() });
   const { port } = server;
   void server.stop(true);
   return port!;
+}
+
+/** How long a process was ready to run while others had the processors; 0 where the system does not say. */
+function waitedMs(pid: number): number {
+  const file = `/proc/${pid}/schedstat`;
+  return existsSync(file) ? Number(readFileSync(file, "utf8").split(" ")[1]) / 1e6 : 0;
 }
 
 /** The first answer of /health that is wanted. */
