@@ -36,8 +36,8 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
     matrix.kind === "dense"
       ? outputs * inputs <= MOST_ELEMENTS
       : matrix.quantization.mode === "affine" && (bits === 4 || bits === 8);
-  // A step of a warp is 64 bytes of a row; offsets have 32 bits.
-  const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && weight.bytes < 2 ** 32;
+  // A step of a warp is 64 bytes of a row; the smallest groups have 16 columns; offsets have 32 bits.
+  const isWhole = inputs % (512 / bits) === 0 && outputs % 16 === 0 && weight.bytes < 2 ** 32;
   return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
 }
 
@@ -110,9 +110,10 @@ function launchOfFew(kind: Matrix["kind"], outputs: number, eps: number): Launch
     // Loads of the matrix in flight.
     template: { AHEAD: ahead, EPS: Math.round(eps * 1e9) },
   });
-  if (kind === "dense") return launch(2, outputs > 4096 ? 4 : 8, 4);
-  if (outputs >= 64 * GROUPS) return launch(4, 4, 2);
-  if (outputs >= 32 * GROUPS) return launch(4, 8, 2);
+  const isWhole = (columns: number) => outputs % columns === 0;
+  if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
+  if (outputs >= 64 * GROUPS && isWhole(64)) return launch(4, 4, 2);
+  if (outputs >= 32 * GROUPS && isWhole(32)) return launch(4, 8, 2);
   return launch(2, 8, 4);
 }
 
@@ -130,8 +131,8 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
     template: { MT: rowTiles, EXPERTS: 0, EACH: 1 },
   });
   const columns = Math.ceil(rows / 32) * outputs;
-  if (columns <= 48 * GROUPS) return launch(2, 2, 4);
-  if (columns <= 104 * GROUPS) return launch(2, 4, 4);
+  if (columns <= 48 * GROUPS || outputs % 32 !== 0) return launch(2, 2, 4);
+  if (columns <= 104 * GROUPS || outputs % 64 !== 0) return launch(2, 4, 4);
   return launch(rows <= 32 || columns <= 200 * GROUPS ? 2 : 4, 4, 2);
 }
 

@@ -120,6 +120,16 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     }, 60_000);
   }
 
+  test("of columns that are no multiple of 64", () => {
+    using _ = new Scope();
+    const quantization = { mode: "affine", groupSize: 32, bits: 4 } as const;
+    const matrix = quantize(random("bfloat16", 2, 80, 256), quantization);
+    const dense = dequantize(matrix, quantization, "bfloat16");
+    for (const rows of [5, 37]) {
+      expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", rows);
+    }
+  }, 60_000);
+
   test("of 5 rows with a dense matrix", () => {
     using _ = new Scope();
     const weight = random("float16", 2, 64, 160);
