@@ -8,6 +8,7 @@ const types: Partial<Record<Dtype, string>> = {
   float16: "float16_t",
   bfloat16: "bfloat16_t",
   int32: "int32_t",
+  uint32: "uint32_t",
 };
 
 /** Those whose names MLX finds in the source become arguments. */

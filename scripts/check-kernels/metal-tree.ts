@@ -4,7 +4,10 @@
 export const MOST_SHARED_BYTES = 32 * 1024;
 
 /** Of an element; T is at most a float. */
-const bytes: Record<string, number> = { T: 4, float: 4, half: 2, int: 4, uint: 4, Four: 16 };
+const bytes: Record<string, number> = {
+  ...{ T: 4, float: 4, half: 2, int: 4, uint: 4 },
+  ...{ Four: 16, "typename Vector::Pack": 16 },
+};
 
 const nodes = /-((?:Function|Var|ParmVar|Field)Decl|DeclRefExpr|(?:CStyle|CXX)\w*CastExpr) (.*)/g;
 
@@ -29,8 +32,8 @@ export function readTree(tree: string): Reading {
       const what = kind.endsWith("CastExpr") ? "a cast" : name;
       if (!isImplicit(kind, name, rest)) faults.add(`${what} is without an address space`);
     } else if (kind === "VarDecl") {
-      const [whole, element = "", lengths = ""] = /^__local (\w+)((?:\[\d+\])*)$/.exec(type) ?? [];
-      if (!whole) continue;
+      if (!type.startsWith("__local ") || type.includes("*")) continue;
+      const [, element = "", lengths = ""] = /^__local (.+?)((?:\[\d+\])*)$/.exec(type) ?? [];
       const size = bytes[element];
       if (!size) throw new Error(`${name}: add the size of ${element}`);
       const elements = Array.from(lengths.matchAll(/\d+/g), Number).reduce((a, b) => a * b, 1);

@@ -12,6 +12,7 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef uint uint3 __attribute__((ext_vector_type(3)));
 typedef int int32_t;
+typedef uint uint32_t;
 typedef half float16_t;
 
 // Stricter than Metal's: nothing becomes a bfloat by itself.
