@@ -1,6 +1,7 @@
 // What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
+import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
 import {
   type LayerWork,
@@ -60,8 +61,10 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordRecurrence(language, dtype);
     recordRouting(language, dtype);
   }
-  if (language === "cuda")
-    for (const dtype of ["float16", "bfloat16"] as const) recordProducts(dtype);
+  for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
+    recordProducts(dtype);
+    recordHeadProducts(dtype);
+  }
   return launches;
 }
 
@@ -82,6 +85,8 @@ function recordAttention(language: Language, dtype: Dtype): void {
           attention.decode(qkv, pools, tables, work, 4);
           const queries = attention.prepare(qkv, pools, places, work);
           attention.attend(queries, pools, tables, places, work);
+          const tiles = array(new Int32Array(2 * tokens));
+          attention.chunks?.attend(queries, pools, tables, places, tiles, work);
         }
         attention.copy(pool, array(new Int32Array(2 * tokens)));
       }
@@ -216,6 +221,19 @@ function recordRouting(language: Language, dtype: Dtype): void {
     kernels.combine(made, shares, zeros([tokens, 2048], dtype));
     kernels.free();
   }
+}
+
+/** Into the latents of 16 heads, and back. */
+function recordHeadProducts(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const products = new HeadProducts(recordedKernel);
+  for (const tokens of [1, 32, 64]) {
+    const queries = { rows: zeros([tokens, 16 * 192], dtype), first: 0, stride: 192 };
+    const attended = { rows: zeros([tokens, 16 * 512], dtype), first: 0, stride: 512 };
+    products.product(queries, { weight: zeros([16, 128, 512], dtype), isTransposed: true });
+    products.product(attended, { weight: zeros([16, 128, 512], dtype), isTransposed: false });
+  }
+  products.free();
 }
 
 /** Products by tensor cores, dense and quantized, for few and many rows, and with experts. */
