@@ -224,7 +224,8 @@ describe("a matrix fits", () => {
     expect(fitsProduct(packed([64, 256], 4, 64), "float16")).toBe(true);
     expect(fitsProduct(packed([64, 192], 4, 64), "float16")).toBe(false);
     expect(fitsProduct(packed([64, 192], 8, 64), "float16")).toBe(true);
-    expect(fitsProduct(packed([96, 256], 4, 64), "float16")).toBe(false);
+    expect(fitsProduct(packed([80, 256], 4, 64), "float16")).toBe(true);
+    expect(fitsProduct(packed([72, 256], 4, 64), "float16")).toBe(false);
     expect(fitsProduct(packed([64, 256], 2, 64), "float16")).toBe(false);
   });
 
