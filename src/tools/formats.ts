@@ -8,12 +8,11 @@ import { harmony } from "./formats/harmony.ts";
 import { hermes } from "./formats/hermes.ts";
 import { deepseekV4, deepseekV32, minimax } from "./formats/invoke.ts";
 import { kimi } from "./formats/kimi.ts";
-import { lfm } from "./formats/lfm.ts";
 import { llamaJson } from "./formats/llama-json.ts";
 import { mistral, mistralList } from "./formats/mistral.ts";
 import { nemotron } from "./formats/nemotron.ts";
-import { olmo } from "./formats/olmo.ts";
 import { functools, granite, phi } from "./formats/phi.ts";
+import { lfm, olmo } from "./formats/python-calls.ts";
 import { pythonic } from "./formats/pythonic.ts";
 import { qwenXml } from "./formats/qwen-xml.ts";
 

@@ -7,12 +7,11 @@ import { harmony } from "../../src/tools/formats/harmony.ts";
 import { hermes } from "../../src/tools/formats/hermes.ts";
 import { deepseekV4, deepseekV32, minimax } from "../../src/tools/formats/invoke.ts";
 import { kimi } from "../../src/tools/formats/kimi.ts";
-import { lfm } from "../../src/tools/formats/lfm.ts";
 import { llamaJson } from "../../src/tools/formats/llama-json.ts";
 import { mistral, mistralList } from "../../src/tools/formats/mistral.ts";
 import { nemotron } from "../../src/tools/formats/nemotron.ts";
-import { olmo } from "../../src/tools/formats/olmo.ts";
 import { functools, granite, phi } from "../../src/tools/formats/phi.ts";
+import { lfm, olmo } from "../../src/tools/formats/python-calls.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
 import { qwenXml } from "../../src/tools/formats/qwen-xml.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { lfm } from "../../../src/tools/formats/lfm.ts";
+import { lfm } from "../../../src/tools/formats/python-calls.ts";
 import { call, content, read } from "../messages.ts";
 
 const written = (inner: string) => `<|tool_call_start|>${inner}<|tool_call_end|>`;

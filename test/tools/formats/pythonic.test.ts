@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { olmo } from "../../../src/tools/formats/olmo.ts";
+import { olmo } from "../../../src/tools/formats/python-calls.ts";
 import { pythonic } from "../../../src/tools/formats/pythonic.ts";
 import { call, content, read } from "../messages.ts";
 
