@@ -73,10 +73,8 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned at) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-/** A bit for each lane of the warp. */
-__device__ __forceinline__ unsigned ballot(bool bit) { return __ballot_sync(0xffffffffu, bit); }
-
-__device__ __forceinline__ int count_bits(unsigned bits) { return __popc(bits); }
+/** What was there before. */
+__device__ __forceinline__ int atomic_add(int* at, int added) { return atomicAdd(at, added); }
 
 /** 2^x */
 __device__ __forceinline__ float ex2_approx(float x) {

@@ -1,9 +1,9 @@
 // Products of the columns of each head with a matrix of its own on NVIDIA GPUs, from where the columns are to where
 // they are needed: MLX would copy both.
-import { array, type MlxArray } from "../mlx/array.ts";
+import type { MlxArray } from "../mlx/array.ts";
 import { isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
-import { hold, Scope } from "../mlx/scope.ts";
+import { Constants } from "./constants.ts";
 import body from "./head-product.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
 import type { HeadColumns } from "./latent-attention.ts";
@@ -53,8 +53,7 @@ function sharedMemory(matrices: HeadMatrices, rowTiles: number, columnTiles: num
 
 export class HeadProducts {
   readonly #kernels: KernelCache;
-  /** By the number of rows. */
-  readonly #sizes = new Map<number, MlxArray>();
+  readonly #constants = new Constants();
 
   constructor(make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache("cuda", make);
@@ -94,23 +93,13 @@ export class HeadProducts {
         ROW_WARPS: rowWarps,
       },
     };
-    const given = { x: all, weight, sizes: this.#sizesOf(rows) };
+    const given = { x: all, weight, sizes: this.#constants.ints(rows) };
     // A kernel has one size of shared memory.
     return this.#kernels.run(`head_product_${bytes}`, body, given, "made", launch, bytes);
   }
 
   free(): void {
     this.#kernels.free();
-    for (const each of this.#sizes.values()) each.free();
-  }
-
-  #sizesOf(rows: number): MlxArray {
-    const found = this.#sizes.get(rows);
-    if (found) return found;
-    using _ = new Scope();
-    const made = hold(array(Int32Array.of(rows)));
-    made.evaluate();
-    this.#sizes.set(rows, made);
-    return made;
+    this.#constants.free();
   }
 }

@@ -9,8 +9,8 @@
 //
 // Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of T,
 // sizes (rows, K, N), norm, which is not used, residual (rows, columns), any array if not used. With EXPERTS: weight
-// (experts, N, K), and norm is 2: the plan of expert-tiles.c, or 1: the expert of each row, which is a tile by itself;
-// a row of x is for EACH rows of the output, which follow one another.
+// (experts, N, K), and norm is the plan of expert-tiles.c; a row of x is for EACH rows of the output, which follow one
+// another.
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
 // Constants: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH; MT, NT, KS, WARPS.
@@ -21,16 +21,16 @@
   constexpr int OWN = GATED ? NT / 2 : NT, STAGE = KS * ROWS * PACKS * 16;
   const int K = sizes[1], N = sizes[2];
   const int* order = reinterpret_cast<const int*>(norm);
-  const int* tile = order + (EXPERTS == 2 ? sizes[0] + 3 * group_x : group_x);
-  const int rows = EXPERTS == 2 ? tile[2] : EXPERTS == 1 ? 1 : sizes[0] - group_x * ROWS;
+  const int* tile = order + sizes[0] + 3 * group_x;
+  const int rows = EXPERTS ? tile[2] : sizes[0] - group_x * ROWS;
   if (rows <= 0) return;
-  const int first_row = EXPERTS == 2 ? tile[1] : EXPERTS == 1 ? group_x : group_x * ROWS;
-  const int expert = EXPERTS > 0 ? tile[0] : 0;
+  const int first_row = EXPERTS ? tile[1] : group_x * ROWS;
+  const int expert = EXPERTS ? tile[0] : 0;
   const char* matrix = reinterpret_cast<const char*>(weight) + long(expert) * N * (K / SUB) * 2;
   const T* matrix_scales = scales + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
   // Where a row of this group is in x and in what is made.
-  auto row_at = [&](int at) { return EXPERTS == 2 ? order[first_row + at] : first_row + at; };
+  auto row_at = [&](int at) { return EXPERTS ? order[first_row + at] : first_row + at; };
   const int columns = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;
   const int first = (group_y * (WARPS / KS) + warp / KS) * OWN * 8;

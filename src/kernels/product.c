@@ -7,14 +7,18 @@
 // they are used, AHEAD of them of the matrix: its bytes are what takes the time.
 //
 // Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of
-// T, sizes (rows, K, N), norm (K), residual (rows, columns); those that are not used may be any array.
+// T, sizes (rows, K, N), norm (K), residual (rows, columns); those that are not used may be any array. With EXPERTS:
+// weight (experts, N, K), and norm has the expert of each row of the output, which is a group's only one; a row of x
+// is for EACH of those.
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
-// Constants: T of 16 bits, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: none), GATED, RESIDUAL;
-// NT, KS, WARPS, AHEAD.
-// Groups: (rows / 16, N / (WARPS / KS * NT * 8)).
+// Constants: T of 16 bits, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: none), GATED, RESIDUAL,
+// EXPERTS, EACH; NT, KS, WARPS, AHEAD.
+// Groups: (rows / 16, N / (WARPS / KS * NT * 8)), or with EXPERTS (rows, ...).
 #include "quantized.h"
-  const int K = sizes[1], N = sizes[2], rows = sizes[0] - group_x * 16;
+  const int K = sizes[1], N = sizes[2], rows = EXPERTS ? 1 : sizes[0] - group_x * 16;
+  const int first_row = EXPERTS ? group_x : group_x * 16;
+  const long expert = EXPERTS ? reinterpret_cast<const int*>(norm)[group_x] : 0;
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
   const int columns = GATED ? N / 2 : N;
@@ -27,15 +31,18 @@
     const int n = (j < OWN ? first + j * 8 : columns + first + (j - OWN) * 8) + group;
     from[j] = (n * (K / SUB) + start / SUB) * 2;
   }
-  const T* row = x + long(group_x * 16 + group) * K + start;
+  const char* matrix = reinterpret_cast<const char*>(weight) + expert * N * (K / SUB) * 2;
+  const T* matrix_scales = scales + (BITS < 16 ? expert * N * (K / SPAN) : 0);
+  const T* matrix_biases = biases + (BITS < 16 ? expert * N * (K / SPAN) : 0);
+  const T* row = x + long(first_row / EACH + group) * K + start;
   uint4 w[AHEAD][NT], a[2] = {}, b[2] = {};
   T scale[AHEAD][NT], bias[AHEAD][NT];
 #define LOAD_MATRIX(slot, step) \
   for (int j = 0; j < NT; j++) { \
     const unsigned at = from[j] + (step) * KS * 64; \
-    w[slot][j] = *reinterpret_cast<const uint4*>(reinterpret_cast<const char*>(weight) + at); \
-    if (BITS < 16) scale[slot][j] = scales[at / (SPAN * BITS / 8)]; \
-    if (BITS < 16) bias[slot][j] = biases[at / (SPAN * BITS / 8)]; \
+    w[slot][j] = *reinterpret_cast<const uint4*>(matrix + at); \
+    if (BITS < 16) scale[slot][j] = matrix_scales[at / (SPAN * BITS / 8)]; \
+    if (BITS < 16) bias[slot][j] = matrix_biases[at / (SPAN * BITS / 8)]; \
   }
 #define LOAD_ROWS(slot, step, sub) { \
     const int k = (step) * KS * STEP + (sub) * 8; \
@@ -89,10 +96,10 @@
       if (quad == group / 2) squares[r] = group % 2 ? square[r * 2 + 1] : square[r * 2];
       for (int mask = 1; mask < 4; mask *= 2) squares[r] += SHUFFLE_XOR(squares[r], mask);
     }
-  constexpr int SUMS = NT * 4, EACH = SUMS + (EPS > 0 ? 2 : 0);
-  SHARED float others[(WARPS / 2) * (KS > 1 ? EACH : 1) * 32];
+  constexpr int SUMS = NT * 4, KEPT = SUMS + (EPS > 0 ? 2 : 0);
+  SHARED float others[(WARPS / 2) * (KS > 1 ? KEPT : 1) * 32];
   for (int half = KS / 2; half > 0; half /= 2) {
-    float* slot = others + ((warp / KS) * (KS / 2) + share % half) * EACH * 32 + lane;
+    float* slot = others + ((warp / KS) * (KS / 2) + share % half) * KEPT * 32 + lane;
     if (share >= half && share < 2 * half) {
       for (int i = 0; i < SUMS; i++) slot[i * 32] = sum[i / 4][i % 4];
       if (EPS > 0) for (int i = 0; i < 2; i++) slot[(SUMS + i) * 32] = squares[i];
@@ -110,7 +117,7 @@
     if (at >= rows) continue;
     const float factor = EPS > 0 ? RSQRT(squares[r] / K + EPS * 1e-9f) : 1;
     for (int j = 0; j < OWN; j++) {
-      const long to = long(group_x * 16 + at) * columns + first + j * 8 + quad * 2;
+      const long to = long(first_row + at) * columns + first + j * 8 + quad * 2;
       for (int c = 0; c < 2; c++) {
         float result = sum[j][r * 2 + c] * factor;
         if (GATED) {

@@ -1,13 +1,13 @@
 // Products of rows with a matrix on NVIDIA GPUs, fused with their neighbours in a model: the norm before, the gate,
 // the residual behind. Where a product takes microseconds, each launch that is saved counts. There is a kernel for
 // few rows, and one for many with a quantized matrix, which it dequantizes once for all of them.
-import { array, type MlxArray } from "../mlx/array.ts";
+import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
-import { hold, Scope } from "../mlx/scope.ts";
+import { Constants } from "./constants.ts";
 import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
@@ -42,7 +42,7 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
 }
 
 /** Rows that `Products.experts` takes at most: one group of threads sorts them. */
-export const MOST_SORTED = 2 ** 14;
+export const MOST_SORTED = 2 ** 17;
 
 /** Whether there is a kernel for such matrices of experts, (E, N, K), and rows of their type. */
 export function fitsExperts(matrix: Matrix): boolean {
@@ -69,6 +69,8 @@ export function isQuickest(rows: number, kind: Matrix["kind"], isUnpacked: boole
   return (kind === "packed" || rows > 1) && rows <= (isUnpacked ? FEW : MANY);
 }
 
+type Form = ReturnType<typeof formOf>;
+
 function formOf(matrix: Matrix) {
   if (matrix.kind === "dense") {
     const { weight } = matrix;
@@ -94,11 +96,11 @@ type Launch = {
   tiles: number;
   /** Warps with the same columns, which split K between them. */
   shares: number;
-  template: Readonly<Record<string, number>>;
+  template: Readonly<Record<string, number | boolean>>;
 };
 
 /** With more columns per warp the rows are read less often, if there are still enough groups. */
-function launchOfFew(kind: Matrix["kind"], outputs: number, eps: number): Launch {
+function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: number): Launch {
   const launch = (tiles: number, shares: number, ahead: number) => ({
     name: "product",
     body: fewBody,
@@ -108,10 +110,12 @@ function launchOfFew(kind: Matrix["kind"], outputs: number, eps: number): Launch
     tiles,
     shares,
     // Loads of the matrix in flight.
-    template: { AHEAD: ahead, EPS: Math.round(eps * 1e9) },
+    template: { AHEAD: ahead, EPS: Math.round(eps * 1e9), EXPERTS: false },
   });
   const isWhole = (columns: number) => outputs % columns === 0;
-  if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
+  // More shares of a short K would be less than the loads in flight.
+  const isEnough = outputs > 4096 || inputs < 1024;
+  if (kind === "dense") return launch(2, isEnough && isWhole(32) ? 4 : 8, 4);
   if (outputs >= 64 * GROUPS && isWhole(64)) return launch(4, 4, 2);
   if (outputs >= 32 * GROUPS && isWhole(32)) return launch(4, 8, 2);
   return launch(2, 8, 4);
@@ -128,7 +132,7 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
     sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
     tiles,
     shares,
-    template: { MT: rowTiles, EXPERTS: 0, EACH: 1 },
+    template: { MT: rowTiles, EXPERTS: false },
   });
   const columns = Math.ceil(rows / 32) * outputs;
   if (columns <= 48 * GROUPS || outputs % 32 !== 0) return launch(2, 2, 4);
@@ -137,8 +141,24 @@ function launchOfMany(rows: number, outputs: number, bits: number): Launch {
 }
 
 /** Where many rows share a matrix, wide tiles without shares of K read less. */
-function launchOfExperts(rowTiles: number, outputs: number): [columnTiles: number, shares: number] {
-  return rowTiles === 4 && outputs % 128 === 0 ? [4, 1] : [4, 4];
+function launchOfExperts({ rowTiles }: ExpertPlan, { outputs, bits }: Form): Launch {
+  const shares = rowTiles === 4 && outputs % 128 === 0 ? 1 : 4;
+  return {
+    name: "product_many",
+    body: manyBody,
+    warps: 4,
+    rows: rowTiles * 16,
+    sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
+    tiles: 4,
+    shares,
+    template: { MT: rowTiles, EXPERTS: true },
+  };
+}
+
+/** A row for each expert. */
+function launchOfRows(kind: Matrix["kind"], form: Form): Launch {
+  const launch = launchOfFew(kind, form, 0);
+  return { ...launch, rows: 1, template: { ...launch.template, EXPERTS: true } };
 }
 
 type Kernel = ReturnType<MakeKernel>;
@@ -159,7 +179,7 @@ export class Products {
   readonly #makeKernel: MakeKernel;
   readonly #kernels = new Map<string, Kernel>();
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
-  readonly #sizes = new Map<string, MlxArray>();
+  readonly #constants = new Constants();
   #lastPlan: ExpertPlan | undefined;
 
   constructor(make: MakeKernel = makeKernel) {
@@ -177,40 +197,20 @@ export class Products {
     if (norm && rows > FEW) {
       return this.product(rmsNorm(x, norm.weight, norm.eps), matrix, { isGated, residual });
     }
-    const { weight, bits, span, outputs, inputs } = formOf(matrix);
+    const form = formOf(matrix);
+    const { outputs, bits } = form;
     const launch =
       rows > FEW
         ? launchOfMany(rows, outputs, bits)
-        : launchOfFew(matrix.kind, outputs, norm?.eps ?? 0);
-    const template = {
-      T: x.dtype,
-      BITS: bits,
-      SPAN: span,
-      NT: launch.tiles,
-      KS: launch.shares,
-      WARPS: launch.warps,
-      GATED: isGated,
-      RESIDUAL: residual !== undefined,
-      ...launch.template,
-    };
-    const key = [rows, outputs, ...Object.values(template)].join();
-    let configured = this.#configured.get(key);
-    if (!configured) {
-      const threads = launch.warps * 32;
-      const columns = (launch.warps / launch.shares) * launch.tiles * 8;
-      configured = this.#kernelOf(launch).configure({
-        outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-        grid: [Math.ceil(rows / launch.rows) * threads, outputs / columns, 1],
-        threadGroup: [threads, 1, 1],
-        template,
-      });
-      this.#configured.set(key, configured);
-    }
-    const sizes = this.#sizesOf(rows, inputs, outputs);
-    const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
-    // Inputs that the kernel does not use may be any array.
-    const fused = [norm?.weight ?? x, residual ?? x] as const;
-    return configured.call(x, weight, scales, biases!, sizes, ...fused)[0]!;
+        : launchOfFew(matrix.kind, form, norm?.eps ?? 0);
+    const groups = Math.ceil(rows / launch.rows);
+    return this.#launch(x, matrix, form, launch, {
+      rows,
+      groups,
+      isGated,
+      norm: norm?.weight,
+      residual,
+    });
   }
 
   /** Rows by their experts (R), for `experts`; undefined where they are too many. */
@@ -251,55 +251,74 @@ export class Products {
       });
       this.#configured.set(key, configured);
     }
-    const order = configured.call(chosen, this.#sizesOf(rows, tiles))[0]!;
+    const order = configured.call(chosen, this.#constants.ints(rows, tiles))[0]!;
     this.#lastPlan = { chosen, experts, order, rows, rowTiles, tiles };
     return this.#lastPlan;
   }
 
   /** x (N, K), a plan of R rows, matrices (E, N, K) -> (R, N), or where it is gated (R, N / 2) */
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
-    const { weight, bits, span, outputs, inputs } = expertForm(matrix);
-    const { rows, rowTiles, tiles, order } = plan;
-    const warps = 4;
-    const [columnTiles, shares] = launchOfExperts(rowTiles, outputs);
+    const form = expertForm(matrix);
+    const { rows, rowTiles, tiles: groups, order } = plan;
+    const launch = rowTiles === 0 ? launchOfRows(matrix.kind, form) : launchOfExperts(plan, form);
+    const each = rows / x.shape[0]!;
+    return this.#launch(x, matrix, form, launch, { rows, groups, each, isGated, norm: order });
+  }
+
+  free(): void {
+    for (const each of this.#configured.values()) each.free();
+    this.#constants.free();
+    for (const each of this.#kernels.values()) each.free();
+  }
+
+  /** `groups` in the direction of rows. */
+  #launch(
+    x: MlxArray,
+    matrix: Matrix,
+    { weight, bits, span, outputs, inputs }: Form,
+    launch: Launch,
+    work: {
+      rows: number;
+      groups: number;
+      each?: number;
+      isGated: boolean;
+      norm: MlxArray | undefined;
+      residual?: MlxArray | undefined;
+    },
+  ): MlxArray {
+    const { rows, groups, each = 1, isGated, norm, residual } = work;
     const template = {
       T: x.dtype,
       BITS: bits,
       SPAN: span,
-      NT: columnTiles,
-      KS: shares,
-      WARPS: warps,
+      NT: launch.tiles,
+      KS: launch.shares,
+      WARPS: launch.warps,
       GATED: isGated,
-      RESIDUAL: false,
-      MT: Math.max(1, rowTiles),
-      EXPERTS: rowTiles === 0 ? 1 : 2,
-      EACH: rows / x.shape[0]!,
+      RESIDUAL: residual !== undefined,
+      EACH: each,
+      ...launch.template,
     };
-    const key = ["experts", rows, tiles, outputs, ...Object.values(template)].join();
+    const key = [launch.name, rows, groups, outputs, ...Object.values(template)].join();
     let configured = this.#configured.get(key);
     if (!configured) {
-      const sharedMemory = 2 * template.MT * 16 * shares * (512 / bits) * 2;
-      const launch = { name: "product_many", body: manyBody, sharedMemory };
+      const threads = launch.warps * 32;
+      const columns = (launch.warps / launch.shares) * launch.tiles * 8;
       configured = this.#kernelOf(launch).configure({
         outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-        grid: [tiles * warps * 32, outputs / ((warps / shares) * columnTiles * 8), 1],
-        threadGroup: [warps * 32, 1, 1],
+        grid: [groups * threads, outputs / columns, 1],
+        threadGroup: [threads, 1, 1],
         template,
       });
       this.#configured.set(key, configured);
     }
     const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
-    const sizes = this.#sizesOf(rows, inputs, outputs);
-    return configured.call(x, weight, scales, biases!, sizes, order, x)[0]!;
+    const sizes = this.#constants.ints(rows, inputs, outputs);
+    // Inputs that the kernel does not use may be any array.
+    return configured.call(x, weight, scales, biases!, sizes, norm ?? x, residual ?? x)[0]!;
   }
 
-  free(): void {
-    for (const each of this.#configured.values()) each.free();
-    for (const each of this.#sizes.values()) each.free();
-    for (const each of this.#kernels.values()) each.free();
-  }
-
-  #kernelOf({ name, body, sharedMemory }: Pick<Launch, "name" | "body" | "sharedMemory">): Kernel {
+  #kernelOf({ name, body, sharedMemory }: Launch): Kernel {
     const key = `${name} ${sharedMemory}`;
     const found = this.#kernels.get(key);
     if (found) return found;
@@ -311,17 +330,6 @@ export class Products {
       ...kernelSource(body, "cuda"),
     });
     this.#kernels.set(key, made);
-    return made;
-  }
-
-  #sizesOf(...sizes: readonly number[]): MlxArray {
-    const key = sizes.join();
-    const found = this.#sizes.get(key);
-    if (found) return found;
-    using _ = new Scope();
-    const made = hold(array(Int32Array.from(sizes)));
-    made.evaluate();
-    this.#sizes.set(key, made);
     return made;
   }
 }

@@ -1,10 +1,10 @@
 // Recurrent layers on a GPU, by kernels of our own. They write to their pools in place, which MLX knows nothing of.
-import { array, type MlxArray } from "../mlx/array.ts";
+import type { MlxArray } from "../mlx/array.ts";
 import { bytesOf } from "../mlx/dtype.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { multiply, reshape, sigmoid, slice } from "../mlx/ops.ts";
-import { hold, Scope } from "../mlx/scope.ts";
+import { Constants } from "./constants.ts";
 import convolveBody from "./convolve.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
 import type { Convolution, OutputGate, Recurrence, Scan, ScanInputs } from "./recurrence.ts";
@@ -23,7 +23,7 @@ const SHARED_BYTES = 24 * 1024;
 
 export class RecurrenceKernels implements Recurrence {
   readonly #kernels: KernelCache;
-  readonly #numbers = new Map<string, MlxArray>();
+  readonly #constants = new Constants();
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache(language, make);
@@ -76,7 +76,10 @@ export class RecurrenceKernels implements Recurrence {
     const { eps = 0, queryScale = 1, keyScale = 1 } = norm ?? {};
     const { factor = 1, limits = [0, Infinity] } = from ?? {};
     const outputEps = output?.norm.eps ?? 0;
-    const numbers = this.#numbersOf([eps, queryScale, keyScale, factor, ...limits, outputEps]);
+    const [least, most] = limits;
+    // Metal's arithmetic may take it that there is no infinity.
+    const finite = [least, Math.min(most, 3e38)];
+    const numbers = this.#constants.floats(eps, queryScale, keyScale, factor, ...finite, outputEps);
     // Inputs that the kernel does not use may be any array.
     const inputs = {
       x,
@@ -124,25 +127,8 @@ export class RecurrenceKernels implements Recurrence {
 
   free(): void {
     this.#kernels.free();
-    for (const each of this.#numbers.values()) each.free();
+    this.#constants.free();
   }
-
-  /** As floats. MLX gives arrays of fewer than 8 elements to Metal in another address space. */
-  #numbersOf(values: readonly number[]): MlxArray {
-    const key = values.join();
-    const found = this.#numbers.get(key);
-    if (found) return found;
-    using _ = new Scope();
-    const made = hold(array(Float32Array.from({ length: 8 }, (_, i) => finite(values[i] ?? 0))));
-    made.evaluate();
-    this.#numbers.set(key, made);
-    return made;
-  }
-}
-
-/** Metal's arithmetic may take it that there is no infinity. */
-function finite(x: number): number {
-  return Math.min(x, 3e38);
 }
 
 /** An output gate by MLX's operations, for heads that are too large for a group. */

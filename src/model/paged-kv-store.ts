@@ -70,6 +70,7 @@ const BUSY_GROUPS = 256;
 /** A part of a sequence that is worth a thread group of its own. */
 const SPLIT_TOKENS = 256;
 const MOST_PARTS = 16;
+const MOST_LATENT_PARTS = 64;
 
 export class PagedKvStore {
   /** One block behind each group's: where rows that pad a batch write. */
@@ -160,9 +161,9 @@ export class PagedKvStore {
   decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
     return {
       positions: () => newestPositions(tables[0]!, width),
-      // One vector a token is little to read: such parts are worth to be split once more.
+      // A group takes long for a block: all of them are worth one of their own.
       ...this.#latents?.decodeStep(tables, (groups) =>
-        splitsFor(parts === 1 ? 1 : 2 * parts, groups, 1),
+        splitsFor(Math.min(width, MOST_LATENT_PARTS), groups, 1),
       ),
       attend: ({ index, kvHeads }, qkv, heads, options) => {
         const layer = this.#layers[index]!;

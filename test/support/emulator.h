@@ -231,14 +231,10 @@ static float __shfl_sync(unsigned, float x, int lane) {
   return from_lane(x, lane);
 }
 
-static unsigned ballot(bool bit) {
-  unsigned bits = 0;
-  for (int lane = 0; lane < 32; lane++) bits |= unsigned(from_lane(bit, lane) != 0) << lane;
-  return bits;
-}
-
-static int count_bits(unsigned bits) {
-  return __builtin_popcount(bits);
+static int atomic_add(int* at, int added) {
+  const int before = *at;
+  *at += added;
+  return before;
 }
 
 static float rsqrtf(float x) {
