@@ -3,6 +3,7 @@
 //
 //   npm run -s bench:engine [-- --json] [-- --requests 1,8] [-- --tokens 64] [-- --no-peer] [-- --model <folder>]
 //
+// A model without a chat template gets prompts of --prompt tokens, 40 unless said.
 // mlx-lm is installed from PyPI into the cache when it is first asked for.
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -19,6 +20,7 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "2" },
     peer: { type: "boolean", default: true },
     model: { type: "string" },
+    prompt: { type: "string", default: "40" },
   },
   allowNegative: true,
 });
@@ -71,7 +73,10 @@ function makePrompts(count: number): number[][] {
   const { chat } = openTextModel(model);
   if (!chat) {
     return Array.from({ length: count }, (_, i) => {
-      return Array.from({ length: 40 }, (_, k) => ((i + 1) * (k + 7) * 31) % 1000);
+      return Array.from(
+        { length: Number(values.prompt) },
+        (_, k) => ((i + 1) * (k + 7) * 31) % 1000,
+      );
     });
   }
   return Array.from({ length: count }, (_, i) => {

@@ -77,6 +77,6 @@ test("sequences are split by their length and by how many groups there are", () 
   attend([row(100, 1)]);
   attend([row(1023, 1)]);
   attend(Array.from({ length: 32 }, () => row(1023, 1)));
-  expect(splits).toEqual([1, 1, 8, 8, 4, 4]);
+  expect(splits).toEqual([8, 8, 32, 32, 4, 4]);
   free();
 });
