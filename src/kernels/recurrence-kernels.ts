@@ -12,7 +12,11 @@ import scanBody from "./scan.c" with { type: "text" };
 import scanChunksBody from "./scan-chunks.c" with { type: "text" };
 import type { Language } from "./source.ts";
 
-const CHANNELS_PER_GROUP = 256;
+/** Of a convolution: threads of a group, and tokens that a thread has of a step with prompts. */
+const CONVOLVE_THREADS = 128;
+const RUN = 8;
+/** What a thread loads at once at most. */
+const PACK_BYTES = 16;
 /** Rows of a state that a warp scans. */
 const ROWS_PER_WARP = 8;
 const WARPS = 4;
@@ -46,10 +50,17 @@ export class RecurrenceKernels implements Recurrence {
     const [tokens, width] = x.shape as [number, number];
     const [taps, channels] = weight.shape as [number, number];
     const inputs = { x, pool, moves, weight, bias: bias ?? weight };
+    const pack = [8, 4, 2, 1].find(
+      (count) =>
+        count * bytesOf(x.dtype) <= PACK_BYTES &&
+        [width, column, channels].every((each) => each % count === 0),
+    )!;
+    const run = tokens === countOf(moves) ? 1 : RUN;
+    const threads = Math.ceil(channels / (pack * CONVOLVE_THREADS)) * CONVOLVE_THREADS;
     return this.#kernels.run("convolve", convolveBody, inputs, "convolved", {
       outputs: [{ shape: [tokens, channels], dtype: x.dtype }],
-      grid: [Math.ceil(channels / CHANNELS_PER_GROUP) * CHANNELS_PER_GROUP, tokens, 1],
-      threadGroup: [CHANNELS_PER_GROUP, 1, 1],
+      grid: [threads, Math.ceil(tokens / run), 1],
+      threadGroup: [CONVOLVE_THREADS, 1, 1],
       template: {
         T: x.dtype,
         WIDTH: width,
@@ -58,6 +69,8 @@ export class RecurrenceKernels implements Recurrence {
         TAPS: taps,
         BIASED: bias !== undefined,
         SILU: activation === "silu",
+        PACK: pack,
+        RUN: run,
       },
     });
   }
@@ -114,7 +127,7 @@ export class RecurrenceKernels implements Recurrence {
       NORM_OUTPUT: output !== undefined,
       GATES: output?.column ?? 0,
     };
-    const count = moves.shape[0]! / 4 - 1;
+    const count = countOf(moves);
     const outputs = [{ shape: [tokens, heads * valueDim], dtype: x.dtype }];
     const isByChunks =
       this.#language === "cuda" &&
@@ -171,6 +184,11 @@ export class RecurrenceKernels implements Recurrence {
     this.#numbers.set(key, made);
     return made;
   }
+}
+
+/** Of moves as packMoves writes them. */
+function countOf(moves: MlxArray): number {
+  return moves.shape[0]! / 4 - 1;
 }
 
 /** Metal's arithmetic may take it that there is no infinity. */

@@ -235,7 +235,7 @@
           #pragma unroll
           for (int j = 0; j < 8; j++) {
             const float gate = float(elements[j]);
-            each[j] *= scale * weights[j] * __fdividef(gate, 1.0f + EXP(-gate));
+            each[j] *= scale * weights[j] * DIVIDE(gate, 1.0f + EXP(-gate));
           }
         }
         if (t >= count || !has_values) continue;
