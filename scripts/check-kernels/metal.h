@@ -30,6 +30,7 @@ enum class mem_flags { mem_none, mem_device, mem_threadgroup };
 void threadgroup_barrier(mem_flags);
 float simd_shuffle_xor(float, ushort);
 namespace fast {
+float divide(float, float);
 float exp(float);
 }
 namespace precise {

@@ -1,41 +1,85 @@
 // Convolves each channel of the step's tokens with the last inputs of its sequence, and keeps the last ones. A thread
-// has one channel of one token. That of a sequence's first token has all tokens that look at kept inputs, and writes
-// the new ones: nobody else touches them.
+// has PACK channels side by side of RUN tokens, and loads all that they need before it computes. The thread with a
+// sequence's first token has all tokens that look at kept inputs, and writes the new ones: nobody else touches them.
 //
 // Inputs: x (tokens, WIDTH) with the channels from COLUMN on, pool (slots, TAPS - 1, CHANNELS), which is written
 // to, moves (packMoves), weight (TAPS, CHANNELS) and bias (CHANNELS, or anything without BIASED).
 // Output: convolved (tokens, CHANNELS).
-// Constants: T, WIDTH, COLUMN, CHANNELS, TAPS, BIASED, SILU.
-// Groups: (CHANNELS / 256, tokens) of 256 threads.
+// Constants: T, WIDTH, COLUMN, CHANNELS, TAPS, BIASED, SILU; PACK, which divides WIDTH, COLUMN and CHANNELS; RUN.
+// Groups: (CHANNELS / (128 PACK), tokens / RUN) of 128 threads.
 #include "moves.h"
-  const int channel = group_x * 256 + thread_index, token = group_y;
-  const DEVICE int* move = move_of(moves, row_of(moves, token));
-  const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
-  constexpr int KEPT = TAPS - 1;
+  /** Of a thread's channels, loaded and stored at once. */
+  struct alignas(PACK * sizeof(T)) Inputs {
+    T x[PACK];
+  };
+  struct alignas(PACK < 4 ? PACK * 4 : 16) Floats {
+    float x[PACK];
+  };
+  constexpr int KEPT = TAPS - 1, MOST = RUN < KEPT ? KEPT : RUN;
+  const int channel = (group_x * 128 + thread_index) * PACK, begin = group_y * RUN;
+  if (channel >= CHANNELS) return;
+  const int rows = moves[0];
   const long size = long(KEPT) * CHANNELS;
-  const int index = token - first;
-  if (channel < CHANNELS && (index == 0 || index >= KEPT)) {
+  // MLX takes inputs for constant; nothing else reads or writes these before the next launch.
+  DEVICE float* states = const_cast<DEVICE float*>(pool) + channel;
+  Floats weights[TAPS], biases;
+  #pragma unroll
+  for (int tap = 0; tap < TAPS; tap++)
+    weights[tap] = *reinterpret_cast<const DEVICE Floats*>(weight + tap * CHANNELS + channel);
+  #pragma unroll
+  for (int c = 0; c < PACK; c++) biases.x[c] = BIASED ? float(bias[channel + c]) : 0.0f;
+  for (int row = row_of(moves, begin); row < rows; row++) {
+    const DEVICE int* move = move_of(moves, row);
+    const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
+    if (first >= begin + RUN) break;
+    const bool is_first = first >= begin;
+    const int index = is_first ? 0 : begin - first < KEPT ? KEPT : begin - first;
+    const int least = is_first ? KEPT : 0, own_end = begin + RUN - first;
+    const int wanted = own_end < least ? least : own_end, end = wanted < count ? wanted : count;
     const DEVICE T* own = x + long(first) * WIDTH + COLUMN + channel;
-    float inputs[TAPS];
+    Floats kept[KEPT];
+    Inputs next[MOST];
+    #pragma unroll
     for (int i = 0; i < KEPT; i++) {
-      const int at = index - KEPT + i;
-      inputs[i] = at >= 0 ? float(own[long(at) * WIDTH])
-          : from >= 0     ? pool[from * size + long(i) * CHANNELS + channel]
-                          : 0.0f;
-    }
-    const int end = index > 0 ? index + 1 : count < KEPT ? count : KEPT;
-    for (int at = index; at < end; at++) {
-      inputs[KEPT] = float(own[long(at) * WIDTH]);
-      float sum = BIASED ? float(bias[channel]) : 0.0f;
-      for (int tap = 0; tap < TAPS; tap++) sum += float(weight[tap * CHANNELS + channel]) * inputs[tap];
-      for (int i = 0; i < KEPT; i++) inputs[i] = inputs[i + 1];
-      convolved[long(first + at) * CHANNELS + channel] = T(SILU ? sum / (1.0f + EXP(-sum)) : sum);
-    }
-    if (index == 0) {
-      // MLX takes inputs for constant; nothing else reads or writes these before the next launch.
-      DEVICE float* to = const_cast<DEVICE float*>(pool) + move[MOVE_TO] * size + channel;
-      for (int i = 0; i < KEPT; i++) {
-        to[long(i) * CHANNELS] = count > KEPT ? float(own[long(count - KEPT + i) * WIDTH]) : inputs[i];
+      #pragma unroll
+      for (int c = 0; c < PACK; c++) kept[i].x[c] = 0;
+      if (is_first) {
+        if (from >= 0) kept[i] = *reinterpret_cast<DEVICE Floats*>(states + from * size + long(i) * CHANNELS);
+      } else if (index < end) {
+        const Inputs before = *reinterpret_cast<const DEVICE Inputs*>(own + long(index - KEPT + i) * WIDTH);
+        #pragma unroll
+        for (int c = 0; c < PACK; c++) kept[i].x[c] = float(before.x[c]);
       }
+    }
+    #pragma unroll
+    for (int i = 0; i < MOST; i++) {
+      if (index + i < end) next[i] = *reinterpret_cast<const DEVICE Inputs*>(own + long(index + i) * WIDTH);
+    }
+    #pragma unroll
+    for (int i = 0; i < MOST; i++) {
+      if (index + i >= end) continue;
+      Inputs made;
+      #pragma unroll
+      for (int c = 0; c < PACK; c++) {
+        const float newest = float(next[i].x[c]);
+        float sum = biases.x[c] + weights[KEPT].x[c] * newest;
+        #pragma unroll
+        for (int tap = 0; tap < KEPT; tap++) sum += weights[tap].x[c] * kept[tap].x[c];
+        #pragma unroll
+        for (int tap = 1; tap < KEPT; tap++) kept[tap - 1].x[c] = kept[tap].x[c];
+        kept[KEPT - 1].x[c] = newest;
+        made.x[c] = T(SILU ? DIVIDE(sum, 1.0f + EXP(-sum)) : sum);
+      }
+      *reinterpret_cast<DEVICE Inputs*>(convolved + long(first + index + i) * CHANNELS + channel) = made;
+    }
+    if (!is_first) continue;
+    #pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+      if (count > KEPT) {
+        const Inputs last = *reinterpret_cast<const DEVICE Inputs*>(own + long(count - KEPT + i) * WIDTH);
+        #pragma unroll
+        for (int c = 0; c < PACK; c++) kept[i].x[c] = float(last.x[c]);
+      }
+      *reinterpret_cast<DEVICE Floats*>(states + move[MOVE_TO] * size + long(i) * CHANNELS) = kept[i];
     }
   }

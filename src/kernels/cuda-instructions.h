@@ -54,6 +54,11 @@ __device__ __forceinline__ void store_shared(unsigned at, const float (&four)[4]
                ::"r"(at), "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]));
 }
 
+__device__ __forceinline__ void store_shared(unsigned at, const uint4& four) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+               ::"r"(at), "r"(four.x), "r"(four.y), "r"(four.z), "r"(four.w));
+}
+
 /** sum += the four floats at `at`. */
 __device__ __forceinline__ void add_shared(float (&sum)[4], unsigned at) {
   float four[4];

@@ -8,6 +8,7 @@
 #define BARRIER __syncthreads()
 #define SHUFFLE_XOR(x, mask) __shfl_xor_sync(0xffffffffu, x, mask)
 #define EXP __expf
+#define DIVIDE __fdividef
 #define LOG1P log1pf
 #define TANH tanhf
 #define RSQRT rsqrtf

@@ -10,6 +10,7 @@
 #define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)
 #define SHUFFLE_XOR simd_shuffle_xor
 #define EXP metal::fast::exp
+#define DIVIDE metal::fast::divide
 // MLX's: Metal has none.
 #define LOG1P log1p
 #define TANH metal::precise::tanh

@@ -9,6 +9,8 @@ FUNCTION const DEVICE int* move_of(const DEVICE int* moves, int row) {
 
 /** The sequence that a token belongs to, by bisection: their first tokens ascend. */
 FUNCTION int row_of(const DEVICE int* moves, int token) {
+  // Sequences that decode come first, with a token each.
+  if (token < moves[0] && move_of(moves, token)[MOVE_FIRST] == token) return token;
   int low = 0, high = moves[0];
   while (high - low > 1) {
     const int middle = (low + high) / 2;

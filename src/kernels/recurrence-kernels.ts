@@ -1,6 +1,6 @@
 // Recurrent layers on a GPU, by kernels of our own. They write to their pools in place, which MLX knows nothing of.
 import type { MlxArray } from "../mlx/array.ts";
-import { bytesOf } from "../mlx/dtype.ts";
+import { bytesOf, isHalf } from "../mlx/dtype.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { multiply, reshape, sigmoid, slice } from "../mlx/ops.ts";
@@ -9,9 +9,14 @@ import convolveBody from "./convolve.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
 import type { Convolution, OutputGate, Recurrence, Scan, ScanInputs } from "./recurrence.ts";
 import scanBody from "./scan.c" with { type: "text" };
+import scanChunksBody from "./scan-chunks.c" with { type: "text" };
 import type { Language } from "./source.ts";
 
-const CHANNELS_PER_GROUP = 256;
+/** Of a convolution: threads of a group, and tokens that a thread has of a step with prompts. */
+const CONVOLVE_THREADS = 128;
+const RUN = 8;
+/** What a thread loads at once at most. */
+const PACK_BYTES = 16;
 /** Rows of a state that a warp scans. */
 const ROWS_PER_WARP = 8;
 const WARPS = 4;
@@ -21,11 +26,18 @@ const MOST_STATE = 128 * 128;
 /** What tokens may take in shared memory: several groups share that of a multiprocessor. */
 const SHARED_BYTES = 24 * 1024;
 
+/** Of scan-chunks.c: features of a head at most, warps that have none of its values, tokens of a chunk. */
+const MOST_DIM = 128;
+const SCORERS = 4;
+const CHUNK = 32;
+
 export class RecurrenceKernels implements Recurrence {
+  readonly #language: Language;
   readonly #kernels: KernelCache;
   readonly #constants = new Constants();
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
+    this.#language = language;
     this.#kernels = new KernelCache(language, make);
   }
 
@@ -38,10 +50,17 @@ export class RecurrenceKernels implements Recurrence {
     const [tokens, width] = x.shape as [number, number];
     const [taps, channels] = weight.shape as [number, number];
     const inputs = { x, pool, moves, weight, bias: bias ?? weight };
+    const pack = [8, 4, 2, 1].find(
+      (count) =>
+        count * bytesOf(x.dtype) <= PACK_BYTES &&
+        [width, column, channels].every((each) => each % count === 0),
+    )!;
+    const run = tokens === countOf(moves) ? 1 : RUN;
+    const threads = Math.ceil(channels / (pack * CONVOLVE_THREADS)) * CONVOLVE_THREADS;
     return this.#kernels.run("convolve", convolveBody, inputs, "convolved", {
       outputs: [{ shape: [tokens, channels], dtype: x.dtype }],
-      grid: [Math.ceil(channels / CHANNELS_PER_GROUP) * CHANNELS_PER_GROUP, tokens, 1],
-      threadGroup: [CHANNELS_PER_GROUP, 1, 1],
+      grid: [threads, Math.ceil(tokens / run), 1],
+      threadGroup: [CONVOLVE_THREADS, 1, 1],
       template: {
         T: x.dtype,
         WIDTH: width,
@@ -50,6 +69,8 @@ export class RecurrenceKernels implements Recurrence {
         TAPS: taps,
         BIASED: bias !== undefined,
         SILU: activation === "silu",
+        PACK: pack,
+        RUN: run,
       },
     });
   }
@@ -68,11 +89,7 @@ export class RecurrenceKernels implements Recurrence {
     }
     const { keyHeads, columns, norm, deltaRule, skip } = scan;
     const { output } = from ?? {};
-    const warps = output ? Math.ceil(valueDim / ROWS_PER_WARP) : WARPS;
-    const rows = warps * ROWS_PER_WARP;
     const byFeature = given?.decays.shape[1] === heads * keyDim && keyDim > 1;
-    const floats = (byFeature ? 3 : 2) * keyDim + rows + 2;
-    const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
     const { eps = 0, queryScale = 1, keyScale = 1 } = norm ?? {};
     const { factor = 1, limits = [0, Infinity] } = from ?? {};
     const outputEps = output?.norm.eps ?? 0;
@@ -94,31 +111,60 @@ export class RecurrenceKernels implements Recurrence {
       skip: skip ?? numbers,
       weight: output?.norm.weight ?? numbers,
     };
+    const template = {
+      T: x.dtype,
+      HEADS: heads,
+      KEY_HEADS: keyHeads,
+      KEY_DIM: keyDim,
+      VALUE_DIM: valueDim,
+      WIDTH: width,
+      QUERIES: columns.queries,
+      KEYS: columns.keys,
+      VALUES: columns.values,
+      NORMED: norm !== undefined,
+      RAW: raw !== undefined,
+      RAW_WIDTH: raw?.shape[1] ?? 0,
+      STEPS: from?.steps ?? 0,
+      HAS_BETAS: from?.betas !== undefined,
+      BETAS: from?.betas ?? 0,
+      NORM_OUTPUT: output !== undefined,
+      GATES: output?.column ?? 0,
+    };
+    const count = countOf(moves);
+    const outputs = [{ shape: [tokens, heads * valueDim], dtype: x.dtype }];
+    const isByChunks =
+      this.#language === "cuda" &&
+      tokens !== count &&
+      deltaRule &&
+      !skip &&
+      !byFeature &&
+      fitsChunks({ x, gates }, scan, [valueDim, keyDim]);
+    if (isByChunks) {
+      const threads = (valueDim / 16 + SCORERS) * 32;
+      const bytes = 2 * CHUNK * (2 * (keyDim + 8) + valueDim + 8) * bytesOf(x.dtype);
+      const launch = {
+        outputs,
+        grid: [threads, heads, count] as const,
+        threadGroup: [threads, 1, 1] as const,
+        template,
+      };
+      // A kernel has one size of shared memory.
+      const name = `scan_chunks_${bytes}`;
+      return this.#kernels.run(name, scanChunksBody, inputs, "read", launch, bytes);
+    }
+    const warps = output ? Math.ceil(valueDim / ROWS_PER_WARP) : WARPS;
+    const rows = warps * ROWS_PER_WARP;
+    const floats = (byFeature ? 3 : 2) * keyDim + rows + 2;
+    const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
     return this.#kernels.run("scan", scanBody, inputs, "read", {
-      outputs: [{ shape: [tokens, heads * valueDim], dtype: x.dtype }],
-      grid: [Math.ceil(valueDim / rows) * warps * 32, heads, moves.shape[0]! / 4 - 1],
+      outputs,
+      grid: [Math.ceil(valueDim / rows) * warps * 32, heads, count],
       threadGroup: [warps * 32, 1, 1],
       template: {
-        T: x.dtype,
-        HEADS: heads,
-        KEY_HEADS: keyHeads,
-        KEY_DIM: keyDim,
-        VALUE_DIM: valueDim,
-        WIDTH: width,
-        QUERIES: columns.queries,
-        KEYS: columns.keys,
-        VALUES: columns.values,
-        NORMED: norm !== undefined,
+        ...template,
         DELTA_RULE: deltaRule,
         SKIP: skip !== undefined,
         BY_FEATURE: byFeature,
-        RAW: raw !== undefined,
-        RAW_WIDTH: raw?.shape[1] ?? 0,
-        STEPS: from?.steps ?? 0,
-        HAS_BETAS: from?.betas !== undefined,
-        BETAS: from?.betas ?? 0,
-        NORM_OUTPUT: output !== undefined,
-        GATES: output?.column ?? 0,
         WARPS: warps,
         CHUNK: Math.max(1, Math.floor(SHARED_BYTES / tokenBytes)),
       },
@@ -129,6 +175,24 @@ export class RecurrenceKernels implements Recurrence {
     this.#kernels.free();
     this.#constants.free();
   }
+}
+
+/** Of moves as packMoves writes them. */
+function countOf(moves: MlxArray): number {
+  return moves.shape[0]! / 4 - 1;
+}
+
+/** Whether scan-chunks.c can read these rows, 16 bytes at a time, and has tiles for heads of these features. */
+function fitsChunks({ x, gates }: ScanInputs, { columns }: Scan, dims: readonly number[]): boolean {
+  const output = "raw" in gates ? gates.columns.output : undefined;
+  const rows = "raw" in gates && output ? [gates.raw.shape[1]!, output.column] : [];
+  const isOneType = !("raw" in gates) || gates.raw.dtype === x.dtype;
+  return (
+    isHalf(x.dtype) &&
+    isOneType &&
+    dims.every((dim) => dim % 16 === 0 && dim <= MOST_DIM) &&
+    [x.shape[1]!, ...Object.values(columns), ...rows].every((at) => at % 8 === 0)
+  );
 }
 
 /** An output gate by MLX's operations, for heads that are too large for a group. */

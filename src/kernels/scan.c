@@ -13,11 +13,7 @@
 // head with NORM_OUTPUT; CHUNK, the tokens in shared memory.
 // Groups: (VALUE_DIM / (8 WARPS), HEADS, moves).
 #include "moves.h"
-  enum { NORM_EPS, QUERY_SCALE, KEY_SCALE, STEP_FACTOR, LEAST_STEP, MOST_STEP, OUTPUT_EPS };
-  /** Loaded and stored at once. */
-  struct alignas(16) Four {
-    float x[4];
-  };
+#include "scan.h"
   constexpr int LANES = 4, ROWS = 8 * WARPS, FOURS = KEY_DIM / 4, OWN = FOURS / LANES;
   const int head = group_y, key_head = head / (HEADS / KEY_HEADS);
   const int part = lane % LANES, row = warp * 8 + lane / LANES, value = group_x * ROWS + row;
@@ -69,10 +65,7 @@
       const long token = first + start + i;
       if (RAW) {
         const float step = float(raw[token * RAW_WIDTH + STEPS + head]) * numbers[STEP_FACTOR] + float(bias[head]);
-        // log(1 + e^step), where e^step may be too large for a float.
-        const float softplus = (step > 0 ? step : 0) + LOG1P(EXP(step > 0 ? -step : step));
-        const float least = numbers[LEAST_STEP], most = numbers[MOST_STEP];
-        const float taken = softplus < least ? least : softplus > most ? most : softplus;
+        const float taken = step_size(step, numbers);
         head_decays[i] = EXP(float(rate[head]) * taken);
         const float open = 1.0f / (1.0f + EXP(-float(raw[token * RAW_WIDTH + BETAS + head])));
         head_betas[i] = HAS_BETAS ? open : taken;

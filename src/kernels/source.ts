@@ -14,6 +14,7 @@ import layer from "./layer.h" with { type: "text" };
 import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
+import scan from "./scan.h" with { type: "text" };
 
 export type Language = "cuda" | "metal";
 
@@ -31,6 +32,7 @@ const headers = new Map([
   ["layer.h", layer],
   ["moves.h", moves],
   ["quantized.h", quantized],
+  ["scan.h", scan],
 ]);
 
 const names: Record<Language, string> = { cuda, metal };

@@ -13,6 +13,7 @@ import {
   type Scan,
 } from "../../src/kernels/recurrence.ts";
 import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
+import type { Language } from "../../src/kernels/source.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
@@ -30,15 +31,29 @@ const onCpu = backend() === "cpu";
 const NONE = -1;
 const SLOTS = 7;
 
-/** Chunks and single tokens, from nothing, in place, and from a slot that stays. */
+/**
+ * Chunks and single tokens, from nothing, in place, and from a slot that stays. One begins with the last of eight
+ * tokens, which a thread may have.
+ */
 const moves: RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 1, from: NONE, to: 4 },
   { first: 2, count: 2, from: 0, to: 1 },
-  { first: 4, count: 37, from: 3, to: 3 },
+  { first: 4, count: 3, from: NONE, to: 6 },
+  { first: 7, count: 34, from: 3, to: 3 },
   { first: 41, count: 3, from: 0, to: 5 },
 ];
 const TOKENS = 44;
+
+/** Prompts behind a single token: from a slot that stays, from nothing, in place. Blocks of 16 and 32 end in them. */
+const prompts: RowMove[] = [
+  { first: 0, count: 1, from: 2, to: 2 },
+  { first: 1, count: 15, from: 0, to: 1 },
+  { first: 16, count: 64, from: NONE, to: 4 },
+  { first: 80, count: 65, from: 0, to: 5 },
+  { first: 145, count: 150, from: 3, to: 3 },
+];
+const PROMPT_TOKENS = 295;
 
 /** `others`: types beside float32 that the first case is run with, or all cases. */
 type Way = { name: string; make: () => Recurrence; others: readonly Dtype[]; isQuick: boolean };
@@ -140,6 +155,8 @@ for (const { name, make, others, isQuick } of ways) {
       skip: boolean;
       /** How decays and betas are given; for each head unless it says. */
       gates: "byFeature" | "raw" | "limited" | "normed";
+      /** By chunks, where rows have 16 bits. */
+      isPrompts: boolean;
     }>;
     const cases: Case[] = [
       {
@@ -180,36 +197,56 @@ for (const { name, make, others, isQuick } of ways) {
       { heads: 2, keyHeads: 2, keyDim: 16, valueDim: 20, skip: true, gates: "normed" },
       // Too large for a group that has all of a head.
       { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 136, normed: true, gates: "normed" },
+      ...(
+        [
+          { heads: 2, keyHeads: 1, keyDim: 128, valueDim: 128, normed: true, gates: "normed" },
+          { heads: 2, keyHeads: 2, keyDim: 32, valueDim: 48, normed: true },
+          { heads: 3, keyHeads: 1, keyDim: 48, valueDim: 80, normed: true, gates: "raw" },
+          { heads: 2, keyHeads: 1, keyDim: 64, valueDim: 16, normed: true, gates: "limited" },
+          { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 32 },
+        ] as const
+      ).map((each) => ({ ...each, deltaRule: true, isPrompts: true })),
     ];
     for (const [index, { heads, keyHeads, keyDim, valueDim, ...options }] of cases.entries()) {
-      for (const dtype of typesOf(index)) {
+      for (const dtype of options.isPrompts ? others : typesOf(index)) {
         const sizes = { heads, keyHeads, keyDim, valueDim };
         test(`${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(heads * keyDim);
-          const { deltaRule = false, normed = false, skip = false, gates } = options;
+          const { deltaRule = false, normed = false, skip = false, gates, isPrompts } = options;
+          const tokens = isPrompts ? PROMPT_TOKENS : TOKENS;
+          const spare = isPrompts ? 8 : 3;
           // Values first, as Mamba 2 has them, and something that is not read.
           const columns = {
             values: 0,
             keys: heads * valueDim,
             queries: heads * valueDim + keyHeads * keyDim,
           };
-          const width = columns.queries + keyHeads * keyDim + 3;
+          const width = columns.queries + keyHeads * keyDim + spare;
           const scan: Scan = {
             keyHeads,
             columns,
             deltaRule,
             norm: normed
-              ? { eps: 1e-6, queryScale: 1 / keyDim, keyScale: keyDim ** -0.5 }
+              ? {
+                  eps: 1e-6,
+                  queryScale: isPrompts ? keyDim ** -0.5 : 1 / keyDim,
+                  keyScale: keyDim ** -0.5,
+                }
               : undefined,
             skip: skip ? array(numbers(heads)) : undefined,
           };
           const givenGates = (): GivenGates => {
             const decayWidth = gates === "byFeature" ? heads * keyDim : heads;
+            const decays = numbers(tokens * decayWidth, isPrompts ? 0.97 : 0.3, 1);
+            // A state that is forgotten at once, or all but.
+            if (isPrompts)
+              for (const at of [40, 88, 89, 290])
+                decays.fill(1e-45 * (at % 2), heads * at, heads * at + 1);
             return {
-              decays: array(numbers(TOKENS * decayWidth, 0.3, 1), [TOKENS, decayWidth]),
+              decays: array(decays, [tokens, decayWidth]),
               // The delta rule diverges where beta times the key's square is above 2.
-              betas: array(numbers(TOKENS * heads, 0, normed ? 1 : 0.03), [TOKENS, heads]),
+              betas: array(numbers(tokens * heads, 0, normed ? 1 : 0.03), [tokens, heads]),
             };
           };
           const rawGates = (): RawGates => {
@@ -219,34 +256,37 @@ for (const { name, make, others, isQuick } of ways) {
             const rate = [-0.005, -1, ...numbers(heads, -1, -0.3)].slice(0, heads);
             const limited = { factor: 0.7, limits: [0.001, 0.5] as const };
             const weight = rounded([valueDim], dtype);
+            const column = isPrompts ? 8 : 2;
+            const rawWidth = column + values + 2 * heads + 5;
             return {
-              raw: rounded([TOKENS, 2 + values + 2 * heads + 5], dtype),
+              raw: rounded([tokens, isPrompts ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
               columns: {
-                steps: 2 + values + heads,
-                betas: gates === "limited" ? undefined : 2 + values,
+                steps: column + values + heads,
+                betas: gates === "limited" ? undefined : column + values,
                 rate: array(Float32Array.from(rate)),
                 bias: array(Float32Array.from(bias)),
                 ...(gates === "limited" ? limited : {}),
-                output: gates === "normed" ? { column: 2, norm: { weight, eps: 1e-3 } } : undefined,
+                output: gates === "normed" ? { column, norm: { weight, eps: 1e-3 } } : undefined,
               },
             };
           };
           const isGiven = gates === undefined || gates === "byFeature";
           const inputs = {
-            x: rounded([TOKENS, width], dtype),
+            x: rounded([tokens, width], dtype),
             gates: isGiven ? givenGates() : rawGates(),
           };
           const shape = [SLOTS, heads, valueDim, keyDim];
           const pool = [...numbers(SLOTS * heads * valueDim * keyDim, -2, 2)];
           const recurrence = make();
-          const packed = array(packMoves(moves));
+          const packed = array(packMoves(isPrompts ? prompts : moves));
           const error = difference(
             pool,
             shape,
             (way, own) => way.scan(inputs, own, packed, scan),
             recurrence,
           );
-          expect(error).toBeLessThan((gates === "normed" ? 2 : 20) * tolerance(dtype));
+          const isClose = gates === "normed" || isPrompts;
+          expect(error).toBeLessThan((isClose ? 2 : 20) * tolerance(dtype));
           recurrence.free();
         });
       }
@@ -254,8 +294,43 @@ for (const { name, make, others, isQuick } of ways) {
   });
 }
 
-test("steps with other tokens and sequences compile no other kernels", () => {
-  const templates: unknown[] = [];
+test("prompts are scanned by chunks where a kernel fits, single tokens never", () => {
+  using _ = new Scope();
+  const scanned = (language: Language, dtype: Dtype, rows: readonly RowMove[], spare = 0) => {
+    const names: string[] = [];
+    const recorded: MakeKernel = (_, { name }) => ({
+      configure: ({ outputs }) => ({
+        call: () => {
+          names.push(name.replace(/_\d+$/, ""));
+          return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+        },
+        free() {},
+      }),
+      free() {},
+    });
+    const kernels = new RecurrenceKernels(language, recorded);
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const [decays, betas] = [zeros([tokens, 2]), zeros([tokens, 2])];
+    const inputs = { x: zeros([tokens, 64 + spare], dtype), gates: { decays, betas } };
+    kernels.scan(inputs, zeros([SLOTS, 2, 16, 16]), array(packMoves(rows)), {
+      keyHeads: 1,
+      columns: { queries: 0, keys: 16, values: 32 },
+      deltaRule: true,
+    });
+    kernels.free();
+    return names;
+  };
+  const [chunks, scan] = [["mlx_serve_scan_chunks"], ["mlx_serve_scan"]];
+  expect(scanned("cuda", "bfloat16", moves)).toEqual(chunks);
+  expect(scanned("cuda", "float16", moves.slice(0, 3))).toEqual(chunks);
+  expect(scanned("cuda", "bfloat16", moves.slice(0, 2))).toEqual(scan);
+  expect(scanned("cuda", "bfloat16", moves, 3)).toEqual(scan);
+  expect(scanned("cuda", "float32", moves)).toEqual(scan);
+  expect(scanned("metal", "bfloat16", moves)).toEqual(scan);
+});
+
+test("steps with other tokens and sequences compile no other kernels, but to decode", () => {
+  let templates: unknown[] = [];
   const recorded: MakeKernel = () => ({
     configure: ({ template, outputs }) => ({
       call: () => {
@@ -266,7 +341,8 @@ test("steps with other tokens and sequences compile no other kernels", () => {
     }),
     free() {},
   });
-  for (const rows of [moves, moves.slice(0, 1), moves.slice(0, 3)]) {
+  const templatesOf = (rows: readonly RowMove[]) => {
+    templates = [];
     using _ = new Scope();
     const kernels = new RecurrenceKernels("cuda", recorded);
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
@@ -282,9 +358,14 @@ test("steps with other tokens and sequences compile no other kernels", () => {
       deltaRule: true,
     });
     kernels.free();
-  }
-  const [convolve, scan, ...others] = templates;
-  expect(others).toEqual([convolve, scan, convolve, scan]);
+    return templates;
+  };
+  const prompts = templatesOf(moves);
+  expect(prompts).toHaveLength(2);
+  expect(templatesOf(moves.slice(0, 3))).toEqual(prompts);
+  const decoding = templatesOf(moves.slice(0, 1));
+  expect(decoding).toHaveLength(2);
+  expect(templatesOf(moves.slice(0, 2))).toEqual(decoding);
 });
 
 test.skipIf(!onCpu)("the CPU's operations refuse what does not fit", () => {

@@ -122,6 +122,10 @@ static void __syncthreads() {
   meet(group, all_lanes.size(), [] {});
 }
 
+static void __syncwarp() {
+  in_warp([] {});
+}
+
 static std::function<void()> entry;
 
 static void begin() {
@@ -345,6 +349,10 @@ static uint4 load_shared(unsigned at) {
 
 static void store_shared(unsigned at, const float (&four)[4]) {
   memcpy(in_shared_memory(at), four, 16);
+}
+
+static void store_shared(unsigned at, const uint4& four) {
+  memcpy(in_shared_memory(at), &four, 16);
 }
 
 static void add_shared(float (&sum)[4], unsigned at) {
