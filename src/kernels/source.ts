@@ -14,11 +14,12 @@ import layer from "./layer.h" with { type: "text" };
 import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
+import wgmma from "./wgmma.h" with { type: "text" };
 
 export type Language = "cuda" | "metal";
 
 /** The tests' emulator has these functions of its own. */
-export { cudaInstructions };
+export { cudaInstructions, wgmma };
 
 const headers = new Map([
   ["attention.h", attention],
@@ -31,6 +32,7 @@ const headers = new Map([
   ["layer.h", layer],
   ["moves.h", moves],
   ["quantized.h", quantized],
+  ["wgmma.h", wgmma],
 ]);
 
 const names: Record<Language, string> = { cuda, metal };
