@@ -63,6 +63,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
   }
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
+    recordWideExperts(dtype);
     recordHeadProducts(dtype);
   }
   return launches;
@@ -266,4 +267,25 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
     }
     products.free();
   }
+}
+
+/** Many rows with dense experts, where a GPU has wgmma. */
+function recordWideExperts(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const products = new Products(recordedKernel, true);
+  const [tokens, each] = [2048, 6];
+  for (const [experts, width] of [
+    [32, 512],
+    [64, 1408],
+  ] as const) {
+    const matrixOf = (...shape: number[]): Matrix => ({
+      kind: "dense",
+      weight: zeros([experts, ...shape], dtype),
+    });
+    const [up, down] = [matrixOf(2 * width, 2048), matrixOf(2048, width)];
+    const plan = products.plan(array(new Uint32Array(tokens * each)), tokens, up)!;
+    products.experts(zeros([tokens, 2048], dtype), up, plan, true);
+    products.experts(zeros([tokens * each, width], dtype), down, plan, false);
+  }
+  products.free();
 }

@@ -15,7 +15,9 @@ import {
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, RoutingKernels } from "../kernels/routing.ts";
 import { array } from "../mlx/array.ts";
+import { makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
+import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
 import { gpuParts } from "./gpu.ts";
 import {
@@ -31,9 +33,9 @@ import {
 const TOKEN_BUDGET = 2048;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
-export function cudaDevice(): Device {
+export function cudaDevice(info: Runtime["device"]): Device {
   const gpu = gpuParts();
-  const products = new Products();
+  const products = new Products(makeKernel, hasWgmma(info));
   const routing = new RoutingKernels("cuda");
   const heads = new HeadProducts();
   const canPin = has("mlx_serve_pinned");
@@ -95,6 +97,11 @@ export function cudaDevice(): Device {
       gpu.free();
     },
   };
+}
+
+/** Hopper's products of whole warpgroups; Blackwell has others in their place. */
+export function hasWgmma(info: Runtime["device"]): boolean {
+  return info.architecture === "sm_90";
 }
 
 /**

@@ -1,16 +1,17 @@
 import type { Backend } from "../../ffi/native.ts";
+import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
 import type { Device } from "./device.ts";
 import { metalDevice } from "./metal.ts";
 
-const devices: Record<Backend, () => Device> = {
+const devices: Record<Backend, (info: Runtime["device"]) => Device> = {
   cpu: cpuDevice,
   cuda: cudaDevice,
   metal: metalDevice,
 };
 
-/** The device of an opened MLX. Its holder frees it. */
-export function openDevice(backend: Backend): Device {
-  return devices[backend]();
+/** The device of an opened MLX, and what MLX says of it. Its holder frees it. */
+export function openDevice(backend: Backend, info: Runtime["device"] = {}): Device {
+  return devices[backend](info);
 }

@@ -39,8 +39,11 @@ __device__ __forceinline__ void cp_async(unsigned to, const void* from, int byte
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
 
-/** For all copies that this thread has committed. */
-__device__ __forceinline__ void cp_async_wait() { asm volatile("cp.async.wait_group 0;"); }
+/** For the copies that this thread has committed, but for the last PENDING groups of them. */
+template <int PENDING = 0>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
+}
 
 __device__ __forceinline__ uint4 load_shared(unsigned at) {
   uint4 loaded;
@@ -57,6 +60,10 @@ __device__ __forceinline__ void store_shared(unsigned at, const float (&four)[4]
 __device__ __forceinline__ void store_shared(unsigned at, const uint4& four) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
                ::"r"(at), "r"(four.x), "r"(four.y), "r"(four.z), "r"(four.w));
+}
+
+__device__ __forceinline__ void store_shared(unsigned at, unsigned pair) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(pair));
 }
 
 /** sum += the four floats at `at`. */

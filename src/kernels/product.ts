@@ -1,6 +1,7 @@
 // Products of rows with a matrix on NVIDIA GPUs, fused with their neighbours in a model: the norm before, the gate,
 // the residual behind. Where a product takes microseconds, each launch that is saved counts. There is a kernel for
-// few rows, and one for many with a quantized matrix, which it dequantizes once for all of them.
+// few rows, and one for many with a quantized matrix, which it dequantizes once for all of them. Where GPUs can do more,
+// many rows with dense experts have another (expert-product.ts).
 import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
@@ -8,6 +9,7 @@ import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { Constants } from "./constants.ts";
+import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
 import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
@@ -180,10 +182,13 @@ export class Products {
   readonly #kernels = new Map<string, Kernel>();
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #constants = new Constants();
+  readonly #wide: WideExpertProducts | undefined;
   #lastPlan: ExpertPlan | undefined;
 
-  constructor(make: MakeKernel = makeKernel) {
+  /** `hasWgmma`: the GPU is of compute capability 9.0. */
+  constructor(make: MakeKernel = makeKernel, hasWgmma = false) {
     this.#makeKernel = make;
+    this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
   }
 
   /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
@@ -216,18 +221,23 @@ export class Products {
   /** Rows by their experts (R), for `experts`; undefined where they are too many. */
   plan(chosen: MlxArray, tokens: number, matrix: Matrix): ExpertPlan | undefined {
     const rows = chosen.size;
-    const { experts } = expertForm(matrix);
+    const { experts, outputs, inputs } = expertForm(matrix);
     if (rows > MOST_SORTED) return undefined;
+    const isWide =
+      this.#wide !== undefined &&
+      matrix.kind === "dense" &&
+      fitsWideTiles({ rows, experts, outputs, inputs });
     // The products of an MLP have the same rows.
-    if (this.#lastPlan?.chosen === chosen && this.#lastPlan.experts === experts)
-      return this.#lastPlan;
+    const last = this.#lastPlan;
+    const isSame = last?.chosen === chosen && last.experts === experts;
+    if (isSame && isWide === (last.rowTiles === WIDE_ROW_TILES)) return last;
     // The experts of one token are all different.
     if (tokens === 1) {
       this.#lastPlan = { chosen, experts, order: chosen, rows, rowTiles: 0, tiles: rows };
       return this.#lastPlan;
     }
     const each = rows / experts;
-    const rowTiles = each <= 16 ? 1 : each <= 32 ? 2 : 4;
+    const rowTiles = isWide ? WIDE_ROW_TILES : each <= 16 ? 1 : each <= 32 ? 2 : 4;
     const tiles = Math.min(rows, Math.ceil(rows / (rowTiles * 16)) + experts);
     const template = { EXPERTS: experts, TILE: rowTiles * 16, WARPS: 32 };
     const key = ["tiles", rows, tiles, ...Object.values(template)].join();
@@ -260,12 +270,17 @@ export class Products {
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const form = expertForm(matrix);
     const { rows, rowTiles, tiles: groups, order } = plan;
+    if (this.#wide && rowTiles === WIDE_ROW_TILES) {
+      const sizes = this.#constants.ints(rows, form.inputs, form.outputs, groups);
+      return this.#wide.product({ x, weight: form.weight, sizes, plan: order }, plan, isGated);
+    }
     const launch = rowTiles === 0 ? launchOfRows(matrix.kind, form) : launchOfExperts(plan, form);
     const each = rows / x.shape[0]!;
     return this.#launch(x, matrix, form, launch, { rows, groups, each, isGated, norm: order });
   }
 
   free(): void {
+    this.#wide?.free();
     for (const each of this.#configured.values()) each.free();
     this.#constants.free();
     for (const each of this.#kernels.values()) each.free();

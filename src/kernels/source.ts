@@ -15,11 +15,12 @@ import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 import scan from "./scan.h" with { type: "text" };
+import wgmma from "./wgmma.h" with { type: "text" };
 
 export type Language = "cuda" | "metal";
 
 /** The tests' emulator has these functions of its own. */
-export { cudaInstructions };
+export { cudaInstructions, wgmma };
 
 const headers = new Map([
   ["attention.h", attention],
@@ -33,6 +34,7 @@ const headers = new Map([
   ["moves.h", moves],
   ["quantized.h", quantized],
   ["scan.h", scan],
+  ["wgmma.h", wgmma],
 ]);
 
 const names: Record<Language, string> = { cuda, metal };

@@ -18,7 +18,7 @@ const reply = (message: FromWorker) => mailbox.port.postMessage(message);
 const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
-const models = new Models(() => openDevice(runtime.backend));
+const models = new Models(() => openDevice(runtime.backend, runtime.device));
 const handler = new MessageHandler({
   models,
   receive: (timeoutMs) => receive(mailbox, timeoutMs),

@@ -1,9 +1,18 @@
 // Products of rows with a matrix against MLX's own in float32: on an NVIDIA GPU, or some of them emulated by a CPU.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { fitsExperts, fitsProduct, type Matrix, Products } from "../../src/kernels/product.ts";
+import { hasWgmma } from "../../src/device/cuda.ts";
+import { WIDE_ROW_TILES } from "../../src/kernels/expert-product.ts";
+import {
+  type ExpertPlan,
+  fitsExperts,
+  fitsProduct,
+  type Matrix,
+  Products,
+} from "../../src/kernels/product.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
+import { makeKernel } from "../../src/mlx/kernel.ts";
 import {
   add,
   astype,
@@ -22,8 +31,11 @@ import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
 
-useMlx();
+const mlx = useMlx();
 const hasCuda = backend() === "cuda";
+
+const makeProducts = () =>
+  hasCuda ? new Products(makeKernel, hasWgmma(mlx.device)) : new Products(emulatedKernel, true);
 
 const exact = (x: MlxArray) => astype(x, "float32");
 
@@ -55,7 +67,7 @@ function expectProducts(matrix: Matrix, dense: MlxArray, dtype: Half, rows: numb
   const transposed = swapAxes(exact(dense), 0, 1);
   const plain = matmul(exact(x), transposed);
   const normed = matmul(rmsNorm(exact(x), exact(norm.weight), norm.eps), transposed);
-  const products = hasCuda ? new Products() : new Products(emulatedKernel);
+  const products = makeProducts();
   // Packed weights are rounded once more.
   const most = dtype === "float16" ? 0.002 : matrix.kind === "packed" ? 0.015 : 0.01;
   expect(fitsProduct(matrix, dtype)).toBe(true);
@@ -74,28 +86,25 @@ function expectExperts(
   dense: MlxArray,
   dtype: Half,
   { tokens, each }: { tokens: number; each: number },
-): void {
+): ExpertPlan {
   const [experts, outputs, inputs] = dense.shape as [number, number, number];
   const rows = tokens * each;
   const chosen = Uint32Array.from({ length: rows }, (_, i) => ((i * i) % 7) % (experts - 1));
   const x = random(dtype, 1, tokens, inputs);
-  const products = hasCuda ? new Products() : new Products(emulatedKernel);
+  const products = makeProducts();
   expect(fitsExperts(matrix)).toBe(true);
   const rowExperts = array(chosen);
   const plan = products.plan(rowExperts, tokens, matrix)!;
   // As an MLP's second product asks for it, with a row for each.
   expect(products.plan(rowExperts, rows, matrix)).toBe(plan);
-  const own = take(exact(dense), array(chosen), 0); // (R, N, K)
-  const repeated = take(
-    exact(x),
-    array(Int32Array.from(chosen, (_, i) => Math.floor(i / each))),
-    0,
-  );
-  const plain = reshape(matmul(own, reshape(repeated, [rows, inputs, 1])), [rows, outputs]);
+  const all = matmul(exact(x), swapAxes(exact(dense), 1, 2)); // (E, tokens, N)
+  const own = Int32Array.from(chosen, (expert, i) => expert * tokens + Math.floor(i / each));
+  const plain = take(reshape(all, [experts * tokens, outputs]), array(own), 0);
   const most = dtype === "float16" ? 0.002 : matrix.kind === "packed" ? 0.015 : 0.01;
   expect(difference(products.experts(x, matrix, plan, false), plain)).toBeLessThan(most);
   expect(difference(products.experts(x, matrix, plan, true), gated(plain))).toBeLessThan(most);
   products.free();
+  return plan;
 }
 
 describe.skipIf(hasCuda)("products, emulated", () => {
@@ -120,6 +129,36 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       expectExperts({ kind: "packed", matrix, quantization }, dense, "bfloat16", { tokens, each });
     }, 60_000);
   }
+
+  // Tiles that are full, nearly empty, and of one warpgroup alone; more steps than stages.
+  for (const [dtype, tokens, each] of [
+    ["bfloat16", 50, 4],
+    ["float16", 200, 1],
+  ] as const) {
+    test(`of ${tokens} rows with ${each} experts each in wide tiles, ${dtype}`, () => {
+      using _ = new Scope();
+      const weight = random(dtype, 2, 3, 512, 448);
+      const plan = expectExperts({ kind: "dense", weight }, weight, dtype, { tokens, each });
+      expect(plan.rowTiles).toBe(WIDE_ROW_TILES);
+    }, 60_000);
+  }
+
+  test("of experts in wide tiles only where they are whole and on Hopper", () => {
+    using _ = new Scope();
+    const chosen = array(new Uint32Array(256));
+    const rowTiles = (hasWgmma: boolean, ...shape: number[]) => {
+      const products = new Products(emulatedKernel, hasWgmma);
+      const weight = random("bfloat16", 2, ...shape);
+      const plan = products.plan(chosen, 128, { kind: "dense", weight })!;
+      products.free();
+      return plan.rowTiles;
+    };
+    expect(rowTiles(true, 3, 256, 64)).toBe(WIDE_ROW_TILES);
+    expect(rowTiles(false, 3, 256, 64)).toBe(4);
+    expect(rowTiles(true, 4, 256, 64)).toBe(4);
+    expect(rowTiles(true, 3, 128, 64)).toBe(4);
+    expect(rowTiles(true, 3, 256, 96)).toBe(4);
+  }, 60_000);
 
   test("of columns that are no multiple of 64", () => {
     using _ = new Scope();
@@ -172,11 +211,21 @@ describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
           ? { kind: "packed", matrix, quantization }
           : { kind: "dense", weight };
         expectExperts(form, dense, "bfloat16", { tokens, each });
-      });
+      }, 60_000);
     }
   }
 
   for (const dtype of halves) {
+    for (const [inputs, outputs] of [
+      [2048, 2816],
+      [1408, 2048],
+    ] as const) {
+      test(`${dtype}: 2000 rows with 5 experts each, ${inputs} to ${outputs}`, () => {
+        using _ = new Scope();
+        const weight = random(dtype, 2, 16, outputs, inputs);
+        expectExperts({ kind: "dense", weight }, weight, dtype, { tokens: 2000, each: 5 });
+      }, 60_000);
+    }
     for (const rows of [1, 2, 5, 9, 16]) {
       for (const [inputs, outputs] of [
         [1024, 4096],
@@ -187,7 +236,7 @@ describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
           using _ = new Scope();
           const weight = random(dtype, 2, outputs, inputs);
           expectProducts({ kind: "dense", weight }, weight, dtype, rows);
-        });
+        }, 60_000);
       }
     }
     for (const bits of [4, 8]) {
@@ -206,7 +255,7 @@ describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
               const dense = dequantize(matrix, quantization, dtype);
               expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, rows);
             }
-          });
+          }, 60_000);
         }
       }
     }

@@ -4,7 +4,7 @@ import { dlopen, ptr } from "bun:ffi";
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { cudaInstructions } from "../../src/kernels/source.ts";
+import { cudaInstructions, wgmma } from "../../src/kernels/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
@@ -59,7 +59,7 @@ function textOf(source: KernelSource, launch: KernelLaunch, inputs: readonly Mlx
   ];
   const values = parameters.map(([type], i) => `static_cast<${type}>(arrays[${i}].data())`);
   return `
-${source.header?.replace(cudaInstructions, "")}
+${source.header?.replace(cudaInstructions, "").replace(wgmma, "")}
 ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
 ${source.source}

@@ -1,6 +1,7 @@
 // A CUDA thread block on a CPU, for the kernels of src/kernels. Each lane is a fibre, and runs until it has to wait
 // for others. What the lanes of a warp do together is computed by the last one to arrive, as CUDA defines it.
 // Asynchronous copies arrive when they are waited for, and not before; what they copy must not change until then.
+// So with asynchronous products: their sums change when they are waited for, and their operands must not until then.
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -70,7 +71,16 @@ struct Copy {
   unsigned to;
   const void* from;
   int bytes;
+  int group; // how many were committed before
   char taken[16]; // what was there when it began
+};
+
+/** Of one lane. */
+struct Product {
+  std::function<void(float*)> compute;
+  float* sum;
+  int group;
+  float begun[128]; // what it was when it began
 };
 
 struct Lane {
@@ -79,6 +89,8 @@ struct Lane {
   Index3 thread;
   bool is_done = false;
   std::vector<Copy> copies;
+  std::vector<Product> products;
+  int copy_groups = 0, product_groups = 0;
   int lane() const {
     return thread.x % 32;
   }
@@ -161,7 +173,10 @@ static void run_group(int threads, int shared) {
     }
     demand(left < before || met + group.number > 0, "deadlock: all its lanes wait");
   }
-  for (const Lane& lane : all_lanes) demand(lane.copies.empty(), "copies were never waited for");
+  for (const Lane& lane : all_lanes) {
+    demand(lane.copies.empty(), "copies were never waited for");
+    demand(lane.products.empty(), "products were never waited for");
+  }
 }
 
 static void launch(Index3 groups, int threads, int shared, std::function<void()> kernel) {
@@ -314,31 +329,45 @@ static void mma_m16n8k16(
   in_warp([] {});
 }
 
+/** It is aligned to 16 bytes and to no more. */
 static unsigned dynamic_shared_memory() {
-  return 0;
+  return 16;
 }
 
-static char* in_shared_memory(unsigned at) {
-  demand(at % 16 == 0 && at + 16 <= shared_memory.size(), "an address outside its dynamic shared memory");
-  return shared_memory.data() + at;
+static char* in_shared_memory(unsigned at, unsigned bytes = 16) {
+  const unsigned first = dynamic_shared_memory(), end = first + shared_memory.size();
+  demand(at % bytes == 0 && at >= first && at + bytes <= end, "an address outside its dynamic shared memory");
+  return shared_memory.data() + (at - first);
+}
+
+/** Takes those that are waited for from what is under way: all but the last PENDING groups. */
+template <int PENDING, typename Each>
+static std::vector<Each> take_groups(std::vector<Each>& under_way, int groups) {
+  const auto is_later = [&](const Each& each) { return each.group >= groups - PENDING; };
+  const auto later = std::find_if(under_way.begin(), under_way.end(), is_later);
+  const std::vector<Each> done(under_way.begin(), later);
+  under_way.erase(under_way.begin(), later);
+  return done;
 }
 
 static void cp_async(unsigned to, const void* from, int bytes) {
   demand(bytes == 0 || reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy from an unaligned address");
-  Copy copy = {to, from, bytes};
+  Copy copy = {to, from, bytes, me->copy_groups};
   memcpy(copy.taken, from, bytes);
   me->copies.push_back(copy);
 }
 
-static void cp_async_commit() {}
+static void cp_async_commit() {
+  me->copy_groups += 1;
+}
 
+template <int PENDING = 0>
 static void cp_async_wait() {
-  for (const auto& [to, from, bytes, taken] : me->copies) {
+  for (const auto& [to, from, bytes, group, taken] : take_groups<PENDING>(me->copies, me->copy_groups)) {
     demand(memcmp(taken, from, bytes) == 0, "what was being copied was written to");
     memset(in_shared_memory(to), 0, 16);
     memcpy(in_shared_memory(to), from, bytes);
   }
-  me->copies.clear();
 }
 
 static uint4 load_shared(unsigned at) {
@@ -353,6 +382,10 @@ static void store_shared(unsigned at, const float (&four)[4]) {
 
 static void store_shared(unsigned at, const uint4& four) {
   memcpy(in_shared_memory(at), &four, 16);
+}
+
+static void store_shared(unsigned at, unsigned pair) {
+  memcpy(in_shared_memory(at, 4), &pair, 4);
 }
 
 static void add_shared(float (&sum)[4], unsigned at) {
@@ -392,4 +425,58 @@ static void ldmatrix_x4(unsigned (&made)[4], unsigned at) {
 
 static float ex2_approx(float x) {
   return exp2f(x);
+}
+
+// ---- Products of warpgroups
+
+static void fence_proxy_async() {}
+
+static void wgmma_fence() {}
+
+static void wgmma_commit() {
+  me->product_groups += 1;
+}
+
+/** 16 numbers of one row of an operand: lines of 128 bytes, swizzled over 8 of them. */
+template <typename T>
+static void read_operand(float (&made)[16], uint64_t descriptor, int row) {
+  demand(descriptor >> 62 == 1, "an operand that is not swizzled over 128 bytes");
+  const unsigned start = (descriptor & 0x3fff) << 4, apart = (descriptor >> 32 & 0x3fff) << 4;
+  for (int half = 0; half < 2; half++) {
+    const unsigned at = start + row / 8 * apart + row % 8 * 128 + half * 16;
+    T numbers[8];
+    memcpy(numbers, in_shared_memory(at ^ (at >> 7 & 7) << 4), 16);
+    for (int i = 0; i < 8; i++) made[half * 8 + i] = numbers[i];
+  }
+}
+
+/** sum (64, 256) += a (64, 16) b (256, 16), spread over a warpgroup: each lane computes its own. */
+template <typename T>
+static void wgmma_m64n256k16(float (&sum)[128], uint64_t a, uint64_t b, const T*) {
+  const int row = me->warp() % 4 * 16 + me->lane() / 4, column = me->lane() % 4 * 2;
+  const auto compute = [=](float* made) {
+    float rows[2][16], other[16];
+    for (int r = 0; r < 2; r++) read_operand<T>(rows[r], a, row + r * 8);
+    for (int i = 0; i < 64; i++) {
+      read_operand<T>(other, b, i / 2 * 8 + column + i % 2);
+      for (int r = 0; r < 2; r++) {
+        float dot = 0;
+        for (int k = 0; k < 16; k++) dot += rows[r][k] * other[k];
+        made[i / 2 * 4 + r * 2 + i % 2] = dot;
+      }
+    }
+  };
+  Product product = {compute, sum, me->product_groups};
+  compute(product.begun);
+  me->products.push_back(product);
+}
+
+template <int PENDING, int N>
+static void wgmma_wait(float (&)[N]) {
+  for (const Product& product : take_groups<PENDING>(me->products, me->product_groups)) {
+    float made[128];
+    product.compute(made);
+    demand(memcmp(made, product.begun, sizeof(made)) == 0, "what was being multiplied was written to");
+    for (int i = 0; i < 128; i++) product.sum[i] += made[i];
+  }
 }

@@ -1,0 +1,112 @@
+// Multiplies rows with the dense matrices of their experts by Hopper's wgmma; CUDA with compute capability 9.0 only.
+// For experts with many rows: a group has ROWS of them and COLUMNS of the matrix, larger tiles than those of
+// product-many.c, which has its operands in registers. What it reads per product is what takes the time.
+//
+// Both operands are in shared memory, in lines of 64 numbers a row: 128 bytes, whose packs of 8 numbers are swizzled
+// as wgmma expects it. There are STAGES of such steps: two of them are being multiplied, the others copied. Each of
+// the two warpgroups multiplies 64 rows.
+//
+// Inputs: x (tokens, K) of T, weight (experts, N, K) of T, sizes (rows, K, N, tiles), plan (expert-tiles.c, with tiles
+// of ROWS). A row of x is for EACH rows of the output, which follow one another.
+// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
+// the matrix's first half.
+// Constants: T of 16 bits, GATED, EACH, BAND, STAGES.
+// Groups: (BAND, N / COLUMNS, tiles / BAND), of 256 threads. BAND neighbouring tiles, often of one expert, run together
+// with the same columns and then with the next ones: matrix and rows are read again while the L2 cache has them.
+// Dynamic shared memory for the stages, and 1,024 bytes to align them.
+#include "cuda-instructions.h"
+#include "wgmma.h"
+  constexpr int ROWS = 128, COLUMNS = 256, LINE = 128, STAGE = (ROWS + COLUMNS) * LINE;
+  constexpr int OWN = GATED ? COLUMNS / 2 : COLUMNS;
+  const int K = sizes[1], N = sizes[2], index = group_z * BAND + group_x;
+  const int* tile = plan + sizes[0] + 3 * index;
+  const int rows = index < sizes[3] ? tile[2] : 0;
+  if (rows <= 0) return;
+  const int* order = plan + tile[1];
+  const int columns = GATED ? N / 2 : N, first = group_y * OWN, steps = K / 64;
+  const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
+  // A thread copies the same pack of lines that are APART.
+  constexpr int APART = 256 / 8, HALF = COLUMNS / 2;
+  const int line = thread_index / 8, pack = thread_index % 8;
+  const unsigned place = stages + line * LINE + (pack ^ line % 8) * 16;
+  const T* matrix = weight + long(tile[0]) * N * K + long(first + line) * K + pack * 8;
+  const T* halves[2] = {matrix, matrix + long(GATED ? columns : HALF) * K};
+  const T* sources[ROWS / APART];
+  for (int c = 0; c < ROWS / APART; c++) {
+    const int own = line + c * APART;
+    sources[c] = x + long(own < rows ? order[own] / EACH : 0) * K + pack * 8;
+  }
+  auto fetch = [&](int step) {
+    if (step < steps) {
+      const unsigned to = place + step % STAGES * STAGE;
+      for (int c = 0; c < COLUMNS / APART; c++) {
+        const int own = c * APART;
+        cp_async(to + (ROWS + own) * LINE, halves[own / HALF] + own % HALF * K + step * 64, 16);
+      }
+      for (int c = 0; c < ROWS / APART; c++) {
+        const int own = c * APART;
+        cp_async(to + own * LINE, sources[c] + step * 64, line + own < rows ? 16 : 0);
+      }
+    }
+    cp_async_commit();
+  };
+  // An operand whose lines begin at `at`: swizzled over 128 bytes, 8 lines apart by 1,024 bytes.
+  auto operand = [](unsigned at) { return (at >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62; };
+  const int warpgroup = warp / 4;
+  float sum[COLUMNS / 2] = {};
+  for (int s = 0; s < STAGES - 2; s++) fetch(s);
+  for (int s = 0; s < steps; s++) {
+    cp_async_wait<STAGES - 3>();
+    // What was copied becomes visible to wgmma, and to that of the other threads.
+    fence_proxy_async();
+    BARRIER;
+    // Tiles with few rows have none for the second warpgroup.
+    if (warpgroup * 64 < rows) {
+      const unsigned stage = stages + s % STAGES * STAGE;
+      wgmma_fence();
+      #pragma unroll
+      for (int k = 0; k < 4; k++)
+        wgmma_m64n256k16(
+            sum, operand(stage + warpgroup * 64 * LINE + k * 32), operand(stage + ROWS * LINE + k * 32), x);
+      wgmma_commit();
+    }
+    // Into the stage of two steps ago, which both warpgroups had waited for at the barrier.
+    fetch(s + STAGES - 2);
+    wgmma_wait<1>(sum);
+  }
+  // The warps' rows become whole lines in the same memory, so that a thread writes 16 bytes at once.
+  const int group = lane / 4, quad = lane % 4;
+  constexpr int PACKS = OWN / 8, WRITES = 16 * PACKS / 32;
+  // Where they belong, before the first write, which could change it for all that the compiler knows.
+  int places[WRITES];
+  for (int w = 0; w < WRITES; w++) {
+    const int at = warp * 16 + (w * 32 + lane) / PACKS;
+    places[w] = at < rows ? order[at] : -1;
+  }
+  wgmma_wait<0>(sum);
+  const unsigned lines = stages + warp * 16 * OWN * 2;
+  auto swizzled = [&](int row, int pack) { return lines + row * OWN * 2 + (pack ^ row % 8) * 16; };
+  auto gated = [&](unsigned gates, unsigned ups) {
+    const T* gate = reinterpret_cast<const T*>(&gates);
+    const T* up = reinterpret_cast<const T*>(&ups);
+    float two[2];
+    for (int c = 0; c < 2; c++) {
+      const float own = float(gate[c]);
+      two[c] = __fdividef(own, 1 + EXP(-own)) * float(up[c]);
+    }
+    return pack_pair(two[0], two[1], x);
+  };
+  BARRIER;
+  for (int j = 0; j < PACKS; j++)
+    for (int r = 0; r < 2; r++) {
+      const int i = j * 4 + r * 2, up = i + (GATED ? COLUMNS / 4 : 0);
+      const unsigned pair = pack_pair(sum[i], sum[i + 1], x);
+      const unsigned result = GATED ? gated(pair, pack_pair(sum[up], sum[up + 1], x)) : pair;
+      store_shared(swizzled(r * 8 + group, j) + quad * 4, result);
+    }
+  BARRIER;
+  for (int w = 0; w < WRITES; w++) {
+    const int i = w * 32 + lane, own = i % PACKS;
+    T* to = made + long(places[w]) * columns + first + own * 8;
+    if (places[w] >= 0) *reinterpret_cast<uint4*>(to) = load_shared(swizzled(i / PACKS, own));
+  }

@@ -1,0 +1,50 @@
+// Products of whole warpgroups, Hopper's wgmma, as functions; CUDA with compute capability 9.0 only. They run while
+// the threads go on, and read their operands in shared memory by descriptors. The tests' emulator
+// (test/support/emulator.h) has the same functions for a CPU.
+
+/** What this thread has written to shared memory, by copies too, is visible to wgmma after the next barrier. */
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/** Before the first product of a group: registers are as they were written. */
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/** For the products that the warpgroup has committed, but for the last PENDING groups of them. */
+template <int PENDING, int N>
+__device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+  // The compiler must not read the sums before.
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define SUMS_8(i) \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
+  "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
+
+#define WGMMA_OF(TYPE, NAME) \
+/** d (64, 256) += a (64, 16) b (256, 16), spread over a warpgroup. The last argument only names the type. */ \
+__device__ __forceinline__ void wgmma_m64n256k16( \
+    float (&d)[128], unsigned long long a, unsigned long long b, const TYPE*) { \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." NAME "." NAME " " \
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, " \
+               "%128, %129, 1, 1, 1, 0, 0;" \
+               : SUMS_32(0), SUMS_32(32), SUMS_32(64), SUMS_32(96) : "l"(a), "l"(b)); \
+}
+WGMMA_OF(__nv_bfloat16, "bf16")
+WGMMA_OF(__half, "f16")
+#undef WGMMA_OF
+#undef SUMS_32
+#undef SUMS_8
