@@ -185,6 +185,9 @@ function recordRecurrence(language: Language, dtype: Dtype): void {
     for (const decays of [floats(tokens, heads), floats(tokens, heads * dim)]) {
       recurrence.scan({ x, gates: { decays, betas } }, pool, moves, delta);
     }
+    // Heads that leave columns of the rows unread.
+    const small = { decays: floats(tokens, heads), betas };
+    recurrence.scan({ x, gates: small }, floats(2, heads, 64, 96), moves, delta);
     recurrence.free();
   }
 }

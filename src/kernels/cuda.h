@@ -6,6 +6,8 @@
 #define SHARED __shared__
 #define IN_SHARED
 #define BARRIER __syncthreads()
+// What a warp has loaded from shared memory it loads again behind this, where registers are too few to keep it.
+#define RELOAD_SHARED __syncwarp()
 #define SHUFFLE_XOR(x, mask) __shfl_xor_sync(0xffffffffu, x, mask)
 #define EXP __expf
 #define DIVIDE __fdividef
@@ -13,3 +15,9 @@
 #define TANH tanhf
 #define RSQRT rsqrtf
 #define SINCOS(angle, sine, cosine) sincosf(angle, &sine, &cosine)
+
+#ifdef LAUNCH_BOUNDS
+// MLX writes a kernel's signature without these: the most threads of a group, and how many groups are to share a
+// multiprocessor, for which the compiler spares registers.
+#define __global__ __attribute__((global)) __launch_bounds__(LAUNCH_BOUNDS)
+#endif

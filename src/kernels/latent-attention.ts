@@ -126,7 +126,7 @@ function headsPerGroup(heads: number, most: number): number {
 
 /** What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs. */
 function fitsTiles({ latent, rotary }: LatentShape): boolean {
-  return latent % 64 === 0 && latent <= 512 && rotary % 16 === 0 && rotary <= 64;
+  return latent % 64 === 0 && latent <= 512 && rotary % 16 === 0 && rotary > 0 && rotary <= 64;
 }
 
 export class LatentKernels implements LatentAttention {

@@ -16,6 +16,9 @@
   const TokenRange range = {0, position + count};
   const unsigned memory = dynamic_shared_memory();
   fetch_tile<Rows>(memory, pool, table[0], range.end, thread_index);
+  SHARED Rotation rotations[ROW_TILES * 16 / HEADS_EACH][ROTARY / 2];
+  if (ROTATED) find_rotations<LATENT>(rotations[0], ROTARY / 2, layer, position, count, thread_index, Rows::THREADS);
+  BARRIER;
   const int part = warp % TEAM;
   const int row = warp / TEAM * 16 + lane / 4;
   LatentQuery<T> queries[2] = {};
@@ -28,10 +31,10 @@
     positions[i] = position + min(token, count - 1);
     if (index[i] < 0) continue;
     const T* own_placed = placed + long(first + token) * PLACED_COLUMNS + PLACED_FIRST + head * PLACED_STRIDE;
-    queries[i] = {absorbed + index[i] * LATENT, own_placed, positions[i]};
+    queries[i] = {absorbed + index[i] * LATENT, own_placed, rotations[token]};
   }
   Rows rows;
-  begin_rows<ROTATED>(rows, queries, layer, part, lane);
+  begin_rows<ROTATED>(rows, queries, part, lane);
   attend_tiles(rows, pool, table, range, positions, layer, memory, lane, warp, thread_index);
   #pragma unroll
   for (int i = 0; i < 2; i++)

@@ -26,6 +26,8 @@
     fetch_tile<Rows>(first_tile, pool, block, range.end - range.begin, thread_index);
   };
   if (range.begin < range.end && !is_newest_first) fetch_first();
+  SHARED Rotation rotations[ROTARY / 2];
+  if (ROTATED) find_rotations<LATENT>(rotations, ROTARY / 2, layer, position, 1, thread_index, Rows::THREADS);
   if (has_newest) {
     // MLX takes inputs for constant. Groups with other heads of this token write the same, and all read what they have
     // written; nothing else reads this slot before the next launch.
@@ -34,8 +36,8 @@
     write_latent<Rows::THREADS, LATENT, ROTARY, ROTATED>(
         latents + long(token) * LATENT_COLUMNS + LATENT_FIRST, layer, position, squares, lane, warp, thread_index,
         slot);
-    BARRIER;
   }
+  BARRIER;
   if (is_newest_first) fetch_first();
   const int part = warp % TEAM;
   const int row = warp / TEAM * 16 + lane / 4;
@@ -47,10 +49,10 @@
     index[i] = own < HEADS_EACH && head < HEADS ? long(token) * HEADS + head : -1;
     if (index[i] < 0) continue;
     const T* own_placed = placed + long(token) * PLACED_COLUMNS + PLACED_FIRST + head * PLACED_STRIDE;
-    queries[i] = {absorbed + index[i] * LATENT, own_placed, position};
+    queries[i] = {absorbed + index[i] * LATENT, own_placed, rotations};
   }
   Rows rows;
-  begin_rows<ROTATED>(rows, queries, layer, part, lane);
+  begin_rows<ROTATED>(rows, queries, part, lane);
   attend_tiles(
       rows, pool, table, range, {range.end - 1, range.end - 1}, layer, memory, lane, warp, thread_index);
   #pragma unroll

@@ -24,36 +24,55 @@ struct LatentRows {
   float sum[COLUMNS / 8][4], top[2], total[2];
 };
 
-/** A row's query: its latent features, and those with a position. Null where there is none. */
+/** How a pair of features is turned. */
+struct Rotation {
+  float sine, cosine;
+};
+
+/** A row's query: its latent features, and those with a position, with what turns each pair. Null where there is none. */
 template <typename T>
 struct LatentQuery {
   const T* absorbed;
   const T* placed;
-  int position;
+  const Rotation* rotations;
 };
+
+/**
+ * What turns `pairs` of features at each of `count` positions, from `position` on, to shared memory. Each is computed
+ * once and by one loop: within the unrolled reading of queries it took most of a launch to fetch the instructions.
+ */
+template <int LATENT>
+FUNCTION void find_rotations(
+    Rotation* rotations, int pairs, const float* layer, int position, int count, int thread_index, int threads) {
+  const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
+  #pragma unroll 1
+  for (int i = thread_index; i < count * pairs; i += threads) {
+    float sine, cosine;
+    SINCOS(float(position + i / pairs) / layer_wavelengths<LATENT>(layer)[i % pairs], sine, cosine);
+    rotations[i] = {sine * magnitude, cosine * magnitude};
+  }
+}
 
 /** Features `d` and `d` + 1 of a query, rotated to its position. */
 template <int LATENT, bool ROTATED, typename T>
-FUNCTION unsigned query_pair(const LatentQuery<T>& query, const float* layer, int d) {
+FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   if (d < LATENT) return *reinterpret_cast<const unsigned*>(query.absorbed + d);
   const T* placed = query.placed + (d - LATENT);
-  const float magnitude = ROTATED ? layer[LAYER_ROPE_MAGNITUDE] : 1;
-  const float a = float(placed[0]) * magnitude, b = float(placed[1]) * magnitude;
-  float sine = 0, cosine = 1;
-  if (ROTATED)
-    SINCOS(float(query.position) / layer_wavelengths<LATENT>(layer)[(d - LATENT) / 2], sine, cosine);
-  return pack_pair(a * cosine - b * sine, a * sine + b * cosine, query.placed);
+  if (!ROTATED) return *reinterpret_cast<const unsigned*>(placed);
+  const Rotation by = query.rotations[(d - LATENT) / 2];
+  const float a = float(placed[0]), b = float(placed[1]);
+  return pack_pair(a * by.cosine - b * by.sine, a * by.sine + b * by.cosine, query.placed);
 }
 
 /** The queries of a lane's two rows; `part` of the features is this warp's. */
 template <bool ROTATED, typename Rows>
 FUNCTION void begin_rows(
-    Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], const float* layer, int part, int lane) {
+    Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], int part, int lane) {
   #pragma unroll
   for (int i = 0; i < Rows::STEPS * 4; i++) {
     const int step = part * Rows::STEPS + i / 4, row = i % 2, d = step * 16 + lane % 4 * 2 + i % 4 / 2 * 8;
     const bool is_there = queries[row].absorbed != nullptr && d < Rows::D;
-    rows.query[i / 4][i % 4] = is_there ? query_pair<Rows::LATENT, ROTATED>(queries[row], layer, d) : 0;
+    rows.query[i / 4][i % 4] = is_there ? query_pair<Rows::LATENT, ROTATED>(queries[row], d) : 0;
   }
   #pragma unroll
   for (int i = 0; i < Rows::COLUMNS / 2; i++) rows.sum[i / 4][i % 4] = 0;

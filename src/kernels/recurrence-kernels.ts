@@ -30,15 +30,21 @@ const SHARED_BYTES = 24 * 1024;
 const MOST_DIM = 128;
 const SCORERS = 4;
 const CHUNK = 32;
+/** MLX lets a group have more than 48 KiB if its dynamic shared memory alone is about that; there is more beside it. */
+const LEAST_RAISED = 48 * 1024;
 
 export class RecurrenceKernels implements Recurrence {
   readonly #language: Language;
   readonly #kernels: KernelCache;
+  /** Of heads that a group has all of: two groups are to load and to compute by turns. */
+  readonly #wholeHeads: KernelCache;
   readonly #constants = new Constants();
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
     this.#language = language;
     this.#kernels = new KernelCache(language, make);
+    const bounds = `LAUNCH_BOUNDS ${MOST_WARPS * 32}, 2`;
+    this.#wholeHeads = new KernelCache(language, make, language === "cuda" ? [bounds] : []);
   }
 
   convolve(
@@ -141,7 +147,8 @@ export class RecurrenceKernels implements Recurrence {
       fitsChunks({ x, gates }, scan, [valueDim, keyDim]);
     if (isByChunks) {
       const threads = (valueDim / 16 + SCORERS) * 32;
-      const bytes = 2 * CHUNK * (2 * (keyDim + 8) + valueDim + 8) * bytesOf(x.dtype);
+      const needed = 2 * CHUNK * (2 * (keyDim + 8) + valueDim + 8) * bytesOf(x.dtype);
+      const bytes = Math.max(needed, LEAST_RAISED);
       const launch = {
         outputs,
         grid: [threads, heads, count] as const,
@@ -156,7 +163,10 @@ export class RecurrenceKernels implements Recurrence {
     const rows = warps * ROWS_PER_WARP;
     const floats = (byFeature ? 3 : 2) * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
-    return this.#kernels.run("scan", scanBody, inputs, "read", {
+    // With longer keys a thread has more of the state than half of the registers.
+    const isBounded = output !== undefined && keyDim <= MOST_DIM;
+    const kernels = isBounded ? this.#wholeHeads : this.#kernels;
+    return kernels.run(isBounded ? "scan_heads" : "scan", scanBody, inputs, "read", {
       outputs,
       grid: [Math.ceil(valueDim / rows) * warps * 32, heads, count],
       threadGroup: [warps * 32, 1, 1],
@@ -173,6 +183,7 @@ export class RecurrenceKernels implements Recurrence {
 
   free(): void {
     this.#kernels.free();
+    this.#wholeHeads.free();
     this.#constants.free();
   }
 }

@@ -23,11 +23,11 @@
   const long size = long(HEADS) * VALUE_DIM * FOURS;
   // Every fourth group of four, so that lanes side by side read side by side. MLX takes inputs for constant; this row
   // is nobody else's before the next launch.
-  DEVICE Four* own_states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool)) +
-      (long(head) * VALUE_DIM + (is_own ? value : 0)) * FOURS + part;
+  DEVICE Four* states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool));
+  const int own_state = (head * VALUE_DIM + (is_own ? value : 0)) * FOURS + part;
   Four state[OWN];
   for (int i = 0; i < OWN; i++) {
-    if (from >= 0) state[i] = own_states[from * size + i * LANES];
+    if (from >= 0) state[i] = states[from * size + own_state + i * LANES];
     for (int j = 0; from < 0 && j < 4; j++) state[i].x[j] = 0;
   }
   SHARED Four queries[CHUNK * FOURS], keys[CHUNK * FOURS], feature_decays[BY_FEATURE ? CHUNK * FOURS : 1];
@@ -36,7 +36,8 @@
   for (int start = 0; start < count; start += CHUNK) {
     const int tokens = count - start < CHUNK ? count - start : CHUNK;
     BARRIER;
-    // A warp brings a query or a key at a time.
+    // A warp brings a query or a key at a time. Loops are not unrolled where that would take registers from the state.
+    #pragma unroll 1
     for (int i = warp; i < 2 * tokens; i += WARPS) {
       const bool is_key = i >= tokens;
       const int t = is_key ? i - tokens : i;
@@ -55,12 +56,14 @@
         for (int d = lane; d < KEY_DIM; d += 32) head_to[d] *= scale;
       }
     }
+    #pragma unroll 1
     for (int i = thread_index; i < tokens * ROWS; i += 32 * WARPS) {
       const int own = group_x * ROWS + i % ROWS, column = head * VALUE_DIM + own;
       const long token = first + start + i / ROWS;
       values[i] = own < VALUE_DIM ? float(x[token * WIDTH + VALUES + column]) : 0.0f;
       if (NORM_OUTPUT && own < VALUE_DIM) gates[i] = T(raw[token * RAW_WIDTH + GATES + column]);
     }
+    #pragma unroll 1
     for (int i = thread_index; i < tokens; i += 32 * WARPS) {
       const long token = first + start + i;
       if (RAW) {
@@ -79,13 +82,14 @@
       feature_decays[i / 4].x[i % 4] = float(decays[(token * HEADS + head) * KEY_DIM + i % KEY_DIM]);
     }
     BARRIER;
+    #pragma unroll 1
     for (int t = 0; t < tokens; t++) {
       const int at = t * FOURS + part;
       float found = 0;
       for (int i = 0; i < OWN; i++) {
         const Four key = keys[at + i * LANES];
         for (int j = 0; j < 4; j++) {
-          state[i].x[j] *= BY_FEATURE ? feature_decays[at + i * LANES].x[j] : head_decays[t];
+          if (BY_FEATURE) state[i].x[j] *= feature_decays[at + i * LANES].x[j];
           if (DELTA_RULE) found += state[i].x[j] * key.x[j];
         }
       }
@@ -94,12 +98,14 @@
         found += SHUFFLE_XOR(found, 2);
       }
       const float own = values[t * ROWS + row];
-      const float added = (own - found) * head_betas[t];
+      const float decay = BY_FEATURE ? 1.0f : head_decays[t];
+      const float added = (own - found * decay) * head_betas[t];
       float sum = 0;
+      RELOAD_SHARED;
       for (int i = 0; i < OWN; i++) {
         const Four key = keys[at + i * LANES], query = queries[at + i * LANES];
         for (int j = 0; j < 4; j++) {
-          state[i].x[j] += added * key.x[j];
+          state[i].x[j] = state[i].x[j] * decay + added * key.x[j];
           sum += state[i].x[j] * query.x[j];
         }
       }
@@ -114,6 +120,7 @@
     }
     if (NORM_OUTPUT) {
       BARRIER;
+      #pragma unroll 1
       for (int t = warp; t < tokens; t += WARPS) {
         float squares = 0;
         for (int d = lane; d < VALUE_DIM; d += 32) squares += values[t * ROWS + d] * values[t * ROWS + d];
@@ -127,4 +134,5 @@
       }
     }
   }
-  for (int i = 0; is_own && i < OWN; i++) own_states[move[MOVE_TO] * size + i * LANES] = state[i];
+  const int to = move_of(moves, group_z)[MOVE_TO];
+  for (int i = 0; is_own && i < OWN; i++) states[to * size + own_state + i * LANES] = state[i];

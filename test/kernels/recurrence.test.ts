@@ -1,5 +1,5 @@
-// Convolutions and scans, by the CPU's operations and by the kernels in the emulator, beside plain arithmetic. Slots
-// are filled with large numbers beforehand, so that one that is read and should not be is noticed.
+// Convolutions and scans, by a GPU's kernels or by the CPU's operations and by the kernels in the emulator, beside plain
+// arithmetic. Slots are filled with large numbers beforehand, so that one that is read and should not be is noticed.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { cpuRecurrence } from "../../src/kernels/cpu-recurrence.ts";
@@ -25,8 +25,7 @@ import { plainRecurrence } from "../support/plain-recurrence.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
-/** Both compute in the CPU's memory. */
-const onCpu = backend() === "cpu";
+const kind = backend();
 
 const NONE = -1;
 const SLOTS = 7;
@@ -57,15 +56,31 @@ const PROMPT_TOKENS = 295;
 
 /** `others`: types beside float32 that the first case is run with, or all cases. */
 type Way = { name: string; make: () => Recurrence; others: readonly Dtype[]; isQuick: boolean };
-const ways: Way[] = [
-  { name: "the CPU's operations", make: () => cpuRecurrence, others: ["bfloat16"], isQuick: true },
-  {
-    name: "the emulated kernels",
-    make: () => new RecurrenceKernels("cuda", emulatedKernel),
-    others: ["float16", "bfloat16"],
-    isQuick: false,
-  },
-];
+const halves = ["float16", "bfloat16"] as const;
+const ways: Way[] =
+  kind === "cpu"
+    ? [
+        {
+          name: "the CPU's operations",
+          make: () => cpuRecurrence,
+          others: ["bfloat16"],
+          isQuick: true,
+        },
+        {
+          name: "the emulated kernels",
+          make: () => new RecurrenceKernels("cuda", emulatedKernel),
+          others: halves,
+          isQuick: false,
+        },
+      ]
+    : [
+        {
+          name: "the GPU's kernels",
+          make: () => new RecurrenceKernels(kind),
+          others: halves,
+          isQuick: true,
+        },
+      ];
 
 function setUp(seed: number) {
   const random = makeRandom(seed);
@@ -106,7 +121,7 @@ const tolerance = (dtype: Dtype) =>
 for (const { name, make, others, isQuick } of ways) {
   const typesOf = (index: number): Dtype[] =>
     isQuick || index === 0 ? ["float32", ...others] : ["float32"];
-  describe.skipIf(!onCpu)(`a convolution by ${name}`, () => {
+  describe(`a convolution by ${name}`, () => {
     /** `spare`: columns of a row that are not its channels, before and behind them. */
     type Options = { activation?: "silu"; biased?: boolean; spare?: [number, number] };
     const cases: [number, number, Options][] = [
@@ -148,7 +163,7 @@ for (const { name, make, others, isQuick } of ways) {
     }
   });
 
-  describe.skipIf(!onCpu)(`a scan by ${name}`, () => {
+  describe(`a scan by ${name}`, () => {
     type Case = { heads: number; keyHeads: number; keyDim: number; valueDim: number } & Partial<{
       deltaRule: boolean;
       normed: boolean;
@@ -368,7 +383,7 @@ test("steps with other tokens and sequences compile no other kernels, but to dec
   expect(templatesOf(moves.slice(0, 2))).toEqual(decoding);
 });
 
-test.skipIf(!onCpu)("the CPU's operations refuse what does not fit", () => {
+test.skipIf(kind !== "cpu")("the CPU's operations refuse what does not fit", () => {
   using _ = new Scope();
   const packed = array(packMoves([{ first: 0, count: 2, from: NONE, to: 0 }]));
   const convolve = (x: MlxArray, pool: MlxArray) =>
