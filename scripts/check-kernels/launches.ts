@@ -218,6 +218,7 @@ function recordRouting(language: Language, dtype: Dtype): void {
     for (const routing of routings) {
       const width = routing.experts + (routing.shared.isGated ? 1 : 0);
       kernels.route(zeros([tokens, width], dtype), routing);
+      kernels.route(zeros([tokens, 2048], dtype), routing, zeros([width, 2048], dtype));
     }
     const made = zeros([tokens, 9, 2048], dtype);
     const shares = zeros([tokens, 9], "float32");

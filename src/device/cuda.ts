@@ -13,7 +13,7 @@ import {
   Products,
 } from "../kernels/product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
-import { fitsRouting, RoutingKernels } from "../kernels/routing.ts";
+import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { array } from "../mlx/array.ts";
 import { makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
@@ -29,8 +29,8 @@ import {
   weightLinear,
 } from "./linear.ts";
 
-/** With fewer, such a GPU is hardly busy. */
-const TOKEN_BUDGET = 2048;
+/** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
+const TOKEN_BUDGET = 8192;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"]): Device {
@@ -74,7 +74,13 @@ export function cudaDevice(info: Runtime["device"]): Device {
       };
       return Object.assign(own, { sortedRows: MOST_SORTED + 1 });
     },
-    route: (raw, how) => (fitsRouting(how) ? routing.route(raw, how) : gpu.route(raw, how)),
+    route: (x, scores, how) => {
+      if (!fitsRouting(how)) return gpu.route(x, scores, how);
+      const { dense } = scores;
+      return dense && fitsScoring(x, dense)
+        ? routing.route(x, how, dense)
+        : routing.route(scores(x), how);
+    },
     combine: (made, shares, residual) =>
       made.shape[2]! % 2 === 0
         ? routing.combine(made, shares, residual)

@@ -31,7 +31,10 @@ export type Fused = {
 };
 
 /** x (..., in) -> (..., out), or (..., out / 2) with gating. */
-export type Linear = (x: MlxArray, fused?: Fused) => MlxArray;
+export type Linear = ((x: MlxArray, fused?: Fused) => MlxArray) & {
+  /** The matrix, where that is all of it: (out, in), not quantized and without a bias. */
+  dense?: MlxArray | undefined;
+};
 
 /**
  * x (N, in), experts (R) -> (R, out), or (R, out / 2) with gating: each row of x by the matrices of the next R / N
@@ -94,8 +97,8 @@ export type Device = {
     bias: MlxArray | undefined,
     keepView: LinearOptions["keepView"],
   ): ExpertLinear;
-  /** raw (T, experts), and one score more where shared experts have a gate: what a router's matrix makes of tokens. */
-  route(raw: MlxArray, routing: Routing): Routed;
+  /** x (T, D). `scores`: those of a router for its experts, and one more where shared experts have a gate. */
+  route(x: MlxArray, scores: Linear, routing: Routing): Routed;
   /** made (T, K, D), of a token's experts, shares (T, K), residual (T, D) -> (T, D) */
   combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): MlxArray;
   /** A matrix for each head, (heads, out, in) or transposed. */

@@ -38,7 +38,7 @@ export function mlxParts() {
     allocate: (shape, dtype) => zeros(shape, dtype),
     experts: (matrix, bias, keepView) =>
       Object.assign(expertLinear(matrix, bias, keepView, gate), { sortedRows: 64 }),
-    route,
+    route: (x, scores, routing) => route(scores(x), routing),
     combine,
     headLinear,
     rmsNorm,

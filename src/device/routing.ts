@@ -19,6 +19,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 
+/** raw (T, experts), and one more with a gate: what a router's matrix makes of tokens. */
 export function route(raw: MlxArray, routing: Routing): Routed {
   const { experts, each, correction, groups, isNormalized, scale, shared } = routing;
   const tokens = raw.shape[0]!;

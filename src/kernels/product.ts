@@ -11,6 +11,7 @@ import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { Constants } from "./constants.ts";
 import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
 import tilesBody from "./expert-tiles.c" with { type: "text" };
+import { ExpertVectors, fitsVector } from "./expert-vector.ts";
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
@@ -45,6 +46,9 @@ export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
 
 /** Rows that `Products.experts` takes at most: one group of threads sorts them. */
 export const MOST_SORTED = 2 ** 17;
+
+/** Rows an expert of tiles of 16: with more on average, many experts have several, and are read as often. */
+const MOST_OF_ONE_TILE = 10;
 
 /** Whether there is a kernel for such matrices of experts, (E, N, K), and rows of their type. */
 export function fitsExperts(matrix: Matrix): boolean {
@@ -183,11 +187,13 @@ export class Products {
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #constants = new Constants();
   readonly #wide: WideExpertProducts | undefined;
+  readonly #vectors: ExpertVectors;
   #lastPlan: ExpertPlan | undefined;
 
   /** `hasWgmma`: the GPU is of compute capability 9.0. */
   constructor(make: MakeKernel = makeKernel, hasWgmma = false) {
     this.#makeKernel = make;
+    this.#vectors = new ExpertVectors(make, this.#constants);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
   }
 
@@ -237,7 +243,7 @@ export class Products {
       return this.#lastPlan;
     }
     const each = rows / experts;
-    const rowTiles = isWide ? WIDE_ROW_TILES : each <= 16 ? 1 : each <= 32 ? 2 : 4;
+    const rowTiles = isWide ? WIDE_ROW_TILES : each <= MOST_OF_ONE_TILE ? 1 : each <= 32 ? 2 : 4;
     const tiles = Math.min(rows, Math.ceil(rows / (rowTiles * 16)) + experts);
     const template = { EXPERTS: experts, TILE: rowTiles * 16, WARPS: 32 };
     const key = ["tiles", rows, tiles, ...Object.values(template)].join();
@@ -270,6 +276,9 @@ export class Products {
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const form = expertForm(matrix);
     const { rows, rowTiles, tiles: groups, order } = plan;
+    if (rowTiles === 0 && matrix.kind === "dense" && fitsVector(form.inputs)) {
+      return this.#vectors.product(x, form.weight, order, isGated);
+    }
     if (this.#wide && rowTiles === WIDE_ROW_TILES) {
       const sizes = this.#constants.ints(rows, form.inputs, form.outputs, groups);
       return this.#wide.product({ x, weight: form.weight, sizes, plan: order }, plan, isGated);
@@ -281,6 +290,7 @@ export class Products {
 
   free(): void {
     this.#wide?.free();
+    this.#vectors.free();
     for (const each of this.#configured.values()) each.free();
     this.#constants.free();
     for (const each of this.#kernels.values()) each.free();

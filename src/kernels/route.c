@@ -1,20 +1,54 @@
 // Chooses the experts of each token and their shares, as routing.ts says. A warp has a token; a lane has every 32nd
-// expert.
+// expert. With DIMS the scores are made here too, for few tokens: all warps of a group multiply its token with the
+// rows of the router's matrix, two at a time.
 //
 // Inputs: raw (tokens, WIDTH), the scores of EXPERTS experts, and with GATED behind them that of the shared ones
-// gate; numbers: the scale at 0, and from 8 on the corrections (EXPERTS), with CORRECTED.
+// gate; or with DIMS the tokens (tokens, DIMS); matrix (WIDTH, DIMS), any array without DIMS; numbers: the scale at 0,
+// and from 8 on the corrections (EXPERTS), with CORRECTED.
 // Outputs: chosen (tokens, EACH + ALWAYS), and shares of the same shape.
-// Constants: T, WIDTH, EXPERTS, EACH, ALWAYS, GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts of which KEPT
-// are considered, by the sum of their BEST best.
-// Groups: one a token, of 32 threads.
+// Constants: T, WIDTH, DIMS (0: the scores are given), EXPERTS, EACH, ALWAYS, GATED, SOFTMAX, CORRECTED, NORMALIZED;
+// GROUPS of experts of which KEPT are considered, by the sum of their BEST best; WARPS.
+// Groups: one a token.
   constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
   constexpr float LOWEST = -3e38f;
-  const DEVICE T* from = raw + long(group_x) * WIDTH;
+  SHARED float made[DIMS > 0 ? WIDTH : 1];
+  const DEVICE T* from = raw + long(group_x) * (DIMS > 0 ? DIMS : WIDTH);
+  if (DIMS > 0) {
+    struct alignas(16) Pack {
+      T x[16 / sizeof(T)];
+    };
+    constexpr int WIDE = 16 / sizeof(T), PACKS = DIMS / WIDE;
+    const DEVICE Pack* token = reinterpret_cast<const DEVICE Pack*>(from);
+    const DEVICE Pack* rows = reinterpret_cast<const DEVICE Pack*>(matrix);
+    for (int first = 2 * warp; first < WIDTH; first += 2 * WARPS) {
+      const int next = first + 1 < WIDTH ? first + 1 : first;
+      float sum[2] = {0.0f, 0.0f};
+      #pragma unroll 8
+      for (int i = lane; i < PACKS; i += 32) {
+        const Pack own = token[i], one = rows[long(first) * PACKS + i], other = rows[long(next) * PACKS + i];
+        for (int k = 0; k < WIDE; k++) {
+          sum[0] += float(own.x[k]) * float(one.x[k]);
+          sum[1] += float(own.x[k]) * float(other.x[k]);
+        }
+      }
+      for (int mask = 16; mask > 0; mask /= 2) {
+        sum[0] += SHUFFLE_XOR(sum[0], mask);
+        sum[1] += SHUFFLE_XOR(sum[1], mask);
+      }
+      if (lane == 0) {
+        made[first] = float(T(sum[0]));
+        made[next] = float(T(next > first ? sum[1] : sum[0]));
+      }
+    }
+    BARRIER;
+    if (warp > 0) return;
+  }
+  auto score_at = [&](int expert) { return DIMS > 0 ? made[expert] : float(from[expert]); };
   float scores[OWN], ranks[OWN];
   float highest = LOWEST, total = 0;
   for (int i = 0; i < OWN; i++) {
     const int expert = i * 32 + lane;
-    scores[i] = expert < EXPERTS ? float(from[expert]) : LOWEST;
+    scores[i] = expert < EXPERTS ? score_at(expert) : LOWEST;
     highest = scores[i] > highest ? scores[i] : highest;
   }
   if (SOFTMAX) {
@@ -98,7 +132,7 @@
   own_share *= NORMALIZED ? numbers[0] / sum : numbers[0];
   if (lane >= EACH) {
     own_expert = EXPERTS + lane - EACH;
-    own_share = GATED ? 1.0f / (1.0f + EXP(-float(from[GATED ? EXPERTS : 0]))) : 1.0f;
+    own_share = GATED ? 1.0f / (1.0f + EXP(-score_at(GATED ? EXPERTS : 0))) : 1.0f;
   }
   if (lane < ALL) {
     chosen[long(group_x) * ALL + lane] = own_expert;

@@ -1,6 +1,7 @@
 // Which experts a token goes through, and how what they make is put together: by kernels of our own, for MLX needs a
 // dozen launches for it.
 import { array, type MlxArray } from "../mlx/array.ts";
+import { bytesOf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { flatten } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
@@ -44,6 +45,16 @@ export function fitsRouting({ experts, each, groups, shared }: Routing): boolean
 
 const THREADS = 256;
 
+/** Of a group that makes the scores of its token, and the most tokens for which it is quicker than a product. */
+const SCORING_WARPS = 16;
+const MOST_SCORED = 128;
+
+/** Whether `RoutingKernels.route` can make scores of these tokens by such a matrix, and is quicker at it. */
+export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
+  const [tokens, dims] = x.shape as [number, number];
+  return tokens <= MOST_SCORED && x.dtype === matrix.dtype && (dims * bytesOf(x.dtype)) % 16 === 0;
+}
+
 export class RoutingKernels {
   readonly #kernels: KernelCache;
   readonly #numbers = new Map<Routing, MlxArray>();
@@ -52,23 +63,29 @@ export class RoutingKernels {
     this.#kernels = new KernelCache(language, make);
   }
 
-  /** raw (T, experts, and one more with a gate): what the router's matrix makes of tokens. */
-  route(raw: MlxArray, routing: Routing): Routed {
+  /**
+   * raw (T, experts, and one more with a gate): what the router's matrix makes of tokens; or the tokens (T, D) and the
+   * matrix, where they fit.
+   */
+  route(raw: MlxArray, routing: Routing, matrix?: MlxArray): Routed {
     const { experts, each, scores, correction, groups, isNormalized, shared } = routing;
-    const [tokens, width] = raw.shape as [number, number];
+    const tokens = raw.shape[0]!;
     const shape = [tokens, each + shared.count];
-    const inputs = { raw, numbers: this.#numbersOf(routing) };
+    const numbers = this.#numbersOf(routing);
+    const inputs = { raw, matrix: matrix ?? numbers, numbers };
+    const warps = matrix ? SCORING_WARPS : 1;
     const outputs = ["chosen", "shares"];
     const [chosen, shares] = this.#kernels.runAll("route", routeBody, inputs, outputs, {
       outputs: [
         { shape, dtype: "uint32" },
         { shape, dtype: "float32" },
       ],
-      grid: [tokens * 32, 1, 1],
-      threadGroup: [32, 1, 1],
+      grid: [tokens * warps * 32, 1, 1],
+      threadGroup: [warps * 32, 1, 1],
       template: {
         T: raw.dtype,
-        WIDTH: width,
+        WIDTH: experts + (shared.isGated ? 1 : 0),
+        DIMS: matrix ? raw.shape[1]! : 0,
         EXPERTS: experts,
         EACH: each,
         ALWAYS: shared.count,
@@ -79,6 +96,7 @@ export class RoutingKernels {
         GROUPS: groups?.count ?? 1,
         KEPT: groups?.kept ?? 1,
         BEST: groups?.best ?? 1,
+        WARPS: warps,
       },
     });
     return { chosen: chosen!, shares: shares! };

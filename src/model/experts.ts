@@ -37,7 +37,7 @@ export function router(
     correction: correction ? weights.tensor(correction, [experts], "float32") : undefined,
     shared: { count, isGated: gate !== undefined },
   };
-  return (x) => weights.device.route(scores(x), routing);
+  return (x) => weights.device.route(x, scores, routing);
 }
 
 export type SharedExperts = {

@@ -259,13 +259,16 @@ export class Weights {
   }
 
   #linear(matrix: Matrix, bias: MlxArray | undefined): Linear {
-    return this.device.linear(matrix, {
+    const linear = this.device.linear(matrix, {
       dtype: this.dtype,
       bias,
       keepDequantized: this.#keepDequantized,
       keepView: (view) => this.#ledger.keep(view),
       keepWeight: (make) => this.#ledger.compute(make),
     });
+    return matrix.kind === "dense" && !bias
+      ? Object.assign(linear, { dense: matrix.weight })
+      : linear;
   }
 
   #bias(name: string, shape: readonly number[]): MlxArray | undefined {

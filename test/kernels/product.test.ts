@@ -110,6 +110,7 @@ function expectExperts(
 describe.skipIf(hasCuda)("products, emulated", () => {
   for (const [bits, tokens, each, outputs] of [
     [16, 1, 2, 64],
+    [16, 1, 5, 128],
     [4, 1, 3, 64],
     [16, 3, 2, 64],
     [16, 30, 3, 64],

@@ -3,10 +3,16 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { combine, route } from "../../src/device/routing.ts";
-import { fitsRouting, type Routing, RoutingKernels } from "../../src/kernels/routing.ts";
+import {
+  fitsRouting,
+  fitsScoring,
+  type Routed,
+  type Routing,
+  RoutingKernels,
+} from "../../src/kernels/routing.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import { astype } from "../../src/mlx/ops.ts";
+import { astype, matmul, multiply, swapAxes } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -25,13 +31,26 @@ function numbers(seed: number, dtype: Dtype, ...shape: number[]): MlxArray {
 }
 
 /** The share of each expert of a token, by its number: the order of experts says nothing. */
-function sharesOf({ chosen, shares }: ReturnType<typeof route>): Map<number, number>[] {
+function sharesOf({ chosen, shares }: Routed): Map<number, number>[] {
   const each = chosen.shape[1]!;
   const [experts, parts] = [chosen.numbers(), shares.numbers()];
   return Array.from({ length: chosen.shape[0]! }, (_, token) => {
     const own = experts.slice(token * each, (token + 1) * each);
     return new Map(own.map((expert, i) => [expert, parts[token * each + i]!]));
   });
+}
+
+const exact = (x: MlxArray) => astype(x, "float32");
+
+function expectSame(found: Routed, expected: Routed, { each, shared }: Routing, dtype: Dtype) {
+  const all = sharesOf(found);
+  const sorted = (shares: Map<number, number>) => [...shares.values()].sort((a, b) => a - b);
+  for (const [token, own] of sharesOf(expected).entries()) {
+    expect(all[token]!.size).toBe(each + shared.count);
+    const [ours, theirs] = [sorted(all[token]!), sorted(own)];
+    for (const [i, share] of theirs.entries()) expect(ours[i]!).toBeCloseTo(share, 4);
+    if (dtype === "float32") expect(new Set(all[token]!.keys())).toEqual(new Set(own.keys()));
+  }
 }
 
 const plain: Routing = {
@@ -74,16 +93,12 @@ describe("the kernels choose", () => {
         const kernels = makeKernels();
         // Rounded numbers are often equal, and either of two may be chosen.
         const raw = astype(numbers(1, "float32", 9, width), dtype);
-        const [found, expected] = [kernels.route(raw, routing), route(raw, routing)].map(sharesOf);
-        for (const [token, own] of expected!.entries()) {
-          expect(found![token]!.size).toBe(routing.each + routing.shared.count);
-          const sorted = (shares: Map<number, number>) =>
-            [...shares.values()].sort((a, b) => a - b);
-          const [ours, theirs] = [sorted(found![token]!), sorted(own)];
-          for (const [i, share] of theirs.entries()) expect(ours[i]!).toBeCloseTo(share, 4);
-          if (dtype === "float32")
-            expect(new Set(found![token]!.keys())).toEqual(new Set(own.keys()));
-        }
+        expectSame(kernels.route(raw, routing), route(raw, routing), routing, dtype);
+        const x = astype(numbers(3, "float32", 9, 48), dtype);
+        const matrix = astype(multiply(numbers(4, "float32", width, 48), 1 / 16), dtype);
+        const scores = astype(matmul(exact(x), swapAxes(exact(matrix), 0, 1)), dtype);
+        expect(fitsScoring(x, matrix)).toBeTrue();
+        expectSame(kernels.route(x, routing, matrix), route(scores, routing), routing, dtype);
         kernels.free();
       }
     }, 60_000);
