@@ -32,6 +32,14 @@ __device__ __forceinline__ unsigned dynamic_shared_memory() {
   return unsigned(__cvta_generic_to_shared(memory));
 }
 
+/** 16 bytes that no launch writes, asked for where the program says so: compilers wait for some before they go on. */
+__device__ __forceinline__ uint4 load_constant(const void* from) {
+  uint4 loaded;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w) : "l"(from));
+  return loaded;
+}
+
 /** Starts to copy `bytes` to shared memory, and zeros up to 16 behind them. */
 __device__ __forceinline__ void cp_async(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));

@@ -10,20 +10,21 @@
 #include "quantized.h"
   const int K = sizes[0], N = sizes[1], columns = GATED ? N / 2 : N;
   const int first = (group_x * WARPS + warp) * LINES;
-  const uint4* row = reinterpret_cast<const uint4*>(x + long(group_y / EACH) * K);
+  const T* row = x + long(group_y / EACH) * K;
   const T* matrix = weight + long(experts[group_y]) * N * K;
   constexpr int ALL = GATED ? 2 * LINES : LINES;
   uint4 own[PACKS], w[ALL][PACKS];
   #pragma unroll
   for (int i = 0; i < PACKS; i++) {
-    const int pack = i * 32 + lane;
-    const bool is_there = pack * 8 < K;
+    // Lanes behind the end multiply a pack of the row by zeros.
+    const int at = (i * 32 + lane) * 8;
+    const bool is_there = at < K;
     #pragma unroll
     for (int j = 0; j < ALL; j++) {
       const int line = first + j % LINES + (j < LINES ? 0 : columns);
-      w[j][i] = is_there ? reinterpret_cast<const uint4*>(matrix + long(line) * K)[pack] : uint4{0, 0, 0, 0};
+      w[j][i] = load_constant(matrix + long(line) * K + (is_there ? at : 0));
     }
-    own[i] = is_there ? row[pack] : uint4{0, 0, 0, 0};
+    own[i] = is_there ? *reinterpret_cast<const uint4*>(row + at) : uint4{0, 0, 0, 0};
   }
   float sum[ALL] = {};
   #pragma unroll

@@ -23,7 +23,7 @@
     for (int first = 2 * warp; first < WIDTH; first += 2 * WARPS) {
       const int next = first + 1 < WIDTH ? first + 1 : first;
       float sum[2] = {0.0f, 0.0f};
-      #pragma unroll 8
+      #pragma unroll WIDE
       for (int i = lane; i < PACKS; i += 32) {
         const Pack own = token[i], one = rows[long(first) * PACKS + i], other = rows[long(next) * PACKS + i];
         for (int k = 0; k < WIDE; k++) {

@@ -45,8 +45,8 @@ export function fitsRouting({ experts, each, groups, shared }: Routing): boolean
 
 const THREADS = 256;
 
-/** Of a group that makes the scores of its token, and the most tokens for which it is quicker than a product. */
-const SCORING_WARPS = 16;
+/** The most warps of a group that makes the scores of its token, and tokens for which it is quicker than a product. */
+const SCORING_WARPS = 32;
 const MOST_SCORED = 128;
 
 /** Whether `RoutingKernels.route` can make scores of these tokens by such a matrix, and is quicker at it. */
@@ -57,10 +57,13 @@ export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
 
 export class RoutingKernels {
   readonly #kernels: KernelCache;
+  /** Those that make scores too. */
+  readonly #scoring: KernelCache;
   readonly #numbers = new Map<Routing, MlxArray>();
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache(language, make);
+    this.#scoring = new KernelCache(language, make, [`LAUNCH_BOUNDS ${SCORING_WARPS * 32}`]);
   }
 
   /**
@@ -73,9 +76,12 @@ export class RoutingKernels {
     const shape = [tokens, each + shared.count];
     const numbers = this.#numbersOf(routing);
     const inputs = { raw, matrix: matrix ?? numbers, numbers };
-    const warps = matrix ? SCORING_WARPS : 1;
+    const width = experts + (shared.isGated ? 1 : 0);
+    // Two scores at a time.
+    const warps = matrix ? Math.min(SCORING_WARPS, Math.ceil(width / 2)) : 1;
     const outputs = ["chosen", "shares"];
-    const [chosen, shares] = this.#kernels.runAll("route", routeBody, inputs, outputs, {
+    const [kernels, name] = matrix ? [this.#scoring, "score"] : [this.#kernels, "route"];
+    const [chosen, shares] = kernels.runAll(name, routeBody, inputs, outputs, {
       outputs: [
         { shape, dtype: "uint32" },
         { shape, dtype: "float32" },
@@ -84,7 +90,7 @@ export class RoutingKernels {
       threadGroup: [warps * 32, 1, 1],
       template: {
         T: raw.dtype,
-        WIDTH: experts + (shared.isGated ? 1 : 0),
+        WIDTH: width,
         DIMS: matrix ? raw.shape[1]! : 0,
         EXPERTS: experts,
         EACH: each,
@@ -116,6 +122,7 @@ export class RoutingKernels {
 
   free(): void {
     this.#kernels.free();
+    this.#scoring.free();
     for (const each of this.#numbers.values()) each.free();
   }
 

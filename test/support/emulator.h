@@ -370,6 +370,12 @@ static void cp_async_wait() {
   }
 }
 
+static uint4 load_constant(const void* from) {
+  uint4 loaded;
+  memcpy(&loaded, from, 16);
+  return loaded;
+}
+
 static uint4 load_shared(unsigned at) {
   uint4 read;
   memcpy(&read, in_shared_memory(at), 16);
