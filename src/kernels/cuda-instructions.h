@@ -32,6 +32,8 @@ __device__ __forceinline__ unsigned dynamic_shared_memory() {
   return unsigned(__cvta_generic_to_shared(memory));
 }
 
+__device__ __forceinline__ void* shared_pointer(unsigned at) { return __cvta_shared_to_generic(at); }
+
 /** 16 bytes that no launch writes, asked for where the program says so: compilers wait for some before they go on. */
 __device__ __forceinline__ uint4 load_constant(const void* from) {
   uint4 loaded;

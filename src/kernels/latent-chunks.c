@@ -16,8 +16,7 @@
   const TokenRange range = {0, position + count};
   const unsigned memory = dynamic_shared_memory();
   fetch_tile<Rows>(memory, pool, table[0], range.end, thread_index);
-  SHARED Rotation rotations[ROW_TILES * 16 / HEADS_EACH][ROTARY / 2];
-  if (ROTATED) find_rotations<LATENT>(rotations[0], ROTARY / 2, layer, position, count, thread_index, Rows::THREADS);
+  const Rotation* rotations = ROTATED ? find_rotations<Rows>(memory, layer, position, count, thread_index) : nullptr;
   BARRIER;
   const int part = warp % TEAM;
   const int row = warp / TEAM * 16 + lane / 4;
@@ -31,7 +30,7 @@
     positions[i] = position + min(token, count - 1);
     if (index[i] < 0) continue;
     const T* own_placed = placed + long(first + token) * PLACED_COLUMNS + PLACED_FIRST + head * PLACED_STRIDE;
-    queries[i] = {absorbed + index[i] * LATENT, own_placed, rotations[token]};
+    queries[i] = {absorbed + index[i] * LATENT, own_placed, rotations + token * (ROTARY / 2)};
   }
   Rows rows;
   begin_rows<ROTATED>(rows, queries, part, lane);

@@ -26,8 +26,7 @@
     fetch_tile<Rows>(first_tile, pool, block, range.end - range.begin, thread_index);
   };
   if (range.begin < range.end && !is_newest_first) fetch_first();
-  SHARED Rotation rotations[ROTARY / 2];
-  if (ROTATED) find_rotations<LATENT>(rotations, ROTARY / 2, layer, position, 1, thread_index, Rows::THREADS);
+  const Rotation* rotations = ROTATED ? find_rotations<Rows>(memory, layer, position, 1, thread_index) : nullptr;
   if (has_newest) {
     // MLX takes inputs for constant. Groups with other heads of this token write the same, and all read what they have
     // written; nothing else reads this slot before the next launch.

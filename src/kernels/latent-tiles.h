@@ -38,19 +38,22 @@ struct LatentQuery {
 };
 
 /**
- * What turns `pairs` of features at each of `count` positions, from `position` on, to shared memory. Each is computed
- * once and by one loop: within the unrolled reading of queries it took most of a launch to fetch the instructions.
+ * What turns each pair of features at `count` positions, from `position` on, to the end of the shared memory of
+ * attend_tiles, which is free until then. Each is computed once and by one loop: within the unrolled reading of queries
+ * it took most of a launch to fetch the instructions.
  */
-template <int LATENT>
-FUNCTION void find_rotations(
-    Rotation* rotations, int pairs, const float* layer, int position, int count, int thread_index, int threads) {
+template <typename Rows>
+FUNCTION const Rotation* find_rotations(unsigned memory, const float* layer, int position, int count, int thread_index) {
+  constexpr int PAIRS = (Rows::D - Rows::LATENT) / 2;
+  Rotation* rotations = static_cast<Rotation*>(shared_pointer(memory + 2 * TILE_TOKENS * Rows::STRIDE));
   const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
   #pragma unroll 1
-  for (int i = thread_index; i < count * pairs; i += threads) {
+  for (int i = thread_index; i < count * PAIRS; i += Rows::THREADS) {
     float sine, cosine;
-    SINCOS(float(position + i / pairs) / layer_wavelengths<LATENT>(layer)[i % pairs], sine, cosine);
+    SINCOS(float(position + i / PAIRS) / layer_wavelengths<Rows::LATENT>(layer)[i % PAIRS], sine, cosine);
     rotations[i] = {sine * magnitude, cosine * magnitude};
   }
+  return rotations;
 }
 
 /** Features `d` and `d` + 1 of a query, rotated to its position. */

@@ -370,6 +370,10 @@ static void cp_async_wait() {
   }
 }
 
+static void* shared_pointer(unsigned at) {
+  return in_shared_memory(at);
+}
+
 static uint4 load_constant(const void* from) {
   uint4 loaded;
   memcpy(&loaded, from, 16);
