@@ -34,10 +34,18 @@ const allowed: Record<string, string[]> = {
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "ffi"],
   "src/api": [],
   "src/tools": ["src/text"],
-  "src/http": [
-    "src/api",
+  "src/conversation": [
     "src/grammar",
     "src/tools",
+    "src/serve",
+    "src/config",
+    "src/engine",
+    "src/text",
+  ],
+  "src/http": [
+    "src/api",
+    "src/conversation",
+    "src/grammar",
     "src/serve",
     "src/keys",
     "src/config",

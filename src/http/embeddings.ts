@@ -1,9 +1,9 @@
 // POST /v1/embeddings: the vector that a model makes of a text.
 import type { Context } from "hono";
 import { EmbeddingRequest, type EmbeddingResponse } from "../api/embeddings.ts";
+import { checkPromptTokens, saltOf } from "../conversation/engine-request.ts";
+import { textTokens } from "../conversation/prompt.ts";
 import { Vectors } from "../serve/vectors.ts";
-import { promptTokens } from "./completions.ts";
-import { checkPromptTokens, saltOf } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { Generation } from "./generation.ts";
@@ -21,15 +21,15 @@ export function embeddings(serving: Serving) {
       if (!embedding) {
         throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
       }
-      const prompts = await promptTokens(request.input, model.info.maxLength, (work) =>
+      const prompts = await textTokens({ prompts: request.input }, model.info.maxLength, (work) =>
         generation.encode(model, work),
       );
-      checkPromptTokens("input", prompts, model.info.vocabulary);
+      checkPromptTokens(prompts, model);
       const common = {
         name: c.get("record").id,
         priority: caller.tier,
         client: generation.client,
-        salt: saltOf(caller),
+        salt: saltOf(caller.name),
       };
       const vectors = generation.begin(
         () =>

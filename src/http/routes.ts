@@ -12,10 +12,11 @@ import {
   TokenizeResponse,
 } from "../api/tokenize.ts";
 import { loadModel, ps, unloadModel } from "./admin.ts";
-import { chat } from "./chat.ts";
-import { completions } from "./completions.ts";
+import { chatCodec } from "./chat.ts";
+import { completionCodec } from "./completions.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
+import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { openApiDocument } from "./openapi.ts";
@@ -38,7 +39,7 @@ const chatCompletion = {
   access: "key",
   isLimited: true,
   promptParam: "messages",
-  handler: chat,
+  handler: generate(chatCodec),
 } as const;
 
 const textCompletion = {
@@ -52,7 +53,7 @@ const textCompletion = {
   access: "key",
   isLimited: true,
   promptParam: "prompt",
-  handler: completions,
+  handler: generate(completionCodec),
 } as const;
 
 export const routes: readonly Route[] = [
@@ -118,6 +119,7 @@ export const routes: readonly Route[] = [
     errors: tokenErrors,
     access: "key",
     isLimited: true,
+    promptParam: "tokens",
     isClosedByDrain: true,
     handler: detokenize,
   },

@@ -1,19 +1,20 @@
 // POST /tokenize and /detokenize
 import type { Context } from "hono";
 import { DetokenizeRequest, TokenizeRequest } from "../api/tokenize.ts";
+import { checkPromptTokens } from "../conversation/engine-request.ts";
+import { chatInput } from "../conversation/template-messages.ts";
 import type { ServedModel } from "../serve/models.ts";
 import { Detokenizer } from "../text/detokenizer.ts";
 import type { EncodeWork } from "../text/encode-work.ts";
 import { TooLongError } from "../text/tokenizer.ts";
-import { chatInput } from "./chat.ts";
-import { checkPromptTokens } from "./engine-request.ts";
+import { chatOf } from "./chat.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest, ClientGoneError } from "./errors.ts";
 import { readRequest } from "./json-body.ts";
 import { jsonParts } from "./json-parts.ts";
+import { offeredTool } from "./openai-fields.ts";
 import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
-import { toolOf } from "./tool-use.ts";
 
 /** Twice the context, so that a text can be counted before it is cut to fit, or this if it is more. */
 const MIN_LIMIT = 2 ** 17;
@@ -33,7 +34,10 @@ export function tokenize(serving: Serving) {
       messages
         ? {
             kind: "chat",
-            input: chatInput(model, { ...request, messages }, tools?.map(toolOf)),
+            input: chatInput(model, {
+              ...chatOf({ ...request, messages }),
+              tools: (tools ?? []).map(offeredTool),
+            }),
             maxTokens,
           }
         : {
@@ -55,7 +59,7 @@ export function detokenize(serving: Serving) {
     if (tokens.length > limit) {
       throw badRequest("tokens", `Invalid 'tokens': expected at most ${limit}.`);
     }
-    checkPromptTokens("tokens", [tokens], model.info.vocabulary);
+    checkPromptTokens([tokens], model);
     c.get("lease").use(tokens.length);
     return jsonParts(c, detokenizeResponse(model, tokens));
   };
