@@ -42,6 +42,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
   "fields of chats": () => fieldTable(fieldsOf("ChatRequest").filter((each) => !isShared(each))),
   "fields of texts": () =>
     fieldTable(fieldsOf("CompletionRequest").filter((each) => !isShared(each))),
+  "fields of messages": () => fieldTable(fieldsOf("MessagesRequest")),
   "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
   metrics: metricTable,
   modes: () =>

@@ -2,6 +2,7 @@
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { ZodError } from "zod";
 import { authenticate, limit, requireOwner } from "./auth.ts";
+import { openAi, refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
 import { guard, isLoopback } from "./guard.ts";
@@ -15,6 +16,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const { host, allowedHosts, allowedOrigins } = settings;
   const app = new Hono<HttpEnv>();
   const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
+  app.use(speakDialect);
   app.use(requestLog(log, quietPaths));
   const hosts = allowedHosts.length > 0 ? [host, ...allowedHosts] : [];
   app.use(guard({ loopback: isLoopback(host), allowedHosts: hosts, allowedOrigins }));
@@ -37,7 +39,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     // A ZodError's own message has many lines.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
     if (answer.status === 500) log.error({ id: record.id, err: error }, "failed");
-    return c.json(answer.body, answer.status as 400, answer.headers);
+    return refusalResponse(c, answer);
   });
   return app;
 }
@@ -51,6 +53,17 @@ function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
     handler(serving, priority),
   ];
 }
+
+/** Every error is in the dialect of the route, also one from before the route. */
+const speakDialect: MiddlewareHandler<HttpEnv> = async (c, next) => {
+  const { path } = c.req;
+  const route = routes.find((each) => path === each.path || path.startsWith(`${each.path}/`));
+  const dialect = route?.dialect ?? openAi;
+  c.set("dialect", dialect);
+  await next();
+  const { requestIdHeader } = dialect;
+  if (requestIdHeader) c.res.headers.set(requestIdHeader, c.get("record").id);
+};
 
 function rejectWhileDraining({ admission }: Serving): MiddlewareHandler<HttpEnv> {
   return async (_, next) => {

@@ -1,10 +1,13 @@
 // What middleware and handlers share about one request.
 import type { Caller } from "../keys/key-ring.ts";
 import type { Lease } from "../keys/limiter.ts";
+import type { Dialect } from "./dialect.ts";
 import type { RequestRecord } from "./request-log.ts";
 
 export type HttpEnv = {
   Variables: {
+    /** How the route's errors are written. */
+    dialect: Dialect;
     /** What the request's log line will say. */
     record: RequestRecord;
     /** Set by `authenticate`; absent only on open routes. */

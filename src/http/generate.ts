@@ -17,7 +17,7 @@ import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
 import { levelOf, lowestOf } from "./priority.ts";
 import type { Serving } from "./serving.ts";
-import { sseResponse } from "./sse.ts";
+import { type EventSource, sseResponse } from "./sse.ts";
 
 /** `ceiling` is the highest priority that the route grants, whatever the caller's tier. */
 export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
@@ -60,7 +60,12 @@ async function answered<T extends { stream: boolean }>(
     const created = Math.floor(Date.now() / 1000);
     const { tokens: prompts } = prompt;
     const writer = codec.writer(request, { created, model, priority, prompts, reply });
-    if (request.stream) return await streamed(c, generation, reply, writer, codec.dialect);
+    if (request.stream) {
+      const source = eventSource(c, generation, reply, writer, codec.dialect);
+      const response = await sseResponse(source, serving.heartbeatMs);
+      generation.continues();
+      return response;
+    }
     const answers = await reply.whole();
     c.get("record").finish = finishOf(answers.map(({ end }) => end));
     generation.end();
@@ -71,13 +76,13 @@ async function answered<T extends { stream: boolean }>(
   }
 }
 
-async function streamed(
+function eventSource(
   c: Context<HttpEnv>,
   generation: Generation,
   reply: Reply,
   writer: ResponseWriter,
   { eventText, streamEnd }: Dialect,
-): Promise<Response> {
+): EventSource {
   const ends: End[] = [];
   let [opened, done] = [false, false];
   let failure: unknown;
@@ -87,7 +92,7 @@ async function streamed(
     opened = true;
     return writer.opening();
   };
-  const response = await sseResponse({
+  return {
     async next() {
       if (done) return undefined;
       const read = await reply.read();
@@ -111,9 +116,7 @@ async function streamed(
       // Closed before the end without an error: the client has disconnected.
       generation.end(failure ?? (done ? undefined : new ClientGoneError()));
     },
-  });
-  generation.continues();
-  return response;
+  };
 }
 
 function endsIn(events: AnswerEvents["events"]): End[] {

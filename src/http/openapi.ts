@@ -2,7 +2,7 @@
 // that parse the requests.
 import { z } from "zod";
 import { version } from "../../package.json";
-import { ErrorResponse } from "../api/error.ts";
+import { openAi } from "./dialect.ts";
 import type { Route } from "./route.ts";
 
 export type JsonSchema = z.core.JSONSchema.BaseSchema;
@@ -81,15 +81,16 @@ function operation(route: Route): Operation {
     }),
     responses: Object.fromEntries([
       ...[200, ...alsoStatus].map((status) => [status, answer(route, status)]),
-      ...refusals.map((status) => [status, refusal(status)]),
+      ...refusals.map((status) => [status, refusal(route, status)]),
     ]),
     ...(isOpen && { security: [] }),
   };
 }
 
-function answer({ response, event, mediaType = "application/json" }: Route, status: number) {
+function answer(route: Route, status: number) {
+  const { response, event, mediaType = "application/json" } = route;
   const content: Content = { [mediaType]: response ? { schema: refTo(response) } : {} };
-  if (event) content["text/event-stream"] = { schema: eventSchema(event) };
+  if (event) content["text/event-stream"] = { schema: eventSchema(route, event) };
   return { description: descriptions[status]!, content };
 }
 
@@ -97,12 +98,16 @@ function answer({ response, event, mediaType = "application/json" }: Route, stat
  * One event of a stream. The body is not JSON, so the schema describes an event's fields, as OpenAPI 3.2's
  * itemSchema does, and the JSON is the content of its data.
  */
-function eventSchema(event: z.ZodType): JsonSchema {
+function eventSchema({ dialect = openAi }: Route, event: z.ZodType): JsonSchema {
   const data = {
     type: "string" as const,
     contentMediaType: "application/json",
-    contentSchema: { anyOf: [refTo(event), refTo(ErrorResponse)] },
+    contentSchema: { anyOf: [refTo(event), refTo(dialect.errorSchema)] },
   };
+  const named = { description: "The type of the event.", type: "string" as const };
+  if (dialect.streamEnd === "") {
+    return { type: "object", required: ["event", "data"], properties: { event: named, data } };
+  }
   return {
     type: "object",
     required: ["data"],
@@ -112,8 +117,8 @@ function eventSchema(event: z.ZodType): JsonSchema {
   };
 }
 
-function refusal(status: number) {
-  const content: Content = { "application/json": { schema: refTo(ErrorResponse) } };
+function refusal({ dialect = openAi }: Route, status: number) {
+  const content: Content = { "application/json": { schema: refTo(dialect.errorSchema) } };
   return { description: descriptions[status]!, content };
 }
 
@@ -152,9 +157,11 @@ function nameOf(schema: z.ZodType): string {
 }
 
 function namedSchemas(routes: readonly Route[]): Record<string, JsonSchema> {
-  const used = routes.flatMap(({ request, response, event }) => [request, response, event]);
+  const used = routes.flatMap(({ request, response, event, dialect = openAi }) => {
+    return [request, response, event, dialect.errorSchema];
+  });
   const registry = z.registry<{ id: string }>();
-  for (const schema of new Set([...used, ErrorResponse])) {
+  for (const schema of new Set([...used, openAi.errorSchema])) {
     if (schema) registry.add(schema, { id: nameOf(schema) });
   }
   // Responses have no defaults or transforms, so the input schema describes both directions.

@@ -2,6 +2,7 @@
 import type { Handler } from "hono";
 import type { z } from "zod";
 import type { Priority } from "../engine/protocol.ts";
+import type { Dialect } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import type { PromptParam } from "./errors.ts";
 import type { Serving } from "./serving.ts";
@@ -16,6 +17,8 @@ export type Route = {
   /** A request body that works. */
   example?: object;
   response?: z.ZodType;
+  /** How errors and events are written; as OpenAI's if absent. */
+  dialect?: Dialect;
   /** The data of one server-sent event, if the response can be streamed. */
   event?: z.ZodType;
   /** Of a response that is not JSON. */

@@ -1,5 +1,12 @@
 // The table of routes. The app, the OpenAPI document and the documentation are made from it.
 import { LoadRequest, PsResponse, UnloadRequest, UnloadResponse } from "../api/admin.ts";
+import {
+  CountTokensRequest,
+  CountTokensResponse,
+  MessagesEvent,
+  MessagesRequest,
+  MessagesResponse,
+} from "../api/anthropic.ts";
 import { ChatChunk, ChatRequest, ChatResponse } from "../api/chat.ts";
 import { CompletionChunk, CompletionRequest, CompletionResponse } from "../api/completions.ts";
 import { EmbeddingRequest, EmbeddingResponse } from "../api/embeddings.ts";
@@ -12,6 +19,8 @@ import {
   TokenizeResponse,
 } from "../api/tokenize.ts";
 import { loadModel, ps, unloadModel } from "./admin.ts";
+import { countTokens, messagesCodec } from "./anthropic.ts";
+import { anthropicDialect } from "./anthropic-dialect.ts";
 import { chatCodec } from "./chat.ts";
 import { completionCodec } from "./completions.ts";
 import { docsPage } from "./docs-page.ts";
@@ -78,6 +87,41 @@ export const routes: readonly Route[] = [
     path: "/v1/batch/completions",
     summary: "The same as /v1/completions, at low priority",
     priority: "LOW",
+  },
+  {
+    method: "post",
+    path: "/v1/messages",
+    summary: "The next message of a chat, as Anthropic's API",
+    tag: "Text",
+    request: MessagesRequest,
+    response: MessagesResponse,
+    event: MessagesEvent,
+    example: {
+      max_tokens: 100,
+      messages: [{ role: "user", content: "What is the capital of France?" }],
+    },
+    dialect: anthropicDialect,
+    errors: generationErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "messages",
+    handler: generate(messagesCodec),
+  },
+  {
+    method: "post",
+    path: "/v1/messages/count_tokens",
+    summary: "The number of tokens in the prompt of a message, as Anthropic's API",
+    tag: "Tokens",
+    request: CountTokensRequest,
+    response: CountTokensResponse,
+    example: { messages: [{ role: "user", content: "What is the capital of France?" }] },
+    dialect: anthropicDialect,
+    errors: tokenErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "messages",
+    isClosedByDrain: true,
+    handler: countTokens,
   },
   {
     method: "post",
@@ -176,6 +220,16 @@ export const routes: readonly Route[] = [
     errors: [503],
     access: "owner",
     handler: ps,
+  },
+  {
+    method: "get",
+    path: "/",
+    summary: "Whether the server is there; clients of Anthropic's API send HEAD first",
+    tag: "Server",
+    mediaType: "text/plain",
+    access: "key",
+    isQuiet: true,
+    handler: () => (c) => c.text("mlx-serve is running"),
   },
   {
     method: "get",

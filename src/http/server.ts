@@ -33,6 +33,8 @@ export type ServerOptions = {
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
   /** How long a connection may be idle, or a stream unread, before it is closed. */
   idleSeconds?: number;
+  /** How long a stream may be without events before a heartbeat is sent. */
+  heartbeatSeconds?: number;
 };
 
 export type RunningServer = {
@@ -50,6 +52,7 @@ const WRITE_MS = 1000;
 /** Throws if the address is in use or MLX cannot be opened. */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const { settings, model, chatTemplate, log, worker, idleSeconds = 30 } = options;
+  const { heartbeatSeconds = 15 } = options;
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
@@ -96,6 +99,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     metrics,
     ring,
     settings,
+    heartbeatMs: heartbeatSeconds * 1000,
     log,
   };
   const app = makeApp(serving);

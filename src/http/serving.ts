@@ -18,5 +18,7 @@ export type Serving = {
   metrics: Metrics;
   ring: KeyRing;
   settings: Settings;
+  /** How long a stream may be without events before a heartbeat is sent. */
+  heartbeatMs: number;
   log: Logger;
 };

@@ -1,8 +1,6 @@
 // A response as a stream of events. They are written as fast as the client reads them; while there are none,
 // a heartbeat keeps clients and proxies from closing the connection.
 
-const HEARTBEAT_MS = 15_000;
-
 /** The texts of events. */
 export type EventSource = {
   /** Resolves to the next events; undefined at the end. */
@@ -15,10 +13,7 @@ export type EventSource = {
   close(): void;
 };
 
-export async function sseResponse(
-  source: EventSource,
-  heartbeatMs = HEARTBEAT_MS,
-): Promise<Response> {
+export async function sseResponse(source: EventSource, heartbeatMs: number): Promise<Response> {
   const reader = new EventReader(source, heartbeatMs);
   // An error before the first event still becomes an HTTP status.
   const first = await reader.read();

@@ -26,27 +26,16 @@ export function tokenize(serving: Serving) {
     const asked = await readRequest(c, serving, TokenizeRequest);
     const { messages, prompt = "", tools, ...request } = asked;
     const model = await serving.models.get(request.model);
-    const maxTokens = limitOf(model);
-    const tokens = await encoded(
-      c,
-      serving,
-      model,
-      messages
-        ? {
-            kind: "chat",
-            input: chatInput(model, {
-              ...chatOf({ ...request, messages }),
-              tools: (tools ?? []).map(offeredTool),
-            }),
-            maxTokens,
-          }
-        : {
-            kind: "texts",
-            texts: [prompt],
-            addSpecialTokens: request.add_special_tokens ?? true,
-            maxTokens,
-          },
-    );
+    const work: CountableWork = messages
+      ? {
+          kind: "chat",
+          input: chatInput(model, {
+            ...chatOf({ ...request, messages }),
+            tools: (tools ?? []).map(offeredTool),
+          }),
+        }
+      : { kind: "texts", texts: [prompt], addSpecialTokens: request.add_special_tokens ?? true };
+    const tokens = await countableTokens(c, serving, model, work);
     return jsonParts(c, tokenizeResponse(model, tokens, request.return_token_strs));
   };
 }
@@ -69,16 +58,23 @@ function limitOf({ info }: ServedModel): number {
   return Math.max(MIN_LIMIT, 2 * info.maxLength);
 }
 
-async function encoded(
+/** One text, or a chat. */
+type CountableWork =
+  | Omit<EncodeWork & { kind: "texts" }, "maxTokens">
+  | Omit<EncodeWork & { kind: "chat" }, "maxTokens">;
+
+/** The tokens of a prompt, which may be longer than the context. */
+export async function countableTokens(
   c: Context<HttpEnv>,
   { encoder }: Serving,
   model: ServedModel,
-  work: EncodeWork,
+  work: CountableWork,
 ): Promise<Uint32Array> {
   const { raw } = c.req;
-  const { kind, maxTokens } = work;
+  const { kind } = work;
+  const maxTokens = limitOf(model);
   try {
-    const { prompts } = await encoder.encode(model.text, work, {
+    const { prompts } = await encoder.encode(model.text, { ...work, maxTokens } as EncodeWork, {
       key: c.get("caller").name,
       signal: raw.signal,
       charge: (tokens) => c.get("lease").use(tokens),

@@ -26,6 +26,7 @@ function at(path: string): unknown {
 describe("the OpenAPI document", () => {
   test("has every endpoint of the API", () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "get /",
       "get /docs",
       "get /health",
       "get /metrics",
@@ -42,6 +43,8 @@ describe("the OpenAPI document", () => {
       "post /v1/chat/completions",
       "post /v1/completions",
       "post /v1/embeddings",
+      "post /v1/messages",
+      "post /v1/messages/count_tokens",
     ]);
   });
 
@@ -78,13 +81,14 @@ describe("the OpenAPI document", () => {
     for (const id of ids) expect(id).toMatch(/^[a-z]\w+$/);
   });
 
-  test("describes every response, and errors as ErrorResponse", () => {
-    for (const { operation } of operations) {
+  test("describes every response, and errors as ErrorResponse or as the vendor's own", () => {
+    for (const { path, operation } of operations) {
+      const schema = path.startsWith("/v1/messages") ? "AnthropicError" : "ErrorResponse";
       expect(operation.responses).toHaveProperty("200");
       for (const [status, { description, content }] of Object.entries(operation.responses)) {
         expect(description).toBeString();
         if (Number(status) < 400 || operation.operationId === "getHealth") continue;
-        expect(content["application/json"]?.schema?.$ref).toEndWith("/ErrorResponse");
+        expect(content["application/json"]?.schema?.$ref).toEndWith(`/${schema}`);
       }
     }
   });
@@ -132,10 +136,11 @@ describe("the OpenAPI document", () => {
   });
 
   test("describes an event of a stream by its data, not as the JSON in it", () => {
-    const streams = operations.flatMap(({ path, operation }) => {
+    const all = operations.flatMap(({ path, operation }) => {
       const stream = operation.responses["200"]?.content["text/event-stream"];
       return stream ? [{ path, schema: stream.schema }] : [];
     });
+    const streams = all.filter(({ path }) => path !== "/v1/messages");
     expect(streams.map(({ path }) => path)).toEqual([
       "/v1/chat/completions",
       "/v1/completions",
@@ -160,6 +165,22 @@ describe("the OpenAPI document", () => {
         },
       });
     }
+    // Events of Anthropic's are named, and nothing marks the end.
+    const named = all.find(({ path }) => path === "/v1/messages")!;
+    expect(named.schema).toMatchObject({
+      required: ["event", "data"],
+      properties: {
+        event: { type: "string" },
+        data: {
+          contentSchema: {
+            anyOf: [
+              { $ref: "#/components/schemas/MessagesEvent" },
+              { $ref: "#/components/schemas/AnthropicError" },
+            ],
+          },
+        },
+      },
+    });
   });
 });
 

@@ -28,6 +28,7 @@ export type TestServerOptions = ChatModelOptions & {
   /** A folder or GGUF file instead of the tiny model. */
   model?: string;
   idleSeconds?: number;
+  heartbeatSeconds?: number;
 };
 
 const LOCAL_KEY = "sk-mlx-local-test-key";
@@ -48,6 +49,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     worker: { library: findLibrary(), device: "cpu", trace: false },
     log: makeLogger({ level: "error", format: "json" }),
     ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),
+    ...(options.heartbeatSeconds && { heartbeatSeconds: options.heartbeatSeconds }),
   });
   await running.ready;
   const { url } = running;
