@@ -43,6 +43,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
   "fields of texts": () =>
     fieldTable(fieldsOf("CompletionRequest").filter((each) => !isShared(each))),
   "fields of messages": () => fieldTable(fieldsOf("MessagesRequest")),
+  "fields of responses": () => fieldTable(fieldsOf("ResponsesRequest")),
   "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
   metrics: metricTable,
   modes: () =>

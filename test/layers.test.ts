@@ -53,6 +53,7 @@ const allowed: Record<string, string[]> = {
     "src/text",
     "src/hub",
     "src",
+    "ffi",
   ],
   "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [

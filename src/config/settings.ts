@@ -227,6 +227,11 @@ export const Settings = z.strictObject({
       text: "How many tokens a client may fall behind its stream before it is disconnected.",
       metavar: "<tokens>",
     }),
+  maxResponseStorage: size("1KiB", "16TiB").prefault("64MiB").register(about, {
+    section: "Server",
+    text: "What the stored responses of one key may take; the oldest are deleted.",
+    metavar: "<size>",
+  }),
   requestTimeout: duration("1s", "24h").optional().register(about, {
     section: "Server",
     text: "Abort a request that takes longer; without it, there is no limit.",

@@ -15,6 +15,8 @@ export class MessageEvents {
   readonly #reader: MessageReader;
   readonly #ids = new Set<string>();
   #calls = 0;
+  #isThinking = false;
+  #thoughtTokens = 0;
 
   constructor(reader: MessageReader) {
     this.#reader = reader;
@@ -30,7 +32,15 @@ export class MessageEvents {
       events.push(...parser.end(isCutOff).flatMap((part) => this.#events(part, !isCutOff)));
       events.push({ kind: "end", reason: this.reasonOf(finished), stop });
     }
+    const [last] = events.slice(-1);
+    if (last) this.#isThinking = last.kind === "thought";
+    if (this.#isThinking) this.#thoughtTokens += tokens.length;
     return { index, events, tokens, scores };
+  }
+
+  /** Tokens of thoughts, as far as those can be told from what follows. */
+  get thoughtTokens(): number {
+    return this.#thoughtTokens;
   }
 
   /** The token limit takes precedence over calls: the last one may be cut off. */

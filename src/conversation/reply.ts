@@ -81,6 +81,11 @@ export class Reply {
     return this.#answers.usage;
   }
 
+  /** Tokens of thoughts, in all answers. */
+  get thoughtTokens(): number {
+    return this.#readers.reduce((sum, reader) => sum + reader.thoughtTokens, 0);
+  }
+
   /** Of this answer's prompt; undefined before the answer's first event. */
   promptLogprobs(index: number): PromptLogprob[] | undefined {
     return this.#answers.promptLogprobs(index);

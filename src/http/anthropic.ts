@@ -3,13 +3,20 @@ import type { Context } from "hono";
 import { CountTokensRequest, MessagesRequest } from "../api/anthropic.ts";
 import type { AnthropicMessage, ContentBlock } from "../api/anthropic-content.ts";
 import { jsonDocument } from "../conversation/constraint.ts";
-import type { Chat, Message, Part, ToolChoice } from "../conversation/conversation.ts";
+import type {
+  Chat,
+  Conversation,
+  Message,
+  Part,
+  ToolChoice,
+} from "../conversation/conversation.ts";
 import { chatInput } from "../conversation/template-messages.ts";
 import { anthropicDialect } from "./anthropic-dialect.ts";
 import { messagesWriter } from "./anthropic-writer.ts";
 import type { Codec } from "./codec.ts";
 import type { HttpEnv } from "./env.ts";
 import { readRequest } from "./json-body.ts";
+import { objectSchema } from "./openai-fields.ts";
 import type { Serving } from "./serving.ts";
 import { thoughtOf } from "./thought-signature.ts";
 import { countableTokens } from "./tokenize.ts";
@@ -17,23 +24,27 @@ import { countableTokens } from "./tokenize.ts";
 export const messagesCodec: Codec<MessagesRequest> = {
   dialect: anthropicDialect,
   request: MessagesRequest,
-  conversation(request) {
-    const { output_config: output, output_format: format = output?.format } = request;
-    return {
-      model: request.model,
-      prompt: chatOf(request),
-      constraint: format && {
-        param: output?.format ? "output_config" : "output_format",
-        ...jsonDocument(format.schema),
-      },
-      sampling: { temperature: request.temperature, topP: request.top_p, topK: request.top_k },
-      limits: { maxTokens: request.max_tokens, stops: request.stop_sequences ?? [] },
-      n: 1,
-      priority: request.service_tier === "standard_only" ? "NORMAL" : "HIGH",
-    };
-  },
-  writer: messagesWriter,
+  exchange: (request) => ({
+    conversation: conversationOf(request),
+    writer: (context) => messagesWriter(request, context),
+  }),
 };
+
+function conversationOf(request: MessagesRequest): Conversation {
+  const { output_config: output, output_format: format = output?.format } = request;
+  return {
+    model: request.model,
+    prompt: chatOf(request),
+    constraint: format && {
+      param: output?.format ? "output_config" : "output_format",
+      ...jsonDocument(format.schema),
+    },
+    sampling: { temperature: request.temperature, topP: request.top_p, topK: request.top_k },
+    limits: { maxTokens: request.max_tokens, stops: request.stop_sequences ?? [] },
+    n: 1,
+    priority: request.service_tier === "standard_only" ? "NORMAL" : "HIGH",
+  };
+}
 
 export function countTokens(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
@@ -62,8 +73,7 @@ function chatOf(request: PromptFields): Chat {
     tools: tools.map(({ name, description, input_schema, strict }) => ({
       name,
       description,
-      // Arguments are always an object, even if the schema does not say so.
-      parameters: { type: "object", ...input_schema },
+      parameters: objectSchema(input_schema),
       isStrict: strict,
     })),
     toolChoice: toolChoiceOf(choice),

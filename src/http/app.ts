@@ -23,7 +23,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    const path = route.path.replace(/\{(\w+)\}/g, ":$1{.+}");
+    const path = route.path.replace(/\{(\w+)\}$/, ":$1{.+}").replace(/\{(\w+)\}/g, ":$1");
     app.on(route.method, [path], ...handlersOf(route, serving));
   }
 

@@ -17,18 +17,20 @@ import { fingerprint, usageOf } from "./usage.ts";
 export const chatCodec: Codec<ChatRequest> = {
   dialect: openAi,
   request: ChatRequest,
-  conversation: (request) => ({
-    ...commonOf(request, request.max_completion_tokens ?? request.max_tokens),
-    prompt: {
-      ...chatOf(request),
-      tools: (request.tools ?? []).map(offeredTool),
-      toolChoice: toolChoiceOf(request.tool_choice),
-      isParallel: request.parallel_tool_calls,
+  exchange: (request) => ({
+    conversation: {
+      ...commonOf(request, request.max_completion_tokens ?? request.max_tokens),
+      prompt: {
+        ...chatOf(request),
+        tools: (request.tools ?? []).map(offeredTool),
+        toolChoice: toolChoiceOf(request.tool_choice),
+        isParallel: request.parallel_tool_calls,
+      },
+      constraint: constraintOf(request),
+      logprobs: request.logprobs ? (request.top_logprobs ?? 0) : undefined,
     },
-    constraint: constraintOf(request),
-    logprobs: request.logprobs ? (request.top_logprobs ?? 0) : undefined,
+    writer: (context) => chatWriter(request, context),
   }),
-  writer: chatWriter,
 };
 
 export type ChatFields = Pick<
@@ -130,7 +132,6 @@ function chatWriter(
         ? [{ ...common, object: "chat.completion.chunk", choices: [], usage: usageOf(usage) }]
         : [],
     failure: ({ body }) => [body],
-    heartbeat: () => undefined,
     whole: (answers, usage): ChatResponse => ({
       ...common,
       object: "chat.completion",

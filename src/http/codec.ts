@@ -1,5 +1,5 @@
 // A codec: one API over conversations, in two halves. Its request becomes a conversation, and the events of the
-// reply become its response.
+// reply become its response. A new API is a new codec and a row in the table of routes.
 import type { Context } from "hono";
 import type { z } from "zod";
 import type { Conversation } from "../conversation/conversation.ts";
@@ -17,9 +17,14 @@ export type Codec<T extends { stream: boolean }> = {
   dialect: Dialect;
   /** The request's schema. */
   request: z.ZodType<T>;
-  /** The request as a conversation; throws an ApiError if it asks for what there is not. */
-  conversation(request: T, serving: Serving, c: Context<HttpEnv>): Conversation;
-  writer(request: T, context: ResponseContext): ResponseWriter;
+  /** Throws an ApiError if the request asks for what there is not. */
+  exchange(request: T, serving: Serving, c: Context<HttpEnv>): Exchange;
+};
+
+/** The two halves for one request. */
+export type Exchange = {
+  conversation: Conversation;
+  writer(context: ResponseContext): ResponseWriter;
 };
 
 /** What a response is written from. */
@@ -43,6 +48,6 @@ export type ResponseWriter = {
   closing(usage: Usage): object[];
   /** The last events of a stream that fails. */
   failure(error: ApiError): object[];
-  /** What is sent after a while without events; undefined is a comment, which only proxies notice. */
-  heartbeat(): object | undefined;
+  /** What is sent after a while without events; if absent, a comment, which only proxies notice. */
+  heartbeat?(): object;
 };

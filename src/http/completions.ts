@@ -24,21 +24,23 @@ const PRESET_TOKENS = 16;
 export const completionCodec: Codec<CompletionRequest> = {
   dialect: openAi,
   request: CompletionRequest,
-  conversation(request, { settings }) {
+  exchange(request, { settings }) {
     const longest = request.max_tokens ?? settings.maxTokens ?? PRESET_TOKENS;
     if (request.min_tokens > longest) {
       const message = `Invalid 'min_tokens': expected at most ${longest}, as max_tokens is.`;
       throw badRequest("min_tokens", message, "invalid_value");
     }
     return {
-      ...commonOf(request, longest),
-      prompt: { kind: "texts", prompts: request.prompt },
-      constraint: constraintOf(request),
-      logprobs: request.logprobs,
-      promptLogprobs: request.echo ? request.logprobs : undefined,
+      conversation: {
+        ...commonOf(request, longest),
+        prompt: { kind: "texts", prompts: request.prompt },
+        constraint: constraintOf(request),
+        logprobs: request.logprobs,
+        promptLogprobs: request.echo ? request.logprobs : undefined,
+      },
+      writer: (context) => completionWriter(request, context),
     };
   },
-  writer: completionWriter,
 };
 
 function completionWriter(request: CompletionRequest, context: ResponseContext): ResponseWriter {
@@ -88,7 +90,6 @@ function completionWriter(request: CompletionRequest, context: ResponseContext):
     closing: (usage): CompletionChunk[] =>
       isAskedUsage ? [{ ...common, choices: [], usage: usageOf(usage) }] : [],
     failure: ({ body }) => [body],
-    heartbeat: () => undefined,
     whole: (answers, usage): CompletionResponse => ({
       ...common,
       choices: answers.map((answer) => ({

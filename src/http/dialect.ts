@@ -25,6 +25,9 @@ export const openAi: Dialect = {
   streamEnd: "data: [DONE]\n\n",
 };
 
+/** As in OpenAI's newer APIs. */
+export const openAiEvents: Dialect = { ...openAi, eventText: namedEvent, streamEnd: "" };
+
 /** An event that is named by its type. */
 export function namedEvent(event: object): string {
   const { type } = event as { type: string };

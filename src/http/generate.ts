@@ -35,7 +35,7 @@ async function answered<T extends { stream: boolean }>(
   codec: Codec<T>,
   request: T,
 ): Promise<Response> {
-  const conversation = codec.conversation(request, serving, c);
+  const { conversation, writer: newWriter } = codec.exchange(request, serving, c);
   const { name: key, tier } = c.get("caller");
   const priority = lowestOf(tier, ceiling, conversation.priority ?? "HIGH");
   const generation = new Generation(c, serving, priority);
@@ -59,7 +59,7 @@ async function answered<T extends { stream: boolean }>(
     });
     const created = Math.floor(Date.now() / 1000);
     const { tokens: prompts } = prompt;
-    const writer = codec.writer(request, { created, model, priority, prompts, reply });
+    const writer = newWriter({ created, model, priority, prompts, reply });
     if (request.stream) {
       const source = eventSource(c, generation, reply, writer, codec.dialect);
       const response = await sseResponse(source, serving.heartbeatMs);
@@ -103,8 +103,8 @@ function eventSource(
       return textOf(writer.closing(reply.usage)) + streamEnd;
     },
     heartbeat() {
-      const event = writer.heartbeat();
-      return event ? textOf([...opening(), event]) : ": still here\n\n";
+      if (!writer.heartbeat) return ": still here\n\n";
+      return textOf([...opening(), writer.heartbeat()]);
     },
     failure(error) {
       failure = error;

@@ -36,14 +36,19 @@ export function commonOf(asked: SamplingFields, maxTokens: number | undefined): 
 }
 
 export function offeredTool({ function: asked }: AskedTool): OfferedTool {
-  const { name, description, parameters = noArguments } = asked;
-  // Arguments are always an object, even if the schema does not say so.
-  const schema = { type: "object", ...parameters };
-  const isStrict = asked.strict && asked.parameters !== undefined;
-  return { name, description, parameters: schema, isStrict };
+  const { name, description, parameters } = asked;
+  const isStrict = asked.strict && parameters !== undefined;
+  return { name, description, parameters: objectSchema(parameters), isStrict };
 }
 
 const noArguments = { properties: {}, additionalProperties: false };
+
+/** Arguments are always an object, even if the schema does not say so. */
+export function objectSchema(
+  parameters: Record<string, unknown> = noArguments,
+): Record<string, unknown> {
+  return { type: "object", ...parameters };
+}
 
 export function toolChoiceOf(asked: AskedChoice = "auto"): ToolChoice {
   return typeof asked === "object" ? { name: asked.function.name } : asked;

@@ -8,8 +8,11 @@ import type { PromptParam } from "./errors.ts";
 import type { Serving } from "./serving.ts";
 
 export type Route = {
-  method: "get" | "post";
-  /** Parameters are in braces and may contain slashes, as names of models do. */
+  method: "get" | "post" | "delete";
+  /**
+   * Parameters are in braces. One at the end may contain slashes, as names of models do: of two routes that
+   * match, the first in the table is taken.
+   */
   path: string;
   summary: string;
   tag: "Text" | "Tokens" | "Models" | "Server";

@@ -13,6 +13,13 @@ import { EmbeddingRequest, EmbeddingResponse } from "../api/embeddings.ts";
 import { Health } from "../api/health.ts";
 import { Model, ModelList } from "../api/models.ts";
 import {
+  InputItemList,
+  ResponseDeleted,
+  ResponseEvent,
+  ResponseObject,
+  ResponsesRequest,
+} from "../api/responses.ts";
+import {
   DetokenizeRequest,
   DetokenizeResponse,
   TokenizeRequest,
@@ -23,13 +30,16 @@ import { countTokens, messagesCodec } from "./anthropic.ts";
 import { anthropicDialect } from "./anthropic-dialect.ts";
 import { chatCodec } from "./chat.ts";
 import { completionCodec } from "./completions.ts";
+import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
 import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { openApiDocument } from "./openapi.ts";
+import { responsesCodec } from "./responses.ts";
 import type { Route } from "./route.ts";
+import { deleteResponse, getResponse, listInputItems } from "./stored-responses.ts";
 import { detokenize, tokenize } from "./tokenize.ts";
 
 const bodyErrors = [400, 408, 413, 415];
@@ -122,6 +132,52 @@ export const routes: readonly Route[] = [
     promptParam: "messages",
     isClosedByDrain: true,
     handler: countTokens,
+  },
+  {
+    method: "post",
+    path: "/v1/responses",
+    summary: "The next response of a conversation, as OpenAI's Responses API",
+    tag: "Text",
+    request: ResponsesRequest,
+    response: ResponseObject,
+    event: ResponseEvent,
+    example: { input: "What is the capital of France?" },
+    dialect: openAiEvents,
+    errors: generationErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "input",
+    handler: generate(responsesCodec),
+  },
+  {
+    method: "get",
+    path: "/v1/responses/{id}/input_items",
+    summary: "What a stored response was made from",
+    tag: "Text",
+    response: InputItemList,
+    errors: [400, 404],
+    access: "key",
+    handler: listInputItems,
+  },
+  {
+    method: "get",
+    path: "/v1/responses/{id}",
+    summary: "A stored response",
+    tag: "Text",
+    response: ResponseObject,
+    errors: [400, 404],
+    access: "key",
+    handler: getResponse,
+  },
+  {
+    method: "delete",
+    path: "/v1/responses/{id}",
+    summary: "Delete a stored response",
+    tag: "Text",
+    response: ResponseDeleted,
+    errors: [404],
+    access: "key",
+    handler: deleteResponse,
   },
   {
     method: "post",

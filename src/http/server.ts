@@ -1,5 +1,7 @@
 // The server: an engine, its models and a socket, started together and stopped in order. First new requests
 // are rejected, then the running ones finish, then the socket closes, then the engine stops.
+import { join } from "node:path";
+import { cacheDirectory } from "../../ffi/native.ts";
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
@@ -11,6 +13,7 @@ import { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
+import { StoredResponses } from "../serve/stored-responses.ts";
 import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
 import { draining, errorResponse } from "./errors.ts";
@@ -90,6 +93,10 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     local: options.localKey,
   });
   const grammars = new Grammars();
+  const responses = new StoredResponses({
+    path: join(cacheDirectory(options.env), "responses", "responses.sqlite"),
+    maxBytes: settings.maxResponseStorage,
+  });
   const serving: Serving = {
     engine,
     grammars,
@@ -97,6 +104,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     models,
     admission,
     metrics,
+    responses,
     ring,
     settings,
     heartbeatMs: heartbeatSeconds * 1000,
@@ -122,6 +130,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       // The last responses are complete, but may not be written yet.
       await listener.stop(WRITE_MS);
       await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+      responses.close();
     };
     return { serving, url: urlOf(settings.host, listener.port), ready, drain };
   } catch (error) {

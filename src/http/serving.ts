@@ -6,6 +6,7 @@ import type { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
+import type { StoredResponses } from "../serve/stored-responses.ts";
 import type { Encoder } from "../text/encoder.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -16,6 +17,7 @@ export type Serving = {
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;
+  responses: StoredResponses;
   ring: KeyRing;
   settings: Settings;
   /** How long a stream may be without events before a heartbeat is sent. */

@@ -26,6 +26,7 @@ function at(path: string): unknown {
 describe("the OpenAPI document", () => {
   test("has every endpoint of the API", () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "delete /v1/responses/{id}",
       "get /",
       "get /docs",
       "get /health",
@@ -34,6 +35,8 @@ describe("the OpenAPI document", () => {
       "get /ps",
       "get /v1/models",
       "get /v1/models/{id}",
+      "get /v1/responses/{id}",
+      "get /v1/responses/{id}/input_items",
       "post /detokenize",
       "post /models/load",
       "post /models/unload",
@@ -45,6 +48,7 @@ describe("the OpenAPI document", () => {
       "post /v1/embeddings",
       "post /v1/messages",
       "post /v1/messages/count_tokens",
+      "post /v1/responses",
     ]);
   });
 
@@ -140,7 +144,11 @@ describe("the OpenAPI document", () => {
       const stream = operation.responses["200"]?.content["text/event-stream"];
       return stream ? [{ path, schema: stream.schema }] : [];
     });
-    const streams = all.filter(({ path }) => path !== "/v1/messages");
+    const named: Record<string, [event: string, error: string]> = {
+      "/v1/messages": ["MessagesEvent", "AnthropicError"],
+      "/v1/responses": ["ResponseEvent", "ErrorResponse"],
+    };
+    const streams = all.filter(({ path }) => !(path in named));
     expect(streams.map(({ path }) => path)).toEqual([
       "/v1/chat/completions",
       "/v1/completions",
@@ -165,22 +173,14 @@ describe("the OpenAPI document", () => {
         },
       });
     }
-    // Events of Anthropic's are named, and nothing marks the end.
-    const named = all.find(({ path }) => path === "/v1/messages")!;
-    expect(named.schema).toMatchObject({
-      required: ["event", "data"],
-      properties: {
-        event: { type: "string" },
-        data: {
-          contentSchema: {
-            anyOf: [
-              { $ref: "#/components/schemas/MessagesEvent" },
-              { $ref: "#/components/schemas/AnthropicError" },
-            ],
-          },
-        },
-      },
-    });
+    // Those of newer APIs have names, and nothing marks the end.
+    for (const [path, names] of Object.entries(named)) {
+      const anyOf = names.map((name) => ({ $ref: `#/components/schemas/${name}` }));
+      expect(all.find((each) => each.path === path)?.schema).toMatchObject({
+        required: ["event", "data"],
+        properties: { event: { type: "string" }, data: { contentSchema: { anyOf } } },
+      });
+    }
   });
 });
 

@@ -45,7 +45,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     keys: options.keys,
     localKey: LOCAL_KEY,
     // Not the models that whoever runs the tests has.
-    env: { HF_HUB_CACHE: join(folder, "hub") },
+    env: { HF_HUB_CACHE: join(folder, "hub"), MLX_SERVE_CACHE: join(folder, "cache") },
     worker: { library: findLibrary(), device: "cpu", trace: false },
     log: makeLogger({ level: "error", format: "json" }),
     ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),
