@@ -227,9 +227,9 @@ export const Settings = z.strictObject({
       text: "How many tokens a client may fall behind its stream before it is disconnected.",
       metavar: "<tokens>",
     }),
-  maxResponseStorage: size("1KiB", "16TiB").prefault("64MiB").register(about, {
+  maxResponseStorage: size("0", "16TiB").prefault("64MiB").register(about, {
     section: "Server",
-    text: "What the stored responses of one key may take; the oldest are deleted.",
+    text: "What the stored responses of one key may take; the oldest are deleted. 0 stores none.",
     metavar: "<size>",
   }),
   requestTimeout: duration("1s", "24h").optional().register(about, {

@@ -76,6 +76,8 @@ export type Call = {
 export type OfferedTool = Tool & {
   /** Its schema is enforced completely or rejected. */
   isStrict?: boolean;
+  /** The schema that the model sees, if it is not the one that is enforced. */
+  shownParameters?: Record<string, unknown>;
 };
 
 export type ToolChoice = "auto" | "none" | "required" | { name: string };

@@ -1,10 +1,11 @@
 // A chat as the model's template takes it.
 import type { ServedModel } from "../serve/models.ts";
 import type { ChatInput, ChatMessage } from "../text/template.ts";
+import type { Tool } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
 import { withInstructions, withWrittenCalls } from "../tools/instructions.ts";
 import { jsonOrText } from "../tools/json-call.ts";
-import type { Chat, Message, Part } from "./conversation.ts";
+import type { Chat, Message, OfferedTool, Part } from "./conversation.ts";
 import { NoChatTemplateError } from "./conversation-error.ts";
 
 /** Messages and tools for the model's template; what the template does not support becomes text. */
@@ -28,9 +29,7 @@ export function chatInput(model: ServedModel, chat: Chat): ChatInput {
 function messagesAndTools(model: ServedModel, chat: Chat): Pick<ChatInput, "messages" | "tools"> {
   const { format, knowsTools, knowsCalls } = formatOf(model.text.template);
   const messages = chat.messages.map((message) => templateMessage(message, model));
-  const tools = (chat.toolChoice === "none" ? [] : chat.tools).map(
-    ({ isStrict: _, ...tool }) => tool,
-  );
+  const tools = (chat.toolChoice === "none" ? [] : chat.tools).map(shownTool);
   const hasCalls = messages.some(({ role, tool_calls }) => role === "tool" || tool_calls);
   if (!knowsTools && (tools.length > 0 || hasCalls)) {
     return { messages: withInstructions(messages, tools, format) };
@@ -39,6 +38,10 @@ function messagesAndTools(model: ServedModel, chat: Chat): Pick<ChatInput, "mess
     messages: hasCalls && !knowsCalls ? withWrittenCalls(messages, format) : messages,
     ...(tools.length > 0 && { tools: tools.map((tool) => ({ type: "function", function: tool })) }),
   };
+}
+
+function shownTool({ name, description, parameters, shownParameters }: OfferedTool): Tool {
+  return { name, description, parameters: shownParameters ?? parameters };
 }
 
 /** As templates expect it: the text as one string, the arguments of calls as values. */

@@ -39,6 +39,7 @@ export function customInput(text: string): string | undefined {
 export class ResponseTools {
   readonly #known = new Map<string, KnownTool>();
   readonly #offered: OfferedTool[] = [];
+  #grammarChars = 0;
 
   /** Throws an ApiError if two tools have one name, or a grammar cannot be enforced. */
   constructor(tools: readonly ResponseTool[]) {
@@ -89,29 +90,48 @@ export class ResponseTools {
     }
     this.#known.set(flat, { type, name, namespace });
     this.#offered.push(
-      tool.type === "function"
-        ? {
+      tool.type === "custom"
+        ? { name: flat, ...this.#custom(tool, param) }
+        : {
             name: flat,
             description,
             parameters: objectSchema(tool.parameters),
             isStrict: tool.strict && tool.parameters !== undefined,
-          }
-        : { name: flat, description, parameters: inputSchema(tool, param), isStrict: true },
+          },
     );
   }
+
+  /** The grammar of its input is a pattern of its only argument. The model sees the grammar as it was written. */
+  #custom({ description, format }: CustomTool, param: string): Omit<OfferedTool, "name"> {
+    if (format?.type !== "grammar") return { description, parameters: inputSchema({}) };
+    const { syntax, definition } = format;
+    this.#grammarChars += definition.length;
+    if (this.#grammarChars > MAX_GRAMMAR_CHARS) {
+      throw badRequest("tools", "Invalid 'tools': the grammars are too large.", "invalid_value");
+    }
+    const told = `The input has to match this ${languages[syntax]}:\n${definition}`;
+    return {
+      description: description === undefined ? told : `${description}\n\n${told}`,
+      parameters: inputSchema({ pattern: `^(?:${patternOf(format, param)})$` }),
+      shownParameters: inputSchema({}),
+      isStrict: true,
+    };
+  }
 }
+
+/** Of all tools: they are read on the main thread. */
+const MAX_GRAMMAR_CHARS = 64 * 1024;
+
+const languages = { lark: "grammar in Lark's language", regex: "regular expression" } as const;
 
 function wrongChoice(problem: string) {
   return badRequest("tool_choice", `Invalid 'tool_choice': ${problem}.`, "invalid_value");
 }
 
-/** The grammar of a custom tool's input is a pattern of its only argument. */
-function inputSchema({ format }: CustomTool, param: string): Record<string, unknown> {
-  const pattern = format?.type === "grammar" ? patternOf(format, param) : undefined;
-  const input = { type: "string", ...(pattern !== undefined && { pattern: `^(?:${pattern})$` }) };
+function inputSchema(more: { pattern?: string }): Record<string, unknown> {
   return {
     type: "object",
-    properties: { input },
+    properties: { input: { type: "string", ...more } },
     required: ["input"],
     additionalProperties: false,
   };

@@ -128,6 +128,7 @@ const spellings: readonly (readonly [string, Partial<Settings>])[] = [
   ["--max-body-size 512kB", { maxBodySize: 512_000 }],
   ["--stream-buffer 64", { streamBuffer: 64 }],
   ["--max-response-storage 1GiB", { maxResponseStorage: 2 ** 30 }],
+  ["--max-response-storage 0", { maxResponseStorage: 0 }],
   ["--request-timeout 1.5h", { requestTimeout: 5_400_000 }],
   ["--drain-timeout 500ms", { drainTimeout: 500 }],
   ["--shutdown-timeout 0", { drainTimeout: 0 }],

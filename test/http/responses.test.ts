@@ -306,6 +306,15 @@ describe("a response", () => {
     expect(textOf(responseOf(streamed).output[0]!)).toBe("aaa");
   });
 
+  test("tells the model the grammars of custom tools as they were written", async () => {
+    const prompt = await promptOf({ tools: [custom("lark", lark)] });
+    expect(prompt).toContain(
+      JSON.stringify(`Changes a file.\n\nThe input has to match`).slice(1, -1),
+    );
+    expect(prompt).toContain(JSON.stringify(lark).slice(1, -1));
+    expect(prompt).not.toContain('"pattern"');
+  });
+
   test("matches the format of its text", async () => {
     const schema = {
       type: "object",
@@ -429,6 +438,10 @@ describe("a response", () => {
     ["tool_choice", { tool_choice: "required" }],
     ["tools.0.format.definition", { tools: [custom("lark", 'start: start "a" | "b"')] }],
     ["tools.0.format.definition", { tools: [custom("lark", SECRET)] }],
+    [
+      "tools",
+      { tools: ["a", "b"].map((name) => ({ ...custom("regex", "a".repeat(40_000)), name })) },
+    ],
     ["tools", { tools: [custom("regex", "(?<=a)b")], tool_choice: "required" }],
     ["tools", { tools: [custom("regex", "(")], tool_choice: "required" }],
     ["text", { text: { format: { type: "json_schema", name: "x", schema: { $ref: "#/x" } } } }],
