@@ -1,12 +1,14 @@
 // A chat as the model's template takes it.
 import type { ServedModel } from "../serve/models.ts";
-import type { ChatInput, ChatMessage } from "../text/template.ts";
+import type { ChatInput } from "../text/template.ts";
+import type { TextModel } from "../text/text-model.ts";
 import type { Tool } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
 import { withInstructions, withWrittenCalls } from "../tools/instructions.ts";
 import { jsonOrText } from "../tools/json-call.ts";
 import type { Chat, Message, OfferedTool, Part } from "./conversation.ts";
 import { NoChatTemplateError } from "./conversation-error.ts";
+import { type TextMessage, withSystemFirst } from "./late-system.ts";
 
 /** Messages and tools for the model's template; what the template does not support becomes text. */
 export function chatInput(model: ServedModel, chat: Chat): ChatInput {
@@ -27,8 +29,12 @@ export function chatInput(model: ServedModel, chat: Chat): ChatInput {
 }
 
 function messagesAndTools(model: ServedModel, chat: Chat): Pick<ChatInput, "messages" | "tools"> {
-  const { format, knowsTools, knowsCalls } = formatOf(model.text.template);
-  const messages = chat.messages.map((message) => templateMessage(message, model));
+  const { text } = model;
+  const { format, knowsTools, knowsCalls } = formatOf(text.template);
+  const messages = withSystemFirst(
+    chat.messages.map((message) => templateMessage(message, text)),
+    text,
+  );
   const tools = (chat.toolChoice === "none" ? [] : chat.tools).map(shownTool);
   const hasCalls = messages.some(({ role, tool_calls }) => role === "tool" || tool_calls);
   if (!knowsTools && (tools.length > 0 || hasCalls)) {
@@ -45,7 +51,7 @@ function shownTool({ name, description, parameters, shownParameters }: OfferedTo
 }
 
 /** As templates expect it: the text as one string, the arguments of calls as values. */
-function templateMessage(message: Message, { text }: ServedModel): ChatMessage {
+function templateMessage(message: Message, text: TextModel): TextMessage {
   const { parts, name, refusal, callId } = message;
   const of = <K extends Part["kind"]>(kind: K) =>
     parts.filter((part): part is Part & { kind: K } => part.kind === kind);
