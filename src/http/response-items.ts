@@ -54,7 +54,7 @@ export function itemOf(
       const common = { id, status, call_id: part.id!, name, ...(namespace && { namespace }) };
       return type === "function"
         ? { type: "function_call", ...common, arguments: part.arguments }
-        : { type: "custom_tool_call", ...common, input: customInput(part.arguments) ?? "" };
+        : { type: "custom_tool_call", ...common, input: customInput(part.arguments) };
     }
   }
 }
@@ -114,7 +114,7 @@ export class ItemEvents {
         const type = this.#isCustom
           ? ("response.custom_tool_call_input.delta" as const)
           : ("response.function_call_arguments.delta" as const);
-        const delta = this.#isCustom ? (customInput(event.text) ?? "") : event.text;
+        const delta = this.#isCustom ? customInput(event.text) : event.text;
         return delta === "" ? [] : [{ type, ...this.#inItem, delta }];
       }
       default:

@@ -26,14 +26,21 @@ export function customArguments(input: string): string {
   return JSON.stringify({ input });
 }
 
-/** The input of a custom tool's call; undefined if the call is incomplete. */
-export function customInput(text: string): string | undefined {
-  try {
-    const { input } = JSON.parse(text) as { input?: unknown };
-    return typeof input === "string" ? input : undefined;
-  } catch {
-    return undefined;
+/** The input of a custom tool's call, as far as it goes if the call was cut off. */
+export function customInput(text: string): string {
+  const written = /^\s*\{\s*"input"\s*:\s*("(?:[^"\\]|\\[^u]|\\u[\da-fA-F]{4})*)/;
+  for (const read of [
+    () => JSON.parse(text).input,
+    () => JSON.parse(`${written.exec(text)?.[1]}"`),
+  ]) {
+    try {
+      const input: unknown = read();
+      if (typeof input === "string") return input;
+    } catch {
+      // It is not whole, or no JSON at all.
+    }
   }
+  return "";
 }
 
 export class ResponseTools {

@@ -15,6 +15,7 @@ import type { ResponseObject } from "../../src/api/responses.ts";
 import { startDialect } from "../support/dialect-model.ts";
 import { expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
 import { keyEntry } from "../support/keys.ts";
+import { patchGrammar } from "../support/patch-grammar.ts";
 import { checkOrder, eventsIn, responseOf, textOf } from "../support/response-events.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
@@ -304,6 +305,18 @@ describe("a response", () => {
       "response.output_item.done",
     ]);
     expect(textOf(responseOf(streamed).output[0]!)).toBe("aaa");
+  });
+
+  test("follows the grammar of patches", async () => {
+    const { output } = await ask(server, {
+      tools: [custom("lark", patchGrammar)],
+      tool_choice: "required",
+      parallel_tool_calls: false,
+      max_output_tokens: 300,
+      temperature: 1,
+    });
+    // The file's name takes a random model long.
+    expect(textOf(output[0]!)).toMatch(/^\*\*\* Begin Patch\n\*\*\* (Add|Delete|Update) File: ./);
   });
 
   test("tells the model the grammars of custom tools as they were written", async () => {
