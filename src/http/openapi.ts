@@ -45,7 +45,7 @@ export function openApiDocument(
       title: "mlx-serve",
       version,
       description:
-        "Language models on MLX over the OpenAI API. A parameter that is null counts as absent. " +
+        "Language models on MLX over the APIs of OpenAI and Anthropic. A parameter that is null counts as absent. " +
         "Unsupported parameters are rejected, and unknown fields are ignored.",
     },
     servers: [{ url: server }],
@@ -127,7 +127,7 @@ const descriptions: Readonly<Record<number, string>> = {
   400: "The request is invalid: `param` names the parameter",
   401: "No key, or an unknown key",
   403: "Not allowed",
-  404: "The model does not exist",
+  404: "What the request names does not exist",
   408: "The body arrived too slowly",
   409: "The model is answering requests, or is not loaded",
   413: "The body is too large",

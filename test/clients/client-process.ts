@@ -10,6 +10,7 @@ import type {
   CompletionCreateParams,
   EmbeddingCreateParams,
 } from "openai/resources";
+import type { ResponseCreateParams } from "openai/resources/responses/responses";
 import { pythonWithAnthropic, pythonWithOpenAi } from "../support/python-clients.ts";
 
 /** The package's method and its arguments. */
@@ -17,6 +18,7 @@ export type Question =
   | { method: "chat"; body: ChatCompletionCreateParams }
   | { method: "completions"; body: CompletionCreateParams }
   | { method: "embeddings"; body: EmbeddingCreateParams }
+  | { method: "responses"; body: ResponseCreateParams }
   | { method: "models"; body: Record<string, never> }
   | { method: "model"; body: string };
 

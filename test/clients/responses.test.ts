@@ -13,11 +13,14 @@ import OpenAI from "openai";
 import { zodTextFormat } from "openai/helpers/zod";
 import type {
   Response,
+  ResponseCreateParams,
   ResponseCreateParamsNonStreaming,
   ResponseInputItem,
+  ResponseStreamEvent,
 } from "openai/resources/responses/responses";
 import * as z from "zod";
 import { startDialect } from "../support/dialect-model.ts";
+import { type ClientProcess, startOpenAi } from "./client-process.ts";
 import {
   apiKey,
   type ClientServer,
@@ -78,6 +81,44 @@ const standard = {
   max_output_tokens: 40,
   temperature: 0,
 } satisfies ResponseCreateParamsNonStreaming;
+
+describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
+  let process: ClientProcess;
+  beforeAll(() => {
+    process = startOpenAi(language);
+  }, 300_000);
+  afterAll(() => process.stop());
+
+  const ask = (body: Partial<ResponseCreateParams>, url = server.baseUrl) =>
+    process.ask({ url, key: apiKey, method: "responses", body: { ...standard, ...body } });
+
+  test("gets a response, the same one as a stream, and goes on with it", async () => {
+    const first = (await ask({})) as Response;
+    const text = JSON.stringify(first.output.map(({ type, ...item }) => [type, "content" in item]));
+    expect(text).toBe('[["message",true]]');
+    const events = (await ask({ stream: true })) as ResponseStreamEvent[];
+    expect(events.map((event) => event.sequence_number)).toEqual(events.map((_, i) => i));
+    const last = events.at(-1)!;
+    if (last.type !== "response.incomplete") throw new Error(`it ended with ${last.type}`);
+    expect(contentOf(last.response)).toEqual(contentOf(first));
+    const next = (await ask({ input: "So?", previous_response_id: first.id })) as Response;
+    expect(next.usage!.input_tokens).toBeGreaterThan(first.usage!.input_tokens);
+  });
+
+  test("gets reasoning and calls of all kinds", async () => {
+    const asked = { tools, max_output_tokens: 200 };
+    const { output } = (await ask(asked, `${reciting.server.url}/v1`)) as Response;
+    expect(output.map(({ type }) => type)).toEqual([
+      "reasoning",
+      "message",
+      "custom_tool_call",
+      "function_call",
+    ]);
+  });
+});
+
+const contentOf = ({ output }: Response) =>
+  output.map((item) => ("content" in item ? item.content : undefined));
 
 describe("OpenAI's package", () => {
   test("gets a response, the same one as a stream", async () => {
