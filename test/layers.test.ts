@@ -33,9 +33,11 @@ const allowed: Record<string, string[]> = {
   "src/keys": ["src/engine", "src/hub"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "ffi"],
   "src/api": [],
+  "src/batch": ["ffi"],
   "src/tools": ["src/text"],
   "src/http": [
     "src/api",
+    "src/batch",
     "src/grammar",
     "src/tools",
     "src/serve",
@@ -49,6 +51,7 @@ const allowed: Record<string, string[]> = {
   "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
+    "src/batch",
     "src/bench",
     "src/http",
     "src/serve",
