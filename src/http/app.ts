@@ -1,6 +1,7 @@
 // The Hono app: the middleware that every request passes (log, guard, keys), then the table of routes.
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { ZodError } from "zod";
+import type { Logger } from "../log.ts";
 import { authenticate, limit, requireOwner } from "./auth.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
@@ -21,7 +22,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    const path = route.path.replace(/\{(\w+)\}/g, ":$1{.+}");
+    const path = route.path.replace(/\{(\w+)\}$/, ":$1{.+}").replace(/\{(\w+)\}/g, ":$1");
     app.on(route.method, [path], ...handlersOf(route, serving));
   }
 
@@ -31,6 +32,12 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     const headers = { Allow: allowed.join(", ").toUpperCase() };
     throw new ApiError(405, "The method is not allowed here.", { headers });
   });
+  answerErrors(app, log);
+  return app;
+}
+
+/** Every error becomes a response, and a line in the log if it is the server's own. */
+export function answerErrors(app: Hono<HttpEnv>, log: Logger): void {
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
@@ -39,10 +46,10 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     if (answer.status === 500) log.error({ id: record.id, err: error }, "failed");
     return c.json(answer.body, answer.status as 400, answer.headers);
   });
-  return app;
 }
 
-function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
+/** What a request for the route passes. */
+export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   const { access, isLimited, isClosedByDrain, priority = "HIGH", handler } = route;
   return [
     ...(access === "owner" ? [requireOwner] : []),

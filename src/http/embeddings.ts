@@ -1,20 +1,22 @@
 // POST /v1/embeddings: the vector that a model makes of a text.
 import type { Context } from "hono";
 import { EmbeddingRequest, type EmbeddingResponse } from "../api/embeddings.ts";
+import type { Priority } from "../engine/protocol.ts";
 import { Vectors } from "../serve/vectors.ts";
 import { promptTokens } from "./completions.ts";
-import { checkPromptTokens, saltOf } from "./engine-request.ts";
+import { checkPromptTokens, priorityOf, saltOf } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
 import type { Serving } from "./serving.ts";
 
-export function embeddings(serving: Serving) {
+export function embeddings(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, EmbeddingRequest);
     const caller = c.get("caller");
-    const generation = new Generation(c, serving, caller.tier);
+    const priority = priorityOf(caller, ceiling);
+    const generation = new Generation(c, serving, priority);
     try {
       const model = await generation.use(request.model);
       const { embedding } = model.text;
@@ -27,7 +29,7 @@ export function embeddings(serving: Serving) {
       checkPromptTokens("input", prompts, model.info.vocabulary);
       const common = {
         name: c.get("record").id,
-        priority: caller.tier,
+        priority,
         client: generation.client,
         salt: saltOf(caller),
       };

@@ -1,5 +1,6 @@
 // The server: an engine, its models and a socket, started together and stopped in order. First new requests
-// are rejected, then the running ones finish, then the socket closes, then the engine stops.
+// are rejected and batches stop, then the running requests finish, then the socket closes, then the engine stops.
+import { defaultDataFolder } from "../batch/folder.ts";
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
@@ -13,14 +14,16 @@ import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
 import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
+import { batchesOptions } from "./batch-lines.ts";
 import { draining, errorResponse } from "./errors.ts";
+import { LazyBatches } from "./lazy-batches.ts";
 import { Metrics } from "./metrics.ts";
 import { requestId } from "./request-log.ts";
 import type { Serving } from "./serving.ts";
 import { Listener } from "./wire/listener.ts";
 import { RequestFault } from "./wire/request-fault.ts";
 
-export type ServerOptions = {
+export type ServingOptions = {
   settings: Settings;
   model: ModelSource;
   chatTemplate?: string | undefined;
@@ -31,6 +34,9 @@ export type ServerOptions = {
   env?: Environment;
   log: Logger;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+};
+
+export type ServerOptions = ServingOptions & {
   /** How long a connection may be idle, or a stream unread, before it is closed. */
   idleSeconds?: number;
 };
@@ -47,9 +53,16 @@ export type RunningServer = {
 /** How long clients may take to read the rest of their responses when the server stops. */
 const WRITE_MS = 1000;
 
-/** Throws if the address is in use or MLX cannot be opened. */
-export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { settings, model, chatTemplate, log, worker, idleSeconds = 30 } = options;
+/** All of a server but the socket. */
+export type RunningServing = {
+  serving: Serving;
+  /** Ends it; requests should have ended before. */
+  stop(): Promise<void>;
+};
+
+/** Throws if MLX cannot be opened. */
+export async function startServing(options: ServingOptions): Promise<RunningServing> {
+  const { settings, model, chatTemplate, log, worker } = options;
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
@@ -87,6 +100,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     local: options.localKey,
   });
   const grammars = new Grammars();
+  const folder = settings.dataDir ?? defaultDataFolder(options.env);
+  const batches = new LazyBatches(() => batchesOptions(serving, folder), log);
   const serving: Serving = {
     engine,
     grammars,
@@ -94,10 +109,22 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     models,
     admission,
     metrics,
+    batches,
     ring,
     settings,
     log,
   };
+  const stop = async () => {
+    await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+  };
+  return { serving, stop };
+}
+
+/** Throws if the address is in use or MLX cannot be opened. */
+export async function startServer(options: ServerOptions): Promise<RunningServer> {
+  const { settings, log, idleSeconds = 30 } = options;
+  const { serving, stop } = await startServing(options);
+  const { engine, models, admission, batches } = serving;
   const app = makeApp(serving);
   try {
     const listener = new Listener({
@@ -114,14 +141,16 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       // Requests that wait for a model end now; those that run may finish.
       engine.refuseLoads();
       listener.closeAfterResponses();
-      await admission.drain(settings.drainTimeout, error);
+      const drained = admission.drain(settings.drainTimeout, error);
+      // Lines are answered after the next start.
+      await Promise.all([batches.stop(), drained]);
       // The last responses are complete, but may not be written yet.
       await listener.stop(WRITE_MS);
-      await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+      await stop();
     };
     return { serving, url: urlOf(settings.host, listener.port), ready, drain };
   } catch (error) {
-    await engine.stop();
+    await stop();
     throw error;
   }
 }
@@ -151,8 +180,8 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
     snapshotBytes: settings.snapshotMemory,
-    // Between two steps, requests that will run in the next one are waiting too.
-    maxWaiting: maxBatch + settings.maxQueue,
+    // Between two steps, requests that will run in the next one are waiting too, and so are lines of batches.
+    maxWaiting: 2 * maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen || undefined,
     prefixCaching: settings.prefixCaching,
     warmUp: settings.warmUp,

@@ -7,6 +7,7 @@ import type { Logger } from "../log.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
 import type { Encoder } from "../text/encoder.ts";
+import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
@@ -16,6 +17,7 @@ export type Serving = {
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;
+  batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
   log: Logger;

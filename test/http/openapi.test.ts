@@ -26,11 +26,17 @@ function at(path: string): unknown {
 describe("the OpenAPI document", () => {
   test("has every endpoint of the API", () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "delete /v1/files/{id}",
       "get /docs",
       "get /health",
       "get /metrics",
       "get /openapi.json",
       "get /ps",
+      "get /v1/batches",
+      "get /v1/batches/{id}",
+      "get /v1/files",
+      "get /v1/files/{id}",
+      "get /v1/files/{id}/content",
       "get /v1/models",
       "get /v1/models/{id}",
       "post /detokenize",
@@ -39,9 +45,12 @@ describe("the OpenAPI document", () => {
       "post /tokenize",
       "post /v1/batch/chat/completions",
       "post /v1/batch/completions",
+      "post /v1/batches",
+      "post /v1/batches/{id}/cancel",
       "post /v1/chat/completions",
       "post /v1/completions",
       "post /v1/embeddings",
+      "post /v1/files",
     ]);
   });
 
