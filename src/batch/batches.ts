@@ -1,5 +1,4 @@
-// All batches of a server. Their lines fill the places that other requests leave free, and never less than
-// one, so that a batch goes on in a server that is always busy.
+// All batches of a server. Their lines fill the places that other requests leave free; keys take turns.
 import type { Batch, BatchOrder } from "./batch.ts";
 import { isEnded } from "./batch.ts";
 import { BatchRun, type RunOptions } from "./batch-run.ts";
@@ -13,6 +12,8 @@ export type BatchesOptions = RunOptions & {
   placesOf(owner: string): number;
 };
 
+/** When to look again for places, if there is none at all. */
+const NO_PLACE_MS = 1000;
 /** How often expired files are removed. */
 const SWEEP_MS = 60_000;
 
@@ -23,6 +24,7 @@ export class Batches {
   readonly #ends = new Set<Promise<void>>();
   readonly #stopping = new AbortController();
   readonly #sweep: NodeJS.Timeout;
+  #later: NodeJS.Timeout | undefined;
 
   /** Goes on with unfinished batches. Throws StoreBusyError if another process has them. */
   constructor(options: BatchesOptions) {
@@ -61,9 +63,17 @@ export class Batches {
   async stop(): Promise<void> {
     this.#stopping.abort();
     clearInterval(this.#sweep);
+    clearTimeout(this.#later);
     for (const run of this.#runs.values()) run.interrupt();
     await this.finished();
     this.store.close();
+  }
+
+  #startLater(): void {
+    this.#later ??= setTimeout(() => {
+      this.#later = undefined;
+      this.#startLines();
+    }, NO_PLACE_MS);
   }
 
   #begin(batch: Batch): void {
@@ -81,6 +91,8 @@ export class Batches {
   #startLines(): void {
     if (this.#stopping.signal.aborted) return;
     const runs = [...this.#runs.values()];
+    // There is no line whose end would start others.
+    if (sum(runs) === 0 && this.#options.places() === 0) this.#startLater();
     while (sum(runs) < this.#options.places()) {
       // Keys take turns; of one key's batches the oldest goes first.
       const lines = Map.groupBy(runs, ({ owner }) => owner);

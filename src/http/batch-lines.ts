@@ -24,7 +24,7 @@ const busy = [429, 503];
 
 /** Batches whose lines this server answers. */
 export function batchesOptions(serving: Serving, folder: string): BatchesOptions {
-  const { settings, admission, log, encoder, ring } = serving;
+  const { settings, admission, log, encoder, ring, models } = serving;
   return {
     folder,
     endpoints: batchRoutes.map(({ path }) => path),
@@ -44,6 +44,8 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
       }
     },
     places() {
+      // Lines would keep their model in use, and another one would never be loaded.
+      if (models.lacksRoom) return 0;
       const maxBatch = settings.batching ? settings.maxBatchSize : 1;
       return Math.max(1, maxBatch - admission.others);
     },
