@@ -63,7 +63,7 @@ const schema = `
 `;
 
 /** Rows that one transaction inserts or deletes: more would block other requests. */
-export const SLICE = 500;
+export const SLICE = 200;
 
 /** Finished batches of a key that are remembered. */
 const MAX_ENDED = 1000;
