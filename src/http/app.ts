@@ -1,7 +1,6 @@
 // The Hono app: the middleware that every request passes (log, guard, keys), then the table of routes.
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { ZodError } from "zod";
-import type { Logger } from "../log.ts";
 import { authenticate, limit, requireOwner } from "./auth.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
@@ -12,11 +11,9 @@ import { routes } from "./routes.ts";
 import type { Serving } from "./serving.ts";
 
 export function makeApp(serving: Serving): Hono<HttpEnv> {
-  const { settings, ring, log } = serving;
+  const { settings, ring } = serving;
   const { host, allowedHosts, allowedOrigins } = settings;
-  const app = new Hono<HttpEnv>();
-  const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
-  app.use(requestLog(log, quietPaths));
+  const app = newApp(serving);
   const hosts = allowedHosts.length > 0 ? [host, ...allowedHosts] : [];
   app.use(guard({ loopback: isLoopback(host), allowedHosts: hosts, allowedOrigins }));
   const openPaths = pathsOf(({ access }) => access === "open");
@@ -32,12 +29,14 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     const headers = { Allow: allowed.join(", ").toUpperCase() };
     throw new ApiError(405, "The method is not allowed here.", { headers });
   });
-  answerErrors(app, log);
   return app;
 }
 
-/** Every error becomes a response, and a line in the log if it is the server's own. */
-export function answerErrors(app: Hono<HttpEnv>, log: Logger): void {
+/** Without routes: requests are logged, and errors become responses. */
+export function newApp({ log }: Serving): Hono<HttpEnv> {
+  const app = new Hono<HttpEnv>();
+  const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
+  app.use(requestLog(log, quietPaths));
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
@@ -46,6 +45,7 @@ export function answerErrors(app: Hono<HttpEnv>, log: Logger): void {
     if (answer.status === 500) log.error({ id: record.id, err: error }, "failed");
     return c.json(answer.body, answer.status as 400, answer.headers);
   });
+  return app;
 }
 
 /** What a request for the route passes. */

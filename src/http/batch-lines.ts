@@ -1,15 +1,13 @@
 // The lines of batches as requests: the same handlers, checks, limits and errors as for a client, at low
 // priority, and without a socket.
-import { Hono } from "hono";
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";
 import { JsonTextError, parseJson } from "../text/json-text.ts";
-import { answerErrors, handlersOf } from "./app.ts";
+import { handlersOf, newApp } from "./app.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError } from "./errors.ts";
 import { JsonStructure } from "./json-structure.ts";
-import { requestLog } from "./request-log.ts";
 import { routes } from "./routes.ts";
 import type { Serving } from "./serving.ts";
 
@@ -62,9 +60,8 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
 const batchRoutes = routes.filter(({ isForBatches }) => isForBatches);
 
 function lineAnswerer(serving: Serving): BatchesOptions["answer"] {
-  const app = new Hono<HttpEnv>();
+  const app = newApp(serving);
   const callers = new WeakMap<Request, HttpEnv["Variables"]["caller"]>();
-  app.use(requestLog(serving.log, new Set()));
   app.use(async (c, next) => {
     c.set("caller", callers.get(c.req.raw)!);
     c.set("isLine", true);
@@ -73,7 +70,6 @@ function lineAnswerer(serving: Serving): BatchesOptions["answer"] {
   for (const route of batchRoutes) {
     app.on(route.method, [route.path], ...handlersOf({ ...route, priority: "LOW" }, serving));
   }
-  answerErrors(app, serving.log);
   return async (line) => {
     const caller = serving.ring.named(line.owner);
     if (!caller) return { retryMs: NO_KEY_RETRY_MS };

@@ -4,18 +4,19 @@ import { EmbeddingRequest, type EmbeddingResponse } from "../api/embeddings.ts";
 import type { Priority } from "../engine/protocol.ts";
 import { Vectors } from "../serve/vectors.ts";
 import { promptTokens } from "./completions.ts";
-import { checkPromptTokens, priorityOf, saltOf } from "./engine-request.ts";
+import { checkPromptTokens, saltOf } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
+import { lowestOf } from "./priority.ts";
 import type { Serving } from "./serving.ts";
 
 export function embeddings(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, EmbeddingRequest);
     const caller = c.get("caller");
-    const priority = priorityOf(caller, ceiling);
+    const priority = lowestOf(caller.tier, ceiling);
     const generation = new Generation(c, serving, priority);
     try {
       const model = await generation.use(request.model);

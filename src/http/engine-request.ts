@@ -12,8 +12,8 @@ const order: readonly Priority[] = ["LOW", "NORMAL", "HIGH"];
 export const levelOf = (priority: Priority) => order.indexOf(priority);
 
 /** The lowest of what the key, the route and the request allow. */
-export function priorityOf(caller: Caller, ceiling: Priority, asked?: SamplingFields): Priority {
-  const requested: Priority = asked?.service_tier === "flex" ? "LOW" : "HIGH";
+export function priorityOf(caller: Caller, ceiling: Priority, asked: SamplingFields): Priority {
+  const requested: Priority = asked.service_tier === "flex" ? "LOW" : "HIGH";
   const granted = [caller.tier, ceiling, requested].map(levelOf);
   return order[Math.min(...granted)]!;
 }
