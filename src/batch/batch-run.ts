@@ -1,9 +1,8 @@
 // One batch from its current status to its end. Every step is in the store before the next begins, so that a
 // batch goes on where it was after a crash.
-import { open } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Batch, type BatchLine, isEnded, type Outcome } from "./batch.ts";
-import { BatchInput, type InputRules } from "./input.ts";
+import { BatchInput, type InputRules, readBody } from "./input.ts";
 import { answerText, type LineResponse, requestIdOf, writeOutput } from "./output.ts";
 import { type BatchStore, SLICE } from "./store.ts";
 
@@ -105,7 +104,9 @@ export class BatchRun {
     const expiry = this.#armExpiry();
     while (!this.#stopping.aborted) {
       try {
-        const batch = this.#store.batch(this.#id)!;
+        const batch = this.#store.batch(this.#id);
+        // It is forgotten if enough others have ended before it.
+        if (!batch) break;
         this.#options.onProgress?.(batch);
         if (isEnded(batch)) break;
         await this.#step(batch);
@@ -211,7 +212,7 @@ export class BatchRun {
 
   async #respond(line: BatchLine, signal: AbortSignal) {
     const { inputFile } = this.#store.batch(this.#id)!;
-    const body = await readPart(this.#store.pathOf(inputFile), line).catch(() => undefined);
+    const body = await readBody(this.#store.pathOf(inputFile), line).catch(() => undefined);
     // Someone has removed it from the folder.
     if (!body) return { status: 500, body: unreadable };
     return await this.#options.answer({
@@ -254,17 +255,6 @@ export class BatchRun {
 
 function unansweredIn({ counts: { total, completed, failed } }: Batch): number {
   return total - completed - failed;
-}
-
-async function readPart(
-  path: string,
-  { offset, length }: BatchLine,
-): Promise<Uint8Array<ArrayBuffer>> {
-  await using file = await open(path);
-  const bytes = new Uint8Array(length);
-  const { bytesRead } = await file.read(bytes, 0, length, offset);
-  if (bytesRead < length) throw new Error("the input file is shorter than it was");
-  return bytes;
 }
 
 const unreadable = JSON.stringify({

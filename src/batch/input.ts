@@ -1,6 +1,7 @@
 // The input file of a batch: one JSON object a line, each a request. All lines are checked before the first is
 // answered; what a request itself has to be is checked when it is answered, as for any client.
 import { createReadStream } from "node:fs";
+import { open } from "node:fs/promises";
 import type { BatchLine, LineFault } from "./batch.ts";
 import { fieldSpan } from "./field-span.ts";
 
@@ -121,6 +122,18 @@ export class BatchInput {
   #fault(line: number | null, param: string | null, code: string, message: string): undefined {
     this.faults.push({ code, message, line, param });
   }
+}
+
+/** The body of a line's request, as it is written in the file. */
+export async function readBody(
+  path: string,
+  { offset, length }: BatchLine,
+): Promise<Uint8Array<ArrayBuffer>> {
+  await using file = await open(path);
+  const bytes = new Uint8Array(length);
+  const { bytesRead } = await file.read(bytes, 0, length, offset);
+  if (bytesRead < length) throw new Error("the input file is shorter than it was");
+  return bytes;
 }
 
 type RawLine = {

@@ -17,8 +17,8 @@ const MAX_LINES = 50_000;
 const MAX_ENVELOPE_BYTES = 4096;
 /** How long lines wait for their key: it may be in another configuration of the server. */
 const NO_KEY_RETRY_MS = 10_000;
-/** Statuses that a client would be told to try again after. */
-const busy = [429, 503];
+/** Statuses that tell a client to try again later; 529 is Anthropic's for 503. */
+const busy = [429, 503, 529];
 
 /** Batches whose lines this server answers. */
 export function batchesOptions(serving: Serving, folder: string): BatchesOptions {

@@ -3,25 +3,29 @@
 import { SQLiteError } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { Batches, type BatchesOptions } from "../batch/batches.ts";
-import { databaseIn, StoreBusyError } from "../batch/store.ts";
+import { databaseIn, StoreBusyError } from "../batch/database.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import type { Logger } from "../log.ts";
-import { ApiError } from "./errors.ts";
+import { ApiError, draining } from "./errors.ts";
 
 export class LazyBatches {
-  readonly #options: () => BatchesOptions;
+  readonly #folder: string;
+  readonly #options: (folder: string) => BatchesOptions;
   readonly #log: Logger;
   #batches: Batches | undefined;
+  #isStopped = false;
 
-  constructor(options: () => BatchesOptions, log: Logger) {
+  constructor(folder: string, options: (folder: string) => BatchesOptions, log: Logger) {
+    this.#folder = folder;
     this.#options = options;
     this.#log = log;
   }
 
   /** Throws an ApiError if they cannot be opened. */
   get open(): Batches {
+    if (this.#isStopped) throw draining();
     try {
-      this.#batches ??= new Batches(this.#options());
+      this.#batches ??= new Batches(this.#options(this.#folder));
       return this.#batches;
     } catch (error) {
       if (!(error instanceof StoreBusyError)) throw storageError(error);
@@ -32,7 +36,7 @@ export class LazyBatches {
 
   /** Goes on with unfinished batches, if there may be any. */
   resume(): void {
-    if (!existsSync(databaseIn(this.#options().folder))) return;
+    if (!existsSync(databaseIn(this.#folder))) return;
     try {
       void this.open;
     } catch (error) {
@@ -41,6 +45,7 @@ export class LazyBatches {
   }
 
   async stop(): Promise<void> {
+    this.#isStopped = true;
     await this.#batches?.stop();
   }
 }

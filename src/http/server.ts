@@ -101,7 +101,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   });
   const grammars = new Grammars();
   const folder = settings.dataDir ?? defaultDataFolder(options.env);
-  const batches = new LazyBatches(() => batchesOptions(serving, folder), log);
+  const batches = new LazyBatches(folder, (path) => batchesOptions(serving, path), log);
   const serving: Serving = {
     engine,
     grammars,

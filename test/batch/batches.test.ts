@@ -12,7 +12,8 @@ import {
 } from "../../src/batch/batch.ts";
 import type { LineRequest } from "../../src/batch/batch-run.ts";
 import { Batches, type BatchesOptions } from "../../src/batch/batches.ts";
-import { BatchStore, newId, StoreBusyError } from "../../src/batch/store.ts";
+import { StoreBusyError } from "../../src/batch/database.ts";
+import { BatchStore, newId } from "../../src/batch/store.ts";
 import { chatLine, chatLines, jsonLines, parseLines } from "../support/batches.ts";
 import { makeRandom } from "../support/random.ts";
 
@@ -336,6 +337,22 @@ describe("what is kept", () => {
       while (batches.store.lines(id, 0, 1).length > 0) await Bun.sleep(1);
     }
     expect(readdirSync(join(folder, "files")).length).toBe(3);
+  });
+
+  test("of all that have ended is the last thousand, and the rest is forgotten quietly", async () => {
+    const gate = Promise.withResolvers<void>();
+    const batches = open(async (line) => {
+      await gate.promise;
+      return await echo(line);
+    });
+    const { store } = batches;
+    const first = create(batches, chatLines(1));
+    for (let i = 0; i < 1002; i++) store.advance(store.addBatch(orderOf("")).id, "failed");
+    expect(store.batches("alice", { limit: 2000 }).data.length).toBe(1001);
+    gate.resolve();
+    await batches.finished();
+    expect(store.batch(first.id)).toBeUndefined();
+    expect(store.batches("alice", { limit: 2000 }).data.length).toBe(1000);
   });
 
   test("is not what has expired, unless a batch reads it", async () => {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { BatchCaller, chatLines } from "../support/batches.ts";
 import { expectRefusal } from "../support/fault-checks.ts";
 import { makeHome, type Running, startMlxServe } from "../support/serve-process.ts";
+import { startTestServer } from "../support/server.ts";
 
 const home = makeHome();
 afterAll(() => home.remove());
@@ -71,3 +72,11 @@ test("a second server on the machine says that another has the files, and answer
   second.kill("SIGTERM");
   await second.ended;
 }, 60_000);
+
+test("files and batches are closed when the server stops", async () => {
+  const server = await startTestServer();
+  await new BatchCaller(server.get).upload("x");
+  await server.serving.batches.stop();
+  await expectRefusal(await server.get("/v1/files"), { status: 503, code: "draining" });
+  await server.stop();
+});
