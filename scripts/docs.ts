@@ -72,8 +72,10 @@ async function refreshedPart(piece: string): Promise<string> {
 
 type Field = { name: string; preset: unknown; text: string };
 
+const { components } = openApiDocument(routes);
+
 function fieldsOf(request: string): Field[] {
-  const { properties = {} } = openApiDocument(routes).components.schemas[request]!;
+  const { properties = {} } = components.schemas[request]!;
   return Object.entries(properties).map(([name, schema]) => {
     const { default: preset, description = "" } = typeof schema === "object" ? schema : {};
     return { name, preset, text: description };

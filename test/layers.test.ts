@@ -33,6 +33,7 @@ const allowed: Record<string, string[]> = {
   "src/keys": ["src/engine", "src/hub"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "ffi"],
   "src/api": [],
+  "src/batch": ["ffi"],
   "src/tools": ["src/text"],
   "src/conversation": [
     "src/grammar",
@@ -44,6 +45,7 @@ const allowed: Record<string, string[]> = {
   ],
   "src/http": [
     "src/api",
+    "src/batch",
     "src/conversation",
     "src/grammar",
     "src/serve",
@@ -58,6 +60,7 @@ const allowed: Record<string, string[]> = {
   "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
+    "src/batch",
     "src/bench",
     "src/http",
     "src/serve",

@@ -12,12 +12,9 @@ import { routes } from "./routes.ts";
 import type { Serving } from "./serving.ts";
 
 export function makeApp(serving: Serving): Hono<HttpEnv> {
-  const { settings, ring, log } = serving;
+  const { settings, ring } = serving;
   const { host, allowedHosts, allowedOrigins } = settings;
-  const app = new Hono<HttpEnv>();
-  const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
-  app.use(speakDialect);
-  app.use(requestLog(log, quietPaths));
+  const app = newApp(serving);
   const hosts = allowedHosts.length > 0 ? [host, ...allowedHosts] : [];
   app.use(guard({ loopback: isLoopback(host), allowedHosts: hosts, allowedOrigins }));
   const openPaths = pathsOf(({ access }) => access === "open");
@@ -33,6 +30,15 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     const headers = { Allow: allowed.join(", ").toUpperCase() };
     throw new ApiError(405, "The method is not allowed here.", { headers });
   });
+  return app;
+}
+
+/** Without routes: requests are logged, and errors become responses. */
+export function newApp({ log }: Serving): Hono<HttpEnv> {
+  const app = new Hono<HttpEnv>();
+  const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
+  app.use(speakDialect);
+  app.use(requestLog(log, quietPaths));
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
@@ -44,7 +50,8 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   return app;
 }
 
-function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
+/** What a request for the route passes. */
+export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   const { access, isLimited, isClosedByDrain, priority = "HIGH", handler } = route;
   return [
     ...(access === "owner" ? [requireOwner] : []),

@@ -12,6 +12,8 @@ export type HttpEnv = {
     record: RequestRecord;
     /** Set by `authenticate`; absent only on open routes. */
     caller: Caller;
+    /** Whether it is a line of a batch. */
+    isLine?: boolean;
     /** Set by `limit`. */
     lease: Lease;
   };

@@ -60,6 +60,7 @@ export function openApiDocument(
 
 function operation(route: Route): Operation {
   const { method, path, request, example, errors = [], alsoStatus = [] } = route;
+  const { requestType = "application/json" } = route;
   const isOpen = route.access === "open";
   const parameters = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
     name: name!,
@@ -76,7 +77,7 @@ function operation(route: Route): Operation {
     ...(request && {
       requestBody: {
         required: true,
-        content: { "application/json": { schema: refTo(request), ...(example && { example }) } },
+        content: { [requestType]: { schema: refTo(request), ...(example && { example }) } },
       },
     }),
     responses: Object.fromEntries([
@@ -131,11 +132,12 @@ const descriptions: Readonly<Record<number, string>> = {
   408: "The body arrived too slowly",
   409: "The model is answering requests, or is not loaded",
   413: "The body is too large",
-  415: "The body is not JSON, or compressed",
+  415: "The body is not of the type that is expected, or compressed",
   429: "Too many requests: Retry-After says when to try again",
   500: "Internal error",
   503: "Loading, draining or down",
   504: "The request timeout has passed",
+  507: "The server has no room to store it",
 };
 
 /** postV1ChatCompletions of post /v1/chat/completions. */

@@ -15,8 +15,10 @@ export type Route = {
    */
   path: string;
   summary: string;
-  tag: "Text" | "Tokens" | "Models" | "Server";
+  tag: "Text" | "Tokens" | "Files and batches" | "Models" | "Server";
   request?: z.ZodType;
+  /** Of a request that is not JSON. */
+  requestType?: "multipart/form-data";
   /** A request body that works. */
   example?: object;
   response?: z.ZodType;
@@ -38,6 +40,8 @@ export type Route = {
   priority?: Priority;
   /** The field that holds the prompt, for errors about it. */
   promptParam?: PromptParam;
+  /** Whether the lines of a batch may be requests for it. */
+  isForBatches?: boolean;
   /** Whether new requests are rejected while the server drains. Generations check this themselves. */
   isClosedByDrain?: boolean;
   /** Whether requests are logged at level debug only. */

@@ -7,9 +7,11 @@ import {
   MessagesRequest,
   MessagesResponse,
 } from "../api/anthropic.ts";
+import { BatchList, BatchObject, BatchRequest } from "../api/batches.ts";
 import { ChatChunk, ChatRequest, ChatResponse } from "../api/chat.ts";
 import { CompletionChunk, CompletionRequest, CompletionResponse } from "../api/completions.ts";
 import { EmbeddingRequest, EmbeddingResponse } from "../api/embeddings.ts";
+import { FileDeleted, FileList, FileObject, FileUpload } from "../api/files.ts";
 import { Health } from "../api/health.ts";
 import { Model, ModelList } from "../api/models.ts";
 import {
@@ -28,11 +30,13 @@ import {
 import { loadModel, ps, unloadModel } from "./admin.ts";
 import { countTokens, messagesCodec } from "./anthropic.ts";
 import { anthropicDialect } from "./anthropic-dialect.ts";
+import { cancelBatch, createBatch, getBatch, listBatches } from "./batches.ts";
 import { chatCodec } from "./chat.ts";
 import { completionCodec } from "./completions.ts";
 import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
+import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./files.ts";
 import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
@@ -46,6 +50,8 @@ const bodyErrors = [400, 408, 413, 415];
 const modelErrors = [...bodyErrors, 404, 500, 503];
 const tokenErrors = [...modelErrors, 429];
 const generationErrors = [...tokenErrors, 504];
+
+const storeErrors = [503, 507];
 
 const chatCompletion = {
   method: "post",
@@ -80,11 +86,13 @@ export const routes: readonly Route[] = [
     ...chatCompletion,
     path: "/v1/chat/completions",
     summary: "The next message of a chat",
+    isForBatches: true,
   },
   {
     ...textCompletion,
     path: "/v1/completions",
     summary: "The continuation of a text",
+    isForBatches: true,
   },
   {
     ...chatCompletion,
@@ -115,6 +123,7 @@ export const routes: readonly Route[] = [
     access: "key",
     isLimited: true,
     promptParam: "messages",
+    isForBatches: true,
     handler: generate(messagesCodec),
   },
   {
@@ -147,6 +156,7 @@ export const routes: readonly Route[] = [
     access: "key",
     isLimited: true,
     promptParam: "input",
+    isForBatches: true,
     handler: generate(responsesCodec),
   },
   {
@@ -191,7 +201,109 @@ export const routes: readonly Route[] = [
     access: "key",
     isLimited: true,
     promptParam: "input",
+    isForBatches: true,
     handler: embeddings,
+  },
+  {
+    method: "post",
+    path: "/v1/files",
+    summary: "Upload a file of requests",
+    tag: "Files and batches",
+    request: FileUpload,
+    requestType: "multipart/form-data",
+    response: FileObject,
+    example: { purpose: "batch", file: "@requests.jsonl" },
+    errors: [...bodyErrors, ...storeErrors],
+    access: "key",
+    isClosedByDrain: true,
+    handler: uploadFile,
+  },
+  {
+    method: "get",
+    path: "/v1/files",
+    summary: "The files of the key",
+    tag: "Files and batches",
+    response: FileList,
+    errors: [400, 503],
+    access: "key",
+    handler: listFiles,
+  },
+  {
+    method: "get",
+    path: "/v1/files/{id}/content",
+    summary: "The content of a file",
+    tag: "Files and batches",
+    mediaType: "application/octet-stream",
+    errors: [404, 503],
+    access: "key",
+    handler: fileContent,
+  },
+  {
+    method: "get",
+    path: "/v1/files/{id}",
+    summary: "One file",
+    tag: "Files and batches",
+    response: FileObject,
+    errors: [404, 503],
+    access: "key",
+    handler: getFile,
+  },
+  {
+    method: "delete",
+    path: "/v1/files/{id}",
+    summary: "Delete a file; a batch that reads it goes on",
+    tag: "Files and batches",
+    response: FileDeleted,
+    errors: [404, 503],
+    access: "key",
+    handler: deleteFile,
+  },
+  {
+    method: "post",
+    path: "/v1/batches",
+    summary: "Answer the requests of a file at low priority",
+    tag: "Files and batches",
+    request: BatchRequest,
+    response: BatchObject,
+    example: {
+      input_file_id: "file-abc",
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    },
+    errors: [...bodyErrors, ...storeErrors],
+    access: "key",
+    isClosedByDrain: true,
+    handler: createBatch,
+  },
+  {
+    method: "get",
+    path: "/v1/batches",
+    summary: "The batches of the key",
+    tag: "Files and batches",
+    response: BatchList,
+    errors: [400, 503],
+    access: "key",
+    handler: listBatches,
+  },
+  {
+    method: "get",
+    path: "/v1/batches/{id}",
+    summary: "One batch and how far it is",
+    tag: "Files and batches",
+    response: BatchObject,
+    errors: [404, 503],
+    access: "key",
+    handler: getBatch,
+  },
+  {
+    method: "post",
+    path: "/v1/batches/{id}/cancel",
+    summary: "End a batch early; what is answered stays",
+    tag: "Files and batches",
+    response: BatchObject,
+    errors: [404, 503, 507],
+    access: "key",
+    handler: cancelBatch,
   },
   {
     method: "post",

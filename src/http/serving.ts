@@ -8,6 +8,7 @@ import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
 import type { StoredResponses } from "../serve/stored-responses.ts";
 import type { Encoder } from "../text/encoder.ts";
+import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
@@ -18,6 +19,7 @@ export type Serving = {
   admission: Admission;
   metrics: Metrics;
   responses: StoredResponses;
+  batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
   /** How long a stream may be without events before a heartbeat is sent. */

@@ -26,6 +26,7 @@ function at(path: string): unknown {
 describe("the OpenAPI document", () => {
   test("has every endpoint of the API", () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "delete /v1/files/{id}",
       "delete /v1/responses/{id}",
       "get /",
       "get /docs",
@@ -33,6 +34,11 @@ describe("the OpenAPI document", () => {
       "get /metrics",
       "get /openapi.json",
       "get /ps",
+      "get /v1/batches",
+      "get /v1/batches/{id}",
+      "get /v1/files",
+      "get /v1/files/{id}",
+      "get /v1/files/{id}/content",
       "get /v1/models",
       "get /v1/models/{id}",
       "get /v1/responses/{id}",
@@ -43,9 +49,12 @@ describe("the OpenAPI document", () => {
       "post /tokenize",
       "post /v1/batch/chat/completions",
       "post /v1/batch/completions",
+      "post /v1/batches",
+      "post /v1/batches/{id}/cancel",
       "post /v1/chat/completions",
       "post /v1/completions",
       "post /v1/embeddings",
+      "post /v1/files",
       "post /v1/messages",
       "post /v1/messages/count_tokens",
       "post /v1/responses",

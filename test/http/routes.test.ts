@@ -91,6 +91,9 @@ describe("the routes", () => {
       if (owned.includes(path)) expect([path, status]).toEqual([path, 403]);
       // There is no response of that name.
       else if (path.startsWith("/v1/responses/")) expect([path, status]).toEqual([path, 404]);
+      // There is no file or batch of that name, and a file is uploaded as a form.
+      else if (/^\/v1\/(files|batches)\//.test(path)) expect([path, status]).toEqual([path, 404]);
+      else if (method === "POST" && path === "/v1/files") expect(status).toBe(415);
       else expect([path, status]).toEqual([path, method === "POST" ? 400 : 200]);
     }
   });
