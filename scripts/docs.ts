@@ -42,6 +42,8 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
   "fields of chats": () => fieldTable(fieldsOf("ChatRequest").filter((each) => !isShared(each))),
   "fields of texts": () =>
     fieldTable(fieldsOf("CompletionRequest").filter((each) => !isShared(each))),
+  "fields of messages": () => fieldTable(fieldsOf("MessagesRequest")),
+  "fields of responses": () => fieldTable(fieldsOf("ResponsesRequest")),
   "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
   metrics: metricTable,
   modes: () =>
@@ -70,8 +72,10 @@ async function refreshedPart(piece: string): Promise<string> {
 
 type Field = { name: string; preset: unknown; text: string };
 
+const { components } = openApiDocument(routes);
+
 function fieldsOf(request: string): Field[] {
-  const { properties = {} } = openApiDocument(routes).components.schemas[request]!;
+  const { properties = {} } = components.schemas[request]!;
   return Object.entries(properties).map(([name, schema]) => {
     const { default: preset, description = "" } = typeof schema === "object" ? schema : {};
     return { name, preset, text: description };

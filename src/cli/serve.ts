@@ -59,6 +59,7 @@ export async function serve(args: string[]): Promise<void> {
   const url = ownUrl(server.url);
   remember({ url, key: localKey, pid: process.pid, drainMs: settings.drainTimeout }, log);
   stopOnSignals(server, log);
+  server.serving.batches.resume();
   process.on("SIGHUP", () => reloadKeys(server, keysPath, log));
   try {
     announce(server, url, await server.ready, await server.serving.engine.inspect());
@@ -86,7 +87,7 @@ function remember(entry: ServerEntry, log: Logger): void {
 }
 
 /** Passes settings of the machine to the engine, which reads the environment. */
-function environmentOf({ backend: wanted, threads }: Settings): NodeJS.ProcessEnv {
+export function environmentOf({ backend: wanted, threads }: Settings): NodeJS.ProcessEnv {
   if (wanted !== undefined) process.env.MLX_SERVE_BACKEND = wanted;
   if (threads !== undefined) process.env.MLX_SERVE_THREADS = String(threads);
   return process.env;

@@ -60,6 +60,30 @@ export const verbs: readonly Verb[] = [
     run: async (args) => (await import("./run.ts")).run(args),
   },
   {
+    name: "batch",
+    usage: "run <file>",
+    summary:
+      "the answers to a file of requests (JSONL), without a server; takes up again what was ended",
+    flags: [
+      {
+        flag: "--output",
+        aliases: ["-o"],
+        metavar: "<file>",
+        text: "where the answers go; failed requests are in <file>.errors beside it",
+        values: "file",
+      },
+      {
+        flag: "--model",
+        aliases: ["-m"],
+        metavar: "<model>",
+        text: "what answers, as for serve; other settings are taken from variables and the file",
+        values: "model",
+      },
+    ],
+    values: ["run"],
+    run: async (args) => (await import("./batch.ts")).batch(args),
+  },
+  {
     name: "ps",
     summary: "what a server is doing: its models, their memory, every request",
     flags: [json, ...serverFlags],

@@ -9,6 +9,7 @@ export const sections = [
   "Server",
   "Security",
   "Batching",
+  "Files and batches",
   "Sampling defaults",
   "Logging",
   "Machine",
@@ -227,6 +228,11 @@ export const Settings = z.strictObject({
       text: "How many tokens a client may fall behind its stream before it is disconnected.",
       metavar: "<tokens>",
     }),
+  maxResponseStorage: size("0", "16TiB").prefault("64MiB").register(about, {
+    section: "Server",
+    text: "What the stored responses of one key may take; the oldest are deleted. 0 stores none.",
+    metavar: "<size>",
+  }),
   requestTimeout: duration("1s", "24h").optional().register(about, {
     section: "Server",
     text: "Abort a request that takes longer; without it, there is no limit.",
@@ -354,6 +360,33 @@ export const Settings = z.strictObject({
       text: "The KV cache of a model in blocks of 32 tokens, in place of a size in bytes.",
       metavar: "<blocks>",
     }),
+
+  dataDir: text("the path of a folder").optional().register(about, {
+    section: "Files and batches",
+    text: "Where uploaded files and batches are kept; without it, the folder batches in the cache folder of mlx-serve.",
+    metavar: "<folder>",
+    values: "file",
+  }),
+  maxFileSize: size("1KiB", "16GiB").prefault("200MiB").register(about, {
+    section: "Files and batches",
+    text: "The largest file that may be uploaded.",
+    metavar: "<size>",
+  }),
+  maxFileStorage: size("1KiB", "16TiB").prefault("4GiB").register(about, {
+    section: "Files and batches",
+    text: "What the files of one key may take; once they do, no more can be uploaded.",
+    metavar: "<size>",
+  }),
+  maxFiles: whole(1, 1_000_000).prefault(1000).register(about, {
+    section: "Files and batches",
+    text: "Files that one key may have.",
+    metavar: "<n>",
+  }),
+  maxBatches: whole(1, 10_000).prefault(16).register(about, {
+    section: "Files and batches",
+    text: "Unfinished batches that one key may have.",
+    metavar: "<n>",
+  }),
 
   temperature: number(0, 2)
     .optional()

@@ -1,6 +1,7 @@
 // Regular expressions as finite automata, so that a text can be constrained by several of them and by bounds
 // on its length at once. A pattern may match anywhere in a text, as in JSON Schema.
 import { byteClass } from "./alternatives.ts";
+import { minimized } from "./minimized.ts";
 import {
   complement,
   intersect,
@@ -50,11 +51,12 @@ export function readPattern(source: string, work: Work): Automaton {
     throw new PatternError("must be a regular expression");
   }
   const { node, ahead } = new PatternReader(source).read();
-  return ahead.reduce(
-    (automaton, { node: other, isNegative }) =>
-      product(automaton, determinize(other, work), isNegative, work),
+  const automaton = ahead.reduce(
+    (before, { node: other, isNegative }) =>
+      product(before, determinize(other, work), isNegative, work),
     determinize(node, work),
   );
+  return minimized(automaton);
 }
 
 type Node =

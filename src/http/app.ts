@@ -2,6 +2,7 @@
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { ZodError } from "zod";
 import { authenticate, limit, requireOwner } from "./auth.ts";
+import { openAi, refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
 import { guard, isLoopback } from "./guard.ts";
@@ -11,17 +12,15 @@ import { routes } from "./routes.ts";
 import type { Serving } from "./serving.ts";
 
 export function makeApp(serving: Serving): Hono<HttpEnv> {
-  const { settings, ring, log } = serving;
+  const { settings, ring } = serving;
   const { host, allowedHosts, allowedOrigins } = settings;
-  const app = new Hono<HttpEnv>();
-  const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
-  app.use(requestLog(log, quietPaths));
+  const app = newApp(serving);
   const hosts = allowedHosts.length > 0 ? [host, ...allowedHosts] : [];
   app.use(guard({ loopback: isLoopback(host), allowedHosts: hosts, allowedOrigins }));
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    const path = route.path.replace(/\{(\w+)\}/g, ":$1{.+}");
+    const path = route.path.replace(/\{(\w+)\}$/, ":$1{.+}").replace(/\{(\w+)\}/g, ":$1");
     app.on(route.method, [path], ...handlersOf(route, serving));
   }
 
@@ -31,18 +30,28 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     const headers = { Allow: allowed.join(", ").toUpperCase() };
     throw new ApiError(405, "The method is not allowed here.", { headers });
   });
+  return app;
+}
+
+/** Without routes: requests are logged, and errors become responses. */
+export function newApp({ log }: Serving): Hono<HttpEnv> {
+  const app = new Hono<HttpEnv>();
+  const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
+  app.use(speakDialect);
+  app.use(requestLog(log, quietPaths));
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
     // A ZodError's own message has many lines.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
     if (answer.status === 500) log.error({ id: record.id, err: error }, "failed");
-    return c.json(answer.body, answer.status as 400, answer.headers);
+    return refusalResponse(c, answer);
   });
   return app;
 }
 
-function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
+/** What a request for the route passes. */
+export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   const { access, isLimited, isClosedByDrain, priority = "HIGH", handler } = route;
   return [
     ...(access === "owner" ? [requireOwner] : []),
@@ -51,6 +60,17 @@ function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
     handler(serving, priority),
   ];
 }
+
+/** Every error is in the dialect of the route, also one from before the route. */
+const speakDialect: MiddlewareHandler<HttpEnv> = async (c, next) => {
+  const { path } = c.req;
+  const route = routes.find((each) => path === each.path || path.startsWith(`${each.path}/`));
+  const dialect = route?.dialect ?? openAi;
+  c.set("dialect", dialect);
+  await next();
+  const { requestIdHeader } = dialect;
+  if (requestIdHeader) c.res.headers.set(requestIdHeader, c.get("record").id);
+};
 
 function rejectWhileDraining({ admission }: Serving): MiddlewareHandler<HttpEnv> {
   return async (_, next) => {

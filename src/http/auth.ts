@@ -3,14 +3,9 @@
 import type { Context, MiddlewareHandler } from "hono";
 import type { KeyRing } from "../keys/key-ring.ts";
 import { formatDuration, Lease, type Limited } from "../keys/limiter.ts";
+import { refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
-import {
-  type ApiError,
-  errorResponse,
-  forbidden,
-  tooManyRequests,
-  unauthorized,
-} from "./errors.ts";
+import { type ApiError, forbidden, tooManyRequests, unauthorized } from "./errors.ts";
 
 const noKey = "A key is needed: send it as the header 'Authorization: Bearer <key>'.";
 const wrongKey = "The server does not know this key.";
@@ -51,7 +46,7 @@ export const limit: MiddlewareHandler<HttpEnv> = async (c, next) => {
       if (!lease.held) lease.end();
     }
   } else {
-    c.res = errorResponse(tooMany(lease));
+    c.res = refusalResponse(c, tooMany(lease));
   }
   for (const [name, value] of Object.entries(limiter.headers())) c.res.headers.set(name, value);
 };

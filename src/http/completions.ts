@@ -1,67 +1,50 @@
 // POST /v1/completions
-import type { Context } from "hono";
 import {
   type CompletionChunk,
   type CompletionLogprobs,
   CompletionRequest,
   type CompletionResponse,
 } from "../api/completions.ts";
-import type { Prompt } from "../api/prompts.ts";
-import type { Priority, PromptLogprob } from "../engine/protocol.ts";
-import type { AnswerPiece } from "../serve/answer-text.ts";
-import { type Tokenizer, TooLongError } from "../text/tokenizer.ts";
+import type { Answer, AnswerEvents } from "../conversation/events.ts";
+import type { PromptLogprob } from "../engine/protocol.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Codec, ResponseContext, ResponseWriter } from "./codec.ts";
 import { constraintOf } from "./constraint.ts";
-import type { HttpEnv } from "./env.ts";
+import { openAi } from "./dialect.ts";
 import { badRequest } from "./errors.ts";
-import { type Encode, generate, type ResponseContext, type ResponseWriter } from "./generate.ts";
-import { readRequest } from "./json-body.ts";
-import type { Serving } from "./serving.ts";
+import { finishReasons } from "./message-deltas.ts";
+import { commonOf } from "./openai-fields.ts";
+import { serviceTiers } from "./priority.ts";
 import { finiteLogprob, tokenText } from "./token-text.ts";
 import { fingerprint, usageOf } from "./usage.ts";
 
 /** OpenAI's default. */
 const PRESET_TOKENS = 16;
 
-export function completions(serving: Serving, ceiling: Priority) {
-  return async (c: Context<HttpEnv>): Promise<Response> => {
-    const request = await readRequest(c, serving, CompletionRequest);
-    const longest = request.max_tokens ?? serving.settings.maxTokens ?? PRESET_TOKENS;
+export const completionCodec: Codec<CompletionRequest> = {
+  dialect: openAi,
+  request: CompletionRequest,
+  exchange(request, { settings }) {
+    const longest = request.max_tokens ?? settings.maxTokens ?? PRESET_TOKENS;
     if (request.min_tokens > longest) {
       const message = `Invalid 'min_tokens': expected at most ${longest}, as max_tokens is.`;
       throw badRequest("min_tokens", message, "invalid_value");
     }
-    return await generate(c, serving, ceiling, {
-      request,
-      maxTokens: longest,
-      logprobs: request.logprobs,
-      promptLogprobs: request.echo ? request.logprobs : undefined,
-      plan: async (_, maxTokens, encode) => ({
-        prompts: await promptTokens(request.prompt, maxTokens, encode),
+    return {
+      conversation: {
+        ...commonOf(request, longest),
+        prompt: { kind: "texts", prompts: request.prompt },
         constraint: constraintOf(request),
-        writer: (context) => completionWriter(request, context),
-      }),
-    });
-  };
-}
-
-/** Control tokens in a text are text; a client that wants tokens sends their ids. */
-export async function promptTokens(
-  prompts: readonly Prompt[],
-  maxTokens: number,
-  encode: Encode,
-): Promise<Uint32Array[]> {
-  const texts = prompts.filter((prompt) => typeof prompt === "string");
-  if (texts.length > 0) {
-    return (await encode({ kind: "texts", texts, addSpecialTokens: true, maxTokens })).prompts;
-  }
-  return prompts.map((ids) => {
-    if (ids.length > maxTokens) throw new TooLongError(maxTokens);
-    return Uint32Array.from(ids as number[]);
-  });
-}
+        logprobs: request.logprobs,
+        promptLogprobs: request.echo ? request.logprobs : undefined,
+      },
+      writer: (context) => completionWriter(request, context),
+    };
+  },
+};
 
 function completionWriter(request: CompletionRequest, context: ResponseContext): ResponseWriter {
-  const { created, model, servedTier, prompts, answers } = context;
+  const { created, model, priority, prompts, reply } = context;
   const { tokenizer } = model.text;
   const { echo, n, logprobs: isAskedLogprobs } = request;
   const isAskedUsage = request.stream_options?.include_usage === true;
@@ -71,48 +54,58 @@ function completionWriter(request: CompletionRequest, context: ResponseContext):
     created,
     model: model.name,
     system_fingerprint: fingerprint,
-    service_tier: servedTier,
+    service_tier: request.service_tier && serviceTiers[priority],
   };
   const promptOf = (index: number) => prompts[Math.floor(index / n)]!;
   const begun = new Set<number>();
   const offsets = new Map<number, number>();
-  const choiceOf = (piece: AnswerPiece) => {
-    const { index, finished } = piece;
+  const choiceOf = ({ index, tokens, scores }: Written, text: string) => {
     const isFirst = !begun.has(index);
     begun.add(index);
     const prompt = promptOf(index);
     const isEchoed = echo && isFirst;
     const echoed = isEchoed ? tokenizer.decode(prompt) : "";
     const logprobs = new LogprobWriter(tokenizer, offsets.get(index) ?? 0);
-    if (isEchoed) logprobs.prompt(prompt, answers.promptLogprobs(index) ?? []);
-    logprobs.answer(piece);
+    if (isEchoed) logprobs.prompt(prompt, reply.promptLogprobs(index) ?? []);
+    logprobs.answer(scores);
     offsets.set(index, logprobs.offset);
     return {
       index,
-      text: echoed + piece.text,
+      text: echoed + text,
       logprobs: isAskedLogprobs === undefined ? null : logprobs.written,
-      finish_reason: finished ?? null,
       ...(request.return_token_ids && {
-        token_ids: piece.tokens,
+        token_ids: [...tokens],
         ...(isFirst && { prompt_token_ids: [...prompt] }),
       }),
     };
   };
   return {
     opening: () => [],
-    events: (piece): CompletionChunk[] => [
-      { ...common, choices: [choiceOf(piece)], ...(isAskedUsage && { usage: null }) },
-    ],
-    usageEvent: (usage): CompletionChunk => ({ ...common, choices: [], usage: usageOf(usage) }),
-    whole: (choices, usage): CompletionResponse => ({
+    events(said): CompletionChunk[] {
+      const end = said.events.at(-1);
+      const finish_reason = end?.kind === "end" ? finishReasons[end.reason] : null;
+      const choices = [{ ...choiceOf(said, textOf(said.events)), finish_reason }];
+      return [{ ...common, choices, ...(isAskedUsage && { usage: null }) }];
+    },
+    closing: (usage): CompletionChunk[] =>
+      isAskedUsage ? [{ ...common, choices: [], usage: usageOf(usage) }] : [],
+    failure: ({ body }) => [body],
+    whole: (answers, usage): CompletionResponse => ({
       ...common,
-      choices: choices.map((choice) => ({
-        ...choiceOf(choice),
-        finish_reason: choice.finished!,
+      choices: answers.map((answer) => ({
+        ...choiceOf(answer, textOf(answer.parts)),
+        finish_reason: finishReasons[answer.end.reason],
       })),
       usage: usageOf(usage),
     }),
   };
+}
+
+type Written = Pick<Answer, "index" | "tokens" | "scores">;
+
+/** Answers to texts have neither thoughts nor calls. */
+function textOf(parts: AnswerEvents["events"] | Answer["parts"]): string {
+  return parts.map((part) => (part.kind === "text" ? part.text : "")).join("");
 }
 
 /** The four parallel lists of a text completion's log-probabilities. */
@@ -140,7 +133,7 @@ class LogprobWriter {
     }
   }
 
-  answer({ scores }: AnswerPiece): void {
+  answer(scores: Answer["scores"]): void {
     for (const { token, logprob, top } of scores) this.#add(token, logprob, top);
   }
 

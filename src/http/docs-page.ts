@@ -57,7 +57,7 @@ ${group!.map((entry) => article(entry, url, components.schemas))}
 
 function article({ method, path, operation }: Entry, url: string, schemas: Schemas): Html {
   const { operationId, summary, parameters = [], requestBody, responses } = operation;
-  const request = requestBody?.content["application/json"]?.schema;
+  const [request] = Object.values(requestBody?.content ?? {}).map(({ schema }) => schema);
   const answers = Object.entries(responses["200"]?.content ?? {});
   const others = Object.entries(responses).filter(([status]) => status !== "200");
   return html`<article id="${operationId}">
@@ -77,12 +77,14 @@ function answerTitle(mediaType: string): string {
 
 function curl({ method, path, operation }: Entry, url: string): string {
   const { requestBody, security } = operation;
-  const example = requestBody?.content["application/json"]?.example;
+  const { "application/json": json, "multipart/form-data": form } = requestBody?.content ?? {};
   return [
     `curl ${url}${path.replace(/\{\w+\}/g, "default")}`,
+    ...(method === "get" || requestBody ? [] : [`-X ${method.toUpperCase()}`]),
     ...(security ? [] : [`-H "Authorization: Bearer $MLX_SERVE_API_KEY"`]),
-    ...(method === "post" ? [`-H "Content-Type: application/json"`] : []),
-    ...(example ? [`-d '${JSON.stringify(example)}'`] : []),
+    ...(json ? [`-H "Content-Type: application/json"`] : []),
+    ...(json?.example ? [`-d '${JSON.stringify(json.example)}'`] : []),
+    ...Object.entries(form?.example ?? {}).map(([name, value]) => `-F ${name}=${value}`),
   ].join(" \\\n  ");
 }
 

@@ -1,35 +1,38 @@
 // POST /v1/embeddings: the vector that a model makes of a text.
 import type { Context } from "hono";
 import { EmbeddingRequest, type EmbeddingResponse } from "../api/embeddings.ts";
+import { checkPromptTokens, saltOf } from "../conversation/engine-request.ts";
+import { textTokens } from "../conversation/prompt.ts";
+import type { Priority } from "../engine/protocol.ts";
 import { Vectors } from "../serve/vectors.ts";
-import { promptTokens } from "./completions.ts";
-import { checkPromptTokens, saltOf } from "./engine-request.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
 import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
+import { lowestOf } from "./priority.ts";
 import type { Serving } from "./serving.ts";
 
-export function embeddings(serving: Serving) {
+export function embeddings(serving: Serving, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, EmbeddingRequest);
     const caller = c.get("caller");
-    const generation = new Generation(c, serving, caller.tier);
+    const priority = lowestOf(caller.tier, ceiling);
+    const generation = new Generation(c, serving, priority);
     try {
       const model = await generation.use(request.model);
       const { embedding } = model.text;
       if (!embedding) {
         throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
       }
-      const prompts = await promptTokens(request.input, model.info.maxLength, (work) =>
+      const prompts = await textTokens({ prompts: request.input }, model.info.maxLength, (work) =>
         generation.encode(model, work),
       );
-      checkPromptTokens("input", prompts, model.info.vocabulary);
+      checkPromptTokens(prompts, model);
       const common = {
         name: c.get("record").id,
-        priority: caller.tier,
+        priority,
         client: generation.client,
-        salt: saltOf(caller),
+        salt: saltOf(caller.name),
       };
       const vectors = generation.begin(
         () =>

@@ -2,6 +2,7 @@
 // what was sent; an internal failure reveals nothing except that it happened.
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../api/error.ts";
+import { ConversationError, NoChatTemplateError } from "../conversation/conversation-error.ts";
 import { EngineError, LoadCancelledError, RefusedError } from "../engine/client.ts";
 import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammar-error.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
@@ -120,6 +121,11 @@ export type PromptParam = "messages" | "prompt" | "input" | "tokens";
 export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof ZodError) return invalidRequest(error);
+  if (error instanceof ConversationError) return faultyField(error, prompt);
+  if (error instanceof NoChatTemplateError) {
+    const message = "The model has no chat template: use /v1/completions.";
+    return badRequest("model", message, "no_chat_template");
+  }
   if (error instanceof RefusedError) return refusal(error, prompt);
   if (error instanceof TooLongError) return tooLong(prompt);
   if (error instanceof NoRoomError)
@@ -167,6 +173,13 @@ export function errorBody(error: unknown, prompt?: PromptParam): ErrorResponse {
 export function errorResponse(error: unknown, prompt?: PromptParam): Response {
   const { status, body, headers } = apiErrorOf(error, prompt);
   return Response.json(body, { status, headers });
+}
+
+/** A field's name in an API is its name in the conversation, in snake case. */
+function faultyField({ field, problem }: ConversationError, prompt: PromptParam): ApiError {
+  const name = field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const param = field === "prompt" ? prompt : name;
+  return badRequest(param, `Invalid '${param}': ${problem}.`, "invalid_value");
 }
 
 function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiError {

@@ -45,7 +45,7 @@ export class Generation {
   /** Throws if the request is not admitted. */
   constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
     this.client = serving.ring.open ? undefined : c.get("caller").name;
-    const entry = serving.admission.enter(this.client);
+    const entry = serving.admission.enter(this.client, c.get("isLine"));
     if (entry === "draining") throw draining();
     if (entry === "queue_full") {
       throw tooManyRequests(1, "Too many requests are waiting.", { code: "queue_full" });

@@ -4,8 +4,9 @@
 import { isIPv4 } from "node:net";
 import type { Context, MiddlewareHandler } from "hono";
 import { rateLimitHeaders } from "../keys/limiter.ts";
+import { refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
-import { errorResponse, forbidden } from "./errors.ts";
+import { forbidden } from "./errors.ts";
 
 export type GuardOptions = {
   /** Whether the server listens on loopback addresses only. */
@@ -22,7 +23,7 @@ export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
   return async (c, next) => {
     const problem = hostProblem(c, options) ?? originProblem(c, options);
     const granted = problem === undefined ? foreignOrigin(c) : undefined;
-    if (problem !== undefined) c.res = errorResponse(forbidden(problem));
+    if (problem !== undefined) c.res = refusalResponse(c, forbidden(problem));
     else if (granted !== undefined && isPreflight(c)) c.res = preflight(c);
     else await next();
     c.res.headers.set("X-Content-Type-Options", "nosniff");

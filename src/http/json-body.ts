@@ -28,12 +28,7 @@ export async function readJson(
   if (!/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(request.headers.get("content-type") ?? "")) {
     throw new ApiError(415, "The content type has to be application/json.");
   }
-  if (!/^(identity)?$/i.test(request.headers.get("content-encoding") ?? "")) {
-    throw new ApiError(
-      415,
-      "The body must not be compressed: Content-Encoding has to be identity.",
-    );
-  }
+  refuseCompressed(request);
   const { bytes, isLong } = await readBytes(request, limitBytes);
   if (bytes.length === 0) throw badRequest(undefined, "The body is empty.");
   const value = isLong ? await unlessGone(request, parseLong(bytes)) : parseJson(bytes);
@@ -41,6 +36,11 @@ export async function readJson(
     throw badRequest(undefined, "The body has to be a JSON object.");
   }
   return value as Record<string, unknown>;
+}
+
+export function refuseCompressed({ headers }: Request): void {
+  if (/^(identity)?$/i.test(headers.get("content-encoding") ?? "")) return;
+  throw new ApiError(415, "The body must not be compressed: Content-Encoding has to be identity.");
 }
 
 type Body = { bytes: Uint8Array<ArrayBuffer>; isLong: boolean };
@@ -67,7 +67,8 @@ async function readBytes(request: Request, limitBytes: number): Promise<Body> {
   return { bytes: sink.end() as Uint8Array<ArrayBuffer>, isLong: structure.isLong };
 }
 
-async function unlessGone<T>({ signal }: Request, result: Promise<T>): Promise<T> {
+/** The result; if it is an error because the client is gone, that is what is thrown. */
+export async function unlessGone<T>({ signal }: Request, result: Promise<T>): Promise<T> {
   try {
     return await result;
   } catch (error) {

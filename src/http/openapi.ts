@@ -2,7 +2,7 @@
 // that parse the requests.
 import { z } from "zod";
 import { version } from "../../package.json";
-import { ErrorResponse } from "../api/error.ts";
+import { openAi } from "./dialect.ts";
 import type { Route } from "./route.ts";
 
 export type JsonSchema = z.core.JSONSchema.BaseSchema;
@@ -45,7 +45,7 @@ export function openApiDocument(
       title: "mlx-serve",
       version,
       description:
-        "Language models on MLX over the OpenAI API. A parameter that is null counts as absent. " +
+        "Language models on MLX over the APIs of OpenAI and Anthropic. A parameter that is null counts as absent. " +
         "Unsupported parameters are rejected, and unknown fields are ignored.",
     },
     servers: [{ url: server }],
@@ -60,6 +60,7 @@ export function openApiDocument(
 
 function operation(route: Route): Operation {
   const { method, path, request, example, errors = [], alsoStatus = [] } = route;
+  const { requestType = "application/json" } = route;
   const isOpen = route.access === "open";
   const parameters = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
     name: name!,
@@ -76,20 +77,21 @@ function operation(route: Route): Operation {
     ...(request && {
       requestBody: {
         required: true,
-        content: { "application/json": { schema: refTo(request), ...(example && { example }) } },
+        content: { [requestType]: { schema: refTo(request), ...(example && { example }) } },
       },
     }),
     responses: Object.fromEntries([
       ...[200, ...alsoStatus].map((status) => [status, answer(route, status)]),
-      ...refusals.map((status) => [status, refusal(status)]),
+      ...refusals.map((status) => [status, refusal(route, status)]),
     ]),
     ...(isOpen && { security: [] }),
   };
 }
 
-function answer({ response, event, mediaType = "application/json" }: Route, status: number) {
+function answer(route: Route, status: number) {
+  const { response, event, mediaType = "application/json" } = route;
   const content: Content = { [mediaType]: response ? { schema: refTo(response) } : {} };
-  if (event) content["text/event-stream"] = { schema: eventSchema(event) };
+  if (event) content["text/event-stream"] = { schema: eventSchema(route, event) };
   return { description: descriptions[status]!, content };
 }
 
@@ -97,12 +99,16 @@ function answer({ response, event, mediaType = "application/json" }: Route, stat
  * One event of a stream. The body is not JSON, so the schema describes an event's fields, as OpenAPI 3.2's
  * itemSchema does, and the JSON is the content of its data.
  */
-function eventSchema(event: z.ZodType): JsonSchema {
+function eventSchema({ dialect = openAi }: Route, event: z.ZodType): JsonSchema {
   const data = {
     type: "string" as const,
     contentMediaType: "application/json",
-    contentSchema: { anyOf: [refTo(event), refTo(ErrorResponse)] },
+    contentSchema: { anyOf: [refTo(event), refTo(dialect.errorSchema)] },
   };
+  const named = { description: "The type of the event.", type: "string" as const };
+  if (dialect.streamEnd === "") {
+    return { type: "object", required: ["event", "data"], properties: { event: named, data } };
+  }
   return {
     type: "object",
     required: ["data"],
@@ -112,8 +118,8 @@ function eventSchema(event: z.ZodType): JsonSchema {
   };
 }
 
-function refusal(status: number) {
-  const content: Content = { "application/json": { schema: refTo(ErrorResponse) } };
+function refusal({ dialect = openAi }: Route, status: number) {
+  const content: Content = { "application/json": { schema: refTo(dialect.errorSchema) } };
   return { description: descriptions[status]!, content };
 }
 
@@ -122,15 +128,16 @@ const descriptions: Readonly<Record<number, string>> = {
   400: "The request is invalid: `param` names the parameter",
   401: "No key, or an unknown key",
   403: "Not allowed",
-  404: "The model does not exist",
+  404: "What the request names does not exist",
   408: "The body arrived too slowly",
   409: "The model is answering requests, or is not loaded",
   413: "The body is too large",
-  415: "The body is not JSON, or compressed",
+  415: "The body is not of the type that is expected, or compressed",
   429: "Too many requests: Retry-After says when to try again",
   500: "Internal error",
   503: "Loading, draining or down",
   504: "The request timeout has passed",
+  507: "The server has no room to store it",
 };
 
 /** postV1ChatCompletions of post /v1/chat/completions. */
@@ -152,9 +159,11 @@ function nameOf(schema: z.ZodType): string {
 }
 
 function namedSchemas(routes: readonly Route[]): Record<string, JsonSchema> {
-  const used = routes.flatMap(({ request, response, event }) => [request, response, event]);
+  const used = routes.flatMap(({ request, response, event, dialect = openAi }) => {
+    return [request, response, event, dialect.errorSchema];
+  });
   const registry = z.registry<{ id: string }>();
-  for (const schema of new Set([...used, ErrorResponse])) {
+  for (const schema of new Set([...used, openAi.errorSchema])) {
     if (schema) registry.add(schema, { id: nameOf(schema) });
   }
   // Responses have no defaults or transforms, so the input schema describes both directions.

@@ -2,20 +2,28 @@
 import type { Handler } from "hono";
 import type { z } from "zod";
 import type { Priority } from "../engine/protocol.ts";
+import type { Dialect } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import type { PromptParam } from "./errors.ts";
 import type { Serving } from "./serving.ts";
 
 export type Route = {
-  method: "get" | "post";
-  /** Parameters are in braces and may contain slashes, as names of models do. */
+  method: "get" | "post" | "delete";
+  /**
+   * Parameters are in braces. One at the end may contain slashes, as names of models do: of two routes that
+   * match, the first in the table is taken.
+   */
   path: string;
   summary: string;
-  tag: "Text" | "Tokens" | "Models" | "Server";
+  tag: "Text" | "Tokens" | "Files and batches" | "Models" | "Server";
   request?: z.ZodType;
+  /** Of a request that is not JSON. */
+  requestType?: "multipart/form-data";
   /** A request body that works. */
   example?: object;
   response?: z.ZodType;
+  /** How errors and events are written; as OpenAI's if absent. */
+  dialect?: Dialect;
   /** The data of one server-sent event, if the response can be streamed. */
   event?: z.ZodType;
   /** Of a response that is not JSON. */
@@ -32,6 +40,8 @@ export type Route = {
   priority?: Priority;
   /** The field that holds the prompt, for errors about it. */
   promptParam?: PromptParam;
+  /** Whether the lines of a batch may be requests for it. */
+  isForBatches?: boolean;
   /** Whether new requests are rejected while the server drains. Generations check this themselves. */
   isClosedByDrain?: boolean;
   /** Whether requests are logged at level debug only. */

@@ -1,10 +1,26 @@
 // The table of routes. The app, the OpenAPI document and the documentation are made from it.
 import { LoadRequest, PsResponse, UnloadRequest, UnloadResponse } from "../api/admin.ts";
+import {
+  CountTokensRequest,
+  CountTokensResponse,
+  MessagesEvent,
+  MessagesRequest,
+  MessagesResponse,
+} from "../api/anthropic.ts";
+import { BatchList, BatchObject, BatchRequest } from "../api/batches.ts";
 import { ChatChunk, ChatRequest, ChatResponse } from "../api/chat.ts";
 import { CompletionChunk, CompletionRequest, CompletionResponse } from "../api/completions.ts";
 import { EmbeddingRequest, EmbeddingResponse } from "../api/embeddings.ts";
+import { FileDeleted, FileList, FileObject, FileUpload } from "../api/files.ts";
 import { Health } from "../api/health.ts";
 import { Model, ModelList } from "../api/models.ts";
+import {
+  InputItemList,
+  ResponseDeleted,
+  ResponseEvent,
+  ResponseObject,
+  ResponsesRequest,
+} from "../api/responses.ts";
 import {
   DetokenizeRequest,
   DetokenizeResponse,
@@ -12,20 +28,30 @@ import {
   TokenizeResponse,
 } from "../api/tokenize.ts";
 import { loadModel, ps, unloadModel } from "./admin.ts";
-import { chat } from "./chat.ts";
-import { completions } from "./completions.ts";
+import { countTokens, messagesCodec } from "./anthropic.ts";
+import { anthropicDialect } from "./anthropic-dialect.ts";
+import { cancelBatch, createBatch, getBatch, listBatches } from "./batches.ts";
+import { chatCodec } from "./chat.ts";
+import { completionCodec } from "./completions.ts";
+import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
+import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./files.ts";
+import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { openApiDocument } from "./openapi.ts";
+import { responsesCodec } from "./responses.ts";
 import type { Route } from "./route.ts";
+import { deleteResponse, getResponse, listInputItems } from "./stored-responses.ts";
 import { detokenize, tokenize } from "./tokenize.ts";
 
 const bodyErrors = [400, 408, 413, 415];
 const modelErrors = [...bodyErrors, 404, 500, 503];
 const tokenErrors = [...modelErrors, 429];
 const generationErrors = [...tokenErrors, 504];
+
+const storeErrors = [503, 507];
 
 const chatCompletion = {
   method: "post",
@@ -38,7 +64,7 @@ const chatCompletion = {
   access: "key",
   isLimited: true,
   promptParam: "messages",
-  handler: chat,
+  handler: generate(chatCodec),
 } as const;
 
 const textCompletion = {
@@ -52,7 +78,7 @@ const textCompletion = {
   access: "key",
   isLimited: true,
   promptParam: "prompt",
-  handler: completions,
+  handler: generate(completionCodec),
 } as const;
 
 export const routes: readonly Route[] = [
@@ -60,11 +86,13 @@ export const routes: readonly Route[] = [
     ...chatCompletion,
     path: "/v1/chat/completions",
     summary: "The next message of a chat",
+    isForBatches: true,
   },
   {
     ...textCompletion,
     path: "/v1/completions",
     summary: "The continuation of a text",
+    isForBatches: true,
   },
   {
     ...chatCompletion,
@@ -80,6 +108,89 @@ export const routes: readonly Route[] = [
   },
   {
     method: "post",
+    path: "/v1/messages",
+    summary: "The next message of a chat, as Anthropic's API",
+    tag: "Text",
+    request: MessagesRequest,
+    response: MessagesResponse,
+    event: MessagesEvent,
+    example: {
+      max_tokens: 100,
+      messages: [{ role: "user", content: "What is the capital of France?" }],
+    },
+    dialect: anthropicDialect,
+    errors: generationErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "messages",
+    isForBatches: true,
+    handler: generate(messagesCodec),
+  },
+  {
+    method: "post",
+    path: "/v1/messages/count_tokens",
+    summary: "The number of tokens in the prompt of a message, as Anthropic's API",
+    tag: "Tokens",
+    request: CountTokensRequest,
+    response: CountTokensResponse,
+    example: { messages: [{ role: "user", content: "What is the capital of France?" }] },
+    dialect: anthropicDialect,
+    errors: tokenErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "messages",
+    isClosedByDrain: true,
+    handler: countTokens,
+  },
+  {
+    method: "post",
+    path: "/v1/responses",
+    summary: "The next response of a conversation, as OpenAI's Responses API",
+    tag: "Text",
+    request: ResponsesRequest,
+    response: ResponseObject,
+    event: ResponseEvent,
+    example: { input: "What is the capital of France?" },
+    dialect: openAiEvents,
+    errors: generationErrors,
+    access: "key",
+    isLimited: true,
+    promptParam: "input",
+    isForBatches: true,
+    handler: generate(responsesCodec),
+  },
+  {
+    method: "get",
+    path: "/v1/responses/{id}/input_items",
+    summary: "What a stored response was made from",
+    tag: "Text",
+    response: InputItemList,
+    errors: [400, 404],
+    access: "key",
+    handler: listInputItems,
+  },
+  {
+    method: "get",
+    path: "/v1/responses/{id}",
+    summary: "A stored response",
+    tag: "Text",
+    response: ResponseObject,
+    errors: [400, 404],
+    access: "key",
+    handler: getResponse,
+  },
+  {
+    method: "delete",
+    path: "/v1/responses/{id}",
+    summary: "Delete a stored response",
+    tag: "Text",
+    response: ResponseDeleted,
+    errors: [404],
+    access: "key",
+    handler: deleteResponse,
+  },
+  {
+    method: "post",
     path: "/v1/embeddings",
     summary: "Vectors of texts, if the model is an embedding model",
     tag: "Text",
@@ -90,7 +201,109 @@ export const routes: readonly Route[] = [
     access: "key",
     isLimited: true,
     promptParam: "input",
+    isForBatches: true,
     handler: embeddings,
+  },
+  {
+    method: "post",
+    path: "/v1/files",
+    summary: "Upload a file of requests",
+    tag: "Files and batches",
+    request: FileUpload,
+    requestType: "multipart/form-data",
+    response: FileObject,
+    example: { purpose: "batch", file: "@requests.jsonl" },
+    errors: [...bodyErrors, ...storeErrors],
+    access: "key",
+    isClosedByDrain: true,
+    handler: uploadFile,
+  },
+  {
+    method: "get",
+    path: "/v1/files",
+    summary: "The files of the key",
+    tag: "Files and batches",
+    response: FileList,
+    errors: [400, 503],
+    access: "key",
+    handler: listFiles,
+  },
+  {
+    method: "get",
+    path: "/v1/files/{id}/content",
+    summary: "The content of a file",
+    tag: "Files and batches",
+    mediaType: "application/octet-stream",
+    errors: [404, 503],
+    access: "key",
+    handler: fileContent,
+  },
+  {
+    method: "get",
+    path: "/v1/files/{id}",
+    summary: "One file",
+    tag: "Files and batches",
+    response: FileObject,
+    errors: [404, 503],
+    access: "key",
+    handler: getFile,
+  },
+  {
+    method: "delete",
+    path: "/v1/files/{id}",
+    summary: "Delete a file; a batch that reads it goes on",
+    tag: "Files and batches",
+    response: FileDeleted,
+    errors: [404, 503],
+    access: "key",
+    handler: deleteFile,
+  },
+  {
+    method: "post",
+    path: "/v1/batches",
+    summary: "Answer the requests of a file at low priority",
+    tag: "Files and batches",
+    request: BatchRequest,
+    response: BatchObject,
+    example: {
+      input_file_id: "file-abc",
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    },
+    errors: [...bodyErrors, ...storeErrors],
+    access: "key",
+    isClosedByDrain: true,
+    handler: createBatch,
+  },
+  {
+    method: "get",
+    path: "/v1/batches",
+    summary: "The batches of the key",
+    tag: "Files and batches",
+    response: BatchList,
+    errors: [400, 503],
+    access: "key",
+    handler: listBatches,
+  },
+  {
+    method: "get",
+    path: "/v1/batches/{id}",
+    summary: "One batch and how far it is",
+    tag: "Files and batches",
+    response: BatchObject,
+    errors: [404, 503],
+    access: "key",
+    handler: getBatch,
+  },
+  {
+    method: "post",
+    path: "/v1/batches/{id}/cancel",
+    summary: "End a batch early; what is answered stays",
+    tag: "Files and batches",
+    response: BatchObject,
+    errors: [404, 503, 507],
+    access: "key",
+    handler: cancelBatch,
   },
   {
     method: "post",
@@ -118,6 +331,7 @@ export const routes: readonly Route[] = [
     errors: tokenErrors,
     access: "key",
     isLimited: true,
+    promptParam: "tokens",
     isClosedByDrain: true,
     handler: detokenize,
   },
@@ -174,6 +388,16 @@ export const routes: readonly Route[] = [
     errors: [503],
     access: "owner",
     handler: ps,
+  },
+  {
+    method: "get",
+    path: "/",
+    summary: "Whether the server is there; clients of Anthropic's API send HEAD first",
+    tag: "Server",
+    mediaType: "text/plain",
+    access: "key",
+    isQuiet: true,
+    handler: () => (c) => c.text("mlx-serve is running"),
   },
   {
     method: "get",

@@ -1,5 +1,8 @@
 // The server: an engine, its models and a socket, started together and stopped in order. First new requests
-// are rejected, then the running ones finish, then the socket closes, then the engine stops.
+// are rejected and batches stop, then the running requests finish, then the socket closes, then the engine stops.
+import { join } from "node:path";
+import { cacheDirectory } from "../../ffi/native.ts";
+import { defaultDataFolder } from "../batch/folder.ts";
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
@@ -11,16 +14,19 @@ import { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
+import { StoredResponses } from "../serve/stored-responses.ts";
 import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
+import { batchesOptions } from "./batch-lines.ts";
 import { draining, errorResponse } from "./errors.ts";
+import { LazyBatches } from "./lazy-batches.ts";
 import { Metrics } from "./metrics.ts";
 import { requestId } from "./request-log.ts";
 import type { Serving } from "./serving.ts";
 import { Listener } from "./wire/listener.ts";
 import { RequestFault } from "./wire/request-fault.ts";
 
-export type ServerOptions = {
+export type ServingOptions = {
   settings: Settings;
   model: ModelSource;
   chatTemplate?: string | undefined;
@@ -31,6 +37,11 @@ export type ServerOptions = {
   env?: Environment;
   log: Logger;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  /** How long a stream may be without events before a heartbeat is sent. */
+  heartbeatSeconds?: number;
+};
+
+export type ServerOptions = ServingOptions & {
   /** How long a connection may be idle, or a stream unread, before it is closed. */
   idleSeconds?: number;
 };
@@ -47,9 +58,16 @@ export type RunningServer = {
 /** How long clients may take to read the rest of their responses when the server stops. */
 const WRITE_MS = 1000;
 
-/** Throws if the address is in use or MLX cannot be opened. */
-export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { settings, model, chatTemplate, log, worker, idleSeconds = 30 } = options;
+/** All of a server but the socket. */
+export type RunningServing = {
+  serving: Serving;
+  /** Ends it; requests should have ended before. */
+  stop(): Promise<void>;
+};
+
+/** Throws if MLX cannot be opened. */
+export async function startServing(options: ServingOptions): Promise<RunningServing> {
+  const { settings, model, chatTemplate, log, worker, heartbeatSeconds = 15 } = options;
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
@@ -87,6 +105,12 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     local: options.localKey,
   });
   const grammars = new Grammars();
+  const responses = new StoredResponses({
+    path: join(cacheDirectory(options.env), "responses", "responses.sqlite"),
+    maxBytes: settings.maxResponseStorage,
+  });
+  const folder = settings.dataDir ?? defaultDataFolder(options.env);
+  const batches = new LazyBatches(folder, (path) => batchesOptions(serving, path), log);
   const serving: Serving = {
     engine,
     grammars,
@@ -94,10 +118,25 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     models,
     admission,
     metrics,
+    responses,
+    batches,
     ring,
     settings,
+    heartbeatMs: heartbeatSeconds * 1000,
     log,
   };
+  const stop = async () => {
+    await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+    responses.close();
+  };
+  return { serving, stop };
+}
+
+/** Throws if the address is in use or MLX cannot be opened. */
+export async function startServer(options: ServerOptions): Promise<RunningServer> {
+  const { settings, log, idleSeconds = 30 } = options;
+  const { serving, stop } = await startServing(options);
+  const { engine, models, admission, batches } = serving;
   const app = makeApp(serving);
   try {
     const listener = new Listener({
@@ -114,14 +153,16 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       // Requests that wait for a model end now; those that run may finish.
       engine.refuseLoads();
       listener.closeAfterResponses();
-      await admission.drain(settings.drainTimeout, error);
+      const drained = admission.drain(settings.drainTimeout, error);
+      // Lines are answered after the next start.
+      await Promise.all([batches.stop(), drained]);
       // The last responses are complete, but may not be written yet.
       await listener.stop(WRITE_MS);
-      await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+      await stop();
     };
     return { serving, url: urlOf(settings.host, listener.port), ready, drain };
   } catch (error) {
-    await engine.stop();
+    await stop();
     throw error;
   }
 }
@@ -151,8 +192,8 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
     snapshotBytes: settings.snapshotMemory,
-    // Between two steps, requests that will run in the next one are waiting too.
-    maxWaiting: maxBatch + settings.maxQueue,
+    // Between two steps, requests that will run in the next one are waiting too, and so are lines of batches.
+    maxWaiting: 2 * maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen || undefined,
     prefixCaching: settings.prefixCaching,
     warmUp: settings.warmUp,

@@ -6,7 +6,9 @@ import type { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
+import type { StoredResponses } from "../serve/stored-responses.ts";
 import type { Encoder } from "../text/encoder.ts";
+import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
@@ -16,7 +18,11 @@ export type Serving = {
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;
+  responses: StoredResponses;
+  batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
+  /** How long a stream may be without events before a heartbeat is sent. */
+  heartbeatMs: number;
   log: Logger;
 };

@@ -1,21 +1,19 @@
-// A response as server-sent events. Events are written as fast as the client reads them; while there are
-// none, a comment keeps proxies from closing the connection.
+// A response as a stream of events. They are written as fast as the client reads them; while there are none,
+// a heartbeat keeps clients and proxies from closing the connection.
 
-const HEARTBEAT_MS = 15_000;
-
+/** The texts of events. */
 export type EventSource = {
   /** Resolves to the next events; undefined at the end. */
-  next(): Promise<object[] | undefined>;
-  /** The event for an error, after which the stream ends; undefined closes the connection at once. */
-  failure(error: unknown): object | undefined;
+  next(): Promise<string | undefined>;
+  /** What is sent in place of events after a while without any, also before the first. */
+  heartbeat(): string;
+  /** What is sent for an error, after which the stream ends; undefined closes the connection at once. */
+  failure(error: unknown): string | undefined;
   /** Called once, however the stream ends. */
   close(): void;
 };
 
-export async function sseResponse(
-  source: EventSource,
-  heartbeatMs = HEARTBEAT_MS,
-): Promise<Response> {
+export async function sseResponse(source: EventSource, heartbeatMs: number): Promise<Response> {
   const reader = new EventReader(source, heartbeatMs);
   // An error before the first event still becomes an HTTP status.
   const first = await reader.read();
@@ -26,16 +24,18 @@ export async function sseResponse(
         try {
           const text = started ? await reader.read() : first;
           started = true;
-          controller.enqueue(encoder.encode(text ?? "data: [DONE]\n\n"));
-          if (text !== undefined) return;
+          if (text !== undefined) {
+            controller.enqueue(encoder.encode(text));
+            return;
+          }
         } catch (error) {
           const failure = source.failure(error);
-          if (!failure) {
+          if (failure === undefined) {
             source.close();
             controller.error(error);
             return;
           }
-          controller.enqueue(encoder.encode(`${eventText(failure)}data: [DONE]\n\n`));
+          controller.enqueue(encoder.encode(failure));
         }
         source.close();
         controller.close();
@@ -61,29 +61,25 @@ const encoder = new TextEncoder();
 class EventReader {
   readonly #source: EventSource;
   readonly #heartbeatMs: number;
-  #next: Promise<object[] | undefined> | undefined;
+  #next: Promise<string | undefined> | undefined;
 
   constructor(source: EventSource, heartbeatMs: number) {
     this.#source = source;
     this.#heartbeatMs = heartbeatMs;
   }
 
-  /** The text of events or of a comment; undefined at the end. */
+  /** The text of events or of a heartbeat; undefined at the end. */
   async read(): Promise<string | undefined> {
     this.#next ??= this.#source.next();
     const { promise: silence, resolve } = Promise.withResolvers<"silence">();
     const timer = setTimeout(resolve, this.#heartbeatMs, "silence");
     try {
-      const events = await Promise.race([this.#next, silence]);
-      if (events === "silence") return ": still here\n\n";
+      const events = await Promise.race([this.#next.then((text) => ({ text })), silence]);
+      if (events === "silence") return this.#source.heartbeat();
       this.#next = undefined;
-      return events?.map(eventText).join("");
+      return events.text;
     } finally {
       clearTimeout(timer);
     }
   }
-}
-
-function eventText(event: object): string {
-  return `data: ${JSON.stringify(event)}\n\n`;
 }

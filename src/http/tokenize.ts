@@ -1,19 +1,20 @@
 // POST /tokenize and /detokenize
 import type { Context } from "hono";
 import { DetokenizeRequest, TokenizeRequest } from "../api/tokenize.ts";
+import { checkPromptTokens } from "../conversation/engine-request.ts";
+import { chatInput } from "../conversation/template-messages.ts";
 import type { ServedModel } from "../serve/models.ts";
 import { Detokenizer } from "../text/detokenizer.ts";
 import type { EncodeWork } from "../text/encode-work.ts";
 import { TooLongError } from "../text/tokenizer.ts";
-import { chatInput } from "./chat.ts";
-import { checkPromptTokens } from "./engine-request.ts";
+import { chatOf } from "./chat.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest, ClientGoneError } from "./errors.ts";
 import { readRequest } from "./json-body.ts";
 import { jsonParts } from "./json-parts.ts";
+import { offeredTool } from "./openai-fields.ts";
 import type { Serving } from "./serving.ts";
 import { tokenText } from "./token-text.ts";
-import { toolOf } from "./tool-use.ts";
 
 /** Twice the context, so that a text can be counted before it is cut to fit, or this if it is more. */
 const MIN_LIMIT = 2 ** 17;
@@ -25,24 +26,16 @@ export function tokenize(serving: Serving) {
     const asked = await readRequest(c, serving, TokenizeRequest);
     const { messages, prompt = "", tools, ...request } = asked;
     const model = await serving.models.get(request.model);
-    const maxTokens = limitOf(model);
-    const tokens = await encoded(
-      c,
-      serving,
-      model,
-      messages
-        ? {
-            kind: "chat",
-            input: chatInput(model, { ...request, messages }, tools?.map(toolOf)),
-            maxTokens,
-          }
-        : {
-            kind: "texts",
-            texts: [prompt],
-            addSpecialTokens: request.add_special_tokens ?? true,
-            maxTokens,
-          },
-    );
+    const work: CountableWork = messages
+      ? {
+          kind: "chat",
+          input: chatInput(model, {
+            ...chatOf({ ...request, messages }),
+            tools: (tools ?? []).map(offeredTool),
+          }),
+        }
+      : { kind: "texts", texts: [prompt], addSpecialTokens: request.add_special_tokens ?? true };
+    const tokens = await countableTokens(c, serving, model, work);
     return jsonParts(c, tokenizeResponse(model, tokens, request.return_token_strs));
   };
 }
@@ -55,7 +48,7 @@ export function detokenize(serving: Serving) {
     if (tokens.length > limit) {
       throw badRequest("tokens", `Invalid 'tokens': expected at most ${limit}.`);
     }
-    checkPromptTokens("tokens", [tokens], model.info.vocabulary);
+    checkPromptTokens([tokens], model);
     c.get("lease").use(tokens.length);
     return jsonParts(c, detokenizeResponse(model, tokens));
   };
@@ -65,16 +58,23 @@ function limitOf({ info }: ServedModel): number {
   return Math.max(MIN_LIMIT, 2 * info.maxLength);
 }
 
-async function encoded(
+/** One text, or a chat. */
+type CountableWork =
+  | Omit<EncodeWork & { kind: "texts" }, "maxTokens">
+  | Omit<EncodeWork & { kind: "chat" }, "maxTokens">;
+
+/** The tokens of a prompt, which may be longer than the context. */
+export async function countableTokens(
   c: Context<HttpEnv>,
   { encoder }: Serving,
   model: ServedModel,
-  work: EncodeWork,
+  work: CountableWork,
 ): Promise<Uint32Array> {
   const { raw } = c.req;
-  const { kind, maxTokens } = work;
+  const { kind } = work;
+  const maxTokens = limitOf(model);
   try {
-    const { prompts } = await encoder.encode(model.text, work, {
+    const { prompts } = await encoder.encode(model.text, { ...work, maxTokens } as EncodeWork, {
       key: c.get("caller").name,
       signal: raw.signal,
       charge: (tokens) => c.get("lease").use(tokens),

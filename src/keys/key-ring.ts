@@ -70,6 +70,14 @@ export class KeyRing {
     return matching[0]?.caller;
   }
 
+  /** The caller of this name, as long as its key is accepted. */
+  named(name: string): Caller | undefined {
+    const callers = this.#open
+      ? [this.#anonymous]
+      : [...this.#fixed, ...this.#listed].map(({ caller }) => caller);
+    return callers.find((caller) => caller.name === name);
+  }
+
   /** Replaces the file's keys. Names that stay keep their usage. */
   reload({ keys }: KeyFile): void {
     const before = new Map(this.#listed.map(({ caller }) => [caller.name, caller.limiter]));

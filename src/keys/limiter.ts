@@ -41,6 +41,11 @@ export class KeyLimiter {
     return this.#active;
   }
 
+  /** Requests that may be under way at once; undefined if there is no limit. */
+  get concurrent(): number | undefined {
+    return this.#concurrent;
+  }
+
   /** Keeps the usage so far. */
   setLimits({ requestsPerMinute, tokensPerMinute, concurrent }: Limits): void {
     this.#requests = resized(this.#requests, requestsPerMinute, this.#now);

@@ -20,6 +20,7 @@ export class Admission {
   readonly #most: number;
   readonly #entries = new Set<Entry>();
   readonly #perClient = new Map<string, number>();
+  #lines = 0;
   #onEmpty: (() => void) | undefined;
 
   /** `most`: the requests that can run and wait. */
@@ -31,28 +32,36 @@ export class Admission {
     return this.#entries.size;
   }
 
+  /** Requests that are no lines of batches. */
+  get others(): number {
+    return this.count - this.#lines;
+  }
+
   /**
    * A client with a name may have as many places as it leaves free: one has half of them at most, two have a
-   * third each, and no one fills the queue for all others.
+   * third each, and no one fills the queue for all others. Lines of batches take no places: they are started
+   * only as the engine has room for them.
    */
-  enter(client?: string): Entry | Refused {
+  enter(client?: string, isLine = false): Entry | Refused {
     if (this.phase === "draining") return "draining";
     const own = client === undefined ? 0 : (this.#perClient.get(client) ?? 0);
-    if (own >= this.#most - this.count) return "queue_full";
+    if (!isLine && own >= this.#most - this.others) return "queue_full";
     const entry: Entry = {
       onAbort: () => {},
       leave: () => {
         if (!this.#entries.delete(entry)) return;
-        if (client !== undefined) this.#add(client, -1);
+        this.#add(-1, client, isLine);
         if (this.count === 0) this.#onEmpty?.();
       },
     };
     this.#entries.add(entry);
-    if (client !== undefined) this.#add(client, 1);
+    this.#add(1, client, isLine);
     return entry;
   }
 
-  #add(client: string, change: number): void {
+  #add(change: 1 | -1, client: string | undefined, isLine: boolean): void {
+    if (isLine) this.#lines += change;
+    if (isLine || client === undefined) return;
     const own = (this.#perClient.get(client) ?? 0) + change;
     if (own > 0) this.#perClient.set(client, own);
     else this.#perClient.delete(client);

@@ -21,6 +21,8 @@ export type AnswerPiece = {
   /** Of the tokens whose text is sent; empty unless logprobs were requested. */
   scores: TokenScore[];
   finished: "stop" | "length" | undefined;
+  /** The stop string that ended it. */
+  stop?: string;
 };
 
 export type AnswerTextOptions = {
@@ -108,8 +110,11 @@ export class AnswerText {
     const step = watched ? this.#stops.push(text) : { text: this.#stops.flush() + text };
     this.#piece.text += step.text;
     this.#sent += step.text.length;
-    if (step.stopped !== undefined) this.#end("stop", this.#sent);
-    else this.#release(({ end }) => end <= this.#sent);
+    if (step.stopped === undefined) this.#release(({ end }) => end <= this.#sent);
+    else {
+      this.#end("stop", this.#sent);
+      this.#piece.stop = step.stopped;
+    }
   }
 
   /** Scores of tokens whose whole text was cut off are dropped. */

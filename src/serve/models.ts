@@ -38,6 +38,9 @@ export type LoadedModel = {
   slots: (BlockGauges & { bytes: number }) | undefined;
 };
 
+/** How long a model that found no room is remembered: clients are told to try again after a second. */
+const LACKING_MS = 5000;
+
 export class NoRoomError extends Error {
   override name = "NoRoomError";
 }
@@ -73,6 +76,7 @@ export class ServedModels {
   readonly #entries = new Map<string, Entry>();
   readonly #main: Entry;
   #clock = 0;
+  #lackedRoomMs = Number.NEGATIVE_INFINITY;
 
   constructor(engine: EngineClient, options: ServedModelsOptions) {
     this.#engine = engine;
@@ -94,6 +98,11 @@ export class ServedModels {
   /** Whether the last load of the model given at start failed. */
   get hasFailed(): boolean {
     return this.#main.hasFailed;
+  }
+
+  /** Whether a request has lately found no room for its model. */
+  get lacksRoom(): boolean {
+    return performance.now() - this.#lackedRoomMs < LACKING_MS;
   }
 
   /** The same as `use`, for callers that need it loaded now and not longer. */
@@ -265,7 +274,11 @@ export class ServedModels {
       .filter(({ uses }) => uses === 0)
       .sort((a, b) => a.lastUse - b.lastUse)
       .slice(0, Math.max(excess, 0));
-    if (idle.length < excess) throw new NoRoomError("all models that fit are in use");
+    if (idle.length < excess) {
+      this.#lackedRoomMs = performance.now();
+      throw new NoRoomError("all models that fit are in use");
+    }
+    this.#lackedRoomMs = Number.NEGATIVE_INFINITY;
     await Promise.all(idle.map((entry) => this.#unload(entry)));
   }
 }

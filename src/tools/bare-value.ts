@@ -98,7 +98,13 @@ export function bareValue(
 ): TagFormat {
   const choices = choicesOf(schema);
   if (!choices && (typesOf(schema)?.has("string") ?? true)) {
-    return { type: "tag", begin, content: { type: "any_text" }, end };
+    const { pattern } = schema;
+    // A pattern with both anchors is that of the whole text.
+    const content: StructuralTagFormat =
+      typeof pattern === "string" && /^\^.*\$$/s.test(pattern)
+        ? { type: "regex", pattern }
+        : { type: "any_text" };
+    return { type: "tag", begin, content, end };
   }
   const content: StructuralTagFormat = choices
     ? oneOf(choices.map(textOf))

@@ -65,7 +65,11 @@ describe("bash", () => {
   test("completes flags, of the default verb too", () => {
     expect(bash("run", "--t")).toEqual(["--temperature", "--top-p"]);
     expect(bash("doctor", "-")).toEqual(["--help"]);
-    expect(bash("serve", "--max-b")).toEqual(["--max-body-size", "--max-batch-size"]);
+    expect(bash("serve", "--max-b")).toEqual([
+      "--max-body-size",
+      "--max-batch-size",
+      "--max-batches",
+    ]);
     expect(bash("--max-b")).toEqual(bash("serve", "--max-b"));
     expect(bash("--port", "1", "--no-")).toEqual(["--no-batching", "--no-prefix-caching"]);
     expect(bash("serve", "--")).toHaveLength(settingList.length + 1);

@@ -2,21 +2,36 @@
 // client itself closes its connections.
 import { join } from "node:path";
 import type {
+  MessageCountTokensParams,
+  MessageCreateParams,
+} from "@anthropic-ai/sdk/resources/messages";
+import type {
   ChatCompletionCreateParams,
   CompletionCreateParams,
   EmbeddingCreateParams,
 } from "openai/resources";
-import { pythonWithOpenAi } from "../support/python-clients.ts";
+import type { ResponseCreateParams } from "openai/resources/responses/responses";
+import { pythonWithAnthropic, pythonWithOpenAi } from "../support/python-clients.ts";
 
 /** The package's method and its arguments. */
 export type Question =
   | { method: "chat"; body: ChatCompletionCreateParams }
   | { method: "completions"; body: CompletionCreateParams }
   | { method: "embeddings"; body: EmbeddingCreateParams }
+  | { method: "responses"; body: ResponseCreateParams }
   | { method: "models"; body: Record<string, never> }
   | { method: "model"; body: string };
 
-export type Call = Question & {
+/** The same of Anthropic's package. */
+export type AnthropicQuestion =
+  | { method: "messages"; body: MessageCreateParams }
+  | { method: "final message"; body: MessageCreateParams }
+  | { method: "count tokens"; body: MessageCountTokensParams };
+
+export type Call = Question & Calling;
+export type AnthropicCall = AnthropicQuestion & Calling;
+
+type Calling = {
   url: string;
   key: string;
   /** Default: the package's own. */
@@ -67,7 +82,7 @@ export class ClientProcess {
   }
 
   /** The package's result, a list of chunks for a stream. Throws a CallError. */
-  ask(call: Call, signal?: AbortSignal): Promise<unknown> {
+  ask(call: Call | AnthropicCall, signal?: AbortSignal): Promise<unknown> {
     const id = this.#nextId++;
     const waiting = Promise.withResolvers<unknown>();
     this.#waiting.set(id, waiting);
@@ -105,10 +120,18 @@ export class ClientProcess {
   }
 }
 
+const script = (name: string) => join(import.meta.dir, name);
+
 /** OpenAI's package for a language; the one for Python is installed on first use. */
 export function startOpenAi(language: "node" | "Python"): ClientProcess {
-  const script = (name: string) => join(import.meta.dir, name);
   return language === "node"
     ? new ClientProcess("node", script("openai-client.mjs"))
     : new ClientProcess(pythonWithOpenAi(), script("openai-client.py"));
+}
+
+/** The same of Anthropic. */
+export function startAnthropic(language: "node" | "Python"): ClientProcess {
+  return language === "node"
+    ? new ClientProcess("node", script("anthropic-client.mjs"))
+    : new ClientProcess(pythonWithAnthropic(), script("anthropic-client.py"));
 }

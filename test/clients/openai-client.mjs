@@ -42,6 +42,8 @@ function start(call, signal) {
       return client.completions.create(body, { signal });
     case "embeddings":
       return client.embeddings.create(body, { signal });
+    case "responses":
+      return client.responses.create(body, { signal });
     case "models":
       return client.models.list({ signal });
     case "model":

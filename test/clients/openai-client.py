@@ -13,6 +13,7 @@ METHODS = {
     "chat": lambda client: client.chat.completions.create,
     "completions": lambda client: client.completions.create,
     "embeddings": lambda client: client.embeddings.create,
+    "responses": lambda client: client.responses.create,
     "models": lambda client: client.models.list,
     "model": lambda client: client.models.retrieve,
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { MessageDeltas } from "../../src/http/message-deltas.ts";
 import type { AnswerPiece } from "../../src/serve/answer-text.ts";
 import type { MessagePart } from "../../src/tools/format.ts";
+import { MessageDeltas } from "../support/message-deltas.ts";
 
 const piece = (text: string, finished?: "stop" | "length"): AnswerPiece => ({
   ...{ index: 0, text, tokens: [], scores: [], finished },

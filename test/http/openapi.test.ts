@@ -26,22 +26,38 @@ function at(path: string): unknown {
 describe("the OpenAPI document", () => {
   test("has every endpoint of the API", () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "delete /v1/files/{id}",
+      "delete /v1/responses/{id}",
+      "get /",
       "get /docs",
       "get /health",
       "get /metrics",
       "get /openapi.json",
       "get /ps",
+      "get /v1/batches",
+      "get /v1/batches/{id}",
+      "get /v1/files",
+      "get /v1/files/{id}",
+      "get /v1/files/{id}/content",
       "get /v1/models",
       "get /v1/models/{id}",
+      "get /v1/responses/{id}",
+      "get /v1/responses/{id}/input_items",
       "post /detokenize",
       "post /models/load",
       "post /models/unload",
       "post /tokenize",
       "post /v1/batch/chat/completions",
       "post /v1/batch/completions",
+      "post /v1/batches",
+      "post /v1/batches/{id}/cancel",
       "post /v1/chat/completions",
       "post /v1/completions",
       "post /v1/embeddings",
+      "post /v1/files",
+      "post /v1/messages",
+      "post /v1/messages/count_tokens",
+      "post /v1/responses",
     ]);
   });
 
@@ -78,13 +94,14 @@ describe("the OpenAPI document", () => {
     for (const id of ids) expect(id).toMatch(/^[a-z]\w+$/);
   });
 
-  test("describes every response, and errors as ErrorResponse", () => {
-    for (const { operation } of operations) {
+  test("describes every response, and errors as ErrorResponse or as the vendor's own", () => {
+    for (const { path, operation } of operations) {
+      const schema = path.startsWith("/v1/messages") ? "AnthropicError" : "ErrorResponse";
       expect(operation.responses).toHaveProperty("200");
       for (const [status, { description, content }] of Object.entries(operation.responses)) {
         expect(description).toBeString();
         if (Number(status) < 400 || operation.operationId === "getHealth") continue;
-        expect(content["application/json"]?.schema?.$ref).toEndWith("/ErrorResponse");
+        expect(content["application/json"]?.schema?.$ref).toEndWith(`/${schema}`);
       }
     }
   });
@@ -132,10 +149,15 @@ describe("the OpenAPI document", () => {
   });
 
   test("describes an event of a stream by its data, not as the JSON in it", () => {
-    const streams = operations.flatMap(({ path, operation }) => {
+    const all = operations.flatMap(({ path, operation }) => {
       const stream = operation.responses["200"]?.content["text/event-stream"];
       return stream ? [{ path, schema: stream.schema }] : [];
     });
+    const named: Record<string, [event: string, error: string]> = {
+      "/v1/messages": ["MessagesEvent", "AnthropicError"],
+      "/v1/responses": ["ResponseEvent", "ErrorResponse"],
+    };
+    const streams = all.filter(({ path }) => !(path in named));
     expect(streams.map(({ path }) => path)).toEqual([
       "/v1/chat/completions",
       "/v1/completions",
@@ -158,6 +180,14 @@ describe("the OpenAPI document", () => {
             ],
           },
         },
+      });
+    }
+    // Those of newer APIs have names, and nothing marks the end.
+    for (const [path, names] of Object.entries(named)) {
+      const anyOf = names.map((name) => ({ $ref: `#/components/schemas/${name}` }));
+      expect(all.find((each) => each.path === path)?.schema).toMatchObject({
+        required: ["event", "data"],
+        properties: { event: { type: "string" }, data: { contentSchema: { anyOf } } },
       });
     }
   });

@@ -1,5 +1,6 @@
 // Access control: every route, every way to write its path, and every kind of wrong key.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { AnthropicError } from "../../src/api/anthropic.ts";
 import { routes } from "../../src/http/routes.ts";
 import { hashOf } from "../../src/keys/key-file.ts";
 import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
@@ -39,15 +40,25 @@ const endpoints = routes.map(({ method, path }) => ({
 
 const noKey = { status: 401, code: "invalid_api_key" };
 
+/** The same, as Anthropic's API says it where the route is Anthropic's. */
+async function expectNoKey(answer: Response, path: string): Promise<void> {
+  if (!path.startsWith("/v1/messages")) {
+    await expectRefusal(answer, noKey);
+    return;
+  }
+  const body = AnthropicError.strict().parse(await answer.json());
+  expect([answer.status, body.error.type]).toEqual([401, "authentication_error"]);
+}
+
 describe("the routes", () => {
   test("need a key, except /health", async () => {
     for (const { method, path } of endpoints) {
       const answer = await ask(path, method);
       if (path === "/health") expect(answer.status).toBe(200);
-      else await expectRefusal(answer, noKey);
+      else await expectNoKey(answer, path);
       const wrong = await ask(path, method, { authorization: "Bearer wrong" });
       if (path === "/health") expect(wrong.status).toBe(200);
-      else await expectRefusal(wrong, noKey);
+      else await expectNoKey(wrong, path);
     }
   });
 
@@ -63,10 +74,12 @@ describe("the routes", () => {
 
   test("name the method that they allow when they reject another one", async () => {
     const headers = { authorization: `Bearer ${KEY}` };
-    for (const { method, path } of endpoints.filter(({ path }) => path !== "/v1/models/default")) {
+    for (const { path } of endpoints.filter(({ path }) => !path.includes("default"))) {
       const answer = await ask(path, "DELETE", headers);
-      expect([path, answer.headers.get("allow")]).toEqual([path, method]);
-      await expectRefusal(answer, { status: 405 });
+      const methods = endpoints.filter((other) => other.path === path).map(({ method }) => method);
+      expect([path, answer.headers.get("allow")]).toEqual([path, methods.join(", ")]);
+      if (path.startsWith("/v1/messages")) expect(answer.status).toBe(405);
+      else await expectRefusal(answer, { status: 405 });
     }
     await expectRefusal(await ask("/v1", "GET", headers), { status: 404 });
   });
@@ -76,6 +89,11 @@ describe("the routes", () => {
     for (const { method, path } of endpoints) {
       const { status } = await ask(path, method, { authorization: `Bearer ${KEY}` });
       if (owned.includes(path)) expect([path, status]).toEqual([path, 403]);
+      // There is no response of that name.
+      else if (path.startsWith("/v1/responses/")) expect([path, status]).toEqual([path, 404]);
+      // There is no file or batch of that name, and a file is uploaded as a form.
+      else if (/^\/v1\/(files|batches)\//.test(path)) expect([path, status]).toEqual([path, 404]);
+      else if (method === "POST" && path === "/v1/files") expect(status).toBe(415);
       else expect([path, status]).toEqual([path, method === "POST" ? 400 : 200]);
     }
   });

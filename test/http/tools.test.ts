@@ -9,13 +9,13 @@ import {
   setDefaultTimeout,
   test,
 } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Ajv2020 } from "ajv/dist/2020";
 import type { ChatChunk, ChatResponse } from "../../src/api/chat.ts";
-import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
 import { writeChatModel } from "../support/chat-model.ts";
+import { type Dialect, editJson, encoded, startDialect } from "../support/dialect-model.ts";
 import { expectRefusal, expectUnharmed, SECRET } from "../support/fault-checks.ts";
 import { events, startTestServer, type TestServer } from "../support/server.ts";
 
@@ -76,14 +76,6 @@ function callsOf(calls: ChatResponse["choices"][number]["message"]["tool_calls"]
   }
   expect(new Set(calls.map(({ id }) => id)).size).toBe(calls.length);
   return calls.map((call) => call.function);
-}
-
-/** As a byte-level vocabulary writes it. */
-const encoded = (text: string) =>
-  Array.from(Buffer.from(text), (byte) => BYTE_CHARS[byte]).join("");
-
-function editJson(file: string, change: (json: Record<string, unknown>) => object): void {
-  writeFileSync(file, JSON.stringify(change(JSON.parse(readFileSync(file, "utf8")))));
 }
 
 /** Each choice's message. */
@@ -380,62 +372,6 @@ describe("a model whose template does not support tools", () => {
     }
   });
 });
-
-type Dialect = {
-  /** What the template writes when there are tools. */
-  taught: string;
-  /** The tokens that the model recites before it ends; all different. */
-  says: readonly string[];
-  /** Those of them that are control tokens. */
-  control?: readonly string[];
-};
-
-/** Bytes that no prompt contains: their tokens can be used for what the model recites. */
-const spare = Array.from({ length: 31 }, (_, i) => i + 1).filter(
-  (byte) => ![9, 10, 13].includes(byte),
-);
-
-const templateOf = (taught: string) => `{% if tools %}{{ tools | tojson }} ${taught}
-{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% if enable_thinking %}<think>
-{% endif %}{% endif %}`;
-
-/** A model whose template supports tools, in its own format. */
-async function startDialect({ taught, says, control = [] }: Dialect) {
-  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
-  const ids = spare.slice(0, says.length + 1);
-  writeChatModel(folder, { recites: String.fromCharCode(...ids) });
-  const edit = (name: string, change: Parameters<typeof editJson>[1]) =>
-    editJson(join(folder, name), change);
-  const end = ids.at(-1)!;
-  edit("config.json", (json) => ({ ...json, eos_token_id: end }));
-  edit("tokenizer.json", ({ model, ...rest }) => {
-    const { vocab } = model as { vocab: Record<string, number> };
-    for (const id of ids) delete vocab[BYTE_CHARS[id]!];
-    const special = ["<|endoftext|>", "<|im_start|>"].map((content, i) => ({
-      id: 256 + i,
-      content,
-    }));
-    says.forEach((text, i) => {
-      if (control.includes(text)) special.push({ id: ids[i]!, content: text });
-      else vocab[encoded(text)] = ids[i]!;
-    });
-    special.push({ id: end, content: "<|im_end|>" });
-    const added_tokens = special.map((token) => ({ ...token, special: true }));
-    return { ...rest, model, added_tokens };
-  });
-  edit("tokenizer_config.json", (json) => ({ ...json, chat_template: templateOf(taught) }));
-  const server = await startTestServer({ model: folder });
-  return {
-    server,
-    async stop() {
-      await server.stop();
-      rmSync(folder, { recursive: true });
-    },
-  };
-}
 
 /** Its answer, whole and streamed; greedy, so that it recites its text. */
 async function said(server: TestServer, fields: object = {}): Promise<Message> {

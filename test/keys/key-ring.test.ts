@@ -37,6 +37,20 @@ describe("a ring of keys", () => {
     ]);
   });
 
+  test("knows a caller by its name, as long as its key is there", () => {
+    expect(ring.named("alice")).toBe(ring.find("a-key")!);
+    expect(ring.named("api-key-2")).toBe(ring.find("two")!);
+    for (const name of ["anonymous", "a-key", "", "ALICE"])
+      expect(ring.named(name)).toBeUndefined();
+    const open = new KeyRing({ local: "inside" });
+    expect(open.named("anonymous")).toBe(open.find(undefined)!);
+    expect(open.named("local")).toBeUndefined();
+    const changing = new KeyRing({ file: fileOf(keyEntry("carol", "c-key")) });
+    expect(changing.named("carol")).toBeDefined();
+    changing.reload(fileOf());
+    expect(changing.named("carol")).toBeUndefined();
+  });
+
   test("knows no other", () => {
     for (const key of [
       undefined,

@@ -32,6 +32,18 @@ test("a client with a name leaves as many places free as it takes, and one witho
   expect(taken()).toHaveLength(8);
 });
 
+test("lines of batches take no places of other requests", () => {
+  const admission = new Admission(4);
+  const lines = Array.from({ length: 8 }, () => admission.enter("a", true) as Entry);
+  expect([admission.count, admission.others]).toEqual([8, 0]);
+  expect(admission.enter("a")).toBeObject();
+  expect(admission.enter("a")).toBeObject();
+  expect(admission.enter("a")).toBe("queue_full");
+  expect(admission.enter("b")).toBeObject();
+  for (const line of lines) line.leave();
+  expect([admission.count, admission.others]).toEqual([3, 3]);
+});
+
 test("draining refuses requests, and returns when the last has ended", async () => {
   const admission = new Admission(8);
   const entries = [enter(admission), enter(admission)];

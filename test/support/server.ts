@@ -28,6 +28,7 @@ export type TestServerOptions = ChatModelOptions & {
   /** A folder or GGUF file instead of the tiny model. */
   model?: string;
   idleSeconds?: number;
+  heartbeatSeconds?: number;
 };
 
 const LOCAL_KEY = "sk-mlx-local-test-key";
@@ -36,7 +37,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-http-"));
   const path = options.model ?? join(folder, "tiny");
   if (!options.model) writeChatModel(path, options);
-  const args = ["--port", "0", "--log-level", "error", ...(options.args ?? [])];
+  const preset = ["--port", "0", "--log-level", "error", "--data-dir", join(folder, "batches")];
+  const args = [...preset, ...(options.args ?? [])];
   const { settings } = loadSettings(args, { HOME: folder });
   const running = await startServer({
     settings,
@@ -44,10 +46,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     keys: options.keys,
     localKey: LOCAL_KEY,
     // Not the models that whoever runs the tests has.
-    env: { HF_HUB_CACHE: join(folder, "hub") },
+    env: { HF_HUB_CACHE: join(folder, "hub"), MLX_SERVE_CACHE: join(folder, "cache") },
     worker: { library: findLibrary(), device: "cpu", trace: false },
     log: makeLogger({ level: "error", format: "json" }),
     ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),
+    ...(options.heartbeatSeconds && { heartbeatSeconds: options.heartbeatSeconds }),
   });
   await running.ready;
   const { url } = running;

@@ -1,0 +1,267 @@
+// One batch from its current status to its end. Every step is in the store before the next begins, so that a
+// batch goes on where it was after a crash.
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Batch, type BatchLine, isEnded, type Outcome } from "./batch.ts";
+import { BatchInput, type InputRules, readBody } from "./input.ts";
+import { answerText, type LineResponse, requestIdOf, writeOutput } from "./output.ts";
+import { type BatchStore, SLICE } from "./store.ts";
+
+export type LineRequest = {
+  owner: string;
+  endpoint: string;
+  requestId: string;
+  body: Uint8Array<ArrayBuffer>;
+  signal: AbortSignal;
+};
+
+export type RunOptions = Omit<InputRules, "endpoint"> & {
+  /** The response, or how long to wait before the batch goes on. */
+  answer(line: LineRequest): Promise<LineResponse | { retryMs: number }>;
+  /** A status or a count has changed. */
+  onProgress?: (batch: Batch) => void;
+  /** What cannot be stored is tried again. */
+  onError(id: string, error: unknown): void;
+};
+
+/** A line is tried so often if the server itself fails. */
+const MAX_TRIES = 3;
+/** How long a batch waits after what cannot be stored, as on a full disk. */
+const STORE_RETRY_MS = 5000;
+
+export class BatchRun {
+  readonly owner: string;
+  readonly #id: string;
+  readonly #store: BatchStore;
+  readonly #options: RunOptions;
+  /** Called when lines can be started, or places are free. */
+  readonly #onChange: () => void;
+  /** The process stops: nothing is stored any more. */
+  readonly #stopping: AbortSignal;
+  /** Ends the current status early: cancelled, expired or stopped. */
+  readonly #interruption = new AbortController();
+  readonly #inFlight = new Set<Promise<void>>();
+  readonly #tries = new Map<number, number>();
+  /** Lines to start, in order. */
+  #next: BatchLine[] = [];
+  /** The last line that was read from the store. */
+  #cursor = 0;
+  /** Lines without an answer. */
+  #left = 0;
+  #onAnswered = () => {};
+  #isOpen = false;
+  #pause: NodeJS.Timeout | undefined;
+
+  constructor(
+    { id, owner }: Batch,
+    store: BatchStore,
+    options: RunOptions,
+    stopping: AbortSignal,
+    onChange: () => void,
+  ) {
+    this.owner = owner;
+    this.#id = id;
+    this.#store = store;
+    this.#options = options;
+    this.#stopping = stopping;
+    this.#onChange = onChange;
+  }
+
+  get inFlight(): number {
+    return this.#inFlight.size;
+  }
+
+  /** Whether there is a line to start. */
+  get hasNext(): boolean {
+    if (!this.#isOpen || this.#pause) return false;
+    if (this.#next.length === 0) {
+      this.#next = this.#store.unanswered(this.#id, this.#cursor, SLICE);
+      this.#cursor = this.#next.at(-1)?.line ?? this.#cursor;
+    }
+    return this.#next.length > 0;
+  }
+
+  /** Only if `hasNext`. */
+  startNext(): void {
+    const line = this.#next.shift()!;
+    const answering = this.#answer(line).catch((error: unknown) => {
+      this.#again(line, STORE_RETRY_MS);
+      this.#options.onError(this.#id, error);
+    });
+    this.#inFlight.add(answering);
+    void answering.then(() => {
+      this.#inFlight.delete(answering);
+      this.#onChange();
+    });
+  }
+
+  /** The status has changed, or the process stops. */
+  interrupt(): void {
+    this.#interruption.abort();
+  }
+
+  /** Returns when the batch has ended, or the process stops. */
+  async run(): Promise<void> {
+    const expiry = this.#armExpiry();
+    while (!this.#stopping.aborted) {
+      try {
+        const batch = this.#store.batch(this.#id);
+        // It is forgotten if enough others have ended before it.
+        if (!batch) break;
+        this.#options.onProgress?.(batch);
+        if (isEnded(batch)) break;
+        await this.#step(batch);
+      } catch (error) {
+        if (this.#stopping.aborted) break;
+        this.#options.onError(this.#id, error);
+        await sleep(STORE_RETRY_MS, undefined, { signal: this.#stopping }).catch(() => {});
+      }
+    }
+    clearTimeout(expiry);
+    clearTimeout(this.#pause);
+  }
+
+  #armExpiry(): NodeJS.Timeout | undefined {
+    const { expiresAt } = this.#store.batch(this.#id)!;
+    if (expiresAt === undefined) return undefined;
+    return setTimeout(() => this.interrupt(), Math.max(expiresAt * 1000 - Date.now(), 0));
+  }
+
+  /** From one status to the next. */
+  async #step(batch: Batch): Promise<void> {
+    switch (batch.status) {
+      case "validating":
+        return await this.#validate(batch);
+      case "in_progress":
+        await this.#answerLines(batch);
+        // It may have been cancelled meanwhile.
+        if (this.#is("in_progress")) this.#store.advance(this.#id, "finalizing");
+        return;
+      case "finalizing":
+        return await this.#finish(batch, unansweredIn(batch) > 0 ? "expired" : "completed");
+      case "cancelling":
+        return await this.#finish(batch, "cancelled");
+    }
+  }
+
+  #is(status: Batch["status"]): boolean {
+    return !this.#stopping.aborted && this.#store.batch(this.#id)!.status === status;
+  }
+
+  async #validate({ endpoint, inputFile }: Batch): Promise<void> {
+    await this.#removeLines();
+    const { signal } = this.#interruption;
+    const input = new BatchInput(this.#store.pathOf(inputFile), { ...this.#options, endpoint });
+    let total = 0;
+    let lines: BatchLine[] = [];
+    const store = () => {
+      this.#store.addLines(this.#id, lines);
+      total += lines.length;
+      lines = [];
+    };
+    try {
+      for await (const line of input.lines(signal)) {
+        lines.push(line);
+        if (lines.length === SLICE) store();
+      }
+      if (!signal.aborted) store();
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+    if (!this.#is("validating")) return await this.#removeLines();
+    const { faults } = input;
+    if (signal.aborted) this.#store.advance(this.#id, "expired");
+    else if (faults.length > 0) this.#store.advance(this.#id, "failed", { faults });
+    else {
+      const counts = { total, completed: 0, failed: 0 };
+      this.#store.advance(this.#id, "in_progress", { counts });
+      return;
+    }
+    await this.#clear();
+  }
+
+  /** Returns when all lines are answered, or the batch has to end without. */
+  async #answerLines(batch: Batch): Promise<void> {
+    this.#left = unansweredIn(batch);
+    const { signal } = this.#interruption;
+    if (this.#left === 0 || signal.aborted) return;
+    const over = Promise.withResolvers<void>();
+    this.#onAnswered = over.resolve;
+    signal.addEventListener("abort", () => over.resolve(), { once: true });
+    this.#isOpen = true;
+    this.#onChange();
+    await over.promise;
+    this.#isOpen = false;
+    await Promise.all(this.#inFlight);
+  }
+
+  async #answer(line: BatchLine): Promise<void> {
+    const { signal } = this.#interruption;
+    const response = await this.#respond(line, signal);
+    if (signal.aborted) return;
+    if ("retryMs" in response) return this.#again(line, response.retryMs);
+    const tries = (this.#tries.get(line.line) ?? 0) + 1;
+    this.#tries.set(line.line, tries);
+    if (response.status >= 500 && tries < MAX_TRIES) return this.#again(line, 0);
+    const text = answerText({ id: this.#id }, line, response);
+    this.#store.answer(this.#id, line.line, text, response.status === 200);
+    this.#tries.delete(line.line);
+    this.#options.onProgress?.(this.#store.batch(this.#id)!);
+    this.#left -= 1;
+    if (this.#left === 0) this.#onAnswered();
+  }
+
+  async #respond(line: BatchLine, signal: AbortSignal) {
+    const { inputFile } = this.#store.batch(this.#id)!;
+    const body = await readBody(this.#store.pathOf(inputFile), line).catch(() => undefined);
+    // Someone has removed it from the folder.
+    if (!body) return { status: 500, body: unreadable };
+    return await this.#options.answer({
+      owner: this.owner,
+      endpoint: line.endpoint,
+      requestId: requestIdOf({ id: this.#id }, line.line),
+      body,
+      signal,
+    });
+  }
+
+  /** The line is started again, ahead of others, after a pause of the whole batch. */
+  #again(line: BatchLine, pauseMs: number): void {
+    const at = this.#next.findIndex((other) => other.line > line.line);
+    this.#next.splice(at < 0 ? this.#next.length : at, 0, line);
+    if (pauseMs === 0 || this.#pause) return;
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.#onChange();
+    }, pauseMs);
+  }
+
+  async #finish(batch: Batch, outcome: Outcome): Promise<void> {
+    const { files, ...written } = await writeOutput(this.#store, batch, outcome);
+    if (this.#stopping.aborted) return;
+    this.#store.advance(this.#id, outcome, written, files);
+    await this.#clear();
+  }
+
+  /** What a batch that has ended leaves behind is only its output. */
+  async #clear(): Promise<void> {
+    this.#store.removeUnused();
+    await this.#removeLines();
+  }
+
+  async #removeLines(): Promise<void> {
+    while (!this.#stopping.aborted && this.#store.removeLines(this.#id)) await Bun.sleep(0);
+  }
+}
+
+function unansweredIn({ counts: { total, completed, failed } }: Batch): number {
+  return total - completed - failed;
+}
+
+const unreadable = JSON.stringify({
+  error: {
+    message: "The input file cannot be read.",
+    type: "server_error",
+    param: null,
+    code: null,
+  },
+});

@@ -1,0 +1,140 @@
+// The SQLite database of files and batches. It is locked for as long as it is open, so that no two processes
+// answer the same lines; the lock is the system's, and free again when the process has died.
+import { Database, SQLiteError, type SQLQueryBindings } from "bun:sqlite";
+import { join } from "node:path";
+
+/** Another process has the store open. */
+export class StoreBusyError extends Error {
+  override name = "StoreBusyError";
+}
+
+const VERSION = 1;
+
+const schema = `
+  CREATE TABLE files (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    createdAt INTEGER NOT NULL,
+    expiresAt INTEGER,
+    -- Deleted by its owner, and kept for a batch that reads it.
+    isDeleted INTEGER NOT NULL DEFAULT 0
+  ) STRICT;
+  CREATE INDEX filesOfKeys ON files (owner);
+  CREATE TABLE batches (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    status TEXT NOT NULL,
+    inputFile TEXT NOT NULL,
+    total INTEGER NOT NULL DEFAULT 0,
+    completed INTEGER NOT NULL DEFAULT 0,
+    failed INTEGER NOT NULL DEFAULT 0,
+    -- The other fields of a batch, as JSON.
+    details TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX batchesOfKeys ON batches (owner);
+  CREATE TABLE lines (
+    batch TEXT NOT NULL,
+    line INTEGER NOT NULL,
+    customId TEXT NOT NULL,
+    endpoint TEXT NOT NULL,
+    offset INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    -- A line of the output, once there is one.
+    answer TEXT,
+    isCompleted INTEGER,
+    UNIQUE (batch, line)
+  ) STRICT;
+`;
+
+export type Page<T> = { data: T[]; hasMore: boolean };
+export type PageOrder = {
+  after?: string | undefined;
+  limit: number;
+  order?: "asc" | "desc" | undefined;
+};
+
+export class BatchDatabase {
+  readonly #db: Database;
+
+  /** Creates it if it is not there; throws StoreBusyError if another process has it open. */
+  constructor(folder: string) {
+    this.#db = openDatabase(databaseIn(folder));
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+
+  /** All of it happens, or nothing. */
+  transaction(change: () => void): void {
+    this.#db.transaction(change)();
+  }
+
+  page<Row>(
+    table: "files" | "batches",
+    fields: string,
+    where: string,
+    values: SQLQueryBindings[],
+    { after, limit, order = "desc" }: PageOrder,
+  ): Page<Row> {
+    const isBehind = order === "desc" ? "<" : ">";
+    const rows = this.all<Row>(
+      `SELECT ${fields} FROM ${table} WHERE ${where}
+       AND ifnull(number ${isBehind} (SELECT number FROM ${table} WHERE id = ?), ?)
+       ORDER BY number ${order} LIMIT ?`,
+      ...values,
+      after ?? null,
+      // After an unknown id there is nothing.
+      after === undefined ? 1 : 0,
+      limit + 1,
+    );
+    return { data: rows.slice(0, limit), hasMore: rows.length > limit };
+  }
+
+  run(sql: string, ...values: SQLQueryBindings[]) {
+    return this.#db.query(sql).run(...values);
+  }
+
+  get<Row>(sql: string, ...values: SQLQueryBindings[]): Row | undefined {
+    return (this.#db.query(sql).get(...values) as Row | null) ?? undefined;
+  }
+
+  all<Row>(sql: string, ...values: SQLQueryBindings[]): Row[] {
+    return this.#db.query(sql).all(...values) as Row[];
+  }
+}
+
+export function databaseIn(folder: string): string {
+  return join(folder, "batches.sqlite");
+}
+
+function openDatabase(path: string): Database {
+  const db = new Database(path, { create: true });
+  try {
+    db.run("PRAGMA locking_mode = EXCLUSIVE");
+    db.run("PRAGMA auto_vacuum = INCREMENTAL");
+    db.run("PRAGMA journal_mode = WAL");
+    // A killed process loses nothing. A power failure may lose the last lines, which are then answered again.
+    db.run("PRAGMA synchronous = NORMAL");
+    const { user_version: version } = db.query("PRAGMA user_version").get() as {
+      user_version: number;
+    };
+    if (version > VERSION) throw new Error("the batches are those of a newer version of mlx-serve");
+    db.transaction(() => {
+      if (version === 0) db.run(schema);
+      db.run(`PRAGMA user_version = ${VERSION}`);
+    }).immediate();
+    return db;
+  } catch (error) {
+    db.close();
+    if (error instanceof SQLiteError && error.code?.startsWith("SQLITE_BUSY")) {
+      throw new StoreBusyError("another process uses the folder of the batches");
+    }
+    throw error;
+  }
+}

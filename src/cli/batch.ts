@@ -1,0 +1,210 @@
+// mlx-serve batch run <file> -o <file>: answers a file of requests as a server's batch would, in this process.
+// What is answered is kept in a folder beside the output until all is: the same command goes on where it was.
+import { createHash } from "node:crypto";
+import { createReadStream, existsSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import { resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { engineSetup } from "../../ffi/native.ts";
+import { type Batch, nowSeconds } from "../batch/batch.ts";
+import { Batches, type BatchesOptions } from "../batch/batches.ts";
+import { StoreBusyError } from "../batch/database.ts";
+import { BatchStore, newId } from "../batch/store.ts";
+import { loadSettings } from "../config/load.ts";
+import { UsageError } from "../config/usage-error.ts";
+import { batchesOptions } from "../http/batch-lines.ts";
+import { startServing } from "../http/server.ts";
+import { codeOf } from "../hub/hub-error.ts";
+import { resolveModel } from "../hub/source.ts";
+import { newKey } from "../keys/key-file.ts";
+import { makeLogger } from "../log.ts";
+import { printable } from "../printable.ts";
+import { showProgress } from "./progress.ts";
+import { environmentOf } from "./serve.ts";
+
+const usage = "mlx-serve batch run <file> -o <file> [--model <model>]";
+
+const options = {
+  output: { type: "string", short: "o" },
+  model: { type: "string", short: "m" },
+} as const;
+
+/** The caller of a server without keys. */
+const OWNER = "anonymous";
+
+/** Faults of the input that are shown. */
+const SHOWN_FAULTS = 20;
+
+type Paths = { input: string; output: string; errors: string; folder: string };
+
+export async function batch(args: string[]): Promise<void> {
+  const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
+  const [verb, input, ...more] = positionals;
+  const { output, model } = values;
+  if (verb !== "run" || !input || more.length > 0 || !output) {
+    throw new UsageError(`usage: ${usage}`);
+  }
+  const { settings } = loadSettings(model === undefined ? [] : [`--model=${model}`]);
+  const paths: Paths = {
+    input: resolve(input),
+    output: resolve(output),
+    errors: resolve(`${output}.errors`),
+    folder: resolve(`${output}.batch`),
+  };
+  for (const path of existsSync(paths.folder) ? [] : [paths.output, paths.errors]) {
+    if (existsSync(path)) throw new Error(`${path} is there already: choose another output`);
+  }
+  await prepare(paths);
+  const debug = settings.logLevel === "debug";
+  const log = makeLogger({ level: debug ? "debug" : "error", format: settings.logFormat });
+  const { serving, stop } = await startServing({
+    // The requests are this user's own.
+    settings: { ...settings, apiKey: [] },
+    model: resolveModel(settings.model),
+    keys: undefined,
+    localKey: newKey(),
+    worker: engineSetup(environmentOf(settings)),
+    log,
+    onProgress: showProgress,
+  });
+  try {
+    await serving.models.get("default");
+    const ended = await answerLines(paths, batchesOptions(serving, paths.folder));
+    if (ended) deliver(paths, ended);
+  } finally {
+    await stop();
+  }
+}
+
+/** Opens the folder of an earlier command for the same input, or makes one. */
+async function prepare({ input, folder }: Paths): Promise<void> {
+  const { digest, bytes } = await contentOf(input);
+  const store = openStore(folder);
+  try {
+    const [known] = store.files(OWNER, "batch", { limit: 1 }).data;
+    if (known && known.filename !== digest) {
+      throw new Error(`${input} is not what it was when ${folder} was made: remove one of them`);
+    }
+    const id = known?.id ?? newId("file");
+    rmSync(store.pathOf(id), { force: true });
+    symlinkSync(input, store.pathOf(id));
+    if (!known) {
+      const origin = { owner: OWNER, filename: digest, purpose: "batch" } as const;
+      store.addFile({ id, ...origin, bytes, createdAt: nowSeconds(), expiresAt: undefined });
+    }
+    if (onlyBatch(store)) return;
+    store.addBatch({
+      owner: OWNER,
+      endpoint: undefined,
+      inputFile: id,
+      window: "",
+      expiresAt: undefined,
+      metadata: undefined,
+      outputSeconds: undefined,
+    });
+  } finally {
+    store.close();
+  }
+}
+
+function openStore(folder: string): BatchStore {
+  try {
+    return new BatchStore(folder);
+  } catch (error) {
+    if (!(error instanceof StoreBusyError)) throw error;
+    throw new Error(`another process is writing what ${folder} is for`);
+  }
+}
+
+/** There is one, once it is made. */
+function onlyBatch(store: BatchStore): Batch | undefined {
+  return store.batches(OWNER, { limit: 1 }).data[0];
+}
+
+async function contentOf(path: string): Promise<{ digest: string; bytes: number }> {
+  const hash = createHash("sha256");
+  let bytes = 0;
+  try {
+    for await (const piece of createReadStream(path) as AsyncIterable<Buffer>) {
+      hash.update(piece);
+      bytes += piece.length;
+    }
+  } catch (error) {
+    throw new Error(`${path} cannot be read (${codeOf(error)})`);
+  }
+  return { digest: hash.digest("hex"), bytes };
+}
+
+/** The batch when it has ended; undefined if a signal came before. */
+async function answerLines(
+  { folder }: Paths,
+  options: BatchesOptions,
+): Promise<EndedBatch | undefined> {
+  const progress = new LineProgress();
+  const batches = new Batches({
+    ...options,
+    maxLines: Number.POSITIVE_INFINITY,
+    onProgress: (batch) => progress.show(batch.counts),
+  });
+  const signalled = Promise.withResolvers<number>();
+  process.once("SIGINT", () => signalled.resolve(130));
+  process.once("SIGTERM", () => signalled.resolve(143));
+  const code = await Promise.race([signalled.promise, batches.finished()]);
+  const batch = onlyBatch(batches.store)!;
+  progress.end();
+  const pathOf = (id: string | undefined) => id && batches.store.pathOf(id);
+  await batches.stop();
+  if (code === undefined) {
+    return { ...batch, output: pathOf(batch.outputFile), errors: pathOf(batch.errorFile) };
+  }
+  const { total, completed, failed } = batch.counts;
+  tell(`${completed + failed} of ${total} lines are in ${folder}: the same command goes on`);
+  process.exitCode = code;
+  return undefined;
+}
+
+/** With the paths of what was written. */
+type EndedBatch = Batch & { output: string | undefined; errors: string | undefined };
+
+/** Moves the output to where it belongs, and removes the rest. */
+function deliver(paths: Paths, { status, faults, counts, ...written }: EndedBatch): void {
+  for (const kind of ["output", "errors"] as const) {
+    const path = written[kind];
+    // A command before this one may have ended here.
+    if (path && existsSync(path)) renameSync(path, paths[kind]);
+  }
+  rmSync(paths.folder, { recursive: true });
+  if (status === "failed") {
+    for (const { line, message } of faults.slice(0, SHOWN_FAULTS)) {
+      tell(line === null ? message : `line ${line}: ${message}`);
+    }
+    throw new Error(`${paths.input} is not a file of requests`);
+  }
+  const errors = counts.failed > 0 ? `, ${counts.failed} failed: ${paths.errors}` : "";
+  tell(`${counts.completed} of ${counts.total} lines are answered${errors}`);
+  if (counts.failed > 0) process.exitCode = 1;
+}
+
+const [REDRAW_MS, LINE_EVERY_MS] = [100, 15_000];
+
+/** How many lines are answered: one line that is redrawn on a terminal, and now and then a line elsewhere. */
+class LineProgress {
+  #shownMs = Number.NEGATIVE_INFINITY;
+
+  show({ total, completed, failed }: Batch["counts"]): void {
+    const { isTTY } = process.stderr;
+    const nowMs = performance.now();
+    if (total === 0 || nowMs - this.#shownMs < (isTTY ? REDRAW_MS : LINE_EVERY_MS)) return;
+    this.#shownMs = nowMs;
+    const line = `${completed + failed} of ${total} lines${failed > 0 ? `, ${failed} failed` : ""}`;
+    process.stderr.write(isTTY ? `\r${line}\x1b[K` : `${line}\n`);
+  }
+
+  end(): void {
+    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+  }
+}
+
+/** console.error prints red on a terminal. */
+function tell(line: string): void {
+  process.stderr.write(`${printable(line)}\n`);
+}

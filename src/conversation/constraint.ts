@@ -1,0 +1,44 @@
+// The constraint on a conversation's answers, in the form that the grammar engine takes.
+import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
+import type { Grammar } from "../grammar/grammar.ts";
+import type { ServedModel } from "../serve/models.ts";
+import type { Limits } from "./conversation.ts";
+import { ConversationError } from "./conversation-error.ts";
+
+export type Constraint = {
+  /** The request's field that sets it. */
+  param: string;
+  format: StructuralTagFormat;
+  /** Control tokens that the grammar sees as text. */
+  markers?: readonly string[];
+  /** Schemas that are enforced completely or rejected. */
+  strict?: readonly unknown[];
+};
+
+/** A JSON document that matches the schema. */
+export function jsonDocument(schema: Record<string, unknown> | boolean): Omit<Constraint, "param"> {
+  return { format: { type: "json_schema", json_schema: schema }, strict: [schema] };
+}
+
+/** The constraint as a grammar over one model's tokens. */
+export function grammarFor(model: ServedModel, constraint: Constraint): Grammar {
+  const { format, markers = [], strict = [] } = constraint;
+  const { stopTokens } = model.text;
+  const size = model.info.vocabulary;
+  return {
+    vocabulary: {
+      path: model.path,
+      size,
+      stopTokens: [...stopTokens].filter((token) => token < size),
+      markers,
+    },
+    format: JSON.stringify(format),
+    strict: strict.map((schema) => JSON.stringify(schema)),
+  };
+}
+
+/** The grammar decides when an answer ends, so nothing else may. */
+export function checkEnd({ ignoreEos, minTokens = 0 }: Limits, { param }: Constraint): void {
+  const other = ignoreEos ? "ignoreEos" : minTokens > 0 ? "minTokens" : undefined;
+  if (other !== undefined) throw new ConversationError(other, `not allowed together with ${param}`);
+}

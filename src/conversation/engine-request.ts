@@ -1,0 +1,88 @@
+// Translates a conversation into the engine's requests.
+import type { Settings } from "../config/settings.ts";
+import type { EngineRequest, Sampling } from "../engine/protocol.ts";
+import type { ServedModel } from "../serve/models.ts";
+import type { Conversation, Limits, SamplingChoice } from "./conversation.ts";
+import { ConversationError } from "./conversation-error.ts";
+
+/** What the request is given besides what the conversation says. */
+export type Given = Pick<
+  EngineRequest,
+  "name" | "priority" | "client" | "heads" | "salt" | "grammar" | "grammarLane"
+>;
+
+export function engineRequestMaker(
+  { sampling, limits, n, logprobs, promptLogprobs }: Conversation,
+  settings: Settings,
+  model: ServedModel,
+  given: Given,
+): (prompt: Uint32Array) => EngineRequest {
+  const common = {
+    ...given,
+    n,
+    minTokens: limits.minTokens ?? 0,
+    stopTokens: stopTokensOf(limits, model),
+    sampling: { ...samplingOf(sampling, settings, model), logprobs },
+    ...(promptLogprobs !== undefined && { promptLogprobs }),
+  };
+  return (prompt) => ({
+    ...common,
+    prompt: prompt.slice(),
+    maxTokens: maxTokensOf(limits.maxTokens, settings, model, prompt.length),
+  });
+}
+
+/** An absent field falls back to the server's settings, then generation_config.json, then OpenAI's default. */
+function samplingOf(
+  asked: SamplingChoice,
+  settings: Settings,
+  { text: { sampling: suggested } }: ServedModel,
+): Sampling {
+  return {
+    ...asked,
+    temperature: asked.temperature ?? settings.temperature ?? suggested.temperature ?? 1,
+    topP: asked.topP ?? settings.topP ?? suggested.topP,
+    topK: asked.topK ?? settings.topK ?? suggested.topK,
+    minP: asked.minP ?? settings.minP ?? suggested.minP,
+    repetitionPenalty: asked.repetitionPenalty ?? suggested.repetitionPenalty,
+  };
+}
+
+/** Tokens that end an answer. */
+function stopTokensOf({ ignoreEos, stopTokenIds = [] }: Limits, { text }: ServedModel): number[] {
+  return [...(ignoreEos ? [] : text.stopTokens), ...stopTokenIds];
+}
+
+/** As many as were asked for, at most what the context has left after the prompt; 0 generates nothing. */
+function maxTokensOf(
+  asked: number | undefined,
+  { maxTokens: preset }: Settings,
+  { info }: ServedModel,
+  promptLength: number,
+): EngineRequest["maxTokens"] {
+  if (asked === 0) return 0;
+  const room = info.maxLength - promptLength;
+  return Math.max(1, Math.min(asked ?? preset ?? room, room));
+}
+
+/** Keys never share cached blocks: latency must not reveal what another key has sent. */
+export function saltOf(key: string, cacheSalt = ""): string {
+  return JSON.stringify([key, cacheSalt]);
+}
+
+/** Rejects token ids outside the vocabulary. */
+export function checkTokens({ sampling, limits }: Conversation, { info }: ServedModel): void {
+  checkIds("logitBias", [...(sampling.logitBias?.keys() ?? [])], info.vocabulary);
+  checkIds("stopTokenIds", limits.stopTokenIds ?? [], info.vocabulary);
+}
+
+type TokenIds = readonly number[] | Uint32Array;
+
+export function checkPromptTokens(prompts: readonly TokenIds[], { info }: ServedModel): void {
+  for (const prompt of prompts) checkIds("prompt", prompt, info.vocabulary);
+}
+
+function checkIds(field: string, ids: TokenIds, vocabulary: number): void {
+  if (!ids.some((id) => id >= vocabulary)) return;
+  throw new ConversationError(field, `expected token ids below ${vocabulary}`);
+}

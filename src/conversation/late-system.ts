@@ -1,0 +1,60 @@
+// Agents send messages of the system between others. Some templates refuse those, or leave them out: for such a
+// template the first ones are joined, and later ones become the user's, where they stand.
+import { type ChatMessage, TemplateError } from "../text/template.ts";
+import type { TextModel } from "../text/text-model.ts";
+
+/** A message whose content is one text. */
+export type TextMessage = ChatMessage & { content: string };
+
+export function withSystemFirst(
+  messages: readonly TextMessage[],
+  text: TextModel,
+): readonly TextMessage[] {
+  const isSystem = ({ role }: ChatMessage) => role === "system" || role === "developer";
+  // One at the beginning is what all of them take.
+  if (!messages.slice(1).some(isSystem) || takesLateSystem(text)) return messages;
+  const firstOther = messages.findIndex((message) => !isSystem(message));
+  const end = firstOther < 0 ? messages.length : firstOther;
+  const turns: TextMessage[] = [];
+  let isJoined = false;
+  for (const [at, message] of messages.entries()) {
+    const isLate = at >= end && isSystem(message);
+    const next = isLate ? { ...message, role: "user" } : message;
+    const last = turns.at(-1);
+    // Many templates also require alternating turns.
+    const isOneTurn = at < end || (last?.role === next.role && (isLate || isJoined));
+    if (last && isOneTurn) {
+      turns.splice(-1, 1, { ...last, content: `${last.content}\n\n${next.content}` });
+    } else turns.push(next);
+    isJoined = isLate;
+  }
+  return turns;
+}
+
+const known = new WeakMap<TextModel, boolean>();
+const PROBE = "Beside the point.";
+
+/** Whether the template renders a message of the system that is not the first. */
+function takesLateSystem(text: TextModel): boolean {
+  const before = known.get(text);
+  if (before !== undefined) return before;
+  const takes = rendersProbe(text);
+  known.set(text, takes);
+  return takes;
+}
+
+function rendersProbe({ chat }: TextModel): boolean {
+  const messages = [
+    { role: "system", content: "a" },
+    { role: "user", content: "b" },
+    { role: "assistant", content: "c" },
+    { role: "system", content: PROBE },
+    { role: "user", content: "d" },
+  ];
+  try {
+    return chat!({ messages, addGenerationPrompt: true }).text.includes(PROBE);
+  } catch (error) {
+    if (error instanceof TemplateError) return false;
+    throw error;
+  }
+}

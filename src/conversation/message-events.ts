@@ -1,0 +1,131 @@
+// One answer's text as events: text, thoughts and calls, as the parser of the model's format finds them.
+import type { AnswerPiece } from "../serve/answer-text.ts";
+import type { Call, MessagePart, ToolFormat } from "../tools/format.ts";
+import type { MessageParser } from "../tools/message.ts";
+import type { Part } from "./conversation.ts";
+import type { Answer, AnswerEvent, AnswerEvents, End } from "./events.ts";
+
+/** How an answer's text is parsed and its calls get ids. Calls beyond `maxCalls` are dropped. */
+export type MessageReader = Pick<ToolFormat, "newCallId"> & {
+  parser: MessageParser;
+  maxCalls: number;
+};
+
+export class MessageEvents {
+  readonly #reader: MessageReader;
+  readonly #ids = new Set<string>();
+  #calls = 0;
+  #isThinking = false;
+  #thoughtTokens = 0;
+
+  constructor(reader: MessageReader) {
+    this.#reader = reader;
+  }
+
+  push(piece: AnswerPiece): AnswerEvents {
+    const { index, text, tokens, scores, finished, stop } = piece;
+    const { parser } = this.#reader;
+    const events = parser.push(text).flatMap((part) => this.#events(part, true));
+    if (finished) {
+      // The calls that are left at the token limit are those that it cut off.
+      const isCutOff = finished === "length";
+      events.push(...parser.end(isCutOff).flatMap((part) => this.#events(part, !isCutOff)));
+      events.push({ kind: "end", reason: this.reasonOf(finished), stop });
+    }
+    const [last] = events.slice(-1);
+    if (last) this.#isThinking = last.kind === "thought";
+    if (this.#isThinking) this.#thoughtTokens += tokens.length;
+    return { index, events, tokens, scores };
+  }
+
+  /** Tokens of thoughts, as far as those can be told from what follows. */
+  get thoughtTokens(): number {
+    return this.#thoughtTokens;
+  }
+
+  /** The token limit takes precedence over calls: the last one may be cut off. */
+  reasonOf(finished: "stop" | "length"): End["reason"] {
+    return finished === "stop" && this.#calls > 0 ? "calls" : finished;
+  }
+
+  #events(part: MessagePart, isComplete: boolean): AnswerEvent[] {
+    switch (part.kind) {
+      case "content":
+        return [{ kind: "text", text: part.text }];
+      case "reasoning":
+        return [{ kind: "thought", text: part.text }];
+      case "call": {
+        if (this.#calls >= this.#reader.maxCalls) return [];
+        const call = this.#calls++;
+        return [
+          { kind: "call", call, id: this.#idOf(part), name: part.name },
+          { kind: "arguments", call, text: part.arguments },
+          ...(isComplete ? [{ kind: "call_end" as const, call }] : []),
+        ];
+      }
+    }
+  }
+
+  /** The model's own id, unless it used it before. */
+  #idOf({ id }: Call): string {
+    const own = id === undefined || this.#ids.has(id) ? this.#reader.newCallId() : id;
+    this.#ids.add(own);
+    return own;
+  }
+}
+
+/** Puts an answer together from its events. */
+export class AnswerBuilder {
+  readonly #answer;
+
+  constructor(index: number) {
+    this.#answer = {
+      index,
+      parts: [] as Part[],
+      tokens: [] as number[],
+      scores: [] as AnswerEvents["scores"][number][],
+      end: { reason: "stop" } as End,
+    };
+  }
+
+  add({ events, tokens, scores }: AnswerEvents): void {
+    this.#answer.tokens.push(...tokens);
+    this.#answer.scores.push(...scores);
+    for (const event of events) this.#addEvent(event);
+  }
+
+  /** What has come so far. */
+  get answer(): Answer {
+    return this.#answer;
+  }
+
+  #addEvent(event: AnswerEvent): void {
+    const { parts } = this.#answer;
+    const last = parts.at(-1);
+    switch (event.kind) {
+      case "text":
+      case "thought":
+        if (last?.kind === event.kind) last.text += event.text;
+        else parts.push({ kind: event.kind, text: event.text });
+        return;
+      case "call":
+        parts.push({
+          kind: "call",
+          id: event.id,
+          name: event.name,
+          arguments: "",
+          isCutOff: true,
+        });
+        return;
+      case "arguments":
+        // Calls are written one after the other.
+        if (last?.kind === "call") last.arguments += event.text;
+        return;
+      case "call_end":
+        if (last?.kind === "call") delete last.isCutOff;
+        return;
+      case "end":
+        this.#answer.end = { reason: event.reason, stop: event.stop };
+    }
+  }
+}

@@ -1,0 +1,116 @@
+// A conversation as one model takes it: the tokens of its prompts, the grammar of its answers, and how the text
+// of an answer is parsed.
+import type { ServedModel } from "../serve/models.ts";
+import type { EncodeWork } from "../text/encode-work.ts";
+import type { Encoded } from "../text/encoder.ts";
+import { TooLongError } from "../text/tokenizer.ts";
+import { newCallId, type ToolFormat } from "../tools/format.ts";
+import { formatOf } from "../tools/formats.ts";
+import { messageParser } from "../tools/message.ts";
+import { thinkingOf, thinkTags, withThought } from "../tools/reasoning.ts";
+import type { Constraint } from "./constraint.ts";
+import type { Chat, Conversation, Texts } from "./conversation.ts";
+import { checkPromptTokens, checkTokens } from "./engine-request.ts";
+import type { MessageReader } from "./message-events.ts";
+import { chatInput } from "./template-messages.ts";
+import { toolUseOf, withCalls } from "./tool-use.ts";
+
+/** Encodes for the request. */
+export type Encode = (work: EncodeWork) => Promise<Encoded>;
+
+export type PreparedPrompt = {
+  /** Token ids of each prompt. */
+  tokens: readonly Uint32Array[];
+  /** Lengths in tokens of what other conversations' prompts may begin with too. */
+  heads?: readonly number[] | undefined;
+  /** The constraint on the answers. */
+  constraint: Constraint | undefined;
+  /** Control tokens that are part of the answers' text. */
+  markers: readonly string[];
+  newReader(): MessageReader;
+};
+
+/** Throws a TooLongError for a prompt that exceeds the model's context. */
+export async function preparePrompt(
+  conversation: Conversation,
+  model: ServedModel,
+  encode: Encode,
+): Promise<PreparedPrompt> {
+  const { prompt, constraint } = conversation;
+  const prepared =
+    prompt.kind === "chat"
+      ? await prepareChat(prompt, constraint, model, encode)
+      : {
+          tokens: await textTokens(prompt, model.info.maxLength, encode),
+          constraint,
+          markers: [],
+          newReader: plainReader,
+        };
+  checkTokens(conversation, model);
+  checkPromptTokens(prepared.tokens, model);
+  return prepared;
+}
+
+async function prepareChat(
+  chat: Chat,
+  asked: Constraint | undefined,
+  model: ServedModel,
+  encode: Encode,
+): Promise<PreparedPrompt> {
+  const use = toolUseOf(chat, model);
+  const { prompts, ending, heads } = await encode({
+    kind: "chat",
+    input: chatInput(model, chat),
+    maxTokens: model.info.maxLength,
+    // What recurrent layers keep is found only where it was kept on purpose; blocks are found anywhere.
+    wantsHeads: model.info.slots !== undefined,
+  });
+  const { format } = use ?? formatOf(model.text.template);
+  const thought = format.thought ?? thinkTags;
+  const thinking = thinkingOf(model.text.template, ending, thought);
+  const constraint = withCalls(inFormat(asked, format), use);
+  return {
+    tokens: prompts,
+    heads,
+    constraint: constraint && {
+      ...constraint,
+      format: format.thinks ? constraint.format : withThought(constraint.format, thinking, thought),
+      markers: [...(constraint.markers ?? []), ...thought.tokens],
+    },
+    markers: [...thought.tokens, ...(use || format.thinks ? format.markers : [])],
+    newReader: () => ({
+      parser: messageParser({ thinking, format, tools: use?.tools }),
+      newCallId: format.newCallId,
+      // Without a grammar, only this keeps a model from calling twice.
+      maxCalls: use?.isParallel === false ? 1 : Infinity,
+    }),
+  };
+}
+
+/** A constraint on the answer's text, wrapped in the markup that the model's format puts around text. */
+function inFormat(form: Constraint | undefined, format: ToolFormat): Constraint | undefined {
+  if (!form || !format.wrapText) return form;
+  return { ...form, format: format.wrapText(form.format), markers: format.markers };
+}
+
+const plainReader = (): MessageReader => ({
+  parser: messageParser({ thinking: "none" }),
+  newCallId,
+  maxCalls: 0,
+});
+
+/** Control tokens in a text are text; a client that wants tokens sends their ids. */
+export async function textTokens(
+  { prompts }: Pick<Texts, "prompts">,
+  maxTokens: number,
+  encode: Encode,
+): Promise<Uint32Array[]> {
+  const texts = prompts.filter((prompt) => typeof prompt === "string");
+  if (texts.length > 0) {
+    return (await encode({ kind: "texts", texts, addSpecialTokens: true, maxTokens })).prompts;
+  }
+  return prompts.map((ids) => {
+    if (ids.length > maxTokens) throw new TooLongError(maxTokens);
+    return Uint32Array.from(ids as readonly number[]);
+  });
+}

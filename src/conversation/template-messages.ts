@@ -1,0 +1,80 @@
+// A chat as the model's template takes it.
+import type { ServedModel } from "../serve/models.ts";
+import type { ChatInput } from "../text/template.ts";
+import type { TextModel } from "../text/text-model.ts";
+import type { Tool } from "../tools/format.ts";
+import { formatOf } from "../tools/formats.ts";
+import { withInstructions, withWrittenCalls } from "../tools/instructions.ts";
+import { jsonOrText } from "../tools/json-call.ts";
+import type { Chat, Message, OfferedTool, Part } from "./conversation.ts";
+import { NoChatTemplateError } from "./conversation-error.ts";
+import { type TextMessage, withSystemFirst } from "./late-system.ts";
+
+/** Messages and tools for the model's template; what the template does not support becomes text. */
+export function chatInput(model: ServedModel, chat: Chat): ChatInput {
+  const { text } = model;
+  if (!text.chat) throw new NoChatTemplateError();
+  const { continueFinalMessage = false, addGenerationPrompt = !continueFinalMessage } = chat;
+  const { effort, thinks } = chat;
+  return {
+    ...messagesAndTools(model, chat),
+    continueFinalMessage,
+    addGenerationPrompt,
+    kwargs: {
+      ...(effort !== undefined && { reasoning_effort: effort }),
+      ...(thinks !== undefined && { enable_thinking: thinks }),
+      ...chat.templateKwargs,
+    },
+  };
+}
+
+function messagesAndTools(model: ServedModel, chat: Chat): Pick<ChatInput, "messages" | "tools"> {
+  const { text } = model;
+  const { format, knowsTools, knowsCalls } = formatOf(text.template);
+  const messages = withSystemFirst(
+    chat.messages.map((message) => templateMessage(message, text)),
+    text,
+  );
+  const tools = (chat.toolChoice === "none" ? [] : chat.tools).map(shownTool);
+  const hasCalls = messages.some(({ role, tool_calls }) => role === "tool" || tool_calls);
+  if (!knowsTools && (tools.length > 0 || hasCalls)) {
+    return { messages: withInstructions(messages, tools, format) };
+  }
+  return {
+    messages: hasCalls && !knowsCalls ? withWrittenCalls(messages, format) : messages,
+    ...(tools.length > 0 && { tools: tools.map((tool) => ({ type: "function", function: tool })) }),
+  };
+}
+
+function shownTool({ name, description, parameters, shownParameters }: OfferedTool): Tool {
+  return { name, description, parameters: shownParameters ?? parameters };
+}
+
+/** As templates expect it: the text as one string, the arguments of calls as values. */
+function templateMessage(message: Message, text: TextModel): TextMessage {
+  const { parts, name, refusal, callId } = message;
+  const of = <K extends Part["kind"]>(kind: K) =>
+    parts.filter((part): part is Part & { kind: K } => part.kind === kind);
+  const [thoughts, calls] = [of("thought"), of("call")];
+  // Few templates know the role developer, which replaced system.
+  const isKnown = text.knowsRole(message.role);
+  return {
+    role: message.role === "developer" && !isKnown ? "system" : message.role,
+    content: of("text")
+      .map((part) => part.text)
+      .join("\n"),
+    ...(name !== undefined && { name }),
+    ...(refusal !== undefined && { refusal }),
+    ...(thoughts.length > 0 && {
+      reasoning_content: thoughts.map((part) => part.text).join("\n"),
+    }),
+    ...(callId !== undefined && { tool_call_id: callId }),
+    ...(calls.length > 0 && {
+      tool_calls: calls.map(({ id, name, arguments: given }) => ({
+        ...(id !== undefined && { id }),
+        type: "function",
+        function: { name, arguments: jsonOrText(given) },
+      })),
+    }),
+  };
+}

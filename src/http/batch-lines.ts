@@ -1,0 +1,100 @@
+// The lines of batches as requests: the same handlers, checks, limits and errors as for a client, at low
+// priority, and without a socket.
+import type { LineRequest } from "../batch/batch-run.ts";
+import type { BatchesOptions } from "../batch/batches.ts";
+import type { LineResponse } from "../batch/output.ts";
+import { JsonTextError, parseJson } from "../text/json-text.ts";
+import { handlersOf, newApp } from "./app.ts";
+import type { HttpEnv } from "./env.ts";
+import { ApiError } from "./errors.ts";
+import { JsonStructure } from "./json-structure.ts";
+import { routes } from "./routes.ts";
+import type { Serving } from "./serving.ts";
+
+/** Of one batch, as in OpenAI's API. */
+const MAX_LINES = 50_000;
+/** What a line has besides the body of its request. */
+const MAX_ENVELOPE_BYTES = 4096;
+/** How long lines wait for their key: it may be in another configuration of the server. */
+const NO_KEY_RETRY_MS = 10_000;
+/** Statuses that tell a client to try again later; 529 is Anthropic's for 503. */
+const busy = [429, 503, 529];
+
+/** Batches whose lines this server answers. */
+export function batchesOptions(serving: Serving, folder: string): BatchesOptions {
+  const { settings, admission, log, encoder, ring, models } = serving;
+  return {
+    folder,
+    endpoints: batchRoutes.map(({ path }) => path),
+    maxLines: MAX_LINES,
+    maxLineBytes: settings.maxBodySize + MAX_ENVELOPE_BYTES,
+    async parse(bytes) {
+      const structure = new JsonStructure();
+      try {
+        structure.check(bytes);
+        if (!structure.isLong) return { value: parseJson(bytes) };
+        const client = { key: "batches", signal: new AbortController().signal, charge() {} };
+        return { value: await encoder.parse(bytes, client) };
+      } catch (error) {
+        if (error instanceof JsonTextError) return { problem: "The line is not valid JSON." };
+        if (error instanceof ApiError) return { problem: error.message };
+        throw error;
+      }
+    },
+    places() {
+      // Lines would keep their model in use, and another one would never be loaded.
+      if (models.lacksRoom) return 0;
+      const maxBatch = settings.batching ? settings.maxBatchSize : 1;
+      return Math.max(1, maxBatch - admission.others);
+    },
+    placesOf(owner) {
+      const { concurrent = Number.POSITIVE_INFINITY } = ring.named(owner)?.limiter ?? {};
+      // One is left for the key's other requests, if it may have more.
+      return Math.max(1, concurrent - 1);
+    },
+    answer: lineAnswerer(serving),
+    onError: (batch, error) => log.error({ batch, err: error }, "a batch has to wait"),
+  };
+}
+
+const batchRoutes = routes.filter(({ isForBatches }) => isForBatches);
+
+function lineAnswerer(serving: Serving): BatchesOptions["answer"] {
+  const app = newApp(serving);
+  const callers = new WeakMap<Request, HttpEnv["Variables"]["caller"]>();
+  app.use(async (c, next) => {
+    c.set("caller", callers.get(c.req.raw)!);
+    c.set("isLine", true);
+    await next();
+  });
+  for (const route of batchRoutes) {
+    app.on(route.method, [route.path], ...handlersOf({ ...route, priority: "LOW" }, serving));
+  }
+  return async (line) => {
+    const caller = serving.ring.named(line.owner);
+    if (!caller) return { retryMs: NO_KEY_RETRY_MS };
+    const request = requestOf(line);
+    callers.set(request, caller);
+    return await responseOf(await app.fetch(request));
+  };
+}
+
+function requestOf({ endpoint, requestId, body, signal }: LineRequest): Request {
+  return new Request(`http://batch${endpoint}`, {
+    method: "POST",
+    headers: {
+      "content-type": "application/json",
+      "content-length": String(body.length),
+      "x-request-id": requestId,
+    },
+    body,
+    signal,
+  });
+}
+
+async function responseOf(response: Response): Promise<LineResponse | { retryMs: number }> {
+  const { status, headers } = response;
+  const body = await response.text();
+  if (!busy.includes(status)) return { status, body };
+  return { retryMs: 1000 * Number(headers.get("retry-after") ?? 1) };
+}

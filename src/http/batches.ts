@@ -1,0 +1,111 @@
+// /v1/batches: files of requests, answered at low priority. A key has its own batches, and no others.
+import type { Context } from "hono";
+import {
+  type BatchList,
+  type BatchObject,
+  BatchQuery,
+  BatchRequest,
+  windowSeconds,
+} from "../api/batches.ts";
+import { type Batch, nowSeconds } from "../batch/batch.ts";
+import type { HttpEnv } from "./env.ts";
+import { ApiError, badRequest } from "./errors.ts";
+import { listOf } from "./files.ts";
+import { readRequest } from "./json-body.ts";
+import { storageError } from "./lazy-batches.ts";
+import type { Serving } from "./serving.ts";
+
+export function createBatch(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const request = await readRequest(c, serving, BatchRequest);
+    const batches = serving.batches.open;
+    const owner = c.get("caller").name;
+    const { endpoint, input_file_id: inputFile, completion_window: window } = request;
+    if (!batches.endpoints.includes(endpoint)) {
+      const message = `Invalid 'endpoint': expected one of ${batches.endpoints.join(", ")}.`;
+      throw badRequest("endpoint", message, "invalid_value");
+    }
+    if (batches.store.file(owner, inputFile)?.purpose !== "batch") {
+      const message = "Invalid 'input_file_id': expected an uploaded file of this key.";
+      throw badRequest("input_file_id", message, "file_not_found");
+    }
+    const { maxBatches } = serving.settings;
+    if (batches.store.unfinished(owner).length >= maxBatches) {
+      const message = `The key has ${maxBatches} unfinished batches, and may have no more: wait for one or cancel one.`;
+      throw badRequest(undefined, message, "batch_limit_exceeded");
+    }
+    try {
+      const batch = batches.create({
+        owner,
+        endpoint,
+        inputFile,
+        window,
+        expiresAt: nowSeconds() + windowSeconds(window)!,
+        metadata: request.metadata,
+        outputSeconds: request.output_expires_after?.seconds,
+      });
+      return c.json(wireBatch(batch));
+    } catch (error) {
+      throw storageError(error);
+    }
+  };
+}
+
+export function listBatches(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const page = BatchQuery.parse(c.req.query());
+    const { data, hasMore } = serving.batches.open.store.batches(c.get("caller").name, page);
+    return c.json(listOf(data.map(wireBatch), hasMore) satisfies BatchList);
+  };
+}
+
+export function getBatch(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => c.json(wireBatch(ownBatch(c, serving)));
+}
+
+export function cancelBatch(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const batch = ownBatch(c, serving);
+    try {
+      return c.json(wireBatch(serving.batches.open.cancel(batch)));
+    } catch (error) {
+      throw storageError(error);
+    }
+  };
+}
+
+/** Another key's batch does not exist for this one. */
+function ownBatch(c: Context<HttpEnv>, { batches }: Serving): Batch {
+  const batch = batches.open.store.batch(c.req.param("id") ?? "");
+  if (batch?.owner === c.get("caller").name) return batch;
+  throw new ApiError(404, "The batch does not exist: GET /v1/batches lists those of this key.", {
+    param: "id",
+    code: "batch_not_found",
+  });
+}
+
+function wireBatch(batch: Batch): BatchObject {
+  const { at, faults } = batch;
+  return {
+    id: batch.id,
+    object: "batch",
+    endpoint: batch.endpoint ?? "",
+    errors: faults.length > 0 ? { object: "list", data: [...faults] } : null,
+    input_file_id: batch.inputFile,
+    completion_window: batch.window,
+    status: batch.status,
+    output_file_id: batch.outputFile ?? null,
+    error_file_id: batch.errorFile ?? null,
+    created_at: batch.createdAt,
+    in_progress_at: at.in_progress ?? null,
+    expires_at: batch.expiresAt ?? null,
+    finalizing_at: at.finalizing ?? null,
+    completed_at: at.completed ?? null,
+    failed_at: at.failed ?? null,
+    expired_at: at.expired ?? null,
+    cancelling_at: at.cancelling ?? null,
+    cancelled_at: at.cancelled ?? null,
+    request_counts: batch.counts,
+    metadata: batch.metadata ?? null,
+  };
+}

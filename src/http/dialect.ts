@@ -1,0 +1,47 @@
+// What one vendor's APIs have in common on the wire: how an error and an event of a stream are written.
+import type { Context } from "hono";
+import type { z } from "zod";
+import { ErrorResponse } from "../api/error.ts";
+import type { HttpEnv } from "./env.ts";
+import { type ApiError, apiErrorOf, type PromptParam } from "./errors.ts";
+
+export type Dialect = {
+  /** The body of an error response. */
+  errorSchema: z.ZodType;
+  /** The response to an error. */
+  refusal(error: ApiError, requestId: string | undefined): { status: number; body: object };
+  /** An event of a stream. */
+  eventText(event: object): string;
+  /** What follows a stream's last event. */
+  streamEnd: string;
+  /** The header with the request's id, besides x-request-id. */
+  requestIdHeader?: string;
+};
+
+export const openAi: Dialect = {
+  errorSchema: ErrorResponse,
+  refusal: ({ status, body }) => ({ status, body }),
+  eventText: (event) => `data: ${JSON.stringify(event)}\n\n`,
+  streamEnd: "data: [DONE]\n\n",
+};
+
+/** As in OpenAI's newer APIs. */
+export const openAiEvents: Dialect = { ...openAi, eventText: namedEvent, streamEnd: "" };
+
+/** An event that is named by its type. */
+export function namedEvent(event: object): string {
+  const { type } = event as { type: string };
+  return `event: ${type}\ndata: ${JSON.stringify(event)}\n\n`;
+}
+
+/** The response to any error, in the dialect of the route. */
+export function refusalResponse(
+  c: Context<HttpEnv>,
+  error: unknown,
+  prompt?: PromptParam,
+): Response {
+  const answer = apiErrorOf(error, prompt);
+  const dialect = c.get("dialect") ?? openAi;
+  const { status, body } = dialect.refusal(answer, c.get("record")?.id);
+  return Response.json(body, { status, headers: answer.headers });
+}

@@ -1,0 +1,63 @@
+// The batches of the server, opened when they are first needed: a server that has none leaves no trace on the
+// disk. Unfinished ones of an earlier server are needed at once.
+import { SQLiteError } from "bun:sqlite";
+import { existsSync } from "node:fs";
+import { Batches, type BatchesOptions } from "../batch/batches.ts";
+import { databaseIn, StoreBusyError } from "../batch/database.ts";
+import { codeOf } from "../hub/hub-error.ts";
+import type { Logger } from "../log.ts";
+import { ApiError, draining } from "./errors.ts";
+
+export class LazyBatches {
+  readonly #folder: string;
+  readonly #options: (folder: string) => BatchesOptions;
+  readonly #log: Logger;
+  #batches: Batches | undefined;
+  #isStopped = false;
+
+  constructor(folder: string, options: (folder: string) => BatchesOptions, log: Logger) {
+    this.#folder = folder;
+    this.#options = options;
+    this.#log = log;
+  }
+
+  /** Throws an ApiError if they cannot be opened. */
+  get open(): Batches {
+    if (this.#isStopped) throw draining();
+    try {
+      this.#batches ??= new Batches(this.#options(this.#folder));
+      return this.#batches;
+    } catch (error) {
+      if (!(error instanceof StoreBusyError)) throw storageError(error);
+      const message = "Another server on this machine has the files and batches.";
+      throw new ApiError(503, message, { code: "storage_busy" });
+    }
+  }
+
+  /** Goes on with unfinished batches, if there may be any. */
+  resume(): void {
+    if (!existsSync(databaseIn(this.#folder))) return;
+    try {
+      void this.open;
+    } catch (error) {
+      this.#log.warn({ err: error }, "there are no files and batches: choose another --data-dir");
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#batches?.stop();
+  }
+}
+
+const full = ["ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL"];
+
+/** The response to an error of the disk; any other error stays what it is. */
+export function storageError(error: unknown): unknown {
+  const code = codeOf(error) ?? "";
+  const isSqlite = error instanceof SQLiteError;
+  if (full.includes(code) || (isSqlite && code.startsWith("SQLITE_IOERR"))) {
+    return new ApiError(507, "The server has no room to store it.", { code: "storage_full" });
+  }
+  return isSqlite ? new ApiError(500, "The files and batches cannot be read.") : error;
+}

@@ -1,0 +1,117 @@
+// Responses that clients asked to be stored, in an SQLite database: each with its input, so that a conversation can
+// go on from it. What a key has stored is bounded by bytes and by age; the oldest are deleted first.
+import { Database } from "bun:sqlite";
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
+
+export type StoredResponse = {
+  id: string;
+  response: object;
+  /** The items that it was made from, those of the responses before it included. */
+  input: readonly object[];
+};
+
+export type StoredResponsesOptions = {
+  /** Created when the first response is stored. */
+  path: string;
+  /** What the responses of one key may take. */
+  maxBytes: number;
+  maxAgeMs?: number;
+  now?: () => number;
+};
+
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+const schema = `
+  CREATE TABLE IF NOT EXISTS responses (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    createdMs INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    response TEXT NOT NULL,
+    input TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX IF NOT EXISTS responsesOfKeys ON responses (owner, number, bytes);
+`;
+
+type Row = { response: string; input: string };
+
+export class StoredResponses {
+  readonly #options: Required<StoredResponsesOptions>;
+  #database: Database | undefined;
+
+  constructor(options: StoredResponsesOptions) {
+    this.#options = { maxAgeMs: 30 * DAY_MS, now: Date.now, ...options };
+  }
+
+  /** False if it is larger than all that a key may store. */
+  save(owner: string, stored: StoredResponse): boolean {
+    const { maxBytes, maxAgeMs, now } = this.#options;
+    const [response, input] = [JSON.stringify(stored.response), JSON.stringify(stored.input)];
+    const bytes = Buffer.byteLength(response) + Buffer.byteLength(input);
+    if (bytes > maxBytes) return false;
+    const database = this.#open();
+    database.transaction(() => {
+      database.run("DELETE FROM responses WHERE createdMs < ?", [now() - maxAgeMs]);
+      database.run(
+        "INSERT INTO responses (id, owner, createdMs, bytes, response, input) VALUES (?, ?, ?, ?, ?, ?)",
+        [stored.id, owner, now(), bytes, response, input],
+      );
+      // All that is older than the newest ones that fit.
+      database.run(
+        `DELETE FROM responses WHERE number IN (
+          SELECT number FROM (
+            SELECT number, SUM(bytes) OVER (ORDER BY number DESC) AS newer
+            FROM responses WHERE owner = ?
+          ) WHERE newer > ?
+        )`,
+        [owner, maxBytes],
+      );
+    })();
+    return true;
+  }
+
+  /** Undefined if the key has no such response. */
+  find(owner: string, id: string): StoredResponse | undefined {
+    const since = this.#options.now() - this.#options.maxAgeMs;
+    const row = this.#open()
+      .query<Row, [string, string, number]>(
+        "SELECT response, input FROM responses WHERE owner = ? AND id = ? AND createdMs >= ?",
+      )
+      .get(owner, id, since);
+    return row
+      ? { id, response: JSON.parse(row.response), input: JSON.parse(row.input) }
+      : undefined;
+  }
+
+  /** False if the key has no such response. */
+  delete(owner: string, id: string): boolean {
+    const { changes } = this.#open().run("DELETE FROM responses WHERE owner = ? AND id = ?", [
+      owner,
+      id,
+    ]);
+    return changes > 0;
+  }
+
+  close(): void {
+    this.#database?.close();
+    this.#database = undefined;
+  }
+
+  #open(): Database {
+    if (this.#database) return this.#database;
+    const { path } = this.#options;
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    const database = new Database(path, { create: true, strict: true });
+    // Several servers may share it.
+    database.run("PRAGMA journal_mode = WAL");
+    database.run("PRAGMA synchronous = NORMAL");
+    database.run("PRAGMA busy_timeout = 1000");
+    // Deleted texts do not stay in the file.
+    database.run("PRAGMA secure_delete = ON");
+    database.run(schema);
+    this.#database = database;
+    return database;
+  }
+}

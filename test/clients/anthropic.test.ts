@@ -1,0 +1,377 @@
+// Anthropic's packages for node and Python, and the AI SDK's provider for its API.
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  setDefaultTimeout,
+  test,
+} from "bun:test";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import type {
+  Message,
+  MessageCreateParamsNonStreaming,
+} from "@anthropic-ai/sdk/resources/messages";
+import { APICallError, generateText, stepCountIs, streamText, tool } from "ai";
+import * as z from "zod";
+import { checkOrder, messageOf, type StreamEvent } from "../support/anthropic-events.ts";
+import { startDialect } from "../support/dialect-model.ts";
+import {
+  CallError,
+  type CallFailure,
+  type ClientProcess,
+  startAnthropic,
+} from "./client-process.ts";
+import {
+  apiKey,
+  type ClientServer,
+  type Seen,
+  singleKey,
+  startClientServer,
+} from "./client-server.ts";
+
+setDefaultTimeout(30_000);
+
+const weather = {
+  name: "get_weather",
+  description: "The weather in a city.",
+  input_schema: {
+    type: "object" as const,
+    properties: { city: { type: "string" }, days: { type: "integer" } },
+    required: ["city", "days"],
+  },
+};
+const now = { name: "now", input_schema: { type: "object" as const, properties: {} } };
+
+/** Thinks, says something and calls both tools. */
+const says = [
+  ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
+  ...['"arguments": {}}\n</tool_call>', '\n<tool_call>\n{"name": "get_weather", '],
+  ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</tool_call>'],
+];
+const taught =
+  'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}' +
+  "{% for m in messages %}{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}{% endfor %}";
+
+let server: ClientServer;
+let reciting: Awaited<ReturnType<typeof startDialect>>;
+beforeAll(async () => {
+  server = await startClientServer();
+  // The AI SDK sends no temperature to models that think.
+  reciting = await startDialect({ taught, says }, { args: ["--temperature", "0"] });
+});
+afterAll(async () => {
+  await server.stop();
+  await reciting.stop();
+});
+beforeEach(() => {
+  server.seen.length = 0;
+});
+afterEach(async () => {
+  await server.settled();
+  await reciting.server.settled();
+});
+
+const statuses = () => server.seen.map(({ status }) => status);
+const content = "Say something that is new to me.";
+const thinking = { type: "enabled", budget_tokens: 1024 } as const;
+
+describe.each(["node", "Python"] as const)("Anthropic's package for %s", (language) => {
+  let client: ClientProcess;
+  beforeAll(() => {
+    client = startAnthropic(language);
+  }, 300_000);
+  afterAll(() => client.stop());
+
+  type Body = Partial<MessageCreateParamsNonStreaming> & { temperature?: number };
+  type Options = {
+    key?: string;
+    retries?: number;
+    take?: number;
+    signal?: AbortSignal;
+    url?: string;
+  };
+  const standard = {
+    model: "tiny",
+    messages: [{ role: "user" as const, content }],
+    max_tokens: 40,
+    temperature: 0,
+  };
+  const calling = ({ key = apiKey, url = server.url, retries, take }: Options) => ({
+    url,
+    key,
+    ...(retries !== undefined && { retries }),
+    ...(take !== undefined && { take }),
+  });
+  const ask = async (body: Body = {}, options: Options = {}) =>
+    (await client.ask(
+      { method: "messages", body: { ...standard, ...body }, ...calling(options) },
+      options.signal,
+    )) as Message;
+  const askStream = async (body: Body = {}, options: Options = {}) =>
+    (await client.ask(
+      { method: "messages", body: { ...standard, ...body, stream: true }, ...calling(options) },
+      options.signal,
+    )) as StreamEvent[];
+  const finalMessage = async (body: Body = {}, options: Options = {}) =>
+    (await client.ask({
+      method: "final message",
+      body: { ...standard, ...body },
+      ...calling(options),
+    })) as Message;
+  const textOf = (message: { content: readonly object[] }) =>
+    message.content.map((block) => ("text" in block ? block.text : "")).join("");
+
+  test("gets a message, the same one as a stream", async () => {
+    const message = await ask();
+    expect(plain(message)).toMatchObject({
+      type: "message",
+      role: "assistant",
+      model: "tiny",
+      content: [{ type: "text", text: expect.stringMatching(/./s) }],
+      stop_reason: "max_tokens",
+      stop_sequence: null,
+      usage: { output_tokens: 40 },
+    });
+    const events = await askStream();
+    expect(checkOrder(events)).toBe("whole");
+    expect(textOf(messageOf(events))).toBe(textOf(message));
+    const final = await finalMessage();
+    expect([textOf(final), final.stop_reason]).toEqual([textOf(message), "max_tokens"]);
+    expect(final.usage.output_tokens).toBe(40);
+  });
+
+  test("gets an answer that ends before a stop sequence", async () => {
+    const whole = textOf(await ask());
+    const stop = whole.slice(9, 12);
+    const stopped = await ask({ stop_sequences: [stop] });
+    expect(textOf(stopped)).toBe(whole.slice(0, whole.indexOf(stop)));
+    expect(stopped).toMatchObject({ stop_reason: "stop_sequence", stop_sequence: stop });
+    expect(await finalMessage({ stop_sequences: [stop] })).toMatchObject({
+      stop_reason: "stop_sequence",
+      stop_sequence: stop,
+    });
+  });
+
+  test("counts the tokens that the prompt has", async () => {
+    const body = { model: "tiny", messages: standard.messages, tools: [weather], system: "Hm." };
+    const counted = await client.ask({ method: "count tokens", body, ...calling({}) });
+    const { usage } = await ask({ tools: [weather], system: "Hm.", max_tokens: 1 });
+    const real = usage.input_tokens + (usage.cache_read_input_tokens ?? 0);
+    expect(counted).toMatchObject({ input_tokens: real });
+  });
+
+  test("thinks, calls two tools at once and goes on with their results", async () => {
+    const options = { url: reciting.server.url };
+    const body = { tools: [now, weather], thinking, max_tokens: 2000 };
+    const message = await ask(body, options);
+    const blocks = [
+      { type: "thinking", thinking: "I wonder.", signature: expect.stringMatching(/^.{20,}$/) },
+      { type: "text", text: "Let me see." },
+      { type: "tool_use", name: "now", input: {} },
+      { type: "tool_use", name: "get_weather", input: { city: "Rome", days: 3 } },
+    ];
+    expect(plain(message)).toMatchObject({ content: blocks, stop_reason: "tool_use" } as never);
+    const final = await finalMessage(body, options);
+    expect(plain(final)).toMatchObject({ content: blocks, stop_reason: "tool_use" } as never);
+    const results = final.content.flatMap((block) =>
+      block.type === "tool_use"
+        ? [{ type: "tool_result" as const, tool_use_id: block.id, content: "Sunny." }]
+        : [],
+    );
+    const messages = [
+      ...standard.messages,
+      { role: "assistant" as const, content: final.content },
+      { role: "user" as const, content: results },
+    ];
+    const next = await ask({ ...body, messages }, options);
+    expect(next.stop_reason).toBe("tool_use");
+    // What came before is not computed again.
+    expect(next.usage.cache_read_input_tokens).toBeGreaterThan(0);
+  });
+
+  const refused: [string, () => Promise<unknown>, Partial<CallFailure>][] = [
+    [
+      "a wrong parameter",
+      () => ask({ temperature: 3 }),
+      { class: "BadRequestError", status: 400, type: "invalid_request_error" },
+    ],
+    [
+      "a wrong parameter of a stream",
+      () => askStream({ max_tokens: -1 }),
+      { class: "BadRequestError", status: 400, type: "invalid_request_error" },
+    ],
+    [
+      "an unknown model",
+      () => ask({ model: "org/unknown" }),
+      { class: "NotFoundError", status: 404, type: "not_found_error" },
+    ],
+    [
+      "a wrong key",
+      () => ask({}, { key: "sk-wrong" }),
+      { class: "AuthenticationError", status: 401, type: "authentication_error" },
+    ],
+  ];
+  test.each(refused)("gets %s refused at once, and does not try again", async (_, call, told) => {
+    expect(await failureOf(call())).toMatchObject({
+      ...told,
+      message: expect.any(String),
+      retryAfter: null,
+      requestId: expect.stringMatching(/^req-/),
+    });
+    expect(statuses()).toEqual([told.status!]);
+  });
+
+  test("over its limit is told so, and comes back by itself", async () => {
+    const other = await server.occupy(singleKey);
+    expect(await failureOf(ask({}, { key: singleKey, retries: 0 }))).toMatchObject({
+      class: "RateLimitError",
+      status: 429,
+      type: "rate_limit_error",
+      retryAfter: "1",
+    });
+    const answer = ask({}, { key: singleKey });
+    await server.until(() => statuses().filter((status) => status === 429).length === 2);
+    other.end();
+    const message = await answer;
+    const [, refusedAt, , answered] = server.seen as [Seen, Seen, Seen, Seen];
+    // Without Retry-After it would wait at most half a second.
+    expect(answered.startMs - refusedAt.startMs).toBeGreaterThan(900);
+    expect(textOf(await ask())).toBe(textOf(message));
+  });
+
+  test("comes back to a server that is overloaded", async () => {
+    const { admission } = server.serving;
+    admission.phase = "draining";
+    expect(await failureOf(ask({}, { retries: 0 }))).toMatchObject({
+      class: expect.stringMatching(/^(Overloaded|InternalServer)Error$/),
+      status: 529,
+      type: "overloaded_error",
+    });
+    const answer = ask();
+    await server.until(() => statuses().filter((status) => status === 529).length === 2);
+    admission.phase = "open";
+    expect(textOf(await answer)).toBe(textOf(await ask()));
+  });
+
+  test("gets an error in the middle of a stream, and does not ask again", async () => {
+    const tokens = () => server.metric("mlx_serve_inter_token_seconds_count");
+    const before = await tokens();
+    const broken = failureOf(askStream({ max_tokens: 4000 }));
+    await server.until(async () => (await tokens()) > before + 8);
+    await server.serving.engine.kill();
+    expect(await broken).toMatchObject({ type: "api_error", message: "The answer failed." });
+    expect(statuses()).toEqual([200]);
+    // The engine is back.
+    await ask();
+  });
+
+  test("that leaves in the middle of a stream ends its request", async () => {
+    const before = await server.gone();
+    expect(await askStream({ max_tokens: 4000 }, { take: 3 })).toHaveLength(3);
+    await server.settled();
+    expect(await server.gone()).toBe(before + 1);
+  });
+
+  test.each([
+    ["before the first token", askStream],
+    ["before its answer is there", ask],
+  ])("that leaves %s ends its request", async (_, call) => {
+    const other = await server.occupy();
+    const leaving = new AbortController();
+    const left = failureOf(call({}, { signal: leaving.signal }));
+    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
+    leaving.abort();
+    expect((await left).class).toMatch(/^(APIUserAbort|Cancelled)Error$/);
+    await server.until(() => server.seen.length === 1);
+    other.end();
+    expect(server.seen).toMatchObject([{ status: 499 }]);
+  });
+});
+
+describe("the AI SDK with Anthropic's provider", () => {
+  const provider = (url: string) => createAnthropic({ baseURL: `${url}/v1`, apiKey });
+  const request = () => ({
+    model: provider(server.url)("tiny"),
+    prompt: content,
+    temperature: 0,
+    maxOutputTokens: 40,
+    maxRetries: 0,
+  });
+
+  test("generates a text, and streams the same one", async () => {
+    const { text, finishReason, usage } = await generateText(request());
+    expect(text).toMatch(/./s);
+    expect([finishReason, usage.outputTokens]).toEqual(["length", 40]);
+    const streamed = streamText({ ...request(), onError: () => {} });
+    expect((await Array.fromAsync(streamed.textStream)).join("")).toBe(text);
+    expect((await streamed.usage).outputTokens).toBe(40);
+    expect(await streamed.finishReason).toBe("length");
+  });
+
+  test("thinks, calls tools and goes on with what they returned", async () => {
+    const called: unknown[] = [];
+    const execute = (input: unknown) => {
+      called.push(input);
+      return "Sunny.";
+    };
+    const { temperature: _, ...others } = request();
+    const options = {
+      ...others,
+      model: provider(reciting.server.url)("tiny"),
+      maxOutputTokens: 2000,
+      providerOptions: { anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } } },
+      tools: {
+        now: tool({ inputSchema: z.object({}), execute }),
+        get_weather: tool({ inputSchema: z.object({ city: z.string(), days: z.int() }), execute }),
+      },
+      stopWhen: stepCountIs(2),
+    };
+    const { steps } = await generateText(options);
+    const step = { reasoningText: "I wonder.", text: "Let me see.", finishReason: "tool-calls" };
+    expect(steps).toMatchObject([step, step] as never);
+    expect(called).toEqual(
+      Array(2)
+        .fill([{}, { city: "Rome", days: 3 }])
+        .flat(),
+    );
+    const streamed = streamText({ ...options, onError: () => {} });
+    expect(await streamed.steps).toMatchObject([step, step] as never);
+  });
+
+  test("gets objects that match a schema", async () => {
+    const { Output } = await import("ai");
+    const schema = z.object({ city: z.enum(["Paris", "Rome"]) });
+    const { output } = await generateText({
+      ...request(),
+      maxOutputTokens: 400,
+      output: Output.object({ schema }),
+    });
+    expect(schema.parse(output)).toEqual(output);
+  });
+
+  test("gets errors with their type", async () => {
+    const error = await generateText({ ...request(), model: provider(server.url)("x") }).catch(
+      (thrown: unknown) => thrown,
+    );
+    expect(error).toBeInstanceOf(APICallError);
+    expect(error).toMatchObject({
+      statusCode: 404,
+      data: { type: "error", error: { type: "not_found_error" } },
+    });
+  });
+});
+
+/** Matchers of Bun write into what they match. */
+const plain = <T>(value: T): T => structuredClone(value);
+
+async function failureOf(call: Promise<unknown>): Promise<CallFailure> {
+  const error = await call.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof CallError)) throw new Error("it did not fail", { cause: error });
+  return error.failure;
+}

@@ -1,0 +1,268 @@
+// OpenAI's package with the Responses API.
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  setDefaultTimeout,
+  test,
+} from "bun:test";
+import OpenAI from "openai";
+import { zodTextFormat } from "openai/helpers/zod";
+import type {
+  Response,
+  ResponseCreateParams,
+  ResponseCreateParamsNonStreaming,
+  ResponseInputItem,
+  ResponseStreamEvent,
+} from "openai/resources/responses/responses";
+import * as z from "zod";
+import { startDialect } from "../support/dialect-model.ts";
+import { type ClientProcess, startOpenAi } from "./client-process.ts";
+import {
+  apiKey,
+  type ClientServer,
+  type Seen,
+  singleKey,
+  startClientServer,
+} from "./client-server.ts";
+
+setDefaultTimeout(30_000);
+
+const tools = [
+  { type: "custom" as const, name: "patch", description: "Changes a file." },
+  {
+    type: "function" as const,
+    name: "rain",
+    strict: false,
+    parameters: {
+      type: "object",
+      properties: { city: { type: "string" }, days: { type: "integer" } },
+      required: ["city", "days"],
+    },
+  },
+];
+/** Thinks, says something and calls both tools. */
+const says = [
+  ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "patch", '],
+  ...['"arguments": {"input": "a\\nb"}}\n</tool_call>', '\n<tool_call>\n{"name": "rain", '],
+  ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</tool_call>'],
+];
+const taught =
+  'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}{% set enable_thinking = true %}';
+
+let server: ClientServer;
+let reciting: Awaited<ReturnType<typeof startDialect>>;
+beforeAll(async () => {
+  server = await startClientServer();
+  reciting = await startDialect({ taught, says });
+});
+afterAll(async () => {
+  await server.stop();
+  await reciting.stop();
+});
+beforeEach(() => {
+  server.seen.length = 0;
+});
+afterEach(async () => {
+  await server.settled();
+  await reciting.server.settled();
+});
+
+const clientOf = (baseURL: string, key = apiKey, maxRetries = 2) =>
+  new OpenAI({ baseURL, apiKey: key, maxRetries });
+const client = (key?: string, retries?: number) => clientOf(server.baseUrl, key, retries);
+const statuses = () => server.seen.map(({ status }) => status);
+const standard = {
+  model: "tiny",
+  input: "Say something that is new to me.",
+  max_output_tokens: 40,
+  temperature: 0,
+} satisfies ResponseCreateParamsNonStreaming;
+
+describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
+  let process: ClientProcess;
+  beforeAll(() => {
+    process = startOpenAi(language);
+  }, 300_000);
+  afterAll(() => process.stop());
+
+  const ask = (body: Partial<ResponseCreateParams>, url = server.baseUrl) =>
+    process.ask({ url, key: apiKey, method: "responses", body: { ...standard, ...body } });
+
+  test("gets a response, the same one as a stream, and goes on with it", async () => {
+    const first = (await ask({})) as Response;
+    const text = JSON.stringify(first.output.map(({ type, ...item }) => [type, "content" in item]));
+    expect(text).toBe('[["message",true]]');
+    const events = (await ask({ stream: true })) as ResponseStreamEvent[];
+    expect(events.map((event) => event.sequence_number)).toEqual(events.map((_, i) => i));
+    const last = events.at(-1)!;
+    if (last.type !== "response.incomplete") throw new Error(`it ended with ${last.type}`);
+    expect(contentOf(last.response)).toEqual(contentOf(first));
+    const next = (await ask({ input: "So?", previous_response_id: first.id })) as Response;
+    expect(next.usage!.input_tokens).toBeGreaterThan(first.usage!.input_tokens);
+  });
+
+  test("gets reasoning and calls of all kinds", async () => {
+    const asked = { tools, max_output_tokens: 200 };
+    const { output } = (await ask(asked, `${reciting.server.url}/v1`)) as Response;
+    expect(output.map(({ type }) => type)).toEqual([
+      "reasoning",
+      "message",
+      "custom_tool_call",
+      "function_call",
+    ]);
+  });
+});
+
+const contentOf = ({ output }: Response) =>
+  output.map((item) => ("content" in item ? item.content : undefined));
+
+describe("OpenAI's package", () => {
+  test("gets a response, the same one as a stream", async () => {
+    const response = await client().responses.create(standard);
+    expect(response.output_text).toMatch(/./s);
+    expect([response.status, response.usage?.output_tokens]).toEqual(["incomplete", 40]);
+    const stream = client().responses.stream(standard);
+    let text = "";
+    const numbers: number[] = [];
+    for await (const event of stream) {
+      numbers.push(event.sequence_number);
+      if (event.type === "response.output_text.delta") text += event.delta;
+    }
+    expect(numbers).toEqual(numbers.map((_, i) => i));
+    expect(text).toBe(response.output_text);
+    expect((await stream.finalResponse()).output_text).toBe(text);
+  });
+
+  test("goes on with a stored response, reads and deletes it", async () => {
+    const { responses } = client();
+    const first = await responses.create(standard);
+    const next = { ...standard, input: "And now?", previous_response_id: first.id };
+    const second = await responses.create(next);
+    expect(second.usage!.input_tokens).toBeGreaterThan(first.usage!.input_tokens);
+    expect(second.usage!.input_tokens_details.cached_tokens).toBeGreaterThan(0);
+    expect((await responses.retrieve(second.id)).output_text).toBe(second.output_text);
+    const items = await Array.fromAsync(responses.inputItems.list(second.id, { limit: 2 }));
+    expect(items.map(({ type }) => type)).toEqual(["message", "message", "message"]);
+    await responses.delete(first.id);
+    for (const call of [responses.retrieve(first.id), responses.delete(first.id)]) {
+      expect(await failureOf(call)).toBeInstanceOf(OpenAI.NotFoundError);
+    }
+    expect(await failureOf(responses.create(next))).toMatchObject({
+      status: 400,
+      code: "previous_response_not_found",
+      param: "previous_response_id",
+    });
+  });
+
+  test("gets reasoning and calls, and goes on with their outputs", async () => {
+    const { responses } = clientOf(`${reciting.server.url}/v1`);
+    const asked = { ...standard, tools, max_output_tokens: 200 };
+    const response = await responses.create(asked);
+    const kinds = ["reasoning", "message", "custom_tool_call", "function_call"];
+    const check = ({ output, status }: Response) => {
+      expect(output.map(({ type }) => type)).toEqual(kinds as never[]);
+      expect(status).toBe("completed");
+      for (const item of output) {
+        if (item.type === "custom_tool_call") expect(item.input).toBe("a\nb");
+        if (item.type !== "function_call") continue;
+        expect(JSON.parse(item.arguments)).toEqual({ city: "Rome", days: 3 });
+      }
+    };
+    check(response);
+    check(await responses.stream(asked).finalResponse());
+    const outputs = response.output.flatMap((item): ResponseInputItem[] => {
+      const output = "Done.";
+      if (item.type === "custom_tool_call") {
+        return [{ type: "custom_tool_call_output", call_id: item.call_id, output }];
+      }
+      if (item.type !== "function_call") return [];
+      return [{ type: "function_call_output", call_id: item.call_id, output }];
+    });
+    const stored = await responses.create({
+      ...asked,
+      input: outputs,
+      previous_response_id: response.id,
+    });
+    check(stored);
+    // The same without the server's memory.
+    const input: ResponseInputItem[] = [
+      { role: "user", content: asked.input },
+      ...(response.output as ResponseInputItem[]),
+      ...outputs,
+    ];
+    const sent = await responses.create({ ...asked, input, store: false });
+    check(sent);
+    expect(sent.usage!.input_tokens).toBe(stored.usage!.input_tokens);
+  });
+
+  test("gets what a schema allows", async () => {
+    const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
+    const { output_parsed } = await client().responses.parse({
+      ...standard,
+      max_output_tokens: 400,
+      text: { format: zodTextFormat(Trip, "trip") },
+    });
+    expect(Trip.parse(output_parsed)).toEqual(output_parsed!);
+  });
+
+  test("gets wrong requests refused at once, and does not try again", async () => {
+    const { responses } = client();
+    for (const [call, told] of [
+      [responses.create({ ...standard, temperature: 3 }), { status: 400, param: "temperature" }],
+      [responses.create({ ...standard, background: true }), { status: 400, param: "background" }],
+      [responses.create({ ...standard, model: "gpt-5" }), { status: 404, code: "model_not_found" }],
+      [client("sk-wrong").responses.create(standard), { status: 401, code: "invalid_api_key" }],
+    ] as const) {
+      expect(await failureOf(call)).toMatchObject(told);
+    }
+    expect(statuses()).toHaveLength(4);
+  });
+
+  test("over its limit comes back by itself, not before it was told to", async () => {
+    const other = await server.occupy(singleKey);
+    const answer = client(singleKey).responses.create(standard);
+    await server.until(() => statuses().includes(429));
+    other.end();
+    await answer;
+    const [refused, , answered] = server.seen as [Seen, Seen, Seen];
+    expect(answered.startMs - refused.startMs).toBeGreaterThan(900);
+  });
+
+  test("is told when the engine fails in the middle of a stream", async () => {
+    const stream = await client().responses.create({
+      ...standard,
+      max_output_tokens: 4000,
+      stream: true,
+    });
+    const types: string[] = [];
+    for await (const event of stream) {
+      types.push(event.type);
+      if (types.length === 12) await server.serving.engine.kill();
+    }
+    expect(types.at(-1)).toBe("response.failed");
+    // The engine is back.
+    await client().responses.create(standard);
+  });
+
+  test("that leaves in the middle of a stream ends its request", async () => {
+    const before = await server.gone();
+    const stream = await client().responses.create({
+      ...standard,
+      max_output_tokens: 4000,
+      stream: true,
+    });
+    for await (const event of stream) if (event.sequence_number === 5) break;
+    await server.until(async () => (await server.gone()) === before + 1);
+  });
+});
+
+async function failureOf(call: PromiseLike<unknown>): Promise<unknown> {
+  return await call.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+}
