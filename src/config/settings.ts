@@ -315,7 +315,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Batching",
-      text: "The most tokens that one step computes, prefill and decode together; by default 2048 on an NVIDIA GPU and 512 elsewhere. A step has fewer where they would take longer than 250 ms.",
+      text: "The most tokens that one step computes, prefill and decode together; by default 8192 on an NVIDIA GPU and 512 elsewhere. A step has fewer where they would take longer than 250 ms.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),
