@@ -152,11 +152,13 @@ export const Settings = z.strictObject({
       aliases: ["-m"],
       values: "model",
     }),
-  servedModelName: list("names of models", (name) => /^[^\s\p{Cc}]{1,256}$/u.test(name))
+  servedModelName: list("names of models, or pattern=model", (name) =>
+    /^(?=.{1,256}$)[^\s\p{Cc}=]+(=[^\s\p{Cc}=]+)?$/u.test(name),
+  )
     .prefault([])
     .register(about, {
       section: "Model",
-      text: "Other names by which requests may ask for it.",
+      text: "Other names by which requests may ask for it. Or pattern=model, as in claude-*=default: names that fit mean that model, where no model has them.",
       metavar: "<name>",
       aliases: ["--alias", "-a"],
       isList: true,

@@ -1,6 +1,7 @@
 // GET /v1/models and /v1/models/{id}
 import type { Context } from "hono";
 import type { Model, ModelList } from "../api/models.ts";
+import type { ListedModel } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { modelNotFound } from "./errors.ts";
 import type { Serving } from "./serving.ts";
@@ -12,19 +13,13 @@ export function listModels({ models }: Serving) {
 
 export function getModel({ models }: Serving) {
   return (c: Context<HttpEnv>): Response => {
-    const asked = c.req.param("id") ?? "";
-    const id = asked === "default" ? models.main : asked;
-    const found = models.list().find(({ name }) => name === id);
+    const found = models.listed(c.req.param("id") ?? "");
     if (!found) throw modelNotFound();
     return c.json(wireModel(found));
   };
 }
 
-function wireModel({
-  name,
-  maxLength,
-  createdMs,
-}: ReturnType<Serving["models"]["list"]>[number]): Model {
+function wireModel({ name, maxLength, createdMs }: ListedModel): Model {
   return {
     id: name,
     object: "model",

@@ -4,10 +4,12 @@
 import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import { type EngineOptions, type Load, type ModelInfo, readLoad } from "../engine/protocol.ts";
 import { listRepos } from "../hub/cache.ts";
+import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { type BlockGauges, readGauges } from "../kv/blocks.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
+import { type ModelNames, readModelNames } from "./model-names.ts";
 
 /** A loaded model. */
 export type ServedModel = { name: string; path: string; text: TextModel; info: ModelInfo };
@@ -18,7 +20,7 @@ export type ModelUse = { model: ServedModel; end(): void };
 export type ServedModelsOptions = {
   /** The model given at start. */
   main: ModelSource;
-  /** Names for it, the first of which it is listed under; "default" is always one. */
+  /** Names for it, the first of which it is listed under; "default" is always one. Or pattern=model, see model-names.ts. */
   names: readonly string[];
   maxModels: number;
   /** How long a model without requests stays loaded; forever by default. */
@@ -28,6 +30,8 @@ export type ServedModelsOptions = {
   onUnload?: (model: string, path: string) => void;
   env?: Environment;
 };
+
+export type ListedModel = { name: string; maxLength: number | undefined; createdMs: number };
 
 /** As many models as may be loaded are in use. */
 export type LoadedModel = {
@@ -73,6 +77,7 @@ type ModelLoad = {
 export class ServedModels {
   readonly #engine: EngineClient;
   readonly #options: ServedModelsOptions;
+  readonly #names: ModelNames;
   readonly #entries = new Map<string, Entry>();
   readonly #main: Entry;
   #clock = 0;
@@ -81,7 +86,8 @@ export class ServedModels {
   constructor(engine: EngineClient, options: ServedModelsOptions) {
     this.#engine = engine;
     this.#options = options;
-    const name = options.names[0] ?? options.main.name;
+    this.#names = readModelNames(options.names);
+    const name = this.#names.own[0] ?? options.main.name;
     this.#main = this.#add(name, options.main);
   }
 
@@ -191,11 +197,19 @@ export class ServedModels {
     });
   }
 
+  /** The model of this name as it is listed. */
+  listed(name: string): ListedModel | undefined {
+    const all = this.list();
+    const find = (wanted: string | undefined) =>
+      all.find((each) => each.name === (wanted === "default" ? this.main : wanted));
+    return find(name) ?? find(this.#names.aliased(name));
+  }
+
   /** Every model that a client may request, the one given at start first. */
-  list(): { name: string; maxLength: number | undefined; createdMs: number }[] {
+  list(): ListedModel[] {
     const { env = process.env } = this.#options;
     const cached = listRepos(hubCache(env)).map(({ id, modifiedMs }) => ({ id, modifiedMs }));
-    const names = [...new Set([this.#main.name, ...this.#options.names])];
+    const names = [...new Set([this.#main.name, ...this.#names.own])];
     const maxLength = this.#main.load?.info?.maxLength;
     const others = cached.filter(({ id }) => !names.includes(id));
     return [
@@ -208,8 +222,18 @@ export class ServedModels {
   }
 
   #find(name: string): Entry {
-    const { names, main, env } = this.#options;
-    if (["", "default", main.name, ...names].includes(name)) return this.#main;
+    try {
+      return this.#findServed(name);
+    } catch (error) {
+      const meant = this.#names.aliased(name);
+      if (meant === undefined || !(error instanceof ModelNotFoundError)) throw error;
+      return this.#findServed(meant);
+    }
+  }
+
+  #findServed(name: string): Entry {
+    const { main, env } = this.#options;
+    if (["", "default", main.name, ...this.#names.own].includes(name)) return this.#main;
     const source = resolveModel(name, { allowPaths: false, ...(env && { env }) });
     return this.#entries.get(name) ?? this.#add(name, source);
   }

@@ -108,6 +108,7 @@ const spellings: readonly (readonly [string, Partial<Settings>])[] = [
   ["-- a/b", { model: "a/b" }],
   ["--served-model-name x,y", { servedModelName: ["x", "y"] }],
   ["--alias x", { servedModelName: ["x"] }],
+  ["--alias claude-*=default", { servedModelName: ["claude-*=default"] }],
   ["-a x -a y", { servedModelName: ["x", "y"] }],
   ["--dtype bfloat16", { dtype: "bfloat16" }],
   ["--dtype half", { dtype: "float16" }],
@@ -265,7 +266,7 @@ describe("flags", () => {
 describe("values", () => {
   const wrong: Partial<Record<keyof Settings, string[]>> = {
     model: ["", " "],
-    servedModelName: ["", "a,,b", "a b", "x".repeat(257)],
+    servedModelName: ["", "a,,b", "a b", "x".repeat(257), "=a", "a=", "a=b=c"],
     dtype: ["", "int8", "constructor"],
     maxModelLen: ["-1", "1.5", "auto", "16777217"],
     chatTemplate: ["", "{{ messages }}", "{% for m in messages %}"],
