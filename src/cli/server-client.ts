@@ -61,6 +61,11 @@ export async function listModels(server: Server): Promise<ModelList["data"]> {
   return (await ask(server, ModelList, "/v1/models")).data;
 }
 
+/** Whether it needs no key. */
+export async function isOpen({ url, isNamed, entry }: Server): Promise<boolean> {
+  return (await send({ url, key: undefined, isNamed, entry }, "/v1/models", {})).ok;
+}
+
 export function readPs(server: Server): Promise<PsResponse> {
   return ask(server, PsResponse, "/ps");
 }

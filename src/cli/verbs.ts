@@ -26,6 +26,7 @@ const serverFlags: readonly Flag[] = [
   { flag: "--api-key", metavar: "<key>", text: "for a server that requires one" },
 ];
 const tiers = ["HIGH", "NORMAL", "LOW"];
+const agentNames = ["claude", "codex", "opencode"];
 const shells = ["bash", "zsh", "fish"];
 
 export const verbs: readonly Verb[] = [
@@ -58,6 +59,24 @@ export const verbs: readonly Verb[] = [
     ],
     values: "model",
     run: async (args) => (await import("./run.ts")).run(args),
+  },
+  {
+    name: "launch",
+    usage: `${agentNames.join("|")} [-- args]`,
+    summary: "a coding agent on the local server, which is started if there is none",
+    flags: [
+      { flag: "--print", text: "what to set in a shell instead" },
+      {
+        flag: "--model",
+        aliases: ["-m"],
+        metavar: "<model>",
+        text: "what it uses, in place of the server's first; or what is served, if there is none",
+        values: "model",
+      },
+      ...serverFlags,
+    ],
+    values: agentNames,
+    run: async (args) => (await import("./launch.ts")).launch(args),
   },
   {
     name: "batch",

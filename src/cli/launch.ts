@@ -1,0 +1,93 @@
+// mlx-serve launch: a coding agent that uses the local server. The server is started if there is none, and goes on
+// after the agent has ended: others may use it by then.
+import { parseArgs } from "node:util";
+import { UsageError } from "../config/usage-error.ts";
+import type { Environment } from "../hub/settings.ts";
+import { type Agent, type AgentServer, agents } from "./agents.ts";
+import { print } from "./print.ts";
+import { findServer, isOpen, listModels, needServer, type Server } from "./server-client.ts";
+import { startBackgroundServer } from "./server-process.ts";
+
+const options = {
+  print: { type: "boolean" },
+  model: { type: "string", short: "m" },
+  url: { type: "string" },
+  "api-key": { type: "string" },
+} as const;
+
+export async function launch(args: string[], env: Environment = process.env): Promise<void> {
+  const end = args.includes("--") ? args.indexOf("--") : args.length;
+  const { values, positionals } = parseArgs({
+    args: args.slice(0, end),
+    options,
+    allowPositionals: true,
+  });
+  const [name, ...more] = positionals;
+  const agent = agents.find((each) => each.name === name);
+  if (!agent || more.length > 0) {
+    const names = agents.map((each) => each.name).join(", ");
+    throw new UsageError(
+      `launch takes one of ${names}; arguments for it follow --, as in launch ${names.split(",")[0]} -- --help`,
+    );
+  }
+  const program = Bun.which(agent.name, { PATH: env.PATH ?? "" });
+  if (!program && !values.print) {
+    throw new Error(`${agent.name} is not on the PATH: \`npm install -g ${agent.from}\``);
+  }
+  const found = await (values.print ? needServer : findServer)(values, env);
+  const server = found ?? (await startBackgroundServer(values.model, env));
+  // A server that was started for it has that model as its first.
+  const wanted = await agentServer(server, found ? values.model : undefined);
+  const command = [...agent.args(wanted), ...args.slice(end + 1)];
+  if (values.print) print(settingsOf(agent, wanted, command));
+  else process.exitCode = await runAgent(program!, command, agent.env(wanted), env);
+}
+
+async function agentServer(server: Server, model: string | undefined): Promise<AgentServer> {
+  const models = await listModels(server);
+  const [main] = models;
+  // Agents have a meaning of their own for "default".
+  const wanted = model === undefined || model === "default" ? main?.id : model;
+  const found = models.find(({ id }) => id === wanted);
+  if (!found) {
+    const names = models.map(({ id }) => id).join(", ");
+    throw new Error(`${server.url} has no model ${wanted}, but ${names || "none"}`);
+  }
+  const key = server.key !== undefined && !(await isOpen(server)) ? server.key : "none-needed";
+  return { url: server.url, key, model: found.id, maxTokens: found.max_model_len };
+}
+
+/** The same for a shell. */
+function settingsOf(agent: Agent, server: AgentServer, command: readonly string[]): string {
+  const variables = Object.entries(agent.env(server));
+  return [
+    ...variables.map(([name, value]) =>
+      value === undefined ? `unset ${name}` : `export ${name}=${quotedWord(value)}`,
+    ),
+    [agent.name, ...command].map(quotedWord).join(" "),
+  ].join("\n");
+}
+
+function quotedWord(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+/** Returns its exit code. */
+async function runAgent(
+  program: string,
+  args: readonly string[],
+  own: ReturnType<Agent["env"]>,
+  env: Environment,
+): Promise<number> {
+  const child = Bun.spawn([program, ...args], {
+    env: { ...env, ...own },
+    stdio: ["inherit", "inherit", "inherit"],
+  });
+  // A terminal sends Ctrl-C to both; what it means is the agent's to decide.
+  const ignore = () => {};
+  const forward = () => child.kill("SIGTERM");
+  process.on("SIGINT", ignore).on("SIGTERM", forward);
+  const code = await child.exited;
+  process.off("SIGINT", ignore).off("SIGTERM", forward);
+  return code;
+}
