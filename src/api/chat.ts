@@ -51,6 +51,7 @@ const AssistantMessage = z
     name,
     refusal: optional(z.string()).describe("Why the model refused to answer."),
     reasoning_content: optional(z.string()).describe("The model's reasoning before the answer."),
+    reasoning: optional(z.string()).describe("Another name of `reasoning_content`."),
     tool_calls: optional(list(ToolCall, 128)).describe("The calls that the model made."),
     audio: refused,
     function_call: refused,

@@ -338,6 +338,10 @@ export const Settings = z.strictObject({
         "--no-cache-prompt": false,
       },
     }),
+  agentMarks: onOff().prefault(false).register(about, {
+    section: "Batching",
+    text: "Keep what agents write into prompts that means nothing and changes with every request, such as Claude Code's billing line: prefixes behind it are then never reused.",
+  }),
   warmUp: onOff().prefault(false).register(about, {
     section: "Batching",
     text: "Compile a GPU's kernels when a model is loaded, for all sizes of batches, and not when they are first needed.",

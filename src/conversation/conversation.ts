@@ -56,6 +56,8 @@ export type Message = {
   refusal?: string | undefined;
   /** Of a tool's result: the id of the call. */
   callId?: string | undefined;
+  /** The field of the client's request that it comes from, for reports. */
+  field?: string | undefined;
 };
 
 /** Answers consist of the same parts as messages. */

@@ -50,6 +50,11 @@ function shownTool({ name, description, parameters, shownParameters }: OfferedTo
   return { name, description, parameters: shownParameters ?? parameters };
 }
 
+/** Templates call it by either name, and say which thoughts they keep. */
+function withThoughtNames(thought: string): Pick<TextMessage, string> {
+  return { reasoning_content: thought, reasoning: thought };
+}
+
 /** As templates expect it: the text as one string, the arguments of calls as values. */
 function templateMessage(message: Message, text: TextModel): TextMessage {
   const { parts, name, refusal, callId } = message;
@@ -65,9 +70,7 @@ function templateMessage(message: Message, text: TextModel): TextMessage {
       .join("\n"),
     ...(name !== undefined && { name }),
     ...(refusal !== undefined && { refusal }),
-    ...(thoughts.length > 0 && {
-      reasoning_content: thoughts.map((part) => part.text).join("\n"),
-    }),
+    ...(thoughts.length > 0 && withThoughtNames(thoughts.map(({ text }) => text).join("\n"))),
     ...(callId !== undefined && { tool_call_id: callId }),
     ...(calls.length > 0 && {
       tool_calls: calls.map(({ id, name, arguments: given }) => ({

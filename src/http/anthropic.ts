@@ -2,6 +2,7 @@
 import type { Context } from "hono";
 import { CountTokensRequest, MessagesRequest } from "../api/anthropic.ts";
 import type { AnthropicMessage, ContentBlock } from "../api/anthropic-content.ts";
+import { chatWithoutAgentMarks } from "../conversation/agent-marks.ts";
 import { jsonDocument } from "../conversation/constraint.ts";
 import type {
   Chat,
@@ -50,7 +51,8 @@ export function countTokens(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, CountTokensRequest);
     const model = await serving.models.get(request.model);
-    const input = chatInput(model, chatOf(request));
+    const chat = chatWithoutAgentMarks(chatOf(request), serving.settings);
+    const input = chatInput(model, chat);
     const tokens = await countableTokens(c, serving, model, { kind: "chat", input });
     return c.json({ input_tokens: tokens.length });
   };
@@ -67,8 +69,10 @@ function chatOf(request: PromptFields): Chat {
   return {
     kind: "chat",
     messages: [
-      ...(system === undefined ? [] : [{ role: "system" as const, parts: textsOf(system) }]),
-      ...joinedTurns(messages.flatMap(messagesIn)),
+      ...(system === undefined
+        ? []
+        : [{ role: "system" as const, parts: textsOf(system), field: "system" }]),
+      ...joinedTurns(messages.flatMap(fieldMessages)),
     ],
     tools: tools.map(({ name, description, input_schema, strict }) => ({
       name,
@@ -95,6 +99,10 @@ type Effort = NonNullable<MessagesRequest["output_config"]>["effort"];
 /** Chat templates know OpenAI's names. */
 function effortOf(effort: Effort): string | undefined {
   return effort === "max" ? "xhigh" : effort;
+}
+
+function fieldMessages(message: AnthropicMessage, i: number): Message[] {
+  return messagesIn(message).map((each) => ({ ...each, field: `messages[${i}]` }));
 }
 
 /** A message of the user with results of tools becomes several: each result is a message of its own. */

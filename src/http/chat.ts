@@ -42,7 +42,10 @@ export type ChatFields = Pick<
 export function chatOf(asked: ChatFields): Chat {
   return {
     kind: "chat",
-    messages: asked.messages.map(messageIn),
+    messages: asked.messages.map((message, i) => ({
+      ...messageIn(message),
+      field: `messages[${i}]`,
+    })),
     tools: [],
     toolChoice: "auto",
     isParallel: true,
@@ -58,7 +61,8 @@ function messageIn(message: ChatMessage): Message {
   const texts = textParts(message.content);
   if (role === "tool") return { role, parts: texts, callId: message.tool_call_id };
   if (role !== "assistant") return { role, parts: texts, name: message.name };
-  const { name, refusal, reasoning_content: thought, tool_calls: calls = [] } = message;
+  const { name, refusal, reasoning, tool_calls: calls = [] } = message;
+  const { reasoning_content: thought = reasoning } = message;
   const parts: Part[] = [
     ...(thought === undefined ? [] : [{ kind: "thought" as const, text: thought }]),
     ...texts,

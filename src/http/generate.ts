@@ -1,8 +1,11 @@
 // The handler of every API that generates: a request in, through its codec to a conversation, and the reply's
 // events out, streamed or whole.
 import type { Context, Handler } from "hono";
+import { withoutAgentMarks } from "../conversation/agent-marks.ts";
+import type { Conversation } from "../conversation/conversation.ts";
 import { saltOf } from "../conversation/engine-request.ts";
 import type { AnswerEvents, End } from "../conversation/events.ts";
+import { messageAt } from "../conversation/message-at.ts";
 import { preparePrompt } from "../conversation/prompt.ts";
 import { openReply, type Reply } from "../conversation/reply.ts";
 import type { Priority } from "../engine/protocol.ts";
@@ -35,7 +38,8 @@ async function answered<T extends { stream: boolean }>(
   codec: Codec<T>,
   request: T,
 ): Promise<Response> {
-  const { conversation, writer: newWriter } = codec.exchange(request, serving, c);
+  const { conversation: asked, writer: newWriter } = codec.exchange(request, serving, c);
+  const conversation = withoutAgentMarks(asked, serving.settings);
   const { name: key, tier } = c.get("caller");
   const priority = lowestOf(tier, ceiling, conversation.priority ?? "HIGH");
   const generation = new Generation(c, serving, priority);
@@ -55,7 +59,8 @@ async function answered<T extends { stream: boolean }>(
       },
       grammarClient: { key, level: levelOf(priority), signal: generation.signal },
       maxBacklog: request.stream ? serving.settings.streamBuffer : undefined,
-      begin: (make) => generation.begin(make),
+      begin: (make) =>
+        generation.begin(make, (at) => fieldOf(conversation, model, prompt.tokens, at)),
     });
     const created = Math.floor(Date.now() / 1000);
     const { tokens: prompts } = prompt;
@@ -125,6 +130,17 @@ function endsIn(events: AnswerEvents["events"]): End[] {
 
 function finishOf(ends: readonly End[]): string {
   return [...new Set(ends.map(({ reason }) => reason))].join(",");
+}
+
+/** The field that a token of a chat's prompt comes from. */
+function fieldOf(
+  { prompt }: Conversation,
+  { text }: ServedModel,
+  [tokens]: readonly Uint32Array[],
+  at: number,
+): string | undefined {
+  if (prompt.kind !== "chat" || !tokens) return undefined;
+  return messageAt(prompt, tokens, at, text.tokenizer);
 }
 
 function textOf({ text }: ServedModel, prompts: readonly Uint32Array[]): string[] {

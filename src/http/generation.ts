@@ -102,8 +102,11 @@ export class Generation {
     });
   }
 
-  /** Starts the engine's work. */
-  begin<T extends Work>(make: (watcher: AnswersWatcher) => T): T {
+  /** Starts the engine's work. `fieldOf`: the field of the request that a token of the prompt comes from. */
+  begin<T extends Work>(
+    make: (watcher: AnswersWatcher) => T,
+    fieldOf: (at: number) => string | undefined = () => undefined,
+  ): T {
     const record = this.#c.get("record");
     const work = make({
       onGenerated: () => {
@@ -122,6 +125,7 @@ export class Generation {
           token: this.#textOf(token),
           cached: cached === undefined ? undefined : this.#textOf(cached),
           resumed,
+          field: fieldOf(at),
         };
       },
     });

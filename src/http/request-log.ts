@@ -18,8 +18,17 @@ export type RequestRecord = {
   completionTokens?: number;
   queueMs?: number;
   ttftMs?: number;
-  /** At debug level: the token at which the prompt parts from the nearest cached one, and where it resumed. */
-  prefixMiss?: { at: number; token: string; cached: string | undefined; resumed: number };
+  /**
+   * At debug level: the token at which the prompt parts from the nearest cached one, where it resumed, and the field
+   * of the request that the token comes from.
+   */
+  prefixMiss?: {
+    at: number;
+    token: string;
+    cached: string | undefined;
+    resumed: number;
+    field: string | undefined;
+  };
   finish?: string;
   /** Only with --log-prompts. */
   prompt?: unknown;

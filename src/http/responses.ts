@@ -72,7 +72,13 @@ function conversationOf(
       messages: [
         ...(instructions === undefined
           ? []
-          : [{ role: "developer" as const, parts: [textPart(instructions)] }]),
+          : [
+              {
+                role: "developer" as const,
+                parts: [textPart(instructions)],
+                field: "instructions",
+              },
+            ]),
         ...messagesOf(input),
       ],
       ...tools.choice(request.tool_choice),
@@ -98,8 +104,8 @@ function constraintOf({ text }: ResponsesRequest): Constraint | undefined {
 /** The assistant's items between two of others are one message. */
 function messagesOf(items: readonly InputItem[]): Message[] {
   const messages: Message[] = [];
-  for (const item of items) {
-    const message = messageOf(item);
+  for (const [i, item] of items.entries()) {
+    const message = { ...messageOf(item), field: `input[${i}]` };
     const last = messages.at(-1);
     const goesOn = last?.role === "assistant" && message.role === "assistant";
     if (last && goesOn) {

@@ -1,6 +1,7 @@
 // POST /tokenize and /detokenize
 import type { Context } from "hono";
 import { DetokenizeRequest, TokenizeRequest } from "../api/tokenize.ts";
+import { chatWithoutAgentMarks } from "../conversation/agent-marks.ts";
 import { checkPromptTokens } from "../conversation/engine-request.ts";
 import { chatInput } from "../conversation/template-messages.ts";
 import type { ServedModel } from "../serve/models.ts";
@@ -29,10 +30,13 @@ export function tokenize(serving: Serving) {
     const work: CountableWork = messages
       ? {
           kind: "chat",
-          input: chatInput(model, {
-            ...chatOf({ ...request, messages }),
-            tools: (tools ?? []).map(offeredTool),
-          }),
+          input: chatInput(
+            model,
+            chatWithoutAgentMarks(
+              { ...chatOf({ ...request, messages }), tools: (tools ?? []).map(offeredTool) },
+              serving.settings,
+            ),
+          ),
         }
       : { kind: "texts", texts: [prompt], addSpecialTokens: request.add_special_tokens ?? true };
     const tokens = await countableTokens(c, serving, model, work);

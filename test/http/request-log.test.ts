@@ -81,3 +81,54 @@ test("at debug level a request's line says where its prompt parted from what was
     undefined,
   ]);
 });
+
+test("the line of a chat names the field of its API that the token comes from", async () => {
+  const flags = ["--port=0", "--log-format=json", "--log-level=debug"];
+  const server = startMlxServe(["serve", home.model, ...flags], home.env);
+  const [, url] = await server.says(/"url":"([^"]+)"/);
+  const long = (text: string) => `${text} `.repeat(40).trim();
+  const tools = [{ name: "look", description: long("look"), input_schema: { type: "object" } }];
+  const chat = (...texts: string[]) =>
+    texts.map((content, i) => {
+      return { role: i % 2 === 0 ? "user" : "assistant", content };
+    });
+  const messages = "/v1/messages";
+  const asked: [path: string, body: object, field: string][] = [
+    [messages, { system: long("one"), messages: chat(long("two")) }, "system"],
+    [messages, { system: long("one"), messages: chat(long("three")) }, "messages[0]"],
+    [messages, { system: long("one"), messages: chat(long("three"), "a", "b") }, "messages[1]"],
+    [messages, { system: long("one"), messages: chat(long("three"), "a", "c") }, "messages[2]"],
+    [messages, { system: long("four"), messages: chat("a"), tools }, "system"],
+    [
+      messages,
+      { system: long("four"), messages: chat("a"), tools: [{ ...tools[0], description: "other" }] },
+      "tools",
+    ],
+    ["/v1/chat/completions", { messages: chat(long("five"), long("six"), "a") }, "messages[0]"],
+    ["/v1/chat/completions", { messages: chat(long("five"), long("7"), "a") }, "messages[1]"],
+    ["/v1/responses", { instructions: long("8"), input: chat(long("9")) }, "instructions"],
+    ["/v1/responses", { instructions: long("8"), input: chat(long("0")) }, "input[0]"],
+  ];
+  for (const [i, [path, body]] of asked.entries()) {
+    const response = await fetch(`${url}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", "x-request-id": `request-${i}.` },
+      body: JSON.stringify({
+        model: "default",
+        ...(path !== "/v1/responses" && { max_tokens: 1 }),
+        ...(path === "/v1/responses" && { max_output_tokens: 16 }),
+        ...body,
+      }),
+    });
+    expect([path, response.status]).toEqual([path, 200]);
+    await response.json();
+  }
+  server.kill("SIGTERM");
+  const { stderr } = await server.ended;
+  const lines = stderr.split("\n").filter((line) => line.includes('"msg":"request"'));
+  const fields = asked.map((_, i) => {
+    const own = lines.find((line) => line.includes(`"id":"request-${i}."`));
+    return JSON.parse(own!).prefixMiss?.field;
+  });
+  expect(fields).toEqual(asked.map(([, , field]) => field));
+}, 30_000);

@@ -1,0 +1,41 @@
+// Which field of the client's request a token of its prompt comes from, for reports on the prefix cache. Only the
+// template knows what it writes, so the texts of messages are looked for in the prompt, one after the other.
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Chat, Message } from "./conversation.ts";
+
+type Span = { field: string | undefined; begin: number; end: number };
+
+/** Undefined where no message is found in the prompt. What a template writes before a message belongs to it. */
+export function messageAt(
+  { messages, tools }: Chat,
+  prompt: Uint32Array,
+  at: number,
+  tokenizer: Tokenizer,
+): string | undefined {
+  const textOf = (tokens: Uint32Array) => tokenizer.decode(tokens, { skipControl: false });
+  const text = textOf(prompt);
+  const offset = textOf(prompt.subarray(0, at)).length;
+  const spans: Span[] = [];
+  for (const message of messages) {
+    const written = writtenOf(message);
+    const begin = written === "" ? -1 : text.indexOf(written, spans.at(-1)?.end);
+    // The template leaves it out, or writes it in another way.
+    if (begin < 0) continue;
+    spans.push({ field: message.field, begin, end: begin + written.length });
+  }
+  const found = spans.find(({ end }) => end > offset);
+  const first = tools[0] && text.indexOf(`"${tools[0].name}"`);
+  const isInTools = first !== undefined && first >= 0 && first <= offset;
+  const before = spans.findLast(({ end }) => end <= offset);
+  if (isInTools && (before?.end ?? 0) <= first && offset < (found?.begin ?? text.length)) {
+    return "tools";
+  }
+  return (found ?? spans.at(-1))?.field;
+}
+
+/** Text that a template writes for it as it is. */
+function writtenOf({ parts }: Message): string {
+  const texts = parts.filter((part) => part.kind === "text").map(({ text }) => text);
+  const call = parts.find((part) => part.kind === "call");
+  return texts.join("\n").trim() || (call?.name ?? "");
+}
