@@ -112,9 +112,13 @@ export const ResponsesRequest = z
     background: optional(
       z.literal(false, { error: "responses in the background are not supported" }),
     ).describe("Only false."),
-    metadata: optional(z.record(z.string().max(64), z.string().max(512))).describe(
-      "Returned with the response.",
-    ),
+    metadata: optional(
+      z
+        .record(z.string().max(64), z.string().max(512))
+        .refine((metadata) => Object.keys(metadata).length <= 16, {
+          message: "expected at most 16 entries",
+        }),
+    ).describe("Returned with the response."),
     max_tool_calls: optional(z.int()).describe(tolerated),
     user: optional(z.string()).describe(tolerated),
     safety_identifier: optional(z.string()).describe(tolerated),

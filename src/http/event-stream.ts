@@ -3,7 +3,7 @@
 
 /** The texts of events. */
 export type EventSource = {
-  /** Resolves to the next events; undefined at the end. */
+  /** Resolves to the next events, or to nothing if there are none yet; undefined at the end. */
   next(): Promise<string | undefined>;
   /** What is sent in place of events after a while without any, also before the first. */
   heartbeat(): string;
@@ -75,14 +75,17 @@ class EventReader {
 
   /** The text of events or of a heartbeat; undefined at the end. */
   async read(): Promise<string | undefined> {
-    this.#next ??= this.#source.next();
     const { promise: silence, resolve } = Promise.withResolvers<"silence">();
     const timer = setTimeout(resolve, this.#heartbeatMs, "silence");
     try {
-      const events = await Promise.race([this.#next.then((text) => ({ text })), silence]);
-      if (events === "silence") return this.#source.heartbeat();
-      this.#next = undefined;
-      return events.text;
+      for (;;) {
+        this.#next ??= this.#source.next();
+        const events = await Promise.race([this.#next.then((text) => ({ text })), silence]);
+        if (events === "silence") return this.#source.heartbeat();
+        this.#next = undefined;
+        // While a call is read, tokens arrive that make no event: to the client that is silence.
+        if (events.text !== "") return events.text;
+      }
     } finally {
       clearTimeout(timer);
     }

@@ -436,6 +436,7 @@ describe("a response", () => {
     ["input.0.type", { input: [{ type: "item_reference", id: SECRET }] }],
     ["input.0.role", { input: [{ role: SECRET, content: "a" }] }],
     ["background", { background: true }],
+    ["metadata", { metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [i, ""])) }],
     ["conversation", { conversation: "a" }],
     ["prompt", { prompt: { id: SECRET } }],
     ["truncation", { truncation: "auto" }],
