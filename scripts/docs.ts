@@ -7,7 +7,7 @@ import { verbs } from "../src/cli/verbs.ts";
 import { settingsMarkdown } from "../src/config/help.ts";
 import { otherVariables } from "../src/config/variables.ts";
 import { Metrics } from "../src/http/metrics.ts";
-import { openApiDocument } from "../src/http/openapi.ts";
+import { type JsonSchema, openApiDocument } from "../src/http/openapi.ts";
 import { routes } from "../src/http/routes.ts";
 import { architectures } from "../src/model/registry.ts";
 import { Admission } from "../src/serve/admission.ts";
@@ -44,6 +44,15 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
     fieldTable(fieldsOf("CompletionRequest").filter((each) => !isShared(each))),
   "fields of messages": () => fieldTable(fieldsOf("MessagesRequest")),
   "fields of responses": () => fieldTable(fieldsOf("ResponsesRequest")),
+  "fields of Ollama's chats": () => fieldTable(fieldsOf("OllamaChatRequest")),
+  "fields of Ollama's prompts": () =>
+    fieldTable(
+      fieldsOf("OllamaGenerateRequest").filter(
+        ({ name }) => !fieldsOf("OllamaChatRequest").some((field) => field.name === name),
+      ),
+    ),
+  "options of Ollama": () =>
+    fieldTable(fieldsIn(components.schemas.OllamaChatRequest!.properties!.options as JsonSchema)),
   "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
   metrics: metricTable,
   modes: () =>
@@ -75,7 +84,10 @@ type Field = { name: string; preset: unknown; text: string };
 const { components } = openApiDocument(routes);
 
 function fieldsOf(request: string): Field[] {
-  const { properties = {} } = components.schemas[request]!;
+  return fieldsIn(components.schemas[request]!);
+}
+
+function fieldsIn({ properties = {} }: JsonSchema): Field[] {
   return Object.entries(properties).map(([name, schema]) => {
     const { default: preset, description = "" } = typeof schema === "object" ? schema : {};
     return { name, preset, text: description };

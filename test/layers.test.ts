@@ -31,7 +31,7 @@ const allowed: Record<string, string[]> = {
   "src/text": ["src/files", "src"],
   "src/config": ["src/hub"],
   "src/keys": ["src/engine", "src/hub"],
-  "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "ffi"],
+  "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "ffi"],
   "src/api": [],
   "src/batch": ["ffi"],
   "src/tools": ["src/text"],

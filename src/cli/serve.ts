@@ -122,13 +122,17 @@ function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void
   }
 }
 
-function bindError(error: unknown, { host, port }: Settings): unknown {
+function bindError(error: unknown, { host, port: main }: Settings): unknown {
+  const { port = main } = error as { port?: number };
+  const flag = port === main ? "--port" : "--ollama-port";
   switch (codeOf(error)) {
     case "EADDRINUSE":
-      return new Error(`port ${port} on ${host} is taken${takenBy(port)}, or choose one by --port`);
+      return new Error(
+        `port ${port} on ${host} is taken${takenBy(port)}, or choose one by ${flag}`,
+      );
     case "EACCES":
       return new Error(
-        `port ${port} may not be used by this user: choose one above 1023 by --port`,
+        `port ${port} may not be used by this user: choose one above 1023 by ${flag}`,
       );
     case "EADDRNOTAVAIL":
     case "ENOTFOUND":
@@ -147,7 +151,7 @@ function takenBy(port: number): string {
 
 /** A summary for people; with JSON logs, one line of the log. */
 function announce(
-  { url: bound, serving: { settings, ring, log } }: RunningServer,
+  { url: bound, ollamaUrl, serving: { settings, ring, log } }: RunningServer,
   url: string,
   { name, info }: ServedModel,
   { deviceName, backend: kind }: EngineReport,
@@ -163,6 +167,7 @@ function announce(
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",
     keys: ring.open ? "none needed" : "needed",
+    ...(ollamaUrl !== undefined && { ollama: ownUrl(ollamaUrl) }),
     address: url === bound ? `${url}/v1` : `${url}/v1, and all others of this machine`,
     docs: `${url}/docs`,
   };

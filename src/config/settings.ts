@@ -218,6 +218,11 @@ export const Settings = z.strictObject({
     text: "The port to listen on; 0 takes any that is free.",
     metavar: "<n>",
   }),
+  ollamaPort: whole(0, 65535).optional().register(about, {
+    section: "Server",
+    text: "A second port to listen on; clients of Ollama look for 11434.",
+    metavar: "<n>",
+  }),
   maxBodySize: size("1KiB", "1GiB").prefault("16MiB").register(about, {
     section: "Server",
     text: "The largest body of a request.",

@@ -22,6 +22,8 @@ export type Conversation = {
   priority?: Priority | undefined;
   /** Conversations with different salts never share prefix cache entries. */
   cacheSalt?: string | undefined;
+  /** How long the model stays loaded without requests from now on; Infinity is forever. */
+  keepAliveMs?: number | undefined;
 };
 
 /** Messages, which the model's chat template renders. */
@@ -45,7 +47,12 @@ export type Chat = {
 };
 
 /** Prompts as they are: texts or token ids, each with its own answers. */
-export type Texts = { kind: "texts"; prompts: readonly (string | readonly number[])[] };
+export type Texts = {
+  kind: "texts";
+  prompts: readonly (string | readonly number[])[];
+  /** Whether control tokens written out in a text are tokens: it is then a rendered chat. */
+  isRendered?: boolean;
+};
 
 export type Message = {
   role: "system" | "developer" | "user" | "assistant" | "tool";
@@ -100,4 +107,6 @@ export type Limits = {
   stopTokenIds?: readonly number[];
   /** The answer goes on past the model's end-of-sequence tokens. */
   ignoreEos?: boolean;
+  /** The context that is needed, and the request's field: a model with a shorter one is refused. */
+  context?: { param: string; tokens: number } | undefined;
 };

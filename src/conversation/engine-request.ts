@@ -70,6 +70,12 @@ export function saltOf(key: string, cacheSalt = ""): string {
   return JSON.stringify([key, cacheSalt]);
 }
 
+/** Rejects what needs a longer context than the model has. */
+export function checkContext({ limits: { context } }: Conversation, { info }: ServedModel): void {
+  if (!context || context.tokens <= info.maxLength) return;
+  throw new ConversationError(context.param, `expected at most ${info.maxLength} tokens`);
+}
+
 /** Rejects token ids outside the vocabulary. */
 export function checkTokens({ sampling, limits }: Conversation, { info }: ServedModel): void {
   checkIds("logitBias", [...(sampling.logitBias?.keys() ?? [])], info.vocabulary);

@@ -10,7 +10,7 @@ import { messageParser } from "../tools/message.ts";
 import { thinkingOf, thinkTags, withThought } from "../tools/reasoning.ts";
 import type { Constraint } from "./constraint.ts";
 import type { Chat, Conversation, Texts } from "./conversation.ts";
-import { checkPromptTokens, checkTokens } from "./engine-request.ts";
+import { checkContext, checkPromptTokens, checkTokens } from "./engine-request.ts";
 import type { MessageReader } from "./message-events.ts";
 import { chatInput } from "./template-messages.ts";
 import { toolUseOf, withCalls } from "./tool-use.ts";
@@ -37,6 +37,7 @@ export async function preparePrompt(
   encode: Encode,
 ): Promise<PreparedPrompt> {
   const { prompt, constraint } = conversation;
+  checkContext(conversation, model);
   const prepared =
     prompt.kind === "chat"
       ? await prepareChat(prompt, constraint, model, encode)
@@ -99,15 +100,23 @@ const plainReader = (): MessageReader => ({
   maxCalls: 0,
 });
 
-/** Control tokens in a text are text; a client that wants tokens sends their ids. */
+/** Control tokens in a text are text, unless it is a rendered chat; a client that wants tokens sends their ids. */
 export async function textTokens(
-  { prompts }: Pick<Texts, "prompts">,
+  { prompts, isRendered }: Omit<Texts, "kind">,
   maxTokens: number,
   encode: Encode,
 ): Promise<Uint32Array[]> {
   const texts = prompts.filter((prompt) => typeof prompt === "string");
   if (texts.length > 0) {
-    return (await encode({ kind: "texts", texts, addSpecialTokens: true, maxTokens })).prompts;
+    const controlTokens = isRendered ? "parse" : "text";
+    const work = {
+      kind: "texts",
+      texts,
+      addSpecialTokens: true,
+      controlTokens,
+      maxTokens,
+    } as const;
+    return (await encode(work)).prompts;
   }
   return prompts.map((ids) => {
     if (ids.length > maxTokens) throw new TooLongError(maxTokens);

@@ -25,18 +25,22 @@ export function loadModel(serving: Serving) {
 export function unloadModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, UnloadRequest);
-    const unloaded = await serving.models.unload(name).catch((error: unknown) => {
-      if (!(error instanceof NoRoomError)) throw error;
-      throw new ApiError(409, "The model is answering requests.", {
-        param: "model",
-        code: "at_work",
-      });
-    });
-    if (!unloaded) {
+    if (!(await unload(serving, name))) {
       throw new ApiError(409, "The model is not loaded.", { param: "model", code: "not_loaded" });
     }
     return c.json({ id: name, object: "model", unloaded: true } satisfies UnloadResponse);
   };
+}
+
+/** False if it was not loaded. */
+export async function unload({ models }: Serving, name: string): Promise<boolean> {
+  return await models.unload(name).catch((error: unknown) => {
+    if (!(error instanceof NoRoomError)) throw error;
+    throw new ApiError(409, "The model is answering requests.", {
+      param: "model",
+      code: "at_work",
+    });
+  });
 }
 
 export function ps({ models, engine }: Serving) {

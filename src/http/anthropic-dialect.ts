@@ -9,6 +9,7 @@ export const anthropicDialect: Dialect = {
     status: isOverload(error) ? 529 : error.status,
     body: { ...anthropicError(error), request_id: requestId },
   }),
+  streamType: "text/event-stream; charset=utf-8",
   eventText: namedEvent,
   streamEnd: "",
   requestIdHeader: "request-id",

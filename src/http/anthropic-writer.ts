@@ -10,6 +10,7 @@ import type { AnswerEvent, End } from "../conversation/events.ts";
 import type { Priority } from "../engine/protocol.ts";
 import type { Usage } from "../serve/answers.ts";
 import { anthropicError } from "./anthropic-dialect.ts";
+import { callArguments } from "./call-arguments.ts";
 import type { ResponseContext, ResponseWriter } from "./codec.ts";
 import { signatureOf } from "./thought-signature.ts";
 
@@ -88,17 +89,9 @@ function blockOf(part: Part, isOmitted: boolean): AnswerBlock[] {
       return [{ type: "thinking", thinking: isOmitted ? "" : part.text, signature }];
     }
     case "call": {
-      const input = inputOf(part.arguments);
+      const input = callArguments(part.arguments);
       return input ? [{ type: "tool_use", id: part.id!, name: part.name, input }] : [];
     }
-  }
-}
-
-function inputOf(text: string): Record<string, unknown> | undefined {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
   }
 }
 

@@ -64,7 +64,12 @@ export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
 /** Every error is in the dialect of the route, also one from before the route. */
 const speakDialect: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { path } = c.req;
-  const route = routes.find((each) => path === each.path || path.startsWith(`${each.path}/`));
+  const route = routes.find(
+    (each) =>
+      path === each.path ||
+      path.startsWith(`${each.path}/`) ||
+      (each.dialect?.prefix !== undefined && path.startsWith(each.dialect.prefix)),
+  );
   const dialect = route?.dialect ?? openAi;
   c.set("dialect", dialect);
   await next();

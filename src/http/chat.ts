@@ -152,7 +152,7 @@ function chatWriter(
   };
 }
 
-function chatLogprobs(tokenizer: Tokenizer, scores: readonly TokenScore[]): ChatLogprobs {
+export function chatLogprobs(tokenizer: Tokenizer, scores: readonly TokenScore[]): ChatLogprobs {
   const entry = (token: number, logprob: number) => ({
     token: tokenText(tokenizer, token),
     logprob: finiteLogprob(logprob),

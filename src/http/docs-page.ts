@@ -72,6 +72,7 @@ ${answers.map(([type, { schema }]) => schema && fieldTable(answerTitle(type), sc
 }
 
 function answerTitle(mediaType: string): string {
+  if (mediaType === "application/x-ndjson") return "A line of the stream";
   return mediaType === "text/event-stream" ? "An event of the stream" : "The response";
 }
 

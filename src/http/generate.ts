@@ -16,11 +16,11 @@ import type { Codec, ResponseWriter } from "./codec.ts";
 import type { Dialect } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { apiErrorOf, ClientGoneError } from "./errors.ts";
+import { type EventSource, streamResponse } from "./event-stream.ts";
 import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
 import { levelOf, lowestOf } from "./priority.ts";
 import type { Serving } from "./serving.ts";
-import { type EventSource, sseResponse } from "./sse.ts";
 
 /** `ceiling` is the highest priority that the route grants, whatever the caller's tier. */
 export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
@@ -31,7 +31,8 @@ export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
     };
 }
 
-async function answered<T extends { stream: boolean }>(
+/** The response to a request that has been read. */
+export async function answered<T extends { stream: boolean }>(
   c: Context<HttpEnv>,
   serving: Serving,
   ceiling: Priority,
@@ -44,7 +45,7 @@ async function answered<T extends { stream: boolean }>(
   const priority = lowestOf(tier, ceiling, conversation.priority ?? "HIGH");
   const generation = new Generation(c, serving, priority);
   try {
-    const model = await generation.use(conversation.model);
+    const model = await generation.use(conversation.model, conversation.keepAliveMs);
     const encode = (work: EncodeWork) => generation.encode(model, work);
     const prompt = await preparePrompt(conversation, model, encode);
     if (serving.settings.logPrompts) c.get("record").prompt = textOf(model, prompt.tokens);
@@ -67,7 +68,11 @@ async function answered<T extends { stream: boolean }>(
     const writer = newWriter({ created, model, priority, prompts, reply });
     if (request.stream) {
       const source = eventSource(c, generation, reply, writer, codec.dialect);
-      const response = await sseResponse(source, serving.heartbeatMs);
+      const { streamType: mediaType } = codec.dialect;
+      const response = await streamResponse(source, {
+        mediaType,
+        heartbeatMs: serving.heartbeatMs,
+      });
       generation.continues();
       return response;
     }

@@ -69,9 +69,9 @@ export class Generation {
     }
   }
 
-  /** The model, once it is loaded. */
-  async use(name: string): Promise<ServedModel> {
-    const use = this.#serving.models.use(name);
+  /** The model, once it is loaded. `keepAliveMs`: how long it then stays loaded without requests. */
+  async use(name: string, keepAliveMs?: number): Promise<ServedModel> {
+    const use = this.#serving.models.use(name, keepAliveMs);
     this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
     const { model } = await this.wait(use);
     this.#textOf = (token) => tokenText(model.text.tokenizer, token);

@@ -45,7 +45,7 @@ export function openApiDocument(
       title: "mlx-serve",
       version,
       description:
-        "Language models on MLX over the APIs of OpenAI and Anthropic. A parameter that is null counts as absent. " +
+        "Language models on MLX over the APIs of OpenAI, Anthropic and Ollama. A parameter that is null counts as absent. " +
         "Unsupported parameters are rejected, and unknown fields are ignored.",
     },
     servers: [{ url: server }],
@@ -91,19 +91,22 @@ function operation(route: Route): Operation {
 function answer(route: Route, status: number) {
   const { response, event, mediaType = "application/json" } = route;
   const content: Content = { [mediaType]: response ? { schema: refTo(response) } : {} };
-  if (event) content["text/event-stream"] = { schema: eventSchema(route, event) };
+  const { streamType } = route.dialect ?? openAi;
+  if (event) content[streamType.split(";")[0]!] = { schema: eventSchema(route, event) };
   return { description: descriptions[status]!, content };
 }
 
 /**
- * One event of a stream. The body is not JSON, so the schema describes an event's fields, as OpenAPI 3.2's
+ * One event of a stream, or one line of it. The body is not JSON, so the schema describes an event's fields, as OpenAPI 3.2's
  * itemSchema does, and the JSON is the content of its data.
  */
 function eventSchema({ dialect = openAi }: Route, event: z.ZodType): JsonSchema {
+  const json = { anyOf: [refTo(event), refTo(dialect.errorSchema)] };
+  if (dialect.streamType === "application/x-ndjson") return json;
   const data = {
     type: "string" as const,
     contentMediaType: "application/json",
-    contentSchema: { anyOf: [refTo(event), refTo(dialect.errorSchema)] },
+    contentSchema: json,
   };
   const named = { description: "The type of the event.", type: "string" as const };
   if (dialect.streamEnd === "") {
@@ -135,6 +138,7 @@ const descriptions: Readonly<Record<number, string>> = {
   415: "The body is not of the type that is expected, or compressed",
   429: "Too many requests: Retry-After says when to try again",
   500: "Internal error",
+  502: "The hub does not give what is asked for",
   503: "Loading, draining or down",
   504: "The request timeout has passed",
   507: "The server has no room to store it",

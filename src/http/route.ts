@@ -15,7 +15,7 @@ export type Route = {
    */
   path: string;
   summary: string;
-  tag: "Text" | "Tokens" | "Files and batches" | "Models" | "Server";
+  tag: "Text" | "Ollama" | "Tokens" | "Files and batches" | "Models" | "Server";
   request?: z.ZodType;
   /** Of a request that is not JSON. */
   requestType?: "multipart/form-data";
@@ -48,3 +48,9 @@ export type Route = {
   isQuiet?: boolean;
   handler(serving: Serving, priority: Priority): Handler<HttpEnv>;
 };
+
+// Error statuses that many routes have.
+export const bodyErrors = [400, 408, 413, 415];
+export const modelErrors = [...bodyErrors, 404, 500, 503];
+export const tokenErrors = [...modelErrors, 429];
+export const generationErrors = [...tokenErrors, 504];

@@ -40,16 +40,12 @@ import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./files
 import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
+import { ollamaRoutes } from "./ollama-routes.ts";
 import { openApiDocument } from "./openapi.ts";
 import { responsesCodec } from "./responses.ts";
-import type { Route } from "./route.ts";
+import { bodyErrors, generationErrors, modelErrors, type Route, tokenErrors } from "./route.ts";
 import { deleteResponse, getResponse, listInputItems } from "./stored-responses.ts";
 import { detokenize, tokenize } from "./tokenize.ts";
-
-const bodyErrors = [400, 408, 413, 415];
-const modelErrors = [...bodyErrors, 404, 500, 503];
-const tokenErrors = [...modelErrors, 429];
-const generationErrors = [...tokenErrors, 504];
 
 const storeErrors = [503, 507];
 
@@ -305,6 +301,7 @@ export const routes: readonly Route[] = [
     access: "key",
     handler: cancelBatch,
   },
+  ...ollamaRoutes,
   {
     method: "post",
     path: "/tokenize",

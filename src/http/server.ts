@@ -49,6 +49,8 @@ export type ServerOptions = ServingOptions & {
 export type RunningServer = {
   serving: Serving;
   url: string;
+  /** With --ollama-port. */
+  ollamaUrl: string | undefined;
   /** The default model, once it is loaded. */
   ready: Promise<ServedModel>;
   /** Lets running requests finish until the drain timeout, then stops. */
@@ -122,6 +124,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     batches,
     ring,
     settings,
+    env: options.env ?? process.env,
     heartbeatMs: heartbeatSeconds * 1000,
     log,
   };
@@ -139,32 +142,54 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const { engine, models, admission, batches } = serving;
   const app = makeApp(serving);
   try {
-    const listener = new Listener({
-      hostname: settings.host,
-      port: settings.port,
-      idleMs: idleSeconds * 1000,
-      answer: (request) => app.fetch(request),
-      refuse: (error) => refused(error, log),
-      log,
-    });
+    const listen = (port: number) => {
+      return new Listener({
+        hostname: settings.host,
+        port,
+        idleMs: idleSeconds * 1000,
+        answer: (request) => app.fetch(request),
+        refuse: (error) => refused(error, log),
+        log,
+      });
+    };
+    const listeners = await listenOn([settings.port, settings.ollamaPort], listen);
+    const [url, ollamaUrl] = listeners.map(({ port }) => urlOf(settings.host, port));
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();
       // Requests that wait for a model end now; those that run may finish.
       engine.refuseLoads();
-      listener.closeAfterResponses();
+      for (const listener of listeners) listener.closeAfterResponses();
       const drained = admission.drain(settings.drainTimeout, error);
       // Lines are answered after the next start.
       await Promise.all([batches.stop(), drained]);
       // The last responses are complete, but may not be written yet.
-      await listener.stop(WRITE_MS);
+      await Promise.all(listeners.map((listener) => listener.stop(WRITE_MS)));
       await stop();
     };
-    return { serving, url: urlOf(settings.host, listener.port), ready, drain };
+    return { serving, url: url!, ollamaUrl, ready, drain };
   } catch (error) {
     await stop();
     throw error;
   }
+}
+
+/** All of the ports that are set, or none of them. */
+async function listenOn(
+  ports: readonly (number | undefined)[],
+  listen: (port: number) => Listener,
+): Promise<Listener[]> {
+  const listeners: Listener[] = [];
+  for (const port of ports) {
+    if (port === undefined) continue;
+    try {
+      listeners.push(listen(port));
+    } catch (error) {
+      await Promise.all(listeners.map((listener) => listener.stop(0)));
+      throw Object.assign(error as Error, { port });
+    }
+  }
+  return listeners;
 }
 
 /** The response to what is no request for the app. It has a line in the log all the same. */

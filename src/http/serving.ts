@@ -2,6 +2,7 @@
 import type { Settings } from "../config/settings.ts";
 import type { EngineClient } from "../engine/client.ts";
 import type { Grammars } from "../grammar/grammars.ts";
+import type { Environment } from "../hub/settings.ts";
 import type { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
 import type { Admission } from "../serve/admission.ts";
@@ -22,6 +23,8 @@ export type Serving = {
   batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
+  /** Where the cache of models is, and the hub. */
+  env: Environment;
   /** How long a stream may be without events before a heartbeat is sent. */
   heartbeatMs: number;
   log: Logger;

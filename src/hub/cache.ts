@@ -47,6 +47,11 @@ export function repoFolder(id: string): string {
   return ["models", ...id.split("/")].join("--");
 }
 
+/** Where the cache has a repo. */
+export function repoPath(cache: string, id: string): string {
+  return join(cache, repoFolder(id));
+}
+
 export function listRepos(cache: string): CachedRepo[] {
   return entriesOf(cache)
     .filter((entry) => entry.name.startsWith("models--"))
@@ -59,7 +64,7 @@ export function listRepos(cache: string): CachedRepo[] {
 
 /** Undefined where the cache has nothing of the repo. */
 export function readRepo(cache: string, id: string): CachedRepo | undefined {
-  const path = join(cache, repoFolder(id));
+  const path = repoPath(cache, id);
   const blobs = new Map<string, { bytes: number; modifiedMs: number; usedMs: number }>();
   const count = (file: string) => {
     const real = realPath(file);
@@ -86,7 +91,7 @@ export function readRepo(cache: string, id: string): CachedRepo | undefined {
 
 /** The folder of a revision: of main without one, or else of the only one there is. */
 export function findSnapshot(cache: string, id: string, revision?: string): string | undefined {
-  const path = join(cache, repoFolder(id));
+  const path = repoPath(cache, id);
   const commit = commitOf(path, revision ?? "main");
   const snapshot = commit && join(path, "snapshots", commit);
   if (snapshot && isFolder(snapshot)) return snapshot;

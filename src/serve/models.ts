@@ -1,6 +1,7 @@
 // The models that are served: the one given at start, and those of the cache that clients name. A model is
 // loaded when it is first requested. It is unloaded when it was idle for long enough, or when another one
 // needs its place and it is the least recently used; never while a request uses it.
+import { sep } from "node:path";
 import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import { type EngineOptions, type Load, type ModelInfo, readLoad } from "../engine/protocol.ts";
 import { listRepos } from "../hub/cache.ts";
@@ -40,8 +41,13 @@ export type LoadedModel = {
   blocks: BlockGauges;
   /** Of recurrent layers: held by sequences, cached as snapshots, free; each takes so many bytes. */
   slots: (BlockGauges & { bytes: number }) | undefined;
+  source: ModelSource;
+  /** When it is unloaded if no request comes; Infinity is never. Unix time. */
+  expiresMs: number;
 };
 
+/** The longest time of a timer. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 /** How long a model that found no room is remembered: clients are told to try again after a second. */
 const LACKING_MS = 5000;
 
@@ -63,6 +69,10 @@ type Entry = {
   load: ModelLoad | undefined;
   /** Whether the last load failed. */
   hasFailed: boolean;
+  /** How long it stays loaded without requests, if a request has said so. */
+  keepAliveMs: number | undefined;
+  /** Since when it has no uses. */
+  idleSinceMs: number;
   /** Unloads it; set while it has no uses. */
   idleTimer: NodeJS.Timeout | undefined;
 };
@@ -118,9 +128,24 @@ export class ServedModels {
     return model;
   }
 
-  /** The model of this name, loaded; throws ModelNotFoundError or NoRoomError. */
-  async use(name: string): Promise<ModelUse> {
-    return await this.#use(this.#find(name));
+  /**
+   * The model of this name, loaded; throws ModelNotFoundError or NoRoomError. `keepAliveMs`: how long it stays
+   * loaded without requests from now on, Infinity is forever; the server's choice by default.
+   */
+  async use(name: string, keepAliveMs?: number): Promise<ModelUse> {
+    const entry = this.#find(name);
+    entry.keepAliveMs = keepAliveMs ?? entry.keepAliveMs;
+    return await this.#use(entry);
+  }
+
+  /** The files of the model of this name; throws ModelNotFoundError. */
+  sourceOf(name: string): ModelSource {
+    return this.#find(name).source;
+  }
+
+  /** The text part of the model of this name, if it is loaded. */
+  loadedText(name: string): TextModel | undefined {
+    return this.#find(name).load?.text;
   }
 
   async #use(entry: Entry): Promise<ModelUse> {
@@ -141,10 +166,15 @@ export class ServedModels {
 
   #endUse(entry: Entry): void {
     entry.uses -= 1;
-    const { idleMs } = this.#options;
-    if (entry.uses > 0 || !entry.load || idleMs === undefined) return;
+    entry.idleSinceMs = Date.now();
+    const keepMs = this.#keepMs(entry);
+    if (entry.uses > 0 || !entry.load || keepMs > MAX_TIMER_MS) return;
     // It unloads an unused model: each use clears it.
-    entry.idleTimer = setTimeout(() => void this.#unload(entry).catch(() => {}), idleMs).unref();
+    entry.idleTimer = setTimeout(() => void this.#unload(entry).catch(() => {}), keepMs).unref();
+  }
+
+  #keepMs({ keepAliveMs }: Entry): number {
+    return keepAliveMs ?? this.#options.idleMs ?? Number.POSITIVE_INFINITY;
   }
 
   /** Unloads a model; false where it was not loaded. Throws NoRoomError where it is in use. */
@@ -156,10 +186,27 @@ export class ServedModels {
     return true;
   }
 
+  /** Unloads what was loaded from below a folder, so that it can be removed. Throws NoRoomError if that is in use. */
+  async release(folder: string): Promise<void> {
+    const own = [...this.#entries.values()].filter((entry) =>
+      entry.source.path.startsWith(folder + sep),
+    );
+    if (own.includes(this.#main)) throw new NoRoomError("the server was started with it");
+    const checkUnused = () => {
+      if (own.some(({ uses }) => uses > 0)) throw new NoRoomError("it is answering requests");
+    };
+    checkUnused();
+    await Promise.all(own.filter(({ load }) => load).map((entry) => this.#unload(entry)));
+    // Requests may have come meanwhile.
+    checkUnused();
+    for (const { name } of own) this.#entries.delete(name);
+  }
+
   /** From the first moment it counts as not loaded: a request that arrives meanwhile loads it again. */
   async #unload(entry: Entry): Promise<void> {
     clearTimeout(entry.idleTimer);
     entry.load = undefined;
+    entry.keepAliveMs = undefined;
     await this.#engine.unload(entry.name);
     this.#options.onUnload?.(entry.name, entry.source.path);
   }
@@ -182,9 +229,10 @@ export class ServedModels {
 
   /** The loaded models and their load. */
   loaded(): LoadedModel[] {
-    return [...this.#entries.values()].flatMap(({ load }): LoadedModel[] => {
-      const { info } = load ?? {};
+    return [...this.#entries.values()].flatMap((entry): LoadedModel[] => {
+      const { info } = entry.load ?? {};
       if (!info) return [];
+      const idleSinceMs = entry.uses > 0 ? Date.now() : entry.idleSinceMs;
       const { slots } = info;
       return [
         {
@@ -192,6 +240,8 @@ export class ServedModels {
           load: readLoad(info.load),
           blocks: readGauges(...info.gauges),
           slots: slots && { ...readGauges(slots.gauges), bytes: slots.bytes },
+          source: entry.source,
+          expiresMs: idleSinceMs + this.#keepMs(entry),
         },
       ];
     });
@@ -246,6 +296,8 @@ export class ServedModels {
       lastUse: 0,
       load: undefined,
       hasFailed: false,
+      keepAliveMs: undefined,
+      idleSinceMs: Date.now(),
       idleTimer: undefined,
     };
     this.#entries.set(name, entry);

@@ -5,7 +5,14 @@ import type { TextModel } from "./text-model.ts";
 import type { TokenIds } from "./token-ids.ts";
 
 export type EncodeWork =
-  | { kind: "texts"; texts: readonly string[]; addSpecialTokens: boolean; maxTokens: number }
+  | {
+      kind: "texts";
+      texts: readonly string[];
+      addSpecialTokens: boolean;
+      /** Whether control tokens written out in the texts are tokens or text, which is the default. */
+      controlTokens?: "text" | "parse";
+      maxTokens: number;
+    }
   | ({ kind: "chat" } & ChatWork);
 
 /** What is known besides the ids of all texts. */
@@ -33,10 +40,14 @@ export function* encodeWork(
     const { text, heads } = yield* chat!.steps(work, ids);
     return { ends: [ids.length], ending: text.trimEnd().slice(-ENDING_CHARS), heads };
   }
-  const { addSpecialTokens } = work;
+  const { controlTokens = "text" } = work;
   const ends: number[] = [];
   for (const text of work.texts) {
-    const options = { addSpecialTokens, controlTokens: "text", maxTokens } as const;
+    // A rendered chat may have the start token already.
+    const { bos_token: start } = tokenizer.namedTokens;
+    const isStarted = controlTokens === "parse" && start !== undefined && text.startsWith(start);
+    const addSpecialTokens = work.addSpecialTokens && !isStarted;
+    const options = { addSpecialTokens, controlTokens, maxTokens } as const;
     yield* tokenizer.encodeSteps(text, options, ids);
     ends.push(ids.length);
   }

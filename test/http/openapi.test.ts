@@ -26,9 +26,13 @@ function at(path: string): unknown {
 describe("the OpenAPI document", () => {
   test("has every endpoint of the API", () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([
+      "delete /api/delete",
       "delete /v1/files/{id}",
       "delete /v1/responses/{id}",
       "get /",
+      "get /api/ps",
+      "get /api/tags",
+      "get /api/version",
       "get /docs",
       "get /health",
       "get /metrics",
@@ -43,6 +47,12 @@ describe("the OpenAPI document", () => {
       "get /v1/models/{id}",
       "get /v1/responses/{id}",
       "get /v1/responses/{id}/input_items",
+      "post /api/chat",
+      "post /api/embed",
+      "post /api/embeddings",
+      "post /api/generate",
+      "post /api/pull",
+      "post /api/show",
       "post /detokenize",
       "post /models/load",
       "post /models/unload",
@@ -96,7 +106,11 @@ describe("the OpenAPI document", () => {
 
   test("describes every response, and errors as ErrorResponse or as the vendor's own", () => {
     for (const { path, operation } of operations) {
-      const schema = path.startsWith("/v1/messages") ? "AnthropicError" : "ErrorResponse";
+      const schema = path.startsWith("/v1/messages")
+        ? "AnthropicError"
+        : path.startsWith("/api/")
+          ? "OllamaError"
+          : "ErrorResponse";
       expect(operation.responses).toHaveProperty("200");
       for (const [status, { description, content }] of Object.entries(operation.responses)) {
         expect(description).toBeString();

@@ -1,6 +1,7 @@
 // Access control: every route, every way to write its path, and every kind of wrong key.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { AnthropicError } from "../../src/api/anthropic.ts";
+import { OllamaError } from "../../src/api/ollama.ts";
 import { routes } from "../../src/http/routes.ts";
 import { hashOf } from "../../src/keys/key-file.ts";
 import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
@@ -40,8 +41,13 @@ const endpoints = routes.map(({ method, path }) => ({
 
 const noKey = { status: 401, code: "invalid_api_key" };
 
-/** The same, as Anthropic's API says it where the route is Anthropic's. */
+/** The same, as the API of the route says it. */
 async function expectNoKey(answer: Response, path: string): Promise<void> {
+  if (path.startsWith("/api/")) {
+    OllamaError.strict().parse(await answer.json());
+    expect(answer.status).toBe(401);
+    return;
+  }
   if (!path.startsWith("/v1/messages")) {
     await expectRefusal(answer, noKey);
     return;
@@ -74,21 +80,24 @@ describe("the routes", () => {
 
   test("name the method that they allow when they reject another one", async () => {
     const headers = { authorization: `Bearer ${KEY}` };
-    for (const { path } of endpoints.filter(({ path }) => !path.includes("default"))) {
+    const others = endpoints.filter(({ method }) => method !== "DELETE");
+    for (const { path } of others.filter(({ path }) => !path.includes("default"))) {
       const answer = await ask(path, "DELETE", headers);
       const methods = endpoints.filter((other) => other.path === path).map(({ method }) => method);
       expect([path, answer.headers.get("allow")]).toEqual([path, methods.join(", ")]);
-      if (path.startsWith("/v1/messages")) expect(answer.status).toBe(405);
+      if (/^\/(v1\/messages|api\/)/.test(path)) expect(answer.status).toBe(405);
       else await expectRefusal(answer, { status: 405 });
     }
     await expectRefusal(await ask("/v1", "GET", headers), { status: 404 });
   });
 
   test("accept a key, and those that manage the server only an owner's", async () => {
-    const owned = ["/models/load", "/models/unload", "/ps"];
+    const owned = ["/models/load", "/models/unload", "/ps", "/api/pull", "/api/delete"];
     for (const { method, path } of endpoints) {
       const { status } = await ask(path, method, { authorization: `Bearer ${KEY}` });
       if (owned.includes(path)) expect([path, status]).toEqual([path, 403]);
+      // What says nothing loads the model.
+      else if (/^\/api\/(chat|generate)$/.test(path)) expect([path, status]).toEqual([path, 200]);
       // There is no response of that name.
       else if (path.startsWith("/v1/responses/")) expect([path, status]).toEqual([path, 404]);
       // There is no file or batch of that name, and a file is uploaded as a form.

@@ -5,6 +5,7 @@ import { AnthropicError } from "../../src/api/anthropic.ts";
 import { ChatChunk } from "../../src/api/chat.ts";
 import { CompletionChunk } from "../../src/api/completions.ts";
 import { ErrorResponse } from "../../src/api/error.ts";
+import { OllamaChatResponse, OllamaError, OllamaGenerateResponse } from "../../src/api/ollama.ts";
 import { Answers, FailedAnswerError } from "../../src/serve/answers.ts";
 import * as anthropic from "../support/anthropic-events.ts";
 import { expectUnharmed } from "../support/fault-checks.ts";
@@ -21,6 +22,8 @@ afterAll(() => server.stop());
 type Api = {
   path: string;
   body: object;
+  /** Of an error before the first event. */
+  error: { parse(value: unknown): unknown };
   /** Throws unless this is a whole stream, or one that failed. */
   check(text: string): "whole" | "failed";
 };
@@ -38,35 +41,67 @@ const dataEvents = (schema: { parse(value: unknown): unknown }) => (text: string
   return isFailed ? "failed" : "whole";
 };
 
+type Line = { done: boolean };
+
+/** Ollama's streams end with a line that is done, or with an error. */
+const lines = (schema: { parse(value: unknown): Line }) => (text: string) => {
+  const values = text
+    .split("\n")
+    .slice(0, -1)
+    .map((line) => JSON.parse(line));
+  const isFailed = "error" in values.at(-1);
+  if (isFailed) OllamaError.strict().parse(values.pop());
+  const done = values.map((value) => schema.parse(value).done);
+  expect(done.indexOf(true)).toBe(isFailed ? -1 : values.length - 1);
+  return isFailed ? "failed" : "whole";
+};
+
 const apis: Record<string, Api> = {
   "chat completions": {
     path: "/v1/chat/completions",
     body: { messages, max_tokens: 12, temperature: 0, n: 2 },
+    error: ErrorResponse.strict(),
     check: dataEvents(ChatChunk),
   },
   "text completions": {
     path: "/v1/completions",
     body: { prompt: "Hi", max_tokens: 12, temperature: 0, n: 2 },
+    error: ErrorResponse.strict(),
     check: dataEvents(CompletionChunk),
   },
   responses: {
     path: "/v1/responses",
     body: { input: "Hi", max_output_tokens: 12, temperature: 0 },
+    error: ErrorResponse.strict(),
     check: (text) =>
       responses.checkOrder(responses.eventsIn(text)) === "failed" ? "failed" : "whole",
   },
   "Anthropic's messages": {
     path: "/v1/messages",
     body: { messages, max_tokens: 12, temperature: 0 },
+    error: AnthropicError.strict(),
     check: (text) => {
       const order = anthropic.checkOrder(anthropic.eventsIn(text));
       expect(order).not.toBe("begun");
       return order === "failed" ? "failed" : "whole";
     },
   },
+  "Ollama's chats": {
+    path: "/api/chat",
+    body: { messages, options: { num_predict: 12, temperature: 0 } },
+    error: OllamaError.strict(),
+    check: lines(OllamaChatResponse.strict()),
+  },
+  "Ollama's prompts": {
+    path: "/api/generate",
+    body: { prompt: "Hi", options: { num_predict: 12, temperature: 0 } },
+    error: OllamaError.strict(),
+    check: lines(OllamaGenerateResponse.strict()),
+  },
 };
 
-test.each(Object.entries(apis))("%s that fail at any point", async (_, { path, body, check }) => {
+test.each(Object.entries(apis))("%s that fail at any point", async (_, api) => {
+  const { path, body, error, check } = api;
   const read = Answers.prototype.read;
   for (let reads = 0; ; reads++) {
     let left = reads;
@@ -79,10 +114,11 @@ test.each(Object.entries(apis))("%s that fail at any point", async (_, { path, b
     const text = await response.text();
     spy.mockRestore();
     log.mockRestore();
-    if (reads === 0) {
+    // Ollama's streams begin with the first text, the others with an event that says so.
+    const isBegun = path.startsWith("/api/") ? response.status !== 500 : reads > 0;
+    if (reads === 0 || !isBegun) {
       expect(response.status).toBe(500);
-      const schema = path === "/v1/messages" ? AnthropicError : ErrorResponse;
-      schema.strict().parse(JSON.parse(text));
+      error.parse(JSON.parse(text));
       continue;
     }
     expect(response.status).toBe(200);

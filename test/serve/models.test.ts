@@ -155,6 +155,44 @@ describe("the models that are served", () => {
     expect(models.hasFailed).toBe(false);
   });
 
+  test("stay as long as a request has said, until another one says otherwise", async () => {
+    const models = await serve(2, { idleMs: 3_600_000 });
+    const leftMs = () => models.loaded().map(({ expiresMs }) => expiresMs - Date.now());
+    (await models.use("default")).end();
+    expect(leftMs()[0]).toBeWithin(3_590_000, 3_600_001);
+    (await models.use("default", 60_000)).end();
+    const use = await models.use("default");
+    expect(leftMs()[0]).toBeWithin(50_000, 60_001);
+    use.end();
+    (await models.use("default", Number.POSITIVE_INFINITY)).end();
+    expect(leftMs()).toEqual([Number.POSITIVE_INFINITY]);
+    const last = await models.use("default", 0);
+    (await models.use("default")).end();
+    expect(loaded(models)).toEqual(["main-folder"]);
+    last.end();
+    while (loaded(models).length > 0) await Bun.sleep(1);
+    // Loaded again, it stays as long as the server says.
+    (await models.use("default")).end();
+    expect(leftMs()[0]).toBeWithin(3_590_000, 3_600_001);
+  });
+
+  test("are released so that their files can go, except those in use and the one given at start", async () => {
+    const models = await serve(3);
+    const folderOf = (name: string) => join(env.HF_HUB_CACHE, `models--org--${name}`);
+    for (const name of ["default", "org/b"]) (await models.use(name)).end();
+    const use = await models.use("org/a");
+    await expect(models.release(folderOf("a"))).rejects.toThrow("it is answering requests");
+    await expect(models.release(root)).rejects.toThrow("the server was started with it");
+    expect(loaded(models)).toEqual(["main-folder", "org/b", "org/a"]);
+    use.end();
+    await models.release(folderOf("a"));
+    expect(loaded(models)).toEqual(["main-folder", "org/b"]);
+    // Another one whose name begins alike stays.
+    await models.release(join(env.HF_HUB_CACHE, "models--org-"));
+    expect(loaded(models)).toEqual(["main-folder", "org/b"]);
+    expect(await ask(models, "org/a")).toBe(3);
+  });
+
   test("are nothing else: no path, no unknown name", async () => {
     const models = await serve(2);
     for (const name of [main.path, "../main", "org/none", "a\0b"]) {

@@ -27,6 +27,8 @@ export type TestServerOptions = ChatModelOptions & {
   keys?: KeyFile;
   /** A folder or GGUF file instead of the tiny model. */
   model?: string;
+  /** More variables of its environment. */
+  env?: Record<string, string>;
   idleSeconds?: number;
   heartbeatSeconds?: number;
 };
@@ -46,7 +48,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     keys: options.keys,
     localKey: LOCAL_KEY,
     // Not the models that whoever runs the tests has.
-    env: { HF_HUB_CACHE: join(folder, "hub"), MLX_SERVE_CACHE: join(folder, "cache") },
+    env: {
+      HF_HUB_CACHE: join(folder, "hub"),
+      MLX_SERVE_CACHE: join(folder, "cache"),
+      ...options.env,
+    },
     worker: { library: findLibrary(), device: "cpu", trace: false },
     log: makeLogger({ level: "error", format: "json" }),
     ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),

@@ -13,7 +13,12 @@ export type EventSource = {
   close(): void;
 };
 
-export async function sseResponse(source: EventSource, heartbeatMs: number): Promise<Response> {
+export type StreamOptions = { mediaType: string; heartbeatMs: number };
+
+export async function streamResponse(
+  source: EventSource,
+  { mediaType, heartbeatMs }: StreamOptions,
+): Promise<Response> {
   const reader = new EventReader(source, heartbeatMs);
   // An error before the first event still becomes an HTTP status.
   const first = await reader.read();
@@ -46,7 +51,7 @@ export async function sseResponse(source: EventSource, heartbeatMs: number): Pro
   );
   return new Response(body, {
     headers: {
-      "Content-Type": "text/event-stream; charset=utf-8",
+      "Content-Type": mediaType,
       "Cache-Control": "no-cache",
       // Otherwise it would be written when it is complete.
       "Transfer-Encoding": "chunked",

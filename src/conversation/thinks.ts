@@ -1,0 +1,9 @@
+// Whether a model thinks before it answers, as its chat template tells.
+import { formatOf } from "../tools/formats.ts";
+import { thinkingOf, thinkTags } from "../tools/reasoning.ts";
+
+export function thinks(template: string): boolean {
+  const { format } = formatOf(template);
+  const thinking = thinkingOf(template, "", format.thought ?? thinkTags);
+  return format.thinks === true || thinking !== "none";
+}

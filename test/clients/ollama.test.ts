@@ -1,0 +1,346 @@
+// Ollama's package: text, streams, tools, thoughts, structured output, embeddings, errors and aborts.
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  setDefaultTimeout,
+  test,
+} from "bun:test";
+import { type ChatResponse, type Message, Ollama, type Tool } from "ollama";
+import { startDialect } from "../support/dialect-model.ts";
+import { apiKey, type ClientServer, singleKey, startClientServer } from "./client-server.ts";
+
+setDefaultTimeout(30_000);
+
+let server: ClientServer;
+let client: Ollama;
+const clientOf = (host: string, key: string) =>
+  new Ollama({ host, headers: { Authorization: `Bearer ${key}` } });
+beforeAll(async () => {
+  server = await startClientServer();
+  client = clientOf(server.url, apiKey);
+});
+beforeEach(() => {
+  server.seen.length = 0;
+});
+afterEach(() => server.settled());
+afterAll(() => server.stop());
+
+const messages: Message[] = [{ role: "user", content: "Say something that is new to me." }];
+const options = { temperature: 0, num_predict: 24 };
+const standard = { model: "tiny", messages, options };
+
+/** The last line of a stream, with the texts of all. */
+function joined(lines: readonly ChatResponse[]): ChatResponse {
+  const of = (part: (message: Message) => string | undefined) =>
+    lines.map(({ message }) => part(message) ?? "").join("");
+  const thinking = of((message) => message.thinking);
+  const calls = lines.flatMap(({ message }) => message.tool_calls ?? []);
+  const message = {
+    role: "assistant",
+    content: of(({ content }) => content),
+    ...(thinking !== "" && { thinking }),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  };
+  return { ...lines.at(-1)!, message };
+}
+
+/** What does not differ from time to time. */
+function plain(response: object): object {
+  return JSON.parse(
+    JSON.stringify(response, (key, value) =>
+      /_duration$|^created_at$|^id$/.test(key) ? undefined : value,
+    ),
+  );
+}
+
+describe("Ollama's package", () => {
+  test("gets a message, the same one as a stream, with counts and times", async () => {
+    const whole = await client.chat(standard);
+    expect(whole).toEqual({
+      model: "tiny",
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+      message: { role: "assistant", content: expect.stringMatching(/./s) },
+      done: true,
+      done_reason: "length",
+      total_duration: expect.any(Number),
+      load_duration: expect.any(Number),
+      prompt_eval_count: expect.any(Number),
+      prompt_eval_duration: expect.any(Number),
+      eval_count: 24,
+      eval_duration: expect.any(Number),
+    } as never);
+    const { total_duration: total, eval_duration, prompt_eval_duration, load_duration } = whole;
+    expect(total).toBeGreaterThanOrEqual(load_duration + prompt_eval_duration + eval_duration - 3);
+    expect(eval_duration).toBeGreaterThan(1000);
+    const lines = await Array.fromAsync(await client.chat({ ...standard, stream: true }));
+    expect(lines.length).toBeGreaterThan(5);
+    expect(lines.map(({ done }) => done)).toEqual([...lines.slice(1).map(() => false), true]);
+    expect(plain(joined(lines))).toEqual(plain(whole));
+  });
+
+  test("gets an answer to a prompt, and the continuation of a raw one", async () => {
+    const asked = { model: "tiny", prompt: messages[0]!.content, options };
+    const whole = await client.generate(asked);
+    const chat = await client.chat(standard);
+    expect(whole.response).toBe(chat.message.content);
+    expect(whole.prompt_eval_count).toBe(chat.prompt_eval_count);
+    const lines = await Array.fromAsync(await client.generate({ ...asked, stream: true }));
+    expect(lines.map(({ response }) => response).join("")).toBe(whole.response!);
+    // The rendered chat is the same tokens: its control tokens are tokens.
+    const rendered = `<|im_start|>user\n${asked.prompt}<|im_end|>\n<|im_start|>assistant\n`;
+    const raw = await client.generate({ ...asked, prompt: rendered, raw: true });
+    expect(plain(raw)).toEqual(plain(whole));
+  });
+
+  test("counts the tokens that the prompt has", async () => {
+    const asked: Message[] = [{ role: "system", content: "Hm." }, ...messages];
+    const response = await server.post("/tokenize", { messages: asked });
+    const { count } = (await response.json()) as { count: number };
+    // The second time it is found in the prefix cache.
+    for (const _ of [1, 2]) {
+      const counted = await client.chat({ ...standard, messages: asked });
+      expect([counted.prompt_eval_count, counted.eval_count]).toEqual([count, 24]);
+    }
+  });
+
+  test("gets an answer that ends before a stop string", async () => {
+    const { content } = (await client.chat(standard)).message;
+    const stop = content.slice(6, 9);
+    const stopped = await client.chat({ ...standard, options: { ...options, stop: [stop] } });
+    expect(stopped.message.content).toBe(content.slice(0, content.indexOf(stop)));
+    expect(stopped.done_reason).toBe("stop");
+  });
+
+  test("gets the same answer for the same seed", async () => {
+    const seeded = async (seed: number) =>
+      (await client.chat({ ...standard, options: { num_predict: 24, temperature: 1, seed } }))
+        .message.content;
+    const first = await seeded(7);
+    expect(await seeded(7)).toBe(first);
+    expect(await seeded(8)).not.toBe(first);
+  });
+
+  test("gets JSON, of any kind or by a schema", async () => {
+    const schema = {
+      type: "object",
+      properties: { ok: { type: "boolean" } },
+      required: ["ok"],
+      additionalProperties: false,
+    };
+    const limited = { ...standard, options: { ...options, num_predict: 100 } };
+    const { message, done_reason } = await client.chat({ ...limited, format: schema });
+    expect(JSON.parse(message.content)).toEqual({ ok: expect.any(Boolean) });
+    expect(done_reason).toBe("stop");
+    const prompt = messages[0]!.content;
+    const generated = await client.generate({ ...limited, prompt, format: schema });
+    expect(generated.response).toBe(message.content);
+    const any = await client.chat({ ...limited, format: "json", options });
+    expect(any.message.content).toStartWith("{");
+  });
+
+  test("gets the log-probabilities of tokens", async () => {
+    const asked = { ...standard, logprobs: true, top_logprobs: 2 };
+    const whole = await client.chat(asked);
+    expect(whole.logprobs).toHaveLength(24);
+    expect(whole.logprobs![0]).toEqual({
+      token: expect.any(String),
+      logprob: expect.any(Number),
+      bytes: expect.any(Array),
+      top_logprobs: [expect.any(Object), expect.any(Object)],
+    } as never);
+    const lines = await Array.fromAsync(await client.chat({ ...asked, stream: true }));
+    expect(lines.flatMap(({ logprobs = [] }) => logprobs)).toEqual(whole.logprobs!);
+  });
+
+  test("gets vectors of texts", async () => {
+    const { embeddings, prompt_eval_count } = await client.embed({
+      model: "tiny",
+      input: ["One text", "Another"],
+    });
+    expect(embeddings.map(({ length }) => length)).toEqual([64, 64]);
+    expect(prompt_eval_count).toBe("One textAnother".length);
+    const { embedding } = await client.embeddings({ model: "tiny", prompt: "One text" });
+    expect(embedding).toEqual(embeddings[0]!);
+    const short = await client.embed({ model: "tiny", input: "One text", dimensions: 8 });
+    expect(short.embeddings[0]).toHaveLength(8);
+  });
+
+  const refused: [string, () => Promise<unknown>, number, RegExp][] = [
+    [
+      "a wrong option",
+      () => client.chat({ ...standard, options: { temperature: 3 } }),
+      400,
+      /'options\.temperature'/,
+    ],
+    [
+      "an option that cannot be honoured",
+      () => client.chat({ ...standard, options: { mirostat: 2 } }),
+      400,
+      /'options\.mirostat': only 0/,
+    ],
+    ["a suffix", () => client.generate({ model: "tiny", prompt: "a", suffix: "b" }), 400, /suffix/],
+    [
+      "an image",
+      () => client.chat({ ...standard, messages: [{ ...messages[0]!, images: ["aGk="] }] }),
+      400,
+      /'messages\.0\.images': images are not supported/,
+    ],
+    ["an unknown model", () => client.chat({ ...standard, model: "org/x" }), 404, /not found/],
+    [
+      "a wrong key",
+      () => clientOf(server.url, "sk-wrong").chat(standard),
+      401,
+      /Incorrect API key|key/,
+    ],
+    [
+      "an endpoint that there is not",
+      () => client.copy({ source: "tiny", destination: "other" }),
+      404,
+      /Unknown request URL/,
+    ],
+  ];
+  test.each(refused)("is refused %s, and says why", async (_, ask, status_code, says) => {
+    const error = await ask().then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    expect(error).toMatchObject({
+      name: "ResponseError",
+      status_code,
+      error: expect.stringMatching(says),
+    });
+  });
+
+  test("is refused over the key's limit", async () => {
+    const other = await server.occupy(singleKey);
+    const limited = clientOf(server.url, singleKey).chat(standard);
+    await expect(limited).rejects.toMatchObject({ status_code: 429 });
+    other.end();
+  });
+
+  test("stops the server when it aborts", async () => {
+    const before = await server.gone();
+    const endless = { ...standard, options: { temperature: 0, num_predict: 3000 } };
+    // A client of its own: abort ends all of its streams.
+    const leaving = clientOf(server.url, apiKey);
+    const lines = await leaving.chat({ ...endless, stream: true });
+    let count = 0;
+    const read = (async () => {
+      for await (const _ of lines) if (++count === 3) leaving.abort();
+    })();
+    await expect(read).rejects.toThrow(/abort/i);
+    await server.settled();
+    await server.until(async () => (await server.gone()) === before + 1);
+    expect(count).toBeLessThan(3000);
+  });
+});
+
+describe("a model that thinks and calls", () => {
+  const says = [
+    ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
+    ...['"arguments": {}}\n</tool_call>', '\n<tool_call>\n{"name": "get_weather", '],
+    ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</tool_call>'],
+  ];
+  const taught =
+    'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}' +
+    "{% for m in messages %}{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}" +
+    "{% if m.tool_call_id %}({{ m.name }} {{ m.tool_call_id }}){% endif %}{% endfor %}";
+  const tools: Tool[] = [
+    { type: "function", function: { name: "now", parameters: { type: "object" } } },
+    {
+      type: "function",
+      function: {
+        name: "get_weather",
+        description: "The weather in a city.",
+        parameters: {
+          type: "object",
+          properties: { city: { type: "string" }, days: { type: "integer" } },
+          required: ["city", "days"],
+        },
+      },
+    },
+  ];
+  const limits = { temperature: 0, num_predict: 200 };
+  const asked = { model: "tiny", messages, tools, think: true, options: limits };
+  let model: Awaited<ReturnType<typeof startDialect>>;
+  let reciting: Ollama;
+  const prompts: string[] = [];
+  beforeAll(async () => {
+    model = await startDialect({ taught, says }, { args: ["--log-prompts"] });
+    reciting = new Ollama({ host: model.server.url });
+    model.server.serving.log.info = ((line: { prompt?: string[] }) => {
+      prompts.push(...(line.prompt ?? []));
+    }) as typeof model.server.serving.log.info;
+  });
+  afterEach(() => model.server.settled());
+  afterAll(() => model.stop());
+
+  const said = {
+    role: "assistant",
+    content: "Let me see.",
+    thinking: "I wonder.",
+    tool_calls: [
+      { function: { index: 0, name: "now", arguments: {} } },
+      { function: { index: 1, name: "get_weather", arguments: { city: "Rome", days: 3 } } },
+    ],
+  };
+
+  test("thinks, calls two tools at once, and goes on with their results", async () => {
+    const whole = await reciting.chat(asked);
+    expect(plain(whole)).toMatchObject({ message: said, done_reason: "stop" });
+    expect(plain(whole.message)).toEqual(said);
+    const lines = await Array.fromAsync(await reciting.chat({ ...asked, stream: true }));
+    expect(plain(joined(lines))).toEqual(plain(whole));
+    // A call is told as a whole, in a line of its own.
+    expect(lines.flatMap(({ message }) => message.tool_calls?.length ?? [])).toEqual([1, 1]);
+    expect(lines.find(({ message }) => message.thinking)?.message.content).toBe("");
+
+    const results: Message[] = [
+      { role: "tool", content: "Noon.", tool_name: "now" },
+      { role: "tool", content: "Sunny.", tool_name: "get_weather" },
+    ];
+    const history = [...messages, whole.message, ...results];
+    const next = await reciting.chat({ ...asked, messages: history });
+    expect(next.message.tool_calls).toHaveLength(2);
+    const prompt = prompts.at(-1)!;
+    expect(prompt).toContain("[I wonder.]");
+    expect(prompt).toContain('Let me see.{"name": "now", "arguments": {}}{"name": "get_weather"');
+    expect(prompt).toContain(
+      "<|im_start|>tool\nNoon.<|im_end|>\n<|im_start|>tool\nSunny.<|im_end|>",
+    );
+    // Results have the ids of their calls, which the package does not send with them.
+    const ids = whole.message.tool_calls!.map((call) => (call as { id?: string }).id);
+    expect(prompt).toContain(`(now ${ids[0]})(get_weather ${ids[1]})`);
+    expect(new Set(ids).size).toBe(2);
+  });
+
+  test("thinks only if it is asked to, and as much", async () => {
+    await reciting.chat({ ...asked, think: false });
+    expect(prompts.at(-1)).toEndWith("assistant\n");
+    await reciting.chat({ ...asked, think: "high" });
+    expect(prompts.at(-1)).toEndWith("<think>\n");
+    const { thinking, response } = await reciting.generate({
+      model: "tiny",
+      prompt: "Well?",
+      think: true,
+      options: { ...limits, num_predict: 5 },
+    });
+    expect([thinking, response]).toEqual(["I wonder.", "Let me see.\n"]);
+  });
+
+  test("tells nothing of a call that the token limit cuts off", async () => {
+    for (const num_predict of [6, 7, 8, 9]) {
+      const cut = { ...asked, options: { ...limits, num_predict } };
+      const whole = await reciting.chat(cut);
+      const lines = await Array.fromAsync(await reciting.chat({ ...cut, stream: true }));
+      expect(plain(joined(lines))).toEqual(plain(whole));
+      expect(whole.done_reason).toBe("length");
+      expect(whole.message.content.trimEnd()).toBe("Let me see.");
+      expect(whole.message.tool_calls?.length ?? 0).toBe(num_predict > 6 ? 1 : 0);
+    }
+  });
+});
