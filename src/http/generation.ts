@@ -46,7 +46,8 @@ export class Generation {
   constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
     this.client = serving.ring.open ? undefined : c.get("caller").name;
     const entry = serving.admission.enter(this.client, c.get("isLine"));
-    if (entry === "draining") throw draining();
+    const { signal } = c.req.raw;
+    if (entry === "draining") throw signal.aborted ? new ClientGoneError() : draining();
     if (entry === "queue_full") {
       throw tooManyRequests(1, "Too many requests are waiting.", { code: "queue_full" });
     }
@@ -56,7 +57,6 @@ export class Generation {
     this.#track = serving.metrics.begin(c.get("caller").name, tier);
     c.get("record").tier = tier;
     this.#aborted.promise.catch(() => {});
-    const { signal } = c.req.raw;
     signal.addEventListener("abort", this.#onGone);
     // The client may have disconnected while the body was read.
     if (signal.aborted) this.#onGone();

@@ -160,9 +160,9 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       // Requests that wait for a model end now; those that run may finish.
       engine.refuseLoads();
       for (const listener of listeners) listener.closeAfterResponses();
-      const drained = admission.drain(settings.drainTimeout, error);
-      // Lines are answered after the next start.
-      await Promise.all([batches.stop(), drained]);
+      // Lines are answered after the next start. They end first, so that none is refused.
+      const batchesStopped = batches.stop();
+      await Promise.all([batchesStopped, admission.drain(settings.drainTimeout, error)]);
       // The last responses are complete, but may not be written yet.
       await Promise.all(listeners.map((listener) => listener.stop(WRITE_MS)));
       await stop();
