@@ -106,7 +106,7 @@ type Launch = {
 };
 
 /** With more columns per warp the rows are read less often, if there are still enough groups. */
-function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: number): Launch {
+function launchOfFew(kind: Matrix["kind"], { outputs }: Form, eps: number): Launch {
   const launch = (tiles: number, shares: number, ahead: number) => ({
     name: "product",
     body: fewBody,
@@ -119,9 +119,7 @@ function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: numbe
     template: { AHEAD: ahead, EPS: Math.round(eps * 1e9), EXPERTS: false },
   });
   const isWhole = (columns: number) => outputs % columns === 0;
-  // More shares of a short K would be less than the loads in flight.
-  const isEnough = outputs > 4096 || inputs < 1024;
-  if (kind === "dense") return launch(2, isEnough && isWhole(32) ? 4 : 8, 4);
+  if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
   if (outputs >= 64 * GROUPS && isWhole(64)) return launch(4, 4, 2);
   if (outputs >= 32 * GROUPS && isWhole(32)) return launch(4, 8, 2);
   return launch(2, 8, 4);
