@@ -43,7 +43,7 @@ export const agents: readonly Agent[] = [
       ANTHROPIC_DEFAULT_SONNET_MODEL: model,
       ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
       CLAUDE_CODE_SUBAGENT_MODEL: model,
-      // Without it, a conversation is compacted for the context of Anthropic's models.
+      // Without it, a conversation is compacted for the context of Anthropic's models. It takes 100,000 for less.
       CLAUDE_CODE_AUTO_COMPACT_WINDOW: maxTokens?.toString(),
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
       // These would send it elsewhere.
