@@ -133,6 +133,23 @@ test("with keys it listens for others, and calls itself by an address of this ma
   expect((await server.ended).stderr).not.toContain("secret");
 }, 30_000);
 
+test("--ollama-port is told, and one that is taken is an error that names the flag", async () => {
+  const args = ["serve", home.model, "--port", "0", "--ollama-port"];
+  const server = startMlxServe([...args, "0", "--log-format", "pretty"], home.env);
+  const [, url = ""] = await server.says(/ollama +(http:\S+)\n/);
+  expect(await (await fetch(`${url}/api/version`)).json()).toEqual({ version: expect.any(String) });
+  const { port } = new URL(url);
+  const { stderr, exitCode } = await mlxServe([...args, port], home.env);
+  expect(stderr).toMatch(
+    new RegExp(
+      `^mlx-serve: port ${port} on 127\\.0\\.0\\.1 is taken.*choose one by --ollama-port\n$`,
+    ),
+  );
+  expect(exitCode).toBe(1);
+  server.kill("SIGTERM");
+  expect((await server.ended).exitCode).toBe(0);
+}, 30_000);
+
 test("serve goes on where it can leave no word of itself", async () => {
   const env = { ...home.env, MLX_SERVE_CACHE: join(home.model, "config.json") };
   const server = startMlxServe(["serve", home.model, "--port", "0"], env);

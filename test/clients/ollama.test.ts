@@ -242,13 +242,14 @@ describe("Ollama's package", () => {
 describe("a model that thinks and calls", () => {
   const says = [
     ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
-    ...['"arguments": {}}\n</tool_call>', '\n<tool_call>\n{"name": "get_weather", '],
-    ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</tool_call>'],
+    ...['"arguments": {}}\n</tool', "_call>", '\n<tool_call>\n{"name": "get_weather", '],
+    ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</to', "ol_call>"],
   ];
   const taught =
     'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}' +
     "{% for m in messages %}{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}" +
-    "{% if m.tool_call_id %}({{ m.name }} {{ m.tool_call_id }}){% endif %}{% endfor %}";
+    "{% if m.tool_call_id %}({{ m.name }} {{ m.tool_call_id }}){% endif %}{% endfor %}" +
+    "{% if reasoning_effort %}Think: {{ reasoning_effort }}.{% endif %}";
   const tools: Tool[] = [
     { type: "function", function: { name: "now", parameters: { type: "object" } } },
     {
@@ -321,8 +322,11 @@ describe("a model that thinks and calls", () => {
   test("thinks only if it is asked to, and as much", async () => {
     await reciting.chat({ ...asked, think: false });
     expect(prompts.at(-1)).toEndWith("assistant\n");
-    await reciting.chat({ ...asked, think: "high" });
-    expect(prompts.at(-1)).toEndWith("<think>\n");
+    for (const [think, effort] of Object.entries({ low: "low", high: "high", max: "xhigh" })) {
+      await reciting.chat({ ...asked, think: think as "low" });
+      expect(prompts.at(-1)).toEndWith("<think>\n");
+      expect(prompts.at(-1)).toContain(`Think: ${effort}.`);
+    }
     const { thinking, response } = await reciting.generate({
       model: "tiny",
       prompt: "Well?",
@@ -333,14 +337,14 @@ describe("a model that thinks and calls", () => {
   });
 
   test("tells nothing of a call that the token limit cuts off", async () => {
-    for (const num_predict of [6, 7, 8, 9]) {
+    for (const num_predict of [6, 7, 8, 9, 10, 11]) {
       const cut = { ...asked, options: { ...limits, num_predict } };
       const whole = await reciting.chat(cut);
       const lines = await Array.fromAsync(await reciting.chat({ ...cut, stream: true }));
       expect(plain(joined(lines))).toEqual(plain(whole));
       expect(whole.done_reason).toBe("length");
       expect(whole.message.content.trimEnd()).toBe("Let me see.");
-      expect(whole.message.tool_calls?.length ?? 0).toBe(num_predict > 6 ? 1 : 0);
+      expect(whole.message.tool_calls?.length ?? 0).toBe(num_predict > 7 ? 1 : 0);
     }
   });
 });

@@ -6,6 +6,7 @@ import {
   describe,
   expect,
   setDefaultTimeout,
+  spyOn,
   test,
 } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -48,7 +49,7 @@ beforeAll(async () => {
   });
   hub.add(name, { files: filesOf(folder) });
   server = await startTestServer({
-    args: ["--ollama-port", "0", "--max-models", "2"],
+    args: ["--ollama-port", "0", "--max-models", "2", "--max-model-len", "2048"],
     env: { HF_HUB_CACHE: cache, HF_ENDPOINT: hub.url, HOME: root },
   });
   client = new Ollama({ host: server.ollamaUrl! });
@@ -112,7 +113,7 @@ describe("models", () => {
   test("are shown as far as they are loaded", async () => {
     const { models } = OllamaPs.strict().parse(await (await server.get("/api/ps")).json());
     expect(models).toMatchObject([
-      { name: "tiny", context_length: 4096, size_vram: 0, expires_at: "9999-12-31T23:59:59Z" },
+      { name: "tiny", context_length: 2048, size_vram: 0, expires_at: "9999-12-31T23:59:59Z" },
     ]);
     expect(models[0]!.size).toBeGreaterThan(4 * 82240);
   });
@@ -126,7 +127,7 @@ describe("models", () => {
         model_info: {
           "general.architecture": "llama",
           "general.parameter_count": 82240,
-          "llama.context_length": 4096,
+          "llama.context_length": 2048,
         },
         capabilities: ["completion", "tools"],
       });
@@ -152,6 +153,7 @@ describe("models", () => {
     // What it can do is known before it is loaded.
     const shown = await client.show({ model: name });
     expect(shown.capabilities).toEqual(["completion", "tools", "thinking"]);
+    expect(shown.model_info).toMatchObject({ "llama.context_length": 4096 });
     expect((await client.ps()).models).toHaveLength(1);
     const { eval_count } = (await ask(name)) as unknown as OllamaChatResponse;
     expect(eval_count).toBe(2);
@@ -172,6 +174,16 @@ describe("models", () => {
     for (const lines of await Promise.all(pulls)) {
       expect(lines.at(-1)).toEqual({ status: "success" } as ProgressResponse);
     }
+    await client.delete({ model: name });
+  });
+
+  test("are pulled in few lines, however many pieces they come in", async () => {
+    hub.faults.set("model.safetensors", [{ kind: "trickle", pieces: 60, everyMs: 5 }]);
+    const startMs = performance.now();
+    const lines = await Array.fromAsync(await client.pull({ model: name, stream: true }));
+    const progress = lines.filter(({ digest }) => digest);
+    expect(progress.length).toBeLessThanOrEqual((performance.now() - startMs) / 100 + 2);
+    expect(progress.length).toBeGreaterThan(2);
     await client.delete({ model: name });
   });
 
@@ -246,4 +258,42 @@ describe("models", () => {
     await expect(Array.fromAsync(lines)).rejects.toThrow(/not what the hub lists/);
     expect(await names()).not.toContain("org/wrong");
   });
+});
+
+test("a pull that cannot be kept is refused without the machine's paths", async () => {
+  const file = join(root, "model", "config.json");
+  const other = await startTestServer({
+    env: { HF_HUB_CACHE: join(file, "hub"), HF_ENDPOINT: hub.url, HOME: root },
+  });
+  const response = await other.post("/api/pull", { model: name, stream: false });
+  const { error } = OllamaError.parse(await response.json());
+  expect([response.status, error]).toEqual([502, expect.stringContaining("the cache")]);
+  expect(error).not.toContain(root);
+  await other.stop();
+});
+
+test("a client that leaves before the hub answers is no failure of the server", async () => {
+  const asked = Promise.withResolvers<void>();
+  const silent = Bun.serve({
+    port: 0,
+    fetch() {
+      asked.resolve();
+      return new Promise<Response>(() => {});
+    },
+  });
+  const other = await startTestServer({
+    env: { HF_HUB_CACHE: join(root, "none"), HF_ENDPOINT: silent.url.origin, HOME: root },
+  });
+  const failed = spyOn(other.serving.log, "error").mockImplementation(() => {});
+  const seen = Promise.withResolvers<{ status: number }>();
+  spyOn(other.serving.log, "info").mockImplementation(seen.resolve);
+  const leaving = new AbortController();
+  const pull = other.post("/api/pull", { model: name }, { signal: leaving.signal });
+  await asked.promise;
+  leaving.abort();
+  await expect(pull).rejects.toThrow();
+  expect((await seen.promise).status).toBe(499);
+  expect(failed).not.toHaveBeenCalled();
+  await other.stop();
+  await silent.stop(true);
 });

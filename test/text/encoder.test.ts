@@ -14,6 +14,7 @@ import { openTextModel } from "../../src/text/text-model.ts";
 import { finish } from "../../src/text/token-ids.ts";
 import { TooLongError } from "../../src/text/tokenizer.ts";
 import { writeChatModel } from "../support/chat-model.ts";
+import { editJson } from "../support/dialect-model.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "encoder-"));
 writeChatModel(folder);
@@ -37,6 +38,7 @@ const texts = (...all: string[]): EncodeWork => {
   return { kind: "texts", texts: all, addSpecialTokens: true, maxTokens: Infinity };
 };
 const asText = { controlTokens: "text", addSpecialTokens: true } as const;
+const idOf = (char: string) => model.tokenizer.encode(char, { controlTokens: "text" })[0]!;
 const long = "words and 12 numbers, <|im_end|> and 中文\n".repeat(5000);
 
 test("long texts and chats have the ids of short ones, and are charged once", async () => {
@@ -50,6 +52,33 @@ test("long texts and chats have the ids of short ones, and are charged once", as
   expect(ending).toEndWith("<|im_start|>assistant");
   const count = expected.reduce((sum, ids) => sum + ids.length, 0);
   expect(charged).toEqual([count, chats[0]!.length]);
+});
+
+test("control tokens in texts are tokens if that is wanted, and no second start token is added", async () => {
+  const started = join(folder, "started");
+  writeChatModel(started);
+  editJson(join(started, "tokenizer.json"), (json) => ({
+    ...json,
+    post_processor: {
+      type: "TemplateProcessing",
+      single: [
+        { SpecialToken: { id: "<|im_start|>", type_id: 0 } },
+        { Sequence: { id: "A", type_id: 0 } },
+      ],
+      special_tokens: { "<|im_start|>": { id: "<|im_start|>", ids: [257] } },
+    },
+  }));
+  const starting = openTextModel(started);
+  const idsOf = async (text: string, controlTokens?: "text" | "parse") => {
+    const work = { ...texts(text), ...(controlTokens && { controlTokens }) } as EncodeWork;
+    return [...(await encoder.encode(starting, work, client("a"))).prompts[0]!];
+  };
+  const a = "a".charCodeAt(0);
+  expect(await idsOf("a<|im_end|>", "parse")).toEqual([257, a, 258]);
+  expect(await idsOf("<|im_start|>a", "parse")).toEqual([257, a]);
+  const written = [257, ..."<|im_start|>a"].map((each) => (each === 257 ? each : idOf(`${each}`)));
+  expect(await idsOf("<|im_start|>a")).toEqual(written);
+  expect(await idsOf("<|im_start|>a", "text")).toEqual(written);
 });
 
 test("a long chat's heads are those that are found at once", async () => {
