@@ -152,10 +152,6 @@ const lineFields = {
   eval_count: z.int().optional().describe("Generated tokens."),
   eval_duration: z.int().optional().describe("From the first token to the last."),
 };
-export type OllamaEnd = {
-  done_reason: "stop" | "length" | "load" | "unload";
-  total_duration?: number;
-};
 
 export const OllamaChatResponse = z
   .object({

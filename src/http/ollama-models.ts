@@ -42,8 +42,8 @@ export function listTags({ models }: Serving) {
     for (const { name, createdMs } of models.list()) {
       const source = sourceOf(models, name);
       if (!source) continue;
-      const description = describe(source);
-      const size = sum(description?.files.map(({ bytes }) => bytes) ?? []);
+      const { files = [] } = knownOf(source)?.description ?? {};
+      const size = sum(files.map(({ bytes }) => bytes));
       const modified_at = new Date(createdMs).toISOString();
       listed.push({ ...modelFields(name, source), size, modified_at });
       // Reading the headers of weights takes a while: others run between two models.
@@ -76,8 +76,10 @@ export function showModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, OllamaShowRequest);
     const source = models.sourceOf(name);
-    const { architecture = "", parameters, contextLength } = describe(source) ?? {};
-    const template = models.loadedText(name)?.template ?? chatTemplateOf(source) ?? "";
+    const about = knownOf(source);
+    const { architecture = "", parameters, contextLength } = about?.description ?? {};
+    // The server may have been given another one.
+    const template = models.loadedText(name)?.template ?? about?.template ?? "";
     const loaded = models.loaded().find((each) => each.source === source);
     // What the server has memory for may be less than what the model was trained with.
     const length = loaded?.info.maxLength ?? contextLength;
@@ -92,7 +94,7 @@ export function showModel(serving: Serving) {
         ...(parameters !== undefined && { "general.parameter_count": parameters }),
         ...(length !== undefined && { [`${architecture}.context_length`]: length }),
       },
-      capabilities: capabilitiesOf(source, template),
+      capabilities: capabilitiesOf(about?.isEmbedder === true, template),
       modified_at: new Date(listed?.createdMs ?? 0).toISOString(),
     } satisfies OllamaShow);
   };
@@ -129,17 +131,21 @@ function sourceOf(models: Serving["models"], name: string): ModelSource | undefi
   }
 }
 
-/** By path: a snapshot in the cache does not change. */
-const described = new Map<string, ModelDescription>();
+type Known = { description: ModelDescription; template: string; isEmbedder: boolean };
+
+/** By path: a snapshot in the cache does not change, and reading headers takes a while. */
+const known = new Map<string, Known>();
 
 /** Undefined if its files are broken. */
-function describe(source: ModelSource): ModelDescription | undefined {
-  const known = described.get(source.path);
-  if (known) return known;
+function knownOf(source: ModelSource): Known | undefined {
+  const before = known.get(source.path);
+  if (before) return before;
   try {
     const description = describeModel(source);
-    described.set(source.path, description);
-    return description;
+    const template = chatTemplateOf(source) ?? "";
+    const found = { description, template, isEmbedder: isEmbedder(source) };
+    known.set(source.path, found);
+    return found;
   } catch {
     return undefined;
   }
@@ -151,7 +157,12 @@ function modelFields(name: string, source: ModelSource) {
 }
 
 function detailsOf(source: ModelSource): OllamaDetails {
-  const { architecture = "", parameters, quantization, dtype = "" } = describe(source) ?? {};
+  const {
+    architecture = "",
+    parameters,
+    quantization,
+    dtype = "",
+  } = knownOf(source)?.description ?? {};
   return {
     parent_model: "",
     format: source.kind === "gguf" ? "gguf" : "safetensors",
@@ -163,8 +174,8 @@ function detailsOf(source: ModelSource): OllamaDetails {
 }
 
 /** A template that does not know tools is taught them. */
-function capabilitiesOf(source: ModelSource, template: string): OllamaShow["capabilities"] {
-  if (isEmbedder(source)) return ["embedding"];
+function capabilitiesOf(embeds: boolean, template: string): OllamaShow["capabilities"] {
+  if (embeds) return ["embedding"];
   if (template === "") return ["completion"];
   return ["completion", "tools", ...(thinks(template) ? ["thinking" as const] : [])];
 }

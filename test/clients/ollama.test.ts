@@ -167,6 +167,7 @@ describe("Ollama's package", () => {
     expect(embedding).toEqual(embeddings[0]!);
     const short = await client.embed({ model: "tiny", input: "One text", dimensions: 8 });
     expect(short.embeddings[0]).toHaveLength(8);
+    expect((await client.show({ model: "tiny" })).capabilities).toEqual(["embedding"]);
   });
 
   const refused: [string, () => Promise<unknown>, number, RegExp][] = [
