@@ -197,15 +197,16 @@ describe("models", () => {
   });
 
   test("are not deleted while they answer, nor what is not in the cache", async () => {
-    const endless = { prompt: "Never stop.", options: { num_predict: 4000, temperature: 0 } };
-    const lines = await client.generate({ model: name, ...endless, stream: true });
-    const first = await lines[Symbol.asyncIterator]().next();
-    expect(first.done).toBe(false);
+    const leaving = new AbortController();
+    const endless = { model: name, prompt: "Never stop.", max_tokens: 2000, ignore_eos: true };
+    const asked = { ...endless, stream: true };
+    const answering = await server.post("/v1/completions", asked, { signal: leaving.signal });
+    answering.text().catch(() => {});
     expect(await failure(client.delete({ model: name }))).toEqual([
       409,
       "The model cannot be deleted: it is answering requests.",
     ]);
-    lines.abort();
+    leaving.abort();
     await server.settled();
     await client.delete({ model: name });
     expect(await failure(client.delete({ model: "tiny" }))).toEqual([404, expect.any(String)]);

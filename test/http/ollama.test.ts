@@ -33,6 +33,13 @@ async function refusal(response: Response) {
   return [response.status, OllamaError.strict().parse(JSON.parse(body)).error] as const;
 }
 
+/** A stream that lasts until it is left. */
+async function occupy(server: TestServer, signal: AbortSignal): Promise<void> {
+  const endless = { prompt: "Never stop.", max_tokens: 4000, ignore_eos: true, stream: true };
+  const response = await server.post("/v1/completions", endless, { signal });
+  response.text().catch(() => {});
+}
+
 describe("Ollama's API", () => {
   let server: TestServer;
   const prompts: string[] = [];
@@ -285,12 +292,7 @@ test("a client that waits gets empty lines", async () => {
     heartbeatSeconds: 0.05,
   });
   const leaving = new AbortController();
-  const busy = await server.post(
-    "/api/generate",
-    { prompt: "Never stop.", options: { num_predict: 4000, temperature: 0 } },
-    { signal: leaving.signal },
-  );
-  busy.text().catch(() => {});
+  await occupy(server, leaving.signal);
   const { body } = await server.post("/api/chat", { messages, options });
   let text = "";
   const decoder = new TextDecoder();
@@ -376,12 +378,7 @@ describe("keep_alive", () => {
 
   test("does not unload a model that is answering", async () => {
     const leaving = new AbortController();
-    const busy = await server.post(
-      "/api/generate",
-      { prompt: "Never stop.", options: { num_predict: 4000 } },
-      { signal: leaving.signal },
-    );
-    busy.text().catch(() => {});
+    await occupy(server, leaving.signal);
     expect(await refusal(await post("/api/chat", { keep_alive: 0 }))).toEqual([
       409,
       "The model is answering requests.",
