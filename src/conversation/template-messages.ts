@@ -1,12 +1,11 @@
 // A chat as the model's template takes it.
 import type { ServedModel } from "../serve/models.ts";
 import type { ChatInput } from "../text/template.ts";
-import type { TextModel } from "../text/text-model.ts";
 import type { Tool } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
 import { withInstructions, withWrittenCalls } from "../tools/instructions.ts";
 import { jsonOrText } from "../tools/json-call.ts";
-import type { Chat, Message, OfferedTool, Part } from "./conversation.ts";
+import type { Call, Chat, Message, OfferedTool } from "./conversation.ts";
 import { NoChatTemplateError } from "./conversation-error.ts";
 import { type TextMessage, withSystemFirst } from "./late-system.ts";
 
@@ -31,8 +30,10 @@ export function chatInput(model: ServedModel, chat: Chat): ChatInput {
 function messagesAndTools(model: ServedModel, chat: Chat): Pick<ChatInput, "messages" | "tools"> {
   const { text } = model;
   const { format, knowsTools, knowsCalls } = formatOf(text.template);
+  // Few templates know the role developer, which replaced system.
+  const roles = text.knowsRole("developer") ? {} : { developer: "system" };
   const messages = withSystemFirst(
-    chat.messages.map((message) => templateMessage(message, text)),
+    chat.messages.map((message) => templateMessage(message, roles)),
     text,
   );
   const tools = (chat.toolChoice === "none" ? [] : chat.tools).map(shownTool);
@@ -56,21 +57,24 @@ function withThoughtNames(thought: string): Pick<TextMessage, string> {
 }
 
 /** As templates expect it: the text as one string, the arguments of calls as values. */
-function templateMessage(message: Message, text: TextModel): TextMessage {
-  const { parts, name, refusal, callId } = message;
-  const of = <K extends Part["kind"]>(kind: K) =>
-    parts.filter((part): part is Part & { kind: K } => part.kind === kind);
-  const [thoughts, calls] = [of("thought"), of("call")];
-  // Few templates know the role developer, which replaced system.
-  const isKnown = text.knowsRole(message.role);
+function templateMessage(
+  { role, parts, name, refusal, callId }: Message,
+  roles: Partial<Record<Message["role"], string>>,
+): TextMessage {
+  const texts: string[] = [];
+  const thoughts: string[] = [];
+  const calls: Call[] = [];
+  for (const part of parts) {
+    if (part.kind === "text") texts.push(part.text);
+    else if (part.kind === "thought") thoughts.push(part.text);
+    else calls.push(part);
+  }
   return {
-    role: message.role === "developer" && !isKnown ? "system" : message.role,
-    content: of("text")
-      .map((part) => part.text)
-      .join("\n"),
+    role: roles[role] ?? role,
+    content: texts.join("\n"),
     ...(name !== undefined && { name }),
     ...(refusal !== undefined && { refusal }),
-    ...(thoughts.length > 0 && withThoughtNames(thoughts.map(({ text }) => text).join("\n"))),
+    ...(thoughts.length > 0 && withThoughtNames(thoughts.join("\n"))),
     ...(callId !== undefined && { tool_call_id: callId }),
     ...(calls.length > 0 && {
       tool_calls: calls.map(({ id, name, arguments: given }) => ({

@@ -63,6 +63,8 @@ function sizeOfValue(value: unknown): number {
   if (typeof value === "string") return CHARS_PER_VALUE + value.length;
   if (typeof value !== "object" || value === null) return CHARS_PER_VALUE;
   let size = CHARS_PER_VALUE;
-  for (const [name, item] of Object.entries(value)) size += name.length + sizeOfValue(item);
+  for (const name of Object.keys(value)) {
+    size += name.length + sizeOfValue((value as Record<string, unknown>)[name]);
+  }
   return size;
 }
