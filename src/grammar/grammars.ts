@@ -24,8 +24,9 @@ export type GrammarLimits = {
 };
 
 export const grammarLimits: GrammarLimits = {
-  compileMs: 5000,
-  serveMs: 10_000,
+  // The tools of a coding agent take some 2 s, with a large vocabulary 6, on a busy machine several times that.
+  compileMs: 15_000,
+  serveMs: 30_000,
   characters: 256 * 1024,
   waiting: 64,
   keptBytes: 256 * 2 ** 20,

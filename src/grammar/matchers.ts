@@ -11,7 +11,7 @@ import {
 } from "./grammar.ts";
 
 /** Longer than any grammar takes to compile: an answer whose mask takes longer fails. */
-const MASK_TIMEOUT_MS = 20_000;
+const MASK_TIMEOUT_MS = 60_000;
 
 /** Follows one answer. */
 export type Matcher = {
