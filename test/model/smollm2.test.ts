@@ -129,9 +129,9 @@ describe("SmolLM2 continues prompts in one batch as mlx-lm does each alone", () 
     expectTheSame(defaultModelPath(), answers, 64);
   }, 120_000);
 
-  test("the same, from a folder of float32", () => {
+  test("8 of them, from a folder of float32", () => {
     const path = writeHuggingFace(join(root, "float32"), "F32", (values) => values);
-    expectTheSame(path, answers, 64);
+    expectTheSame(path, answers.slice(0, 8), 64);
     rmSync(path, { recursive: true });
   }, 120_000);
 
