@@ -374,7 +374,7 @@ export const Settings = z.strictObject({
 
   dataDir: text("the path of a folder").optional().register(about, {
     section: "Files and batches",
-    text: "Where uploaded files and batches are kept; without it, the folder batches in the cache folder of mlx-serve.",
+    text: "Where stored responses, uploaded files and batches are kept; without it, the folder data in the cache folder of mlx-serve.",
     metavar: "<folder>",
     values: "file",
   }),

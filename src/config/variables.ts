@@ -1,7 +1,8 @@
 // Environment variables that are not server settings; other parts of the program read them.
 
 export const otherVariables: Readonly<Record<string, string>> = {
-  MLX_SERVE_CACHE: "where libraries, models and stored responses are kept (~/.cache/mlx-serve)",
+  MLX_SERVE_CACHE:
+    "where libraries and models are kept, and what the server stores (~/.cache/mlx-serve)",
   MLX_SERVE_MLXC: "a libmlxc of your own",
   MLX_SERVE_URL: "the server that run, ps and stop talk to",
   MLX_SERVE_FFI_TRACE: "1: at the end, how often MLX was called and how long it took",

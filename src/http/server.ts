@@ -2,7 +2,6 @@
 // are rejected and batches stop, then the running requests finish, then the socket closes, then the engine stops.
 import { join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
-import { defaultDataFolder } from "../batch/folder.ts";
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
@@ -107,12 +106,16 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     local: options.localKey,
   });
   const grammars = new Grammars();
+  const data = settings.dataDir ?? join(cacheDirectory(options.env), "data");
   const responses = new StoredResponses({
-    path: join(cacheDirectory(options.env), "responses", "responses.sqlite"),
+    path: join(data, "responses.sqlite"),
     maxBytes: settings.maxResponseStorage,
   });
-  const folder = settings.dataDir ?? defaultDataFolder(options.env);
-  const batches = new LazyBatches(folder, (path) => batchesOptions(serving, path), log);
+  const batches = new LazyBatches(
+    join(data, "batches"),
+    (path) => batchesOptions(serving, path),
+    log,
+  );
   const serving: Serving = {
     engine,
     grammars,

@@ -62,7 +62,7 @@ test(`a batch of ${LINES} lines that is killed ${KILLS} times says what it says 
   server.kill("SIGTERM");
   expect((await server.ended).exitCode).toBe(0);
   // Two inputs and two outputs.
-  expect(readdirSync(join(home.env.MLX_SERVE_CACHE!, "batches", "files")).length).toBe(4);
+  expect(readdirSync(join(home.env.MLX_SERVE_CACHE!, "data", "batches", "files")).length).toBe(4);
 }, 300_000);
 
 test("a server that is told to stop does not wait for a batch, which goes on at the next start", async () => {

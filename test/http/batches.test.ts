@@ -42,7 +42,7 @@ afterEach(async () => {
     for (const { id } of data) await new BatchCaller(server.get, `key-${key}`).remove(id);
   }
   // Nothing is left of files that are deleted, and of lines that have their output.
-  expect(readdirSync(join(folder, "files"))).toEqual([]);
+  expect(readdirSync(join(folder, "batches", "files"))).toEqual([]);
 });
 afterAll(async () => {
   await server.stop();
@@ -360,7 +360,7 @@ describe("a file is refused if", () => {
   test("it is too large, and nothing of it is kept", async () => {
     const refused = await alice.upload("x".repeat(300_000));
     await expectRefusal(refused, { status: 413, param: "file" });
-    expect(readdirSync(join(folder, "files"))).toEqual([]);
+    expect(readdirSync(join(folder, "batches", "files"))).toEqual([]);
   });
 
   test("the files of its key are too large together, or too many", async () => {
@@ -393,7 +393,7 @@ describe("a file is refused if", () => {
     await Bun.sleep(50);
     leaving.abort();
     expect(await upload).toBe("AbortError");
-    while (readdirSync(join(folder, "files")).length > 0) await Bun.sleep(5);
+    while (readdirSync(join(folder, "batches", "files")).length > 0) await Bun.sleep(5);
     // The upload counts no longer either.
     for (let i = 0; i < 4; i++) await uploaded(alice, "x");
   });
@@ -478,7 +478,7 @@ test("a batch whose input file is deleted goes on, and the file is gone when it 
   await expectRefusal(await alice.create(input), { status: 400, code: "file_not_found" });
   const batch = await alice.until(id);
   expect(batch.request_counts).toEqual({ total: 40, completed: 40, failed: 0 });
-  expect(readdirSync(join(folder, "files"))).toEqual([batch.output_file_id!]);
+  expect(readdirSync(join(folder, "batches", "files"))).toEqual([batch.output_file_id!]);
 });
 
 describe("a batch that ends early has a line for each of its input, in order", () => {

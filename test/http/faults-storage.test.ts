@@ -26,7 +26,7 @@ async function start(launcher: string[] = []): Promise<Server> {
 /** Files of at most so many KiB; the signal that would end the process is ignored. */
 const limited = (kib: number) => ["bash", "-c", `trap '' XFSZ; ulimit -f ${kib}; exec "$@"`, "--"];
 
-const folder = join(home.env.MLX_SERVE_CACHE!, "batches", "files");
+const folder = join(home.env.MLX_SERVE_CACHE!, "data", "batches", "files");
 
 test("a full disk refuses files and delays batches, and everything else goes on", async () => {
   const small = await start(limited(256));

@@ -39,7 +39,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-http-"));
   const path = options.model ?? join(folder, "tiny");
   if (!options.model) writeChatModel(path, options);
-  const preset = ["--port", "0", "--log-level", "error", "--data-dir", join(folder, "batches")];
+  const preset = ["--port", "0", "--log-level", "error", "--data-dir", join(folder, "data")];
   const args = [...preset, ...(options.args ?? [])];
   const { settings } = loadSettings(args, { HOME: folder });
   const running = await startServer({
