@@ -131,6 +131,24 @@ GGUF_PATTERNS["deepseek-llm"] = [
 ]
 GGUF_PATTERNS["default"] = [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]
 GGUF_PATTERNS["viking"] = [r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"]
+GGUF_PATTERNS["minicpm5"] = [r"\p{N}{1,3}", CL100K % "+"]
+GGUF_PATTERNS["laguna"] = ["[^\\n]+|[\\n]+", CL100K % ""]
+GGUF_PATTERNS["youtu"] = [
+    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+    CASED % {"end": "(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "digits": ""},
+]
+GGUF_PATTERNS["bailingmoe"] = [
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+]
+GGUF_PATTERNS["seed-coder"] = [
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+"
+    "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+]
+GGUF_PATTERNS["exaone-moe"] = [
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+]
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|start_header_id|>"]
 CONTROL += ["<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<start_of_turn>", "<end_of_turn>"]
 CONTROL += ["[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]"]
@@ -193,7 +211,7 @@ def gguf_goldens(tokenizer):
     goldens = {}
     for name, patterns in GGUF_PATTERNS.items():
         tokenizer.pre_tokenizer = isolating(patterns)
-        tokenizer.model.ignore_merges = name in ("llama-bpe", "tekken")
+        tokenizer.model.ignore_merges = name in ("llama-bpe", "tekken", "minicpm5", "youtu")
         goldens[name] = fast_golden(tokenizer)
     tokenizer.model.ignore_merges = False
     return goldens
@@ -401,4 +419,5 @@ def main():
     print(sum(len(t.encode()) for t in TEXTS), "bytes of text")
 
 
-main()
+if __name__ == "__main__":
+    main()

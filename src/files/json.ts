@@ -1,16 +1,21 @@
-// A JSON file of a model: its configuration, its tokenizer.
+// The small files of a model: its configuration, its tokenizer.
 import { existsSync } from "node:fs";
 import { openTensorData } from "./gguf.ts";
 import { LoadError } from "./load-error.ts";
 
-const MAX_JSON_BYTES = 100_000_000;
+const MAX_BYTES = 100_000_000;
 
-export function readJson(path: string): Record<string, unknown> {
+export function readBytes(path: string): Uint8Array {
   if (!existsSync(path)) throw new LoadError(`${path} is missing`);
   using file = openTensorData(path);
-  if (file.size > MAX_JSON_BYTES) throw new LoadError(`${path} has ${file.size} bytes`);
+  if (file.size > MAX_BYTES) throw new LoadError(`${path} has ${file.size} bytes`);
   const bytes = new Uint8Array(file.size);
   file.read(0, bytes);
+  return bytes;
+}
+
+export function readJson(path: string): Record<string, unknown> {
+  const bytes = readBytes(path);
   try {
     const value = parsed(new TextDecoder().decode(bytes));
     if (typeof value === "object" && value !== null && !Array.isArray(value)) {

@@ -1,6 +1,15 @@
 // The pre-tokenizers that GGUF's `tokenizer.ggml.pre` names. A name stands for the pre-tokenizer of the
 // tokenizer.json that the file was converted from; the patterns come from those files.
-import { GPT2_PATTERN } from "./pre-tokenizer.ts";
+import {
+  CJK_APART,
+  CONTRACTION,
+  casedWords,
+  GPT2_PATTERN,
+  HAN_APART,
+  LEAD,
+  SPACES,
+  words,
+} from "./split-patterns.ts";
 
 interface Family {
   names: readonly string[];
@@ -9,21 +18,6 @@ interface Family {
   ignoreMerges?: true;
   addsBos?: true;
 }
-
-const CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
-const UPPER = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
-const LOWER = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
-const LEAD = "[^\\r\\n\\p{L}\\p{N}]?";
-const SPACES = "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-/** The cl100k pattern, which differs between models in how many digits it groups. */
-const words = (digits: string) =>
-  `${CONTRACTION}|${LEAD}\\p{L}+|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`;
-
-/** The o200k pattern: words are split where lower case changes to upper. */
-const casedWords = (digits: string, ending: string) =>
-  `${LEAD}${UPPER}*${LOWER}+${ending}|${LEAD}${UPPER}+${LOWER}*${ending}|${digits}` +
-  `| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 
 // The cased letters, as DeepSeek's first tokenizer lists them. Letters that an editor would normalize to
 // others are escaped.
@@ -36,22 +30,61 @@ const SENTENCE_MARKS = " ?[^(\\s|.,!?…。，、।۔،)]+";
 
 const FAMILIES: readonly Family[] = [
   {
-    names: ["gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "gigachat", "mellum"],
+    names: [
+      "gpt-2",
+      "phi-2",
+      "mpt",
+      "olmo",
+      "jais",
+      "trillion",
+      "gigachat",
+      "mellum",
+      "exaone4",
+      "a.x-4.0",
+      "granite-docling",
+    ],
     patterns: [GPT2_PATTERN],
   },
   {
-    names: ["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
+    names: [
+      "smollm",
+      "starcoder",
+      "refact",
+      "command-r",
+      "codeshell",
+      "exaone",
+      "minerva-7b",
+      "mellum2",
+    ],
     patterns: ["\\p{N}", GPT2_PATTERN],
   },
   {
-    names: ["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2"],
+    names: [
+      "llama-bpe",
+      "llama3",
+      "llama-v3",
+      "falcon3",
+      "falcon-h1",
+      "pixtral",
+      "lfm2",
+      "midm-2.0",
+    ],
     patterns: [words("\\p{N}{1,3}")],
     ignoreMerges: true,
     addsBos: true,
   },
   { names: ["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], patterns: [words("\\p{N}{1,3}")] },
   {
-    names: ["qwen2", "stablelm2", "hunyuan", "deepseek-r1-qwen", "megrez", "grok-2"],
+    names: [
+      "qwen2",
+      "stablelm2",
+      "hunyuan",
+      "deepseek-r1-qwen",
+      "megrez",
+      "grok-2",
+      "kormo",
+      "solar-open",
+    ],
     patterns: [words("\\p{N}")],
   },
   {
@@ -67,7 +100,7 @@ const FAMILIES: readonly Family[] = [
     addsBos: true,
   },
   {
-    names: ["gpt-4o", "llama4"],
+    names: ["gpt-4o", "llama4", "minimax-m2", "kanana2", "talkie"],
     patterns: [casedWords("\\p{N}{1,3}", `${CONTRACTION}?`)],
   },
   {
@@ -86,12 +119,37 @@ const FAMILIES: readonly Family[] = [
     patterns: ["[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+", "\\p{N}"],
   },
   {
-    names: ["deepseek-v3", "hunyuan-dense"],
+    names: ["deepseek-v3", "hunyuan-dense", "joyai-llm"],
     patterns: [
       "\\p{N}{1,3}",
       "[一-龥぀-ゟ゠-ヿ]+",
       `${ASCII_PUNCTUATION}[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+` +
         `| ?[\\p{P}\\p{S}]+[\\r\\n]*|${SPACES}`,
+    ],
+  },
+  { names: ["kimi-k2"], patterns: [HAN_APART] },
+  { names: ["minicpm5"], patterns: ["\\p{N}{1,3}", words("\\p{N}+")], ignoreMerges: true },
+  { names: ["laguna"], patterns: ["[^\\n]+|[\\n]+", words("\\p{N}")] },
+  {
+    names: ["youtu"],
+    patterns: [CJK_APART, casedWords("\\p{N}", `${CONTRACTION}?`)],
+    ignoreMerges: true,
+  },
+  {
+    names: ["bailingmoe", "bailingmoe2", "llada-moe"],
+    patterns: [
+      `${CONTRACTION}|${LEAD}\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+`,
+    ],
+  },
+  {
+    names: ["seed-coder"],
+    patterns: [`${CONTRACTION}|${LEAD}\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|${SPACES}`],
+  },
+  {
+    names: ["exaone-moe"],
+    patterns: [
+      `${CONTRACTION}|${LEAD}(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}` +
+        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
     ],
   },
   {

@@ -1,15 +1,13 @@
 // A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE with
 // scores ("llama") and unigram ("t5").
-import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
+import { bpeModel, byteTokens } from "./bpe.ts";
 import { ggufPreTokenizer } from "./gguf-pre-tokenizers.ts";
+import { byteLevelSplits } from "./pre-tokenizer.ts";
+import { marksAsSpaces, scoredMerges } from "./sentence-piece.ts";
+import { sentencePieceNormalizer } from "./sentence-piece-normalizer.ts";
 import type { TokenModel } from "./token-model.ts";
 import { buildTokenizer, rankedMerges, type Tokenizer, type TokenizerParts } from "./tokenizer.ts";
-import type {
-  AddedTokenJson,
-  DecoderJson,
-  NormalizerJson,
-  TokenizerConfigJson,
-} from "./tokenizer-json.ts";
+import type { AddedTokenJson, TokenizerConfigJson } from "./tokenizer-json.ts";
 import { unigramModel } from "./unigram.ts";
 
 type GgufField = number | bigint | boolean | string | ArrayLike<unknown>;
@@ -105,7 +103,7 @@ function readVocabulary(
 
 interface Kind {
   model: TokenModel;
-  parts: Pick<TokenizerParts, "normalizer" | "pre_tokenizer" | "decoder">;
+  parts: Pick<TokenizerParts, "normalize" | "pre_tokenizer" | "decoder">;
   addsBos: boolean;
 }
 
@@ -152,15 +150,7 @@ function byteLevel(fields: Fields, { plain }: GgufVocabulary): Kind {
       ignoreMerges: family.ignoreMerges ?? false,
     }),
     parts: {
-      pre_tokenizer: {
-        type: "Sequence",
-        pretokenizers: [
-          ...family.patterns.map(
-            (Regex) => ({ type: "Split", pattern: { Regex }, behavior: "Isolated" }) as const,
-          ),
-          { type: "ByteLevel", use_regex: false },
-        ],
-      },
+      pre_tokenizer: byteLevelSplits(family.patterns),
       decoder: { type: "ByteLevel" },
     },
   };
@@ -180,46 +170,13 @@ function sentencePiece(fields: Fields, { tokens, ids, plain }: GgufVocabulary): 
       ignoreMerges: false,
     }),
     parts: {
-      normalizer: spacesAsMarks(prefix),
+      normalize: sentencePieceNormalizer({
+        prefix: prefix ? "each" : "none",
+        removeExtraSpaces: false,
+      }),
       decoder: marksAsSpaces(prefix),
     },
   };
-}
-
-function spacesAsMarks(prefix: boolean): NormalizerJson {
-  const replace = { type: "Replace", pattern: { String: " " }, content: "▁" };
-  const steps = prefix ? [{ type: "Prepend", prepend: "▁" }, replace] : [replace];
-  return { type: "Sequence", normalizers: steps };
-}
-
-function marksAsSpaces(prefix: boolean): DecoderJson {
-  return {
-    type: "Sequence",
-    decoders: [
-      { type: "Replace", pattern: { String: "▁" }, content: " " },
-      { type: "ByteFallback" },
-      { type: "Fuse" },
-      ...(prefix ? [{ type: "Strip", content: " ", start: 1, stop: 0 } as const] : []),
-    ],
-  };
-}
-
-/** SentencePiece merges any two tokens whose concatenation is a token, the highest score first. */
-function* scoredMerges(
-  vocab: ReadonlyMap<string, number>,
-  scores: readonly number[],
-): Iterable<Merge> {
-  const distinct = [...new Set(Array.from(vocab.values(), (id) => scores[id] ?? 0))];
-  const rankOf = new Map(distinct.sort((a, b) => b - a).map((score, rank) => [score, rank]));
-  for (const [text, merged] of vocab) {
-    const rank = rankOf.get(scores[merged] ?? 0)!;
-    for (let at = 1; at < text.length; at++) {
-      const left = vocab.get(text.slice(0, at));
-      if (left === undefined) continue;
-      const right = vocab.get(text.slice(at));
-      if (right !== undefined) yield { left, right, merged, rank };
-    }
-  }
 }
 
 function unigram(fields: Fields, { tokens, ids, plain }: GgufVocabulary): Kind {
@@ -227,16 +184,6 @@ function unigram(fields: Fields, { tokens, ids, plain }: GgufVocabulary): Kind {
   if (!scores) throw new Error("GGUF: tokenizer.ggml.scores is missing");
   const prefix = fields.flag("add_space_prefix", true);
   const charsMap = fields.numbers("precompiled_charsmap");
-  const normalizers = [
-    ...(charsMap ? [{ type: "Precompiled", precompiled_charsmap: "" }] : []),
-    ...(fields.flag("remove_extra_whitespaces", false)
-      ? [
-          { type: "Strip", strip_left: true, strip_right: true },
-          { type: "Replace", pattern: { Regex: " {2,}" }, content: " " },
-        ]
-      : []),
-    spacesAsMarks(prefix),
-  ];
   return {
     addsBos: false,
     model: unigramModel({
@@ -246,7 +193,11 @@ function unigram(fields: Fields, { tokens, ids, plain }: GgufVocabulary): Kind {
       bytes: byteTokens(ids),
     }),
     parts: {
-      normalizer: { type: "Sequence", normalizers },
+      normalize: sentencePieceNormalizer({
+        charsMap: charsMap && Uint8Array.from(charsMap),
+        prefix: prefix ? "each" : "none",
+        removeExtraSpaces: fields.flag("remove_extra_whitespaces", false),
+      }),
       decoder: marksAsSpaces(prefix),
     },
   };

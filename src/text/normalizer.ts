@@ -4,8 +4,8 @@ import { SequenceNormalizer } from "@huggingface/tokenizers";
 import { withOrderedMarks } from "./combining-marks.ts";
 import type { NormalizerJson } from "./tokenizer-json.ts";
 
-/** Yields every few milliseconds; returns the normalized text. */
-export type Normalizer = (text: string) => Generator<void, string>;
+/** Yields every few milliseconds; returns the normalized text. `first`: it starts the input. */
+export type Normalizer = (text: string, first: boolean) => Generator<void, string>;
 
 /** Characters of a part: some milliseconds' work. */
 const PART_CHARS = 2 ** 15;
@@ -46,9 +46,9 @@ export function normalizer(
   partChars = PART_CHARS,
 ): Normalizer {
   const steps = config ? stepsOf(config).map((step) => normalizerStep(step, partChars)) : [];
-  return function* (text) {
+  return function* (text, first) {
     let normalized = text;
-    for (const step of steps) normalized = yield* step(normalized);
+    for (const step of steps) normalized = yield* step(normalized, first);
     return normalized;
   };
 }

@@ -1,6 +1,7 @@
 // Splits text into the pieces that the model encodes. Every step except two is a split at a pattern; patterns
 // follow the Rust library, whose \s and digits differ from JavaScript's.
 import { SplitPreTokenizer } from "@huggingface/tokenizers";
+import { GPT2_PATTERN } from "./split-patterns.ts";
 import type { Spelling } from "./token-model.ts";
 import {
   type PatternJson,
@@ -12,10 +13,21 @@ import {
 /** `first`: the text starts the input. Some tokenizers prepend a space only there. */
 export type PreTokenizer = (text: string, first: boolean) => Iterable<string>;
 
-export const GPT2_PATTERN =
-  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const REPLACED_CHARS = 2 ** 15;
 const PUNCTUATION = "[\\p{P}!-/:-@\\[-`{-~]";
+
+/** Cuts at each pattern in turn, which isolates its matches, and spells the pieces in GPT-2's alphabet. */
+export function byteLevelSplits(patterns: readonly string[]): PreTokenizerJson {
+  return {
+    type: "Sequence",
+    pretokenizers: [
+      ...patterns.map(
+        (Regex) => ({ type: "Split", pattern: { Regex }, behavior: "Isolated" }) as const,
+      ),
+      { type: "ByteLevel", use_regex: false },
+    ],
+  };
+}
 
 /** How text is cut into pieces, and how the model's vocabulary spells them. */
 export function preTokenizer(config: PreTokenizerJson | null | undefined): {

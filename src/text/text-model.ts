@@ -4,14 +4,14 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGguf } from "../files/gguf.ts";
 import { readJson } from "../files/json.ts";
-import { LoadError } from "../files/load-error.ts";
 import { type Embedding, embeddingOf } from "./embedding.ts";
+import { folderTokenizer } from "./folder-tokenizer.ts";
 import { ggufChatTemplate, tokenizerFromGguf } from "./gguf-tokenizer.ts";
 import { type PromptBuilder, promptBuilder } from "./prompt.ts";
 import { stopTokens } from "./stop-tokens.ts";
 import { type SuggestedSampling, suggestedSampling } from "./suggested-sampling.ts";
 import { chatTemplate } from "./template.ts";
-import { type Tokenizer, tokenizerFromJson } from "./tokenizer.ts";
+import type { Tokenizer } from "./tokenizer.ts";
 
 /** Where a text model comes from. */
 export type TextSource = TextModelOptions & { path: string };
@@ -69,10 +69,8 @@ function fromFolder(path: string, options: TextModelOptions): TextModel {
     const file = join(path, name);
     return existsSync(file) ? readFileSync(file, "utf8") : undefined;
   };
-  const tokenizerJson = json("tokenizer.json");
-  if (!tokenizerJson) throw new LoadError(`${path}: there is no tokenizer.json`);
   const tokenizerConfig = json("tokenizer_config.json") ?? {};
-  const tokenizer = tokenizerFromJson(tokenizerJson as never, tokenizerConfig as never);
+  const tokenizer = folderTokenizer(path, tokenizerConfig);
   const jinja = options.chatTemplate ?? text("chat_template.jinja");
   const generationConfig = json("generation_config.json");
   const { namedTokens } = tokenizer;

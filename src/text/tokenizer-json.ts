@@ -117,11 +117,25 @@ export interface TokenizerConfigJson {
   eos_token?: NamedToken;
   unk_token?: NamedToken;
   pad_token?: NamedToken;
+  /** Tokens beside the vocabulary, by id. */
+  added_tokens_decoder?: Readonly<Record<string, Omit<AddedTokenJson, "id">>>;
+  add_bos_token?: boolean;
+  add_eos_token?: boolean;
+  /** False: SentencePiece's prefix stands before the input only, and not after each control token. */
+  legacy?: boolean | null;
   chat_template?: string | readonly { name: string; template: string }[] | null;
 }
 
 export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "object" ? token?.content : token;
+}
+
+/** The tokens that tokenizer_config.json lists beside the vocabulary. */
+export function addedTokensOf(config: TokenizerConfigJson): AddedTokenJson[] {
+  return Object.entries(config.added_tokens_decoder ?? {}).map(([id, token]) => ({
+    ...token,
+    id: Number(id),
+  }));
 }
 
 /** Names the step that is not supported; guessing would silently give wrong ids. */

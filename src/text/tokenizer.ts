@@ -4,11 +4,12 @@ import { addedTokens, type ControlTokens, isControlToken, type Segment } from ".
 import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
 import { type TokenDecoder, tokenDecoder } from "./decoder.ts";
 import { Detokenizer, type DetokenizerOptions } from "./detokenizer.ts";
-import { normalizer } from "./normalizer.ts";
+import { type Normalizer, normalizer } from "./normalizer.ts";
 import { preTokenizer } from "./pre-tokenizer.ts";
 import { finish, type TokenIds } from "./token-ids.ts";
 import type { TokenModel } from "./token-model.ts";
 import {
+  type AddedTokenJson,
   type BpeJson,
   type ModelJson,
   type NamedToken,
@@ -83,6 +84,8 @@ export interface Tokenizer {
 export type TokenizerParts = Omit<TokenizerJson, "model"> & {
   vocab: ReadonlyMap<string, number>;
   model: TokenModel;
+  /** In place of `normalizer`. Added tokens that it applies to are written as it leaves them. */
+  normalize?: Normalizer;
 };
 
 /** Builds a tokenizer from the parsed contents of tokenizer.json and tokenizer_config.json. */
@@ -116,15 +119,15 @@ export function buildTokenizer(
     isControl: (id) => controlIds.has(id),
     isAdded: (id) => addedIds.has(id),
   });
-  const normalize = normalizer(parts.normalizer, sizes.part);
+  const normalize = parts.normalize ?? normalizer(parts.normalizer, sizes.part);
+  const asNormalized = ({ content }: AddedTokenJson) =>
+    parts.normalize ? content : finish(normalize(content, true));
   // Control tokens are matched in the raw text; other added tokens may be matched in the normalized text.
   const { true: late = [], false: early = [] } = Object.groupBy(added, (token) =>
     String(token.normalized === true && !isControlToken(token)),
   );
   const written = addedTokens(new Map(early.map((token) => [token.content, token])));
-  const normalized = addedTokens(
-    new Map(late.map((token) => [finish(normalize(token.content)), token])),
-  );
+  const normalized = addedTokens(new Map(late.map((token) => [asNormalized(token), token])));
   const { cut, spell } = preTokenizer(parts.pre_tokenizer);
   const { prefix, suffix } = surroundings(parts.post_processor);
 
@@ -148,7 +151,7 @@ export function buildTokenizer(
 
   function* encodeText(text: string, first: boolean, out: TokenIds): Generator<void> {
     let pieces = 0;
-    for (const segment of normalized.split(yield* normalize(text), "text")) {
+    for (const segment of normalized.split(yield* normalize(text, first), "text")) {
       if (segment.kind === "token") out.push(segment.id);
       else {
         for (const piece of cut(segment.text, first && segment.start === 0)) {

@@ -9,6 +9,8 @@ export interface UnigramOptions {
   unk: number | undefined;
   /** Byte-fallback tokens, for characters that the vocabulary lacks. */
   bytes: readonly number[] | undefined;
+  /** Scores are summed in 32 bits, as SentencePiece does: that decides between segmentations that are as good. */
+  isSinglePrecision?: boolean;
 }
 
 const UNK_PENALTY = 10;
@@ -42,6 +44,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
   const { bytes } = options;
   const utf8 = new TextEncoder();
   const unkScore = options.lowestScore - UNK_PENALTY;
+  const round = options.isSinglePrecision ? Math.fround : (sum: number) => sum;
   const Lengths = longest > 0xffff ? Uint32Array : Uint16Array;
 
   /** For each end, the length of the last token of the best segmentation up to there. */
@@ -58,8 +61,9 @@ export function unigramModel(options: UnigramOptions): TokenModel {
       const reached = best[start % reach]!;
       let hasChar = false;
       const offer = (end: number, score: number) => {
-        if (reached + score <= best[end % reach]!) return;
-        best[end % reach] = reached + score;
+        const sum = round(reached + score);
+        if (sum <= best[end % reach]!) return;
+        best[end % reach] = sum;
         lengths[end] = end - start;
       };
       let node: number | undefined = 0;
