@@ -1,10 +1,17 @@
-// mlx-serve show: what a model is, as text or as JSON.
+// mlx-serve show: what a model is and whether it will load here, as text or as JSON. Of a repo that is not in the
+// cache it reads the config and the headers of the weights from the hub.
 import { parseArgs } from "node:util";
+import { engineSetup } from "../../ffi/native.ts";
+import { EngineClient } from "../engine/client.ts";
+import type { ModelPlan } from "../engine/protocol.ts";
 import { formatBytes } from "../hub/bytes.ts";
-import { HubError } from "../hub/hub-error.ts";
-import type { Environment } from "../hub/settings.ts";
+import { HubError, ModelNotFoundError } from "../hub/hub-error.ts";
+import { parseRepoName } from "../hub/repo-name.ts";
+import { type Environment, hubEndpoint, isOffline } from "../hub/settings.ts";
 import { resolveModel } from "../hub/source.ts";
 import { printable } from "../printable.ts";
+import { type HollowModel, hollowModel } from "../serve/hollow-model.ts";
+import { checkLoad, type LoadCheck } from "../serve/load-check.ts";
 import { counted, describeModel, type ModelDescription } from "../serve/model-description.ts";
 import { print } from "./print.ts";
 
@@ -16,11 +23,56 @@ export async function show(args: string[], env: Environment = process.env): Prom
   });
   const [name = "default", ...more] = positionals;
   if (more.length > 0) throw new HubError("usage: mlx-serve show [model] [--json]");
-  const model = describeModel(resolveModel(name, { env }));
-  print(values.json ? JSON.stringify(model, null, 2) : asText(model));
+  using opened = await open(name, env);
+  const { source, hub } = opened;
+  // The path of a temporary folder is of no use to anyone.
+  const told = (text: string) => (hub ? text.replaceAll(hub.folder, hub.address) : text);
+  try {
+    const description = describeModel(source);
+    const load = await check(opened);
+    const model = { ...description, path: told(description.path) };
+    const reasons = load.reasons.map(told);
+    print(
+      values.json
+        ? JSON.stringify({ ...model, load: { ...load, reasons } }, null, 2)
+        : asText(model, load),
+    );
+    if (!load.loads) throw new HubError(`${name} does not load: ${reasons.join("; ")}`);
+  } catch (error) {
+    if (error instanceof Error) error.message = told(error.message);
+    throw error;
+  }
 }
 
-function asText(model: ModelDescription): string {
+type Opened = Pick<HollowModel, "source" | typeof Symbol.dispose> & {
+  /** Of a repo that is not on this machine. */
+  readonly hub?: { readonly folder: string; readonly address: string };
+};
+
+async function open(name: string, env: Environment): Promise<Opened> {
+  try {
+    return { source: resolveModel(name, { env }), [Symbol.dispose]() {} };
+  } catch (error) {
+    const repo = parseRepoName(name);
+    if (!(error instanceof ModelNotFoundError) || !repo || isOffline(env)) throw error;
+    const { folder, ...hollow } = await hollowModel(name, repo, env).catch((reason: unknown) => {
+      if (!(reason instanceof HubError)) throw reason;
+      throw new HubError(`${name} is not in the cache, and ${reason.message}`);
+    });
+    return { ...hollow, hub: { folder, address: `${hubEndpoint(env)}/${repo.id}` } };
+  }
+}
+
+async function check({ source }: Opened): Promise<LoadCheck> {
+  const engine = await EngineClient.start(engineSetup());
+  try {
+    return await checkLoad(source, engine);
+  } finally {
+    await engine.stop();
+  }
+}
+
+function asText(model: ModelDescription, load: LoadCheck): string {
   const { parameters, files } = model;
   const rows = Object.entries({
     model: model.name,
@@ -31,13 +83,35 @@ function asText(model: ModelDescription): string {
     context: model.contextLength === undefined ? "unknown" : `${model.contextLength} tokens`,
     ...(model.dtype !== undefined && { dtype: model.dtype }),
     template: model.hasChatTemplate ? "yes" : "no",
+    ...(load.tokens !== undefined && { tokenizer: `${load.tokens} tokens` }),
     size: formatBytes(sum(files.map(({ bytes }) => bytes))),
     path: model.path,
+    loads: load.loads ? "yes" : "no",
+    ...(load.plan && memoryRows(load.plan)),
   }).map(([key, value]) => `${key.padEnd(14)}${printable(value)}`);
   const names = files.map(({ path }) => printable(path));
   const width = Math.max(...names.map(({ length }) => length));
   const list = files.map(({ bytes }, i) => `  ${names[i]!.padEnd(width)}  ${formatBytes(bytes)}`);
   return [...rows, "files", ...list].join("\n");
+}
+
+/** On this device. */
+function memoryRows(plan: ModelPlan): Record<string, string> {
+  const kv = plan.kv.map(({ bytesPerToken, window }) => {
+    const each = `${formatBytes(bytesPerToken)} a token`;
+    return window === undefined ? each : `${each} of the last ${window}`;
+  });
+  const { stateBytes, weightBytes, kvBytes, memoryLimitBytes, maxLength, maxPositions } = plan;
+  const most = maxLength < maxPositions ? `, of ${maxPositions} if there were memory` : "";
+  return {
+    weights: `${formatBytes(weightBytes)} in memory, ${plan.dtype} on ${plan.backend}`,
+    ...(kv.length > 0 && { "KV cache": kv.join(", ") }),
+    ...(stateBytes > 0 && { states: `${formatBytes(stateBytes)} a sequence` }),
+    memory:
+      `${formatBytes(weightBytes + kvBytes)} of ${formatBytes(memoryLimitBytes)}, ` +
+      `with a KV pool of ${formatBytes(kvBytes)}`,
+    "max length": `${maxLength} tokens${most}`,
+  };
 }
 
 function sum(numbers: readonly number[]): number {

@@ -132,7 +132,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "show",
     usage: "[model]",
-    summary: "what a model is, from its config and the headers of its weights",
+    summary: "what a model is, and whether it will load here, in what memory, at what length",
     flags: [json],
     values: "model",
     run: async (args) => (await import("./show.ts")).show(args),

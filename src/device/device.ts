@@ -83,8 +83,10 @@ export type Device = {
   allocate(shape: readonly number[], dtype: Dtype): MlxArray;
   /** Whether the host can write to an array's memory. */
   readonly hasHostMemory: boolean;
-  /** Bytes for the KV pool unless the options say. Called when the weights are loaded. */
-  kvBytes(): number;
+  /** Arrays are laid out and never filled: what a model would take is to be known, without its weights. */
+  readonly isSketch?: true;
+  /** Bytes for the KV pool unless the options say, with weights loaded but for these. */
+  kvBytes(unloadedBytes?: number): number;
 
   // ---- Computing
 

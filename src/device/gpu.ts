@@ -68,7 +68,8 @@ export function gpuParts() {
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
     // Of what the weights have left, half.
-    kvBytes: () => Math.max(LEAST_KV_BYTES, (memoryLimit() - activeMemory()) / 2),
+    kvBytes: (unloadedBytes = 0) =>
+      Math.max(LEAST_KV_BYTES, (memoryLimit() - activeMemory() - unloadedBytes) / 2),
     keepsQuantized: () => true,
     longPrompt: 512,
     depth: 2,

@@ -13,6 +13,7 @@ import {
   type EngineRequest,
   type FromWorker,
   type ModelInfo,
+  type ModelPlan,
   type ModelStats,
   type Refusal,
   type StepReport,
@@ -142,6 +143,12 @@ export class EngineClient implements MatcherUser {
 
   stats(): Promise<ModelStats[]> {
     return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
+  }
+
+  /** What a model would take, without loading it; rejects with what a load would. */
+  plan(path: string, options: Partial<EngineOptions> = {}): Promise<ModelPlan> {
+    const all = { ...defaultEngineOptions, ...options };
+    return this.#ask<ModelPlan>((id) => ({ kind: "plan", id, path, options: all }));
   }
 
   /** Loads a model under this name, unless it is loaded. */

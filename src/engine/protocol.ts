@@ -124,6 +124,25 @@ export type ModelInfo = {
   load: SharedArrayBuffer;
 };
 
+/** What a model takes on this device, before it is loaded. */
+export type ModelPlan = {
+  backend: "cpu" | "metal" | "cuda";
+  dtype: string;
+  /** As they are held: quantized, or converted to the type above. */
+  weightBytes: number;
+  /** The longest sequence that the model was made for. */
+  maxPositions: number;
+  /** The longest that there is memory for. */
+  maxLength: number;
+  /** What the layers keep of each token: all of them, or as many as their window has. */
+  kv: readonly { bytesPerToken: number; window: number | undefined }[];
+  /** What recurrent layers keep of a sequence. */
+  stateBytes: number;
+  /** The pool of KV blocks and states. */
+  kvBytes: number;
+  memoryLimitBytes: number;
+};
+
 /** Running and waiting answers. */
 export type Load = { running: number; waiting: number };
 
@@ -189,6 +208,7 @@ export type ModelStats = {
 export type ToWorker =
   | { kind: "inspect"; id: number; measure: boolean }
   | { kind: "load"; id: number; model: string; path: string; options: EngineOptions }
+  | { kind: "plan"; id: number; path: string; options: EngineOptions }
   | { kind: "unload"; id: number; model: string }
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }

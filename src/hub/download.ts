@@ -91,7 +91,7 @@ async function receiveAll(
 }
 
 /** A server may answer with the whole file where the end of it was asked for. */
-function continuesAt(hub: Hub, response: Response, offset: number): boolean {
+export function continuesAt(hub: Hub, response: Response, offset: number): boolean {
   if (response.status !== 206) return offset === 0;
   const [, start] = /^bytes (\d+)-/.exec(response.headers.get("Content-Range") ?? "") ?? [];
   if (Number(start) === offset) return true;

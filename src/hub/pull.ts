@@ -8,6 +8,7 @@ import { formatBytes } from "./bytes.ts";
 import { repoFolder } from "./cache.ts";
 import { makeFolder } from "./cache-folder.ts";
 import { type Download, download } from "./download.ts";
+import { fileUrl } from "./file-part.ts";
 import { HubError, quoted } from "./hub-error.ts";
 import { checkFile, listRepo, type RepoFile } from "./listing.ts";
 import { filesOfModel, type Wanted } from "./model-files.ts";
@@ -120,8 +121,7 @@ async function bring(
   const queue = missing.values();
   const worker = async () => {
     for (const { path, id } of queue) {
-      const url = `${hub.endpoint}/${hub.repo}/resolve/${commit}/${encodePath(path)}`;
-      const file: Download = { id, path, url };
+      const file: Download = { id, path, url: fileUrl(hub, commit, path) };
       const onBytes = (bytes: number, newBytes: number) => {
         downloadedBytes += newBytes;
         begun.set(id.checksum, bytes);
@@ -183,8 +183,4 @@ function sizeAt(path: string): number | undefined {
 
 function sizeOf(files: readonly RepoFile[]): number {
   return files.reduce((sum, { id }) => sum + id.bytes, 0);
-}
-
-function encodePath(path: string): string {
-  return path.split("/").map(encodeURIComponent).join("/");
 }

@@ -10,6 +10,8 @@ export type OnProgress = (loadedBytes: number, totalBytes: number) => void;
 export class TensorLedger {
   readonly #checkpoint: Checkpoint;
   readonly #onProgress: OnProgress | undefined;
+  /** Nothing is evaluated. */
+  readonly #isSketch: boolean;
   /** Those of the checkpoint, and those arranged of them. */
   readonly #tensors: Map<string, StoredTensor>;
   readonly #used = new Set<string>();
@@ -19,9 +21,10 @@ export class TensorLedger {
   readonly #totalBytes: number;
   #loadedBytes = 0;
 
-  constructor(checkpoint: Checkpoint, onProgress: OnProgress | undefined) {
+  constructor(checkpoint: Checkpoint, onProgress: OnProgress | undefined, isSketch = false) {
     this.#checkpoint = checkpoint;
     this.#onProgress = onProgress;
+    this.#isSketch = isSketch;
     this.#tensors = new Map(checkpoint.tensors);
     this.#totalBytes = checkpoint.tensors.values().reduce((sum, { bytes }) => sum + bytes, 0);
   }
@@ -81,7 +84,7 @@ export class TensorLedger {
 
   /** Takes a view of an array, or a constant. */
   keep(view: MlxArray): MlxArray {
-    view.evaluate();
+    if (!this.#isSketch) view.evaluate();
     this.#views.push(hold(view));
     return view;
   }
@@ -91,7 +94,7 @@ export class TensorLedger {
     using _ = new Scope();
     const made = hold(make());
     this.#arrays.push(made);
-    made.evaluate();
+    if (!this.#isSketch) made.evaluate();
     return made;
   }
 

@@ -17,6 +17,7 @@ import {
   dequantize as dequantizeMlx,
   type Quantization,
   type QuantizedMatrix,
+  zeros,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import type { StoredTensor } from "./checkpoint.ts";
@@ -108,7 +109,7 @@ export function loadAffine(
   const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", device);
   const scales = prepare(groups, dtype, device);
   const biases = prepare(groups, dtype, device);
-  forRows(stored, (bytes, row, count) => {
+  const fill = (bytes: Uint8Array, row: number, count: number) => {
     const part = ({ target }: Prepared, perRow: number) =>
       target.subarray(row * perRow, (row + count) * perRow);
     packAffine(type, bytes, {
@@ -116,7 +117,8 @@ export function loadAffine(
       scales: part(scales, columns / 32),
       biases: part(biases, columns / 32),
     } as Affine);
-  });
+  };
+  if (!device.isSketch) forRows(stored, fill);
   const matrix = { weight: weight.finish(), scales: scales.finish(), biases: biases.finish() };
   return { matrix, quantization: { mode: "affine", groupSize: 32, bits } };
 }
@@ -130,7 +132,7 @@ function make(
 ): MlxArray {
   using _ = new Scope();
   const { target, finish } = prepare(shape, dtype, device);
-  write(target);
+  if (!device.isSketch) write(target);
   return finish();
 }
 
@@ -138,6 +140,10 @@ type Prepared = { target: HostArray; finish(): MlxArray };
 
 /** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
 function prepare(shape: readonly number[], dtype: Dtype, device: Device): Prepared {
+  if (device.isSketch) {
+    // Never evaluated, so it takes no memory.
+    return { target: new hostArrays[dtype](0), finish: () => hold(zeros(shape, dtype)) };
+  }
   if (device.hasHostMemory) {
     const made = device.allocate(shape, dtype);
     return { target: new hostArrays[dtype](made.memory()), finish: () => hold(made) };

@@ -55,7 +55,7 @@ export class Weights {
     this.device = device;
     this.dtype = dtype ?? device.computeType(storedType(checkpoint));
     this.#keepDequantized = keepDequantized;
-    this.#ledger = new TensorLedger(checkpoint, onProgress);
+    this.#ledger = new TensorLedger(checkpoint, onProgress, device.isSketch);
   }
 
   has(name: string): boolean {

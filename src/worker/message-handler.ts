@@ -46,6 +46,9 @@ export class MessageHandler implements Inbox {
       case "load":
         this.#answer(message.id, () => this.#load(message));
         break;
+      case "plan":
+        this.#answer(message.id, () => models.plan(message.path, message.options));
+        break;
       case "unload":
         this.#answer(message.id, () => this.#unload(message.model));
         break;

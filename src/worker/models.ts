@@ -1,8 +1,8 @@
 // The models that are loaded, each with its engine.
 import type { Device } from "../device/device.ts";
-import type { EngineOptions, ModelInfo, ModelStats } from "../engine/protocol.ts";
+import type { EngineOptions, ModelInfo, ModelPlan, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
-import { bytesOf, layoutFor, layoutOf, slotsFor } from "../kv/budget.ts";
+import { bytesOf } from "../kv/budget.ts";
 import { KvCache } from "../kv/kv-cache.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
@@ -10,8 +10,8 @@ import { type LoadOptions, loadModel } from "../model/load.ts";
 import type { Model } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { StateStore } from "../model/state-store.ts";
-import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
 import { ModelEngine } from "./model-engine.ts";
+import { kvPlan, planModel } from "./plan.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
 
@@ -57,22 +57,8 @@ export class Models {
     const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
     const { dtype, keepUnpacked: keepDequantized, maxBatch } = options;
     const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
-    const { vocabulary, maxPositions } = model.shape;
-    const costs = {
-      groups: groupsOf(model.states).map((group) => {
-        return { window: group.window, blockBytes: blockBytes(group, device.kvType(model.dtype)) };
-      }),
-      slotBytes: slotBytes(model.states),
-    };
-    const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
-    const stepTokens = Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch);
-    const { snapshotBytes } = options;
-    const demand = { maxBatch, maxLength: longest, stepTokens, snapshotBytes };
-    const bytes = options.kvBytes ?? device.kvBytes();
-    const layout =
-      options.blocks === undefined
-        ? layoutFor(costs, demand, bytes)
-        : layoutOf(costs, demand, options.blocks, slotsFor(costs, demand, bytes));
+    const { vocabulary } = model.shape;
+    const { costs, layout, longest, stepTokens } = kvPlan(device, model, options);
     checkMemory(bytesOf(costs, layout));
     const store = owned(new StateStore(device, model.states, layout, model.dtype));
     const cache = new KvCache({ ...layout, explains: options.debug && options.prefixCaching });
@@ -104,6 +90,12 @@ export class Models {
     if (options.warmUp) runner.warmUp(maxBatch, maxLength);
     const kept = made.move();
     return { engine, info, free: () => kept.dispose() };
+  }
+
+  /** What a model would take, without loading it. Throws what a load would. */
+  plan(path: string, options: EngineOptions): ModelPlan {
+    this.#device ??= this.#openDevice();
+    return planModel(this.#device, path, options);
   }
 
   /** A model that is not there is unloaded already; one that has requests is not unloaded. */

@@ -1,9 +1,19 @@
-import { afterAll, beforeEach, expect, spyOn, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { afterAll, beforeEach, describe, expect, spyOn, test } from "bun:test";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { defaultModelPath } from "../../ffi/native.ts";
 import { show } from "../../src/cli/show.ts";
+import type { LoadCheck } from "../../src/serve/load-check.ts";
+import { LoopbackHub } from "../hub/loopback-hub.ts";
 import { gguf, json, safetensors } from "../hub/small-models.ts";
+import {
+  llamaShapes,
+  tinyConfig,
+  tinyTensors,
+  writeFolder,
+  writeHollowFolder,
+} from "../support/safetensors-file.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
 const root = mkdtempSync(join(tmpdir(), "cli-show-"));
@@ -25,9 +35,18 @@ function folder(files: Record<string, Buffer>): string {
   return path;
 }
 
+/** The description, without whether it loads. */
 async function shown(name: string): Promise<unknown> {
-  await show([name, "--json"], env);
-  return JSON.parse(log.mock.calls.at(-1)![0]);
+  const { load, ...model } = await shownWithLoad(name);
+  return model;
+}
+
+/** What it says of a model that it may refuse behind it. */
+async function shownWithLoad(name: string): Promise<{ load: LoadCheck }> {
+  const error = await show([name, "--json"], env).catch((error: Error) => error);
+  const model = JSON.parse(log.mock.calls.at(-1)![0]);
+  if (!model.load.loads) expect((error as Error).message).toContain("does not load: ");
+  return model;
 }
 
 const config = { model_type: "llama", max_position_embeddings: 2048, torch_dtype: "float32" };
@@ -90,7 +109,7 @@ test("show leaves out what it cannot know", async () => {
   const model = await shown(path);
   expect(model).toMatchObject({ quantization: "gptq" });
   expect(model).not.toHaveProperty("parameters");
-  await show([path], env);
+  await expect(show([path], env)).rejects.toThrow("does not load: ");
   expect(log.mock.calls.at(-1)![0]).toContain("parameters    unknown");
 });
 
@@ -112,7 +131,7 @@ test("show describes a GGUF file", async () => {
     hasChatTemplate: true,
     files: [{ path: "tiny.gguf", bytes: content.length }],
   });
-  await show([path], env);
+  await expect(show([path], env)).rejects.toThrow("tiny.gguf does not load: ");
   expect(log.mock.calls.at(-1)![0].split("\n")).toEqual([
     "model         tiny",
     "format        gguf",
@@ -123,6 +142,7 @@ test("show describes a GGUF file", async () => {
     "template      yes",
     `size          ${content.length} B`,
     `path          ${path}`,
+    "loads         no",
     "files",
     `  tiny.gguf  ${content.length} B`,
   ]);
@@ -140,6 +160,7 @@ test("show says in one line what is wrong with a model", async () => {
   const noWeights = folder({ "config.json": json(config) });
   const noJson = folder({ "config.json": Buffer.from("{"), "model.safetensors": plain });
   const short = folder({ "config.json": json(config), "model.safetensors": plain.subarray(0, 50) });
+  env = { ...env, HF_HUB_OFFLINE: "1" };
   const noGguf = join(folder({ "x.gguf": Buffer.from("GGUF") }), "x.gguf");
   for (const [name, message] of [
     [noWeights, /expected model.safetensors or .* found neither$/],
@@ -151,4 +172,188 @@ test("show says in one line what is wrong with a model", async () => {
   ] as const) {
     await expect(show([name], env)).rejects.toThrow(message);
   }
+});
+
+/** A model that loads: random weights, and a tokenizer. */
+function wholeModel(changed: object = {}): string {
+  const path = mkdtempSync(join(root, "whole-"));
+  writeFolder(path, { ...tinyConfig, ...changed }, tinyTensors());
+  const { model } = JSON.parse(
+    readFileSync(join(import.meta.dir, "../golden/text/sentence-piece-models.json"), "utf8"),
+  ).bpe;
+  writeFileSync(join(path, "tokenizer.model"), Buffer.from(model, "base64"));
+  return path;
+}
+
+describe("show says whether a model will load", () => {
+  test("and in what memory, at what length", async () => {
+    const path = wholeModel();
+    const { load } = await shownWithLoad(path);
+    const shapes = Object.values(tinyTensors()).map(({ shape }) => shape);
+    const weights = shapes.reduce((sum, shape) => sum + shape.reduce((a, b) => a * b, 4), 0);
+    const { num_hidden_layers: layers, num_key_value_heads: heads } = tinyConfig;
+    const headDim = tinyConfig.hidden_size / tinyConfig.num_attention_heads;
+    expect(load).toMatchObject({
+      loads: true,
+      reasons: [],
+      tokens: 800,
+      plan: {
+        weightBytes: weights,
+        kv: [{ bytesPerToken: 2 * layers * heads * headDim * 4 }],
+        stateBytes: 0,
+        maxPositions: tinyConfig.max_position_embeddings,
+        maxLength: tinyConfig.max_position_embeddings,
+      },
+    });
+    await show([path], env);
+    const text = log.mock.calls.at(-1)![0];
+    expect(text).toMatch(/^loads {9}yes$/m);
+    expect(text).toMatch(/^weights {7}[\d.]+ kB in memory, float32 on cpu$/m);
+    expect(text).toMatch(/^KV cache {6}\d+ B a token$/m);
+    expect(text).toMatch(/^tokenizer {5}800 tokens$/m);
+  });
+
+  test("and why not, all that is wrong at once", async () => {
+    const unknown = wholeModel({ model_type: "unheard_of" });
+    rmSync(join(unknown, "tokenizer.model"));
+    const { load } = await shownWithLoad(unknown);
+    expect(load).toMatchObject({
+      loads: false,
+      reasons: [
+        expect.stringMatching(/^model_type "unheard_of" is not supported; there are /),
+        expect.stringMatching(/expected a tokenizer in one of tokenizer.json, /),
+      ],
+    });
+    expect(load).not.toHaveProperty("plan");
+
+    const missing = wholeModel({ num_hidden_layers: 9 });
+    await expect(show([missing], env)).rejects.toThrow(
+      /does not load: .* tensor model.layers.* is missing/,
+    );
+
+    const broken = wholeModel();
+    writeFileSync(join(broken, "tokenizer.model"), "?");
+    await expect(show([broken], env)).rejects.toThrow(/tokenizer.model: field 7 has the unknown/);
+  });
+
+  test("and how much of its length there is memory for", async () => {
+    const path = wholeModel({ max_position_embeddings: 2 ** 30 });
+    const { load } = await shownWithLoad(path);
+    // The pool is limited, not the model.
+    expect(load.plan!.maxLength).toBeLessThan(2 ** 30);
+    await show([path], env);
+    expect(log.mock.calls.at(-1)![0]).toMatch(/^max length {4}\d+ tokens, of 1073741824 if there/m);
+  });
+
+  test("and that there is too little memory for it", async () => {
+    const config = { ...tinyConfig, vocab_size: 2 ** 30 };
+    const path = writeHollowFolder(wholeModel(), config, llamaShapes(config));
+    const { load } = await shownWithLoad(path);
+    expect(load.plan!.weightBytes).toBeGreaterThan(4 * 2 ** 30 * config.hidden_size);
+    expect(load.reasons).toEqual([
+      expect.stringMatching(/^the weights take [\d.]+ GB and the KV pool .*, and there are .* GB$/),
+    ]);
+  });
+
+  test("by its exit code", () => {
+    const main = join(import.meta.dir, "../../src/main.ts");
+    const exitCode = (path: string) =>
+      Bun.spawnSync([process.execPath, main, "show", path], {
+        env: { ...process.env, HF_HUB_OFFLINE: "1" },
+      }).exitCode;
+    expect(exitCode(wholeModel())).toBe(0);
+    expect(exitCode(wholeModel({ model_type: "unheard_of" }))).toBe(1);
+  });
+});
+
+describe("show reads of a repo that is not in the cache", () => {
+  const hollows = () => readdirSync(tmpdir()).filter((name) => name.startsWith("mlx-serve-show-"));
+
+  async function withHub(use: (hub: LoopbackHub) => Promise<void>): Promise<void> {
+    const hub = await LoopbackHub.start();
+    env = { ...env, HF_ENDPOINT: hub.url, HF_TOKEN: "hf_secret" };
+    const before = hollows();
+    try {
+      await use(hub);
+      expect(hollows()).toEqual(before);
+    } finally {
+      await hub.stop();
+    }
+  }
+
+  const filesOf = (path: string) =>
+    Object.fromEntries(
+      readdirSync(path).map((name) => {
+        const content = readFileSync(join(path, name));
+        return [name, { content, big: name.endsWith(".safetensors") }];
+      }),
+    );
+
+  test("the config and the headers of the weights, and nothing more", async () => {
+    await withHub(async (hub) => {
+      const path = wholeModel();
+      const files = filesOf(path);
+      const { content } = files["model.safetensors"]!;
+      hub.add("org/other", { files });
+      const here = await shownWithLoad(path);
+      const there = await shownWithLoad("org/other");
+      expect(there as object).toEqual({ ...here, name: "org/other", path: `${hub.url}/org/other` });
+      expect(hub.requestsOf("model.safetensors").map(({ range }) => range)).toEqual([
+        `bytes=0-${Math.min(content.length, 2 ** 20) - 1}`,
+      ]);
+    });
+  });
+
+  test("long headers piece by piece, of a GGUF file too", async () => {
+    await withHub(async (hub) => {
+      const content = readFileSync(defaultModelPath());
+      hub.add("org/gguf", { files: { "model.Q4_1.gguf": { content, big: true } } });
+      const { load } = await shownWithLoad("org/gguf:Q4_1");
+      expect(load).toMatchObject({ loads: true, tokens: 49_152 });
+      expect(hub.bytesOf("model.Q4_1.gguf")).toBeLessThan(content.length / 10);
+      const ranges = hub.requestsOf("model.Q4_1.gguf").map(({ range }) => range);
+      expect(ranges).toEqual(["bytes=0-1048575", "bytes=1048576-4194303"]);
+    });
+  });
+
+  test("from a hub that does not know ranges", async () => {
+    await withHub(async (hub) => {
+      const content = readFileSync(defaultModelPath());
+      hub.add("org/gguf", { files: { "model.Q4_1.gguf": { content, big: true } } });
+      hub.faults.set("model.Q4_1.gguf", [{ kind: "whole" }, { kind: "whole" }]);
+      expect((await shownWithLoad("org/gguf")).load).toMatchObject({ loads: true });
+    });
+  });
+
+  test("that it does not load, by its address", async () => {
+    await withHub(async (hub) => {
+      const path = wholeModel({ num_hidden_layers: 9 });
+      hub.add("org/broken", { files: filesOf(path) });
+      await expect(show(["org/broken"], env)).rejects.toThrow(
+        `org/broken does not load: ${hub.url}/org/broken: tensor model.layers`,
+      );
+    });
+  });
+
+  test("nothing that is too large to be true", async () => {
+    await withHub(async (hub) => {
+      const files = filesOf(wholeModel());
+      const listed = { bytes: 2 ** 30 };
+      hub.add("org/lie", {
+        files: { ...files, "config.json": { ...files["config.json"]!, listed } },
+      });
+      await expect(show(["org/lie"], env)).rejects.toThrow(/config.json has 1.1 GB$/);
+      const content = readFileSync(defaultModelPath());
+      hub.add("org/gguf", { files: { "a.gguf": { content, listed: { bytes: 2 ** 52 } } } });
+      await expect(show(["org/gguf"], env)).rejects.toThrow(/a.gguf of 4.5 PB cannot be outlined/);
+    });
+  });
+
+  test("that the hub has no such repo, or nothing to read", async () => {
+    await withHub(async (hub) => {
+      await expect(show(["org/absent"], env)).rejects.toThrow(/there is no org\/absent on http/);
+      hub.add("org/empty", { files: { "README.md": { content: Buffer.from("x") } } });
+      await expect(show(["org/empty"], env)).rejects.toThrow(/neither safetensors nor GGUF files/);
+    });
+  });
 });

@@ -155,19 +155,22 @@ export class LoopbackHub {
       response.end();
       return;
     }
-    const [, from] = /^bytes=(\d+)-$/.exec(request.headers.range ?? "") ?? [];
-    const start = fault?.kind === "whole" ? 0 : Number(from ?? 0);
+    const ranges = fault?.kind === "whole" ? "" : (request.headers.range ?? "");
+    const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(ranges) ?? [];
+    const start = Number(from ?? 0);
+    const end = Math.min(to ? Number(to) + 1 : content.length, content.length);
     if (start > 0 && start >= content.length) {
       response.writeHead(416);
       response.end();
       return;
     }
-    const body = content.subarray(start);
-    const range = `bytes ${start}-${content.length - 1}/${content.length}`;
-    response.writeHead(start > 0 ? 206 : 200, {
+    const body = content.subarray(start, end);
+    const isPart = body.length < content.length;
+    const range = `bytes ${start}-${end - 1}/${content.length}`;
+    response.writeHead(isPart ? 206 : 200, {
       ETag: big ? `"${sha256(content)}"` : `"${gitSha1(content)}"`,
       "Content-Length": body.length,
-      ...(start > 0 && { "Content-Range": range }),
+      ...(isPart && { "Content-Range": range }),
     });
     const sent = fault && "afterBytes" in fault ? body.subarray(0, fault.afterBytes) : body;
     served.bytes = sent.length;

@@ -1,5 +1,5 @@
 // Writes safetensors files, and the tensors of a small Llama for them.
-import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, truncateSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import type { SafetensorsDtype } from "../../src/files/safetensors.ts";
 import { toBfloat16 } from "../../src/mlx/dtype.ts";
@@ -62,6 +62,30 @@ export function writeFolder(folder: string, config: object, tensors: FileTensors
 }
 
 /** The same numbers every time, in -scale to scale. */
+/** A folder whose weights are holes in a file: it has their size and takes no space. */
+export function writeHollowFolder(
+  folder: string,
+  config: object,
+  shapes: ReadonlyMap<string, readonly number[]>,
+): string {
+  let end = 0;
+  const entries = Array.from(shapes, ([name, shape]) => {
+    const begin = end;
+    end += shape.reduce((a, b) => a * b, 4);
+    return [name, { dtype: "F32", shape, data_offsets: [begin, end] }];
+  });
+  const header = Buffer.from(JSON.stringify(Object.fromEntries(entries)));
+  const path = join(folder, "model.safetensors");
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, "config.json"), JSON.stringify(config));
+  writeFileSync(
+    path,
+    Buffer.concat([Buffer.from(BigUint64Array.of(BigInt(header.length)).buffer), header]),
+  );
+  truncateSync(path, 8 + header.length + end);
+  return folder;
+}
+
 export function randomNumbers(count: number, seed = 1, scale = 1): Float32Array {
   let state = seed * 2654435761;
   return Float32Array.from({ length: count }, () => {

@@ -1,0 +1,50 @@
+// Part of a file of the hub, in memory.
+import { continuesAt } from "./download.ts";
+import {
+  broken,
+  type Hub,
+  type RetryOptions,
+  request,
+  retrying,
+  TransientError,
+} from "./request.ts";
+
+export type FilePart = { readonly from: number; readonly bytes: number };
+
+/** `url` as `fileUrl` makes it. The file must have so many bytes. */
+export async function readPart(
+  hub: Hub,
+  url: string,
+  { from, bytes }: FilePart,
+  retry: RetryOptions,
+): Promise<Uint8Array> {
+  if (bytes === 0) return new Uint8Array();
+  return await retrying(retry, async () => {
+    const signal = AbortSignal.any([retry.signal, AbortSignal.timeout(retry.policy.stallMs)]);
+    // A compressed answer could not be counted in the file's bytes.
+    const headers = { "Accept-Encoding": "identity", Range: `bytes=${from}-${from + bytes - 1}` };
+    const response = await request(hub, url, { headers, signal });
+    // A server that does not know Range sends the file from its start.
+    let skipped = continuesAt(hub, response, from) ? 0 : from;
+    const part = new Uint8Array(bytes);
+    let done = 0;
+    try {
+      for await (const chunk of response.body ?? []) {
+        const used = chunk.subarray(Math.min(skipped, chunk.length)).subarray(0, bytes - done);
+        skipped -= Math.min(skipped, chunk.length);
+        part.set(used, done);
+        done += used.length;
+        if (done === bytes) break; // which cancels the rest
+      }
+    } catch (error) {
+      throw broken(hub, error);
+    }
+    if (done < bytes) throw new TransientError(`${hub.endpoint} sent ${done} bytes of ${bytes}`);
+    return part;
+  });
+}
+
+export function fileUrl({ endpoint, repo }: Hub, commit: string, path: string): string {
+  const encoded = path.split("/").map(encodeURIComponent).join("/");
+  return `${endpoint}/${repo}/resolve/${commit}/${encoded}`;
+}

@@ -1,0 +1,137 @@
+// A model of the hub without its weights: a temporary folder with the files that describe it, and of its weights the
+// headers, in files of the right size with holes in the place of tensors. Whatever reads headers reads it as any model.
+import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, parse } from "node:path";
+import { readGguf } from "../files/gguf.ts";
+import { formatBytes } from "../hub/bytes.ts";
+import { fileUrl, readPart } from "../hub/file-part.ts";
+import { codeOf, HubError } from "../hub/hub-error.ts";
+import { checkFile, listRepo, type RepoFile } from "../hub/listing.ts";
+import { filesOfModel } from "../hub/model-files.ts";
+import type { RepoName } from "../hub/repo-name.ts";
+import { defaultRetryPolicy, type RetryOptions } from "../hub/request.ts";
+import { type Environment, hubEndpoint, hubToken } from "../hub/settings.ts";
+import type { ModelSource } from "../hub/source.ts";
+
+export type HollowModel = {
+  readonly source: ModelSource;
+  readonly folder: string;
+  [Symbol.dispose](): void;
+};
+
+/** What is asked for at first: most headers are smaller. */
+const FIRST_BYTES = 2 ** 20;
+/** As the readers of headers have it. */
+const MAX_HEADER_BYTES = 100_000_000;
+const MAX_FILE_BYTES = 100_000_000;
+const MAX_BYTES = 1_000_000_000;
+const FILES_AT_ONCE = 4;
+const ATTEMPTS = 3;
+
+export async function hollowModel(
+  name: string,
+  { id: repo, revision = "main", file: wanted }: RepoName,
+  env: Environment,
+): Promise<HollowModel> {
+  const hub = { endpoint: hubEndpoint(env), token: hubToken(env), repo, revision };
+  const stop = new AbortController();
+  const policy = { ...defaultRetryPolicy, attempts: ATTEMPTS };
+  const retry: RetryOptions = { policy, signal: stop.signal, onRetry() {} };
+  const { commit, files } = await listRepo(hub, retry);
+  const paths = files.map(({ path }) => path);
+  const chosen = new Set(filesOfModel(repo, paths, wanted === undefined ? {} : { file: wanted }));
+  const needed = files.filter(({ path }) => chosen.has(path));
+  for (const file of needed) checkFile(hub, file);
+  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-show-"));
+  const dispose = () => rmSync(folder, { recursive: true, force: true });
+  let left = MAX_BYTES;
+
+  /** Adds bytes of a file to those that are there. */
+  const bring = async ({ path }: RepoFile, from: number, bytes: number) => {
+    left -= bytes;
+    if (left < 0) throw new HubError(`${repo} describes itself in over ${formatBytes(MAX_BYTES)}`);
+    const part = await readPart(hub, fileUrl(hub, commit, path), { from, bytes }, retry);
+    writeFileSync(join(folder, path), part, { flag: from === 0 ? "w" : "a" });
+    return part;
+  };
+  const bringFile = async (file: RepoFile) => {
+    const { path, id } = file;
+    const target = join(folder, path);
+    mkdirSync(dirname(target), { recursive: true });
+    if (path.endsWith(".safetensors")) await bringSafetensors(file, bring);
+    else if (path.endsWith(".gguf")) await bringGguf(file, target, bring);
+    else if (id.bytes <= MAX_FILE_BYTES) return void (await bring(file, 0, id.bytes));
+    else throw new HubError(`${repo}: ${path} has ${formatBytes(id.bytes)}`);
+    extend(target, id.bytes);
+  };
+  try {
+    const queue = needed.values();
+    const worker = async () => {
+      for (const file of queue) await bringFile(file);
+    };
+    const workers = Array.from({ length: FILES_AT_ONCE }, () =>
+      worker().catch((error: unknown) => stop.abort(error)),
+    );
+    await Promise.all(workers);
+    stop.signal.throwIfAborted();
+  } catch (error) {
+    dispose();
+    throw error;
+  }
+  const gguf = [...chosen].filter((path) => path.endsWith(".gguf")).sort()[0];
+  const source: ModelSource =
+    gguf === undefined
+      ? { kind: "folder", path: folder, name }
+      : { kind: "gguf", path: join(folder, gguf), name };
+  return { source, folder, [Symbol.dispose]: dispose };
+}
+
+type Bring = (file: RepoFile, from: number, bytes: number) => Promise<Uint8Array>;
+
+/** The header's length is the first number. One that cannot be right is left to the reader of the file. */
+async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
+  const first = Math.min(FIRST_BYTES, file.id.bytes);
+  const part = Buffer.from(await bring(file, 0, first));
+  const end = first < 8 ? 0 : 8 + Number(part.readBigUInt64LE());
+  if (end > first && end <= Math.min(file.id.bytes, MAX_HEADER_BYTES)) {
+    await bring(file, first, end - first);
+  }
+}
+
+/** The header's length is known when it has been read. */
+async function bringGguf(file: RepoFile, path: string, bring: Bring): Promise<void> {
+  const most = Math.min(file.id.bytes, MAX_HEADER_BYTES);
+  for (let done = 0, next = FIRST_BYTES; done < most; next *= 4) {
+    const end = Math.min(next, most);
+    await bring(file, done, end - done);
+    done = end;
+    extend(path, file.id.bytes);
+    const isWhole = headerBytes(path) <= done;
+    if (isWhole) return;
+    truncateSync(path, done);
+  }
+}
+
+/** Holes up to this size. */
+function extend(path: string, bytes: number): void {
+  try {
+    truncateSync(path, bytes);
+  } catch (error) {
+    const { base, dir } = parse(path);
+    throw new HubError(
+      `${base} of ${formatBytes(bytes)} cannot be outlined in ${dir} (${codeOf(error)}): ` +
+        "name a folder on another disk in TMPDIR",
+    );
+  }
+}
+
+/** Where the tensors of a file begin. In one that is cut off, what is behind the cut reads as zeros, which is no header. */
+function headerBytes(path: string): number {
+  try {
+    const { tensors } = readGguf(path);
+    return Math.min(...[...tensors.values()].map(({ offset }) => offset));
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
+}

@@ -1,0 +1,136 @@
+import { afterAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { defaultModelPath } from "../../ffi/native.ts";
+import { defaultEngineOptions } from "../../src/engine/protocol.ts";
+import { liveArrays } from "../../src/mlx/array.ts";
+import { activeMemory, memoryLimit } from "../../src/mlx/memory.ts";
+import { loadModel } from "../../src/model/load.ts";
+import { Models } from "../../src/worker/models.ts";
+import { planModel } from "../../src/worker/plan.ts";
+import { deviceOf, freeDevices } from "../support/devices.ts";
+import { useMlx } from "../support/mlx.ts";
+import {
+  llamaShapes,
+  tinyConfig,
+  tinyTensors,
+  writeFolder,
+  writeHollowFolder,
+} from "../support/safetensors-file.ts";
+import { tinyCase, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
+
+useMlx();
+const root = mkdtempSync(join(tmpdir(), "plan-"));
+afterAll(() => {
+  freeDevices();
+  rmSync(root, { recursive: true });
+});
+
+const newFolder = () => mkdtempSync(join(root, "model-"));
+const options = defaultEngineOptions;
+
+/** The same file with nothing behind its header: its bytes are holes. */
+function hollow(path: string): void {
+  const { size } = statSync(path);
+  const bytes = readFileSync(path);
+  writeFileSync(path, bytes.subarray(0, 8 + Number(bytes.readBigUInt64LE())));
+  truncateSync(path, size);
+}
+
+describe("a plan says what a load will hold", () => {
+  for (const backend of ["cpu", "metal", "cuda"] as const) {
+    test(`of every architecture, on ${backend}`, () => {
+      const device = deviceOf(backend);
+      for (const tiny of tinyCases) {
+        const path = newFolder();
+        writeTinyModel(path, tiny);
+        const model = loadModel(path, { device });
+        const { weightBytes, shape, dtype } = model;
+        model.free();
+        const [arrays, bytes] = [liveArrays(), activeMemory()];
+        hollow(join(path, "model.safetensors"));
+        const plan = planModel(device, path, options);
+        expect([tiny.name, plan.weightBytes]).toEqual([tiny.name, weightBytes]);
+        expect(plan).toMatchObject({ backend, dtype, maxPositions: shape.maxPositions });
+        expect(liveArrays()).toBe(arrays);
+        expect(activeMemory()).toBe(bytes);
+        rmSync(path, { recursive: true });
+      }
+    });
+  }
+
+  test("of a GGUF file, on a CPU and on a GPU", () => {
+    for (const backend of ["cpu", "metal"] as const) {
+      const device = deviceOf(backend);
+      const model = loadModel(defaultModelPath(), { device });
+      const { weightBytes } = model;
+      model.free();
+      const before = activeMemory();
+      expect(planModel(device, defaultModelPath(), options).weightBytes).toBe(weightBytes);
+      expect(activeMemory()).toBe(before);
+    }
+  });
+
+  test("of the KV pool, as the engine has it after the load", () => {
+    for (const name of ["llama", "gemma3", "falcon_h1", "deepseek_v3", "mamba2"]) {
+      const path = newFolder();
+      writeTinyModel(path, tinyCase(name));
+      const models = new Models(() => deviceOf("cpu"));
+      const limits = { ...options, kvBytes: 2 ** 20 };
+      const plan = models.plan(path, limits);
+      const info = models.load(name, path, limits, {});
+      models.unload(name);
+      // The store has a few blocks and slots of its own.
+      const { kvBytes } = info;
+      expect(plan.kvBytes / kvBytes).toBeGreaterThan(0.8);
+      expect(plan.kvBytes).toBeLessThanOrEqual(kvBytes);
+      expect(plan).toMatchObject({
+        maxLength: info.maxLength,
+        stateBytes: info.slots?.bytes ?? 0,
+        memoryLimitBytes: memoryLimit(),
+      });
+    }
+  });
+});
+
+test("a plan says what a token takes, within a window or for good", () => {
+  const path = newFolder();
+  writeTinyModel(path, tinyCase("gemma3"));
+  const { kv, kvBytes } = planModel(deviceOf("cpu"), path, options);
+  expect(kv.map(({ window }) => typeof window).sort()).toEqual(["number", "undefined"]);
+  for (const { bytesPerToken } of kv) expect(bytesPerToken).toBeGreaterThan(0);
+  expect(kvBytes).toBeLessThanOrEqual(2 ** 30);
+});
+
+test("a plan of more weights than there is memory takes no memory", () => {
+  const vocabulary = 2 ** 30;
+  const config = { ...tinyConfig, vocab_size: vocabulary };
+  const path = writeHollowFolder(newFolder(), config, llamaShapes(config));
+  const before = process.memoryUsage().rss;
+  const { weightBytes } = planModel(deviceOf("cpu"), path, options);
+  expect(weightBytes).toBeGreaterThan(4 * vocabulary * tinyConfig.hidden_size);
+  expect(process.memoryUsage().rss - before).toBeLessThan(100e6);
+});
+
+test("a plan fails as the load would", () => {
+  const device = deviceOf("cpu");
+  for (const [config, tensors] of [
+    [{ ...tinyConfig, model_type: "unheard_of" }, tinyTensors()],
+    [{ ...tinyConfig, num_hidden_layers: 3 }, tinyTensors()],
+    [{ ...tinyConfig, hidden_size: 12 }, tinyTensors()],
+  ] as const) {
+    const path = newFolder();
+    writeFolder(path, config, tensors);
+    const messageOf = (run: () => unknown) => {
+      try {
+        run();
+      } catch (error) {
+        return (error as Error).message;
+      }
+      throw new Error("expected it to fail");
+    };
+    const message = messageOf(() => planModel(device, path, options));
+    expect(message).toBe(messageOf(() => loadModel(path, { device })));
+  }
+});
