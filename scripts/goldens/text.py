@@ -399,6 +399,36 @@ def chat_goldens(tokenizer):
     return {"named_tokens": names, "chats": CHATS, "cases": cases}
 
 
+# What templates do with Python's values.
+EXPRESSIONS = [
+    "{{ list }} {{ map }} {{ yes }} {{ [1, 2.5, none, false] }} {{ [] }}{{ {} }}",
+    "{{ ['it\\'s', 'say \"x\"', 'both \\' and \"', 'a\\nb\\tc'] }}",
+    "{{ list|string }} {{ map|string|length }} {{ yes|string }} {{ 3|string }} {{ 2.0|string }}",
+    "{{ missing|trim }}|{{ missing|upper }}|{{ list|upper }}|{{ map|replace(\"'\", '') }}",
+    "{{ 'a' ~ 1 ~ yes ~ list ~ missing ~ none }}",
+    "{{ map.items()|list|length }} {{ map.keys()|list }} {{ map['items'] }} {{ map.get('items') }} {{ map.get('b', 'd') }}",
+    "{% for key, value in map.items() %}{{ key }}={{ value }};{% endfor %}",
+    "{% set gears = {1024: 'b', 0: 'a', 16384: 'c'} %}{% for k, v in gears|dictsort %}{{ k }}{% if k <= 1024 %}!{% endif %}{{ v }} {% endfor %}{{ gears[1024] }}",
+    "{{ [3, 1, 2]|min }} {{ [3, 1, 2]|max }} {{ '%s is %d%%'|format('x', 5) }}",
+    "{{ '<{}:{}>'.format('a', 7) }} {{ '{1}{0}{{}}'.format('a', true) }} {{ 'abcb'.find('b') }} {{ 'abcb'.count('b') }} {{ '42'.isdigit() }}",
+    "{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.py'.removesuffix('.py') }} {{ 'x'.removesuffix('') }}",
+    "{% for c in 'añ👍' %}[{{ c }}]{% endfor %}{% for c in missing %}x{% endfor %}",
+    "{{ map is iterable }} {{ list is iterable }} {{ missing is iterable }} {{ 3 is iterable }} {{ map is not iterable }}",
+    "{{ none|selectattr('x')|list }} {{ missing|map(attribute='x')|join(',') }} {{ map|list }} {{ map|join('-') }}",
+    "{{ list in [1, 2] }} {{ list not in [1] }} {{ map[missing] is defined }} {{ map[none] is defined }}",
+    "{% macro flag(on=false, items=[]) %}{{ on }}{{ items }}{% if on %}on{% endif %}{% endmacro %}{{ flag() }} {{ flag(true) == 'True[]on' }}",
+    "{% if yes %}{{ yes and list }}{% endif %}{% set block %}{{ list }}{% endset %}{{ block|length }}",
+]
+
+
+def expression_goldens():
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    given = {"list": ["x", 1, {"k": None}], "map": {"items": [1], "type": "object", "a": True}, "yes": True}
+    cases = [{"source": s, "text": _compile_jinja_template(s).render(**given)} for s in EXPRESSIONS]
+    return {"given": given, "cases": cases}
+
+
 def with_messages(request):
     request = dict(request)
     return {"conversation": request.pop("messages"), **request}
@@ -411,6 +441,7 @@ def main():
     write("gguf-byte-level.json", gguf_goldens(bpe))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     write("chats.json", chat_goldens(bpe))
+    write("expressions.json", expression_goldens())
     for name, tokenizer in [("llama", llama_like()), ("unigram", unigram()), ("word-piece", word_piece())]:
         write(f"{name}.json", {"tokenizer": json.loads(tokenizer.to_str()), "golden": fast_golden(tokenizer)})
     write("sentence-piece.json", {kind: sentence_piece(kind) for kind in ("bpe", "unigram")})

@@ -3,11 +3,22 @@
 //
 // The library evaluates every node through `evaluate`, operands before operations. So the cost of an operation
 // is charged when its last operand is known, before the operation runs.
-import { Environment, Interpreter } from "@huggingface/jinja";
+import { type Environment, Interpreter, type parse } from "@huggingface/jinja";
+import {
+  asNumber,
+  attribute,
+  filtered,
+  keyOf,
+  ownFilters,
+  pythonText,
+  runtimeValue,
+  takesText,
+  type Value,
+  writtenNodes,
+} from "./template-values.ts";
 
-type Evaluate = Interpreter["evaluate"];
-type Statement = Parameters<Evaluate>[0];
-type Value = ReturnType<Evaluate>;
+type Program = ReturnType<typeof parse>;
+type Statement = Parameters<Interpreter["evaluate"]>[0];
 
 /** The fields of a node that are used here; the library does not export its node types. */
 interface Node {
@@ -16,10 +27,14 @@ interface Node {
   value?: unknown;
   iterable?: Node;
   lhs?: Node;
+  left?: Node;
   object?: Node;
   property?: Node;
   assignee?: Node;
   operator?: { value: string };
+  operand?: Node;
+  computed?: boolean;
+  negate?: boolean;
   filter?: Node;
   callee?: Node;
   args?: readonly Node[];
@@ -37,6 +52,18 @@ interface Frame {
 }
 
 export class BudgetExceeded extends Error {}
+
+export interface CompiledTemplate {
+  program: Program;
+  /** The nodes whose values are written out. */
+  written: ReadonlySet<object>;
+  /** Of the source. */
+  length: number;
+}
+
+export function compiledTemplate(program: Program, length: number): CompiledTemplate {
+  return { program, written: writtenNodes(program), length };
+}
 
 // Costs are in steps: one evaluated node, about 100 ns. The others were measured relative to that.
 const CHARS_PER_STEP = 64;
@@ -57,11 +84,13 @@ export class BudgetedInterpreter extends Interpreter {
   #left: number;
   #frame: Frame | undefined;
   readonly #sourceCost: number;
+  readonly #written: ReadonlySet<object>;
 
-  constructor(environment: Environment, steps: number, sourceLength: number) {
+  constructor(environment: Environment, steps: number, { written, length }: CompiledTemplate) {
     super(environment);
     this.#left = steps;
-    this.#sourceCost = sourceLength / SOURCE_CHARS_PER_STEP;
+    this.#written = written;
+    this.#sourceCost = length / SOURCE_CHARS_PER_STEP;
   }
 
   spend(steps: number): void {
@@ -80,13 +109,93 @@ export class BudgetedInterpreter extends Interpreter {
     const frame: Frame = { node, depth, operands: [], receiver: undefined, called: false };
     this.#frame = frame;
     try {
-      const value = corrected(frame, super.evaluate(statement, environment));
+      const found = this.#ownFilter(node, environment) ?? super.evaluate(statement, environment);
+      const value = this.#corrected(frame, found);
       this.#chargeResult(node, value);
-      if (parent) this.#chargeUse(parent, frame, value);
-      return value;
+      const used = parent ? this.#inPlace(parent, node, value) : value;
+      if (parent) this.#chargeUse(parent, frame, used);
+      return this.#written.has(node) ? this.#asWritten(used) : used;
     } finally {
       this.#frame = parent;
     }
+  }
+
+  /** The result of a filter that the library lacks. */
+  #ownFilter(node: Node, environment: Environment): Value | undefined {
+    if (node.type !== "FilterExpression") return undefined;
+    const own = ownFilters.get(filterName(node));
+    if (!own) return undefined;
+    const valueOf = (each: unknown) => this.evaluate(each as Statement, environment);
+    const operand = valueOf(node.operand);
+    const args = (node.filter?.args ?? []).map(valueOf);
+    for (const arg of args) this.#chargeWhole(arg);
+    const made = own(operand, args);
+    // The library evaluates them again.
+    if (!made) this.#frame!.operands.length = 0;
+    return made;
+  }
+
+  /** Python's result, where the library differs and models' templates depend on it. */
+  #corrected({ node, operands, receiver }: Frame, found: Value): Value {
+    const value = asNumber(found);
+    const [first] = operands;
+    if (!first) return value;
+    if (node.type === "UnaryExpression" && node.operator?.value === "not") {
+      // The library treats an empty list or mapping as true here.
+      return runtimeValue(!first.__bool__().value);
+    }
+    if (node.type === "TestExpression" && node.test?.value === "iterable") {
+      const isIterable = first.type === "ObjectValue" || first.type === "UndefinedValue";
+      return isIterable ? runtimeValue(!node.negate) : value;
+    }
+    if (node.type === "MemberExpression" && !node.computed && node.property) {
+      const spend = (chars: number) => this.spend(chars / CHARS_PER_STEP);
+      return attribute(first, String(node.property.value), value, spend);
+    }
+    return stripped(node, first, receiver, value);
+  }
+
+  /** What the operation gets that the value is for. */
+  #inPlace({ node: parent, operands }: Frame, child: Node, value: Value): Value {
+    switch (parent.type) {
+      case "FilterExpression": {
+        if (child !== parent.operand) return value;
+        const filter = filterName(parent);
+        return takesText(filter, value) ? this.#text(value) : filtered(filter, value);
+      }
+      case "BinaryExpression":
+        if (parent.operator?.value === "~") return this.#text(value);
+        // The library would refuse to look for a list in a list.
+        return isMember(parent, child) && value.type === "ArrayValue" ? keyOf(value) : value;
+      case "For":
+        if (child !== parent.iterable && child !== parent.iterable?.lhs) return value;
+        if (value.type === "UndefinedValue") return runtimeValue([]);
+        if (value.type !== "StringValue") return value;
+        this.spend(LOOP_TURN * charsIn(value));
+        return runtimeValue(Array.from(String(value.value)));
+      case "ObjectLiteral": {
+        const isKey = (parent.value as Map<unknown, unknown>).has(child);
+        return isKey && value.type === "IntegerValue" ? keyOf(value) : value;
+      }
+      case "MemberExpression": {
+        const isKey = child === parent.property && operands[0]?.type === "ObjectValue";
+        return isKey && value.type !== "StringValue" ? keyOf(value) : value;
+      }
+      default:
+        return value;
+    }
+  }
+
+  #text(value: Value): Value {
+    this.#chargeWhole(value);
+    return value.type === "StringValue" ? value : runtimeValue(pythonText(value));
+  }
+
+  #asWritten(value: Value): Value {
+    const isOther = ["ArrayValue", "ObjectValue", "TupleValue", "BooleanValue"].includes(
+      value.type,
+    );
+    return isOther ? this.#text(value) : value;
   }
 
   #chargeNode(node: Node, depth: number): void {
@@ -180,10 +289,10 @@ export class BudgetedInterpreter extends Interpreter {
     if (callee.node.property?.value === "dictsort") this.#chargeWhole(receiver, SORT_FACTOR);
   }
 
-  #chargeFilter({ filter }: Node, operands: readonly Value[]): void {
-    const args = filter?.args ?? [];
+  #chargeFilter(node: Node, operands: readonly Value[]): void {
+    const args = node.filter?.args ?? [];
     if (operands.length < 1 + args.length) return;
-    const name = String(filter?.callee?.value ?? filter?.value);
+    const name = filterName(node);
     if (FREE_FILTERS.has(name)) return;
     const [operand, ...values] = operands as [Value, ...Value[]];
     if (name === "replace") this.#chargeReplace(operand, values);
@@ -212,7 +321,8 @@ export class BudgetedInterpreter extends Interpreter {
     const inside: unknown = value.value;
     if (inside instanceof Map) {
       for (const [key, item] of inside as Map<string, Value>) {
-        this.spend((factor * key.length) / CHARS_PER_STEP);
+        // Some keys are numbers.
+        this.spend((factor * String(key).length) / CHARS_PER_STEP);
         this.#chargeWhole(item, factor, perLevel, depth + 1);
       }
     } else if (Array.isArray(inside)) {
@@ -221,26 +331,25 @@ export class BudgetedInterpreter extends Interpreter {
   }
 }
 
-/** Python's result in the two cases where the library differs and models' templates depend on it. */
-function corrected({ node, operands, receiver }: Frame, value: Value): Value {
-  if (node.type === "UnaryExpression" && node.operator?.value === "not") {
-    // The library treats an empty list or mapping as true here.
-    return runtimeValue(!operands[0]!.__bool__().value);
-  }
-  const chars: unknown = operands[0]?.value;
+function isMember({ operator, left }: Node, child: Node): boolean {
+  return child === left && (operator?.value === "in" || operator?.value === "not in");
+}
+
+function filterName({ filter }: Node): string {
+  return String(filter?.callee?.value ?? filter?.value);
+}
+
+/** The library always strips whitespace, even if it is given other characters. */
+function stripped(node: Node, first: Value, receiver: Value | undefined, value: Value): Value {
+  const chars: unknown = first.value;
   const text: unknown = receiver?.value;
   if (node.type !== "CallExpression" || typeof chars !== "string" || typeof text !== "string") {
     return value;
   }
-  // The library always strips whitespace, even if it is given other characters.
   const method = node.callee?.property?.value;
   const fromStart = method === "strip" || method === "lstrip";
   const fromEnd = method === "strip" || method === "rstrip";
   return fromStart || fromEnd ? runtimeValue(strip(text, chars, fromStart, fromEnd)) : value;
-}
-
-function runtimeValue(value: string | boolean): Value {
-  return new Environment().set("value", value);
 }
 
 function strip(text: string, chars: string, fromStart: boolean, fromEnd: boolean): string {

@@ -1,7 +1,12 @@
 // A model's chat template renders messages into the text of the prompt. Templates run on a budget
 // (template-interpreter.ts), and every failure is a TemplateError.
 import { Environment, parse, tokenize } from "@huggingface/jinja";
-import { BudgetExceeded, BudgetedInterpreter } from "./template-interpreter.ts";
+import {
+  BudgetExceeded,
+  BudgetedInterpreter,
+  type CompiledTemplate,
+  compiledTemplate,
+} from "./template-interpreter.ts";
 import type { TokenizerConfigJson } from "./tokenizer-json.ts";
 
 export type TemplateFault =
@@ -101,12 +106,7 @@ function namedSources({ config, jinja, gguf }: TemplateSources): Map<string, str
   return named;
 }
 
-interface Compiled {
-  program: ReturnType<typeof parse>;
-  length: number;
-}
-
-function compile(source: string): Compiled {
+function compile(source: string): CompiledTemplate {
   if (source.length > MAX_SOURCE) {
     throw new TemplateError("limit", `the chat template is longer than ${MAX_SOURCE} characters`);
   }
@@ -115,13 +115,13 @@ function compile(source: string): Compiled {
   }
   try {
     const tokens = tokenize(source.toWellFormed(), { lstrip_blocks: true, trim_blocks: true });
-    return { program: parse(tokens), length: source.length };
+    return compiledTemplate(parse(tokens), source.length);
   } catch (error) {
     throw new TemplateError("syntax", `the chat template is not valid: ${messageOf(error)}`);
   }
 }
 
-function render(template: Compiled, input: ChatInput, options: TemplateOptions): string {
+function render(template: CompiledTemplate, input: ChatInput, options: TemplateOptions): string {
   const messages = input.continueFinalMessage ? withCut(input.messages) : input.messages;
   const given = {
     ...input.kwargs,
@@ -136,13 +136,13 @@ function render(template: Compiled, input: ChatInput, options: TemplateOptions):
 }
 
 function run(
-  { program, length }: Compiled,
+  template: CompiledTemplate,
   given: Readonly<Record<string, unknown>>,
   now: () => Date,
 ): string {
   const environment = new Environment();
   const steps = BASE_STEPS + STEPS_PER_INPUT_STEP * stepsOf(given);
-  const interpreter = new BudgetedInterpreter(environment, steps, length);
+  const interpreter = new BudgetedInterpreter(environment, steps, template);
   const globals: Record<string, unknown> = {
     true: true,
     True: true,
@@ -161,7 +161,7 @@ function run(
       // `namespace` is the library's own and cannot be replaced.
       if (name !== "namespace") environment.set(name, value);
     }
-    return String(interpreter.run(program).value);
+    return String(interpreter.run(template.program).value);
   } catch (error) {
     if (error instanceof TemplateError) throw error;
     // A stack overflow is a RangeError.

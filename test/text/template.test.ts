@@ -23,6 +23,10 @@ interface Goldens {
 
 const goldens = await readGolden<Goldens>("chats.json");
 const sources = await readGolden<Record<string, string>>("templates.json");
+const expressions = await readGolden<{
+  given: Record<string, unknown>;
+  cases: { source: string; text: string }[];
+}>("expressions.json");
 
 function template(source: string | TemplateSources): ChatTemplate {
   const from = typeof source === "string" ? { jinja: source } : source;
@@ -91,7 +95,7 @@ describe("a template", () => {
     const kwargs = { messages: "x", bos_token: "x", range: 1, namespace: 1, true: false, none: 1 };
     const source = "{{ bos_token }}{{ messages|length }}{{ range(2)|length }}{{ true }}{{ kw }}";
     const text = template(source).render({ ...hi, kwargs: { ...kwargs, kw: "!" } });
-    expect(text).toBe("<|begin_of_text|>12true!");
+    expect(text).toBe("<|begin_of_text|>12True!");
   });
 
   test("strips characters, and takes what is empty for false, as in Python", () => {
@@ -199,6 +203,13 @@ describe("a hostile template", () => {
     ),
     "splits a long string again and again": often("{{ messages[0].content.split('x') | length }}"),
     "slices a long string again and again": often("{{ messages[0].content[::-1] | length }}"),
+    "takes shared lists as text": `${shared}{{ n.s | trim }}`,
+    "formats a long string again and again": `{{ '${"{0}".repeat(20_000)}'.format(messages[0].content) }}`,
+    "formats shared lists": `${shared}{{ '%s' | format(n.s) }}`,
+    "counts in a long string again and again": often("{{ messages[0].content.count('x') }}"),
+    "loops over a long string again and again": often(
+      "{% for c in messages[0].content %}{% endfor %}",
+    ),
     "is long": "x".repeat(1 << 18),
     "is mostly blank": " ".repeat(100_000),
     "nests deep": "{% if true %}".repeat(2_000) + "{% endif %}".repeat(2_000),
@@ -260,5 +271,13 @@ test("an honest template is not refused for long chats", () => {
   for (const name of ["chatml", "llama 3 with tools", "qwen 3 with tools", "mistral", "gemma"]) {
     const text = template(sources[name]!).render({ messages, addGenerationPrompt: true });
     expect(text.length).toBeGreaterThan(2_000 * content.trim().length);
+  }
+});
+
+describe("values are what Python makes of them", () => {
+  for (const { source, text } of expressions.cases) {
+    test(source, () => {
+      expect(template(source).render({ messages: [], kwargs: expressions.given })).toBe(text);
+    });
   }
 });

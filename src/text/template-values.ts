@@ -1,0 +1,222 @@
+// What Python makes of values in a template, where the library does as JavaScript does or has nothing: how lists,
+// mappings and booleans are written, filters that take anything as text, numbers as keys, and methods of dicts.
+import { Environment, type Interpreter } from "@huggingface/jinja";
+
+export type Value = ReturnType<Interpreter["evaluate"]>;
+
+export function runtimeValue(value: unknown): Value {
+  return new Environment().set("value", value);
+}
+
+// The library does not export its classes.
+const ArrayValue = runtimeValue([]).constructor as new (items: readonly Value[]) => Value;
+
+/** Filters that Python applies to the text of any value. */
+const TEXT_FILTERS: ReadonlySet<string> = new Set([
+  "trim",
+  "upper",
+  "lower",
+  "title",
+  "capitalize",
+  "replace",
+  "indent",
+  "string",
+]);
+/** Filters that find nothing in None or in what is undefined. */
+const LIST_FILTERS: ReadonlySet<string> = new Set([
+  "selectattr",
+  "rejectattr",
+  "select",
+  "reject",
+  "map",
+  "join",
+]);
+const KEY_FILTERS: ReadonlySet<string> = new Set(["list", "first", "join", "sort", "unique"]);
+
+/** Whether the filter takes the text of this value. */
+export function takesText(filter: string, value: Value): boolean {
+  return TEXT_FILTERS.has(filter) && value.type !== "StringValue";
+}
+
+/** What a filter gets in the place of a value. */
+export function filtered(filter: string, value: Value): Value {
+  const isNothing = value.type === "NullValue" || value.type === "UndefinedValue";
+  if (isNothing && LIST_FILTERS.has(filter)) return runtimeValue([]);
+  if (value.type === "ObjectValue" && KEY_FILTERS.has(filter)) {
+    return runtimeValue([...(value.value as Map<string, Value>).keys()]);
+  }
+  return value;
+}
+
+/** As str() has it, but for what is undefined, which is nothing. */
+export function pythonText(value: Value): string {
+  if (value.type === "UndefinedValue") return "";
+  return value.type === "StringValue" ? String(value.value) : repr(value);
+}
+
+function repr(value: Value): string {
+  const inside: unknown = value.value;
+  switch (value.type) {
+    case "StringValue":
+      return quoted(inside);
+    case "BooleanValue":
+      return inside ? "True" : "False";
+    case "NullValue":
+    case "UndefinedValue":
+      return "None";
+    case "ArrayValue":
+      return `[${(inside as Value[]).map(repr).join(", ")}]`;
+    case "TupleValue": {
+      const items = (inside as Value[]).map(repr);
+      return items.length === 1 ? `(${items[0]},)` : `(${items.join(", ")})`;
+    }
+    case "ObjectValue": {
+      const entries = Array.from(inside as Map<unknown, Value>);
+      return `{${entries.map(([key, item]) => `${quoted(key)}: ${repr(item)}`).join(", ")}}`;
+    }
+    default:
+      return value.toString();
+  }
+}
+
+const ESCAPES: Readonly<Record<string, string>> = {
+  "\\": "\\\\",
+  "\n": "\\n",
+  "\r": "\\r",
+  "\t": "\\t",
+};
+
+/** A text as Python's source has it; a number, which may be a key, as it is. */
+function quoted(text: unknown): string {
+  if (typeof text !== "string") return String(text);
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const escaped = text.replaceAll(/[\\\p{Cc}]/gu, (char) => {
+    return ESCAPES[char] ?? `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
+  });
+  return quote + (quote === "'" ? escaped.replaceAll("'", "\\'") : escaped) + quote;
+}
+
+/**
+ * A number, or any other value, as a key of a mapping. The library takes texts only: this is one for it, and
+ * `asNumber` makes it a number again wherever it is used.
+ */
+export function keyOf(value: Value): Value {
+  return Object.assign(runtimeValue(""), { value: value.value });
+}
+
+export function asNumber(value: Value): Value {
+  const isNumber = value.type === "StringValue" && typeof value.value === "number";
+  return isNumber ? runtimeValue(value.value) : value;
+}
+
+/** The keys in their order, numbers among them, with their values. */
+function sortedByKey(value: Value): Value | undefined {
+  if (value.type !== "ObjectValue") return undefined;
+  const entries = Array.from(value.value as Map<unknown, Value>);
+  if (entries.every(([key]) => typeof key === "string")) return undefined;
+  const sorted = entries.sort(([a], [b]) => Number(a) - Number(b));
+  return new ArrayValue(sorted.map(([key, item]) => new ArrayValue([runtimeValue(key), item])));
+}
+
+function extreme(value: Value, sign: 1 | -1): Value | undefined {
+  if (value.type !== "ArrayValue") return undefined;
+  const items = value.value as readonly Value[];
+  const insideOf = (item: Value) => item.value as number | string;
+  const isHigher = (a: Value, b: Value) =>
+    sign > 0 ? insideOf(a) > insideOf(b) : insideOf(a) < insideOf(b);
+  return items.reduce((best, item) => (isHigher(item, best) ? item : best), items[0]!);
+}
+
+type Filter = (value: Value, args: readonly Value[]) => Value | undefined;
+
+/** Filters that the library lacks, or has for other values only: undefined leaves the value to it. */
+export const ownFilters: ReadonlyMap<string, Filter> = new Map<string, Filter>([
+  ["min", (value) => extreme(value, -1)],
+  ["max", (value) => extreme(value, 1)],
+  ["dictsort", (value, args) => (args.length === 0 ? sortedByKey(value) : undefined)],
+  [
+    "format",
+    (value, args) => {
+      if (value.type !== "StringValue") return undefined;
+      const left = args.values();
+      return runtimeValue(
+        String(value.value).replaceAll(/%([sd%])/g, (_, kind: string) =>
+          kind === "%" ? "%" : pythonText(left.next().value ?? runtimeValue(undefined)),
+        ),
+      );
+    },
+  ],
+]);
+
+/** A dict's methods hide its keys of the same name: `parameters.items()` is meant, not the key "items". */
+const DICT_METHODS: ReadonlySet<string> = new Set(["items", "keys", "values", "get"]);
+
+/** Arguments come as JavaScript's values. `spend`: for characters that are made. */
+type TextMethod = (
+  text: string,
+  args: readonly unknown[],
+  spend: (chars: number) => void,
+) => unknown;
+
+const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>([
+  [
+    "format",
+    (text, args, spend) => {
+      let next = 0;
+      return text.replaceAll(/\{\{|\}\}|\{(\d*)\}/g, (found, index?: string) => {
+        if (index === undefined) return found[0]!;
+        const given = args[index === "" ? next++ : Number(index)];
+        const made = typeof given === "object" ? "" : pythonText(runtimeValue(given));
+        spend(made.length);
+        return made;
+      });
+    },
+  ],
+  ["find", (text, [part]) => text.indexOf(String(part))],
+  [
+    "count",
+    (text, [part]) => (part === "" ? text.length + 1 : text.split(String(part)).length - 1),
+  ],
+  ["isdigit", (text) => /^\p{Nd}+$/u.test(text)],
+  [
+    "removeprefix",
+    (text, [part]) => (text.startsWith(String(part)) ? text.slice(String(part).length) : text),
+  ],
+  [
+    "removesuffix",
+    (text, [part]) =>
+      part !== "" && text.endsWith(String(part)) ? text.slice(0, -String(part).length) : text,
+  ],
+]);
+
+/** The attribute of a value that Python finds, where the library finds another or none. */
+export function attribute(
+  object: Value,
+  name: string,
+  found: Value,
+  spend: (chars: number) => void,
+): Value {
+  if (object.type === "ObjectValue" && DICT_METHODS.has(name)) return object.builtins.get(name)!;
+  const method = textMethods.get(name);
+  if (object.type !== "StringValue" || found.type !== "UndefinedValue" || !method) return found;
+  return runtimeValue((...args: unknown[]) => method(String(object.value), args, spend));
+}
+
+/** The nodes whose values are written out: those that stand in a block by themselves. */
+export function writtenNodes(program: unknown): ReadonlySet<object> {
+  const written = new Set<object>();
+  const visit = (node: unknown): void => {
+    if (typeof node !== "object" || node === null) return;
+    const block = node as Record<string, unknown>;
+    for (const name of ["body", "alternate", "defaultBlock"]) {
+      const statements = block[name];
+      if (!Array.isArray(statements)) continue;
+      for (const statement of statements) {
+        written.add(statement);
+        visit(statement);
+      }
+    }
+  };
+  visit(program);
+  return written;
+}
