@@ -5,6 +5,8 @@ import type { Tokenizer } from "./tokenizer.ts";
 /** The fields of config.json and generation_config.json that are read here. */
 export interface EosConfig {
   eos_token_id?: number | readonly number[] | null;
+  /** The part of a model with several. */
+  text_config?: EosConfig | null;
 }
 
 export interface StopTokenSources {
@@ -32,6 +34,15 @@ const END_OF_TURN: readonly string[] = [
   "<|end_of_turn|>",
   "<｜end▁of▁sentence｜>",
   "<|END_OF_TURN_TOKEN|>",
+  "<|endofturn|>",
+  "[|endofturn|]",
+  "<|assistant_end|>",
+  "<|role_end|>",
+  "<|end_of_sentence|>",
+  "<end_of_sentence>",
+  "<seed:eos>",
+  "[EOT]",
+  "[e~[",
   "</s>",
 ];
 const GGUF_FIELDS = ["eos_token_id", "eot_token_id", "eom_token_id"];
@@ -44,7 +55,8 @@ export function stopTokens(sources: StopTokenSources): Set<number> {
     // Ignores ids outside the vocabulary.
     if (tokenizer.tokenOf(Number(id)) !== undefined) ids.add(Number(id));
   };
-  for (const config of [sources.config, sources.generationConfig]) {
+  const { config: whole, generationConfig } = sources;
+  for (const config of [whole, whole?.text_config, generationConfig]) {
     for (const id of [config?.eos_token_id ?? []].flat()) add(id);
   }
   for (const field of GGUF_FIELDS) add(sources.gguf?.get(`tokenizer.ggml.${field}`));

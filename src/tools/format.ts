@@ -46,6 +46,11 @@ export type ThoughtMarks = {
   tokens: readonly string[];
 };
 
+/** Marks that are each a token of their own. */
+export function thoughtMarks(open: string, close: string): ThoughtMarks {
+  return { open, close, tokens: [open, close] };
+}
+
 export type GrammarOptions = {
   /** The answer must be a call, or several if parallel, and nothing else. */
   required: boolean;

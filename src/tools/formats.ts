@@ -1,20 +1,22 @@
 // Detects a model's tool-call format from the text of its chat template.
 import type { ToolFormat } from "./format.ts";
+import { apertus } from "./formats/apertus.ts";
+import { cohere } from "./formats/cohere.ts";
 import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
 import { functionGemma, gemma4 } from "./formats/function-gemma.ts";
 import { gemma } from "./formats/gemma.ts";
 import { glm, glmCompact } from "./formats/glm.ts";
 import { harmony } from "./formats/harmony.ts";
-import { hermes } from "./formats/hermes.ts";
+import { hermes, internlm, longcat } from "./formats/hermes.ts";
 import { deepseekV4, deepseekV32, minimax } from "./formats/invoke.ts";
 import { kimi } from "./formats/kimi.ts";
 import { llamaJson } from "./formats/llama-json.ts";
-import { mistral, mistralList } from "./formats/mistral.ts";
-import { nemotron } from "./formats/nemotron.ts";
+import { mistral, mistralList, mistralThinking } from "./formats/mistral.ts";
+import { hunyuan, minimaxM1, nemotron } from "./formats/nemotron.ts";
 import { functools, granite, phi } from "./formats/phi.ts";
 import { lfm, olmo } from "./formats/python-calls.ts";
 import { pythonic } from "./formats/pythonic.ts";
-import { qwenXml } from "./formats/qwen-xml.ts";
+import { qwenXml, seed } from "./formats/qwen-xml.ts";
 
 export type TemplateTools = {
   format: ToolFormat;
@@ -38,14 +40,22 @@ const formats: readonly Row[] = [
   [glmCompact, "</arg_key><arg_value>"],
   [glm, "<arg_key>"],
   [nemotron, "<TOOLCALL>"],
+  [seed, "<seed:tool_call>"],
+  [cohere, "<|START_ACTION|>"],
+  [apertus, "<|tools_prefix|>"],
+  [internlm, "<|action_start|>", "<|plugin|>"],
+  [longcat, "<longcat_tool_call>"],
   [qwenXml, "<tool_call>", "<function=", "<parameter="],
   [olmo, "<function_calls>"],
+  [mistralThinking, "[TOOL_CALLS]", "[ARGS]", "[/THINK]"],
   [mistral, "[TOOL_CALLS]", "[ARGS]"],
   [mistralList, "[TOOL_CALLS]"],
   [functools, "functools["],
   [phi, "<|tool_call|>", "<|/tool_call|>"],
   [granite, "<|tool_call|>"],
   [hermes, "<tool_call>", '"name"', '"arguments"'],
+  [hunyuan, "<tool_calls>["],
+  [minimaxM1, "<tool_calls>", '"name"', '"arguments"'],
   [deepseek, "<｜tool▁sep｜>", "```json"],
   [deepseekV31, "<｜tool▁sep｜>"],
   [lfm, "<|tool_call_start|>"],
@@ -53,6 +63,7 @@ const formats: readonly Row[] = [
   [lfm, "List of tools: "],
   [pythonic, "[func_name1("],
   [llamaJson, "<|start_header_id|>", '"parameters": '],
+  [llamaJson, "<|header_start|>", '"parameters": '],
 ];
 
 /** As above, for templates without tools, for which instructions.ts describes the tools. */

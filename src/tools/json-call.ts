@@ -13,8 +13,10 @@ export function* jsonCalls(calls: CallDraft[], first: string): Reading<void> {
   }
 }
 
+const NAMES: ReadonlySet<string> = new Set(["name", "tool_name"]);
+const ARGUMENTS: ReadonlySet<string> = new Set(["arguments", "parameters"]);
 /** Some models add a type and an id; an object with any other key is not a call. */
-const KEYS: ReadonlySet<string> = new Set(["name", "arguments", "parameters", "type", "id"]);
+const OTHERS: ReadonlySet<string> = new Set(["type", "id", "tool_call_id"]);
 
 export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
   need(first, "{");
@@ -22,13 +24,15 @@ export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
   calls.push(call);
   for (;;) {
     const key = yield* jsonString(yield* pastBlanks());
-    if (!KEYS.has(key)) throw new Mismatch();
+    const isName = NAMES.has(key);
+    const isArguments = ARGUMENTS.has(key);
+    if (!isName && !isArguments && !OTHERS.has(key)) throw new Mismatch();
     need(yield* pastBlanks(), ":");
     const start = yield* pastBlanks();
-    if (key === "arguments" || key === "parameters") yield* jsonArguments(call, start);
+    if (isArguments) yield* jsonArguments(call, start);
     else {
       const text = yield* jsonString(start);
-      if (key === "name") call.name = text;
+      if (isName) call.name = text;
     }
     const char = yield* pastBlanks();
     if (char === "}") break;
@@ -50,7 +54,7 @@ export function* jsonArguments(call: CallDraft, first: string): Reading<void> {
   });
 }
 
-function* jsonString(first: string): Reading<string> {
+export function* jsonString(first: string): Reading<string> {
   need(first, '"');
   let text = "";
   yield* jsonText(first, (char) => {

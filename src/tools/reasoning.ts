@@ -2,15 +2,11 @@
 // other marks of its format. Whitespace around it belongs neither to the thought nor to the answer.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import { StringMatcher } from "../text/string-matcher.ts";
-import type { ThoughtMarks } from "./format.ts";
+import { type ThoughtMarks, thoughtMarks } from "./format.ts";
 import { optional } from "./grammar.ts";
 import { isBlank } from "./reading.ts";
 
-export const thinkTags: ThoughtMarks = {
-  open: "<think>",
-  close: "</think>",
-  tokens: ["<think>", "</think>"],
-};
+export const thinkTags = thoughtMarks("<think>", "</think>");
 
 export type Thinking =
   /** The model does not think before it answers. */

@@ -22,6 +22,11 @@ describe("the tokens that end a generation", () => {
     expect(sorted(ids)).toEqual([0, 1, 11, 13]);
   });
 
+  test("are those of the text part of a model with several", () => {
+    const config = { text_config: { eos_token_id: [0, 12] } };
+    expect(sorted(stopTokens({ tokenizer: chatml, config }))).toEqual([0, 11, 12]);
+  });
+
   test("come from GGUF's fields, of whatever width", () => {
     const gguf = new Map<string, number | bigint>([
       ["tokenizer.ggml.eos_token_id", 0],
@@ -35,6 +40,15 @@ describe("the tokens that end a generation", () => {
   test("have the template's end of turn, where it is a control token", () => {
     const chatTemplate = "{{ m.content }}<|im_end|> <|eot_id|>";
     expect(sorted(stopTokens({ tokenizer: chatml, chatTemplate }))).toEqual([11, 12]);
+  });
+
+  test("have the ends of turns of families that name them otherwise", () => {
+    for (const end of ["[|endofturn|]", "<|assistant_end|>", "<|role_end|>", "<seed:eos>"]) {
+      const chatTemplate = `{{ m.content }}${end}`;
+      expect(sorted(stopTokens({ tokenizer: tokenizer(["<s>", end]), chatTemplate }))).toEqual([
+        11,
+      ]);
+    }
   });
 
   test("have no mark that only parts the thoughts from the answer", () => {

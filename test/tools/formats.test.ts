@@ -17,7 +17,10 @@ describe("a template that tells of tools teaches", () => {
   const fragments: Record<string, string | string[]> = {
     hermes: String.raw`{{- "return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>" }}`,
     "qwen-xml": String.raw`{{- '\n<tool_call>\n<function=' + call.name + '>\n' }}{{- '<parameter=' + name + '>\n' }}`,
-    "llama-json": `{{- '<|start_header_id|>' }}{{- 'Respond in the format {"name": function name, "parameters": dictionary}.' }}`,
+    "llama-json": [
+      `{{- '<|start_header_id|>' }}{{- 'Respond in the format {"name": function name, "parameters": dictionary}.' }}`,
+      `{{- '<|header_start|>' }}{{- 'Respond in the format {"name": function name, "parameters": dictionary}.' }}`,
+    ],
     pythonic: `{{- '<|start_header_id|>' }}{{- 'Respond in the format [func_name1(params_name1=params_value1...), func_name2(params)] ' }}`,
     "mistral-list": `{{- "[TOOL_CALLS][" }}{{- ', "id": "' + call.id + '"}' }}`,
     mistral: `{{- '[TOOL_CALLS]' + call.function.name }}{{- '[ARGS]' + call.function.arguments|tojson }}`,
@@ -45,6 +48,14 @@ describe("a template that tells of tools teaches", () => {
       `{{- '<TOOLCALL>[{"name": "tool_name1", "arguments": "tool_args1"}]</TOOLCALL>' -}}`,
       `{{- '<|start_header_id|>' }}{{- '<TOOLCALL>[' -}}{{- '{"name": "' + fn.name + '", "parameters": ' -}}`,
     ],
+    seed: "{%- set toolcall_begin_token = '<seed:tool_call>' -%}{{ '<function=' + call.name + '>' }}{{ '<parameter=' + key + '>' }}",
+    cohere: `<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "{{ call.name }}", "parameters": {}}]<|END_ACTION|>`,
+    apertus: "{%- set tool_calls_token = '<|tools_prefix|>' -%}",
+    internlm: `{{- "<|action_start|><|plugin|>\\n" }}{{- '{"name": "' + call.name + '", "parameters": ' }}`,
+    longcat: `<longcat_tool_call>{"name": <function-name>, "arguments": <args>}</longcat_tool_call>`,
+    "mistral-thinking": `{{- '[THINK]' + text + '[/THINK]' }}{{- '[TOOL_CALLS]' + call.name + '[ARGS]' }}`,
+    hunyuan: `<tool_calls>[{"name": "func_name1", "arguments": {"argument1": "value1"}},...]</tool_calls>`,
+    "minimax-m1": String.raw`{{ '<tool_calls>\n{"name": <tool-name>, "arguments": <args-json-object>}\n...\n</tool_calls>' }}`,
     harmony: `{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}`,
   };
 
@@ -96,7 +107,7 @@ describe("a template that does not tell of tools", () => {
   });
 
   test("may tell of them in a way that is not known", () => {
-    const template = "{% for tool in tools %}{% endfor %}<|START_ACTION|>";
+    const template = "{% for tool in tools %}{% endfor %}<|unheard_of|>";
     expect(formatOf(template)).toMatchObject({ format: { name: "hermes" }, knowsTools: false });
   });
 });

@@ -3,7 +3,13 @@
 // [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../block-parser.ts";
-import { type CallDraft, randomAlphanumerics, type Tool, type ToolFormat } from "../format.ts";
+import {
+  type CallDraft,
+  randomAlphanumerics,
+  type Tool,
+  type ToolFormat,
+  thoughtMarks,
+} from "../format.ts";
 import { adjoiningCalls, callList, jsonArguments, jsonTag } from "../grammar.ts";
 import { jsonCalls, jsonArguments as readArguments, writeJson } from "../json-call.ts";
 import { type At, advance, NAME, word } from "../literal-value.ts";
@@ -38,6 +44,13 @@ export const mistral: ToolFormat = {
   grammar: (tools, options) => adjoiningCalls(tools.map(tagOf), OPEN, options),
   write: (calls) =>
     calls.map(({ name, arguments: given }) => `${OPEN}${name}${ARGUMENTS}${given}`).join(""),
+};
+
+/** Magistral and Ministral 3. */
+export const mistralThinking: ToolFormat = {
+  ...mistral,
+  name: "mistral-thinking",
+  thought: thoughtMarks("[THINK]", "[/THINK]"),
 };
 
 function tagOf(tool: Tool): TagFormat {

@@ -1,28 +1,53 @@
-// Nemotron before its version 3: <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</TOOLCALL>
+// Nemotron before its version 3, and Hunyuan and Jamba, with other tags:
+// <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</TOOLCALL>
+// <tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_calls>
+// MiniMax M1, without a list:
+// <tool_calls>
+// {"name": "get_weather", "arguments": {"city": "Paris"}}
+// </tool_calls>
 import { blockParser } from "../block-parser.ts";
 import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
 import { callList, jsonTag } from "../grammar.ts";
-import { jsonCalls, writeJson } from "../json-call.ts";
+import { jsonCall, jsonCalls, writeJson } from "../json-call.ts";
 import { marker, pastBlanks, type Reading } from "../reading.ts";
 
-const OPEN = "<TOOLCALL>";
-const CLOSE = "</TOOLCALL>";
+export const nemotron = tagged("nemotron", "TOOLCALL", { begin: "[", separator: ", ", end: "]" });
+export const hunyuan = tagged("hunyuan", "tool_calls", { begin: "[", separator: ", ", end: "]" });
+export const minimaxM1 = tagged("minimax-m1", "tool_calls", {
+  begin: "\n",
+  separator: "\n",
+  end: "\n",
+});
 
-export const nemotron: ToolFormat = {
-  name: "nemotron",
-  markers: [OPEN, CLOSE],
-  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
-  grammar: (tools, options) =>
-    callList(
-      tools.map((tool) => jsonTag(tool, {})),
-      { trigger: OPEN, begin: `${OPEN}[`, separator: ", ", end: `]${CLOSE}` },
-      options,
-    ),
-  write: (calls) => `${OPEN}[${calls.map((call) => writeJson(call)).join(", ")}]${CLOSE}`,
-  newCallId,
-};
+type Around = { begin: string; separator: string; end: string };
 
-function* read(calls: CallDraft[]): Reading<void> {
-  yield* jsonCalls(calls, yield* pastBlanks());
-  yield* marker(yield* pastBlanks(), CLOSE);
+function tagged(name: string, tag: string, around: Around): ToolFormat {
+  const [open, close] = [`<${tag}>`, `</${tag}>`];
+  const { separator } = around;
+  const begin = open + around.begin;
+  const end = around.end + close;
+  return {
+    name,
+    markers: [open, close],
+    parser: (tools) => blockParser({ openers: [open], read: (calls) => read(calls, close) }, tools),
+    grammar: (tools, options) =>
+      callList(
+        tools.map((tool) => jsonTag(tool, {})),
+        { trigger: open, begin, separator, end },
+        options,
+      ),
+    write: (calls) => begin + calls.map((call) => writeJson(call)).join(separator) + end,
+    newCallId,
+  };
+}
+
+/** A list, or objects one after the other. */
+function* read(calls: CallDraft[], close: string): Reading<void> {
+  const first = yield* pastBlanks();
+  yield* jsonCalls(calls, first);
+  for (;;) {
+    const char = yield* pastBlanks();
+    if (first === "[" || char !== "{") return void (yield* marker(char, close));
+    yield* jsonCall(calls, char);
+  }
 }

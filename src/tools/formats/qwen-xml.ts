@@ -1,4 +1,4 @@
-// Qwen 3 Coder and Nemotron 3:
+// Qwen 3 Coder, Nemotron 3 and Step 3.5:
 // <tool_call>
 // <function=get_weather>
 // <parameter=city>
@@ -6,40 +6,76 @@
 // </parameter>
 // </function>
 // </tool_call>
+// Seed-OSS, with values on the lines of their tags:
+// <seed:tool_call>
+// <function=get_weather>
+// <parameter=city>Paris</parameter>
+// </function>
+// </seed:tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
 import { bareValue, jsonOfText, parameterSequence, parametersOf, textOf } from "../bare-value.ts";
 import { blockParser } from "../block-parser.ts";
-import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
+import {
+  type Call,
+  type CallDraft,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+  thoughtMarks,
+} from "../format.ts";
 import { callSequence } from "../grammar.ts";
 import { openCall } from "../literal-value.ts";
 import { Mismatch, marker, pastBlanks, type Reading, until } from "../reading.ts";
 
-const OPEN = "<tool_call>";
-const CLOSE = "</tool_call>";
 const FUNCTION = "<function=";
 const FUNCTION_END = "</function>";
 const PARAMETER = "<parameter=";
 const PARAMETER_END = "</parameter>";
 
-export const qwenXml: ToolFormat = {
-  name: "qwen-xml",
-  markers: [OPEN, CLOSE],
-  parser(tools) {
-    const read = (calls: CallDraft[], opener: string) =>
-      opener === OPEN ? readBlock(calls, tools) : readFunction(calls, tools);
-    // The model sometimes omits <tool_call> but still writes </tool_call>.
-    return blockParser({ openers: [OPEN, FUNCTION], closers: [CLOSE], read }, tools);
-  },
-  grammar: (tools, options) =>
-    callSequence(tools.map(tagOf), { trigger: OPEN, separator: "\n" }, options),
-  write: (calls) => calls.map(write).join("\n"),
-  newCallId,
+export const qwenXml = functionXml("qwen-xml", {
+  open: "<tool_call>",
+  close: "</tool_call>",
+  margin: "\n",
+});
+
+export const seed: ToolFormat = {
+  ...functionXml("seed", { open: "<seed:tool_call>", close: "</seed:tool_call>", margin: "" }),
+  thought: thoughtMarks("<seed:think>", "</seed:think>"),
 };
 
-function* readBlock(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
+type Tags = {
+  open: string;
+  close: string;
+  /** Around a value. */
+  margin: string;
+};
+
+function functionXml(name: string, tags: Tags): ToolFormat {
+  const { open, close } = tags;
+  return {
+    name,
+    markers: [open, close],
+    parser(tools) {
+      const read = (calls: CallDraft[], opener: string) =>
+        opener === open ? readBlock(calls, tools, close) : readFunction(calls, tools);
+      // The model sometimes omits <tool_call> but still writes </tool_call>.
+      return blockParser({ openers: [open, FUNCTION], closers: [close], read }, tools);
+    },
+    grammar: (tools, options) =>
+      callSequence(
+        tools.map((tool) => tagOf(tool, tags)),
+        { trigger: open, separator: "\n" },
+        options,
+      ),
+    write: (calls) => calls.map((call) => write(call, tags)).join("\n"),
+    newCallId,
+  };
+}
+
+function* readBlock(calls: CallDraft[], tools: readonly Tool[], close: string): Reading<void> {
   yield* marker(yield* pastBlanks(), FUNCTION);
   yield* readFunction(calls, tools);
-  yield* marker(yield* pastBlanks(), CLOSE);
+  yield* marker(yield* pastBlanks(), close);
 }
 
 function* readFunction(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
@@ -67,18 +103,18 @@ function* readName(): Reading<string> {
 }
 
 /** xgrammar's built-in format does not allow multi-line strings and fails on empty schemas. */
-function tagOf(tool: Tool): TagFormat {
+function tagOf(tool: Tool, { open, close, margin }: Tags): TagFormat {
   // The parser accepts a string's end with or without a newline before it.
   const content = parameterSequence(tool, (key, schema) =>
-    bareValue(schema, { begin: `\n${PARAMETER}${key}>\n`, end: PARAMETER_END, margin: "\n" }),
+    bareValue(schema, { begin: `\n${PARAMETER}${key}>${margin}`, end: PARAMETER_END, margin }),
   );
-  const begin = `${OPEN}\n${FUNCTION}${tool.name}>`;
-  return { type: "tag", begin, content, end: `\n${FUNCTION_END}\n${CLOSE}` };
+  const begin = `${open}\n${FUNCTION}${tool.name}>`;
+  return { type: "tag", begin, content, end: `\n${FUNCTION_END}\n${close}` };
 }
 
-function write({ name, arguments: given }: Call): string {
+function write({ name, arguments: given }: Call, { open, close, margin }: Tags): string {
   const parameters = Object.entries(JSON.parse(given)).map(
-    ([key, each]) => `${PARAMETER}${key}>\n${textOf(each)}\n${PARAMETER_END}\n`,
+    ([key, each]) => `${PARAMETER}${key}>${margin}${textOf(each)}${margin}${PARAMETER_END}\n`,
   );
-  return `${OPEN}\n${FUNCTION}${name}>\n${parameters.join("")}${FUNCTION_END}\n${CLOSE}`;
+  return `${open}\n${FUNCTION}${name}>\n${parameters.join("")}${FUNCTION_END}\n${close}`;
 }

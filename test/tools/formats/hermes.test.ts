@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { hermes } from "../../../src/tools/formats/hermes.ts";
+import { hermes, internlm, longcat } from "../../../src/tools/formats/hermes.ts";
 import { call, content, read, tools } from "../messages.ts";
 
 const paris = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>';
@@ -120,4 +120,13 @@ test("text is sent as soon as it cannot become a call, blanks with what follows 
     expect(parser.push(piece)).toEqual(sent === "" ? [] : [content(sent)]);
   }
   expect(parser.end()).toEqual([]);
+});
+
+test("InternLM and LongCat have tags of their own", () => {
+  const plugin = '<|action_start|><|plugin|>\n{"name": "now", "parameters": {}}<|action_end|>';
+  expect(read(internlm, `So\n${plugin}`)).toEqual([content("So"), call("now", "{}")]);
+  const text = plugin.replace("<|plugin|>", "<|interpreter|>");
+  expect(read(internlm, text)).toEqual([content(text)]);
+  expect(read(longcat, paris.replaceAll("tool_call", "longcat_tool_call"))).toEqual([parisCall]);
+  expect(read(longcat, paris)).toEqual([content(paris)]);
 });

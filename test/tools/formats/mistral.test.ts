@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { mistral, mistralList } from "../../../src/tools/formats/mistral.ts";
-import { call, content, read } from "../messages.ts";
+import { mistral, mistralList, mistralThinking } from "../../../src/tools/formats/mistral.ts";
+import { messageParser } from "../../../src/tools/message.ts";
+import { call, content, parts, read, tools } from "../messages.ts";
 
 const parisCall = call("get_weather", '{"city": "Paris"}');
 const nowCall = call("now", "{}");
@@ -51,4 +52,13 @@ for (const format of [mistral, mistralList]) {
 test("an id is nine letters and digits", () => {
   expect(mistral.newCallId()).toMatch(/^[a-zA-Z0-9]{9}$/);
   expect(mistral.newCallId()).not.toBe(mistral.newCallId());
+});
+
+test("Magistral thinks in brackets", () => {
+  const parser = messageParser({ thinking: "possible", format: mistralThinking, tools });
+  expect(parts(parser, "[THINK]Hm.[/THINK]So[TOOL_CALLS]now[ARGS]{}")).toEqual([
+    { kind: "reasoning", text: "Hm." },
+    content("So"),
+    nowCall,
+  ]);
 });

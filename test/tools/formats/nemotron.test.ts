@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { nemotron } from "../../../src/tools/formats/nemotron.ts";
+import { hunyuan, minimaxM1, nemotron } from "../../../src/tools/formats/nemotron.ts";
 import { call, content, read } from "../messages.ts";
 
 const written = (inner: string) => `<TOOLCALL>${inner}</TOOLCALL>`;
@@ -31,5 +31,22 @@ test("what is garbled is content", () => {
     "[now()]",
   ]) {
     expect(read(nemotron, written(inner))).toEqual([content(written(inner))]);
+  }
+});
+
+test("other tags hold a list, or objects one after the other", () => {
+  const [paris, now] = [
+    '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+    '{"name": "now", "arguments": {}}',
+  ];
+  const calls = [call("get_weather", '{"city": "Paris"}'), call("now", "{}")];
+  for (const format of [hunyuan, minimaxM1]) {
+    for (const inner of [`[${paris}, ${now}]`, `\n${paris}\n${now}\n`]) {
+      expect(read(format, `<tool_calls>${inner}</tool_calls>`)).toEqual(calls);
+    }
+    for (const inner of ["", "\n", `[${paris}]${now}`, `${paris},${now}`, `${paris}\n[${now}]`]) {
+      const text = `<tool_calls>${inner}</tool_calls>`;
+      expect(read(format, text)).toEqual([content(text)]);
+    }
   }
 });

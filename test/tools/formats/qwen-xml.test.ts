@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { qwenXml } from "../../../src/tools/formats/qwen-xml.ts";
-import { call, content, read } from "../messages.ts";
+import { qwenXml, seed } from "../../../src/tools/formats/qwen-xml.ts";
+import { messageParser } from "../../../src/tools/message.ts";
+import { call, content, parts, read, tools } from "../messages.ts";
 
 function written(name: string, parameters: Record<string, string>): string {
   const inner = Object.entries(parameters).map(
@@ -112,4 +113,19 @@ describe("content, exactly as written, is", () => {
 
 test("a name that cannot be one is sent at once", () => {
   expect(qwenXml.parser([]).push("<function=a b")).toEqual([content("<function=a b")]);
+});
+
+test("Seed-OSS has tags of its own, around calls and thoughts", () => {
+  const inner =
+    "<function=get_weather>\n<parameter=city>Paris</parameter>\n<parameter=days>3</parameter>\n</function>";
+  const text = `<seed:think>\nHm.\n</seed:think>So:\n<seed:tool_call>\n${inner}\n</seed:tool_call>`;
+  const parser = messageParser({ thinking: "possible", format: seed, tools });
+  expect(parts(parser, text)).toEqual([
+    { kind: "reasoning", text: "Hm." },
+    content("So:"),
+    parisCall,
+  ]);
+  expect(read(seed, paris.replace("<function=get_weather>", "<function=f>"))[0]!.kind).toBe(
+    "content",
+  );
 });

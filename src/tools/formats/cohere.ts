@@ -1,0 +1,58 @@
+// Command R7B, A and their kin, whose calls are counted:
+// <|START_ACTION|>[
+//     {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}
+// ]<|END_ACTION|>
+import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import { blockParser } from "../block-parser.ts";
+import {
+  type Call,
+  type CallDraft,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+  thoughtMarks,
+} from "../format.ts";
+import { callList, jsonArguments } from "../grammar.ts";
+import { jsonCalls } from "../json-call.ts";
+import { marker, pastBlanks, type Reading } from "../reading.ts";
+
+const OPEN = "<|START_ACTION|>";
+const CLOSE = "<|END_ACTION|>";
+const CALL = '{"tool_call_id": "';
+const list = { begin: `${OPEN}[\n    `, separator: ",\n    ", end: `\n]${CLOSE}` };
+
+export const cohere: ToolFormat = {
+  name: "cohere",
+  markers: [OPEN, CLOSE],
+  thought: thoughtMarks("<|START_THINKING|>", "<|END_THINKING|>"),
+  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
+  grammar: (tools, options) =>
+    tools.length === 0 ? undefined : callList([anyOf(tools)], { trigger: OPEN, ...list }, options),
+  write: (calls) => list.begin + calls.map(write).join(list.separator) + list.end,
+  newCallId,
+};
+
+function* read(calls: CallDraft[]): Reading<void> {
+  yield* jsonCalls(calls, yield* pastBlanks());
+  yield* marker(yield* pastBlanks(), CLOSE);
+}
+
+/** All tools' calls begin alike. */
+function anyOf(tools: readonly Tool[]): TagFormat {
+  const named = tools.map((tool): StructuralTagFormat => {
+    const value = `", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `;
+    return {
+      type: "sequence",
+      elements: [{ type: "const_string", value }, jsonArguments(tool)],
+    };
+  });
+  const elements: StructuralTagFormat[] = [
+    { type: "regex", pattern: "[0-9]{1,4}" },
+    { type: "or", elements: named },
+  ];
+  return { type: "tag", begin: CALL, content: { type: "sequence", elements }, end: "}" };
+}
+
+function write({ name, arguments: given }: Call, index: number): string {
+  return `${CALL}${index}", "tool_name": ${JSON.stringify(name)}, "parameters": ${given}}`;
+}
