@@ -4,6 +4,7 @@ import type { ServedModel } from "../serve/models.ts";
 import type { EncodeWork } from "../text/encode-work.ts";
 import type { Encoded } from "../text/encoder.ts";
 import { TooLongError } from "../text/tokenizer.ts";
+import { answerTagOf } from "../tools/answer-tags.ts";
 import { newCallId, type ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
 import { messageParser } from "../tools/message.ts";
@@ -80,7 +81,12 @@ async function prepareChat(
     },
     markers: [...thought.tokens, ...(use || format.thinks ? format.markers : [])],
     newReader: () => ({
-      parser: messageParser({ thinking, format, tools: use?.tools }),
+      parser: messageParser({
+        thinking,
+        format,
+        tools: use?.tools,
+        answerTag: answerTagOf(model.text.template),
+      }),
       newCallId: format.newCallId,
       // Without a grammar, only this keeps a model from calling twice.
       maxCalls: use?.isParallel === false ? 1 : Infinity,

@@ -1,4 +1,5 @@
 // The parser of a whole message: a thought, then content and calls.
+import { AnswerTags } from "./answer-tags.ts";
 import type { Call, FormatParser, MessagePart, Tool, ToolFormat } from "./format.ts";
 import { Reasoning, type Split, type Thinking } from "./reasoning.ts";
 
@@ -7,6 +8,8 @@ export type MessageOptions = {
   /** The model's; undefined if no tools are asked for, unless thoughts are part of it. */
   format?: ToolFormat | undefined;
   tools?: readonly Tool[] | undefined;
+  /** The tag that the model puts around its answer. */
+  answerTag?: string | undefined;
 };
 
 export type MessageParser = {
@@ -19,21 +22,25 @@ export type MessageParser = {
  * Text that the token limit cuts off inside markup is not content, whatever the format. A call whose tool
  * is already named is returned with its arguments as far as they go; anything less of a call is dropped.
  */
-export function messageParser({ thinking, format, tools = [] }: MessageOptions): MessageParser {
+export function messageParser(options: MessageOptions): MessageParser {
+  const { thinking, format, tools = [], answerTag } = options;
   const parser = format && (format.thinks || tools.length > 0) ? format.parser(tools) : plainText;
   const splitsThoughts = !format?.thinks && thinking !== "none";
   const thoughts = splitsThoughts
     ? new Reasoning(thinking === "begun", format?.thought)
     : undefined;
+  const tags = answerTag === undefined ? undefined : new AnswerTags(answerTag);
+  const pushAnswer = (text: string) => parser.push(tags ? tags.push(text) : text);
   const partsOf = ({ reasoning, text }: Split): MessagePart[] => [
     ...(reasoning === "" ? [] : [{ kind: "reasoning" as const, text: reasoning }]),
-    ...parser.push(text),
+    ...pushAnswer(text),
   ];
   return {
-    push: (text) => (thoughts ? partsOf(thoughts.push(text)) : parser.push(text)),
+    push: (text) => (thoughts ? partsOf(thoughts.push(text)) : pushAnswer(text)),
     end(isCutOff) {
       if (isCutOff) thoughts?.cut();
       const rest = thoughts ? partsOf(thoughts.end()) : [];
+      if (tags) rest.push(...parser.push(tags.end(isCutOff)));
       const calls = isCutOff ? parser.cut() : [];
       const isTool = (call: { name: string | undefined }): call is Call =>
         tools.some(({ name }) => name === call.name);
