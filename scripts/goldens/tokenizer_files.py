@@ -1,6 +1,6 @@
-"""Writes test/golden/text/tiktoken.json, sentence-piece-models.json and gguf-byte-level.json: what tiktoken and SentencePiece make of the
+"""Writes test/golden/text/tiktoken.json, rwkv.json, sentence-piece-models.json and gguf-byte-level.json: what tiktoken and SentencePiece make of the
 texts of text.py, with tokenizers in the files that models without a tokenizer.json bring. Needs tiktoken,
-sentencepiece and what text.py needs (PyPI).
+sentencepiece, rwkv and what text.py needs (PyPI).
 
     python scripts/goldens/tokenizer_files.py
     node_modules/.bin/biome check --write test/golden/text
@@ -23,6 +23,8 @@ import zlib
 
 import sentencepiece
 import tiktoken
+from sentencepiece import sentencepiece_model_pb2
+from rwkv.rwkv_tokenizer import TRIE_TOKENIZER
 from tokenizers import Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -57,6 +59,17 @@ def tiktoken_goldens(state):
 
         goldens[name] = text.golden(encode, encoding.decode)
     return goldens
+
+
+def rwkv_golden(state):
+    """The same vocabulary, in the file of RWKV."""
+    byte_of = {char: byte for byte, char in bytes_to_unicode().items()}
+    tokens = {bytes(byte_of[c] for c in token): i for token, i in state["model"]["vocab"].items()}
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("".join(f"{i + 1} {token!r} {len(token)}\n" for token, i in tokens.items()))
+        file.flush()
+        tokenizer = TRIE_TOKENIZER(file.name)
+    return text.golden(tokenizer.encode, tokenizer.decode)
 
 
 # A few of the replacements of NFKC, and some that are ours: with marks, of several characters, to nothing.
@@ -98,7 +111,9 @@ def sentence_piece_model(options):
             **rule,
             **{"vocab_size": 800, **options},
         )
-    proto = model.getvalue()
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.normalization_rule_tsv = ""  # a temporary path
+    proto = proto.SerializeToString()
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
     # A NUL ends the text for SentencePiece. By lines and without runs of one letter, since it sums scores as 32-bit
     # floats, which decides between segmentations that are as good as each other.
@@ -121,4 +136,5 @@ def sentence_piece_model(options):
 state = json.loads((text.GOLDEN / "byte-level.json").read_text(encoding="utf-8"))["tokenizer"]
 text.write("gguf-byte-level.json", text.gguf_goldens(Tokenizer.from_str(json.dumps(state))))
 text.write("tiktoken.json", tiktoken_goldens(state))
+text.write("rwkv.json", rwkv_golden(state))
 text.write("sentence-piece-models.json", {name: sentence_piece_model(o) for name, o in MODELS.items()})

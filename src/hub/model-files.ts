@@ -18,6 +18,7 @@ const describing = [
   "*.tiktoken",
   "merges.txt",
   "vocab.txt",
+  "rwkv_vocab*.txt",
   "additional_chat_templates/*.jinja",
 ].map((pattern) => new Bun.Glob(pattern));
 /** Indices of PyTorch's, TensorFlow's and Flax's files. */

@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { readBytes, readJson } from "../files/json.ts";
 import { LoadError } from "../files/load-error.ts";
+import { RWKV_FILE, tokenizerFromRwkv } from "./rwkv-tokenizer.ts";
 import { tokenizerFromSentencePiece } from "./sentence-piece.ts";
 import { tokenizerFromTekken } from "./tekken.ts";
 import { isTiktoken, tiktokenFiles, tokenizerFromTiktoken } from "./tiktoken.ts";
@@ -30,6 +31,7 @@ const openers: readonly Opener[] = [
         : tokenizerFromTiktoken(file, bytes, config);
     },
   })),
+  { file: RWKV_FILE, open: (path, config) => tokenizerFromRwkv(readBytes(path), config) },
   { file: "tekken.json", open: (path, config) => tokenizerFromTekken(readJson(path), config) },
 ];
 

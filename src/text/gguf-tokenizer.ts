@@ -1,10 +1,12 @@
 // A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE with
-// scores ("llama") and unigram ("t5").
+// scores ("llama"), unigram ("t5") and the longest match ("rwkv").
 import { bpeModel, byteTokens } from "./bpe.ts";
 import { ggufPreTokenizer } from "./gguf-pre-tokenizers.ts";
 import { byteLevelSplits } from "./pre-tokenizer.ts";
+import { longestMatchModel, unescapedBytes } from "./rwkv-tokenizer.ts";
 import { marksAsSpaces, scoredMerges } from "./sentence-piece.ts";
 import { sentencePieceNormalizer } from "./sentence-piece-normalizer.ts";
+import { spelled } from "./tiktoken.ts";
 import type { TokenModel } from "./token-model.ts";
 import { buildTokenizer, rankedMerges, type Tokenizer, type TokenizerParts } from "./tokenizer.ts";
 import type { AddedTokenJson, TokenizerConfigJson } from "./tokenizer-json.ts";
@@ -21,14 +23,23 @@ const BYTE = 6;
 
 export function tokenizerFromGguf(metadata: GgufMetadata): Tokenizer {
   const fields = fieldsOf(metadata);
-  const tokens = fields.strings("tokens");
-  const vocabulary = readVocabulary(tokens, fields.numbers("token_type"));
   const kind = fields.string("model");
+  const types = fields.numbers("token_type");
+  const stored = fields.strings("tokens");
+  const isPlain = (id: number) => types?.[id] !== CONTROL && types?.[id] !== UNKNOWN;
+  // RWKV's are written as Python writes bytes.
+  const tokens =
+    kind === "rwkv"
+      ? stored.map((text, id) => (isPlain(id) ? spelled(unescapedBytes(text)) : text))
+      : stored;
+  const vocabulary = readVocabulary(tokens, types);
   switch (kind) {
     case "gpt2":
       return build(fields, vocabulary, byteLevel(fields, vocabulary));
     case "llama":
       return build(fields, vocabulary, sentencePiece(fields, vocabulary));
+    case "rwkv":
+      return build(fields, vocabulary, longestMatch(vocabulary));
     case "t5":
       return build(fields, vocabulary, unigram(fields, vocabulary));
     default:
@@ -176,6 +187,14 @@ function sentencePiece(fields: Fields, { tokens, ids, plain }: GgufVocabulary): 
       }),
       decoder: marksAsSpaces(prefix),
     },
+  };
+}
+
+function longestMatch({ plain }: GgufVocabulary): Kind {
+  return {
+    addsBos: false,
+    model: longestMatchModel(plain),
+    parts: { pre_tokenizer: byteLevelSplits([]), decoder: { type: "ByteLevel" } },
   };
 }
 

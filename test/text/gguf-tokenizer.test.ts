@@ -128,9 +128,9 @@ describe("what is not supported is rejected by name", () => {
   });
 
   test("a model", () => {
-    const fields = metadata({ model: "rwkv", tokens: [] });
+    const fields = metadata({ model: "plamo2", tokens: [] });
     expect(() => tokenizerFromGguf(fields)).toThrow(
-      'GGUF: the tokenizer model "rwkv" is not supported',
+      'GGUF: the tokenizer model "plamo2" is not supported',
     );
   });
 

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { LoadError } from "../../src/files/load-error.ts";
 import { folderTokenizer } from "../../src/text/folder-tokenizer.ts";
+import { tokenizerFromGguf } from "../../src/text/gguf-tokenizer.ts";
 import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
 import type { Tokenizer } from "../../src/text/tokenizer.ts";
@@ -19,6 +20,7 @@ interface Golden {
 
 const { tokenizer: json } = await readGolden<{ tokenizer: TokenizerJson }>("byte-level.json");
 const tiktoken = await readGolden<Record<string, Golden>>("tiktoken.json");
+const rwkv = await readGolden<Golden>("rwkv.json");
 const models = await readGolden<Record<string, Golden & { model: string }>>(
   "sentence-piece-models.json",
 );
@@ -122,6 +124,63 @@ describe("the control tokens of tiktoken's files", () => {
     };
     const glm = ranked("tokenizer.model", { added_tokens_decoder, eos_token: "<|endoftext|>" });
     expect(glm.encode("", { ...parsed, addSpecialTokens: true })).toEqual([first + 1, first + 2]);
+  });
+});
+
+describe("RWKV's vocabulary", () => {
+  const file = "rwkv_vocab_v20230424.txt";
+  const hex = (token: string) => token.replaceAll(/../g, (byte) => `\\x${byte}`);
+  const hexes = vocabulary.map((token) => Buffer.from(token, "base64").toString("hex"));
+  const lines = hexes.map((token, i) => `${i + 1} b'${hex(token)}' ${token.length / 2}\n`);
+
+  const expectGolden = (tokenizer: Tokenizer) => {
+    expect(tokenizer.encode(rwkv.text, asText)).toEqual(rwkv.ids);
+    const ids = corpus.map((text) => tokenizer.encode(text, asText));
+    expect(ids.map(checksum)).toEqual(rwkv.crcs);
+    expect(ids.map((each) => Bun.hash.crc32(tokenizer.decode(each)))).toEqual(rwkv.decoded);
+  };
+
+  test("gives a megabyte of mixed text the ids, and the text, of RWKV's code", () => {
+    const tokenizer = folderTokenizer(folder({ [file]: lines.join("") }), {});
+    expectGolden(tokenizer);
+    expect(tokenizer.eosId).toBe(0);
+    expect(tokenizer.encode("<|rwkv_tokenizer_end_of_text|>", parsed)).toEqual([0]);
+    expect(tokenizer.encode("<|rwkv_tokenizer_end_of_text|>", asText)).not.toContain(0);
+  });
+
+  test("is the same in a GGUF file", () => {
+    const metadata = new Map<string, string | readonly string[] | Int32Array | number>([
+      ["tokenizer.ggml.model", "rwkv"],
+      ["tokenizer.ggml.tokens", ["<s>", ...hexes.map(hex)]],
+      ["tokenizer.ggml.token_type", Int32Array.of(3, ...hexes.map(() => 1))],
+      ["tokenizer.ggml.eos_token_id", 0],
+    ]);
+    expectGolden(tokenizerFromGguf(metadata));
+  });
+
+  test("is written as Python writes texts and bytes", () => {
+    const written = [
+      "'\\x00'",
+      '"it\'s"',
+      "'\\n\\t\\\\ \\''",
+      "'\\u3000é'",
+      "b'\\xe3\\x80'",
+      "'\\U0001f600'",
+    ];
+    const texts = ["\0", "it's", "\n\t\\ '", "\u3000é", undefined, "😀"];
+    const sizes = [1, 4, 5, 5, 2, 4];
+    const content = written.map((token, i) => `${i + 1} ${token} ${sizes[i]}\n`).join("");
+    const tokenizer = folderTokenizer(folder({ [file]: content }), {});
+    texts.forEach((text, i) => {
+      if (text !== undefined) expect(tokenizer.encode(text, asText)).toEqual([i + 1]);
+    });
+  });
+
+  test("is refused by the line that is wrong", () => {
+    for (const line of ["1 'a'", "1 a 1", "1 'a' 2", "x 'a' 1"]) {
+      const path = folder({ [file]: `0 'b' 1\n${line}\n` });
+      expect(() => folderTokenizer(path, {})).toThrow(/rwkv_vocab_v20230424.txt: line 2: expected/);
+    }
   });
 });
 
