@@ -145,6 +145,9 @@ export function chatTemplateOf({ kind, path }: ModelSource): string | undefined 
   if (kind === "gguf") return optional(readGguf(path).metadata.get(GGUF_TEMPLATE), "string");
   const file = join(path, "chat_template.jinja");
   if (existsSync(file)) return readFileSync(file, "utf8");
+  const processor = join(path, "chat_template.json");
+  const found = existsSync(processor) ? readJson(processor).chat_template : undefined;
+  if (typeof found === "string") return found;
   const config = join(path, "tokenizer_config.json");
   const { chat_template: listed } = existsSync(config) ? readJson(config) : {};
   if (!Array.isArray(listed)) return optional(listed, "string");

@@ -60,6 +60,12 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
   };
 }
 
+/** Processors of models with pictures keep it in a file of their own. */
+function templateIn(json: (name: string) => unknown): string | undefined {
+  const { chat_template: found } = (json("chat_template.json") ?? {}) as Record<string, unknown>;
+  return typeof found === "string" ? found : undefined;
+}
+
 function fromFolder(path: string, options: TextModelOptions): TextModel {
   const json = (name: string) => {
     const file = join(path, name);
@@ -71,7 +77,7 @@ function fromFolder(path: string, options: TextModelOptions): TextModel {
   };
   const tokenizerConfig = json("tokenizer_config.json") ?? {};
   const tokenizer = folderTokenizer(path, tokenizerConfig);
-  const jinja = options.chatTemplate ?? text("chat_template.jinja");
+  const jinja = options.chatTemplate ?? text("chat_template.jinja") ?? templateIn(json);
   const generationConfig = json("generation_config.json");
   const { namedTokens } = tokenizer;
   const template = chatTemplate({ config: tokenizerConfig as never, jinja }, { namedTokens });

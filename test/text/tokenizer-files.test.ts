@@ -255,6 +255,15 @@ test("a folder with a SentencePiece model is a text model, with stop tokens and 
   expect(text.chat).toBeDefined();
 });
 
+test("a template may stand in the file of a model's processor", () => {
+  const path = folder({
+    "tokenizer.model": Buffer.from(models.bpe!.model, "base64"),
+    "tokenizer_config.json": JSON.stringify({ chat_template: "old" }),
+    "chat_template.json": JSON.stringify({ chat_template: "{{ messages[0].content }}!" }),
+  });
+  expect(openTextModel(path).template).toBe("{{ messages[0].content }}!");
+});
+
 describe("what is not a tokenizer is refused by the file's name", () => {
   const model = Buffer.from(models.unigram!.model, "base64");
 
