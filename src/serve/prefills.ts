@@ -16,13 +16,13 @@ export type PrefillsRequest = {
 };
 
 export class Prefills {
-  readonly #engine: EngineClient;
+  readonly #engine: Pick<EngineClient, "submit">;
   readonly #asked: PrefillsRequest;
   readonly usage: Usage;
   #streams: EventStream<EngineEvent>[] = [];
   #aborted: Error | undefined;
 
-  constructor(engine: EngineClient, asked: PrefillsRequest) {
+  constructor(engine: Pick<EngineClient, "submit">, asked: PrefillsRequest) {
     this.#engine = engine;
     this.#asked = asked;
     const promptTokens = asked.requests.reduce((sum, { prompt }) => sum + prompt.length, 0);
