@@ -64,6 +64,9 @@ export const RerankResponse = z
       )
       .describe("The most relevant first."),
     usage: Usage,
+    meta: z
+      .object({ tokens: z.object({ input_tokens: z.int() }) })
+      .describe("The usage, where Cohere's clients look for it."),
   })
   .meta({ id: "RerankResponse" });
 export type RerankResponse = z.infer<typeof RerankResponse>;

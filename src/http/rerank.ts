@@ -37,6 +37,7 @@ export function rerank(serving: Serving, ceiling: Priority) {
       model,
       results: results.slice(0, top_n),
       usage: { prompt_tokens: tokens, total_tokens: tokens },
+      meta: { tokens: { input_tokens: tokens } },
     } satisfies RerankResponse);
   };
 }

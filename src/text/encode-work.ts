@@ -36,6 +36,8 @@ export type EncodedWork = {
 const ENDING_CHARS = 256;
 /** Every value takes time too, not only its characters. */
 const CHARS_PER_VALUE = 16;
+/** About what a template writes around a pair. */
+const CHARS_PER_PAIR = 512;
 
 /** Yields every few milliseconds, except while a template is rendered. */
 export function* encodeWork(
@@ -78,8 +80,8 @@ export function sizeOf(work: EncodeWork): number {
   if (work.kind === "texts") return sizeOfValue(work.texts);
   const { queries, documents, instruction } = work;
   const repeated = documents.length / queries.length;
-  const instructions = documents.length * sizeOfValue(instruction);
-  return repeated * sizeOfValue(queries) + sizeOfValue(documents) + instructions;
+  const around = documents.length * (CHARS_PER_PAIR + sizeOfValue(instruction));
+  return repeated * sizeOfValue(queries) + sizeOfValue(documents) + around;
 }
 
 function sizeOfValue(value: unknown): number {
