@@ -54,6 +54,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
   "options of Ollama": () =>
     fieldTable(fieldsIn(components.schemas.OllamaChatRequest!.properties!.options as JsonSchema)),
   "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
+  "fields of reranking": () => fieldTable(fieldsOf("RerankRequest")),
   metrics: metricTable,
   modes: () =>
     table(

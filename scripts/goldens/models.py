@@ -249,4 +249,5 @@ def main():
     path.write_text(json.dumps(goldens))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ export type Wanted = {
   readonly include?: readonly string[];
 };
 
-/** Folders below hold other formats of the same weights. */
+/** Other folders below hold other formats of the same weights. */
 const describing = [
   "*.json",
   "*.jinja",
@@ -19,6 +19,8 @@ const describing = [
   "merges.txt",
   "vocab.txt",
   "additional_chat_templates/*.jinja",
+  // Modules of sentence-transformers, such as 1_Pooling.
+  "[0-9]_*/config.json",
 ].map((pattern) => new Bun.Glob(pattern));
 /** Indices of PyTorch's, TensorFlow's and Flax's files. */
 const otherIndex = /\.(bin|h5|msgpack)\.index\.json$/;

@@ -221,8 +221,10 @@ export class BudgetedInterpreter extends Interpreter {
   }
 }
 
-/** Python's result in the two cases where the library differs and models' templates depend on it. */
-function corrected({ node, operands, receiver }: Frame, value: Value): Value {
+/** Python's result in the cases where the library differs and models' templates depend on it. */
+function corrected({ node, operands, receiver }: Frame, result: Value | undefined): Value {
+  // The library's first and last of an empty list are no value at all.
+  const value = result ?? runtimeValue(undefined);
   if (node.type === "UnaryExpression" && node.operator?.value === "not") {
     // The library treats an empty list or mapping as true here.
     return runtimeValue(!operands[0]!.__bool__().value);
@@ -239,7 +241,7 @@ function corrected({ node, operands, receiver }: Frame, value: Value): Value {
   return fromStart || fromEnd ? runtimeValue(strip(text, chars, fromStart, fromEnd)) : value;
 }
 
-function runtimeValue(value: string | boolean): Value {
+function runtimeValue(value: string | boolean | undefined): Value {
   return new Environment().set("value", value);
 }
 

@@ -8,6 +8,7 @@ import { LoadError } from "../files/load-error.ts";
 import { type Embedding, embeddingOf } from "./embedding.ts";
 import { ggufChatTemplate, tokenizerFromGguf } from "./gguf-tokenizer.ts";
 import { type PromptBuilder, promptBuilder } from "./prompt.ts";
+import { type Reranker, rerankerOf } from "./reranker.ts";
 import { stopTokens } from "./stop-tokens.ts";
 import { type SuggestedSampling, suggestedSampling } from "./suggested-sampling.ts";
 import { chatTemplate } from "./template.ts";
@@ -31,6 +32,8 @@ export type TextModel = {
   sampling: SuggestedSampling;
   /** How vectors are pooled, if it is an embedding model. */
   embedding: Embedding | undefined;
+  /** How pairs are scored, if it is a reranker. */
+  reranker: Reranker | undefined;
 };
 
 export type TextModelOptions = {
@@ -57,6 +60,7 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
     stopTokens: stopTokens({ tokenizer, gguf: metadata, chatTemplate: template?.source }),
     sampling: {},
     embedding: undefined,
+    reranker: rerankerOf({ path, tokenizer, template, text: () => undefined }),
   };
 }
 
@@ -91,5 +95,6 @@ function fromFolder(path: string, options: TextModelOptions): TextModel {
     }),
     sampling: suggestedSampling(generationConfig),
     embedding: embeddingOf(text),
+    reranker: rerankerOf({ path, tokenizer, template, text }),
   };
 }

@@ -110,6 +110,16 @@ describe("a pull", () => {
     expect(readdirSync(path).sort()).toEqual([...wanted, ...shards, index].sort());
   });
 
+  test("takes the modules of sentence-transformers", async () => {
+    const one = { content: Buffer.from("{}") };
+    const names = ["modules.json", "1_Pooling/config.json", "model.safetensors"];
+    const others = ["1_Pooling/notes.txt", "2_Dense/pytorch_model.bin", "onnx/config.json"];
+    hub.add(ID, { files: Object.fromEntries([...names, ...others].map((name) => [name, one])) });
+    const { path } = await pull();
+    const found = readdirSync(path, { recursive: true, encoding: "utf8" });
+    expect(found.sort()).toEqual(["1_Pooling", ...names].sort());
+  });
+
   test("takes the GGUF file that is named, and asks where several are there", async () => {
     const gguf = (text: string) => ({ content: Buffer.from(text), big: true });
     const names = ["tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf", "mmproj-tiny-f16.gguf"];

@@ -199,7 +199,12 @@ function takingTurns(a: FileTensor, b: FileTensor): FileTensor {
 /** Whose norms are stored as their distance from 1. */
 const normsFromOne = ["gemma2", "gemma3", "gemma3_text"];
 
-function valuesOf(tiny: TinyCase, seed: number, name: string, shape: number[]): Float32Array {
+export function valuesOf(
+  tiny: Pick<TinyCase, "config" | "gains">,
+  seed: number,
+  name: string,
+  shape: number[],
+): Float32Array {
   let gain = 1;
   for (const [part, factor] of Object.entries(tiny.gains ?? {})) {
     if (name.includes(part)) gain *= factor;
