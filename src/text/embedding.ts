@@ -11,6 +11,8 @@ export type Embedding = {
 };
 
 const PoolingConfig = z.object({
+  /** As sentence-transformers writes it in newer versions; a switch for each before. */
+  pooling_mode: z.string().optional(),
   pooling_mode_lasttoken: z.boolean().optional(),
   pooling_mode_mean_tokens: z.boolean().optional(),
 });
@@ -19,9 +21,10 @@ export function embeddingOf(text: ReadText): Embedding | undefined {
   const modules = sentenceModules(text);
   const pooling = modules.config("Pooling");
   if (!pooling) return undefined;
-  const config = PoolingConfig.safeParse(pooling.json);
+  const { data: config = {} } = PoolingConfig.safeParse(pooling.json);
   const normalize = modules.has("Normalize");
-  if (config.data?.pooling_mode_lasttoken) return { pooling: "last", normalize };
-  if (config.data?.pooling_mode_mean_tokens) return { pooling: "mean", normalize };
+  const { pooling_mode: mode } = config;
+  if (mode === "lasttoken" || config.pooling_mode_lasttoken) return { pooling: "last", normalize };
+  if (mode === "mean" || config.pooling_mode_mean_tokens) return { pooling: "mean", normalize };
   throw new LoadError(`${pooling.file}: pooling of the last token or the mean is known`);
 }
