@@ -11,7 +11,7 @@ import type {
   EmbeddingCreateParams,
 } from "openai/resources";
 import type { ResponseCreateParams } from "openai/resources/responses/responses";
-import { pythonWithAnthropic, pythonWithOpenAi } from "../support/python-clients.ts";
+import { pythonWithClients } from "../support/python-clients.ts";
 
 /** The package's method and its arguments. */
 export type Question =
@@ -122,16 +122,16 @@ export class ClientProcess {
 
 const script = (name: string) => join(import.meta.dir, name);
 
-/** OpenAI's package for a language; the one for Python is installed on first use. */
+/** OpenAI's package for a language. */
 export function startOpenAi(language: "node" | "Python"): ClientProcess {
   return language === "node"
     ? new ClientProcess("node", script("openai-client.mjs"))
-    : new ClientProcess(pythonWithOpenAi(), script("openai-client.py"));
+    : new ClientProcess(pythonWithClients(), script("openai-client.py"));
 }
 
 /** The same of Anthropic. */
 export function startAnthropic(language: "node" | "Python"): ClientProcess {
   return language === "node"
     ? new ClientProcess("node", script("anthropic-client.mjs"))
-    : new ClientProcess(pythonWithAnthropic(), script("anthropic-client.py"));
+    : new ClientProcess(pythonWithClients(), script("anthropic-client.py"));
 }
