@@ -62,6 +62,16 @@ export class CallError extends Error {
   }
 }
 
+/** What a call failed with; throws if it did not fail. */
+export async function failureOf(call: Promise<unknown>): Promise<CallFailure> {
+  const error = await call.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof CallError)) throw new Error("it did not fail", { cause: error });
+  return error.failure;
+}
+
 type Line = { id: number; value?: unknown; error?: CallFailure };
 
 export class ClientProcess {
