@@ -6,9 +6,12 @@ import type {
   MessageCreateParams,
 } from "@anthropic-ai/sdk/resources/messages";
 import type {
+  BatchCreateParams,
+  BatchListParams,
   ChatCompletionCreateParams,
   CompletionCreateParams,
   EmbeddingCreateParams,
+  FileListParams,
 } from "openai/resources";
 import type { ResponseCreateParams } from "openai/resources/responses/responses";
 import { pythonWithClients } from "../support/python-clients.ts";
@@ -20,7 +23,13 @@ export type Question =
   | { method: "embeddings"; body: EmbeddingCreateParams }
   | { method: "responses"; body: ResponseCreateParams }
   | { method: "models"; body: Record<string, never> }
-  | { method: "model"; body: string };
+  | { method: "model"; body: string }
+  | { method: "upload"; body: { name: string; text: string } }
+  | { method: "files"; body: FileListParams }
+  | { method: "file" | "file content" | "delete file"; body: string }
+  | { method: "create batch"; body: BatchCreateParams }
+  | { method: "batches"; body: BatchListParams }
+  | { method: "batch" | "cancel batch"; body: string };
 
 /** The same of Anthropic's package. */
 export type AnthropicQuestion =

@@ -217,11 +217,56 @@ describe("Ollama's package", () => {
     });
   });
 
-  test("is refused over the key's limit", async () => {
+  test("is refused over the key's limit, and does not try again by itself", async () => {
     const other = await server.occupy(singleKey);
-    const limited = clientOf(server.url, singleKey).chat(standard);
-    await expect(limited).rejects.toMatchObject({ status_code: 429 });
+    const limited = clientOf(server.url, singleKey);
+    await expect(limited.chat(standard)).rejects.toMatchObject({ status_code: 429 });
+    expect(server.seen.map(({ status }) => status)).toEqual([429]);
     other.end();
+    await server.until(async () => server.seen.length === 2);
+    await limited.chat(standard);
+  });
+
+  test("is refused while the server shuts down", async () => {
+    const { admission } = server.serving;
+    admission.phase = "draining";
+    await expect(client.chat(standard)).rejects.toMatchObject({ status_code: 503 });
+    admission.phase = "open";
+    await client.chat(standard);
+  });
+
+  test("is told of an error in the middle of a stream", async () => {
+    const endless = { ...standard, options: { temperature: 0, num_predict: 3000 } };
+    let lines = 0;
+    const read = async () => {
+      for await (const _ of await client.chat({ ...endless, stream: true })) {
+        if (++lines === 3) await server.serving.engine.kill();
+      }
+    };
+    await expect(read()).rejects.toThrow("The answer failed.");
+    // The engine is back.
+    await client.chat(standard);
+  });
+
+  test.each([
+    ["before the first token", true],
+    ["before its answer is there", false],
+  ])("that leaves %s ends its request", async (_, stream) => {
+    const other = await server.occupy();
+    const leaving = new AbortController();
+    // Its own abort() only ends streams that have begun.
+    const abortable = new Ollama({
+      host: server.url,
+      headers: { Authorization: `Bearer ${apiKey}` },
+      fetch: ((url, init) => fetch(url, { ...init, signal: leaving.signal })) as typeof fetch,
+    });
+    const left = abortable.chat({ ...standard, stream: stream as true });
+    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
+    leaving.abort();
+    await expect(left).rejects.toThrow(/abort/i);
+    await server.until(() => server.seen.length === 1);
+    other.end();
+    expect(server.seen).toMatchObject([{ status: 499 }]);
   });
 
   test("stops the server when it aborts", async () => {
