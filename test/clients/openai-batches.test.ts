@@ -152,7 +152,7 @@ describe("a batch", () => {
     const lines = (url: string, bodies: readonly object[]) =>
       bodies.map((body, n) => ({ custom_id: `line-${n}`, method: "POST", url, body }));
     const asked = [
-      { input: "Hi", max_output_tokens: 3 },
+      { input: "Hi", max_output_tokens: 3, temperature: 0 },
       { input: "Hi", temperature: -1 },
     ];
     const responses = await run(lines("/v1/responses", asked), "/v1/responses");
@@ -161,7 +161,7 @@ describe("a batch", () => {
     expect(response!.response!.body).toMatchObject({ object: "response", status: "incomplete" });
 
     const messages = [{ role: "user", content: "Hi" }];
-    const said = [{ messages, max_tokens: 3 }, { messages }];
+    const said = [{ messages, max_tokens: 3, temperature: 0 }, { messages }];
     // OpenAI's client does not know the endpoint.
     const anthropic = await run(lines("/v1/messages", said), "/v1/messages" as "/v1/responses");
     expect(anthropic.request_counts).toEqual({ total: 2, completed: 1, failed: 1 });
