@@ -139,6 +139,10 @@ def build(case, seed):
                 return False
             return quantization.get(path, True)
 
+        if fused := getattr(arch, "FusedLinear", None):  # It takes no mode.
+            quantize = vars(fused).get("affine", fused.to_quantized)
+            fused.affine = quantize
+            fused.to_quantized = lambda self, mode=None, **named: quantize(self, **named)
         nn.quantize(model, **defaults, class_predicate=predicate)
     check_layout(case, model)
     for index, window in enumerate(case.get("oracle_windows", [])):

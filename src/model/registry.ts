@@ -1,6 +1,7 @@
 // Which architectures there are, by the model_type of their configuration.
 
 import { LoadError, quoted } from "../files/load-error.ts";
+import { afm7 } from "./archs/afm7.ts";
 import { apertus } from "./archs/apertus.ts";
 import { bitnet } from "./archs/bitnet.ts";
 import { cohere } from "./archs/cohere.ts";
@@ -10,6 +11,7 @@ import { deepseekV3 } from "./archs/deepseek-v3.ts";
 import { exaone } from "./archs/exaone.ts";
 import { exaone4 } from "./archs/exaone4.ts";
 import { falconH1 } from "./archs/falcon-h1.ts";
+import { gear } from "./archs/gear.ts";
 import { gemma } from "./archs/gemma.ts";
 import { gemma2 } from "./archs/gemma2.ts";
 import { gemma3 } from "./archs/gemma3.ts";
@@ -29,22 +31,27 @@ import { granite } from "./archs/granite.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
 import { hunyuanV1Dense } from "./archs/hunyuan-v1-dense.ts";
 import { internlm2 } from "./archs/internlm2.ts";
+import { iquestLoopCoder } from "./archs/iquestloopcoder.ts";
 import { kimiLinear } from "./archs/kimi-linear.ts";
 import { lfm2 } from "./archs/lfm2.ts";
 import { lfm2Moe } from "./archs/lfm2-moe.ts";
+import { lfm2Vl } from "./archs/lfm2-vl.ts";
 import { lille130m } from "./archs/lille-130m.ts";
 import { llama } from "./archs/llama.ts";
 import { llama4 } from "./archs/llama4.ts";
 import { mamba2 } from "./archs/mamba2.ts";
+import { mellum } from "./archs/mellum.ts";
 import { mimo } from "./archs/mimo.ts";
 import { minicpm } from "./archs/minicpm.ts";
 import { minicpm3 } from "./archs/minicpm3.ts";
 import { ministral3 } from "./archs/ministral3.ts";
 import { mistral } from "./archs/mistral.ts";
 import { mistral3 } from "./archs/mistral3.ts";
+import { nanbeige } from "./archs/nanbeige.ts";
 import { nanochat } from "./archs/nanochat.ts";
 import { nemotron } from "./archs/nemotron.ts";
 import { nemotronH } from "./archs/nemotron-h.ts";
+import { nemotronNas } from "./archs/nemotron-nas.ts";
 import { olmo } from "./archs/olmo.ts";
 import { olmo2 } from "./archs/olmo2.ts";
 import { olmo3 } from "./archs/olmo3.ts";
@@ -64,6 +71,7 @@ import { smollm3 } from "./archs/smollm3.ts";
 import { spark25 } from "./archs/spark2-5.ts";
 import { stablelm } from "./archs/stablelm.ts";
 import { starcoder2 } from "./archs/starcoder2.ts";
+import { talkie } from "./archs/talkie.ts";
 import { youtuLlm } from "./archs/youtu-llm.ts";
 import type { Model } from "./model.ts";
 import type { Weights } from "./weights.ts";
@@ -71,6 +79,7 @@ import type { Weights } from "./weights.ts";
 export type Architecture = (config: unknown, weights: Weights) => Model;
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
+  ["afm7", afm7],
   ["apertus", apertus],
   ["bitnet", bitnet],
   ["cohere", cohere],
@@ -81,6 +90,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["exaone", exaone],
   ["exaone4", exaone4],
   ["falcon_h1", falconH1],
+  ["gear", gear],
   ["gemma", gemma],
   ["gemma2", gemma2],
   ["gemma3", gemma3],
@@ -104,9 +114,11 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["internlm2", internlm2],
   ["internlm3", llama],
   ["iquestcoder", llama],
+  ["iquestloopcoder", iquestLoopCoder],
   ["kimi_k2", deepseekV3],
   ["kimi_linear", kimiLinear],
   ["lfm2", lfm2],
+  ["lfm2-vl", lfm2Vl],
   ["lfm2_moe", lfm2Moe],
   ["lille-130m", lille130m],
   ["llama", llama],
@@ -114,14 +126,17 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["llama4_text", llama4],
   ["llava", mistral3],
   ["mamba2", mamba2],
+  ["mellum", mellum],
   ["mimo", mimo],
   ["minicpm", minicpm],
   ["minicpm3", minicpm3],
   ["ministral3", ministral3],
   ["mistral", mistral],
   ["mistral3", mistral3],
+  ["nanbeige", nanbeige],
   ["nanochat", nanochat],
   ["nemotron", nemotron],
+  ["nemotron-nas", nemotronNas],
   ["nemotron_h", nemotronH],
   ["olmo", olmo],
   ["olmo2", olmo2],
@@ -147,6 +162,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["spark2_5", spark25],
   ["stablelm", stablelm],
   ["starcoder2", starcoder2],
+  ["talkie", talkie],
   ["telechat3", llama],
   ["xverse", llama],
   ["youtu_llm", youtuLlm],
