@@ -29,6 +29,7 @@ import { gpt2 } from "./archs/gpt2.ts";
 import { gptj } from "./archs/gptj.ts";
 import { granite } from "./archs/granite.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
+import { helium } from "./archs/helium.ts";
 import { hunyuanV1Dense } from "./archs/hunyuan-v1-dense.ts";
 import { internlm2 } from "./archs/internlm2.ts";
 import { iquestLoopCoder } from "./archs/iquestloopcoder.ts";
@@ -86,7 +87,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["cohere2", cohere2],
   ["deepseek_v2", deepseekV2],
   ["deepseek_v3", deepseekV3],
-  ["ernie4_5", glm],
+  ["ernie4_5", helium],
   ["exaone", exaone],
   ["exaone4", exaone4],
   ["falcon_h1", falconH1],
@@ -109,7 +110,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["gptj", gptj],
   ["granite", granite],
   ["granitemoehybrid", graniteMoeHybrid],
-  ["helium", glm],
+  ["helium", helium],
   ["hf_olmo", olmo],
   ["hunyuan_v1_dense", hunyuanV1Dense],
   ["internlm2", internlm2],
