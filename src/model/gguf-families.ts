@@ -35,6 +35,10 @@ const joinedHalves = { ffn_up: "mlp.gate_up_proj" };
 /** Rows of matrices are as we ask for them, and not as the authors' files have them. */
 const rowsInOrder = { rows_in_order: true };
 
+const innerSize: GgufFamily["config"] = ({ required }) => ({
+  n_inner: required("feed_forward_length"),
+});
+
 const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
@@ -79,7 +83,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       },
     },
   ],
-  ["gpt2", { modelType: "gpt2" }],
+  ["gpt2", { modelType: "gpt2", config: innerSize }],
   [
     "gptneox",
     {
@@ -188,7 +192,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       }),
     },
   ],
-  ["starcoder", { modelType: "gpt_bigcode" }],
+  ["starcoder", { modelType: "gpt_bigcode", config: innerSize }],
   ["starcoder2", { modelType: "starcoder2" }],
   ["xverse", { modelType: "xverse", isPaired: true }],
 ]);

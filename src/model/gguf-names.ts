@@ -61,7 +61,9 @@ const ignored = /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.attn_rot_e
  */
 export function huggingFaceName(name: string, modelType: string): string | undefined {
   if (ignored.test(name)) return undefined;
-  const [, layer, part = "", kind] = /^(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)$/.exec(name) ?? [];
+  // A few names of norms end without a word for what they are.
+  const [, layer, part = "", kind = "weight"] =
+    /^(?:blk\.(\d+)\.)?(\w+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   if (layer === undefined) return outside.has(part) ? `${outside.get(part)}.${kind}` : name;
   const found = special.get(modelType)?.get(part) ?? inBlock.get(part);
   return found === undefined ? name : `model.layers.${layer}.${found}.${kind}`;

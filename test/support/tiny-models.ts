@@ -101,6 +101,16 @@ export function writeSafetensors(path: string, tensors: ReadonlyMap<string, File
   writeFileSync(path, Buffer.concat([length, text, ...data]));
 }
 
+/** As MLX's files have them, not quantized. */
+export function plainTensors({
+  quantization: _,
+  layout: _layout,
+  extra: _extra,
+  ...tiny
+}: TinyCase) {
+  return tensorsOf(tiny);
+}
+
 function tensorsOf(tiny: TinyCase): Map<string, FileTensor> {
   const { seed, tensors } = goldenOf(tiny);
   using _ = new Scope();
