@@ -73,6 +73,14 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
+  /** One number (1), whatever axes the file gives it. */
+  scalar(name: string, dtype = this.dtype): MlxArray {
+    const { shape } = this.#ledger.find(name);
+    if (shape.some((size) => size !== 1)) throw this.#ledger.disagreement(name, [1], `(${shape})`);
+    this.reshape(name, shape, [1]);
+    return this.tensor(name, [1], dtype);
+  }
+
   /** `name`.weight, and `name`.bias where the file has one. */
   linear(name: string, inputs: number, outputs: number): Linear {
     const matrix = this.#matrix(name, [outputs, inputs]);
@@ -214,6 +222,12 @@ export class Weights {
   /** Gives a tensor that the file holds in pieces, or in another order, the name and shape we ask for. */
   arrange(sources: readonly string[], arrange: (stored: StoredTensor[]) => StoredTensor): void {
     this.#ledger.arrange(sources, arrange);
+  }
+
+  /** Other axes for the same numbers. */
+  reshape(name: string, from: readonly number[], to: readonly number[]): void {
+    this.#ledger.stored(name, from);
+    this.arrange([name], ([stored]) => ({ ...stored!, shape: to }));
   }
 
   /** Throws where a matrix is not what it should be, under its own name. */

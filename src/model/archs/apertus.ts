@@ -32,8 +32,7 @@ export function apertus(config: unknown, weights: Weights): Model {
 /** A parabola above 0, an exponential below, and a line through both. */
 function xielu(weights: Weights, name: string): Activation {
   const scalar = (part: string, change: (x: MlxArray) => MlxArray) => {
-    weights.arrange([`${name}.${part}`], ([stored]) => ({ ...stored!, shape: [1] }));
-    const stored = weights.tensor(`${name}.${part}`, [1]);
+    const stored = weights.scalar(`${name}.${part}`);
     return weights.computed(() => reshape(change(stored), []));
   };
   const softPlus = (x: MlxArray) => logAddExp(x, 0);

@@ -7,6 +7,7 @@ import { transposed } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
 import { router } from "../experts.ts";
+import { withTemperature } from "../head-changes.ts";
 import {
   attentionBlock,
   expertMlps,
@@ -14,7 +15,6 @@ import {
   plainNorm,
   preNormBlock,
   rmsNorm,
-  withTemperature,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { arrangeHalves } from "../qkv.ts";
