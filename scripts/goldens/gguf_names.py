@@ -19,6 +19,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "test/golden/models"
 
 # Tiny model -> architecture of GGUF.
 FAMILIES = {
+    "apertus": "apertus",
     "bitnet": "bitnet",
     "cohere": "command-r",
     "cohere2": "cohere2",
@@ -34,9 +35,12 @@ FAMILIES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "internlm2": "internlm2",
     "minicpm": "minicpm",
+    "minicpm3": "minicpm3",
     "mistral3": "mistral3",
     "nemotron": "nemotron",
+    "nemotron-nas-deci": "deci",
     "olmo-transformers": "olmo",
+    "openelm": "openelm",
     "phi": "phi2",
     "plamo": "plamo",
     "plamo3": "plamo3",
@@ -58,6 +62,7 @@ AUTHORS = {
         "model.": "gpt_neox.",
     },
     "mistral3": {"language_model.": ""},
+    "nemotron-nas-deci": {"self_attn.linear.": "self_attn.linear_attn."},
     "qwen2_vl": {"language_model.": ""},
     "qwen3_vl": {"language_model.": ""},
 }

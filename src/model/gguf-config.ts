@@ -7,6 +7,7 @@ export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
   num_attention_heads: number;
   num_key_value_heads: number;
+  head_dim?: number;
 };
 
 /** GGUF's name of an architecture -> model_type. */
@@ -87,16 +88,29 @@ function valuesIn({ metadata }: Gguf): Values {
     const found = typeof architecture === "string" ? quoted(architecture) : typeof architecture;
     throw new LoadError(`GGUF architecture ${found} is not supported; there are ${known}`);
   }
+  const isUneven = ggufFamilies.get(`${architecture}`)?.isUneven === true;
   const optional = (key: string) => {
     const value = metadata.get(`${architecture}.${key}`);
-    return value === undefined ? undefined : single(`${architecture}.${key}`, value);
+    if (value === undefined) return undefined;
+    if (isUneven && isList(value)) return Math.max(...numbersIn(`${architecture}.${key}`, value));
+    return single(`${architecture}.${key}`, value);
+  };
+  const list = (key: string) => {
+    // A few keys do not begin with the name.
+    const named = metadata.has(key) ? key : `${architecture}.${key}`;
+    const value = metadata.get(named);
+    if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
+    const count = metadata.get(`${architecture}.block_count`);
+    const numbers = isList(value) ? numbersIn(named, value) : [single(named, value)];
+    if (numbers.length === Number(count)) return numbers;
+    throw new LoadError(`the GGUF file's ${named} has ${numbers.length} numbers, not ${count}`);
   };
   const required = (key: string) => {
     const value = optional(key);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${architecture}.${key}`);
     return value;
   };
-  return { architecture: architecture as string, modelType, optional, required };
+  return { architecture: architecture as string, modelType, optional, required, list };
 }
 
 /** Every layer has a tensor: a count beyond them is not worth a list of that length. */
@@ -146,7 +160,8 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
       type: "longrope",
       long_factor: long,
       short_factor: factorsIn("rope_factors_short"),
-      original_max_position_embeddings: required("rope.scaling.original_context_length"),
+      original_max_position_embeddings:
+        optional("rope.scaling.original_context_length") ?? required("context_length"),
     };
   }
   if (!isScaled) return undefined;
@@ -213,6 +228,16 @@ function queryScalar(modelType: string, layers: number, headDim: number, perHead
 function present<T extends object>(fields: T): Partial<T> {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(entries) as Partial<T>;
+}
+
+function isList(value: GgufValue): value is Extract<GgufValue, object> {
+  return Array.isArray(value) || ArrayBuffer.isView(value);
+}
+
+function numbersIn(key: string, value: Extract<GgufValue, object>): number[] {
+  const numbers = Array.from(value as ArrayLike<unknown>, Number);
+  if (numbers.length > 0 && numbers.every(Number.isFinite)) return numbers;
+  throw new LoadError(`the GGUF file's ${key} is not a list of numbers`);
 }
 
 function single(key: string, value: GgufValue): number {

@@ -90,7 +90,7 @@ export function rowOrder(
   const [, part] = /\.attn_([qk])\.(?:weight|bias)$/.exec(name) ?? [];
   if (!part || !paired.includes(config.model_type)) return undefined;
   const heads = part === "q" ? config.num_attention_heads : config.num_key_value_heads;
-  const size = shape[0]! / heads;
+  const { head_dim: size = shape[0]! / heads } = config;
   return (row) => {
     const within = row % size;
     return row - within + (within % 2) * (size / 2) + Math.floor(within / 2);

@@ -46,7 +46,9 @@ export type Design = Omit<DecoderOptions, "norm"> & {
   /** Neighbouring features rotate together. */
   rotatesNeighbours?: boolean | undefined;
   /** RoPE of a layer: undefined where it has none. As the configuration says, unless this does. */
-  rope?: ((rope: Rope, window: number | undefined, layer: number) => Rope | undefined) | undefined;
+  rope?:
+    | ((whole: () => Rope, window: number | undefined, layer: number) => Rope | undefined)
+    | undefined;
   /** Whether a layer has a window, where layer_types does not say. */
   slides?: ((layer: number) => boolean) | undefined;
   /** RMS norms over each head of queries and keys, under these names. */
@@ -78,7 +80,12 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
   const makeMlp =
     design.mlp ?? ((name) => gatedMlp(weights, name, dims, intermediate_size, gating));
   const heads = design.heads ?? (() => headsOf(config));
-  const whole = makeRope(weights, ropeOptions(config, rotaryDims(config, heads(0).headDim)));
+  // Made when it is asked for: what is in place of attention may have positions of its own.
+  let made: Rope | undefined;
+  const whole = () => {
+    made ??= makeRope(weights, ropeOptions(config, rotaryDims(config, heads(0).headDim)));
+    return made;
+  };
   const attention = (name: string, layer: number, states: LayerStates) => {
     const sizes = { dims, ...heads(layer) };
     if (sizes.heads % sizes.kvHeads !== 0) {
@@ -86,7 +93,7 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
       throw new LoadError(`config.json: layer ${layer}: ${found}`);
     }
     const window = windowOf(config, layer, slides);
-    const rope = design.rope ? design.rope(whole, window, layer) : whole;
+    const rope = design.rope ? design.rope(whole, window, layer) : whole();
     design.arrange?.(name, sizes);
     if (rope && design.rotatesNeighbours) arrangeHalves(weights, name, sizes, rope.dims);
     const [qNorm, kNorm] = (design.headNorms ?? []).map((norm) =>
@@ -114,12 +121,12 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
         attention(`${name}.self_attn`, layer, states);
       const mlp = makeMlp(`${name}.mlp`, layer);
       const named = Object.entries(typeof norms === "function" ? norms(layer) : norms);
-      const made: Norms = Object.fromEntries(
+      const ownNorms: Norms = Object.fromEntries(
         named.map(([place, part]) => [place, makeNorm(`${name}.${part}`)]),
       );
       return isParallel
-        ? parallelBlock(mix, mlp, made)
-        : sequentialBlock(mix, mlp, made, design.branchScale);
+        ? parallelBlock(mix, mlp, ownNorms)
+        : sequentialBlock(mix, mlp, ownNorms, design.branchScale);
     },
     { ...design, norm: makeNorm(`${prefix}model.norm`) },
   );

@@ -11,7 +11,7 @@ import type {
 import { gateHalves, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
+import { astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
@@ -212,6 +212,11 @@ export class Weights {
   constant(values: Float32Array): MlxArray {
     using _ = new Scope();
     return this.#ledger.keep(array(values));
+  }
+
+  /** A number of our own (1), of the type that the model computes in. */
+  number(value: number): MlxArray {
+    return this.computed(() => astype(array(Float32Array.of(value)), this.dtype));
   }
 
   /** An array of our own making that lives as long as the weights. */

@@ -49,11 +49,27 @@ const keys: Readonly<Record<string, readonly string[]>> = {
 /** A head's size, and the sizes of a layer. */
 const [HEAD, HEADS, KV_HEADS] = [16, 4, 2];
 
-/** What the converter does beside: to the metadata, and to tensors under GGUF's names. */
-const more: Record<string, { metadata?: GgufFile["metadata"]; change?: (all: Tensors) => void }> = {
+/** What the converter does beside: to the metadata, and to tensors under the names of GGUF. */
+type More = {
+  metadata?: GgufFile["metadata"];
+  change?: (all: Tensors, metadata: GgufFile["metadata"]) => void;
+};
+
+const more: Record<string, More> = {
   bitnet: {
     change: (all) =>
       rename(all, /^model\.layers\.(\d+)\.\w+\.(attn|ffn)_sub_norm/, "blk.$1.$2_sub_norm"),
+  },
+  apertus: {
+    change: (all, metadata) => {
+      all.set("rope_freqs.weight", floats(llama3Factors(HEAD)));
+      for (const own of ["alpha_p", "alpha_n", "beta", "eps"]) {
+        const names = [0, 1].map((layer) => `model.layers.${layer}.mlp.act_fn.${own}`);
+        const numbers = names.flatMap((name) => [...numbersIn(all.get(name)!)]);
+        metadata[`xielu.${own}`] = Float32Array.from(numbers);
+        for (const name of names) all.delete(name);
+      }
+    },
   },
   exaone4: {
     metadata: {
@@ -93,11 +109,33 @@ const more: Record<string, { metadata?: GgufFile["metadata"]; change?: (all: Ten
     metadata: { embedding_scale: 12, residual_scale: 1.4 / Math.SQRT2, logit_scale: 4 },
     change: pairHeads,
   },
+  minicpm3: {
+    metadata: {
+      "attention.q_lora_rank": 32,
+      "attention.kv_lora_rank": 32,
+      "attention.key_length": 24,
+      "rope.dimension_count": 8,
+      "rope.scaling.original_context_length": 64,
+    },
+    change: (all) => {
+      all.set("rope_factors_long.weight", floats(Float32Array.of(1, 1.5, 2, 2.5)));
+      all.set("rope_factors_short.weight", floats(new Float32Array(4).fill(1)));
+    },
+  },
   mistral3: {
     metadata: {
       "rope.freq_base": 10_000,
       "rope.scaling.original_context_length": 16,
       "attention.temperature_scale": 0.1,
+    },
+    change: pairHeads,
+  },
+  "nemotron-nas-deci": {
+    metadata: {
+      "attention.head_count": Int32Array.of(4, 0, 4, 4),
+      "attention.head_count_kv": Int32Array.of(2, 0, 0, 1),
+      feed_forward_length: Int32Array.of(256, 512, 256, 0),
+      "attention.key_length": 16,
     },
     change: pairHeads,
   },
@@ -119,6 +157,29 @@ const more: Record<string, { metadata?: GgufFile["metadata"]; change?: (all: Ten
         const both = all.get(`blk.${layer}.ffn_gate.weight`)!;
         all.set(`blk.${layer}.ffn_up.weight`, part(both, 0, 2));
         all.set(`blk.${layer}.ffn_gate.weight`, part(both, 1, 2));
+      }
+    },
+  },
+  openelm: {
+    metadata: {
+      block_count: 3,
+      context_length: 256,
+      embedding_length: 64,
+      "attention.head_count": Int32Array.of(4, 4, 6),
+      "attention.head_count_kv": Int32Array.of(1, 2, 3),
+      "attention.key_length": 16,
+      feed_forward_length: Int32Array.of(32, 64, 128),
+      "attention.layer_norm_rms_epsilon": 1e-6,
+      "rope.freq_base": 10_000,
+      "rope.dimension_count": 16,
+    },
+    change: (all) => {
+      for (const [name, both] of [...all]) {
+        const [, layer] = /^transformer\.layers\.(\d+)\.ffn\.proj_1\./.exec(name) ?? [];
+        if (!layer) continue;
+        all.delete(name);
+        all.set(`blk.${layer}.ffn_gate.weight`, part(both, 0, 2));
+        all.set(`blk.${layer}.ffn_up.weight`, part(both, 1, 2));
       }
     },
   },
@@ -171,11 +232,13 @@ test.each(Object.entries(families))("%s", (name, { architecture, names }) => {
   const tiny = tinyCase(name);
   const { metadata = {}, change } = more[name] ?? {};
   const tensors = renamed(plainTensors(tiny), names);
-  change?.(tensors);
+  const outside: GgufFile["metadata"] = {};
+  change?.(tensors, outside);
   const own = Object.entries({ ...numbersOf(tiny.file_config ?? tiny.config), ...metadata });
   const path = writeGguf(join(folder, `${name}.gguf`), {
     metadata: {
       "general.architecture": architecture,
+      ...outside,
       ...Object.fromEntries(own.map(([key, value]) => [`${architecture}.${key}`, value])),
     },
     tensors: Object.fromEntries(
