@@ -16,6 +16,8 @@ export type DecoderOptions = {
   /** Tensors that are not the decoder's. */
   ignored?: RegExp | undefined;
   norm?: Transform | undefined;
+  /** Of this name, in place of an RMS norm. */
+  makeNorm?: ((name: string) => Transform) | undefined;
   afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
   afterLogits?: Transform | undefined;
   /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
@@ -58,7 +60,9 @@ export function decoder(
   const blocks = Array.from({ length: layers }, (_, layer) =>
     makeBlock(`${prefix}model.layers.${layer}`, layer, states),
   );
-  const norm = options.norm ?? rmsNorm(weights, `${prefix}model.norm`, dims, config.rms_norm_eps);
+  const makeNorm =
+    options.makeNorm ?? ((name: string) => rmsNorm(weights, name, dims, config.rms_norm_eps));
+  const norm = options.norm ?? makeNorm(`${prefix}model.norm`);
   const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
   const head = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
