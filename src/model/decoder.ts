@@ -66,7 +66,7 @@ export function decoder(
   const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
   const head = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
-  const repeated = [/rotary_emb\.inv_freq$/, /\blm_head\./];
+  const repeated = [/\binv_freq$/, /\blm_head\./];
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
   return {
     shape: { dims, vocabulary, maxPositions: config.max_position_embeddings ?? 4096 },
