@@ -1,11 +1,14 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { files, modelRows } from "../../scripts/model-table.ts";
 import { LoadError } from "../../src/files/load-error.ts";
+import { array } from "../../src/mlx/array.ts";
+import { Scope } from "../../src/mlx/scope.ts";
 import { loadModel } from "../../src/model/load.ts";
 import { architectureOf, architectures } from "../../src/model/registry.ts";
+import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
@@ -160,6 +163,27 @@ describe("a configuration that does not fit the file is refused by the tensor th
   test.each(refused)("%s with %o", (name, change, message) => {
     expect(loadError(name, change).message).toContain(message);
   });
+});
+
+test("OLMo keeps queries, keys and values within the limits of its configuration", () => {
+  const tiny = tinyCase("olmo-transformers");
+  const lastOf = (clip_qkv: number | null) => {
+    const path = join(folder, `olmo-${clip_qkv}`);
+    mkdirSync(path, { recursive: true });
+    writeTinyModel(path, { ...tiny, file_config: { ...tiny.file_config, clip_qkv } });
+    const model = loadModel(path, { device: deviceOf("cpu") });
+    const kv = new ContiguousKv();
+    try {
+      using _ = new Scope();
+      const step = contiguousStep([{ kv, count: 3 }]);
+      return model.forward(array(Int32Array.of(3, 1, 2)), step).numbers();
+    } finally {
+      kv.free();
+      model.free();
+    }
+  };
+  expect(lastOf(100)).toEqual(lastOf(null));
+  expect(lastOf(0.1)).not.toEqual(lastOf(null));
 });
 
 /** What loading the tiny model says with its configuration changed. */
