@@ -124,6 +124,7 @@ function hasExperts({ config }: TinyCase): boolean {
     "kimi_k2",
     "kimi_linear",
     "lfm2_moe",
+    "mellum",
     "nemotron_h",
     "qwen3_5_moe",
     "qwen3_moe",
@@ -136,9 +137,11 @@ function hasExperts({ config }: TinyCase): boolean {
 function isRecurrent({ config }: TinyCase): boolean {
   return [
     "falcon_h1",
+    "gear",
     "granitemoehybrid",
     "kimi_linear",
     "lfm2",
+    "lfm2-vl",
     "lfm2_moe",
     "mamba2",
     "nemotron_h",

@@ -4,9 +4,10 @@ import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { type Routing, routedMlp } from "../experts.ts";
 import { latentAttention } from "../latent-layers.ts";
-import { gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
+import { type AttentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions, yarnScale } from "../rope.ts";
+import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
 const count = z.int().positive();
@@ -48,17 +49,27 @@ export function deepseekV2(config: unknown, weights: Weights): Model {
   return deepseekDecoder(parsed, weights, LATENT_EPS, () => routing);
 }
 
-/** `routing` of the MLP with this name. */
-export function deepseekDecoder(
-  config: DeepseekConfig,
+export type LatentConfig = Pick<
+  DeepseekConfig,
+  | "hidden_size"
+  | "num_attention_heads"
+  | "q_lora_rank"
+  | "kv_lora_rank"
+  | "qk_rope_head_dim"
+  | "qk_nope_head_dim"
+  | "v_head_dim"
+> &
+  Parameters<typeof ropeOptions>[0];
+
+/** The attention of a layer under this name. */
+export function deepseekAttention(
+  config: LatentConfig,
   weights: Weights,
   latentEps: number,
-  routing: (name: string) => Routing,
-): Model {
-  const { hidden_size: dims, rms_norm_eps: eps, n_routed_experts: experts } = config;
+): (name: string, states: LayerStates) => AttentionBlock {
   const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
   const sizes = {
-    dims,
+    dims: config.hidden_size,
     heads: config.num_attention_heads,
     queryRank: config.q_lora_rank ?? undefined,
     latent: config.kv_lora_rank,
@@ -69,7 +80,19 @@ export function deepseekDecoder(
   const options = ropeOptions(config, rotary);
   const rope = makeRope(weights, options);
   const scale = (plain + rotary) ** -0.5 * yarnScale(options);
-  const attention = { scale, rope, eps: latentEps };
+  return (name, states) =>
+    latentAttention(weights, name, states, sizes, { scale, rope, eps: latentEps });
+}
+
+/** `routing` of the MLP with this name. */
+export function deepseekDecoder(
+  config: DeepseekConfig,
+  weights: Weights,
+  latentEps: number,
+  routing: (name: string) => Routing,
+): Model {
+  const { hidden_size: dims, rms_norm_eps: eps, n_routed_experts: experts } = config;
+  const attention = deepseekAttention(config, weights, latentEps);
   const mlp = (name: string, layer: number) => {
     const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
     if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
@@ -84,7 +107,7 @@ export function deepseekDecoder(
     weights,
     (name, layer, states) =>
       preNormBlock(
-        latentAttention(weights, `${name}.self_attn`, states, sizes, attention),
+        attention(`${name}.self_attn`, states),
         mlp(`${name}.mlp`, layer),
         rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
         rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
