@@ -14,6 +14,7 @@ import { LoadError, quoted } from "../files/load-error.ts";
 import { readSafetensorsIndex, type SafetensorsDtype } from "../files/safetensors.ts";
 import { ggufConfig } from "./gguf-config.ts";
 import { huggingFaceName, rowOrder } from "./gguf-names.ts";
+import { asMlxLayout } from "./quantized-folder.ts";
 
 export type StoredTensor = {
   name: string;
@@ -57,7 +58,13 @@ function openFolder(path: string): Checkpoint {
   const close = () => {
     for (const file of files.values()) file.close();
   };
-  return { path, format: "safetensors", config, tensors, close };
+  try {
+    const converted = asMlxLayout(config, tensors);
+    return { path, format: "safetensors", config, tensors: converted, close };
+  } catch (error) {
+    close();
+    throw error;
+  }
 }
 
 function openGguf(path: string): Checkpoint {

@@ -20,6 +20,7 @@ import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/l
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { blockNames, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
+import { expectLittle } from "../support/little-memory.ts";
 import { useMlx } from "../support/mlx.ts";
 import {
   bf16,
@@ -597,20 +598,6 @@ describe("loadModel refuses", () => {
 });
 
 describe("loading takes little more memory than the weights", () => {
-  /** What it takes to load anything: about half of these weights. */
-  const BESIDES_MB = 45;
-
-  async function expectLittle(path: string) {
-    const program = join(import.meta.dir, "../support/load-memory.ts");
-    const child = Bun.spawn([process.execPath, program, path], { stderr: "inherit" });
-    const used = JSON.parse(await new Response(child.stdout).text());
-    const besides = (used.peak - used.baseline - used.weightBytes) / 1e6;
-    const line = `${(used.weightBytes / 1e6).toFixed()} MB in ${used.seconds.toFixed(1)} s`;
-    console.log(`loaded ${line}, at most ${besides.toFixed()} MB besides were resident`);
-    expect(besides).toBeLessThan(BESIDES_MB);
-    return used;
-  }
-
   test("from the default GGUF file", async () => {
     const { weightBytes } = await expectLittle(defaultModelPath());
     expect(weightBytes).toBe(115_156_224);

@@ -1,0 +1,57 @@
+// Matrices of other tools in MLX's affine layout: scale * (q - zero) is scale * q + bias. The scales and the biases
+// are float32 until they are loaded, so that nothing is rounded on the way.
+import { LoadError } from "../../files/load-error.ts";
+import type { StoredTensor } from "../checkpoint.ts";
+import { computedNumbers } from "./computed.ts";
+
+export type AffineSource = {
+  /** Of the matrix: `name`.weight is one of three tensors. */
+  name: string;
+  outputs: number;
+  inputs: number;
+  /** Groups in a row of the file. */
+  groups: number;
+  /** In MLX's layout: (outputs, words). */
+  weight: StoredTensor;
+  /** The scales of rows from `first` on, (count, groups), and which q of theirs stands for zero. */
+  scales(first: number, count: number): Float32Array;
+  zeros(first: number, count: number): ArrayLike<number>;
+};
+
+/** What MLX has products for. */
+const groupSizes = [128, 64, 32];
+
+export function affineTensors(source: AffineSource): StoredTensor[] {
+  const { name, outputs, inputs, groups, weight, scales, zeros } = source;
+  // A larger group is several of MLX's with one scale.
+  const size = groupSizes.find((known) => (inputs / groups) % known === 0);
+  if (!size) {
+    throw new LoadError(
+      `${name}: expected groups of a multiple of 32 inputs, found ${groups} of ${inputs} inputs`,
+    );
+  }
+  const repeats = inputs / groups / size;
+  const shape = [outputs, groups * repeats];
+  const spread = (target: Float32Array, valueAt: (group: number) => number) => {
+    for (let i = 0; i < target.length; i++) target[i] = valueAt(Math.floor(i / repeats));
+  };
+  return [
+    { ...weight, name: `${name}.weight` },
+    computedNumbers({
+      name: `${name}.scales`,
+      shape,
+      fill: (target, first, count) => {
+        const own = scales(first, count);
+        spread(target, (group) => own[group]!);
+      },
+    }),
+    computedNumbers({
+      name: `${name}.biases`,
+      shape,
+      fill: (target, first, count) => {
+        const [own, zero] = [scales(first, count), zeros(first, count)];
+        spread(target, (group) => -own[group]! * zero[group]!);
+      },
+    }),
+  ];
+}

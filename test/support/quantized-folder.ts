@@ -1,0 +1,156 @@
+// Folders as other tools quantize them: a small Llama whose matrices are random integers and scales in the format,
+// and the same numbers as float32.
+import {
+  type FileTensors,
+  f32,
+  llamaShapes,
+  randomNumbers,
+  tinyConfig,
+} from "./safetensors-file.ts";
+
+type Matrix = { rows: number; columns: number; seed: number };
+
+/** A matrix in a format: its tensors by kind, and its numbers. */
+type Quantized = { tensors: FileTensors; numbers: Float32Array };
+
+export type FolderFormat = {
+  config: Record<string, unknown>;
+  quantize(matrix: Matrix): Quantized;
+};
+
+export type QuantizedFolder = { config: object; tensors: FileTensors; numbers: FileTensors };
+
+/** The same Llama in the format and in float32: its linear layers, not its embedding nor its norms. */
+export function quantizedLlama(
+  format: FolderFormat,
+  config: typeof tinyConfig = tinyConfig,
+): QuantizedFolder {
+  const [tensors, numbers]: [FileTensors, FileTensors] = [{}, {}];
+  let seed = 1;
+  for (const [name, shape] of llamaShapes(config)) {
+    const [rows, columns = 1] = shape as [number, number?];
+    const plain = f32(shape, randomNumbers(rows * columns, seed++, 0.3));
+    if (!name.includes("_proj")) {
+      tensors[name] = plain;
+      numbers[name] = plain;
+      continue;
+    }
+    const made = format.quantize({ rows, columns, seed });
+    numbers[name] = f32(shape, made.numbers);
+    const stem = name.replace(/\.weight$/, "");
+    for (const [kind, tensor] of Object.entries(made.tensors)) tensors[`${stem}.${kind}`] = tensor;
+  }
+  return { config: { ...config, quantization_config: format.config }, tensors, numbers };
+}
+
+/** Integers below `limit`. */
+function integers(count: number, limit: number, seed: number): Uint32Array {
+  return Uint32Array.from(randomNumbers(count, seed), (x) => Math.floor(((x + 1) / 2) * limit));
+}
+
+/** As f16 has them, of about a fiftieth. */
+function scales(count: number, seed: number): Float32Array {
+  return Float32Array.from(randomNumbers(count, seed), (x) => Math.f16round(0.02 + x / 100));
+}
+
+type Packed = { dtype: "I32"; shape: number[]; data: Int32Array };
+
+/** Fields as words, so many to a word along an axis; `at` says what the field is. */
+function pack(
+  shape: readonly [number, number],
+  perWord: number,
+  at: (row: number, column: number, field: number) => number,
+): Packed {
+  const [rows, columns] = shape;
+  const bits = 32 / perWord;
+  const data = Int32Array.from({ length: rows * columns }, (_, i) => {
+    let word = 0;
+    for (let field = 0; field < perWord; field++) {
+      word |= at(Math.floor(i / columns), i % columns, field) << (bits * field);
+    }
+    return word;
+  });
+  return { dtype: "I32", shape: [...shape], data };
+}
+
+/** scale * (q - zero), with the group of each input. */
+function affine({ rows, columns, seed }: Matrix, bits: number, groupOf: (input: number) => number) {
+  const groups = groupOf(columns - 1) + 1;
+  const quants = integers(rows * columns, 2 ** bits, seed);
+  const zeros = integers(groups * rows, 2 ** bits - 1, seed + 1000);
+  const scale = scales(groups * rows, seed + 2000);
+  const numbers = Float32Array.from(quants, (quant, i) => {
+    const group = groupOf(i % columns) * rows + Math.floor(i / columns);
+    return scale[group]! * (quant - zeros[group]! - 1);
+  });
+  return {
+    groups,
+    numbers,
+    scale: { dtype: "F16" as const, shape: [groups, rows], data: new Float16Array(scale) },
+    quant: (row: number, column: number) => quants[row * columns + column]!,
+    /** One less than it is. */
+    zero: (group: number, row: number) => zeros[group * rows + row]!,
+  };
+}
+
+export function gptqFormat({ bits = 4, groupSize = 32, actOrder = false } = {}): FolderFormat {
+  return {
+    config: { quant_method: "gptq", bits, group_size: groupSize, desc_act: actOrder },
+    quantize: (matrix) => {
+      const { rows, columns } = matrix;
+      // The next input is 7 places on, and the last one stays the last.
+      const place = (input: number) => (actOrder ? (input * 7 + 6) % columns : input);
+      const groupOf = (input: number) => Math.floor(place(input) / groupSize);
+      const { groups, numbers, scale, quant, zero } = affine(matrix, bits, groupOf);
+      const perWord = 32 / bits;
+      const group = Int32Array.from({ length: columns }, (_, input) => groupOf(input));
+      return {
+        numbers,
+        tensors: {
+          qweight: pack([columns / perWord, rows], perWord, (line, row, field) =>
+            quant(row, line * perWord + field),
+          ),
+          qzeros: pack([groups, rows / perWord], perWord, (line, column, field) =>
+            zero(line, column * perWord + field),
+          ),
+          scales: scale,
+          g_idx: { dtype: "I32", shape: [columns], data: group },
+        },
+      };
+    },
+  };
+}
+
+export function awqFormat({ groupSize = 32 } = {}): FolderFormat {
+  const order = [0, 2, 4, 6, 1, 3, 5, 7];
+  return {
+    config: { quant_method: "awq", bits: 4, group_size: groupSize, version: "gemm" },
+    quantize: (matrix) => {
+      const { rows, columns } = matrix;
+      const groupOf = (input: number) => Math.floor(input / groupSize);
+      const { groups, numbers, scale, quant, zero } = affine(matrix, 4, groupOf);
+      return {
+        numbers,
+        tensors: {
+          qweight: pack([columns, rows / 8], 8, (input, column, field) =>
+            quant(8 * column + order[field]!, input),
+          ),
+          qzeros: pack(
+            [groups, rows / 8],
+            8,
+            (line, column, field) => zero(line, 8 * column + order[field]!) + 1,
+          ),
+          scales: scale,
+        },
+      };
+    },
+  };
+}
+
+/** By name: one of each layout. */
+export const folderFormats: Record<string, FolderFormat> = {
+  "gptq with 4 bits": gptqFormat(),
+  "gptq with 8 bits": gptqFormat({ bits: 8 }),
+  "gptq with act-order": gptqFormat({ actOrder: true }),
+  awq: awqFormat(),
+};
