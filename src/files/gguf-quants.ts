@@ -2,6 +2,24 @@
 // are f16 and integers have at most 8 bits, so that sums and products are exact in a double and the
 // one rounding is the store to f32: the result is ggml's to the bit.
 import { blockOf, type GgufType } from "./gguf.ts";
+import { halfAt, halves, signed, wordAt } from "./gguf-bytes.ts";
+import {
+  decodeIQ1_M,
+  decodeIQ1_S,
+  decodeIQ2_S,
+  decodeIQ2_XS,
+  decodeIQ2_XXS,
+  decodeIQ3_S,
+  decodeIQ3_XXS,
+} from "./gguf-iq-quants.ts";
+import {
+  decodeIQ4_NL,
+  decodeIQ4_XS,
+  decodeMXFP4,
+  decodeNVFP4,
+  decodeTQ1_0,
+  decodeTQ2_0,
+} from "./gguf-small-quants.ts";
 import { LoadError } from "./load-error.ts";
 
 type Decoder = (source: Uint8Array, target: Float32Array, half: Float32Array) => void;
@@ -20,6 +38,19 @@ const decoders: Partial<Record<GgufType, Decoder>> = {
   Q4_K: decodeQ4_K,
   Q5_K: decodeQ5_K,
   Q6_K: decodeQ6_K,
+  IQ1_S: decodeIQ1_S,
+  IQ1_M: decodeIQ1_M,
+  IQ2_XXS: decodeIQ2_XXS,
+  IQ2_XS: decodeIQ2_XS,
+  IQ2_S: decodeIQ2_S,
+  IQ3_XXS: decodeIQ3_XXS,
+  IQ3_S: decodeIQ3_S,
+  IQ4_NL: decodeIQ4_NL,
+  IQ4_XS: decodeIQ4_XS,
+  TQ1_0: decodeTQ1_0,
+  TQ2_0: decodeTQ2_0,
+  MXFP4: decodeMXFP4,
+  NVFP4: decodeNVFP4,
 };
 
 /** Decodes whole blocks: a tensor, or a part of one that starts and ends with a block. */
@@ -105,21 +136,6 @@ function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
   const blocks = source.length / block.bytes;
   if (Number.isInteger(blocks) && blocks * block.items === items) return blocks;
   throw new RangeError(`${source.length} bytes of ${type} do not hold ${items} weights`);
-}
-
-let halfTable: Float32Array | undefined;
-
-/** The value of every f16, by its bits. */
-function halves(): Float32Array {
-  if (!halfTable) {
-    const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
-    halfTable = new Float32Array(new Float16Array(bits.buffer));
-  }
-  return halfTable;
-}
-
-function halfAt(half: Float32Array, source: Uint8Array, at: number): number {
-  return half[source[at]! | (source[at + 1]! << 8)]!;
 }
 
 function decodeF32(source: Uint8Array, target: Float32Array): void {
@@ -305,12 +321,4 @@ function sixBitScale(source: Uint8Array, at: number, group: number): number {
 function sixBitMin(source: Uint8Array, at: number, group: number): number {
   if (group < 4) return source[at + group + 4]! & 63;
   return (source[at + group + 4]! >> 4) | ((source[at + group]! >> 6) << 4);
-}
-
-function wordAt(source: Uint8Array, at: number): number {
-  return source[at]! | (source[at + 1]! << 8) | (source[at + 2]! << 16) | (source[at + 3]! << 24);
-}
-
-function signed(byte: number): number {
-  return (byte << 24) >> 24;
 }

@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { blockOf, type GgufType, openTensorData, readGguf } from "../../src/files/gguf.ts";
+import { type CodebookName, codebook } from "../../src/files/gguf-codebooks.ts";
 import {
   type Affine,
   type AffineType,
@@ -12,7 +13,7 @@ import {
 import { LoadError } from "../../src/files/load-error.ts";
 
 const goldens = join(import.meta.dir, "../golden/gguf");
-const golden: Partial<Record<GgufType, { blocks: string; values: string }>> = await Bun.file(
+const golden: Partial<Record<GgufType, { blocks: string; sha256: string }>> = await Bun.file(
   join(goldens, "blocks.json"),
 ).json();
 const types = Object.keys(golden) as GgufType[];
@@ -21,7 +22,7 @@ function blocks(type: GgufType): Uint8Array {
   return Uint8Array.fromBase64(golden[type]!.blocks);
 }
 
-function decoded(type: GgufType, source: Uint8Array): Float32Array {
+function decoded(type: GgufType, source: Uint8Array): Float32Array<ArrayBuffer> {
   const { items, bytes } = blockOf(type);
   const target = new Float32Array((source.length / bytes) * items);
   dequantize(type, source, target);
@@ -36,7 +37,7 @@ describe("dequantize", () => {
   test("has goldens for every type that it decodes", () => {
     let listed = "";
     try {
-      dequantize("IQ4_XS", new Uint8Array(136), new Float32Array(256));
+      dequantize("Q8_K", new Uint8Array(292), new Float32Array(256));
     } catch (error) {
       [, listed = ""] = /not supported; (.*) are$/.exec((error as Error).message)!;
     }
@@ -44,8 +45,8 @@ describe("dequantize", () => {
   });
 
   test.each(types)("gives the reference's bits for %s", (type) => {
-    const expected = Uint8Array.fromBase64(golden[type]!.values);
-    expect(bitsOf(decoded(type, blocks(type)))).toEqual(new Uint32Array(expected.buffer));
+    const hasher = new Bun.CryptoHasher("sha256");
+    expect(hasher.update(decoded(type, blocks(type))).digest("hex")).toBe(golden[type]!.sha256);
   });
 
   test.each(types)("decodes %s from an odd address", (type) => {
@@ -53,6 +54,17 @@ describe("dequantize", () => {
     const moved = new Uint8Array(source.length + 1);
     moved.set(source, 1);
     expect(bitsOf(decoded(type, moved.subarray(1)))).toEqual(bitsOf(decoded(type, source)));
+  });
+
+  test("has the reference's codebooks", async () => {
+    const expected = await Bun.file(join(goldens, "codebooks.json")).json();
+    const names = Object.keys(expected).filter((name) => name !== "IQ1_M") as CodebookName[];
+    expect(expected.IQ1_M).toBe(expected.IQ1_S);
+    for (const name of names) {
+      const rows = codebook(name) as Int8Array<ArrayBuffer>;
+      const digest = new Bun.CryptoHasher("sha256").update(rows).digest("hex");
+      expect([name, digest]).toEqual([name, expected[name]]);
+    }
   });
 
   test("writes only its part of a larger array", () => {
@@ -64,9 +76,9 @@ describe("dequantize", () => {
   });
 
   test("refuses a type that it does not know", () => {
-    const decode = () => dequantize("IQ4_XS", new Uint8Array(136), new Float32Array(256));
+    const decode = () => dequantize("Q8_K", new Uint8Array(292), new Float32Array(256));
     expect(decode).toThrow(LoadError);
-    expect(decode).toThrow(/type IQ4_XS are not supported; F32, /);
+    expect(decode).toThrow(/type Q8_K are not supported; F32, /);
   });
 
   test("refuses a source and a target that do not fit", () => {

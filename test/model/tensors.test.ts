@@ -149,9 +149,9 @@ describe("loadDense", () => {
   test("names the tensor whose type it cannot decode, and frees what it had begun", () => {
     const before = liveArrays();
     const load = () =>
-      loadDense(stored("IQ4_NL", [32], new Uint8Array(18)), "float32", deviceOf("cpu"));
+      loadDense(stored("Q8_1", [32], new Uint8Array(40)), "float32", deviceOf("cpu"));
     expect(load).toThrow(LoadError);
-    expect(load).toThrow(/^w: weights of type IQ4_NL are not supported; F32, .*$/);
+    expect(load).toThrow(/^w: weights of type Q8_1 are not supported; F32, .*$/);
     expect(liveArrays()).toBe(before);
   });
 });

@@ -23,7 +23,7 @@ const codes: Partial<Record<GgufType, number>> = {
   Q4_1: 3,
   Q8_0: 8,
   Q6_K: 14,
-  IQ4_NL: 20,
+  Q8_1: 9,
   BF16: 30,
 };
 
