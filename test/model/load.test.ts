@@ -19,7 +19,12 @@ import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
-import { blockNames, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
+import {
+  blockNames,
+  type GgufFileTensor,
+  writeGguf,
+  writeGgufParts,
+} from "../support/gguf-file.ts";
 import { expectLittle } from "../support/little-memory.ts";
 import { useMlx } from "../support/mlx.ts";
 import {
@@ -326,6 +331,16 @@ describe("loadModel of a GGUF file", () => {
     // The file has a few numbers in float32 that the configuration has in full.
     expect(distance(logits(gguf), logits(writeFolder(newFolder(), config, tensors)))).toBeLessThan(
       1e-5,
+    );
+  });
+
+  test("gives the same from one file and from parts", () => {
+    const { metadata, stored } = bothOf("phi3");
+    const file = { metadata, tensors: stored };
+    const [first, second] = writeGgufParts(newFolder(), file, 3);
+    expect(logits(first)).toEqual(logits(writeGguf(`${newFolder()}.gguf`, file)));
+    expect(() => logits(second!)).toThrow(
+      /one of 3 parts: name the first, "\d+-00001-of-00003.gguf"$/,
     );
   });
 

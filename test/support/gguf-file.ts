@@ -70,6 +70,28 @@ export function writeGguf(path: string, { metadata, tensors }: GgufFile): string
   return path;
 }
 
+/** As many files as llama.cpp's gguf-split would make; the path of the first. The tensors go in turn to each. */
+export function writeGgufParts(
+  stem: string,
+  { metadata, tensors }: GgufFile,
+  count: number,
+): [string, ...string[]] {
+  const digits = (number: number) => String(number).padStart(5, "0");
+  const entries = Object.entries(tensors);
+  const paths = Array.from({ length: count }, (_, part) => {
+    const split = {
+      "split.no": part,
+      "split.count": count,
+      "split.tensors.count": entries.length,
+    };
+    return writeGguf(`${stem}-${digits(part + 1)}-of-${digits(count)}.gguf`, {
+      metadata: part === 0 ? { ...metadata, ...split } : split,
+      tensors: Object.fromEntries(entries.filter((_, i) => i % count === part)),
+    });
+  });
+  return paths as [string, ...string[]];
+}
+
 // What gguf-py 0.19.0 lists for each architecture (MODEL_TENSORS), with the names of Hugging Face's
 // modules that its tensor_mapping.py gives for them, or MLX's for stacked experts.
 const common = {
