@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -21,7 +22,17 @@ ROOT = HERE.parents[1]
 # A file beside this one has the name of a package.
 sys.path = [path for path in sys.path if pathlib.Path(path).resolve() != HERE]
 
+# Some functions would be compiled, which takes longer than to run them.
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
 import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.lifecycle.forward import dequantize
+from transformers.integrations.bitnet import unpack_weights
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize, _dequantize_fp8_weight
 
 random = torch.Generator().manual_seed(11)
 
@@ -128,7 +139,113 @@ def awq(group: int, *, inputs=256, outputs=40) -> dict:
     return case(config, tensors, weights.T)
 
 
+# ---- FP8
+
+
+def byte_floats(*shape: int, dtype=torch.float8_e4m3fn) -> torch.Tensor:
+    """All bits but those of NaN and infinity."""
+    largest = 0x7E if dtype == torch.float8_e4m3fn else 0x7B
+    made = torch.randint(0, largest + 1, shape, generator=random)
+    signs = 128 * torch.randint(0, 2, shape, generator=random)
+    return (made + signs).to(torch.uint8).view(dtype)
+
+
+def fp8(shape: tuple, scales: torch.Tensor, *, block=None, name="scale_inv", dtype=torch.float8_e4m3fn) -> dict:
+    tensors = {
+        "m.weight": byte_floats(*shape, dtype=dtype),
+        f"m.weight_{name}": scales,
+        "m.input_scale": torch.ones(1),
+    }
+    if block:
+        weights = _dequantize_fp8_weight(tensors["m.weight"], scales, list(block), torch.float32)
+    else:
+        weights = Fp8Dequantize(None)._dequantize_one(tensors["m.weight"], scales, torch.float32)
+    config = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": block}
+    return case(config, tensors, weights)
+
+
+# ---- compressed-tensors
+
+
+def compressed(format: str, tensors: dict[str, torch.Tensor], args: dict, weights: torch.Tensor | None = None) -> dict:
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args))
+    if weights is None:
+        exact = {
+            name: tensor.float() if name == "weight_scale" and tensor.dtype.is_floating_point else tensor
+            for name, tensor in tensors.items()
+        }
+        weights = BaseCompressor.get_value_from_registry(format).decompress(exact, scheme)["weight"].float()
+    group = {"targets": ["Linear"], "weights": args}
+    config = {"quant_method": "compressed-tensors", "format": format, "config_groups": {"group_0": group}}
+    return case(config, {f"m.{name}": tensor for name, tensor in tensors.items()}, weights)
+
+
+def pack_quantized(bits: int, group: int | None, *, symmetric=True, ordered=True, inputs=256, outputs=24) -> dict:
+    groups = 1 if group is None else inputs // group
+    tensors = {
+        "weight_packed": words(outputs, inputs * bits // 32),
+        "weight_scale": scales_of(outputs, groups, dtype=torch.bfloat16),
+        "weight_shape": torch.tensor([outputs, inputs]),
+    }
+    args = {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": "group" if group else "channel"}
+    if group:
+        args["group_size"] = group
+    if not symmetric:
+        tensors["weight_zero_point"] = words(outputs * bits // 32, groups)
+    if ordered:
+        return compressed("pack-quantized", tensors, args)
+    # The library does not read this any more: as its former versions defined it.
+    groups_of = (torch.arange(inputs) // group)[torch.randperm(inputs, generator=random)]
+    quants = unpack_from_int32(tensors["weight_packed"], bits, tensors["weight_shape"])
+    weights = quants.float() * tensors["weight_scale"].float()[:, groups_of]
+    tensors["weight_g_idx"] = groups_of.to(torch.int32)
+    return compressed("pack-quantized", tensors, args, weights)
+
+
+def naive(format: str, weight: torch.Tensor, scale: torch.Tensor, args: dict, zero: torch.Tensor | None = None) -> dict:
+    tensors = {"weight": weight, "weight_scale": scale}
+    if zero is not None:
+        tensors["weight_zero_point"] = zero
+    return compressed(format, tensors, args)
+
+
+def signed_bytes(*shape: int) -> torch.Tensor:
+    return torch.randint(-128, 128, shape, generator=random).to(torch.int8)
+
+
+def float_pairs(group: int, *, inputs=128, outputs=24) -> dict:
+    pairs = torch.randint(0, 256, (outputs, inputs // 2), generator=random).to(torch.uint8)
+    args = {"num_bits": 4, "type": "float", "symmetric": True, "group_size": group}
+    if group == 32:
+        scale = torch.randint(100, 140, (outputs, inputs // 32), generator=random).to(torch.uint8)
+        tensors = {"weight_packed": pairs, "weight_scale": scale}
+        return compressed("mxfp4-pack-quantized", tensors, {**args, "strategy": "group"})
+    scale = byte_floats(outputs, inputs // 16).float().abs().to(torch.float8_e4m3fn)
+    whole = torch.tensor([1234.5])
+    args = {**args, "strategy": "tensor_group"}
+    # The library would unpack to bfloat16.
+    unpacked = unpack_fp4_from_uint8(pairs, outputs, inputs, dtype=torch.float32)
+    weights = dequantize(unpacked, scale.float(), args=QuantizationArgs(**args), global_scale=whole, dtype=torch.float32)
+    tensors = {"weight_packed": pairs, "weight_scale": scale, "weight_global_scale": whole}
+    return compressed("nvfp4-pack-quantized", tensors, args, weights)
+
+
+# ---- BitNet
+
+
+def bitnet(kind: str, *, inputs=160, outputs=24) -> dict:
+    ternary = torch.randint(0, 3, (4, outputs // 4, inputs), generator=random)
+    weight = sum(ternary[i] << (2 * i) for i in range(4)).to(torch.uint8)
+    scale = torch.tensor([1.7], dtype=torch.bfloat16)
+    unscaled = unpack_weights(weight, dtype=torch.float32)
+    weights = unscaled * scale.float() if kind == "autobitlinear" else unscaled / scale.float()
+    config = {"quant_method": "bitnet", "linear_class": kind, "quantization_mode": "offline"}
+    return case(config, {"m.weight": weight, "m.weight_scale": scale}, weights)
+
+
 def cases() -> dict[str, dict]:
+    channel = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+    floats = {**channel, "type": "float"}
     return {
         "gptq 2 bits, groups of 32": gptq(2, 32),
         "gptq 3 bits, groups of 64": gptq(3, 64),
@@ -143,6 +260,30 @@ def cases() -> dict[str, dict]:
         "awq groups of 64": awq(64),
         "awq groups of 128": awq(128),
         "awq one group": awq(-1, inputs=96),
+        "fp8 in blocks": fp8((64, 96), scales_of(2, 3, dtype=torch.float32), block=(32, 32)),
+        "fp8 in blocks that do not divide it": fp8((72, 40), scales_of(3, 2, dtype=torch.bfloat16), block=(32, 32)),
+        "fp8 for each row": fp8((24, 64), scales_of(24, 1, dtype=torch.float32), name="scale"),
+        "fp8 for all": fp8((24, 64), scales_of(1, dtype=torch.bfloat16)),
+        "fp8 with 5 bits of exponent": fp8((24, 64), scales_of(1, dtype=torch.float32), dtype=torch.float8_e5m2),
+        "fp8 with exponents for 32": fp8((24, 64), torch.randint(110, 130, (24, 2), generator=random).to(torch.uint8)),
+        "compressed-tensors 4 bits, groups of 128": pack_quantized(4, 128),
+        "compressed-tensors 4 bits, not symmetric": pack_quantized(4, 32, symmetric=False),
+        "compressed-tensors 4 bits, rows": pack_quantized(4, None),
+        "compressed-tensors 8 bits, groups of 64": pack_quantized(8, 64),
+        "compressed-tensors 8 bits, rows, not symmetric": pack_quantized(8, None, symmetric=False, inputs=96),
+        "compressed-tensors 3 bits, groups of 32": pack_quantized(3, 32, symmetric=False, outputs=32),
+        "compressed-tensors 4 bits, act-order": pack_quantized(4, 32, ordered=False),
+        "compressed-tensors int8, rows": naive("int-quantized", signed_bytes(24, 96), scales_of(24, 1, dtype=torch.bfloat16), channel),
+        "compressed-tensors int8, for all": naive("naive-quantized", signed_bytes(24, 64), scales_of(1, dtype=torch.bfloat16), {**channel, "strategy": "tensor"}),
+        "compressed-tensors int8, not symmetric": naive("naive-quantized", signed_bytes(24, 64), scales_of(24, 1, dtype=torch.float16), {**channel, "symmetric": False}, signed_bytes(24, 1)),
+        "compressed-tensors fp8, rows": naive("float-quantized", byte_floats(24, 64), scales_of(24, 1, dtype=torch.bfloat16), floats),
+        "compressed-tensors fp8, for all": naive("float-quantized", byte_floats(24, 64), scales_of(1, dtype=torch.float32), {**floats, "strategy": "tensor"}),
+        "compressed-tensors fp8, groups of 32": naive("naive-quantized", byte_floats(24, 64), scales_of(24, 2, dtype=torch.bfloat16), {**floats, "strategy": "group", "group_size": 32}),
+        "compressed-tensors fp8, in blocks": naive("float-quantized", byte_floats(64, 96), scales_of(2, 3, dtype=torch.bfloat16), {**floats, "strategy": "block", "block_structure": [32, 32]}),
+        "compressed-tensors mxfp4": float_pairs(32),
+        "compressed-tensors nvfp4": float_pairs(16),
+        "bitnet that multiplies": bitnet("autobitlinear"),
+        "bitnet that divides": bitnet("bitlinear"),
     }
 
 

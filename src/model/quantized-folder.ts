@@ -5,8 +5,11 @@ import { LoadError, quoted } from "../files/load-error.ts";
 import type { StoredTensor } from "./checkpoint.ts";
 import { parseConfig } from "./config.ts";
 import { AwqConfig, awq } from "./formats/awq.ts";
+import { BitnetConfig, bitnet } from "./formats/bitnet.ts";
+import { CompressedTensorsConfig, compressedTensors } from "./formats/compressed-tensors.ts";
+import type { Tensors } from "./formats/folder-tensors.ts";
+import { Fp8Config, fp8 } from "./formats/fp8.ts";
 import { GptqConfig, gptq } from "./formats/gptq.ts";
-import type { Tensors } from "./formats/packed-columns.ts";
 
 type Config = Readonly<Record<string, unknown>>;
 
@@ -28,6 +31,10 @@ function format<T extends z.ZodType>(
 /** By quantization_config.quant_method. */
 const formats = new Map<string, Format>([
   ["awq", format(AwqConfig, awq)],
+  ["bitnet", format(BitnetConfig, bitnet)],
+  ["compressed-tensors", format(CompressedTensorsConfig, compressedTensors)],
+  ["fbgemm_fp8", format(Fp8Config, fp8)],
+  ["fp8", format(Fp8Config, fp8)],
   ["gptq", format(GptqConfig, gptq)],
   // OpenAI's own, which is MLX's in other tensors: its architecture arranges them.
   ["mxfp4", () => {}],

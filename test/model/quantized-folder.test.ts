@@ -100,10 +100,13 @@ describe("loading takes little more memory than the weights", () => {
   const matrices = 8 * (4 * 1024 * 1024 + 3 * 1024 * 4096);
   const others = 2 * 80 * 1024 + 17 * 1024;
 
-  /** The words are all the same: only how they are loaded counts. */
+  /** The weights are all the same: only how they are loaded counts. */
   const words = (...shape: number[]): FileTensor => {
     const data = () => new Int32Array(shape.reduce((a, b) => a * b)).fill(0x12345678);
     return { dtype: "I32", shape, data };
+  };
+  const bytes = (dtype: FileTensor["dtype"], ...shape: number[]): FileTensor => {
+    return { dtype, shape, data: () => new Uint8Array(shape.reduce((a, b) => a * b)).fill(0x51) };
   };
   const halves = (...shape: number[]) =>
     f16(shape, new Float32Array(shape.reduce((a, b) => a * b)).fill(0.01));
@@ -126,12 +129,27 @@ describe("loading takes little more memory than the weights", () => {
         scales: halves(columns / 128, rows),
       }),
     ],
+    "compressed-tensors": [
+      1 + 8 / 128,
+      (rows, columns) => ({ weight: bytes("I8", rows, columns), weight_scale: halves(rows, 1) }),
+    ],
+    fp8: [
+      4,
+      (rows, columns) => ({
+        weight: bytes("F8_E4M3", rows, columns),
+        weight_scale_inv: halves(rows / 128, columns / 128),
+      }),
+    ],
+    bitnet: [
+      0.5 + 8 / 128,
+      (rows, columns) => ({ weight: bytes("U8", rows / 4, columns), weight_scale: halves(1) }),
+    ],
   };
 
   test.each(Object.keys(layouts))(
     "from a folder of %s",
     async (quant_method) => {
-      const [bytes, layout] = layouts[quant_method]!;
+      const [perWeight, layout] = layouts[quant_method]!;
       const tensors: FileTensors = {};
       for (const [name, shape] of llamaShapes(config)) {
         const [rows, columns] = shape as [number, number];
@@ -145,7 +163,7 @@ describe("loading takes little more memory than the weights", () => {
       }
       const quantized = { ...config, quantization_config: { quant_method } };
       const { weightBytes } = await expectLittle(writeFolder(newFolder(), quantized, tensors));
-      expect(weightBytes).toBe(matrices * bytes + 4 * others);
+      expect(weightBytes).toBe(matrices * perWeight + 4 * others);
     },
     60_000,
   );

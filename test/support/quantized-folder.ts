@@ -147,10 +147,118 @@ export function awqFormat({ groupSize = 32 } = {}): FolderFormat {
   };
 }
 
+/** Integers in rows as MLX has them, and one number in the middle for zero. */
+export function packQuantizedFormat({ bits = 4, groupSize = 32 } = {}): FolderFormat {
+  return {
+    config: { quant_method: "compressed-tensors", format: "pack-quantized" },
+    quantize: ({ rows, columns, seed }) => {
+      const groups = columns / groupSize;
+      const quants = integers(rows * columns, 2 ** bits, seed);
+      const scale = scales(rows * groups, seed + 1000);
+      const perWord = 32 / bits;
+      return {
+        numbers: Float32Array.from(quants, (quant, i) => {
+          return scale[Math.floor(i / groupSize)]! * (quant - 2 ** (bits - 1));
+        }),
+        tensors: {
+          weight_packed: pack([rows, columns / perWord], perWord, (row, column, field) => {
+            return quants[row * columns + column * perWord + field]!;
+          }),
+          weight_scale: { dtype: "F16", shape: [rows, groups], data: new Float16Array(scale) },
+          weight_shape: {
+            dtype: "I64",
+            shape: [2],
+            data: BigInt64Array.of(BigInt(rows), BigInt(columns)),
+          },
+        },
+      };
+    },
+  };
+}
+
+/** Signed bytes, with a scale for each row. */
+export function intQuantizedFormat(): FolderFormat {
+  return {
+    config: { quant_method: "compressed-tensors", format: "int-quantized" },
+    quantize: ({ rows, columns, seed }) => {
+      const bytes = Int8Array.from(integers(rows * columns, 256, seed), (value) => value - 128);
+      const scale = scales(rows, seed + 1000).map((value) => Math.f16round(value / 16));
+      return {
+        numbers: Float32Array.from(bytes, (byte, i) => scale[Math.floor(i / columns)]! * byte),
+        tensors: {
+          weight: { dtype: "I8", shape: [rows, columns], data: bytes },
+          weight_scale: { dtype: "F16", shape: [rows, 1], data: new Float16Array(scale) },
+          input_scale: f32([1], Float32Array.of(1)),
+        },
+      };
+    },
+  };
+}
+
+/** Floats of 8 bits, with a scale for a block of rows and columns, or one for all. */
+export function fp8Format(block?: number): FolderFormat {
+  const valueOf = (byte: number) => {
+    const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
+    const size = exponent === 0 ? fraction * 2 ** -9 : (1 + fraction / 8) * 2 ** (exponent - 7);
+    return byte & 128 ? -size : size;
+  };
+  return {
+    config: {
+      quant_method: "fp8",
+      weight_block_size: block ? [block, block] : null,
+    },
+    quantize: ({ rows, columns, seed }) => {
+      // Exponents below 8, so that weights are not too large; and both signs.
+      const bytes = Uint8Array.from(integers(rows * columns, 256, seed), (value) => value & 0xbf);
+      const across = block ? Math.ceil(columns / block) : 1;
+      const down = block ? Math.ceil(rows / block) : 1;
+      const scale = scales(down * across, seed + 1000).map((value) => value * 8);
+      const scaleOf = (row: number, column: number) =>
+        block ? scale[Math.floor(row / block) * across + Math.floor(column / block)]! : scale[0]!;
+      return {
+        numbers: Float32Array.from(bytes, (byte, i) => {
+          return valueOf(byte) * scaleOf(Math.floor(i / columns), i % columns);
+        }),
+        tensors: {
+          weight: { dtype: "F8_E4M3", shape: [rows, columns], data: bytes },
+          weight_scale_inv: f32(block ? [down, across] : [1], scale),
+        },
+      };
+    },
+  };
+}
+
+/** Ternary weights, four rows to a byte. */
+export function bitnetFormat(): FolderFormat {
+  return {
+    config: { quant_method: "bitnet", linear_class: "autobitlinear", quantization_mode: "offline" },
+    quantize: ({ rows, columns, seed }) => {
+      const ternary = integers(rows * columns, 3, seed);
+      const quarter = (rows / 4) * columns;
+      const data = Uint8Array.from({ length: quarter }, (_, i) => {
+        return [0, 1, 2, 3].reduce((byte, j) => byte | (ternary[i + j * quarter]! << (2 * j)), 0);
+      });
+      return {
+        numbers: Float32Array.from(ternary, (value) => (value - 1) * 0.25),
+        tensors: {
+          weight: { dtype: "U8", shape: [rows / 4, columns], data },
+          weight_scale: f32([1], Float32Array.of(0.25)),
+        },
+      };
+    },
+  };
+}
+
 /** By name: one of each layout. */
 export const folderFormats: Record<string, FolderFormat> = {
   "gptq with 4 bits": gptqFormat(),
   "gptq with 8 bits": gptqFormat({ bits: 8 }),
   "gptq with act-order": gptqFormat({ actOrder: true }),
   awq: awqFormat(),
+  "compressed-tensors with 4 bits": packQuantizedFormat(),
+  "compressed-tensors with 8 bits": packQuantizedFormat({ bits: 8 }),
+  "compressed-tensors with int8": intQuantizedFormat(),
+  "fp8 in blocks": fp8Format(40),
+  "fp8 with one scale": fp8Format(),
+  bitnet: bitnetFormat(),
 };

@@ -2,7 +2,8 @@
 // are float32 until they are loaded, so that nothing is rounded on the way.
 import { LoadError } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
-import { computedNumbers } from "./computed.ts";
+import { computedNumbers, fieldAt, Scratch, wordsOf } from "./computed.ts";
+import { expectTensor } from "./folder-tensors.ts";
 
 export type AffineSource = {
   /** Of the matrix: `name`.weight is one of three tensors. */
@@ -11,6 +12,7 @@ export type AffineSource = {
   inputs: number;
   /** Groups in a row of the file. */
   groups: number;
+  bits: number;
   /** In MLX's layout: (outputs, words). */
   weight: StoredTensor;
   /** The scales of rows from `first` on, (count, groups), and which q of theirs stands for zero. */
@@ -30,7 +32,7 @@ export function affineTensors(source: AffineSource): StoredTensor[] {
       `${name}: expected groups of a multiple of 32 inputs, found ${groups} of ${inputs} inputs`,
     );
   }
-  const repeats = inputs / groups / size;
+  const repeats = inputs / groups / size; // in MLX's groups
   const shape = [outputs, groups * repeats];
   const spread = (target: Float32Array, valueAt: (group: number) => number) => {
     for (let i = 0; i < target.length; i++) target[i] = valueAt(Math.floor(i / repeats));
@@ -54,4 +56,46 @@ export function affineTensors(source: AffineSource): StoredTensor[] {
       },
     }),
   ];
+}
+
+const orderWords = new Scratch();
+
+/** The group of each input (`g_idx`); undefined where inputs of a group are adjacent. */
+export function groupsOf(
+  order: StoredTensor,
+  inputs: number,
+  groups: number,
+): Uint32Array | undefined {
+  expectTensor(order, [inputs], ["I32"]);
+  const found = wordsOf(order, orderWords);
+  if (found.every((group, input) => group === Math.floor((input * groups) / inputs))) {
+    return undefined;
+  }
+  const wrong = found.find((group) => group >= groups);
+  if (wrong === undefined) return found.slice();
+  throw new LoadError(`${order.name}: expected groups below ${groups}, found ${wrong | 0}`);
+}
+
+/** Each weight by the scale of its input's group. `wordsOfRow` is a row of the weight, in words. */
+export function dequantizedTensor(
+  { name, outputs, inputs, groups, bits, scales, zeros }: AffineSource,
+  groupOf: Uint32Array,
+  wordsOfRow: (row: number, target: Uint32Array) => void,
+): StoredTensor {
+  const words = new Uint32Array(Math.ceil((inputs * bits) / 32));
+  return computedNumbers({
+    name: `${name}.weight`,
+    shape: [outputs, inputs],
+    fill: (target, first, count) => {
+      const [scale, zero] = [scales(first, count), zeros(first, count)];
+      for (let i = 0; i < count; i++) {
+        wordsOfRow(first + i, words);
+        for (let input = 0; input < inputs; input++) {
+          const group = i * groups + groupOf[input]!;
+          const quant = fieldAt(words, 0, input, bits);
+          target[i * inputs + input] = scale[group]! * (quant - zero[group]!);
+        }
+      }
+    },
+  });
 }

@@ -4,15 +4,8 @@ import { z } from "zod";
 import { LoadError, quoted } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
 import { affineTensors } from "./affine.ts";
-import { bandOf, computedWords, Scratch, wordsOf } from "./computed.ts";
-import {
-  columnNumbers,
-  expectTensor,
-  expectWords,
-  required,
-  stemsOf,
-  type Tensors,
-} from "./packed-columns.ts";
+import { bandOf, columnNumbers, computedWords, Scratch, wordsOf } from "./computed.ts";
+import { expectTensor, expectWords, required, stemsOf, type Tensors } from "./folder-tensors.ts";
 
 export const AwqConfig = z.looseObject({
   /** The kernels that the weights were packed for. */
@@ -53,6 +46,7 @@ function matrix(name: string, tensors: Tensors): StoredTensor[] {
     outputs: 8 * columns,
     inputs,
     groups,
+    bits: 4,
     weight: transposed(packed),
     scales: (first, count) => columnNumbers(stored, first, count),
     zeros: (first, count) => zerosOf(packedZeros, first, count),

@@ -135,3 +135,19 @@ export function fieldAt(words: Uint32Array, start: number, index: number, bits: 
   const value = shift + bits > 32 ? low | (words[at + 1]! << (32 - shift)) : low;
   return value & (2 ** bits - 1);
 }
+
+const columnsMade = new Scratch();
+const columnLine = new Scratch();
+const columnBytes = new Scratch();
+
+/** Columns of (groups, outputs) as rows: (count, groups). */
+export function columnNumbers(stored: StoredTensor, first: number, count: number): Float32Array {
+  const [groups, outputs] = stored.shape as [number, number];
+  const made = columnsMade.numbers(count * groups);
+  const line = columnLine.numbers(count);
+  for (let group = 0; group < groups; group++) {
+    readNumbers(stored, group * outputs + first, line, columnBytes);
+    for (let i = 0; i < count; i++) made[i * groups + group] = line[i]!;
+  }
+  return made;
+}

@@ -4,17 +4,16 @@
 import { z } from "zod";
 import { LoadError, quoted } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
-import { type AffineSource, affineTensors } from "./affine.ts";
-import { bandOf, computedNumbers, computedWords, fieldAt, Scratch, wordsOf } from "./computed.ts";
+import { type AffineSource, affineTensors, dequantizedTensor, groupsOf } from "./affine.ts";
+import { bandOf, columnNumbers, computedWords, fieldAt, Scratch, wordsOf } from "./computed.ts";
 import {
-  columnNumbers,
   expectTensor,
   expectWords,
   required,
   stemsOf,
   type Tensors,
   takeFrom,
-} from "./packed-columns.ts";
+} from "./folder-tensors.ts";
 
 export const GptqConfig = z.looseObject({
   /** What a zero is stored as: one less than it is, or since "gptq_v2" as it is. */
@@ -61,26 +60,20 @@ function matrix(name: string, tensors: Tensors, zeroOffset: number): StoredTenso
     outputs,
     inputs,
     groups,
+    bits,
     weight: transposed(packed),
     scales: (first, count) => columnNumbers(stored, first, count),
     zeros: (first, count) => zerosOf(packedZeros, bits, zeroOffset, first, count),
   };
   const groupOf = order && groupsOf(order, inputs, groups);
-  return groupOf ? [dequantized(source, packed, bits, groupOf)] : affineTensors(source);
-}
-
-const orderWords = new Scratch();
-
-/** The group of each input; undefined where they are in order. */
-function groupsOf(order: StoredTensor, inputs: number, groups: number): Uint32Array | undefined {
-  expectTensor(order, [inputs], ["I32"]);
-  const found = wordsOf(order, orderWords);
-  if (found.every((group, input) => group === Math.floor((input * groups) / inputs))) {
-    return undefined;
-  }
-  const wrong = found.find((group) => group >= groups);
-  if (wrong === undefined) return found.slice();
-  throw new LoadError(`${order.name}: expected groups below ${groups}, found ${wrong | 0}`);
+  if (!groupOf) return affineTensors(source);
+  const wordsOfRow = (row: number, target: Uint32Array) => {
+    const band = bandOf(packed, row, 1);
+    for (let word = 0; word < words; word++) {
+      target[word] = band.words[word * band.count + row - band.first]!;
+    }
+  };
+  return [dequantizedTensor(source, groupOf, wordsOfRow)];
 }
 
 /** (words, outputs) -> (outputs, words) */
@@ -127,33 +120,4 @@ function zerosOf(
     }
   }
   return zeros;
-}
-
-/** Each weight by the scale of its input's group. */
-function dequantized(
-  { name, outputs, inputs, groups, scales, zeros }: AffineSource,
-  packed: StoredTensor,
-  bits: number,
-  groupOf: Uint32Array,
-): StoredTensor {
-  const words = packed.shape[0]!;
-  const row = new Uint32Array(words);
-  return computedNumbers({
-    name: `${name}.weight`,
-    shape: [outputs, inputs],
-    fill: (target, first, count) => {
-      const [scale, zero] = [scales(first, count), zeros(first, count)];
-      const band = bandOf(packed, first, count);
-      for (let i = 0; i < count; i++) {
-        for (let word = 0; word < words; word++) {
-          row[word] = band.words[word * band.count + first + i - band.first]!;
-        }
-        for (let input = 0; input < inputs; input++) {
-          const group = i * groups + groupOf[input]!;
-          const quant = fieldAt(row, 0, input, bits);
-          target[i * inputs + input] = scale[group]! * (quant - zero[group]!);
-        }
-      }
-    },
-  });
 }

@@ -1,7 +1,6 @@
-// What GPTQ and AWQ share: a matrix is stored with its inputs as rows, so that `name`.scales is (groups, outputs).
+// The tensors of a folder by name, from which a format takes what it knows and puts in what MLX computes with.
 import { LoadError } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
-import { readNumbers, Scratch } from "./computed.ts";
 
 export type Tensors = Map<string, StoredTensor>;
 
@@ -47,18 +46,11 @@ export function expectWords({ name, shape, format }: StoredTensor): void {
   }
 }
 
-const scaleNumbers = new Scratch();
-const scaleLine = new Scratch();
-const scaleBytes = new Scratch();
+/** What is scaled while a model computes, which nothing here is: not the weights. */
+const ofActivations =
+  /(?:^|\.)(?:(?:input|output|activation)_(?:global_)?(?:scale|zero_point)|(?:[qkv]|kv|prob)_(?:scale|zero_point)|input_scale_ub)$/;
 
-/** Columns of (groups, outputs) as rows: (count, groups). */
-export function columnNumbers(stored: StoredTensor, first: number, count: number): Float32Array {
-  const [groups, outputs] = stored.shape as [number, number];
-  const made = scaleNumbers.numbers(count * groups);
-  const line = scaleLine.numbers(count);
-  for (let group = 0; group < groups; group++) {
-    readNumbers(stored, group * outputs + first, line, scaleBytes);
-    for (let i = 0; i < count; i++) made[i * groups + group] = line[i]!;
-  }
-  return made;
+/** Leaves out how activations would be quantized: here they are not. */
+export function dropActivationScales(tensors: Tensors): void {
+  for (const name of [...tensors.keys()]) if (ofActivations.test(name)) tensors.delete(name);
 }
