@@ -66,7 +66,8 @@ function gridOf(weight: StoredTensor, scale: StoredTensor, known: Block | undefi
     usual && Math.ceil(size / usual) === scales ? usual : size / scales;
   const block = [side(rows, down, known?.[0]), side(columns, across, known?.[1])] as const;
   const isAlike = shape.slice(0, -2).join() === weight.shape.slice(0, -2).join();
-  if (!isAlike || !block.every(Number.isInteger)) {
+  const isForRows = scale.shape.length > 1 || down === rows;
+  if (!isAlike || !isForRows || !block.every(Number.isInteger)) {
     throw new LoadError(`${scale.name}: (${scale.shape}) scales do not fit (${weight.shape})`);
   }
   return { block, perRow: across, perMatrix: down * across };

@@ -22,13 +22,16 @@ export const GptqConfig = z.looseObject({
 type GptqConfig = z.infer<typeof GptqConfig>;
 
 /** What is added to a stored zero. */
-const zeroOffsets: Record<string, number> = { gptq: 1, gptq_v2: 0 };
+const zeroOffsets = new Map([
+  ["gptq", 1],
+  ["gptq_v2", 0],
+]);
 
 export function gptq({ checkpoint_format }: GptqConfig, tensors: Tensors): void {
   const format = checkpoint_format ?? "gptq";
-  const zeroOffset = zeroOffsets[format];
+  const zeroOffset = zeroOffsets.get(format);
   if (zeroOffset === undefined) {
-    const known = Object.keys(zeroOffsets).join(", ");
+    const known = [...zeroOffsets.keys()].join(", ");
     throw new LoadError(
       `config.json: quantization_config.checkpoint_format ${quoted(format)} is not supported; there are ${known}`,
     );
