@@ -8,7 +8,7 @@ import type {
   HeadLinear,
   Linear,
 } from "../device/device.ts";
-import { gateHalves, unfused } from "../device/linear.ts";
+import { gateHalves, reordered, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
@@ -41,7 +41,10 @@ export type WeightOptions = {
   onProgress?: OnProgress | undefined;
 };
 
-/** What a matrix may have in a file, under its name. */
+/**
+ * What a matrix may have in a file, under its name. A matrix whose columns are in an order of their own also has an
+ * `input_order`: which input each column takes.
+ */
 const matrixKinds = ["weight", "scales", "biases", "bias"];
 
 export class Weights {
@@ -76,7 +79,10 @@ export class Weights {
   /** `name`.weight, and `name`.bias where the file has one. */
   linear(name: string, inputs: number, outputs: number): Linear {
     const matrix = this.#matrix(name, [outputs, inputs]);
-    return this.#linear(matrix, this.#bias(name, [outputs]));
+    const product = this.#linear(matrix, this.#bias(name, [outputs]));
+    const order = this.#ledger.get(`${name}.input_order`);
+    if (!order) return product;
+    return reordered(product, this.#ledger.own(loadPlain(order, this.device), order));
   }
 
   /**
@@ -102,6 +108,10 @@ export class Weights {
     }
     for (const [i, part] of parts.entries()) this.check(part, [outputs[i]!, inputs]);
     this.#join(name, parts, joined);
+    const orders = parts.map((part) => `${part}.input_order`);
+    if (this.has(orders[0]!)) {
+      this.arrange(orders, ([order]) => ({ ...order!, name: `${name}.input_order` }));
+    }
     return this.linear(
       name,
       inputs,
@@ -224,6 +234,10 @@ export class Weights {
 
   /** Some rows of a matrix and its bias, run after run, as one of their own; `axes` where rows have several. */
   pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
+    const order = `${source}.input_order`;
+    if (this.has(order)) {
+      this.arrange([order], ([stored]) => ({ ...stored!, name: `${name}.input_order` }));
+    }
     for (const kind of matrixKinds) {
       if (!this.has(`${source}.${kind}`)) continue;
       this.arrange([`${source}.${kind}`], ([stored]) => {
@@ -279,10 +293,11 @@ export class Weights {
   #areAlike(parts: readonly string[]): boolean {
     const tail = (tensor: StoredTensor | undefined) =>
       tensor && [tensor.format, ...tensor.shape.slice(1)].join();
-    return matrixKinds.every((kind) => {
-      const tails = parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`)));
-      return tails.every((each) => each === tails[0]);
-    });
+    const kinds = matrixKinds.map((kind) =>
+      parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`))),
+    );
+    const orders = parts.map((part) => contentOf(this.#ledger.get(`${part}.input_order`)));
+    return [...kinds, orders].every((each) => each.every((one) => one === each[0]));
   }
 
   #join(name: string, parts: readonly string[], join: typeof joined): void {
@@ -383,6 +398,14 @@ function storedType({ format, tensors, config }: Checkpoint): FloatType {
   const norm = tensors.get("model.norm.weight");
   const stored = [config.torch_dtype, config.dtype, norm && plainType(norm)];
   return stored.find(isFloatType) ?? "bfloat16";
+}
+
+/** What a tensor of few bytes holds, to be compared. */
+function contentOf(stored: StoredTensor | undefined): string | undefined {
+  if (!stored) return undefined;
+  const bytes = new Uint8Array(stored.bytes);
+  stored.read(0, bytes);
+  return bytes.toBase64();
 }
 
 function isFloatType(name: unknown): name is FloatType {

@@ -27,9 +27,10 @@ const goldens: Record<string, Golden> = await Bun.file(
 ).json();
 const cases = Object.keys(goldens);
 
-function checkpointOf(golden: Golden): Checkpoint {
+function checkpointOf(golden: Golden, matrix = "m"): Checkpoint {
   const tensors = new Map<string, StoredTensor>();
-  for (const [name, [format, shape, base64]] of Object.entries(golden.tensors)) {
+  for (const [stored, [format, shape, base64]] of Object.entries(golden.tensors)) {
+    const name = stored.replace(/^m\./, `${matrix}.`);
     const all = Uint8Array.fromBase64(base64);
     const read = (offset: number, target: Uint8Array) => {
       expect(offset + target.length).toBeLessThanOrEqual(all.length);
@@ -42,21 +43,21 @@ function checkpointOf(golden: Golden): Checkpoint {
   return { path: "golden", format: "safetensors", config, tensors: converted, close() {} };
 }
 
-/** Its rows, as an embedding would look them up, or its products with a row for each input. */
-function weightsOf(golden: Golden, by: "lookup" | "product"): Numbers {
+/** Its rows, as an embedding looks them up, or from products with a row for each input. */
+function weightsOf(golden: Golden, by: "lookup" | "product", matrix = "m"): Numbers {
   const [outputs, inputs] = golden.shape;
-  const weights = new Weights(checkpointOf(golden), { device: deviceOf("cpu") });
+  const weights = new Weights(checkpointOf(golden, matrix), { device: deviceOf("cpu") });
   using _ = new Scope();
   const found =
     by === "lookup"
       ? weights
-          .embedding("m", outputs, inputs)
+          .embedding(matrix, outputs, inputs)
           .lookup(array(Int32Array.from({ length: outputs }, (_, i) => i)))
-      : weights.linear("m", inputs, outputs)(identity(inputs));
+      : weights.linear(matrix, inputs, outputs)(identity(inputs));
   const numbers = Float32Array.from(found.numbers(), (value) => value + 0);
   weights.finish([]);
   weights.free();
-  return numbers;
+  return by === "lookup" ? numbers : transposed(numbers, [inputs, outputs]);
 }
 
 function identity(size: number) {
@@ -65,7 +66,7 @@ function identity(size: number) {
   return array(ones, [size, size]);
 }
 
-function transposed(numbers: Float32Array, [rows, columns]: readonly [number, number]) {
+function transposed(numbers: Numbers, [rows, columns]: readonly [number, number]): Numbers {
   return Float32Array.from(numbers, (_, i) => {
     return numbers[(i % rows) * columns + Math.floor(i / rows)]!;
   });
@@ -77,17 +78,13 @@ function sha256(numbers: Numbers): string {
 
 describe.each(cases)("%s", (name) => {
   const golden = goldens[name]!;
-  const [outputs, inputs] = golden.shape;
 
-  test("has the numbers that the tool reads", () => {
-    const numbers = weightsOf(golden, "lookup");
+  // The columns of act-order are in another order than the inputs, which only a product puts right.
+  const ways = /act-order/.test(name) ? (["product"] as const) : (["lookup", "product"] as const);
+  test.each(ways)("has the numbers that the tool reads, by %s", (by) => {
+    const numbers = weightsOf(golden, by);
     expect(Array.from(numbers.subarray(0, 8))).toEqual(golden.first);
     expect(sha256(numbers)).toBe(golden.sha256);
-  });
-
-  test("is multiplied by as it is looked up", () => {
-    const products = weightsOf(golden, "product");
-    expect(transposed(products, [inputs, outputs])).toEqual(weightsOf(golden, "lookup"));
   });
 
   test("reads the same in small pieces as at once", () => {
@@ -102,7 +99,24 @@ describe.each(cases)("%s", (name) => {
 
 test("only what MLX has no layout for is dequantized at load", () => {
   const dense = cases.filter((name) => !checkpointOf(goldens[name]!).tensors.has("m.scales"));
-  const floats = /fp8|nvfp4/;
-  const expected = cases.filter((name) => /act-order/.test(name) || floats.test(name));
-  expect(dense).toEqual(expected.filter((name) => name !== "fp8 with exponents for 32"));
+  const floats = cases.filter((name) => /fp8|nvfp4/.test(name));
+  expect(dense).toEqual(floats.filter((name) => name !== "fp8 with exponents for 32"));
+});
+
+test("an expert's matrix with act-order is dequantized, since experts share their input", () => {
+  for (const name of ["gptq 3 bits, act-order", "compressed-tensors 4 bits, act-order"]) {
+    const golden = goldens[name]!;
+    const expert = "model.layers.0.mlp.experts.3.up_proj";
+    expect([...checkpointOf(golden, expert).tensors.keys()]).toEqual([`${expert}.weight`]);
+    expect(sha256(weightsOf(golden, "lookup", expert))).toBe(golden.sha256);
+  }
+});
+
+test("a matrix with groups of unlike size is dequantized", () => {
+  const golden = goldens["gptq 4 bits, act-order"]!;
+  const { "m.g_idx": order, ...others } = golden.tensors;
+  const shape = order![1];
+  const first = new Uint8Array(4 * shape[0]!).toBase64();
+  const uneven: Golden = { ...golden, tensors: { ...others, "m.g_idx": ["I32", shape, first] } };
+  expect([...checkpointOf(uneven).tensors.keys()]).toEqual(["m.weight"]);
 });

@@ -93,13 +93,20 @@ function affine({ rows, columns, seed }: Matrix, bits: number, groupOf: (input: 
   };
 }
 
-export function gptqFormat({ bits = 4, groupSize = 32, actOrder = false } = {}): FolderFormat {
+type ActOrder = "none" | "one" | "each its own";
+
+export function gptqFormat({
+  bits = 4,
+  groupSize = 32,
+  actOrder = "none" as ActOrder,
+} = {}): FolderFormat {
   return {
-    config: { quant_method: "gptq", bits, group_size: groupSize, desc_act: actOrder },
+    config: { quant_method: "gptq", bits, group_size: groupSize, desc_act: actOrder !== "none" },
     quantize: (matrix) => {
       const { rows, columns } = matrix;
-      // The next input is 7 places on, and the last one stays the last.
-      const place = (input: number) => (actOrder ? (input * 7 + 6) % columns : input);
+      // The next input is some places on, and the last one stays the last.
+      const step = { none: 1, one: 7, "each its own": [7, 11, 13][matrix.seed % 3]! }[actOrder];
+      const place = (input: number) => (input * step + step - 1) % columns;
       const groupOf = (input: number) => Math.floor(place(input) / groupSize);
       const { groups, numbers, scale, quant, zero } = affine(matrix, bits, groupOf);
       const perWord = 32 / bits;
@@ -253,7 +260,8 @@ export function bitnetFormat(): FolderFormat {
 export const folderFormats: Record<string, FolderFormat> = {
   "gptq with 4 bits": gptqFormat(),
   "gptq with 8 bits": gptqFormat({ bits: 8 }),
-  "gptq with act-order": gptqFormat({ actOrder: true }),
+  "gptq with act-order": gptqFormat({ actOrder: "one" }),
+  "gptq with an order for each matrix": gptqFormat({ actOrder: "each its own" }),
   awq: awqFormat(),
   "compressed-tensors with 4 bits": packQuantizedFormat(),
   "compressed-tensors with 8 bits": packQuantizedFormat({ bits: 8 }),

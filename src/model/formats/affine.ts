@@ -2,7 +2,7 @@
 // are float32 until they are loaded, so that nothing is rounded on the way.
 import { LoadError } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
-import { computedNumbers, fieldAt, Scratch, wordsOf } from "./computed.ts";
+import { computedNumbers, computedWords, fieldAt, putField, Scratch, wordsOf } from "./computed.ts";
 import { expectTensor } from "./folder-tensors.ts";
 
 export type AffineSource = {
@@ -76,8 +76,52 @@ export function groupsOf(
   throw new LoadError(`${order.name}: expected groups below ${groups}, found ${wrong | 0}`);
 }
 
-/** Each weight by the scale of its input's group. `wordsOfRow` is a row of the weight, in words. */
-export function dequantizedTensor(
+/**
+ * A matrix whose inputs are in groups that are not adjacent: the columns are sorted by group, and `name`.input_order
+ * says which input each column takes. `wordsOfRow` reads a row of the weight as the file has it.
+ */
+export function orderedTensors(
+  source: AffineSource,
+  groupOf: Uint32Array,
+  wordsOfRow: (row: number, target: Uint32Array) => void,
+): StoredTensor[] {
+  const { name, outputs, inputs, groups, bits } = source;
+  const order = Uint32Array.from(groupOf.keys()).sort((a, b) => groupOf[a]! - groupOf[b]! || a - b);
+  const isEven = order.every((input, i) => groupOf[input] === Math.floor((i * groups) / inputs));
+  if (!isEven || isTakenApart(name)) return [dequantizedTensor(source, groupOf, wordsOfRow)];
+  const words = new Uint32Array((inputs * bits) / 32);
+  const weight = computedWords({
+    name,
+    shape: [outputs, words.length],
+    fill: (target, first, count) => {
+      target.fill(0);
+      for (let i = 0; i < count; i++) {
+        wordsOfRow(first + i, words);
+        for (let column = 0; column < inputs; column++) {
+          const field = fieldAt(words, 0, order[column]!, bits);
+          putField(target, i * words.length, column, bits, field);
+        }
+      }
+    },
+  });
+  const bytes = new Uint8Array(order.buffer);
+  const inputOrder: StoredTensor = {
+    name: `${name}.input_order`,
+    shape: [inputs],
+    format: "U32",
+    bytes: bytes.length,
+    read: (offset, target) => target.set(bytes.subarray(offset, offset + target.length)),
+  };
+  return [...affineTensors({ ...source, weight }), inputOrder];
+}
+
+/** Experts become one matrix, and heads several: their inputs cannot be put in an order of their own. */
+function isTakenApart(name: string): boolean {
+  return /\.experts\.|\.kv_b_proj$/.test(name);
+}
+
+/** Each weight by the scale of its input's group. */
+function dequantizedTensor(
   { name, outputs, inputs, groups, bits, scales, zeros }: AffineSource,
   groupOf: Uint32Array,
   wordsOfRow: (row: number, target: Uint32Array) => void,

@@ -4,7 +4,7 @@
 import { z } from "zod";
 import { LoadError, quoted } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
-import { type AffineSource, affineTensors, dequantizedTensor, groupsOf } from "./affine.ts";
+import { type AffineSource, affineTensors, groupsOf, orderedTensors } from "./affine.ts";
 import { computedWords, fieldAt, readNumbers, Scratch, wordsOf } from "./computed.ts";
 import { byteFloats, isMx, mxTensors, scaledPairs } from "./floats.ts";
 import {
@@ -95,7 +95,7 @@ function packedMatrix(name: string, tensors: Tensors): StoredTensor[] {
   if (!groupOf) return affineTensors(source);
   const wordsOfRow = (row: number, target: Uint32Array) =>
     packed.read(4 * row * words, new Uint8Array(target.buffer));
-  return [dequantizedTensor(source, groupOf, wordsOfRow)];
+  return orderedTensors(source, groupOf, wordsOfRow);
 }
 
 /** Integers are stored from 0 on, so that the middle one is zero unless there are zero points. */

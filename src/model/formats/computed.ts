@@ -136,6 +136,20 @@ export function fieldAt(words: Uint32Array, start: number, index: number, bits: 
   return value & (2 ** bits - 1);
 }
 
+/** Writes such a field, into words that are 0 there. */
+export function putField(
+  words: Uint32Array,
+  start: number,
+  index: number,
+  bits: number,
+  value: number,
+): void {
+  const at = start + ((index * bits) >>> 5);
+  const shift = (index * bits) & 31;
+  words[at] = words[at]! | (value << shift);
+  if (shift + bits > 32) words[at + 1] = words[at + 1]! | (value >>> (32 - shift));
+}
+
 const columnsMade = new Scratch();
 const columnLine = new Scratch();
 const columnBytes = new Scratch();

@@ -1,10 +1,10 @@
 // GPTQ, as AutoGPTQ and GPTQModel write it: `qweight` (inputs * bits / 32, outputs) packs inputs, `qzeros` (groups,
 // outputs * bits / 32) packs outputs. A word of it is a word of MLX's rows, so that the words are only transposed.
-// With act-order (`g_idx`), inputs of one group are not adjacent: such a matrix is dequantized at load.
+// With act-order (`g_idx`), inputs of one group are not adjacent: the columns are sorted by group.
 import { z } from "zod";
 import { LoadError, quoted } from "../../files/load-error.ts";
 import type { StoredTensor } from "../checkpoint.ts";
-import { type AffineSource, affineTensors, dequantizedTensor, groupsOf } from "./affine.ts";
+import { type AffineSource, affineTensors, groupsOf, orderedTensors } from "./affine.ts";
 import { bandOf, columnNumbers, computedWords, fieldAt, Scratch, wordsOf } from "./computed.ts";
 import {
   expectTensor,
@@ -76,7 +76,7 @@ function matrix(name: string, tensors: Tensors, zeroOffset: number): StoredTenso
       target[word] = band.words[word * band.count + row - band.first]!;
     }
   };
-  return [dequantizedTensor(source, groupOf, wordsOfRow)];
+  return orderedTensors(source, groupOf, wordsOfRow);
 }
 
 /** (words, outputs) -> (outputs, words) */
