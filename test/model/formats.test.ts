@@ -97,6 +97,42 @@ describe.each(cases)("%s", (name) => {
   });
 });
 
+test("a block may be written as text", () => {
+  const golden = goldens["compressed-tensors fp8, in blocks"]!;
+  const text = JSON.stringify(golden.config).replace("[32,32]", '"32x32"');
+  const config = JSON.parse(text);
+  expect(config).not.toEqual(golden.config);
+  expect(sha256(weightsOf({ ...golden, config }, "lookup"))).toBe(golden.sha256);
+});
+
+test("matrices of experts have scales of their own, under a name without a kind", () => {
+  const golden = goldens["fp8 in blocks"]!;
+  const { "m.weight": weight, "m.weight_scale_inv": scale } = golden.tensors;
+  const bytes = Uint8Array.fromBase64(weight![2]);
+  const scales = new Float32Array(Uint8Array.fromBase64(scale![2]).buffer);
+  const twice = Float32Array.from([...scales, ...scales.map((each) => 2 * each)]);
+  const stacked: Golden = {
+    ...golden,
+    tensors: {
+      "m.gate_up_proj": [weight![0], [2, ...weight![1]], Buffer.concat([bytes, bytes]).toBase64()],
+      "m.gate_up_proj_scale_inv": [
+        "F32",
+        [2, ...scale![1]],
+        new Uint8Array(twice.buffer).toBase64(),
+      ],
+    },
+  };
+  const { tensors } = checkpointOf(stacked);
+  expect([...tensors.keys()]).toEqual(["m.gate_up_proj"]);
+  const { read, bytes: size } = tensors.get("m.gate_up_proj")!;
+  const target = new Uint8Array(size);
+  read(0, target);
+  const numbers = new Float32Array(target.buffer).map((value) => value + 0);
+  const half = numbers.length / 2;
+  expect(sha256(numbers.slice(0, half))).toBe(golden.sha256);
+  expect(numbers.slice(half)).toEqual(numbers.slice(0, half).map((value) => 2 * value));
+});
+
 test("only what MLX has no layout for is dequantized at load", () => {
   const dense = cases.filter((name) => !checkpointOf(goldens[name]!).tensors.has("m.scales"));
   const floats = cases.filter((name) => /fp8|nvfp4/.test(name));

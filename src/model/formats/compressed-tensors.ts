@@ -19,9 +19,15 @@ import { matrix as floatMatrix } from "./fp8.ts";
 
 const side = z.int().positive();
 
+/** [128, 128], which former versions wrote as "128x128". */
+const BlockStructure = z.preprocess(
+  (value) => (typeof value === "string" ? value.split("x").map(Number) : value),
+  z.tuple([side, side]).nullish(),
+);
+
 const Group = z.looseObject({
   format: z.string().nullish(),
-  weights: z.looseObject({ block_structure: z.tuple([side, side]).nullish() }).nullish(),
+  weights: z.looseObject({ block_structure: BlockStructure.optional() }).nullish(),
 });
 
 export const CompressedTensorsConfig = z.looseObject({

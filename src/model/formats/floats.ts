@@ -102,9 +102,11 @@ export function scaledFloats(
         const at = matrix * grid.perMatrix + line * grid.perRow;
         if (at !== read) readScales(scale, at, scales);
         read = at;
-        for (let column = 0; column < columns; column++) {
-          const own = scales[Math.floor(column / grid.block[1])]!;
-          target[i * columns + column] = values[bytes[i * columns + column]!]! * own;
+        for (let block = 0; block < grid.perRow; block++) {
+          const own = scales[block]!;
+          const from = i * columns + block * grid.block[1];
+          const to = Math.min(from + grid.block[1], (i + 1) * columns);
+          for (let j = from; j < to; j++) target[j] = values[bytes[j]!]! * own;
         }
       }
     },
@@ -149,10 +151,12 @@ export function scaledPairs(
       const scales = rowScales.numbers(count * groups);
       readScales(scale, first * groups, scales);
       readScales(divisor, 0, whole);
-      for (let i = 0; i < scales.length; i++) scales[i] = scales[i]! / whole[0]!;
-      for (let i = 0; i < target.length; i++) {
-        const field = (bytes[i >> 1]! >> (4 * (i & 1))) & 15;
-        target[i] = e2m1[field]! * scales[Math.floor(i / size)]!;
+      for (let group = 0; group < scales.length; group++) {
+        const own = Math.fround(scales[group]! / whole[0]!);
+        for (let i = group * size; i < (group + 1) * size; i++) {
+          const field = (bytes[i >> 1]! >> (4 * (i & 1))) & 15;
+          target[i] = e2m1[field]! * own;
+        }
       }
     },
   });
