@@ -284,6 +284,7 @@ def cases() -> dict[str, dict]:
         "compressed-tensors nvfp4": float_pairs(16),
         "bitnet that multiplies": bitnet("autobitlinear"),
         "bitnet that divides": bitnet("bitlinear"),
+        "compressed-tensors mxfp8": naive("mxfp8-quantized", byte_floats(24, 64), torch.randint(110, 130, (24, 2), generator=random).to(torch.uint8), {**floats, "strategy": "group", "group_size": 32}),
     }
 
 

@@ -46,6 +46,7 @@ const formats = [
   "float-quantized",
   "pack-quantized",
   "mxfp4-pack-quantized",
+  "mxfp8-quantized",
   "nvfp4-pack-quantized",
   "mixed-precision",
 ];
