@@ -59,7 +59,9 @@ def module_of(package: str, path: str):
 
 
 def words(*shape: int) -> torch.Tensor:
-    return torch.randint(-(2**31), 2**31, shape, generator=random, dtype=torch.int64).to(torch.int32)
+    return torch.randint(-(2**31), 2**31, shape, generator=random, dtype=torch.int64).to(
+        torch.int32
+    )
 
 
 def scales_of(*shape: int, dtype=torch.float16) -> torch.Tensor:
@@ -84,7 +86,13 @@ def case(config: dict, tensors: dict[str, torch.Tensor], weights: torch.Tensor) 
     return {
         "config": config,
         "tensors": {
-            name: [DTYPES[t.dtype], list(t.shape), base64.b64encode(t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()).decode()]
+            name: [
+                DTYPES[t.dtype],
+                list(t.shape),
+                base64.b64encode(
+                    t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+                ).decode(),
+            ]
             for name, t in tensors.items()
         },
         "shape": list(weights.shape),
@@ -98,7 +106,9 @@ def case(config: dict, tensors: dict[str, torch.Tensor], weights: torch.Tensor) 
 QuantLinear = module_of("auto-gptq", "auto_gptq/nn_modules/qlinear/qlinear_cuda.py").QuantLinear
 
 
-def gptq(bits: int, group: int, *, inputs=256, outputs=32, ordered=True, v2=False, dtype=torch.float16) -> dict:
+def gptq(
+    bits: int, group: int, *, inputs=256, outputs=32, ordered=True, v2=False, dtype=torch.float16
+) -> dict:
     size = inputs if group == -1 else group
     groups = inputs // size
     # A zero of 0 is stored as the largest number, which AutoGPTQ's own classes do not agree on.
@@ -116,7 +126,13 @@ def gptq(bits: int, group: int, *, inputs=256, outputs=32, ordered=True, v2=Fals
     linear.scales = tensors["m.scales"].float()
     # AutoGPTQ knows no version 2: its zeros are those of version 1, stored as they are.
     linear.qzeros = packed(zeros - 1, bits) if v2 else tensors["m.qzeros"]
-    config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": not ordered, "sym": False}
+    config = {
+        "quant_method": "gptq",
+        "bits": bits,
+        "group_size": group,
+        "desc_act": not ordered,
+        "sym": False,
+    }
     if v2:
         config["checkpoint_format"] = "gptq_v2"
     return case(config, tensors, linear(torch.eye(inputs)).T)
@@ -134,8 +150,16 @@ def awq(group: int, *, inputs=256, outputs=40) -> dict:
         "m.qzeros": words(inputs // size, outputs // 8),
         "m.scales": scales_of(inputs // size, outputs),
     }
-    weights = dequantize_gemm(tensors["m.qweight"], tensors["m.qzeros"], tensors["m.scales"].float(), 4, size)
-    config = {"quant_method": "awq", "bits": 4, "group_size": group, "version": "gemm", "zero_point": True}
+    weights = dequantize_gemm(
+        tensors["m.qweight"], tensors["m.qzeros"], tensors["m.scales"].float(), 4, size
+    )
+    config = {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": group,
+        "version": "gemm",
+        "zero_point": True,
+    }
     return case(config, tensors, weights.T)
 
 
@@ -150,7 +174,9 @@ def byte_floats(*shape: int, dtype=torch.float8_e4m3fn) -> torch.Tensor:
     return (made + signs).to(torch.uint8).view(dtype)
 
 
-def fp8(shape: tuple, scales: torch.Tensor, *, block=None, name="scale_inv", dtype=torch.float8_e4m3fn) -> dict:
+def fp8(
+    shape: tuple, scales: torch.Tensor, *, block=None, name="scale_inv", dtype=torch.float8_e4m3fn
+) -> dict:
     tensors = {
         "m.weight": byte_floats(*shape, dtype=dtype),
         f"m.weight_{name}": scales,
@@ -167,27 +193,48 @@ def fp8(shape: tuple, scales: torch.Tensor, *, block=None, name="scale_inv", dty
 # ---- compressed-tensors
 
 
-def compressed(format: str, tensors: dict[str, torch.Tensor], args: dict, weights: torch.Tensor | None = None) -> dict:
+def compressed(
+    format: str, tensors: dict[str, torch.Tensor], args: dict, weights: torch.Tensor | None = None
+) -> dict:
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args))
     if weights is None:
         exact = {
-            name: tensor.float() if name == "weight_scale" and tensor.dtype.is_floating_point else tensor
+            name: (
+                tensor.float()
+                if name == "weight_scale" and tensor.dtype.is_floating_point
+                else tensor
+            )
             for name, tensor in tensors.items()
         }
-        weights = BaseCompressor.get_value_from_registry(format).decompress(exact, scheme)["weight"].float()
+        weights = (
+            BaseCompressor.get_value_from_registry(format)
+            .decompress(exact, scheme)["weight"]
+            .float()
+        )
     group = {"targets": ["Linear"], "weights": args}
-    config = {"quant_method": "compressed-tensors", "format": format, "config_groups": {"group_0": group}}
+    config = {
+        "quant_method": "compressed-tensors",
+        "format": format,
+        "config_groups": {"group_0": group},
+    }
     return case(config, {f"m.{name}": tensor for name, tensor in tensors.items()}, weights)
 
 
-def pack_quantized(bits: int, group: int | None, *, symmetric=True, ordered=True, inputs=256, outputs=24) -> dict:
+def pack_quantized(
+    bits: int, group: int | None, *, symmetric=True, ordered=True, inputs=256, outputs=24
+) -> dict:
     groups = 1 if group is None else inputs // group
     tensors = {
         "weight_packed": words(outputs, inputs * bits // 32),
         "weight_scale": scales_of(outputs, groups, dtype=torch.bfloat16),
         "weight_shape": torch.tensor([outputs, inputs]),
     }
-    args = {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": "group" if group else "channel"}
+    args = {
+        "num_bits": bits,
+        "type": "int",
+        "symmetric": symmetric,
+        "strategy": "group" if group else "channel",
+    }
     if group:
         args["group_size"] = group
     if not symmetric:
@@ -202,7 +249,13 @@ def pack_quantized(bits: int, group: int | None, *, symmetric=True, ordered=True
     return compressed("pack-quantized", tensors, args, weights)
 
 
-def naive(format: str, weight: torch.Tensor, scale: torch.Tensor, args: dict, zero: torch.Tensor | None = None) -> dict:
+def naive(
+    format: str,
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    args: dict,
+    zero: torch.Tensor | None = None,
+) -> dict:
     tensors = {"weight": weight, "weight_scale": scale}
     if zero is not None:
         tensors["weight_zero_point"] = zero
@@ -225,7 +278,13 @@ def float_pairs(group: int, *, inputs=128, outputs=24) -> dict:
     args = {**args, "strategy": "tensor_group"}
     # The library would unpack to bfloat16.
     unpacked = unpack_fp4_from_uint8(pairs, outputs, inputs, dtype=torch.float32)
-    weights = dequantize(unpacked, scale.float(), args=QuantizationArgs(**args), global_scale=whole, dtype=torch.float32)
+    weights = dequantize(
+        unpacked,
+        scale.float(),
+        args=QuantizationArgs(**args),
+        global_scale=whole,
+        dtype=torch.float32,
+    )
     tensors = {"weight_packed": pairs, "weight_scale": scale, "weight_global_scale": whole}
     return compressed("nvfp4-pack-quantized", tensors, args, weights)
 
@@ -261,30 +320,77 @@ def cases() -> dict[str, dict]:
         "awq groups of 128": awq(128),
         "awq one group": awq(-1, inputs=96),
         "fp8 in blocks": fp8((64, 96), scales_of(2, 3, dtype=torch.float32), block=(32, 32)),
-        "fp8 in blocks that do not divide it": fp8((72, 40), scales_of(3, 2, dtype=torch.bfloat16), block=(32, 32)),
+        "fp8 in blocks that do not divide it": fp8(
+            (72, 40), scales_of(3, 2, dtype=torch.bfloat16), block=(32, 32)
+        ),
         "fp8 for each row": fp8((24, 64), scales_of(24, 1, dtype=torch.float32), name="scale"),
         "fp8 for all": fp8((24, 64), scales_of(1, dtype=torch.bfloat16)),
-        "fp8 with 5 bits of exponent": fp8((24, 64), scales_of(1, dtype=torch.float32), dtype=torch.float8_e5m2),
-        "fp8 with exponents for 32": fp8((24, 64), torch.randint(110, 130, (24, 2), generator=random).to(torch.uint8)),
+        "fp8 with 5 bits of exponent": fp8(
+            (24, 64), scales_of(1, dtype=torch.float32), dtype=torch.float8_e5m2
+        ),
+        "fp8 with exponents for 32": fp8(
+            (24, 64), torch.randint(110, 130, (24, 2), generator=random).to(torch.uint8)
+        ),
         "compressed-tensors 4 bits, groups of 128": pack_quantized(4, 128),
         "compressed-tensors 4 bits, not symmetric": pack_quantized(4, 32, symmetric=False),
         "compressed-tensors 4 bits, rows": pack_quantized(4, None),
         "compressed-tensors 8 bits, groups of 64": pack_quantized(8, 64),
-        "compressed-tensors 8 bits, rows, not symmetric": pack_quantized(8, None, symmetric=False, inputs=96),
-        "compressed-tensors 3 bits, groups of 32": pack_quantized(3, 32, symmetric=False, outputs=32),
+        "compressed-tensors 8 bits, rows, not symmetric": pack_quantized(
+            8, None, symmetric=False, inputs=96
+        ),
+        "compressed-tensors 3 bits, groups of 32": pack_quantized(
+            3, 32, symmetric=False, outputs=32
+        ),
         "compressed-tensors 4 bits, act-order": pack_quantized(4, 32, ordered=False),
-        "compressed-tensors int8, rows": naive("int-quantized", signed_bytes(24, 96), scales_of(24, 1, dtype=torch.bfloat16), channel),
-        "compressed-tensors int8, for all": naive("naive-quantized", signed_bytes(24, 64), scales_of(1, dtype=torch.bfloat16), {**channel, "strategy": "tensor"}),
-        "compressed-tensors int8, not symmetric": naive("naive-quantized", signed_bytes(24, 64), scales_of(24, 1, dtype=torch.float16), {**channel, "symmetric": False}, signed_bytes(24, 1)),
-        "compressed-tensors fp8, rows": naive("float-quantized", byte_floats(24, 64), scales_of(24, 1, dtype=torch.bfloat16), floats),
-        "compressed-tensors fp8, for all": naive("float-quantized", byte_floats(24, 64), scales_of(1, dtype=torch.float32), {**floats, "strategy": "tensor"}),
-        "compressed-tensors fp8, groups of 32": naive("naive-quantized", byte_floats(24, 64), scales_of(24, 2, dtype=torch.bfloat16), {**floats, "strategy": "group", "group_size": 32}),
-        "compressed-tensors fp8, in blocks": naive("float-quantized", byte_floats(64, 96), scales_of(2, 3, dtype=torch.bfloat16), {**floats, "strategy": "block", "block_structure": [32, 32]}),
+        "compressed-tensors int8, rows": naive(
+            "int-quantized", signed_bytes(24, 96), scales_of(24, 1, dtype=torch.bfloat16), channel
+        ),
+        "compressed-tensors int8, for all": naive(
+            "naive-quantized",
+            signed_bytes(24, 64),
+            scales_of(1, dtype=torch.bfloat16),
+            {**channel, "strategy": "tensor"},
+        ),
+        "compressed-tensors int8, not symmetric": naive(
+            "naive-quantized",
+            signed_bytes(24, 64),
+            scales_of(24, 1, dtype=torch.float16),
+            {**channel, "symmetric": False},
+            signed_bytes(24, 1),
+        ),
+        "compressed-tensors fp8, rows": naive(
+            "float-quantized", byte_floats(24, 64), scales_of(24, 1, dtype=torch.bfloat16), floats
+        ),
+        "compressed-tensors fp8, for all": naive(
+            "float-quantized",
+            byte_floats(24, 64),
+            scales_of(1, dtype=torch.float32),
+            {**floats, "strategy": "tensor"},
+        ),
+        "compressed-tensors fp8, groups of 32": naive(
+            "naive-quantized",
+            byte_floats(24, 64),
+            scales_of(24, 2, dtype=torch.bfloat16),
+            {**floats, "strategy": "group", "group_size": 32},
+        ),
+        "compressed-tensors fp8, in blocks": naive(
+            "float-quantized",
+            byte_floats(64, 96),
+            scales_of(2, 3, dtype=torch.bfloat16),
+            {**floats, "strategy": "block", "block_structure": [32, 32]},
+        ),
         "compressed-tensors mxfp4": float_pairs(32),
         "compressed-tensors nvfp4": float_pairs(16),
         "bitnet that multiplies": bitnet("autobitlinear"),
         "bitnet that divides": bitnet("bitlinear"),
-        "compressed-tensors mxfp8": naive("mxfp8-quantized", byte_floats(24, 64), torch.randint(110, 130, (24, 2), generator=random).to(torch.uint8), {**floats, "strategy": "group", "group_size": 32}),
+        "compressed-tensors mxfp8": naive(
+            "mxfp8-quantized",
+            byte_floats(24, 64),
+            torch.randint(110, 130, (24, 2), generator=random).to(torch.uint8),
+            {**floats, "strategy": "group", "group_size": 32},
+        ),
+        "compressed-tensors 5 bits, groups of 64": pack_quantized(5, 64, inputs=128, outputs=32),
+        "compressed-tensors 6 bits, rows": pack_quantized(6, None, inputs=128, outputs=32),
     }
 
 

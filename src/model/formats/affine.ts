@@ -59,6 +59,7 @@ export function affineTensors(source: AffineSource): StoredTensor[] {
 }
 
 const orderWords = new Scratch();
+const rowWords = new Scratch();
 
 /** The group of each input (`g_idx`); undefined where inputs of a group are adjacent. */
 export function groupsOf(
@@ -89,11 +90,11 @@ export function orderedTensors(
   const order = Uint32Array.from(groupOf.keys()).sort((a, b) => groupOf[a]! - groupOf[b]! || a - b);
   const isEven = order.every((input, i) => groupOf[input] === Math.floor((i * groups) / inputs));
   if (!isEven || isTakenApart(name)) return [dequantizedTensor(source, groupOf, wordsOfRow)];
-  const words = new Uint32Array((inputs * bits) / 32);
   const weight = computedWords({
     name,
-    shape: [outputs, words.length],
+    shape: [outputs, (inputs * bits) / 32],
     fill: (target, first, count) => {
+      const words = rowWords.words((inputs * bits) / 32);
       target.fill(0);
       for (let i = 0; i < count; i++) {
         wordsOfRow(first + i, words);
@@ -126,11 +127,11 @@ function dequantizedTensor(
   groupOf: Uint32Array,
   wordsOfRow: (row: number, target: Uint32Array) => void,
 ): StoredTensor {
-  const words = new Uint32Array(Math.ceil((inputs * bits) / 32));
   return computedNumbers({
     name: `${name}.weight`,
     shape: [outputs, inputs],
     fill: (target, first, count) => {
+      const words = rowWords.words((inputs * bits) / 32);
       const [scale, zero] = [scales(first, count), zeros(first, count)];
       for (let i = 0; i < count; i++) {
         wordsOfRow(first + i, words);

@@ -53,17 +53,20 @@ function matrix(name: string, tensors: Tensors): StoredTensor[] {
   });
 }
 
+const square = new Uint32Array(8);
+const eightRows = new Scratch();
+
 /** (inputs, outputs / 8) -> (outputs, inputs / 8) */
 function transposed(packed: StoredTensor): StoredTensor {
   const [inputs, columns] = packed.shape as [number, number];
   const words = inputs / 8;
-  const [square, lines] = [new Uint32Array(8), new Uint32Array(8 * words)];
   return computedWords({
     name: packed.name,
     shape: [8 * columns, words],
     fill: (target, first, count) => {
       const [from, to] = [Math.floor(first / 8), Math.ceil((first + count) / 8)];
       const band = bandOf(packed, from, to - from);
+      const lines = eightRows.words(8 * words);
       for (let column = from; column < to; column++) {
         for (let word = 0; word < words; word++) {
           const at = 8 * word * band.count + column - band.first;

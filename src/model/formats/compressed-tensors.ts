@@ -101,7 +101,7 @@ function packedMatrix(name: string, tensors: Tensors): StoredTensor[] {
   const groupOf = order && groupsOf(order, inputs, source.groups);
   if (!groupOf) return affineTensors(source);
   const wordsOfRow = (row: number, target: Uint32Array) =>
-    packed.read(4 * row * words, new Uint8Array(target.buffer));
+    packed.read(4 * row * words, new Uint8Array(target.buffer, 0, target.byteLength));
   return orderedTensors(source, groupOf, wordsOfRow);
 }
 
@@ -145,6 +145,7 @@ const scaleNumbers = new Scratch();
 const scaleBytes = new Scratch();
 const zeroNumbers = new Scratch();
 const zeroWords = new Scratch();
+const zeroColumn = new Scratch();
 
 /** Zero points as integers (outputs, groups), or packed as the weights are, but along the outputs. */
 function zeroReader(
@@ -164,9 +165,9 @@ function zeroReader(
   }
   const lines = Math.ceil((outputs * bits) / 32);
   expectTensor(stored, [lines, groups], ["I32", "U32"]);
-  const column = new Uint32Array(lines);
   return (first, count) => {
     const words = wordsOf(stored, zeroWords);
+    const column = zeroColumn.words(lines);
     const zeros = zeroNumbers.numbers(count * groups);
     for (let group = 0; group < groups; group++) {
       for (let line = 0; line < lines; line++) column[line] = words[line * groups + group]!;

@@ -22,6 +22,10 @@ export class Scratch {
   numbers(length: number): Float32Array<ArrayBuffer> {
     return new Float32Array(this.bytes(4 * length).buffer, 0, length);
   }
+
+  words(length: number): Uint32Array<ArrayBuffer> {
+    return new Uint32Array(this.bytes(4 * length).buffer, 0, length);
+  }
 }
 
 type Computed<T> = {

@@ -24,7 +24,7 @@ export function fp8({ weight_block_size }: Fp8Config, tensors: Tensors): void {
   }
 }
 
-export function scaleOf(name: string, tensors: Tensors): StoredTensor | undefined {
+function scaleOf(name: string, tensors: Tensors): StoredTensor | undefined {
   return takeFrom(tensors, `${name}_scale_inv`) ?? takeFrom(tensors, `${name}_scale`);
 }
 
