@@ -1,43 +1,53 @@
 // GGUF's types of ternary weights ("TQ"), and of 4 bits that stand for one of sixteen values.
 import { halfAt, shortAt } from "./gguf-bytes.ts";
 
-/** Five ternary digits to a byte, as a fraction of 256: times 3 the integer part is the first of them. */
-function digit(byte: number, power: number): number {
-  return ((((byte * power) & 255) * 3) >> 8) - 1;
-}
-
 const powers = [1, 3, 9, 27, 81];
 
-/** 32 bytes of 5 weights each, 16 of 5, 4 of 4; f16 scale. */
-export function decodeTQ1_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  const parts = [
-    { from: 0, bytes: 32, digits: 5 },
-    { from: 32, bytes: 16, digits: 5 },
-    { from: 48, bytes: 4, digits: 4 },
-  ];
-  for (let at = 0, to = 0; to < target.length; at += 54) {
-    const scale = halfAt(half, source, at + 52);
-    for (const { from, bytes, digits } of parts) {
-      for (let place = 0; place < digits; place++, to += bytes) {
-        for (let i = 0; i < bytes; i++) {
-          target[to + i] = scale * digit(source[at + from + i]!, powers[place]!);
-        }
+const partsOfTQ1_0 = [
+  { from: 0, bytes: 32, digits: 5 },
+  { from: 32, bytes: 16, digits: 5 },
+  { from: 48, bytes: 4, digits: 4 },
+];
+
+/**
+ * The 256 weights of a block, from 0 on: 32 bytes of 5 each, 16 of 5, 4 of 4. A byte is a fraction of 256 in ternary
+ * digits: times 3, the integer part is the first of them.
+ */
+export function tritsTQ1_0(source: Uint8Array, at: number, target: Uint8Array): void {
+  let to = 0;
+  for (const { from, bytes, digits } of partsOfTQ1_0) {
+    for (let place = 0; place < digits; place++, to += bytes) {
+      for (let i = 0; i < bytes; i++) {
+        target[to + i] = (((source[at + from + i]! * powers[place]!) & 255) * 3) >> 8;
       }
     }
   }
 }
 
-/** 64 bytes of 4 weights each, f16 scale. */
+/** 64 bytes of 4 weights each. */
+export function tritsTQ2_0(source: Uint8Array, at: number, target: Uint8Array): void {
+  for (let i = 0; i < 256; i++) {
+    target[i] = (source[at + 32 * (i >> 7) + (i & 31)]! >> (2 * ((i >> 5) & 3))) & 3;
+  }
+}
+
+const trits = new Uint8Array(256);
+
+/** The weights, f16 scale. */
+export function decodeTQ1_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 54, to += 256) {
+    const scale = halfAt(half, source, at + 52);
+    tritsTQ1_0(source, at, trits);
+    for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
+  }
+}
+
+/** The weights, f16 scale. */
 export function decodeTQ2_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 66) {
+  for (let at = 0, to = 0; to < target.length; at += 66, to += 256) {
     const scale = halfAt(half, source, at + 64);
-    for (let group = 0; group < 8; group++, to += 32) {
-      const from = at + 32 * (group >> 2);
-      const shift = 2 * (group & 3);
-      for (let i = 0; i < 32; i++) {
-        target[to + i] = scale * (((source[from + i]! >> shift) & 3) - 1);
-      }
-    }
+    tritsTQ2_0(source, at, trits);
+    for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
   }
 }
 

@@ -17,10 +17,10 @@ import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
-  loadAffine,
   loadDense,
   loadDequantized,
   loadPlain,
+  loadRepacked,
   plainType,
   type StoredQuantized,
 } from "./tensors.ts";
@@ -315,8 +315,9 @@ export class Weights {
     if (!quantized) {
       const stored = ledger.stored(`${name}.weight`, shape);
       const isQuantized = plainType(stored) === undefined;
-      const affine = isQuantized && device.keepsQuantized(dtype) ? this.#affine(stored) : undefined;
-      if (affine) return affine;
+      const repacked =
+        isQuantized && device.keepsQuantized(dtype) ? this.#repacked(stored) : undefined;
+      if (repacked) return repacked;
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
     const { weight, scales, biases, quantization } = quantized;
@@ -345,14 +346,14 @@ export class Weights {
     return this.#ledger.own(dense, weight, scales, ...(biases ? [biases] : []));
   }
 
-  /** A GGUF matrix that MLX's affine layout holds exactly. */
-  #affine(stored: StoredTensor): Matrix | undefined {
+  /** A GGUF matrix that a layout of MLX's holds exactly. */
+  #repacked(stored: StoredTensor): Matrix | undefined {
     const dtype = this.dtype === "float32" ? "float32" : "float16";
-    const loaded = loadAffine(stored, dtype, this.device);
+    const loaded = loadRepacked(stored, dtype, this.device);
     if (!loaded) return undefined;
     const { weight, scales, biases } = loaded.matrix;
     this.#ledger.own(scales);
-    this.#ledger.own(biases!);
+    if (biases) this.#ledger.own(biases);
     this.#ledger.own(weight, stored);
     return { kind: "packed", ...loaded };
   }

@@ -3,13 +3,13 @@ import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { blockOf, type GgufType, openTensorData, readGguf } from "../../src/files/gguf.ts";
 import { type CodebookName, codebook } from "../../src/files/gguf-codebooks.ts";
+import { dequantize } from "../../src/files/gguf-quants.ts";
 import {
-  type Affine,
-  type AffineType,
-  affineBitsOf,
-  dequantize,
-  packAffine,
-} from "../../src/files/gguf-quants.ts";
+  mlxLayoutOf,
+  type Repacked,
+  type RepackedType,
+  repack,
+} from "../../src/files/gguf-repack.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 
 const goldens = join(import.meta.dir, "../golden/gguf");
@@ -107,33 +107,43 @@ describe("dequantize", () => {
   });
 });
 
+/** The floats of 4 bits. */
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
 /** Bits i * bits and up of the stream of words, times the group's scale, plus its bias. */
-function decodeAffine({ weight, scales, biases }: Affine, bits: number): Float32Array {
-  return Float32Array.from({ length: scales.length * 32 }, (_, i) => {
+function decodeRepacked(type: RepackedType, { weight, scales, biases }: Repacked): Float32Array {
+  const { bits, groupSize } = mlxLayoutOf(type);
+  return Float32Array.from({ length: scales.length * groupSize }, (_, i) => {
     const word = weight[Math.floor((i * bits) / 32)]!;
     const quant = (word >>> ((i * bits) % 32)) & (2 ** bits - 1);
-    return scales[i >> 5]! * quant + biases[i >> 5]!;
+    const group = Math.floor(i / groupSize);
+    if (biases) return scales[group]! * quant + biases[group]!;
+    return e2m1[quant]! * 2 ** (scales[group]! - 127);
   });
 }
 
-describe("packAffine", () => {
-  const affine: AffineType[] = ["Q4_0", "Q4_1", "Q8_0"];
+describe("repack", () => {
+  const repacked: RepackedType[] = ["Q4_0", "Q4_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"];
 
-  function affineFor(type: AffineType, source: Uint8Array): Affine {
-    const groups = source.length / blockOf(type).bytes;
+  function roomFor(type: RepackedType, source: Uint8Array): Repacked {
+    const { mode, bits, groupSize } = mlxLayoutOf(type);
+    const { items, bytes } = blockOf(type);
+    const weights = (source.length / bytes) * items;
+    const groups = weights / groupSize;
+    const isAffine = mode === "affine";
     return {
-      weight: new Uint32Array(groups * affineBitsOf(type)),
-      scales: new Float32Array(groups),
-      biases: new Float32Array(groups),
+      weight: new Uint32Array((weights * bits) / 32),
+      scales: isAffine ? new Float32Array(groups) : new Uint8Array(groups),
+      biases: isAffine ? new Float32Array(groups) : undefined,
     };
   }
 
-  test.each(affine)("keeps every weight of %s", (type) => {
+  test.each(repacked)("keeps every weight of %s", (type) => {
     const source = blocks(type);
-    const packed = affineFor(type, source);
-    packAffine(type, source, packed);
+    const made = roomFor(type, source);
+    repack(type, source, made);
     // A zero may have lost its sign, so values are compared and not bits.
-    const values = Array.from(decodeAffine(packed, affineBitsOf(type)), (value) => value + 0);
+    const values = Array.from(decodeRepacked(type, made), (value) => value + 0);
     expect(values).toEqual(Array.from(decoded(type, source), (value) => value + 0));
   });
 
@@ -142,7 +152,7 @@ describe("packAffine", () => {
     const groups = source.length / 20;
     const scales = new Float16Array(groups);
     const biases = new Float16Array(groups);
-    packAffine("Q4_1", source, { ...affineFor("Q4_1", source), scales, biases });
+    repack("Q4_1", source, { ...roomFor("Q4_1", source), scales, biases });
     const view = new DataView(source.buffer);
     const halves = (at: number) =>
       Uint16Array.from({ length: groups }, (_, i) => view.getUint16(i * 20 + at, true));
@@ -152,10 +162,11 @@ describe("packAffine", () => {
 
   test("refuses targets that do not fit", () => {
     const source = new Uint8Array(34);
-    const packed = affineFor("Q8_0", source);
-    const words = { ...packed, weight: new Uint32Array(7) };
-    const groups = { ...packed, biases: new Float32Array(2) };
-    expect(() => packAffine("Q8_0", source, words)).toThrow(RangeError);
-    expect(() => packAffine("Q8_0", source, groups)).toThrow(RangeError);
+    const made = roomFor("Q8_0", source);
+    const words = { ...made, weight: new Uint32Array(7) };
+    const groups = { ...made, biases: new Float32Array(2) };
+    expect(() => repack("Q8_0", source, words)).toThrow(RangeError);
+    expect(() => repack("Q8_0", source, groups)).toThrow(RangeError);
+    expect(() => repack("Q8_0", source, { ...made, biases: undefined })).toThrow(RangeError);
   });
 });

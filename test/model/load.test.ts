@@ -390,13 +390,14 @@ describe("loadModel of a GGUF file", () => {
       data.set([0x00, 0x25], at); // 0.02 as f16
       if (type === "Q4_1") data.set([0x00, 0xb1], at + 2); // -0.16
       if (type === "Q8_0") data.set([0x00, 0x18], at); // 0.002
+      if (type === "MXFP4") data[at] = 122; // 2 ** -5
     }
     return { type, shape, data };
   }
 
   test("computes with matrices left packed, or in 16 bits, about what float32 does", () => {
     const { metadata, stored } = bothOf("llama");
-    const types: GgufType[] = ["Q4_0", "Q4_1", "Q8_0", "F16"];
+    const types: GgufType[] = ["Q4_0", "Q4_1", "Q8_0", "F16", "MXFP4"];
     const tensors = Object.fromEntries(
       Object.entries(stored).map(([name, { shape }], i) => {
         const type = shape.length === 2 ? types[i % types.length]! : "F32";

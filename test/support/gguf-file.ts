@@ -25,6 +25,7 @@ const codes: Partial<Record<GgufType, number>> = {
   Q6_K: 14,
   Q8_1: 9,
   BF16: 30,
+  MXFP4: 39,
 };
 
 const u32 = (value: number) => Buffer.from(Uint32Array.of(value).buffer);
