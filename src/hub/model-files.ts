@@ -1,6 +1,6 @@
 // Which files of a repo a model needs: its weights once, and what describes them.
 
-import { matchingGgufs } from "./gguf-choice.ts";
+import { matchingGgufs, partsOf } from "./gguf-choice.ts";
 import { HubError } from "./hub-error.ts";
 
 export type Wanted = {
@@ -37,7 +37,7 @@ export function filesOfModel(id: string, paths: readonly string[], wanted: Wante
   );
   const weights = wanted.file === undefined ? safetensorsOf(paths) : [];
   if (weights.length > 0) return [...beside, ...weights];
-  return [...beside, ggufOf(id, paths, wanted.file)];
+  return [...beside, ...partsOf(ggufOf(id, paths, wanted.file), paths)];
 }
 
 /** Some repos hold the same weights a second time, in one consolidated file. */

@@ -8,7 +8,7 @@ import type {
   HeadLinear,
   Linear,
 } from "../device/device.ts";
-import { gateHalves, unfused } from "../device/linear.ts";
+import { gateHalves, reordered, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
@@ -17,10 +17,10 @@ import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
-  loadAffine,
   loadDense,
   loadDequantized,
   loadPlain,
+  loadRepacked,
   plainType,
   type StoredQuantized,
 } from "./tensors.ts";
@@ -41,7 +41,10 @@ export type WeightOptions = {
   onProgress?: OnProgress | undefined;
 };
 
-/** What a matrix may have in a file, under its name. */
+/**
+ * What a matrix may have in a file, under its name. A matrix whose columns are in an order of their own also has an
+ * `input_order`: which input each column takes.
+ */
 const matrixKinds = ["weight", "scales", "biases", "bias"];
 
 export class Weights {
@@ -84,7 +87,10 @@ export class Weights {
   /** `name`.weight, and `name`.bias where the file has one. */
   linear(name: string, inputs: number, outputs: number): Linear {
     const matrix = this.#matrix(name, [outputs, inputs]);
-    return this.#linear(matrix, this.#bias(name, [outputs]));
+    const product = this.#linear(matrix, this.#bias(name, [outputs]));
+    const order = this.#ledger.get(`${name}.input_order`);
+    if (!order) return product;
+    return reordered(product, this.#ledger.own(loadPlain(order, this.device), order));
   }
 
   /**
@@ -110,6 +116,10 @@ export class Weights {
     }
     for (const [i, part] of parts.entries()) this.check(part, [outputs[i]!, inputs]);
     this.#join(name, parts, joined);
+    const orders = parts.map((part) => `${part}.input_order`);
+    if (this.has(orders[0]!)) {
+      this.arrange(orders, ([order]) => ({ ...order!, name: `${name}.input_order` }));
+    }
     return this.linear(
       name,
       inputs,
@@ -243,6 +253,10 @@ export class Weights {
 
   /** Some rows of a matrix and its bias, run after run, as one of their own; `axes` where rows have several. */
   pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
+    const order = `${source}.input_order`;
+    if (this.has(order)) {
+      this.arrange([order], ([stored]) => ({ ...stored!, name: `${name}.input_order` }));
+    }
     for (const kind of matrixKinds) {
       if (!this.has(`${source}.${kind}`)) continue;
       this.arrange([`${source}.${kind}`], ([stored]) => {
@@ -319,10 +333,11 @@ export class Weights {
   #areAlike(parts: readonly string[]): boolean {
     const tail = (tensor: StoredTensor | undefined) =>
       tensor && [tensor.format, ...tensor.shape.slice(1)].join();
-    return matrixKinds.every((kind) => {
-      const tails = parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`)));
-      return tails.every((each) => each === tails[0]);
-    });
+    const kinds = matrixKinds.map((kind) =>
+      parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`))),
+    );
+    const orders = parts.map((part) => contentOf(this.#ledger.get(`${part}.input_order`)));
+    return [...kinds, orders].every((each) => each.every((one) => one === each[0]));
   }
 
   #join(name: string, parts: readonly string[], join: typeof joined): void {
@@ -340,8 +355,9 @@ export class Weights {
     if (!quantized) {
       const stored = ledger.stored(`${name}.weight`, shape);
       const isQuantized = plainType(stored) === undefined;
-      const affine = isQuantized && device.keepsQuantized(dtype) ? this.#affine(stored) : undefined;
-      if (affine) return affine;
+      const repacked =
+        isQuantized && device.keepsQuantized(dtype) ? this.#repacked(stored) : undefined;
+      if (repacked) return repacked;
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
     const { weight, scales, biases, quantization } = quantized;
@@ -370,14 +386,14 @@ export class Weights {
     return this.#ledger.own(dense, weight, scales, ...(biases ? [biases] : []));
   }
 
-  /** A GGUF matrix that MLX's affine layout holds exactly. */
-  #affine(stored: StoredTensor): Matrix | undefined {
+  /** A GGUF matrix that a layout of MLX's holds exactly. */
+  #repacked(stored: StoredTensor): Matrix | undefined {
     const dtype = this.dtype === "float32" ? "float32" : "float16";
-    const loaded = loadAffine(stored, dtype, this.device);
+    const loaded = loadRepacked(stored, dtype, this.device);
     if (!loaded) return undefined;
     const { weight, scales, biases } = loaded.matrix;
     this.#ledger.own(scales);
-    this.#ledger.own(biases!);
+    if (biases) this.#ledger.own(biases);
     this.#ledger.own(weight, stored);
     return { kind: "packed", ...loaded };
   }
@@ -423,6 +439,14 @@ function storedType({ format, tensors, config }: Checkpoint): FloatType {
   const norm = tensors.get("model.norm.weight");
   const stored = [config.torch_dtype, config.dtype, norm && plainType(norm)];
   return stored.find(isFloatType) ?? "bfloat16";
+}
+
+/** What a tensor of few bytes holds, to be compared. */
+function contentOf(stored: StoredTensor | undefined): string | undefined {
+  if (!stored) return undefined;
+  const bytes = new Uint8Array(stored.bytes);
+  stored.read(0, bytes);
+  return bytes.toBase64();
 }
 
 function isFloatType(name: unknown): name is FloatType {

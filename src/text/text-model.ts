@@ -2,7 +2,7 @@
 // weights.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { readGguf } from "../files/gguf.ts";
+import { readGgufModel } from "../files/gguf-parts.ts";
 import { readJson } from "../files/json.ts";
 import { LoadError } from "../files/load-error.ts";
 import { type Embedding, embeddingOf } from "./embedding.ts";
@@ -47,7 +47,7 @@ export function openTextModel(path: string, options: TextModelOptions = {}): Tex
 }
 
 function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): TextModel {
-  const { metadata } = readGguf(path);
+  const { metadata } = readGgufModel(path);
   const tokenizer = tokenizerFromGguf(metadata);
   const gguf = ggufChatTemplate(metadata);
   const template = chatTemplate({ gguf, jinja }, { namedTokens: tokenizer.namedTokens });

@@ -130,6 +130,26 @@ describe("a pull", () => {
     expect(resolveModel(ID, { env }).kind).toBe("gguf");
   });
 
+  test("takes all parts of the GGUF file that is named", async () => {
+    const part = (kind: string, number: number) =>
+      `${kind}/tiny-${kind}-0000${number}-of-00002.gguf`;
+    const names = ["Q4_K_M", "Q8_0"].flatMap((kind) => [1, 2].map((i) => part(kind, i)));
+    const others = ["Q8_0/tiny-Q8_0-00001-of-00003.gguf"];
+    const content = Buffer.from("part");
+    hub.add(ID, {
+      files: Object.fromEntries(
+        [...names, ...others].map((name) => [name, { content, big: true }]),
+      ),
+    });
+    expect(await failure(pull())).toContain(`of ${part("Q4_K_M", 1)}, ${part("Q8_0", 1)}`);
+    const { path } = await pull({ file: "Q4_K_M" });
+    expect(readdirSync(path, { recursive: true }).sort()).toEqual([
+      "Q4_K_M",
+      part("Q4_K_M", 1),
+      part("Q4_K_M", 2),
+    ]);
+  });
+
   test("takes what --include names, folders too", async () => {
     hub.add(ID, { files: { ...files, "onnx/model.onnx": { content: Buffer.from("o") } } });
     const { path } = await pull({ include: ["onnx/*"] });
