@@ -87,6 +87,7 @@ describe("a configuration that is wrong is refused by the key that is", () => {
     ["gpt2", { n_embd: undefined }, "config.json: n_embd: "],
     ["gpt2", { n_layer: "2" }, "config.json: n_layer: "],
     ["gpt2", { activation_function: "softmax" }, "config.json: activation_function: there is no "],
+    ["gpt2", { scale_attn_weights: false }, "config.json: scale_attn_weights: "],
     ["gptj", { rotary_dim: 32 }, "config.json: rotary_dim: heads have 16 features"],
     ["exaone4", { sliding_window_pattern: "LXG" }, "config.json: sliding_window_pattern: "],
     ["mistral3", { text_config: undefined }, "config.json: text_config: "],
