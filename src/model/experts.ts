@@ -4,7 +4,7 @@ import { LoadError } from "../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { add, multiply, sigmoid } from "../mlx/ops.ts";
-import { runsOf, stacked } from "./arrangement.ts";
+import { runsOf, stacked, transposed } from "./arrangement.ts";
 import { type ExpertSizes, expertMlps, gatedMlp } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
@@ -131,6 +131,13 @@ export function stackExperts(
   }
 }
 
+/** Some of MLX's files call all experts `name`.experts. */
+export function nameExperts(weights: Weights, name: string): void {
+  for (const part of Object.keys(mlpNames)) {
+    weights.rename({ [`${name}.experts.${part}.`]: `${name}.switch_mlp.${part}.` });
+  }
+}
+
 /** Some authors' files have all gates and ups in one tensor, (experts, 2 hidden, dims). */
 export function splitExperts(weights: Weights, source: string, name: string): void {
   for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
@@ -146,4 +153,19 @@ export function splitExperts(weights: Weights, source: string, name: string): vo
       });
     });
   }
+}
+
+/** Others have them transposed, (experts, dims, 2 hidden), and what goes down too. */
+export function transposeExperts(weights: Weights, source: string, name: string): void {
+  const pick = (stored: string, part: string, index: number, parts: number) => {
+    if (!weights.has(`${source}.${stored}`)) return;
+    weights.arrange([`${source}.${stored}`], ([tensor]) => {
+      const columns = tensor!.shape[2]! / parts;
+      const picked = { first: index * columns, count: columns };
+      return transposed(`${name}.${part}.weight`, tensor!, picked);
+    });
+  };
+  pick("gate_up_proj", "gate_proj", 0, 2);
+  pick("gate_up_proj", "up_proj", 1, 2);
+  pick("down_proj", "down_proj", 0, 1);
 }

@@ -1,5 +1,6 @@
 // DeepSeek V2 and Coder V2: latent attention, experts chosen by softmax from the groups with the best of them.
 import { z } from "zod";
+import type { Linear } from "../../device/device.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { type Routing, routedMlp } from "../experts.ts";
@@ -11,12 +12,8 @@ import type { Weights } from "../weights.ts";
 
 const count = z.int().positive();
 
-export const DeepseekConfig = BaseConfig.extend({
-  q_lora_rank: count.nullish(),
-  kv_lora_rank: count.default(512),
-  qk_rope_head_dim: count.default(64),
-  qk_nope_head_dim: count.default(128),
-  v_head_dim: count.default(128),
+/** What configurations of the same make say of experts. */
+export const ExpertsConfig = BaseConfig.extend({
   moe_intermediate_size: count.default(1407),
   n_routed_experts: count.nullish(),
   n_shared_experts: count.nullish(),
@@ -28,6 +25,15 @@ export const DeepseekConfig = BaseConfig.extend({
   routed_scaling_factor: z.number().positive().default(1),
   moe_layer_freq: count.default(1),
   first_k_dense_replace: z.int().default(0),
+});
+export type ExpertsConfig = z.infer<typeof ExpertsConfig>;
+
+export const DeepseekConfig = ExpertsConfig.extend({
+  q_lora_rank: count.nullish(),
+  kv_lora_rank: count.default(512),
+  qk_rope_head_dim: count.default(64),
+  qk_nope_head_dim: count.default(128),
+  v_head_dim: count.default(128),
 });
 export type DeepseekConfig = z.infer<typeof DeepseekConfig>;
 
@@ -54,8 +60,9 @@ export function deepseekDecoder(
   weights: Weights,
   latentEps: number,
   routing: (name: string) => Routing,
+  ignored = layersBehind(config),
 ): Model {
-  const { hidden_size: dims, rms_norm_eps: eps, n_routed_experts: experts } = config;
+  const { hidden_size: dims, rms_norm_eps: eps } = config;
   const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
   const sizes = {
     dims,
@@ -70,15 +77,7 @@ export function deepseekDecoder(
   const rope = makeRope(weights, options);
   const scale = (plain + rotary) ** -0.5 * yarnScale(options);
   const attention = { scale, rope, eps: latentEps };
-  const mlp = (name: string, layer: number) => {
-    const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
-    if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
-    const hidden = config.moe_intermediate_size;
-    return routedMlp(weights, name, { experts, dims, hidden }, routing(name), {
-      name: `${name}.shared_experts`,
-      width: hidden * (config.n_shared_experts ?? 0),
-    });
-  };
+  const mlp = expertLayers(config, weights, routing);
   return decoder(
     config,
     weights,
@@ -89,7 +88,28 @@ export function deepseekDecoder(
         rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
         rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
       ),
-    // A layer behind the last predicts one token more, which is not used.
-    { ignored: new RegExp(`^model\\.layers\\.${config.num_hidden_layers}\\.`) },
+    { ignored },
   );
+}
+
+/** MLPs of layers with these names: experts in most of them, but not in the first. */
+export function expertLayers(
+  config: ExpertsConfig,
+  weights: Weights,
+  routing: (name: string) => Routing,
+): (name: string, layer: number) => Linear {
+  const { hidden_size: dims, n_routed_experts: experts, moe_intermediate_size: hidden } = config;
+  return (name, layer) => {
+    const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
+    if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
+    return routedMlp(weights, name, { experts, dims, hidden }, routing(name), {
+      name: `${name}.shared_experts`,
+      width: hidden * (config.n_shared_experts ?? 0),
+    });
+  };
+}
+
+/** A layer behind the last predicts one token more, which is not used. */
+export function layersBehind({ num_hidden_layers }: { num_hidden_layers: number }): RegExp {
+  return new RegExp(`^model\\.layers\\.${num_hidden_layers}\\.`);
 }

@@ -15,12 +15,12 @@ import {
   squeeze,
   where,
 } from "../../mlx/ops.ts";
-import { transposed } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
-import { router } from "../experts.ts";
+import { router, transposeExperts } from "../experts.ts";
 import {
   type AttentionBlock,
+  type AttentionSizes,
   attentionBlock,
   expertMlps,
   gatedMlp,
@@ -66,7 +66,7 @@ export function llama4(config: unknown, weights: Weights): Model {
   } = parsed;
   unwrapText(weights);
   const sizes = { dims, ...headsOf(parsed) };
-  const { heads, kvHeads, headDim } = sizes;
+  const { heads, headDim } = sizes;
   const rope = makeRope(weights, ropeOptions(parsed, headDim));
   const headNorm = parsed.use_qk_norm ? plainNorm(weights, headDim, eps) : undefined;
   return decoder(
@@ -76,10 +76,7 @@ export function llama4(config: unknown, weights: Weights): Model {
       const rotates = Boolean(no_rope_layers?.[layer] ?? (layer + 1) % 4 !== 0);
       const kind = layer_types?.[layer] ?? (rotates ? "chunked_attention" : "full_attention");
       const isChunked = kind === "chunked_attention";
-      if (rotates) {
-        arrangeHalves(weights, `${name}.self_attn.q_proj`, heads, headDim);
-        arrangeHalves(weights, `${name}.self_attn.k_proj`, kvHeads, headDim);
-      }
+      if (rotates) arrangeHeads(weights, `${name}.self_attn`, sizes);
       // The norm comes after RoPE, which changes no head's length: it may as well come before.
       const [qNorm, kNorm] = rotates ? [headNorm, headNorm] : [];
       const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
@@ -108,6 +105,15 @@ export function llama4(config: unknown, weights: Weights): Model {
 }
 
 /** Features that rotate together are neighbours in the file; in ours they are half a head apart. */
+export function arrangeHeads(
+  weights: Weights,
+  name: string,
+  { heads, kvHeads, headDim }: Pick<AttentionSizes, "heads" | "kvHeads" | "headDim">,
+): void {
+  arrangeHalves(weights, `${name}.q_proj`, heads, headDim);
+  arrangeHalves(weights, `${name}.k_proj`, kvHeads, headDim);
+}
+
 function arrangeHalves(weights: Weights, name: string, heads: number, headDim: number): void {
   const runs = Array.from({ length: heads * headDim }, (_, row) => {
     const [head, within] = [Math.floor(row / headDim), row % headDim];
@@ -144,7 +150,7 @@ function withTemperature(
 
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const { hidden_size: dims, intermediate_size: hidden, num_local_experts: experts } = config;
-  arrangeExperts(weights, `${name}.experts`);
+  transposeExperts(weights, `${name}.experts`, `${name}.experts`);
   const route = router(
     weights,
     `${name}.router`,
@@ -159,19 +165,4 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
     const open = multiply(x, astype(shares, x.dtype));
     return add(shared(x, { residual }), squeeze(mlps(open, chosen), 1));
   };
-}
-
-/** The authors' files have all gates and ups in one tensor, (experts, dims, 2 hidden), and matrices transposed. */
-function arrangeExperts(weights: Weights, name: string): void {
-  const pick = (source: string, part: string, index: number, parts: number) => {
-    if (!weights.has(`${name}.${source}`)) return;
-    weights.arrange([`${name}.${source}`], ([stored]) => {
-      const columns = stored!.shape[2]! / parts;
-      const picked = { first: index * columns, count: columns };
-      return transposed(`${name}.${part}.weight`, stored!, picked);
-    });
-  };
-  pick("gate_up_proj", "gate_proj", 0, 2);
-  pick("gate_up_proj", "up_proj", 1, 2);
-  pick("down_proj", "down_proj", 0, 1);
 }

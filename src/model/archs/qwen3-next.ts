@@ -9,7 +9,7 @@ import { deltaNet } from "../recurrent-layers.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
-import { MoeConfig, sparseMlp } from "./qwen3-moe.ts";
+import { isSparse, MoeConfig, sparseMlp } from "./qwen3-moe.ts";
 
 const count = z.int().positive();
 
@@ -38,7 +38,7 @@ export function hybridDecoder(
   arrange: (name: string) => void,
   options: DecoderOptions = {},
 ): Model {
-  const { hidden_size: dims, intermediate_size, rms_norm_eps: eps, mlp_only_layers } = config;
+  const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
   const sizes = { dims, ...headsOf(config) };
   const rope = makeRope(weights, {
     ...ropeOptions(config, sizes.headDim),
@@ -66,11 +66,7 @@ export function hybridDecoder(
       const mix = isLinear
         ? deltaNet(weights, `${name}.linear_attn`, states, deltaSizes, eps)
         : gatedAttention(weights, `${name}.self_attn`, states, sizes, rope, makeNorm);
-      const isSparse =
-        config.num_experts > 0 &&
-        !mlp_only_layers.includes(layer) &&
-        (layer + 1) % config.decoder_sparse_step === 0;
-      const mlp = isSparse
+      const mlp = isSparse(config, layer)
         ? sparseMlp(config, weights, `${name}.mlp`, {
             name: `${name}.mlp.shared_expert`,
             width: config.shared_expert_intermediate_size,
