@@ -16,6 +16,7 @@ import sys
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.models.base import create_causal_mask
@@ -237,7 +238,18 @@ def golden(case):
     }
 
 
+def check_files():
+    """The table of docs/models.md is made of a list of mlx-lm's files: it has them all."""
+    listed = json.loads((FOLDER.parents[2] / "scripts/mlx-lm-files.json").read_text())
+    assert listed["version"] == mlx_lm.__version__, f"the list is of mlx-lm {listed['version']}"
+    there = {path.stem for path in pathlib.Path(mlx_lm.models.__file__).parent.glob("*.py")}
+    differing = sorted(there ^ listed["files"].keys())
+    assert not differing, f"scripts/mlx-lm-files.json and mlx-lm differ in {differing}"
+    assert listed["renamed"] == mlx_lm.utils.MODEL_REMAPPING, "mlx-lm has other names for some"
+
+
 def main():
+    check_files()
     cases = json.loads((FOLDER / "configs.json").read_text())
     by_name = {case["name"]: case for case in cases}
     cases = [{**by_name[case["extends"]], **case} if "extends" in case else case for case in cases]

@@ -2,6 +2,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { files, modelRows } from "../../scripts/model-table.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { loadModel } from "../../src/model/load.ts";
 import { architectureOf, architectures } from "../../src/model/registry.ts";
@@ -15,58 +16,27 @@ const folder = mkdtempSync(join(tmpdir(), "registry-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 test("architectures are found by the model_type that Hugging Face gives them", () => {
-  expect([...architectures.keys()]).toEqual([
-    "Klear",
-    "deepseek",
-    "deepseek_v2",
-    "deepseek_v3",
-    "dots1",
-    "ernie4_5_moe",
-    "exaone_moe",
-    "falcon_h1",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "gemma3n",
-    "gemma4",
-    "gemma4_text",
-    "glm4_moe",
-    "glm4_moe_lite",
-    "gpt_oss",
-    "granite",
-    "granitemoe",
-    "granitemoehybrid",
-    "kimi_k2",
-    "kimi_k25",
-    "kimi_linear",
-    "kimi_vl",
-    "lfm2",
-    "lfm2_moe",
-    "llama",
-    "llama4",
-    "llama4_text",
-    "mamba2",
-    "minimax",
-    "minimax_m2",
-    "mistral",
-    "mixtral",
-    "nemotron_h",
-    "olmo2",
-    "olmo3",
-    "olmoe",
-    "phi3",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_5",
-    "qwen3_5_moe",
-    "qwen3_moe",
-    "qwen3_next",
-    "qwen3_vl_moe",
-    "smollm3",
-    "solar_open",
-  ]);
   expect(architectureOf("mistral")).toBe(architectures.get("mistral")!);
+});
+
+describe("the table of mlx-lm's files", () => {
+  const rows = modelRows();
+
+  test("has every architecture, in order", () => {
+    const types = [...architectures.keys()];
+    expect(rows.flatMap(({ supported }) => supported).toSorted()).toEqual(types.toSorted());
+    expect(types).toEqual(types.toSorted());
+  });
+
+  test("says why not of those that are not supported only", () => {
+    const both = rows.filter(({ file, supported }) => supported.length > 0 && files[file] !== "");
+    expect(both).toEqual([]);
+  });
+
+  test("is sorted", () => {
+    const order = (a: string, b: string) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1);
+    expect(Object.keys(files)).toEqual(Object.keys(files).toSorted(order));
+  });
 });
 
 describe("a model_type that is not supported", () => {
