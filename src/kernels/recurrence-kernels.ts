@@ -95,14 +95,17 @@ export class RecurrenceKernels implements Recurrence {
     }
     const { keyHeads, columns, norm, deltaRule, skip } = scan;
     const { output } = from ?? {};
-    const byFeature = given?.decays.shape[1] === heads * keyDim && keyDim > 1;
+    const decayWidth = given ? given.decays.shape[1]! : from!.rate.size;
+    const byFeature = decayWidth === heads * keyDim && keyDim > 1;
     const { eps = 0, queryScale = 1, keyScale = 1 } = norm ?? {};
-    const { factor = 1, limits = [0, Infinity] } = from ?? {};
+    const { factor = 1, betaFactor = 1, limits = [0, Infinity] } = from ?? {};
     const outputEps = output?.norm.eps ?? 0;
     const [least, most] = limits;
     // Metal's arithmetic may take it that there is no infinity.
     const finite = [least, Math.min(most, 3e38)];
-    const numbers = this.#constants.floats(eps, queryScale, keyScale, factor, ...finite, outputEps);
+    const steps = [factor, ...finite];
+    const ends = [outputEps, betaFactor];
+    const numbers = this.#constants.floats(eps, queryScale, keyScale, ...steps, ...ends);
     // Inputs that the kernel does not use may be any array.
     const inputs = {
       x,

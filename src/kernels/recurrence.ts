@@ -50,16 +50,19 @@ export type RawGates = { raw: MlxArray; columns: RawColumns };
  *
  *     size = softplus(factor * step + bias), within the limits        decay = exp(rate * size)
  *
- * and beta is the sigmoid of its column, or the size where there are no such columns.
+ * and beta is the sigmoid of its column times a factor, or the size where there are no such columns. With a rate for each key feature
+ * there is a decay for each.
  */
 export type RawColumns = {
   /** Where in a row each begins. */
   steps: number;
   betas?: number | undefined;
-  /** (heads) float32 */
+  /** (heads) or (heads * key features), float32 */
   rate: MlxArray;
+  /** (heads) float32 */
   bias: MlxArray;
   factor?: number | undefined;
+  betaFactor?: number | undefined;
   limits?: readonly [least: number, most: number] | undefined;
   output?: OutputGate | undefined;
 };

@@ -4,8 +4,8 @@
 //
 // Inputs: x (tokens, WIDTH) with queries, keys and values at these columns; pool (slots, HEADS, VALUE_DIM, KEY_DIM),
 // which is written to; moves (packMoves); numbers, in the order below; skip (HEADS) with SKIP.
-// With RAW: raw (tokens, RAW_WIDTH) with steps and betas at these columns, rate and bias (HEADS); with NORM_OUTPUT
-// there are gates too, and weight (VALUE_DIM). Without it: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE)
+// With RAW: raw (tokens, RAW_WIDTH) with steps and betas at these columns, rate (HEADS, or HEADS * KEY_DIM with
+// BY_FEATURE) and bias (HEADS); with NORM_OUTPUT there are gates too, and weight (VALUE_DIM). Without it: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE)
 // and betas (tokens, HEADS). What is not read may be any array.
 // Output: read (tokens, HEADS * VALUE_DIM).
 // Constants: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE, SKIP,
@@ -69,17 +69,21 @@
       if (RAW) {
         const float step = float(raw[token * RAW_WIDTH + STEPS + head]) * numbers[STEP_FACTOR] + float(bias[head]);
         const float taken = step_size(step, numbers);
-        head_decays[i] = EXP(float(rate[head]) * taken);
+        head_decays[i] = BY_FEATURE ? taken : EXP(float(rate[head]) * taken);
         const float open = 1.0f / (1.0f + EXP(-float(raw[token * RAW_WIDTH + BETAS + head])));
-        head_betas[i] = HAS_BETAS ? open : taken;
+        head_betas[i] = HAS_BETAS ? open * numbers[BETA_FACTOR] : taken;
       } else {
         head_betas[i] = float(betas[token * HEADS + head]);
         if (!BY_FEATURE) head_decays[i] = float(decays[token * HEADS + head]);
       }
     }
+    // They follow from sizes that other threads have computed.
+    if (RAW && BY_FEATURE) BARRIER;
     for (int i = thread_index; BY_FEATURE && i < tokens * KEY_DIM; i += 32 * WARPS) {
       const long token = first + start + i / KEY_DIM;
-      feature_decays[i / 4].x[i % 4] = float(decays[(token * HEADS + head) * KEY_DIM + i % KEY_DIM]);
+      const int feature = head * KEY_DIM + i % KEY_DIM;
+      feature_decays[i / 4].x[i % 4] =
+          RAW ? EXP(float(rate[feature]) * head_decays[i / KEY_DIM]) : float(decays[token * HEADS * KEY_DIM + feature]);
     }
     BARRIER;
     #pragma unroll 1

@@ -20,6 +20,7 @@ import { gptOss } from "./archs/gpt-oss.ts";
 import { granite } from "./archs/granite.ts";
 import { graniteMoe } from "./archs/granitemoe.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
+import { jamba } from "./archs/jamba.ts";
 import { kimiLinear } from "./archs/kimi-linear.ts";
 import { kimiVl } from "./archs/kimi-vl.ts";
 import { klear } from "./archs/klear.ts";
@@ -27,15 +28,18 @@ import { lfm2 } from "./archs/lfm2.ts";
 import { lfm2Moe } from "./archs/lfm2-moe.ts";
 import { llama } from "./archs/llama.ts";
 import { llama4 } from "./archs/llama4.ts";
+import { mamba } from "./archs/mamba.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { minimax } from "./archs/minimax.ts";
 import { mistral } from "./archs/mistral.ts";
 import { mixtral } from "./archs/mixtral.ts";
 import { nemotronH } from "./archs/nemotron-h.ts";
+import { olmoHybrid } from "./archs/olmo-hybrid.ts";
 import { olmo2 } from "./archs/olmo2.ts";
 import { olmo3 } from "./archs/olmo3.ts";
 import { olmoe } from "./archs/olmoe.ts";
 import { phi3 } from "./archs/phi3.ts";
+import { plamo2 } from "./archs/plamo2.ts";
 import { qwen2 } from "./archs/qwen2.ts";
 import { qwen2Moe } from "./archs/qwen2-moe.ts";
 import { qwen3 } from "./archs/qwen3.ts";
@@ -58,6 +62,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["ernie4_5_moe", ernie45Moe],
   ["exaone_moe", exaoneMoe],
   ["falcon_h1", falconH1],
+  ["falcon_mamba", mamba],
   ["gemma2", gemma2],
   ["gemma3", gemma3],
   ["gemma3_text", gemma3Text],
@@ -70,6 +75,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["granite", granite],
   ["granitemoe", graniteMoe],
   ["granitemoehybrid", graniteMoeHybrid],
+  ["jamba", jamba],
   ["kimi_k2", deepseekV3],
   ["kimi_k25", kimiVl],
   ["kimi_linear", kimiLinear],
@@ -79,6 +85,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["llama", llama],
   ["llama4", llama4],
   ["llama4_text", llama4],
+  ["mamba", mamba],
   ["mamba2", mamba2],
   ["minimax", minimax],
   ["minimax_m2", minimax],
@@ -87,8 +94,10 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["nemotron_h", nemotronH],
   ["olmo2", olmo2],
   ["olmo3", olmo3],
+  ["olmo_hybrid", olmoHybrid],
   ["olmoe", olmoe],
   ["phi3", phi3],
+  ["plamo2", plamo2],
   ["qwen2", qwen2],
   ["qwen2_moe", qwen2Moe],
   ["qwen3", qwen3],

@@ -169,7 +169,7 @@ for (const { name, make, others, isQuick } of ways) {
       normed: boolean;
       skip: boolean;
       /** How decays and betas are given; for each head unless it says. */
-      gates: "byFeature" | "raw" | "limited" | "normed";
+      gates: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
       /** By chunks, where rows have 16 bits. */
       isPrompts: boolean;
     }>;
@@ -210,6 +210,8 @@ for (const { name, make, others, isQuick } of ways) {
       },
       { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 24, skip: true, gates: "limited" },
       { heads: 2, keyHeads: 2, keyDim: 16, valueDim: 20, skip: true, gates: "normed" },
+      // As Mamba has them: a head for each channel.
+      { heads: 6, keyHeads: 1, keyDim: 16, valueDim: 1, skip: true, gates: "rawByFeature" },
       // Too large for a group that has all of a head.
       { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 136, normed: true, gates: "normed" },
       ...(
@@ -269,6 +271,7 @@ for (const { name, make, others, isQuick } of ways) {
             // Of the first head, e to the step is too large for a float; of the second, it is next to nothing.
             const bias = [120, -12, ...numbers(heads)].slice(0, heads);
             const rate = [-0.005, -1, ...numbers(heads, -1, -0.3)].slice(0, heads);
+            const byFeature = gates === "rawByFeature";
             const limited = { factor: 0.7, limits: [0.001, 0.5] as const };
             const weight = rounded([valueDim], dtype);
             const column = isPrompts ? 8 : 2;
@@ -277,10 +280,13 @@ for (const { name, make, others, isQuick } of ways) {
               raw: rounded([tokens, isPrompts ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
               columns: {
                 steps: column + values + heads,
-                betas: gates === "limited" ? undefined : column + values,
-                rate: array(Float32Array.from(rate)),
+                betas: gates === "limited" || byFeature ? undefined : column + values,
+                rate: array(
+                  byFeature ? numbers(heads * keyDim, -1, -0.01) : Float32Array.from(rate),
+                ),
                 bias: array(Float32Array.from(bias)),
                 ...(gates === "limited" ? limited : {}),
+                betaFactor: gates === "raw" ? 1.5 : undefined,
                 output: gates === "normed" ? { column, norm: { weight, eps: 1e-3 } } : undefined,
               },
             };

@@ -85,7 +85,7 @@ export type PlainToken = {
 
 export function plainTokens({ x, gates }: ScanInputs, heads: number): PlainToken[] {
   const rows = plainRows(x);
-  const headsOf = "raw" in gates ? rawHeads(gates) : givenHeads(gates, heads);
+  const headsOf = "raw" in gates ? rawHeads(gates, heads) : givenHeads(gates, heads);
   return rows.map((row, t) => ({ x: row, heads: headsOf[t]! }));
 }
 
@@ -98,18 +98,18 @@ function givenHeads({ decays, betas }: GivenGates, heads: number): PlainToken["h
   );
 }
 
-function rawHeads({ raw, columns }: RawGates): PlainToken["heads"][] {
-  const { steps, betas, factor = 1, limits = [0, Infinity], output } = columns;
+function rawHeads({ raw, columns }: RawGates, heads: number): PlainToken["heads"][] {
+  const { steps, betas, factor = 1, betaFactor = 1, limits = [0, Infinity], output } = columns;
   const [rate, bias] = [columns.rate.numbers(), columns.bias.numbers()];
   const weight = output && plainRows(output.norm.weight)[0]!;
   return plainRows(raw).map((row) =>
-    rate.map((each, head) => {
+    chunked(rate, rate.length / heads).map((rates, head) => {
       const step = factor * row[steps + head]! + bias[head]!;
       const softplus = Math.max(step, 0) + Math.log1p(Math.exp(-Math.abs(step)));
       const size = Math.min(Math.max(softplus, limits[0]), limits[1]);
       return {
-        decay: [Math.exp(each * size)],
-        beta: betas === undefined ? size : 1 / (1 + Math.exp(-row[betas + head]!)),
+        decay: rates.map((each) => Math.exp(each * size)),
+        beta: betas === undefined ? size : betaFactor / (1 + Math.exp(-row[betas + head]!)),
         finish: (read) =>
           output && weight
             ? normed(read, output.norm.eps, 1).map((x, d) => {

@@ -14,14 +14,13 @@ import {
   split,
   zeros,
 } from "../../mlx/ops.ts";
-import { joined } from "../arrangement.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { routedMlp, stackExperts } from "../experts.ts";
 import { latentAttention } from "../latent-layers.ts";
 import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { convolution, deltaScan } from "../recurrent-layers.ts";
+import { convolution, deltaScan, joinConvolutions } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
@@ -108,7 +107,7 @@ function deltaAttention(
   const width = heads * headDim;
   arrangeDeltaAttention(weights, name, heads, width);
   const project = projection(weights, name, { dims, heads, kvHeads: heads, headDim });
-  const convolved = convolution(weights, `${name}.qkv_conv`, 3 * width, taps, "silu");
+  const convolved = convolution(weights, `${name}.conv1d`, 3 * width, taps, "silu");
   const parts = ["f_a_proj", "g_a_proj", "b_proj"].map((part) => `${name}.${part}`);
   const narrow = weights.joined(`${name}.narrow_proj`, parts, dims, [headDim, headDim, heads]);
   const steps = weights.linear(`${name}.f_b_proj`, headDim, width);
@@ -152,12 +151,10 @@ function decayOf(
 
 /** Three convolutions are one over the channels of all, and some tensors have axes of size 1 that say nothing. */
 function arrangeDeltaAttention(weights: Weights, name: string, heads: number, width: number): void {
-  const all = ["q", "k", "v"].map((part) => `${name}.${part}_conv`);
-  for (const part of all) weights.rename({ [`${part}1d.`]: `${part}.conv.` });
-  weights.arrange(
-    all.map((part) => `${part}.conv.weight`),
-    (stored) => joined(`${name}.qkv_conv.weight`, stored),
-  );
+  for (const part of ["q", "k", "v"]) {
+    weights.rename({ [`${name}.${part}_conv.conv.`]: `${name}.${part}_conv1d.` });
+  }
+  joinConvolutions(weights, name);
   for (const [part, size] of [["A_log", heads] as const, ["dt_bias", width] as const]) {
     weights.arrange([`${name}.${part}`], ([stored]) => {
       const fits = stored!.shape.reduce((a, b) => a * b) === size;
