@@ -21,7 +21,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import KVCache, make_prompt_cache
-from mlx_lm.utils import MODEL_REMAPPING
+from mlx_lm.utils import MODEL_ARCHITECTURE_REMAPPING, MODEL_REMAPPING
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "test/golden/models"
 PROMPT_TOKENS = 40
@@ -91,7 +91,8 @@ class Windowed(nn.Module):
 
 def build(case, seed):
     config = json.loads(json.dumps(case["config"]))  # mlx-lm writes to it
-    module = MODEL_REMAPPING.get(config["model_type"], config["model_type"])
+    key = (config["model_type"], *config.get("architectures", []))
+    module = MODEL_ARCHITECTURE_REMAPPING.get(key, MODEL_REMAPPING.get(key[0], key[0]))
     arch = importlib.import_module(f"mlx_lm.models.{module}")
     model = arch.Model(arch.ModelArgs.from_dict(config))
     shapes = {name: list(value.shape) for name, value in tree_flatten(model.parameters())}

@@ -1,5 +1,5 @@
 // How experts are chosen and what they make is put together, by MLX's operations.
-import type { Routed, Routing } from "../kernels/routing.ts";
+import type { ExpertGroups, Routed, Routing } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
@@ -60,14 +60,15 @@ function best(scores: MlxArray, count: number): MlxArray {
   return slice(argpartition(scores, -count), -1, -count);
 }
 
-/** scores (T, experts), 0 in all groups but the best. */
+/** scores (T, experts), the lowest there are in all groups but the best. */
 function bestGroups(
   scores: MlxArray,
-  { count, kept, best: most }: NonNullable<Routing["groups"]>,
+  { count, kept, best: most, leavesOut }: ExpertGroups,
 ): MlxArray {
   const [tokens, experts] = scores.shape as [number, number];
   const grouped = reshape(scores, [tokens, count, experts / count]);
+  const lowest = leavesOut ? -Infinity : 0;
   const worth = sum(takeAlongAxis(grouped, best(grouped, most)), -1); // (T, groups)
   const dropped = slice(argpartition(worth, count - kept - 1), -1, 0, count - kept);
-  return reshape(putAlongAxis(grouped, expandDims(dropped, -1), 0, -2), [tokens, experts]);
+  return reshape(putAlongAxis(grouped, expandDims(dropped, -1), lowest, -2), [tokens, experts]);
 }

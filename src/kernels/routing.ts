@@ -17,13 +17,23 @@ export type Routing = {
   scores: "softmax" | "sigmoid";
   /** (experts) float32: added to scores when experts are chosen, but not to their shares. */
   correction?: MlxArray | undefined;
-  /** Only experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. */
-  groups?: { count: number; kept: number; best: number } | undefined;
+  groups?: ExpertGroups | undefined;
   /** Whether the shares of a token's experts are made to add up to 1, before they are scaled. */
   isNormalized: boolean;
   scale: number;
   /** So many more experts, behind the others, that all tokens go through; with a gate of their own, or wholly. */
   shared: { count: number; isGated: boolean };
+};
+
+/**
+ * Experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. Others count as
+ * 0, which is more than a corrected score may be, or are left out altogether.
+ */
+export type ExpertGroups = {
+  count: number;
+  kept: number;
+  best: number;
+  leavesOut?: boolean | undefined;
 };
 
 export type Routed = {
@@ -102,6 +112,7 @@ export class RoutingKernels {
         GROUPS: groups?.count ?? 1,
         KEPT: groups?.kept ?? 1,
         BEST: groups?.best ?? 1,
+        LEAVES_OUT: groups?.leavesOut ?? false,
         WARPS: warps,
       },
     });

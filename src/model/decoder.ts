@@ -1,4 +1,5 @@
 // The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
+import type { Linear } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BaseConfig } from "./config.ts";
@@ -18,6 +19,8 @@ export type DecoderOptions = {
   norm?: Transform;
   afterEmbedding?: Transform;
   afterLogits?: Transform;
+  /** In place of the output matrix, made of it. */
+  head?: ((head: Linear) => Linear) | undefined;
   /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
   layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
 };
@@ -55,7 +58,8 @@ export function decoder(
   );
   const norm = options.norm ?? rmsNorm(weights, `${prefix}model.norm`, dims, config.rms_norm_eps);
   const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
-  const head = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
+  const matrix = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
+  const head = options.head ? options.head(matrix) : matrix;
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
   const repeated = [/rotary_emb\.inv_freq$/, /\blm_head\./];
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);

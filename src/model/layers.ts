@@ -6,6 +6,7 @@ import {
   argsort,
   concatenate,
   divide,
+  expandDims,
   flatten,
   floorDivide,
   multiply,
@@ -140,6 +141,8 @@ export type AttentionParts = {
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
+  /** x -> (T, heads) or (T, heads * D): what is attended to is multiplied by it. */
+  gate?: ((x: MlxArray) => MlxArray) | undefined;
   /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
   shared?: KvState | undefined;
 };
@@ -172,7 +175,21 @@ export function attentionBlock(
     const qkv = project(x, { norm });
     return oProj(step.attend(state, qkv, heads, attention), { residual });
   };
-  return Object.assign(block, { state });
+  const gated: AttentionBlock = (input, step, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    const attended = step.attend(state, project(x, {}), heads, attention);
+    return oProj(opened(attended, parts.gate!(x)), { residual });
+  };
+  return Object.assign(parts.gate ? gated : block, { state });
+}
+
+/** x (T, heads * D) by gates (T, heads) or (T, heads * D) */
+export function opened(x: MlxArray, gates: MlxArray): MlxArray {
+  const [tokens, width] = x.shape as [number, number];
+  const heads = gates.shape[1]!;
+  if (heads === width) return multiply(x, gates);
+  const byHead = reshape(x, [tokens, heads, width / heads]);
+  return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
 }
 
 /** `input`: what the layer gets beside the hidden state, in models that have such. */

@@ -1,6 +1,10 @@
 // Which architectures there are, by the model_type of their configuration.
 
 import { LoadError, quoted } from "../files/load-error.ts";
+import { bailingHybrid } from "./archs/bailing-hybrid.ts";
+import { bailingMoe } from "./archs/bailing-moe.ts";
+import { bailingMoeLinear } from "./archs/bailing-moe-linear.ts";
+import { bailingMoeV3 } from "./archs/bailing-moe-v3.ts";
 import { deepseek } from "./archs/deepseek.ts";
 import { deepseekV2 } from "./archs/deepseek-v2.ts";
 import { deepseekV3 } from "./archs/deepseek-v3.ts";
@@ -55,6 +59,10 @@ export type Architecture = (config: unknown, weights: Weights) => Model;
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["Klear", klear],
+  ["bailing_hybrid", bailingHybrid],
+  ["bailing_moe", bailingMoe],
+  ["bailing_moe_linear", bailingMoeLinear],
+  ["bailing_moe_v3", bailingMoeV3],
   ["deepseek", deepseek],
   ["deepseek_v2", deepseekV2],
   ["deepseek_v3", deepseekV3],

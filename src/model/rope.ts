@@ -2,6 +2,8 @@
 
 import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
+import { rope as rotate } from "../mlx/fast.ts";
+import { concatenate, expandDims, multiply, split, squeeze } from "../mlx/ops.ts";
 import type { BaseConfig, RopeScaling } from "./config.ts";
 import type { Weights } from "./weights.ts";
 
@@ -56,6 +58,14 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
   if (kind === "proportional") return make(proportional(options));
   const known = "default, linear, llama3, yarn, longrope and proportional";
   throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
+}
+
+/** The heads x (T, heads, D), rotated by the positions (T) of their tokens. */
+export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, positions: MlxArray) {
+  const whole = squeeze(rotate(expandDims(x, 2), dims, wavelengths, positions), 2);
+  if (magnitude === 1) return whole;
+  const [placed, rest] = split(whole, [dims]) as [MlxArray, MlxArray];
+  return concatenate([multiply(placed, magnitude), rest], -1);
 }
 
 /** base ^ (2i / dims) in float32, as it was trained. */

@@ -1,9 +1,9 @@
 // Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
 import { z } from "zod";
-import { multiply, sigmoid } from "../../mlx/ops.ts";
+import { sigmoid } from "../../mlx/ops.ts";
 import { headsOf, parseConfig } from "../config.ts";
 import { type DecoderOptions, decoder } from "../decoder.ts";
-import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
+import { type AttentionBlock, attentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { deltaNet } from "../recurrent-layers.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
@@ -107,21 +107,13 @@ function gatedAttention(
   weights.pick(`${name}.q_proj`, `${name}.query_proj`, halves(0));
   weights.rename({ [`${name}.query_proj.`]: `${name}.q_proj.` });
   const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);
-  const project = projection(weights, name, sizes);
-  const oProj = weights.linear(`${name}.o_proj`, heads * headDim, dims);
-  const state = states.kv(sizes);
-  const work = {
-    ...sizes,
+  return attentionBlock(weights, name, states, sizes, {
     rope,
     qNorm: makeNorm(`${name}.q_norm`, headDim),
     kNorm: makeNorm(`${name}.k_norm`, headDim),
-  };
-  const attention = { scale: headDim ** -0.5 };
-  return (input, step, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const attended = step.attend(state, project(x), work, attention);
-    return oProj(multiply(attended, sigmoid(gate(x))), { residual });
-  };
+    gate: (x) => sigmoid(gate(x)),
+    attention: { scale: headDim ** -0.5 },
+  });
 }
 
 /** Side by side for each key head: query, key, values and gates; and betas with step sizes. */
