@@ -4,7 +4,7 @@ import type { MlxArray } from "../mlx/array.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BaseConfig } from "./config.ts";
 import { type Block, rmsNorm } from "./layers.ts";
-import type { Model } from "./model.ts";
+import type { Model, Step } from "./model.ts";
 import { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
@@ -15,15 +15,19 @@ export type DecoderOptions = {
   /** What stands before every name, as in files that hold more than the decoder. */
   prefix?: string;
   /** Tensors that are not the decoder's. */
-  ignored?: RegExp;
-  norm?: Transform;
-  afterEmbedding?: Transform;
-  afterLogits?: Transform;
+  ignored?: RegExp | undefined;
+  norm?: Transform | undefined;
+  afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
+  afterLogits?: Transform | undefined;
   /** In place of the output matrix, made of it. */
   head?: ((head: Linear) => Linear) | undefined;
   /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
   layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
 };
+
+/** Tensors of what sees. */
+const TOWERS =
+  /^(model\.)?(visual|vision_tower|vision_model|vision_encoder|vision_adapter|multi_modal_projector|patch_merger|image_newline)\b/;
 
 /** Other names for the part that reads and writes text, in files that also see or hear. */
 export function unwrapText(weights: Weights): void {
@@ -32,6 +36,7 @@ export function unwrapText(weights: Weights): void {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
   });
+  weights.leaveOut(TOWERS);
 }
 
 /** What it needs to know. */
@@ -68,7 +73,7 @@ export function decoder(
     states,
     forward(tokens, step) {
       using scope = new Scope();
-      let h = afterEmbedding(embedding.lookup(tokens)); // (T, D)
+      let h = afterEmbedding(embedding.lookup(tokens), step); // (T, D)
       const inputs = options.layerInputs?.(tokens, h);
       for (const [layer, block] of blocks.entries()) h = block(h, step, inputs?.[layer]);
       return scope.keep(norm(h));

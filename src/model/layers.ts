@@ -1,20 +1,27 @@
 // What the architectures have in common.
 import type { ExpertLinear, ExpertProduct, Fused, Gating, Linear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
+import { layerNorm as normed } from "../mlx/fast.ts";
 import {
   add,
+  arange,
   argsort,
+  astype,
   concatenate,
   divide,
   expandDims,
   flatten,
   floorDivide,
+  less,
+  log,
   multiply,
   reshape,
   split,
   take,
   tanh,
+  where,
 } from "../mlx/ops.ts";
+import type { Activation } from "./activations.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { KvState, LayerStates } from "./states.ts";
@@ -34,6 +41,24 @@ export function rmsNorm(
   return Object.assign(norm, { weight, eps });
 }
 
+/** A norm that is no RMS norm: devices do not fuse it into products. */
+export type AnyNorm = Norm | ((x: MlxArray) => MlxArray);
+
+/** With the weight and the bias that the file has; `offset` is added to the weight. */
+export function layerNorm(
+  weights: Weights,
+  name: string,
+  dims: number,
+  eps: number,
+  offset = 0,
+): AnyNorm {
+  const [stored, bias] = ["weight", "bias"].map((part) =>
+    weights.has(`${name}.${part}`) ? weights.tensor(`${name}.${part}`, [dims]) : undefined,
+  );
+  const weight = stored && offset !== 0 ? weights.computed(() => add(stored, offset)) : stored;
+  return (x) => normed(x, weight, bias, eps);
+}
+
 /** Over heads of this size, without weights of its own. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
@@ -46,7 +71,7 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
   return multiply(tanh(divide(x, cap)), cap);
 }
 
-/** down(gating(gate(x), up(x))) */
+/** down(gating(gate(x), up(x))), with both of them in one matrix where the file has them so. */
 export function gatedMlp(
   weights: Weights,
   name: string,
@@ -54,14 +79,29 @@ export function gatedMlp(
   hidden: number,
   gating: Gating = "swiglu",
 ): Linear {
-  const parts = [`${name}.gate_proj`, `${name}.up_proj`];
-  const gateUp = weights.joined(`${name}.gate_up_proj`, parts, dims, [hidden, hidden]);
+  const [joint, parts] = [`${name}.gate_up_proj`, [`${name}.gate_proj`, `${name}.up_proj`]];
+  const gateUp = weights.has(`${joint}.weight`)
+    ? weights.linear(joint, dims, 2 * hidden)
+    : weights.joined(joint, parts, dims, [hidden, hidden]);
   return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), gating);
 }
 
 /** With both halves from one product. */
 export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
   return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
+}
+
+/** down(activation(up(x))) */
+export function plainMlp(
+  weights: Weights,
+  name: string,
+  dims: number,
+  hidden: number,
+  activation: Activation,
+): Linear {
+  const up = weights.linear(`${name}.up_proj`, dims, hidden);
+  const down = weights.linear(`${name}.down_proj`, hidden, dims);
+  return (x, { norm, residual } = {}) => down(activation(up(x, { norm })), { residual });
 }
 
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
@@ -115,7 +155,7 @@ export type AttentionSizes = { dims: number; heads: number; kvHeads: number; hea
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
 export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
 
-/** These norms are over all heads at once. */
+/** These norms are over all heads at once. The file may have all three in one matrix. */
 export function projection(
   weights: Weights,
   name: string,
@@ -124,7 +164,10 @@ export function projection(
 ): Projection {
   const outputs = [heads * headDim, kvHeads * headDim, kvHeads * headDim] as const;
   const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
-  const product = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
+  const joint = `${name}.qkv_proj`;
+  const product = weights.has(`${joint}.weight`)
+    ? weights.linear(joint, dims, outputs[0] + 2 * outputs[1])
+    : weights.joined(joint, parts, dims, outputs);
   const { q: qNorm, k: kNorm } = norms;
   if (!qNorm || !kNorm) return product;
   return (x, fused) => {
@@ -133,10 +176,45 @@ export function projection(
   };
 }
 
+/** With q_norm and k_norm over all heads at once. */
+export function normedProjection(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  eps: number,
+): Projection {
+  const { heads, kvHeads, headDim } = sizes;
+  return projection(weights, name, sizes, {
+    q: rmsNorm(weights, `${name}.q_norm`, heads * headDim, eps),
+    k: rmsNorm(weights, `${name}.k_norm`, kvHeads * headDim, eps),
+  });
+}
+
+/** Of each head by itself: queries (T, heads, D), keys and values (T, kvHeads, D) */
+export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
+
+/** A projection whose heads are changed before they attend. */
+export function changedHeads(
+  project: Projection,
+  { heads, kvHeads, headDim }: Omit<AttentionSizes, "dims">,
+  change: (parts: HeadArrays, step: Step) => Partial<HeadArrays>,
+): NonNullable<AttentionParts["project"]> {
+  return (x, fused, step) => {
+    const all = reshape(project(x, fused), [-1, heads + 2 * kvHeads, headDim]);
+    const [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
+    const changed = { q, k, v, ...change({ q, k, v }, step) };
+    return reshape(concatenate([changed.q, changed.k, changed.v], 1), [x.shape[0]!, -1]);
+  };
+}
+
 export type AttentionParts = {
   attention: AttentionOptions;
   rope?: Rope | undefined;
-  project?: Projection;
+  project?: ((x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray) | undefined;
+  /** What was attended, before it is projected back; beside it what attention took, and the norm that it has before. */
+  afterwards?:
+    | ((attended: MlxArray, x: MlxArray, fused: Pick<Fused, "norm">) => MlxArray)
+    | undefined;
   /** Over each head by itself. */
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
@@ -161,7 +239,7 @@ export function attentionBlock(
   sizes: AttentionSizes,
   parts: AttentionParts,
 ): AttentionBlock & { state: KvState } {
-  const { rope, qNorm, kNorm, vNorm, attention, shared } = parts;
+  const { rope, qNorm, kNorm, vNorm, attention, shared, afterwards } = parts;
   const state = shared ?? states.kv({ ...sizes, window: attention.window });
   const width = sizes.heads * sizes.headDim;
   const project =
@@ -172,12 +250,13 @@ export function attentionBlock(
   const oProj = weights.linear(`${name}.o_proj`, width, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
   const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
-    const qkv = project(x, { norm });
-    return oProj(step.attend(state, qkv, heads, attention), { residual });
+    const qkv = project(x, { norm }, step);
+    const attended = step.attend(state, qkv, heads, attention);
+    return oProj(afterwards ? afterwards(attended, x, { norm }) : attended, { residual });
   };
   const gated: AttentionBlock = (input, step, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
-    const attended = step.attend(state, project(x, {}), heads, attention);
+    const attended = step.attend(state, project(x, {}, step), heads, attention);
     return oProj(opened(attended, parts.gate!(x)), { residual });
   };
   return Object.assign(parts.gate ? gated : block, { state });
@@ -190,6 +269,33 @@ export function opened(x: MlxArray, gates: MlxArray): MlxArray {
   if (heads === width) return multiply(x, gates);
   const byHead = reshape(x, [tokens, heads, width / heads]);
   return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
+}
+
+/**
+ * Queries, the first `width` columns, grow with the logarithm of their position, counted in so many from `first` on:
+ * attention to many tokens stays sharp.
+ */
+export function withTemperature(
+  attend: AttentionBlock,
+  width: number,
+  { scale, every, first }: { scale: number; every: number; first: number },
+): AttentionBlock {
+  const scaled = (qkv: MlxArray, positions: MlxArray) => {
+    const stage = floorDivide(add(positions, first), every);
+    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1); // (T)
+    const isQuery = less(arange(0, qkv.shape[1]!), width);
+    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
+  };
+  return (x, step, fused) =>
+    attend(
+      x,
+      {
+        ...step,
+        attend: (state, qkv, heads, options) =>
+          step.attend(state, scaled(qkv, step.positions()), heads, options),
+      },
+      fused,
+    );
 }
 
 /** `input`: what the layer gets beside the hidden state, in models that have such. */

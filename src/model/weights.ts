@@ -234,14 +234,35 @@ export class Weights {
     }
   }
 
+  /** The rows of a matrix and its bias in this order. */
+  reorder(name: string, runs: readonly RowRun[]): void {
+    this.pick(name, `${name}.reordered`, runs);
+    this.rename({ [`${name}.reordered.`]: `${name}.` });
+  }
+
+  /** Other names for all tensors that have these parts in theirs, one part after the other. */
+  renameParts(parts: Readonly<Record<string, string>>): void {
+    for (const name of this.#ledger.names("")) {
+      const renamed = Object.entries(parts).reduce(
+        (all, [from, to]) => all.replace(from, to),
+        name,
+      );
+      if (renamed !== name) this.#ledger.rename(name, renamed);
+    }
+  }
+
   /** Other names for all tensors that these begin with. */
   rename(names: Readonly<Record<string, string>>): void {
     for (const [from, to] of Object.entries(names)) {
       for (const name of this.#ledger.names(from)) {
-        const renamed = to + name.slice(from.length);
-        this.arrange([name], ([stored]) => ({ ...stored!, name: renamed }));
+        this.#ledger.rename(name, to + name.slice(from.length));
       }
     }
+  }
+
+  /** Tensors that no part of the model asks for. */
+  leaveOut(names: RegExp): void {
+    this.#ledger.leaveOut(names);
   }
 
   /** Throws where the file has tensors that the configuration does not account for. */

@@ -197,7 +197,11 @@ function takingTurns(a: FileTensor, b: FileTensor): FileTensor {
 }
 
 /** Whose norms are stored as their distance from 1. */
-const normsFromOne = ["gemma2", "gemma3", "gemma3_text"];
+const normsFromOne = ["gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "plamo3"];
+
+/** Of the names of embeddings. */
+const embeddings =
+  /embed_tokens|wte\.|wpe\.|embed_in\.|tok_embeddings\.|token_embeddings\.|model\.embed\.|model\.embedding\./;
 
 function valuesOf(tiny: TinyCase, seed: number, name: string, shape: number[]): Float32Array {
   let gain = 1;
@@ -206,14 +210,14 @@ function valuesOf(tiny: TinyCase, seed: number, name: string, shape: number[]): 
   }
   let [center, reach] = [0, 0.3];
   if (name.endsWith(".weight") && shape.length > 1) {
-    reach = name.includes("embed_tokens") ? 0.5 : Math.sqrt(3 / shape.at(-1)!) * 1.5;
+    reach = embeddings.test(name) ? 0.5 : Math.sqrt(3 / shape.at(-1)!) * 1.5;
   } else if (name.endsWith(".weight") && !normsFromOne.includes(tiny.config.model_type)) {
     center = 1;
   } else if (name.endsWith(".sinks")) {
     reach = 2;
   }
   const factor = Math.fround(reach * gain);
-  const count = shape.reduce((a, b) => a * b);
+  const count = shape.reduce((a, b) => a * b, 1);
   return uniform(`${seed}/${name}`, count).map((x) => Math.fround(x * factor) + center);
 }
 

@@ -6,7 +6,8 @@ import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
 import { bailingDecoder } from "./bailing-moe.ts";
 import { fadingAttention, isGlobal, LinearConfig } from "./bailing-moe-linear.ts";
-import { bailingMoeV3, latentKeys, latentLayers } from "./bailing-moe-v3.ts";
+import { bailingMoeV3, latentKeys } from "./bailing-moe-v3.ts";
+import { deepseekAttention } from "./deepseek-v2.ts";
 
 const Config = LinearConfig.extend({
   ...latentKeys,
@@ -22,7 +23,7 @@ export function bailingHybrid(config: unknown, weights: Weights): Model {
   if (V3.safeParse(config).success) return bailingMoeV3(config, weights);
   const parsed = parseConfig(Config, config);
   const { num_hidden_layers: layers } = parsed;
-  const latent = latentLayers(parsed, weights);
+  const latent = deepseekAttention(parsed, weights, parsed.rms_norm_eps);
   return bailingDecoder(parsed, weights, (name, layer, states) =>
     isGlobal(parsed, layer)
       ? latent(name, states)

@@ -3,14 +3,12 @@ import { z } from "zod";
 import { add, astype, exp, multiply, sigmoid } from "../../mlx/ops.ts";
 import { parseConfig } from "../config.ts";
 import { deltaAttention, featureRates } from "../delta-attention.ts";
-import { type LatentParts, latentAttention } from "../latent-layers.ts";
-import type { AttentionBlock } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { makeRope, ropeOptions, yarnScale } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 import { BailingConfig, bailingDecoder } from "./bailing-moe.ts";
 import { isGlobal } from "./bailing-moe-linear.ts";
+import { deepseekAttention } from "./deepseek-v2.ts";
 
 const count = z.int().positive();
 
@@ -22,9 +20,9 @@ export const latentKeys = {
   v_head_dim: count,
   rope_interleave: z.literal(true).default(true),
 };
-const LatentConfig = BailingConfig.extend(latentKeys);
 
-const Config = LatentConfig.extend({
+const Config = BailingConfig.extend({
+  ...latentKeys,
   layer_group_size: count,
   head_dim: count,
   short_conv_kernel_size: count.default(4),
@@ -44,31 +42,12 @@ type Config = z.infer<typeof Config>;
 export function bailingMoeV3(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, num_attention_heads: heads } = parsed;
-  const latent = latentLayers(parsed, weights);
+  const latent = deepseekAttention(parsed, weights, parsed.rms_norm_eps);
   return bailingDecoder(parsed, weights, (name, layer, states) => {
     if (!isGlobal(parsed, layer)) return deltaLayer(parsed, weights, name, states);
     const open = weights.linear(`${name}.g_proj`, dims, heads);
     return latent(name, states, { gate: (x) => sigmoid(open(x)) });
   });
-}
-
-/** Latent attention of the layers that have it. */
-export function latentLayers(config: z.infer<typeof LatentConfig>, weights: Weights) {
-  const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary, rms_norm_eps: eps } = config;
-  const sizes = {
-    dims: config.hidden_size,
-    heads: config.num_attention_heads,
-    queryRank: config.q_lora_rank ?? undefined,
-    latent: config.kv_lora_rank,
-    rotary,
-    plain,
-    value: config.v_head_dim,
-  };
-  const options = ropeOptions(config, rotary);
-  const rope = makeRope(weights, options);
-  const scale = (plain + rotary) ** -0.5 * yarnScale(options);
-  return (name: string, states: LayerStates, parts: Partial<LatentParts> = {}): AttentionBlock =>
-    latentAttention(weights, name, states, sizes, { scale, rope, eps, ...parts });
 }
 
 function deltaLayer(config: Config, weights: Weights, name: string, states: LayerStates) {

@@ -4,10 +4,11 @@ import type { Linear } from "../../device/device.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { type Routing, routedMlp } from "../experts.ts";
-import { latentAttention } from "../latent-layers.ts";
-import { gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
+import { type LatentParts, latentAttention } from "../latent-layers.ts";
+import { type AttentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions, yarnScale } from "../rope.ts";
+import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
 const count = z.int().positive();
@@ -54,18 +55,27 @@ export function deepseekV2(config: unknown, weights: Weights): Model {
   return deepseekDecoder(parsed, weights, LATENT_EPS, () => routing);
 }
 
-/** `routing` of the MLP with this name. */
-export function deepseekDecoder(
-  config: DeepseekConfig,
+export type LatentConfig = Pick<
+  DeepseekConfig,
+  | "hidden_size"
+  | "num_attention_heads"
+  | "q_lora_rank"
+  | "kv_lora_rank"
+  | "qk_rope_head_dim"
+  | "qk_nope_head_dim"
+  | "v_head_dim"
+> &
+  Parameters<typeof ropeOptions>[0];
+
+/** The attention of a layer under this name. */
+export function deepseekAttention(
+  config: LatentConfig,
   weights: Weights,
   latentEps: number,
-  routing: (name: string) => Routing,
-  ignored = layersBehind(config),
-): Model {
-  const { hidden_size: dims, rms_norm_eps: eps } = config;
+): (name: string, states: LayerStates, parts?: Partial<LatentParts>) => AttentionBlock {
   const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
   const sizes = {
-    dims,
+    dims: config.hidden_size,
     heads: config.num_attention_heads,
     queryRank: config.q_lora_rank ?? undefined,
     latent: config.kv_lora_rank,
@@ -76,14 +86,27 @@ export function deepseekDecoder(
   const options = ropeOptions(config, rotary);
   const rope = makeRope(weights, options);
   const scale = (plain + rotary) ** -0.5 * yarnScale(options);
-  const attention = { scale, rope, eps: latentEps };
+  return (name, states, parts) =>
+    latentAttention(weights, name, states, sizes, { scale, rope, eps: latentEps, ...parts });
+}
+
+/** `routing` of the MLP with this name. */
+export function deepseekDecoder(
+  config: DeepseekConfig,
+  weights: Weights,
+  latentEps: number,
+  routing: (name: string) => Routing,
+  ignored = layersBehind(config),
+): Model {
+  const { hidden_size: dims, rms_norm_eps: eps } = config;
+  const attention = deepseekAttention(config, weights, latentEps);
   const mlp = expertLayers(config, weights, routing);
   return decoder(
     config,
     weights,
     (name, layer, states) =>
       preNormBlock(
-        latentAttention(weights, `${name}.self_attn`, states, sizes, attention),
+        attention(`${name}.self_attn`, states),
         mlp(`${name}.mlp`, layer),
         rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
         rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),

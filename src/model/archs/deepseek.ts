@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { parseConfig } from "../config.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { ExpertsConfig, expertLayers } from "./deepseek-v2.ts";
 
@@ -19,10 +19,5 @@ export function deepseek(config: unknown, weights: Weights): Model {
     isNormalized: parsed.norm_topk_prob,
     scale: 1,
   };
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights),
-    expertLayers(parsed, weights, () => routing),
-  );
+  return transformer(parsed, weights, { mlp: expertLayers(parsed, weights, () => routing) });
 }

@@ -4,9 +4,8 @@ import { BaseConfig, parseConfig } from "../config.ts";
 import { routedMlp } from "../experts.ts";
 import { gatedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { arrangeHeads } from "./llama4.ts";
 
 /** One for text, and one for images. */
 const layerIndex = z.union([z.int(), z.array(z.int()).min(1)]);
@@ -30,13 +29,9 @@ export function ernie45Moe(config: unknown, weights: Weights): Model {
   const last = Math.max(...[parsed.moe_layer_end_index ?? parsed.num_hidden_layers - 1].flat());
   const isSparse = (layer: number) =>
     (layer + 1) % parsed.moe_layer_interval === 0 && layer >= first && layer <= last;
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, {
-      arrange: (name, sizes) => arrangeHeads(weights, name, sizes),
-    }),
-    (name, layer) => {
+  return transformer(parsed, weights, {
+    rotatesNeighbours: true,
+    mlp: (name, layer) => {
       if (!isSparse(layer)) return gatedMlp(weights, name, dims, intermediate_size);
       return routedMlp(
         weights,
@@ -52,8 +47,8 @@ export function ernie45Moe(config: unknown, weights: Weights): Model {
         { name: `${name}.shared_experts`, width: hidden * parsed.moe_num_shared_experts },
       );
     },
-    { ignored: /^(model\.)?mtp_/ },
-  );
+    ignored: /^(model\.)?mtp_/,
+  });
 }
 
 /** The authors' files have one, as a matrix of one row; MLX's leave it out. */

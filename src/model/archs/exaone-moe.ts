@@ -3,7 +3,7 @@ import { z } from "zod";
 import { parseConfig } from "../config.ts";
 import { gatedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { ExpertsConfig, expertLayers } from "./deepseek-v2.ts";
 import { correctedRouting } from "./deepseek-v3.ts";
@@ -26,21 +26,16 @@ const Config = ExpertsConfig.extend({
 export function exaoneMoe(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, intermediate_size, layer_types, is_moe_layer } = parsed;
-  const slides = (layer: number) => layer_types[layer] === "sliding_attention";
   const hasWindows = layer_types.includes("sliding_attention");
   const makeExperts = expertLayers(parsed, weights, correctedRouting(parsed));
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, {
-      norms: "heads",
-      rotates: (layer) => slides(layer) || !hasWindows,
-    }),
-    (name, layer) => {
+  return transformer(parsed, weights, {
+    headNorms: ["q_norm", "k_norm"],
+    rope: (rope, window) => (window !== undefined || !hasWindows ? rope : undefined),
+    mlp: (name, layer) => {
       if (!is_moe_layer[layer]) return gatedMlp(weights, name, dims, intermediate_size);
       weights.rename({ [`${name}.e_score`]: `${name}.gate.e_score` });
       return makeExperts(name, layer);
     },
-    { ignored: /^mtp\./ },
-  );
+    ignored: /^mtp\./,
+  });
 }

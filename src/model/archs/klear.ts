@@ -6,7 +6,7 @@ import { parseConfig } from "../config.ts";
 import { nameExperts, routedMlp } from "../experts.ts";
 import { gatedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { isSparse, MoeConfig } from "./qwen3-moe.ts";
 
@@ -16,15 +16,13 @@ type Config = z.infer<typeof Config>;
 export function klear(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, intermediate_size } = parsed;
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, { norms: "heads" }),
-    (name, layer) =>
+  return transformer(parsed, weights, {
+    headNorms: ["q_norm", "k_norm"],
+    mlp: (name, layer) =>
       isSparse(parsed, layer)
         ? mixedMlp(parsed, weights, name)
         : gatedMlp(weights, name, dims, intermediate_size),
-  );
+  });
 }
 
 function mixedMlp(config: Config, weights: Weights, name: string): Linear {

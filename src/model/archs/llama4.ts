@@ -2,33 +2,21 @@
 // one that all tokens go through. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
-import type { MlxArray } from "../../mlx/array.ts";
-import {
-  add,
-  arange,
-  astype,
-  expandDims,
-  floorDivide,
-  less,
-  log,
-  multiply,
-  squeeze,
-  where,
-} from "../../mlx/ops.ts";
+import { add, astype, multiply, squeeze } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
 import { router, transposeExperts } from "../experts.ts";
 import {
-  type AttentionBlock,
-  type AttentionSizes,
   attentionBlock,
   expertMlps,
   gatedMlp,
   plainNorm,
   preNormBlock,
   rmsNorm,
+  withTemperature,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
+import { arrangeHalves } from "../qkv.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
@@ -67,6 +55,7 @@ export function llama4(config: unknown, weights: Weights): Model {
   unwrapText(weights);
   const sizes = { dims, ...headsOf(parsed) };
   const { heads, headDim } = sizes;
+  const temperature = { scale: parsed.attn_scale, every: parsed.floor_scale, first: 1 };
   const rope = makeRope(weights, ropeOptions(parsed, headDim));
   const headNorm = parsed.use_qk_norm ? plainNorm(weights, headDim, eps) : undefined;
   return decoder(
@@ -76,7 +65,7 @@ export function llama4(config: unknown, weights: Weights): Model {
       const rotates = Boolean(no_rope_layers?.[layer] ?? (layer + 1) % 4 !== 0);
       const kind = layer_types?.[layer] ?? (rotates ? "chunked_attention" : "full_attention");
       const isChunked = kind === "chunked_attention";
-      if (rotates) arrangeHeads(weights, `${name}.self_attn`, sizes);
+      if (rotates) arrangeHalves(weights, `${name}.self_attn`, sizes);
       // The norm comes after RoPE, which changes no head's length: it may as well come before.
       const [qNorm, kNorm] = rotates ? [headNorm, headNorm] : [];
       const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
@@ -92,7 +81,7 @@ export function llama4(config: unknown, weights: Weights): Model {
       const isTuned = !rotates && parsed.attn_temperature_tuning;
       const isSparse = weights.has(`${name}.feed_forward.router.weight`);
       return preNormBlock(
-        isTuned ? withTemperature(attend, parsed, heads * headDim) : attend,
+        isTuned ? withTemperature(attend, heads * headDim, temperature) : attend,
         isSparse
           ? sparseMlp(parsed, weights, `${name}.feed_forward`)
           : gatedMlp(weights, `${name}.feed_forward`, dims, parsed.intermediate_size_mlp),
@@ -102,50 +91,6 @@ export function llama4(config: unknown, weights: Weights): Model {
     },
     { ignored: /^(vision_model|multi_modal_projector)\./ },
   );
-}
-
-/** Features that rotate together are neighbours in the file; in ours they are half a head apart. */
-export function arrangeHeads(
-  weights: Weights,
-  name: string,
-  { heads, kvHeads, headDim }: Pick<AttentionSizes, "heads" | "kvHeads" | "headDim">,
-): void {
-  arrangeHalves(weights, `${name}.q_proj`, heads, headDim);
-  arrangeHalves(weights, `${name}.k_proj`, kvHeads, headDim);
-}
-
-function arrangeHalves(weights: Weights, name: string, heads: number, headDim: number): void {
-  const runs = Array.from({ length: heads * headDim }, (_, row) => {
-    const [head, within] = [Math.floor(row / headDim), row % headDim];
-    const [half, pair] = [Math.floor((2 * within) / headDim), within % (headDim / 2)];
-    return { first: head * headDim + 2 * pair + half, count: 1 };
-  });
-  weights.pick(name, `${name}_halves`, runs);
-  weights.rename({ [`${name}_halves.`]: `${name}.` });
-}
-
-/** Queries, the first `width` columns, grow with their positions: attention to many tokens stays sharp. */
-function withTemperature(
-  attend: AttentionBlock,
-  { floor_scale, attn_scale }: Config,
-  width: number,
-): AttentionBlock {
-  const scaled = (qkv: MlxArray, positions: MlxArray) => {
-    const stage = floorDivide(add(positions, 1), floor_scale);
-    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), attn_scale), 1); // (T)
-    const isQuery = less(arange(0, qkv.shape[1]!), width);
-    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
-  };
-  return (x, step, fused) =>
-    attend(
-      x,
-      {
-        ...step,
-        attend: (state, qkv, heads, options) =>
-          step.attend(state, scaled(qkv, step.positions()), heads, options),
-      },
-      fused,
-    );
 }
 
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {

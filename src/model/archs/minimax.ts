@@ -2,8 +2,10 @@
 import { z } from "zod";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { routedMlp, stackExperts } from "../experts.ts";
+import { normedProjection } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { makeRope, ropeOptions } from "../rope.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
@@ -17,12 +19,15 @@ const Config = BaseConfig.extend({
 export function minimax(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, intermediate_size: hidden, num_local_experts: experts } = parsed;
-  const norms = parsed.use_qk_norm ? "all" : undefined;
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, { rotary: parsed.rotary_dim, norms }),
-    (name) => {
+  const rope = makeRope(weights, ropeOptions(parsed, parsed.rotary_dim));
+  weights.renameParts({ ".block_sparse_moe.": ".mlp." });
+  return transformer(parsed, weights, {
+    rope: () => rope,
+    parts: (name, sizes) =>
+      parsed.use_qk_norm
+        ? { project: normedProjection(weights, name, sizes, parsed.rms_norm_eps) }
+        : {},
+    mlp: (name) => {
       stackExperts(weights, name, experts, { gate_proj: "w1", up_proj: "w3", down_proj: "w2" });
       return routedMlp(
         weights,
@@ -37,6 +42,6 @@ export function minimax(config: unknown, weights: Weights): Model {
         },
       );
     },
-    { ignored: /^model\.mtp/ },
-  );
+    ignored: /^model\.mtp/,
+  });
 }

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { routedMlp, stackExperts } from "../experts.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
@@ -21,13 +21,12 @@ export function mixtral(config: unknown, weights: Weights): Model {
     isNormalized: true,
     scale: 1,
   };
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, { slides: () => true }),
-    (name) => {
+  weights.renameParts({ ".block_sparse_moe.": ".mlp." });
+  return transformer(parsed, weights, {
+    slides: () => true,
+    mlp: (name) => {
       stackExperts(weights, name, experts, { gate_proj: "w1", up_proj: "w3", down_proj: "w2" });
       return routedMlp(weights, name, { experts, dims, hidden }, routing);
     },
-  );
+  });
 }

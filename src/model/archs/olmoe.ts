@@ -2,8 +2,9 @@
 import { z } from "zod";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { routedMlp } from "../experts.ts";
+import { normedProjection } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
@@ -21,10 +22,10 @@ export function olmoe(config: unknown, weights: Weights): Model {
     isNormalized: parsed.norm_topk_prob,
     scale: 1,
   };
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, { norms: "all" }),
-    (name) => routedMlp(weights, name, { experts, dims, hidden }, routing),
-  );
+  return transformer(parsed, weights, {
+    parts: (name, sizes) => ({
+      project: normedProjection(weights, name, sizes, parsed.rms_norm_eps),
+    }),
+    mlp: (name) => routedMlp(weights, name, { experts, dims, hidden }, routing),
+  });
 }

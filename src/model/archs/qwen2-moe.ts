@@ -3,7 +3,7 @@ import { z } from "zod";
 import { parseConfig } from "../config.ts";
 import { gatedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { attentionLayers, preNormDecoder } from "../pre-norm-decoder.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { qwenSlides } from "./qwen2.ts";
 import { isSparse, MoeConfig, sparseMlp } from "./qwen3-moe.ts";
@@ -13,11 +13,9 @@ const Config = MoeConfig.extend({ shared_expert_intermediate_size: z.int().posit
 export function qwen2Moe(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, intermediate_size, shared_expert_intermediate_size: width } = parsed;
-  return preNormDecoder(
-    parsed,
-    weights,
-    attentionLayers(parsed, weights, { slides: (layer) => qwenSlides(parsed, layer) }),
-    (name, layer) =>
+  return transformer(parsed, weights, {
+    slides: (layer) => qwenSlides(parsed, layer),
+    mlp: (name, layer) =>
       isSparse(parsed, layer)
         ? sparseMlp(parsed, weights, name, {
             name: `${name}.shared_expert`,
@@ -25,5 +23,5 @@ export function qwen2Moe(config: unknown, weights: Weights): Model {
             gate: `${name}.shared_expert_gate`,
           })
         : gatedMlp(weights, name, dims, intermediate_size),
-  );
+  });
 }

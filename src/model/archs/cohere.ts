@@ -1,0 +1,66 @@
+// Command R: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
+import { z } from "zod";
+import type { MlxArray } from "../../mlx/array.ts";
+import { layerNorm as normed } from "../../mlx/fast.ts";
+import { multiply, reshape } from "../../mlx/ops.ts";
+import { BaseConfig, type Keys, parseConfig } from "../config.ts";
+import { type AttentionSizes, changedHeads, layerNorm, projection } from "../layers.ts";
+import type { Model } from "../model.ts";
+import { halves } from "../qkv.ts";
+import { type Design, transformer } from "../transformer.ts";
+import type { Weights } from "../weights.ts";
+
+const eps = z.number().positive().default(1e-5);
+
+export const CohereConfig = BaseConfig.extend({
+  rms_norm_eps: eps,
+  rope_theta: z.number().positive().default(8_000_000),
+  logit_scale: z.number().default(0.0625),
+  use_qk_norm: z.boolean().default(false),
+});
+export type CohereConfig = z.infer<typeof CohereConfig>;
+
+export const cohereKeys: Keys = { rms_norm_eps: "layer_norm_eps" };
+
+export function cohere(config: unknown, weights: Weights): Model {
+  const parsed = parseConfig(CohereConfig, config, cohereKeys);
+  return cohereDecoder(parsed, weights, {
+    parts: parsed.use_qk_norm
+      ? (name, sizes) => ({ project: normedProjection(weights, name, sizes, parsed.rms_norm_eps) })
+      : undefined,
+  });
+}
+
+export function cohereDecoder(config: CohereConfig, weights: Weights, design: Design): Model {
+  const { hidden_size: dims, rms_norm_eps, logit_scale } = config;
+  return transformer({ ...config, tie_word_embeddings: true }, weights, {
+    isParallel: true,
+    norms: { attention: "input_layernorm" },
+    makeNorm: (name) => layerNorm(weights, name, dims, rms_norm_eps),
+    rotatesNeighbours: true,
+    afterLogits: (logits) => multiply(logits, logit_scale),
+    ...design,
+  });
+}
+
+/** A layer norm over each head, with weights of its own for each. */
+function normedProjection(weights: Weights, name: string, sizes: AttentionSizes, normEps: number) {
+  const { heads, kvHeads, headDim } = sizes;
+  const weightOf = (part: string, count: number) => {
+    weights.arrange([`${name}.${part}.weight`], ([stored]) => ({
+      ...stored!,
+      shape: [count * headDim],
+    }));
+    weights.reorder(`${name}.${part}`, halves(count, headDim, headDim));
+    return weights.computed(() =>
+      reshape(weights.tensor(`${name}.${part}.weight`, [count * headDim]), [count, headDim]),
+    );
+  };
+  const [q, k] = [weightOf("q_norm", heads), weightOf("k_norm", kvHeads)];
+  const norm = (x: MlxArray, weight: MlxArray) =>
+    multiply(normed(x, undefined, undefined, normEps), weight);
+  return changedHeads(projection(weights, name, sizes), sizes, (parts) => ({
+    q: norm(parts.q, q),
+    k: norm(parts.k, k),
+  }));
+}
