@@ -210,10 +210,18 @@ def check_authors(case, model, weights, layout):
             original[name] = original[name].swapaxes(1, 2)
     for before, after in layout.get("names", {}).items():
         original = {name.replace(before, after, 1): original[name] for name in original}
-    if layout.get("separate"):
+    if where := layout.get("separate"):
+        where = "experts" if where is True else where
         for name in [name for name in original if ".switch_mlp." in name]:
             for expert, value in enumerate(original.pop(name)):
-                original[name.replace("switch_mlp", f"experts.{expert}")] = value
+                original[name.replace("switch_mlp", f"{where}.{expert}")] = value
+    for part, transposed in layout.get("together", {}).items():
+        first = f".experts.0.{part}.weight"
+        for name in [name for name in original if name.endswith(first)]:
+            prefix, rows = name[: -len(first)], []
+            while (each := f"{prefix}.experts.{len(rows)}.{part}.weight") in original:
+                rows.append(original.pop(each).T if transposed else original.pop(each))
+            original[f"{prefix}.experts.mlp.{part}"] = mx.concatenate(rows, axis=0)
     if layout.get("joint"):
         for name in [name for name in original if ".unembed_out." in name]:
             keys = original.pop(name.replace("unembed_out", "embed_q")).swapaxes(1, 2)

@@ -14,7 +14,11 @@ export type Routing = {
   experts: number;
   /** Experts of a token. */
   each: number;
-  scores: "softmax" | "sigmoid";
+  scores: "softmax" | "sigmoid" | "sqrtsoftplus" | "sparsemixer";
+  /** Logits are squeezed into (-cap, cap) before. */
+  softcap?: number | undefined;
+  /** Of "sparsemixer": how near a logit is to the best, of its size, to take part in the share of the best. */
+  nearness?: number | undefined;
   /** (experts) float32: added to scores when experts are chosen, but not to their shares. */
   correction?: MlxArray | undefined;
   groups?: ExpertGroups | undefined;
@@ -48,7 +52,8 @@ const MOST_EXPERTS = 1024;
 const MOST_EACH = 32;
 const MOST_GROUPS = 32;
 
-export function fitsRouting({ experts, each, groups, shared }: Routing): boolean {
+export function fitsRouting({ experts, each, scores, softcap, groups, shared }: Routing): boolean {
+  if ((scores !== "softmax" && scores !== "sigmoid") || softcap !== undefined) return false;
   const inLanes = each + shared.count <= MOST_EACH && each <= experts;
   return experts <= MOST_EXPERTS && inLanes && (groups?.count ?? 1) <= MOST_GROUPS;
 }

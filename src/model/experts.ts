@@ -1,5 +1,5 @@
 // Experts: a few of many small MLPs, which a token's scores choose, and some that all tokens go through.
-import type { Linear } from "../device/device.ts";
+import type { Gating, Linear } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
@@ -46,6 +46,8 @@ export type SharedExperts = {
   width: number;
   /** The name of a row (1, D): how far they are open. */
   gate?: string | undefined;
+  /** As that of the experts unless it says. */
+  gating?: Gating | undefined;
 };
 
 /** `name`.gate chooses experts of `name`.switch_mlp. */
@@ -55,15 +57,18 @@ export function routedMlp(
   sizes: ExpertSizes,
   routing: Routing,
   shared: SharedExperts = { name: "", width: 0 },
+  gating: Gating = "swiglu",
 ): Linear {
   stackExperts(weights, name, sizes.experts);
-  const count = joinShared(weights, name, sizes, shared);
+  const isAlike = (shared.gating ?? gating) === gating;
+  const count = isAlike ? joinShared(weights, name, sizes, shared) : 0;
   const isApart = count === 0 && shared.width > 0;
   const gate = count > 0 ? shared.gate : undefined;
   const route = router(weights, `${name}.gate`, sizes, routing, { count, gate });
   const all = { ...sizes, experts: sizes.experts + count };
-  const mlps = expertMlps(weights, `${name}.${count > 0 ? "all_mlps" : "switch_mlp"}`, all);
-  const always = isApart ? sharedMlp(weights, sizes.dims, shared) : undefined;
+  const source = `${name}.${count > 0 ? "all_mlps" : "switch_mlp"}`;
+  const mlps = expertMlps(weights, source, all, gating);
+  const always = isApart ? sharedMlp(weights, sizes.dims, { gating, ...shared }) : undefined;
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const { chosen, shares } = route(x);
@@ -102,8 +107,12 @@ function joinShared(
   return count;
 }
 
-function sharedMlp(weights: Weights, dims: number, { name, width, gate }: SharedExperts): Linear {
-  const mlp = gatedMlp(weights, name, dims, width);
+function sharedMlp(
+  weights: Weights,
+  dims: number,
+  { name, width, gate, gating }: SharedExperts,
+): Linear {
+  const mlp = gatedMlp(weights, name, dims, width, gating);
   if (!gate) return mlp;
   const opening = weights.linear(gate, dims, 1);
   return (x) => multiply(mlp(x), sigmoid(opening(x)));
@@ -122,7 +131,7 @@ export function stackExperts(
   names: MlpNames = mlpNames,
 ): void {
   for (const [part, stored] of Object.entries(names)) {
-    for (const kind of ["weight", "scales", "biases"]) {
+    for (const kind of ["weight", "scales", "biases", "bias"]) {
       const each = (i: number) => `${name}.experts.${i}.${stored}.${kind}`;
       if (!weights.has(each(0))) continue;
       const all = Array.from({ length: experts }, (_, i) => each(i));

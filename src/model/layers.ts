@@ -219,8 +219,6 @@ export type AttentionParts = {
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
-  /** x -> (T, heads) or (T, heads * D): what is attended to is multiplied by it. */
-  gate?: ((x: MlxArray) => MlxArray) | undefined;
   /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
   shared?: KvState | undefined;
 };
@@ -254,12 +252,7 @@ export function attentionBlock(
     const attended = step.attend(state, qkv, heads, attention);
     return oProj(afterwards ? afterwards(attended, x, { norm }) : attended, { residual });
   };
-  const gated: AttentionBlock = (input, step, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const attended = step.attend(state, project(x, {}, step), heads, attention);
-    return oProj(opened(attended, parts.gate!(x)), { residual });
-  };
-  return Object.assign(parts.gate ? gated : block, { state });
+  return Object.assign(block, { state });
 }
 
 /** x (T, heads * D) by gates (T, heads) or (T, heads * D) */

@@ -1,6 +1,7 @@
 // Which architectures there are, by the model_type of their configuration.
 
 import { LoadError, quoted } from "../files/load-error.ts";
+import { afmoe } from "./archs/afmoe.ts";
 import { apertus } from "./archs/apertus.ts";
 import { bailingHybrid } from "./archs/bailing-hybrid.ts";
 import { bailingMoe } from "./archs/bailing-moe.ts";
@@ -9,6 +10,7 @@ import { bailingMoeV3 } from "./archs/bailing-moe-v3.ts";
 import { bitnet } from "./archs/bitnet.ts";
 import { cohere } from "./archs/cohere.ts";
 import { cohere2 } from "./archs/cohere2.ts";
+import { dbrx } from "./archs/dbrx.ts";
 import { deepseek } from "./archs/deepseek.ts";
 import { deepseekV2 } from "./archs/deepseek-v2.ts";
 import { deepseekV3 } from "./archs/deepseek-v3.ts";
@@ -37,12 +39,14 @@ import { gptj } from "./archs/gptj.ts";
 import { granite } from "./archs/granite.ts";
 import { graniteMoe } from "./archs/granitemoe.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
+import { hunyuan } from "./archs/hunyuan.ts";
 import { hunyuanV1Dense } from "./archs/hunyuan-v1-dense.ts";
 import { internlm2 } from "./archs/internlm2.ts";
 import { jamba } from "./archs/jamba.ts";
 import { kimiLinear } from "./archs/kimi-linear.ts";
 import { kimiVl } from "./archs/kimi-vl.ts";
 import { klear } from "./archs/klear.ts";
+import { laguna } from "./archs/laguna.ts";
 import { lfm2 } from "./archs/lfm2.ts";
 import { lfm2Moe } from "./archs/lfm2-moe.ts";
 import { lille130m } from "./archs/lille-130m.ts";
@@ -51,12 +55,14 @@ import { llama4 } from "./archs/llama4.ts";
 import { mamba } from "./archs/mamba.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { mimo } from "./archs/mimo.ts";
+import { mimoV2Flash } from "./archs/mimo-v2-flash.ts";
 import { minicpm } from "./archs/minicpm.ts";
 import { minicpm3 } from "./archs/minicpm3.ts";
 import { minimax } from "./archs/minimax.ts";
 import { ministral3 } from "./archs/ministral3.ts";
 import { mistral } from "./archs/mistral.ts";
 import { mistral3 } from "./archs/mistral3.ts";
+import { mistral4 } from "./archs/mistral4.ts";
 import { mixtral } from "./archs/mixtral.ts";
 import { nanochat } from "./archs/nanochat.ts";
 import { nemotron } from "./archs/nemotron.ts";
@@ -69,6 +75,8 @@ import { olmoe } from "./archs/olmoe.ts";
 import { openelm } from "./archs/openelm.ts";
 import { phi } from "./archs/phi.ts";
 import { phi3 } from "./archs/phi3.ts";
+import { phimoe } from "./archs/phimoe.ts";
+import { phixtral } from "./archs/phixtral.ts";
 import { plamo } from "./archs/plamo.ts";
 import { plamo2 } from "./archs/plamo2.ts";
 import { plamo3 } from "./archs/plamo3.ts";
@@ -85,6 +93,7 @@ import { smollm3 } from "./archs/smollm3.ts";
 import { spark25 } from "./archs/spark2-5.ts";
 import { stablelm } from "./archs/stablelm.ts";
 import { starcoder2 } from "./archs/starcoder2.ts";
+import { step3p5 } from "./archs/step3p5.ts";
 import { youtuLlm } from "./archs/youtu-llm.ts";
 import type { Model } from "./model.ts";
 import type { Weights } from "./weights.ts";
@@ -93,6 +102,7 @@ export type Architecture = (config: unknown, weights: Weights) => Model;
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["Klear", klear],
+  ["afmoe", afmoe],
   ["apertus", apertus],
   ["bailing_hybrid", bailingHybrid],
   ["bailing_moe", bailingMoe],
@@ -101,6 +111,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["bitnet", bitnet],
   ["cohere", cohere],
   ["cohere2", cohere2],
+  ["dbrx", dbrx],
   ["deepseek", deepseek],
   ["deepseek_v2", deepseekV2],
   ["deepseek_v2", deepseekV2],
@@ -136,15 +147,18 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["granitemoe", graniteMoe],
   ["granitemoehybrid", graniteMoeHybrid],
   ["helium", glm],
+  ["hunyuan", hunyuan],
   ["hunyuan_v1_dense", hunyuanV1Dense],
   ["internlm2", internlm2],
   ["internlm3", llama],
   ["iquestcoder", llama],
   ["jamba", jamba],
+  ["joyai_llm_flash", deepseekV3],
   ["kimi_k2", deepseekV3],
   ["kimi_k25", kimiVl],
   ["kimi_linear", kimiLinear],
   ["kimi_vl", kimiVl],
+  ["laguna", laguna],
   ["lfm2", lfm2],
   ["lfm2_moe", lfm2Moe],
   ["lille-130m", lille130m],
@@ -156,6 +170,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["mamba2", mamba2],
   ["mamba2", mamba2],
   ["mimo", mimo],
+  ["mimo_v2_flash", mimoV2Flash],
   ["minicpm", minicpm],
   ["minicpm3", minicpm3],
   ["minimax", minimax],
@@ -164,6 +179,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["mistral", mistral],
   ["mistral", mistral],
   ["mistral3", mistral3],
+  ["mistral4", mistral4],
   ["mixtral", mixtral],
   ["nanochat", nanochat],
   ["nemotron", nemotron],
@@ -175,8 +191,11 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["olmoe", olmoe],
   ["openelm", openelm],
   ["phi", phi],
+  ["phi-msft", phixtral],
   ["phi3", phi3],
   ["phi3", phi3],
+  ["phimoe", phimoe],
+  ["phixtral", phixtral],
   ["pixtral", mistral3],
   ["plamo", plamo],
   ["plamo2", plamo2],
@@ -201,6 +220,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["spark2_5", spark25],
   ["stablelm", stablelm],
   ["starcoder2", starcoder2],
+  ["step3p5", step3p5],
   ["telechat3", llama],
   ["xverse", llama],
   ["youtu_llm", youtuLlm],

@@ -8,6 +8,7 @@ import type { Weights } from "../weights.ts";
 import { llama } from "./llama.ts";
 import { ministral3 } from "./ministral3.ts";
 import { mistral } from "./mistral.ts";
+import { mistral4 } from "./mistral4.ts";
 
 const Config = z.looseObject({
   text_config: z.looseObject({ model_type: z.string().default("mistral") }),
@@ -17,6 +18,7 @@ const textModels = new Map([
   ["llama", llama],
   ["ministral3", ministral3],
   ["mistral", mistral],
+  ["mistral4", mistral4],
 ]);
 
 export function mistral3(config: unknown, weights: Weights): Model {

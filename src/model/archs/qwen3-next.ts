@@ -3,7 +3,14 @@ import { z } from "zod";
 import { sigmoid } from "../../mlx/ops.ts";
 import { headsOf, parseConfig } from "../config.ts";
 import { type DecoderOptions, decoder } from "../decoder.ts";
-import { type AttentionBlock, attentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
+import {
+  type AttentionBlock,
+  attentionBlock,
+  gatedMlp,
+  opened,
+  preNormBlock,
+  rmsNorm,
+} from "../layers.ts";
 import type { Model } from "../model.ts";
 import { deltaNet } from "../recurrent-layers.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
@@ -111,7 +118,7 @@ function gatedAttention(
     rope,
     qNorm: makeNorm(`${name}.q_norm`, headDim),
     kNorm: makeNorm(`${name}.k_norm`, headDim),
-    gate: (x) => sigmoid(gate(x)),
+    afterwards: (attended, x, fused) => opened(attended, sigmoid(gate(x, fused))),
     attention: { scale: headDim ** -0.5 },
   });
 }
