@@ -138,6 +138,8 @@ export const symbols = {
   mlx_log: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_negative(mlx_array*, mlx_array, mlx_stream)
   mlx_negative: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_round(mlx_array*, mlx_array, int, mlx_stream)
+  mlx_round: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)
   mlx_sigmoid: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_tanh(mlx_array*, mlx_array, mlx_stream)

@@ -6,17 +6,20 @@ import listed from "./mlx-lm-files.json" with { type: "json" };
 /** A file of mlx_lm/models: the model_types that are read as it, or why none is. */
 export type ModelRow = { file: string; supported: string[]; reason: string };
 
-/** `renamed`: mlx-lm's own other names for a file. */
-export const { version, files, renamed } = listed as {
+/** `renamed`: mlx-lm's own other names for a file. `others`: names that it does not know. */
+export const { version, files, renamed, others } = listed as {
   version: string;
   files: Record<string, string>;
   renamed: Record<string, string>;
+  others: Record<string, string>;
 };
 
 export function modelRows(): ModelRow[] {
   return Object.entries(files).map(([file, reason]) => {
-    const others = Object.keys(renamed).filter((name) => renamed[name] === file);
-    const supported = [file, ...others].filter((name) => architectures.has(name));
+    const names = Object.entries({ ...renamed, ...others }).filter(([, own]) => own === file);
+    const supported = [file, ...names.map(([name]) => name)].filter((name) =>
+      architectures.has(name),
+    );
     return { file, supported, reason: reason || "not yet" };
   });
 }

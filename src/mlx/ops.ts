@@ -49,6 +49,12 @@ export const negative = unary("mlx_negative");
 export const sigmoid = unary("mlx_sigmoid");
 export const tanh = unary("mlx_tanh");
 
+/** To the nearest integer, and to the even one of two. */
+export function round(x: MlxArray): MlxArray {
+  const decimals = 0;
+  return op("mlx_round", x.handle, decimals);
+}
+
 // ---- Two arrays, element by element
 
 type BinarySymbol =

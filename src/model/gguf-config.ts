@@ -1,6 +1,7 @@
 // A GGUF file's metadata as the configuration that Hugging Face would have given the model.
 import type { Gguf, GgufTensor, GgufValue } from "../files/gguf.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
+import { ggufFamilies, type GgufValues as Values } from "./gguf-families.ts";
 
 export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
@@ -10,6 +11,7 @@ export type GgufConfig = Readonly<Record<string, unknown>> & {
 
 /** GGUF's name of an architecture -> model_type. */
 const modelTypes = new Map([
+  ...Array.from(ggufFamilies, ([name, { modelType }]) => [name, modelType] as const),
   ["llama", "llama"],
   ["qwen2", "qwen2"],
   ["qwen3", "qwen3"],
@@ -43,7 +45,8 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     num_attention_heads: heads,
     num_key_value_heads: optional("attention.head_count_kv") ?? heads,
     head_dim: headDim,
-    rms_norm_eps: required("attention.layer_norm_rms_epsilon"),
+    rms_norm_eps:
+      optional("attention.layer_norm_epsilon") ?? required("attention.layer_norm_rms_epsilon"),
     vocab_size: optional("vocab_size") ?? vocabulary(gguf),
     max_position_embeddings: maxPositions,
     rope_theta: optional("rope.freq_base") ?? 10_000,
@@ -71,15 +74,9 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     residual_multiplier: optional("residual_scale"),
     attention_multiplier: optional("attention.scale"),
     logits_scaling: optional("logit_scale"),
+    ...ggufFamilies.get(values.architecture)?.config?.(values, gguf),
   };
 }
-
-type Values = {
-  architecture: string;
-  modelType: string;
-  optional(key: string): number | undefined;
-  required(key: string): number;
-};
 
 /** The architecture, and the numbers whose keys begin with its name. */
 function valuesIn({ metadata }: Gguf): Values {
@@ -159,12 +156,16 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
     original_max_position_embeddings: optional("rope.scaling.original_context_length"),
     beta_fast: optional("rope.scaling.yarn_beta_fast"),
     beta_slow: optional("rope.scaling.yarn_beta_slow"),
+    mscale_all_dim:
+      values.modelType === "ministral3" ? optional("rope.scaling.yarn_log_multiplier") : undefined,
   });
 }
 
-function partialRotaryFactor({ optional }: Values, headDim: number): number | undefined {
+function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {
   const rotated = optional("rope.dimension_count");
-  return rotated === undefined || rotated >= headDim ? undefined : rotated / headDim;
+  if (rotated !== undefined && rotated < headDim) return rotated / headDim;
+  // Some rotate less than all unless they say.
+  return ggufFamilies.has(architecture) ? 1 : undefined;
 }
 
 /** Zero stands for none. */
@@ -182,7 +183,7 @@ function layerTypes(
   layers: number,
   window: number | undefined,
 ): string[] | undefined {
-  const period = windowPeriods[modelType];
+  const period = windowPeriods[modelType] ?? ggufFamilies.get(architecture)?.windowPeriod;
   if (period === undefined) return undefined;
   const key = `${architecture}.attention.sliding_window_pattern`;
   const pattern = metadata.get(key) ?? period;

@@ -1,8 +1,10 @@
 // GGUF's names of tensors as Hugging Face's, and the one difference in their layout.
 import type { GgufConfig } from "./gguf-config.ts";
+import { ggufFamilies } from "./gguf-families.ts";
 
 const outside = new Map([
   ["token_embd", "model.embed_tokens"],
+  ["position_embd", "model.embed_positions"],
   ["output_norm", "model.norm"],
   ["output", "lm_head"],
 ]);
@@ -45,6 +47,9 @@ const special = new Map([
   ["gemma3_text", gemma],
   ["olmo2", olmo],
   ["olmo3", olmo],
+  ...Array.from(ggufFamilies.values(), ({ modelType, names = {} }) => {
+    return [modelType, new Map(Object.entries(names))] as const;
+  }),
 ]);
 
 /** What the configuration has taken already, or follows from it. */
@@ -56,14 +61,22 @@ const ignored = /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.attn_rot_e
  */
 export function huggingFaceName(name: string, modelType: string): string | undefined {
   if (ignored.test(name)) return undefined;
-  const [, layer, part = "", kind] = /^(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)$/.exec(name) ?? [];
+  // A few names of norms end without a word for what they are.
+  const [, layer, part = "", kind = "weight"] =
+    /^(?:blk\.(\d+)\.)?(\w+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   if (layer === undefined) return outside.has(part) ? `${outside.get(part)}.${kind}` : name;
   const found = special.get(modelType)?.get(part) ?? inBlock.get(part);
   return found === undefined ? name : `model.layers.${layer}.${found}.${kind}`;
 }
 
 /** Whose files have the rows of Q and K in pairs. */
-const paired = ["llama", "granite", "smollm3"];
+const paired = [
+  "llama",
+  "granite",
+  "mistral",
+  "smollm3",
+  ...Array.from(ggufFamilies.values(), ({ modelType, isPaired }) => (isPaired ? [modelType] : [])),
+].flat();
 
 /**
  * In GGUF files of the llama family, the rows of each head of Q and K stand in pairs, as interleaved

@@ -229,6 +229,9 @@ export type AttentionBlock = (
   fused?: Pick<Fused, "norm" | "residual">,
 ) => MlxArray;
 
+/** `again`: the same weights as another layer, with keys and values of its own. */
+export type SharedBlock = AttentionBlock & { state: KvState; again(): SharedBlock };
+
 /** Projects x to queries, keys and values, attends with RoPE applied, and projects back. */
 export function attentionBlock(
   weights: Weights,
@@ -236,9 +239,8 @@ export function attentionBlock(
   states: LayerStates,
   sizes: AttentionSizes,
   parts: AttentionParts,
-): AttentionBlock & { state: KvState } {
+): SharedBlock {
   const { rope, qNorm, kNorm, vNorm, attention, shared, afterwards } = parts;
-  const state = shared ?? states.kv({ ...sizes, window: attention.window });
   const width = sizes.heads * sizes.headDim;
   const project =
     parts.project ??
@@ -247,12 +249,16 @@ export function attentionBlock(
       : projection(weights, name, sizes));
   const oProj = weights.linear(`${name}.o_proj`, width, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
-  const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
-    const qkv = project(x, { norm }, step);
-    const attended = step.attend(state, qkv, heads, attention);
-    return oProj(afterwards ? afterwards(attended, x, { norm }) : attended, { residual });
+  const over = (state: KvState): SharedBlock => {
+    const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
+      const qkv = project(x, { norm }, step);
+      const attended = step.attend(state, qkv, heads, attention);
+      return oProj(afterwards ? afterwards(attended, x, { norm }) : attended, { residual });
+    };
+    return Object.assign(block, { state, again });
   };
-  return Object.assign(block, { state });
+  const again = () => over(states.kv({ ...sizes, window: attention.window }));
+  return shared ? over(shared) : again();
 }
 
 /** x (T, heads * D) by gates (T, heads) or (T, heads * D) */

@@ -1,6 +1,7 @@
 // Which architectures there are, by the model_type of their configuration.
 
 import { LoadError, quoted } from "../files/load-error.ts";
+import { afm7 } from "./archs/afm7.ts";
 import { afmoe } from "./archs/afmoe.ts";
 import { apertus } from "./archs/apertus.ts";
 import { bailingHybrid } from "./archs/bailing-hybrid.ts";
@@ -20,6 +21,7 @@ import { exaone } from "./archs/exaone.ts";
 import { exaoneMoe } from "./archs/exaone-moe.ts";
 import { exaone4 } from "./archs/exaone4.ts";
 import { falconH1 } from "./archs/falcon-h1.ts";
+import { gear } from "./archs/gear.ts";
 import { gemma } from "./archs/gemma.ts";
 import { gemma2 } from "./archs/gemma2.ts";
 import { gemma3 } from "./archs/gemma3.ts";
@@ -39,9 +41,11 @@ import { gptj } from "./archs/gptj.ts";
 import { granite } from "./archs/granite.ts";
 import { graniteMoe } from "./archs/granitemoe.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
+import { helium } from "./archs/helium.ts";
 import { hunyuan } from "./archs/hunyuan.ts";
 import { hunyuanV1Dense } from "./archs/hunyuan-v1-dense.ts";
 import { internlm2 } from "./archs/internlm2.ts";
+import { iquestLoopCoder } from "./archs/iquestloopcoder.ts";
 import { jamba } from "./archs/jamba.ts";
 import { kimiLinear } from "./archs/kimi-linear.ts";
 import { kimiVl } from "./archs/kimi-vl.ts";
@@ -49,11 +53,13 @@ import { klear } from "./archs/klear.ts";
 import { laguna } from "./archs/laguna.ts";
 import { lfm2 } from "./archs/lfm2.ts";
 import { lfm2Moe } from "./archs/lfm2-moe.ts";
+import { lfm2Vl } from "./archs/lfm2-vl.ts";
 import { lille130m } from "./archs/lille-130m.ts";
 import { llama } from "./archs/llama.ts";
 import { llama4 } from "./archs/llama4.ts";
 import { mamba } from "./archs/mamba.ts";
 import { mamba2 } from "./archs/mamba2.ts";
+import { mellum } from "./archs/mellum.ts";
 import { mimo } from "./archs/mimo.ts";
 import { mimoV2Flash } from "./archs/mimo-v2-flash.ts";
 import { minicpm } from "./archs/minicpm.ts";
@@ -64,9 +70,11 @@ import { mistral } from "./archs/mistral.ts";
 import { mistral3 } from "./archs/mistral3.ts";
 import { mistral4 } from "./archs/mistral4.ts";
 import { mixtral } from "./archs/mixtral.ts";
+import { nanbeige } from "./archs/nanbeige.ts";
 import { nanochat } from "./archs/nanochat.ts";
 import { nemotron } from "./archs/nemotron.ts";
 import { nemotronH } from "./archs/nemotron-h.ts";
+import { nemotronNas } from "./archs/nemotron-nas.ts";
 import { olmo } from "./archs/olmo.ts";
 import { olmoHybrid } from "./archs/olmo-hybrid.ts";
 import { olmo2 } from "./archs/olmo2.ts";
@@ -94,6 +102,7 @@ import { spark25 } from "./archs/spark2-5.ts";
 import { stablelm } from "./archs/stablelm.ts";
 import { starcoder2 } from "./archs/starcoder2.ts";
 import { step3p5 } from "./archs/step3p5.ts";
+import { talkie } from "./archs/talkie.ts";
 import { youtuLlm } from "./archs/youtu-llm.ts";
 import type { Model } from "./model.ts";
 import type { Weights } from "./weights.ts";
@@ -102,6 +111,7 @@ export type Architecture = (config: unknown, weights: Weights) => Model;
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["Klear", klear],
+  ["afm7", afm7],
   ["afmoe", afmoe],
   ["apertus", apertus],
   ["bailing_hybrid", bailingHybrid],
@@ -119,6 +129,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["deepseek_v3", deepseekV3],
   ["dots1", dots1],
   ["ernie4_5", glm],
+  ["ernie4_5", helium],
   ["ernie4_5_moe", ernie45Moe],
   ["exaone", exaone],
   ["exaone4", exaone4],
@@ -126,6 +137,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["falcon_h1", falconH1],
   ["falcon_h1", falconH1],
   ["falcon_mamba", mamba],
+  ["gear", gear],
   ["gemma", gemma],
   ["gemma2", gemma2],
   ["gemma3", gemma3],
@@ -147,11 +159,14 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["granitemoe", graniteMoe],
   ["granitemoehybrid", graniteMoeHybrid],
   ["helium", glm],
+  ["helium", helium],
+  ["hf_olmo", olmo],
   ["hunyuan", hunyuan],
   ["hunyuan_v1_dense", hunyuanV1Dense],
   ["internlm2", internlm2],
   ["internlm3", llama],
   ["iquestcoder", llama],
+  ["iquestloopcoder", iquestLoopCoder],
   ["jamba", jamba],
   ["joyai_llm_flash", deepseekV3],
   ["kimi_k2", deepseekV3],
@@ -160,7 +175,9 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["kimi_vl", kimiVl],
   ["laguna", laguna],
   ["lfm2", lfm2],
+  ["lfm2-vl", lfm2Vl],
   ["lfm2_moe", lfm2Moe],
+  ["lfm2_vl", lfm2Vl],
   ["lille-130m", lille130m],
   ["llama", llama],
   ["llama4", llama4],
@@ -169,6 +186,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["mamba", mamba],
   ["mamba2", mamba2],
   ["mamba2", mamba2],
+  ["mellum", mellum],
   ["mimo", mimo],
   ["mimo_v2_flash", mimoV2Flash],
   ["minicpm", minicpm],
@@ -181,8 +199,10 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["mistral3", mistral3],
   ["mistral4", mistral4],
   ["mixtral", mixtral],
+  ["nanbeige", nanbeige],
   ["nanochat", nanochat],
   ["nemotron", nemotron],
+  ["nemotron-nas", nemotronNas],
   ["nemotron_h", nemotronH],
   ["olmo", olmo],
   ["olmo2", olmo2],
@@ -221,6 +241,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["stablelm", stablelm],
   ["starcoder2", starcoder2],
   ["step3p5", step3p5],
+  ["talkie", talkie],
   ["telechat3", llama],
   ["xverse", llama],
   ["youtu_llm", youtuLlm],

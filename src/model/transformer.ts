@@ -35,7 +35,7 @@ export type NormNames = {
 export type Design = Omit<DecoderOptions, "norm"> & {
   /** Of the norms of layers, and of the last one. */
   makeNorm?: ((name: string) => AnyNorm) | undefined;
-  norms?: NormNames | undefined;
+  norms?: NormNames | ((layer: number) => NormNames) | undefined;
   /** Attention and MLP are beside each other, and not behind. */
   isParallel?: boolean | undefined;
   /** What a branch is multiplied by before it is added. */
@@ -106,13 +106,10 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
         design.mix?.(`${name}.self_attn`, layer, states) ??
         attention(`${name}.self_attn`, layer, states);
       const mlp = makeMlp(`${name}.mlp`, layer);
-      const norm = (part: string | undefined) => part && makeNorm(`${name}.${part}`);
-      const made = {
-        attention: norm(norms.attention) || undefined,
-        afterAttention: norm(norms.afterAttention) || undefined,
-        mlp: norm(norms.mlp) || undefined,
-        afterMlp: norm(norms.afterMlp) || undefined,
-      };
+      const named = Object.entries(typeof norms === "function" ? norms(layer) : norms);
+      const made: Norms = Object.fromEntries(
+        named.map(([place, part]) => [place, makeNorm(`${name}.${part}`)]),
+      );
       return isParallel
         ? parallelBlock(mix, mlp, made)
         : sequentialBlock(mix, mlp, made, design.branchScale);

@@ -88,6 +88,7 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
     unary("negative", ops.negative),
     ["bool", "negative", () => ops.negative(some([2], "bool")), /Not supported for bool/],
   ],
+  round: [unary("round", ops.round)],
   sigmoid: [
     unary("sigmoid", ops.sigmoid),
     ["complex numbers", "sigmoid", () => ops.sigmoid(complex()), /Not supported for complex64/],

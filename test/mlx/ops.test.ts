@@ -140,6 +140,10 @@ describe("functions of part of the numbers", () => {
     holds(ops.erf(array([-0.5, 0, 1])), [-0.520_499_88, 0, 0.842_700_79], { within: 1e-6 });
   });
 
+  check("round", "takes the nearest integer, the even one of two", () => {
+    holds(ops.round(array([-1.5, 0.5, 1.4, 2.5])), [-2, 0, 1, 2]);
+  });
+
   check("expm1", "is exact near 0", () => {
     holds(ops.expm1(array([-1])), [Math.expm1(-1)], { within: 1e-6 });
     holds(ops.expm1(array([0, 1e-6])), [0, 1e-6 + 5e-13], { within: 1e-12 });

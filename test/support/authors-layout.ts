@@ -10,7 +10,11 @@ export type AuthorsLayout = {
   factors?: Record<string, number | [rows: number, factor: number][]>;
   /** [gate, up, both]: two matrices below each other, experts or not. */
   joined?: [string, string, string][];
-  /** Parts of the names of experts whose matrices have rows and columns exchanged. */
+  /** One matrix as several of as many rows each. */
+  split?: Record<string, string[]>;
+  /** Rows (a, b, ...) as (b, a, ...). */
+  regrouped?: Record<string, [a: number, b: number]>;
+  /** Parts of the names of matrices, of experts or not, with rows and columns exchanged. */
   transposed?: string[];
   /** Parts of names. */
   names?: Record<string, string>;
@@ -27,6 +31,7 @@ export function inAuthorsLayout(
   layout: AuthorsLayout,
 ): Map<string, FileTensor> {
   const { fromOne = [], factors = {}, joined = [], transposed = [], names = {} } = layout;
+  const { split = {}, regrouped = {} } = layout;
   const result = new Map<string, FileTensor>();
   for (const [name, stored] of file) {
     const { shape } = stored;
@@ -50,6 +55,21 @@ export function inAuthorsLayout(
       result.set(name.replace(gate, both), below(tensor, result.get(other)!));
       result.delete(name);
       result.delete(other);
+    }
+  }
+  for (const [name, tensor] of [...result]) {
+    for (const [part, parts] of Object.entries(split)) {
+      if (!name.includes(part)) continue;
+      result.delete(name);
+      for (const [i, own] of parts.entries()) {
+        result.set(name.replace(part, own), rowsOf(tensor, i, parts.length));
+      }
+    }
+    for (const [part, [a, b]] of Object.entries(regrouped)) {
+      if (!name.includes(part)) continue;
+      const order = Array.from({ length: a * b }, (_, i) => (i % a) * b + Math.floor(i / a));
+      const rows = order.map((row) => rowsOf(tensor, row, a * b).bytes);
+      result.set(name, { ...tensor, bytes: Buffer.concat(rows) });
     }
   }
   for (const [name, tensor] of [...result]) {
@@ -155,7 +175,7 @@ function mapped(tensor: FileTensor, change: (x: number, i: number) => number): F
 }
 
 function exchanged(tensor: FileTensor): FileTensor {
-  const [experts, rows, columns] = tensor.shape as [number, number, number];
+  const [rows, columns] = tensor.shape.slice(-2) as [number, number];
   const { buffer, byteOffset, byteLength } = tensor.bytes;
   const numbers = new Float32Array(buffer, byteOffset, byteLength / 4);
   const size = rows * columns;
@@ -163,7 +183,16 @@ function exchanged(tensor: FileTensor): FileTensor {
     const [column, row] = [Math.floor((i % size) / rows), i % rows];
     return numbers[i - (i % size) + row * columns + column]!;
   });
-  return { ...tensor, shape: [experts, columns, rows], bytes: new Uint8Array(made.buffer) };
+  const shape = [...tensor.shape.slice(0, -2), columns, rows];
+  return { ...tensor, shape, bytes: new Uint8Array(made.buffer) };
+}
+
+/** Of its rows in so many equal parts, one. */
+function rowsOf(tensor: FileTensor, index: number, parts: number): FileTensor {
+  const [rows, ...rest] = tensor.shape as [number, ...number[]];
+  const size = tensor.bytes.length / parts;
+  const bytes = tensor.bytes.subarray(index * size, (index + 1) * size);
+  return { ...tensor, shape: [rows / parts, ...rest], bytes };
 }
 
 /** Row below row, of each expert where there are some. */

@@ -32,6 +32,8 @@ export type TinyCase = {
   extra?: Record<string, number[]>;
   gains?: Record<string, number>;
   extends?: string;
+  /** Of the file, where mlx-lm reads another. */
+  file_config?: Record<string, unknown>;
 };
 
 export type Golden = {
@@ -69,8 +71,8 @@ export type FileTensor = { dtype: "F32" | "U32" | "U8"; shape: number[]; bytes: 
 
 /** Writes the model's folder. In MLX's thread: it is MLX that quantizes. */
 export function writeTinyModel(path: string, tiny: TinyCase): void {
-  const { quantization, config } = tiny;
-  const written = quantization ? { ...config, quantization } : config;
+  const { quantization, config, file_config = config } = tiny;
+  const written = quantization ? { ...file_config, quantization } : file_config;
   writeFileSync(join(path, "config.json"), JSON.stringify(written));
   writeSafetensors(join(path, "model.safetensors"), tensorsOf(tiny));
 }
@@ -97,6 +99,16 @@ export function writeSafetensors(path: string, tensors: ReadonlyMap<string, File
   const length = Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer);
   const data = [...tensors.values()].map(({ bytes }) => bytes);
   writeFileSync(path, Buffer.concat([length, text, ...data]));
+}
+
+/** As MLX's files have them, not quantized. */
+export function plainTensors({
+  quantization: _,
+  layout: _layout,
+  extra: _extra,
+  ...tiny
+}: TinyCase) {
+  return tensorsOf(tiny);
 }
 
 function tensorsOf(tiny: TinyCase): Map<string, FileTensor> {

@@ -1,11 +1,12 @@
 // GLM 4 0414: GLM with half of each head rotated, and norms behind attention and MLP, too.
-import { BaseConfig, parseConfig } from "../config.ts";
+import { parseConfig } from "../config.ts";
 import type { Model } from "../model.ts";
 import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
+import { GlmConfig } from "./glm.ts";
 
 export function glm4(config: unknown, weights: Weights): Model {
-  return transformer(parseConfig(BaseConfig, config), weights, {
+  return transformer(parseConfig(GlmConfig, config), weights, {
     rotatesNeighbours: true,
     norms: {
       attention: "input_layernorm",

@@ -13,6 +13,8 @@ const Config = BaseConfig.extend({
   partial_rotary_factor: z.number().positive().max(1).default(0.25),
   use_parallel_residual: z.boolean().default(true),
   hidden_act: z.string().default("gelu"),
+  /** GGUF files have all queries, then all keys, then all values. */
+  rows_in_order: z.boolean().default(false),
 });
 
 export function gptNeox(config: unknown, weights: Weights): Model {
@@ -40,6 +42,8 @@ export function gptNeox(config: unknown, weights: Weights): Model {
     isParallel: parsed.use_parallel_residual,
     makeNorm: (name) => layerNorm(weights, name, dims, eps),
     mlp: (name) => plainMlp(weights, name, dims, hidden, activation),
-    arrange: (name, sizes) => arrangeGroups(weights, name, sizes),
+    arrange: (name, sizes) => {
+      if (!parsed.rows_in_order) arrangeGroups(weights, name, sizes);
+    },
   });
 }
