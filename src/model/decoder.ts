@@ -21,6 +21,10 @@ export type DecoderOptions = {
   afterLogits?: Transform | undefined;
   /** In place of the output matrix, made of it. */
   head?: ((head: Linear) => Linear) | undefined;
+  /** What goes into the layers, of the embedded tokens and the tokens: made before the layers are. */
+  makeInput?:
+    | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
+    | undefined;
   /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
   layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
 };
@@ -58,6 +62,7 @@ export function decoder(
   const { afterEmbedding = same, afterLogits = same } = options;
   const embedding = weights.embedding(`${prefix}model.embed_tokens`, vocabulary, dims);
   const states = new LayerStates();
+  const input = options.makeInput?.(states) ?? ((embedded: MlxArray) => embedded);
   const blocks = Array.from({ length: layers }, (_, layer) =>
     makeBlock(`${prefix}model.layers.${layer}`, layer, states),
   );
@@ -73,7 +78,7 @@ export function decoder(
     states,
     forward(tokens, step) {
       using scope = new Scope();
-      let h = afterEmbedding(embedding.lookup(tokens), step); // (T, D)
+      let h = afterEmbedding(input(embedding.lookup(tokens), tokens, step), step); // (T, D)
       const inputs = options.layerInputs?.(tokens, h);
       for (const [layer, block] of blocks.entries()) h = block(h, step, inputs?.[layer]);
       return scope.keep(norm(h));

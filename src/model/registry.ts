@@ -4,6 +4,7 @@ import { LoadError, quoted } from "../files/load-error.ts";
 import { afm7 } from "./archs/afm7.ts";
 import { afmoe } from "./archs/afmoe.ts";
 import { apertus } from "./archs/apertus.ts";
+import { baichuanM1 } from "./archs/baichuan-m1.ts";
 import { bailingHybrid } from "./archs/bailing-hybrid.ts";
 import { bailingMoe } from "./archs/bailing-moe.ts";
 import { bailingMoeLinear } from "./archs/bailing-moe-linear.ts";
@@ -57,6 +58,8 @@ import { lfm2Vl } from "./archs/lfm2-vl.ts";
 import { lille130m } from "./archs/lille-130m.ts";
 import { llama } from "./archs/llama.ts";
 import { llama4 } from "./archs/llama4.ts";
+import { longcatFlash } from "./archs/longcat-flash.ts";
+import { longcatFlashNgram } from "./archs/longcat-flash-ngram.ts";
 import { mamba } from "./archs/mamba.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { mellum } from "./archs/mellum.ts";
@@ -70,6 +73,7 @@ import { mistral } from "./archs/mistral.ts";
 import { mistral3 } from "./archs/mistral3.ts";
 import { mistral4 } from "./archs/mistral4.ts";
 import { mixtral } from "./archs/mixtral.ts";
+import { museGlimmer } from "./archs/muse-glimmer.ts";
 import { nanbeige } from "./archs/nanbeige.ts";
 import { nanochat } from "./archs/nanochat.ts";
 import { nemotron } from "./archs/nemotron.ts";
@@ -97,6 +101,7 @@ import { qwen35 } from "./archs/qwen3-5.ts";
 import { qwen3Moe } from "./archs/qwen3-moe.ts";
 import { qwen3Next } from "./archs/qwen3-next.ts";
 import { qwen3VlMoe } from "./archs/qwen3-vl-moe.ts";
+import { recurrentGemma } from "./archs/recurrent-gemma.ts";
 import { smollm3 } from "./archs/smollm3.ts";
 import { spark25 } from "./archs/spark2-5.ts";
 import { stablelm } from "./archs/stablelm.ts";
@@ -114,6 +119,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["afm7", afm7],
   ["afmoe", afmoe],
   ["apertus", apertus],
+  ["baichuan_m1", baichuanM1],
   ["bailing_hybrid", bailingHybrid],
   ["bailing_moe", bailingMoe],
   ["bailing_moe_linear", bailingMoeLinear],
@@ -183,6 +189,8 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["llama4", llama4],
   ["llama4_text", llama4],
   ["llava", mistral3],
+  ["longcat_flash", longcatFlash],
+  ["longcat_flash_ngram", longcatFlashNgram],
   ["mamba", mamba],
   ["mamba2", mamba2],
   ["mamba2", mamba2],
@@ -199,6 +207,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["mistral3", mistral3],
   ["mistral4", mistral4],
   ["mixtral", mixtral],
+  ["muse_glimmer", museGlimmer],
   ["nanbeige", nanbeige],
   ["nanochat", nanochat],
   ["nemotron", nemotron],
@@ -233,6 +242,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["qwen3_next", qwen3Next],
   ["qwen3_vl", qwen3Vl],
   ["qwen3_vl_moe", qwen3VlMoe],
+  ["recurrent_gemma", recurrentGemma],
   ["seed_oss", llama],
   ["smollm3", smollm3],
   ["smollm3", smollm3],

@@ -201,9 +201,9 @@ export class Weights {
   }
 
   /** Numbers of our own that live as long as the weights. */
-  constant(values: Float32Array): MlxArray {
+  constant(values: Float32Array, shape: readonly number[] = [values.length]): MlxArray {
     using _ = new Scope();
-    return this.#ledger.keep(array(values));
+    return this.#ledger.keep(array(values, [...shape]));
   }
 
   /** An array of our own making that lives as long as the weights. */

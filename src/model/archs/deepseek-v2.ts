@@ -67,6 +67,12 @@ export type LatentConfig = Pick<
 > &
   Parameters<typeof ropeOptions>[0];
 
+/** Of scores. */
+export function latentScale(config: LatentConfig): number {
+  const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
+  return (plain + rotary) ** -0.5 * yarnScale(ropeOptions(config, rotary));
+}
+
 /** The attention of a layer under this name. */
 export function deepseekAttention(
   config: LatentConfig,
@@ -83,9 +89,8 @@ export function deepseekAttention(
     plain,
     value: config.v_head_dim,
   };
-  const options = ropeOptions(config, rotary);
-  const rope = makeRope(weights, options);
-  const scale = (plain + rotary) ** -0.5 * yarnScale(options);
+  const rope = makeRope(weights, ropeOptions(config, rotary));
+  const scale = latentScale(config);
   return (name, states, parts) =>
     latentAttention(weights, name, states, sizes, { scale, rope, eps: latentEps, ...parts });
 }
