@@ -7,6 +7,7 @@ export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
   num_attention_heads: number;
   num_key_value_heads: number;
+  head_dim?: number;
 };
 
 /** GGUF's name of an architecture -> model_type. */
@@ -37,8 +38,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   const maxPositions = optional("context_length");
   const window = slidingWindow(values);
   return {
-    // Olmo 3 is written as an Olmo 2 with a window.
-    model_type: values.modelType === "olmo2" && window ? "olmo3" : values.modelType,
+    model_type: modelTypeOf(values, window),
     hidden_size: hidden,
     num_hidden_layers: layers,
     intermediate_size: required("feed_forward_length"),
@@ -57,6 +57,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     // Of the architectures that have them.
     layer_types: layerTypes(gguf, values, layers, window),
     num_experts: optional("expert_count"),
+    num_local_experts: optional("expert_count"),
     num_experts_per_tok: optional("expert_used_count"),
     moe_intermediate_size: optional("expert_feed_forward_length"),
     norm_topk_prob: true,
@@ -78,6 +79,13 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   };
 }
 
+/** Some are written as others: Olmo 3 as an Olmo 2 with a window, Mixtral as a Llama with experts. */
+function modelTypeOf({ modelType, optional }: Values, window: number | undefined): string {
+  if (modelType === "olmo2" && window) return "olmo3";
+  if (modelType === "llama" && optional("expert_count")) return "mixtral";
+  return modelType;
+}
+
 /** The architecture, and the numbers whose keys begin with its name. */
 function valuesIn({ metadata }: Gguf): Values {
   const architecture = metadata.get("general.architecture");
@@ -87,16 +95,29 @@ function valuesIn({ metadata }: Gguf): Values {
     const found = typeof architecture === "string" ? quoted(architecture) : typeof architecture;
     throw new LoadError(`GGUF architecture ${found} is not supported; there are ${known}`);
   }
+  const isUneven = ggufFamilies.get(`${architecture}`)?.isUneven === true;
   const optional = (key: string) => {
     const value = metadata.get(`${architecture}.${key}`);
-    return value === undefined ? undefined : single(`${architecture}.${key}`, value);
+    if (value === undefined) return undefined;
+    if (isUneven && isList(value)) return Math.max(...numbersIn(`${architecture}.${key}`, value));
+    return single(`${architecture}.${key}`, value);
+  };
+  const list = (key: string) => {
+    // A few keys do not begin with the name.
+    const named = metadata.has(key) ? key : `${architecture}.${key}`;
+    const value = metadata.get(named);
+    if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
+    const count = metadata.get(`${architecture}.block_count`);
+    const numbers = isList(value) ? numbersIn(named, value) : [single(named, value)];
+    if (numbers.length === Number(count)) return numbers;
+    throw new LoadError(`the GGUF file's ${named} has ${numbers.length} numbers, not ${count}`);
   };
   const required = (key: string) => {
     const value = optional(key);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${architecture}.${key}`);
     return value;
   };
-  return { architecture: architecture as string, modelType, optional, required };
+  return { architecture: architecture as string, modelType, optional, required, list };
 }
 
 /** Every layer has a tensor: a count beyond them is not worth a list of that length. */
@@ -146,7 +167,8 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
       type: "longrope",
       long_factor: long,
       short_factor: factorsIn("rope_factors_short"),
-      original_max_position_embeddings: required("rope.scaling.original_context_length"),
+      original_max_position_embeddings:
+        optional("rope.scaling.original_context_length") ?? required("context_length"),
     };
   }
   if (!isScaled) return undefined;
@@ -213,6 +235,16 @@ function queryScalar(modelType: string, layers: number, headDim: number, perHead
 function present<T extends object>(fields: T): Partial<T> {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(entries) as Partial<T>;
+}
+
+function isList(value: GgufValue): value is Extract<GgufValue, object> {
+  return Array.isArray(value) || ArrayBuffer.isView(value);
+}
+
+function numbersIn(key: string, value: Extract<GgufValue, object>): number[] {
+  const numbers = Array.from(value as ArrayLike<unknown>, Number);
+  if (numbers.length > 0 && numbers.every(Number.isFinite)) return numbers;
+  throw new LoadError(`the GGUF file's ${key} is not a list of numbers`);
 }
 
 function single(key: string, value: GgufValue): number {

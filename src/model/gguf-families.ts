@@ -1,6 +1,7 @@
 // What llama.cpp's converter does to a family's files in its own way: their names, their metadata, the order of rows.
 // What a family does not say is as in Llama.
 import type { Gguf } from "../files/gguf.ts";
+import { expertFamilies } from "./gguf-experts.ts";
 
 /** The numbers whose keys begin with the architecture's name. */
 export type GgufValues = {
@@ -8,6 +9,8 @@ export type GgufValues = {
   modelType: string;
   optional(key: string): number | undefined;
   required(key: string): number;
+  /** A number for each layer. */
+  list(key: string): number[];
 };
 
 export type GgufFamily = {
@@ -17,6 +20,8 @@ export type GgufFamily = {
   names?: Readonly<Record<string, string>>;
   /** Rows of queries and keys stand in pairs. */
   isPaired?: boolean;
+  /** Heads and widths differ from layer to layer: the configuration says those of the largest. */
+  isUneven?: boolean;
   /** Of so many layers, the last attends to everything. */
   windowPeriod?: number;
   /** Keys of the configuration beside the usual. */
@@ -42,6 +47,22 @@ const innerSize: GgufFamily["config"] = ({ required }) => ({
 const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
+  ...expertFamilies,
+  [
+    "apertus",
+    {
+      modelType: "apertus",
+      names: { attn_norm: "attention_layernorm", ffn_norm: "feedforward_layernorm" },
+      config: ({ list }) => ({
+        xielu: {
+          alpha_p: list("xielu.alpha_p"),
+          alpha_n: list("xielu.alpha_n"),
+          beta: list("xielu.beta"),
+          eps: list("xielu.eps"),
+        },
+      }),
+    },
+  ],
   [
     "bitnet",
     {
@@ -66,6 +87,33 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
         logit_scale: optional("logit_scale"),
         use_qk_norm: hasNorms(gguf),
       }),
+    },
+  ],
+  [
+    "deci",
+    {
+      modelType: "nemotron-nas",
+      isPaired: true,
+      isUneven: true,
+      config: ({ list, required }) => {
+        const [heads, kvHeads] = [list("attention.head_count"), list("attention.head_count_kv")];
+        return {
+          block_configs: list("feed_forward_length").map((width, layer) => {
+            const [own, shared] = [heads[layer]!, kvHeads[layer]!];
+            return {
+              attention: {
+                no_op: own === 0,
+                replace_with_linear: own > 0 && shared === 0,
+                n_heads_in_group: shared > 0 ? own / shared : undefined,
+              },
+              ffn: {
+                no_op: width === 0,
+                ffn_mult: width > 0 ? (1.5 * width) / required("embedding_length") : undefined,
+              },
+            };
+          }),
+        };
+      },
     },
   ],
   ["ernie4_5", { modelType: "ernie4_5" }],
@@ -119,6 +167,31 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
     },
   ],
   [
+    "minicpm3",
+    {
+      modelType: "minicpm3",
+      names: {
+        attn_q_a: "self_attn.q_a_proj",
+        attn_q_b: "self_attn.q_b_proj",
+        attn_q_a_norm: "self_attn.q_a_layernorm",
+        attn_kv_a_mqa: "self_attn.kv_a_proj_with_mqa",
+        attn_kv_a_norm: "self_attn.kv_a_layernorm",
+        attn_kv_b: "self_attn.kv_b_proj",
+      },
+      config: ({ required }) => ({
+        // Not in the file: llama.cpp, too, knows them of the one model there is.
+        scale_emb: 12,
+        scale_depth: 1.4,
+        dim_model_base: 256,
+        q_lora_rank: required("attention.q_lora_rank"),
+        kv_lora_rank: required("attention.kv_lora_rank"),
+        qk_rope_head_dim: required("rope.dimension_count"),
+        qk_nope_head_dim: required("attention.key_length") - required("rope.dimension_count"),
+        partial_rotary_factor: 1,
+      }),
+    },
+  ],
+  [
     "mistral3",
     {
       modelType: "ministral3",
@@ -144,6 +217,21 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       modelType: "olmo",
       isPaired: true,
       config: ({ optional }) => ({ clip_qkv: optional("attention.clamp_kqv") }),
+    },
+  ],
+  [
+    "openelm",
+    {
+      modelType: "openelm",
+      isUneven: true,
+      config: ({ list, required }) => ({
+        num_query_heads: list("attention.head_count"),
+        num_kv_heads: list("attention.head_count_kv"),
+        ffn_multipliers: list("feed_forward_length").map(
+          (width) => width / required("embedding_length"),
+        ),
+        ffn_dim_divisor: 1,
+      }),
     },
   ],
   ["phi2", { modelType: "phi" }],

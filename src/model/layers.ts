@@ -4,22 +4,17 @@ import type { MlxArray } from "../mlx/array.ts";
 import { layerNorm as normed } from "../mlx/fast.ts";
 import {
   add,
-  arange,
   argsort,
-  astype,
   concatenate,
   divide,
   expandDims,
   flatten,
   floorDivide,
-  less,
-  log,
   multiply,
   reshape,
   split,
   take,
   tanh,
-  where,
 } from "../mlx/ops.ts";
 import type { Activation } from "./activations.ts";
 import type { AttentionOptions, Step } from "./model.ts";
@@ -190,27 +185,13 @@ export function normedProjection(
   });
 }
 
-/** Of each head by itself: queries (T, heads, D), keys and values (T, kvHeads, D) */
-export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
-
-/** A projection whose heads are changed before they attend. */
-export function changedHeads(
-  project: Projection,
-  { heads, kvHeads, headDim }: Omit<AttentionSizes, "dims">,
-  change: (parts: HeadArrays, step: Step) => Partial<HeadArrays>,
-): NonNullable<AttentionParts["project"]> {
-  return (x, fused, step) => {
-    const all = reshape(project(x, fused), [-1, heads + 2 * kvHeads, headDim]);
-    const [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
-    const changed = { q, k, v, ...change({ q, k, v }, step) };
-    return reshape(concatenate([changed.q, changed.k, changed.v], 1), [x.shape[0]!, -1]);
-  };
-}
+/** With the step, of which it may ask for positions. */
+export type HeadProjection = (x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray;
 
 export type AttentionParts = {
   attention: AttentionOptions;
   rope?: Rope | undefined;
-  project?: ((x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray) | undefined;
+  project?: HeadProjection | undefined;
   /** What was attended, before it is projected back; beside it what attention took, and the norm that it has before. */
   afterwards?:
     | ((attended: MlxArray, x: MlxArray, fused: Pick<Fused, "norm">) => MlxArray)
@@ -268,33 +249,6 @@ export function opened(x: MlxArray, gates: MlxArray): MlxArray {
   if (heads === width) return multiply(x, gates);
   const byHead = reshape(x, [tokens, heads, width / heads]);
   return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
-}
-
-/**
- * Queries, the first `width` columns, grow with the logarithm of their position, counted in so many from `first` on:
- * attention to many tokens stays sharp.
- */
-export function withTemperature(
-  attend: AttentionBlock,
-  width: number,
-  { scale, every, first }: { scale: number; every: number; first: number },
-): AttentionBlock {
-  const scaled = (qkv: MlxArray, positions: MlxArray) => {
-    const stage = floorDivide(add(positions, first), every);
-    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1); // (T)
-    const isQuery = less(arange(0, qkv.shape[1]!), width);
-    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
-  };
-  return (x, step, fused) =>
-    attend(
-      x,
-      {
-        ...step,
-        attend: (state, qkv, heads, options) =>
-          step.attend(state, scaled(qkv, step.positions()), heads, options),
-      },
-      fused,
-    );
 }
 
 /** `input`: what the layer gets beside the hidden state, in models that have such. */

@@ -1,10 +1,12 @@
 // The decoder that most families are: attention and an MLP in each layer. What a family does in its own way is a line
 // of its design; what the design does not say is as in Llama.
 import type { Gating, Linear } from "../device/device.ts";
+import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { add, multiply } from "../mlx/ops.ts";
 import { type BaseConfig, headsOf, windowOf } from "./config.ts";
 import { type DecoderOptions, decoder } from "./decoder.ts";
+import { rotatedFirst } from "./head-changes.ts";
 import {
   type AnyNorm,
   type AttentionBlock,
@@ -12,14 +14,13 @@ import {
   type AttentionSizes,
   attentionBlock,
   type Block,
-  changedHeads,
   gatedMlp,
   projection,
   rmsNorm,
 } from "./layers.ts";
 import type { AttentionOptions, Model } from "./model.ts";
 import { arrangeHalves } from "./qkv.ts";
-import { makeRope, type Rope, ropeOptions, rotated } from "./rope.ts";
+import { makeRope, type Rope, ropeOptions } from "./rope.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
@@ -45,7 +46,9 @@ export type Design = Omit<DecoderOptions, "norm"> & {
   /** Neighbouring features rotate together. */
   rotatesNeighbours?: boolean | undefined;
   /** RoPE of a layer: undefined where it has none. As the configuration says, unless this does. */
-  rope?: ((rope: Rope, window: number | undefined, layer: number) => Rope | undefined) | undefined;
+  rope?:
+    | ((whole: () => Rope, window: number | undefined, layer: number) => Rope | undefined)
+    | undefined;
   /** Whether a layer has a window, where layer_types does not say. */
   slides?: ((layer: number) => boolean) | undefined;
   /** RMS norms over each head of queries and keys, under these names. */
@@ -77,11 +80,20 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
   const makeMlp =
     design.mlp ?? ((name) => gatedMlp(weights, name, dims, intermediate_size, gating));
   const heads = design.heads ?? (() => headsOf(config));
-  const whole = makeRope(weights, ropeOptions(config, rotaryDims(config, heads(0).headDim)));
+  // Made when it is asked for: what is in place of attention may have positions of its own.
+  let made: Rope | undefined;
+  const whole = () => {
+    made ??= makeRope(weights, ropeOptions(config, rotaryDims(config, heads(0).headDim)));
+    return made;
+  };
   const attention = (name: string, layer: number, states: LayerStates) => {
     const sizes = { dims, ...heads(layer) };
+    if (sizes.heads % sizes.kvHeads !== 0) {
+      const found = `${sizes.heads} heads do not fit ${sizes.kvHeads} KV heads`;
+      throw new LoadError(`config.json: layer ${layer}: ${found}`);
+    }
     const window = windowOf(config, layer, slides);
-    const rope = design.rope ? design.rope(whole, window, layer) : whole;
+    const rope = design.rope ? design.rope(whole, window, layer) : whole();
     design.arrange?.(name, sizes);
     if (rope && design.rotatesNeighbours) arrangeHalves(weights, name, sizes, rope.dims);
     const [qNorm, kNorm] = (design.headNorms ?? []).map((norm) =>
@@ -91,7 +103,9 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
       rope,
       qNorm,
       kNorm,
-      ...(rope && design.rotatesFirst ? rotatedFirst(weights, name, sizes, rope) : {}),
+      ...(rope && design.rotatesFirst
+        ? rotatedFirst(projection(weights, name, sizes), sizes, rope)
+        : {}),
       ...design.parts?.(name, sizes),
       attention: { scale: sizes.headDim ** -0.5, ...design.attention, window },
     });
@@ -107,34 +121,26 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
         attention(`${name}.self_attn`, layer, states);
       const mlp = makeMlp(`${name}.mlp`, layer);
       const named = Object.entries(typeof norms === "function" ? norms(layer) : norms);
-      const made: Norms = Object.fromEntries(
+      const ownNorms: Norms = Object.fromEntries(
         named.map(([place, part]) => [place, makeNorm(`${name}.${part}`)]),
       );
       return isParallel
-        ? parallelBlock(mix, mlp, made)
-        : sequentialBlock(mix, mlp, made, design.branchScale);
+        ? parallelBlock(mix, mlp, ownNorms)
+        : sequentialBlock(mix, mlp, ownNorms, design.branchScale);
     },
     { ...design, norm: makeNorm(`${prefix}model.norm`) },
   );
 }
 
 /** The features of a head that rotate: pairs of them. */
-function rotaryDims({ rope_parameters, partial_rotary_factor }: BaseConfig, headDim: number) {
+function rotaryDims(
+  { rope_parameters, partial_rotary_factor }: BaseConfig,
+  headDim: number,
+): number {
   const share = rope_parameters?.partial_rotary_factor ?? partial_rotary_factor ?? 1;
-  return 2 * Math.floor((headDim * share) / 2);
-}
-
-function rotatedFirst(
-  weights: Weights,
-  name: string,
-  sizes: AttentionSizes,
-  rope: Rope,
-): Partial<AttentionParts> {
-  const project = changedHeads(projection(weights, name, sizes), sizes, ({ q, k }, step) => {
-    const positions = step.positions();
-    return { q: rotated(q, rope, positions), k: rotated(k, rope, positions) };
-  });
-  return { project, rope: undefined };
+  const rotary = 2 * Math.floor((headDim * share) / 2);
+  if (rotary > 0) return rotary;
+  throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} is none`);
 }
 
 type Norms = { [K in keyof NormNames]: AnyNorm | undefined };

@@ -11,7 +11,7 @@ import type {
 import { gateHalves, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
+import { astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
@@ -71,6 +71,14 @@ export class Weights {
   tensor(name: string, shape: readonly number[], dtype = this.dtype): MlxArray {
     const stored = this.#ledger.stored(name, shape);
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
+  }
+
+  /** One number (1), whatever axes the file gives it. */
+  scalar(name: string, dtype = this.dtype): MlxArray {
+    const { shape } = this.#ledger.find(name);
+    if (shape.some((size) => size !== 1)) throw this.#ledger.disagreement(name, [1], `(${shape})`);
+    this.reshape(name, shape, [1]);
+    return this.tensor(name, [1], dtype);
   }
 
   /** `name`.weight, and `name`.bias where the file has one. */
@@ -206,6 +214,11 @@ export class Weights {
     return this.#ledger.keep(array(values, [...shape]));
   }
 
+  /** A number of our own (1), of the type that the model computes in. */
+  number(value: number): MlxArray {
+    return this.computed(() => astype(array(Float32Array.of(value)), this.dtype));
+  }
+
   /** An array of our own making that lives as long as the weights. */
   computed(make: () => MlxArray): MlxArray {
     return this.#ledger.compute(make);
@@ -214,6 +227,12 @@ export class Weights {
   /** Gives a tensor that the file holds in pieces, or in another order, the name and shape we ask for. */
   arrange(sources: readonly string[], arrange: (stored: StoredTensor[]) => StoredTensor): void {
     this.#ledger.arrange(sources, arrange);
+  }
+
+  /** Other axes for the same numbers. */
+  reshape(name: string, from: readonly number[], to: readonly number[]): void {
+    this.#ledger.stored(name, from);
+    this.arrange([name], ([stored]) => ({ ...stored!, shape: to }));
   }
 
   /** Throws where a matrix is not what it should be, under its own name. */

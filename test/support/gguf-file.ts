@@ -9,7 +9,14 @@ export type GgufFileTensor = {
   data: NodeJS.ArrayBufferView;
 };
 
-type Value = number | boolean | string | readonly string[] | readonly boolean[] | Int32Array;
+type Value =
+  | number
+  | boolean
+  | string
+  | readonly string[]
+  | readonly boolean[]
+  | Int32Array
+  | Float32Array;
 
 export type GgufFile = {
   metadata: Record<string, Value>;
@@ -43,6 +50,7 @@ function typed(value: Value): Buffer[] {
   }
   const length = u64(value.length);
   if (value instanceof Int32Array) return [u32(9), u32(5), length, bytesOf(value)];
+  if (value instanceof Float32Array) return [u32(9), u32(6), length, bytesOf(value)];
   if (typeof value[0] === "boolean") {
     return [u32(9), u32(7), length, Buffer.from(value.map(Number))];
   }

@@ -1,14 +1,15 @@
 // Apple's foundation model of 7B: norms on queries and keys behind RoPE, keys and values rounded to 8 bits, and last
 // layers that read those of the layer before them.
 import { z } from "zod";
+import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
+import { changedHeads } from "../head-changes.ts";
 import {
   type AttentionParts,
   attentionBlock,
-  changedHeads,
   gatedMlp,
   preNormBlock,
   projection,
@@ -39,6 +40,7 @@ export function afm7(config: unknown, weights: Weights): Model {
   });
   const { hidden_size: dims, num_hidden_layers, num_kv_reuse_layers, rms_norm_eps: eps } = parsed;
   const owners = num_hidden_layers - num_kv_reuse_layers;
+  if (owners < 1) throw new LoadError("config.json: num_kv_reuse_layers: no layer has keys");
   const hidden = Math.floor(dims * parsed.hidden_dim_scale_factor);
   const sizes = { dims, ...headsOf(parsed) };
   const { heads, headDim } = sizes;
@@ -98,8 +100,7 @@ export function afm7(config: unknown, weights: Weights): Model {
 
 /** To 8 bits of this scale, as it was trained. */
 function rounding(weights: Weights, name: string): (x: MlxArray) => MlxArray {
-  weights.arrange([name], ([stored]) => ({ ...stored!, shape: [1] }));
-  const scale = weights.tensor(name, [1], "float32");
+  const scale = weights.scalar(name, "float32");
   return (x) => {
     const steps = clip(round(divide(astype(x, "float32"), scale)), -128, 127);
     return astype(multiply(steps, scale), x.dtype);

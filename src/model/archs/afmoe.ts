@@ -37,7 +37,7 @@ export function afmoe(config: unknown, weights: Weights): Model {
       afterMlp: "post_mlp_layernorm",
     },
     headNorms: ["q_norm", "k_norm"],
-    rope: (rope, window) => (window === undefined ? undefined : rope),
+    rope: (whole, window) => (window === undefined ? undefined : whole()),
     parts: (name, { heads, headDim }) => {
       const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);
       return { afterwards: (attended, x, fused) => opened(attended, sigmoid(gate(x, fused))) };

@@ -83,13 +83,12 @@ export function bailingDecoder(
 export function bailingAttention(config: BailingConfig, weights: Weights) {
   const { hidden_size: dims, rms_norm_eps: eps, rotary_dim, partial_rotary_factor } = config;
   const sizes = { dims, ...headsOf(config) };
-  const { heads, kvHeads, headDim } = sizes;
+  const { headDim } = sizes;
   const rotary = rotary_dim ?? Math.floor(headDim * partial_rotary_factor);
   const rope = makeRope(weights, ropeOptions(config, rotary));
   return (name: string, _: number, states: LayerStates): AttentionBlock =>
     attentionBlock(weights, name, states, sizes, {
       rope,
-      project: weights.linear(`${name}.qkv_proj`, dims, (heads + 2 * kvHeads) * headDim),
       ...headNorms(weights, name, sizes, config.use_qk_norm ? eps : undefined),
       attention: { scale: headDim ** -0.5 },
     });

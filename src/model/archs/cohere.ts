@@ -1,19 +1,16 @@
 // Command R: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
 import { z } from "zod";
-import type { MlxArray } from "../../mlx/array.ts";
-import { layerNorm as normed } from "../../mlx/fast.ts";
-import { multiply, reshape } from "../../mlx/ops.ts";
+import { multiply } from "../../mlx/ops.ts";
 import { BaseConfig, type Keys, parseConfig } from "../config.ts";
-import { type AttentionSizes, changedHeads, layerNorm, projection } from "../layers.ts";
+import { normedHeads } from "../head-changes.ts";
+import { type AttentionSizes, layerNorm, projection } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { halves } from "../qkv.ts";
 import { type Design, transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 
-const eps = z.number().positive().default(1e-5);
-
 export const CohereConfig = BaseConfig.extend({
-  rms_norm_eps: eps,
+  rms_norm_eps: z.number().positive().default(1e-5),
   rope_theta: z.number().positive().default(8_000_000),
   logit_scale: z.number().default(0.0625),
   use_qk_norm: z.boolean().default(false),
@@ -44,23 +41,15 @@ export function cohereDecoder(config: CohereConfig, weights: Weights, design: De
 }
 
 /** A layer norm over each head, with weights of its own for each. */
-function normedProjection(weights: Weights, name: string, sizes: AttentionSizes, normEps: number) {
+function normedProjection(weights: Weights, name: string, sizes: AttentionSizes, eps: number) {
   const { heads, kvHeads, headDim } = sizes;
   const weightOf = (part: string, count: number) => {
-    weights.arrange([`${name}.${part}.weight`], ([stored]) => ({
-      ...stored!,
-      shape: [count * headDim],
-    }));
-    weights.reorder(`${name}.${part}`, halves(count, headDim, headDim));
-    return weights.computed(() =>
-      reshape(weights.tensor(`${name}.${part}.weight`, [count * headDim]), [count, headDim]),
-    );
+    const norm = `${name}.${part}`;
+    weights.reshape(`${norm}.weight`, [count, headDim], [count * headDim]);
+    weights.reorder(norm, halves(count, headDim, headDim));
+    weights.reshape(`${norm}.weight`, [count * headDim], [count, headDim]);
+    return weights.tensor(`${norm}.weight`, [count, headDim]);
   };
-  const [q, k] = [weightOf("q_norm", heads), weightOf("k_norm", kvHeads)];
-  const norm = (x: MlxArray, weight: MlxArray) =>
-    multiply(normed(x, undefined, undefined, normEps), weight);
-  return changedHeads(projection(weights, name, sizes), sizes, (parts) => ({
-    q: norm(parts.q, q),
-    k: norm(parts.k, k),
-  }));
+  const own = { q: weightOf("q_norm", heads), k: weightOf("k_norm", kvHeads) };
+  return normedHeads(projection(weights, name, sizes), sizes, own, eps);
 }

@@ -15,6 +15,6 @@ export function cohere2(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config, cohereKeys);
   return cohereDecoder(parsed, weights, {
     slides: (layer) => (layer + 1) % parsed.sliding_window_pattern !== 0,
-    rope: (rope, window) => (window === undefined ? undefined : rope),
+    rope: (whole, window) => (window === undefined ? undefined : whole()),
   });
 }

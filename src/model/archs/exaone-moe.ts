@@ -30,7 +30,7 @@ export function exaoneMoe(config: unknown, weights: Weights): Model {
   const makeExperts = expertLayers(parsed, weights, correctedRouting(parsed));
   return transformer(parsed, weights, {
     headNorms: ["q_norm", "k_norm"],
-    rope: (rope, window) => (window !== undefined || !hasWindows ? rope : undefined),
+    rope: (whole, window) => (window !== undefined || !hasWindows ? whole() : undefined),
     mlp: (name, layer) => {
       if (!is_moe_layer[layer]) return gatedMlp(weights, name, dims, intermediate_size);
       weights.rename({ [`${name}.e_score`]: `${name}.gate.e_score` });

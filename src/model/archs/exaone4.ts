@@ -22,7 +22,7 @@ export function exaone4(config: unknown, weights: Weights): Model {
       : Boolean(pattern && (layer + 1) % pattern !== 0);
   return transformer(parsed, weights, {
     slides,
-    rope: (rope, window) => (!sliding_window || window !== undefined ? rope : undefined),
+    rope: (whole, window) => (!sliding_window || window !== undefined ? whole() : undefined),
     headNorms: ["q_norm", "k_norm"],
     norms: {
       afterAttention: "post_attention_layernorm",

@@ -1,5 +1,6 @@
 // GPT-J: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
 import { z } from "zod";
+import { LoadError } from "../../files/load-error.ts";
 import { activationOf } from "../activations.ts";
 import { headsOf, parseConfig } from "../config.ts";
 import { layerNorm, plainMlp } from "../layers.ts";
@@ -27,6 +28,9 @@ export function gptj(config: unknown, weights: Weights): Model {
     ".fc_out.": ".down_proj.",
   });
   const { headDim } = headsOf(parsed);
+  if (rotary_dim && rotary_dim > headDim) {
+    throw new LoadError(`config.json: rotary_dim: heads have ${headDim} features`);
+  }
   const partial_rotary_factor = (rotary_dim ?? headDim) / headDim;
   return transformer({ ...parsed, partial_rotary_factor }, weights, {
     isParallel: true,

@@ -5,10 +5,10 @@ import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, slice } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { routedMlp } from "../experts.ts";
+import { rotatedFirst } from "../head-changes.ts";
 import {
   type AttentionBlock,
   attentionBlock,
-  changedHeads,
   gatedMlp,
   type Projection,
   projection,
@@ -16,7 +16,7 @@ import {
 } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { arrangeGroups } from "../qkv.ts";
-import { makeRope, rotated } from "../rope.ts";
+import { makeRope } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -78,10 +78,7 @@ function attentionLayers(config: Config, weights: Weights) {
     const norm = (part: string) =>
       use_qk_norm ? rmsNorm(weights, `${name}.${part}_layernorm`, headDim, eps) : undefined;
     return attentionBlock(weights, name, states, sizes, {
-      project: changedHeads(projectionOf(name, layer), sizes, ({ q, k }, step) => {
-        const positions = step.positions();
-        return { q: rotated(q, rope, positions), k: rotated(k, rope, positions) };
-      }),
+      ...rotatedFirst(projectionOf(name, layer), sizes, rope),
       qNorm: norm("query"),
       kNorm: norm("key"),
       attention: { scale: headDim ** -0.5 },

@@ -14,18 +14,18 @@ import {
 } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
+import { rotatedFirst } from "../head-changes.ts";
 import {
   type AttentionBlock,
   type AttentionSizes,
   type Block,
-  changedHeads,
   gatedMlp,
   preNormBlock,
   projection,
   rmsNorm,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { makeRope, ropeOptions, rotated } from "../rope.ts";
+import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
@@ -48,10 +48,7 @@ export function iquestLoopCoder(config: unknown, weights: Weights): Model {
     if (layer >= layers) return second[layer - layers]!();
     const attention = `${name}.self_attn`;
     // Gates are made of queries with their position, so that RoPE comes before attention.
-    const project = changedHeads(projection(weights, attention, sizes), sizes, ({ q, k }, step) => {
-      const positions = step.positions();
-      return { q: rotated(q, rope, positions), k: rotated(k, rope, positions) };
-    });
+    const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
     const oProj = weights.linear(`${attention}.o_proj`, width, dims);
     const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
     const inputNorm = rmsNorm(weights, `${name}.input_layernorm`, dims, eps);

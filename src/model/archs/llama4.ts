@@ -6,6 +6,7 @@ import { add, astype, multiply, squeeze } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
 import { router, transposeExperts } from "../experts.ts";
+import { withTemperature } from "../head-changes.ts";
 import {
   attentionBlock,
   expertMlps,
@@ -13,7 +14,6 @@ import {
   plainNorm,
   preNormBlock,
   rmsNorm,
-  withTemperature,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { arrangeHalves } from "../qkv.ts";

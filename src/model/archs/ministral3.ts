@@ -1,7 +1,7 @@
 // Ministral 3: Mistral whose queries grow with their position.
 import { z } from "zod";
 import { BaseConfig, parseConfig, RopeScaling } from "../config.ts";
-import { withTemperature } from "../layers.ts";
+import { withTemperature } from "../head-changes.ts";
 import type { Model } from "../model.ts";
 import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";

@@ -45,8 +45,8 @@ export function museGlimmer(config: unknown, weights: Weights): Model {
       afterMlp: "post_feedforward_layernorm",
     },
     slides: (layer) => layer % 4 !== 3,
-    rope: (rope, window, layer) =>
-      (layer_rope_theta ? layer_rope_theta[layer] : window) ? rope : undefined,
+    rope: (whole, window, layer) =>
+      (layer_rope_theta ? layer_rope_theta[layer] : window) ? whole() : undefined,
     attention: { scale: parsed.head_dim ** -0.5 * parsed.qk_scale_factor },
     parts: (name, { heads, headDim }) => {
       const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);

@@ -8,9 +8,9 @@ import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
 const Config = BaseConfig.extend({
-  num_loops: z.int().positive().default(1),
+  num_loops: z.int().positive().max(16).default(1),
   /** One for each loop behind the first. */
-  loop_loss_weights: z.array(z.number()).nullish(),
+  loop_loss_weights: z.array(z.number()).max(15).nullish(),
   skip_loop_final_norm: z.boolean().default(false),
   /** What no published model has. */
   enable_double_loop_split: z.literal(false).default(false),

@@ -31,6 +31,8 @@ export function nemotronNas(config: unknown, weights: Weights): Model {
   if (blocks.length !== layers) {
     throw new LoadError(`config.json: block_configs: expected ${layers} of them`);
   }
+  // Of the authors' files, and of GGUF.
+  weights.renameParts({ ".linear_attn.": ".linear.", ".linear_mlp.": ".linear." });
   const gating = gatingOf(parsed.hidden_act, "hidden_act");
   const sizes = (layer: number) => {
     const each = blocks[layer]!.attention.n_heads_in_group ?? 1;
@@ -46,6 +48,8 @@ export function nemotronNas(config: unknown, weights: Weights): Model {
       const { no_op, replace_with_linear } = blocks[layer]!.attention;
       if (no_op) return (x) => x;
       if (!replace_with_linear) return undefined;
+      if (!weights.has(`${name}.linear.weight`))
+        weights.rename({ [`${name}.o_proj.`]: `${name}.linear.` });
       const linear = weights.linear(`${name}.linear`, dims, dims);
       return (x, _, fused) => linear(x, fused);
     },

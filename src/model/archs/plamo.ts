@@ -1,5 +1,6 @@
 // PLaMo 13B: attention and MLP beside each other behind one norm; the first query of each KV head, then the second.
 import { z } from "zod";
+import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { reshape, swapAxes } from "../../mlx/ops.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
@@ -16,7 +17,11 @@ const Config = BaseConfig.extend({
 export function plamo(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { num_attention_heads, n_shared_head, rows_in_order } = parsed;
-  const num_key_value_heads = Math.ceil(num_attention_heads / n_shared_head);
+  if (num_attention_heads % n_shared_head !== 0) {
+    const heads = `${num_attention_heads} heads`;
+    throw new LoadError(`config.json: n_shared_head: ${n_shared_head} do not divide ${heads}`);
+  }
+  const num_key_value_heads = num_attention_heads / n_shared_head;
   weights.renameParts({ "model.layers.layers.": "model.layers." });
   return transformer({ ...parsed, num_key_value_heads }, weights, {
     isParallel: true,

@@ -1,15 +1,17 @@
 // PLaMo 2: a kind of Mamba in every other layer, attention in the others, and norms before and behind both and MLPs.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
-import { add, concatenate, multiply, reshape, slice, split } from "../../mlx/ops.ts";
+import { add, concatenate, multiply, slice, split } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
+import { changedHeads } from "../head-changes.ts";
 import {
   type AttentionBlock,
   type AttentionSizes,
   attentionBlock,
+  type HeadProjection,
   joinedMlp,
-  type Projection,
+  projection,
   rmsNorm,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
@@ -83,23 +85,16 @@ function isMamba({ mamba_enabled, mamba_step: step, num_hidden_layers }: Config,
 }
 
 /** Norms over each head of queries and keys, with a weight for each feature of all heads. */
-function normedHeads(weights: Weights, name: string, sizes: AttentionSizes): Projection {
-  const { dims, heads, kvHeads, headDim } = sizes;
-  const [queries, keys] = [heads * headDim, kvHeads * headDim];
-  const product = weights.linear(`${name}.qkv_proj`, dims, queries + 2 * keys);
+function normedHeads(weights: Weights, name: string, sizes: AttentionSizes): HeadProjection {
+  const { heads, kvHeads, headDim } = sizes;
   const norm = (part: string, count: number) => {
     const weight = weights.tensor(`${name}.${part}_weight`, [count, headDim]);
-    return (x: MlxArray) => {
-      const apart = reshape(x, [-1, count, headDim]);
-      const normed = multiply(weights.device.rmsNorm(apart, undefined, HEAD_EPS), weight);
-      return reshape(normed, [-1, count * headDim]);
-    };
+    return (x: MlxArray) => multiply(weights.device.rmsNorm(x, undefined, HEAD_EPS), weight);
   };
   const [qNorm, kNorm] = [norm("q", heads), norm("k", kvHeads)];
-  return (x, fused) => {
-    const [q, k, v] = split(product(x, fused), [queries, queries + keys]);
-    return concatenate([qNorm(q!), kNorm(k!), v!], -1);
-  };
+  return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => {
+    return { q: qNorm(q), k: kNorm(k) };
+  });
 }
 
 /** Keys, queries and steps are products of the values, behind the convolution. */

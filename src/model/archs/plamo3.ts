@@ -43,7 +43,7 @@ export function plamo3(config: unknown, weights: Weights): Model {
       afterMlp: "post_mlp_norm",
     },
     slides: (layer) => (layer + 1) % parsed.sliding_window_pattern !== 0,
-    rope: (rope, window) => (window === undefined ? rope : near),
+    rope: (whole, window) => (window === undefined ? whole() : near),
     parts: (name) => ({ qNorm: headNorm(`${name}.q_norm`), kNorm: headNorm(`${name}.k_norm`) }),
   });
 }

@@ -20,6 +20,6 @@ export function smollm3(config: unknown, weights: Weights): Model {
   }
   const rotates = (layer: number) => (listed ? listed[layer] !== 0 : (layer + 1) % interval !== 0);
   return transformer(parsed, weights, {
-    rope: (rope, _, layer) => (rotates(layer) ? rope : undefined),
+    rope: (whole, _, layer) => (rotates(layer) ? whole() : undefined),
   });
 }

@@ -1,11 +1,10 @@
 // StableLM 2 and 3B: layer norms, a quarter of each head rotated; some have attention and MLP beside each other, and
 // a layer norm on each head of queries and keys.
 import { z } from "zod";
-import { layerNorm as normed } from "../../mlx/fast.ts";
-import { multiply, reshape } from "../../mlx/ops.ts";
 import { joined } from "../arrangement.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
-import { type AttentionSizes, changedHeads, layerNorm, projection } from "../layers.ts";
+import { normedHeads } from "../head-changes.ts";
+import { type AttentionSizes, layerNorm, projection } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -40,15 +39,11 @@ function headNorms(weights: Weights, name: string, sizes: AttentionSizes, eps: n
     const all = `${name}.${part}.weight`;
     if (!weights.has(all)) {
       const each = Array.from({ length: count }, (_, i) => `${name}.${part}.norms.${i}.weight`);
+      for (const one of each) weights.reshape(one, [headDim], [1, headDim]);
       weights.arrange(each, (stored) => joined(all, stored));
     }
-    weights.arrange([all], ([stored]) => ({ ...stored!, shape: [count * headDim] }));
-    const stored = weights.tensor(all, [count * headDim]);
-    return weights.computed(() => reshape(stored, [count, headDim]));
+    return weights.tensor(all, [count, headDim]);
   };
-  const [q, k] = [weightOf("q_layernorm", heads), weightOf("k_layernorm", kvHeads)];
-  return changedHeads(projection(weights, name, sizes), sizes, (parts) => ({
-    q: multiply(normed(parts.q, undefined, undefined, eps), q),
-    k: multiply(normed(parts.k, undefined, undefined, eps), k),
-  }));
+  const own = { q: weightOf("q_layernorm", heads), k: weightOf("k_layernorm", kvHeads) };
+  return normedHeads(projection(weights, name, sizes), sizes, own, eps);
 }
