@@ -93,7 +93,7 @@ export class RecurrenceKernels implements Recurrence {
       const read = this.scan({ x, gates: { raw, columns } }, pool, moves, scan);
       return gated(read, raw, from.output, [heads, valueDim]);
     }
-    const { keyHeads, columns, norm, deltaRule, skip } = scan;
+    const { keyHeads, columns, norm, deltaRule, erasing, skip } = scan;
     const { output } = from ?? {};
     const decayWidth = given ? given.decays.shape[1]! : from!.rate.size;
     const byFeature = decayWidth === heads * keyDim && keyDim > 1;
@@ -164,7 +164,8 @@ export class RecurrenceKernels implements Recurrence {
     }
     const warps = output ? Math.ceil(valueDim / ROWS_PER_WARP) : WARPS;
     const rows = warps * ROWS_PER_WARP;
-    const floats = (byFeature ? 3 : 2) * keyDim + rows + 2;
+    const vectors = 2 + (byFeature ? 1 : 0) + (erasing ? 2 : 0);
+    const floats = vectors * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
     // With longer keys a thread has more of the state than half of the registers.
     const isBounded = output !== undefined && keyDim <= MOST_DIM;
@@ -178,6 +179,9 @@ export class RecurrenceKernels implements Recurrence {
         DELTA_RULE: deltaRule,
         SKIP: skip !== undefined,
         BY_FEATURE: byFeature,
+        ERASES: erasing !== undefined,
+        FINDS: erasing?.find ?? 0,
+        PUTS: erasing?.put ?? 0,
         WARPS: warps,
         CHUNK: Math.max(1, Math.floor(SHARED_BYTES / tokenBytes)),
       },

@@ -25,6 +25,11 @@ export type Scan = {
   /** Queries and keys are divided by their root mean square and scaled. */
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
+  /**
+   * In place of the delta rule, where in a row two more vectors (key features) begin: what is found with the one is
+   * taken away along the other. With a decay for each feature.
+   */
+  erasing?: { find: number; put: number } | undefined;
   /** (heads) float32: by this factor a value is added to its output. */
   skip?: MlxArray | undefined;
 };

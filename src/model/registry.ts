@@ -102,6 +102,7 @@ import { qwen3Moe } from "./archs/qwen3-moe.ts";
 import { qwen3Next } from "./archs/qwen3-next.ts";
 import { qwen3VlMoe } from "./archs/qwen3-vl-moe.ts";
 import { recurrentGemma } from "./archs/recurrent-gemma.ts";
+import { rwkv7 } from "./archs/rwkv7.ts";
 import { smollm3 } from "./archs/smollm3.ts";
 import { spark25 } from "./archs/spark2-5.ts";
 import { stablelm } from "./archs/stablelm.ts";
@@ -243,6 +244,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["qwen3_vl", qwen3Vl],
   ["qwen3_vl_moe", qwen3VlMoe],
   ["recurrent_gemma", recurrentGemma],
+  ["rwkv7", rwkv7],
   ["seed_oss", llama],
   ["smollm3", smollm3],
   ["smollm3", smollm3],

@@ -17,7 +17,7 @@ import type { Language } from "../../src/kernels/source.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
-import { astype, swapAxes, zeros } from "../../src/mlx/ops.ts";
+import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -168,6 +168,7 @@ for (const { name, make, others, isQuick } of ways) {
       deltaRule: boolean;
       normed: boolean;
       skip: boolean;
+      erases: boolean;
       /** How decays and betas are given; for each head unless it says. */
       gates: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
       /** By chunks, where rows have 16 bits. */
@@ -212,6 +213,9 @@ for (const { name, make, others, isQuick } of ways) {
       { heads: 2, keyHeads: 2, keyDim: 16, valueDim: 20, skip: true, gates: "normed" },
       // As Mamba has them: a head for each channel.
       { heads: 6, keyHeads: 1, keyDim: 16, valueDim: 1, skip: true, gates: "rawByFeature" },
+      // As RWKV 7 has them.
+      { heads: 2, keyHeads: 2, keyDim: 64, valueDim: 64, erases: true, gates: "byFeature" },
+      { heads: 2, keyHeads: 1, keyDim: 48, valueDim: 8, erases: true, gates: "byFeature" },
       // Too large for a group that has all of a head.
       { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 136, normed: true, gates: "normed" },
       ...(
@@ -239,11 +243,14 @@ for (const { name, make, others, isQuick } of ways) {
             keys: heads * valueDim,
             queries: heads * valueDim + keyHeads * keyDim,
           };
-          const width = columns.queries + keyHeads * keyDim + spare;
+          const end = columns.queries + keyHeads * keyDim;
+          const erasing = options.erases ? { find: end, put: end + keyHeads * keyDim } : undefined;
+          const width = end + (erasing ? 2 * keyHeads * keyDim : 0) + spare;
           const scan: Scan = {
             keyHeads,
             columns,
             deltaRule,
+            erasing,
             norm: normed
               ? {
                   eps: 1e-6,
@@ -293,7 +300,8 @@ for (const { name, make, others, isQuick } of ways) {
           };
           const isGiven = gates === undefined || gates === "byFeature";
           const inputs = {
-            x: rounded([tokens, width], dtype),
+            // A state that more is taken from than there is grows without end.
+            x: multiply(rounded([tokens, width], dtype), options.erases ? 0.125 : 1),
             gates: isGiven ? givenGates() : rawGates(),
           };
           const shape = [SLOTS, heads, valueDim, keyDim];

@@ -48,14 +48,24 @@ export function scanned(
     value,
     decay,
     beta,
-  }: { query: number[]; key: number[]; value: number[]; decay: number[]; beta: number },
+    erasing,
+  }: {
+    query: number[];
+    key: number[];
+    value: number[];
+    decay: number[];
+    beta: number;
+    erasing?: { find: number[]; put: number[] } | undefined;
+  },
   deltaRule: boolean,
 ): number[] {
   return state.map((row, v) => {
     for (const k of key.keys()) row[k]! *= decay[decay.length === 1 ? 0 : k]!;
     const found = deltaRule ? dot(row, key) : 0;
+    const erased = erasing ? dot(row, erasing.find) : 0;
     const added = beta * (value[v]! - found);
-    for (const [k, each] of key.entries()) row[k]! += added * each;
+    for (const [k, each] of key.entries())
+      row[k]! += added * each - erased * (erasing?.put[k] ?? 0);
     return dot(row, query);
   });
 }
@@ -126,7 +136,7 @@ function rawHeads({ raw, columns }: RawGates, heads: number): PlainToken["heads"
 export function scanRows(
   tokens: readonly PlainToken[],
   states: number[][][],
-  { keyHeads, columns, norm, deltaRule, skip }: Scan,
+  { keyHeads, columns, norm, deltaRule, erasing, skip }: Scan,
 ): number[][] {
   const heads = states.length;
   const [values, keys] = [states[0]!.length, states[0]![0]!.length];
@@ -143,7 +153,12 @@ export function scanRows(
       }
       const { decay, beta, finish } = gates[head]!;
       const value = part(columns.values, head, values);
-      const read = scanned(state, { query, key, value, decay, beta }, deltaRule);
+      const taken = erasing && {
+        find: part(erasing.find, keyHead, keys),
+        put: part(erasing.put, keyHead, keys),
+      };
+      const token = { query, key, value, decay, beta, erasing: taken };
+      const read = scanned(state, token, deltaRule);
       return finish(read.map((each, v) => each + (skips?.[head] ?? 0) * value[v]!));
     });
   });
