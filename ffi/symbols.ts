@@ -468,7 +468,7 @@ export const ownSymbols = {
     args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "ptr"],
     returns: "i32",
   },
-  // int mlx_serve_scan(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, int, int, float, float, float, bool, mlx_stream)
+  // int mlx_serve_scan(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, int, int, int, int, float, float, float, bool, mlx_stream)
   mlx_serve_scan: {
     args: [
       "buffer",
@@ -477,6 +477,8 @@ export const ownSymbols = {
       "ptr",
       "ptr",
       "ptr",
+      "i32",
+      "i32",
       "i32",
       "i32",
       "i32",

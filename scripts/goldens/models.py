@@ -119,8 +119,10 @@ def added_mask(h, cache):
 
 def build(case, seed):
     config = json.loads(json.dumps(case["config"]))  # mlx-lm writes to it
+    key = (config["model_type"], *config.get("architectures", []))
     others = LISTED["others"] | mlx_lm.utils.MODEL_REMAPPING
-    module = others.get(config["model_type"], config["model_type"])
+    renamed = others.get(key[0], key[0])
+    module = mlx_lm.utils.MODEL_ARCHITECTURE_REMAPPING.get(key, renamed)
     arch = importlib.import_module(f"mlx_lm.models.{module}")
     replace_parts(case, arch)
     model = arch.Model(arch.ModelArgs.from_dict(config))
@@ -217,10 +219,18 @@ def check_authors(case, model, weights, layout):
             original[name] = original[name].swapaxes(-2, -1)
     for before, after in layout.get("names", {}).items():
         original = {name.replace(before, after, 1): original[name] for name in original}
-    if layout.get("separate"):
+    if where := layout.get("separate"):
+        where = "experts" if where is True else where
         for name in [name for name in original if ".switch_mlp." in name]:
             for expert, value in enumerate(original.pop(name)):
-                original[name.replace("switch_mlp", f"experts.{expert}")] = value
+                original[name.replace("switch_mlp", f"{where}.{expert}")] = value
+    for part, transposed in layout.get("together", {}).items():
+        first = f".experts.0.{part}.weight"
+        for name in [name for name in original if name.endswith(first)]:
+            prefix, rows = name[: -len(first)], []
+            while (each := f"{prefix}.experts.{len(rows)}.{part}.weight") in original:
+                rows.append(original.pop(each).T if transposed else original.pop(each))
+            original[f"{prefix}.experts.mlp.{part}"] = mx.concatenate(rows, axis=0)
     if layout.get("joint"):
         for name in [name for name in original if ".unembed_out." in name]:
             keys = original.pop(name.replace("unembed_out", "embed_q")).swapaxes(1, 2)

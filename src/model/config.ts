@@ -19,6 +19,7 @@ export const RopeScaling = z.looseObject({
   mscale_all_dim: z.number().optional(),
   short_factor: z.array(z.number()).optional(),
   long_factor: z.array(z.number()).optional(),
+  long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;

@@ -1,4 +1,5 @@
 // The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
+import type { Linear } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BaseConfig } from "./config.ts";
@@ -20,6 +21,12 @@ export type DecoderOptions = {
   makeNorm?: ((name: string) => Transform) | undefined;
   afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
   afterLogits?: Transform | undefined;
+  /** In place of the output matrix, made of it. */
+  head?: ((head: Linear) => Linear) | undefined;
+  /** What goes into the layers, of the embedded tokens and the tokens: made before the layers are. */
+  makeInput?:
+    | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
+    | undefined;
   /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
   layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
 };
@@ -57,6 +64,7 @@ export function decoder(
   const { afterEmbedding = same, afterLogits = same } = options;
   const embedding = weights.embedding(`${prefix}model.embed_tokens`, vocabulary, dims);
   const states = new LayerStates();
+  const input = options.makeInput?.(states) ?? ((embedded: MlxArray) => embedded);
   const blocks = Array.from({ length: layers }, (_, layer) =>
     makeBlock(`${prefix}model.layers.${layer}`, layer, states),
   );
@@ -64,7 +72,8 @@ export function decoder(
     options.makeNorm ?? ((name: string) => rmsNorm(weights, name, dims, config.rms_norm_eps));
   const norm = options.norm ?? makeNorm(`${prefix}model.norm`);
   const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
-  const head = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
+  const matrix = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
+  const head = options.head ? options.head(matrix) : matrix;
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
   const repeated = [/\binv_freq$/, /\blm_head\./];
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
@@ -73,7 +82,7 @@ export function decoder(
     states,
     forward(tokens, step) {
       using scope = new Scope();
-      let h = afterEmbedding(embedding.lookup(tokens), step); // (T, D)
+      let h = afterEmbedding(input(embedding.lookup(tokens), tokens, step), step); // (T, D)
       const inputs = options.layerInputs?.(tokens, h);
       for (const [layer, block] of blocks.entries()) h = block(h, step, inputs?.[layer]);
       return scope.keep(norm(h));

@@ -38,8 +38,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   const maxPositions = optional("context_length");
   const window = slidingWindow(values);
   return {
-    // Olmo 3 is written as an Olmo 2 with a window.
-    model_type: values.modelType === "olmo2" && window ? "olmo3" : values.modelType,
+    model_type: modelTypeOf(values, window),
     hidden_size: hidden,
     num_hidden_layers: layers,
     intermediate_size: required("feed_forward_length"),
@@ -58,6 +57,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     // Of the architectures that have them.
     layer_types: layerTypes(gguf, values, layers, window),
     num_experts: optional("expert_count"),
+    num_local_experts: optional("expert_count"),
     num_experts_per_tok: optional("expert_used_count"),
     moe_intermediate_size: optional("expert_feed_forward_length"),
     norm_topk_prob: true,
@@ -77,6 +77,13 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     logits_scaling: optional("logit_scale"),
     ...ggufFamilies.get(values.architecture)?.config?.(values, gguf),
   };
+}
+
+/** Some are written as others: Olmo 3 as an Olmo 2 with a window, Mixtral as a Llama with experts. */
+function modelTypeOf({ modelType, optional }: Values, window: number | undefined): string {
+  if (modelType === "olmo2" && window) return "olmo3";
+  if (modelType === "llama" && optional("expert_count")) return "mixtral";
+  return modelType;
 }
 
 /** The architecture, and the numbers whose keys begin with its name. */

@@ -1,6 +1,7 @@
 // What llama.cpp's converter does to a family's files in its own way: their names, their metadata, the order of rows.
 // What a family does not say is as in Llama.
 import type { Gguf } from "../files/gguf.ts";
+import { expertFamilies } from "./gguf-experts.ts";
 
 /** The numbers whose keys begin with the architecture's name. */
 export type GgufValues = {
@@ -46,6 +47,7 @@ const innerSize: GgufFamily["config"] = ({ required }) => ({
 const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
+  ...expertFamilies,
   [
     "apertus",
     {

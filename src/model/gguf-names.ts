@@ -53,7 +53,8 @@ const special = new Map([
 ]);
 
 /** What the configuration has taken already, or follows from it. */
-const ignored = /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.attn_rot_embd)\.weight$/;
+const ignored =
+  /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.(?:attn_rot_embd|nextn\.\w+))\.weight$/;
 
 /**
  * Undefined for what no architecture reads, such as precomputed frequencies. A name that is not known
@@ -66,7 +67,9 @@ export function huggingFaceName(name: string, modelType: string): string | undef
     /^(?:blk\.(\d+)\.)?(\w+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   if (layer === undefined) return outside.has(part) ? `${outside.get(part)}.${kind}` : name;
   const found = special.get(modelType)?.get(part) ?? inBlock.get(part);
-  return found === undefined ? name : `model.layers.${layer}.${found}.${kind}`;
+  if (found === undefined) return name;
+  // A name that ends so goes on with the kind.
+  return `model.layers.${layer}.${found}${found.endsWith("_") ? "" : "."}${kind}`;
 }
 
 /** Whose files have the rows of Q and K in pairs. */
@@ -74,6 +77,7 @@ const paired = [
   "llama",
   "granite",
   "mistral",
+  "mixtral",
   "smollm3",
   ...Array.from(ggufFamilies.values(), ({ modelType, isPaired }) => (isPaired ? [modelType] : [])),
 ].flat();

@@ -7,6 +7,7 @@ import {
   argsort,
   concatenate,
   divide,
+  expandDims,
   flatten,
   floorDivide,
   multiply,
@@ -170,6 +171,20 @@ export function projection(
   };
 }
 
+/** With q_norm and k_norm over all heads at once. */
+export function normedProjection(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  eps: number,
+): Projection {
+  const { heads, kvHeads, headDim } = sizes;
+  return projection(weights, name, sizes, {
+    q: rmsNorm(weights, `${name}.q_norm`, heads * headDim, eps),
+    k: rmsNorm(weights, `${name}.k_norm`, kvHeads * headDim, eps),
+  });
+}
+
 /** With the step, of which it may ask for positions. */
 export type HeadProjection = (x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray;
 
@@ -225,6 +240,15 @@ export function attentionBlock(
   };
   const again = () => over(states.kv({ ...sizes, window: attention.window }));
   return shared ? over(shared) : again();
+}
+
+/** x (T, heads * D) by gates (T, heads) or (T, heads * D) */
+export function opened(x: MlxArray, gates: MlxArray): MlxArray {
+  const [tokens, width] = x.shape as [number, number];
+  const heads = gates.shape[1]!;
+  if (heads === width) return multiply(x, gates);
+  const byHead = reshape(x, [tokens, heads, width / heads]);
+  return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
 }
 
 /** `input`: what the layer gets beside the hidden state, in models that have such. */

@@ -142,6 +142,7 @@ function longRope(options: RopeOptions): Float32Array {
 
 function longRopeMagnitude({ scaling, maxPositions }: RopeOptions): number {
   const context = scaling?.original_max_position_embeddings ?? 4096;
+  if (scaling?.long_mscale) return scaling.long_mscale;
   const factor = (maxPositions ?? 131_072) / context;
   return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(context));
 }

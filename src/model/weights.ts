@@ -219,9 +219,9 @@ export class Weights {
   }
 
   /** Numbers of our own that live as long as the weights. */
-  constant(values: Float32Array): MlxArray {
+  constant(values: Float32Array, shape: readonly number[] = [values.length]): MlxArray {
     using _ = new Scope();
-    return this.#ledger.keep(array(values));
+    return this.#ledger.keep(array(values, [...shape]));
   }
 
   /** A number of our own (1), of the type that the model computes in. */

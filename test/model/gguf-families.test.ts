@@ -44,7 +44,25 @@ const keys: Readonly<Record<string, readonly string[]>> = {
   "rope.freq_base": ["rope_theta", "rotary_emb_base"],
   "rope.freq_base_swa": ["rope_local_theta"],
   logit_scale: ["logit_scale"],
+  expert_count: ["n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"],
+  expert_used_count: ["num_experts_per_tok", "moe_k", "moe_topk"],
+  expert_feed_forward_length: ["moe_intermediate_size"],
+  expert_shared_count: [
+    "n_shared_experts",
+    "num_shared_experts",
+    "moe_num_shared_experts",
+    "num_shared_expert",
+  ],
+  expert_shared_feed_forward_length: ["shared_expert_intermediate_size"],
+  expert_weights_scale: ["routed_scaling_factor", "route_scale"],
+  expert_group_count: ["n_group"],
+  expert_group_used_count: ["topk_group"],
+  leading_dense_block_count: ["first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"],
+  interleave_moe_layer_step: ["moe_layer_interval"],
 };
+
+/** How experts are scored. */
+const SIGMOID = { expert_gating_func: 2 };
 
 /** A head's size, and the sizes of a layer. */
 const [HEAD, HEADS, KV_HEADS] = [16, 4, 2];
@@ -56,6 +74,29 @@ type More = {
 };
 
 const more: Record<string, More> = {
+  afmoe: {
+    metadata: {
+      ...SIGMOID,
+      expert_weights_scale: 2.826,
+      "attention.sliding_window_pattern": [true, true, false, true],
+    },
+  },
+  bailing_moe: { metadata: { ...SIGMOID, "rope.dimension_count": 8 } },
+  "bailing_moe-softmax": {
+    change: (all) => {
+      for (const layer of [0, 1]) {
+        const name = `model.layers.${layer}.attention.query_key_value.weight`;
+        const qkv = all.get(name)!;
+        const rows = (from: number, to: number) =>
+          below(Array.from({ length: to - from }, (_, i) => part(qkv, from + i, 8)));
+        all.delete(name);
+        all.set(`blk.${layer}.attn_q.weight`, paired(rows(0, 4), HEADS));
+        all.set(`blk.${layer}.attn_k.weight`, paired(rows(4, 6), KV_HEADS));
+        all.set(`blk.${layer}.attn_v.weight`, rows(6, 8));
+      }
+      eachOf(all, /^output\.weight$/, normedColumns);
+    },
+  },
   bitnet: {
     change: (all) =>
       rename(all, /^model\.layers\.(\d+)\.\w+\.(attn|ffn)_sub_norm/, "blk.$1.$2_sub_norm"),
@@ -71,6 +112,35 @@ const more: Record<string, More> = {
       }
     },
   },
+  dbrx: {
+    metadata: {
+      block_count: 2,
+      embedding_length: 64,
+      feed_forward_length: 32,
+      "attention.head_count": HEADS,
+      "attention.head_count_kv": KV_HEADS,
+      "attention.clamp_kqv": 0.8,
+      "attention.layer_norm_epsilon": 1e-5,
+      expert_count: 4,
+      expert_used_count: 2,
+    },
+    change: (all) => {
+      const parts = { w1: "gate", v1: "up", w2: "down" };
+      for (const layer of [0, 1]) {
+        for (const [stored, name] of Object.entries(parts)) {
+          const each = Array.from({ length: 4 }, (_, expert) => {
+            const key = `transformer.blocks.${layer}.ffn.experts.${expert}.${stored}.weight`;
+            const tensor = all.get(key)!;
+            all.delete(key);
+            return tensor;
+          });
+          const shape = [4, ...each[0]!.shape];
+          all.set(`blk.${layer}.ffn_${name}_exps.weight`, { ...below(each), shape });
+        }
+      }
+    },
+  },
+  deepseek: { change: pairHeads },
   exaone4: {
     metadata: {
       "attention.sliding_window_pattern": [true, true, true, false],
@@ -83,6 +153,22 @@ const more: Record<string, More> = {
   },
   gemma: { change: (all) => addToNorms(all, () => 1) },
   glm: { metadata: { "rope.dimension_count": 32 } },
+  glm4_moe: { metadata: { ...SIGMOID, "rope.dimension_count": 16, nextn_predict_layers: 0 } },
+  granitemoe: {
+    metadata: {
+      embedding_scale: 4,
+      residual_scale: 0.5,
+      "attention.scale": 0.125,
+      logit_scale: 0.25,
+    },
+    change: (all) => {
+      nameExperts(all);
+      pairHeads(all);
+    },
+  },
+  "hunyuan-shared": {
+    metadata: { "rope.freq_base": 10_000 * 4 ** (16 / 14), expert_feed_forward_length: 32 },
+  },
   glm4: { metadata: { "rope.dimension_count": 16 } },
   gpt2: { metadata: { feed_forward_length: 256 } },
   "gpt_neox-sequential": {
@@ -120,6 +206,13 @@ const more: Record<string, More> = {
     change: (all) => {
       all.set("rope_factors_long.weight", floats(Float32Array.of(1, 1.5, 2, 2.5)));
       all.set("rope_factors_short.weight", floats(new Float32Array(4).fill(1)));
+    },
+  },
+  minimax: { metadata: { ...SIGMOID, "rope.dimension_count": 16 }, change: nameExperts },
+  mixtral: {
+    change: (all) => {
+      nameExperts(all);
+      pairHeads(all);
     },
   },
   mistral3: {
@@ -224,8 +317,9 @@ const more: Record<string, More> = {
 };
 
 test("there is a file of every family", () => {
-  const tested = Object.values(families).map(({ architecture }) => architecture);
-  expect(new Set(tested)).toEqual(new Set(ggufFamilies.keys()));
+  // Mixtral is written as a Llama with experts.
+  const tested = new Set(Object.values(families).map(({ architecture }) => architecture));
+  expect(tested).toEqual(new Set([...ggufFamilies.keys(), "llama"]));
 });
 
 test.each(Object.entries(families))("%s", (name, { architecture, names }) => {
@@ -288,6 +382,21 @@ function rename(all: Tensors, from: RegExp, to: string): void {
     all.delete(name);
     all.set(name.replace(from, to), tensor);
   }
+}
+
+/** Those whose authors have a tensor an expert, or both halves in one. */
+function nameExperts(all: Tensors): void {
+  const experts = /^model\.layers\.(\d+)\.block_sparse_moe\.switch_mlp\.(\w+)_proj\./;
+  rename(all, experts, "blk.$1.ffn_$2_exps.");
+}
+
+/** Each column divided by its length. */
+function normedColumns(tensor: FileTensor): FileTensor {
+  const [numbers, columns] = [numbersIn(tensor), tensor.shape[1]!];
+  const sums = new Float64Array(columns);
+  for (const [i, x] of numbers.entries()) sums[i % columns]! += x * x;
+  const made = numbers.map((x, i) => x / (Math.sqrt(sums[i % columns]!) + 1e-7));
+  return { ...floats(made), shape: tensor.shape };
 }
 
 function eachOf(all: Tensors, names: RegExp, change: (tensor: FileTensor) => FileTensor): void {

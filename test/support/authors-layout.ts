@@ -18,8 +18,10 @@ export type AuthorsLayout = {
   transposed?: string[];
   /** Parts of names. */
   names?: Record<string, string>;
-  /** A tensor an expert. */
-  separate?: boolean;
+  /** A tensor an expert; in `experts` unless it says where. */
+  separate?: boolean | string;
+  /** Parts of experts that MLX's files have apart, rows of all below each other, and whether they are transposed. */
+  together?: Record<string, boolean>;
   /** What heads make of latents in one matrix. */
   joint?: boolean;
 };
@@ -76,19 +78,49 @@ export function inAuthorsLayout(
   const named = (name: string) =>
     Object.entries(names).reduce((all, [from, to]) => all.replace(from, to), name);
   const all = new Map(Array.from(result, ([name, tensor]) => [named(name), tensor]));
-  const apart = layout.separate ? separate(all) : all;
+  const { separate: separated, together: gathered } = layout;
+  const apart = separated
+    ? separate(all, separated === true ? "experts" : separated)
+    : gathered
+      ? together(all, gathered)
+      : all;
   return layout.joint ? joint(apart) : apart;
 }
 
+/** DBRX's way: experts.0.w1.weight and so on as experts.mlp.w1. */
+function together(
+  file: ReadonlyMap<string, FileTensor>,
+  parts: Record<string, boolean>,
+): Map<string, FileTensor> {
+  const result = new Map<string, FileTensor>();
+  for (const [name, tensor] of file) {
+    const [, prefix, part] = /^(.*\.experts)\.\d+\.(\w+)\.weight$/.exec(name) ?? [];
+    if (!prefix || !part) {
+      result.set(name, tensor);
+      continue;
+    }
+    const [rows, columns] = tensor.shape as [number, number];
+    const own = parts[part]
+      ? { ...exchanged({ ...tensor, shape: [1, rows, columns] }), shape: [columns, rows] }
+      : tensor;
+    const before = result.get(`${prefix}.mlp.${part}`);
+    result.set(`${prefix}.mlp.${part}`, before ? below(before, own) : own);
+  }
+  return result;
+}
+
 /** A tensor an expert, under its number. */
-export function separate(file: ReadonlyMap<string, FileTensor>): Map<string, FileTensor> {
+export function separate(
+  file: ReadonlyMap<string, FileTensor>,
+  where = "experts",
+): Map<string, FileTensor> {
   const result = new Map<string, FileTensor>();
   for (const [name, { dtype, shape, bytes }] of file) {
     const count = name.includes(".switch_mlp.") ? shape[0]! : 0;
     if (count === 0) result.set(name, { dtype, shape, bytes });
     for (let i = 0; i < count; i++) {
       const size = bytes.length / count;
-      result.set(name.replace("switch_mlp", `experts.${i}`), {
+      result.set(name.replace("switch_mlp", `${where}.${i}`), {
         dtype,
         shape: shape.slice(1),
         bytes: bytes.subarray(i * size, (i + 1) * size),

@@ -3,10 +3,9 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { add, astype, multiply, squeeze } from "../../mlx/ops.ts";
-import { transposed } from "../arrangement.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
-import { router } from "../experts.ts";
+import { router, transposeExperts } from "../experts.ts";
 import { withTemperature } from "../head-changes.ts";
 import {
   attentionBlock,
@@ -96,7 +95,7 @@ export function llama4(config: unknown, weights: Weights): Model {
 
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const { hidden_size: dims, intermediate_size: hidden, num_local_experts: experts } = config;
-  arrangeExperts(weights, `${name}.experts`);
+  transposeExperts(weights, `${name}.experts`, `${name}.experts`);
   const route = router(
     weights,
     `${name}.router`,
@@ -111,19 +110,4 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
     const open = multiply(x, astype(shares, x.dtype));
     return add(shared(x, { residual }), squeeze(mlps(open, chosen), 1));
   };
-}
-
-/** The authors' files have all gates and ups in one tensor, (experts, dims, 2 hidden), and matrices transposed. */
-function arrangeExperts(weights: Weights, name: string): void {
-  const pick = (source: string, part: string, index: number, parts: number) => {
-    if (!weights.has(`${name}.${source}`)) return;
-    weights.arrange([`${name}.${source}`], ([stored]) => {
-      const columns = stored!.shape[2]! / parts;
-      const picked = { first: index * columns, count: columns };
-      return transposed(`${name}.${part}.weight`, stored!, picked);
-    });
-  };
-  pick("gate_up_proj", "gate_proj", 0, 2);
-  pick("gate_up_proj", "up_proj", 1, 2);
-  pick("down_proj", "down_proj", 0, 1);
 }

@@ -8,6 +8,7 @@ import type { Weights } from "../weights.ts";
 import { llama } from "./llama.ts";
 import { ministral3 } from "./ministral3.ts";
 import { mistral } from "./mistral.ts";
+import { mistral4 } from "./mistral4.ts";
 
 const Config = z.looseObject({
   text_config: z.looseObject({ model_type: z.string().default("mistral") }),
@@ -20,6 +21,7 @@ const textModels = new Map([
   ["llama", { text: llama, usual: { ...sevenBillion, intermediate_size: 11_008 } }],
   ["ministral3", { text: ministral3, usual: {} }],
   ["mistral", { text: mistral, usual: { ...sevenBillion, intermediate_size: 14_336 } }],
+  ["mistral4", { text: mistral4, usual: {} }],
 ]);
 
 export function mistral3(config: unknown, weights: Weights): Model {
