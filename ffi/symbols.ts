@@ -4,7 +4,7 @@
 // How a C type is passed:
 //   a handle (a struct of one pointer)      "ptr"     null where the header says "may be null"
 //   T* that the call writes, data, text     "buffer"  the view itself, never its address
-//   mlx_optional_int, mlx_optional_dtype    "u64"     value in the low 32 bits, has_value in bit 32
+//   mlx_optional_int, _float, _dtype        "u64"     value in the low 32 bits, has_value in bit 32
 //   size_t returned                         size      a number: all sizes are below 2^53
 import { FFIType } from "bun:ffi";
 
@@ -126,14 +126,20 @@ export const symbols = {
   mlx_arange: { args: ["buffer", "f64", "f64", "f64", "i32", "ptr"], returns: "i32" },
 
   // ---- One array, element by element
+  // int mlx_erf(mlx_array*, mlx_array, mlx_stream)
+  mlx_erf: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_erfinv(mlx_array*, mlx_array, mlx_stream)
   mlx_erfinv: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_exp(mlx_array*, mlx_array, mlx_stream)
   mlx_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_expm1(mlx_array*, mlx_array, mlx_stream)
+  mlx_expm1: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_log(mlx_array*, mlx_array, mlx_stream)
   mlx_log: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_negative(mlx_array*, mlx_array, mlx_stream)
   mlx_negative: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_round(mlx_array*, mlx_array, int, mlx_stream)
+  mlx_round: { args: ["buffer", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)
   mlx_sigmoid: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_tanh(mlx_array*, mlx_array, mlx_stream)
@@ -279,8 +285,15 @@ export const symbols = {
   },
 
   // ---- Fused operations
+  // int mlx_fast_layer_norm(mlx_array*, mlx_array, mlx_array, mlx_array, float, mlx_stream)
+  mlx_fast_layer_norm: { args: ["buffer", "ptr", "ptr", "ptr", "f32", "ptr"], returns: "i32" },
   // int mlx_fast_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)
   mlx_fast_rms_norm: { args: ["buffer", "ptr", "ptr", "f32", "ptr"], returns: "i32" },
+  // int mlx_fast_rope_dynamic(mlx_array*, mlx_array, int, bool, mlx_optional_float, float, mlx_array, mlx_array, mlx_stream)
+  mlx_fast_rope_dynamic: {
+    args: ["buffer", "ptr", "i32", "bool", "u64", "f32", "ptr", "ptr", "ptr"],
+    returns: "i32",
+  },
   // int mlx_fast_scaled_dot_product_attention(mlx_array*, mlx_array, mlx_array, mlx_array, float, const char*, mlx_array, mlx_array, bool, mlx_stream)
   mlx_fast_scaled_dot_product_attention: {
     args: ["buffer", "ptr", "ptr", "ptr", "f32", "buffer", "ptr", "ptr", "bool", "ptr"],
@@ -455,7 +468,7 @@ export const ownSymbols = {
     args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "ptr"],
     returns: "i32",
   },
-  // int mlx_serve_scan(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, int, int, float, float, float, bool, mlx_stream)
+  // int mlx_serve_scan(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, int, int, int, int, int, int, float, float, float, bool, mlx_stream)
   mlx_serve_scan: {
     args: [
       "buffer",
@@ -464,6 +477,8 @@ export const ownSymbols = {
       "ptr",
       "ptr",
       "ptr",
+      "i32",
+      "i32",
       "i32",
       "i32",
       "i32",

@@ -9,9 +9,9 @@ import { otherVariables } from "../src/config/variables.ts";
 import { Metrics } from "../src/http/metrics.ts";
 import { type JsonSchema, openApiDocument } from "../src/http/openapi.ts";
 import { routes } from "../src/http/routes.ts";
-import { architectures } from "../src/model/registry.ts";
 import { Admission } from "../src/serve/admission.ts";
 import type { ServedModels } from "../src/serve/models.ts";
+import { modelTable } from "./model-table.ts";
 
 const root = join(import.meta.dir, "..");
 
@@ -54,14 +54,14 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
   "options of Ollama": () =>
     fieldTable(fieldsIn(components.schemas.OllamaChatRequest!.properties!.options as JsonSchema)),
   "fields of embeddings": () => fieldTable(fieldsOf("EmbeddingRequest")),
+  "fields of reranking": () => fieldTable(fieldsOf("RerankRequest")),
   metrics: metricTable,
   modes: () =>
     table(
       ["mode", "what it sends"],
       codeFirst(Object.entries(modes).map(([name, { text }]) => [name, text])),
     ),
-  architectures: () =>
-    `${[...architectures.keys()].map((name) => `\`${name}\``).join(", ")}. Each is one file in \`src/model/archs\`.`,
+  architectures: modelTable,
 };
 
 /** The text with all its parts as they would be now. */

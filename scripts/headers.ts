@@ -92,9 +92,9 @@ function ffiType(type: string, structs: Headers["structs"], returned: boolean): 
   return scalars[plain] ?? `no FFI type for ${type}`;
 }
 
-/** Four bytes and a flag: eight bytes that pass as one word. */
+/** Four bytes and a flag: eight bytes that pass as one word, a float beside a flag too. */
 function isOptional(fields: string[] | undefined): boolean {
-  return /^(int|mlx_dtype) value,bool has_value$/.test(fields?.join() ?? "");
+  return /^(int|float|mlx_dtype) value,bool has_value$/.test(fields?.join() ?? "");
 }
 
 /** Every entry of the symbol table that the headers contradict, as one line each. */

@@ -100,6 +100,7 @@ struct Scan {
   int key_dim;
   bool corrects;
   bool by_feature; // a decay for each feature of the keys
+  bool erases; // what is found with `finds` is taken away along `puts`
 };
 
 /** Consecutive tokens of a sequence in one head. */
@@ -109,6 +110,8 @@ struct ScanRow {
   long query_stride;
   const float* keys;
   long key_stride;
+  const float* finds; // as far apart as values
+  const float* puts;
   const float* values;
   long value_stride;
   const float* decays;

@@ -157,7 +157,8 @@ int mlx_serve_convolve(
  * Passes tokens through the states of their sequences, as kernels.h says, the pool (slots, heads, value_dim, key_dim),
  * which is written to. Queries and keys (key_heads, key_dim) and values (heads, value_dim) begin at these columns of x
  * (T, columns); decays (T, heads), or (T, heads * key_dim), betas (T, heads) -> (T, heads * value_dim). Queries and
- * keys are divided by their root mean square and scaled, unless eps is below 0.
+ * keys are divided by their root mean square and scaled, unless eps is below 0. What is found with `finds` is taken
+ * away along `puts` (key_heads, key_dim), unless these columns are below 0.
  */
 int mlx_serve_scan(
     mlx_array* res,
@@ -170,6 +171,8 @@ int mlx_serve_scan(
     int queries,
     int keys,
     int values,
+    int finds,
+    int puts,
     float eps,
     float query_scale,
     float key_scale,

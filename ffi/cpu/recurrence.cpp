@@ -85,9 +85,12 @@ mx::array convolve(
   return operation(stream, "mlx_serve_convolve", x.shape(), inputs, make);
 }
 
-/** Where in a row queries, keys and values begin, and how the first two are normed; eps is below 0 for not. */
+/**
+ * Where in a row queries, keys and values begin, and how the first two are normed; eps is below 0 for not. What is
+ * erased with, and along what, below 0 for nothing.
+ */
 struct ScanColumns {
-  int key_heads, queries, keys, values;
+  int key_heads, queries, keys, values, finds, puts;
   float eps, query_scale, key_scale;
 };
 
@@ -123,6 +126,11 @@ mx::array scan(
       x.ndim() == 2 && fits(columns.queries, key_heads * key_dim) &&
           fits(columns.keys, key_heads * key_dim) && fits(columns.values, heads * value_dim),
       "queries, keys or values are not in the rows");
+  const bool erases = columns.finds >= 0;
+  require(
+      !erases || (fits(columns.finds, key_heads * key_dim) && fits(columns.puts, key_heads * key_dim)),
+      "what is erased is not in the rows");
+  require(!erases || !corrects, "the delta rule erases by itself");
   const bool by_feature = decays.shape(-1) == heads * key_dim && key_dim > 1;
   require(
       decays.shape() == mx::Shape{tokens, by_feature ? heads * key_dim : heads},
@@ -153,7 +161,7 @@ mx::array scan(
       const long stride = normed ? keys_width : width;
       const long decay_width = by_feature ? static_cast<long>(heads) * key_dim : heads;
       const long size = static_cast<long>(value_dim) * key_dim;
-      const Scan of = {key_dim, corrects, by_feature};
+      const Scan of = {key_dim, corrects, by_feature, erases};
       // A few pieces for each thread, so that none is waited for long.
       const int most = 8 * mlx_serve_pool_threads();
       const int pieces = std::max(1, std::min(value_dim / 8, most / std::max(1, count * heads)));
@@ -161,13 +169,16 @@ mx::array scan(
       parallel(count * heads * pieces, [&](int i) {
         const auto& [first, length, before, after] = listed[i / pieces / heads];
         const int head = i / pieces % heads, from = i % pieces * some;
-        const long token = first, key_at = token * stride + static_cast<long>(head / (heads / key_heads)) * key_dim;
+        const long token = first, own_keys = static_cast<long>(head / (heads / key_heads)) * key_dim;
+        const long key_at = token * stride + own_keys;
         const ScanRow row = {
             length,
             queries + key_at,
             stride,
             keys + key_at,
             stride,
+            rows + token * width + columns.finds + own_keys,
+            rows + token * width + columns.puts + own_keys,
             rows + token * width + columns.values + static_cast<long>(head) * value_dim,
             width,
             decay + token * decay_width + static_cast<long>(head) * (by_feature ? key_dim : 1),
@@ -204,12 +215,12 @@ extern "C" int mlx_serve_convolve(
 
 extern "C" int mlx_serve_scan(
     mlx_array* res, const mlx_array x, const mlx_array decays, const mlx_array betas, const mlx_array pool,
-    const mlx_array moves, int key_heads, int queries, int keys, int values, float eps, float query_scale,
-    float key_scale, bool corrects, const mlx_stream s) {
+    const mlx_array moves, int key_heads, int queries, int keys, int values, int finds, int puts,
+    float eps, float query_scale, float key_scale, bool corrects, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::scan(
         mlx_array_get_(x), mlx_array_get_(decays), mlx_array_get_(betas), mlx_array_get_(pool),
-        mlx_array_get_(moves), {key_heads, queries, keys, values, eps, query_scale, key_scale}, corrects,
+        mlx_array_get_(moves), {key_heads, queries, keys, values, finds, puts, eps, query_scale, key_scale}, corrects,
         mlx_stream_get_(s));
   });
 }

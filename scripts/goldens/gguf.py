@@ -3,7 +3,8 @@
     python scripts/goldens/gguf.py <SmolLM2-135M-Instruct.Q4_1.gguf>
 
 types.json: each tensor type's code, and the items and bytes of its block.
-blocks.json: a few blocks of each type and their f32 values, base64.
+blocks.json: a few blocks of each type, base64, and the SHA-256 of their f32 values.
+codebooks.json: SHA-256 of each table of rows that IQ types name.
 smollm2.json: the default model's metadata and tensors, and SHA-256 of the f32 values of two.
 """
 
@@ -20,7 +21,7 @@ sys.path = [path for path in sys.path if pathlib.Path(path).resolve() != HERE]
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type, GGUFReader, GGUFValueType
-from gguf.quants import dequantize
+from gguf.quants import _type_traits, dequantize
 
 ROOT = HERE.parents[1]
 FOLDER = ROOT / "test/golden/gguf"
@@ -40,6 +41,27 @@ SCALES = {
     Type.Q4_K: [0, 2],
     Type.Q5_K: [0, 2],
     Type.Q6_K: [208],
+    Type.IQ1_S: [0],
+    Type.IQ1_M: [],
+    Type.IQ2_XXS: [0],
+    Type.IQ2_XS: [0],
+    Type.IQ2_S: [0],
+    Type.IQ3_XXS: [0],
+    Type.IQ3_S: [0],
+    Type.IQ4_NL: [0],
+    Type.IQ4_XS: [0],
+    Type.TQ1_0: [52],
+    Type.TQ2_0: [64],
+    Type.MXFP4: [],
+    Type.NVFP4: [],
+}
+
+# Of the types without an f16 scale, a byte that would make it infinite, and the bits that it may have.
+BOUNDED = {
+    Type.F32: (3, 0xBF),
+    Type.BF16: (1, 0xBF),
+    Type.IQ1_M: (55, 0xBF),
+    Type.MXFP4: (0, 0x7F),
 }
 
 # As f16: 0, -0, the least subnormal, the greatest (negative too), the least normal, 1, -1, limits.
@@ -60,13 +82,24 @@ def blocks_of(kind: Type, random: np.random.Generator) -> dict[str, str]:
         ordinary = random.normal(0, 0.02, count - len(EXTREMES)).astype(np.float16).view(np.uint16)
         scales = np.concatenate([extremes, ordinary])
         blocks[:, at : at + 2] = scales.view(np.uint8).reshape(count, 2)
-    if kind in (Type.F32, Type.BF16):
+    if kind in BOUNDED:
         # No NaN: its payload is nobody's business.
-        blocks[:, -1] &= 0xBF
+        at, mask = BOUNDED[kind]
+        blocks[:, at] &= mask
     values = dequantize(blocks.reshape(-1), kind) if items == 1 else dequantize(blocks, kind)
     values = values.astype(np.float32).reshape(-1)
     assert values.size == count * items and np.isfinite(values).all()
-    return {"blocks": base64_of(blocks), "values": base64_of(values)}
+    return {"blocks": base64_of(blocks), "sha256": hashlib.sha256(values.tobytes()).hexdigest()}
+
+
+def codebooks() -> dict[str, str]:
+    """SHA-256 of the rows that quants name, as int8."""
+    made = {}
+    for kind, traits in _type_traits.items():
+        traits.init_grid()
+        if traits.grid is not None:
+            made[kind.name] = hashlib.sha256(traits.grid.astype(np.int8).tobytes()).hexdigest()
+    return made
 
 
 def value_of(field) -> object:
@@ -112,4 +145,5 @@ if __name__ == "__main__":
     random = np.random.default_rng(7)
     write("types.json", {kind.name: [kind.value, *GGML_QUANT_SIZES[kind]] for kind in Type})
     write("blocks.json", {kind.name: blocks_of(kind, random) for kind in SCALES})
+    write("codebooks.json", codebooks())
     write("smollm2.json", model_of(sys.argv[1]))

@@ -2,28 +2,20 @@
 import { z } from "zod";
 import { optional } from "./field.ts";
 import { keepAlive, ollamaModel, options } from "./ollama-options.ts";
-import { type Prompt, prompts } from "./prompts.ts";
+import { texts } from "./prompts.ts";
 
 const embedFields = { model: ollamaModel, options, keep_alive: keepAlive };
 
 export const OllamaEmbedRequest = z
   .object({
     ...embedFields,
-    input: textsOnly(2048).describe("A text, or up to 2048 of them."),
+    input: texts(2048).describe("A text, or up to 2048 of them."),
     dimensions: optional(z.int().min(1)).describe("Truncate vectors to this many numbers."),
     truncate: optional(z.literal(false, { error: "texts are not truncated" })).describe(
       "Only false: a text that does not fit the context is refused.",
     ),
   })
   .meta({ id: "OllamaEmbedRequest" });
-
-/** Ollama takes no token ids. */
-function textsOnly(max: number) {
-  return prompts(max).refine(
-    (given: Prompt[]): given is string[] => given.every((each) => typeof each === "string"),
-    "expected a string or strings",
-  );
-}
 
 export const OllamaEmbedResponse = z
   .object({

@@ -38,6 +38,17 @@ export function prompts(max: number) {
     });
 }
 
+/** The same without token ids, for APIs that take none. */
+export function texts(max: number) {
+  const text = { type: "string" as const, minLength: 1 };
+  return prompts(max)
+    .refine(
+      (given: Prompt[]): given is string[] => given.every((each) => typeof each === "string"),
+      "expected a string or strings",
+    )
+    .meta({ anyOf: [text, { type: "array", items: text, minItems: 1, maxItems: max }] });
+}
+
 function readPrompts(value: unknown, context: z.RefinementCtx, max: number): Prompt[] {
   if (typeof value === "string") {
     return value === "" ? wrong(context, value, "expected a text that is not empty") : [value];

@@ -37,6 +37,11 @@ export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear 
   };
 }
 
+/** A product whose columns are in another order than its inputs. */
+export function reordered(product: Linear, order: MlxArray): Linear {
+  return (x, { norm, ...fusing } = {}) => product(take(norm ? norm(x) : x, order, -1), fusing);
+}
+
 /** All of it in one kernel, but for gates other than SwiGLU and biases, which follow it. */
 export function fused(
   product: (x: MlxArray, options: ProductOptions) => MlxArray,

@@ -1,31 +1,43 @@
 // How experts are chosen and what they make is put together, by MLX's operations.
-import type { Routed, Routing } from "../kernels/routing.ts";
+import type { ExpertGroups, Routed, Routing } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
+  argmax,
   argpartition,
   astype,
   concatenate,
   divide,
   expandDims,
+  lessEqual,
+  logAddExp,
+  max,
+  maximum,
   multiply,
+  negative,
+  power,
   putAlongAxis,
   reshape,
   sigmoid,
   slice,
   softmax,
+  subtract,
   sum,
   takeAlongAxis,
+  tanh,
+  where,
   zeros,
 } from "../mlx/ops.ts";
 
 /** raw (T, experts), and one more with a gate: what a router's matrix makes of tokens. */
 export function route(raw: MlxArray, routing: Routing): Routed {
-  const { experts, each, correction, groups, isNormalized, scale, shared } = routing;
+  const { experts, each, correction, groups, isNormalized, scale, shared, softcap } = routing;
   const tokens = raw.shape[0]!;
   const scored = shared.isGated ? slice(raw, 1, 0, experts) : raw;
-  const logits = astype(scored, "float32");
-  const scores = routing.scores === "softmax" ? softmax(logits) : sigmoid(logits); // (T, experts)
+  const exact = astype(scored, "float32");
+  const logits = softcap === undefined ? exact : multiply(tanh(divide(exact, softcap)), softcap);
+  if (routing.scores === "sparsemixer") return sparseMix(logits, routing);
+  const scores = scoresOf(routing.scores, logits); // (T, experts)
   const corrected = correction ? add(scores, correction) : scores;
   const considered =
     groups && groups.kept < groups.count ? bestGroups(corrected, groups) : corrected;
@@ -46,6 +58,35 @@ export function route(raw: MlxArray, routing: Routing): Routed {
   };
 }
 
+function scoresOf(kind: Exclude<Routing["scores"], "sparsemixer">, logits: MlxArray): MlxArray {
+  if (kind === "softmax") return softmax(logits);
+  return kind === "sigmoid" ? sigmoid(logits) : power(logAddExp(logits, 0), 0.5);
+}
+
+/** One expert after the other: its share is that of a softmax over the logits near it, of those that are left. */
+function sparseMix(logits: MlxArray, { each, nearness = 0 }: Routing): Routed {
+  let left = logits;
+  const found = Array.from({ length: each }, () => {
+    const highest = max(left, -1, true);
+    const chosen = expandDims(argmax(left), -1);
+    const size = maximum(maximum(logits, negative(logits)), highest);
+    const isNear = lessEqual(divide(subtract(highest, logits), size), nearness);
+    const shares = takeAlongAxis(softmax(where(isNear, left, -Infinity)), chosen);
+    left = putAlongAxis(left, chosen, -Infinity);
+    return { chosen, shares };
+  });
+  return {
+    chosen: concatenate(
+      found.map(({ chosen }) => chosen),
+      -1,
+    ),
+    shares: concatenate(
+      found.map(({ shares }) => shares),
+      -1,
+    ),
+  };
+}
+
 export function combine(
   made: MlxArray,
   shares: MlxArray,
@@ -60,14 +101,15 @@ function best(scores: MlxArray, count: number): MlxArray {
   return slice(argpartition(scores, -count), -1, -count);
 }
 
-/** scores (T, experts), 0 in all groups but the best. */
+/** scores (T, experts), the lowest there are in all groups but the best. */
 function bestGroups(
   scores: MlxArray,
-  { count, kept, best: most }: NonNullable<Routing["groups"]>,
+  { count, kept, best: most, leavesOut }: ExpertGroups,
 ): MlxArray {
   const [tokens, experts] = scores.shape as [number, number];
   const grouped = reshape(scores, [tokens, count, experts / count]);
+  const lowest = leavesOut ? -Infinity : 0;
   const worth = sum(takeAlongAxis(grouped, best(grouped, most)), -1); // (T, groups)
   const dropped = slice(argpartition(worth, count - kept - 1), -1, 0, count - kept);
-  return reshape(putAlongAxis(grouped, expandDims(dropped, -1), 0, -2), [tokens, experts]);
+  return reshape(putAlongAxis(grouped, expandDims(dropped, -1), lowest, -2), [tokens, experts]);
 }

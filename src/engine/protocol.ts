@@ -47,6 +47,8 @@ export type EngineEvent = {
   token: number | undefined;
   logprob?: number | undefined;
   top?: TokenLogprob[] | undefined;
+  /** If asked for: of the tokens that the sampling names. */
+  logits?: number[] | undefined;
   /** `dead_end`: no token can continue the answer as its grammar requires. */
   finished: FinishReason | "dead_end" | undefined;
   /** Prompt tokens that hit the prefix cache. */

@@ -1,7 +1,25 @@
-// GGUF's blocks of quantized weights: decoded to f32, or repacked into MLX's affine layout. Scales
-// are f16 and integers have at most 8 bits, so that sums and products are exact in a double and the
-// one rounding is the store to f32: the result is ggml's to the bit.
+// GGUF's blocks of quantized weights, decoded to f32. Scales are f16 and integers have at most 8 bits,
+// so that sums and products are exact in a double and the one rounding is the store to f32: the result
+// is ggml's to the bit.
 import { blockOf, type GgufType } from "./gguf.ts";
+import { halfAt, halves, signed, wordAt } from "./gguf-bytes.ts";
+import {
+  decodeIQ1_M,
+  decodeIQ1_S,
+  decodeIQ2_S,
+  decodeIQ2_XS,
+  decodeIQ2_XXS,
+  decodeIQ3_S,
+  decodeIQ3_XXS,
+} from "./gguf-iq-quants.ts";
+import {
+  decodeIQ4_NL,
+  decodeIQ4_XS,
+  decodeMXFP4,
+  decodeNVFP4,
+  decodeTQ1_0,
+  decodeTQ2_0,
+} from "./gguf-small-quants.ts";
 import { LoadError } from "./load-error.ts";
 
 type Decoder = (source: Uint8Array, target: Float32Array, half: Float32Array) => void;
@@ -20,6 +38,19 @@ const decoders: Partial<Record<GgufType, Decoder>> = {
   Q4_K: decodeQ4_K,
   Q5_K: decodeQ5_K,
   Q6_K: decodeQ6_K,
+  IQ1_S: decodeIQ1_S,
+  IQ1_M: decodeIQ1_M,
+  IQ2_XXS: decodeIQ2_XXS,
+  IQ2_XS: decodeIQ2_XS,
+  IQ2_S: decodeIQ2_S,
+  IQ3_XXS: decodeIQ3_XXS,
+  IQ3_S: decodeIQ3_S,
+  IQ4_NL: decodeIQ4_NL,
+  IQ4_XS: decodeIQ4_XS,
+  TQ1_0: decodeTQ1_0,
+  TQ2_0: decodeTQ2_0,
+  MXFP4: decodeMXFP4,
+  NVFP4: decodeNVFP4,
 };
 
 /** Decodes whole blocks: a tensor, or a part of one that starts and ends with a block. */
@@ -33,93 +64,12 @@ export function dequantize(type: GgufType, source: Uint8Array, target: Float32Ar
   decode(source, target, halves());
 }
 
-/** The types that MLX's affine layout holds as they are, with the bits of a weight there. */
-const affineBits = { Q4_0: 4, Q4_1: 4, Q8_0: 8 } as const;
-
-export type AffineType = keyof typeof affineBits;
-
-/**
- * MLX's affine layout in groups of 32, a group for each block: weight = scale * q + bias, with q
- * number i in the bits from i * bits of a stream of little-endian words. f32 scales lose nothing;
- * in f16 the bias of a Q8_0 block (-128 * scale) overflows where the scale is above 511.
- */
-export type Affine = {
-  readonly weight: Uint32Array;
-  readonly scales: Float32Array | Float16Array;
-  readonly biases: Float32Array | Float16Array;
-};
-
-export function isAffine(type: GgufType): type is AffineType {
-  return type in affineBits;
-}
-
-export function affineBitsOf(type: AffineType): number {
-  return affineBits[type];
-}
-
-/** Repacks whole blocks without decoding them. */
-export function packAffine(type: AffineType, source: Uint8Array, target: Affine): void {
-  const bits = affineBits[type];
-  const { bytes } = blockOf(type);
-  const blocks = blocksIn(type, source, (target.weight.length * 32) / bits);
-  if (target.scales.length !== blocks || target.biases.length !== blocks) {
-    throw new RangeError(`expected ${blocks} scales and biases, one for each block`);
-  }
-  const half = halves();
-  const pack = bits === 4 ? packNibbles : packBytes;
-  for (let i = 0, at = 0; i < blocks; i++, at += bytes) {
-    const scale = halfAt(half, source, at);
-    target.scales[i] = scale;
-    // Without a minimum, the middle quant represents zero.
-    target.biases[i] = type === "Q4_1" ? halfAt(half, source, at + 2) : scale * -(2 ** (bits - 1));
-    // 32 quants of `bits` bits end the block, and fill as many words.
-    pack(source, at + bytes - 4 * bits, target.weight, i * bits);
-  }
-}
-
-/** 16 bytes, each with weight i below and i + 16 above, become 4 words of 8 weights in order. */
-function packNibbles(source: Uint8Array, from: number, words: Uint32Array, to: number): void {
-  for (let part = 0; part < 2; part++) {
-    let low = 0;
-    let high = 0;
-    for (let i = 0; i < 8; i++) {
-      const pair = source[from + part * 8 + i]!;
-      low |= (pair & 15) << (4 * i);
-      high |= (pair >> 4) << (4 * i);
-    }
-    words[to + part] = low;
-    words[to + part + 2] = high;
-  }
-}
-
-/** 32 signed bytes become 8 words; flipping the sign bit adds 128. */
-function packBytes(source: Uint8Array, from: number, words: Uint32Array, to: number): void {
-  for (let word = 0; word < 8; word++) {
-    words[to + word] = wordAt(source, from + 4 * word) ^ 0x80808080;
-  }
-}
-
 /** How many blocks there are, in bytes and in items alike. */
-function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
+export function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
   const block = blockOf(type);
   const blocks = source.length / block.bytes;
   if (Number.isInteger(blocks) && blocks * block.items === items) return blocks;
   throw new RangeError(`${source.length} bytes of ${type} do not hold ${items} weights`);
-}
-
-let halfTable: Float32Array | undefined;
-
-/** The value of every f16, by its bits. */
-function halves(): Float32Array {
-  if (!halfTable) {
-    const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
-    halfTable = new Float32Array(new Float16Array(bits.buffer));
-  }
-  return halfTable;
-}
-
-function halfAt(half: Float32Array, source: Uint8Array, at: number): number {
-  return half[source[at]! | (source[at + 1]! << 8)]!;
 }
 
 function decodeF32(source: Uint8Array, target: Float32Array): void {
@@ -305,12 +255,4 @@ function sixBitScale(source: Uint8Array, at: number, group: number): number {
 function sixBitMin(source: Uint8Array, at: number, group: number): number {
   if (group < 4) return source[at + group + 4]! & 63;
   return (source[at + group + 4]! >> 4) | ((source[at + group]! >> 6) << 4);
-}
-
-function wordAt(source: Uint8Array, at: number): number {
-  return source[at]! | (source[at + 1]! << 8) | (source[at + 2]! << 16) | (source[at + 3]! << 24);
-}
-
-function signed(byte: number): number {
-  return (byte << 24) >> 24;
 }

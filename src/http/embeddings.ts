@@ -2,15 +2,13 @@
 import type { Context } from "hono";
 import { EmbeddingRequest, type EmbeddingResponse } from "../api/embeddings.ts";
 import type { Prompt } from "../api/prompts.ts";
-import { checkPromptTokens, saltOf } from "../conversation/engine-request.ts";
 import { textTokens } from "../conversation/prompt.ts";
 import type { Priority } from "../engine/protocol.ts";
-import { Vectors } from "../serve/vectors.ts";
+import { vectorsOf } from "../serve/vectors.ts";
 import type { HttpEnv } from "./env.ts";
 import { badRequest } from "./errors.ts";
-import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
-import { lowestOf } from "./priority.ts";
+import { type PrefillModel, prefilled, totalLength } from "./prefill.ts";
 import type { Serving } from "./serving.ts";
 
 export function embeddings(serving: Serving, ceiling: Priority) {
@@ -31,12 +29,9 @@ export function embeddings(serving: Serving, ceiling: Priority) {
   };
 }
 
-export type EmbeddingInput = {
-  model: string;
+export type EmbeddingInput = PrefillModel & {
   input: readonly Prompt[];
   dimensions?: number | undefined;
-  /** How long the model stays loaded without requests from now on. */
-  keepAliveMs?: number | undefined;
 };
 
 export type Embedded = {
@@ -53,51 +48,24 @@ export async function embedded(
   c: Context<HttpEnv>,
   serving: Serving,
   ceiling: Priority,
-  { model: name, input, dimensions, keepAliveMs }: EmbeddingInput,
+  { input, dimensions, ...asked }: EmbeddingInput,
 ): Promise<Embedded> {
-  const startMs = performance.now();
-  const caller = c.get("caller");
-  const priority = lowestOf(caller.tier, ceiling);
-  const generation = new Generation(c, serving, priority);
-  try {
-    const model = await generation.use(name, keepAliveMs);
-    const loadMs = performance.now() - startMs;
+  return await prefilled(c, serving, ceiling, asked, async ({ model, loadMs, encode, read }) => {
     const { embedding } = model.text;
     if (!embedding) {
       throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
     }
-    const prompts = await textTokens({ prompts: input }, model.info.maxLength, (work) =>
-      generation.encode(model, work),
-    );
-    checkPromptTokens(prompts, model);
-    const common = {
-      name: c.get("record").id,
-      priority,
-      client: generation.client,
-      salt: saltOf(caller.name),
-    };
-    const vectors = generation.begin(
-      () =>
-        new Vectors(serving.engine, {
-          model: model.name,
-          embedding,
-          requests: prompts.map((prompt) => ({ ...common, prompt: prompt.slice() })),
-          dimensions,
-        }),
-    );
-    const made = await vectors.read();
+    const prompts = await textTokens({ prompts: input }, model.info.maxLength, encode);
+    const events = await read(prompts, embedding);
     // The vectors' size is known only now.
-    const { length } = made[0]!;
+    const { length } = events[0]!.vector!;
     if (dimensions !== undefined && dimensions > length) {
       const message = `Invalid 'dimensions': expected at most ${length}, the size of the model's vectors.`;
       throw badRequest("dimensions", message, "invalid_value");
     }
-    generation.end();
-    return { model: model.name, vectors: made, tokens: vectors.usage.promptTokens, loadMs };
-  } catch (error) {
-    generation.end(error);
-    throw error;
-  }
+    const vectors = vectorsOf(events, embedding, dimensions);
+    return { model: model.name, vectors, tokens: totalLength(prompts), loadMs };
+  });
 }
 
 function base64(vector: Float32Array): string {

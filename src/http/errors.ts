@@ -115,7 +115,7 @@ function retryAfter(seconds: number): Record<string, string> {
 }
 
 /** The field that holds a request's prompt. */
-export type PromptParam = "messages" | "prompt" | "input" | "tokens";
+export type PromptParam = "messages" | "prompt" | "input" | "tokens" | "documents" | "text_2";
 
 /** The response to any error. */
 export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): ApiError {

@@ -42,6 +42,7 @@ import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { ollamaRoutes } from "./ollama-routes.ts";
 import { openApiDocument } from "./openapi.ts";
+import { rerankRoutes } from "./rerank-routes.ts";
 import { responsesCodec } from "./responses.ts";
 import { bodyErrors, generationErrors, modelErrors, type Route, tokenErrors } from "./route.ts";
 import { deleteResponse, getResponse, listInputItems } from "./stored-responses.ts";
@@ -200,6 +201,7 @@ export const routes: readonly Route[] = [
     isForBatches: true,
     handler: embeddings,
   },
+  ...rerankRoutes,
   {
     method: "post",
     path: "/v1/files",

@@ -1,6 +1,6 @@
 // Which files of a repo a model needs: its weights once, and what describes them.
 
-import { matchingGgufs } from "./gguf-choice.ts";
+import { matchingGgufs, partsOf } from "./gguf-choice.ts";
 import { HubError } from "./hub-error.ts";
 
 export type Wanted = {
@@ -10,7 +10,7 @@ export type Wanted = {
   readonly include?: readonly string[];
 };
 
-/** Folders below hold other formats of the same weights. */
+/** Other folders below hold other formats of the same weights. */
 const describing = [
   "*.json",
   "*.jinja",
@@ -20,6 +20,8 @@ const describing = [
   "vocab.txt",
   "rwkv_vocab*.txt",
   "additional_chat_templates/*.jinja",
+  // Modules of sentence-transformers, such as 1_Pooling.
+  "[0-9]_*/config.json",
 ].map((pattern) => new Bun.Glob(pattern));
 /** Indices of PyTorch's, TensorFlow's and Flax's files. */
 const otherIndex = /\.(bin|h5|msgpack)\.index\.json$/;
@@ -36,7 +38,7 @@ export function filesOfModel(id: string, paths: readonly string[], wanted: Wante
   );
   const weights = wanted.file === undefined ? safetensorsOf(paths) : [];
   if (weights.length > 0) return [...beside, ...weights];
-  return [...beside, ggufOf(id, paths, wanted.file)];
+  return [...beside, ...partsOf(ggufOf(id, paths, wanted.file), paths)];
 }
 
 /** Some repos hold the same weights a second time, in one consolidated file. */

@@ -5,7 +5,7 @@ import { readdirSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { carried, defaultModelPath } from "../../ffi/native.ts";
 import { filesOf, findSnapshot, readRepo } from "./cache.ts";
-import { matchingGgufs } from "./gguf-choice.ts";
+import { ggufStem, matchingGgufs } from "./gguf-choice.ts";
 import { codeOf, HubError, ModelNotFoundError, quoted } from "./hub-error.ts";
 import { parseRepoName, type RepoName } from "./repo-name.ts";
 import { type Environment, expandHome, hubCache } from "./settings.ts";
@@ -107,7 +107,7 @@ function notCached(cache: string, name: string, id: string, isLocal: boolean): M
 }
 
 function ggufAt(path: string): ModelSource {
-  return { kind: "gguf", path: resolve(path), name: basename(path, ".gguf") };
+  return { kind: "gguf", path: resolve(path), name: ggufStem(path) };
 }
 
 function statOf(path: string): ReturnType<typeof statSync> {

@@ -7,6 +7,7 @@ import {
   astype,
   clip,
   exp,
+  expandDims,
   logAddExp,
   multiply,
   reshape,
@@ -40,15 +41,24 @@ export const cpuRecurrence: Recurrence = {
 };
 
 function computedGates({ raw, columns }: RawGates, heads: number): GivenGates {
-  const { steps, betas, rate, bias, factor = 1, limits } = columns;
+  const { steps, betas, rate, bias, factor = 1, betaFactor = 1, limits } = columns;
   const numbers = (at: number) => float32(columnsOf(raw, at, heads));
-  const scaled = factor === 1 ? numbers(steps) : multiply(numbers(steps), factor);
-  const softplus = logAddExp(add(scaled, bias), 0);
+  const softplus = logAddExp(add(scaled(numbers(steps), factor), bias), 0);
   const sizes = limits ? clip(softplus, ...limits) : softplus;
   return {
-    decays: exp(multiply(sizes, rate)),
-    betas: betas === undefined ? sizes : sigmoid(numbers(betas)),
+    decays: exp(rate.size === heads ? multiply(sizes, rate) : byFeature(sizes, rate)),
+    betas: betas === undefined ? sizes : scaled(sigmoid(numbers(betas)), betaFactor),
   };
+}
+
+function scaled(x: MlxArray, factor: number): MlxArray {
+  return factor === 1 ? x : multiply(x, factor);
+}
+
+/** sizes (T, heads), rate (heads * features) -> (T, heads * features) */
+function byFeature(sizes: MlxArray, rate: MlxArray): MlxArray {
+  const heads = sizes.shape[1]!;
+  return reshape(multiply(expandDims(sizes, -1), reshape(rate, [heads, -1])), [-1, rate.size]);
 }
 
 /** What of the values is added to the outputs: (T, width) */

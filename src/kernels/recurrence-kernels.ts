@@ -93,16 +93,19 @@ export class RecurrenceKernels implements Recurrence {
       const read = this.scan({ x, gates: { raw, columns } }, pool, moves, scan);
       return gated(read, raw, from.output, [heads, valueDim]);
     }
-    const { keyHeads, columns, norm, deltaRule, skip } = scan;
+    const { keyHeads, columns, norm, deltaRule, erasing, skip } = scan;
     const { output } = from ?? {};
-    const byFeature = given?.decays.shape[1] === heads * keyDim && keyDim > 1;
+    const decayWidth = given ? given.decays.shape[1]! : from!.rate.size;
+    const byFeature = decayWidth === heads * keyDim && keyDim > 1;
     const { eps = 0, queryScale = 1, keyScale = 1 } = norm ?? {};
-    const { factor = 1, limits = [0, Infinity] } = from ?? {};
+    const { factor = 1, betaFactor = 1, limits = [0, Infinity] } = from ?? {};
     const outputEps = output?.norm.eps ?? 0;
     const [least, most] = limits;
     // Metal's arithmetic may take it that there is no infinity.
     const finite = [least, Math.min(most, 3e38)];
-    const numbers = this.#constants.floats(eps, queryScale, keyScale, factor, ...finite, outputEps);
+    const steps = [factor, ...finite];
+    const ends = [outputEps, betaFactor];
+    const numbers = this.#constants.floats(eps, queryScale, keyScale, ...steps, ...ends);
     // Inputs that the kernel does not use may be any array.
     const inputs = {
       x,
@@ -161,7 +164,8 @@ export class RecurrenceKernels implements Recurrence {
     }
     const warps = output ? Math.ceil(valueDim / ROWS_PER_WARP) : WARPS;
     const rows = warps * ROWS_PER_WARP;
-    const floats = (byFeature ? 3 : 2) * keyDim + rows + 2;
+    const vectors = 2 + (byFeature ? 1 : 0) + (erasing ? 2 : 0);
+    const floats = vectors * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
     // With longer keys a thread has more of the state than half of the registers.
     const isBounded = output !== undefined && keyDim <= MOST_DIM;
@@ -175,6 +179,9 @@ export class RecurrenceKernels implements Recurrence {
         DELTA_RULE: deltaRule,
         SKIP: skip !== undefined,
         BY_FEATURE: byFeature,
+        ERASES: erasing !== undefined,
+        FINDS: erasing?.find ?? 0,
+        PUTS: erasing?.put ?? 0,
         WARPS: warps,
         CHUNK: Math.max(1, Math.floor(SHARED_BYTES / tokenBytes)),
       },

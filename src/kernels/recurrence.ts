@@ -25,6 +25,11 @@ export type Scan = {
   /** Queries and keys are divided by their root mean square and scaled. */
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
+  /**
+   * In place of the delta rule, where in a row two more vectors (key features) begin: what is found with the one is
+   * taken away along the other. With a decay for each feature.
+   */
+  erasing?: { find: number; put: number } | undefined;
   /** (heads) float32: by this factor a value is added to its output. */
   skip?: MlxArray | undefined;
 };
@@ -50,16 +55,19 @@ export type RawGates = { raw: MlxArray; columns: RawColumns };
  *
  *     size = softplus(factor * step + bias), within the limits        decay = exp(rate * size)
  *
- * and beta is the sigmoid of its column, or the size where there are no such columns.
+ * and beta is the sigmoid of its column times a factor, or the size where there are no such columns. With a rate for each key feature
+ * there is a decay for each.
  */
 export type RawColumns = {
   /** Where in a row each begins. */
   steps: number;
   betas?: number | undefined;
-  /** (heads) float32 */
+  /** (heads) or (heads * key features), float32 */
   rate: MlxArray;
+  /** (heads) float32 */
   bias: MlxArray;
   factor?: number | undefined;
+  betaFactor?: number | undefined;
   limits?: readonly [least: number, most: number] | undefined;
   output?: OutputGate | undefined;
 };

@@ -7,7 +7,8 @@
 // and from 8 on the corrections (EXPERTS), with CORRECTED.
 // Outputs: chosen (tokens, EACH + ALWAYS), and shares of the same shape.
 // Constants: T, WIDTH, DIMS (0: the scores are given), EXPERTS, EACH, ALWAYS, GATED, SOFTMAX, CORRECTED, NORMALIZED;
-// GROUPS of experts of which KEPT are considered, by the sum of their BEST best; WARPS.
+// GROUPS of experts of which KEPT are considered, by the sum of their BEST best; with LEAVES_OUT no other is chosen;
+// WARPS.
 // Groups: one a token.
   constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
   constexpr float LOWEST = -3e38f;
@@ -110,7 +111,7 @@
       int better = 0;
       for (int group = 0; group < GROUPS; group++)
         better += worth[group] > mine || (worth[group] == mine && group > own);
-      if (i * 32 + lane < EXPERTS && better >= KEPT) ranks[i] = 0;
+      if (i * 32 + lane < EXPERTS && better >= KEPT) ranks[i] = LEAVES_OUT ? LOWEST : 0.0f;
     }
   }
   for (int i = 0; i < OWN; i++) left[i] = ranks[i];

@@ -14,16 +14,30 @@ export type Routing = {
   experts: number;
   /** Experts of a token. */
   each: number;
-  scores: "softmax" | "sigmoid";
+  scores: "softmax" | "sigmoid" | "sqrtsoftplus" | "sparsemixer";
+  /** Logits are squeezed into (-cap, cap) before. */
+  softcap?: number | undefined;
+  /** Of "sparsemixer": how near a logit is to the best, of its size, to take part in the share of the best. */
+  nearness?: number | undefined;
   /** (experts) float32: added to scores when experts are chosen, but not to their shares. */
   correction?: MlxArray | undefined;
-  /** Only experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. */
-  groups?: { count: number; kept: number; best: number } | undefined;
+  groups?: ExpertGroups | undefined;
   /** Whether the shares of a token's experts are made to add up to 1, before they are scaled. */
   isNormalized: boolean;
   scale: number;
   /** So many more experts, behind the others, that all tokens go through; with a gate of their own, or wholly. */
   shared: { count: number; isGated: boolean };
+};
+
+/**
+ * Experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. Others count as
+ * 0, which is more than a corrected score may be, or are left out altogether.
+ */
+export type ExpertGroups = {
+  count: number;
+  kept: number;
+  best: number;
+  leavesOut?: boolean | undefined;
 };
 
 export type Routed = {
@@ -38,7 +52,8 @@ const MOST_EXPERTS = 1024;
 const MOST_EACH = 32;
 const MOST_GROUPS = 32;
 
-export function fitsRouting({ experts, each, groups, shared }: Routing): boolean {
+export function fitsRouting({ experts, each, scores, softcap, groups, shared }: Routing): boolean {
+  if ((scores !== "softmax" && scores !== "sigmoid") || softcap !== undefined) return false;
   const inLanes = each + shared.count <= MOST_EACH && each <= experts;
   return experts <= MOST_EXPERTS && inLanes && (groups?.count ?? 1) <= MOST_GROUPS;
 }
@@ -102,6 +117,7 @@ export class RoutingKernels {
         GROUPS: groups?.count ?? 1,
         KEPT: groups?.kept ?? 1,
         BEST: groups?.best ?? 1,
+        LEAVES_OUT: groups?.leavesOut ?? false,
         WARPS: warps,
       },
     });

@@ -112,7 +112,7 @@
         power = RAW ? float(rate[head]) * size : logf(step);
         // Next to nothing is left then; of a decay of 0 the logarithm has no difference from itself.
         if (power < -80) power = -80;
-        gate.beta = !RAW ? beta : HAS_BETAS ? 1.0f / (1.0f + EXP(-beta)) : size;
+        gate.beta = !RAW ? beta : HAS_BETAS ? numbers[BETA_FACTOR] / (1.0f + EXP(-beta)) : size;
       }
       power *= log2e;
       #pragma unroll

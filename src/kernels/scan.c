@@ -4,12 +4,12 @@
 //
 // Inputs: x (tokens, WIDTH) with queries, keys and values at these columns; pool (slots, HEADS, VALUE_DIM, KEY_DIM),
 // which is written to; moves (packMoves); numbers, in the order below; skip (HEADS) with SKIP.
-// With RAW: raw (tokens, RAW_WIDTH) with steps and betas at these columns, rate and bias (HEADS); with NORM_OUTPUT
-// there are gates too, and weight (VALUE_DIM). Without it: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE)
+// With RAW: raw (tokens, RAW_WIDTH) with steps and betas at these columns, rate (HEADS, or HEADS * KEY_DIM with
+// BY_FEATURE) and bias (HEADS); with NORM_OUTPUT there are gates too, and weight (VALUE_DIM). Without it: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE)
 // and betas (tokens, HEADS). What is not read may be any array.
 // Output: read (tokens, HEADS * VALUE_DIM).
 // Constants: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE, SKIP,
-// BY_FEATURE, RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS, NORM_OUTPUT, GATES; WARPS of a group, which has all rows of a
+// BY_FEATURE, ERASES, FINDS, PUTS, RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS, NORM_OUTPUT, GATES; WARPS of a group, which has all rows of a
 // head with NORM_OUTPUT; CHUNK, the tokens in shared memory.
 // Groups: (VALUE_DIM / (8 WARPS), HEADS, moves).
 #include "moves.h"
@@ -31,6 +31,7 @@
     for (int j = 0; from < 0 && j < 4; j++) state[i].x[j] = 0;
   }
   SHARED Four queries[CHUNK * FOURS], keys[CHUNK * FOURS], feature_decays[BY_FEATURE ? CHUNK * FOURS : 1];
+  SHARED Four finds[ERASES ? CHUNK * FOURS : 1], puts[ERASES ? CHUNK * FOURS : 1];
   SHARED float head_decays[CHUNK], head_betas[CHUNK], values[CHUNK * ROWS];
   SHARED T gates[NORM_OUTPUT ? CHUNK * ROWS : 1];
   for (int start = 0; start < count; start += CHUNK) {
@@ -57,6 +58,15 @@
       }
     }
     #pragma unroll 1
+    for (int i = warp; ERASES && i < 2 * tokens; i += WARPS) {
+      const bool is_put = i >= tokens;
+      const int t = is_put ? i - tokens : i;
+      const DEVICE T* head_from =
+          x + long(first + start + t) * WIDTH + (is_put ? PUTS : FINDS) + key_head * KEY_DIM;
+      IN_SHARED float* head_to = reinterpret_cast<IN_SHARED float*>((is_put ? puts : finds) + t * FOURS);
+      for (int d = lane; d < KEY_DIM; d += 32) head_to[d] = float(head_from[d]);
+    }
+    #pragma unroll 1
     for (int i = thread_index; i < tokens * ROWS; i += 32 * WARPS) {
       const int own = group_x * ROWS + i % ROWS, column = head * VALUE_DIM + own;
       const long token = first + start + i / ROWS;
@@ -69,17 +79,21 @@
       if (RAW) {
         const float step = float(raw[token * RAW_WIDTH + STEPS + head]) * numbers[STEP_FACTOR] + float(bias[head]);
         const float taken = step_size(step, numbers);
-        head_decays[i] = EXP(float(rate[head]) * taken);
+        head_decays[i] = BY_FEATURE ? taken : EXP(float(rate[head]) * taken);
         const float open = 1.0f / (1.0f + EXP(-float(raw[token * RAW_WIDTH + BETAS + head])));
-        head_betas[i] = HAS_BETAS ? open : taken;
+        head_betas[i] = HAS_BETAS ? open * numbers[BETA_FACTOR] : taken;
       } else {
         head_betas[i] = float(betas[token * HEADS + head]);
         if (!BY_FEATURE) head_decays[i] = float(decays[token * HEADS + head]);
       }
     }
+    // They follow from sizes that other threads have computed.
+    if (RAW && BY_FEATURE) BARRIER;
     for (int i = thread_index; BY_FEATURE && i < tokens * KEY_DIM; i += 32 * WARPS) {
       const long token = first + start + i / KEY_DIM;
-      feature_decays[i / 4].x[i % 4] = float(decays[(token * HEADS + head) * KEY_DIM + i % KEY_DIM]);
+      const int feature = head * KEY_DIM + i % KEY_DIM;
+      feature_decays[i / 4].x[i % 4] =
+          RAW ? EXP(float(rate[feature]) * head_decays[i / KEY_DIM]) : float(decays[token * HEADS * KEY_DIM + feature]);
     }
     BARRIER;
     #pragma unroll 1
@@ -91,21 +105,23 @@
         for (int j = 0; j < 4; j++) {
           if (BY_FEATURE) state[i].x[j] *= feature_decays[at + i * LANES].x[j];
           if (DELTA_RULE) found += state[i].x[j] * key.x[j];
+          if (ERASES) found += state[i].x[j] * finds[at + i * LANES].x[j];
         }
       }
-      if (DELTA_RULE) {
+      if (DELTA_RULE || ERASES) {
         found += SHUFFLE_XOR(found, 1);
         found += SHUFFLE_XOR(found, 2);
       }
       const float own = values[t * ROWS + row];
       const float decay = BY_FEATURE ? 1.0f : head_decays[t];
-      const float added = (own - found * decay) * head_betas[t];
+      const float added = (ERASES ? own : own - found * decay) * head_betas[t];
       float sum = 0;
       RELOAD_SHARED;
       for (int i = 0; i < OWN; i++) {
         const Four key = keys[at + i * LANES], query = queries[at + i * LANES];
         for (int j = 0; j < 4; j++) {
           state[i].x[j] = state[i].x[j] * decay + added * key.x[j];
+          if (ERASES) state[i].x[j] -= found * puts[at + i * LANES].x[j];
           sum += state[i].x[j] * query.x[j];
         }
       }

@@ -6,7 +6,7 @@ struct alignas(16) Four {
 };
 
 /** Where in `numbers` each is. */
-enum { NORM_EPS, QUERY_SCALE, KEY_SCALE, STEP_FACTOR, LEAST_STEP, MOST_STEP, OUTPUT_EPS };
+enum { NORM_EPS, QUERY_SCALE, KEY_SCALE, STEP_FACTOR, LEAST_STEP, MOST_STEP, OUTPUT_EPS, BETA_FACTOR };
 
 /** log(1 + e^step) within the limits; e^step may be too large for a float. */
 FUNCTION float step_size(float step, const DEVICE float* numbers) {

@@ -256,6 +256,7 @@ export function convolve(
 export type ScanOptions = {
   keyHeads: number;
   columns: { queries: number; keys: number; values: number };
+  erasing?: { find: number; put: number } | undefined;
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
 };
@@ -266,7 +267,7 @@ export function scan(
   { decays, betas }: { decays: MlxArray; betas: MlxArray },
   pool: MlxArray,
   moves: MlxArray,
-  { keyHeads, columns: { queries, keys, values }, norm, deltaRule }: ScanOptions,
+  { keyHeads, columns: { queries, keys, values }, erasing, norm, deltaRule }: ScanOptions,
 ): MlxArray {
   return op(
     "mlx_serve_scan",
@@ -279,6 +280,8 @@ export function scan(
     queries,
     keys,
     values,
+    erasing?.find ?? -1,
+    erasing?.put ?? -1,
     norm?.eps ?? -1,
     norm?.queryScale ?? 1,
     norm?.keyScale ?? 1,

@@ -1,11 +1,41 @@
 // MLX's fused transformer operations.
-import { cText } from "../../ffi/memory.ts";
+import { cText, optionalInt } from "../../ffi/memory.ts";
 import { type MlxArray, optionalHandle } from "./array.ts";
 import { op } from "./op.ts";
 
 /** Over the last axis; the weight defaults to ones. */
 export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray {
   return op("mlx_fast_rms_norm", x.handle, optionalHandle(weight), eps);
+}
+
+/** Over the last axis; without a weight or bias, x - mean(x) over its deviation. */
+export function layerNorm(
+  x: MlxArray,
+  weight: MlxArray | undefined,
+  bias: MlxArray | undefined,
+  eps: number,
+): MlxArray {
+  return op("mlx_fast_layer_norm", x.handle, optionalHandle(weight), optionalHandle(bias), eps);
+}
+
+/** Rotates the first `dims` features, half of them apart. x (B, H, L, D) from positions (B) on, wavelengths (dims / 2). */
+export function rope(
+  x: MlxArray,
+  dims: number,
+  wavelengths: MlxArray,
+  positions: MlxArray,
+): MlxArray {
+  const [pairs, base, scale] = [false, optionalInt(undefined), 1];
+  return op(
+    "mlx_fast_rope_dynamic",
+    x.handle,
+    dims,
+    pairs,
+    base,
+    scale,
+    positions.handle,
+    wavelengths.handle,
+  );
 }
 
 export type Attention = {

@@ -29,8 +29,10 @@ export function arange(start: number, stop: number, step = 1, dtype: Dtype = "in
 // ---- One array, element by element
 
 type UnarySymbol =
+  | "mlx_erf"
   | "mlx_erfinv"
   | "mlx_exp"
+  | "mlx_expm1"
   | "mlx_log"
   | "mlx_negative"
   | "mlx_sigmoid"
@@ -38,12 +40,20 @@ type UnarySymbol =
 
 const unary = (symbol: UnarySymbol) => (x: MlxArray) => op(symbol, x.handle);
 
+export const erf = unary("mlx_erf");
 export const erfinv = unary("mlx_erfinv");
 export const exp = unary("mlx_exp");
+export const expm1 = unary("mlx_expm1");
 export const log = unary("mlx_log");
 export const negative = unary("mlx_negative");
 export const sigmoid = unary("mlx_sigmoid");
 export const tanh = unary("mlx_tanh");
+
+/** To the nearest integer, and to the even one of two. */
+export function round(x: MlxArray): MlxArray {
+  const decimals = 0;
+  return op("mlx_round", x.handle, decimals);
+}
 
 // ---- Two arrays, element by element
 

@@ -1,19 +1,15 @@
 // A model's files as one thing, whatever their format: its configuration, and its tensors under the
 // names that Hugging Face gives them.
 import { join } from "node:path";
-import {
-  type GgufTensor,
-  type GgufType,
-  openTensorData,
-  readGguf,
-  type TensorData,
-} from "../files/gguf.ts";
+import { type GgufTensor, type GgufType, openTensorData, type TensorData } from "../files/gguf.ts";
+import { readGgufModel } from "../files/gguf-parts.ts";
 import { dequantize } from "../files/gguf-quants.ts";
 import { readJson } from "../files/json.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
 import { readSafetensorsIndex, type SafetensorsDtype } from "../files/safetensors.ts";
 import { ggufConfig } from "./gguf-config.ts";
 import { huggingFaceName, rowOrder } from "./gguf-names.ts";
+import { asMlxLayout } from "./quantized-folder.ts";
 
 export type StoredTensor = {
   name: string;
@@ -35,7 +31,7 @@ export type Checkpoint = {
   close(): void;
 };
 
-/** A folder with config.json and safetensors, or a GGUF file. */
+/** A folder with config.json and safetensors, or a GGUF file (the first, where it has several parts). */
 export function openCheckpoint(path: string): Checkpoint {
   return path.endsWith(".gguf") ? openGguf(path) : openFolder(path);
 }
@@ -43,30 +39,29 @@ export function openCheckpoint(path: string): Checkpoint {
 function openFolder(path: string): Checkpoint {
   const config = readJson(join(path, "config.json"));
   const index = readSafetensorsIndex(path);
-  const files = new Map<string, TensorData>();
-  const open = (file: string) => {
-    const opened = files.get(file) ?? openTensorData(file);
-    files.set(file, opened);
-    return opened;
-  };
+  const files = openFiles();
   const tensors = new Map<string, StoredTensor>();
   for (const [name, { shape, dtype, offset, bytes, file }] of index.tensors) {
-    const read = (from: number, target: Uint8Array) => open(file).read(offset + from, target);
+    const read = (from: number, target: Uint8Array) => files.open(file).read(offset + from, target);
     tensors.set(name, { name, shape, format: dtype, bytes, read });
   }
-  const close = () => {
-    for (const file of files.values()) file.close();
-  };
-  return { path, format: "safetensors", config, tensors, close };
+  try {
+    const converted = asMlxLayout(config, tensors);
+    return { path, format: "safetensors", config, tensors: converted, close: files.close };
+  } catch (error) {
+    files.close();
+    throw error;
+  }
 }
 
 function openGguf(path: string): Checkpoint {
-  const gguf = readGguf(path);
-  const data = openTensorData(path);
+  const gguf = readGgufModel(path);
+  const files = openFiles();
   try {
-    const config = ggufConfig(gguf, (tensor) => readNumbers(tensor, data));
+    const fileOf = ({ name }: GgufTensor) => files.open(gguf.tensors.get(name)!.file);
+    const config = ggufConfig(gguf, (tensor) => readNumbers(tensor, fileOf(tensor)));
     const tensors = new Map<string, StoredTensor>();
-    for (const { name: stored, shape, type, offset, bytes } of gguf.tensors.values()) {
+    for (const { name: stored, shape, type, offset, bytes, file } of gguf.tensors.values()) {
       const name = huggingFaceName(stored, config.model_type);
       if (name === undefined) continue;
       if (tensors.has(name)) throw new LoadError(`${path}: ${quoted(stored)} is there twice`);
@@ -75,15 +70,30 @@ function openGguf(path: string): Checkpoint {
         shape,
         format: type,
         bytes,
-        read: (from, target) => data.read(offset + from, target),
+        read: (from, target) => files.open(file).read(offset + from, target),
         rowOrder: rowOrder(stored, shape, config),
       });
     }
-    return { path, format: "gguf", config, tensors, close: () => data.close() };
+    return { path, format: "gguf", config, tensors, close: files.close };
   } catch (error) {
-    data.close();
+    files.close();
     throw error;
   }
+}
+
+/** Opens each file once, when it is first read. */
+function openFiles() {
+  const files = new Map<string, TensorData>();
+  return {
+    open(path: string): TensorData {
+      const opened = files.get(path) ?? openTensorData(path);
+      files.set(path, opened);
+      return opened;
+    },
+    close(): void {
+      for (const file of files.values()) file.close();
+    },
+  };
 }
 
 function readNumbers({ type, shape, offset, bytes }: GgufTensor, data: TensorData): number[] {

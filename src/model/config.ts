@@ -19,6 +19,7 @@ export const RopeScaling = z.looseObject({
   mscale_all_dim: z.number().optional(),
   short_factor: z.array(z.number()).optional(),
   long_factor: z.array(z.number()).optional(),
+  long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
@@ -46,7 +47,9 @@ export const BaseConfig = z.looseObject({
   max_position_embeddings: count.nullish(),
   rope_theta: z.number().positive().default(10_000),
   rope_scaling: RopeScaling.nullish(),
-  /** Where newer configurations keep both. */
+  /** The share of a head's features that RoPE rotates, the first ones. */
+  partial_rotary_factor: z.number().positive().max(1).nullish(),
+  /** Where newer configurations keep all of it. */
   rope_parameters: RopeScaling.extend({ rope_theta: z.number().optional() }).nullish(),
   sliding_window: z.int().nullish(),
   layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
@@ -54,12 +57,27 @@ export const BaseConfig = z.looseObject({
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;
 
+/** Our keys -> those that a family has for the same. */
+export type Keys = Readonly<Record<string, string>>;
+
 /** The configuration by this schema, or one line that names the key that is wrong. */
-export function parseConfig<T extends z.ZodType>(schema: T, config: unknown): z.infer<T> {
-  const parsed = schema.safeParse(config);
+export function parseConfig<T extends z.ZodType>(
+  schema: T,
+  config: unknown,
+  keys: Keys = {},
+): z.infer<T> {
+  const given = Object(config) as Record<string, unknown>;
+  const renamed = Object.entries(keys)
+    .filter(([, own]) => given[own] !== undefined)
+    .map(([key, own]) => [key, given[own]]);
+  const parsed = schema.safeParse(
+    renamed.length > 0 ? { ...given, ...Object.fromEntries(renamed) } : config,
+  );
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  throw new LoadError(`config.json: ${issue?.path.join(".")}: ${issue?.message}`);
+  const [key = "", ...inside] = issue?.path ?? [];
+  const named = key in given ? key : (keys[String(key)] ?? key);
+  throw new LoadError(`config.json: ${[named, ...inside].join(".")}: ${issue?.message}`);
 }
 
 /** Sizes of the attention that every architecture has. */

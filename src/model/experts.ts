@@ -1,10 +1,10 @@
 // Experts: a few of many small MLPs, which a token's scores choose, and some that all tokens go through.
-import type { Linear } from "../device/device.ts";
+import type { Gating, Linear } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { add, multiply, sigmoid } from "../mlx/ops.ts";
-import { runsOf, stacked } from "./arrangement.ts";
+import { runsOf, stacked, transposed } from "./arrangement.ts";
 import { type ExpertSizes, expertMlps, gatedMlp } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
@@ -46,6 +46,8 @@ export type SharedExperts = {
   width: number;
   /** The name of a row (1, D): how far they are open. */
   gate?: string | undefined;
+  /** As that of the experts unless it says. */
+  gating?: Gating | undefined;
 };
 
 /** `name`.gate chooses experts of `name`.switch_mlp. */
@@ -55,15 +57,18 @@ export function routedMlp(
   sizes: ExpertSizes,
   routing: Routing,
   shared: SharedExperts = { name: "", width: 0 },
+  gating: Gating = "swiglu",
 ): Linear {
   stackExperts(weights, name, sizes.experts);
-  const count = joinShared(weights, name, sizes, shared);
+  const isAlike = (shared.gating ?? gating) === gating;
+  const count = isAlike ? joinShared(weights, name, sizes, shared) : 0;
   const isApart = count === 0 && shared.width > 0;
   const gate = count > 0 ? shared.gate : undefined;
   const route = router(weights, `${name}.gate`, sizes, routing, { count, gate });
   const all = { ...sizes, experts: sizes.experts + count };
-  const mlps = expertMlps(weights, `${name}.${count > 0 ? "all_mlps" : "switch_mlp"}`, all);
-  const always = isApart ? sharedMlp(weights, sizes.dims, shared) : undefined;
+  const source = `${name}.${count > 0 ? "all_mlps" : "switch_mlp"}`;
+  const mlps = expertMlps(weights, source, all, gating);
+  const always = isApart ? sharedMlp(weights, sizes.dims, { gating, ...shared }) : undefined;
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const { chosen, shares } = route(x);
@@ -102,8 +107,12 @@ function joinShared(
   return count;
 }
 
-function sharedMlp(weights: Weights, dims: number, { name, width, gate }: SharedExperts): Linear {
-  const mlp = gatedMlp(weights, name, dims, width);
+function sharedMlp(
+  weights: Weights,
+  dims: number,
+  { name, width, gate, gating }: SharedExperts,
+): Linear {
+  const mlp = gatedMlp(weights, name, dims, width, gating);
   if (!gate) return mlp;
   const opening = weights.linear(gate, dims, 1);
   return (x) => multiply(mlp(x), sigmoid(opening(x)));
@@ -122,12 +131,19 @@ export function stackExperts(
   names: MlpNames = mlpNames,
 ): void {
   for (const [part, stored] of Object.entries(names)) {
-    for (const kind of ["weight", "scales", "biases"]) {
+    for (const kind of ["weight", "scales", "biases", "bias"]) {
       const each = (i: number) => `${name}.experts.${i}.${stored}.${kind}`;
       if (!weights.has(each(0))) continue;
       const all = Array.from({ length: experts }, (_, i) => each(i));
       weights.arrange(all, (tensors) => stacked(`${name}.switch_mlp.${part}.${kind}`, tensors));
     }
+  }
+}
+
+/** Some of MLX's files call all experts `name`.experts. */
+export function nameExperts(weights: Weights, name: string): void {
+  for (const part of Object.keys(mlpNames)) {
+    weights.rename({ [`${name}.experts.${part}.`]: `${name}.switch_mlp.${part}.` });
   }
 }
 
@@ -146,4 +162,19 @@ export function splitExperts(weights: Weights, source: string, name: string): vo
       });
     });
   }
+}
+
+/** Others have them transposed, (experts, dims, 2 hidden), and what goes down too. */
+export function transposeExperts(weights: Weights, source: string, name: string): void {
+  const pick = (stored: string, part: string, index: number, parts: number) => {
+    if (!weights.has(`${source}.${stored}`)) return;
+    weights.arrange([`${source}.${stored}`], ([tensor]) => {
+      const columns = tensor!.shape[2]! / parts;
+      const picked = { first: index * columns, count: columns };
+      return transposed(`${name}.${part}.weight`, tensor!, picked);
+    });
+  };
+  pick("gate_up_proj", "gate_proj", 0, 2);
+  pick("gate_up_proj", "up_proj", 1, 2);
+  pick("down_proj", "down_proj", 0, 1);
 }

@@ -1,15 +1,18 @@
 // A GGUF file's metadata as the configuration that Hugging Face would have given the model.
 import type { Gguf, GgufTensor, GgufValue } from "../files/gguf.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
+import { ggufFamilies, type GgufValues as Values } from "./gguf-families.ts";
 
 export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
   num_attention_heads: number;
   num_key_value_heads: number;
+  head_dim?: number;
 };
 
 /** GGUF's name of an architecture -> model_type. */
 const modelTypes = new Map([
+  ...Array.from(ggufFamilies, ([name, { modelType }]) => [name, modelType] as const),
   ["llama", "llama"],
   ["qwen2", "qwen2"],
   ["qwen3", "qwen3"],
@@ -35,15 +38,15 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   const maxPositions = optional("context_length");
   const window = slidingWindow(values);
   return {
-    // Olmo 3 is written as an Olmo 2 with a window.
-    model_type: values.modelType === "olmo2" && window ? "olmo3" : values.modelType,
+    model_type: modelTypeOf(values, window),
     hidden_size: hidden,
     num_hidden_layers: layers,
     intermediate_size: required("feed_forward_length"),
     num_attention_heads: heads,
     num_key_value_heads: optional("attention.head_count_kv") ?? heads,
     head_dim: headDim,
-    rms_norm_eps: required("attention.layer_norm_rms_epsilon"),
+    rms_norm_eps:
+      optional("attention.layer_norm_epsilon") ?? required("attention.layer_norm_rms_epsilon"),
     vocab_size: optional("vocab_size") ?? vocabulary(gguf),
     max_position_embeddings: maxPositions,
     rope_theta: optional("rope.freq_base") ?? 10_000,
@@ -54,6 +57,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     // Of the architectures that have them.
     layer_types: layerTypes(gguf, values, layers, window),
     num_experts: optional("expert_count"),
+    num_local_experts: optional("expert_count"),
     num_experts_per_tok: optional("expert_used_count"),
     moe_intermediate_size: optional("expert_feed_forward_length"),
     norm_topk_prob: true,
@@ -71,15 +75,16 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     residual_multiplier: optional("residual_scale"),
     attention_multiplier: optional("attention.scale"),
     logits_scaling: optional("logit_scale"),
+    ...ggufFamilies.get(values.architecture)?.config?.(values, gguf),
   };
 }
 
-type Values = {
-  architecture: string;
-  modelType: string;
-  optional(key: string): number | undefined;
-  required(key: string): number;
-};
+/** Some are written as others: Olmo 3 as an Olmo 2 with a window, Mixtral as a Llama with experts. */
+function modelTypeOf({ modelType, optional }: Values, window: number | undefined): string {
+  if (modelType === "olmo2" && window) return "olmo3";
+  if (modelType === "llama" && optional("expert_count")) return "mixtral";
+  return modelType;
+}
 
 /** The architecture, and the numbers whose keys begin with its name. */
 function valuesIn({ metadata }: Gguf): Values {
@@ -90,16 +95,29 @@ function valuesIn({ metadata }: Gguf): Values {
     const found = typeof architecture === "string" ? quoted(architecture) : typeof architecture;
     throw new LoadError(`GGUF architecture ${found} is not supported; there are ${known}`);
   }
+  const isUneven = ggufFamilies.get(`${architecture}`)?.isUneven === true;
   const optional = (key: string) => {
     const value = metadata.get(`${architecture}.${key}`);
-    return value === undefined ? undefined : single(`${architecture}.${key}`, value);
+    if (value === undefined) return undefined;
+    if (isUneven && isList(value)) return Math.max(...numbersIn(`${architecture}.${key}`, value));
+    return single(`${architecture}.${key}`, value);
+  };
+  const list = (key: string) => {
+    // A few keys do not begin with the name.
+    const named = metadata.has(key) ? key : `${architecture}.${key}`;
+    const value = metadata.get(named);
+    if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
+    const count = metadata.get(`${architecture}.block_count`);
+    const numbers = isList(value) ? numbersIn(named, value) : [single(named, value)];
+    if (numbers.length === Number(count)) return numbers;
+    throw new LoadError(`the GGUF file's ${named} has ${numbers.length} numbers, not ${count}`);
   };
   const required = (key: string) => {
     const value = optional(key);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${architecture}.${key}`);
     return value;
   };
-  return { architecture: architecture as string, modelType, optional, required };
+  return { architecture: architecture as string, modelType, optional, required, list };
 }
 
 /** Every layer has a tensor: a count beyond them is not worth a list of that length. */
@@ -149,7 +167,9 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
       type: "longrope",
       long_factor: long,
       short_factor: factorsIn("rope_factors_short"),
-      original_max_position_embeddings: required("rope.scaling.original_context_length"),
+      original_max_position_embeddings: ggufFamilies.has(architecture)
+        ? (optional("rope.scaling.original_context_length") ?? required("context_length"))
+        : required("rope.scaling.original_context_length"),
     };
   }
   if (!isScaled) return undefined;
@@ -159,12 +179,16 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
     original_max_position_embeddings: optional("rope.scaling.original_context_length"),
     beta_fast: optional("rope.scaling.yarn_beta_fast"),
     beta_slow: optional("rope.scaling.yarn_beta_slow"),
+    mscale_all_dim:
+      values.modelType === "ministral3" ? optional("rope.scaling.yarn_log_multiplier") : undefined,
   });
 }
 
-function partialRotaryFactor({ optional }: Values, headDim: number): number | undefined {
+function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {
   const rotated = optional("rope.dimension_count");
-  return rotated === undefined || rotated >= headDim ? undefined : rotated / headDim;
+  if (rotated !== undefined && rotated < headDim) return rotated / headDim;
+  // Some rotate less than all unless they say.
+  return ggufFamilies.has(architecture) ? 1 : undefined;
 }
 
 /** Zero stands for none. */
@@ -182,7 +206,7 @@ function layerTypes(
   layers: number,
   window: number | undefined,
 ): string[] | undefined {
-  const period = windowPeriods[modelType];
+  const period = windowPeriods[modelType] ?? ggufFamilies.get(architecture)?.windowPeriod;
   if (period === undefined) return undefined;
   const key = `${architecture}.attention.sliding_window_pattern`;
   const pattern = metadata.get(key) ?? period;
@@ -212,6 +236,16 @@ function queryScalar(modelType: string, layers: number, headDim: number, perHead
 function present<T extends object>(fields: T): Partial<T> {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(entries) as Partial<T>;
+}
+
+function isList(value: GgufValue): value is Extract<GgufValue, object> {
+  return Array.isArray(value) || ArrayBuffer.isView(value);
+}
+
+function numbersIn(key: string, value: Extract<GgufValue, object>): number[] {
+  const numbers = Array.from(value as ArrayLike<unknown>, Number);
+  if (numbers.length > 0 && numbers.every(Number.isFinite)) return numbers;
+  throw new LoadError(`the GGUF file's ${key} is not a list of numbers`);
 }
 
 function single(key: string, value: GgufValue): number {

@@ -1,8 +1,10 @@
 // GGUF's names of tensors as Hugging Face's, and the one difference in their layout.
 import type { GgufConfig } from "./gguf-config.ts";
+import { ggufFamilies } from "./gguf-families.ts";
 
 const outside = new Map([
   ["token_embd", "model.embed_tokens"],
+  ["position_embd", "model.embed_positions"],
   ["output_norm", "model.norm"],
   ["output", "lm_head"],
 ]);
@@ -45,10 +47,14 @@ const special = new Map([
   ["gemma3_text", gemma],
   ["olmo2", olmo],
   ["olmo3", olmo],
+  ...Array.from(ggufFamilies.values(), ({ modelType, names = {} }) => {
+    return [modelType, new Map(Object.entries(names))] as const;
+  }),
 ]);
 
 /** What the configuration has taken already, or follows from it. */
-const ignored = /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.attn_rot_embd)\.weight$/;
+const ignored =
+  /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.(?:attn_rot_embd|nextn\.\w+))\.weight$/;
 
 /**
  * Undefined for what no architecture reads, such as precomputed frequencies. A name that is not known
@@ -56,14 +62,25 @@ const ignored = /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.attn_rot_e
  */
 export function huggingFaceName(name: string, modelType: string): string | undefined {
   if (ignored.test(name)) return undefined;
-  const [, layer, part = "", kind] = /^(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)$/.exec(name) ?? [];
+  // A few names of norms end without a word for what they are.
+  const [, layer, part = "", kind = "weight"] =
+    /^(?:blk\.(\d+)\.)?(\w+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   if (layer === undefined) return outside.has(part) ? `${outside.get(part)}.${kind}` : name;
   const found = special.get(modelType)?.get(part) ?? inBlock.get(part);
-  return found === undefined ? name : `model.layers.${layer}.${found}.${kind}`;
+  if (found === undefined) return name;
+  // A name that ends so goes on with the kind.
+  return `model.layers.${layer}.${found}${found.endsWith("_") ? "" : "."}${kind}`;
 }
 
 /** Whose files have the rows of Q and K in pairs. */
-const paired = ["llama", "granite", "smollm3"];
+const paired = [
+  "llama",
+  "granite",
+  "mistral",
+  "mixtral",
+  "smollm3",
+  ...Array.from(ggufFamilies.values(), ({ modelType, isPaired }) => (isPaired ? [modelType] : [])),
+].flat();
 
 /**
  * In GGUF files of the llama family, the rows of each head of Q and K stand in pairs, as interleaved
@@ -77,7 +94,7 @@ export function rowOrder(
   const [, part] = /\.attn_([qk])\.(?:weight|bias)$/.exec(name) ?? [];
   if (!part || !paired.includes(config.model_type)) return undefined;
   const heads = part === "q" ? config.num_attention_heads : config.num_key_value_heads;
-  const size = shape[0]! / heads;
+  const { head_dim: size = shape[0]! / heads } = config;
   return (row) => {
     const within = row % size;
     return row - within + (within % 2) * (size / 2) + Math.floor(within / 2);

@@ -1,9 +1,10 @@
 // Multi-head latent attention (MLA): keys and values of all heads are products of one small vector a token, which is
 // all that is kept of it. The matrices of the keys are absorbed into the queries, and those of the values are applied
 // to what was attended, so that no head's keys or values are ever computed.
-import type { HeadLinear } from "../device/device.ts";
-import { slice } from "../mlx/ops.ts";
-import { type AttentionBlock, rmsNorm } from "./layers.ts";
+import type { HeadLinear, Norm } from "../device/device.ts";
+import type { MlxArray } from "../mlx/array.ts";
+import { astype, expandDims, multiply, slice } from "../mlx/ops.ts";
+import { type AttentionBlock, opened, rmsNorm } from "./layers.ts";
 import type { LatentOptions } from "./model.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -22,13 +23,23 @@ export type LatentSizes = {
   value: number;
 };
 
-/** `eps` of the norms of both vectors. */
+export type LatentParts = Omit<LatentOptions, "norm"> & {
+  /** Of the norms of both vectors. */
+  eps: number;
+  /** What latents are multiplied by, behind their norm. */
+  latentScale?: number | undefined;
+  /** Of positions (T): what queries there are multiplied by. */
+  queryScale?: ((positions: MlxArray) => MlxArray) | undefined;
+  /** x -> (T, heads): how far each head is open. */
+  gate?: ((x: MlxArray) => MlxArray) | undefined;
+};
+
 export function latentAttention(
   weights: Weights,
   name: string,
   states: LayerStates,
   sizes: LatentSizes,
-  { eps, ...options }: Omit<LatentOptions, "norm"> & { eps: number },
+  { eps, latentScale = 1, queryScale, gate, ...options }: LatentParts,
 ): AttentionBlock {
   const { dims, heads, queryRank, latent, rotary, plain, value } = sizes;
   const state = states.latent({ heads, latent, rotary });
@@ -45,14 +56,18 @@ export function latentAttention(
     : undefined;
   const toQueries = queryRank && weights.linear(`${name}.q_b_proj`, queryRank, queryDims);
   const latentNorm = rmsNorm(weights, `${name}.kv_a_layernorm`, latent, eps);
-  const own = { ...options, norm: latentNorm };
+  const own = { ...options, norm: scaledNorm(weights, latentNorm, latentScale) };
   const { absorb, toValues } = headLinears(weights, name, sizes);
   const oProj = weights.linear(`${name}.o_proj`, heads * value, dims);
-  return (x, step, { norm, residual } = {}) => {
-    const projected = project(x, { norm }); // (T, queries and latents)
-    const queries = toQueries
+  return (input, step, { norm, residual } = {}) => {
+    const x = gate && norm ? norm(input) : input;
+    const projected = project(x, { norm: gate ? undefined : norm }); // (T, queries and latents)
+    const unscaled = toQueries
       ? toQueries(slice(projected, 1, 0, queryRank), { norm: queryNorm })
       : projected;
+    const queries = queryScale
+      ? multiply(unscaled, astype(expandDims(queryScale(step.positions()), 1), x.dtype))
+      : unscaled;
     const stride = plain + rotary;
     const rows = {
       absorbed: absorb({ rows: queries, first: 0, stride }), // (T, heads * latent)
@@ -61,8 +76,16 @@ export function latentAttention(
     };
     const attended = step.attendLatent(state, rows, own);
     const values = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
-    return oProj(values, { residual });
+    return oProj(gate ? opened(values, gate(x)) : values, { residual });
   };
+}
+
+/** A norm whose outputs have a factor: its weight may as well have it. */
+function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
+  if (scale === 1) return norm;
+  const weight = weights.computed(() => multiply(norm.weight, scale));
+  const scaled = (x: MlxArray) => weights.device.rmsNorm(x, weight, norm.eps);
+  return Object.assign(scaled, { weight, eps: norm.eps });
 }
 
 /** MLX's files have the matrices of keys and values apart, the authors' have them head by head in one. */

@@ -1,11 +1,13 @@
 // What the architectures have in common.
 import type { ExpertLinear, ExpertProduct, Fused, Gating, Linear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
+import { layerNorm as normed } from "../mlx/fast.ts";
 import {
   add,
   argsort,
   concatenate,
   divide,
+  expandDims,
   flatten,
   floorDivide,
   multiply,
@@ -14,6 +16,7 @@ import {
   take,
   tanh,
 } from "../mlx/ops.ts";
+import type { Activation } from "./activations.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { KvState, LayerStates } from "./states.ts";
@@ -33,6 +36,24 @@ export function rmsNorm(
   return Object.assign(norm, { weight, eps });
 }
 
+/** A norm that is no RMS norm: devices do not fuse it into products. */
+export type AnyNorm = Norm | ((x: MlxArray) => MlxArray);
+
+/** With the weight and the bias that the file has; `offset` is added to the weight. */
+export function layerNorm(
+  weights: Weights,
+  name: string,
+  dims: number,
+  eps: number,
+  offset = 0,
+): AnyNorm {
+  const [stored, bias] = ["weight", "bias"].map((part) =>
+    weights.has(`${name}.${part}`) ? weights.tensor(`${name}.${part}`, [dims]) : undefined,
+  );
+  const weight = stored && offset !== 0 ? weights.computed(() => add(stored, offset)) : stored;
+  return (x) => normed(x, weight, bias, eps);
+}
+
 /** Over heads of this size, without weights of its own. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
@@ -45,7 +66,7 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
   return multiply(tanh(divide(x, cap)), cap);
 }
 
-/** down(gating(gate(x), up(x))) */
+/** down(gating(gate(x), up(x))), with both of them in one matrix where the file has them so. */
 export function gatedMlp(
   weights: Weights,
   name: string,
@@ -53,14 +74,29 @@ export function gatedMlp(
   hidden: number,
   gating: Gating = "swiglu",
 ): Linear {
-  const parts = [`${name}.gate_proj`, `${name}.up_proj`];
-  const gateUp = weights.joined(`${name}.gate_up_proj`, parts, dims, [hidden, hidden]);
+  const [joint, parts] = [`${name}.gate_up_proj`, [`${name}.gate_proj`, `${name}.up_proj`]];
+  const gateUp = weights.has(`${joint}.weight`)
+    ? weights.linear(joint, dims, 2 * hidden)
+    : weights.joined(joint, parts, dims, [hidden, hidden]);
   return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), gating);
 }
 
 /** With both halves from one product. */
 export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
   return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
+}
+
+/** down(activation(up(x))) */
+export function plainMlp(
+  weights: Weights,
+  name: string,
+  dims: number,
+  hidden: number,
+  activation: Activation,
+): Linear {
+  const up = weights.linear(`${name}.up_proj`, dims, hidden);
+  const down = weights.linear(`${name}.down_proj`, hidden, dims);
+  return (x, { norm, residual } = {}) => down(activation(up(x, { norm })), { residual });
 }
 
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
@@ -114,7 +150,7 @@ export type AttentionSizes = { dims: number; heads: number; kvHeads: number; hea
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
 export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
 
-/** These norms are over all heads at once. */
+/** These norms are over all heads at once. The file may have all three in one matrix. */
 export function projection(
   weights: Weights,
   name: string,
@@ -123,7 +159,10 @@ export function projection(
 ): Projection {
   const outputs = [heads * headDim, kvHeads * headDim, kvHeads * headDim] as const;
   const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
-  const product = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
+  const joint = `${name}.qkv_proj`;
+  const product = weights.has(`${joint}.weight`)
+    ? weights.linear(joint, dims, outputs[0] + 2 * outputs[1])
+    : weights.joined(joint, parts, dims, outputs);
   const { q: qNorm, k: kNorm } = norms;
   if (!qNorm || !kNorm) return product;
   return (x, fused) => {
@@ -132,10 +171,31 @@ export function projection(
   };
 }
 
+/** With q_norm and k_norm over all heads at once. */
+export function normedProjection(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  eps: number,
+): Projection {
+  const { heads, kvHeads, headDim } = sizes;
+  return projection(weights, name, sizes, {
+    q: rmsNorm(weights, `${name}.q_norm`, heads * headDim, eps),
+    k: rmsNorm(weights, `${name}.k_norm`, kvHeads * headDim, eps),
+  });
+}
+
+/** With the step, of which it may ask for positions. */
+export type HeadProjection = (x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray;
+
 export type AttentionParts = {
   attention: AttentionOptions;
   rope?: Rope | undefined;
-  project?: Projection;
+  project?: HeadProjection | undefined;
+  /** What was attended, before it is projected back; beside it what attention took, and the norm that it has before. */
+  afterwards?:
+    | ((attended: MlxArray, x: MlxArray, fused: Pick<Fused, "norm">) => MlxArray)
+    | undefined;
   /** Over each head by itself. */
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
@@ -150,6 +210,9 @@ export type AttentionBlock = (
   fused?: Pick<Fused, "norm" | "residual">,
 ) => MlxArray;
 
+/** `again`: the same weights as another layer, with keys and values of its own. */
+export type SharedBlock = AttentionBlock & { state: KvState; again(): SharedBlock };
+
 /** Projects x to queries, keys and values, attends with RoPE applied, and projects back. */
 export function attentionBlock(
   weights: Weights,
@@ -157,9 +220,8 @@ export function attentionBlock(
   states: LayerStates,
   sizes: AttentionSizes,
   parts: AttentionParts,
-): AttentionBlock & { state: KvState } {
-  const { rope, qNorm, kNorm, vNorm, attention, shared } = parts;
-  const state = shared ?? states.kv({ ...sizes, window: attention.window });
+): SharedBlock {
+  const { rope, qNorm, kNorm, vNorm, attention, shared, afterwards } = parts;
   const width = sizes.heads * sizes.headDim;
   const project =
     parts.project ??
@@ -168,11 +230,25 @@ export function attentionBlock(
       : projection(weights, name, sizes));
   const oProj = weights.linear(`${name}.o_proj`, width, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
-  const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
-    const qkv = project(x, { norm });
-    return oProj(step.attend(state, qkv, heads, attention), { residual });
+  const over = (state: KvState): SharedBlock => {
+    const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
+      const qkv = project(x, { norm }, step);
+      const attended = step.attend(state, qkv, heads, attention);
+      return oProj(afterwards ? afterwards(attended, x, { norm }) : attended, { residual });
+    };
+    return Object.assign(block, { state, again });
   };
-  return Object.assign(block, { state });
+  const again = () => over(states.kv({ ...sizes, window: attention.window }));
+  return shared ? over(shared) : again();
+}
+
+/** x (T, heads * D) by gates (T, heads) or (T, heads * D) */
+export function opened(x: MlxArray, gates: MlxArray): MlxArray {
+  const [tokens, width] = x.shape as [number, number];
+  const heads = gates.shape[1]!;
+  if (heads === width) return multiply(x, gates);
+  const byHead = reshape(x, [tokens, heads, width / heads]);
+  return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
 }
 
 /** `input`: what the layer gets beside the hidden state, in models that have such. */

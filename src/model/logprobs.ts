@@ -57,6 +57,26 @@ export function scoreTokens(
   };
 }
 
+/** logits (R, V) -> of each row the logits of its own tokens. In a scope: it makes arrays. */
+export function pickLogits(
+  logits: MlxArray,
+  tokens: readonly (readonly number[])[],
+): { pending: readonly MlxArray[]; read(): number[][] } {
+  const width = Math.max(...tokens.map(({ length }) => length));
+  const columns = new Int32Array(tokens.length * width);
+  tokens.forEach((own, row) => {
+    columns.set(own, row * width);
+  });
+  const values = astype(takeAlongAxis(logits, array(columns, [tokens.length, width])), "float32");
+  return {
+    pending: [values],
+    read() {
+      const numbers = values.numbers();
+      return tokens.map(({ length }, row) => numbers.slice(row * width, row * width + length));
+    },
+  };
+}
+
 /**
  * Scores a prompt: how likely each token was after the hidden state (N, D) before it. Piece by piece, each
  * read before the next is computed, so that memory does not grow with the prompt.

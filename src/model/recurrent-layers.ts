@@ -3,6 +3,7 @@ import type { Fused } from "../device/device.ts";
 import type { Convolution, RawColumns, Scan } from "../kernels/recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, slice, swapAxes } from "../mlx/ops.ts";
+import { joined } from "./arrangement.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -27,6 +28,12 @@ export function convolution(
   return { weight: weights.computed(() => contiguous(swapAxes(stored, 0, 1))), bias, activation };
 }
 
+/** Three convolutions as one over the channels of all: `name`.q_conv1d and so on as `name`.conv1d. */
+export function joinConvolutions(weights: Weights, name: string): void {
+  const parts = ["q", "k", "v"].map((part) => `${name}.${part}_conv1d.weight`);
+  weights.arrange(parts, (stored) => joined(`${name}.conv1d.weight`, stored));
+}
+
 /** Of inputs that have a factor on so many channels each: its weights may as well have it. */
 function scaledInputs(
   weights: Weights,
@@ -39,7 +46,7 @@ function scaledInputs(
 }
 
 /** How decays follow from steps: (heads) each, float32. */
-function decayRule(weights: Weights, name: string, heads: number) {
+export function decayRule(weights: Weights, name: string, heads: number) {
   const stored = weights.tensor(`${name}.A_log`, [heads], "float32");
   return {
     rate: weights.computed(() => negative(exp(stored))),
@@ -57,19 +64,26 @@ export type DeltaNetSizes = {
   taps: number;
 };
 
-/** A gated delta net: in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, conv1d, A_log, dt_bias, norm, out_proj. */
+/**
+ * A gated delta net: in_proj_qkv (or q_proj, k_proj, v_proj), in_proj_z, in_proj_b, in_proj_a, conv1d, A_log, dt_bias,
+ * norm, out_proj. Betas are up to `most`.
+ */
 export function deltaNet(
   weights: Weights,
   name: string,
   states: LayerStates,
   sizes: DeltaNetSizes,
   eps: number,
+  most = 1,
 ): AttentionBlock {
   const { dims, keyHeads, valueHeads, keyDim, valueDim, taps } = sizes;
   const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
   const channels = 2 * keys + values;
-  const parts = ["qkv", "z", "b", "a"].map((part) => `${name}.in_proj_${part}`);
-  const outputs = [channels, values, valueHeads, valueHeads];
+  const isJoint = weights.has(`${name}.in_proj_qkv.weight`);
+  const qkv = isJoint ? ["in_proj_qkv"] : ["q_proj", "k_proj", "v_proj"];
+  const parts = [...qkv, "in_proj_z", "in_proj_b", "in_proj_a"].map((part) => `${name}.${part}`);
+  const widths = isJoint ? [channels] : [keys, keys, values];
+  const outputs = [...widths, values, valueHeads, valueHeads];
   const project = weights.joined(`${name}.in_proj`, parts, dims, outputs);
   const convolved = {
     ...convolution(weights, `${name}.conv1d`, channels, taps, "silu"),
@@ -79,6 +93,7 @@ export function deltaNet(
     ...decayRule(weights, name, valueHeads),
     betas: channels + values,
     steps: channels + values + valueHeads,
+    betaFactor: most,
     output: { column: channels, norm: rmsNorm(weights, `${name}.norm`, valueDim, eps) },
   };
   const outProj = weights.linear(`${name}.out_proj`, values, dims);

@@ -2,6 +2,8 @@
 
 import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
+import { rope as rotate } from "../mlx/fast.ts";
+import { concatenate, expandDims, multiply, negative, split, squeeze } from "../mlx/ops.ts";
 import type { BaseConfig, RopeScaling } from "./config.ts";
 import type { Weights } from "./weights.ts";
 
@@ -43,19 +45,36 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
     return { dims, wavelengths: weights.constant(waves), magnitude };
   };
   const plain = Float32Array.from(wavelengths(options));
-  if (kind === "default") return make(plain);
+  // Images have positions in a plane, a text's are the same in both. And a base that grows with what lies beyond
+  // max_position_embeddings never grows: no sequence gets there.
+  if (["default", "mrope", "dynamic"].includes(kind)) return make(plain);
   if (kind === "linear") {
     const factor = factorOf(scaling!);
     return make(plain.map((wave) => wave * factor));
   }
   if (kind === "llama3") return make(llama3(options));
-  if (kind === "yarn") return make(yarn(options), yarnMagnitude(scaling!));
+  if (["yarn", "deepseek_yarn", "telechat3-yarn"].includes(kind)) {
+    return make(yarn(options), yarnMagnitude(scaling!));
+  }
   if (kind === "longrope" || kind === "su") {
     return make(longRope(options), longRopeMagnitude(options));
   }
   if (kind === "proportional") return make(proportional(options));
-  const known = "default, linear, llama3, yarn, longrope and proportional";
+  const known = "default, linear, llama3, yarn, longrope, proportional, dynamic and mrope";
   throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
+}
+
+/** The same rotations the other way round. */
+export function backwards(weights: Weights, rope: Rope): Rope {
+  return { ...rope, wavelengths: weights.computed(() => negative(rope.wavelengths)) };
+}
+
+/** The heads x (T, heads, D), rotated by the positions (T) of their tokens. */
+export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, positions: MlxArray) {
+  const whole = squeeze(rotate(expandDims(x, 2), dims, wavelengths, positions), 2);
+  if (magnitude === 1) return whole;
+  const [placed, rest] = split(whole, [dims]) as [MlxArray, MlxArray];
+  return concatenate([multiply(placed, magnitude), rest], -1);
 }
 
 /** base ^ (2i / dims) in float32, as it was trained. */
@@ -123,6 +142,7 @@ function longRope(options: RopeOptions): Float32Array {
 
 function longRopeMagnitude({ scaling, maxPositions }: RopeOptions): number {
   const context = scaling?.original_max_position_embeddings ?? 4096;
+  if (scaling?.long_mscale) return scaling.long_mscale;
   const factor = (maxPositions ?? 131_072) / context;
   return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(context));
 }

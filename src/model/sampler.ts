@@ -33,7 +33,7 @@ import {
   takeAlongAxis,
   where,
 } from "../mlx/ops.ts";
-import { type Score, scoreTokens } from "./logprobs.ts";
+import { pickLogits, type Score, scoreTokens } from "./logprobs.ts";
 import type { TokenCounts } from "./token-counts.ts";
 
 export type Sampling = {
@@ -52,6 +52,8 @@ export type Sampling = {
   logitBias?: ReadonlyMap<number, number> | undefined;
   /** Log-probabilities of each token and of so many others. */
   logprobs?: number | undefined;
+  /** Tokens whose logits are returned with each token, as the model gave them. */
+  logitsOf?: readonly number[] | undefined;
 };
 
 /** A row to draw for. */
@@ -66,7 +68,12 @@ export type SampleRow = {
 };
 
 /** No token: the logits were NaN, or nothing was allowed; or the mask was late, and it is drawn again. */
-export type Sampled = { token: number | undefined; isLate?: boolean } & Partial<Score>;
+export type Sampled = {
+  token: number | undefined;
+  isLate?: boolean;
+  /** Of `logitsOf`. */
+  logits?: number[];
+} & Partial<Score>;
 
 /** Tokens of some rows in the making. Evaluate `pending`, then `read`. */
 export type Draw = {
@@ -138,10 +145,28 @@ export function draw(
           tops,
         )
       : undefined;
+  const picked = [...rows.keys()].filter(
+    (i) => rows[i]!.sampling.logitsOf !== undefined && !isLate[i],
+  );
+  const picking =
+    picked.length > 0
+      ? pickLogits(
+          rowsOf(
+            logits,
+            picked.map((i) => at[i]!),
+          ),
+          picked.map((i) => rows[i]!.sampling.logitsOf!),
+        )
+      : undefined;
   return {
     tokens,
     isLate,
-    pending: [tokens, ...draws.map(({ highest }) => highest), ...(scoring?.pending ?? [])],
+    pending: [
+      tokens,
+      ...draws.map(({ highest }) => highest),
+      ...(scoring?.pending ?? []),
+      ...(picking?.pending ?? []),
+    ],
     read() {
       const sampled: Sampled[] = rows.map(() => ({ token: undefined }));
       const ids = tokens.numbers();
@@ -155,6 +180,10 @@ export function draw(
       const scores = scoring?.read() ?? [];
       scored.forEach((i, at) => {
         if (sampled[i]!.token !== undefined) Object.assign(sampled[i]!, scores[at]!);
+      });
+      const values = picking?.read() ?? [];
+      picked.forEach((i, at) => {
+        if (sampled[i]!.token !== undefined) sampled[i]!.logits = values[at]!;
       });
       return sampled;
     },

@@ -69,6 +69,16 @@ export class TensorLedger {
     const arranged = arrange(sources.map((name) => this.find(name)));
     this.#tensors.set(arranged.name, arranged);
     for (const name of sources) this.#used.add(name);
+    this.#used.delete(arranged.name);
+  }
+
+  rename(name: string, renamed: string): void {
+    this.arrange([name], ([stored]) => ({ ...stored!, name: renamed }));
+    this.#tensors.delete(name);
+  }
+
+  leaveOut(names: RegExp): void {
+    for (const name of this.names("")) if (names.test(name)) this.#tensors.delete(name);
   }
 
   /** Takes an array that was loaded from these tensors. */
@@ -100,7 +110,7 @@ export class TensorLedger {
 
   /** Throws where the file has tensors that the configuration does not account for. */
   finish(ignored: readonly RegExp[]): void {
-    for (const name of this.#checkpoint.tensors.keys()) {
+    for (const name of this.#tensors.keys()) {
       if (this.#used.has(name) || ignored.some((pattern) => pattern.test(name))) continue;
       const { path } = this.#checkpoint;
       throw new LoadError(`${path}: the configuration has no place for tensor ${quoted(name)}`);

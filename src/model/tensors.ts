@@ -2,13 +2,8 @@
 // loading takes little more memory than the arrays that come of it. The caller holds and frees them.
 import type { Device, FloatType } from "../device/device.ts";
 import type { GgufType } from "../files/gguf.ts";
-import {
-  type Affine,
-  affineBitsOf,
-  dequantize,
-  isAffine,
-  packAffine,
-} from "../files/gguf-quants.ts";
+import { dequantize } from "../files/gguf-quants.ts";
+import { isRepacked, mlxLayoutOf, type Repacked, repack } from "../files/gguf-repack.ts";
 import { LoadError } from "../files/load-error.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { bytesOf, type Dtype, type HostArray, hostArrays, toBfloat16 } from "../mlx/dtype.ts";
@@ -92,35 +87,36 @@ export function loadDequantized(
   });
 }
 
-/** A GGUF matrix in MLX's affine layout, where the two have the same numbers. */
-export function loadAffine(
+/** A GGUF matrix in one of MLX's layouts, where the two have the same numbers. `dtype` is that of scales. */
+export function loadRepacked(
   stored: StoredTensor,
   dtype: "float16" | "float32",
   device: Device,
 ): { matrix: QuantizedMatrix; quantization: Quantization } | undefined {
-  const { format, shape } = stored;
-  if (!isAffine(format as GgufType)) return undefined;
-  const type = format as Parameters<typeof packAffine>[0];
-  const bits = affineBitsOf(type);
+  const { format: type, shape } = stored;
+  if (!isRepacked(type)) return undefined;
+  const layout = mlxLayoutOf(type);
   const columns = shape.at(-1)!;
-  const groups = [...shape.slice(0, -1), columns / 32];
-  const wordsPerRow = (columns * bits) / 32;
+  const groupsPerRow = columns / layout.groupSize;
+  const wordsPerRow = (columns * layout.bits) / 32;
+  const groups = [...shape.slice(0, -1), groupsPerRow];
+  const isAffine = layout.mode === "affine";
   using _ = new Scope();
   const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", device);
-  const scales = prepare(groups, dtype, device);
-  const biases = prepare(groups, dtype, device);
+  const scales = prepare(groups, isAffine ? dtype : "uint8", device);
+  const biases = isAffine ? prepare(groups, dtype, device) : undefined;
   const fill = (bytes: Uint8Array, row: number, count: number) => {
     const part = ({ target }: Prepared, perRow: number) =>
       target.subarray(row * perRow, (row + count) * perRow);
-    packAffine(type, bytes, {
+    repack(type, bytes, {
       weight: part(weight, wordsPerRow),
-      scales: part(scales, columns / 32),
-      biases: part(biases, columns / 32),
-    } as Affine);
+      scales: part(scales, groupsPerRow),
+      biases: biases && part(biases, groupsPerRow),
+    } as Repacked);
   };
   if (!device.isSketch) forRows(stored, fill);
-  const matrix = { weight: weight.finish(), scales: scales.finish(), biases: biases.finish() };
-  return { matrix, quantization: { mode: "affine", groupSize: 32, bits } };
+  const matrix = { weight: weight.finish(), scales: scales.finish(), biases: biases?.finish() };
+  return { matrix, quantization: layout };
 }
 
 /** An array filled by `write`. */

@@ -8,19 +8,19 @@ import type {
   HeadLinear,
   Linear,
 } from "../device/device.ts";
-import { gateHalves, unfused } from "../device/linear.ts";
+import { gateHalves, reordered, unfused } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
+import { astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
-  loadAffine,
   loadDense,
   loadDequantized,
   loadPlain,
+  loadRepacked,
   plainType,
   type StoredQuantized,
 } from "./tensors.ts";
@@ -41,7 +41,10 @@ export type WeightOptions = {
   onProgress?: OnProgress | undefined;
 };
 
-/** What a matrix may have in a file, under its name. */
+/**
+ * What a matrix may have in a file, under its name. A matrix whose columns are in an order of their own also has an
+ * `input_order`: which input each column takes.
+ */
 const matrixKinds = ["weight", "scales", "biases", "bias"];
 
 export class Weights {
@@ -73,10 +76,21 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
+  /** One number (1), whatever axes the file gives it. */
+  scalar(name: string, dtype = this.dtype): MlxArray {
+    const { shape } = this.#ledger.find(name);
+    if (shape.some((size) => size !== 1)) throw this.#ledger.disagreement(name, [1], `(${shape})`);
+    this.reshape(name, shape, [1]);
+    return this.tensor(name, [1], dtype);
+  }
+
   /** `name`.weight, and `name`.bias where the file has one. */
   linear(name: string, inputs: number, outputs: number): Linear {
     const matrix = this.#matrix(name, [outputs, inputs]);
-    return this.#linear(matrix, this.#bias(name, [outputs]));
+    const product = this.#linear(matrix, this.#bias(name, [outputs]));
+    const order = this.#ledger.get(`${name}.input_order`);
+    if (!order) return product;
+    return reordered(product, this.#ledger.own(loadPlain(order, this.device), order));
   }
 
   /**
@@ -102,6 +116,10 @@ export class Weights {
     }
     for (const [i, part] of parts.entries()) this.check(part, [outputs[i]!, inputs]);
     this.#join(name, parts, joined);
+    const orders = parts.map((part) => `${part}.input_order`);
+    if (this.has(orders[0]!)) {
+      this.arrange(orders, ([order]) => ({ ...order!, name: `${name}.input_order` }));
+    }
     return this.linear(
       name,
       inputs,
@@ -201,9 +219,14 @@ export class Weights {
   }
 
   /** Numbers of our own that live as long as the weights. */
-  constant(values: Float32Array): MlxArray {
+  constant(values: Float32Array, shape: readonly number[] = [values.length]): MlxArray {
     using _ = new Scope();
-    return this.#ledger.keep(array(values));
+    return this.#ledger.keep(array(values, [...shape]));
+  }
+
+  /** A number of our own (1), of the type that the model computes in. */
+  number(value: number): MlxArray {
+    return this.computed(() => astype(array(Float32Array.of(value)), this.dtype));
   }
 
   /** An array of our own making that lives as long as the weights. */
@@ -216,6 +239,12 @@ export class Weights {
     this.#ledger.arrange(sources, arrange);
   }
 
+  /** Other axes for the same numbers. */
+  reshape(name: string, from: readonly number[], to: readonly number[]): void {
+    this.#ledger.stored(name, from);
+    this.arrange([name], ([stored]) => ({ ...stored!, shape: to }));
+  }
+
   /** Throws where a matrix is not what it should be, under its own name. */
   check(name: string, shape: readonly number[]): void {
     if (!this.#quantized(name, shape)) this.#ledger.stored(`${name}.weight`, shape);
@@ -224,6 +253,10 @@ export class Weights {
 
   /** Some rows of a matrix and its bias, run after run, as one of their own; `axes` where rows have several. */
   pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
+    const order = `${source}.input_order`;
+    if (this.has(order)) {
+      this.arrange([order], ([stored]) => ({ ...stored!, name: `${name}.input_order` }));
+    }
     for (const kind of matrixKinds) {
       if (!this.has(`${source}.${kind}`)) continue;
       this.arrange([`${source}.${kind}`], ([stored]) => {
@@ -234,14 +267,35 @@ export class Weights {
     }
   }
 
+  /** The rows of a matrix and its bias in this order. */
+  reorder(name: string, runs: readonly RowRun[]): void {
+    this.pick(name, `${name}.reordered`, runs);
+    this.rename({ [`${name}.reordered.`]: `${name}.` });
+  }
+
+  /** Other names for all tensors that have these parts in theirs, one part after the other. */
+  renameParts(parts: Readonly<Record<string, string>>): void {
+    for (const name of this.#ledger.names("")) {
+      const renamed = Object.entries(parts).reduce(
+        (all, [from, to]) => all.replace(from, to),
+        name,
+      );
+      if (renamed !== name) this.#ledger.rename(name, renamed);
+    }
+  }
+
   /** Other names for all tensors that these begin with. */
   rename(names: Readonly<Record<string, string>>): void {
     for (const [from, to] of Object.entries(names)) {
       for (const name of this.#ledger.names(from)) {
-        const renamed = to + name.slice(from.length);
-        this.arrange([name], ([stored]) => ({ ...stored!, name: renamed }));
+        this.#ledger.rename(name, to + name.slice(from.length));
       }
     }
+  }
+
+  /** Tensors that no part of the model asks for. */
+  leaveOut(names: RegExp): void {
+    this.#ledger.leaveOut(names);
   }
 
   /** Throws where the file has tensors that the configuration does not account for. */
@@ -279,10 +333,11 @@ export class Weights {
   #areAlike(parts: readonly string[]): boolean {
     const tail = (tensor: StoredTensor | undefined) =>
       tensor && [tensor.format, ...tensor.shape.slice(1)].join();
-    return matrixKinds.every((kind) => {
-      const tails = parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`)));
-      return tails.every((each) => each === tails[0]);
-    });
+    const kinds = matrixKinds.map((kind) =>
+      parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`))),
+    );
+    const orders = parts.map((part) => contentOf(this.#ledger.get(`${part}.input_order`)));
+    return [...kinds, orders].every((each) => each.every((one) => one === each[0]));
   }
 
   #join(name: string, parts: readonly string[], join: typeof joined): void {
@@ -300,8 +355,9 @@ export class Weights {
     if (!quantized) {
       const stored = ledger.stored(`${name}.weight`, shape);
       const isQuantized = plainType(stored) === undefined;
-      const affine = isQuantized && device.keepsQuantized(dtype) ? this.#affine(stored) : undefined;
-      if (affine) return affine;
+      const repacked =
+        isQuantized && device.keepsQuantized(dtype) ? this.#repacked(stored) : undefined;
+      if (repacked) return repacked;
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
     const { weight, scales, biases, quantization } = quantized;
@@ -330,14 +386,14 @@ export class Weights {
     return this.#ledger.own(dense, weight, scales, ...(biases ? [biases] : []));
   }
 
-  /** A GGUF matrix that MLX's affine layout holds exactly. */
-  #affine(stored: StoredTensor): Matrix | undefined {
+  /** A GGUF matrix that a layout of MLX's holds exactly. */
+  #repacked(stored: StoredTensor): Matrix | undefined {
     const dtype = this.dtype === "float32" ? "float32" : "float16";
-    const loaded = loadAffine(stored, dtype, this.device);
+    const loaded = loadRepacked(stored, dtype, this.device);
     if (!loaded) return undefined;
     const { weight, scales, biases } = loaded.matrix;
     this.#ledger.own(scales);
-    this.#ledger.own(biases!);
+    if (biases) this.#ledger.own(biases);
     this.#ledger.own(weight, stored);
     return { kind: "packed", ...loaded };
   }
@@ -383,6 +439,14 @@ function storedType({ format, tensors, config }: Checkpoint): FloatType {
   const norm = tensors.get("model.norm.weight");
   const stored = [config.torch_dtype, config.dtype, norm && plainType(norm)];
   return stored.find(isFloatType) ?? "bfloat16";
+}
+
+/** What a tensor of few bytes holds, to be compared. */
+function contentOf(stored: StoredTensor | undefined): string | undefined {
+  if (!stored) return undefined;
+  const bytes = new Uint8Array(stored.bytes);
+  stored.read(0, bytes);
+  return bytes.toBase64();
 }
 
 function isFloatType(name: unknown): name is FloatType {

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Gguf, readGguf } from "../files/gguf.ts";
+import { readGgufModel } from "../files/gguf-parts.ts";
 import { LoadError } from "../files/load-error.ts";
 import {
   readSafetensorsIndex,
@@ -35,12 +36,11 @@ export function describeModel(source: ModelSource): ModelDescription {
 }
 
 function describeGguf({ name, path }: ModelSource): ModelDescription {
-  const gguf = readGguf(path);
+  const gguf = readGgufModel(path);
   const text = (key: string) => optional(gguf.metadata.get(key), "string");
   const architecture = text("general.architecture");
   const contextLength = optional(gguf.metadata.get(`${architecture}.context_length`), "number");
   const type = mainType(gguf);
-  const { size: bytes } = statSync(path);
   return {
     name,
     path,
@@ -51,7 +51,7 @@ function describeGguf({ name, path }: ModelSource): ModelDescription {
     ...(type !== undefined &&
       (/^(BF|F)\d/.test(type) ? { dtype: type.toLowerCase() } : { quantization: type })),
     hasChatTemplate: text(GGUF_TEMPLATE) !== undefined,
-    files: [{ path: basename(path), bytes }],
+    files: gguf.files.map((file) => ({ path: basename(file), bytes: statSync(file).size })),
   };
 }
 

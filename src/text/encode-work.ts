@@ -13,7 +13,15 @@ export type EncodeWork =
       controlTokens?: "text" | "parse";
       maxTokens: number;
     }
-  | ({ kind: "chat" } & ChatWork);
+  | ({ kind: "chat" } & ChatWork)
+  /** For a reranker: each document with its query, or all with the only one. */
+  | {
+      kind: "pairs";
+      queries: readonly string[];
+      documents: readonly string[];
+      instruction: string | undefined;
+      maxTokens: number;
+    };
 
 /** What is known besides the ids of all texts. */
 export type EncodedWork = {
@@ -28,10 +36,12 @@ export type EncodedWork = {
 const ENDING_CHARS = 256;
 /** Every value takes time too, not only its characters. */
 const CHARS_PER_VALUE = 16;
+/** About what a template writes around a pair. */
+const CHARS_PER_PAIR = 512;
 
 /** Yields every few milliseconds, except while a template is rendered. */
 export function* encodeWork(
-  { tokenizer, chat }: TextModel,
+  { tokenizer, chat, reranker }: TextModel,
   work: EncodeWork,
   ids: TokenIds,
 ): Generator<void, EncodedWork> {
@@ -40,8 +50,18 @@ export function* encodeWork(
     const { text, heads } = yield* chat!.steps(work, ids);
     return { ends: [ids.length], ending: text.trimEnd().slice(-ENDING_CHARS), heads };
   }
-  const { controlTokens = "text" } = work;
   const ends: number[] = [];
+  if (work.kind === "pairs") {
+    const { queries, documents, instruction } = work;
+    for (const [i, document] of documents.entries()) {
+      const input = reranker!.input(queries[i] ?? queries[0]!, document, instruction);
+      yield* reranker!.prompt.steps({ input, maxTokens }, ids);
+      ends.push(ids.length);
+      yield;
+    }
+    return { ends, ending: "", heads: [] };
+  }
+  const { controlTokens = "text" } = work;
   for (const text of work.texts) {
     // A rendered chat may have the start token already.
     const { bos_token: start } = tokenizer.namedTokens;
@@ -56,7 +76,12 @@ export function* encodeWork(
 
 /** About how many characters there are, in all. */
 export function sizeOf(work: EncodeWork): number {
-  return sizeOfValue(work.kind === "chat" ? work.input : work.texts);
+  if (work.kind === "chat") return sizeOfValue(work.input);
+  if (work.kind === "texts") return sizeOfValue(work.texts);
+  const { queries, documents, instruction } = work;
+  const repeated = documents.length / queries.length;
+  const around = documents.length * (CHARS_PER_PAIR + sizeOfValue(instruction));
+  return repeated * sizeOfValue(queries) + sizeOfValue(documents) + around;
 }
 
 function sizeOfValue(value: unknown): number {

@@ -136,8 +136,9 @@ export class BudgetedInterpreter extends Interpreter {
   }
 
   /** Python's result, where the library differs and models' templates depend on it. */
-  #corrected({ node, operands, receiver }: Frame, found: Value): Value {
-    const value = asNumber(found);
+  #corrected({ node, operands, receiver }: Frame, found: Value | undefined): Value {
+    // The library's first and last of an empty list are no value at all.
+    const value = asNumber(found ?? runtimeValue(undefined));
     const [first] = operands;
     if (!first) return value;
     if (node.type === "UnaryExpression" && node.operator?.value === "not") {

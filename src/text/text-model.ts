@@ -2,12 +2,13 @@
 // weights.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { readGguf } from "../files/gguf.ts";
+import { readGgufModel } from "../files/gguf-parts.ts";
 import { readJson } from "../files/json.ts";
 import { type Embedding, embeddingOf } from "./embedding.ts";
 import { folderTokenizer } from "./folder-tokenizer.ts";
 import { ggufChatTemplate, tokenizerFromGguf } from "./gguf-tokenizer.ts";
 import { type PromptBuilder, promptBuilder } from "./prompt.ts";
+import { type Reranker, rerankerOf } from "./reranker.ts";
 import { stopTokens } from "./stop-tokens.ts";
 import { type SuggestedSampling, suggestedSampling } from "./suggested-sampling.ts";
 import { chatTemplate } from "./template.ts";
@@ -31,6 +32,8 @@ export type TextModel = {
   sampling: SuggestedSampling;
   /** How vectors are pooled, if it is an embedding model. */
   embedding: Embedding | undefined;
+  /** How pairs are scored, if it is a reranker. */
+  reranker: Reranker | undefined;
 };
 
 export type TextModelOptions = {
@@ -44,7 +47,7 @@ export function openTextModel(path: string, options: TextModelOptions = {}): Tex
 }
 
 function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): TextModel {
-  const { metadata } = readGguf(path);
+  const { metadata } = readGgufModel(path);
   const tokenizer = tokenizerFromGguf(metadata);
   const gguf = ggufChatTemplate(metadata);
   const template = chatTemplate({ gguf, jinja }, { namedTokens: tokenizer.namedTokens });
@@ -57,6 +60,7 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
     stopTokens: stopTokens({ tokenizer, gguf: metadata, chatTemplate: template?.source }),
     sampling: {},
     embedding: undefined,
+    reranker: rerankerOf({ path, tokenizer, template, text: () => undefined }),
   };
 }
 
@@ -95,5 +99,6 @@ function fromFolder(path: string, options: TextModelOptions): TextModel {
     }),
     sampling: suggestedSampling(generationConfig),
     embedding: embeddingOf(text),
+    reranker: rerankerOf({ path, tokenizer, template, text }),
   };
 }

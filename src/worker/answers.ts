@@ -127,9 +127,17 @@ export class Answers {
       events.addToken(id, index, token, cachedTokens);
       return;
     }
-    const { logprob, top } = scored ?? {};
+    const { logprob, top, logits } = scored ?? {};
     const reason = isDeadEnd ? "dead_end" : finished;
-    const event: EngineEvent = { index, token, logprob, top, finished: reason, cachedTokens };
+    const event: EngineEvent = {
+      index,
+      token,
+      logprob,
+      top,
+      logits,
+      finished: reason,
+      cachedTokens,
+    };
     const readings = isFirst ? firstReadings(sequence, answer, nowMs) : undefined;
     events.add(id, { ...event, ...readings });
   }

@@ -88,8 +88,8 @@ export class ModelEngine {
     // that of the logits.
     const isUnknown = (token: number) =>
       !(Number.isInteger(token) && token >= 0 && token < vocabulary);
-    const biased = [...(sampling.logitBias?.keys() ?? [])];
-    if (prompt.length === 0 || prompt.some(isUnknown) || biased.some(isUnknown)) return "bad_token";
+    const named = [...(sampling.logitBias?.keys() ?? []), ...(sampling.logitsOf ?? [])];
+    if (prompt.length === 0 || prompt.some(isUnknown) || named.some(isUnknown)) return "bad_token";
     const arrivalMs = this.#now();
     const reading = readingOf(request);
     // What is read of every prompt token must be computed.

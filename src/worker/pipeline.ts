@@ -153,7 +153,7 @@ function scoresOf({ rows }: Batch, sampled: readonly Sampled[]): Map<Sequence, S
   for (const { samples } of rows) {
     for (const sample of samples) {
       const own = sampled[at++]!;
-      if (own.top) scores.set(sample, own);
+      if (own.top || own.logits) scores.set(sample, own);
     }
   }
   return scores;

@@ -148,6 +148,18 @@ test("show describes a GGUF file", async () => {
   ]);
 });
 
+test("show describes a GGUF file in parts as one", async () => {
+  const part = (no: number, tensor: string) =>
+    gguf({ "general.architecture": "llama", "split.no": no, "split.count": 2 }, tensor);
+  const names = ["tiny-00001-of-00002.gguf", "tiny-00002-of-00002.gguf"] as const;
+  const contents = { [names[0]]: part(0, "a"), [names[1]]: part(1, "b") };
+  expect(await shown(join(folder(contents), names[0]))).toMatchObject({
+    name: "tiny",
+    parameters: 64,
+    files: names.map((path) => ({ path, bytes: contents[path]!.length })),
+  });
+});
+
 test("show finds a repo of the cache by its name", async () => {
   const snapshot = join(root, "hub", "models--org--tiny", "snapshots", "a".repeat(40));
   mkdirSync(snapshot, { recursive: true });

@@ -10,7 +10,6 @@ import {
 } from "bun:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import {
-  APICallError,
   type CallSettings,
   embed,
   embedMany,
@@ -18,6 +17,7 @@ import {
   type ModelMessage,
   streamText,
 } from "ai";
+import { callErrorOf, expectWaited } from "./ai-sdk-calls.ts";
 import {
   apiKey,
   type ClientServer,
@@ -283,13 +283,6 @@ describe("the AI SDK", () => {
   });
 });
 
-/** A second, from Retry-After; by default it would wait for two. */
-function expectWaited(refused: Seen, answered: Seen): void {
-  const waitedMs = answered.startMs - refused.startMs;
-  expect(waitedMs).toBeGreaterThan(900);
-  expect(waitedMs).toBeLessThan(1900);
-}
-
 /** Rejects with the first error of a stream. */
 async function streamError(options: Options): Promise<void> {
   for await (const part of stream(options).fullStream) if (part.type === "error") throw part.error;
@@ -303,13 +296,4 @@ async function streamAborted(options: Options): Promise<void> {
 async function generateAborted(options: Options): Promise<void> {
   const error: unknown = await generate(options).catch((thrown: unknown) => thrown);
   expect(error).toMatchObject({ name: "AbortError" });
-}
-
-async function callErrorOf(call: PromiseLike<unknown>): Promise<APICallError> {
-  const error = await call.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!APICallError.isInstance(error)) throw new Error("it did not fail", { cause: error });
-  return error;
 }

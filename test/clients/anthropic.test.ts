@@ -1,4 +1,4 @@
-// Anthropic's packages for node and Python, and the AI SDK's provider for its API.
+// Anthropic's packages for node and Python.
 import {
   afterAll,
   afterEach,
@@ -9,19 +9,18 @@ import {
   setDefaultTimeout,
   test,
 } from "bun:test";
-import { createAnthropic } from "@ai-sdk/anthropic";
+import Anthropic from "@anthropic-ai/sdk";
+import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import type {
   Message,
   MessageCreateParamsNonStreaming,
 } from "@anthropic-ai/sdk/resources/messages";
-import { APICallError, generateText, stepCountIs, streamText, tool } from "ai";
 import * as z from "zod";
 import { checkOrder, messageOf, type StreamEvent } from "../support/anthropic-events.ts";
-import { startDialect } from "../support/dialect-model.ts";
 import {
-  CallError,
   type CallFailure,
   type ClientProcess,
+  failureOf,
   startAnthropic,
 } from "./client-process.ts";
 import {
@@ -31,36 +30,28 @@ import {
   singleKey,
   startClientServer,
 } from "./client-server.ts";
+import {
+  now,
+  rome,
+  said,
+  startThinkingModel,
+  type ThinkingModel,
+  thought,
+  weather,
+} from "./thinking-model.ts";
 
 setDefaultTimeout(30_000);
 
-const weather = {
-  name: "get_weather",
-  description: "The weather in a city.",
-  input_schema: {
-    type: "object" as const,
-    properties: { city: { type: "string" }, days: { type: "integer" } },
-    required: ["city", "days"],
-  },
-};
-const now = { name: "now", input_schema: { type: "object" as const, properties: {} } };
-
-/** Thinks, says something and calls both tools. */
-const says = [
-  ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
-  ...['"arguments": {}}\n</tool_call>', '\n<tool_call>\n{"name": "get_weather", '],
-  ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</tool_call>'],
-];
-const taught =
-  'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}' +
-  "{% for m in messages %}{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}{% endfor %}";
+const tools = [now, weather].map(({ parameters, ...each }) => ({
+  ...each,
+  input_schema: parameters,
+}));
 
 let server: ClientServer;
-let reciting: Awaited<ReturnType<typeof startDialect>>;
+let reciting: ThinkingModel;
 beforeAll(async () => {
   server = await startClientServer();
-  // The AI SDK sends no temperature to models that think.
-  reciting = await startDialect({ taught, says }, { args: ["--temperature", "0"] });
+  reciting = await startThinkingModel();
 });
 afterAll(async () => {
   await server.stop();
@@ -73,6 +64,9 @@ afterEach(async () => {
   await server.settled();
   await reciting.server.settled();
 });
+
+/** Small, so that a random model finishes it soon. */
+const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
 
 const statuses = () => server.seen.map(({ status }) => status);
 const content = "Say something that is new to me.";
@@ -156,22 +150,22 @@ describe.each(["node", "Python"] as const)("Anthropic's package for %s", (langua
   });
 
   test("counts the tokens that the prompt has", async () => {
-    const body = { model: "tiny", messages: standard.messages, tools: [weather], system: "Hm." };
+    const body = { model: "tiny", messages: standard.messages, tools, system: "Hm." };
     const counted = await client.ask({ method: "count tokens", body, ...calling({}) });
-    const { usage } = await ask({ tools: [weather], system: "Hm.", max_tokens: 1 });
+    const { usage } = await ask({ tools, system: "Hm.", max_tokens: 1 });
     const real = usage.input_tokens + (usage.cache_read_input_tokens ?? 0);
     expect(counted).toMatchObject({ input_tokens: real });
   });
 
   test("thinks, calls two tools at once and goes on with their results", async () => {
     const options = { url: reciting.server.url };
-    const body = { tools: [now, weather], thinking, max_tokens: 2000 };
+    const body = { tools, thinking, max_tokens: 2000 };
     const message = await ask(body, options);
     const blocks = [
-      { type: "thinking", thinking: "I wonder.", signature: expect.stringMatching(/^.{20,}$/) },
-      { type: "text", text: "Let me see." },
+      { type: "thinking", thinking: thought, signature: expect.stringMatching(/^.{20,}$/) },
+      { type: "text", text: said },
       { type: "tool_use", name: "now", input: {} },
-      { type: "tool_use", name: "get_weather", input: { city: "Rome", days: 3 } },
+      { type: "tool_use", name: "get_weather", input: rome },
     ];
     expect(plain(message)).toMatchObject({ content: blocks, stop_reason: "tool_use" } as never);
     const final = await finalMessage(body, options);
@@ -190,6 +184,16 @@ describe.each(["node", "Python"] as const)("Anthropic's package for %s", (langua
     expect(next.stop_reason).toBe("tool_use");
     // What came before is not computed again.
     expect(next.usage.cache_read_input_tokens).toBeGreaterThan(0);
+  });
+
+  test("gets documents that its schema allows, the same one as a stream", async () => {
+    const format = { type: "json_schema", schema: z.toJSONSchema(Trip) } as const;
+    const body = { output_config: { format }, max_tokens: 400 };
+    const message = await ask(body);
+    expect(message.stop_reason).toBe("end_turn");
+    Trip.parse(JSON.parse(textOf(message)));
+    expect(textOf(messageOf(await askStream(body)))).toBe(textOf(message));
+    expect(textOf(await finalMessage(body))).toBe(textOf(message));
   });
 
   const refused: [string, () => Promise<unknown>, Partial<CallFailure>][] = [
@@ -291,87 +295,18 @@ describe.each(["node", "Python"] as const)("Anthropic's package for %s", (langua
   });
 });
 
-describe("the AI SDK with Anthropic's provider", () => {
-  const provider = (url: string) => createAnthropic({ baseURL: `${url}/v1`, apiKey });
-  const request = () => ({
-    model: provider(server.url)("tiny"),
-    prompt: content,
-    temperature: 0,
-    maxOutputTokens: 40,
-    maxRetries: 0,
+test("Anthropic's helper reads a document", async () => {
+  // It takes limits of numbers out of a schema.
+  const City = Trip.pick({ city: true });
+  const client = new Anthropic({ baseURL: server.url, apiKey });
+  const { parsed_output } = await client.messages.parse({
+    model: "tiny",
+    messages: [{ role: "user", content }],
+    max_tokens: 400,
+    output_config: { format: zodOutputFormat(City) },
   });
-
-  test("generates a text, and streams the same one", async () => {
-    const { text, finishReason, usage } = await generateText(request());
-    expect(text).toMatch(/./s);
-    expect([finishReason, usage.outputTokens]).toEqual(["length", 40]);
-    const streamed = streamText({ ...request(), onError: () => {} });
-    expect((await Array.fromAsync(streamed.textStream)).join("")).toBe(text);
-    expect((await streamed.usage).outputTokens).toBe(40);
-    expect(await streamed.finishReason).toBe("length");
-  });
-
-  test("thinks, calls tools and goes on with what they returned", async () => {
-    const called: unknown[] = [];
-    const execute = (input: unknown) => {
-      called.push(input);
-      return "Sunny.";
-    };
-    const { temperature: _, ...others } = request();
-    const options = {
-      ...others,
-      model: provider(reciting.server.url)("tiny"),
-      maxOutputTokens: 2000,
-      providerOptions: { anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } } },
-      tools: {
-        now: tool({ inputSchema: z.object({}), execute }),
-        get_weather: tool({ inputSchema: z.object({ city: z.string(), days: z.int() }), execute }),
-      },
-      stopWhen: stepCountIs(2),
-    };
-    const { steps } = await generateText(options);
-    const step = { reasoningText: "I wonder.", text: "Let me see.", finishReason: "tool-calls" };
-    expect(steps).toMatchObject([step, step] as never);
-    expect(called).toEqual(
-      Array(2)
-        .fill([{}, { city: "Rome", days: 3 }])
-        .flat(),
-    );
-    const streamed = streamText({ ...options, onError: () => {} });
-    expect(await streamed.steps).toMatchObject([step, step] as never);
-  });
-
-  test("gets objects that match a schema", async () => {
-    const { Output } = await import("ai");
-    const schema = z.object({ city: z.enum(["Paris", "Rome"]) });
-    const { output } = await generateText({
-      ...request(),
-      maxOutputTokens: 400,
-      output: Output.object({ schema }),
-    });
-    expect(schema.parse(output)).toEqual(output);
-  });
-
-  test("gets errors with their type", async () => {
-    const error = await generateText({ ...request(), model: provider(server.url)("x") }).catch(
-      (thrown: unknown) => thrown,
-    );
-    expect(error).toBeInstanceOf(APICallError);
-    expect(error).toMatchObject({
-      statusCode: 404,
-      data: { type: "error", error: { type: "not_found_error" } },
-    });
-  });
+  expect(City.parse(parsed_output)).toEqual(parsed_output!);
 });
 
 /** Matchers of Bun write into what they match. */
 const plain = <T>(value: T): T => structuredClone(value);
-
-async function failureOf(call: Promise<unknown>): Promise<CallFailure> {
-  const error = await call.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof CallError)) throw new Error("it did not fail", { cause: error });
-  return error.failure;
-}

@@ -6,12 +6,15 @@ import type {
   MessageCreateParams,
 } from "@anthropic-ai/sdk/resources/messages";
 import type {
+  BatchCreateParams,
+  BatchListParams,
   ChatCompletionCreateParams,
   CompletionCreateParams,
   EmbeddingCreateParams,
+  FileListParams,
 } from "openai/resources";
 import type { ResponseCreateParams } from "openai/resources/responses/responses";
-import { pythonWithAnthropic, pythonWithOpenAi } from "../support/python-clients.ts";
+import { pythonWithClients } from "../support/python-clients.ts";
 
 /** The package's method and its arguments. */
 export type Question =
@@ -20,7 +23,13 @@ export type Question =
   | { method: "embeddings"; body: EmbeddingCreateParams }
   | { method: "responses"; body: ResponseCreateParams }
   | { method: "models"; body: Record<string, never> }
-  | { method: "model"; body: string };
+  | { method: "model"; body: string }
+  | { method: "upload"; body: { name: string; text: string } }
+  | { method: "files"; body: FileListParams }
+  | { method: "file" | "file content" | "delete file"; body: string }
+  | { method: "create batch"; body: BatchCreateParams }
+  | { method: "batches"; body: BatchListParams }
+  | { method: "batch" | "cancel batch"; body: string };
 
 /** The same of Anthropic's package. */
 export type AnthropicQuestion =
@@ -60,6 +69,16 @@ export class CallError extends Error {
     this.name = "CallError";
     this.failure = failure;
   }
+}
+
+/** What a call failed with; throws if it did not fail. */
+export async function failureOf(call: Promise<unknown>): Promise<CallFailure> {
+  const error = await call.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof CallError)) throw new Error("it did not fail", { cause: error });
+  return error.failure;
 }
 
 type Line = { id: number; value?: unknown; error?: CallFailure };
@@ -122,16 +141,16 @@ export class ClientProcess {
 
 const script = (name: string) => join(import.meta.dir, name);
 
-/** OpenAI's package for a language; the one for Python is installed on first use. */
+/** OpenAI's package for a language. */
 export function startOpenAi(language: "node" | "Python"): ClientProcess {
   return language === "node"
     ? new ClientProcess("node", script("openai-client.mjs"))
-    : new ClientProcess(pythonWithOpenAi(), script("openai-client.py"));
+    : new ClientProcess(pythonWithClients(), script("openai-client.py"));
 }
 
 /** The same of Anthropic. */
 export function startAnthropic(language: "node" | "Python"): ClientProcess {
   return language === "node"
     ? new ClientProcess("node", script("anthropic-client.mjs"))
-    : new ClientProcess(pythonWithAnthropic(), script("anthropic-client.py"));
+    : new ClientProcess(pythonWithClients(), script("anthropic-client.py"));
 }

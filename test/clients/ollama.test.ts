@@ -10,8 +10,9 @@ import {
   test,
 } from "bun:test";
 import { type ChatResponse, type Message, Ollama, type Tool } from "ollama";
-import { startDialect } from "../support/dialect-model.ts";
 import { apiKey, type ClientServer, singleKey, startClientServer } from "./client-server.ts";
+import { expectRoundTrip, functions, maxTokens, question, resultOf, system } from "./round-trip.ts";
+import { rome, said, startThinkingModel, type ThinkingModel, thought } from "./thinking-model.ts";
 
 setDefaultTimeout(30_000);
 
@@ -216,11 +217,56 @@ describe("Ollama's package", () => {
     });
   });
 
-  test("is refused over the key's limit", async () => {
+  test("is refused over the key's limit, and does not try again by itself", async () => {
     const other = await server.occupy(singleKey);
-    const limited = clientOf(server.url, singleKey).chat(standard);
-    await expect(limited).rejects.toMatchObject({ status_code: 429 });
+    const limited = clientOf(server.url, singleKey);
+    await expect(limited.chat(standard)).rejects.toMatchObject({ status_code: 429 });
+    expect(server.seen.map(({ status }) => status)).toEqual([429]);
     other.end();
+    await server.until(async () => server.seen.length === 2);
+    await limited.chat(standard);
+  });
+
+  test("is refused while the server shuts down", async () => {
+    const { admission } = server.serving;
+    admission.phase = "draining";
+    await expect(client.chat(standard)).rejects.toMatchObject({ status_code: 503 });
+    admission.phase = "open";
+    await client.chat(standard);
+  });
+
+  test("is told of an error in the middle of a stream", async () => {
+    const endless = { ...standard, options: { temperature: 0, num_predict: 3000 } };
+    let lines = 0;
+    const read = async () => {
+      for await (const _ of await client.chat({ ...endless, stream: true })) {
+        if (++lines === 3) await server.serving.engine.kill();
+      }
+    };
+    await expect(read()).rejects.toThrow("The answer failed.");
+    // The engine is back.
+    await client.chat(standard);
+  });
+
+  test.each([
+    ["before the first token", true],
+    ["before its answer is there", false],
+  ])("that leaves %s ends its request", async (_, stream) => {
+    const other = await server.occupy();
+    const leaving = new AbortController();
+    // Its own abort() only ends streams that have begun.
+    const abortable = new Ollama({
+      host: server.url,
+      headers: { Authorization: `Bearer ${apiKey}` },
+      fetch: ((url, init) => fetch(url, { ...init, signal: leaving.signal })) as typeof fetch,
+    });
+    const left = abortable.chat({ ...standard, stream: stream as true });
+    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
+    leaving.abort();
+    await expect(left).rejects.toThrow(/abort/i);
+    await server.until(() => server.seen.length === 1);
+    other.end();
+    expect(server.seen).toMatchObject([{ status: 499 }]);
   });
 
   test("stops the server when it aborts", async () => {
@@ -241,60 +287,34 @@ describe("Ollama's package", () => {
 });
 
 describe("a model that thinks and calls", () => {
-  const says = [
-    ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
-    ...['"arguments": {}}\n</tool', "_call>", '\n<tool_call>\n{"name": "get_weather", '],
-    ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</to', "ol_call>"],
-  ];
-  const taught =
-    'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}' +
-    "{% for m in messages %}{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}" +
-    "{% if m.tool_call_id %}({{ m.name }} {{ m.tool_call_id }}){% endif %}{% endfor %}" +
-    "{% if reasoning_effort %}Think: {{ reasoning_effort }}.{% endif %}";
-  const tools: Tool[] = [
-    { type: "function", function: { name: "now", parameters: { type: "object" } } },
-    {
-      type: "function",
-      function: {
-        name: "get_weather",
-        description: "The weather in a city.",
-        parameters: {
-          type: "object",
-          properties: { city: { type: "string" }, days: { type: "integer" } },
-          required: ["city", "days"],
-        },
-      },
-    },
-  ];
+  const tools: Tool[] = functions.map((each) => ({ type: "function", function: each }));
   const limits = { temperature: 0, num_predict: 200 };
   const asked = { model: "tiny", messages, tools, think: true, options: limits };
-  let model: Awaited<ReturnType<typeof startDialect>>;
+  let model: ThinkingModel;
   let reciting: Ollama;
-  const prompts: string[] = [];
+  let prompts: string[];
   beforeAll(async () => {
-    model = await startDialect({ taught, says }, { args: ["--log-prompts"] });
+    model = await startThinkingModel();
     reciting = new Ollama({ host: model.server.url });
-    model.server.serving.log.info = ((line: { prompt?: string[] }) => {
-      prompts.push(...(line.prompt ?? []));
-    }) as typeof model.server.serving.log.info;
+    prompts = model.prompts;
   });
   afterEach(() => model.server.settled());
   afterAll(() => model.stop());
 
-  const said = {
+  const message = {
     role: "assistant",
-    content: "Let me see.",
-    thinking: "I wonder.",
+    content: said,
+    thinking: thought,
     tool_calls: [
       { function: { index: 0, name: "now", arguments: {} } },
-      { function: { index: 1, name: "get_weather", arguments: { city: "Rome", days: 3 } } },
+      { function: { index: 1, name: "get_weather", arguments: rome } },
     ],
   };
 
   test("thinks, calls two tools at once, and goes on with their results", async () => {
     const whole = await reciting.chat(asked);
-    expect(plain(whole)).toMatchObject({ message: said, done_reason: "stop" });
-    expect(plain(whole.message)).toEqual(said);
+    expect(plain(whole)).toMatchObject({ message, done_reason: "stop" });
+    expect(plain(whole.message)).toEqual(message);
     const lines = await Array.fromAsync(await reciting.chat({ ...asked, stream: true }));
     expect(plain(joined(lines))).toEqual(plain(whole));
     // A call is told as a whole, in a line of its own.
@@ -318,6 +338,35 @@ describe("a model that thinks and calls", () => {
     const ids = whole.message.tool_calls!.map((call) => (call as { id?: string }).id);
     expect(prompt).toContain(`(now ${ids[0]})(get_weather ${ids[1]})`);
     expect(new Set(ids).size).toBe(2);
+  });
+
+  test("is told the tokens of both prompts of a round trip", async () => {
+    await expectRoundTrip<ChatResponse>(model, {
+      async ask(stream, before) {
+        const results = (before?.message.tool_calls ?? []).map(({ function: { name } }) => ({
+          role: "tool",
+          content: resultOf(name),
+          tool_name: name,
+        }));
+        const request = {
+          ...asked,
+          messages: [
+            { role: "system", content: system },
+            { role: "user", content: question },
+            ...(before ? [before.message, ...results] : []),
+          ],
+          options: { temperature: 0, num_predict: maxTokens },
+        };
+        if (!stream) return await reciting.chat(request);
+        return joined(await Array.fromAsync(await reciting.chat({ ...request, stream: true })));
+      },
+      turnOf: ({ message: { content, thinking = "", tool_calls = [] }, prompt_eval_count }) => ({
+        thought: thinking,
+        said: content,
+        calls: tool_calls.map((call) => [call.function.name, call.function.arguments]),
+        tokens: prompt_eval_count,
+      }),
+    });
   });
 
   test("thinks only if it is asked to, and as much", async () => {

@@ -1,9 +1,20 @@
 // OpenAI's package against /v1/files and /v1/batches.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  describe,
+  expect,
+  setDefaultTimeout,
+  test,
+} from "bun:test";
 import { NotFoundError, OpenAI, toFile } from "openai";
-import type { Batch } from "openai/resources";
+import type { Batch, FileObject } from "openai/resources";
 import { chatLines, jsonLines, parseLines, type RequestLine, saidIn } from "../support/batches.ts";
+import { type ClientProcess, failureOf, type Question, startOpenAi } from "./client-process.ts";
 import { apiKey, type ClientServer, startClientServer } from "./client-server.ts";
+
+setDefaultTimeout(30_000);
 
 let server: ClientServer;
 let client: OpenAI;
@@ -141,7 +152,7 @@ describe("a batch", () => {
     const lines = (url: string, bodies: readonly object[]) =>
       bodies.map((body, n) => ({ custom_id: `line-${n}`, method: "POST", url, body }));
     const asked = [
-      { input: "Hi", max_output_tokens: 3 },
+      { input: "Hi", max_output_tokens: 3, temperature: 0 },
       { input: "Hi", temperature: -1 },
     ];
     const responses = await run(lines("/v1/responses", asked), "/v1/responses");
@@ -150,7 +161,7 @@ describe("a batch", () => {
     expect(response!.response!.body).toMatchObject({ object: "response", status: "incomplete" });
 
     const messages = [{ role: "user", content: "Hi" }];
-    const said = [{ messages, max_tokens: 3 }, { messages }];
+    const said = [{ messages, max_tokens: 3, temperature: 0 }, { messages }];
     // OpenAI's client does not know the endpoint.
     const anthropic = await run(lines("/v1/messages", said), "/v1/messages" as "/v1/responses");
     expect(anthropic.request_counts).toEqual({ total: 2, completed: 1, failed: 1 });
@@ -193,5 +204,93 @@ describe("a batch", () => {
     expect(new Set(listed).size).toBe(listed.length);
     // A batch that has ended stays as it is.
     expect((await client.batches.cancel(id)).status).toBe("cancelled");
+  });
+});
+
+describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
+  let process: ClientProcess;
+  beforeAll(() => {
+    process = startOpenAi(language);
+  }, 300_000);
+  afterAll(() => process.stop());
+
+  const ask = async <T>(question: Question) =>
+    (await process.ask({ url: server.baseUrl, key: apiKey, ...question })) as T;
+  const put = (text: string) =>
+    ask<FileObject>({ method: "upload", body: { name: "in.jsonl", text } });
+  const order = (input_file_id: string) =>
+    ask<Batch>({
+      method: "create batch",
+      body: { input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
+    });
+  const idsOf = async (method: "files" | "batches") => {
+    const { data } = await ask<{ data: { id: string }[] }>({ method, body: { limit: 3 } });
+    return data.map(({ id }) => id);
+  };
+  /** The batch once it has ended. */
+  const ended = async (id: string) => {
+    for (;;) {
+      const batch = await ask<Batch>({ method: "batch", body: id });
+      if (!/ing$|in_progress/.test(batch.status)) return batch;
+      await Bun.sleep(10);
+    }
+  };
+
+  test("uploads requests, gets their answers in a file, and deletes both", async () => {
+    const lines = chatLines(5);
+    Object.assign(lines[3]!.body, { temperature: -1 });
+    const { id } = await put(jsonLines(lines));
+    expect(await ask<string>({ method: "file content", body: id })).toBe(jsonLines(lines));
+    const batch = await ended((await order(id)).id);
+    expect(batch).toMatchObject({
+      status: "completed",
+      request_counts: { total: 5, completed: 4, failed: 1 },
+    });
+    expect((await idsOf("batches"))[0]).toBe(batch.id);
+    const [output, errors] = [batch.output_file_id!, batch.error_file_id!];
+    expect((await idsOf("files")).toSorted()).toEqual([id, output, errors].toSorted());
+    const read = async (file: string) =>
+      parseLines(await ask<string>({ method: "file content", body: file }));
+    const answers = await read(output);
+    const answered = lines.filter((_, i) => i !== 3);
+    expect(answers.map((line) => line.custom_id)).toEqual(answered.map((line) => line.custom_id));
+    for (const [i, { body }] of answered.entries()) {
+      // Python's package insists on a name.
+      const chat = { model: "default", ...body } as OpenAI.ChatCompletionCreateParamsNonStreaming;
+      const alone = await ask<{ choices: object[] }>({ method: "chat", body: chat });
+      expect(answers[i]!.response!.body.choices).toEqual(alone.choices);
+    }
+    expect(await read(errors)).toMatchObject([
+      { custom_id: "chat-4", response: { status_code: 400 } },
+    ]);
+    for (const file of [id, output, errors]) {
+      expect(await ask<object>({ method: "delete file", body: file })).toMatchObject({
+        deleted: true,
+      });
+      expect(await failureOf(ask({ method: "file", body: file }))).toMatchObject({
+        class: "NotFoundError",
+        status: 404,
+        code: "file_not_found",
+      });
+    }
+  });
+
+  test("cancels a batch, and is told what is wrong with one", async () => {
+    const { id } = await put(jsonLines(chatLines(500, { max_tokens: 500 })));
+    const batch = await order(id);
+    const cancelled = await ask<Batch>({ method: "cancel batch", body: batch.id });
+    expect(cancelled.status).toBe("cancelling");
+    const end = await ended(batch.id);
+    expect(end.status).toBe("cancelled");
+    const invalid = await put(jsonLines([{ custom_id: "x", method: "GET", url: "/", body: {} }]));
+    const failed = await ended((await order(invalid.id)).id);
+    expect(failed).toMatchObject({ status: "failed", errors: { data: [{ line: 1 }] } });
+    expect(await failureOf(order("file-0"))).toMatchObject({
+      class: "BadRequestError",
+      param: "input_file_id",
+      code: "file_not_found",
+    });
+    const files = [id, invalid.id, end.output_file_id, end.error_file_id];
+    for (const body of files) if (body) await ask({ method: "delete file", body });
   });
 });

@@ -1,6 +1,7 @@
 // Calls the server with OpenAI's package for node: a JSON line in for each call, one out for its answer.
 import { createInterface } from "node:readline";
-import { APIError, OpenAI, OpenAIError } from "openai";
+import { APIError, OpenAI, OpenAIError, toFile } from "openai";
+import { Stream } from "openai/streaming";
 
 /** @import { Call, CallFailure } from "./client-process.ts" */
 
@@ -21,7 +22,7 @@ async function answer(id, call) {
   controllers.set(id, controller);
   try {
     const result = await start(call, controller.signal);
-    if (!(Symbol.asyncIterator in result) || call.method === "models") return { value: result };
+    if (!(result instanceof Stream)) return { value: result };
     const chunks = [];
     for await (const chunk of result) if (chunks.push(chunk) === call.take) break;
     return { value: chunks };
@@ -31,8 +32,8 @@ async function answer(id, call) {
   }
 }
 
-/** @param {Call} call @param {AbortSignal} signal */
-function start(call, signal) {
+/** @param {Call} call @param {AbortSignal} signal @returns {Promise<unknown>} */
+async function start(call, signal) {
   const { method, body } = call;
   const client = clientOf(call);
   switch (method) {
@@ -48,6 +49,26 @@ function start(call, signal) {
       return client.models.list({ signal });
     case "model":
       return client.models.retrieve(body, { signal });
+    case "upload": {
+      const file = await toFile(Buffer.from(body.text), body.name);
+      return client.files.create({ file, purpose: "batch" }, { signal });
+    }
+    case "files":
+      return client.files.list(body, { signal });
+    case "file":
+      return client.files.retrieve(body, { signal });
+    case "file content":
+      return (await client.files.content(body, { signal })).text();
+    case "delete file":
+      return client.files.delete(body, { signal });
+    case "create batch":
+      return client.batches.create(body, { signal });
+    case "batches":
+      return client.batches.list(body, { signal });
+    case "batch":
+      return client.batches.retrieve(body, { signal });
+    case "cancel batch":
+      return client.batches.cancel(body, { signal });
   }
 }
 

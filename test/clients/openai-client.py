@@ -16,6 +16,17 @@ METHODS = {
     "responses": lambda client: client.responses.create,
     "models": lambda client: client.models.list,
     "model": lambda client: client.models.retrieve,
+    "upload": lambda client: lambda name, text: client.files.create(
+        file=(name, text.encode()), purpose="batch"
+    ),
+    "files": lambda client: client.files.list,
+    "file": lambda client: client.files.retrieve,
+    "file content": lambda client: lambda id: client.files.content(id).text,
+    "delete file": lambda client: client.files.delete,
+    "create batch": lambda client: client.batches.create,
+    "batches": lambda client: client.batches.list,
+    "batch": lambda client: client.batches.retrieve,
+    "cancel batch": lambda client: client.batches.cancel,
 }
 
 
@@ -48,6 +59,8 @@ async def abortable(call):
 
 def plain(value):
     """As the server sent it, after the package has read it."""
+    if isinstance(value, str):
+        return value
     return value.model_dump(mode="json", exclude_unset=True, warnings=False)
 
 

@@ -20,9 +20,9 @@ import type {
   Model,
 } from "openai/resources";
 import {
-  CallError,
   type CallFailure,
   type ClientProcess,
+  failureOf,
   type Question,
   startOpenAi,
 } from "./client-process.ts";
@@ -484,13 +484,4 @@ function streamedText(chunks: readonly ChatCompletionChunk[], index = 0): string
 function cosine(a: readonly number[], b: readonly number[]): number {
   const dot = a.reduce((sum, value, i) => sum + value * b[i]!, 0);
   return dot / Math.hypot(...a) / Math.hypot(...b);
-}
-
-async function failureOf(call: Promise<unknown>): Promise<CallFailure> {
-  const error = await call.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof CallError)) throw new Error("it did not fail", { cause: error });
-  return error.failure;
 }

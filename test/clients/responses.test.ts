@@ -20,7 +20,7 @@ import type {
 } from "openai/resources/responses/responses";
 import * as z from "zod";
 import { startDialect } from "../support/dialect-model.ts";
-import { type ClientProcess, startOpenAi } from "./client-process.ts";
+import { type CallFailure, type ClientProcess, failureOf, startOpenAi } from "./client-process.ts";
 import {
   apiKey,
   type ClientServer,
@@ -71,9 +71,11 @@ afterEach(async () => {
   await reciting.server.settled();
 });
 
-const clientOf = (baseURL: string, key = apiKey, maxRetries = 2) =>
-  new OpenAI({ baseURL, apiKey: key, maxRetries });
-const client = (key?: string, retries?: number) => clientOf(server.baseUrl, key, retries);
+/** Small, so that a random model finishes it soon. */
+const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
+
+const clientOf = (baseURL: string) => new OpenAI({ baseURL, apiKey });
+const client = () => clientOf(server.baseUrl);
 const statuses = () => server.seen.map(({ status }) => status);
 const standard = {
   model: "tiny",
@@ -89,8 +91,24 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
   }, 300_000);
   afterAll(() => process.stop());
 
-  const ask = (body: Partial<ResponseCreateParams>, url = server.baseUrl) =>
-    process.ask({ url, key: apiKey, method: "responses", body: { ...standard, ...body } });
+  type Options = {
+    url?: string;
+    key?: string;
+    retries?: number;
+    take?: number;
+    signal?: AbortSignal;
+  };
+  const ask = (body: Partial<ResponseCreateParams>, { signal, ...options }: Options = {}) =>
+    process.ask(
+      {
+        url: server.baseUrl,
+        key: apiKey,
+        ...options,
+        method: "responses",
+        body: { ...standard, ...body },
+      },
+      signal,
+    );
 
   test("gets a response, the same one as a stream, and goes on with it", async () => {
     const first = (await ask({})) as Response;
@@ -107,7 +125,7 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
 
   test("gets reasoning and calls of all kinds", async () => {
     const asked = { tools, max_output_tokens: 200 };
-    const { output } = (await ask(asked, `${reciting.server.url}/v1`)) as Response;
+    const { output } = (await ask(asked, { url: `${reciting.server.url}/v1` })) as Response;
     expect(output.map(({ type }) => type)).toEqual([
       "reasoning",
       "message",
@@ -115,7 +133,131 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
       "function_call",
     ]);
   });
+
+  test("gets what a schema allows, the same as a stream", async () => {
+    const format = { type: "json_schema" as const, name: "trip", schema: z.toJSONSchema(Trip) };
+    const body = { text: { format }, max_output_tokens: 400 };
+    const whole = (await ask(body)) as Response;
+    expect(whole.status).toBe("completed");
+    Trip.parse(JSON.parse(textOf(whole)));
+    const events = (await ask({ ...body, stream: true })) as ResponseStreamEvent[];
+    const deltas = events.map((event) =>
+      event.type === "response.output_text.delta" ? event.delta : "",
+    );
+    expect(deltas.join("")).toBe(textOf(whole));
+  });
+
+  const refused: [string, () => Promise<unknown>, Partial<CallFailure>][] = [
+    [
+      "a wrong parameter",
+      () => ask({ temperature: 3 }),
+      { class: "BadRequestError", status: 400, param: "temperature" },
+    ],
+    [
+      "a wrong parameter of a stream",
+      () => ask({ max_output_tokens: -1, stream: true }),
+      { class: "BadRequestError", status: 400, param: "max_output_tokens" },
+    ],
+    [
+      "what is not supported",
+      () => ask({ background: true }),
+      { class: "BadRequestError", status: 400, param: "background" },
+    ],
+    [
+      "a response that is not stored",
+      () => ask({ previous_response_id: "resp_0" }),
+      { class: "BadRequestError", status: 400, code: "previous_response_not_found" },
+    ],
+    [
+      "an unknown model",
+      () => ask({ model: "gpt-5" }),
+      { class: "NotFoundError", status: 404, code: "model_not_found" },
+    ],
+    [
+      "a wrong key",
+      () => ask({}, { key: "sk-wrong" }),
+      { class: "AuthenticationError", status: 401, code: "invalid_api_key" },
+    ],
+  ];
+  test.each(refused)("gets %s refused at once, and does not try again", async (_, call, told) => {
+    expect(await failureOf(call())).toMatchObject({ ...told, message: expect.any(String) });
+    expect(statuses()).toEqual([told.status!]);
+  });
+
+  test("over its limit is told so, and comes back by itself, not before it was told to", async () => {
+    const other = await server.occupy(singleKey);
+    expect(await failureOf(ask({}, { key: singleKey, retries: 0 }))).toMatchObject({
+      class: "RateLimitError",
+      status: 429,
+      code: "rate_limit_exceeded",
+      retryAfter: "1",
+    });
+    const answer = ask({}, { key: singleKey });
+    await server.until(() => statuses().length === 2);
+    other.end();
+    const text = textOf((await answer) as Response);
+    // The other request ends in between.
+    expect(statuses()).toEqual([429, 429, 200, 200]);
+    const [, refusedAt, , answered] = server.seen as [Seen, Seen, Seen, Seen];
+    // Without Retry-After it would wait at most half a second.
+    expect(answered.startMs - refusedAt.startMs).toBeGreaterThan(900);
+    expect(textOf((await ask({})) as Response)).toBe(text);
+  });
+
+  test("that finds the server shutting down comes back, not before it was told to", async () => {
+    const { admission } = server.serving;
+    admission.phase = "draining";
+    const answer = ask({ stream: true });
+    await server.until(() => statuses().includes(503));
+    admission.phase = "open";
+    const events = (await answer) as ResponseStreamEvent[];
+    expect(events.at(-1)!.type).toBe("response.incomplete");
+    expect(statuses()).toEqual([503, 200]);
+    const [refusedAt, answered] = server.seen as [Seen, Seen];
+    expect(answered.startMs - refusedAt.startMs).toBeGreaterThan(900);
+  });
+
+  test("is told when the engine fails in the middle of a stream, and does not ask again", async () => {
+    const tokens = () => server.metric("mlx_serve_inter_token_seconds_count");
+    const before = await tokens();
+    const broken = ask({ max_output_tokens: 4000, stream: true });
+    await server.until(async () => (await tokens()) > before + 8);
+    await server.serving.engine.kill();
+    const events = (await broken) as ResponseStreamEvent[];
+    expect(events.at(-1)!.type).toBe("response.failed");
+    expect(statuses()).toEqual([200]);
+    // The engine is back.
+    await ask({});
+  });
+
+  test("that leaves in the middle of a stream ends its request", async () => {
+    const before = await server.gone();
+    expect(await ask({ max_output_tokens: 4000, stream: true }, { take: 5 })).toHaveLength(5);
+    await server.settled();
+    expect(await server.gone()).toBe(before + 1);
+  });
+
+  test.each([
+    ["before the first token", true],
+    ["before its answer is there", false],
+  ])("that leaves %s ends its request", async (_, stream) => {
+    const other = await server.occupy();
+    const leaving = new AbortController();
+    const left = failureOf(ask({ stream }, { signal: leaving.signal }));
+    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
+    leaving.abort();
+    expect((await left).class).toMatch(/^(APIUserAbort|Cancelled)Error$/);
+    await server.until(() => server.seen.length === 1);
+    other.end();
+    expect(server.seen).toMatchObject([{ status: 499 }]);
+  });
 });
+
+const textOf = ({ output }: Response) =>
+  output
+    .flatMap((item) => (item.type === "message" ? item.content : []))
+    .map((part) => (part.type === "output_text" ? part.text : ""))
+    .join("");
 
 const contentOf = ({ output }: Response) =>
   output.map((item) => ("content" in item ? item.content : undefined));
@@ -149,9 +291,9 @@ describe("OpenAI's package", () => {
     expect(items.map(({ type }) => type)).toEqual(["message", "message", "message"]);
     await responses.delete(first.id);
     for (const call of [responses.retrieve(first.id), responses.delete(first.id)]) {
-      expect(await failureOf(call)).toBeInstanceOf(OpenAI.NotFoundError);
+      expect(await thrownBy(call)).toBeInstanceOf(OpenAI.NotFoundError);
     }
-    expect(await failureOf(responses.create(next))).toMatchObject({
+    expect(await thrownBy(responses.create(next))).toMatchObject({
       status: 400,
       code: "previous_response_not_found",
       param: "previous_response_id",
@@ -200,7 +342,6 @@ describe("OpenAI's package", () => {
   });
 
   test("gets what a schema allows", async () => {
-    const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
     const { output_parsed } = await client().responses.parse({
       ...standard,
       max_output_tokens: 400,
@@ -208,59 +349,9 @@ describe("OpenAI's package", () => {
     });
     expect(Trip.parse(output_parsed)).toEqual(output_parsed!);
   });
-
-  test("gets wrong requests refused at once, and does not try again", async () => {
-    const { responses } = client();
-    for (const [call, told] of [
-      [responses.create({ ...standard, temperature: 3 }), { status: 400, param: "temperature" }],
-      [responses.create({ ...standard, background: true }), { status: 400, param: "background" }],
-      [responses.create({ ...standard, model: "gpt-5" }), { status: 404, code: "model_not_found" }],
-      [client("sk-wrong").responses.create(standard), { status: 401, code: "invalid_api_key" }],
-    ] as const) {
-      expect(await failureOf(call)).toMatchObject(told);
-    }
-    expect(statuses()).toHaveLength(4);
-  });
-
-  test("over its limit comes back by itself, not before it was told to", async () => {
-    const other = await server.occupy(singleKey);
-    const answer = client(singleKey).responses.create(standard);
-    await server.until(() => statuses().includes(429));
-    other.end();
-    await answer;
-    const [refused, , answered] = server.seen as [Seen, Seen, Seen];
-    expect(answered.startMs - refused.startMs).toBeGreaterThan(900);
-  });
-
-  test("is told when the engine fails in the middle of a stream", async () => {
-    const stream = await client().responses.create({
-      ...standard,
-      max_output_tokens: 4000,
-      stream: true,
-    });
-    const types: string[] = [];
-    for await (const event of stream) {
-      types.push(event.type);
-      if (types.length === 12) await server.serving.engine.kill();
-    }
-    expect(types.at(-1)).toBe("response.failed");
-    // The engine is back.
-    await client().responses.create(standard);
-  });
-
-  test("that leaves in the middle of a stream ends its request", async () => {
-    const before = await server.gone();
-    const stream = await client().responses.create({
-      ...standard,
-      max_output_tokens: 4000,
-      stream: true,
-    });
-    for await (const event of stream) if (event.sequence_number === 5) break;
-    await server.until(async () => (await server.gone()) === before + 1);
-  });
 });
 
-async function failureOf(call: PromiseLike<unknown>): Promise<unknown> {
+async function thrownBy(call: PromiseLike<unknown>): Promise<unknown> {
   return await call.then(
     () => undefined,
     (thrown: unknown) => thrown,

@@ -1,6 +1,6 @@
 // Runs every command of the documentation, in the order of its document, except those listed below.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { pythonWithOpenAi } from "../support/python-clients.ts";
+import { pythonWithClients } from "../support/python-clients.ts";
 import { DocumentShell } from "./document-shell.ts";
 import { type Block, commandsOf, readDocuments } from "./documents.ts";
 
@@ -17,22 +17,35 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "sudo systemctl enable --now mlx-serve",
     "journalctl -u mlx-serve -o cat -f",
   ],
+  "npm run -s agents runs it, with agents that it installs": [
+    "npm run -s mlx-serve -- launch claude",
+    'npm run -s mlx-serve -- launch codex -- exec "fix the tests"',
+    'npm run -s mlx-serve -- launch opencode -- run "fix the tests"',
+  ],
+  "its program is not installed: it is large, or on no registry that tests install from": [
+    "OPENAI_API_BASE=http://127.0.0.1:8080/v1 OPENAI_API_KEY=none aider --model openai/default",
+    "GOOSE_PROVIDER=openai GOOSE_MODEL=default OPENAI_HOST=http://127.0.0.1:8080 OPENAI_API_KEY=none goose session",
+  ],
   "it is for macOS": [
     "cp scripts/packaging/mlx-serve.plist ~/Library/LaunchAgents/",
     "launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/mlx-serve.plist",
   ],
   "it needs Docker": [
     "docker build -f scripts/packaging/Dockerfile -t mlx-serve .",
+    "docker run -p 3000:8080 -e OPENAI_API_BASE_URL=http://host.docker.internal:8080/v1 -e OPENAI_API_KEY=none \\\n  ghcr.io/open-webui/open-webui:main",
     "docker run -p 8080:8080 -v mlx-serve:/cache -v ./keys.json:/keys.json:ro -v ./my-model:/model:ro -e MLX_SERVE_MODEL=/model mlx-serve",
   ],
 };
+
+/** Documents that show the answers of the real default model. */
+const withAnswers = ["README.md", "docs/clients.md"];
 
 /** Blocks without commands. */
 const shown = ["json", "nginx", "output", "text", "toml", "ts", "yaml"];
 
 const interpreters: Readonly<Record<string, () => string[]>> = {
   js: () => ["node", "--input-type=module", "-"],
-  python: () => [pythonWithOpenAi(), "-"],
+  python: () => [pythonWithClients(), "-"],
 };
 
 /** A command or program, and the output that the document shows for it. */
@@ -72,9 +85,10 @@ for (const [document, own] of Map.groupBy(steps, (step) => step.document)) {
   describe(document, () => {
     let shell: DocumentShell;
     beforeAll(async () => {
-      // The README shows the answers of the real default model.
-      shell = await DocumentShell.start({ isTiny: document !== "README.md" });
-    });
+      // Where packages have to be installed, that takes longer than a test may.
+      for (const { block } of run) interpreters[block.info]?.();
+      shell = await DocumentShell.start({ isTiny: !withAnswers.includes(document) });
+    }, 300_000);
     afterAll(() => shell.stop(), 30_000);
 
     for (const { block, command, output } of run) {

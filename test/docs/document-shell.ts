@@ -13,14 +13,15 @@ import { root } from "./documents.ts";
 /** The repo that documents pull. */
 const REPO = "HuggingFaceTB/SmolLM2-135M-Instruct";
 
-/** The port that documents name. */
-const PORT = "8080";
+/** The ports that documents name: the server's own, and Ollama's. */
+const PORTS = ["8080", "11434"] as const;
 
 type Environment = Record<string, string | undefined>;
 
 export class DocumentShell {
   readonly #home: string;
-  readonly #port: string;
+  /** The free ones in their place. */
+  readonly #ports: readonly [string, string];
   readonly #hub: LoopbackHub;
   readonly #env: Environment;
   readonly #bash;
@@ -38,12 +39,17 @@ export class DocumentShell {
     const hub = await LoopbackHub.start();
     hub.add(REPO, { files: Object.fromEntries(files) });
     const settings = isTiny ? { MLX_SERVE_MODEL: model, MLX_SERVE_MAX_TOKENS: "16" } : {};
-    return new DocumentShell(home, await freePort(), hub, settings);
+    return new DocumentShell(home, [await freePort(), await freePort()], hub, settings);
   }
 
-  private constructor(home: string, port: string, hub: LoopbackHub, settings: Environment) {
+  private constructor(
+    home: string,
+    ports: readonly [string, string],
+    hub: LoopbackHub,
+    settings: Environment,
+  ) {
     this.#home = home;
-    this.#port = port;
+    this.#ports = ports;
     this.#hub = hub;
     const cache = join(home, "cache");
     mkdirSync(cache);
@@ -57,7 +63,7 @@ export class DocumentShell {
       ...Object.fromEntries(own),
       HOME: home,
       MLX_SERVE_CACHE: cache,
-      MLX_SERVE_PORT: port,
+      MLX_SERVE_PORT: ports[0],
       HF_ENDPOINT: hub.url,
       ...settings,
     };
@@ -114,7 +120,7 @@ export class DocumentShell {
   }
 
   async #isReady(): Promise<boolean> {
-    const answer = await fetch(`http://127.0.0.1:${this.#port}/health`).catch(() => undefined);
+    const answer = await fetch(`http://127.0.0.1:${this.#ports[0]}/health`).catch(() => undefined);
     return answer?.ok ?? false;
   }
 
@@ -126,9 +132,9 @@ export class DocumentShell {
     await this.#ask("wait $server");
   }
 
-  /** The text with the port of this shell's server. */
+  /** The text with the ports of this shell's server. */
   #here(text: string): string {
-    return text.replaceAll(PORT, this.#port);
+    return PORTS.reduce((here, port, i) => here.replaceAll(port, this.#ports[i]!), text);
   }
 
   #type(line: string): void {

@@ -16,22 +16,46 @@ export type Document = {
   code: string[];
   /** Targets of links and pictures. */
   links: string[];
+  /** By the names that links have for them. */
+  sections: Section[];
 };
+
+/** What stands under a heading, up to the next one. */
+export type Section = { name: string; blocks: Block[] };
 
 export function readDocuments(): Document[] {
   return documents.map((path) => parseDocument(path, readFileSync(join(root, path), "utf8")));
 }
 
 export function parseDocument(path: string, text: string): Document {
-  const fence = /^```(\w*)[^\n]*\n([\s\S]*?)^```$/gm;
   const prose = text.replace(fence, "");
   return {
     path,
     text,
-    blocks: Array.from(text.matchAll(fence), ([, info, body]) => ({ info: info!, text: body! })),
+    blocks: blocksOf(text),
     code: Array.from(prose.matchAll(/`([^`]+)`/g), ([, code]) => code!.replaceAll("\n", " ")),
     links: Array.from(prose.matchAll(/\]\(([^)\s]+)\)/g), ([, target]) => target!),
+    sections: sectionsOf(text),
   };
+}
+
+const fence = /^```(\w*)[^\n]*\n([\s\S]*?)^```$/gm;
+
+function blocksOf(text: string): Block[] {
+  return Array.from(text.matchAll(fence), ([, info, body]) => ({ info: info!, text: body! }));
+}
+
+function sectionsOf(text: string): Section[] {
+  // Comments in a block look like headings.
+  const blank = (block: string) => block.replaceAll(/[^\n]/g, " ");
+  const headings = [...text.replace(fence, blank).matchAll(/^#+ (.*)$/gm)];
+  return headings.map((heading, i) => ({
+    name: heading[1]!
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\d _-]/gu, "")
+      .replaceAll(" ", "-"),
+    blocks: blocksOf(text.slice(heading.index, headings[i + 1]?.index)),
+  }));
 }
 
 /** The commands of a block of sh, each as it would be typed, without comments. */

@@ -66,6 +66,18 @@ describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
     expect(here.filter((link) => !existsSync(target(link)))).toEqual([]);
   });
 
+  test("has links that lead to sections", () => {
+    const leads = (link: string) => {
+      const [file, name] = link.split("#") as [string, string];
+      const to = file === "" ? path : join(dirname(path), file);
+      return documents
+        .find((each) => each.path === to)
+        ?.sections.some((each) => each.name === name);
+    };
+    const within = links.filter((link) => /^[^:]*#/.test(link));
+    expect(within.filter((link) => !leads(link))).toEqual([]);
+  });
+
   test("names files that exist", () => {
     const exists = (name: string) => existsSync(join(root, name));
     expect(missing(literal, /\b(?:src|ffi|test|scripts)\/[\w/-]*(?:\.\w+)*/g, exists)).toEqual([]);

@@ -2,17 +2,18 @@ import { describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { blockOf, type GgufType, openTensorData, readGguf } from "../../src/files/gguf.ts";
+import { type CodebookName, codebook } from "../../src/files/gguf-codebooks.ts";
+import { dequantize } from "../../src/files/gguf-quants.ts";
 import {
-  type Affine,
-  type AffineType,
-  affineBitsOf,
-  dequantize,
-  packAffine,
-} from "../../src/files/gguf-quants.ts";
+  mlxLayoutOf,
+  type Repacked,
+  type RepackedType,
+  repack,
+} from "../../src/files/gguf-repack.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 
 const goldens = join(import.meta.dir, "../golden/gguf");
-const golden: Partial<Record<GgufType, { blocks: string; values: string }>> = await Bun.file(
+const golden: Partial<Record<GgufType, { blocks: string; sha256: string }>> = await Bun.file(
   join(goldens, "blocks.json"),
 ).json();
 const types = Object.keys(golden) as GgufType[];
@@ -21,7 +22,7 @@ function blocks(type: GgufType): Uint8Array {
   return Uint8Array.fromBase64(golden[type]!.blocks);
 }
 
-function decoded(type: GgufType, source: Uint8Array): Float32Array {
+function decoded(type: GgufType, source: Uint8Array): Float32Array<ArrayBuffer> {
   const { items, bytes } = blockOf(type);
   const target = new Float32Array((source.length / bytes) * items);
   dequantize(type, source, target);
@@ -36,7 +37,7 @@ describe("dequantize", () => {
   test("has goldens for every type that it decodes", () => {
     let listed = "";
     try {
-      dequantize("IQ4_XS", new Uint8Array(136), new Float32Array(256));
+      dequantize("Q8_K", new Uint8Array(292), new Float32Array(256));
     } catch (error) {
       [, listed = ""] = /not supported; (.*) are$/.exec((error as Error).message)!;
     }
@@ -44,8 +45,8 @@ describe("dequantize", () => {
   });
 
   test.each(types)("gives the reference's bits for %s", (type) => {
-    const expected = Uint8Array.fromBase64(golden[type]!.values);
-    expect(bitsOf(decoded(type, blocks(type)))).toEqual(new Uint32Array(expected.buffer));
+    const hasher = new Bun.CryptoHasher("sha256");
+    expect(hasher.update(decoded(type, blocks(type))).digest("hex")).toBe(golden[type]!.sha256);
   });
 
   test.each(types)("decodes %s from an odd address", (type) => {
@@ -53,6 +54,17 @@ describe("dequantize", () => {
     const moved = new Uint8Array(source.length + 1);
     moved.set(source, 1);
     expect(bitsOf(decoded(type, moved.subarray(1)))).toEqual(bitsOf(decoded(type, source)));
+  });
+
+  test("has the reference's codebooks", async () => {
+    const expected = await Bun.file(join(goldens, "codebooks.json")).json();
+    const names = Object.keys(expected).filter((name) => name !== "IQ1_M") as CodebookName[];
+    expect(expected.IQ1_M).toBe(expected.IQ1_S);
+    for (const name of names) {
+      const rows = codebook(name) as Int8Array<ArrayBuffer>;
+      const digest = new Bun.CryptoHasher("sha256").update(rows).digest("hex");
+      expect([name, digest]).toEqual([name, expected[name]]);
+    }
   });
 
   test("writes only its part of a larger array", () => {
@@ -64,9 +76,9 @@ describe("dequantize", () => {
   });
 
   test("refuses a type that it does not know", () => {
-    const decode = () => dequantize("IQ4_XS", new Uint8Array(136), new Float32Array(256));
+    const decode = () => dequantize("Q8_K", new Uint8Array(292), new Float32Array(256));
     expect(decode).toThrow(LoadError);
-    expect(decode).toThrow(/type IQ4_XS are not supported; F32, /);
+    expect(decode).toThrow(/type Q8_K are not supported; F32, /);
   });
 
   test("refuses a source and a target that do not fit", () => {
@@ -95,33 +107,43 @@ describe("dequantize", () => {
   });
 });
 
+/** The floats of 4 bits. */
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
 /** Bits i * bits and up of the stream of words, times the group's scale, plus its bias. */
-function decodeAffine({ weight, scales, biases }: Affine, bits: number): Float32Array {
-  return Float32Array.from({ length: scales.length * 32 }, (_, i) => {
+function decodeRepacked(type: RepackedType, { weight, scales, biases }: Repacked): Float32Array {
+  const { bits, groupSize } = mlxLayoutOf(type);
+  return Float32Array.from({ length: scales.length * groupSize }, (_, i) => {
     const word = weight[Math.floor((i * bits) / 32)]!;
     const quant = (word >>> ((i * bits) % 32)) & (2 ** bits - 1);
-    return scales[i >> 5]! * quant + biases[i >> 5]!;
+    const group = Math.floor(i / groupSize);
+    if (biases) return scales[group]! * quant + biases[group]!;
+    return e2m1[quant]! * 2 ** (scales[group]! - 127);
   });
 }
 
-describe("packAffine", () => {
-  const affine: AffineType[] = ["Q4_0", "Q4_1", "Q8_0"];
+describe("repack", () => {
+  const repacked: RepackedType[] = ["Q4_0", "Q4_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"];
 
-  function affineFor(type: AffineType, source: Uint8Array): Affine {
-    const groups = source.length / blockOf(type).bytes;
+  function roomFor(type: RepackedType, source: Uint8Array): Repacked {
+    const { mode, bits, groupSize } = mlxLayoutOf(type);
+    const { items, bytes } = blockOf(type);
+    const weights = (source.length / bytes) * items;
+    const groups = weights / groupSize;
+    const isAffine = mode === "affine";
     return {
-      weight: new Uint32Array(groups * affineBitsOf(type)),
-      scales: new Float32Array(groups),
-      biases: new Float32Array(groups),
+      weight: new Uint32Array((weights * bits) / 32),
+      scales: isAffine ? new Float32Array(groups) : new Uint8Array(groups),
+      biases: isAffine ? new Float32Array(groups) : undefined,
     };
   }
 
-  test.each(affine)("keeps every weight of %s", (type) => {
+  test.each(repacked)("keeps every weight of %s", (type) => {
     const source = blocks(type);
-    const packed = affineFor(type, source);
-    packAffine(type, source, packed);
+    const made = roomFor(type, source);
+    repack(type, source, made);
     // A zero may have lost its sign, so values are compared and not bits.
-    const values = Array.from(decodeAffine(packed, affineBitsOf(type)), (value) => value + 0);
+    const values = Array.from(decodeRepacked(type, made), (value) => value + 0);
     expect(values).toEqual(Array.from(decoded(type, source), (value) => value + 0));
   });
 
@@ -130,7 +152,7 @@ describe("packAffine", () => {
     const groups = source.length / 20;
     const scales = new Float16Array(groups);
     const biases = new Float16Array(groups);
-    packAffine("Q4_1", source, { ...affineFor("Q4_1", source), scales, biases });
+    repack("Q4_1", source, { ...roomFor("Q4_1", source), scales, biases });
     const view = new DataView(source.buffer);
     const halves = (at: number) =>
       Uint16Array.from({ length: groups }, (_, i) => view.getUint16(i * 20 + at, true));
@@ -140,10 +162,11 @@ describe("packAffine", () => {
 
   test("refuses targets that do not fit", () => {
     const source = new Uint8Array(34);
-    const packed = affineFor("Q8_0", source);
-    const words = { ...packed, weight: new Uint32Array(7) };
-    const groups = { ...packed, biases: new Float32Array(2) };
-    expect(() => packAffine("Q8_0", source, words)).toThrow(RangeError);
-    expect(() => packAffine("Q8_0", source, groups)).toThrow(RangeError);
+    const made = roomFor("Q8_0", source);
+    const words = { ...made, weight: new Uint32Array(7) };
+    const groups = { ...made, biases: new Float32Array(2) };
+    expect(() => repack("Q8_0", source, words)).toThrow(RangeError);
+    expect(() => repack("Q8_0", source, groups)).toThrow(RangeError);
+    expect(() => repack("Q8_0", source, { ...made, biases: undefined })).toThrow(RangeError);
   });
 });

@@ -1,10 +1,11 @@
 // Thousands of broken headers, the same in every run. Each is refused by a LoadError, or is read as
 // tensors that all lie inside the file; in bounded time and memory.
 import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readGguf } from "../../src/files/gguf.ts";
+import { readGgufModel } from "../../src/files/gguf-parts.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { readSafetensors } from "../../src/files/safetensors.ts";
 
@@ -103,10 +104,12 @@ function* extremeFields(file: Buffer, headerBytes: number): Generator<Buffer> {
   }
 }
 
+const u16 = (value: number) => Buffer.from(Uint16Array.of(value).buffer);
+const u32 = (value: number) => Buffer.from(Uint32Array.of(value).buffer);
+const u64 = (value: number) => Buffer.from(BigUint64Array.of(BigInt(value)).buffer);
+const text = (value: string) => Buffer.concat([u64(value.length), Buffer.from(value)]);
+
 function smallGguf(): { file: Buffer; headerBytes: number } {
-  const u32 = (value: number) => Buffer.from(Uint32Array.of(value).buffer);
-  const u64 = (value: number) => Buffer.from(BigUint64Array.of(BigInt(value)).buffer);
-  const text = (value: string) => Buffer.concat([u64(value.length), Buffer.from(value)]);
   const header = Buffer.concat([
     ...[Buffer.from("GGUF"), u32(3), u64(3), u64(5)],
     ...[text("general.alignment"), u32(4), u32(32)],
@@ -120,6 +123,33 @@ function smallGguf(): { file: Buffer; headerBytes: number } {
   ]);
   const data = Buffer.alloc((-header.length & 31) + 128 + 144);
   return { file: Buffer.concat([header, data]), headerBytes: header.length };
+}
+
+/** One of two parts, with tensors of an IQ and of a TQ type. */
+function smallPart(part: number): { file: Buffer; headerBytes: number } {
+  const header = Buffer.concat([
+    ...[Buffer.from("GGUF"), u32(3), u64(2), u64(3)],
+    ...[text("split.no"), u32(2), u16(part)],
+    ...[text("split.count"), u32(2), u16(2)],
+    ...[text("split.tensors.count"), u32(5), u32(4)],
+    ...[text(`iq${part}`), u32(2), u64(256), u64(1), u32(16), u64(0)],
+    ...[text(`tq${part}`), u32(2), u64(256), u64(1), u32(34), u64(96)],
+  ]);
+  const data = Buffer.alloc((-header.length & 31) + 96 + 54);
+  return { file: Buffer.concat([header, data]), headerBytes: header.length };
+}
+
+const firstPart = join(folder, "model-00001-of-00002.gguf");
+
+/** Reads two parts, of which the file is one. */
+function withOther(part: number): Read {
+  const paths = [firstPart, join(folder, "model-00002-of-00002.gguf")] as const;
+  writeFileSync(paths[1 - part]!, smallPart(1 - part).file);
+  return (path) => {
+    copyFileSync(path, paths[part]!);
+    const { tensors } = readGgufModel(firstPart);
+    return { tensors: new Map([...tensors].filter(([, { file }]) => file === paths[part])) };
+  };
 }
 
 function safetensors(header: string): Buffer {
@@ -190,4 +220,14 @@ test("a safetensors header with another value anywhere is refused or harmless", 
 
 test("a safetensors file cut off anywhere is refused", () => {
   expect(readAll(readSafetensors, truncations(safetensors(smallHeader))).read).toBe(0);
+});
+
+test.each([0, 1])("part %i of a GGUF file that is broken is refused or harmless", (part) => {
+  const { file, headerBytes } = smallPart(part);
+  expect(readAll(withOther(part), [file])).toEqual({ read: 1, refused: 0 });
+  const flipped = readAll(withOther(part), bitFlips(file, headerBytes, 300));
+  expect(flipped.refused).toBeGreaterThan(200);
+  const extreme = readAll(withOther(part), extremeFields(file, headerBytes));
+  expect(extreme.refused).toBeGreaterThan(2000);
+  expect(readAll(withOther(part), truncations(file)).read).toBe(0);
 });

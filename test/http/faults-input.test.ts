@@ -52,14 +52,15 @@ describe("a body that is not a JSON object", () => {
   };
 
   test.each(Object.entries(bodies))("%s", async (_, body) => {
-    for (const path of [...paths, "/v1/embeddings", "/tokenize", "/detokenize", "/models/load"]) {
+    const others = ["/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"];
+    for (const path of [...paths, ...others, "/models/load"]) {
       await expectRefusal(await server.post(path, "", { body }), { status: 400, param: null });
     }
   });
 
   test("is of another type", async () => {
     for (const type of ["text/plain", "application/x-www-form-urlencoded", "", "json"]) {
-      for (const path of [...paths, "/v1/embeddings", "/tokenize"]) {
+      for (const path of [...paths, "/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize"]) {
         const answer = await post(path, { prompt: SECRET }, { "content-type": type });
         await expectRefusal(answer, { status: 415 });
       }

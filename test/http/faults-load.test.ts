@@ -35,6 +35,8 @@ test("a request that finds the queue full gets 429 with Retry-After, before toke
       ["/v1/completions", { prompt: huge }],
       ["/v1/batch/completions", { prompt: [1, 2, 3] }],
       ["/v1/embeddings", { input: huge }],
+      ["/v1/rerank", { query: huge, documents: [huge] }],
+      ["/v1/score", { text_1: huge, text_2: huge }],
     ] as const) {
       const answer = await server.post(path, { ...body, stream });
       expect(answer.headers.get("retry-after")).toBe("1");

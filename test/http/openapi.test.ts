@@ -56,6 +56,8 @@ describe("the OpenAPI document", () => {
       "post /detokenize",
       "post /models/load",
       "post /models/unload",
+      "post /rerank",
+      "post /score",
       "post /tokenize",
       "post /v1/batch/chat/completions",
       "post /v1/batch/completions",
@@ -67,7 +69,10 @@ describe("the OpenAPI document", () => {
       "post /v1/files",
       "post /v1/messages",
       "post /v1/messages/count_tokens",
+      "post /v1/rerank",
       "post /v1/responses",
+      "post /v1/score",
+      "post /v2/rerank",
     ]);
   });
 

@@ -110,6 +110,16 @@ describe("a pull", () => {
     expect(readdirSync(path).sort()).toEqual([...wanted, ...shards, index].sort());
   });
 
+  test("takes the modules of sentence-transformers", async () => {
+    const one = { content: Buffer.from("{}") };
+    const names = ["modules.json", "1_Pooling/config.json", "model.safetensors"];
+    const others = ["1_Pooling/notes.txt", "2_Dense/pytorch_model.bin", "onnx/config.json"];
+    hub.add(ID, { files: Object.fromEntries([...names, ...others].map((name) => [name, one])) });
+    const { path } = await pull();
+    const found = readdirSync(path, { recursive: true, encoding: "utf8" });
+    expect(found.sort()).toEqual(["1_Pooling", ...names].sort());
+  });
+
   test("takes the GGUF file that is named, and asks where several are there", async () => {
     const gguf = (text: string) => ({ content: Buffer.from(text), big: true });
     const names = ["tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf", "mmproj-tiny-f16.gguf"];
@@ -118,6 +128,26 @@ describe("a pull", () => {
     const { path } = await pull({ file: "q8_0" });
     expect(readdirSync(path)).toEqual(["tiny-Q8_0.gguf"]);
     expect(resolveModel(ID, { env }).kind).toBe("gguf");
+  });
+
+  test("takes all parts of the GGUF file that is named", async () => {
+    const part = (kind: string, number: number) =>
+      `${kind}/tiny-${kind}-0000${number}-of-00002.gguf`;
+    const names = ["Q4_K_M", "Q8_0"].flatMap((kind) => [1, 2].map((i) => part(kind, i)));
+    const others = ["Q8_0/tiny-Q8_0-00001-of-00003.gguf"];
+    const content = Buffer.from("part");
+    hub.add(ID, {
+      files: Object.fromEntries(
+        [...names, ...others].map((name) => [name, { content, big: true }]),
+      ),
+    });
+    expect(await failure(pull())).toContain(`of ${part("Q4_K_M", 1)}, ${part("Q8_0", 1)}`);
+    const { path } = await pull({ file: "Q4_K_M" });
+    expect(readdirSync(path, { recursive: true }).sort()).toEqual([
+      "Q4_K_M",
+      part("Q4_K_M", 1),
+      part("Q4_K_M", 2),
+    ]);
   });
 
   test("takes what --include names, folders too", async () => {

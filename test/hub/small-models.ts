@@ -18,7 +18,7 @@ export function safetensors(tensors: Readonly<Record<string, Tensor>>): Buffer {
 }
 
 /** Texts and 32-bit numbers as metadata, and one tensor of 32 items of Q8_0. */
-export function gguf(metadata: Readonly<Record<string, string | number>>): Buffer {
+export function gguf(metadata: Readonly<Record<string, string | number>>, name = "w"): Buffer {
   const u32 = (value: number) => Buffer.from(Uint32Array.of(value).buffer);
   const u64 = (value: number) => Buffer.from(BigUint64Array.of(BigInt(value)).buffer);
   const text = (value: string) =>
@@ -28,7 +28,7 @@ export function gguf(metadata: Readonly<Record<string, string | number>>): Buffe
       ? Buffer.concat([text(key), u32(8), text(value)])
       : Buffer.concat([text(key), u32(4), u32(value)]),
   );
-  const tensor = Buffer.concat([text("w"), u32(1), u64(32), u32(8), u64(0)]);
+  const tensor = Buffer.concat([text(name), u32(1), u64(32), u32(8), u64(0)]);
   const start = [Buffer.from("GGUF"), u32(3), u64(1), u64(entries.length)];
   const header = Buffer.concat([...start, ...entries, tensor]);
   return Buffer.concat([header, Buffer.alloc(-header.length & 31), Buffer.alloc(34)]);

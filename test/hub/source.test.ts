@@ -98,6 +98,16 @@ describe("a repo of the cache", () => {
     for (const name of ["K_M", "Q5_0", "_K_M"]) refusal(`org/tiny:${name}`);
   });
 
+  test("of GGUF files in parts goes by the first", () => {
+    const part = (number: number) => `UD/tiny-Q4_K_M-0000${number}-of-00003.gguf`;
+    const [path] = [1, 2, 3].map((number) => file(...snapshot(A), part(number)));
+    for (const name of ["", ":Q4_K_M", ":tiny-Q4_K_M", `:${part(1)}`]) {
+      expect(resolve(`org/tiny${name}`)).toMatchObject({ kind: "gguf", path: path! });
+    }
+    refusal(`org/tiny:${part(2)}`);
+    expect(resolve(path!).name).toBe("tiny-Q4_K_M");
+  });
+
   test("stands where the environment says", () => {
     const folders = {
       HF_HUB_CACHE: "",

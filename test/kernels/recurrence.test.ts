@@ -17,7 +17,7 @@ import type { Language } from "../../src/kernels/source.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
-import { astype, swapAxes, zeros } from "../../src/mlx/ops.ts";
+import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -168,8 +168,9 @@ for (const { name, make, others, isQuick } of ways) {
       deltaRule: boolean;
       normed: boolean;
       skip: boolean;
+      erases: boolean;
       /** How decays and betas are given; for each head unless it says. */
-      gates: "byFeature" | "raw" | "limited" | "normed";
+      gates: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
       /** By chunks, where rows have 16 bits. */
       isPrompts: boolean;
     }>;
@@ -210,6 +211,11 @@ for (const { name, make, others, isQuick } of ways) {
       },
       { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 24, skip: true, gates: "limited" },
       { heads: 2, keyHeads: 2, keyDim: 16, valueDim: 20, skip: true, gates: "normed" },
+      // As Mamba has them: a head for each channel.
+      { heads: 6, keyHeads: 1, keyDim: 16, valueDim: 1, skip: true, gates: "rawByFeature" },
+      // As RWKV 7 has them.
+      { heads: 2, keyHeads: 2, keyDim: 64, valueDim: 64, erases: true, gates: "byFeature" },
+      { heads: 2, keyHeads: 1, keyDim: 48, valueDim: 8, erases: true, gates: "byFeature" },
       // Too large for a group that has all of a head.
       { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 136, normed: true, gates: "normed" },
       ...(
@@ -237,11 +243,14 @@ for (const { name, make, others, isQuick } of ways) {
             keys: heads * valueDim,
             queries: heads * valueDim + keyHeads * keyDim,
           };
-          const width = columns.queries + keyHeads * keyDim + spare;
+          const end = columns.queries + keyHeads * keyDim;
+          const erasing = options.erases ? { find: end, put: end + keyHeads * keyDim } : undefined;
+          const width = end + (erasing ? 2 * keyHeads * keyDim : 0) + spare;
           const scan: Scan = {
             keyHeads,
             columns,
             deltaRule,
+            erasing,
             norm: normed
               ? {
                   eps: 1e-6,
@@ -269,6 +278,7 @@ for (const { name, make, others, isQuick } of ways) {
             // Of the first head, e to the step is too large for a float; of the second, it is next to nothing.
             const bias = [120, -12, ...numbers(heads)].slice(0, heads);
             const rate = [-0.005, -1, ...numbers(heads, -1, -0.3)].slice(0, heads);
+            const byFeature = gates === "rawByFeature";
             const limited = { factor: 0.7, limits: [0.001, 0.5] as const };
             const weight = rounded([valueDim], dtype);
             const column = isPrompts ? 8 : 2;
@@ -277,17 +287,21 @@ for (const { name, make, others, isQuick } of ways) {
               raw: rounded([tokens, isPrompts ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
               columns: {
                 steps: column + values + heads,
-                betas: gates === "limited" ? undefined : column + values,
-                rate: array(Float32Array.from(rate)),
+                betas: gates === "limited" || byFeature ? undefined : column + values,
+                rate: array(
+                  byFeature ? numbers(heads * keyDim, -1, -0.01) : Float32Array.from(rate),
+                ),
                 bias: array(Float32Array.from(bias)),
                 ...(gates === "limited" ? limited : {}),
+                betaFactor: gates === "raw" ? 1.5 : undefined,
                 output: gates === "normed" ? { column, norm: { weight, eps: 1e-3 } } : undefined,
               },
             };
           };
           const isGiven = gates === undefined || gates === "byFeature";
           const inputs = {
-            x: rounded([tokens, width], dtype),
+            // A state that more is taken from than there is grows without end.
+            x: multiply(rounded([tokens, width], dtype), options.erases ? 0.125 : 1),
             gates: isGiven ? givenGates() : rawGates(),
           };
           const shape = [SLOTS, heads, valueDim, keyDim];

@@ -70,6 +70,11 @@ const cases: Record<string, Partial<Routing>> = {
     groups: { count: 8, kept: 3, best: 2 },
     each: 6,
   },
+  "groups that leave out the others, with a correction": {
+    scores: "sigmoid",
+    groups: { count: 4, kept: 1, best: 2, leavesOut: true },
+    each: 8,
+  },
   "groups by their best": { groups: { count: 5, kept: 1, best: 1 }, isNormalized: false },
   "one expert": { each: 1 },
   "as many as there are": { experts: 7, each: 7 },

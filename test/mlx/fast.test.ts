@@ -1,7 +1,7 @@
 // The fused operations against plain TypeScript in f64, written from their definitions.
 import { describe, expect, test } from "bun:test";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
-import { type Attention, attention, rmsNorm } from "../../src/mlx/fast.ts";
+import { type Attention, attention, layerNorm, rmsNorm, rope } from "../../src/mlx/fast.ts";
 import { swapAxes } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -34,6 +34,25 @@ function byRow(x: readonly number[], width: number, f: (row: number[]) => number
     f(x.slice(i * width, (i + 1) * width)),
   ).flat();
 }
+
+describe("layerNorm", () => {
+  test("takes the mean away, divides by the deviation, and applies a weight and a bias", () => {
+    using _ = new Scope();
+    const x = array([1, 3, 5, 9], [2, 2]);
+    isClose(layerNorm(x, undefined, undefined, 0), [-1, 1, -1, 1]);
+    isClose(layerNorm(x, array([2, 3]), array([10, 20]), 0), [8, 23, 8, 23]);
+  });
+});
+
+describe("rope", () => {
+  test("rotates features that are half of them apart, each row by its own position", () => {
+    using _ = new Scope();
+    const x = array([1, 0, 0, 1, 7, 1, 0, 0, 1, 7], [2, 1, 1, 5]);
+    const found = rope(x, 4, array([1, 2]), array(Int32Array.of(0, 3)));
+    const [c, s, c2, s2] = [Math.cos(3), Math.sin(3), Math.cos(1.5), Math.sin(1.5)];
+    isClose(found, [1, 0, 0, 1, 7, c, -s2, s, c2, 7]);
+  });
+});
 
 describe("rmsNorm", () => {
   const reference = (

@@ -79,13 +79,16 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
     ["bool", "arange", () => ops.arange(0, 3, 1, "bool"), /bool not supported/],
   ],
 
+  erf: [unary("erf", ops.erf)],
   erfinv: [unary("erfinv", ops.erfinv)],
   exp: [unary("exp", ops.exp)],
+  expm1: [unary("expm1", ops.expm1)],
   log: [unary("log", ops.log)],
   negative: [
     unary("negative", ops.negative),
     ["bool", "negative", () => ops.negative(some([2], "bool")), /Not supported for bool/],
   ],
+  round: [unary("round", ops.round)],
   sigmoid: [
     unary("sigmoid", ops.sigmoid),
     ["complex numbers", "sigmoid", () => ops.sigmoid(complex()), /Not supported for complex64/],
@@ -384,6 +387,34 @@ const ofFast: Record<keyof typeof fast, Refusal[]> = {
       /unsupported type int32/,
     ],
     ["a freed array", "fast_rms_norm", () => fast.rmsNorm(freed(), undefined, 1e-5), isFreed],
+  ],
+  layerNorm: [
+    [
+      "a bias of another size",
+      "fast_layer_norm",
+      () => fast.layerNorm(matrix(), undefined, some([2]), 1e-5),
+      /same size as the last dimension/,
+    ],
+    [
+      "a freed array",
+      "fast_layer_norm",
+      () => fast.layerNorm(freed(), undefined, undefined, 1e-5),
+      isFreed,
+    ],
+  ],
+  rope: [
+    [
+      "more features than there are",
+      "fast_rope_dynamic",
+      () => fast.rope(heads(2, 1), 4, some([3]), array(Int32Array.of(0))),
+      /freqs/,
+    ],
+    [
+      "a freed array",
+      "fast_rope_dynamic",
+      () => fast.rope(freed(), 4, some([2]), indices()),
+      isFreed,
+    ],
   ],
   attention: [
     ["too few axes", attention, attend(matrix, two), /expected to be rank 4/],

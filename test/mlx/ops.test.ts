@@ -136,6 +136,19 @@ describe("functions of part of the numbers", () => {
     });
   });
 
+  check("erf", "is the error function", () => {
+    holds(ops.erf(array([-0.5, 0, 1])), [-0.520_499_88, 0, 0.842_700_79], { within: 1e-6 });
+  });
+
+  check("round", "takes the nearest integer, the even one of two", () => {
+    holds(ops.round(array([-1.5, 0.5, 1.4, 2.5])), [-2, 0, 1, 2]);
+  });
+
+  check("expm1", "is exact near 0", () => {
+    holds(ops.expm1(array([-1])), [Math.expm1(-1)], { within: 1e-6 });
+    holds(ops.expm1(array([0, 1e-6])), [0, 1e-6 + 5e-13], { within: 1e-12 });
+  });
+
   check("erfinv", "is the inverse of the error function", () => {
     const expected = [-1.163087154, 0, 0.476936276, 1.163087154];
     holds(ops.erfinv(array([-0.9, 0, 0.5, 0.9])), expected, { within: 1e-5 });

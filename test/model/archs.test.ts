@@ -114,38 +114,18 @@ describe("in 16 bits", () => {
   });
 });
 
-function hasExperts({ config }: TinyCase): boolean {
-  const types = [
-    "deepseek_v2",
-    "deepseek_v3",
-    "glm4_moe_lite",
-    "gpt_oss",
-    "granitemoehybrid",
-    "kimi_k2",
-    "kimi_linear",
-    "lfm2_moe",
-    "nemotron_h",
-    "qwen3_5_moe",
-    "qwen3_moe",
-    "qwen3_next",
-    "llama4",
-  ];
-  return types.includes(config.model_type) || config.enable_moe_block === true;
+/** By their tensors: those that have a matrix for each expert, in one tensor or in several. */
+function hasExperts(tiny: TinyCase): boolean {
+  const { tensors } = goldenOf(tiny);
+  return Object.entries(tensors).some(
+    ([name, { length }]) =>
+      /\.experts\.\d+\./.test(name) || (length === 3 && /\.(switch_mlp|experts)\./.test(name)),
+  );
 }
 
-function isRecurrent({ config }: TinyCase): boolean {
-  return [
-    "falcon_h1",
-    "granitemoehybrid",
-    "kimi_linear",
-    "lfm2",
-    "lfm2_moe",
-    "mamba2",
-    "nemotron_h",
-    "qwen3_5",
-    "qwen3_5_moe",
-    "qwen3_next",
-  ].includes(config.model_type);
+/** By their tensors: those of convolutions and of decays. */
+function isRecurrent(tiny: TinyCase): boolean {
+  return Object.keys(goldenOf(tiny).tensors).some((name) => /conv|A_log/.test(name));
 }
 
 type Loaded = { model: LoadedModel; [Symbol.dispose](): void };

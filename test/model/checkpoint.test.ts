@@ -127,9 +127,9 @@ describe("openCheckpoint of a GGUF file", () => {
         /"blk.0.post_attention_norm.weight" is there twice$/,
       ],
       [
-        { "rope_freqs.weight": { type: "IQ4_NL", shape: [32], data: new Uint8Array(18) } },
+        { "rope_freqs.weight": { type: "Q8_1", shape: [32], data: new Uint8Array(40) } },
         {},
-        /weights of type IQ4_NL are not supported/,
+        /weights of type Q8_1 are not supported/,
       ],
     ];
     for (const [tensors, others, message] of cases) {

@@ -19,7 +19,13 @@ import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
-import { blockNames, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
+import {
+  blockNames,
+  type GgufFileTensor,
+  writeGguf,
+  writeGgufParts,
+} from "../support/gguf-file.ts";
+import { expectLittle } from "../support/little-memory.ts";
 import { useMlx } from "../support/mlx.ts";
 import {
   bf16,
@@ -328,6 +334,16 @@ describe("loadModel of a GGUF file", () => {
     );
   });
 
+  test("gives the same from one file and from parts", () => {
+    const { metadata, stored } = bothOf("phi3");
+    const file = { metadata, tensors: stored };
+    const [first, second] = writeGgufParts(newFolder(), file, 3);
+    expect(logits(first)).toEqual(logits(writeGguf(`${newFolder()}.gguf`, file)));
+    expect(() => logits(second!)).toThrow(
+      /one of 3 parts: name the first, "\d+-00001-of-00003.gguf"$/,
+    );
+  });
+
   test("scales frequencies by the factors that llama3's scaling comes to", () => {
     const scaling = { factor: 8, low_freq_factor: 1, high_freq_factor: 4 };
     const context = 64;
@@ -374,13 +390,14 @@ describe("loadModel of a GGUF file", () => {
       data.set([0x00, 0x25], at); // 0.02 as f16
       if (type === "Q4_1") data.set([0x00, 0xb1], at + 2); // -0.16
       if (type === "Q8_0") data.set([0x00, 0x18], at); // 0.002
+      if (type === "MXFP4") data[at] = 122; // 2 ** -5
     }
     return { type, shape, data };
   }
 
   test("computes with matrices left packed, or in 16 bits, about what float32 does", () => {
     const { metadata, stored } = bothOf("llama");
-    const types: GgufType[] = ["Q4_0", "Q4_1", "Q8_0", "F16"];
+    const types: GgufType[] = ["Q4_0", "Q4_1", "Q8_0", "F16", "MXFP4"];
     const tensors = Object.fromEntries(
       Object.entries(stored).map(([name, { shape }], i) => {
         const type = shape.length === 2 ? types[i % types.length]! : "F32";
@@ -597,20 +614,6 @@ describe("loadModel refuses", () => {
 });
 
 describe("loading takes little more memory than the weights", () => {
-  /** What it takes to load anything: about half of these weights. */
-  const BESIDES_MB = 45;
-
-  async function expectLittle(path: string) {
-    const program = join(import.meta.dir, "../support/load-memory.ts");
-    const child = Bun.spawn([process.execPath, program, path], { stderr: "inherit" });
-    const used = JSON.parse(await new Response(child.stdout).text());
-    const besides = (used.peak - used.baseline - used.weightBytes) / 1e6;
-    const line = `${(used.weightBytes / 1e6).toFixed()} MB in ${used.seconds.toFixed(1)} s`;
-    console.log(`loaded ${line}, at most ${besides.toFixed()} MB besides were resident`);
-    expect(besides).toBeLessThan(BESIDES_MB);
-    return used;
-  }
-
   test("from the default GGUF file", async () => {
     const { weightBytes } = await expectLittle(defaultModelPath());
     expect(weightBytes).toBe(115_156_224);

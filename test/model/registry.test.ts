@@ -1,10 +1,14 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { files, modelRows } from "../../scripts/model-table.ts";
 import { LoadError } from "../../src/files/load-error.ts";
+import { array } from "../../src/mlx/array.ts";
+import { Scope } from "../../src/mlx/scope.ts";
 import { loadModel } from "../../src/model/load.ts";
 import { architectureOf, architectures } from "../../src/model/registry.ts";
+import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
@@ -15,49 +19,34 @@ const folder = mkdtempSync(join(tmpdir(), "registry-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 test("architectures are found by the model_type that Hugging Face gives them", () => {
-  expect([...architectures.keys()]).toEqual([
-    "deepseek_v2",
-    "deepseek_v3",
-    "falcon_h1",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "gemma3n",
-    "gemma4",
-    "gemma4_text",
-    "glm4_moe_lite",
-    "gpt_oss",
-    "granite",
-    "granitemoehybrid",
-    "kimi_k2",
-    "kimi_linear",
-    "lfm2",
-    "lfm2_moe",
-    "llama",
-    "llama4",
-    "llama4_text",
-    "mamba2",
-    "mistral",
-    "nemotron_h",
-    "olmo2",
-    "olmo3",
-    "phi3",
-    "qwen2",
-    "qwen3",
-    "qwen3_5",
-    "qwen3_5_moe",
-    "qwen3_moe",
-    "qwen3_next",
-    "smollm3",
-  ]);
   expect(architectureOf("mistral")).toBe(architectures.get("mistral")!);
+});
+
+describe("the table of mlx-lm's files", () => {
+  const rows = modelRows();
+
+  test("has every architecture, in order", () => {
+    const types = [...architectures.keys()];
+    expect(rows.flatMap(({ supported }) => supported).toSorted()).toEqual(types.toSorted());
+    expect(types).toEqual(types.toSorted());
+  });
+
+  test("says why not of those that are not supported only", () => {
+    const both = rows.filter(({ file, supported }) => supported.length > 0 && files[file] !== "");
+    expect(both).toEqual([]);
+  });
+
+  test("is sorted", () => {
+    const order = (a: string, b: string) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1);
+    expect(Object.keys(files)).toEqual(Object.keys(files).toSorted(order));
+  });
 });
 
 describe("a model_type that is not supported", () => {
   test("is told with those that are", () => {
     const all = [...architectures.keys()].join(", ");
-    const message = `model_type "mamba" is not supported; there are ${all}`;
-    expect(() => architectureOf("mamba")).toThrow(new LoadError(message));
+    const message = `model_type "bert" is not supported; there are ${all}`;
+    expect(() => architectureOf("bert")).toThrow(new LoadError(message));
   });
 
   test.each(["constructor", "__proto__", "toString"])("may be called %s", (name) => {
@@ -95,6 +84,28 @@ describe("a configuration that is wrong is refused by the key that is", () => {
     ],
     ["granitemoehybrid", { layer_types: ["conv"] }, "config.json: layer_types.0: "],
     ["falcon_h1", { ssm_multipliers: [1] }, "config.json: ssm_multipliers: "],
+    ["gpt2", { n_embd: undefined }, "config.json: n_embd: "],
+    ["gpt2", { n_layer: "2" }, "config.json: n_layer: "],
+    ["gpt2", { activation_function: "softmax" }, "config.json: activation_function: there is no "],
+    ["gpt2", { scale_attn_weights: false }, "config.json: scale_attn_weights: "],
+    ["gptj", { rotary_dim: 32 }, "config.json: rotary_dim: heads have 16 features"],
+    ["exaone4", { sliding_window_pattern: "LXG" }, "config.json: sliding_window_pattern: "],
+    ["mistral3", { text_config: undefined }, "config.json: text_config: "],
+    [
+      "mistral3",
+      { text_config: { model_type: "mamba" } },
+      'config.json: text_config.model_type: there is no "mamba"',
+    ],
+    ["ministral3", { rope_parameters: {} }, "config.json: rope_parameters."],
+    ["openelm", { num_kv_heads: [1, 2] }, "config.json: num_kv_heads: expected 3 numbers"],
+    ["openelm", { num_kv_heads: [3, 2, 3] }, "config.json: layer 0: 4 heads do not fit 3 KV heads"],
+    ["nemotron-nas", { block_configs: [] }, "config.json: block_configs: expected 4 of them"],
+    ["nanbeige", { num_loops: 1000 }, "config.json: num_loops: "],
+    ["plamo", { n_shared_head: 3 }, "config.json: n_shared_head: 3 do not divide 4 heads"],
+    ["phi", { qk_layernorm: true }, "config.json: qk_layernorm: "],
+    ["glm4", { partial_rotary_factor: 0.01 }, "config.json: partial_rotary_factor: "],
+    ["spark2_5", { rope_parameters: { full_attention: {} } }, "config.json: rope_parameters."],
+    ["afm7", { num_kv_reuse_layers: 4 }, "config.json: num_kv_reuse_layers: no layer has keys"],
     ["smollm3", { no_rope_layers: [1, 0] }, "config.json: no_rope_layers: expected 5 numbers"],
   ];
   test.each(refused)("%s with %o", (name, change, message) => {
@@ -131,6 +142,17 @@ describe("a configuration that does not fit the file is refused by the tensor th
       "model.layers.1.self_attn.q_proj.weight: expected shape (128,64), found (256,64)",
     ],
     ["llama", { num_hidden_layers: 2 }, "has no place for tensor "],
+    ["gpt_neox", { num_hidden_layers: 1 }, "has no place for tensor "],
+    [
+      "internlm2",
+      { num_key_value_heads: 4 },
+      "model.layers.0.self_attn.qkv_proj.weight: expected shape (192,64), found (128,64)",
+    ],
+    [
+      "cohere",
+      { num_key_value_heads: 1 },
+      "model.layers.0.self_attn.k_proj.weight: expected shape (16,64), found (32,64)",
+    ],
     ["llama", { num_hidden_layers: 4 }, "tensor model.layers.3.self_attn.q_proj.weight is missing"],
     ["qwen3_moe", { mlp_only_layers: [] }, "model.layers.3.mlp.gate.weight is missing"],
     [
@@ -142,6 +164,27 @@ describe("a configuration that does not fit the file is refused by the tensor th
   test.each(refused)("%s with %o", (name, change, message) => {
     expect(loadError(name, change).message).toContain(message);
   });
+});
+
+test("OLMo keeps queries, keys and values within the limits of its configuration", () => {
+  const tiny = tinyCase("olmo-transformers");
+  const lastOf = (clip_qkv: number | null) => {
+    const path = join(folder, `olmo-${clip_qkv}`);
+    mkdirSync(path, { recursive: true });
+    writeTinyModel(path, { ...tiny, file_config: { ...tiny.file_config, clip_qkv } });
+    const model = loadModel(path, { device: deviceOf("cpu") });
+    const kv = new ContiguousKv();
+    try {
+      using _ = new Scope();
+      const step = contiguousStep([{ kv, count: 3 }]);
+      return model.forward(array(Int32Array.of(3, 1, 2)), step).numbers();
+    } finally {
+      kv.free();
+      model.free();
+    }
+  };
+  expect(lastOf(100)).toEqual(lastOf(null));
+  expect(lastOf(0.1)).not.toEqual(lastOf(null));
 });
 
 /** What loading the tiny model says with its configuration changed. */

@@ -14,7 +14,7 @@ import {
 } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { StoredTensor } from "../../src/model/checkpoint.ts";
-import { loadAffine, loadDense, loadDequantized } from "../../src/model/tensors.ts";
+import { loadDense, loadDequantized, loadRepacked } from "../../src/model/tensors.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { randomNumbers } from "../support/safetensors-file.ts";
@@ -104,7 +104,7 @@ describe("loadDense", () => {
   });
 
   const types: GgufType[] = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"];
-  const superTypes: GgufType[] = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"];
+  const superTypes: GgufType[] = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ3_XXS", "TQ1_0"];
   // More than one piece of 1 MiB, with rows that do not fill the last one.
   const shapes = [[4001, 1024], [3, 100, 256], [256]];
   test.each([...types, ...superTypes])("decodes %s piece by piece as a whole", (type) => {
@@ -149,9 +149,9 @@ describe("loadDense", () => {
   test("names the tensor whose type it cannot decode, and frees what it had begun", () => {
     const before = liveArrays();
     const load = () =>
-      loadDense(stored("IQ4_NL", [32], new Uint8Array(18)), "float32", deviceOf("cpu"));
+      loadDense(stored("Q8_1", [32], new Uint8Array(40)), "float32", deviceOf("cpu"));
     expect(load).toThrow(LoadError);
-    expect(load).toThrow(/^w: weights of type IQ4_NL are not supported; F32, .*$/);
+    expect(load).toThrow(/^w: weights of type Q8_1 are not supported; F32, .*$/);
     expect(liveArrays()).toBe(before);
   });
 });
@@ -216,8 +216,8 @@ describe("loadDequantized", () => {
   });
 });
 
-describe("loadAffine", () => {
-  const cases = (["Q4_0", "Q4_1", "Q8_0"] as const).flatMap((type) =>
+describe("loadRepacked", () => {
+  const cases = (["Q4_0", "Q4_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"] as const).flatMap((type) =>
     (["metal", "cuda"] as const).map((backend) => [type, backend] as const),
   );
   test.each(cases)("keeps every number of %s for %s", (type, backend) => {
@@ -225,28 +225,28 @@ describe("loadAffine", () => {
     const shapes: [number[], Order][] = [
       [[4001, 1024], undefined],
       [[4001, 1024], order],
-      [[3, 100, 64], undefined],
+      [[3, 100, 256], undefined],
     ];
     for (const [shape, rowOrder] of shapes) {
       const source = randomBlocks(type, shape);
       const values = decoded(type, source);
       const expected = rowOrder ? reordered(values, shape.at(-1)!, rowOrder) : values;
       const tensor = stored(type, shape, source, rowOrder);
-      const { matrix, quantization } = loadAffine(tensor, "float32", deviceOf(backend))!;
+      const { matrix, quantization } = loadRepacked(tensor, "float32", deviceOf(backend))!;
       using _ = new Scope();
       const found = unpack(matrix, quantization, "float32");
       expect(found.shape).toEqual(shape);
       const numbers = found.data() as Float32Array;
       // Equal, but for the sign of a zero.
       expect(numbers.findIndex((value, i) => value !== expected[i])).toBe(-1);
-      for (const part of [matrix.weight, matrix.scales, matrix.biases!]) part.free();
+      for (const part of [matrix.weight, matrix.scales, matrix.biases]) part?.free();
     }
   });
 
   test("leaves types of other layouts to others", () => {
     const blocks = randomBlocks("Q6_K", [1, 256]);
     expect(
-      loadAffine(stored("Q6_K", [1, 256], blocks), "float16", deviceOf("metal")),
+      loadRepacked(stored("Q6_K", [1, 256], blocks), "float16", deviceOf("metal")),
     ).toBeUndefined();
   });
 });

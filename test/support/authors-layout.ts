@@ -10,12 +10,18 @@ export type AuthorsLayout = {
   factors?: Record<string, number | [rows: number, factor: number][]>;
   /** [gate, up, both]: two matrices below each other, experts or not. */
   joined?: [string, string, string][];
-  /** Parts of the names of experts whose matrices have rows and columns exchanged. */
+  /** One matrix as several of as many rows each. */
+  split?: Record<string, string[]>;
+  /** Rows (a, b, ...) as (b, a, ...). */
+  regrouped?: Record<string, [a: number, b: number]>;
+  /** Parts of the names of matrices, of experts or not, with rows and columns exchanged. */
   transposed?: string[];
   /** Parts of names. */
   names?: Record<string, string>;
-  /** A tensor an expert. */
-  separate?: boolean;
+  /** A tensor an expert; in `experts` unless it says where. */
+  separate?: boolean | string;
+  /** Parts of experts that MLX's files have apart, rows of all below each other, and whether they are transposed. */
+  together?: Record<string, boolean>;
   /** What heads make of latents in one matrix. */
   joint?: boolean;
 };
@@ -25,6 +31,7 @@ export function inAuthorsLayout(
   layout: AuthorsLayout,
 ): Map<string, FileTensor> {
   const { fromOne = [], factors = {}, joined = [], transposed = [], names = {} } = layout;
+  const { split = {}, regrouped = {} } = layout;
   const result = new Map<string, FileTensor>();
   for (const [name, stored] of file) {
     const { shape } = stored;
@@ -51,24 +58,69 @@ export function inAuthorsLayout(
     }
   }
   for (const [name, tensor] of [...result]) {
+    for (const [part, parts] of Object.entries(split)) {
+      if (!name.includes(part)) continue;
+      result.delete(name);
+      for (const [i, own] of parts.entries()) {
+        result.set(name.replace(part, own), rowsOf(tensor, i, parts.length));
+      }
+    }
+    for (const [part, [a, b]] of Object.entries(regrouped)) {
+      if (!name.includes(part)) continue;
+      const order = Array.from({ length: a * b }, (_, i) => (i % a) * b + Math.floor(i / a));
+      const rows = order.map((row) => rowsOf(tensor, row, a * b).bytes);
+      result.set(name, { ...tensor, bytes: Buffer.concat(rows) });
+    }
+  }
+  for (const [name, tensor] of [...result]) {
     if (transposed.some((part) => name.includes(part))) result.set(name, exchanged(tensor));
   }
   const named = (name: string) =>
     Object.entries(names).reduce((all, [from, to]) => all.replace(from, to), name);
   const all = new Map(Array.from(result, ([name, tensor]) => [named(name), tensor]));
-  const apart = layout.separate ? separate(all) : all;
+  const { separate: separated, together: gathered } = layout;
+  const apart = separated
+    ? separate(all, separated === true ? "experts" : separated)
+    : gathered
+      ? together(all, gathered)
+      : all;
   return layout.joint ? joint(apart) : apart;
 }
 
+/** DBRX's way: experts.0.w1.weight and so on as experts.mlp.w1. */
+function together(
+  file: ReadonlyMap<string, FileTensor>,
+  parts: Record<string, boolean>,
+): Map<string, FileTensor> {
+  const result = new Map<string, FileTensor>();
+  for (const [name, tensor] of file) {
+    const [, prefix, part] = /^(.*\.experts)\.\d+\.(\w+)\.weight$/.exec(name) ?? [];
+    if (!prefix || !part) {
+      result.set(name, tensor);
+      continue;
+    }
+    const [rows, columns] = tensor.shape as [number, number];
+    const own = parts[part]
+      ? { ...exchanged({ ...tensor, shape: [1, rows, columns] }), shape: [columns, rows] }
+      : tensor;
+    const before = result.get(`${prefix}.mlp.${part}`);
+    result.set(`${prefix}.mlp.${part}`, before ? below(before, own) : own);
+  }
+  return result;
+}
+
 /** A tensor an expert, under its number. */
-export function separate(file: ReadonlyMap<string, FileTensor>): Map<string, FileTensor> {
+export function separate(
+  file: ReadonlyMap<string, FileTensor>,
+  where = "experts",
+): Map<string, FileTensor> {
   const result = new Map<string, FileTensor>();
   for (const [name, { dtype, shape, bytes }] of file) {
     const count = name.includes(".switch_mlp.") ? shape[0]! : 0;
     if (count === 0) result.set(name, { dtype, shape, bytes });
     for (let i = 0; i < count; i++) {
       const size = bytes.length / count;
-      result.set(name.replace("switch_mlp", `experts.${i}`), {
+      result.set(name.replace("switch_mlp", `${where}.${i}`), {
         dtype,
         shape: shape.slice(1),
         bytes: bytes.subarray(i * size, (i + 1) * size),
@@ -123,7 +175,7 @@ function mapped(tensor: FileTensor, change: (x: number, i: number) => number): F
 }
 
 function exchanged(tensor: FileTensor): FileTensor {
-  const [experts, rows, columns] = tensor.shape as [number, number, number];
+  const [rows, columns] = tensor.shape.slice(-2) as [number, number];
   const { buffer, byteOffset, byteLength } = tensor.bytes;
   const numbers = new Float32Array(buffer, byteOffset, byteLength / 4);
   const size = rows * columns;
@@ -131,7 +183,16 @@ function exchanged(tensor: FileTensor): FileTensor {
     const [column, row] = [Math.floor((i % size) / rows), i % rows];
     return numbers[i - (i % size) + row * columns + column]!;
   });
-  return { ...tensor, shape: [experts, columns, rows], bytes: new Uint8Array(made.buffer) };
+  const shape = [...tensor.shape.slice(0, -2), columns, rows];
+  return { ...tensor, shape, bytes: new Uint8Array(made.buffer) };
+}
+
+/** Of its rows in so many equal parts, one. */
+function rowsOf(tensor: FileTensor, index: number, parts: number): FileTensor {
+  const [rows, ...rest] = tensor.shape as [number, ...number[]];
+  const size = tensor.bytes.length / parts;
+  const bytes = tensor.bytes.subarray(index * size, (index + 1) * size);
+  return { ...tensor, shape: [rows / parts, ...rest], bytes };
 }
 
 /** Row below row, of each expert where there are some. */

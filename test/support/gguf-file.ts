@@ -9,7 +9,14 @@ export type GgufFileTensor = {
   data: NodeJS.ArrayBufferView;
 };
 
-type Value = number | boolean | string | readonly string[] | readonly boolean[] | Int32Array;
+type Value =
+  | number
+  | boolean
+  | string
+  | readonly string[]
+  | readonly boolean[]
+  | Int32Array
+  | Float32Array;
 
 export type GgufFile = {
   metadata: Record<string, Value>;
@@ -23,8 +30,9 @@ const codes: Partial<Record<GgufType, number>> = {
   Q4_1: 3,
   Q8_0: 8,
   Q6_K: 14,
-  IQ4_NL: 20,
+  Q8_1: 9,
   BF16: 30,
+  MXFP4: 39,
 };
 
 const u32 = (value: number) => Buffer.from(Uint32Array.of(value).buffer);
@@ -43,6 +51,7 @@ function typed(value: Value): Buffer[] {
   }
   const length = u64(value.length);
   if (value instanceof Int32Array) return [u32(9), u32(5), length, bytesOf(value)];
+  if (value instanceof Float32Array) return [u32(9), u32(6), length, bytesOf(value)];
   if (typeof value[0] === "boolean") {
     return [u32(9), u32(7), length, Buffer.from(value.map(Number))];
   }
@@ -68,6 +77,28 @@ export function writeGguf(path: string, { metadata, tensors }: GgufFile): string
   const data = Object.values(tensors).map((tensor) => padded(bytesOf(tensor.data)));
   writeFileSync(path, Buffer.concat([header, ...data]));
   return path;
+}
+
+/** As many files as llama.cpp's gguf-split would make; the path of the first. The tensors go in turn to each. */
+export function writeGgufParts(
+  stem: string,
+  { metadata, tensors }: GgufFile,
+  count: number,
+): [string, ...string[]] {
+  const digits = (number: number) => String(number).padStart(5, "0");
+  const entries = Object.entries(tensors);
+  const paths = Array.from({ length: count }, (_, part) => {
+    const split = {
+      "split.no": part,
+      "split.count": count,
+      "split.tensors.count": entries.length,
+    };
+    return writeGguf(`${stem}-${digits(part + 1)}-of-${digits(count)}.gguf`, {
+      metadata: part === 0 ? { ...metadata, ...split } : split,
+      tensors: Object.fromEntries(entries.filter((_, i) => i % count === part)),
+    });
+  });
+  return paths as [string, ...string[]];
 }
 
 // What gguf-py 0.19.0 lists for each architecture (MODEL_TENSORS), with the names of Hugging Face's

@@ -48,14 +48,24 @@ export function scanned(
     value,
     decay,
     beta,
-  }: { query: number[]; key: number[]; value: number[]; decay: number[]; beta: number },
+    erasing,
+  }: {
+    query: number[];
+    key: number[];
+    value: number[];
+    decay: number[];
+    beta: number;
+    erasing?: { find: number[]; put: number[] } | undefined;
+  },
   deltaRule: boolean,
 ): number[] {
   return state.map((row, v) => {
     for (const k of key.keys()) row[k]! *= decay[decay.length === 1 ? 0 : k]!;
     const found = deltaRule ? dot(row, key) : 0;
+    const erased = erasing ? dot(row, erasing.find) : 0;
     const added = beta * (value[v]! - found);
-    for (const [k, each] of key.entries()) row[k]! += added * each;
+    for (const [k, each] of key.entries())
+      row[k]! += added * each - erased * (erasing?.put[k] ?? 0);
     return dot(row, query);
   });
 }
@@ -85,7 +95,7 @@ export type PlainToken = {
 
 export function plainTokens({ x, gates }: ScanInputs, heads: number): PlainToken[] {
   const rows = plainRows(x);
-  const headsOf = "raw" in gates ? rawHeads(gates) : givenHeads(gates, heads);
+  const headsOf = "raw" in gates ? rawHeads(gates, heads) : givenHeads(gates, heads);
   return rows.map((row, t) => ({ x: row, heads: headsOf[t]! }));
 }
 
@@ -98,18 +108,18 @@ function givenHeads({ decays, betas }: GivenGates, heads: number): PlainToken["h
   );
 }
 
-function rawHeads({ raw, columns }: RawGates): PlainToken["heads"][] {
-  const { steps, betas, factor = 1, limits = [0, Infinity], output } = columns;
+function rawHeads({ raw, columns }: RawGates, heads: number): PlainToken["heads"][] {
+  const { steps, betas, factor = 1, betaFactor = 1, limits = [0, Infinity], output } = columns;
   const [rate, bias] = [columns.rate.numbers(), columns.bias.numbers()];
   const weight = output && plainRows(output.norm.weight)[0]!;
   return plainRows(raw).map((row) =>
-    rate.map((each, head) => {
+    chunked(rate, rate.length / heads).map((rates, head) => {
       const step = factor * row[steps + head]! + bias[head]!;
       const softplus = Math.max(step, 0) + Math.log1p(Math.exp(-Math.abs(step)));
       const size = Math.min(Math.max(softplus, limits[0]), limits[1]);
       return {
-        decay: [Math.exp(each * size)],
-        beta: betas === undefined ? size : 1 / (1 + Math.exp(-row[betas + head]!)),
+        decay: rates.map((each) => Math.exp(each * size)),
+        beta: betas === undefined ? size : betaFactor / (1 + Math.exp(-row[betas + head]!)),
         finish: (read) =>
           output && weight
             ? normed(read, output.norm.eps, 1).map((x, d) => {
@@ -126,7 +136,7 @@ function rawHeads({ raw, columns }: RawGates): PlainToken["heads"][] {
 export function scanRows(
   tokens: readonly PlainToken[],
   states: number[][][],
-  { keyHeads, columns, norm, deltaRule, skip }: Scan,
+  { keyHeads, columns, norm, deltaRule, erasing, skip }: Scan,
 ): number[][] {
   const heads = states.length;
   const [values, keys] = [states[0]!.length, states[0]![0]!.length];
@@ -143,7 +153,12 @@ export function scanRows(
       }
       const { decay, beta, finish } = gates[head]!;
       const value = part(columns.values, head, values);
-      const read = scanned(state, { query, key, value, decay, beta }, deltaRule);
+      const taken = erasing && {
+        find: part(erasing.find, keyHead, keys),
+        put: part(erasing.put, keyHead, keys),
+      };
+      const token = { query, key, value, decay, beta, erasing: taken };
+      const read = scanned(state, token, deltaRule);
       return finish(read.map((each, v) => each + (skips?.[head] ?? 0) * value[v]!));
     });
   });

@@ -20,6 +20,10 @@ const itemBytes: Partial<Record<SafetensorsDtype, number>> = {
   U32: 4,
   U8: 1,
   I64: 8,
+  I32: 4,
+  I8: 1,
+  F8_E4M3: 1,
+  F8_E5M2: 1,
 };
 
 export function writeSafetensors(path: string, tensors: FileTensors): void {

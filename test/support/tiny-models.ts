@@ -32,6 +32,8 @@ export type TinyCase = {
   extra?: Record<string, number[]>;
   gains?: Record<string, number>;
   extends?: string;
+  /** Of the file, where mlx-lm reads another. */
+  file_config?: Record<string, unknown>;
 };
 
 export type Golden = {
@@ -69,8 +71,8 @@ export type FileTensor = { dtype: "F32" | "U32" | "U8"; shape: number[]; bytes: 
 
 /** Writes the model's folder. In MLX's thread: it is MLX that quantizes. */
 export function writeTinyModel(path: string, tiny: TinyCase): void {
-  const { quantization, config } = tiny;
-  const written = quantization ? { ...config, quantization } : config;
+  const { quantization, config, file_config = config } = tiny;
+  const written = quantization ? { ...file_config, quantization } : file_config;
   writeFileSync(join(path, "config.json"), JSON.stringify(written));
   writeSafetensors(join(path, "model.safetensors"), tensorsOf(tiny));
 }
@@ -97,6 +99,16 @@ export function writeSafetensors(path: string, tensors: ReadonlyMap<string, File
   const length = Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer);
   const data = [...tensors.values()].map(({ bytes }) => bytes);
   writeFileSync(path, Buffer.concat([length, text, ...data]));
+}
+
+/** As MLX's files have them, not quantized. */
+export function plainTensors({
+  quantization: _,
+  layout: _layout,
+  extra: _extra,
+  ...tiny
+}: TinyCase) {
+  return tensorsOf(tiny);
 }
 
 function tensorsOf(tiny: TinyCase): Map<string, FileTensor> {
@@ -197,23 +209,32 @@ function takingTurns(a: FileTensor, b: FileTensor): FileTensor {
 }
 
 /** Whose norms are stored as their distance from 1. */
-const normsFromOne = ["gemma2", "gemma3", "gemma3_text"];
+const normsFromOne = ["gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "plamo3"];
 
-function valuesOf(tiny: TinyCase, seed: number, name: string, shape: number[]): Float32Array {
+/** Of the names of embeddings. */
+const embeddings =
+  /embed_tokens|wte\.|wpe\.|embed_in\.|tok_embeddings\.|token_embeddings\.|model\.embed\.|model\.embedding\./;
+
+export function valuesOf(
+  tiny: Pick<TinyCase, "config" | "gains">,
+  seed: number,
+  name: string,
+  shape: number[],
+): Float32Array {
   let gain = 1;
   for (const [part, factor] of Object.entries(tiny.gains ?? {})) {
     if (name.includes(part)) gain *= factor;
   }
   let [center, reach] = [0, 0.3];
   if (name.endsWith(".weight") && shape.length > 1) {
-    reach = name.includes("embed_tokens") ? 0.5 : Math.sqrt(3 / shape.at(-1)!) * 1.5;
+    reach = embeddings.test(name) ? 0.5 : Math.sqrt(3 / shape.at(-1)!) * 1.5;
   } else if (name.endsWith(".weight") && !normsFromOne.includes(tiny.config.model_type)) {
     center = 1;
   } else if (name.endsWith(".sinks")) {
     reach = 2;
   }
   const factor = Math.fround(reach * gain);
-  const count = shape.reduce((a, b) => a * b);
+  const count = shape.reduce((a, b) => a * b, 1);
   return uniform(`${seed}/${name}`, count).map((x) => Math.fround(x * factor) + center);
 }
 

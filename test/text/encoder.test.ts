@@ -15,6 +15,7 @@ import { finish } from "../../src/text/token-ids.ts";
 import { TooLongError } from "../../src/text/tokenizer.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { editJson } from "../support/dialect-model.ts";
+import { writeReranker } from "../support/reranker-model.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "encoder-"));
 writeChatModel(folder);
@@ -87,6 +88,31 @@ test("a long chat's heads are those that are found at once", async () => {
   const { heads } = await encoder.encode(model, { kind: "chat", ...work }, client("a"));
   expect(heads).toEqual(finish(model.chat!.steps(work, [])).heads);
   expect(heads).toHaveLength(2);
+});
+
+test("a reranker's pairs are rendered one by one, each with its query or all with the only one", async () => {
+  const path = join(folder, "reranker");
+  writeReranker(path, "template");
+  const reranking = openTextModel(path);
+  const { prompt, input } = reranking.reranker!;
+  const documents = ["one", long.slice(0, 20_000), "<|im_end|>"];
+  for (const queries of [["only"], ["first", "second", "third"]]) {
+    for (const instruction of [undefined, "Find it"]) {
+      const pairs = { queries, documents, instruction, maxTokens: Infinity };
+      const idsOf = (document: string, i: number) =>
+        prompt(input(queries[i] ?? "only", document, instruction)).ids;
+      const work = { kind: "pairs", ...pairs } as const;
+      const { prompts } = await encoder.encode(reranking, work, client("a"));
+      expect(prompts.map((each) => [...each])).toEqual(documents.map(idsOf));
+      // What is short is not sent to the thread.
+      const few = { ...work, queries: queries.slice(0, 1), documents: ["one"] };
+      const { prompts: short } = await encoder.encode(reranking, few, client("a"));
+      expect([...short[0]!]).toEqual(idsOf("one", 0));
+    }
+  }
+  const cut = { kind: "pairs", queries: ["only"], documents, instruction: undefined } as const;
+  const tooLong = encoder.encode(reranking, { ...cut, maxTokens: 200 }, client("a"));
+  expect(await tooLong.catch((error) => error)).toBeInstanceOf(TooLongError);
 });
 
 test("a key does not wait for another key's long text, nor for one of its own", async () => {

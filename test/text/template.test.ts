@@ -105,6 +105,13 @@ describe("a template", () => {
     expect(template(empty).render(hi)).toBe("1");
   });
 
+  test("finds no first and no last item where there is none, as rerankers' templates expect", () => {
+    const content = (role: string, pick: string) =>
+      `messages | selectattr('role', 'eq', '${role}') | map(attribute='content') | ${pick}`;
+    const source = `{{ ${content("system", "first | default('none', true)")} }} {{ ${content("user", "last")} }}|{{ ${content("x", "last")} }}|`;
+    expect(template(source).render(hi)).toBe("none hi||");
+  });
+
   test("tells the date as Python does", () => {
     const now = () => new Date(2025, 0, 5, 15, 4, 9);
     const source = "{{ strftime_now('%d %b %Y, %A %B %-d, %I:%M:%S %p %H %y %m %a %%') }}";

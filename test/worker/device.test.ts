@@ -34,13 +34,14 @@ for (const tiny of tinyCases) {
       const [answer] = engine.submit({
         prompt: Uint32Array.from(prompt),
         maxTokens: 1,
-        sampling: { temperature: 0, logprobs: last.length },
+        sampling: { temperature: 0, logprobs: last.length, logitsOf: [5, 0] },
         promptLogprobs: last.length,
       });
       engine.run();
       engine.free();
       model.free();
-      const { top, promptLogprobs } = answer!.first!;
+      const { top, logits, promptLogprobs } = answer!.first!;
+      expect(distance(logits!, [last[5]!, last[0]!])).toBeLessThan(TOLERANCE);
       expect(distance(byToken(top!), logSoftmax(last))).toBeLessThan(TOLERANCE);
       for (const [position, first] of sampled) {
         const found = byToken((promptLogprobs as PromptLogprob[])[position]!.top);

@@ -1,5 +1,5 @@
-// How likely the tokens of a prompt were, and the vector made of its hidden states: the same however the
-// prompt was cut, shared, or begun again.
+// How likely the tokens of a prompt were, the vector made of its hidden states, and the logits behind it: the
+// same however the prompt was cut, shared, or begun again.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { EngineRequest } from "../../src/engine/protocol.ts";
 import { readLoad } from "../../src/engine/protocol.ts";
@@ -25,7 +25,7 @@ const random = makeRandom(11);
 const prompt = Uint32Array.from({ length: 100 }, () => random.below(200));
 
 /** All of the prompt in one pass, without blocks. */
-function whole(): { logprobs: number[][]; hidden: number[][] } {
+function whole(): { logits: number[][]; logprobs: number[][]; hidden: number[][] } {
   using _ = new Scope();
   const kv = new ContiguousKv();
   const states = model.forward(array(prompt), contiguousStep([{ kv, count: prompt.length }]));
@@ -34,6 +34,7 @@ function whole(): { logprobs: number[][]; hidden: number[][] } {
   const rows = (values: readonly number[], width: number) =>
     Array.from(prompt, (_, i) => values.slice(i * width, (i + 1) * width));
   const result = {
+    logits: rows([...logits.numbers()], logits.shape[1]!),
     logprobs: rows([...normalized.numbers()], logits.shape[1]!),
     hidden: rows([...states.numbers()], states.shape[1]!),
   };
@@ -110,6 +111,44 @@ describe("the vector of a prompt", () => {
       engine.free();
     });
   }
+});
+
+describe("the logits of given tokens behind a prompt", () => {
+  const asking = (logitsOf: number[]) => ({
+    maxTokens: 1,
+    sampling: { temperature: 0, logitsOf },
+  });
+
+  test("are the model's own, each row's for its tokens, where the prompt's beginning is cached too", () => {
+    const engine = makeEngine(model, cuts);
+    const last = whole().logits.at(-1)!;
+    const [computed] = engine.submit(request(asking([9, 200, 9])));
+    engine.run();
+    const [plain] = engine.submit(request({}));
+    const [one] = engine.submit(request(asking([3])));
+    const [two] = engine.submit(request(asking([1, 7])));
+    engine.run();
+    for (const [found, tokens] of [
+      [computed, [9, 200, 9]],
+      [one, [3]],
+      [two, [1, 7]],
+    ] as const) {
+      const { logits } = found!.first!;
+      expect(logits).toHaveLength(tokens.length);
+      for (const [i, token] of tokens.entries()) expect(logits![i]).toBeCloseTo(last[token]!, 3);
+    }
+    expect([computed, one, two].map((each) => each!.cachedTokens)).toEqual([0, 96, 96]);
+    expect(plain!.first!.logits).toBeUndefined();
+    engine.free();
+  });
+
+  test("are refused for a token outside the vocabulary", () => {
+    const engine = makeEngine(model, cuts);
+    for (const token of [model.shape.vocabulary, -1, 0.5]) {
+      expect(() => engine.submit(request(asking([1, token])))).toThrow("bad_token");
+    }
+    engine.free();
+  });
 });
 
 test("with prefix caching off nothing is found, and the load is seen from outside", () => {

@@ -56,19 +56,23 @@ static INLINE void scan_some(const Scan& of, const ScanRow& row, int first) {
     const float* query = row.queries + t * row.query_stride;
     const float* decays = row.decays + t * row.decay_stride;
     const float beta = row.betas[t * row.beta_stride];
+    const float* find = of.erases ? row.finds + t * row.value_stride : key;
+    const float* put = of.erases ? row.puts + t * row.value_stride : key;
     for (int r = 0; r < R; r++) {
       Floats* s = state[r];
       float added = row.values[t * row.value_stride + first + r];
       Floats found = {};
       for (int i = 0; i < N; i++) {
         s[i] *= of.by_feature ? load(decays + i * LANES) : all(decays[0]);
-        if (of.corrects) found += s[i] * load(key + i * LANES);
+        if (of.corrects || of.erases) found += s[i] * load(find + i * LANES);
       }
       if (of.corrects) added -= sum(found);
       added *= beta;
+      const float erased = of.erases ? sum(found) : 0;
       Floats read = {};
       for (int i = 0; i < N; i++) {
         s[i] += added * load(key + i * LANES);
+        if (of.erases) s[i] -= erased * load(put + i * LANES);
         read += s[i] * load(query + i * LANES);
       }
       row.out[t * row.out_stride + first + r] = sum(read);
@@ -97,14 +101,17 @@ static void scan_any(const Scan& of, const ScanRow& row, int from, int to) {
       const float* key = row.keys + t * row.key_stride;
       const float* query = row.queries + t * row.query_stride;
       const float* decays = row.decays + t * row.decay_stride;
+      const float* find = of.erases ? row.finds + t * row.value_stride : key;
+      const float* put = of.erases ? row.puts + t * row.value_stride : key;
       float added = row.values[t * row.value_stride + at], found = 0, read = 0;
       for (int i = 0; i < dim; i++) {
         s[i] *= decays[of.by_feature ? i : 0];
-        if (of.corrects) found += s[i] * key[i];
+        if (of.corrects || of.erases) found += s[i] * find[i];
       }
-      added = (added - found) * row.betas[t * row.beta_stride];
+      added = (of.corrects ? added - found : added) * row.betas[t * row.beta_stride];
       for (int i = 0; i < dim; i++) {
         s[i] += added * key[i];
+        if (of.erases) s[i] -= found * put[i];
         read += s[i] * query[i];
       }
       row.out[t * row.out_stride + at] = read;

@@ -1,22 +1,20 @@
 // DeepSeek V2 and Coder V2: latent attention, experts chosen by softmax from the groups with the best of them.
 import { z } from "zod";
+import type { Linear } from "../../device/device.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
 import { type Routing, routedMlp } from "../experts.ts";
-import { latentAttention } from "../latent-layers.ts";
-import { gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
+import { type LatentParts, latentAttention } from "../latent-layers.ts";
+import { type AttentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
 import { makeRope, ropeOptions, yarnScale } from "../rope.ts";
+import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
 const count = z.int().positive();
 
-export const DeepseekConfig = BaseConfig.extend({
-  q_lora_rank: count.nullish(),
-  kv_lora_rank: count.default(512),
-  qk_rope_head_dim: count.default(64),
-  qk_nope_head_dim: count.default(128),
-  v_head_dim: count.default(128),
+/** What configurations of the same make say of experts. */
+export const ExpertsConfig = BaseConfig.extend({
   moe_intermediate_size: count.default(1407),
   n_routed_experts: count.nullish(),
   n_shared_experts: count.nullish(),
@@ -28,6 +26,15 @@ export const DeepseekConfig = BaseConfig.extend({
   routed_scaling_factor: z.number().positive().default(1),
   moe_layer_freq: count.default(1),
   first_k_dense_replace: z.int().default(0),
+});
+export type ExpertsConfig = z.infer<typeof ExpertsConfig>;
+
+export const DeepseekConfig = ExpertsConfig.extend({
+  q_lora_rank: count.nullish(),
+  kv_lora_rank: count.default(512),
+  qk_rope_head_dim: count.default(64),
+  qk_nope_head_dim: count.default(128),
+  v_head_dim: count.default(128),
 });
 export type DeepseekConfig = z.infer<typeof DeepseekConfig>;
 
@@ -48,17 +55,33 @@ export function deepseekV2(config: unknown, weights: Weights): Model {
   return deepseekDecoder(parsed, weights, LATENT_EPS, () => routing);
 }
 
-/** `routing` of the MLP with this name. */
-export function deepseekDecoder(
-  config: DeepseekConfig,
+export type LatentConfig = Pick<
+  DeepseekConfig,
+  | "hidden_size"
+  | "num_attention_heads"
+  | "q_lora_rank"
+  | "kv_lora_rank"
+  | "qk_rope_head_dim"
+  | "qk_nope_head_dim"
+  | "v_head_dim"
+> &
+  Parameters<typeof ropeOptions>[0];
+
+/** Of scores. */
+export function latentScale(config: LatentConfig): number {
+  const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
+  return (plain + rotary) ** -0.5 * yarnScale(ropeOptions(config, rotary));
+}
+
+/** The attention of a layer under this name. */
+export function deepseekAttention(
+  config: LatentConfig,
   weights: Weights,
   latentEps: number,
-  routing: (name: string) => Routing,
-): Model {
-  const { hidden_size: dims, rms_norm_eps: eps, n_routed_experts: experts } = config;
+): (name: string, states: LayerStates, parts?: Partial<LatentParts>) => AttentionBlock {
   const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
   const sizes = {
-    dims,
+    dims: config.hidden_size,
     heads: config.num_attention_heads,
     queryRank: config.q_lora_rank ?? undefined,
     latent: config.kv_lora_rank,
@@ -66,30 +89,55 @@ export function deepseekDecoder(
     plain,
     value: config.v_head_dim,
   };
-  const options = ropeOptions(config, rotary);
-  const rope = makeRope(weights, options);
-  const scale = (plain + rotary) ** -0.5 * yarnScale(options);
-  const attention = { scale, rope, eps: latentEps };
-  const mlp = (name: string, layer: number) => {
-    const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
-    if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
-    const hidden = config.moe_intermediate_size;
-    return routedMlp(weights, name, { experts, dims, hidden }, routing(name), {
-      name: `${name}.shared_experts`,
-      width: hidden * (config.n_shared_experts ?? 0),
-    });
-  };
+  const rope = makeRope(weights, ropeOptions(config, rotary));
+  const scale = latentScale(config);
+  return (name, states, parts) =>
+    latentAttention(weights, name, states, sizes, { scale, rope, eps: latentEps, ...parts });
+}
+
+/** `routing` of the MLP with this name. */
+export function deepseekDecoder(
+  config: DeepseekConfig,
+  weights: Weights,
+  latentEps: number,
+  routing: (name: string) => Routing,
+  ignored = layersBehind(config),
+): Model {
+  const { hidden_size: dims, rms_norm_eps: eps } = config;
+  const attention = deepseekAttention(config, weights, latentEps);
+  const mlp = expertLayers(config, weights, routing);
   return decoder(
     config,
     weights,
     (name, layer, states) =>
       preNormBlock(
-        latentAttention(weights, `${name}.self_attn`, states, sizes, attention),
+        attention(`${name}.self_attn`, states),
         mlp(`${name}.mlp`, layer),
         rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
         rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps),
       ),
-    // A layer behind the last predicts one token more, which is not used.
-    { ignored: new RegExp(`^model\\.layers\\.${config.num_hidden_layers}\\.`) },
+    { ignored },
   );
+}
+
+/** MLPs of layers with these names: experts in most of them, but not in the first. */
+export function expertLayers(
+  config: ExpertsConfig,
+  weights: Weights,
+  routing: (name: string) => Routing,
+): (name: string, layer: number) => Linear {
+  const { hidden_size: dims, n_routed_experts: experts, moe_intermediate_size: hidden } = config;
+  return (name, layer) => {
+    const isSparse = layer >= config.first_k_dense_replace && layer % config.moe_layer_freq === 0;
+    if (!experts || !isSparse) return gatedMlp(weights, name, dims, config.intermediate_size);
+    return routedMlp(weights, name, { experts, dims, hidden }, routing(name), {
+      name: `${name}.shared_experts`,
+      width: hidden * (config.n_shared_experts ?? 0),
+    });
+  };
+}
+
+/** A layer behind the last predicts one token more, which is not used. */
+export function layersBehind({ num_hidden_layers }: { num_hidden_layers: number }): RegExp {
+  return new RegExp(`^model\\.layers\\.${num_hidden_layers}\\.`);
 }

@@ -3,14 +3,14 @@ import { parseConfig } from "../config.ts";
 import type { Routing } from "../experts.ts";
 import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
-import { DeepseekConfig, deepseekDecoder, LATENT_EPS } from "./deepseek-v2.ts";
+import { DeepseekConfig, deepseekDecoder, type ExpertsConfig, LATENT_EPS } from "./deepseek-v2.ts";
 
 export function deepseekV3(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(DeepseekConfig, config);
   return deepseekDecoder(parsed, weights, LATENT_EPS, correctedRouting(parsed));
 }
 
-export function correctedRouting(config: DeepseekConfig): (name: string) => Routing {
+export function correctedRouting(config: ExpertsConfig): (name: string) => Routing {
   const { n_group, topk_group } = config;
   return (name) => ({
     each: config.num_experts_per_tok ?? 1,

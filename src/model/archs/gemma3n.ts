@@ -61,6 +61,9 @@ const Wrapped = z.looseObject({ text_config: z.looseObject({}) });
 export const TOWERS =
   /^(model\.)?(vision_tower|vision_embedder|audio_tower|embed_vision|embed_audio|multi_modal_projector)\./;
 
+/** Files have them for layers that share those of others, too. */
+const SHARED = /\.self_attn\.(k_proj|v_proj|k_norm)\./;
+
 export function gemma3n(config: unknown, weights: Weights): Model {
   const { text_config } = parseConfig(Wrapped, config);
   const parsed = parseConfig(Config, { model_type: "gemma3n_text", ...text_config });
@@ -97,7 +100,7 @@ export function gemma3n(config: unknown, weights: Weights): Model {
       layerInputs: (tokens, h) => inputs(tokens, squeeze(slice(h, 1, 0, 1), 1)),
       afterLogits: (logits) =>
         final_logit_softcapping ? softCap(logits, final_logit_softcapping) : logits,
-      ignored: TOWERS,
+      ignored: new RegExp(`${TOWERS.source}|${SHARED.source}`),
     },
   );
 }

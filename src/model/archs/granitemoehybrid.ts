@@ -17,10 +17,13 @@ const size = z
   .nullish()
   .transform((given) => given ?? 0);
 
-const Config = GraniteConfig.extend({
-  layer_types: z.array(z.enum(["mamba", "attention"])),
+export const GraniteExpertsConfig = GraniteConfig.extend({
   num_local_experts: size,
   num_experts_per_tok: z.int().nullish(),
+});
+
+const Config = GraniteExpertsConfig.extend({
+  layer_types: z.array(z.enum(["mamba", "attention"])),
   shared_intermediate_size: z.int().nullish(),
   mamba_n_heads: size,
   mamba_d_head: size,
@@ -72,9 +75,24 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
 
 /** Experts, and one more that all tokens go through. */
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {
+  const experts = graniteExperts(config, weights, `${name}.block_sparse_moe`);
+  const shared = sharedMlp(config, weights, name);
+  return (input, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    return shared(x, { residual: experts(x, { residual }) });
+  };
+}
+
+export function graniteExperts(
+  config: Pick<
+    z.infer<typeof GraniteExpertsConfig>,
+    "hidden_size" | "intermediate_size" | "num_local_experts" | "num_experts_per_tok"
+  >,
+  weights: Weights,
+  sparse: string,
+): Linear {
   const { hidden_size: dims, intermediate_size: hidden } = config;
   const [experts, each] = [config.num_local_experts, config.num_experts_per_tok ?? 1];
-  const sparse = `${name}.block_sparse_moe`;
   if (weights.has(`${sparse}.input_linear.weight`)) {
     splitExperts(weights, `${sparse}.input_linear.weight`, `${sparse}.switch_mlp`);
     weights.rename({ [`${sparse}.output_linear.`]: `${sparse}.switch_mlp.down_proj.` });
@@ -87,12 +105,10 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
     scale: 1,
   });
   const mlps = expertMlps(weights, `${sparse}.switch_mlp`, sizes);
-  const shared = sharedMlp(config, weights, name);
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const { chosen, shares } = route(x);
-    const made = weights.device.combine(mlps(x, chosen), shares, residual);
-    return shared(x, { residual: made });
+    return weights.device.combine(mlps(x, chosen), shares, residual);
   };
 }
 

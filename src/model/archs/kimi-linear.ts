@@ -2,26 +2,14 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
-import {
-  add,
-  astype,
-  exp,
-  logAddExp,
-  multiply,
-  negative,
-  reshape,
-  sigmoid,
-  split,
-  zeros,
-} from "../../mlx/ops.ts";
-import { joined } from "../arrangement.ts";
+import { add, astype, exp, logAddExp, multiply, negative, split } from "../../mlx/ops.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import { decoder } from "../decoder.ts";
+import { deltaAttention, featureRates } from "../delta-attention.ts";
 import { routedMlp, stackExperts } from "../experts.ts";
 import { latentAttention } from "../latent-layers.ts";
-import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
+import { gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import type { Model } from "../model.ts";
-import { convolution, deltaScan } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
@@ -77,7 +65,7 @@ export function kimiLinear(config: unknown, weights: Weights): Model {
     weights,
     (name, layer, states) => {
       const mix = kda_layers.includes(layer + 1)
-        ? deltaAttention(parsed, weights, `${name}.self_attn`, states)
+        ? deltaLayer(parsed, weights, `${name}.self_attn`, states)
         : latentAttention(weights, `${name}.self_attn`, states, latentSizes, { scale, eps });
       const isSparse =
         parsed.num_experts > 0 &&
@@ -97,73 +85,25 @@ export function kimiLinear(config: unknown, weights: Weights): Model {
   );
 }
 
-function deltaAttention(
-  config: Config,
-  weights: Weights,
-  name: string,
-  states: LayerStates,
-): AttentionBlock {
-  const { hidden_size: dims, linear_attn_config, rms_norm_eps } = config;
+/** Decays and output gates are products of smaller vectors. */
+function deltaLayer(config: Config, weights: Weights, name: string, states: LayerStates) {
+  const { hidden_size: dims, linear_attn_config, rms_norm_eps: eps } = config;
   const { num_heads: heads, head_dim: headDim, short_conv_kernel_size: taps } = linear_attn_config;
   const width = heads * headDim;
-  arrangeDeltaAttention(weights, name, heads, width);
-  const project = projection(weights, name, { dims, heads, kvHeads: heads, headDim });
-  const convolved = convolution(weights, `${name}.qkv_conv`, 3 * width, taps, "silu");
+  for (const part of ["q", "k", "v"]) {
+    weights.rename({ [`${name}.${part}_conv.conv.`]: `${name}.${part}_conv1d.` });
+  }
   const parts = ["f_a_proj", "g_a_proj", "b_proj"].map((part) => `${name}.${part}`);
   const narrow = weights.joined(`${name}.narrow_proj`, parts, dims, [headDim, headDim, heads]);
   const steps = weights.linear(`${name}.f_b_proj`, headDim, width);
-  const outputGates = weights.linear(`${name}.g_b_proj`, headDim, width);
-  const decay = decayOf(weights, name, heads, headDim);
-  const headNorm = rmsNorm(weights, `${name}.o_norm`, headDim, rms_norm_eps);
-  const oProj = weights.linear(`${name}.o_proj`, width, dims);
-  const inputs = states.slot(taps - 1, 3 * width);
-  const state = states.slot(heads, headDim, headDim);
-  const scan = deltaScan(heads, headDim);
-  return (input, step, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
+  const open = weights.linear(`${name}.g_b_proj`, headDim, width);
+  const sizes = { dims, heads, headDim, taps };
+  const { rate, bias } = featureRates(weights, name, sizes);
+  return deltaAttention(weights, name, states, sizes, eps, (x) => {
     const [f, g, b] = split(narrow(x), [headDim, 2 * headDim]) as [MlxArray, MlxArray, MlxArray];
-    const betas = sigmoid(astype(b, "float32"));
-    const mixed = step.convolve(inputs, project(x), convolved);
-    const gates = { decays: decay(steps(f)), betas };
-    const read = step.scan(state, { x: mixed, gates }, scan);
-    const normed = reshape(headNorm(reshape(read, [-1, heads, headDim])), [-1, width]);
-    return oProj(multiply(normed, sigmoid(outputGates(g))), { residual });
-  };
-}
-
-/** Of each feature: steps (T, heads * features) -> exp(-exp(A_log) * softplus(steps + dt_bias)) */
-function decayOf(
-  weights: Weights,
-  name: string,
-  heads: number,
-  features: number,
-): (steps: MlxArray) => MlxArray {
-  const stored = weights.tensor(`${name}.A_log`, [heads], "float32");
-  const bias = weights.tensor(`${name}.dt_bias`, [heads * features], "float32");
-  const rate = weights.computed(() => {
-    const byFeature = add(reshape(negative(exp(stored)), [heads, 1]), zeros([1, features]));
-    return reshape(byFeature, [heads * features]);
+    const size = logAddExp(add(astype(steps(f), "float32"), bias), 0);
+    return { decays: exp(negative(multiply(size, rate))), betas: b, open: open(g) };
   });
-  return (steps) => {
-    const sizes = logAddExp(add(astype(steps, "float32"), bias), 0);
-    return exp(multiply(sizes, rate));
-  };
-}
-
-/** Three convolutions are one over the channels of all, and some tensors have axes of size 1 that say nothing. */
-function arrangeDeltaAttention(weights: Weights, name: string, heads: number, width: number): void {
-  const all = ["q", "k", "v"].map((part) => `${name}.${part}_conv`);
-  for (const part of all) weights.rename({ [`${part}1d.`]: `${part}.conv.` });
-  weights.arrange(
-    all.map((part) => `${part}.conv.weight`),
-    (stored) => joined(`${name}.qkv_conv.weight`, stored),
-  );
-  for (const [part, size] of [["A_log", heads] as const, ["dt_bias", width] as const]) {
-    weights.arrange([`${name}.${part}`], ([stored]) => {
-      const fits = stored!.shape.reduce((a, b) => a * b) === size;
-      return { ...stored!, shape: fits ? [size] : stored!.shape };
-    });
-  }
 }
 
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {

@@ -2,25 +2,12 @@
 // one that all tokens go through. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
-import type { MlxArray } from "../../mlx/array.ts";
-import {
-  add,
-  arange,
-  astype,
-  expandDims,
-  floorDivide,
-  less,
-  log,
-  multiply,
-  squeeze,
-  where,
-} from "../../mlx/ops.ts";
-import { transposed } from "../arrangement.ts";
+import { add, astype, multiply, squeeze } from "../../mlx/ops.ts";
 import { BaseConfig, headsOf, parseConfig } from "../config.ts";
 import { decoder, unwrapText } from "../decoder.ts";
-import { router } from "../experts.ts";
+import { router, transposeExperts } from "../experts.ts";
+import { withTemperature } from "../head-changes.ts";
 import {
-  type AttentionBlock,
   attentionBlock,
   expertMlps,
   gatedMlp,
@@ -29,6 +16,7 @@ import {
   rmsNorm,
 } from "../layers.ts";
 import type { Model } from "../model.ts";
+import { arrangeHalves } from "../qkv.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
@@ -66,7 +54,8 @@ export function llama4(config: unknown, weights: Weights): Model {
   } = parsed;
   unwrapText(weights);
   const sizes = { dims, ...headsOf(parsed) };
-  const { heads, kvHeads, headDim } = sizes;
+  const { heads, headDim } = sizes;
+  const temperature = { scale: parsed.attn_scale, every: parsed.floor_scale, first: 1 };
   const rope = makeRope(weights, ropeOptions(parsed, headDim));
   const headNorm = parsed.use_qk_norm ? plainNorm(weights, headDim, eps) : undefined;
   return decoder(
@@ -76,10 +65,7 @@ export function llama4(config: unknown, weights: Weights): Model {
       const rotates = Boolean(no_rope_layers?.[layer] ?? (layer + 1) % 4 !== 0);
       const kind = layer_types?.[layer] ?? (rotates ? "chunked_attention" : "full_attention");
       const isChunked = kind === "chunked_attention";
-      if (rotates) {
-        arrangeHalves(weights, `${name}.self_attn.q_proj`, heads, headDim);
-        arrangeHalves(weights, `${name}.self_attn.k_proj`, kvHeads, headDim);
-      }
+      if (rotates) arrangeHalves(weights, `${name}.self_attn`, sizes);
       // The norm comes after RoPE, which changes no head's length: it may as well come before.
       const [qNorm, kNorm] = rotates ? [headNorm, headNorm] : [];
       const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
@@ -95,7 +81,7 @@ export function llama4(config: unknown, weights: Weights): Model {
       const isTuned = !rotates && parsed.attn_temperature_tuning;
       const isSparse = weights.has(`${name}.feed_forward.router.weight`);
       return preNormBlock(
-        isTuned ? withTemperature(attend, parsed, heads * headDim) : attend,
+        isTuned ? withTemperature(attend, heads * headDim, temperature) : attend,
         isSparse
           ? sparseMlp(parsed, weights, `${name}.feed_forward`)
           : gatedMlp(weights, `${name}.feed_forward`, dims, parsed.intermediate_size_mlp),
@@ -107,44 +93,9 @@ export function llama4(config: unknown, weights: Weights): Model {
   );
 }
 
-/** Features that rotate together are neighbours in the file; in ours they are half a head apart. */
-function arrangeHalves(weights: Weights, name: string, heads: number, headDim: number): void {
-  const runs = Array.from({ length: heads * headDim }, (_, row) => {
-    const [head, within] = [Math.floor(row / headDim), row % headDim];
-    const [half, pair] = [Math.floor((2 * within) / headDim), within % (headDim / 2)];
-    return { first: head * headDim + 2 * pair + half, count: 1 };
-  });
-  weights.pick(name, `${name}_halves`, runs);
-  weights.rename({ [`${name}_halves.`]: `${name}.` });
-}
-
-/** Queries, the first `width` columns, grow with their positions: attention to many tokens stays sharp. */
-function withTemperature(
-  attend: AttentionBlock,
-  { floor_scale, attn_scale }: Config,
-  width: number,
-): AttentionBlock {
-  const scaled = (qkv: MlxArray, positions: MlxArray) => {
-    const stage = floorDivide(add(positions, 1), floor_scale);
-    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), attn_scale), 1); // (T)
-    const isQuery = less(arange(0, qkv.shape[1]!), width);
-    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
-  };
-  return (x, step, fused) =>
-    attend(
-      x,
-      {
-        ...step,
-        attend: (state, qkv, heads, options) =>
-          step.attend(state, scaled(qkv, step.positions()), heads, options),
-      },
-      fused,
-    );
-}
-
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const { hidden_size: dims, intermediate_size: hidden, num_local_experts: experts } = config;
-  arrangeExperts(weights, `${name}.experts`);
+  transposeExperts(weights, `${name}.experts`, `${name}.experts`);
   const route = router(
     weights,
     `${name}.router`,
@@ -159,19 +110,4 @@ function sparseMlp(config: Config, weights: Weights, name: string): Linear {
     const open = multiply(x, astype(shares, x.dtype));
     return add(shared(x, { residual }), squeeze(mlps(open, chosen), 1));
   };
-}
-
-/** The authors' files have all gates and ups in one tensor, (experts, dims, 2 hidden), and matrices transposed. */
-function arrangeExperts(weights: Weights, name: string): void {
-  const pick = (source: string, part: string, index: number, parts: number) => {
-    if (!weights.has(`${name}.${source}`)) return;
-    weights.arrange([`${name}.${source}`], ([stored]) => {
-      const columns = stored!.shape[2]! / parts;
-      const picked = { first: index * columns, count: columns };
-      return transposed(`${name}.${part}.weight`, stored!, picked);
-    });
-  };
-  pick("gate_up_proj", "gate_proj", 0, 2);
-  pick("gate_up_proj", "up_proj", 1, 2);
-  pick("down_proj", "down_proj", 0, 1);
 }

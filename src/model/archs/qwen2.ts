@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { BaseConfig, parseConfig } from "../config.ts";
 import type { Model } from "../model.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { llamaDecoder } from "./llama.ts";
 
 export const QwenConfig = BaseConfig.extend({
   rope_theta: z.number().positive().default(1_000_000),
@@ -15,7 +15,7 @@ export type QwenConfig = z.infer<typeof QwenConfig>;
 
 export function qwen2(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(QwenConfig, config);
-  return llamaDecoder(parsed, weights, { slides: (layer) => qwenSlides(parsed, layer) });
+  return transformer(parsed, weights, { slides: (layer) => qwenSlides(parsed, layer) });
 }
 
 /** A window in the configuration does not mean that it is used. */

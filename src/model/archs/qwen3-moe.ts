@@ -2,6 +2,7 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { parseConfig } from "../config.ts";
+import type { DecoderOptions } from "../decoder.ts";
 import { type Routing, routedMlp, type SharedExperts } from "../experts.ts";
 import { gatedMlp } from "../layers.ts";
 import type { Model } from "../model.ts";
@@ -24,14 +25,33 @@ type SparseConfig = Pick<
 >;
 
 export function qwen3Moe(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(MoeConfig, config);
-  const { hidden_size: dims, intermediate_size, mlp_only_layers, decoder_sparse_step } = parsed;
-  return qwen3Decoder(parsed, weights, (name, layer) => {
-    const sparse = !mlp_only_layers.includes(layer) && (layer + 1) % decoder_sparse_step === 0;
-    return sparse
-      ? sparseMlp(parsed, weights, name)
+  return qwen3MoeDecoder(parseConfig(MoeConfig, config), weights);
+}
+
+export function qwen3MoeDecoder(
+  config: MoeConfig,
+  weights: Weights,
+  options?: DecoderOptions,
+): Model {
+  const { hidden_size: dims, intermediate_size } = config;
+  const makeMlp = (name: string, layer: number) =>
+    isSparse(config, layer)
+      ? sparseMlp(config, weights, name)
       : gatedMlp(weights, name, dims, intermediate_size);
-  });
+  return qwen3Decoder(config, weights, makeMlp, options);
+}
+
+/** Whether a layer has experts. */
+export function isSparse(
+  {
+    num_experts,
+    mlp_only_layers,
+    decoder_sparse_step,
+  }: Pick<MoeConfig, "num_experts" | "mlp_only_layers" | "decoder_sparse_step">,
+  layer: number,
+): boolean {
+  const isListed = mlp_only_layers.includes(layer);
+  return num_experts > 0 && !isListed && (layer + 1) % decoder_sparse_step === 0;
 }
 
 export function sparseMlp(

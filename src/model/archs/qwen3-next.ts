@@ -1,15 +1,22 @@
 // Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
 import { z } from "zod";
-import { multiply, sigmoid } from "../../mlx/ops.ts";
+import { sigmoid } from "../../mlx/ops.ts";
 import { headsOf, parseConfig } from "../config.ts";
 import { type DecoderOptions, decoder } from "../decoder.ts";
-import { type AttentionBlock, gatedMlp, preNormBlock, projection, rmsNorm } from "../layers.ts";
+import {
+  type AttentionBlock,
+  attentionBlock,
+  gatedMlp,
+  opened,
+  preNormBlock,
+  rmsNorm,
+} from "../layers.ts";
 import type { Model } from "../model.ts";
 import { deltaNet } from "../recurrent-layers.ts";
 import { makeRope, type Rope, ropeOptions } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
-import { MoeConfig, sparseMlp } from "./qwen3-moe.ts";
+import { isSparse, MoeConfig, sparseMlp } from "./qwen3-moe.ts";
 
 const count = z.int().positive();
 
@@ -38,7 +45,7 @@ export function hybridDecoder(
   arrange: (name: string) => void,
   options: DecoderOptions = {},
 ): Model {
-  const { hidden_size: dims, intermediate_size, rms_norm_eps: eps, mlp_only_layers } = config;
+  const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
   const sizes = { dims, ...headsOf(config) };
   const rope = makeRope(weights, {
     ...ropeOptions(config, sizes.headDim),
@@ -66,11 +73,7 @@ export function hybridDecoder(
       const mix = isLinear
         ? deltaNet(weights, `${name}.linear_attn`, states, deltaSizes, eps)
         : gatedAttention(weights, `${name}.self_attn`, states, sizes, rope, makeNorm);
-      const isSparse =
-        config.num_experts > 0 &&
-        !mlp_only_layers.includes(layer) &&
-        (layer + 1) % config.decoder_sparse_step === 0;
-      const mlp = isSparse
+      const mlp = isSparse(config, layer)
         ? sparseMlp(config, weights, `${name}.mlp`, {
             name: `${name}.mlp.shared_expert`,
             width: config.shared_expert_intermediate_size,
@@ -111,21 +114,13 @@ function gatedAttention(
   weights.pick(`${name}.q_proj`, `${name}.query_proj`, halves(0));
   weights.rename({ [`${name}.query_proj.`]: `${name}.q_proj.` });
   const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);
-  const project = projection(weights, name, sizes);
-  const oProj = weights.linear(`${name}.o_proj`, heads * headDim, dims);
-  const state = states.kv(sizes);
-  const work = {
-    ...sizes,
+  return attentionBlock(weights, name, states, sizes, {
     rope,
     qNorm: makeNorm(`${name}.q_norm`, headDim),
     kNorm: makeNorm(`${name}.k_norm`, headDim),
-  };
-  const attention = { scale: headDim ** -0.5 };
-  return (input, step, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const attended = step.attend(state, project(x), work, attention);
-    return oProj(multiply(attended, sigmoid(gate(x))), { residual });
-  };
+    afterwards: (attended, x, fused) => opened(attended, sigmoid(gate(x, fused))),
+    attention: { scale: headDim ** -0.5 },
+  });
 }
 
 /** Side by side for each key head: query, key, values and gates; and betas with step sizes. */

@@ -3,8 +3,8 @@ import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { BaseConfig, parseConfig } from "../config.ts";
 import type { Model } from "../model.ts";
+import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { llamaDecoder } from "./llama.ts";
 
 const Config = BaseConfig.extend({
   no_rope_layer_interval: z.int().positive().default(4),
@@ -19,5 +19,7 @@ export function smollm3(config: unknown, weights: Weights): Model {
     throw new LoadError(`config.json: no_rope_layers: expected ${num_hidden_layers} numbers`);
   }
   const rotates = (layer: number) => (listed ? listed[layer] !== 0 : (layer + 1) % interval !== 0);
-  return llamaDecoder(parsed, weights, { rotates });
+  return transformer(parsed, weights, {
+    rope: (whole, _, layer) => (rotates(layer) ? whole() : undefined),
+  });
 }

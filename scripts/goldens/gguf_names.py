@@ -1,0 +1,111 @@
+"""Writes test/golden/models/gguf-names.json with gguf-py 0.19.0: the names that llama.cpp's converter gives to the
+tensors of our tiny models. After scripts/goldens/models.py.
+
+    python scripts/goldens/gguf_names.py
+    node_modules/.bin/biome check --write test/golden/models
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+# The package, and not the script beside this one.
+sys.path.pop(0)
+
+import gguf
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "test/golden/models"
+
+# Tiny model -> architecture of GGUF.
+FAMILIES = {
+    "afmoe": "afmoe",
+    "apertus": "apertus",
+    "bailing_moe": "bailingmoe2",
+    "bailing_moe-softmax": "bailingmoe",
+    "bitnet": "bitnet",
+    "cohere": "command-r",
+    "cohere2": "cohere2",
+    "dbrx": "dbrx",
+    "deepseek": "deepseek",
+    "dots1": "dots1",
+    "ernie4_5": "ernie4_5",
+    "ernie4_5_moe": "ernie4_5-moe",
+    "exaone": "exaone",
+    "exaone4": "exaone4",
+    "gemma": "gemma",
+    "glm": "chatglm",
+    "glm4": "glm4",
+    "glm4_moe": "glm4moe",
+    "gpt2": "gpt2",
+    "gpt_bigcode": "starcoder",
+    "gpt_neox-sequential": "gptneox",
+    "granitemoe": "granitemoe",
+    "hunyuan-shared": "hunyuan-moe",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "internlm2": "internlm2",
+    "minicpm": "minicpm",
+    "minicpm3": "minicpm3",
+    "minimax": "minimax-m2",
+    "mistral3": "mistral3",
+    "mixtral": "llama",
+    "nemotron": "nemotron",
+    "nemotron-nas-deci": "deci",
+    "olmo-transformers": "olmo",
+    "olmoe": "olmoe",
+    "openelm": "openelm",
+    "phi": "phi2",
+    "plamo": "plamo",
+    "plamo3": "plamo3",
+    "qwen": "qwen",
+    "qwen2_moe": "qwen2moe",
+    "qwen2_vl": "qwen2vl",
+    "qwen3_vl": "qwen3vl",
+    "qwen3_vl_moe": "qwen3vlmoe",
+    "seed_oss": "seed_oss",
+    "stablelm": "stablelm",
+    "stablelm-parallel": "stablelm",
+    "starcoder2-window": "starcoder2",
+    "xverse": "xverse",
+}
+# MLX's names -> the authors', which the converter reads.
+AUTHORS = {
+    "gpt2": {"model.": "transformer."},
+    "gpt_neox-sequential": {
+        "model.h.": "gpt_neox.layers.",
+        "model.embed_out": "embed_out",
+        "model.": "gpt_neox.",
+    },
+    "bailing_moe": {"mlp.gate.gate_proj.": "mlp.gate."},
+    "bailing_moe-softmax": {"mlp.gate.gate_proj.": "mlp.gate."},
+    "mistral3": {"language_model.": ""},
+    "nemotron-nas-deci": {"self_attn.linear.": "self_attn.linear_attn."},
+    "qwen2_vl": {"language_model.": ""},
+    "qwen3_vl": {"language_model.": ""},
+    "qwen3_vl_moe": {"language_model.": ""},
+}
+
+
+def main():
+    goldens = json.loads((FOLDER / "goldens.json").read_text())
+    architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+    families = {}
+    for case, architecture in FAMILIES.items():
+        known = gguf.get_tensor_name_map(architectures[architecture], 8)
+        names = {}
+        for name in goldens[case]["tensors"]:
+            authors = name.replace(".switch_mlp.", ".experts.")
+            authors = authors.replace("e_score_correction_bias", "e_score_correction.bias")
+            authors = authors.replace("expert_bias", "expert_bias.bias")
+            for before, after in AUTHORS.get(case, {}).items():
+                authors = authors.replace(before, after, 1)
+            found = known.get_name(authors, try_suffixes=(".weight", ".bias"))
+            # What the converter makes of other tensors, the test does by itself.
+            if found:
+                number = r"(?<=\.)\d+(?=\.)"
+                names[re.sub(number, "N", name, count=1)] = re.sub(number, "N", found, count=1)
+        families[case] = {"architecture": architecture, "names": names}
+    (FOLDER / "gguf-names.json").write_text(json.dumps(families))
+
+
+main()

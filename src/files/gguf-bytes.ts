@@ -1,0 +1,28 @@
+// Numbers in the bytes of a GGUF block, which need no alignment.
+
+let halfTable: Float32Array | undefined;
+
+/** The value of every f16, by its bits. */
+export function halves(): Float32Array {
+  if (!halfTable) {
+    const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
+    halfTable = new Float32Array(new Float16Array(bits.buffer));
+  }
+  return halfTable;
+}
+
+export function halfAt(half: Float32Array, source: Uint8Array, at: number): number {
+  return half[source[at]! | (source[at + 1]! << 8)]!;
+}
+
+export function shortAt(source: Uint8Array, at: number): number {
+  return source[at]! | (source[at + 1]! << 8);
+}
+
+export function wordAt(source: Uint8Array, at: number): number {
+  return source[at]! | (source[at + 1]! << 8) | (source[at + 2]! << 16) | (source[at + 3]! << 24);
+}
+
+export function signed(byte: number): number {
+  return (byte << 24) >> 24;
+}

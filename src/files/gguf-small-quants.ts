@@ -1,0 +1,118 @@
+// GGUF's types of ternary weights ("TQ"), and of 4 bits that stand for one of sixteen values.
+import { halfAt, shortAt } from "./gguf-bytes.ts";
+
+const powers = [1, 3, 9, 27, 81];
+
+const partsOfTQ1_0 = [
+  { from: 0, bytes: 32, digits: 5 },
+  { from: 32, bytes: 16, digits: 5 },
+  { from: 48, bytes: 4, digits: 4 },
+];
+
+/**
+ * The 256 weights of a block, from 0 on: 32 bytes of 5 each, 16 of 5, 4 of 4. A byte is a fraction of 256 in ternary
+ * digits: times 3, the integer part is the first of them.
+ */
+export function tritsTQ1_0(source: Uint8Array, at: number, target: Uint8Array): void {
+  let to = 0;
+  for (const { from, bytes, digits } of partsOfTQ1_0) {
+    for (let place = 0; place < digits; place++, to += bytes) {
+      for (let i = 0; i < bytes; i++) {
+        target[to + i] = (((source[at + from + i]! * powers[place]!) & 255) * 3) >> 8;
+      }
+    }
+  }
+}
+
+/** 64 bytes of 4 weights each. */
+export function tritsTQ2_0(source: Uint8Array, at: number, target: Uint8Array): void {
+  for (let i = 0; i < 256; i++) {
+    target[i] = (source[at + 32 * (i >> 7) + (i & 31)]! >> (2 * ((i >> 5) & 3))) & 3;
+  }
+}
+
+const trits = new Uint8Array(256);
+
+/** The weights, f16 scale. */
+export function decodeTQ1_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 54, to += 256) {
+    const scale = halfAt(half, source, at + 52);
+    tritsTQ1_0(source, at, trits);
+    for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
+  }
+}
+
+/** The weights, f16 scale. */
+export function decodeTQ2_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 66, to += 256) {
+    const scale = halfAt(half, source, at + 64);
+    tritsTQ2_0(source, at, trits);
+    for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
+  }
+}
+
+const uneven = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/** Twice the values of a float of 4 bits. */
+const e2m1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/** Byte i holds weights i and i + `bytes`. */
+function putPairs(
+  target: Float32Array,
+  to: number,
+  source: Uint8Array,
+  from: number,
+  bytes: number,
+  values: readonly number[],
+  scale: number,
+): void {
+  for (let i = 0; i < bytes; i++) {
+    const pair = source[from + i]!;
+    target[to + i] = scale * values[pair & 15]!;
+    target[to + i + bytes] = scale * values[pair >> 4]!;
+  }
+}
+
+/** f16 scale, 16 bytes of quants. */
+export function decodeIQ4_NL(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 18, to += 32) {
+    putPairs(target, to, source, at + 2, 16, uneven, halfAt(half, source, at));
+  }
+}
+
+/** f16 scale, upper 2 bits of 8 scales, their lower 4 bits, 128 bytes of quants. */
+export function decodeIQ4_XS(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 136) {
+    const scale = halfAt(half, source, at);
+    const upper = shortAt(source, at + 2);
+    for (let group = 0; group < 8; group++, to += 32) {
+      const lower = (source[at + 4 + (group >> 1)]! >> (4 * (group & 1))) & 15;
+      const own = scale * ((lower | (((upper >> (2 * group)) & 3) << 4)) - 32);
+      putPairs(target, to, source, at + 8 + 16 * group, 16, uneven, own);
+    }
+  }
+}
+
+/** The exponent of the scale, 16 bytes of quants. */
+export function decodeMXFP4(source: Uint8Array, target: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 17, to += 32) {
+    putPairs(target, to, source, at + 1, 16, e2m1, 2 ** (source[at]! - 128));
+  }
+}
+
+/** 4 scales, each a float of 8 bits without a sign, and 8 bytes of quants for each. */
+export function decodeNVFP4(source: Uint8Array, target: Float32Array): void {
+  for (let at = 0, to = 0; to < target.length; at += 36) {
+    for (let group = 0; group < 4; group++, to += 16) {
+      const scale = unsignedE4M3(source[at + group]!) / 2;
+      putPairs(target, to, source, at + 4 + 8 * group, 8, e2m1, scale);
+    }
+  }
+}
+
+/** NaN counts as 0. */
+function unsignedE4M3(byte: number): number {
+  if (byte === 0x7f) return 0;
+  const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
+  return exponent === 0 ? fraction * 2 ** -9 : (1 + fraction / 8) * 2 ** (exponent - 7);
+}

@@ -1,0 +1,84 @@
+// LongCat Flash Lite: LongCat Flash with embeddings of the last few tokens together, beside that of each.
+import { z } from "zod";
+import type { MlxArray } from "../../mlx/array.ts";
+import {
+  add,
+  astype,
+  divide,
+  expandDims,
+  floorDivide,
+  multiply,
+  slice,
+  squeeze,
+  subtract,
+  zeros,
+} from "../../mlx/ops.ts";
+import { parseConfig } from "../config.ts";
+import type { Model, Step } from "../model.ts";
+import type { LayerStates } from "../states.ts";
+import type { Weights } from "../weights.ts";
+import { LongcatConfig, longcatDecoder } from "./longcat-flash.ts";
+
+const Config = LongcatConfig.extend({
+  ngram_vocab_size_ratio: z.int().positive().default(78),
+  /** The most tokens that an embedding is of. */
+  emb_neighbor_num: z.int().min(2).default(4),
+  /** Embeddings for each number of tokens. */
+  emb_split_num: z.int().positive().default(4),
+});
+type Config = z.infer<typeof Config>;
+
+export function longcatFlashNgram(config: unknown, weights: Weights): Model {
+  const parsed = parseConfig(Config, config);
+  weights.rename({ "model.ngram_embeddings.word_embeddings.": "model.embed_tokens." });
+  return longcatDecoder(parsed, weights, {
+    makeInput: (states) => ngramInput(parsed, weights, states),
+  });
+}
+
+/** The mean of a token's embedding and those of the two, three and so on tokens that end with it. */
+function ngramInput(config: Config, weights: Weights, states: LayerStates) {
+  const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
+  const count = each * (most - 1);
+  const embeddings = Array.from({ length: count }, (_, index) => {
+    const size = config.ngram_vocab_size_ratio * vocab_size + 2 * index + 1;
+    const name = "model.ngram_embeddings";
+    const narrow = Math.floor(dims / count);
+    const { lookup } = weights.embedding(`${name}.embedders.${index}`, size, narrow);
+    const project = weights.linear(`${name}.post_projs.${index}`, narrow, dims);
+    const tokens = 2 + Math.floor(index / each);
+    return { size, tokens, embed: (ids: MlxArray) => project(lookup(ids)) };
+  });
+  const before = tokensBefore(weights, states, most - 1);
+  return (embedded: MlxArray, tokens: MlxArray, step: Step) => {
+    const last = before(tokens, step);
+    const all = embeddings.map(({ size, tokens: length, embed }) => {
+      let [ids, factor] = [astype(tokens, "int64"), 1];
+      for (const earlier of last.slice(0, length - 1)) {
+        factor = (factor * vocab_size) % size;
+        ids = add(ids, multiply(earlier, factor));
+      }
+      return embed(subtract(ids, multiply(floorDivide(ids, size), size)));
+    });
+    return divide(all.reduce(add, embedded), 1 + count);
+  };
+}
+
+/** The token before each, the one before that, and so on; 0 before a sequence begins: (T) int64 each. */
+function tokensBefore(weights: Weights, states: LayerStates, count: number) {
+  // A convolution with as many channels: each gives back what it was given so many tokens ago.
+  const taps = Float32Array.from({ length: (count + 1) * count }, (_, i) => {
+    const [tap, channel] = [Math.floor(i / count), i % count];
+    return tap === count - 1 - channel ? 1 : 0;
+  });
+  const convolution = { weight: weights.constant(taps, [count + 1, count]) };
+  const state = states.slot(count, count);
+  return (tokens: MlxArray, step: Step): MlxArray[] => {
+    const numbers = expandDims(astype(tokens, "float32"), 1);
+    const rows = add(numbers, zeros([1, count])); // (T, count)
+    const shifted = step.convolve(state, rows, convolution);
+    return Array.from({ length: count }, (_, channel) =>
+      astype(squeeze(slice(shifted, 1, channel, channel + 1), 1), "int64"),
+    );
+  };
+}

@@ -1,0 +1,229 @@
+// What llama.cpp's converter does to the files of families with experts in its own way.
+import type { Gguf } from "../files/gguf.ts";
+import type { GgufFamily, GgufValues } from "./gguf-families.ts";
+
+/** What is usual: the experts that all tokens go through, and corrections, beside the router. */
+const besideRouter = {
+  ffn_gate_shexp: "mlp.shared_experts.gate_proj",
+  ffn_up_shexp: "mlp.shared_experts.up_proj",
+  ffn_down_shexp: "mlp.shared_experts.down_proj",
+  exp_probs_b: "mlp.gate.e_score_correction_",
+};
+
+const scoreFunctions: Partial<Record<number, string>> = { 1: "softmax", 2: "sigmoid" };
+
+const scoresOf = ({ optional }: GgufValues) =>
+  scoreFunctions[optional("expert_gating_func") ?? 0] ?? undefined;
+
+/** Keys that DeepSeek's configurations have, and those of the same make. */
+function deepseekKeys({ optional }: GgufValues) {
+  return {
+    n_routed_experts: optional("expert_count"),
+    n_shared_experts: optional("expert_shared_count"),
+    first_k_dense_replace: optional("leading_dense_block_count"),
+    routed_scaling_factor: optional("expert_weights_scale"),
+    norm_topk_prob: optional("expert_weights_norm") !== 0,
+    n_group: optional("expert_group_count"),
+    topk_group: optional("expert_group_used_count"),
+  };
+}
+
+/** Layers behind the last predict further tokens, which is not used. */
+const layersOf = ({ optional, required }: GgufValues) => ({
+  num_hidden_layers: required("block_count") - (optional("nextn_predict_layers") ?? 0),
+});
+
+const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
+
+const hasCorrections = ({ tensors }: Gguf) =>
+  tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias"));
+
+/** The last layer with experts. */
+function lastSparse({ tensors }: Gguf): number | undefined {
+  const found = tensors.keys().flatMap((name) => {
+    const [, layer] = /^blk\.(\d+)\.ffn_gate_inp\.weight$/.exec(name) ?? [];
+    return layer ? [Number(layer)] : [];
+  });
+  return [...found].sort((a, b) => b - a)[0];
+}
+
+/** Names of norms over heads. */
+const longNorms = {
+  attn_q_norm: "self_attn.query_layernorm",
+  attn_k_norm: "self_attn.key_layernorm",
+};
+
+function bailingKeys(values: GgufValues) {
+  const { optional } = values;
+  return {
+    ...deepseekKeys(values),
+    ...layersOf(values),
+    num_experts: optional("expert_count"),
+    num_shared_experts: optional("expert_shared_count"),
+    score_function: scoresOf(values),
+  };
+}
+
+export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
+  [
+    "afmoe",
+    {
+      modelType: "afmoe",
+      windowPeriod: 4,
+      names: {
+        ...besideRouter,
+        attn_gate: "self_attn.gate_proj",
+        post_attention_norm: "post_attention_layernorm",
+        ffn_norm: "pre_mlp_layernorm",
+        post_ffw_norm: "post_mlp_layernorm",
+        exp_probs_b: "mlp.expert_",
+      },
+      config: (values) => ({
+        ...deepseekKeys(values),
+        num_shared_experts: values.optional("expert_shared_count"),
+        num_dense_layers: values.optional("leading_dense_block_count"),
+        route_scale: values.optional("expert_weights_scale"),
+        route_norm: values.optional("expert_weights_norm") !== 0,
+        score_func: scoresOf(values),
+      }),
+    },
+  ],
+  [
+    "bailingmoe",
+    { modelType: "bailing_moe", isPaired: true, names: besideRouter, config: bailingKeys },
+  ],
+  [
+    "bailingmoe2",
+    {
+      modelType: "bailing_moe",
+      names: { ...besideRouter, ...longNorms, exp_probs_b: "mlp.gate.expert_" },
+      config: (values, gguf) => ({
+        ...bailingKeys(values),
+        use_qk_norm: hasNorms(gguf),
+        moe_router_enable_expert_bias: hasCorrections(gguf),
+      }),
+    },
+  ],
+  [
+    "dbrx",
+    {
+      modelType: "dbrx",
+      names: { attn_output_norm: "post_attention_layernorm" },
+      config: ({ optional, required }) => ({
+        d_model: required("embedding_length"),
+        n_layers: required("block_count"),
+        n_heads: required("attention.head_count"),
+        max_seq_len: optional("context_length"),
+        attn_config: {
+          kv_n_heads: required("attention.head_count_kv"),
+          clip_qkv: optional("attention.clamp_kqv"),
+          rope_theta: optional("rope.freq_base"),
+        },
+        ffn_config: {
+          ffn_hidden_size: required("feed_forward_length"),
+          moe_num_experts: required("expert_count"),
+          moe_top_k: required("expert_used_count"),
+        },
+      }),
+    },
+  ],
+  [
+    "deepseek",
+    {
+      modelType: "deepseek",
+      isPaired: true,
+      names: besideRouter,
+      config: (values) => ({ ...deepseekKeys(values), norm_topk_prob: false }),
+    },
+  ],
+  ["dots1", { modelType: "dots1", names: besideRouter, config: deepseekKeys }],
+  [
+    "ernie4_5-moe",
+    {
+      modelType: "ernie4_5_moe",
+      names: { ...besideRouter, exp_probs_b: "mlp.moe_statics.e_score_correction_" },
+      config: ({ optional }, gguf) => ({
+        moe_num_experts: optional("expert_count"),
+        moe_k: optional("expert_used_count"),
+        moe_num_shared_experts: optional("expert_shared_count"),
+        moe_layer_interval: optional("interleave_moe_layer_step"),
+        moe_layer_start_index: optional("leading_dense_block_count"),
+        moe_layer_end_index: lastSparse(gguf),
+      }),
+    },
+  ],
+  [
+    "glm4moe",
+    {
+      modelType: "glm4_moe",
+      names: { ...besideRouter, post_attention_norm: "post_attention_layernorm" },
+      config: (values, gguf) => ({
+        ...deepseekKeys(values),
+        ...layersOf(values),
+        use_qk_norm: hasNorms(gguf),
+      }),
+    },
+  ],
+  [
+    "granitemoe",
+    {
+      modelType: "granitemoe",
+      isPaired: true,
+      names: {
+        ffn_gate_inp: "block_sparse_moe.router.layer",
+        ffn_gate_exps: "block_sparse_moe.switch_mlp.gate_proj",
+        ffn_up_exps: "block_sparse_moe.switch_mlp.up_proj",
+        ffn_down_exps: "block_sparse_moe.switch_mlp.down_proj",
+      },
+      config: ({ optional }) => ({ num_local_experts: optional("expert_count") }),
+    },
+  ],
+  [
+    "hunyuan-moe",
+    {
+      modelType: "hunyuan",
+      names: {
+        ...longNorms,
+        ffn_gate_shexp: "mlp.shared_mlp.gate_proj",
+        ffn_up_shexp: "mlp.shared_mlp.up_proj",
+        ffn_down_shexp: "mlp.shared_mlp.down_proj",
+      },
+      config: ({ optional }, gguf) => ({
+        moe_topk: optional("expert_used_count"),
+        num_shared_expert: optional("expert_shared_count"),
+        use_mixed_mlp_moe: gguf.tensors.has("blk.0.ffn_gate_shexp.weight"),
+        use_qk_norm: hasNorms(gguf),
+      }),
+    },
+  ],
+  [
+    "minimax-m2",
+    {
+      modelType: "minimax",
+      names: { ...besideRouter, exp_probs_b: "mlp.e_score_correction_" },
+      config: (values) => ({
+        num_local_experts: values.optional("expert_count"),
+        rotary_dim: values.optional("rope.dimension_count"),
+        scoring_func: scoresOf(values),
+      }),
+    },
+  ],
+  ["olmoe", { modelType: "olmoe", config: () => ({ norm_topk_prob: false }) }],
+  [
+    "qwen2moe",
+    {
+      modelType: "qwen2_moe",
+      names: {
+        ffn_gate_inp_shexp: "mlp.shared_expert_gate",
+        ffn_gate_shexp: "mlp.shared_expert.gate_proj",
+        ffn_up_shexp: "mlp.shared_expert.up_proj",
+        ffn_down_shexp: "mlp.shared_expert.down_proj",
+      },
+      config: ({ optional }) => ({
+        norm_topk_prob: false,
+        shared_expert_intermediate_size: optional("expert_shared_feed_forward_length"),
+      }),
+    },
+  ],
+  ["qwen3vlmoe", { modelType: "qwen3_moe" }],
+];

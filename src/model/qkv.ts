@@ -1,0 +1,62 @@
+// Matrices of queries, keys and values whose rows are in another order in the file: ours has all queries, then all
+// keys, then all values, with features that rotate together half of those that rotate apart.
+import type { RowRun } from "./arrangement.ts";
+import type { AttentionSizes } from "./layers.ts";
+import type { Weights } from "./weights.ts";
+
+/** For each KV head the queries that share it, its key and its values: `qkv_proj` of this layer. */
+export function arrangeGroups(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+): void {
+  // GGUF files have three matrices.
+  if (!weights.has(`${name}.qkv_proj.weight`)) return;
+  const queries = heads / kvHeads;
+  const runs = (at: number, count: number): RowRun[] =>
+    Array.from({ length: kvHeads }, (_, group) => {
+      return { first: (group * (queries + 2) + at) * headDim, count: count * headDim };
+    });
+  weights.check(`${name}.qkv_proj`, [(heads + 2 * kvHeads) * headDim, dims]);
+  weights.reorder(`${name}.qkv_proj`, [
+    ...runs(0, queries),
+    ...runs(queries, 1),
+    ...runs(queries + 1, 1),
+  ]);
+}
+
+/** Neighbours rotate together, among the first `rotary` features of each head of queries and keys. */
+export function arrangeHalves(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+  rotary = headDim,
+): void {
+  const [queries, keys, values] = [heads, kvHeads, kvHeads].map((count) => count * headDim);
+  if (weights.has(`${name}.qkv_proj.weight`)) {
+    weights.check(`${name}.qkv_proj`, [queries! + keys! + values!, dims]);
+    const rest = { first: queries! + keys!, count: values! };
+    weights.reorder(`${name}.qkv_proj`, [...halves(heads + kvHeads, headDim, rotary), rest]);
+    return;
+  }
+  for (const [part, count] of [
+    ["q_proj", heads],
+    ["k_proj", kvHeads],
+  ] as const) {
+    if (!weights.has(`${name}.${part}.weight`)) continue;
+    weights.check(`${name}.${part}`, [count * headDim, dims]);
+    weights.reorder(`${name}.${part}`, halves(count, headDim, rotary));
+  }
+}
+
+/** Rows of so many heads: first the even ones of those that rotate, then the odd ones, then the others. */
+export function halves(heads: number, headDim: number, rotary: number): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    const every = (first: number): RowRun[] =>
+      Array.from({ length: rotary / 2 }, (_, i) => {
+        return { first: head * headDim + 2 * i + first, count: 1 };
+      });
+    const rest = { first: head * headDim + rotary, count: headDim - rotary };
+    return [...every(0), ...every(1), ...(rest.count > 0 ? [rest] : [])];
+  }).flat();
+}

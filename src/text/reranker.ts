@@ -1,0 +1,120 @@
+// Whether a model is a reranker: a causal model whose prompt asks if a document answers a query, and whose logits
+// behind the prompt say how much. Folders for sentence-transformers have a module LogitScore, which names the tokens,
+// and a chat template for messages of the roles query and document. What converters leave of such a folder is the
+// template. The first Qwen3-Reranker have neither: they are known by their name, and their prompt by their card.
+import { basename } from "node:path";
+import { z } from "zod";
+import { LoadError } from "../files/load-error.ts";
+import { type PromptBuilder, promptBuilder } from "./prompt.ts";
+import { jsonOf, type ReadText, sentenceModules } from "./sentence-modules.ts";
+import { type ChatInput, type ChatTemplate, chatTemplate } from "./template.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+export type Reranker = {
+  prompt: PromptBuilder;
+  /** Its logit is the score, less that of `no` if there is one. */
+  yes: number;
+  no: number | undefined;
+  /** Whether its prompt has a place for an instruction. */
+  takesInstruction: boolean;
+  /** A pair for the prompt. Without an instruction it is the model's own. */
+  input(query: string, document: string, instruction: string | undefined): ChatInput;
+};
+
+export type RerankerSources = {
+  path: string;
+  tokenizer: Tokenizer;
+  template: ChatTemplate | undefined;
+  text: ReadText;
+};
+
+const LogitScore = z.object({
+  true_token_id: z.int(),
+  false_token_id: z.int().nullish(),
+});
+
+const Prompts = z.object({
+  prompts: z.record(z.string(), z.string()),
+  default_prompt_name: z.string(),
+});
+
+export function rerankerOf({
+  path,
+  tokenizer,
+  template,
+  text,
+}: RerankerSources): Reranker | undefined {
+  const own = template && takesPairs(template.source) ? template : undefined;
+  const isQwen3 = /qwen3[-_.]?reranker/i.test(nameOf(path));
+  const used = own ?? (isQwen3 ? qwen3Template : undefined);
+  if (!used) return undefined;
+  const tokens = namedTokens(text, tokenizer) ?? yesAndNo(used.source, tokenizer);
+  if (!tokens) return undefined;
+  const preset = own ? presetPrompt(text) : QWEN3_INSTRUCTION;
+  return {
+    prompt: promptBuilder(used, tokenizer),
+    ...tokens,
+    takesInstruction: /["']system["']/.test(used.source),
+    input(query, document, instruction = preset) {
+      return {
+        messages: [
+          ...(instruction === undefined ? [] : [{ role: "system", content: instruction }]),
+          { role: "query", content: query },
+          { role: "document", content: document },
+        ],
+        addGenerationPrompt: true,
+      };
+    },
+  };
+}
+
+function takesPairs(template: string): boolean {
+  return /["']query["']/.test(template) && /["']document["']/.test(template);
+}
+
+/** The file's or folder's name, with that of the repo if it is in the cache. */
+function nameOf(path: string): string {
+  const [, repo = ""] = /models--[^/]+?--([^/]+)\/snapshots\//.exec(path) ?? [];
+  return `${repo} ${basename(path)}`;
+}
+
+type ScoreTokens = Pick<Reranker, "yes" | "no">;
+
+/** The tokens that sentence-transformers' module names. */
+function namedTokens(text: ReadText, tokenizer: Tokenizer): ScoreTokens | undefined {
+  const module = sentenceModules(text).config("LogitScore");
+  if (!module) return undefined;
+  const { data } = LogitScore.safeParse(module.json);
+  const ids = data && [data.true_token_id, data.false_token_id ?? data.true_token_id];
+  if (!ids?.every((id) => tokenizer.tokenOf(id) !== undefined)) {
+    throw new LoadError(`${module.file}: expected true_token_id and false_token_id, ids of tokens`);
+  }
+  return { yes: data!.true_token_id, no: data!.false_token_id ?? undefined };
+}
+
+/** Those two, if the prompt asks for them. */
+function yesAndNo(template: string, tokenizer: Tokenizer): ScoreTokens | undefined {
+  const [yes, no] = [tokenizer.idOf("yes"), tokenizer.idOf("no")];
+  const isAsked = /\byes\W+or\W+no\b/.test(template);
+  return isAsked && yes !== undefined && no !== undefined ? { yes, no } : undefined;
+}
+
+/** What sentence-transformers gives the template as the message of the system by default. */
+function presetPrompt(text: ReadText): string | undefined {
+  const { data } = Prompts.safeParse(jsonOf(text("config_sentence_transformers.json")));
+  return data?.prompts[data.default_prompt_name];
+}
+
+const QWEN3_INSTRUCTION =
+  "Given a web search query, retrieve relevant passages that answer the query";
+
+/** The prompt of Qwen3-Reranker's card, for the same messages as sentence-transformers makes. */
+const qwen3Template = chatTemplate({
+  jinja: `{% set labels = {"system": "<Instruct>: ", "query": "\\n<Query>: ", "document": "\\n<Document>: "} %}
+<|im_start|>system
+Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>
+<|im_start|>user
+{% for message in messages %}{{ labels[message.role] + message.content }}{% endfor %}<|im_end|>
+<|im_start|>assistant
+{{ "<think>\\n\\n</think>\\n\\n" }}`,
+})!;

@@ -1,0 +1,65 @@
+// A model that thinks, says something and calls two tools at once, whatever it is asked: what every client is to make of
+// that is known beforehand.
+import { startDialect } from "../support/dialect-model.ts";
+import type { TestServer } from "../support/server.ts";
+
+const says = [
+  ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
+  ...['"arguments": {}}\n</tool', "_call>", '\n<tool_call>\n{"name": "get_weather", '],
+  ...['"arguments": {"city": "Rome", ', '"days": 3}}\n</to', "ol_call>"],
+];
+
+/** Besides the format of calls: that the template switches thoughts, and where it has thoughts, results and effort. */
+const taught =
+  'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}' +
+  "{% for m in messages %}{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}" +
+  "{% if m.tool_call_id %}({{ m.name }} {{ m.tool_call_id }}){% endif %}{% endfor %}" +
+  "{% if reasoning_effort %}Think: {{ reasoning_effort }}.{% endif %}";
+
+export const thought = "I wonder.";
+export const said = "Let me see.";
+
+export const now = { name: "now", parameters: { type: "object" as const, properties: {} } };
+export const weather = {
+  name: "get_weather",
+  description: "The weather in a city.",
+  parameters: {
+    type: "object" as const,
+    properties: { city: { type: "string" }, days: { type: "integer" } },
+    required: ["city", "days"],
+  },
+};
+export const rome = { city: "Rome", days: 3 };
+
+export type ThinkingModel = {
+  server: TestServer;
+  /** The prompts of the finished requests, as text. */
+  prompts: string[];
+  stop(): Promise<void>;
+};
+
+type ThinkingModelOptions = {
+  /** Without being asked to; not every API can ask for it. */
+  always?: boolean;
+  args?: readonly string[];
+};
+
+export async function startThinkingModel({
+  always = false,
+  args = [],
+}: ThinkingModelOptions = {}): Promise<ThinkingModel> {
+  const { server, stop } = await startDialect(
+    { taught: always ? `${taught}{% set enable_thinking = true %}` : taught, says },
+    { args: ["--log-prompts", ...args] },
+  );
+  const prompts: string[] = [];
+  server.serving.log.info = ((line: { prompt?: string[] }) => {
+    prompts.push(...(line.prompt ?? []));
+  }) as typeof server.serving.log.info;
+  return { server, prompts, stop };
+}
+
+/** The model has a token for every byte, and one for each control token. */
+export function tokensIn(prompt: string): number {
+  return Buffer.byteLength(prompt.replaceAll(/<\|im_(?:start|end)\|>/g, "_"));
+}
