@@ -17,6 +17,8 @@ export type DecoderOptions = {
   /** Tensors that are not the decoder's. */
   ignored?: RegExp | undefined;
   norm?: Transform | undefined;
+  /** Of this name, in place of an RMS norm. */
+  makeNorm?: ((name: string) => Transform) | undefined;
   afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
   afterLogits?: Transform | undefined;
   /** In place of the output matrix, made of it. */
@@ -66,12 +68,14 @@ export function decoder(
   const blocks = Array.from({ length: layers }, (_, layer) =>
     makeBlock(`${prefix}model.layers.${layer}`, layer, states),
   );
-  const norm = options.norm ?? rmsNorm(weights, `${prefix}model.norm`, dims, config.rms_norm_eps);
+  const makeNorm =
+    options.makeNorm ?? ((name: string) => rmsNorm(weights, name, dims, config.rms_norm_eps));
+  const norm = options.norm ?? makeNorm(`${prefix}model.norm`);
   const tied = config.tie_word_embeddings ?? !weights.has(`${prefix}lm_head.weight`);
   const matrix = tied ? embedding.asLinear : weights.linear(`${prefix}lm_head`, dims, vocabulary);
   const head = options.head ? options.head(matrix) : matrix;
   // Some files keep frequencies that follow from the configuration, and a tied matrix twice.
-  const repeated = [/rotary_emb\.inv_freq$/, /\blm_head\./];
+  const repeated = [/\binv_freq$/, /\blm_head\./];
   weights.finish([...repeated, ...(options.ignored ? [options.ignored] : [])]);
   return {
     shape: { dims, vocabulary, maxPositions: config.max_position_embeddings ?? 4096 },

@@ -167,8 +167,9 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
       type: "longrope",
       long_factor: long,
       short_factor: factorsIn("rope_factors_short"),
-      original_max_position_embeddings:
-        optional("rope.scaling.original_context_length") ?? required("context_length"),
+      original_max_position_embeddings: ggufFamilies.has(architecture)
+        ? (optional("rope.scaling.original_context_length") ?? required("context_length"))
+        : required("rope.scaling.original_context_length"),
     };
   }
   if (!isScaled) return undefined;

@@ -33,7 +33,7 @@ export type NormNames = {
   afterMlp?: string;
 };
 
-export type Design = Omit<DecoderOptions, "norm"> & {
+export type Design = Omit<DecoderOptions, "norm" | "makeNorm"> & {
   /** Of the norms of layers, and of the last one. */
   makeNorm?: ((name: string) => AnyNorm) | undefined;
   norms?: NormNames | ((layer: number) => NormNames) | undefined;
@@ -111,7 +111,6 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
     });
     return design.around ? design.around(attend, sizes) : attend;
   };
-  const prefix = design.prefix ?? "";
   return decoder(
     config,
     weights,
@@ -128,7 +127,7 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
         ? parallelBlock(mix, mlp, ownNorms)
         : sequentialBlock(mix, mlp, ownNorms, design.branchScale);
     },
-    { ...design, norm: makeNorm(`${prefix}model.norm`) },
+    design,
   );
 }
 

@@ -1,11 +1,14 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { files, modelRows } from "../../scripts/model-table.ts";
 import { LoadError } from "../../src/files/load-error.ts";
+import { array } from "../../src/mlx/array.ts";
+import { Scope } from "../../src/mlx/scope.ts";
 import { loadModel } from "../../src/model/load.ts";
 import { architectureOf, architectures } from "../../src/model/registry.ts";
+import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
@@ -84,6 +87,7 @@ describe("a configuration that is wrong is refused by the key that is", () => {
     ["gpt2", { n_embd: undefined }, "config.json: n_embd: "],
     ["gpt2", { n_layer: "2" }, "config.json: n_layer: "],
     ["gpt2", { activation_function: "softmax" }, "config.json: activation_function: there is no "],
+    ["gpt2", { scale_attn_weights: false }, "config.json: scale_attn_weights: "],
     ["gptj", { rotary_dim: 32 }, "config.json: rotary_dim: heads have 16 features"],
     ["exaone4", { sliding_window_pattern: "LXG" }, "config.json: sliding_window_pattern: "],
     ["mistral3", { text_config: undefined }, "config.json: text_config: "],
@@ -102,6 +106,25 @@ describe("a configuration that is wrong is refused by the key that is", () => {
     ["glm4", { partial_rotary_factor: 0.01 }, "config.json: partial_rotary_factor: "],
     ["spark2_5", { rope_parameters: { full_attention: {} } }, "config.json: rope_parameters."],
     ["afm7", { num_kv_reuse_layers: 4 }, "config.json: num_kv_reuse_layers: no layer has keys"],
+    ["afmoe", { score_func: "relu" }, "config.json: score_func: "],
+    ["baichuan_m1", { conv_window: 3 }, "config.json: conv_window: "],
+    ["bailing_moe", { n_group: 8 }, "config.json: 8 experts do not fit 8 groups"],
+    ["bailing_moe_v3", { no_kda_lora: false }, "config.json: no_kda_lora: "],
+    ["dbrx", { ffn_config: {} }, "config.json: ffn_config.ffn_hidden_size: "],
+    ["glm4_moe", { n_routed_experts: 0 }, "config.json: n_routed_experts: "],
+    ["jamba", { layers_block_type: ["conv"] }, "config.json: layers_block_type.0: "],
+    ["kimi_vl", { text_config: undefined }, "config.json: text_config: "],
+    ["laguna", { moe_router_score_func: "softmax" }, "config.json: moe_router_score_func: "],
+    ["longcat_flash", { zero_expert_type: "zero" }, "config.json: zero_expert_type: "],
+    ["longcat_flash_ngram", { emb_neighbor_num: 1e9 }, "config.json: emb_neighbor_num: "],
+    ["mamba", { time_step_rank: 0 }, "config.json: time_step_rank: "],
+    ["mimo_v2_flash", { v_head_dim: 64 }, "config.json: values of 64 features, with keys of 32"],
+    ["minimax", { rotary_dim: 64 }, "config.json: RoPE cannot rotate 64 features of heads that"],
+    ["mixtral", { num_experts_per_tok: 9 }, "config.json: a token cannot have 9 of 4 experts"],
+    ["plamo2", { mamba_step: 1 }, "config.json: mamba_step: "],
+    ["recurrent_gemma", { block_types: [] }, "config.json: block_types: "],
+    ["rwkv7", { head_dim: 48 }, "config.json: head_dim: 48 features do not divide 128"],
+    ["step3p5", { num_attention_groups: 0 }, "config.json: num_attention_groups: "],
     ["smollm3", { no_rope_layers: [1, 0] }, "config.json: no_rope_layers: expected 5 numbers"],
   ];
   test.each(refused)("%s with %o", (name, change, message) => {
@@ -160,6 +183,27 @@ describe("a configuration that does not fit the file is refused by the tensor th
   test.each(refused)("%s with %o", (name, change, message) => {
     expect(loadError(name, change).message).toContain(message);
   });
+});
+
+test("OLMo keeps queries, keys and values within the limits of its configuration", () => {
+  const tiny = tinyCase("olmo-transformers");
+  const lastOf = (clip_qkv: number | null) => {
+    const path = join(folder, `olmo-${clip_qkv}`);
+    mkdirSync(path, { recursive: true });
+    writeTinyModel(path, { ...tiny, file_config: { ...tiny.file_config, clip_qkv } });
+    const model = loadModel(path, { device: deviceOf("cpu") });
+    const kv = new ContiguousKv();
+    try {
+      using _ = new Scope();
+      const step = contiguousStep([{ kv, count: 3 }]);
+      return model.forward(array(Int32Array.of(3, 1, 2)), step).numbers();
+    } finally {
+      kv.free();
+      model.free();
+    }
+  };
+  expect(lastOf(100)).toEqual(lastOf(null));
+  expect(lastOf(0.1)).not.toEqual(lastOf(null));
 });
 
 /** What loading the tiny model says with its configuration changed. */

@@ -1,8 +1,16 @@
 // The frequencies were computed from the formulas of transformers' modeling_rope_utils, in Python.
 import { describe, expect, test } from "bun:test";
 import { LoadError } from "../../src/files/load-error.ts";
+import { array } from "../../src/mlx/array.ts";
+import { Scope } from "../../src/mlx/scope.ts";
 import type { RopeScaling } from "../../src/model/config.ts";
-import { makeRope, type RopeOptions, ropeOptions } from "../../src/model/rope.ts";
+import {
+  backwards,
+  makeRope,
+  type RopeOptions,
+  ropeOptions,
+  rotated,
+} from "../../src/model/rope.ts";
 import { Weights } from "../../src/model/weights.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -32,11 +40,33 @@ function worstError(angles: number[], expected: Record<number, number>): number 
   return Math.max(...errors.map(Math.abs));
 }
 
+test("heads rotate by the positions of their tokens, and what rotates is multiplied", () => {
+  const weights = emptyWeights();
+  const rope = { ...makeRope(weights, { dims: 2, base: 10_000 }), magnitude: 2 };
+  const numbers = (turned: typeof rope) => {
+    using _ = new Scope();
+    // Two tokens of one head with three features, of which two rotate.
+    const x = array([1, 0, 5, 1, 0, 5], [2, 1, 3]);
+    return rotated(x, turned, array(Int32Array.of(0, 1))).numbers();
+  };
+  const [cos, sin] = [2 * Math.cos(1), 2 * Math.sin(1)];
+  const near = (found: number[], expected: number[]) =>
+    expect(Math.max(...found.map((x, i) => Math.abs(x - expected[i]!)))).toBeLessThan(1e-6);
+  near(numbers(rope), [2, 0, 5, cos, sin, 5]);
+  near(numbers(backwards(weights, rope)), [2, 0, 5, cos, -sin, 5]);
+  weights.free();
+});
+
 describe("positions rotate by the frequencies of", () => {
   test("default, base ^ (-2i / dims)", () => {
     const { angles, magnitude } = turnsOf({ dims: 8, base: 10_000 });
     expect(worstError(angles, { 0: 1, 1: 0.1, 2: 0.01, 3: 0.001 })).toBeLessThan(1e-5);
     expect(magnitude).toBeCloseTo(1, 5);
+  });
+
+  test.each(["mrope", "dynamic"])("%s, as default where texts are and sequences end", (type) => {
+    const options = { dims: 8, base: 10_000 };
+    expect(turnsOf({ ...options, scaling: { type, factor: 2 } })).toEqual(turnsOf(options));
   });
 
   test("linear, all slower by the factor", () => {
@@ -169,7 +199,7 @@ describe("a configuration", () => {
   });
 
   const refused: [RopeScaling, string][] = [
-    [{ type: "dynamic", factor: 2 }, "there is no dynamic; there are default, linear, llama3"],
+    [{ type: "ntk", factor: 2 }, "there is no ntk; there are default, linear, llama3"],
     [{ type: "linear" }, "rope_scaling has no factor"],
     [{ type: "longrope", long_factor: [1] }, "rope_scaling.long_factor: expected 4 numbers"],
   ];

@@ -353,6 +353,62 @@ describe("Weights", () => {
   });
 });
 
+describe("Weights under other names and in another order", () => {
+  const rows = { "h.0.c.weight": f32([3, 2], Float32Array.of(0, 1, 2, 3, 4, 5)) };
+
+  test("replaces parts of names, one after the other", () => {
+    const weights = weightsOf(rows);
+    weights.renameParts({ "h.": "layers.", ".c.": ".down." });
+    expect(numbers(weights, (own) => own.tensor("layers.0.down.weight", [3, 2]))).toEqual([
+      0, 1, 2, 3, 4, 5,
+    ]);
+    expect(weights.has("h.0.c.weight")).toBe(false);
+  });
+
+  test("refuses what has another name and is not asked for", () => {
+    const weights = weightsOf(rows);
+    weights.renameParts({ "h.": "layers." });
+    expect(() => weights.finish([])).toThrow('has no place for tensor "layers.0.c.weight"');
+    weights.free();
+  });
+
+  test("puts rows in another order, under the same name", () => {
+    const weights = weightsOf(rows);
+    weights.reorder("h.0.c", [
+      { first: 2, count: 1 },
+      { first: 0, count: 2 },
+    ]);
+    expect(numbers(weights, (own) => own.tensor("h.0.c.weight", [3, 2]))).toEqual([
+      4, 5, 0, 1, 2, 3,
+    ]);
+  });
+
+  test("leaves out what no part asks for", () => {
+    const weights = weightsOf(rows);
+    weights.leaveOut(/^h\./);
+    expect(weights.has("h.0.c.weight")).toBe(false);
+    weights.finish([]);
+    weights.free();
+  });
+
+  test("gives one number, whatever its axes, and refuses more", () => {
+    const weights = weightsOf({
+      a: f32([], Float32Array.of(7)),
+      b: f32([1, 1], Float32Array.of(8)),
+      ...rows,
+    });
+    expect(numbers(weights, (own) => concatenate([own.scalar("a"), own.scalar("b")]))).toEqual([
+      7, 8,
+    ]);
+    const wrong = weightsOf(rows);
+    const message = "here: h.0.c.weight: expected shape (1), found (3,2)";
+    expect(() => wrong.scalar("h.0.c.weight")).toThrow(new LoadError(message));
+    const other = "here: h.0.c.weight: expected shape (2,3), found (3,2)";
+    expect(() => wrong.reshape("h.0.c.weight", [2, 3], [6])).toThrow(new LoadError(other));
+    wrong.free();
+  });
+});
+
 describe("Weights.finish", () => {
   const tensors = {
     "a.weight": f32([4], x.subarray(0, 4)),

@@ -17,7 +17,11 @@ export const CohereConfig = BaseConfig.extend({
 });
 export type CohereConfig = z.infer<typeof CohereConfig>;
 
-export const cohereKeys: Keys = { rms_norm_eps: "layer_norm_eps" };
+/** Where it has both lengths, the other one is not what it was trained with. */
+export const cohereKeys: Keys = {
+  rms_norm_eps: "layer_norm_eps",
+  max_position_embeddings: "model_max_length",
+};
 
 export function cohere(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(CohereConfig, config, cohereKeys);

@@ -13,6 +13,7 @@ const Config = GptConfig.extend({
 
 export function gptBigcode(config: unknown, weights: Weights): Model {
   const { multi_query, ...parsed } = parseConfig(Config, config, gptKeys);
+  weights.leaveOut(/\.attn\.(masked_)?bias$/);
   weights.rename({ "transformer.": "model." });
   weights.renameParts(gptNames);
   const heads = { num_key_value_heads: multi_query ? 1 : parsed.num_attention_heads };

@@ -14,6 +14,9 @@ export const GptConfig = BaseConfig.extend({
   max_position_embeddings: z.int().positive(),
   n_inner: z.int().positive().nullish(),
   activation_function: z.string().default("gelu_new"),
+  /** Scores that are scaled otherwise, which few models have. */
+  scale_attn_weights: z.literal(true).default(true),
+  scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
 });
 type GptConfig = z.infer<typeof GptConfig>;
 
