@@ -28,6 +28,8 @@ FAMILIES = {
     "cohere2": "cohere2",
     "dbrx": "dbrx",
     "deepseek": "deepseek",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5-moe",
@@ -70,6 +72,8 @@ FAMILIES = {
 }
 # MLX's names -> the authors', which the converter reads.
 AUTHORS = {
+    "deepseek_v2": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
+    "deepseek_v3": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "gpt2": {"model.": "transformer."},
     "gpt_neox-sequential": {
         "model.h.": "gpt_neox.layers.",

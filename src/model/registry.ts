@@ -170,6 +170,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["hf_olmo", olmo],
   ["hunyuan", hunyuan],
   ["hunyuan_v1_dense", hunyuanV1Dense],
+  ["hunyuan_v1_moe", hunyuan],
   ["internlm2", internlm2],
   ["internlm3", llama],
   ["iquestcoder", llama],
