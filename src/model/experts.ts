@@ -25,7 +25,8 @@ export function router(
   shared: { count: number; gate?: string | undefined } = { count: 0 },
 ): Router {
   const { each, groups } = how;
-  if (groups && (experts % groups.count !== 0 || groups.best * groups.count > experts)) {
+  const isLimited = groups !== undefined && groups.kept < groups.count;
+  if (isLimited && (experts % groups.count !== 0 || groups.best * groups.count > experts)) {
     throw new LoadError(`config.json: ${experts} experts do not fit ${groups.count} groups`);
   }
   if (each > experts) {

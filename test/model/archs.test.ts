@@ -69,6 +69,20 @@ test("experts take as much memory as in the file, on a CPU too", () => {
   expect(loaded.model.weightBytes).toBe(file.length - header);
 });
 
+test.each([
+  ["mixtral", { sliding_window: 12 }, [12, 12]],
+  ["phimoe", { sliding_window: 12 }, [12, 12]],
+  ["plamo2", { attention_window_size: 12, full_attention_idx: [] }, [12]],
+  ["plamo2", { attention_window_size: 12 }, [undefined]],
+] as const)("%s has windows that mlx-lm leaves out: %o", (name, change, windows) => {
+  const tiny = tinyCase(name);
+  const path = mkdtempSync(join(folder, "windows-"));
+  writeTinyModel(path, { ...tiny, config: { ...tiny.config, ...change } });
+  const model = loadModel(path, { device: deviceOf(runtime.backend), dtype: "float32" });
+  expect(model.states.kvs.map(({ window }) => window)).toEqual([...windows]);
+  model.free();
+});
+
 test("ERNIE's experts are chosen with the corrections that only the authors' files have", () => {
   const tiny = tinyCase("ernie4_5_moe");
   const { prompt, last } = goldenOf(tiny);
