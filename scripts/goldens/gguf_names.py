@@ -57,6 +57,7 @@ FAMILIES = {
     "olmoe": "olmoe",
     "openelm": "openelm",
     "phi": "phi2",
+    "phimoe-mini": "phimoe",
     "plamo": "plamo",
     "plamo3": "plamo3",
     "qwen": "qwen",

@@ -247,6 +247,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   ["olmoe", { modelType: "olmoe", config: () => ({ norm_topk_prob: false }) }],
+  ["phimoe", { modelType: "phimoe" }],
   [
     "qwen2moe",
     {

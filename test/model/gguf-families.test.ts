@@ -297,6 +297,7 @@ const more: Record<string, More> = {
       }
     },
   },
+  "phimoe-mini": { change: nameExperts },
   phi: { metadata: { "rope.dimension_count": 8 } },
   plamo: {
     metadata: { "attention.head_count_kv": 2 },
