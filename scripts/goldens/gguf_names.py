@@ -42,6 +42,7 @@ FAMILIES = {
     "gpt2": "gpt2",
     "gpt_bigcode": "starcoder",
     "gpt_neox-sequential": "gptneox",
+    "gpt_oss-unscaled": "gpt-oss",
     "granitemoe": "granitemoe",
     "hunyuan-shared": "hunyuan-moe",
     "hunyuan_v1_dense": "hunyuan-dense",

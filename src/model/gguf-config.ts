@@ -183,8 +183,9 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   });
 }
 
-/** What queries and keys are multiplied by, of the families whose files say so. */
+/** How yarn is computed, of the families that differ in it or whose files say so. */
 function yarnGains({ architecture, optional }: Values) {
+  if (architecture === "gpt-oss") return { truncate: false };
   const gain = optional("rope.scaling.yarn_log_multiplier");
   if (gain === undefined) return {};
   if (architecture === "mistral3") return { mscale_all_dim: gain };

@@ -203,6 +203,20 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   [
+    "gpt-oss",
+    {
+      modelType: "gpt_oss",
+      names: {
+        post_attention_norm: "post_attention_layernorm",
+        attn_sinks: "self_attn.sinks",
+        ffn_gate_inp: "mlp.router",
+        ffn_gate_exps: "mlp.experts.gate_proj",
+        ffn_up_exps: "mlp.experts.up_proj",
+        ffn_down_exps: "mlp.experts.down_proj",
+      },
+    },
+  ],
+  [
     "granitemoe",
     {
       modelType: "granitemoe",
