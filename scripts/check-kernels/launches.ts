@@ -45,7 +45,7 @@ const recordedKernel: MakeKernel = (_, kernel) => ({
   free() {},
 });
 
-const HEAD_DIMS = [64, 80, 96, 128, 256, 512];
+const HEAD_DIMS = [64, 80, 96, 128, 192, 256, 512];
 const DTYPES = ["float32", "float16", "bfloat16"] as const;
 const KV_HEADS = 2;
 /** Query heads per KV head; a group of threads computes up to 4 together. */
@@ -185,6 +185,21 @@ function recordRecurrence(language: Language, dtype: Dtype): void {
     for (const decays of [floats(tokens, heads), floats(tokens, heads * dim)]) {
       recurrence.scan({ x, gates: { decays, betas } }, pool, moves, delta);
     }
+    // As Mamba has them, a head for each channel, and as RWKV 7 has them.
+    const byFeature = { ...columns, rate: floats(heads * 16) };
+    recurrence.scan(
+      { x, gates: { raw, columns: byFeature } },
+      floats(2, heads, 1, 16),
+      moves,
+      mamba,
+    );
+    const erasing = { find: 256, put: 512 };
+    recurrence.scan(
+      { x, gates: { decays: floats(tokens, heads * 64), betas } },
+      floats(2, heads, 64, 64),
+      moves,
+      { ...delta, keyHeads: heads, norm: undefined, deltaRule: false, erasing },
+    );
     // Heads that leave columns of the rows unread.
     const small = { decays: floats(tokens, heads), betas };
     recurrence.scan({ x, gates: small }, floats(2, heads, 64, 96), moves, delta);
@@ -214,6 +229,7 @@ function recordRouting(language: Language, dtype: Dtype): void {
         correction: zeros([256], "float32"),
         groups: { count: 8, kept: 4, best: 2 },
       },
+      { ...plain, groups: { count: 8, kept: 4, best: 2, leavesOut: true } },
     ];
     for (const routing of routings) {
       const width = routing.experts + (routing.shared.isGated ? 1 : 0);

@@ -28,6 +28,8 @@ FAMILIES = {
     "cohere2": "cohere2",
     "dbrx": "dbrx",
     "deepseek": "deepseek",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5-moe",
@@ -40,6 +42,7 @@ FAMILIES = {
     "gpt2": "gpt2",
     "gpt_bigcode": "starcoder",
     "gpt_neox-sequential": "gptneox",
+    "gpt_oss-unscaled": "gpt-oss",
     "granitemoe": "granitemoe",
     "hunyuan-shared": "hunyuan-moe",
     "hunyuan_v1_dense": "hunyuan-dense",
@@ -55,6 +58,7 @@ FAMILIES = {
     "olmoe": "olmoe",
     "openelm": "openelm",
     "phi": "phi2",
+    "phimoe-mini": "phimoe",
     "plamo": "plamo",
     "plamo3": "plamo3",
     "qwen": "qwen",
@@ -70,6 +74,8 @@ FAMILIES = {
 }
 # MLX's names -> the authors', which the converter reads.
 AUTHORS = {
+    "deepseek_v2": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
+    "deepseek_v3": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "gpt2": {"model.": "transformer."},
     "gpt_neox-sequential": {
         "model.h.": "gpt_neox.layers.",

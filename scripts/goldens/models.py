@@ -217,6 +217,10 @@ def check_authors(case, model, weights, layout):
     for name in original:
         if any(part in name for part in layout.get("transposed", [])):
             original[name] = original[name].swapaxes(-2, -1)
+    for part, parts in layout.get("parted", {}).items():
+        for name in [name for name in original if part in name]:
+            for own, value in zip(parts, mx.split(original.pop(name), len(parts), axis=0)):
+                original[name.replace(part, own)] = value
     for before, after in layout.get("names", {}).items():
         original = {name.replace(before, after, 1): original[name] for name in original}
     if where := layout.get("separate"):

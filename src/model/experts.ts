@@ -24,8 +24,13 @@ export function router(
   { correction, ...how }: Routing,
   shared: { count: number; gate?: string | undefined } = { count: 0 },
 ): Router {
-  if (how.groups && experts % how.groups.count !== 0) {
-    throw new LoadError(`config.json: ${experts} experts do not fit ${how.groups.count} groups`);
+  const { each, groups } = how;
+  const isLimited = groups !== undefined && groups.kept < groups.count;
+  if (isLimited && (experts % groups.count !== 0 || groups.best * groups.count > experts)) {
+    throw new LoadError(`config.json: ${experts} experts do not fit ${groups.count} groups`);
+  }
+  if (each > experts) {
+    throw new LoadError(`config.json: a token cannot have ${each} of ${experts} experts`);
   }
   const { count, gate } = shared;
   const scores = gate

@@ -179,9 +179,17 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
     original_max_position_embeddings: optional("rope.scaling.original_context_length"),
     beta_fast: optional("rope.scaling.yarn_beta_fast"),
     beta_slow: optional("rope.scaling.yarn_beta_slow"),
-    mscale_all_dim:
-      values.modelType === "ministral3" ? optional("rope.scaling.yarn_log_multiplier") : undefined,
+    ...yarnGains(values),
   });
+}
+
+/** How yarn is computed, of the families that differ in it or whose files say so. */
+function yarnGains({ architecture, optional }: Values) {
+  if (architecture === "gpt-oss") return { truncate: false };
+  const gain = optional("rope.scaling.yarn_log_multiplier");
+  if (gain === undefined) return {};
+  if (architecture === "mistral3") return { mscale_all_dim: gain };
+  return architecture === "deepseek2" ? { mscale: 10 * gain, mscale_all_dim: 10 * gain } : {};
 }
 
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {

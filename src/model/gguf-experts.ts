@@ -28,6 +28,24 @@ function deepseekKeys({ optional }: GgufValues) {
   };
 }
 
+function latentKeys(values: GgufValues) {
+  const { optional, required } = values;
+  const rotary = required("rope.dimension_count");
+  const groups = optional("expert_group_count") ?? 1;
+  return {
+    ...deepseekKeys(values),
+    model_type: scoresOf(values) === "sigmoid" ? "deepseek_v3" : "deepseek_v2",
+    topk_method: groups > 1 ? "group_limited_greedy" : "greedy",
+    q_lora_rank: optional("attention.q_lora_rank"),
+    kv_lora_rank: required("attention.kv_lora_rank"),
+    qk_rope_head_dim: rotary,
+    // Of files with a matrix for each head, the others are the sizes of what is kept.
+    qk_nope_head_dim:
+      (optional("attention.key_length_mla") ?? required("attention.key_length")) - rotary,
+    v_head_dim: optional("attention.value_length_mla") ?? required("attention.value_length"),
+  };
+}
+
 /** Layers behind the last predict further tokens, which is not used. */
 const layersOf = ({ optional, required }: GgufValues) => ({
   num_hidden_layers: required("block_count") - (optional("nextn_predict_layers") ?? 0),
@@ -136,6 +154,26 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: (values) => ({ ...deepseekKeys(values), norm_topk_prob: false }),
     },
   ],
+  // DeepSeek V2 and V3, Kimi K2 and GLM 4.7 Flash.
+  [
+    "deepseek2",
+    {
+      modelType: "deepseek_v3",
+      others: ["deepseek_v2"],
+      names: {
+        ...besideRouter,
+        attn_q_a: "self_attn.q_a_proj",
+        attn_q_a_norm: "self_attn.q_a_layernorm",
+        attn_q_b: "self_attn.q_b_proj",
+        attn_kv_a_mqa: "self_attn.kv_a_proj_with_mqa",
+        attn_kv_a_norm: "self_attn.kv_a_layernorm",
+        attn_kv_b: "self_attn.kv_b_proj",
+        attn_k_b: "self_attn.embed_q",
+        attn_v_b: "self_attn.unembed_out",
+      },
+      config: latentKeys,
+    },
+  ],
   ["dots1", { modelType: "dots1", names: besideRouter, config: deepseekKeys }],
   [
     "ernie4_5-moe",
@@ -162,6 +200,20 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
         ...layersOf(values),
         use_qk_norm: hasNorms(gguf),
       }),
+    },
+  ],
+  [
+    "gpt-oss",
+    {
+      modelType: "gpt_oss",
+      names: {
+        post_attention_norm: "post_attention_layernorm",
+        attn_sinks: "self_attn.sinks",
+        ffn_gate_inp: "mlp.router",
+        ffn_gate_exps: "mlp.experts.gate_proj",
+        ffn_up_exps: "mlp.experts.up_proj",
+        ffn_down_exps: "mlp.experts.down_proj",
+      },
     },
   ],
   [
@@ -209,6 +261,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   ["olmoe", { modelType: "olmoe", config: () => ({ norm_topk_prob: false }) }],
+  ["phimoe", { modelType: "phimoe" }],
   [
     "qwen2moe",
     {

@@ -16,6 +16,8 @@ export type GgufValues = {
 export type GgufFamily = {
   /** The model_type of Hugging Face. */
   modelType: string;
+  /** What `config` may say it is instead, with the same names. */
+  others?: readonly string[];
   /** Names in a block -> Hugging Face's, where they differ from the usual. */
   names?: Readonly<Record<string, string>>;
   /** Rows of queries and keys stand in pairs. */

@@ -47,9 +47,9 @@ const special = new Map([
   ["gemma3_text", gemma],
   ["olmo2", olmo],
   ["olmo3", olmo],
-  ...Array.from(ggufFamilies.values(), ({ modelType, names = {} }) => {
-    return [modelType, new Map(Object.entries(names))] as const;
-  }),
+  ...[...ggufFamilies.values()].flatMap(({ modelType, others = [], names = {} }) =>
+    [modelType, ...others].map((type) => [type, new Map(Object.entries(names))] as const),
+  ),
 ]);
 
 /** What the configuration has taken already, or follows from it. */

@@ -1,5 +1,6 @@
 // What the architectures have in common.
 import type { ExpertLinear, ExpertProduct, Fused, Gating, Linear, Norm } from "../device/device.ts";
+import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { layerNorm as normed } from "../mlx/fast.ts";
 import {
@@ -223,6 +224,10 @@ export function attentionBlock(
 ): SharedBlock {
   const { rope, qNorm, kNorm, vNorm, attention, shared, afterwards } = parts;
   const width = sizes.heads * sizes.headDim;
+  if (rope && rope.dims > sizes.headDim) {
+    const features = `${rope.dims} features of heads that have ${sizes.headDim}`;
+    throw new LoadError(`config.json: RoPE cannot rotate ${features}`);
+  }
   const project =
     parts.project ??
     (shared

@@ -30,6 +30,7 @@ export function convolution(
 
 /** Three convolutions as one over the channels of all: `name`.q_conv1d and so on as `name`.conv1d. */
 export function joinConvolutions(weights: Weights, name: string): void {
+  if (weights.has(`${name}.conv1d.weight`)) return;
   const parts = ["q", "k", "v"].map((part) => `${name}.${part}_conv1d.weight`);
   weights.arrange(parts, (stored) => joined(`${name}.conv1d.weight`, stored));
 }

@@ -48,6 +48,7 @@ import { hunyuanV1Dense } from "./archs/hunyuan-v1-dense.ts";
 import { internlm2 } from "./archs/internlm2.ts";
 import { iquestLoopCoder } from "./archs/iquestloopcoder.ts";
 import { jamba } from "./archs/jamba.ts";
+import { kimiK3 } from "./archs/kimi-k3.ts";
 import { kimiLinear } from "./archs/kimi-linear.ts";
 import { kimiVl } from "./archs/kimi-vl.ts";
 import { klear } from "./archs/klear.ts";
@@ -170,6 +171,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["hf_olmo", olmo],
   ["hunyuan", hunyuan],
   ["hunyuan_v1_dense", hunyuanV1Dense],
+  ["hunyuan_v1_moe", hunyuan],
   ["internlm2", internlm2],
   ["internlm3", llama],
   ["iquestcoder", llama],
@@ -178,6 +180,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["joyai_llm_flash", deepseekV3],
   ["kimi_k2", deepseekV3],
   ["kimi_k25", kimiVl],
+  ["kimi_k3", kimiK3],
   ["kimi_linear", kimiLinear],
   ["kimi_vl", kimiVl],
   ["laguna", laguna],

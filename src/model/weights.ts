@@ -65,6 +65,11 @@ export class Weights {
     return this.#ledger.get(name) !== undefined;
   }
 
+  /** Whether a tensor has such a name. */
+  hasAny(name: RegExp): boolean {
+    return this.#ledger.names("").some((each) => name.test(each));
+  }
+
   /** As the file has it; undefined where it has none. */
   shapeOf(name: string): readonly number[] | undefined {
     return this.#ledger.get(name)?.shape;

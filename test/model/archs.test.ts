@@ -69,6 +69,41 @@ test("experts take as much memory as in the file, on a CPU too", () => {
   expect(loaded.model.weightBytes).toBe(file.length - header);
 });
 
+test.each([
+  ["mixtral", { sliding_window: 12 }, [12, 12]],
+  ["phimoe", { sliding_window: 12 }, [12, 12]],
+  ["plamo2", { attention_window_size: 12, full_attention_idx: [] }, [12]],
+  ["plamo2", { attention_window_size: 12 }, [undefined]],
+] as const)("%s has windows that mlx-lm leaves out: %o", (name, change, windows) => {
+  const tiny = tinyCase(name);
+  const path = mkdtempSync(join(folder, "windows-"));
+  writeTinyModel(path, { ...tiny, config: { ...tiny.config, ...change } });
+  const model = loadModel(path, { device: deviceOf(runtime.backend), dtype: "float32" });
+  expect(model.states.kvs.map(({ window }) => window)).toEqual([...windows]);
+  model.free();
+});
+
+test("ERNIE's experts are chosen with the corrections that only the authors' files have", () => {
+  const tiny = tinyCase("ernie4_5_moe");
+  const { prompt, last } = goldenOf(tiny);
+  const extra = Object.fromEntries(
+    [1, 2].map((layer) => [
+      `model.layers.${layer}.mlp.moe_statics.e_score_correction_bias`,
+      [1, 8],
+    ]),
+  );
+  const logitsOf = (gain: number) => {
+    const path = mkdtempSync(join(folder, "corrected-"));
+    writeTinyModel(path, { ...tiny, extra, gains: { e_score: gain } });
+    const model = loadModel(path, { device: deviceOf(runtime.backend), dtype: "float32" });
+    const logits = promptLogits(model, prompt).at(-1)!;
+    model.free();
+    return logits;
+  };
+  expect(distance(logitsOf(0), last)).toBeLessThan(TOLERANCE);
+  expect(distance(logitsOf(10), last)).toBeGreaterThan(0.1);
+});
+
 describe("however the tokens come", () => {
   test.each(few)("%s continues a prompt that is fed in chunks", (_, tiny) => {
     const { prompt, greedy } = goldenOf(tiny);

@@ -205,6 +205,15 @@ describe("ggufConfig scales rotary positions", () => {
       original_max_position_embeddings: 512,
       beta_fast: 16,
     });
+    // What files leave out: gpt-oss's ramp begins and ends between features.
+    expect(config("gpt-oss", values).rope_scaling).toMatchObject({ truncate: false });
+    const gained = { ...values, "rope.scaling.yarn_log_multiplier": 0.1 };
+    const latent = { "attention.kv_lora_rank": 512, "rope.dimension_count": 16 };
+    const sizes = { "attention.key_length": 48, "attention.value_length": 32 };
+    expect(config("deepseek2", { ...gained, ...latent, ...sizes }).rope_scaling).toMatchObject({
+      mscale: 1,
+      mscale_all_dim: 1,
+    });
   });
 
   test("by a factor a frequency, as llama3 has become, without touching magnitudes", () => {

@@ -34,6 +34,8 @@ const keys: Readonly<Record<string, readonly string[]>> = {
   "attention.key_length": ["head_dim"],
   "attention.value_length": ["head_dim"],
   "attention.layer_norm_rms_epsilon": ["rms_norm_eps"],
+  "attention.q_lora_rank": ["q_lora_rank"],
+  "attention.kv_lora_rank": ["kv_lora_rank"],
   "attention.layer_norm_epsilon": [
     "layer_norm_eps",
     "layer_norm_epsilon",
@@ -59,6 +61,21 @@ const keys: Readonly<Record<string, readonly string[]>> = {
   expert_group_used_count: ["topk_group"],
   leading_dense_block_count: ["first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"],
   interleave_moe_layer_step: ["moe_layer_interval"],
+};
+
+/** Of DeepSeek's latent attention: what is kept of a token is one head. */
+const LATENT = {
+  "attention.head_count_kv": 1,
+  "attention.key_length": 48,
+  "attention.value_length": 32,
+  "attention.key_length_mla": 48,
+  "attention.value_length_mla": 32,
+  "rope.dimension_count": 16,
+  "rope.scaling.type": "yarn",
+  "rope.scaling.factor": 4,
+  "rope.scaling.original_context_length": 32,
+  "rope.scaling.yarn_beta_fast": 8,
+  "rope.scaling.yarn_beta_slow": 1,
 };
 
 /** How experts are scored. */
@@ -141,6 +158,10 @@ const more: Record<string, More> = {
     },
   },
   deepseek: { change: pairHeads },
+  deepseek_v2: { metadata: { ...LATENT, "rope.scaling.yarn_log_multiplier": 0.0707 } },
+  deepseek_v3: {
+    metadata: { ...LATENT, ...SIGMOID, "rope.scaling.yarn_log_multiplier": 0.1 },
+  },
   exaone4: {
     metadata: {
       "attention.sliding_window_pattern": [true, true, true, false],
@@ -276,6 +297,7 @@ const more: Record<string, More> = {
       }
     },
   },
+  "phimoe-mini": { change: nameExperts },
   phi: { metadata: { "rope.dimension_count": 8 } },
   plamo: {
     metadata: { "attention.head_count_kv": 2 },

@@ -16,6 +16,8 @@ export type AuthorsLayout = {
   regrouped?: Record<string, [a: number, b: number]>;
   /** Parts of the names of matrices, of experts or not, with rows and columns exchanged. */
   transposed?: string[];
+  /** Parts of names -> those of matrices that have as many rows each. */
+  parted?: Record<string, string[]>;
   /** Parts of names. */
   names?: Record<string, string>;
   /** A tensor an expert; in `experts` unless it says where. */
@@ -74,6 +76,21 @@ export function inAuthorsLayout(
   }
   for (const [name, tensor] of [...result]) {
     if (transposed.some((part) => name.includes(part))) result.set(name, exchanged(tensor));
+  }
+  for (const [part, parts] of Object.entries(layout.parted ?? {})) {
+    for (const [name, tensor] of [...result]) {
+      if (!name.includes(part)) continue;
+      result.delete(name);
+      const [rows, size] = [tensor.shape[0]! / parts.length, tensor.bytes.length / parts.length];
+      for (const [i, own] of parts.entries()) {
+        const bytes = tensor.bytes.subarray(i * size, (i + 1) * size);
+        result.set(name.replace(part, own), {
+          ...tensor,
+          shape: tensor.shape.with(0, rows),
+          bytes,
+        });
+      }
+    }
   }
   const named = (name: string) =>
     Object.entries(names).reduce((all, [from, to]) => all.replace(from, to), name);

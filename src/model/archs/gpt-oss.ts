@@ -27,6 +27,8 @@ export function gptOss(config: unknown, weights: Weights): Model {
   const { hidden_size: dims, rms_norm_eps: eps } = parsed;
   const sizes = { dims, ...headsOf(parsed) };
   const rope = makeRope(weights, ropeOptions(parsed, sizes.headDim));
+  // GGUF files have an ending for all names.
+  weights.renameParts({ ".sinks.weight": ".sinks" });
   return decoder(parsed, weights, (name, layer, states) =>
     preNormBlock(
       attentionBlock(weights, `${name}.self_attn`, states, sizes, {

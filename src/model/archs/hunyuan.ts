@@ -45,7 +45,8 @@ const ofLayer = (given: number | number[], layer: number) =>
 export function hunyuan(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { rope_scaling: _, ...rest } = parsed;
-  return transformer({ ...rest, tie_word_embeddings: true }, weights, {
+  const isTied = !weights.has("lm_head.weight");
+  return transformer({ ...rest, tie_word_embeddings: isTied }, weights, {
     mix: attentionLayers(parsed, weights),
     mlp: (name, layer) => makeMlp(parsed, weights, name, layer),
   });

@@ -15,7 +15,7 @@ import type { Weights } from "../weights.ts";
 
 const count = z.int().positive();
 
-const Config = BaseConfig.extend({
+export const KimiLinearConfig = BaseConfig.extend({
   linear_attn_config: z.looseObject({
     /** Those with a delta net; the first layer is 1. */
     kda_layers: z.array(count),
@@ -40,21 +40,12 @@ const Config = BaseConfig.extend({
   topk_group: count.default(1),
   model_max_length: count.nullish(),
 });
-type Config = z.infer<typeof Config>;
+type Config = z.infer<typeof KimiLinearConfig>;
 
 export function kimiLinear(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
+  const parsed = parseConfig(KimiLinearConfig, config);
   const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = parsed;
   const { kda_layers } = parsed.linear_attn_config;
-  const latentSizes = {
-    dims,
-    heads: parsed.num_attention_heads,
-    queryRank: undefined,
-    latent: parsed.kv_lora_rank,
-    rotary: parsed.qk_rope_head_dim,
-    plain: parsed.qk_nope_head_dim,
-    value: parsed.v_head_dim,
-  };
   // Its positions are in the delta nets: nothing is rotated.
   const scale = (parsed.qk_nope_head_dim + parsed.qk_rope_head_dim) ** -0.5;
   return decoder(
@@ -66,7 +57,10 @@ export function kimiLinear(config: unknown, weights: Weights): Model {
     (name, layer, states) => {
       const mix = kda_layers.includes(layer + 1)
         ? deltaLayer(parsed, weights, `${name}.self_attn`, states)
-        : latentAttention(weights, `${name}.self_attn`, states, latentSizes, { scale, eps });
+        : latentAttention(weights, `${name}.self_attn`, states, latentSizes(parsed), {
+            scale,
+            eps,
+          });
       const isSparse =
         parsed.num_experts > 0 &&
         layer >= parsed.first_k_dense_replace &&
@@ -83,6 +77,18 @@ export function kimiLinear(config: unknown, weights: Weights): Model {
     },
     { ignored: /^model\.mtp/ },
   );
+}
+
+export function latentSizes(config: Config) {
+  return {
+    dims: config.hidden_size,
+    heads: config.num_attention_heads,
+    queryRank: undefined,
+    latent: config.kv_lora_rank,
+    rotary: config.qk_rope_head_dim,
+    plain: config.qk_nope_head_dim,
+    value: config.v_head_dim,
+  };
 }
 
 /** Decays and output gates are products of smaller vectors. */

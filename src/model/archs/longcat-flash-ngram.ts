@@ -22,9 +22,9 @@ import { LongcatConfig, longcatDecoder } from "./longcat-flash.ts";
 const Config = LongcatConfig.extend({
   ngram_vocab_size_ratio: z.int().positive().default(78),
   /** The most tokens that an embedding is of. */
-  emb_neighbor_num: z.int().min(2).default(4),
+  emb_neighbor_num: z.int().min(2).max(64).default(4),
   /** Embeddings for each number of tokens. */
-  emb_split_num: z.int().positive().default(4),
+  emb_split_num: z.int().positive().max(64).default(4),
 });
 type Config = z.infer<typeof Config>;
 

@@ -21,12 +21,6 @@ export function mistral4(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { n_group: count, topk_group: kept, rope_parameters } = parsed;
   const { llama_4_scaling_beta: beta, original_max_position_embeddings: every } = rope_parameters;
-  for (let layer = 0; layer < parsed.num_hidden_layers; layer++) {
-    const mlp = `model.layers.${layer}.mlp`;
-    if (!weights.has(`${mlp}.experts.gate_up_proj`)) continue;
-    splitExperts(weights, `${mlp}.experts.gate_up_proj`, `${mlp}.switch_mlp`);
-    weights.rename({ [`${mlp}.experts.down_proj`]: `${mlp}.switch_mlp.down_proj.weight` });
-  }
   const routing = {
     each: parsed.num_experts_per_tok ?? 1,
     scores: "softmax" as const,
@@ -34,6 +28,7 @@ export function mistral4(config: unknown, weights: Weights): Model {
     isNormalized: parsed.norm_topk_prob,
     scale: parsed.routed_scaling_factor,
   };
+  const makeMlp = expertLayers(parsed, weights, () => routing);
   const attention = deepseekAttention(parsed, weights, LATENT_EPS);
   return transformer(parsed, weights, {
     mix: (name, _, states) =>
@@ -43,6 +38,12 @@ export function mistral4(config: unknown, weights: Weights): Model {
           return add(multiply(log(add(stage, 1)), beta), 1);
         },
       }),
-    mlp: expertLayers(parsed, weights, () => routing),
+    mlp: (name, layer) => {
+      if (weights.has(`${name}.experts.gate_up_proj`)) {
+        splitExperts(weights, `${name}.experts.gate_up_proj`, `${name}.switch_mlp`);
+        weights.rename({ [`${name}.experts.down_proj`]: `${name}.switch_mlp.down_proj.weight` });
+      }
+      return makeMlp(name, layer);
+    },
   });
 }

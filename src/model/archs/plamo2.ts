@@ -121,7 +121,7 @@ function mamba(
   const [keyNorm, queryNorm] = [makeNorm("B", stateSize), makeNorm("C", stateSize)];
   const stepNorm = makeNorm("dt", rank);
   const toSteps = weights.linear(`${name}.dt_proj`, rank, heads);
-  const columns = { ...decayRule(weights, name, heads), steps: 0, limits: [0.001, 100] as const };
+  const columns = { ...decayRule(weights, name, heads), steps: 0 };
   const outProj = weights.linear(`${name}.out_proj`, channels, dims);
   const inputs = states.slot(taps - 1, channels);
   const state = states.slot(heads, headDim, stateSize);

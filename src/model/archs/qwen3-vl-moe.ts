@@ -13,7 +13,7 @@ export function qwen3VlMoe(config: unknown, weights: Weights): Model {
   const { text_config } = parseConfig(Config, config);
   const parsed = parseConfig(MoeConfig, { model_type: "qwen3_moe", ...text_config });
   unwrapText(weights);
-  for (let layer = 0; layer < parsed.num_hidden_layers; layer++) {
+  for (let layer = 0; weights.has(`model.layers.${layer}.mlp.gate.weight`); layer++) {
     const mlp = `model.layers.${layer}.mlp`;
     transposeExperts(weights, `${mlp}.experts`, `${mlp}.switch_mlp`);
   }

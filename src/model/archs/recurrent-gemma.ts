@@ -50,19 +50,16 @@ const Config = BaseConfig.extend({
 });
 type Config = z.infer<typeof Config>;
 
-/** Of norms before blocks, whatever the configuration says of the last one. */
-const BLOCK_EPS = 1e-5;
-
 /** Kernels read as many key features at once: the state of a channel is the first of them. */
 const KEYS = 16;
 
 export function recurrentGemma(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, rms_norm_eps, logits_soft_cap: cap } = parsed;
+  const { hidden_size: dims, rms_norm_eps: eps, logits_soft_cap: cap } = parsed;
   const types = parsed.block_types ??
     parsed._block_types ?? ["recurrent", "recurrent", "attention"];
   const sizes = { dims, ...headsOf(parsed) };
-  const rope = makeRope(weights, { dims: sizes.headDim / 2, base: 10_000 });
+  const rope = makeRope(weights, { dims: sizes.headDim / 2, base: parsed.rope_theta });
   const attention = { scale: sizes.headDim ** -0.5, window: parsed.attention_window_size };
   return decoder(
     parsed,
@@ -77,12 +74,12 @@ export function recurrentGemma(config: unknown, weights: Weights): Model {
       return preNormBlock(
         mix,
         gatedMlp(weights, `${name}.mlp_block`, dims, hidden, "geglu"),
-        rmsNorm(weights, `${name}.temporal_pre_norm`, dims, BLOCK_EPS, 1),
-        rmsNorm(weights, `${name}.channel_pre_norm`, dims, BLOCK_EPS, 1),
+        rmsNorm(weights, `${name}.temporal_pre_norm`, dims, eps, 1),
+        rmsNorm(weights, `${name}.channel_pre_norm`, dims, eps, 1),
       );
     },
     {
-      norm: rmsNorm(weights, "model.final_norm", dims, rms_norm_eps, 1),
+      norm: rmsNorm(weights, "model.final_norm", dims, eps, 1),
       afterEmbedding: (h) => (parsed.embeddings_scale_by_sqrt_dim ? multiply(h, dims ** 0.5) : h),
       afterLogits: (logits) => (cap ? softCap(logits, cap) : logits),
     },

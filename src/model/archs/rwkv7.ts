@@ -2,6 +2,7 @@
 // attention at all. Each token is mixed with the one before it.
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
+import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { layerNorm as normed } from "../../mlx/fast.ts";
 import {
@@ -124,6 +125,9 @@ function timeMixer(
 ) {
   const { hidden_size: dims, head_dim: headDim, norm_eps } = config;
   const heads = dims / headDim;
+  if (!Number.isInteger(heads)) {
+    throw new LoadError(`config.json: head_dim: ${headDim} features do not divide ${dims}`);
+  }
   const shift = tokenShift(weights, states, dims);
   const [forR, forW, forK, forV, forA, forG] = ["r", "w", "k", "v", "a", "g"].map((part) =>
     mixed(weights, `${name}.x_${part}`, dims),

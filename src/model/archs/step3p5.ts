@@ -48,10 +48,7 @@ export function step3p5(config: unknown, weights: Weights): Model {
   const { hidden_size: dims, rms_norm_eps: eps, head_dim: headDim, layer_types } = parsed;
   const { attention_other_setting: other, partial_rotary_factors, yarn_only_types } = parsed;
   // The authors' files keep norms as their distance from 1.
-  const isAuthors = [...Array(parsed.num_hidden_layers).keys()].some((layer) =>
-    weights.has(`model.layers.${layer}.moe.gate.weight`),
-  );
-  const offset = isAuthors ? 1 : 0;
+  const offset = weights.hasAny(/^model\.layers\.\d+\.moe\.gate\.weight$/) ? 1 : 0;
   weights.renameParts({
     ".moe.gate.": ".mlp.gate.",
     ".mlp.gate.gate.": ".mlp.gate.",
