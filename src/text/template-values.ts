@@ -158,6 +158,9 @@ type TextMethod = (
   spend: (chars: number) => void,
 ) => unknown;
 
+/** Finding a part again takes as long as making so many characters. */
+const FOUND_CHARS = 16;
+
 const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>([
   [
     "format",
@@ -175,7 +178,16 @@ const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>
   ["find", (text, [part]) => text.indexOf(String(part))],
   [
     "count",
-    (text, [part]) => (part === "" ? text.length + 1 : text.split(String(part)).length - 1),
+    (text, [part], spend) => {
+      const wanted = String(part);
+      if (wanted === "") return text.length + 1;
+      let count = 0;
+      for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + wanted.length)) {
+        count += 1;
+        spend(FOUND_CHARS);
+      }
+      return count;
+    },
   ],
   ["isdigit", (text) => /^\p{Nd}+$/u.test(text)],
   [
