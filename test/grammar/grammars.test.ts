@@ -231,7 +231,7 @@ test("keys have threads of their own: one that compiles delays no other key's ma
 });
 
 test("a serving thread that takes too long at one thing is ended, and there is another", async () => {
-  const { engine, open } = makeGrammars({ serveMs: 500 });
+  const { engine, open } = makeGrammars({ serveMs: 2000 });
   await open(regex("[ab]"));
   const stuck = engine.open(endless);
   expect(walk(await open(regex("yes")), 1)).toBe("yes");
