@@ -1,9 +1,19 @@
 // A model of the hub without its weights: a temporary folder with the files that describe it, and of its weights the
 // headers, in files of the right size with holes in the place of tensors. Whatever reads headers reads it as any model.
-import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, parse } from "node:path";
 import { readGguf } from "../files/gguf.ts";
+import { readSafetensors, type SafetensorsTensor } from "../files/safetensors.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { fileUrl, readPart } from "../hub/file-part.ts";
 import { codeOf, HubError } from "../hub/hub-error.ts";
@@ -47,20 +57,27 @@ export async function hollowModel(
   const dispose = () => rmSync(folder, { recursive: true, force: true });
   let left = MAX_BYTES;
 
-  /** Adds bytes of a file to those that are there. */
-  const bring = async ({ path }: RepoFile, from: number, bytes: number) => {
+  const part = async ({ path }: RepoFile, from: number, bytes: number) => {
     left -= bytes;
     if (left < 0) throw new HubError(`${repo} describes itself in over ${formatBytes(MAX_BYTES)}`);
-    const part = await readPart(hub, fileUrl(hub, commit, path), { from, bytes }, retry);
-    writeFileSync(join(folder, path), part, { flag: from === 0 ? "w" : "a" });
-    return part;
+    return await readPart(hub, fileUrl(hub, commit, path), { from, bytes }, retry);
   };
+  /** Adds bytes of a file to those that are there. */
+  const bring = async (file: RepoFile, from: number, bytes: number) => {
+    const brought = await part(file, from, bytes);
+    writeFileSync(join(folder, file.path), brought, { flag: from === 0 ? "w" : "a" });
+    return brought;
+  };
+  const shapes: Shapes = new Map();
   const bringFile = async (file: RepoFile) => {
     const { path, id } = file;
     const target = join(folder, path);
     mkdirSync(dirname(target), { recursive: true });
-    if (path.endsWith(".safetensors")) await bringSafetensors(file, bring);
-    else if (path.endsWith(".gguf")) await bringGguf(file, target, bring);
+    if (path.endsWith(".safetensors")) {
+      await bringSafetensors(file, bring);
+      extend(target, id.bytes);
+      await bringShapes(target, shapes, (from, bytes) => part(file, from, bytes));
+    } else if (path.endsWith(".gguf")) await bringGguf(file, target, bring);
     else if (id.bytes <= MAX_FILE_BYTES) return void (await bring(file, 0, id.bytes));
     else throw new HubError(`${repo}: ${path} has ${formatBytes(id.bytes)}`);
     extend(target, id.bytes);
@@ -96,6 +113,52 @@ async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
   const end = first < 8 ? 0 : 8 + Number(part.readBigUInt64LE());
   if (end > first && end <= Math.min(file.id.bytes, MAX_HEADER_BYTES)) {
     await bring(file, first, end - first);
+  }
+}
+
+/** Of tensors that say how others are quantized, by what tells them apart. */
+type Shapes = Map<string, Promise<Uint8Array>>;
+
+/** Their names, and those of the matrices that they describe. */
+const DESCRIBING: Readonly<Record<string, string>> = {
+  g_idx: "qweight",
+  weight_shape: "weight_packed",
+};
+const MAX_DESCRIBING_BYTES = 2 ** 20;
+
+/**
+ * GPTQ's and compressed-tensors' folders have a tensor for each matrix that says its shape or the order of its columns,
+ * which formats read before anything is loaded. Matrices of one shape have the same, as far as memory is concerned: one
+ * is brought for all.
+ */
+async function bringShapes(
+  path: string,
+  shapes: Shapes,
+  part: (from: number, bytes: number) => Promise<Uint8Array>,
+): Promise<void> {
+  const tensors = tensorsOf(path);
+  for (const [name, { dtype, shape, offset, bytes }] of tensors) {
+    const [, stem, kind] = /^(.*\.)(g_idx|weight_shape)$/.exec(name) ?? [];
+    if (kind === undefined || bytes > MAX_DESCRIBING_BYTES) continue;
+    const matrix = tensors.get(stem + DESCRIBING[kind]!)?.shape;
+    const key = JSON.stringify([kind, dtype, shape, matrix]);
+    const found = shapes.get(key) ?? part(offset, bytes);
+    shapes.set(key, found);
+    const file = openSync(path, "r+");
+    try {
+      writeSync(file, await found, 0, bytes, offset);
+    } finally {
+      closeSync(file);
+    }
+  }
+}
+
+/** None where the header is wrong, which is told when the model is described. */
+function tensorsOf(path: string): ReadonlyMap<string, SafetensorsTensor> {
+  try {
+    return readSafetensors(path).tensors;
+  } catch {
+    return new Map();
   }
 }
 

@@ -7,6 +7,7 @@ import { show } from "../../src/cli/show.ts";
 import type { LoadCheck } from "../../src/serve/load-check.ts";
 import { LoopbackHub } from "../hub/loopback-hub.ts";
 import { gguf, json, safetensors } from "../hub/small-models.ts";
+import { folderFormats, quantizedLlama } from "../support/quantized-folder.ts";
 import {
   llamaShapes,
   tinyConfig,
@@ -186,6 +187,9 @@ test("show says in one line what is wrong with a model", async () => {
   }
 });
 
+/** Of which the header is a small part of the file. */
+const wideConfig = { ...tinyConfig, hidden_size: 1024, intermediate_size: 1024 };
+
 /** A model that loads: random weights, and a tokenizer. */
 function wholeModel(changed: object = {}): string {
   const path = mkdtempSync(join(root, "whole-"));
@@ -313,6 +317,27 @@ describe("show reads of a repo that is not in the cache", () => {
       expect(hub.requestsOf("model.safetensors").map(({ range }) => range)).toEqual([
         `bytes=0-${Math.min(content.length, 2 ** 20) - 1}`,
       ]);
+    });
+  });
+
+  test("what says how matrices are quantized, once for all of a shape", async () => {
+    await withHub(async (hub) => {
+      for (const name of ["gptq with act-order", "compressed-tensors with 4 bits", "awq"]) {
+        const { config, tensors } = quantizedLlama(folderFormats[name]!, wideConfig);
+        const path = writeFolder(wholeModel(), config, tensors);
+        const files = filesOf(path);
+        hub.add("org/packed", { files });
+        const here = await shownWithLoad(path);
+        const there = await shownWithLoad("org/packed");
+        expect(there.load).toEqual(here.load);
+        expect(there.load.loads).toBe(true);
+        const { content } = files["model.safetensors"]!;
+        expect(content.length).toBeGreaterThan(2 ** 21);
+        const asked = hub.requestsOf("model.safetensors");
+        expect(asked.length).toBeLessThan(10);
+        expect(hub.bytesOf("model.safetensors")).toBeLessThan(2 ** 20 + 2 ** 16);
+        hub.served.length = 0;
+      }
     });
   });
 

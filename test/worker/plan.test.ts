@@ -1,5 +1,13 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
@@ -11,6 +19,7 @@ import { Models } from "../../src/worker/models.ts";
 import { planModel } from "../../src/worker/plan.ts";
 import { deviceOf, freeDevices } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { folderFormats, quantizedLlama } from "../support/quantized-folder.ts";
 import {
   llamaShapes,
   tinyConfig,
@@ -38,24 +47,52 @@ function hollow(path: string): void {
   truncateSync(path, size);
 }
 
+/** What a load holds, and that a plan of the headers alone says so. */
+function expectPlanned(
+  name: string,
+  path: string,
+  { backend, isHollow }: { backend: "cpu" | "metal" | "cuda"; isHollow: boolean },
+): void {
+  const device = deviceOf(backend);
+  const model = loadModel(path, { device });
+  const { weightBytes, shape, dtype } = model;
+  model.free();
+  const [arrays, bytes] = [liveArrays(), activeMemory()];
+  const outline = newFolder();
+  copyFileSync(join(path, "config.json"), join(outline, "config.json"));
+  copyFileSync(join(path, "model.safetensors"), join(outline, "model.safetensors"));
+  if (isHollow) hollow(join(outline, "model.safetensors"));
+  const plan = planModel(device, outline, options);
+  expect([name, plan.weightBytes]).toEqual([name, weightBytes]);
+  expect(plan).toMatchObject({ backend, dtype, maxPositions: shape.maxPositions });
+  expect(liveArrays()).toBe(arrays);
+  expect(activeMemory()).toBe(bytes);
+}
+
 describe("a plan says what a load will hold", () => {
-  for (const backend of ["cpu", "metal", "cuda"] as const) {
-    test(`of every architecture, on ${backend}`, () => {
-      const device = deviceOf(backend);
-      for (const tiny of tinyCases) {
-        const path = newFolder();
-        writeTinyModel(path, tiny);
-        const model = loadModel(path, { device });
-        const { weightBytes, shape, dtype } = model;
-        model.free();
-        const [arrays, bytes] = [liveArrays(), activeMemory()];
-        hollow(join(path, "model.safetensors"));
-        const plan = planModel(device, path, options);
-        expect([tiny.name, plan.weightBytes]).toEqual([tiny.name, weightBytes]);
-        expect(plan).toMatchObject({ backend, dtype, maxPositions: shape.maxPositions });
-        expect(liveArrays()).toBe(arrays);
-        expect(activeMemory()).toBe(bytes);
-        rmSync(path, { recursive: true });
+  // One of each architecture as it is, one quantized.
+  const kinds = Map.groupBy(tinyCases, ({ config, quantization }) =>
+    [config.model_type, quantization !== undefined].join(),
+  );
+  const cases = [...kinds.values()].map(([first]) => first!);
+
+  test("of every architecture", () => {
+    for (const [i, tiny] of cases.entries()) {
+      const path = newFolder();
+      writeTinyModel(path, tiny);
+      const backend = (["cpu", "metal", "cuda"] as const)[i % 3]!;
+      expectPlanned(tiny.name, path, { backend, isHollow: true });
+      rmSync(path, { recursive: true });
+    }
+  });
+
+  for (const [name, format] of Object.entries(folderFormats)) {
+    test(`of the format ${name}, on a CPU and on a GPU`, () => {
+      const { config, tensors } = quantizedLlama(format);
+      const path = writeFolder(newFolder(), config, tensors);
+      // Some formats read small tensors that tell shapes and orders.
+      for (const backend of ["cpu", "cuda"] as const) {
+        expectPlanned(name, path, { backend, isHollow: false });
       }
     });
   }
