@@ -6,6 +6,7 @@ import { spelled } from "./tiktoken.ts";
 import type { TokenModel } from "./token-model.ts";
 import { buildTokenizer, type Tokenizer } from "./tokenizer.ts";
 import { addedTokensOf, type TokenizerConfigJson } from "./tokenizer-json.ts";
+import { Trie } from "./trie.ts";
 
 export const RWKV_FILE = "rwkv_vocab_v20230424.txt";
 
@@ -66,23 +67,12 @@ export function unescapedBytes(literal: string): Uint8Array {
 
 /** Over a vocabulary in GPT-2's alphabet. */
 export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenModel {
-  // A trie in one map: (node, character) -> node. Node 0 is the root.
-  const edges = new Map<number, number>();
-  const idAt: (number | undefined)[] = [undefined];
+  const trie = new Trie();
+  /** By node. */
+  const idAt: (number | undefined)[] = [];
   let longest = 1;
   for (const [text, id] of vocab) {
-    let node = 0;
-    for (let i = 0; i < text.length; i++) {
-      const key = node * 65_536 + text.charCodeAt(i);
-      let child = edges.get(key);
-      if (child === undefined) {
-        child = idAt.length;
-        edges.set(key, child);
-        idAt.push(undefined);
-      }
-      node = child;
-    }
-    idAt[node] ??= id;
+    idAt[trie.add(text)] ??= id;
     longest = Math.max(longest, text.length);
   }
 
@@ -93,7 +83,7 @@ export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenMode
       let node: number | undefined = 0;
       let [end, found]: [number, number | undefined] = [start + 1, undefined];
       for (let at = start; at < text.length; ) {
-        node = edges.get(node * 65_536 + text.charCodeAt(at++));
+        node = trie.next(node, text.charCodeAt(at++));
         if (node === undefined) break;
         if (idAt[node] !== undefined) [end, found] = [at, idAt[node]];
       }

@@ -1,6 +1,7 @@
 // The unigram model: of all segmentations of a piece into tokens, the one with the highest total score.
 import type { TokenIds } from "./token-ids.ts";
 import type { TokenModel } from "./token-model.ts";
+import { Trie } from "./trie.ts";
 
 export interface UnigramOptions {
   /** Token text, score and id, without control tokens, so that no text becomes one. */
@@ -18,24 +19,13 @@ const UNK_PENALTY = 10;
 const YIELD_CHARS = 4096;
 
 export function unigramModel(options: UnigramOptions): TokenModel {
-  // A trie in one map: (node, code unit) -> node. Node 0 is the root.
-  const edges = new Map<number, number>();
-  const idAt: (number | undefined)[] = [undefined];
-  const scoreAt: number[] = [0];
+  const trie = new Trie();
+  /** By node. */
+  const idAt: (number | undefined)[] = [];
+  const scoreAt: number[] = [];
   let longest = 2;
   for (const [text, score, id] of options.entries) {
-    let node = 0;
-    for (let i = 0; i < text.length; i++) {
-      const key = node * 65_536 + text.charCodeAt(i);
-      let child = edges.get(key);
-      if (child === undefined) {
-        child = idAt.length;
-        edges.set(key, child);
-        idAt.push(undefined);
-        scoreAt.push(0);
-      }
-      node = child;
-    }
+    const node = trie.add(text);
     if (idAt[node] !== undefined || node === 0) continue;
     idAt[node] = id;
     scoreAt[node] = score;
@@ -68,7 +58,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
       };
       let node: number | undefined = 0;
       for (let end = start; end < length; ) {
-        node = edges.get(node * 65_536 + piece.charCodeAt(end++));
+        node = trie.next(node, piece.charCodeAt(end++));
         if (node === undefined) break;
         if (idAt[node] === undefined) continue;
         offer(end, scoreAt[node]!);
@@ -86,7 +76,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
   function idOf(piece: string, start: number, end: number): number | undefined {
     let node = 0;
     for (let i = start; i < end; i++) {
-      const child = edges.get(node * 65_536 + piece.charCodeAt(i));
+      const child = trie.next(node, piece.charCodeAt(i));
       if (child === undefined) return undefined;
       node = child;
     }
