@@ -26,9 +26,13 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "OPENAI_API_BASE=http://127.0.0.1:8080/v1 OPENAI_API_KEY=none aider --model openai/default",
     "GOOSE_PROVIDER=openai GOOSE_MODEL=default OPENAI_HOST=http://127.0.0.1:8080 OPENAI_API_KEY=none goose session",
   ],
-  "it is for macOS": [
-    "cp scripts/packaging/mlx-serve.plist ~/Library/LaunchAgents/",
-    "launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/mlx-serve.plist",
+  "test/cli/service.test.ts runs it, with a service manager of its own": [
+    "mlx-serve service install HuggingFaceTB/SmolLM2-135M-Instruct --port 8080",
+    "mlx-serve service start",
+    "mlx-serve service status",
+    "mlx-serve service logs --follow",
+    "mlx-serve service stop",
+    "mlx-serve service uninstall",
   ],
   "it needs Docker": [
     "docker build -f scripts/packaging/Dockerfile -t mlx-serve .",
