@@ -29,10 +29,11 @@ import {
   rememberServer,
   type ServerEntry,
 } from "../serve/server-file.ts";
+import { firstModel } from "./first-model.ts";
 import { showProgress } from "./progress.ts";
 
 export async function serve(args: string[]): Promise<void> {
-  const { settings } = loadSettings(args);
+  const { settings, sources } = loadSettings(args);
   const log = makeLogger({ level: settings.logLevel, format: settings.logFormat });
   const { keysPath, keys } = readKeys(settings);
   const warning = keys && keyFileWarning(keysPath);
@@ -42,10 +43,11 @@ export async function serve(args: string[]): Promise<void> {
     throw new Error(`${settings.host} is no address of this machine: choose another by --host`);
   });
   const env = environmentOf(settings);
+  const model = sources.model === "default" ? await firstModel(env) : settings.model;
   const localKey = newKey();
   const server = await startServer({
     settings,
-    model: resolveModel(settings.model),
+    model: resolveModel(model),
     chatTemplate: settings.chatTemplate && readFileSync(settings.chatTemplate, "utf8"),
     keys,
     localKey,
