@@ -40,12 +40,13 @@ async function offer(env: Environment): Promise<string | undefined> {
     const limit = modelMemory(report);
     const available = isOffline(env) ? [] : wellKnownModels;
     let candidates = fitting([...modelsHere(env), ...available], limit);
+    const easy = report.backend === "cpu" ? Math.min(limit / 2, CPU_BYTES) : limit / 2;
     const memory = `${formatBytes(limit)} of memory for models on ${report.deviceName}`;
     for (;;) {
       if (candidates.length === 0) return undefined;
       tell(`No model is named, and there are ${memory}. Serve one of these?`);
       tell("(arrow keys or a number, then Enter; Esc leaves)");
-      const index = await choose(linesOf(candidates), suggested(candidates, limit));
+      const index = await choose(linesOf(candidates), suggested(candidates, easy));
       if (index === undefined) return undefined;
       const { repo, isHere } = candidates[index]!;
       const reasons = await problems(repo, engine, env);
@@ -96,9 +97,12 @@ export function fitting(models: readonly (WellKnown | Candidate)[], limit: numbe
     .map((model) => ({ isHere: false, ...model }));
 }
 
-/** What was used last; else the largest that takes no more than half of the memory. */
-export function suggested(candidates: readonly Candidate[], limit: number): number {
-  const index = candidates.findIndex(({ isHere, bytes }) => isHere || bytes <= limit / 2);
+/** For each token a CPU reads all of the weights: larger ones fit, but nobody would wait for them at first. */
+const CPU_BYTES = 2.5e9;
+
+/** What was used last; else the largest with weights of at most this size. */
+export function suggested(candidates: readonly Candidate[], easyBytes: number): number {
+  const index = candidates.findIndex(({ isHere, bytes }) => isHere || bytes <= easyBytes);
   return index < 0 ? candidates.length - 1 : index;
 }
 
