@@ -1,12 +1,8 @@
 // What the layers of a model keep of a sequence. An architecture declares it while it builds its blocks, and
 // everything else follows from that: which pools there are, what a token and a sequence cost, what can be given back.
-import { LoadError } from "../files/load-error.ts";
 import type { LatentShape } from "../kernels/latent-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { bytesOf, type Dtype } from "../mlx/dtype.ts";
-
-/** A GPU's kernels spread a head over at least so many lanes. */
-const LANES_OF_A_HEAD = 8;
 
 export type KvShape = {
   heads: number;
@@ -34,10 +30,6 @@ export class LayerStates {
   readonly slots: SlotState[] = [];
 
   kv({ heads, kvHeads, headDim, window }: KvShape): KvState {
-    if (headDim % LANES_OF_A_HEAD !== 0) {
-      const expected = `a multiple of ${LANES_OF_A_HEAD} is needed`;
-      throw new LoadError(`config.json: heads have ${headDim} features: ${expected}`);
-    }
     const state: KvState = { heads, kvHeads, headDim, window, index: this.kvs.length };
     this.kvs.push(state);
     return state;
