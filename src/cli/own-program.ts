@@ -4,7 +4,7 @@ import { carried } from "../../ffi/native.ts";
 import type { Environment } from "../hub/settings.ts";
 
 /** An executable is the program itself; otherwise Bun runs its file. */
-export function ownProgram(env: Environment): [string, ...string[]] {
+export function ownProgram(env: Environment = process.env): [string, ...string[]] {
   return carried ? [executable(env)] : [process.execPath, Bun.main];
 }
 
