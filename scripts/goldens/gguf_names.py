@@ -35,6 +35,9 @@ FAMILIES = {
     "ernie4_5_moe": "ernie4_5-moe",
     "exaone": "exaone",
     "exaone4": "exaone4",
+    "falcon_h1-gated": "falcon-h1",
+    "falcon_h1-untied": "falcon-h1",
+    "falcon_mamba": "mamba",
     "gemma": "gemma",
     "glm": "chatglm",
     "glm4": "glm4",
@@ -44,9 +47,17 @@ FAMILIES = {
     "gpt_neox-sequential": "gptneox",
     "gpt_oss-unscaled": "gpt-oss",
     "granitemoe": "granitemoe",
+    "granitemoehybrid": "granitehybrid",
+    "granitemoehybrid-dense": "granitehybrid",
     "hunyuan-shared": "hunyuan-moe",
     "hunyuan_v1_dense": "hunyuan-dense",
     "internlm2": "internlm2",
+    "jamba": "jamba",
+    "kimi_linear": "kimi-linear",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2moe",
+    "mamba": "mamba",
+    "mamba2": "mamba2",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
     "minimax": "minimax-m2",
@@ -54,6 +65,9 @@ FAMILIES = {
     "mixtral": "llama",
     "nemotron": "nemotron",
     "nemotron-nas-deci": "deci",
+    "nemotron_h": "nemotron_h_moe",
+    "nemotron_h-dense": "nemotron_h",
+    "nemotron_h-super": "nemotron_h_moe",
     "olmo-transformers": "olmo",
     "olmoe": "olmoe",
     "openelm": "openelm",
@@ -64,6 +78,9 @@ FAMILIES = {
     "qwen": "qwen",
     "qwen2_moe": "qwen2moe",
     "qwen2_vl": "qwen2vl",
+    "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
+    "qwen3_next-experts": "qwen3next",
     "qwen3_vl": "qwen3vl",
     "qwen3_vl_moe": "qwen3vlmoe",
     "seed_oss": "seed_oss",
@@ -76,6 +93,7 @@ FAMILIES = {
 AUTHORS = {
     "deepseek_v2": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "deepseek_v3": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
+    "kimi_linear": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj", "_conv.conv.": "_conv1d."},
     "gpt2": {"model.": "transformer."},
     "gpt_neox-sequential": {
         "model.h.": "gpt_neox.layers.",
@@ -87,6 +105,8 @@ AUTHORS = {
     "mistral3": {"language_model.": ""},
     "nemotron-nas-deci": {"self_attn.linear.": "self_attn.linear_attn."},
     "qwen2_vl": {"language_model.": ""},
+    "qwen3_5": {"language_model.": ""},
+    "qwen3_5_moe": {"language_model.": ""},
     "qwen3_vl": {"language_model.": ""},
     "qwen3_vl_moe": {"language_model.": ""},
 }
@@ -103,6 +123,7 @@ def main():
             authors = name.replace(".switch_mlp.", ".experts.")
             authors = authors.replace("e_score_correction_bias", "e_score_correction.bias")
             authors = authors.replace("expert_bias", "expert_bias.bias")
+            authors = authors.replace(".dt_bias", ".dt_proj.bias")
             for before, after in AUTHORS.get(case, {}).items():
                 authors = authors.replace(before, after, 1)
             found = known.get_name(authors, try_suffixes=(".weight", ".bias"))

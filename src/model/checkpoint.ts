@@ -8,7 +8,8 @@ import { readJson } from "../files/json.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
 import { readSafetensorsIndex, type SafetensorsDtype } from "../files/safetensors.ts";
 import { ggufConfig } from "./gguf-config.ts";
-import { huggingFaceName, rowOrder } from "./gguf-names.ts";
+import { huggingFaceName, inputOrder, predictsFurther, rowOrder } from "./gguf-names.ts";
+import { inputOrderOf, restored } from "./gguf-tensors.ts";
 import { asMlxLayout } from "./quantized-folder.ts";
 
 export type StoredTensor = {
@@ -63,16 +64,21 @@ function openGguf(path: string): Checkpoint {
     const tensors = new Map<string, StoredTensor>();
     for (const { name: stored, shape, type, offset, bytes, file } of gguf.tensors.values()) {
       const name = huggingFaceName(stored, config.model_type);
-      if (name === undefined) continue;
+      if (name === undefined || predictsFurther(stored, config)) continue;
       if (tensors.has(name)) throw new LoadError(`${path}: ${quoted(stored)} is there twice`);
-      tensors.set(name, {
+      const tensor = {
         name,
         shape,
         format: type,
         bytes,
-        read: (from, target) => files.open(file).read(offset + from, target),
+        read: (from: number, target: Uint8Array) => files.open(file).read(offset + from, target),
         rowOrder: rowOrder(stored, shape, config),
-      });
+      };
+      tensors.set(name, restored(stored, tensor));
+      const columnOrder = inputOrder(stored, config);
+      if (!columnOrder) continue;
+      const orderName = name.replace(/weight$/, "input_order");
+      tensors.set(orderName, inputOrderOf(orderName, shape.at(-1) ?? 1, columnOrder));
     }
     return { path, format: "gguf", config, tensors, close: files.close };
   } catch (error) {

@@ -5,6 +5,9 @@ import { ggufFamilies, type GgufValues as Values } from "./gguf-families.ts";
 
 export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
+  num_hidden_layers: number;
+  /** Layers behind the last predict further tokens, which is not used. */
+  num_nextn_predict_layers: number;
   num_attention_heads: number;
   num_key_value_heads: number;
   head_dim?: number;
@@ -33,15 +36,21 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   const { optional, required } = values;
   const heads = required("attention.head_count");
   const hidden = required("embedding_length");
-  const layers = layerCount(gguf, values);
-  const headDim = optional("attention.key_length") ?? hidden / heads;
+  const further = optional("nextn_predict_layers") ?? 0;
+  const layers = layerCount(gguf, values) - further;
+  const headDim = optional("attention.key_length") ?? hidden / (heads || 1);
   const maxPositions = optional("context_length");
   const window = slidingWindow(values);
   return {
     model_type: modelTypeOf(values, window),
     hidden_size: hidden,
     num_hidden_layers: layers,
-    intermediate_size: required("feed_forward_length"),
+    num_nextn_predict_layers: further,
+    // Where all layers have experts, the file may say just the width of these.
+    intermediate_size:
+      optional("feed_forward_length") ??
+      optional("expert_feed_forward_length") ??
+      required("feed_forward_length"),
     num_attention_heads: heads,
     num_key_value_heads: optional("attention.head_count_kv") ?? heads,
     head_dim: headDim,

@@ -2,6 +2,7 @@
 // What a family does not say is as in Llama.
 import type { Gguf } from "../files/gguf.ts";
 import { expertFamilies } from "./gguf-experts.ts";
+import { recurrentFamilies } from "./gguf-recurrent.ts";
 
 /** The numbers whose keys begin with the architecture's name. */
 export type GgufValues = {
@@ -20,8 +21,12 @@ export type GgufFamily = {
   others?: readonly string[];
   /** Names in a block -> Hugging Face's, where they differ from the usual. */
   names?: Readonly<Record<string, string>>;
+  /** The same outside of blocks. */
+  outside?: Readonly<Record<string, string>>;
   /** Rows of queries and keys stand in pairs. */
   isPaired?: boolean;
+  /** Heads of values in delta nets stand in turn: the first of each key head, then the second of each. */
+  isTiled?: boolean;
   /** Heads and widths differ from layer to layer: the configuration says those of the largest. */
   isUneven?: boolean;
   /** Of so many layers, the last attends to everything. */
@@ -50,6 +55,7 @@ const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
   ...expertFamilies,
+  ...recurrentFamilies,
   [
     "apertus",
     {

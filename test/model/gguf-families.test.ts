@@ -11,16 +11,33 @@ import { loadModel } from "../../src/model/load.ts";
 import families from "../golden/models/gguf-names.json" with { type: "json" };
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
+import {
+  addToNorms,
+  below,
+  type Conversion,
+  eachOf,
+  exchanged,
+  floats,
+  nameExperts,
+  normedColumns,
+  numbersIn,
+  paired,
+  pairHeads,
+  part,
+  regrouped,
+  rename,
+  type Tensors,
+} from "../support/gguf-conversion.ts";
 import { type GgufFile, writeGguf } from "../support/gguf-file.ts";
+import { recurrent } from "../support/gguf-recurrent.ts";
 import { useMlx } from "../support/mlx.ts";
-import { type FileTensor, goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
+import { goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
 
 useMlx();
 
 const folder = mkdtempSync(join(tmpdir(), "gguf-families-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-type Tensors = Map<string, FileTensor>;
 type Numbers = Record<string, number>;
 
 /** Keys of configurations -> those of GGUF, as most converters write them. */
@@ -84,13 +101,8 @@ const SIGMOID = { expert_gating_func: 2 };
 /** A head's size, and the sizes of a layer. */
 const [HEAD, HEADS, KV_HEADS] = [16, 4, 2];
 
-/** What the converter does beside: to the metadata, and to tensors under the names of GGUF. */
-type More = {
-  metadata?: GgufFile["metadata"];
-  change?: (all: Tensors, metadata: GgufFile["metadata"]) => void;
-};
-
-const more: Record<string, More> = {
+const more: Record<string, Conversion> = {
+  ...recurrent,
   afmoe: {
     metadata: {
       ...SIGMOID,
@@ -396,87 +408,6 @@ function renamed(tensors: Tensors, names: Readonly<Record<string, string | undef
       return [found?.replace("N", layer) ?? name, tensor];
     }),
   );
-}
-
-function rename(all: Tensors, from: RegExp, to: string): void {
-  for (const [name, tensor] of [...all]) {
-    if (!from.test(name)) continue;
-    all.delete(name);
-    all.set(name.replace(from, to), tensor);
-  }
-}
-
-/** Those whose authors have a tensor an expert, or both halves in one. */
-function nameExperts(all: Tensors): void {
-  const experts = /^model\.layers\.(\d+)\.block_sparse_moe\.switch_mlp\.(\w+)_proj\./;
-  rename(all, experts, "blk.$1.ffn_$2_exps.");
-}
-
-/** Each column divided by its length. */
-function normedColumns(tensor: FileTensor): FileTensor {
-  const [numbers, columns] = [numbersIn(tensor), tensor.shape[1]!];
-  const sums = new Float64Array(columns);
-  for (const [i, x] of numbers.entries()) sums[i % columns]! += x * x;
-  const made = numbers.map((x, i) => x / (Math.sqrt(sums[i % columns]!) + 1e-7));
-  return { ...floats(made), shape: tensor.shape };
-}
-
-function eachOf(all: Tensors, names: RegExp, change: (tensor: FileTensor) => FileTensor): void {
-  for (const [name, tensor] of all) if (names.test(name)) all.set(name, change(tensor));
-}
-
-function addToNorms(all: Tensors, added: (name: string) => number): void {
-  for (const [name, tensor] of all) {
-    if (!/norm(\.weight)?$/.test(name)) continue;
-    all.set(name, floats(numbersIn(tensor).map((x) => x + added(name))));
-  }
-}
-
-/** The converter's order of a llama's queries and keys. */
-function pairHeads(all: Tensors): void {
-  const heads = (name: string, tensor: FileTensor) =>
-    all.set(name, paired(tensor, tensor.shape[0]! / HEAD));
-  for (const [name, tensor] of all) if (/attn_[qk]\./.test(name)) heads(name, tensor);
-}
-
-/** (heads, 2, D / 2) becomes (heads, D / 2, 2) */
-function paired(tensor: FileTensor, heads: number): FileTensor {
-  const each = Array.from({ length: heads }, (_, i) => part(tensor, i, heads));
-  return below(each.map((head) => regrouped(head, 2, head.shape[0]! / 2)));
-}
-
-/** Rows (a, b, ...) as (b, a, ...) */
-function regrouped(tensor: FileTensor, a: number, b: number): FileTensor {
-  const order = Array.from({ length: a * b }, (_, i) => (i % a) * b + Math.floor(i / a));
-  return { ...below(order.map((row) => part(tensor, row, a * b))), shape: tensor.shape };
-}
-
-function part(tensor: FileTensor, index: number, parts: number): FileTensor {
-  const [rows, ...rest] = tensor.shape as [number, ...number[]];
-  const size = tensor.bytes.length / parts;
-  const bytes = tensor.bytes.subarray(index * size, (index + 1) * size);
-  return { ...tensor, shape: [rows / parts, ...rest], bytes };
-}
-
-function below(parts: readonly FileTensor[]): FileTensor {
-  const rows = parts.reduce((sum, { shape }) => sum + shape[0]!, 0);
-  const bytes = Buffer.concat(parts.map((each) => each.bytes));
-  return { ...parts[0]!, shape: [rows, ...parts[0]!.shape.slice(1)], bytes };
-}
-
-function exchanged(tensor: FileTensor): FileTensor {
-  const [rows, columns] = tensor.shape as [number, number];
-  const numbers = numbersIn(tensor);
-  const made = numbers.map((_, i) => numbers[(i % rows) * columns + Math.floor(i / rows)]!);
-  return { ...floats(made), shape: [columns, rows] };
-}
-
-function numbersIn({ bytes }: FileTensor): Float32Array {
-  return new Float32Array(new Uint8Array(bytes).buffer);
-}
-
-function floats(numbers: Float32Array): FileTensor {
-  return { dtype: "F32", shape: [numbers.length], bytes: new Uint8Array(numbers.buffer) };
 }
 
 /** Of the scaling that the tiny EXAONE has. */

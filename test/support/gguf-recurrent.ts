@@ -1,0 +1,295 @@
+// What llama.cpp's converter does to tiny models with recurrent layers.
+import {
+  below,
+  type Conversion,
+  eachOf,
+  exchanged,
+  floats,
+  nameExperts,
+  numbersIn,
+  pairHeads,
+  part,
+  regrouped,
+  rename,
+  type Tensors,
+} from "./gguf-conversion.ts";
+import type { FileTensor } from "./tiny-models.ts";
+
+/** Rates in place of their logarithms, and convolutions (channels, taps). */
+function recurrentLayers(all: Tensors): void {
+  eachOf(all, /ssm_a$/, rates);
+  eachOf(all, /(ssm_conv1d|shortconv\.conv)\.weight$/, ({ shape, ...rest }) => {
+    return { ...rest, shape: shape.slice(0, 2) };
+  });
+}
+
+/** Mamba 2's vectors have an axis more, and its norm has one of groups. */
+function mamba2Layers(groups: number): (all: Tensors) => void {
+  return (all) => {
+    recurrentLayers(all);
+    eachOf(all, /ssm_[ad]$/, (tensor) => ({ ...tensor, shape: [...tensor.shape, 1] }));
+    eachOf(all, /ssm_norm/, (tensor) => {
+      return { ...tensor, shape: [groups, tensor.shape[0]! / groups] };
+    });
+  };
+}
+
+/** Of the tiny models with Mamba 2. */
+const mamba2Sizes = (groups: number) => ({
+  "ssm.conv_kernel": 4,
+  "ssm.state_size": 32,
+  "ssm.group_count": groups,
+  "ssm.time_step_rank": 8,
+  "ssm.inner_size": 128,
+});
+
+/** Of the models without attention. */
+const NO_HEADS = { feed_forward_length: 0, "attention.head_count": 0 };
+
+const GRANITE = {
+  embedding_scale: 4,
+  residual_scale: 0.5,
+  "attention.scale": 0.125,
+};
+
+function nemotronExperts(all: Tensors): void {
+  rename(all, /^backbone\.layers\.(\d+)\.mixer\.switch_mlp\.fc1\./, "blk.$1.ffn_up_exps.");
+  rename(all, /^backbone\.layers\.(\d+)\.mixer\.switch_mlp\.fc2\./, "blk.$1.ffn_down_exps.");
+}
+
+function rates(tensor: FileTensor): FileTensor {
+  return { ...floats(numbersIn(tensor).map((x) => -Math.exp(x))), shape: tensor.shape };
+}
+
+/** Of the tiny Qwens' delta nets. */
+const DELTA_NET = {
+  "ssm.conv_kernel": 4,
+  "ssm.state_size": 32,
+  "ssm.group_count": 2,
+  "ssm.time_step_rank": 4,
+  "ssm.inner_size": 128,
+  "rope.dimension_count": 8,
+};
+
+/** (key heads, query and key and values and gates) as all queries, keys and values, and all gates. */
+function splitDeltaNet(all: Tensors): void {
+  for (const [name, tensor] of [...all]) {
+    const [, layer] = /^blk\.(\d+)\.ssm_in\.weight$/.exec(name) ?? [];
+    if (!layer) continue;
+    // A key head has 32 rows of queries, 32 of keys, 64 of values and 64 of gates.
+    const runs = (at: number, count: number) =>
+      [0, 1].flatMap((head) =>
+        Array.from({ length: count }, (_, i) => part(tensor, head * 6 + at + i, 12)),
+      );
+    all.delete(name);
+    all.set(`blk.${layer}.attn_qkv.weight`, below([...runs(0, 1), ...runs(1, 1), ...runs(2, 2)]));
+    all.set(`blk.${layer}.attn_gate.weight`, below(runs(4, 2)));
+  }
+}
+
+/** Values of each key head side by side become the first of each key head, then the second of each. */
+function tileHeads(all: Tensors): void {
+  const tile = (tensor: FileTensor) => regrouped(tensor, 2, 2);
+  eachOf(all, /(attn_gate|ssm_alpha|ssm_beta)\.weight$|ssm_dt\.bias$|ssm_a$/, tile);
+  eachOf(all, /(attn_qkv|ssm_conv1d)\.weight$/, (tensor) =>
+    below([part(tensor, 0, 2), tile(part(tensor, 1, 2))]),
+  );
+  eachOf(all, /ssm_out\.weight$/, (tensor) => exchanged(tile(exchanged(tensor))));
+}
+
+export const recurrent: Record<string, Conversion> = {
+  "falcon_h1-gated": { metadata: mamba2Sizes(1), change: mamba2Layers(1) },
+  "falcon_h1-untied": { metadata: mamba2Sizes(2), change: mamba2Layers(2) },
+  falcon_mamba: {
+    metadata: {
+      ...NO_HEADS,
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "ssm.conv_kernel": 4,
+      "ssm.state_size": 16,
+      "ssm.time_step_rank": 4,
+      "ssm.inner_size": 96,
+      "ssm.dt_b_c_rms": true,
+    },
+    change: recurrentLayers,
+  },
+  granitemoehybrid: {
+    metadata: {
+      ...GRANITE,
+      ...mamba2Sizes(2),
+      logit_scale: 0.25,
+      "attention.head_count_kv": Int32Array.of(0, 2, 0, 0),
+      "rope.scaling.finetuned": false,
+      expert_shared_feed_forward_length: 96,
+    },
+    change: (all) => {
+      mamba2Layers(2)(all);
+      nameExperts(all);
+      pairHeads(all);
+      for (const [name, both] of [...all]) {
+        const [, layer] = /^model\.layers\.(\d+)\.shared_mlp\.input_linear\./.exec(name) ?? [];
+        if (!layer) continue;
+        all.delete(name);
+        all.set(`blk.${layer}.ffn_gate_shexp.weight`, part(both, 0, 2));
+        all.set(`blk.${layer}.ffn_up_shexp.weight`, part(both, 1, 2));
+      }
+    },
+  },
+  "granitemoehybrid-dense": {
+    metadata: {
+      ...GRANITE,
+      ...mamba2Sizes(1),
+      logit_scale: 0.5,
+      "attention.head_count_kv": Int32Array.of(0, 2, 0),
+      "rope.freq_base": 5000,
+      "rope.scaling.finetuned": true,
+    },
+    change: (all) => {
+      mamba2Layers(1)(all);
+      pairHeads(all);
+    },
+  },
+  jamba: {
+    metadata: {
+      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      "ssm.conv_kernel": 4,
+      "ssm.state_size": 16,
+      "ssm.time_step_rank": 4,
+      "ssm.inner_size": 128,
+    },
+    change: recurrentLayers,
+  },
+  kimi_linear: {
+    metadata: {
+      context_length: 256,
+      "attention.head_count_kv": Int32Array.of(0, 0, 1, 0),
+      "attention.key_length": 80,
+      "attention.key_length_mla": 48,
+      "attention.value_length_mla": 32,
+      "rope.dimension_count": 16,
+      "ssm.conv_kernel": 4,
+      "kda.head_dim": 32,
+      expert_used_count: 2,
+      expert_gating_func: 2,
+      expert_group_count: 4,
+    },
+    change: (all) => {
+      recurrentLayers(all);
+      eachOf(all, /ssm_conv1d_[qkv]/, ({ shape: [channels, taps], ...rest }) => {
+        return { ...rest, shape: [1, channels!, 1, taps!] };
+      });
+    },
+  },
+  lfm2: {
+    metadata: {
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      feed_forward_length: 128,
+      "shortconv.l_cache": 3,
+    },
+    change: recurrentLayers,
+  },
+  lfm2_moe: {
+    metadata: {
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      "shortconv.l_cache": 3,
+      expert_gating_func: 2,
+    },
+    change: recurrentLayers,
+  },
+  mamba: {
+    metadata: {
+      ...NO_HEADS,
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "ssm.conv_kernel": 4,
+      "ssm.state_size": 16,
+      "ssm.time_step_rank": 8,
+      "ssm.inner_size": 96,
+      "ssm.dt_b_c_rms": false,
+    },
+    change: recurrentLayers,
+  },
+  mamba2: {
+    metadata: {
+      ...NO_HEADS,
+      ...mamba2Sizes(2),
+      "attention.layer_norm_rms_epsilon": 1e-5,
+    },
+    change: mamba2Layers(2),
+  },
+  nemotron_h: {
+    metadata: {
+      ...mamba2Sizes(2),
+      block_count: 6,
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.key_length": 16,
+      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0, 0, 0),
+      feed_forward_length: Int32Array.of(0, 96, 0, 0, 64, 0),
+      expert_shared_feed_forward_length: 96,
+      expert_weights_norm: true,
+    },
+    change: (all) => {
+      mamba2Layers(2)(all);
+      nemotronExperts(all);
+    },
+  },
+  "nemotron_h-dense": {
+    metadata: {
+      ...mamba2Sizes(2),
+      block_count: 4,
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.key_length": 16,
+      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      feed_forward_length: Int32Array.of(0, 96, 0, 0),
+    },
+    change: mamba2Layers(2),
+  },
+  "nemotron_h-super": {
+    metadata: {
+      ...mamba2Sizes(2),
+      block_count: 4,
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.key_length": 16,
+      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      feed_forward_length: Int32Array.of(0, 64, 0, 64),
+      expert_shared_feed_forward_length: 96,
+      expert_weights_norm: true,
+      moe_latent_size: 32,
+    },
+    change: (all) => {
+      mamba2Layers(2)(all);
+      nemotronExperts(all);
+    },
+  },
+  "qwen3_next-experts": {
+    metadata: { ...DELTA_NET, full_attention_interval: 2 },
+    change: (all) => {
+      recurrentLayers(all);
+      splitDeltaNet(all);
+    },
+  },
+  qwen3_5: {
+    metadata: { ...DELTA_NET, full_attention_interval: 2, "rope.freq_base": 100_000 },
+    change: (all) => {
+      recurrentLayers(all);
+      tileHeads(all);
+    },
+  },
+  qwen3_5_moe: {
+    metadata: {
+      ...DELTA_NET,
+      full_attention_interval: 3,
+      "rope.freq_base": 100_000,
+      // Of a layer behind the last.
+      block_count: 4,
+      nextn_predict_layers: 1,
+    },
+    change: (all) => {
+      recurrentLayers(all);
+      tileHeads(all);
+      for (const own of ["attn_q", "attn_norm", "nextn.eh_proj"]) {
+        all.set(`blk.3.${own}.weight`, floats(new Float32Array(8)));
+      }
+    },
+  },
+};
