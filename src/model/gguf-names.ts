@@ -71,10 +71,11 @@ export function huggingFaceName(name: string, modelType: string): string | undef
   // A few names of norms end without a word for what they are.
   const [, layer, part = "", kind = "weight"] =
     /^(?:blk\.(\d+)\.)?([\w.]+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
+  const own = special.get(modelType);
   const found =
     layer === undefined
       ? (specialOutside.get(modelType)?.get(part) ?? outside.get(part))
-      : (special.get(modelType)?.get(part) ?? inBlock.get(part));
+      : (own?.get(`${part}.${kind}`) ?? own?.get(part) ?? inBlock.get(part));
   if (found === undefined) return name;
   const whole = layer === undefined ? found : `model.layers.${layer}.${found}`;
   // A name with a full stop is complete, and one that ends so goes on with the kind.

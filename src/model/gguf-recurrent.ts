@@ -60,6 +60,13 @@ function mamba2Heads({ required }: GgufValues): { heads: number; headDim: number
 /** Of models without attention the file says that they have 0 heads. */
 const noHeads = { num_key_value_heads: undefined, head_dim: undefined };
 
+/** RWKV's two matrices with a smaller vector between them, and the bias of the second. */
+const lowRankNames = (part: string) => ({
+  [`time_mix_${part}0`]: `attn.${part}_lora.lora.2.bias.`,
+  [`time_mix_${part}1`]: `attn.${part}_lora.lora.0`,
+  [`time_mix_${part}2`]: `attn.${part}_lora.lora.2`,
+});
+
 const deltaNames = {
   attn_qkv: "linear_attn.in_proj_qkv",
   attn_gate: "linear_attn.in_proj_z",
@@ -340,6 +347,46 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
     "nemotron_h_moe",
     { modelType: "nemotron_h", isUneven: true, names: nemotronNames, config: nemotronKeys },
   ],
+  [
+    "plamo2",
+    {
+      modelType: "plamo2",
+      isUneven: true,
+      names: {
+        ...mambaNames("mixer"),
+        ssm_x: "mixer.bcdt_proj",
+        "ssm_dt.weight": "mixer.dt_proj.weight.",
+        "ssm_dt.bias": "mixer.dt_bias.",
+        ssm_dt_norm: "mixer.dt_norm_",
+        ssm_b_norm: "mixer.B_norm_",
+        ssm_c_norm: "mixer.C_norm_",
+        attn_qkv: "mixer.qkv_proj",
+        attn_q_norm: "mixer.q_",
+        attn_k_norm: "mixer.k_",
+        attn_output: "mixer.o_proj",
+        attn_norm: "pre_mixer_norm",
+        post_attention_norm: "post_mixer_norm",
+        ffn_norm: "pre_mlp_norm",
+        ffn_up: "mlp.gate_up_proj",
+        post_ffw_norm: "post_mlp_norm",
+      },
+      config: (values, gguf) => {
+        const { heads, headDim } = mamba2Heads(values);
+        const isMamba = kindsOf(gguf, values, { "ssm_in.weight": true, "attn_qkv.weight": false });
+        return {
+          hidden_size_per_head: headDim,
+          mamba_num_heads: heads,
+          mamba_d_state: values.required("ssm.state_size"),
+          mamba_d_conv: values.required("ssm.conv_kernel"),
+          mamba_enabled: isMamba.includes(true),
+          // The first layer that attends is in the middle of a step.
+          mamba_step: Math.max(2, 2 * isMamba.indexOf(false)),
+          // The file says nothing of windows.
+          full_attention_idx: isMamba.flatMap((is, layer) => (is ? [] : [layer])),
+        };
+      },
+    },
+  ],
   // In files of the first converters, queries, keys, values and gates are one matrix.
   [
     "qwen3next",
@@ -351,4 +398,40 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
   ],
   ["qwen35", { modelType: "qwen3_5", names: deltaNames, config: deltaKeys, isTiled: true }],
   ["qwen35moe", { modelType: "qwen3_5_moe", names: deltaNames, config: deltaKeys, isTiled: true }],
+  [
+    "rwkv7",
+    {
+      modelType: "rwkv7",
+      names: {
+        attn_norm: "attn_norm",
+        attn_norm_2: "ffn_norm",
+        time_mix_lerp_fused: "attn.x_rwkvag",
+        ...lowRankNames("w"),
+        ...lowRankNames("a"),
+        ...lowRankNames("v"),
+        ...lowRankNames("g"),
+        time_mix_k_k: "attn.k_k.",
+        time_mix_k_a: "attn.k_a.",
+        time_mix_r_k: "attn.r_k.",
+        time_mix_receptance: "attn.r_proj",
+        time_mix_key: "attn.k_proj",
+        time_mix_value: "attn.v_proj",
+        time_mix_output: "attn.o_proj",
+        time_mix_ln: "attn.g_norm",
+        channel_mix_lerp_k: "ffn.x_k.",
+        channel_mix_key: "ffn.key",
+        channel_mix_value: "ffn.value",
+      },
+      outside: { token_embd_norm: "model.layers.0.pre_norm" },
+      config: ({ required }) => ({
+        ...noHeads,
+        head_dim: required("wkv.head_size"),
+        norm_eps: required("attention.layer_norm_epsilon"),
+        a_low_rank_dim: required("attention.iclr_lora_rank"),
+        v_low_rank_dim: required("attention.value_residual_mix_lora_rank"),
+        gate_low_rank_dim: required("attention.gate_lora_rank"),
+        decay_low_rank_dim: required("attention.decay_lora_rank"),
+      }),
+    },
+  ],
 ];

@@ -15,6 +15,7 @@ import {
   addToNorms,
   below,
   type Conversion,
+  dequantized,
   eachOf,
   exchanged,
   floats,
@@ -24,14 +25,15 @@ import {
   paired,
   pairHeads,
   part,
+  quantize,
   regrouped,
   rename,
   type Tensors,
 } from "../support/gguf-conversion.ts";
-import { type GgufFile, writeGguf } from "../support/gguf-file.ts";
+import { type GgufFile, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
 import { recurrent } from "../support/gguf-recurrent.ts";
 import { useMlx } from "../support/mlx.ts";
-import { goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
+import { type FileTensor, goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
 
 useMlx();
 
@@ -356,7 +358,23 @@ test("there is a file of every family", () => {
   expect(tested).toEqual(new Set([...ggufFamilies.keys(), "llama"]));
 });
 
-test.each(Object.entries(families))("%s", (name, { architecture, names }) => {
+test.each(Object.keys(families))("%s", (name) => {
+  const { last } = goldenOf(tinyCase(name));
+  expect(distance(logitsOf(name, plain), last)).toBeLessThan(1e-4);
+});
+
+test("rows and columns of quantized matrices are put in order too", () => {
+  const [quantized, rounded] = [quantize, dequantized].map((store) => logitsOf("qwen3_5", store));
+  expect(distance(quantized!, rounded!)).toBeLessThan(1e-4);
+});
+
+const plain = ({ shape, bytes }: FileTensor): GgufFileTensor => {
+  return { type: "F32", shape, data: bytes };
+};
+
+/** The logits of the prompt's last token, from a file whose tensors are stored so. */
+function logitsOf(name: string, store: (tensor: FileTensor) => GgufFileTensor): number[] {
+  const { architecture, names } = families[name as keyof typeof families];
   const tiny = tinyCase(name);
   const { metadata = {}, change } = more[name] ?? {};
   const tensors = renamed(plainTensors(tiny), names);
@@ -369,9 +387,7 @@ test.each(Object.entries(families))("%s", (name, { architecture, names }) => {
       ...outside,
       ...Object.fromEntries(own.map(([key, value]) => [`${architecture}.${key}`, value])),
     },
-    tensors: Object.fromEntries(
-      Array.from(tensors, ([key, { shape, bytes }]) => [key, { type: "F32", shape, data: bytes }]),
-    ),
+    tensors: Object.fromEntries(Array.from(tensors, ([key, tensor]) => [key, store(tensor)])),
   });
   const { prompt, last } = goldenOf(tiny);
   const model = loadModel(path, { device: deviceOf("cpu"), dtype: "float32" });
@@ -380,14 +396,16 @@ test.each(Object.entries(families))("%s", (name, { architecture, names }) => {
     using _ = new Scope();
     const step = contiguousStep([{ kv, count: prompt.length }]);
     const logits = model.logits(model.forward(array(Int32Array.from(prompt)), step)).numbers();
-    const found = logits.slice(-last.length);
-    const error = Math.max(...found.map((x, i) => Math.abs(x - last[i]!)));
-    expect(error).toBeLessThan(1e-4);
+    return Array.from(logits.slice(-last.length));
   } finally {
     kv.free();
     model.free();
   }
-});
+}
+
+function distance(found: readonly number[], expected: readonly number[]): number {
+  return Math.max(...found.map((x, i) => Math.abs(x - expected[i]!)));
+}
 
 /** The numbers that a configuration has under one of the keys. */
 function numbersOf(config: Record<string, unknown>): Numbers {

@@ -1,5 +1,5 @@
 // What llama.cpp's converter does to tensors, under the names that it gives them.
-import type { GgufFile } from "./gguf-file.ts";
+import type { GgufFile, GgufFileTensor } from "./gguf-file.ts";
 import type { FileTensor } from "./tiny-models.ts";
 
 export type Tensors = Map<string, FileTensor>;
@@ -47,7 +47,8 @@ export function eachOf(
 export function addToNorms(all: Tensors, added: (name: string) => number): void {
   for (const [name, tensor] of all) {
     if (!/norm(\.weight)?$/.test(name)) continue;
-    all.set(name, floats(numbersIn(tensor).map((x) => x + added(name))));
+    const { shape } = tensor;
+    all.set(name, { ...floats(numbersIn(tensor).map((x) => x + added(name))), shape });
   }
 }
 
@@ -96,4 +97,31 @@ export function numbersIn({ bytes }: FileTensor): Float32Array {
 
 export function floats(numbers: Float32Array): FileTensor {
   return { dtype: "F32", shape: [numbers.length], bytes: new Uint8Array(numbers.buffer) };
+}
+
+/** As many numbers as share a scale in Q8_0, which is 1/256 for all: small matrices fit. */
+const [BLOCK, SCALE] = [32, 1 / 256];
+
+const isQuantized = ({ shape }: FileTensor) => shape.length === 2 && shape[1]! % BLOCK === 0;
+
+const roundedTo = (x: number) => Math.max(-127, Math.min(127, Math.round(x / SCALE)));
+
+/** Matrices as Q8_0. */
+export function quantize(tensor: FileTensor): GgufFileTensor {
+  const { shape, bytes } = tensor;
+  if (!isQuantized(tensor)) return { type: "F32", shape, data: bytes };
+  const numbers = numbersIn(tensor);
+  const blocks = Array.from({ length: numbers.length / BLOCK }, (_, block) => {
+    const own = numbers.subarray(block * BLOCK, (block + 1) * BLOCK);
+    // 1/256 as float16.
+    return Buffer.from([0x00, 0x1c, ...Int8Array.from(own, roundedTo)]);
+  });
+  return { type: "Q8_0", shape, data: Buffer.concat(blocks) };
+}
+
+/** The numbers that `quantize` keeps. */
+export function dequantized(tensor: FileTensor): GgufFileTensor {
+  const { shape, bytes } = tensor;
+  if (!isQuantized(tensor)) return { type: "F32", shape, data: bytes };
+  return { type: "F32", shape, data: numbersIn(tensor).map((x) => roundedTo(x) * SCALE) };
 }

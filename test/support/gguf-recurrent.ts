@@ -1,5 +1,6 @@
 // What llama.cpp's converter does to tiny models with recurrent layers.
 import {
+  addToNorms,
   below,
   type Conversion,
   eachOf,
@@ -261,6 +262,27 @@ export const recurrent: Record<string, Conversion> = {
       nemotronExperts(all);
     },
   },
+  plamo2: {
+    metadata: {
+      "attention.head_count": Int32Array.of(0, 4, 0),
+      "attention.head_count_kv": Int32Array.of(0, 2, 0),
+      "attention.key_length": 32,
+      "attention.value_length": 32,
+      "ssm.conv_kernel": 4,
+      "ssm.state_size": 32,
+      "ssm.time_step_rank": 4,
+      "ssm.inner_size": 128,
+      "ssm.group_count": 0,
+    },
+    change: (all) => {
+      recurrentLayers(all);
+      addToNorms(all, (name) => {
+        if (/_(dt|b|c|q|k)_norm/.test(name)) return 0;
+        if (name.includes("post_attention_norm")) return 1 / 5;
+        return name.includes("post_ffw_norm") ? 1 / 5 ** 1.5 : 1;
+      });
+    },
+  },
   "qwen3_next-experts": {
     metadata: { ...DELTA_NET, full_attention_interval: 2 },
     change: (all) => {
@@ -289,6 +311,29 @@ export const recurrent: Record<string, Conversion> = {
       tileHeads(all);
       for (const own of ["attn_q", "attn_norm", "nextn.eh_proj"]) {
         all.set(`blk.3.${own}.weight`, floats(new Float32Array(8)));
+      }
+    },
+  },
+  rwkv7: {
+    metadata: {
+      "attention.head_count": 0,
+      "wkv.head_size": 64,
+      "attention.decay_lora_rank": 32,
+      "attention.iclr_lora_rank": 32,
+      "attention.value_residual_mix_lora_rank": 32,
+      "attention.gate_lora_rank": 32,
+    },
+    change: (all) => {
+      for (const layer of [0, 1]) {
+        const names = Array.from("rwkvag", (own) => `model.layers.${layer}.attn.x_${own}`);
+        const shares = below(names.map((name) => all.get(name)!));
+        all.set(`blk.${layer}.time_mix_lerp_fused.weight`, { ...shares, shape: [6, 1, 1, 128] });
+        for (const name of names) all.delete(name);
+      }
+      rename(all, /(?<=(_k|_a))$/, ".weight");
+      // The first layer has some that are not used.
+      for (const number of [0, 1, 2]) {
+        all.set(`blk.0.time_mix_v${number}.weight`, all.get(`blk.0.time_mix_a${number}.weight`)!);
       }
     },
   },
