@@ -35,6 +35,7 @@ FAMILIES = {
     "ernie4_5_moe": "ernie4_5-moe",
     "exaone": "exaone",
     "exaone4": "exaone4",
+    "exaone_moe": "exaone-moe",
     "falcon_h1-gated": "falcon-h1",
     "falcon_h1-untied": "falcon-h1",
     "falcon_mamba": "mamba",
@@ -58,6 +59,7 @@ FAMILIES = {
     "lfm2_moe": "lfm2moe",
     "mamba": "mamba",
     "mamba2": "mamba2",
+    "mimo_v2_flash": "mimo2",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
     "minimax": "minimax-m2",
@@ -89,6 +91,7 @@ FAMILIES = {
     "stablelm": "stablelm",
     "stablelm-parallel": "stablelm",
     "starcoder2-window": "starcoder2",
+    "step3p5": "step35",
     "xverse": "xverse",
 }
 # MLX's names -> the authors', which the converter reads.
@@ -127,6 +130,12 @@ AUTHORS = {
         "_lora.lora.0.weight": "1.weight",
         "_lora.lora.2.weight": "2.weight",
         "_lora.lora.2.bias": "0.weight",
+    },
+    "step3p5": {
+        "mlp.gate.gate.": "moe.gate.",
+        "mlp.gate.router_bias": "moe.router_bias.bias",
+        "mlp.experts.": "moe.",
+        "mlp.share_expert.": "share_expert.",
     },
 }
 

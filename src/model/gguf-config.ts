@@ -116,9 +116,10 @@ function valuesIn({ metadata }: Gguf): Values {
     const named = metadata.has(key) ? key : `${architecture}.${key}`;
     const value = metadata.get(named);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
-    const count = metadata.get(`${architecture}.block_count`);
-    const numbers = isList(value) ? numbersIn(named, value) : [single(named, value)];
-    if (numbers.length === Number(count)) return numbers;
+    const count = Number(metadata.get(`${architecture}.block_count`));
+    if (!isList(value)) return Array<number>(count).fill(single(named, value));
+    const numbers = numbersIn(named, value);
+    if (numbers.length === count) return numbers;
     throw new LoadError(`the GGUF file's ${named} has ${numbers.length} numbers, not ${count}`);
   };
   const required = (key: string) => {

@@ -1,47 +1,18 @@
 // What llama.cpp's converter does to the files of families with experts in its own way.
 import type { Gguf } from "../files/gguf.ts";
+import {
+  besideRouter,
+  deepseekKeys,
+  graniteExperts,
+  hasCorrections,
+  hasNorms,
+  kindsOf,
+  latentNames,
+  latentSizes,
+  scoresOf,
+  sharedExpert,
+} from "./gguf-common.ts";
 import type { GgufFamily, GgufValues } from "./gguf-families.ts";
-
-/** What is usual: the experts that all tokens go through, and corrections, beside the router. */
-export const besideRouter = {
-  ffn_gate_shexp: "mlp.shared_experts.gate_proj",
-  ffn_up_shexp: "mlp.shared_experts.up_proj",
-  ffn_down_shexp: "mlp.shared_experts.down_proj",
-  exp_probs_b: "mlp.gate.e_score_correction_",
-};
-
-/** Qwen's: one such expert, with a gate. */
-export const sharedExpert = {
-  ffn_gate_inp_shexp: "mlp.shared_expert_gate",
-  ffn_gate_shexp: "mlp.shared_expert.gate_proj",
-  ffn_up_shexp: "mlp.shared_expert.up_proj",
-  ffn_down_shexp: "mlp.shared_expert.down_proj",
-};
-
-export const graniteExperts = {
-  ffn_gate_inp: "block_sparse_moe.router.layer",
-  ffn_gate_exps: "block_sparse_moe.switch_mlp.gate_proj",
-  ffn_up_exps: "block_sparse_moe.switch_mlp.up_proj",
-  ffn_down_exps: "block_sparse_moe.switch_mlp.down_proj",
-};
-
-const scoreFunctions: Partial<Record<number, string>> = { 1: "softmax", 2: "sigmoid" };
-
-export const scoresOf = ({ optional }: GgufValues) =>
-  scoreFunctions[optional("expert_gating_func") ?? 0] ?? undefined;
-
-/** Keys that DeepSeek's configurations have, and those of the same make. */
-export function deepseekKeys({ optional }: GgufValues) {
-  return {
-    n_routed_experts: optional("expert_count"),
-    n_shared_experts: optional("expert_shared_count"),
-    first_k_dense_replace: optional("leading_dense_block_count"),
-    routed_scaling_factor: optional("expert_weights_scale"),
-    norm_topk_prob: optional("expert_weights_norm") !== 0,
-    n_group: optional("expert_group_count"),
-    topk_group: optional("expert_group_used_count"),
-  };
-}
 
 function latentKeys(values: GgufValues) {
   const groups = values.optional("expert_group_count") ?? 1;
@@ -52,35 +23,6 @@ function latentKeys(values: GgufValues) {
     topk_method: groups > 1 ? "group_limited_greedy" : "greedy",
   };
 }
-
-export const latentNames = {
-  attn_q_a: "self_attn.q_a_proj",
-  attn_q_a_norm: "self_attn.q_a_layernorm",
-  attn_q_b: "self_attn.q_b_proj",
-  attn_kv_a_mqa: "self_attn.kv_a_proj_with_mqa",
-  attn_kv_a_norm: "self_attn.kv_a_layernorm",
-  attn_kv_b: "self_attn.kv_b_proj",
-  attn_k_b: "self_attn.embed_q",
-  attn_v_b: "self_attn.unembed_out",
-};
-
-export function latentSizes({ optional, required }: GgufValues) {
-  const rotary = required("rope.dimension_count");
-  return {
-    q_lora_rank: optional("attention.q_lora_rank"),
-    kv_lora_rank: required("attention.kv_lora_rank"),
-    qk_rope_head_dim: rotary,
-    // Of files with a matrix for each head, the others are the sizes of what is kept.
-    qk_nope_head_dim:
-      (optional("attention.key_length_mla") ?? required("attention.key_length")) - rotary,
-    v_head_dim: optional("attention.value_length_mla") ?? required("attention.value_length"),
-  };
-}
-
-const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
-
-export const hasCorrections = ({ tensors }: Gguf) =>
-  tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias"));
 
 /** The last layer with experts. */
 function lastSparse({ tensors }: Gguf): number | undefined {
@@ -104,6 +46,81 @@ function bailingKeys(values: GgufValues) {
     num_experts: optional("expert_count"),
     num_shared_experts: optional("expert_shared_count"),
     score_function: scoresOf(values),
+  };
+}
+
+const sparseOrDense = { "ffn_gate_inp.weight": true, "": false };
+
+/** Of layers with a window and of the others: how many heads each has. */
+function headsByWindow({ list }: GgufValues) {
+  const slides = list("attention.sliding_window_pattern").map(Boolean);
+  const [near, far] = [slides.indexOf(true), slides.indexOf(false)];
+  const of = (key: string, layer: number) => list(key)[Math.max(0, layer)];
+  return {
+    slides,
+    near: of("attention.head_count", near),
+    far: of("attention.head_count", far),
+    nearKv: of("attention.head_count_kv", near),
+    farKv: of("attention.head_count_kv", far),
+  };
+}
+
+/** Those with a window have sinks, KV heads and RoPE of their own. */
+function mimoKeys(values: GgufValues, gguf: Gguf) {
+  const { optional, required } = values;
+  const { slides, nearKv, farKv } = headsByWindow(values);
+  const hasSinks = kindsOf(gguf, values, {
+    "attn_sinks.weight": true,
+    attn_sinks: true,
+    "": false,
+  });
+  const [headDim, valueDim] = [
+    required("attention.key_length"),
+    required("attention.value_length"),
+  ];
+  return {
+    ...deepseekKeys(values),
+    hybrid_layer_pattern: hasSinks.map((_, layer) => Number(slides[layer])),
+    moe_layer_freq: kindsOf(gguf, values, sparseOrDense).map(Number),
+    add_swa_attention_sink_bias: hasSinks.some((has, layer) => has && slides[layer]),
+    add_full_attention_sink_bias: hasSinks.some((has, layer) => has && !slides[layer]),
+    sliding_window_size: required("attention.sliding_window"),
+    layernorm_epsilon: required("attention.layer_norm_rms_epsilon"),
+    num_key_value_heads: farKv,
+    v_head_dim: valueDim,
+    swa_rope_theta: optional("rope.freq_base_swa") ?? required("rope.freq_base"),
+    swa_num_attention_heads: required("attention.head_count"),
+    swa_num_key_value_heads: nearKv,
+    swa_head_dim: headDim,
+    swa_v_head_dim: valueDim,
+    attention_value_scale: optional("attention.value_scale"),
+  };
+}
+
+function stepKeys(values: GgufValues, gguf: Gguf) {
+  const { architecture, optional, required, list } = values;
+  const { slides, near, far, nearKv, farKv } = headsByWindow(values);
+  const [theta, localTheta] = [required("rope.freq_base"), optional("rope.freq_base_swa")];
+  const limits = (key: string) =>
+    gguf.metadata.has(`${architecture}.${key}`) ? list(key) : undefined;
+  const isSparse = kindsOf(gguf, values, sparseOrDense);
+  return {
+    num_attention_heads: far,
+    num_attention_groups: farKv,
+    attention_other_setting: { num_attention_heads: near, num_attention_groups: nearKv },
+    use_head_wise_attn_gate: gguf.tensors.has("blk.0.attn_gate.weight"),
+    rope_theta: slides.map((isNear) => (isNear ? (localTheta ?? theta) : theta)),
+    // llama.cpp, too, knows that layers without a window rotate half of a head, and that just they are scaled.
+    partial_rotary_factors: slides.map((isNear) => (isNear ? 1 : 0.5)),
+    yarn_only_types: ["full_attention"],
+    moe_num_experts: optional("expert_count"),
+    moe_top_k: optional("expert_used_count"),
+    share_expert_dim: optional("expert_shared_feed_forward_length"),
+    moe_layers_enum: isSparse.flatMap((is, layer) => (is ? [layer] : [])).join(),
+    moe_router_scaling_factor: optional("expert_weights_scale"),
+    norm_expert_weight: optional("expert_weights_norm") !== 0,
+    swiglu_limits: limits("swiglu_clamp_exp"),
+    swiglu_limits_shared: limits("swiglu_clamp_shexp"),
   };
 }
 
@@ -209,6 +226,19 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   [
+    "exaone-moe",
+    {
+      modelType: "exaone_moe",
+      windowPeriod: 4,
+      names: besideRouter,
+      config: (values, gguf) => ({
+        ...deepseekKeys(values),
+        num_shared_experts: values.optional("expert_shared_count"),
+        is_moe_layer: kindsOf(gguf, values, sparseOrDense),
+      }),
+    },
+  ],
+  [
     "glm4moe",
     {
       modelType: "glm4_moe",
@@ -261,6 +291,15 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   [
+    "mimo2",
+    {
+      modelType: "mimo_v2_flash",
+      isUneven: true,
+      names: { ...besideRouter, attn_sinks: "self_attn.attention_sink_bias." },
+      config: mimoKeys,
+    },
+  ],
+  [
     "minimax-m2",
     {
       modelType: "minimax",
@@ -286,4 +325,20 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   ["qwen3vlmoe", { modelType: "qwen3_moe" }],
+  [
+    "step35",
+    {
+      modelType: "step3p5",
+      isUneven: true,
+      windowPeriod: 4,
+      names: {
+        attn_gate: "self_attn.g_proj",
+        exp_probs_b: "mlp.gate.router_",
+        ffn_gate_shexp: "mlp.share_expert.gate_proj",
+        ffn_up_shexp: "mlp.share_expert.up_proj",
+        ffn_down_shexp: "mlp.share_expert.down_proj",
+      },
+      config: stepKeys,
+    },
+  ],
 ];

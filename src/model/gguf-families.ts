@@ -1,6 +1,7 @@
 // What llama.cpp's converter does to a family's files in its own way: their names, their metadata, the order of rows.
 // What a family does not say is as in Llama.
 import type { Gguf } from "../files/gguf.ts";
+import { hasNorms } from "./gguf-common.ts";
 import { expertFamilies } from "./gguf-experts.ts";
 import { recurrentFamilies } from "./gguf-recurrent.ts";
 
@@ -50,8 +51,6 @@ const rowsInOrder = { rows_in_order: true };
 const innerSize: GgufFamily["config"] = ({ required }) => ({
   n_inner: required("feed_forward_length"),
 });
-
-const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
   ...expertFamilies,

@@ -1,15 +1,15 @@
 // What llama.cpp's converter does to the files of families with recurrent layers in its own way.
-import type { Gguf } from "../files/gguf.ts";
 import {
   besideRouter,
   deepseekKeys,
   graniteExperts,
   hasCorrections,
+  kindsOf,
   latentNames,
   latentSizes,
   scoresOf,
   sharedExpert,
-} from "./gguf-experts.ts";
+} from "./gguf-common.ts";
 import type { GgufFamily, GgufValues } from "./gguf-families.ts";
 
 /** A Mamba layer's tensors, which are in this part of a layer. Those of Mamba 2 have no matrix for steps. */
@@ -36,20 +36,6 @@ const mlpNames = (part: string) => ({
   ffn_up_exps: `${part}.switch_mlp.up_proj`,
   ffn_down_exps: `${part}.switch_mlp.down_proj`,
 });
-
-/** What each layer is, by the first of these tensors that it has; the last stands for all others. */
-function kindsOf<T>(
-  { tensors }: Gguf,
-  { optional, required }: GgufValues,
-  kinds: Readonly<Record<string, T>>,
-): T[] {
-  const known = Object.entries(kinds);
-  const layers = required("block_count") - (optional("nextn_predict_layers") ?? 0);
-  return Array.from({ length: layers }, (_, layer) => {
-    const found = known.find(([part]) => tensors.has(`blk.${layer}.${part}`));
-    return (found ?? known.at(-1)!)[1];
-  });
-}
 
 /** The heads of a Mamba 2 layer. */
 function mamba2Heads({ required }: GgufValues): { heads: number; headDim: number } {
