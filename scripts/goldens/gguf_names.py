@@ -40,6 +40,9 @@ FAMILIES = {
     "falcon_h1-untied": "falcon-h1",
     "falcon_mamba": "mamba",
     "gemma": "gemma",
+    "gemma3n-unclipped": "gemma3n",
+    "gemma4_text": "gemma4",
+    "gemma4_text-experts": "gemma4",
     "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
@@ -57,6 +60,7 @@ FAMILIES = {
     "kimi_linear": "kimi-linear",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2moe",
+    "llama4-scout": "llama4",
     "mamba": "mamba",
     "mamba2": "mamba2",
     "mimo_v2_flash": "mimo2",
@@ -137,6 +141,16 @@ AUTHORS = {
         "mlp.experts.": "moe.",
         "mlp.share_expert.": "share_expert.",
     },
+    "gemma3n-unclipped": {
+        "language_model.": "",
+        "correct_output_scale": "correct_output_scale.weight",
+    },
+    "gemma4_text": {"layer_scalar": "layer_scalar.weight"},
+    "gemma4_text-experts": {
+        "layer_scalar": "layer_scalar.weight",
+        "experts.switch_glu.": "experts.",
+    },
+    "llama4-scout": {"language_model.": ""},
 }
 
 

@@ -6,7 +6,6 @@ import {
   graniteExperts,
   hasCorrections,
   hasNorms,
-  kindsOf,
   latentNames,
   latentSizes,
   scoresOf,
@@ -46,81 +45,6 @@ function bailingKeys(values: GgufValues) {
     num_experts: optional("expert_count"),
     num_shared_experts: optional("expert_shared_count"),
     score_function: scoresOf(values),
-  };
-}
-
-const sparseOrDense = { "ffn_gate_inp.weight": true, "": false };
-
-/** Of layers with a window and of the others: how many heads each has. */
-function headsByWindow({ list }: GgufValues) {
-  const slides = list("attention.sliding_window_pattern").map(Boolean);
-  const [near, far] = [slides.indexOf(true), slides.indexOf(false)];
-  const of = (key: string, layer: number) => list(key)[Math.max(0, layer)];
-  return {
-    slides,
-    near: of("attention.head_count", near),
-    far: of("attention.head_count", far),
-    nearKv: of("attention.head_count_kv", near),
-    farKv: of("attention.head_count_kv", far),
-  };
-}
-
-/** Those with a window have sinks, KV heads and RoPE of their own. */
-function mimoKeys(values: GgufValues, gguf: Gguf) {
-  const { optional, required } = values;
-  const { slides, nearKv, farKv } = headsByWindow(values);
-  const hasSinks = kindsOf(gguf, values, {
-    "attn_sinks.weight": true,
-    attn_sinks: true,
-    "": false,
-  });
-  const [headDim, valueDim] = [
-    required("attention.key_length"),
-    required("attention.value_length"),
-  ];
-  return {
-    ...deepseekKeys(values),
-    hybrid_layer_pattern: hasSinks.map((_, layer) => Number(slides[layer])),
-    moe_layer_freq: kindsOf(gguf, values, sparseOrDense).map(Number),
-    add_swa_attention_sink_bias: hasSinks.some((has, layer) => has && slides[layer]),
-    add_full_attention_sink_bias: hasSinks.some((has, layer) => has && !slides[layer]),
-    sliding_window_size: required("attention.sliding_window"),
-    layernorm_epsilon: required("attention.layer_norm_rms_epsilon"),
-    num_key_value_heads: farKv,
-    v_head_dim: valueDim,
-    swa_rope_theta: optional("rope.freq_base_swa") ?? required("rope.freq_base"),
-    swa_num_attention_heads: required("attention.head_count"),
-    swa_num_key_value_heads: nearKv,
-    swa_head_dim: headDim,
-    swa_v_head_dim: valueDim,
-    attention_value_scale: optional("attention.value_scale"),
-  };
-}
-
-function stepKeys(values: GgufValues, gguf: Gguf) {
-  const { architecture, optional, required, list } = values;
-  const { slides, near, far, nearKv, farKv } = headsByWindow(values);
-  const [theta, localTheta] = [required("rope.freq_base"), optional("rope.freq_base_swa")];
-  const limits = (key: string) =>
-    gguf.metadata.has(`${architecture}.${key}`) ? list(key) : undefined;
-  const isSparse = kindsOf(gguf, values, sparseOrDense);
-  return {
-    num_attention_heads: far,
-    num_attention_groups: farKv,
-    attention_other_setting: { num_attention_heads: near, num_attention_groups: nearKv },
-    use_head_wise_attn_gate: gguf.tensors.has("blk.0.attn_gate.weight"),
-    rope_theta: slides.map((isNear) => (isNear ? (localTheta ?? theta) : theta)),
-    // llama.cpp, too, knows that layers without a window rotate half of a head, and that just they are scaled.
-    partial_rotary_factors: slides.map((isNear) => (isNear ? 1 : 0.5)),
-    yarn_only_types: ["full_attention"],
-    moe_num_experts: optional("expert_count"),
-    moe_top_k: optional("expert_used_count"),
-    share_expert_dim: optional("expert_shared_feed_forward_length"),
-    moe_layers_enum: isSparse.flatMap((is, layer) => (is ? [layer] : [])).join(),
-    moe_router_scaling_factor: optional("expert_weights_scale"),
-    norm_expert_weight: optional("expert_weights_norm") !== 0,
-    swiglu_limits: limits("swiglu_clamp_exp"),
-    swiglu_limits_shared: limits("swiglu_clamp_shexp"),
   };
 }
 
@@ -226,19 +150,6 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   [
-    "exaone-moe",
-    {
-      modelType: "exaone_moe",
-      windowPeriod: 4,
-      names: besideRouter,
-      config: (values, gguf) => ({
-        ...deepseekKeys(values),
-        num_shared_experts: values.optional("expert_shared_count"),
-        is_moe_layer: kindsOf(gguf, values, sparseOrDense),
-      }),
-    },
-  ],
-  [
     "glm4moe",
     {
       modelType: "glm4_moe",
@@ -291,15 +202,6 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   [
-    "mimo2",
-    {
-      modelType: "mimo_v2_flash",
-      isUneven: true,
-      names: { ...besideRouter, attn_sinks: "self_attn.attention_sink_bias." },
-      config: mimoKeys,
-    },
-  ],
-  [
     "minimax-m2",
     {
       modelType: "minimax",
@@ -325,20 +227,4 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   ["qwen3vlmoe", { modelType: "qwen3_moe" }],
-  [
-    "step35",
-    {
-      modelType: "step3p5",
-      isUneven: true,
-      windowPeriod: 4,
-      names: {
-        attn_gate: "self_attn.g_proj",
-        exp_probs_b: "mlp.gate.router_",
-        ffn_gate_shexp: "mlp.share_expert.gate_proj",
-        ffn_up_shexp: "mlp.share_expert.up_proj",
-        ffn_down_shexp: "mlp.share_expert.down_proj",
-      },
-      config: stepKeys,
-    },
-  ],
 ];

@@ -3,6 +3,7 @@
 import type { Gguf } from "../files/gguf.ts";
 import { hasNorms } from "./gguf-common.ts";
 import { expertFamilies } from "./gguf-experts.ts";
+import { layeredFamilies } from "./gguf-layered.ts";
 import { recurrentFamilies } from "./gguf-recurrent.ts";
 
 /** The numbers whose keys begin with the architecture's name. */
@@ -54,6 +55,7 @@ const innerSize: GgufFamily["config"] = ({ required }) => ({
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
   ...expertFamilies,
+  ...layeredFamilies,
   ...recurrentFamilies,
   [
     "apertus",

@@ -19,6 +19,7 @@ import {
   eachOf,
   exchanged,
   floats,
+  llama3Factors,
   nameExperts,
   normedColumns,
   numbersIn,
@@ -31,6 +32,7 @@ import {
   type Tensors,
 } from "../support/gguf-conversion.ts";
 import { type GgufFile, type GgufFileTensor, writeGguf } from "../support/gguf-file.ts";
+import { layered } from "../support/gguf-layered.ts";
 import { recurrent } from "../support/gguf-recurrent.ts";
 import { useMlx } from "../support/mlx.ts";
 import { type FileTensor, goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
@@ -104,6 +106,7 @@ const SIGMOID = { expert_gating_func: 2 };
 const [HEAD, HEADS, KV_HEADS] = [16, 4, 2];
 
 const more: Record<string, Conversion> = {
+  ...layered,
   ...recurrent,
   afmoe: {
     metadata: {
@@ -183,20 +186,6 @@ const more: Record<string, Conversion> = {
       "rope.scaling.factor": 2,
     },
   },
-  exaone_moe: {
-    metadata: {
-      ...SIGMOID,
-      "attention.sliding_window_pattern": [true, true, true, false],
-      "rope.scaling.type": "none",
-      expert_weights_scale: 2.5,
-      expert_weights_norm: true,
-      leading_dense_block_count: 1,
-      // Of a layer behind the last.
-      block_count: 5,
-      nextn_predict_layers: 1,
-    },
-    change: (all) => all.set("blk.4.attn_norm.weight", floats(new Float32Array(64))),
-  },
   exaone: {
     change: (all) => all.set("rope_freqs.weight", floats(llama3Factors(HEAD))),
   },
@@ -238,18 +227,6 @@ const more: Record<string, Conversion> = {
         all.set(`blk.${layer}.attn_k.${kind}`, paired(of([2]), KV_HEADS));
         all.set(`blk.${layer}.attn_v.${kind}`, of([3]));
       }
-    },
-  },
-  mimo_v2_flash: {
-    metadata: {
-      "attention.head_count_kv": Int32Array.of(2, 4, 4, 2),
-      "attention.value_length": 16,
-      "attention.sliding_window": 12,
-      "attention.sliding_window_pattern": [false, true, true, false],
-      "attention.layer_norm_rms_epsilon": 1e-5,
-      "attention.value_scale": 0.7,
-      "rope.dimension_count": 16,
-      "rope.freq_base_swa": 10_000,
     },
   },
   minicpm: {
@@ -375,26 +352,6 @@ const more: Record<string, Conversion> = {
     },
   },
   stablelm: { metadata: { "rope.dimension_count": 4, use_parallel_residual: true } },
-  step3p5: {
-    metadata: {
-      "attention.head_count": Int32Array.of(4, 6, 6, 4),
-      "attention.head_count_kv": Int32Array.of(2, 2, 2, 2),
-      "attention.sliding_window_pattern": [false, true, true, false],
-      "rope.freq_base": 50_000,
-      "rope.freq_base_swa": 10_000,
-      expert_count: 8,
-      expert_used_count: 2,
-      expert_shared_feed_forward_length: 64,
-      swiglu_clamp_exp: Float32Array.of(0, 0, 0.5, 0),
-      swiglu_clamp_shexp: Float32Array.of(0.4, 0, 0, 0.5),
-    },
-    change: (all) => {
-      // Of the half of each head that is rotated, and 1 for the others.
-      const scaling = { base: 50_000, factor: 2, low: 1, high: 32, context: 128 };
-      const factors = [...llama3Factors(16, scaling), ...new Float32Array(8).fill(1)];
-      all.set("rope_freqs.weight", floats(Float32Array.from(factors)));
-    },
-  },
   xverse: { change: pairHeads },
 };
 
@@ -472,18 +429,4 @@ function renamed(tensors: Tensors, names: Readonly<Record<string, string | undef
       return [found?.replace("N", layer) ?? name, tensor];
     }),
   );
-}
-
-/** Those of the tiny EXAONE, unless it says others. */
-const llama3 = { base: 10_000, factor: 8, low: 1, high: 4, context: 64 };
-
-function llama3Factors(dims: number, scaling = llama3): Float32Array {
-  const { base, factor, low, high, context } = scaling;
-  return Float32Array.from({ length: dims / 2 }, (_, i) => {
-    const wave = 2 * Math.PI * base ** ((2 * i) / dims);
-    if (wave < context / high) return 1;
-    if (wave > context / low) return factor;
-    const smooth = (context / wave - low) / (high - low);
-    return 1 / ((1 - smooth) / factor + smooth);
-  });
 }

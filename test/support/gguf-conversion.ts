@@ -99,6 +99,20 @@ export function floats(numbers: Float32Array): FileTensor {
   return { dtype: "F32", shape: [numbers.length], bytes: new Uint8Array(numbers.buffer) };
 }
 
+/** Those of the tiny EXAONE, unless it says others. */
+const llama3 = { base: 10_000, factor: 8, low: 1, high: 4, context: 64 };
+
+export function llama3Factors(dims: number, scaling = llama3): Float32Array {
+  const { base, factor, low, high, context } = scaling;
+  return Float32Array.from({ length: dims / 2 }, (_, i) => {
+    const wave = 2 * Math.PI * base ** ((2 * i) / dims);
+    if (wave < context / high) return 1;
+    if (wave > context / low) return factor;
+    const smooth = (context / wave - low) / (high - low);
+    return 1 / ((1 - smooth) / factor + smooth);
+  });
+}
+
 /** As many numbers as share a scale in Q8_0, which is 1/256 for all: small matrices fit. */
 const [BLOCK, SCALE] = [32, 1 / 256];
 

@@ -1,0 +1,151 @@
+// What llama.cpp's converter does to tiny models whose layers are not all alike.
+import { below, type Conversion, floats, llama3Factors, part, rename } from "./gguf-conversion.ts";
+
+/** Factors of what is not rotated. */
+const ENDLESS = 1e30;
+
+const rotatedFirst = (rotated: number, all: number, factor = 1) =>
+  floats(Float32Array.from({ length: all }, (_, i) => (i < rotated ? factor : ENDLESS)));
+
+export const layered: Record<string, Conversion> = {
+  exaone_moe: {
+    metadata: {
+      expert_gating_func: 2,
+      "attention.sliding_window_pattern": [true, true, true, false],
+      "rope.scaling.type": "none",
+      expert_weights_scale: 2.5,
+      expert_weights_norm: true,
+      leading_dense_block_count: 1,
+      // Of a layer behind the last.
+      block_count: 5,
+      nextn_predict_layers: 1,
+    },
+    change: (all) => all.set("blk.4.attn_norm.weight", floats(new Float32Array(64))),
+  },
+  "gemma3n-unclipped": {
+    metadata: {
+      feed_forward_length: Int32Array.of(96, 64, 96, 96, 96),
+      embedding_length_per_layer_input: 32,
+      "attention.shared_kv_layers": 2,
+      "attention.sliding_window_pattern": [true, false, true, false, true],
+      "rope.freq_base_swa": 10_000,
+      final_logit_softcapping: 20,
+      "altup.active_idx": 0,
+      "altup.num_inputs": 4,
+      // Quantiles of 0.8, 0.6 and 0.
+      activation_sparsity_scale: Float32Array.of(
+        0.841_621_2,
+        0.253_347_1,
+        -Infinity,
+        -Infinity,
+        -Infinity,
+      ),
+    },
+    change: (all) => {
+      for (const [own, named] of [
+        ["altup_projections", "altup_proj"],
+        ["altup_unembed_projections", "altup_unembd_proj"],
+      ] as const) {
+        const names = [0, 1, 2].map((i) => `model.language_model.${own}.${i}.weight`);
+        const stacked = below(names.map((name) => all.get(name)!));
+        all.set(`${named}.weight`, { ...stacked, shape: [3, 64, 64] });
+        for (const name of names) all.delete(name);
+      }
+    },
+  },
+  gemma4_text: {
+    metadata: {
+      feed_forward_length: Int32Array.of(96, 96, 96, 192, 192, 192),
+      embedding_length_per_layer_input: 32,
+      "attention.key_length": 32,
+      "attention.value_length": 32,
+      "attention.key_length_swa": 16,
+      "attention.value_length_swa": 16,
+      "attention.shared_kv_layers": 3,
+      "attention.sliding_window_pattern": [true, true, false, true, true, false],
+      "rope.dimension_count": 32,
+      "rope.dimension_count_swa": 16,
+      "rope.freq_base": 1_000_000,
+      "rope.freq_base_swa": 10_000,
+      final_logit_softcapping: 20,
+    },
+    change: (all) => all.set("rope_freqs.weight", rotatedFirst(4, 16)),
+  },
+  "gemma4_text-experts": {
+    metadata: {
+      embedding_length_per_layer_input: 0,
+      "attention.head_count_kv": Int32Array.of(2, 1, 2, 1),
+      "attention.key_length": 32,
+      "attention.value_length": 32,
+      "attention.key_length_swa": 16,
+      "attention.value_length_swa": 16,
+      "attention.shared_kv_layers": 0,
+      "attention.sliding_window_pattern": [true, false, true, false],
+      "rope.dimension_count": 32,
+      "rope.dimension_count_swa": 16,
+      "rope.freq_base": 1_000_000,
+      "rope.freq_base_swa": 10_000,
+      expert_used_count: 2,
+    },
+    change: (all) => {
+      // The converter knows no other factor than 1.
+      all.set("rope_freqs.weight", rotatedFirst(8, 16, 2));
+      rename(all, /^model\.layers\.(\d+)\.router\.scale$/, "blk.$1.ffn_gate_inp.scale");
+      rename(all, /^model\.layers\.(\d+)\.router\.per_expert_scale$/, "blk.$1.ffn_down_exps.scale");
+      for (const layer of [0, 1, 2, 3]) {
+        const [gate, up] = ["gate", "up"].map((own) => {
+          const name = `model.layers.${layer}.experts.switch_glu.${own}_proj.weight`;
+          const tensor = all.get(name)!;
+          all.delete(name);
+          return tensor;
+        });
+        const halves = Array.from({ length: 8 }, (_, i) => [part(gate!, i, 8), part(up!, i, 8)]);
+        const both = below(halves.flat());
+        all.set(`blk.${layer}.ffn_gate_up_exps.weight`, { ...both, shape: [8, 64, 64] });
+      }
+    },
+  },
+  "llama4-scout": {
+    metadata: {
+      feed_forward_length: 96,
+      expert_feed_forward_length: 64,
+      interleave_moe_layer_step: 2,
+    },
+    change: (all) => {
+      const scaling = { base: 500_000, factor: 8, low: 1, high: 4, context: 64 };
+      all.set("rope_freqs.weight", floats(llama3Factors(16, scaling)));
+    },
+  },
+  mimo_v2_flash: {
+    metadata: {
+      "attention.head_count_kv": Int32Array.of(2, 4, 4, 2),
+      "attention.value_length": 16,
+      "attention.sliding_window": 12,
+      "attention.sliding_window_pattern": [false, true, true, false],
+      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.value_scale": 0.7,
+      "rope.dimension_count": 16,
+      "rope.freq_base_swa": 10_000,
+    },
+  },
+  step3p5: {
+    metadata: {
+      "attention.head_count": Int32Array.of(4, 6, 6, 4),
+      "attention.head_count_kv": Int32Array.of(2, 2, 2, 2),
+      "attention.sliding_window_pattern": [false, true, true, false],
+      "rope.freq_base": 50_000,
+      "rope.freq_base_swa": 10_000,
+      expert_count: 8,
+      expert_used_count: 2,
+      expert_shared_feed_forward_length: 64,
+      swiglu_clamp_exp: Float32Array.of(0, 0, 0.5, 0),
+      swiglu_clamp_shexp: Float32Array.of(0.4, 0, 0, 0.5),
+    },
+    change: (all) => {
+      // Of the half of each head that is rotated, and 1 for the others.
+      const scaling = { base: 50_000, factor: 2, low: 1, high: 32, context: 128 };
+      const factors = [...llama3Factors(16, scaling), ...new Float32Array(8).fill(1)];
+      all.set("rope_freqs.weight", floats(Float32Array.from(factors)));
+    },
+  },
+};
