@@ -1,7 +1,8 @@
-"""Writes test/golden/models/gguf-names.json with gguf-py 0.19.0: the names that llama.cpp's converter gives to the
-tensors of our tiny models. After scripts/goldens/models.py.
+"""Writes test/golden/models/gguf-names.json with the gguf-py of llama.cpp's repository at b21e4de: the names that its
+converter gives to the tensors of our tiny models. PyPI's 0.19.0 has the same names and lacks some architectures. After
+scripts/goldens/models.py.
 
-    python scripts/goldens/gguf_names.py
+    PYTHONPATH=<llama.cpp>/gguf-py python scripts/goldens/gguf_names.py
     node_modules/.bin/biome check --write test/golden/models
 """
 
@@ -58,17 +59,21 @@ FAMILIES = {
     "internlm2": "internlm2",
     "jamba": "jamba",
     "kimi_linear": "kimi-linear",
+    "laguna-xs": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2moe",
     "llama4-scout": "llama4",
     "mamba": "mamba",
     "mamba2": "mamba2",
+    "mellum": "mellum",
     "mimo_v2_flash": "mimo2",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
     "minimax": "minimax-m2",
     "mistral3": "mistral3",
+    "mistral4": "mistral4",
     "mixtral": "llama",
+    "nanbeige": "nanbeige",
     "nemotron": "nemotron",
     "nemotron-nas-deci": "deci",
     "nemotron_h": "nemotron_h_moe",
@@ -102,6 +107,7 @@ FAMILIES = {
 AUTHORS = {
     "deepseek_v2": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "deepseek_v3": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
+    "mistral4": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "kimi_linear": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj", "_conv.conv.": "_conv1d."},
     "gpt2": {"model.": "transformer."},
     "gpt_neox-sequential": {
@@ -150,6 +156,7 @@ AUTHORS = {
         "layer_scalar": "layer_scalar.weight",
         "experts.switch_glu.": "experts.",
     },
+    "laguna-xs": {"mlp.gate.proj.": "mlp.gate."},
     "llama4-scout": {"language_model.": ""},
 }
 

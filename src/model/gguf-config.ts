@@ -199,7 +199,8 @@ function yarnGains({ architecture, optional }: Values) {
   const gain = optional("rope.scaling.yarn_log_multiplier");
   if (gain === undefined) return {};
   if (architecture === "mistral3") return { mscale_all_dim: gain };
-  return architecture === "deepseek2" ? { mscale: 10 * gain, mscale_all_dim: 10 * gain } : {};
+  const isTenth = ["deepseek2", "mistral4"].includes(architecture);
+  return isTenth ? { mscale: 10 * gain, mscale_all_dim: 10 * gain } : {};
 }
 
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {

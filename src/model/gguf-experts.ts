@@ -213,6 +213,24 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
       }),
     },
   ],
+  [
+    "mistral4",
+    {
+      modelType: "mistral4",
+      names: { ...besideRouter, ...latentNames },
+      config: (values) => ({
+        ...deepseekKeys(values),
+        ...latentSizes(values),
+        rope_parameters: {
+          rope_theta: values.optional("rope.freq_base"),
+          llama_4_scaling_beta: values.optional("attention.temperature_scale") ?? 0,
+          original_max_position_embeddings:
+            values.optional("rope.scaling.original_context_length") ??
+            values.required("context_length"),
+        },
+      }),
+    },
+  ],
   ["olmoe", { modelType: "olmoe", config: () => ({ norm_topk_prob: false }) }],
   ["phimoe", { modelType: "phimoe" }],
   [

@@ -219,6 +219,17 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       },
     },
   ],
+  [
+    "nanbeige",
+    {
+      modelType: "nanbeige",
+      isPaired: true,
+      config: ({ optional }) => ({
+        num_loops: optional("num_loops"),
+        skip_loop_final_norm: optional("skip_loop_final_norm") === 1,
+      }),
+    },
+  ],
   ["nemotron", { modelType: "nemotron" }],
   [
     "olmo",

@@ -1,6 +1,6 @@
 // What llama.cpp's converter does in its own way to the files of families whose layers are not all alike.
 import type { Gguf } from "../files/gguf.ts";
-import { besideRouter, deepseekKeys, kindsOf } from "./gguf-common.ts";
+import { besideRouter, deepseekKeys, kindsOf, sharedExpert } from "./gguf-common.ts";
 import type { GgufFamily, GgufValues } from "./gguf-families.ts";
 
 const sparseOrDense = { "ffn_gate_inp.weight": true, "": false };
@@ -155,6 +155,44 @@ function llama4Keys({ optional, required }: GgufValues) {
   };
 }
 
+/** Not in the file: llama.cpp, too, knows that every fourth layer from the first on has no window. */
+function lagunaKeys(values: GgufValues, gguf: Gguf) {
+  const { optional, required, list } = values;
+  const [window, headDim] = [
+    optional("attention.sliding_window"),
+    required("attention.key_length"),
+  ];
+  const isSparse = kindsOf(gguf, values, sparseOrDense);
+  const ropeOf = (kind: "" | "_swa") => ({
+    rope_theta: optional(`rope.freq_base${kind}`),
+    partial_rotary_factor: (optional(`rope.dimension_count${kind}`) ?? headDim) / headDim,
+  });
+  const factor = optional("rope.scaling.factor");
+  return {
+    layer_types: isSparse.map((_, layer) =>
+      window && layer % 4 !== 0 ? "sliding_attention" : "full_attention",
+    ),
+    mlp_layer_types: isSparse.map((is) => (is ? "sparse" : "dense")),
+    num_attention_heads_per_layer: list("attention.head_count"),
+    gating: gguf.tensors.has("blk.0.attn_gate.weight"),
+    rope_parameters: {
+      full_attention: {
+        ...ropeOf(""),
+        ...(factor !== undefined && {
+          rope_type: "yarn",
+          factor,
+          original_max_position_embeddings: optional("rope.scaling.original_context_length"),
+          beta_fast: optional("rope.scaling.yarn_beta_fast"),
+          beta_slow: optional("rope.scaling.yarn_beta_slow"),
+        }),
+      },
+      sliding_attention: ropeOf("_swa"),
+    },
+    shared_expert_intermediate_size: optional("expert_shared_feed_forward_length"),
+    moe_routed_scaling_factor: optional("expert_weights_scale"),
+  };
+}
+
 export const layeredFamilies: readonly (readonly [string, GgufFamily])[] = [
   [
     "exaone-moe",
@@ -205,7 +243,6 @@ export const layeredFamilies: readonly (readonly [string, GgufFamily])[] = [
         layer_output_scale: "layer_scalar.",
         ffn_gate_inp: "router.proj",
         "ffn_gate_inp.scale": "router.scale.",
-        ffn_gate_up_exps: "experts.gate_up_proj.",
         ffn_gate_exps: "experts.switch_glu.gate_proj",
         ffn_up_exps: "experts.switch_glu.up_proj",
         ffn_down_exps: "experts.switch_glu.down_proj",
@@ -235,6 +272,32 @@ export const layeredFamilies: readonly (readonly [string, GgufFamily])[] = [
         ffn_down_shexp: "feed_forward.shared_expert.down_proj",
       },
       config: llama4Keys,
+    },
+  ],
+  [
+    "laguna",
+    {
+      modelType: "laguna",
+      isUneven: true,
+      names: {
+        ...sharedExpert,
+        attn_gate: "self_attn.g_proj",
+        exp_probs_b: "mlp.gate.e_score_correction_",
+      },
+      config: lagunaKeys,
+    },
+  ],
+  [
+    "mellum",
+    {
+      modelType: "mellum",
+      windowPeriod: 4,
+      config: ({ optional, required }) => ({
+        rope_parameters: {
+          full_attention: { rope_theta: required("rope.freq_base") },
+          sliding_attention: { rope_theta: optional("rope.freq_base_swa") },
+        },
+      }),
     },
   ],
   [

@@ -1,5 +1,7 @@
-// Tensors of recurrent layers, whose axes and numbers llama.cpp's converter changes, as Hugging Face has them.
+// Tensors whose axes and numbers llama.cpp's converter changes, as Hugging Face has them: those of recurrent layers, and
+// of experts whose gates it may have joined with what they gate.
 import { LoadError } from "../files/load-error.ts";
+import { runsOf } from "./arrangement.ts";
 import type { StoredTensor } from "./checkpoint.ts";
 import { computedNumbers, computedWords, readNumbers, Scratch } from "./formats/computed.ts";
 
@@ -13,6 +15,23 @@ const changes: readonly (readonly [RegExp, (stored: StoredTensor) => StoredTenso
 export function restored(name: string, stored: StoredTensor): StoredTensor {
   const [, change] = changes.find(([names]) => names.test(name)) ?? [];
   return change ? change(stored) : stored;
+}
+
+/** What is one tensor in some files and two in the others, under the names of these. */
+export function separated(name: string, stored: StoredTensor): [name: string, StoredTensor][] {
+  const both = /(?<=\.ffn_)gate_up(?=_exps\.weight$)/;
+  const [experts, rows, columns] = stored.shape;
+  if (!both.test(name) || stored.shape.length !== 3) return [[name, stored]];
+  return ["gate", "up"].map((own, half) => {
+    const runs = Array.from({ length: experts! }, (_, i) => {
+      return { first: i * rows! + (half * rows!) / 2, count: rows! / 2 };
+    });
+    const shape = [experts!, rows! / 2, columns!];
+    return [
+      name.replace(both, own),
+      runsOf(stored.name, stored, { rows: experts! * rows!, runs, shape }),
+    ];
+  });
 }
 
 const sizeOf = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);

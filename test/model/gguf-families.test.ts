@@ -19,6 +19,7 @@ import {
   eachOf,
   exchanged,
   floats,
+  fuseExperts,
   llama3Factors,
   nameExperts,
   normedColumns,
@@ -261,6 +262,19 @@ const more: Record<string, Conversion> = {
     },
     change: pairHeads,
   },
+  mistral4: {
+    metadata: {
+      ...LATENT,
+      "attention.temperature_scale": 0.3,
+      "rope.freq_base": 10_000,
+      "rope.scaling.original_context_length": 16,
+      "rope.scaling.yarn_beta_fast": 4,
+      "rope.scaling.yarn_log_multiplier": 0.1,
+      expert_weights_norm: true,
+    },
+    change: fuseExperts,
+  },
+  nanbeige: { metadata: { num_loops: 2, skip_loop_final_norm: false }, change: pairHeads },
   "nemotron-nas-deci": {
     metadata: {
       "attention.head_count": Int32Array.of(4, 0, 4, 4),

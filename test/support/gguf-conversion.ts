@@ -27,6 +27,24 @@ export function nameExperts(all: Tensors): void {
   rename(all, experts, "blk.$1.ffn_$2_exps.");
 }
 
+/** Gates of experts above what they gate, in one tensor a layer. */
+export function fuseExperts(all: Tensors): void {
+  for (const [name, gate] of [...all]) {
+    if (!name.endsWith(".ffn_gate_exps.weight")) continue;
+    const upName = name.replace("gate", "up");
+    const up = all.get(upName)!;
+    const [experts, rows, columns] = gate.shape as [number, number, number];
+    const each = Array.from({ length: experts }, (_, i) => [
+      part(gate, i, experts),
+      part(up, i, experts),
+    ]);
+    all.delete(name);
+    all.delete(upName);
+    const shape = [experts, 2 * rows, columns];
+    all.set(name.replace("gate", "gate_up"), { ...below(each.flat()), shape });
+  }
+}
+
 /** Each column divided by its length. */
 export function normedColumns(tensor: FileTensor): FileTensor {
   const [numbers, columns] = [numbersIn(tensor), tensor.shape[1]!];

@@ -1,5 +1,12 @@
 // What llama.cpp's converter does to tiny models whose layers are not all alike.
-import { below, type Conversion, floats, llama3Factors, part, rename } from "./gguf-conversion.ts";
+import {
+  below,
+  type Conversion,
+  floats,
+  fuseExperts,
+  llama3Factors,
+  rename,
+} from "./gguf-conversion.ts";
 
 /** Factors of what is not rotated. */
 const ENDLESS = 1e30;
@@ -92,17 +99,26 @@ export const layered: Record<string, Conversion> = {
       all.set("rope_freqs.weight", rotatedFirst(8, 16, 2));
       rename(all, /^model\.layers\.(\d+)\.router\.scale$/, "blk.$1.ffn_gate_inp.scale");
       rename(all, /^model\.layers\.(\d+)\.router\.per_expert_scale$/, "blk.$1.ffn_down_exps.scale");
-      for (const layer of [0, 1, 2, 3]) {
-        const [gate, up] = ["gate", "up"].map((own) => {
-          const name = `model.layers.${layer}.experts.switch_glu.${own}_proj.weight`;
-          const tensor = all.get(name)!;
-          all.delete(name);
-          return tensor;
-        });
-        const halves = Array.from({ length: 8 }, (_, i) => [part(gate!, i, 8), part(up!, i, 8)]);
-        const both = below(halves.flat());
-        all.set(`blk.${layer}.ffn_gate_up_exps.weight`, { ...both, shape: [8, 64, 64] });
-      }
+      const experts = /^model\.layers\.(\d+)\.experts\.switch_glu\.(\w+)_proj\./;
+      rename(all, experts, "blk.$1.ffn_$2_exps.");
+      fuseExperts(all);
+    },
+  },
+  "laguna-xs": {
+    metadata: {
+      "attention.head_count": Int32Array.of(4, 6, 6),
+      "rope.dimension_count": 16,
+      "rope.dimension_count_swa": 32,
+      "rope.freq_base": 50_000,
+      "rope.freq_base_swa": 10_000,
+      "rope.scaling.type": "yarn",
+      "rope.scaling.factor": 4,
+      "rope.scaling.original_context_length": 32,
+      "rope.scaling.yarn_beta_fast": 8,
+      "rope.scaling.yarn_beta_slow": 1,
+      expert_weights_scale: 2.5,
+      expert_gating_func: 2,
+      leading_dense_block_count: 1,
     },
   },
   "llama4-scout": {
@@ -114,6 +130,16 @@ export const layered: Record<string, Conversion> = {
     change: (all) => {
       const scaling = { base: 500_000, factor: 8, low: 1, high: 4, context: 64 };
       all.set("rope_freqs.weight", floats(llama3Factors(16, scaling)));
+    },
+  },
+  mellum: {
+    metadata: {
+      "attention.sliding_window_pattern": [true, false],
+      "rope.freq_base": 1_000_000,
+      "rope.freq_base_swa": 10_000,
+      "rope.scaling.type": "yarn",
+      "rope.scaling.factor": 4,
+      "rope.scaling.original_context_length": 64,
     },
   },
   mimo_v2_flash: {
