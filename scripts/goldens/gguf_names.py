@@ -24,6 +24,7 @@ FAMILIES = {
     "apertus": "apertus",
     "bailing_moe": "bailingmoe2",
     "bailing_moe-softmax": "bailingmoe",
+    "bailing_moe_v3": "bailingmoe3",
     "bitnet": "bitnet",
     "cohere": "command-r",
     "cohere2": "cohere2",
@@ -58,6 +59,7 @@ FAMILIES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "internlm2": "internlm2",
     "jamba": "jamba",
+    "kimi_k3": "kimi-k3",
     "kimi_linear": "kimi-linear",
     "laguna-xs": "laguna",
     "lfm2": "lfm2",
@@ -73,6 +75,7 @@ FAMILIES = {
     "mistral3": "mistral3",
     "mistral4": "mistral4",
     "mixtral": "llama",
+    "muse_glimmer": "muse-glimmer",
     "nanbeige": "nanbeige",
     "nemotron": "nemotron",
     "nemotron-nas-deci": "deci",
@@ -101,6 +104,7 @@ FAMILIES = {
     "stablelm-parallel": "stablelm",
     "starcoder2-window": "starcoder2",
     "step3p5": "step35",
+    "talkie": "talkie",
     "xverse": "xverse",
 }
 # MLX's names -> the authors', which the converter reads.
@@ -108,6 +112,16 @@ AUTHORS = {
     "deepseek_v2": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "deepseek_v3": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
     "mistral4": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj"},
+    "bailing_moe_v3": {
+        "attention.embed_q": "self_attn.k_b_proj",
+        "attention.unembed_out": "self_attn.v_b_proj",
+    },
+    "kimi_k3": {
+        "language_model.": "",
+        "embed_q": "k_b_proj",
+        "unembed_out": "v_b_proj",
+        "mlp.routed": "block_sparse_moe.routed",
+    },
     "kimi_linear": {"embed_q": "k_b_proj", "unembed_out": "v_b_proj", "_conv.conv.": "_conv1d."},
     "gpt2": {"model.": "transformer."},
     "gpt_neox-sequential": {

@@ -302,5 +302,18 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
   ],
   ["starcoder", { modelType: "gpt_bigcode", config: innerSize }],
   ["starcoder2", { modelType: "starcoder2" }],
+  [
+    "talkie",
+    {
+      modelType: "talkie",
+      names: {
+        attn_q_norm: "attn.head_gain.head_g.",
+        "attn_output.scale": "attn_gain.a_g.",
+        "ffn_down.scale": "mlp_gain.a_g.",
+        layer_output_scale: "embed_skip.a_g.",
+      },
+      config: ({ required }) => ({ rotates_forwards: true, logit_gain: required("logit_scale") }),
+    },
+  ],
   ["xverse", { modelType: "xverse", isPaired: true }],
 ]);

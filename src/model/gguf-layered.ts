@@ -310,6 +310,24 @@ export const layeredFamilies: readonly (readonly [string, GgufFamily])[] = [
     },
   ],
   [
+    "muse-glimmer",
+    {
+      modelType: "muse_glimmer",
+      isPaired: true,
+      windowPeriod: 4,
+      names: {
+        attn_gate: "self_attn.gate_proj",
+        post_attention_norm: "post_attention_layernorm",
+        ffn_norm: "pre_feedforward_layernorm",
+        post_ffw_norm: "post_feedforward_layernorm",
+      },
+      config: ({ optional }) => ({
+        qk_scale_factor: 1,
+        output_multiplier: optional("logit_scale"),
+      }),
+    },
+  ],
+  [
     "step35",
     {
       modelType: "step3p5",

@@ -49,7 +49,7 @@ function flat(stored: StoredTensor): StoredTensor {
 
 const scratch = new Scratch();
 
-/** The file has rates, which are -e to the power of what Hugging Face has. */
+/** The file has rates: e to the power of what Hugging Face has, and negative in most families. */
 function logarithms(stored: StoredTensor): StoredTensor {
   const columns = stored.shape.at(-1) ?? 1;
   const shape = columns === 1 ? [sizeOf(stored.shape)] : stored.shape;
@@ -58,9 +58,8 @@ function logarithms(stored: StoredTensor): StoredTensor {
   const fill = (target: Float32Array, first: number) => {
     readNumbers(stored, first * width, target, scratch);
     for (const [i, rate] of target.entries()) {
-      if (!(rate <= 0))
-        throw new LoadError(`${stored.name}: a rate of ${rate}, which is not below 0`);
-      target[i] = Math.log(-rate);
+      if (!Number.isFinite(rate)) throw new LoadError(`${stored.name}: a rate of ${rate}`);
+      target[i] = Math.log(Math.abs(rate));
     }
   };
   return { ...computedNumbers({ name: stored.name, shape, fill }), rowOrder };

@@ -1,10 +1,14 @@
 // What llama.cpp's converter does to tiny models whose layers are not all alike.
 import {
+  addToNorms,
   below,
   type Conversion,
+  eachOf,
   floats,
   fuseExperts,
   llama3Factors,
+  numbersIn,
+  paired,
   rename,
 } from "./gguf-conversion.ts";
 
@@ -154,6 +158,21 @@ export const layered: Record<string, Conversion> = {
       "rope.freq_base_swa": 10_000,
     },
   },
+  muse_glimmer: {
+    metadata: {
+      "attention.sliding_window_pattern": [true, true, true, false],
+      final_logit_softcapping: 5,
+      logit_scale: 0.7,
+    },
+    change: (all) => {
+      addToNorms(all, (name) => (name.startsWith("blk.") ? 1 : 0));
+      eachOf(all, /attn_[qk]\./, (tensor) => paired(tensor, tensor.shape[0]! / 32));
+      for (const layer of [0, 1, 2, 3]) {
+        all.set(`blk.${layer}.attn_q_norm.weight`, floats(new Float32Array(32).fill(2)));
+        all.set(`blk.${layer}.attn_k_norm.weight`, floats(new Float32Array(32).fill(1)));
+      }
+    },
+  },
   step3p5: {
     metadata: {
       "attention.head_count": Int32Array.of(4, 6, 6, 4),
@@ -172,6 +191,20 @@ export const layered: Record<string, Conversion> = {
       const scaling = { base: 50_000, factor: 2, low: 1, high: 32, context: 128 };
       const factors = [...llama3Factors(16, scaling), ...new Float32Array(8).fill(1)];
       all.set("rope_freqs.weight", floats(Float32Array.from(factors)));
+    },
+  },
+  talkie: {
+    change: (all, metadata) => {
+      metadata["talkie.logit_scale"] = numbersIn(all.get("lm_head_gain.w_g")!)[0]!;
+      all.delete("lm_head_gain.w_g");
+      rename(all, /^model\.blocks\.(\d+)\.attn_gain\.a_g$/, "blk.$1.attn_output.scale");
+      rename(all, /^model\.blocks\.(\d+)\.mlp_gain\.a_g$/, "blk.$1.ffn_down.scale");
+      eachOf(all, /attn_q_norm$/, (tensor) => ({ ...tensor, shape: [4, 1] }));
+      // The second half of each head of 16 rows of 64 numbers.
+      eachOf(all, /attn_[qk]\./, (tensor) => {
+        const signed = numbersIn(tensor).map((x, i) => (Math.floor(i / 64) % 16 < 8 ? x : -x));
+        return { ...floats(signed), shape: tensor.shape };
+      });
     },
   },
 };

@@ -62,6 +62,41 @@ function rates(tensor: FileTensor): FileTensor {
   return { ...floats(numbersIn(tensor).map((x) => -Math.exp(x))), shape: tensor.shape };
 }
 
+/** Convolutions of queries, keys and values, as Kimi's converter has them. */
+function apartConvolutions(all: Tensors): void {
+  eachOf(all, /ssm_conv1d_[qkv]/, ({ shape: [channels, taps], ...rest }) => {
+    return { ...rest, shape: [1, channels!, 1, taps!] };
+  });
+}
+
+/** A matrix for each of queries, keys and values, and a convolution. */
+function splitKimi(all: Tensors): void {
+  for (const [name, tensor] of [...all]) {
+    const [, layer, kind] = /layers\.(\d+)\.self_attn\.qkv_(proj|conv)\./.exec(name) ?? [];
+    if (!layer) continue;
+    all.delete(name);
+    for (const [i, own] of ["q", "k", "v"].entries()) {
+      const named = kind === "proj" ? `attn_${own}` : `ssm_conv1d_${own}`;
+      all.set(`blk.${layer}.${named}.weight`, part(tensor, i, 3));
+    }
+  }
+}
+
+/** The norms and directions of mixtures as one. */
+function fuseMixtures(all: Tensors): void {
+  for (const [name, norm] of [...all]) {
+    if (!name.endsWith("_res_norm.weight")) continue;
+    const direction = name.replace("_norm", "_proj");
+    const factors = numbersIn(all.get(direction)!);
+    all.delete(name);
+    all.delete(direction);
+    const [, layer, own] = /layers\.(\d+)\.(\w+)_res_norm/.exec(name) ?? [];
+    const named = own === "mlp" ? `blk.${layer}.ffn` : own ? `blk.${layer}.attn` : "output";
+    const product = numbersIn(norm).map((x, i) => x * factors[i]!);
+    all.set(`${named}_res_score.weight`, floats(product));
+  }
+}
+
 /** Of the tiny Qwens' delta nets. */
 const DELTA_NET = {
   "ssm.conv_kernel": 4,
@@ -99,6 +134,33 @@ function tileHeads(all: Tensors): void {
 }
 
 export const recurrent: Record<string, Conversion> = {
+  bailing_moe_v3: {
+    metadata: {
+      "attention.head_count_kv": Int32Array.of(0, 0, 1),
+      "attention.key_length": 48,
+      "attention.key_length_mla": 48,
+      "attention.value_length_mla": 32,
+      "rope.dimension_count": 16,
+      "ssm.conv_kernel": 4,
+      "kda.head_dim": 32,
+      "kda.safe_gate": true,
+      "kda.gate_lower_bound": Float32Array.of(-5),
+      expert_gating_func: 2,
+      expert_weights_scale: 2.5,
+      expert_weights_norm: true,
+      expert_shared_feed_forward_length: 32,
+    },
+    change: (all) => {
+      // These rates are positive.
+      eachOf(all, /ssm_a$/, (tensor) => {
+        return { ...floats(numbersIn(tensor).map(Math.exp)), shape: [4, 1] };
+      });
+      apartConvolutions(all);
+      rename(all, /^model\.layers\.(\d+)\.attention\.f_proj\./, "blk.$1.ssm_f_a.");
+      rename(all, /^model\.layers\.2\.attention\.g_proj\./, "blk.2.attn_gate.");
+      rename(all, /^model\.layers\.(\d+)\.attention\.g_proj\./, "blk.$1.ssm_g_a.");
+    },
+  },
   "falcon_h1-gated": { metadata: mamba2Sizes(1), change: mamba2Layers(1) },
   "falcon_h1-untied": { metadata: mamba2Sizes(2), change: mamba2Layers(2) },
   falcon_mamba: {
@@ -159,6 +221,32 @@ export const recurrent: Record<string, Conversion> = {
     },
     change: recurrentLayers,
   },
+  kimi_k3: {
+    metadata: {
+      "attention.head_count_kv": Int32Array.of(0, 0, 1, 0),
+      "attention.key_length": 80,
+      "attention.key_length_mla": 48,
+      "attention.value_length_mla": 32,
+      "rope.dimension_count": 16,
+      "ssm.conv_kernel": 4,
+      "kda.head_dim": 16,
+      "kda.gate_lower_bound": Float32Array.of(-5),
+      "activation.situ_beta": 2,
+      "activation.situ_linear_beta": 3,
+      "attn_res.block_size": 2,
+      expert_used_count: 2,
+      expert_gating_func: 2,
+      expert_group_count: 2,
+      expert_latent_length: 32,
+    },
+    change: (all) => {
+      splitKimi(all);
+      recurrentLayers(all);
+      apartConvolutions(all);
+      fuseMixtures(all);
+      rename(all, /^blk\.([013])\.attn_gate\./, "blk.$1.ssm_g.");
+    },
+  },
   kimi_linear: {
     metadata: {
       context_length: 256,
@@ -175,9 +263,7 @@ export const recurrent: Record<string, Conversion> = {
     },
     change: (all) => {
       recurrentLayers(all);
-      eachOf(all, /ssm_conv1d_[qkv]/, ({ shape: [channels, taps], ...rest }) => {
-        return { ...rest, shape: [1, channels!, 1, taps!] };
-      });
+      apartConvolutions(all);
     },
   },
   lfm2: {
