@@ -28,6 +28,9 @@ const modelTypes = new Map([
   ["olmo2", "olmo2"],
 ]);
 
+/** Those of llama.cpp's architectures that are read. */
+export const ggufArchitectures: readonly string[] = [...modelTypes.keys()].sort();
+
 /** Reads a tensor's numbers: some of the configuration is kept as tensors. */
 export type ReadNumbers = (tensor: GgufTensor) => number[];
 
@@ -100,7 +103,7 @@ function valuesIn({ metadata }: Gguf): Values {
   const architecture = metadata.get("general.architecture");
   const modelType = typeof architecture === "string" ? modelTypes.get(architecture) : undefined;
   if (!modelType) {
-    const known = [...modelTypes.keys()].join(", ");
+    const known = ggufArchitectures.join(", ");
     const found = typeof architecture === "string" ? quoted(architecture) : typeof architecture;
     throw new LoadError(`GGUF architecture ${found} is not supported; there are ${known}`);
   }
