@@ -3,6 +3,7 @@
 // read the keys and values of earlier ones. Of such a file, the part that reads and writes text.
 import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
+import { LoadError } from "../../files/load-error.ts";
 import { array, type MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -117,6 +118,9 @@ export class KvSharing {
 
   /** `first`: the first layer that has none of its own. */
   constructor(first: number) {
+    if (first < 1) {
+      throw new LoadError("config.json: num_kv_shared_layers: no layer has keys and values");
+    }
     this.first = first;
   }
 
@@ -175,16 +179,19 @@ export function layerInputGate(
 
 /** One hidden state (T, D) to several (T, N, D) of its magnitude, and several to their mean. */
 function hiddenStreams({ hidden_size: dims, altup_num_inputs: inputs }: Config, weights: Weights) {
-  const projections = (name: string) =>
-    Array.from({ length: inputs - 1 }, (_, i) => {
+  const projections = (name: string) => {
+    // GGUF files have them in one tensor.
+    const isStacked = weights.has(`model.${name}.weight`);
+    if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
+    return Array.from({ length: inputs - 1 }, (_, i) => {
       const own = `model.${name}.${i}`;
-      // GGUF files have them in one tensor.
-      if (weights.has(`model.${name}.weight`)) {
+      if (isStacked) {
         weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
         weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
       }
       return weights.linear(own, dims, dims);
     });
+  };
   const spreading = projections("altup_projections");
   const merging = projections("altup_unembed_projections");
   const magnitude = (x: MlxArray) => power(mean(multiply(x, x)), 0.5);

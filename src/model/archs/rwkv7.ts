@@ -190,7 +190,7 @@ function timeMixer(
 
 /** GGUF files have all shares of a layer in one tensor. */
 function splitShares(weights: Weights, name: string): void {
-  if (!weights.has(`${name}.x_rwkvag.weight`)) return;
+  if (weights.shapeOf(`${name}.x_rwkvag.weight`)?.[0] !== 6) return;
   for (const [first, part] of ["r", "w", "k", "v", "a", "g"].entries()) {
     weights.pick(`${name}.x_rwkvag`, `${name}.x_${part}`, [{ first, count: 1 }]);
     weights.rename({ [`${name}.x_${part}.weight`]: `${name}.x_${part}` });
