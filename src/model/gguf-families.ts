@@ -2,6 +2,7 @@
 // What a family does not say is as in Llama.
 import type { Gguf } from "../files/gguf.ts";
 import { hasNorms } from "./gguf-common.ts";
+import { deltaFamilies } from "./gguf-delta.ts";
 import { expertFamilies } from "./gguf-experts.ts";
 import { layeredFamilies } from "./gguf-layered.ts";
 import { recurrentFamilies } from "./gguf-recurrent.ts";
@@ -54,6 +55,7 @@ const innerSize: GgufFamily["config"] = ({ required }) => ({
 });
 
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
+  ...deltaFamilies,
   ...expertFamilies,
   ...layeredFamilies,
   ...recurrentFamilies,
