@@ -1,0 +1,210 @@
+// The cases of parity on a device that runs launches in random orders: tiny models of each kind of state, and requests
+// of all samplings in one crowd.
+import { expect } from "bun:test";
+import type { EngineRequest } from "../../src/engine/protocol.ts";
+import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import type { LoadedModel } from "../../src/model/load.ts";
+import { deviceOf } from "./devices.ts";
+import { type Answer, makeEngine, type TestEngine } from "./engine.ts";
+import {
+  aloneOf,
+  type Feature,
+  features,
+  prompts,
+  runCrowd,
+  type Seen,
+  samplings,
+  watchOf,
+} from "./parity.ts";
+import { type Mutation, orderings, RandomOrder } from "./random-order.ts";
+import { loadTinyModel, tinyCase } from "./tiny-models.ts";
+
+/** What their layers keep. */
+export const orderModels = {
+  llama: "keys and values",
+  gpt_oss: "keys and values, some within a window",
+  gemma3n: "keys and values, some of another layer",
+  deepseek_v3: "latents",
+  qwen3_5: "recurrent states, and keys and values",
+  mamba2: "recurrent states",
+} as const;
+
+export type OrderModel = keyof typeof orderModels;
+
+/** Prompts that are asked: few, and most of them soon need another block. */
+const some = prompts.filter(({ length }) => length % BLOCK_TOKENS > 20).slice(0, 6);
+
+const CHUNKS = "prompts in chunks, one after the other";
+const FORKS = "three answers, in steps of few tokens";
+
+/** The cases of parity, and more chunks and copies, each in a step of its own. */
+export const orderFeatures: readonly Feature[] = [
+  ...features,
+  {
+    name: CHUNKS,
+    options: { tokenBudget: 16, maxBatch: 1 },
+    happened: (_engine, _answers, { chunks }) => expect(chunks).toBeGreaterThan(8),
+  },
+  {
+    name: FORKS,
+    options: { tokenBudget: 64, maxBatch: 18, blocks: 200 },
+    n: 3,
+    happened: (_engine, _answers, { copies }) => expect(copies).toBeGreaterThan(8),
+  },
+];
+
+export type OrderCase = { model: OrderModel; feature: string };
+
+/** All cases. A model without blocks does not run out of them, and copies none. */
+export const orderCases: readonly OrderCase[] = (Object.keys(orderModels) as OrderModel[]).flatMap(
+  (model) =>
+    orderFeatures
+      .filter(({ name, options: { blocks = 100 } }) =>
+        model === "mamba2" ? blocks >= 100 && name !== FORKS : true,
+      )
+      .map(({ name }) => ({ model, feature: name })),
+);
+
+/** What is taken out one by one, each with a case that misses it. */
+export const mutations: readonly { mutation: Mutation; of: OrderCase }[] = [
+  ...(["llama", "deepseek_v3", "qwen3_5", "mamba2"] as const).map((model) => {
+    return { mutation: { after: orderings[1] }, of: { model, feature: CHUNKS } };
+  }),
+  ...(["llama", "gpt_oss", "deepseek_v3", "qwen3_5"] as const).flatMap((model) => [
+    { mutation: { after: orderings[0] }, of: { model, feature: FORKS } },
+    { mutation: { after: orderings[2] }, of: { model, feature: FORKS } },
+  ]),
+  { mutation: { after: orderings[3] }, of: { model: "llama", feature: CHUNKS } },
+  ...["prepare", "decode"].map((kernel) => {
+    return { mutation: { kernel }, of: { model: "llama", feature: CHUNKS } as const };
+  }),
+  ...["latent_write", "latent_decode_parts"].map((kernel) => {
+    return { mutation: { kernel }, of: { model: "deepseek_v3", feature: CHUNKS } as const };
+  }),
+  ...["convolve", "scan_heads"].map((kernel) => {
+    return { mutation: { kernel }, of: { model: "qwen3_5", feature: CHUNKS } as const };
+  }),
+  { mutation: { kernel: "scan" }, of: { model: "mamba2", feature: CHUNKS } },
+  // The copies of each pool, of which the step behind them must miss none: keys and values of three layers, and latents.
+  ...[0, 1, 2, 3, 4, 5].map((pool) => {
+    return { mutation: { kernel: "copy", pool }, of: { model: "llama", feature: FORKS } as const };
+  }),
+  ...[0, 1, 2].map((pool) => {
+    return {
+      mutation: { kernel: "copy", pool },
+      of: { model: "deepseek_v3", feature: FORKS } as const,
+    };
+  }),
+];
+
+/** Within how many seeds a mutation is to be missed. */
+export const MOST_SEEDS = 20;
+
+/** The first seed whose order shows what is taken out. */
+export function seedThatMisses(
+  cases: OrderCases,
+  { mutation, of }: (typeof mutations)[number],
+): number | undefined {
+  for (let seed = 1; seed <= MOST_SEEDS; seed++) {
+    if (cases.run(of, seed, mutation).wrong > 0) return seed;
+  }
+  return undefined;
+}
+
+type Loaded = { model: LoadedModel; alone: ReturnType<typeof aloneOf> };
+
+/** What a case has shown: requests whose answers differ from those alone, and what ran. */
+export type Outcome = { wrong: number; order: RandomOrder };
+
+export class OrderCases {
+  readonly #loaded = new Map<OrderModel, Loaded>();
+
+  run({ model: name, feature }: OrderCase, seed: number, mutation?: Mutation): Outcome {
+    const { model, alone } = this.#load(name);
+    const {
+      options,
+      n = 1,
+      twice,
+      happened,
+    } = orderFeatures.find((each) => each.name === feature)!;
+    // Fewer requests are to run out of blocks too.
+    const blocks = (options.blocks ?? 100) / 2;
+    const kinds = Object.values(samplings);
+    const requests = some.map((prompt, i): EngineRequest => {
+      // A token may come out right by chance; how likely it was does not.
+      return { prompt, maxTokens: 10, sampling: { ...kinds[i % kinds.length]!, logprobs: 1 }, n };
+    });
+    const seen: Seen = { copies: 0, chunks: 0 };
+    const order = new RandomOrder(seed, mutation);
+    let engine: TestEngine | undefined;
+    try {
+      engine = makeEngine(model, { ...options, blocks, device: order.device }, watchOf(seen));
+      const first = runCrowd(engine, requests, 1);
+      const answers = twice ? runCrowd(engine, requests, 2) : first;
+      if (!mutation) happened(engine, answers, seen, some.length / prompts.length / 2);
+      const wrong = answers.filter((own, i) =>
+        own.some((each, index) => !isSame(each, alone(requests[i]!, index))),
+      );
+      return { wrong: wrong.length, order };
+    } finally {
+      engine?.free();
+      order.stop();
+    }
+  }
+
+  /** A step whose prompt is computed and cannot be drawn, and another prompt in its blocks: whether that gets its tokens. */
+  runUndrawn(seed: number): boolean {
+    const { model, alone } = this.#load("llama");
+    const [first, second] = some.map((prompt): EngineRequest => {
+      return { prompt, maxTokens: 4, sampling: samplings.penalties! };
+    });
+    const order = new RandomOrder(seed);
+    const engine = makeEngine(
+      model,
+      { device: order.device, blocks: 2, maxBatch: 1 },
+      (inputs, step) => {
+        if (step > 0) return inputs;
+        const fail = () => {
+          throw new Error("on purpose");
+        };
+        const samples = inputs.samples.map(({ at, row }) => ({
+          at,
+          row: { ...row, counts: fail },
+        }));
+        return { ...inputs, samples };
+      },
+    );
+    try {
+      const [[failed], [answer]] = [engine.submit(first!), engine.submit(second!)];
+      engine.run();
+      expect(failed!.finished).toBe("error");
+      return isSame(answer!, alone(second!));
+    } finally {
+      engine.free();
+      order.stop();
+    }
+  }
+
+  free(): void {
+    for (const { model } of this.#loaded.values()) model.free();
+    this.#loaded.clear();
+  }
+
+  #load(name: OrderModel): Loaded {
+    const found = this.#loaded.get(name);
+    if (found) return found;
+    const model = loadTinyModel(tinyCase(name), { device: deviceOf("cpu") });
+    const loaded = { model, alone: aloneOf(model) };
+    this.#loaded.set(name, loaded);
+    return loaded;
+  }
+}
+
+function isSame(found: Answer, expected: Answer): boolean {
+  return (
+    found.tokens.join() === expected.tokens.join() &&
+    expected.logprobs.every(
+      (each, i) => each === undefined || Math.abs(each - found.logprobs[i]!) < 1e-3,
+    )
+  );
+}
