@@ -16,7 +16,7 @@ import {
   samplings,
   watchOf,
 } from "./parity.ts";
-import { type Mutation, orderings, RandomOrder } from "./random-order.ts";
+import { type Mutation, RandomOrder } from "./random-order.ts";
 import { loadTinyModel, tinyCase } from "./tiny-models.ts";
 
 /** What their layers keep. */
@@ -65,46 +65,42 @@ export const orderCases: readonly OrderCase[] = (Object.keys(orderModels) as Ord
       .map(({ name }) => ({ model, feature: name })),
 );
 
-/** What is taken out one by one, each with a case that misses it. */
-export const mutations: readonly { mutation: Mutation; of: OrderCase }[] = [
-  ...(["llama", "deepseek_v3", "qwen3_5", "mamba2"] as const).map((model) => {
-    return { mutation: { after: orderings[1] }, of: { model, feature: CHUNKS } };
-  }),
-  ...(["llama", "gpt_oss", "deepseek_v3", "qwen3_5"] as const).flatMap((model) => [
-    { mutation: { after: orderings[0] }, of: { model, feature: FORKS } },
-    { mutation: { after: orderings[2] }, of: { model, feature: FORKS } },
-  ]),
-  { mutation: { after: orderings[3] }, of: { model: "llama", feature: CHUNKS } },
-  ...["prepare", "decode"].map((kernel) => {
-    return { mutation: { kernel }, of: { model: "llama", feature: CHUNKS } as const };
-  }),
-  ...["latent_write", "latent_decode_parts"].map((kernel) => {
-    return { mutation: { kernel }, of: { model: "deepseek_v3", feature: CHUNKS } as const };
-  }),
-  ...["convolve", "scan_heads"].map((kernel) => {
-    return { mutation: { kernel }, of: { model: "qwen3_5", feature: CHUNKS } as const };
-  }),
-  { mutation: { kernel: "scan" }, of: { model: "mamba2", feature: CHUNKS } },
-  // The copies of each pool, of which the step behind them must miss none: keys and values of three layers, and latents.
-  ...[0, 1, 2, 3, 4, 5].map((pool) => {
-    return { mutation: { kernel: "copy", pool }, of: { model: "llama", feature: FORKS } as const };
-  }),
-  ...[0, 1, 2].map((pool) => {
-    return {
-      mutation: { kernel: "copy", pool },
-      of: { model: "deepseek_v3", feature: FORKS } as const,
-    };
-  }),
+/** What is taken out, and the case that is to miss it. */
+export type Missing = { mutation: Mutation; of: OrderCase };
+
+const without = (mutation: Mutation, feature: string, ...models: OrderModel[]): Missing[] =>
+  models.map((model) => ({ mutation, of: { model, feature } }));
+
+/** The copies of each pool alone, so many: the step behind them must miss none. */
+const withoutCopies = (pools: number, model: OrderModel): Missing[] =>
+  Array.from({ length: pools }, (_, pool) =>
+    without({ kernel: "copy", pool }, FORKS, model),
+  ).flat();
+
+const withBlocks = ["llama", "gpt_oss", "deepseek_v3", "qwen3_5"] as const;
+
+export const mutations: readonly Missing[] = [
+  ...without({ after: "a step behind the step before" }, CHUNKS, ...withBlocks, "mamba2"),
+  ...without({ after: "a step behind its copies" }, FORKS, ...withBlocks),
+  ...without({ after: "copies behind the step before" }, FORKS, ...withBlocks),
+  ...without({ after: "gathered blocks behind what is written to them" }, CHUNKS, "llama"),
+  ...without({ kernel: "prepare" }, CHUNKS, "llama", "gemma4_text"),
+  ...without({ kernel: "decode" }, CHUNKS, "llama", "gemma4_text"),
+  ...without({ kernel: "latent_write" }, CHUNKS, "deepseek_v3"),
+  ...without({ kernel: "latent_decode_parts" }, CHUNKS, "deepseek_v3"),
+  ...without({ kernel: "convolve" }, CHUNKS, "qwen3_5"),
+  ...without({ kernel: "scan_heads" }, CHUNKS, "qwen3_5"),
+  ...without({ kernel: "scan" }, CHUNKS, "mamba2"),
+  // Keys and values of three layers, and latents of as many.
+  ...withoutCopies(6, "llama"),
+  ...withoutCopies(3, "deepseek_v3"),
 ];
 
 /** Within how many seeds a mutation is to be missed. */
 export const MOST_SEEDS = 20;
 
 /** The first seed whose order shows what is taken out. */
-export function seedThatMisses(
-  cases: OrderCases,
-  { mutation, of }: (typeof mutations)[number],
-): number | undefined {
+export function seedThatMisses(cases: OrderCases, { mutation, of }: Missing): number | undefined {
   for (let seed = 1; seed <= MOST_SEEDS; seed++) {
     if (cases.run(of, seed, mutation).wrong > 0) return seed;
   }

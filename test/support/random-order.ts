@@ -4,9 +4,9 @@
 //
 // That is all the order there is on Metal. MLX orders two launches there if one takes what the other has made, by
 // barriers in a command buffer and by fences between them (docs/mac.md); what a kernel writes into its inputs it does
-// not see. Whatever is not written to, pure operations of MLX, computes the same in any order: MLX itself evaluates it
-// when a launch needs it. So what counts as a launch here is what touches a pool: our kernels, in plain arithmetic, and
-// operations of MLX that take a pool.
+// not see. Operations that touch no pool compute the same in any order, and MLX evaluates them when a launch needs
+// them. So what counts as a launch here is what touches a pool: our kernels, in plain arithmetic, and operations of MLX
+// that take a pool.
 import { mlxc } from "../../ffi/lib.ts";
 import { handleList, type Pointer } from "../../ffi/memory.ts";
 import type { Device } from "../../src/device/device.ts";
@@ -38,8 +38,8 @@ type Launch = {
 
 /** What calls of a device's `after` order: what takes the integers, behind what has made the array. */
 export const orderings = [
-  "a step behind its copies",
   "a step behind the step before",
+  "a step behind its copies",
   "copies behind the step before",
   "gathered blocks behind what is written to them",
 ] as const;
@@ -66,7 +66,7 @@ export class RandomOrder implements FlowWatcher {
   readonly #launches = new Map<DataNode, Launch>();
   /** Not run yet. */
   #pending: Launch[] = [];
-  /** Launches that ran before one that was built before them, calls of `after` by their places, and kernels. */
+  /** Launches that ran before one that was built earlier, calls of `after` by what they order, and kernels by name. */
   overtaken = 0;
   readonly orderings = new Map<Ordering, number>();
   readonly kernels = new Map<string, number>();
@@ -209,8 +209,12 @@ export class RandomOrder implements FlowWatcher {
     const names = this.#nearest([this.#flow.node(before)]).map(({ name }) => name);
     if (names.length === 0) return undefined;
     // Only tokens are unsigned.
-    if (integers.dtype === "uint32") return orderings[names.includes("copy") ? 0 : 1];
-    return orderings[names.includes("prepare") ? 3 : 2];
+    if (integers.dtype === "uint32") {
+      return names.includes("copy") ? "a step behind its copies" : "a step behind the step before";
+    }
+    return names.includes("prepare")
+      ? "gathered blocks behind what is written to them"
+      : "copies behind the step before";
   }
 
   /** A kernel's output, to be filled when it runs. Until then MLX sees an array of the host's. */
@@ -261,7 +265,7 @@ export class RandomOrder implements FlowWatcher {
   }
 
   #work(
-    { writes, run }: PlainKernel,
+    { run }: PlainKernel,
     { inputs: names }: KernelSource,
     { template = {} }: KernelLaunch,
     inputs: readonly MlxArray[],
@@ -275,8 +279,8 @@ export class RandomOrder implements FlowWatcher {
         using _ = new Scope();
         evaluate(...kept);
         const numbers = names.map((name, i): [string, Numbers] => {
-          const isOwn = writes.includes(name) && ownPools;
-          return [name, isOwn ? memoryOf(kept[i]!) : (kept[i]!.data() as Numbers)];
+          const isInPlace = pools.includes(name) && ownPools;
+          return [name, isInPlace ? memoryOf(kept[i]!) : (kept[i]!.data() as Numbers)];
         });
         run(Object.fromEntries(numbers), constantsOf(template), memoryOf(into));
       },
@@ -286,6 +290,9 @@ export class RandomOrder implements FlowWatcher {
     };
   }
 }
+
+/** What kernels call them. */
+const pools: readonly string[] = ["keys", "values", "pool"];
 
 function memoryOf(x: MlxArray): Numbers {
   return x.dtype === "int32" ? new Int32Array(x.memory()) : new Float32Array(x.memory());
