@@ -7,6 +7,7 @@ import { openMlx } from "../src/mlx/runtime.ts";
 import {
   MOST_SEEDS,
   mutations,
+  type OrderCase,
   OrderCases,
   orderCases,
   seedThatMisses,
@@ -17,11 +18,13 @@ const { values } = parseArgs({
     seeds: { type: "string", default: "200" },
     first: { type: "string", default: "1" },
     model: { type: "string" },
+    feature: { type: "string" },
   },
 });
 const first = Number(values.first);
 const last = first + Number(values.seeds) - 1;
-const isAsked = ({ model }: { model: string }) => !values.model || model === values.model;
+const isAsked = ({ model, feature }: OrderCase) =>
+  (!values.model || model === values.model) && feature.includes(values.feature ?? "");
 
 openMlx(findLibrary(), { device: "cpu" });
 const cases = new OrderCases();

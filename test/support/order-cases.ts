@@ -37,8 +37,8 @@ const some = prompts.filter(({ length }) => length % BLOCK_TOKENS > 20).slice(0,
 const CHUNKS = "prompts in chunks, one after the other";
 const FORKS = "three answers, in steps of few tokens";
 
-/** The cases of parity, and more chunks and copies, each in a step of its own. */
-export const orderFeatures: readonly Feature[] = [
+/** The cases of parity, more chunks and copies, each in a step of its own, and requests that end early. */
+export const orderFeatures: readonly (Feature & { aborts?: true })[] = [
   ...features,
   {
     name: CHUNKS,
@@ -51,17 +51,30 @@ export const orderFeatures: readonly Feature[] = [
     n: 3,
     happened: (_engine, _answers, { copies }) => expect(copies).toBeGreaterThan(4),
   },
+  {
+    name: "aborted beside others",
+    options: { tokenBudget: 32, maxBatch: 8, blocks: 10 },
+    aborts: true,
+    happened: (_engine, answers) => {
+      const ends = answers.flat().map(({ finished }) => finished);
+      expect(ends.filter((end) => end === undefined).length).toBeGreaterThan(1);
+    },
+  },
 ];
 
 export type OrderCase = { model: OrderModel; feature: string };
+
+const needBlocks = [
+  "forced preemption",
+  "forks that copy before they write, and are preempted",
+  FORKS,
+];
 
 /** All cases. A model without blocks does not run out of them, and copies none. */
 export const orderCases: readonly OrderCase[] = (Object.keys(orderModels) as OrderModel[]).flatMap(
   (model) =>
     orderFeatures
-      .filter(({ name, options: { blocks = 100 } }) =>
-        model === "mamba2" ? blocks >= 100 && name !== FORKS : true,
-      )
+      .filter(({ name }) => model !== "mamba2" || !needBlocks.includes(name))
       .map(({ name }) => ({ model, feature: name })),
 );
 
@@ -121,6 +134,7 @@ export class OrderCases {
       options,
       n = 1,
       twice,
+      aborts,
       happened,
     } = orderFeatures.find((each) => each.name === feature)!;
     // Fewer requests are to run out of blocks too.
@@ -134,12 +148,14 @@ export class OrderCases {
     const order = new RandomOrder(seed, mutation);
     let engine: TestEngine | undefined;
     try {
-      engine = makeEngine(model, { ...options, blocks, device: order.device }, watchOf(seen));
-      const first = runCrowd(engine, requests, 1);
+      const { device } = order;
+      engine = makeEngine(model, { ...options, blocks, device, nowMs: ticks() }, watchOf(seen));
+      const first = (aborts ? runAborting : runCrowd)(engine, requests, 1);
       const answers = twice ? runCrowd(engine, requests, 2) : first;
       if (!mutation) happened(engine, answers, seen, some.length / prompts.length / 2);
+      const isAborted = ({ finished }: Answer) => aborts && !finished;
       const wrong = answers.filter((own, i) =>
-        own.some((each, index) => !isSame(each, alone(requests[i]!, index))),
+        own.some((each, index) => !isAborted(each) && !isSame(each, alone(requests[i]!, index))),
       );
       return { wrong: wrong.length, order };
     } finally {
@@ -194,6 +210,24 @@ export class OrderCases {
     this.#loaded.set(name, loaded);
     return loaded;
   }
+}
+
+/** A clock that is the same on a busy machine: what a step computes depends on how long others took. */
+function ticks(): () => number {
+  let ms = 0;
+  return () => ms++;
+}
+
+/** Runs requests, and aborts every second while a step is under way that computes it: it does not end then. */
+function runAborting(engine: TestEngine, requests: readonly EngineRequest[]): Answer[][] {
+  const answers = requests.map((each, i) => {
+    const answer = engine.submit(each);
+    engine.step();
+    if (i % 2 === 0) engine.engine.abort(i + 1);
+    return answer;
+  });
+  engine.run();
+  return answers;
 }
 
 function isSame(found: Answer, expected: Answer): boolean {
