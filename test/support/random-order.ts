@@ -18,7 +18,8 @@ import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kerne
 import { hold, Scope } from "../../src/mlx/scope.ts";
 import { DataFlow, type DataNode, type FlowWatcher } from "./data-flow.ts";
 import { plainGpu } from "./devices.ts";
-import { type Constants, type Numbers, type PlainKernel, plainKernels } from "./plain-kernels.ts";
+import type { Constants, Numbers, PlainKernel } from "./plain-kernel.ts";
+import { plainKernels } from "./plain-kernels.ts";
 import { makeRandom, type Random } from "./random.ts";
 
 type Launch = {
@@ -66,10 +67,8 @@ export class RandomOrder implements FlowWatcher {
   readonly #launches = new Map<DataNode, Launch>();
   /** Not run yet. */
   #pending: Launch[] = [];
-  /** Launches that ran before one that was built earlier, calls of `after` by what they order, and kernels by name. */
+  /** Launches that ran before one that was built earlier. */
   overtaken = 0;
-  readonly orderings = new Map<Ordering, number>();
-  readonly kernels = new Map<string, number>();
 
   /** Watches MLX until `stop`: one at a time. */
   constructor(seed: number, mutation?: Mutation) {
@@ -194,11 +193,9 @@ export class RandomOrder implements FlowWatcher {
       // Some prompts of a few blocks are long.
       longPrompt: 48,
       after: (integers, before) => {
-        const ordering = this.#orderingOf(integers, before);
-        if (!ordering) return gpu.after(integers, before);
-        this.orderings.set(ordering, (this.orderings.get(ordering) ?? 0) + 1);
+        const mutation = this.#mutation;
         const isOut =
-          this.#mutation && "after" in this.#mutation && this.#mutation.after === ordering;
+          mutation && "after" in mutation && mutation.after === this.#orderingOf(integers, before);
         return isOut ? integers : gpu.after(integers, before);
       },
     };
@@ -225,7 +222,6 @@ export class RandomOrder implements FlowWatcher {
     if (source.source.includes("const_cast") !== kernel.writes.length > 0) {
       throw new Error(`what the kernel ${name} writes into its inputs is not what is said here`);
     }
-    this.kernels.set(name, (this.kernels.get(name) ?? 0) + 1);
     const taken = inputs.map((each) => this.#flow.node(each));
     const [{ shape, dtype }] = launch.outputs as [KernelLaunch["outputs"][number]];
     const size = shape.reduce((count, dim) => count * dim, 1);

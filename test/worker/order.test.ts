@@ -20,26 +20,19 @@ const cases = new OrderCases();
 afterAll(() => cases.free());
 useMlx();
 
-const seen = { orderings: new Set<string>(), kernels: new Set<string>() };
-
 describe("in any order", () => {
   test.each(orderCases.map((each, i) => [each.model, each.feature, 1 + (i % 10)] as const))(
     "%s gets the same tokens: %s, seed %d",
     (model, feature, seed) => {
-      const { wrong, order } = cases.run({ model, feature }, seed);
-      expect(wrong).toBe(0);
-      for (const name of order.orderings.keys()) seen.orderings.add(name);
-      for (const name of order.kernels.keys()) seen.kernels.add(name);
+      expect(cases.run({ model, feature }, seed).wrong).toBe(0);
     },
     60_000,
   );
 
-  test("all orderings and all kernels have occurred, and a mutation takes out each", () => {
+  test("each ordering, and each kernel that writes into its inputs, is taken out by a mutation", () => {
     const writers = Object.keys(plainKernels).filter(
       (name) => plainKernels[name]!.writes.length > 0,
     );
-    expect([...seen.orderings].sort()).toEqual([...orderings].sort());
-    expect([...seen.kernels].sort()).toEqual(Object.keys(plainKernels).sort());
     const out = mutations.map(({ mutation }) =>
       "after" in mutation ? mutation.after : mutation.kernel,
     );
