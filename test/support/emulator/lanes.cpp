@@ -149,7 +149,8 @@ float from_lane_xor(const char* operation, float x, int mask) {
   int* const masks = exchange.begin();
   masks[me->in_warp()] = mask;
   const float found = from_lane(operation, x, me->in_warp() ^ mask);
-  if (masks[0] != mask) fault("lane %d shuffles with mask %d, and the first of its warp with %d", me->index, mask, masks[0]);
+  if (masks[0] != mask)
+    fault("lane %d shuffles with mask %d, and the first of its warp with %d", me->index, mask, masks[0]);
   return found;
 }
 

@@ -63,8 +63,9 @@ size_t pages(size_t bytes) {
 
 Cell* make_cells(size_t count) {
   // Zero, and only what is touched takes memory.
-  return static_cast<Cell*>(mmap(
-      nullptr, pages(count * sizeof(Cell)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  const size_t bytes = pages(count * sizeof(Cell));
+  return static_cast<Cell*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
 
 Array make_array(const char* name, char* data, size_t bytes, bool is_shared, bool begins_unwritten) {
@@ -261,8 +262,12 @@ struct Place {
   }* type;
 };
 EXPORTED __ubsan_handle_out_of_bounds(const Place* at, uintptr_t index) {
-  if (me) fault("lane %d takes element %td of %s at %s:%u", me->index, ptrdiff_t(index), at->type->name, at->file, at->line);
+  if (!me) return;
+  fault("lane %d takes element %td of %s at %s:%u", me->index, ptrdiff_t(index), at->type->name, at->file, at->line);
 }
 EXPORTED __ubsan_handle_type_mismatch_v1(const Place* at, uintptr_t address) {
-  if (me) fault("lane %d takes %s from an unaligned address, ...%03zx, at %s:%u", me->index, at->type->name, address % 4096, at->file, at->line);
+  if (!me) return;
+  fault(
+      "lane %d takes %s from an unaligned address, ...%03zx, at %s:%u", me->index, at->type->name, address % 4096,
+      at->file, at->line);
 }

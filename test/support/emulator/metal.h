@@ -11,7 +11,6 @@
 
 using ushort = unsigned short;
 using uint = unsigned;
-using half = Float16;
 using float16_t = Float16;
 using bfloat16_t = Bfloat16;
 
