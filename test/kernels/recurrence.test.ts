@@ -66,12 +66,12 @@ const ways: Way[] =
           others: ["bfloat16"],
           isQuick: true,
         },
-        {
-          name: "the emulated kernels",
-          make: () => new RecurrenceKernels("cuda", emulatedKernel),
+        ...(["cuda", "metal"] as const).map((language) => ({
+          name: `the emulated ${language} kernels`,
+          make: () => new RecurrenceKernels(language, emulatedKernel),
           others: halves,
           isQuick: false,
-        },
+        })),
       ]
     : [
         {
@@ -158,7 +158,7 @@ for (const { name, make, others, isQuick } of ways) {
           );
           expect(error).toBeLessThan(100 * tolerance(dtype));
           recurrence.free();
-        });
+        }, 120_000);
       }
     }
   });
@@ -317,7 +317,7 @@ for (const { name, make, others, isQuick } of ways) {
           const isClose = gates === "normed" || isPrompts;
           expect(error).toBeLessThan((isClose ? 2 : 20) * tolerance(dtype));
           recurrence.free();
-        });
+        }, 120_000);
       }
     }
   });
