@@ -45,7 +45,7 @@ export async function startBackgroundServer(
 }
 
 /** An executable is the program itself; otherwise Bun runs its file. */
-function ownProgram(): string[] {
+export function ownProgram(): string[] {
   return carried ? [process.execPath] : [process.execPath, Bun.main];
 }
 

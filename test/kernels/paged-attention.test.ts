@@ -16,9 +16,14 @@ import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import {
+  attended,
+  type PlainWork,
+  prepared,
+  preparedValue,
+} from "../../src/self-test/plain-attention.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { attended, type PlainWork, prepared, preparedValue } from "../support/plain-attention.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();

@@ -8,12 +8,13 @@ import { array } from "../../src/mlx/array.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { ggufFamilies } from "../../src/model/gguf-families.ts";
 import { loadModel } from "../../src/model/load.ts";
+import type { FileTensor } from "../../src/self-test/tiny-weights.ts";
 import families from "../golden/models/gguf-names.json" with { type: "json" };
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { type GgufFile, writeGguf } from "../support/gguf-file.ts";
 import { useMlx } from "../support/mlx.ts";
-import { type FileTensor, goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
+import { goldenOf, plainTensors, tinyCase } from "../support/tiny-models.ts";
 
 useMlx();
 
