@@ -36,6 +36,7 @@ const allowed: Record<string, string[]> = {
     "src/kernels",
     "src/kv",
     "src/mlx",
+    "src/model",
     "src/text",
     "src",
     "ffi",

@@ -1,7 +1,8 @@
 // A check of the self-test: what a device computes, beside plain arithmetic.
-import type { Device } from "../device/device.ts";
-import type { MlxArray } from "../mlx/array.ts";
+import type { Device, LinearOptions } from "../device/device.ts";
+import { evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype } from "../mlx/ops.ts";
+import { hold } from "../mlx/scope.ts";
 import { uniform } from "./tiny-weights.ts";
 
 /** By how much numbers differ from what they should be, and by how much they may. */
@@ -48,11 +49,40 @@ export function comparedByPart(
   return { what, worst: largest === 0 ? worst : worst / largest, most };
 }
 
-export function isClose({ worst, most }: Finding): boolean {
-  return worst <= most;
+/** The finding that is furthest from what is allowed, and what is wrong with it. */
+export function worstOf(findings: readonly Finding[]): {
+  finding: Finding | undefined;
+  problem?: string;
+} {
+  const ratio = ({ worst, most }: Finding) => (worst === 0 ? 0 : worst / most);
+  const isClose = ({ worst, most }: Finding) => worst <= most;
+  const sorted = findings.toSorted((a, b) => ratio(b) - ratio(a));
+  const finding = sorted.find((each) => !isClose(each)) ?? sorted[0];
+  if (!finding || isClose(finding)) return { finding };
+  const { what, worst, most } = finding;
+  const problem =
+    most === 0
+      ? `${what}: ${worst} wrong`
+      : `${what}: off by ${worst.toPrecision(3)}, where ${most.toPrecision(1)} is allowed`;
+  return { finding, problem };
 }
 
 /** Of any type, in row order. */
 export function numbersOf(x: MlxArray): number[] {
   return astype(x, "float32").numbers();
+}
+
+/** Keeps arrays as weights are kept, until the work is done. */
+export function keeping<T>(work: (keep: Pick<LinearOptions, "keepView" | "keepWeight">) => T): T {
+  const kept: MlxArray[] = [];
+  const keepView = (view: MlxArray) => {
+    evaluate(view);
+    kept.push(hold(view));
+    return view;
+  };
+  try {
+    return work({ keepView, keepWeight: (make) => keepView(make()) });
+  } finally {
+    for (const each of kept) each.free();
+  }
 }

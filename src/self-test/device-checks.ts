@@ -2,7 +2,7 @@
 import type { Device } from "../device/device.ts";
 import { Scope } from "../mlx/scope.ts";
 import { attentionChecks } from "./attention-checks.ts";
-import { type DeviceCheck, isClose } from "./check.ts";
+import { type DeviceCheck, worstOf } from "./check.ts";
 import { latentChecks } from "./latent-checks.ts";
 import { groupOf, type Outcome } from "./lines.ts";
 import { operationChecks } from "./operation-checks.ts";
@@ -20,15 +20,7 @@ export function deviceChecks(device: Device): DeviceCheck[] {
   return [...Map.groupBy(checks, groupOf).values()].flat();
 }
 
-/** Of its findings the worst. */
 export function outcomeOf(check: DeviceCheck, device: Device): Outcome {
   using _ = new Scope();
-  const findings = check.run(device).toSorted((a, b) => ratio(b) - ratio(a));
-  const finding = findings.find((each) => !isClose(each)) ?? findings[0];
-  if (!finding || isClose(finding)) return { finding };
-  const { what, worst, most } = finding;
-  const problem = `${what}: off by ${worst.toPrecision(3)}, where ${most.toPrecision(1)} is allowed`;
-  return { finding, problem };
+  return worstOf(check.run(device));
 }
-
-const ratio = ({ worst, most }: { worst: number; most: number }) => worst / most;

@@ -1,16 +1,16 @@
 // Products with matrices, quantized ones, those of experts and of heads, and what routers make of them, by the device at
 // hand and by plain arithmetic.
-import type { Device, FloatType, Linear, LinearOptions } from "../device/device.ts";
+import type { Device, FloatType, Linear } from "../device/device.ts";
 import type { Matrix } from "../kernels/product.ts";
 import type { Routing } from "../kernels/routing.ts";
-import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
 import { astype, contiguous, matmul, type Quantization, quantize, swapAxes } from "../mlx/ops.ts";
-import { hold } from "../mlx/scope.ts";
 import {
   compared,
   comparedByPart,
   type DeviceCheck,
   type Finding,
+  keeping,
   noise,
   numbersOf,
 } from "./check.ts";
@@ -77,21 +77,6 @@ export function productChecks(device: Device): DeviceCheck[] {
       run: (by: Device) => checkCombine(by, dtype),
     })),
   ];
-}
-
-/** Keeps arrays as weights are kept, until the check is over. */
-function keeping<T>(work: (keep: Pick<LinearOptions, "keepView" | "keepWeight">) => T): T {
-  const kept: MlxArray[] = [];
-  const keepView = (view: MlxArray) => {
-    evaluate(view);
-    kept.push(hold(view));
-    return view;
-  };
-  try {
-    return work({ keepView, keepWeight: (make) => keepView(make()) });
-  } finally {
-    for (const each of kept) each.free();
-  }
 }
 
 function rounded(key: string, shape: readonly number[], dtype: FloatType): MlxArray {

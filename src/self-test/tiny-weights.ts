@@ -3,7 +3,11 @@
 import { writeFileSync } from "node:fs";
 
 /** One tensor of a safetensors file. */
-export type FileTensor = { dtype: "F32" | "U32" | "U8"; shape: number[]; bytes: Uint8Array };
+export type FileTensor = {
+  dtype: "F32" | "BF16" | "U32" | "U8";
+  shape: number[];
+  bytes: Uint8Array;
+};
 
 export function writeSafetensors(path: string, tensors: ReadonlyMap<string, FileTensor>): void {
   let end = 0;
@@ -21,7 +25,7 @@ export function writeSafetensors(path: string, tensors: ReadonlyMap<string, File
 export type TinyWeights = {
   config: { model_type: string };
   /** By parts of tensors' names, what their numbers are multiplied by. */
-  gains?: Record<string, number>;
+  gains?: Record<string, number> | undefined;
 };
 
 /** Whose norms are stored as their distance from 1. */
@@ -74,4 +78,37 @@ function fnv1a(text: string): number {
 
 export function bytesOf(data: ArrayBufferView): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** As MLX quantizes on a CPU, in float32: a scale and a bias for each group, numbers of 4 or 8 bits in words. */
+export function affineQuantized(values: Float32Array, groupSize: number, bits: number) {
+  const highest = 2 ** bits - 1;
+  const groups = values.length / groupSize;
+  const [scales, biases] = [new Float32Array(groups), new Float32Array(groups)];
+  const packed = new Uint32Array((values.length * bits) / 32);
+  for (let group = 0; group < groups; group++) {
+    const own = values.subarray(group * groupSize, (group + 1) * groupSize);
+    const [least, most] = [Math.min(...own), Math.max(...own)];
+    const isLow = Math.abs(least) > Math.abs(most);
+    const size = Math.max(Math.fround(Math.fround(most - least) / highest), Math.fround(1e-7));
+    const edge = isLow ? least : most;
+    let scale = isLow ? size : -size;
+    // The edge is exact, where it is no zero.
+    const steps = roundToEven(Math.fround(edge / scale));
+    if (steps !== 0) scale = Math.fround(edge / steps);
+    const bias = steps === 0 ? 0 : edge;
+    scales[group] = scale;
+    biases[group] = bias;
+    for (const [i, value] of own.entries()) {
+      const step = roundToEven(Math.fround(Math.fround(value - bias) / scale));
+      const at = (group * groupSize + i) * bits;
+      packed[at >>> 5]! |= Math.min(Math.max(step, 0), highest) << (at & 31);
+    }
+  }
+  return { packed, scales, biases };
+}
+
+function roundToEven(x: number): number {
+  const nearest = Math.round(x);
+  return Math.abs(x % 1) === 0.5 && nearest % 2 !== 0 ? nearest - 1 : nearest;
 }
