@@ -1,7 +1,7 @@
 // mlx-serve doctor --self-test: shows how far it is, then what passed, what failed and what is slow. The report has all of
 // it, and nothing of who ran it.
 import { writeFileSync } from "node:fs";
-import { arch, cpus, platform, release, totalmem } from "node:os";
+import { arch, cpus, homedir, platform, release, tmpdir, totalmem } from "node:os";
 import { carried, findLibrary } from "../../ffi/native.ts";
 import { version } from "../../package.json";
 import type { EngineReport } from "../engine/protocol.ts";
@@ -114,6 +114,11 @@ function figureRow(figure: Figure): string[] {
   return [name, `${shown} ${unit}`, isSlow(figure) ? `${told}, slow` : told];
 }
 
+/** A report says nothing of who ran it. */
+function withoutFolders(text: string): string {
+  return text.replaceAll(tmpdir(), "<tmp>").replaceAll(homedir(), "~");
+}
+
 function reportOf(results: readonly Result[], engine: EngineReport | undefined, seconds: number) {
   const failed = results.filter(isFailed).length;
   return {
@@ -134,6 +139,7 @@ function reportOf(results: readonly Result[], engine: EngineReport | undefined, 
     seconds: Number(seconds.toFixed(1)),
     results: results.map(({ figures, ...each }) => ({
       ...each,
+      ...(each.problem !== undefined && { problem: withoutFolders(each.problem) }),
       ms: Math.round(each.ms),
       passed: each.problem === undefined,
     })),
