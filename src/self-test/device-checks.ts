@@ -3,6 +3,8 @@ import type { Device } from "../device/device.ts";
 import { Scope } from "../mlx/scope.ts";
 import { attentionChecks } from "./attention-checks.ts";
 import { type DeviceCheck, worstOf } from "./check.ts";
+import { deviceOperationChecks } from "./device-operation-checks.ts";
+import { expertChecks } from "./expert-checks.ts";
 import { latentChecks } from "./latent-checks.ts";
 import { groupOf, type Outcome } from "./lines.ts";
 import { operationChecks } from "./operation-checks.ts";
@@ -12,7 +14,9 @@ import { recurrenceChecks } from "./recurrence-checks.ts";
 export function deviceChecks(device: Device): DeviceCheck[] {
   const checks = [
     ...operationChecks(),
+    ...deviceOperationChecks(),
     ...productChecks(device),
+    ...expertChecks(device),
     ...attentionChecks(device),
     ...latentChecks(),
     ...recurrenceChecks(),

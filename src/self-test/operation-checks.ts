@@ -1,35 +1,26 @@
-// MLX's operations, those that mlx-serve uses, against plain arithmetic, and what devices compute by their own means in
-// their place. test/self-test says that none is missing.
-import type { Device } from "../device/device.ts";
-import { array, evaluate, type MlxArray, type Operand } from "../mlx/array.ts";
+// MLX's operations, those that mlx-serve uses, against plain arithmetic. test/self-test says that none is missing.
+import { array, type MlxArray, type Operand } from "../mlx/array.ts";
 import * as fast from "../mlx/fast.ts";
 import * as ops from "../mlx/ops.ts";
 import { key, normal } from "../mlx/random.ts";
 import { compared, type DeviceCheck, type Finding, noise, numbersOf } from "./check.ts";
+import {
+  byRow,
+  COLUMNS,
+  checkOf,
+  logSumExp,
+  type Made,
+  matrix,
+  others,
+  positives,
+  ROWS,
+  softmax,
+  total,
+  transposed,
+  values,
+} from "./operation-inputs.ts";
 import { attended, normed, prepared } from "./plain-attention.ts";
 import { product, rowsOf, sigmoid } from "./plain-products.ts";
-
-/** What was made, and what it should be. */
-type Made = readonly [found: MlxArray, expected: readonly number[], most?: number];
-
-const MOST = 1e-5;
-/** Powers, logarithms and the like are less exact there. */
-const GPU_SLACK = 10;
-const [ROWS, COLUMNS] = [37, 70];
-const values = [...noise("values", ROWS * COLUMNS).map((x) => 3 * x)];
-const others = [...noise("others", ROWS * COLUMNS).map((x) => 2 * x)];
-const positives = values.map((x) => Math.fround(Math.abs(x) + 0.1));
-const matrix = (numbers: readonly number[] = values) => array(numbers, [ROWS, COLUMNS]);
-const byRow = (numbers: readonly number[], f: (row: number[]) => number[]) =>
-  rowsOf(numbers, COLUMNS).flatMap(f);
-const total = (numbers: readonly number[]) => numbers.reduce((sum, x) => sum + x, 0);
-const logSumExp = (row: readonly number[]) => Math.log(total(row.map(Math.exp)));
-const softmax = (row: readonly number[]) => row.map((x) => Math.exp(x - logSumExp(row)));
-const transposed = (numbers: readonly number[], width: number) =>
-  Array.from(numbers, (_, i) => {
-    const rows = numbers.length / width;
-    return numbers[(i % rows) * width + Math.floor(i / rows)]!;
-  });
 
 const unary: Record<string, [(x: MlxArray) => MlxArray, (x: number) => number, number[]?]> = {
   exp: [ops.exp, Math.exp],
@@ -258,85 +249,13 @@ const rest: Record<string, () => Made[]> = {
   },
 };
 
-/** What devices compute by their own means. */
-const ofDevice: Record<string, (device: Device) => Made[]> = {
-  rmsNorm: (device) => {
-    const weight = others.slice(0, COLUMNS);
-    return [
-      [
-        device.rmsNorm(matrix(), array(weight), 1e-5),
-        byRow(values, (row) => normed(row, weight, 1e-5)),
-      ],
-    ];
-  },
-  gates: (device) => {
-    const geglu = (x: number) =>
-      0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
-    return [
-      [
-        device.gate("swiglu", matrix(), matrix(others)),
-        values.map((x, i) => x * sigmoid(x) * others[i]!),
-      ],
-      [device.gate("geglu", matrix(), matrix(others)), values.map((x, i) => geglu(x) * others[i]!)],
-    ];
-  },
-  softmax: (device) => [[device.softmax(matrix()), byRow(values, softmax)]],
-  logSumExp: (device) => [[device.logSumExp(matrix()), byRow(values, (row) => [logSumExp(row)])]],
-  best: (device) => {
-    const { indices, highest } = device.best(matrix());
-    return [
-      [indices, byRow(values, (row) => [row.indexOf(Math.max(...row))])],
-      [highest, byRow(values, (row) => [Math.max(...row)])],
-    ];
-  },
-  mask: (device) => {
-    const words = Math.ceil(COLUMNS / 32);
-    const bits = Uint32Array.from({ length: ROWS * words }, (_, i) => 0x9e37_79b1 * (i + 1));
-    const isSet = (row: number, i: number) => (bits[row * words + (i >> 5)]! >>> (i & 31)) & 1;
-    const expected = values.map((x, i) =>
-      isSet(Math.floor(i / COLUMNS), i % COLUMNS) ? x : -Infinity,
-    );
-    return [[device.mask(matrix(), bits), expected]];
-  },
-  order: (device) => [
-    [device.after(array(Int32Array.of(3, -4, 5)), array([Number.NaN, 1])), [3, -4, 5]],
-  ],
-  staging: (device) => [[device.stage(Int32Array.of(3, -4, 5)), [3, -4, 5]]],
-  tracing: (device) => {
-    // The third call is of a step that was recorded, where steps are.
-    const build = ([x]: MlxArray[]) => [ops.add(ops.multiply(x!, 2), 1)];
-    const traced = device.trace(build, () => [ops.zeros([ROWS, COLUMNS])]);
-    const found = [1, 2, 3].map((factor) => {
-      const x = ops.multiply(matrix(), factor);
-      evaluate(x);
-      return numbersOf(traced.call(x)[0]!);
-    });
-    traced.free();
-    return found.map(
-      (numbers, i) => [array(numbers), values.map((x) => 2 * (i + 1) * x + 1), 1e-4] as const,
-    );
-  },
-};
-
 export function operationChecks(): DeviceCheck[] {
-  const made = (name: string, make: (device: Device) => Made[]): DeviceCheck => ({
-    name: `operation: ${name}`,
-    run: (device) =>
-      make(device).map(([found, expected, most = MOST], i) =>
-        compared(
-          i === 0 ? name : `${name}, ${i + 1}`,
-          numbersOf(found),
-          expected,
-          device.backend === "cpu" ? most : GPU_SLACK * most,
-        ),
-      ),
-  });
   return [
     ...Object.entries(unary).map(([name, [apply, plain, from = values]]) =>
-      made(name, () => [[apply(matrix(from)), from.map(plain), 1e-4]]),
+      checkOf("operation", name, () => [[apply(matrix(from)), from.map(plain), 1e-4]]),
     ),
     ...Object.entries(binary).map(([name, [apply, plain]]) =>
-      made(name, () => [
+      checkOf("operation", name, () => [
         [
           apply(matrix(), matrix(others)),
           values.map((x, i) => plain(x, others[i]!)),
@@ -345,12 +264,8 @@ export function operationChecks(): DeviceCheck[] {
         [apply(matrix(), 2), values.map((x) => plain(x, 2))],
       ]),
     ),
-    ...Object.entries(rest).map(([name, make]) => made(name, make)),
+    ...Object.entries(rest).map(([name, make]) => checkOf("operation", name, make)),
     { name: "operation: random numbers", run: checkNormal },
-    ...Object.entries(ofDevice).map(([name, make]) => ({
-      ...made(name, make),
-      name: `device: ${name}`,
-    })),
   ];
 }
 
