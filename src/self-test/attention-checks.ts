@@ -153,7 +153,7 @@ function makeInputs(kind: Kind, each: Case) {
         }
       }
     }
-    return astype(array(filled, [BLOCKS, kvHeads, BLOCK_TOKENS, headDim]), dtype);
+    return filled;
   };
   const work: LayerWork = {
     norms: normed && {
@@ -184,6 +184,8 @@ function makeInputs(kind: Kind, each: Case) {
     qkv: rounded("qkv", [tokens.length, columns]),
     keys: pool("keys"),
     values: pool("values"),
+    poolShape: [BLOCKS, kvHeads, BLOCK_TOKENS, headDim] as const,
+    dtype,
     tables: array(
       packTables(
         rows.map(({ start, count }, row) => ({
@@ -201,14 +203,15 @@ function makeInputs(kind: Kind, each: Case) {
 function compute(
   kind: Kind,
   by: BlockAttention,
-  { rows, qkv, keys, values, tables, places, work }: Inputs,
+  { rows, qkv, keys, values, poolShape, dtype: rounded, tables, places, work }: Inputs,
   { dtype, kept = dtype, isTransposed = false }: Form,
   splits?: number,
 ) {
-  const stored = (pool: MlxArray, isKeys: boolean) => {
-    const made = astype(pool, kept);
+  // Each has pools of its own: what one has written must not be there for the other.
+  const stored = (pool: Float32Array, isKeys: boolean) => {
+    const made = astype(astype(array(pool, poolShape), rounded), kept);
     if (!isKeys || !isTransposed) return made;
-    return reshape(contiguous(swapAxes(made, 2, 3)), pool.shape);
+    return reshape(contiguous(swapAxes(made, 2, 3)), poolShape);
   };
   const pools: Pools = { keys: stored(keys, true), values: stored(values, false) };
   evaluate(pools.keys, pools.values);
@@ -216,7 +219,7 @@ function compute(
   const x = astype(qkv, dtype);
   const output = launch();
   const found = numbersOf(output);
-  const [blocks, kvHeads, tokens, headDim] = keys.shape as [number, number, number, number];
+  const [blocks, kvHeads, tokens, headDim] = poolShape;
   const read = isTransposed
     ? swapAxes(reshape(pools.keys, [blocks, kvHeads, headDim, tokens]), 2, 3)
     : pools.keys;

@@ -25,8 +25,8 @@ export type SelfTestOptions = {
   onEngine?: (report: EngineReport) => void;
 };
 
-/** On a GPU a check may compile a dozen kernels. */
-const CHECK_MS = 120_000;
+/** On a GPU a check may compile a dozen kernels, of which MLX's may take a minute each. */
+const CHECK_MS = 300_000;
 
 export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   const results: Result[] = [];

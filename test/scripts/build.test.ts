@@ -50,6 +50,7 @@ test("the executable runs MLX in its Worker with nothing around it", () => {
 }, 30_000);
 
 test("its self-test passes, and the report says so", () => {
+  mkdirSync(join(folder, ".cache"), { recursive: true });
   const report = join(folder, ".cache", "self-test.json");
   const { stdout, exitCode } = run(["doctor", "--self-test", "--report", report]);
   expect(stdout).toMatch(/\n\d+ checks in \d+ s: all passed\n/);

@@ -115,6 +115,34 @@ describe("what is broken is found, by its name", () => {
     expect(new Set(failing(broken, /^attention.*float32/))).toEqual(new Set(["attention, decode"]));
   }, 120_000);
 
+  test("a kernel that writes no keys", () => {
+    const broken: Device = {
+      ...device(),
+      attention: (shape, dtype) => {
+        const attention = device().attention(shape, dtype);
+        return Object.assign(attention, {
+          decode: (...[qkv, { keys, values }, ...rest]: Parameters<typeof attention.decode>) => {
+            const elsewhere = ops.add(keys, 0);
+            elsewhere.evaluate();
+            return Object.getPrototypeOf(attention).decode.call(
+              attention,
+              qkv,
+              { keys: elsewhere, values },
+              ...rest,
+            );
+          },
+        });
+      },
+    };
+    const decoding = deviceChecks(broken).filter(({ name }) =>
+      /^attention, decode: .*float32/.test(name),
+    );
+    expect(decoding.length).toBeGreaterThan(5);
+    for (const check of decoding) {
+      expect(outcomeOf(check, broken).problem).toMatch(/^keys: off by NaN/);
+    }
+  }, 120_000);
+
   test("a copy that copies nothing", () => {
     const broken: Device = {
       ...device(),
