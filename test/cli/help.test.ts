@@ -61,6 +61,7 @@ test("wrong usage ends with 2, in one line", () => {
     "service dance": /^service takes one of install, .*, logs$/,
     "service stop now": /^service stop takes no arguments$/,
     "doctor now": /^doctor takes no arguments$/,
+    "doctor --report file": /^--only and --report are for --self-test$/,
     "version now": /now/,
     "help run ls": /^help takes one verb$/,
     "help dance": /^no verb dance; /,

@@ -17,9 +17,9 @@ import type { Dtype } from "../../src/mlx/dtype.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import { astype, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { PlainLatentAttention } from "../../src/self-test/plain-latent-attention.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { PlainLatentAttention } from "../support/plain-latent-attention.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();

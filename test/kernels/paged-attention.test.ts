@@ -14,10 +14,10 @@ import { array } from "../../src/mlx/array.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { attended } from "../../src/self-test/plain-attention.ts";
 import { type AttentionCase, checkAttention, tolerance } from "../support/checked-attention.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { attended } from "../support/plain-attention.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();

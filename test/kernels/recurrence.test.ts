@@ -19,9 +19,9 @@ import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { plainRecurrence } from "../../src/self-test/plain-recurrence.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { plainRecurrence } from "../support/plain-recurrence.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();

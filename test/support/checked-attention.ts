@@ -16,8 +16,13 @@ import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import {
+  attended,
+  type PlainWork,
+  prepared,
+  preparedValue,
+} from "../../src/self-test/plain-attention.ts";
 import { emulatedKernel } from "./emulated-kernel.ts";
-import { attended, type PlainWork, prepared, preparedValue } from "./plain-attention.ts";
 import { makeRandom } from "./random.ts";
 
 const kind = backend();

@@ -1,6 +1,7 @@
 // What llama.cpp's converter does to tensors, under the names that it gives them.
+
+import type { FileTensor } from "../../src/self-test/tiny-weights.ts";
 import type { GgufFile, GgufFileTensor } from "./gguf-file.ts";
-import type { FileTensor } from "./tiny-models.ts";
 
 export type Tensors = Map<string, FileTensor>;
 

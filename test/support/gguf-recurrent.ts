@@ -1,4 +1,6 @@
 // What llama.cpp's converter does to tiny models with recurrent layers.
+
+import type { FileTensor } from "../../src/self-test/tiny-weights.ts";
 import {
   addToNorms,
   below,
@@ -14,7 +16,6 @@ import {
   rename,
   type Tensors,
 } from "./gguf-conversion.ts";
-import type { FileTensor } from "./tiny-models.ts";
 
 /** Rates in place of their logarithms, and convolutions (channels, taps). */
 function recurrentLayers(all: Tensors): void {

@@ -1,4 +1,5 @@
 // GGUF files of the tiny models, as llama.cpp's converter writes them.
+import type { FileTensor } from "../../src/self-test/tiny-weights.ts";
 import families from "../golden/models/gguf-names.json" with { type: "json" };
 import {
   addToNorms,
@@ -22,7 +23,7 @@ import {
 import type { GgufFile, GgufFileTensor } from "./gguf-file.ts";
 import { layered } from "./gguf-layered.ts";
 import { recurrent } from "./gguf-recurrent.ts";
-import { type FileTensor, plainTensors, tinyCase } from "./tiny-models.ts";
+import { plainTensors, tinyCase } from "./tiny-models.ts";
 
 export { families };
 
