@@ -67,7 +67,7 @@ for (const tiny of tinyCases) {
     // Six sequences of 104 tokens take 24 blocks; they share the prompt's first one. Where all layers have a
     // window, they take one or two each.
     const groups = groupsOf(model.states);
-    const blocks = groups.every(({ window }) => window !== undefined) ? 8 : 17;
+    const blocks = groups.every(({ window }) => window !== undefined) ? 10 : 17;
     // Slots do not run out as sequences grow: where there is nothing else, a place is taken by priority.
     const isRecurrent = groups.length === 0;
     // Nobody's priority grows while a GPU's kernels are compiled.
