@@ -2,7 +2,14 @@
 import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";
 
-const count = z.int().positive();
+// What most keys are.
+export const count = z.int().positive();
+export const positive = z.number().positive();
+export const share = positive.max(1);
+
+/** A kind a layer. */
+export const layerTypes = <T extends string>(...types: readonly [T, ...T[]]) =>
+  z.array(z.enum(types)).nullish();
 
 export const RopeScaling = z.looseObject({
   type: z.string().optional(),
@@ -21,8 +28,12 @@ export const RopeScaling = z.looseObject({
   long_factor: z.array(z.number()).optional(),
   long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
+  /** Contexts are longer by a larger base: so many times, as NTK has it. */
+  alpha: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
+
+export const RopeParameters = RopeScaling.extend({ rope_theta: z.number().optional() });
 
 /** Newer configurations have an object for what is no number to JSON. */
 const limit = z.union([
@@ -42,17 +53,22 @@ export const BaseConfig = z.looseObject({
   num_attention_heads: count,
   num_key_value_heads: count.nullish(),
   head_dim: count.nullish(),
-  rms_norm_eps: z.number().positive().default(1e-6),
+  rms_norm_eps: positive.default(1e-6),
+  /** Added to the weights of norms, in place of what the architecture says: GGUF files keep the sum. */
+  norm_offset: z.number().nullish(),
   vocab_size: count,
   max_position_embeddings: count.nullish(),
-  rope_theta: z.number().positive().default(10_000),
+  rope_theta: positive.default(10_000),
   rope_scaling: RopeScaling.nullish(),
   /** The share of a head's features that RoPE rotates, the first ones. */
-  partial_rotary_factor: z.number().positive().max(1).nullish(),
-  /** Where newer configurations keep all of it. */
-  rope_parameters: RopeScaling.extend({ rope_theta: z.number().optional() }).nullish(),
+  partial_rotary_factor: share.nullish(),
+  /** Where newer configurations keep all of it; some by the kind of a layer. */
+  rope_parameters: RopeParameters.extend({
+    full_attention: RopeParameters.nullish(),
+    sliding_attention: RopeParameters.nullish(),
+  }).nullish(),
   sliding_window: z.int().nullish(),
-  layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
+  layer_types: layerTypes("full_attention", "sliding_attention"),
   tie_word_embeddings: z.boolean().nullish(),
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;

@@ -15,9 +15,16 @@ import {
   split,
   where,
 } from "../mlx/ops.ts";
-import type { AttentionBlock, AttentionSizes, HeadProjection, Projection } from "./layers.ts";
+import {
+  type AttentionBlock,
+  type AttentionSizes,
+  type HeadProjection,
+  type Projection,
+  projection,
+} from "./layers.ts";
 import type { Step } from "./model.ts";
 import { type Rope, rotated } from "./rope.ts";
+import type { Weights } from "./weights.ts";
 
 /** Of each head by itself: queries (T, heads, D), keys and values (T, kvHeads, D) */
 export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
@@ -36,17 +43,21 @@ export function changedHeads(
   };
 }
 
-/** A layer norm over each head of queries and keys, with weights (heads, D) of its own. */
-export function normedHeads(
-  project: Projection,
+/** A layer norm over each head of queries and keys, with weights (heads, D) under these names. */
+export function headwiseNorms(
+  weights: Weights,
+  name: string,
   sizes: AttentionSizes,
-  weights: { q: MlxArray; k: MlxArray },
+  [query, key]: readonly [query: string, key: string],
   eps: number,
 ): HeadProjection {
+  const { heads, kvHeads, headDim } = sizes;
+  const qWeight = weights.tensor(`${query}.weight`, [heads, headDim]);
+  const kWeight = weights.tensor(`${key}.weight`, [kvHeads, headDim]);
   const norm = (x: MlxArray) => layerNorm(x, undefined, undefined, eps);
-  return changedHeads(project, sizes, ({ q, k }) => ({
-    q: multiply(norm(q), weights.q),
-    k: multiply(norm(k), weights.k),
+  return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => ({
+    q: multiply(norm(q), qWeight),
+    k: multiply(norm(k), kWeight),
   }));
 }
 

@@ -1,9 +1,11 @@
 // What architectures with recurrent layers have in common.
+import type { z } from "zod";
 import type { Fused } from "../device/device.ts";
 import type { Convolution, RawColumns, Scan } from "../kernels/recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, slice, swapAxes } from "../mlx/ops.ts";
 import { joined } from "./arrangement.ts";
+import { type BaseConfig, count, type Keys, StepLimits } from "./config.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -52,6 +54,28 @@ export function decayRule(weights: Weights, name: string, heads: number) {
   return {
     rate: weights.computed(() => negative(exp(stored))),
     bias: weights.tensor(`${name}.dt_bias`, [heads], "float32"),
+  };
+}
+
+/** What configurations say of gated delta nets. */
+export const deltaNetKeys = {
+  linear_num_key_heads: count,
+  linear_num_value_heads: count,
+  linear_key_head_dim: count,
+  linear_value_head_dim: count,
+  linear_conv_kernel_dim: count,
+};
+
+type DeltaNetConfig = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof deltaNetKeys>>;
+
+export function deltaNetSizes(config: DeltaNetConfig): DeltaNetSizes {
+  return {
+    dims: config.hidden_size,
+    keyHeads: config.linear_num_key_heads,
+    valueHeads: config.linear_num_value_heads,
+    keyDim: config.linear_key_head_dim,
+    valueDim: config.linear_value_head_dim,
+    taps: config.linear_conv_kernel_dim,
   };
 }
 
@@ -117,6 +141,42 @@ export function deltaScan(keyHeads: number, keyDim: number): Scan {
     columns: { queries: 0, keys, values: 2 * keys },
     norm: { eps: 1e-6 * scale ** 2, queryScale: scale ** 2, keyScale: scale },
     deltaRule: true,
+  };
+}
+
+/** What configurations say of Mamba 2. */
+export const mamba2Keys = {
+  mamba_num_heads: count,
+  mamba_head_dim: count,
+  n_groups: count,
+  ssm_state_size: count,
+  conv_kernel: count,
+  time_step_limit: StepLimits.nullish(),
+};
+
+/** The keys that some families have for these. */
+export const shortMamba2Keys: Keys = {
+  mamba_num_heads: "mamba_n_heads",
+  mamba_head_dim: "mamba_d_head",
+  n_groups: "mamba_n_groups",
+  ssm_state_size: "mamba_d_state",
+  conv_kernel: "mamba_d_conv",
+};
+
+type Mamba2Config = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof mamba2Keys>>;
+
+export function mamba2Sizes(
+  config: Mamba2Config,
+  limits: readonly [number, number] = [0, Infinity],
+): Mamba2Sizes {
+  return {
+    dims: config.hidden_size,
+    heads: config.mamba_num_heads,
+    headDim: config.mamba_head_dim,
+    groups: config.n_groups,
+    stateSize: config.ssm_state_size,
+    taps: config.conv_kernel,
+    limits: config.time_step_limit ?? limits,
   };
 }
 

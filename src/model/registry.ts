@@ -64,7 +64,6 @@ import { longcatFlashNgram } from "./archs/longcat-flash-ngram.ts";
 import { mamba } from "./archs/mamba.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { mellum } from "./archs/mellum.ts";
-import { mimo } from "./archs/mimo.ts";
 import { mimoV2Flash } from "./archs/mimo-v2-flash.ts";
 import { minicpm } from "./archs/minicpm.ts";
 import { minicpm3 } from "./archs/minicpm3.ts";
@@ -111,10 +110,7 @@ import { starcoder2 } from "./archs/starcoder2.ts";
 import { step3p5 } from "./archs/step3p5.ts";
 import { talkie } from "./archs/talkie.ts";
 import { youtuLlm } from "./archs/youtu-llm.ts";
-import type { Model } from "./model.ts";
-import type { Weights } from "./weights.ts";
-
-export type Architecture = (config: unknown, weights: Weights) => Model;
+import type { Architecture } from "./family.ts";
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["Klear", klear],
@@ -132,17 +128,13 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["dbrx", dbrx],
   ["deepseek", deepseek],
   ["deepseek_v2", deepseekV2],
-  ["deepseek_v2", deepseekV2],
-  ["deepseek_v3", deepseekV3],
   ["deepseek_v3", deepseekV3],
   ["dots1", dots1],
-  ["ernie4_5", glm],
   ["ernie4_5", helium],
   ["ernie4_5_moe", ernie45Moe],
   ["exaone", exaone],
   ["exaone4", exaone4],
   ["exaone_moe", exaoneMoe],
-  ["falcon_h1", falconH1],
   ["falcon_h1", falconH1],
   ["falcon_mamba", mamba],
   ["gear", gear],
@@ -166,7 +158,6 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["granite", granite],
   ["granitemoe", graniteMoe],
   ["granitemoehybrid", graniteMoeHybrid],
-  ["helium", glm],
   ["helium", helium],
   ["hf_olmo", olmo],
   ["hunyuan", hunyuan],
@@ -197,16 +188,14 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["longcat_flash_ngram", longcatFlashNgram],
   ["mamba", mamba],
   ["mamba2", mamba2],
-  ["mamba2", mamba2],
   ["mellum", mellum],
-  ["mimo", mimo],
+  ["mimo", qwen2],
   ["mimo_v2_flash", mimoV2Flash],
   ["minicpm", minicpm],
   ["minicpm3", minicpm3],
   ["minimax", minimax],
   ["minimax_m2", minimax],
   ["ministral3", ministral3],
-  ["mistral", mistral],
   ["mistral", mistral],
   ["mistral3", mistral3],
   ["mistral4", mistral4],
@@ -226,7 +215,6 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["phi", phi],
   ["phi-msft", phixtral],
   ["phi3", phi3],
-  ["phi3", phi3],
   ["phimoe", phimoe],
   ["phixtral", phixtral],
   ["pixtral", mistral3],
@@ -234,7 +222,6 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["plamo2", plamo2],
   ["plamo3", plamo3],
   ["qwen", qwen],
-  ["qwen2", qwen2],
   ["qwen2", qwen2],
   ["qwen2_5_vl", qwen2Vl],
   ["qwen2_moe", qwen2Moe],
@@ -249,7 +236,6 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["recurrent_gemma", recurrentGemma],
   ["rwkv7", rwkv7],
   ["seed_oss", llama],
-  ["smollm3", smollm3],
   ["smollm3", smollm3],
   ["solar_open", glm4Moe],
   ["spark2_5", spark25],

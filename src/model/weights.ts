@@ -278,13 +278,14 @@ export class Weights {
     this.rename({ [`${name}.reordered.`]: `${name}.` });
   }
 
-  /** Other names for all tensors that have these parts in theirs, one part after the other. */
+  /** Other names for all tensors that have these parts in theirs, one part after the other; "^" for a beginning. */
   renameParts(parts: Readonly<Record<string, string>>): void {
+    const replace = (name: string, [from, to]: [string, string]) => {
+      if (!from.startsWith("^")) return name.replace(from, to);
+      return name.startsWith(from.slice(1)) ? to + name.slice(from.length - 1) : name;
+    };
     for (const name of this.#ledger.names("")) {
-      const renamed = Object.entries(parts).reduce(
-        (all, [from, to]) => all.replace(from, to),
-        name,
-      );
+      const renamed = Object.entries(parts).reduce(replace, name);
       if (renamed !== name) this.#ledger.rename(name, renamed);
     }
   }

@@ -1,21 +1,18 @@
 // Command R: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
 import { z } from "zod";
-import { multiply } from "../../mlx/ops.ts";
-import { BaseConfig, type Keys, parseConfig } from "../config.ts";
-import { normedHeads } from "../head-changes.ts";
-import { type AttentionSizes, layerNorm, projection } from "../layers.ts";
-import type { Model } from "../model.ts";
+import { type Keys, positive } from "../config.ts";
+import type { Design } from "../design.ts";
+import { type ConfigOf, family } from "../family.ts";
+import { headwiseNorms } from "../head-changes.ts";
 import { halves } from "../qkv.ts";
-import { type Design, transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 
-export const CohereConfig = BaseConfig.extend({
-  rms_norm_eps: z.number().positive().default(1e-5),
-  rope_theta: z.number().positive().default(8_000_000),
+export const cohereConfig = {
+  rms_norm_eps: positive.default(1e-5),
+  rope_theta: positive.default(8_000_000),
   logit_scale: z.number().default(0.0625),
   use_qk_norm: z.boolean().default(false),
-});
-export type CohereConfig = z.infer<typeof CohereConfig>;
+};
 
 /** Where it has both lengths, the other one is not what it was trained with. */
 export const cohereKeys: Keys = {
@@ -23,37 +20,35 @@ export const cohereKeys: Keys = {
   max_position_embeddings: "model_max_length",
 };
 
-export function cohere(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(CohereConfig, config, cohereKeys);
-  return cohereDecoder(parsed, weights, {
-    parts: parsed.use_qk_norm
-      ? (name, sizes) => ({ project: normedProjection(weights, name, sizes, parsed.rms_norm_eps) })
-      : undefined,
-  });
-}
+export const cohere = family({
+  config: cohereConfig,
+  keys: cohereKeys,
+  design: (config, weights) => ({
+    ...cohereDesign(config),
+    parts: (name, sizes) => {
+      if (!config.use_qk_norm) return {};
+      const [q, k] = [`${name}.q_norm`, `${name}.k_norm`];
+      arrangeNorms(weights, q, sizes.heads, sizes.headDim);
+      arrangeNorms(weights, k, sizes.kvHeads, sizes.headDim);
+      return { project: headwiseNorms(weights, name, sizes, [q, k], config.rms_norm_eps) };
+    },
+  }),
+});
 
-export function cohereDecoder(config: CohereConfig, weights: Weights, design: Design): Model {
-  const { hidden_size: dims, rms_norm_eps, logit_scale } = config;
-  return transformer({ ...config, tie_word_embeddings: true }, weights, {
+export function cohereDesign({ logit_scale }: ConfigOf<typeof cohereConfig>): Design {
+  return {
+    config: { tie_word_embeddings: true },
     isParallel: true,
+    isLayerNorm: true,
     norms: { attention: "input_layernorm" },
-    makeNorm: (name) => layerNorm(weights, name, dims, rms_norm_eps),
     rotatesNeighbours: true,
-    afterLogits: (logits) => multiply(logits, logit_scale),
-    ...design,
-  });
+    logitScale: logit_scale,
+  };
 }
 
-/** A layer norm over each head, with weights of its own for each. */
-function normedProjection(weights: Weights, name: string, sizes: AttentionSizes, eps: number) {
-  const { heads, kvHeads, headDim } = sizes;
-  const weightOf = (part: string, count: number) => {
-    const norm = `${name}.${part}`;
-    weights.reshape(`${norm}.weight`, [count, headDim], [count * headDim]);
-    weights.reorder(norm, halves(count, headDim, headDim));
-    weights.reshape(`${norm}.weight`, [count * headDim], [count, headDim]);
-    return weights.tensor(`${norm}.weight`, [count, headDim]);
-  };
-  const own = { q: weightOf("q_norm", heads), k: weightOf("k_norm", kvHeads) };
-  return normedHeads(projection(weights, name, sizes), sizes, own, eps);
+/** Norms of heads in the order of their features. */
+function arrangeNorms(weights: Weights, name: string, heads: number, headDim: number): void {
+  weights.reshape(`${name}.weight`, [heads, headDim], [heads * headDim]);
+  weights.reorder(name, halves(heads, headDim, headDim));
+  weights.reshape(`${name}.weight`, [heads * headDim], [heads, headDim]);
 }

@@ -1,11 +1,9 @@
 // EXAONE 3 and 3.5: Llama under other names.
-import { BaseConfig, parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import { family } from "../family.ts";
 
-export function exaone(config: unknown, weights: Weights): Model {
-  weights.renameParts({
+export const exaone = family({
+  keys: { num_hidden_layers: "num_layers", rms_norm_eps: "layer_norm_epsilon" },
+  names: {
     "transformer.h.": "model.layers.",
     "transformer.wte.": "model.embed_tokens.",
     "transformer.ln_f.": "model.norm.",
@@ -16,7 +14,5 @@ export function exaone(config: unknown, weights: Weights): Model {
     ".c_fc_0.": ".gate_proj.",
     ".c_fc_1.": ".up_proj.",
     ".mlp.c_proj.": ".mlp.down_proj.",
-  });
-  const keys = { num_hidden_layers: "num_layers", rms_norm_eps: "layer_norm_epsilon" };
-  return transformer(parseConfig(BaseConfig, config, keys), weights);
-}
+  },
+});

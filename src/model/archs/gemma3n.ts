@@ -12,7 +12,6 @@ import {
   divide,
   erfinv,
   expandDims,
-  less,
   matmul,
   maximum,
   multiply,
@@ -25,148 +24,64 @@ import {
   sum,
   swapAxes,
   tanh,
-  where,
 } from "../../mlx/ops.ts";
 import { Scope } from "../../mlx/scope.ts";
-import { headsOf, parseConfig, windowOf } from "../config.ts";
-import { decoder, unwrapText } from "../decoder.ts";
-import { attentionBlock, type Block, gatedMlp, plainNorm, rmsNorm, softCap } from "../layers.ts";
-import type { Model } from "../model.ts";
-import type { KvState } from "../states.ts";
+import { count, positive } from "../config.ts";
+import { type LayerParts, normsAround } from "../design.ts";
+import { type ConfigOf, family, textPart } from "../family.ts";
+import { layerInputGate, layerInputKeys, layerInputs } from "../layer-inputs.ts";
+import { type Block, gatedMlp, rmsNorm } from "../layers.ts";
 import type { Weights } from "../weights.ts";
-import { makeRopes, RopesConfig } from "./gemma3-text.ts";
+import { localRopeKeys } from "./gemma3-text.ts";
 
-const count = z.int().positive();
-
-const Config = RopesConfig.extend({
+const keys = {
+  ...localRopeKeys,
+  ...layerInputKeys,
   /** One for all layers, or one each. */
   intermediate_size: z.union([count, z.array(count)]),
   num_kv_shared_layers: z.int(),
-  vocab_size_per_layer_input: count,
-  hidden_size_per_layer_input: count,
-  final_logit_softcapping: z.number().positive().nullish(),
+  final_logit_softcapping: positive.nullish(),
   /** The share of activations that are zero, in each layer. */
   activation_sparsity_pattern: z.array(z.number()).nullish(),
   altup_num_inputs: count,
   altup_active_idx: z.int(),
-  altup_coef_clip: z.number().positive().nullish(),
+  altup_coef_clip: positive.nullish(),
   altup_correct_scale: z.boolean(),
   laurel_rank: count,
-});
-type Config = z.infer<typeof Config>;
+};
+type Config = ConfigOf<typeof keys>;
 
-const Wrapped = z.looseObject({ text_config: z.looseObject({}) });
-
-/** Tensors of what sees and hears. */
-export const TOWERS =
-  /^(model\.)?(vision_tower|vision_embedder|audio_tower|embed_vision|embed_audio|multi_modal_projector)\./;
-
-/** Files have them for layers that share those of others, too. */
-const SHARED = /\.self_attn\.(k_proj|v_proj|k_norm)\./;
-
-export function gemma3n(config: unknown, weights: Weights): Model {
-  const { text_config } = parseConfig(Wrapped, config);
-  const parsed = parseConfig(Config, { model_type: "gemma3n_text", ...text_config });
-  const { hidden_size: dims, rms_norm_eps: eps, final_logit_softcapping } = parsed;
-  unwrapText(weights);
-  const sizes = { dims, ...headsOf(parsed) };
-  const ropes = makeRopes(parsed, weights, sizes.headDim);
-  const makeNorm = (name: string, size = dims) => rmsNorm(weights, name, size, eps);
-  const vNorm = plainNorm(weights, sizes.headDim, eps);
-  const sharing = new KvSharing(parsed.num_hidden_layers - parsed.num_kv_shared_layers);
-  const norm = makeNorm("model.norm");
-  const streams = hiddenStreams(parsed, weights);
-  const inputs = layerInputs(parsed, weights);
-  return decoder(
-    parsed,
-    weights,
-    (name, layer, states) => {
-      const window = windowOf(parsed, layer, () => false);
-      const shared = sharing.stateFor(layer, window);
-      const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
-        rope: window === undefined ? ropes.full : ropes.sliding,
-        qNorm: makeNorm(`${name}.self_attn.q_norm`, sizes.headDim),
-        kNorm: shared ? undefined : makeNorm(`${name}.self_attn.k_norm`, sizes.headDim),
-        vNorm,
-        shared,
-        attention: { scale: 1, window },
-      });
-      sharing.add(attend.state);
-      return altUpBlock(parsed, weights, name, layer, attend);
-    },
-    {
-      norm: (h) => norm(streams.merge(h)),
-      afterEmbedding: (h) => streams.spread(multiply(h, dims ** 0.5)),
+const text = family({
+  config: keys,
+  design: (config, weights) => {
+    const { hidden_size: dims, intermediate_size: hidden } = config;
+    const streams = hiddenStreams(config, weights);
+    const inputs = layerInputs(config, weights);
+    return {
+      config: { intermediate_size: [hidden].flat()[0]! },
+      norms: normsAround,
+      headNorms: ["q_norm", "k_norm"],
+      normsValues: true,
+      localRopeBase: config.rope_local_base_freq,
+      attention: { scale: 1 },
+      kvOwners: config.num_hidden_layers - config.num_kv_shared_layers,
+      mlp: (name, layer) => {
+        const sparsity = config.activation_sparsity_pattern?.[layer] ?? 0;
+        const gating = sparsity > 0 ? sparseGating(weights, sparsity) : "geglu";
+        const width = Array.isArray(hidden) ? hidden[layer]! : hidden;
+        return gatedMlp(weights, name, dims, width, gating);
+      },
+      combine: (parts) => altUpBlock(config, weights, parts),
+      embeddingScale: dims ** 0.5,
+      afterEmbedding: streams.spread,
       layerInputs: (tokens, h) => inputs(tokens, squeeze(slice(h, 1, 0, 1), 1)),
-      afterLogits: (logits) =>
-        final_logit_softcapping ? softCap(logits, final_logit_softcapping) : logits,
-      ignored: new RegExp(`${TOWERS.source}|${SHARED.source}`),
-    },
-  );
-}
+      beforeNorm: streams.merge,
+      logitCap: config.final_logit_softcapping,
+    };
+  },
+});
 
-/** Which layer's keys and values the last layers read: those of the last layer before them that sees as far. */
-export class KvSharing {
-  readonly first: number;
-  readonly #latest = new Map<number | undefined, KvState>();
-
-  /** `first`: the first layer that has none of its own. */
-  constructor(first: number) {
-    this.first = first;
-  }
-
-  stateFor(layer: number, window: number | undefined): KvState | undefined {
-    return layer < this.first ? undefined : this.#latest.get(window);
-  }
-
-  add(state: KvState): void {
-    this.#latest.set(state.window, state);
-  }
-}
-
-type LayerInputsConfig = Pick<
-  Config,
-  | "hidden_size"
-  | "num_hidden_layers"
-  | "rms_norm_eps"
-  | "vocab_size"
-  | "vocab_size_per_layer_input"
-  | "hidden_size_per_layer_input"
->;
-
-/** What each layer gets of a token: an embedding of its own, and a part of the common one projected. */
-export function layerInputs(
-  config: LayerInputsConfig,
-  weights: Weights,
-): (tokens: MlxArray, embedded: MlxArray) => MlxArray[] {
-  const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
-  const { hidden_size_per_layer_input: each, vocab_size_per_layer_input: vocabulary } = config;
-  const embedding = weights.embedding("model.embed_tokens_per_layer", vocabulary, layers * each);
-  const project = weights.linear("model.per_layer_model_projection", dims, layers * each);
-  const norm = rmsNorm(weights, "model.per_layer_projection_norm", each, eps);
-  return (tokens, embedded) => {
-    // Tokens of what sees and hears have no embedding here.
-    const known =
-      vocabulary < config.vocab_size ? where(less(tokens, vocabulary), tokens, 0) : tokens;
-    const byLayer = (x: MlxArray) => reshape(x, [-1, layers, each]);
-    const own = byLayer(multiply(embedding.lookup(known), each ** 0.5));
-    const projected = norm(byLayer(multiply(project(embedded), dims ** -0.5)));
-    const all = multiply(add(projected, own), 0.5 ** 0.5); // (T, layers, each)
-    return split(all, layers, 1).map((input) => squeeze(input, 1));
-  };
-}
-
-/** What a layer makes of its input, as far as the hidden state opens the gate: (T, D), (T, each) -> (T, D) */
-export function layerInputGate(
-  weights: Weights,
-  name: string,
-  { dims, each, eps }: { dims: number; each: number; eps: number },
-): (h: MlxArray, input: MlxArray) => MlxArray {
-  const gate = weights.linear(`${name}.per_layer_input_gate`, dims, each);
-  const project = weights.linear(`${name}.per_layer_projection`, each, dims);
-  const norm = rmsNorm(weights, `${name}.post_per_layer_input_norm`, dims, eps);
-  return (h, input) => norm(project(weights.device.gate("geglu", gate(h), input)));
-}
+export const gemma3n = textPart(text);
 
 /** One hidden state (T, D) to several (T, N, D) of its magnitude, and several to their mean. */
 function hiddenStreams({ hidden_size: dims, altup_num_inputs: inputs }: Config, weights: Weights) {
@@ -205,38 +120,22 @@ function mean(x: MlxArray): MlxArray {
 function altUpBlock(
   config: Config,
   weights: Weights,
-  name: string,
-  layer: number,
-  attend: ReturnType<typeof attentionBlock>,
+  { name, mix, mlp, norms }: LayerParts,
 ): Block {
   const { hidden_size: dims, rms_norm_eps: eps, hidden_size_per_layer_input: each } = config;
-  const { intermediate_size: hidden, activation_sparsity_pattern } = config;
-  const makeNorm = (part: string) => rmsNorm(weights, `${name}.${part}`, dims, eps);
   const altUp = makeAltUp(config, weights, `${name}.altup`);
   const left = weights.linear(`${name}.laurel.linear_left`, dims, config.laurel_rank);
   const right = weights.linear(`${name}.laurel.linear_right`, config.laurel_rank, dims);
-  const laurelNorm = makeNorm("laurel.post_laurel_norm");
-  const sparsity = activation_sparsity_pattern?.[layer] ?? 0;
-  const mlp = gatedMlp(
-    weights,
-    `${name}.mlp`,
-    dims,
-    typeof hidden === "number" ? hidden : hidden[layer]!,
-    sparsity > 0 ? sparseGating(weights, sparsity) : "geglu",
-  );
-  const inputNorm = makeNorm("input_layernorm");
-  const postAttentionNorm = makeNorm("post_attention_layernorm");
-  const preMlpNorm = makeNorm("pre_feedforward_layernorm");
-  const postMlpNorm = makeNorm("post_feedforward_layernorm");
+  const laurelNorm = rmsNorm(weights, `${name}.laurel.post_laurel_norm`, dims, eps);
   const made = layerInputGate(weights, name, { dims, each, eps });
   return (x, step, input) => {
     const predicted = altUp.predict(x);
     const active = altUp.active(predicted);
-    const normed = inputNorm(active);
-    const attended = add(active, postAttentionNorm(attend(normed, step)));
+    const normed = norms.attention!(active);
+    const attended = add(active, norms.afterAttention!(mix(normed, step)));
     const laurel = add(normed, laurelNorm(right(left(normed))));
     const h = multiply(add(attended, laurel), 0.5 ** 0.5);
-    const computed = add(h, postMlpNorm(mlp(h, { norm: preMlpNorm })));
+    const computed = add(h, norms.afterMlp!(mlp(norms.mlp!(h))));
     const corrected = altUp.correct(predicted, computed);
     const [first, ...others] = split(corrected, config.altup_num_inputs, 1) as [MlxArray];
     const more = expandDims(made(altUp.scaled(altUp.active(corrected)), input!), 1);

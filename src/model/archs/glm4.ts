@@ -1,12 +1,10 @@
 // GLM 4 0414: GLM with half of each head rotated, and norms behind attention and MLP, too.
-import { parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
-import { GlmConfig } from "./glm.ts";
+import { family } from "../family.ts";
+import { glmKeys } from "./glm.ts";
 
-export function glm4(config: unknown, weights: Weights): Model {
-  return transformer(parseConfig(GlmConfig, config), weights, {
+export const glm4 = family({
+  config: glmKeys,
+  design: () => ({
     rotatesNeighbours: true,
     norms: {
       attention: "input_layernorm",
@@ -14,5 +12,5 @@ export function glm4(config: unknown, weights: Weights): Model {
       mlp: "post_attention_layernorm",
       afterMlp: "post_mlp_layernorm",
     },
-  });
-}
+  }),
+});

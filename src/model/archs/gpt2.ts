@@ -3,22 +3,21 @@ import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
 import { activationOf } from "../activations.ts";
 import { transposed } from "../arrangement.ts";
-import { BaseConfig, type Keys, parseConfig } from "../config.ts";
-import { layerNorm, plainMlp } from "../layers.ts";
-import type { Model } from "../model.ts";
-import { type Design, transformer } from "../transformer.ts";
+import { count, type Keys, positive } from "../config.ts";
+import type { Design } from "../design.ts";
+import { type ConfigOf, family } from "../family.ts";
 import type { Weights } from "../weights.ts";
 
-export const GptConfig = BaseConfig.extend({
-  rms_norm_eps: z.number().positive().default(1e-5),
-  max_position_embeddings: z.int().positive(),
-  n_inner: z.int().positive().nullish(),
+export const gptConfig = {
+  rms_norm_eps: positive.default(1e-5),
+  max_position_embeddings: count,
+  n_inner: count.nullish(),
   activation_function: z.string().default("gelu_new"),
   /** Scores that are scaled otherwise, which few models have. */
   scale_attn_weights: z.literal(true).default(true),
   scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
-});
-type GptConfig = z.infer<typeof GptConfig>;
+};
+type Config = ConfigOf<typeof gptConfig>;
 
 export const gptKeys: Keys = {
   hidden_size: "n_embd",
@@ -30,6 +29,7 @@ export const gptKeys: Keys = {
 
 /** The names of its family as ours. */
 export const gptNames = {
+  "^transformer.": "model.",
   ".h.": ".layers.",
   ".wte.": ".embed_tokens.",
   ".wpe.": ".embed_positions.",
@@ -42,30 +42,41 @@ export const gptNames = {
   ".mlp.c_proj.": ".mlp.down_proj.",
 };
 
-export function gpt2(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(GptConfig, config, gptKeys);
-  weights.leaveOut(/\.attn\.(masked_)?bias$/);
-  weights.rename({ "transformer.": "model.", "h.": "model.h.", "ln_f.": "model.ln_f." });
-  weights.rename({ "wte.": "model.wte.", "wpe.": "model.wpe." });
-  weights.renameParts(gptNames);
-  for (let layer = 0; layer < parsed.num_hidden_layers; layer++) {
-    exchangeSides(weights, `model.layers.${layer}`, parsed.hidden_size);
-  }
-  return learnedPositions(parsed, weights);
+/** Masks. */
+export const gptMasks = /\.attn\.(masked_)?bias$/;
+
+const begins = ["h.", "ln_f.", "wte.", "wpe."].map((part) => [`^${part}`, `model.${part}`]);
+
+export const gpt2 = family({
+  config: gptConfig,
+  keys: gptKeys,
+  leftOut: gptMasks,
+  names: { ...Object.fromEntries(begins), ...gptNames },
+  design: (config, weights) => {
+    for (let layer = 0; layer < config.num_hidden_layers; layer++) {
+      exchangeSides(weights, `model.layers.${layer}`, config.hidden_size);
+    }
+    return { ...gptMlp(config), ...learnedPositions(config, weights) };
+  },
+});
+
+export function gptMlp({ hidden_size, n_inner, activation_function }: Config): Design {
+  return {
+    isLayerNorm: true,
+    hidden: n_inner ?? 4 * hidden_size,
+    activation: activationOf(activation_function, "activation_function"),
+  };
 }
 
-/** With a vector for each position that is added to the tokens'. */
-export function learnedPositions(config: GptConfig, weights: Weights, design: Design = {}): Model {
-  const { hidden_size: dims, n_inner, rms_norm_eps: eps, max_position_embeddings } = config;
-  const activation = activationOf(config.activation_function, "activation_function");
-  const positions = weights.embedding("model.embed_positions", max_position_embeddings, dims);
-  return transformer({ ...config, tie_word_embeddings: true }, weights, {
-    makeNorm: (name) => layerNorm(weights, name, dims, eps),
+/** A vector for each position, that is added to the token's. */
+export function learnedPositions(config: Config, weights: Weights): Design {
+  const { max_position_embeddings: most, hidden_size: dims } = config;
+  const positions = weights.embedding("model.embed_positions", most, dims);
+  return {
+    config: { tie_word_embeddings: true },
     rope: () => undefined,
-    mlp: (name) => plainMlp(weights, name, dims, n_inner ?? 4 * dims, activation),
     afterEmbedding: (h, step) => add(h, positions.lookup(step.positions())),
-    ...design,
-  });
+  };
 }
 
 /** The authors' files have matrices (in, out). */

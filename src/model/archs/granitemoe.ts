@@ -1,19 +1,20 @@
 // Granite 3 with experts.
-import { headsOf, parseConfig } from "../config.ts";
-import { attentionBlock } from "../layers.ts";
-import type { Model } from "../model.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
-import type { Weights } from "../weights.ts";
-import { graniteDecoder } from "./granite.ts";
-import { GraniteExpertsConfig, graniteExperts } from "./granitemoehybrid.ts";
+import { count } from "../config.ts";
+import { expertKeys, expertsOf } from "../expert-design.ts";
+import { family } from "../family.ts";
+import { graniteFactors, graniteKeys } from "./granite.ts";
 
-export function graniteMoe(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(GraniteExpertsConfig, config);
-  const sizes = { dims: parsed.hidden_size, ...headsOf(parsed) };
-  const rope = makeRope(weights, ropeOptions(parsed, sizes.headDim));
-  const attention = { scale: parsed.attention_multiplier };
-  return graniteDecoder(parsed, weights, (name, _, states) => ({
-    mix: attentionBlock(weights, `${name}.self_attn`, states, sizes, { rope, attention }),
-    mlp: graniteExperts(parsed, weights, `${name}.block_sparse_moe`),
-  }));
-}
+/** The authors' files have the halves of all experts in one tensor. */
+export const graniteNames = {
+  ".block_sparse_moe.router.layer.": ".mlp.gate.",
+  ".block_sparse_moe.input_linear.weight": ".mlp.experts.gate_up_proj",
+  ".block_sparse_moe.output_linear.weight": ".mlp.experts.down_proj",
+  ".block_sparse_moe.": ".mlp.",
+};
+
+export const graniteMoe = family({
+  config: { ...graniteKeys, ...expertKeys, n_routed_experts: count, num_experts_per_tok: count },
+  keys: { n_routed_experts: "num_local_experts" },
+  names: graniteNames,
+  design: (config) => ({ ...graniteFactors(config), experts: expertsOf(config) }),
+});

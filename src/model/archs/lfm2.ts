@@ -1,71 +1,57 @@
 // LFM 2: short convolutions in most layers, attention in the others.
 import { z } from "zod";
-import type { Linear } from "../../device/device.ts";
 import { multiply, split } from "../../mlx/ops.ts";
-import { BaseConfig, headsOf, parseConfig } from "../config.ts";
-import { decoder } from "../decoder.ts";
-import { type AttentionBlock, attentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
-import type { Model } from "../model.ts";
+import { count, layerTypes, positive } from "../config.ts";
+import type { Design } from "../design.ts";
+import { type ConfigOf, family } from "../family.ts";
+import type { AttentionBlock } from "../layers.ts";
 import { convolution } from "../recurrent-layers.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
-export const LfmConfig = BaseConfig.extend({
-  norm_eps: z.number().positive().default(1e-5),
-  conv_L_cache: z.int().positive(),
-  rope_theta: z.number().positive().default(1_000_000),
-  block_ff_dim: z.int().positive().nullish(),
-  block_multiple_of: z.int().positive().default(256),
+export const lfmConfig = {
+  rms_norm_eps: positive.default(1e-5),
+  conv_L_cache: count,
+  rope_theta: positive.default(1_000_000),
+  block_ff_dim: count.nullish(),
+  block_multiple_of: count.default(256),
   block_ffn_dim_multiplier: z.number().nullish(),
   block_auto_adjust_ff_dim: z.boolean().default(false),
   full_attn_idxs: z.array(z.int()).nullish(),
-  layer_types: z.array(z.enum(["conv", "full_attention"])).nullish(),
+  layer_types: layerTypes("conv", "full_attention"),
+};
+type Config = ConfigOf<typeof lfmConfig>;
+
+export const lfmKeys = { rms_norm_eps: "norm_eps" };
+
+export const lfmNames = {
+  "model.embedding_norm.": "model.norm.",
+  ".self_attn.out_proj.": ".self_attn.o_proj.",
+  ".feed_forward.w1.": ".feed_forward.gate_proj.",
+  ".feed_forward.w3.": ".feed_forward.up_proj.",
+  ".feed_forward.w2.": ".feed_forward.down_proj.",
+};
+
+export const lfm2 = family({
+  config: lfmConfig,
+  keys: lfmKeys,
+  names: lfmNames,
+  design: (config, weights) => ({ ...lfmDesign(config, weights), hidden: mlpSize(config) }),
 });
-export type LfmConfig = z.infer<typeof LfmConfig>;
 
-export function lfm2(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(LfmConfig, config);
-  const hidden = mlpSize(parsed);
-  return lfmDecoder(parsed, weights, (name) => {
-    nameMlp(weights, name);
-    return gatedMlp(weights, name, parsed.hidden_size, hidden);
-  });
-}
-
-export function lfmDecoder(
-  config: LfmConfig,
-  weights: Weights,
-  makeMlp: (name: string, layer: number) => Linear,
-): Model {
-  const { hidden_size: dims, norm_eps: eps, full_attn_idxs, layer_types } = config;
-  const sizes = { dims, ...headsOf(config) };
-  const rope = makeRope(weights, ropeOptions(config, sizes.headDim));
-  weights.rename({ "model.embedding_norm.": "model.norm." });
+export function lfmDesign(config: Config, weights: Weights): Design {
+  const { hidden_size: dims, full_attn_idxs, layer_types, conv_L_cache } = config;
   const attends = (layer: number) =>
     full_attn_idxs?.includes(layer) ?? layer_types?.[layer] === "full_attention";
-  return decoder(
-    { ...config, rms_norm_eps: eps, tie_word_embeddings: true },
-    weights,
-    (name, layer, states) => {
-      const attention = `${name}.self_attn`;
-      weights.rename({ [`${attention}.out_proj.`]: `${attention}.o_proj.` });
-      const mix = attends(layer)
-        ? attentionBlock(weights, attention, states, sizes, {
-            rope,
-            qNorm: rmsNorm(weights, `${attention}.q_layernorm`, sizes.headDim, eps),
-            kNorm: rmsNorm(weights, `${attention}.k_layernorm`, sizes.headDim, eps),
-            attention: { scale: sizes.headDim ** -0.5 },
-          })
-        : shortConvolution(weights, `${name}.conv`, states, dims, config.conv_L_cache);
-      return preNormBlock(
-        mix,
-        makeMlp(`${name}.feed_forward`, layer),
-        rmsNorm(weights, `${name}.operator_norm`, dims, eps),
-        rmsNorm(weights, `${name}.ffn_norm`, dims, eps),
-      );
-    },
-  );
+  return {
+    config: { tie_word_embeddings: true },
+    attentionName: (layer) => (attends(layer) ? "self_attn" : "conv"),
+    mlpName: "feed_forward",
+    norms: { attention: "operator_norm", mlp: "ffn_norm" },
+    headNorms: ["q_layernorm", "k_layernorm"],
+    mix: (name, layer, states) =>
+      attends(layer) ? undefined : shortConvolution(weights, name, states, dims, conv_L_cache),
+  };
 }
 
 /** The convolution of one part of the input, with another part as a gate before and a third behind it. */
@@ -87,16 +73,7 @@ function shortConvolution(
   };
 }
 
-/** The names that other architectures have for w1, w3 and w2. */
-export function nameMlp(weights: Weights, name: string): void {
-  weights.rename({
-    [`${name}.w1.`]: `${name}.gate_proj.`,
-    [`${name}.w3.`]: `${name}.up_proj.`,
-    [`${name}.w2.`]: `${name}.down_proj.`,
-  });
-}
-
-function mlpSize(config: LfmConfig): number {
+function mlpSize(config: Config): number {
   const size = config.block_ff_dim ?? config.intermediate_size;
   if (!config.block_auto_adjust_ff_dim) return size;
   const { block_ffn_dim_multiplier: factor, block_multiple_of: multiple } = config;

@@ -13,37 +13,41 @@ import {
   subtract,
   zeros,
 } from "../../mlx/ops.ts";
-import { parseConfig } from "../config.ts";
-import type { Model, Step } from "../model.ts";
+import { count } from "../config.ts";
+import { type ConfigOf, family } from "../family.ts";
+import type { Step } from "../model.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
-import { LongcatConfig, longcatDecoder } from "./longcat-flash.ts";
+import { longcatConfig, longcatDesign, longcatKeys } from "./longcat-flash.ts";
 
-const Config = LongcatConfig.extend({
-  ngram_vocab_size_ratio: z.int().positive().default(78),
+const ngramConfig = {
+  ...longcatConfig,
+  ngram_vocab_size_ratio: count.default(78),
   /** The most tokens that an embedding is of. */
   emb_neighbor_num: z.int().min(2).max(64).default(4),
   /** Embeddings for each number of tokens. */
-  emb_split_num: z.int().positive().max(64).default(4),
-});
-type Config = z.infer<typeof Config>;
+  emb_split_num: count.max(64).default(4),
+};
+type Config = ConfigOf<typeof ngramConfig>;
 
-export function longcatFlashNgram(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  weights.rename({ "model.ngram_embeddings.word_embeddings.": "model.embed_tokens." });
-  return longcatDecoder(parsed, weights, {
-    makeInput: (states) => ngramInput(parsed, weights, states),
-  });
-}
+export const longcatFlashNgram = family({
+  config: ngramConfig,
+  keys: longcatKeys,
+  names: { "^model.ngram_embeddings.word_embeddings.": "model.embed_tokens." },
+  design: (config, weights) => ({
+    ...longcatDesign(config, weights),
+    makeInput: (states) => ngramInput(config, weights, states),
+  }),
+});
 
 /** The mean of a token's embedding and those of the two, three and so on tokens that end with it. */
 function ngramInput(config: Config, weights: Weights, states: LayerStates) {
   const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
-  const count = each * (most - 1);
-  const embeddings = Array.from({ length: count }, (_, index) => {
+  const total = each * (most - 1);
+  const embeddings = Array.from({ length: total }, (_, index) => {
     const size = config.ngram_vocab_size_ratio * vocab_size + 2 * index + 1;
     const name = "model.ngram_embeddings";
-    const narrow = Math.floor(dims / count);
+    const narrow = Math.floor(dims / total);
     const { lookup } = weights.embedding(`${name}.embedders.${index}`, size, narrow);
     const project = weights.linear(`${name}.post_projs.${index}`, narrow, dims);
     const tokens = 2 + Math.floor(index / each);
@@ -60,7 +64,7 @@ function ngramInput(config: Config, weights: Weights, states: LayerStates) {
       }
       return embed(subtract(ids, multiply(floorDivide(ids, size), size)));
     });
-    return divide(all.reduce(add, embedded), 1 + count);
+    return divide(all.reduce(add, embedded), 1 + total);
   };
 }
 

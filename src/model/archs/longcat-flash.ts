@@ -3,18 +3,17 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { add, astype, less, multiply, sum, where, zeros } from "../../mlx/ops.ts";
-import { BaseConfig, parseConfig } from "../config.ts";
-import { type DecoderOptions, decoder } from "../decoder.ts";
-import { router, stackExperts } from "../experts.ts";
+import { count, positive } from "../config.ts";
+import type { Design } from "../design.ts";
+import { arrangeExperts } from "../expert-layouts.ts";
+import { router } from "../experts.ts";
+import { type ConfigOf, family } from "../family.ts";
+import { latentKeys, latentLayers } from "../latent-layers.ts";
 import { expertMlps, gatedMlp, rmsNorm } from "../layers.ts";
-import type { Model } from "../model.ts";
 import type { Weights } from "../weights.ts";
-import { deepseekAttention, LATENT_EPS, latentScale } from "./deepseek-v2.ts";
 
-const count = z.int().positive();
-
-export const LongcatConfig = BaseConfig.omit({ num_hidden_layers: true }).extend({
-  num_layers: count,
+export const longcatConfig = {
+  ...latentKeys,
   ffn_hidden_size: count,
   expert_ffn_hidden_size: count,
   moe_topk: count,
@@ -22,42 +21,32 @@ export const LongcatConfig = BaseConfig.omit({ num_hidden_layers: true }).extend
   zero_expert_num: z.int().default(0),
   zero_expert_type: z.literal("identity").default("identity"),
   norm_topk_prob: z.boolean().default(false),
-  routed_scaling_factor: z.number().positive().default(1),
-  q_lora_rank: count.nullish(),
-  kv_lora_rank: count,
-  qk_rope_head_dim: count,
-  qk_nope_head_dim: count,
-  v_head_dim: count,
+  routed_scaling_factor: positive.default(1),
   /** Whether queries and latents are scaled, by what they are narrower than hidden states. */
   mla_scale_q_lora: z.boolean().default(false),
   mla_scale_kv_lora: z.boolean().default(false),
+};
+type Config = ConfigOf<typeof longcatConfig>;
+
+export const longcatKeys = { num_hidden_layers: "num_layers" };
+
+export const longcatFlash = family({
+  config: longcatConfig,
+  keys: longcatKeys,
+  design: longcatDesign,
 });
-export type LongcatConfig = z.infer<typeof LongcatConfig>;
 
-export function longcatFlash(config: unknown, weights: Weights): Model {
-  return longcatDecoder(parseConfig(LongcatConfig, config), weights);
-}
-
-export function longcatDecoder(
-  config: LongcatConfig,
-  weights: Weights,
-  options: DecoderOptions = {},
-): Model {
-  const { hidden_size: dims, rms_norm_eps: eps, num_layers, ffn_hidden_size } = config;
-  const { q_lora_rank, kv_lora_rank } = config;
-  const attention = deepseekAttention(config, weights, LATENT_EPS);
-  // A factor on queries is one on their scores.
-  const queryScale = config.mla_scale_q_lora && q_lora_rank ? (dims / q_lora_rank) ** 0.5 : 1;
-  const parts = {
-    scale: latentScale(config) * queryScale,
-    latentScale: config.mla_scale_kv_lora ? (dims / kv_lora_rank) ** 0.5 : 1,
-  };
-  return decoder(
-    { ...config, num_hidden_layers: num_layers },
-    weights,
-    (name, _, states) => {
+export function longcatDesign(config: Config, weights: Weights): Design {
+  const { hidden_size: dims, rms_norm_eps: eps, ffn_hidden_size } = config;
+  const { q_lora_rank, kv_lora_rank, mla_scale_q_lora, mla_scale_kv_lora } = config;
+  const attention = latentLayers(config, weights, {
+    queryFactor: mla_scale_q_lora && q_lora_rank ? (dims / q_lora_rank) ** 0.5 : 1,
+    latentScale: mla_scale_kv_lora ? (dims / kv_lora_rank) ** 0.5 : 1,
+  });
+  return {
+    layer: (name, layer, states) => {
       const halves = [0, 1].map((half) => ({
-        attend: attention(`${name}.self_attn.${half}`, states, parts),
+        attend: attention(`${name}.self_attn.${half}`, layer, states),
         mlp: gatedMlp(weights, `${name}.mlps.${half}`, dims, ffn_hidden_size),
         inputNorm: rmsNorm(weights, `${name}.input_layernorm.${half}`, dims, eps),
         postNorm: rmsNorm(weights, `${name}.post_attention_layernorm.${half}`, dims, eps),
@@ -72,21 +61,18 @@ export function longcatDecoder(
         return add(second.mlp(g, { norm: second.postNorm, residual: g }), experts(normed));
       };
     },
-    { ignored: /^model\.mtp/, ...options },
-  );
+  };
 }
 
-function sparseMlp(config: LongcatConfig, weights: Weights, name: string): Linear {
+function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const { hidden_size: dims, expert_ffn_hidden_size: hidden, n_routed_experts: experts } = config;
-  stackExperts(weights, name, experts);
-  const all = experts + config.zero_expert_num;
+  arrangeExperts(weights, name, experts);
   const route = router(
     weights,
     `${name}.router.classifier`,
-    { experts: all, dims },
+    { experts: experts + config.zero_expert_num, dims },
     {
       each: config.moe_topk,
-      scores: "softmax",
       correction: `${name}.router.e_score_correction_bias`,
       isNormalized: config.norm_topk_prob,
       scale: config.routed_scaling_factor,

@@ -4,20 +4,18 @@ import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, multiply, reshape, slice, split, zeros } from "../../mlx/ops.ts";
-import { parseConfig } from "../config.ts";
-import { type AttentionBlock, gatedMlp } from "../layers.ts";
-import type { Model } from "../model.ts";
+import { count, positive, share } from "../config.ts";
+import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
+import { type ConfigOf, family } from "../family.ts";
+import type { AttentionBlock } from "../layers.ts";
 import { makeRope, type Rope } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
-import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { ExpertsConfig, expertLayers } from "./deepseek-v2.ts";
-import { correctedRouting } from "./deepseek-v3.ts";
 
-const count = z.int().positive();
 const flags = z.array(z.union([z.literal(0), z.literal(1)]));
 
-const Config = ExpertsConfig.omit({ moe_layer_freq: true }).extend({
+const keys = {
+  ...expertKeys,
   /** 1 for layers with a window. */
   hybrid_layer_pattern: flags,
   /** 1 for layers with experts. */
@@ -25,38 +23,30 @@ const Config = ExpertsConfig.omit({ moe_layer_freq: true }).extend({
   add_swa_attention_sink_bias: z.boolean(),
   add_full_attention_sink_bias: z.boolean(),
   sliding_window_size: count,
-  layernorm_epsilon: z.number().positive(),
-  routed_scaling_factor: z
-    .number()
-    .positive()
-    .nullish()
-    .transform((scale) => scale ?? 1),
+  rms_norm_eps: positive,
   head_dim: count,
   v_head_dim: count,
-  swa_rope_theta: z.number().positive(),
+  swa_rope_theta: positive,
   swa_num_attention_heads: count,
   swa_num_key_value_heads: count,
   swa_head_dim: count,
   swa_v_head_dim: count,
-  partial_rotary_factor: z.number().positive().max(1),
+  partial_rotary_factor: share,
   attention_value_scale: z.number().nullish(),
-});
-type Config = z.infer<typeof Config>;
+};
+type Config = ConfigOf<typeof keys>;
 
-export function mimoV2Flash(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, intermediate_size, moe_layer_freq, layernorm_epsilon } = parsed;
-  const common = { ...parsed, rms_norm_eps: layernorm_epsilon, moe_layer_freq: 1 };
-  const experts = expertLayers(common, weights, correctedRouting(common));
-  return transformer(common, weights, {
-    mix: attentionLayers(parsed, weights),
-    mlp: (name, layer) =>
-      moe_layer_freq[layer] === 1
-        ? experts(name, layer)
-        : gatedMlp(weights, name, dims, intermediate_size),
-    ignored: /^model\.mtp/,
-  });
-}
+export const mimoV2Flash = family({
+  config: keys,
+  keys: { rms_norm_eps: "layernorm_epsilon" },
+  design: (config, weights) => ({
+    mix: attentionLayers(config, weights),
+    experts: expertsOf(
+      { ...config, moe_layer_freq: 1 },
+      { ...correctedScores, isSparse: (layer) => config.moe_layer_freq[layer] === 1 },
+    ),
+  }),
+});
 
 type Kind = {
   heads: number;

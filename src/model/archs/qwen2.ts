@@ -1,24 +1,20 @@
-// Qwen 2 and 2.5: Llama with biases on queries, keys and values.
+// Qwen 2 and 2.5, MiMo 7B: Llama with biases on queries, keys and values.
 import { z } from "zod";
-import { BaseConfig, parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import { positive } from "../config.ts";
+import type { Design } from "../design.ts";
+import { type ConfigOf, family } from "../family.ts";
 
-export const QwenConfig = BaseConfig.extend({
-  rope_theta: z.number().positive().default(1_000_000),
+export const qwenKeys = {
+  rope_theta: positive.default(1_000_000),
   use_sliding_window: z.boolean().nullish(),
   /** With windows in use, the layers from this one on have them. */
   max_window_layers: z.int().nullish(),
-});
-export type QwenConfig = z.infer<typeof QwenConfig>;
+};
 
-export function qwen2(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(QwenConfig, config);
-  return transformer(parsed, weights, { slides: (layer) => qwenSlides(parsed, layer) });
-}
+export const qwen2 = family({ config: qwenKeys, design: qwenDesign });
 
 /** A window in the configuration does not mean that it is used. */
-export function qwenSlides(config: QwenConfig, layer: number): boolean {
-  return config.use_sliding_window === true && layer >= (config.max_window_layers ?? 0);
+export function qwenDesign(config: ConfigOf<typeof qwenKeys>): Design {
+  const { use_sliding_window, max_window_layers } = config;
+  return { slides: (layer) => use_sliding_window === true && layer >= (max_window_layers ?? 0) };
 }

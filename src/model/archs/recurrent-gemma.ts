@@ -20,26 +20,17 @@ import {
   zeros,
 } from "../../mlx/ops.ts";
 import { activationOf } from "../activations.ts";
-import { BaseConfig, headsOf, parseConfig } from "../config.ts";
-import { decoder } from "../decoder.ts";
-import {
-  type AttentionBlock,
-  attentionBlock,
-  gatedMlp,
-  preNormBlock,
-  rmsNorm,
-  softCap,
-} from "../layers.ts";
-import type { Model, Step } from "../model.ts";
+import { count, headsOf } from "../config.ts";
+import { type ConfigOf, family } from "../family.ts";
+import type { AttentionBlock } from "../layers.ts";
+import type { Step } from "../model.ts";
 import { convolution } from "../recurrent-layers.ts";
-import { makeRope } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
-const count = z.int().positive();
 const kinds = z.array(z.enum(["recurrent", "attention"])).min(1);
 
-const Config = BaseConfig.extend({
+const keys = {
   conv1d_width: count.default(4),
   attention_window_size: count.default(2048),
   logits_soft_cap: z.number().nullish(),
@@ -47,44 +38,37 @@ const Config = BaseConfig.extend({
   /** One after the other, again and again; some configurations have an underscore before. */
   block_types: kinds.nullish(),
   _block_types: kinds.nullish(),
+};
+type Config = ConfigOf<typeof keys>;
+
+export const recurrentGemma = family({
+  config: keys,
+  names: { "model.final_norm.": "model.norm." },
+  design: (config, weights) => {
+    const { block_types, _block_types } = config;
+    const types = block_types ?? _block_types ?? ["recurrent", "recurrent", "attention"];
+    return {
+      config: { sliding_window: config.attention_window_size },
+      normOffset: 1,
+      norms: { attention: "temporal_pre_norm", mlp: "channel_pre_norm" },
+      attentionName: "temporal_block",
+      slides: () => true,
+      rotaryDims: headsOf(config).headDim / 2,
+      mix: (name, layer, states) =>
+        types[layer % types.length] === "attention"
+          ? undefined
+          : recurrence(config, weights, name, states),
+      mlpName: "mlp_block",
+      hidden: config.intermediate_size / 2,
+      gating: "geglu",
+      embeddingScale: config.embeddings_scale_by_sqrt_dim ? config.hidden_size ** 0.5 : 1,
+      logitCap: config.logits_soft_cap,
+    };
+  },
 });
-type Config = z.infer<typeof Config>;
 
 /** Kernels read as many key features at once: the state of a channel is the first of them. */
 const KEYS = 16;
-
-export function recurrentGemma(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, rms_norm_eps: eps, logits_soft_cap: cap } = parsed;
-  const types = parsed.block_types ??
-    parsed._block_types ?? ["recurrent", "recurrent", "attention"];
-  const sizes = { dims, ...headsOf(parsed) };
-  const rope = makeRope(weights, { dims: sizes.headDim / 2, base: parsed.rope_theta });
-  const attention = { scale: sizes.headDim ** -0.5, window: parsed.attention_window_size };
-  return decoder(
-    parsed,
-    weights,
-    (name, layer, states) => {
-      const mixer = `${name}.temporal_block`;
-      const mix =
-        types[layer % types.length] === "attention"
-          ? attentionBlock(weights, mixer, states, sizes, { rope, attention })
-          : recurrence(parsed, weights, mixer, states);
-      const hidden = parsed.intermediate_size / 2;
-      return preNormBlock(
-        mix,
-        gatedMlp(weights, `${name}.mlp_block`, dims, hidden, "geglu"),
-        rmsNorm(weights, `${name}.temporal_pre_norm`, dims, eps, 1),
-        rmsNorm(weights, `${name}.channel_pre_norm`, dims, eps, 1),
-      );
-    },
-    {
-      norm: rmsNorm(weights, "model.final_norm", dims, eps, 1),
-      afterEmbedding: (h) => (parsed.embeddings_scale_by_sqrt_dim ? multiply(h, dims ** 0.5) : h),
-      afterLogits: (logits) => (cap ? softCap(logits, cap) : logits),
-    },
-  );
-}
 
 function recurrence(
   config: Config,

@@ -22,53 +22,52 @@ import {
   zeros,
 } from "../../mlx/ops.ts";
 import { squaredRelu } from "../activations.ts";
-import { BaseConfig, parseConfig } from "../config.ts";
-import { decoder } from "../decoder.ts";
+import { count, positive } from "../config.ts";
+import { type ConfigOf, family } from "../family.ts";
 import { type AnyNorm, layerNorm } from "../layers.ts";
-import type { Model, Step } from "../model.ts";
+import type { Step } from "../model.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
-const count = z.int().positive();
-
-const Config = BaseConfig.omit({ num_attention_heads: true }).extend({
+const keys = {
+  num_attention_heads: count.default(1),
   head_dim: count,
-  norm_eps: z.number().positive().default(1e-5),
+  rms_norm_eps: positive.default(1e-5),
   a_low_rank_dim: count,
   v_low_rank_dim: count,
   gate_low_rank_dim: count,
   decay_low_rank_dim: count,
   tie_word_embeddings: z.boolean().default(false),
   max_position_embeddings: count.default(1_048_576),
-});
-type Config = z.infer<typeof Config>;
+};
+type Config = ConfigOf<typeof keys>;
 
-export function rwkv7(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, norm_eps: eps } = parsed;
-  weights.rename({ "model.embeddings.": "model.embed_tokens." });
-  const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
-  // What all layers add to their values: those of the first.
-  const first: { values?: MlxArray } = {};
-  return decoder(
-    parsed,
-    weights,
-    (name, layer, states) => {
-      const before: AnyNorm = layer === 0 ? makeNorm(`${name}.pre_norm`) : (x) => x;
-      const [timeNorm, channelNorm] = ["attn_norm", "ffn_norm"].map((part) =>
-        makeNorm(`${name}.${part}`),
-      ) as [AnyNorm, AnyNorm];
-      const mixTime = timeMixer(parsed, weights, `${name}.attn`, layer, states, first);
-      const mixChannels = channelMixer(parsed, weights, `${name}.ffn`, states);
-      return (input, step) => {
-        const x = before(input);
-        const h = add(x, mixTime(timeNorm(x), step));
-        return add(h, mixChannels(channelNorm(h), step));
-      };
-    },
-    { norm: makeNorm("model.norm") },
-  );
-}
+export const rwkv7 = family({
+  config: keys,
+  keys: { rms_norm_eps: "norm_eps" },
+  names: { "model.embeddings.": "model.embed_tokens." },
+  design: (config, weights) => {
+    const { hidden_size: dims, rms_norm_eps: eps } = config;
+    const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
+    // What all layers add to their values: those of the first.
+    const first: { values?: MlxArray } = {};
+    return {
+      makeNorm,
+      layer: (name, layer, states) => {
+        const before: AnyNorm = layer === 0 ? makeNorm(`${name}.pre_norm`) : (x) => x;
+        const timeNorm = makeNorm(`${name}.attn_norm`);
+        const channelNorm = makeNorm(`${name}.ffn_norm`);
+        const mixTime = timeMixer(config, weights, `${name}.attn`, layer, states, first);
+        const mixChannels = channelMixer(config, weights, `${name}.ffn`, states);
+        return (input, step) => {
+          const x = before(input);
+          const h = add(x, mixTime(timeNorm(x), step));
+          return add(h, mixChannels(channelNorm(h), step));
+        };
+      },
+    };
+  },
+});
 
 /** x (T, D) -> how the token before each differs from it; there is 0 before the first. */
 function tokenShift(weights: Weights, states: LayerStates, dims: number) {
@@ -123,7 +122,7 @@ function timeMixer(
   states: LayerStates,
   first: { values?: MlxArray },
 ) {
-  const { hidden_size: dims, head_dim: headDim, norm_eps } = config;
+  const { hidden_size: dims, head_dim: headDim, rms_norm_eps: eps } = config;
   const heads = dims / headDim;
   if (!Number.isInteger(heads)) {
     throw new LoadError(`config.json: head_dim: ${headDim} features do not divide ${dims}`);
@@ -178,7 +177,7 @@ function timeMixer(
     const rows = concatenate([r, keys, values, find, multiply(erased, rates)], -1);
     const betas = add(zeros([x.shape[0]!, heads]), 1);
     const read = step.scan(state, { x: rows, gates: { decays, betas } }, scan);
-    const even = whole(normed(byHead(read), undefined, undefined, headDim * norm_eps));
+    const even = whole(normed(byHead(read), undefined, undefined, headDim * eps));
     const direct = sum(byHead(multiply(multiply(r, keys), bonus)), -1, true); // (T, heads, 1)
     const out = add(add(multiply(even, weight), bias), whole(multiply(byHead(values), direct)));
     return oProj(multiply(out, toGates(forG(x, difference))));
