@@ -6,6 +6,10 @@ import { LoadError } from "../files/load-error.ts";
 export const count = z.int().positive();
 export const positive = z.number().positive();
 export const share = positive.max(1);
+export const integer = z.int();
+export const real = z.number();
+export const flag = z.boolean();
+export const word = z.string();
 
 /** A kind a layer. */
 export const layerTypes = <T extends string>(...types: readonly [T, ...T[]]) =>
@@ -76,24 +80,25 @@ export type BaseConfig = z.infer<typeof BaseConfig>;
 /** Our keys -> those that a family has for the same. */
 export type Keys = Readonly<Record<string, string>>;
 
+export type Defaults = Readonly<Record<string, number | boolean>>;
+
 /** The configuration by this schema, or one line that names the key that is wrong. */
 export function parseConfig<T extends z.ZodType>(
   schema: T,
   config: unknown,
   keys: Keys = {},
+  defaults: Defaults = {},
 ): z.infer<T> {
   const given = Object(config) as Record<string, unknown>;
-  const renamed = Object.entries(keys)
-    .filter(([, own]) => given[own] !== undefined)
-    .map(([key, own]) => [key, given[own]]);
-  const parsed = schema.safeParse(
-    renamed.length > 0 ? { ...given, ...Object.fromEntries(renamed) } : config,
-  );
+  const renamed = Object.entries(keys).map(([key, own]) => [key, given[own] ?? given[key]]);
+  const named: typeof given = { ...given, ...Object.fromEntries(renamed) };
+  const missing = Object.entries(defaults).filter(([key]) => named[key] === undefined);
+  const parsed = schema.safeParse({ ...named, ...Object.fromEntries(missing) });
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
   const [key = "", ...inside] = issue?.path ?? [];
-  const named = key in given ? key : (keys[String(key)] ?? key);
-  throw new LoadError(`config.json: ${[named, ...inside].join(".")}: ${issue?.message}`);
+  const own = key in given ? key : (keys[String(key)] ?? key);
+  throw new LoadError(`config.json: ${[own, ...inside].join(".")}: ${issue?.message}`);
 }
 
 /** Sizes of the attention that every architecture has. */

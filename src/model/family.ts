@@ -1,8 +1,9 @@
 // What an architecture's file says: the keys of its configuration that Llama has not, its names, and its design.
 import { z } from "zod";
-import { BaseConfig, type Keys, parseConfig } from "./config.ts";
+import { BaseConfig, type Defaults, type Keys, parseConfig } from "./config.ts";
 import type { Design } from "./design.ts";
 import type { Model } from "./model.ts";
+import { useCommonNames } from "./names.ts";
 import { transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
@@ -15,17 +16,20 @@ export type ConfigOf<S extends z.ZodRawShape> = z.infer<ReturnType<typeof extend
 
 export type Family<S extends z.ZodRawShape> = {
   config?: S;
+  /** What it is where the configuration leaves it out. */
+  defaults?: Defaults;
   /** The keys it has for some of ours. */
   keys?: Keys;
   /** Tensors that no part of the model asks for, by the names in files. */
   leftOut?: RegExp;
-  /** Parts of its tensors' names, one after the other, and what they are here; "^" for what a name begins with. */
+  /** Parts of its tensors' names, and what they are here; one after the other, behind the common ones. */
   names?: Readonly<Record<string, string>>;
   design?: (config: ConfigOf<S>, weights: Weights) => Design;
 };
 
 export function family<S extends z.ZodRawShape = Record<never, never>>({
   config: shape,
+  defaults,
   keys,
   leftOut,
   names,
@@ -33,8 +37,9 @@ export function family<S extends z.ZodRawShape = Record<never, never>>({
 }: Family<S>): Architecture {
   const schema = extended(shape ?? ({} as S));
   return (config, weights) => {
-    const parsed = parseConfig(schema, config, keys) as ConfigOf<S>;
+    const parsed = parseConfig(schema, config, keys, defaults) as ConfigOf<S>;
     if (leftOut) weights.leaveOut(leftOut);
+    useCommonNames(weights);
     if (names) weights.renameParts(names);
     const own = design?.(parsed, weights) ?? {};
     // Where a family has other values for keys of ours, its design says what they mean.
@@ -58,11 +63,6 @@ const TOWERS =
 export function textPart(text: Architecture, { isBare = false } = {}): Architecture {
   return (config, weights) => {
     const isWrapped = !isBare || Wrapped.safeParse(config).success;
-    weights.renameParts({
-      "^model.language_model.": "model.",
-      "^language_model.model.": "model.",
-      "^language_model.lm_head.": "lm_head.",
-    });
     weights.leaveOut(TOWERS);
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);

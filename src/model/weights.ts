@@ -278,14 +278,16 @@ export class Weights {
     this.rename({ [`${name}.reordered.`]: `${name}.` });
   }
 
-  /** Other names for all tensors that have these parts in theirs, one part after the other; "^" for a beginning. */
+  /** Other names for all tensors that have these parts in theirs, one part after the other. */
   renameParts(parts: Readonly<Record<string, string>>): void {
-    const replace = (name: string, [from, to]: [string, string]) => {
-      if (!from.startsWith("^")) return name.replace(from, to);
-      return name.startsWith(from.slice(1)) ? to + name.slice(from.length - 1) : name;
-    };
+    const all = Object.entries(parts);
+    this.renameEach((name) => all.reduce((now, [from, to]) => now.replace(from, to), name));
+  }
+
+  /** Each tensor by another name, or by the same. */
+  renameEach(rename: (name: string) => string): void {
     for (const name of this.#ledger.names("")) {
-      const renamed = Object.entries(parts).reduce(replace, name);
+      const renamed = rename(name);
       if (renamed !== name) this.#ledger.rename(name, renamed);
     }
   }

@@ -1,10 +1,9 @@
 // Apple's foundation model of 7B: norms on queries and keys behind RoPE, keys and values rounded to 8 bits, and last
 // layers that read those of the layer before them.
-import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts";
-import { positive } from "../config.ts";
+import { integer, positive } from "../config.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
 import { projection, rmsNorm } from "../layers.ts";
@@ -13,22 +12,13 @@ import { rotated } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
 export const afm7 = family({
-  config: {
-    num_kv_reuse_layers: z.int().min(0),
-    hidden_dim_scale_factor: positive.default(3.25),
-    rope_theta: positive.default(50_000),
-    rms_norm_eps: positive.default(1e-5),
-  },
+  config: { num_kv_reuse_layers: integer.min(0), hidden_dim_scale_factor: positive.default(3.25) },
+  defaults: { rope_theta: 50_000, rms_norm_eps: 1e-5 },
   keys: {
     hidden_size: "hidden_dim",
     num_hidden_layers: "num_layers",
     num_attention_heads: "num_heads",
     num_key_value_heads: "num_kv_heads",
-  },
-  names: {
-    "model.embedding.": "model.embed_tokens.",
-    "model.output_norm.": "model.norm.",
-    ".self_attn.out_proj.": ".self_attn.o_proj.",
   },
   design: ({ hidden_size, num_hidden_layers, num_kv_reuse_layers: reuse, ...config }, weights) => {
     const owners = num_hidden_layers - reuse;

@@ -1,6 +1,6 @@
 // Trinity, by Arcee: norms before and behind attention and MLP, gated attention, RoPE only in layers with a window.
 import { z } from "zod";
-import { count, layerTypes, positive } from "../config.ts";
+import { count, flag, layerTypes } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
@@ -11,12 +11,10 @@ export const afmoe = family({
     moe_intermediate_size: count,
     n_routed_experts: count,
     num_experts_per_tok: count,
-    n_shared_experts: z.int().default(1),
-    first_k_dense_replace: z.int().default(2),
-    routed_scaling_factor: positive.default(2.826),
     score_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
-    mup_enabled: z.boolean().default(true),
+    mup_enabled: flag.default(true),
   },
+  defaults: { n_shared_experts: 1, first_k_dense_replace: 2, routed_scaling_factor: 2.826 },
   keys: {
     n_routed_experts: "num_experts",
     n_shared_experts: "num_shared_experts",
@@ -24,7 +22,6 @@ export const afmoe = family({
     norm_topk_prob: "route_norm",
     routed_scaling_factor: "route_scale",
   },
-  names: { ".mlp.router.gate.": ".mlp.gate." },
   design: (config) => ({
     norms: {
       attention: "input_layernorm",

@@ -1,4 +1,5 @@
 // Apertus: norms on queries and keys, and a plain MLP with an activation that learns its slopes (xIELU).
+
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -13,11 +14,12 @@ import {
   where,
 } from "../../mlx/ops.ts";
 import type { Activation } from "../activations.ts";
+import { real } from "../config.ts";
 import { family } from "../family.ts";
 import { plainMlp } from "../layers.ts";
 import type { Weights } from "../weights.ts";
 
-const numbers = z.array(z.number());
+const numbers = z.array(real);
 const Slopes = z.object({ alpha_p: numbers, alpha_n: numbers, beta: numbers, eps: numbers });
 
 export const apertus = family({

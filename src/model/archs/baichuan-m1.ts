@@ -1,7 +1,7 @@
 // Baichuan M1: keys and values are mixed with those of the token before, and layers with a window have other heads.
 import { z } from "zod";
 import { add, concatenate, reshape, slice, swapAxes, zeros } from "../../mlx/ops.ts";
-import { count, headsOf } from "../config.ts";
+import { count, headsOf, integer } from "../config.ts";
 import { family } from "../family.ts";
 import type { AttentionSizes } from "../layers.ts";
 import { normedRows } from "../norm-head.ts";
@@ -11,7 +11,7 @@ import type { Weights } from "../weights.ts";
 export const baichuanM1 = family({
   config: {
     sliding_window: count,
-    sliding_window_layers: z.array(z.int()),
+    sliding_window_layers: z.array(integer),
     conv_window: z.literal(2),
     num_swa_attention_heads: count.nullish(),
     num_swa_key_value_heads: count.nullish(),

@@ -1,10 +1,11 @@
 // Ring 2.5: attention whose heads forget at a fixed rate in most layers, latent attention in the others. Its successor
 // has the same model_type.
+
 import { z } from "zod";
-import { share } from "../config.ts";
+import { flag } from "../config.ts";
 import { type Architecture, family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { bailingDesign, bailingKeys, bailingNames } from "./bailing-moe.ts";
+import { bailingDesign, bailingKeys } from "./bailing-moe.ts";
 import { fadingLayers, isGlobal, linearConfig } from "./bailing-moe-linear.ts";
 import { bailingMoeV3 } from "./bailing-moe-v3.ts";
 
@@ -13,13 +14,12 @@ const ring = family({
     ...linearConfig,
     ...latentKeys,
     rope_interleave: z.literal(true).default(true),
-    partial_rotary_factor: share.default(0.5),
-    use_qk_norm: z.boolean().default(true),
+    use_qk_norm: flag.default(true),
     score_function: z.enum(["softmax", "sigmoid"]).default("sigmoid"),
-    moe_router_enable_expert_bias: z.boolean().default(true),
+    moe_router_enable_expert_bias: flag.default(true),
   },
+  defaults: { partial_rotary_factor: 0.5 },
   keys: bailingKeys,
-  names: bailingNames,
   design: (config, weights) => {
     const latent = latentLayers(config, weights, { eps: config.rms_norm_eps });
     const fading = fadingLayers(config, weights);

@@ -5,7 +5,7 @@ import { type ConfigOf, family } from "../family.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
-import { bailingConfig, bailingDesign, bailingKeys, bailingNames } from "./bailing-moe.ts";
+import { bailingConfig, bailingDesign, bailingKeys } from "./bailing-moe.ts";
 
 export const linearConfig = {
   ...bailingConfig,
@@ -18,7 +18,6 @@ export const linearConfig = {
 export const bailingMoeLinear = family({
   config: linearConfig,
   keys: bailingKeys,
-  names: bailingNames,
   design: (config, weights) => {
     const fading = fadingLayers(config, weights);
     const last = config.num_hidden_layers - 1;

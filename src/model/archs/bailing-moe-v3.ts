@@ -1,11 +1,11 @@
 // Ling 3: a delta net with a decay for each feature in most layers, latent attention with a gate in the others.
 import { z } from "zod";
 import { sigmoid } from "../../mlx/ops.ts";
-import { count, positive } from "../config.ts";
+import { count, real } from "../config.ts";
 import { deltaAttention } from "../delta-attention.ts";
 import { family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { bailingConfig, bailingDesign, bailingKeys, bailingNames } from "./bailing-moe.ts";
+import { bailingConfig, bailingDesign, bailingKeys } from "./bailing-moe.ts";
 import { isGlobal } from "./bailing-moe-linear.ts";
 
 export const bailingMoeV3 = family({
@@ -17,18 +17,14 @@ export const bailingMoeV3 = family({
     head_dim: count,
     short_conv_kernel_size: count.default(4),
     /** Of the logarithm of a decay. */
-    kda_lower_bound: z.number().negative().default(-5),
+    kda_lower_bound: real.negative().default(-5),
     kda_safe_gate: z.literal(true).default(true),
     no_kda_lora: z.literal(true).default(true),
     score_function: z.literal("sigmoid").default("sigmoid"),
     moe_router_enable_expert_bias: z.literal(true).default(true),
-    routed_scaling_factor: positive.default(2.5),
-    n_group: count.default(8),
-    topk_group: count.default(4),
-    n_shared_experts: z.int().default(1),
   },
+  defaults: { routed_scaling_factor: 2.5, n_group: 8, topk_group: 4, n_shared_experts: 1 },
   keys: bailingKeys,
-  names: bailingNames,
   design: (config, weights) => {
     const { hidden_size: dims, num_attention_heads: heads, rms_norm_eps: eps } = config;
     const sizes = { dims, heads, headDim: config.head_dim, taps: config.short_conv_kernel_size };

@@ -1,6 +1,6 @@
 // Ling and Ring, by inclusionAI: experts, and one matrix for queries, keys and values.
 import { z } from "zod";
-import { count, share } from "../config.ts";
+import { count, flag, share } from "../config.ts";
 import type { Design } from "../design.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { type ConfigOf, family } from "../family.ts";
@@ -11,13 +11,13 @@ export const bailingConfig = {
   ...expertKeys,
   moe_intermediate_size: count,
   moe_shared_expert_intermediate_size: count.nullish(),
-  moe_router_enable_expert_bias: z.boolean().default(false),
-  moe_router_enable_shared_expert: z.boolean().default(true),
+  moe_router_enable_expert_bias: flag.default(false),
+  moe_router_enable_shared_expert: flag.default(true),
   n_routed_experts: count,
   num_experts_per_tok: count,
   score_function: z.enum(["softmax", "sigmoid"]).default("softmax"),
-  use_qk_norm: z.boolean().default(false),
-  norm_head: z.boolean().default(false),
+  use_qk_norm: flag.default(false),
+  norm_head: flag.default(false),
   partial_rotary_factor: share.default(1),
   rotary_dim: count.nullish(),
 };
@@ -27,18 +27,9 @@ export const bailingKeys = {
   n_shared_experts: "num_shared_experts",
 };
 
-export const bailingNames = {
-  "model.word_embeddings.": "model.embed_tokens.",
-  ".attention.": ".self_attn.",
-  ".self_attn.query_key_value.": ".self_attn.qkv_proj.",
-  ".self_attn.dense.": ".self_attn.o_proj.",
-  ".mlp.gate.gate_proj.": ".mlp.gate.",
-};
-
 export const bailingMoe = family({
   config: bailingConfig,
   keys: bailingKeys,
-  names: bailingNames,
   design: bailingDesign,
 });
 

@@ -1,6 +1,5 @@
 // Command R: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
-import { z } from "zod";
-import { type Keys, positive } from "../config.ts";
+import { flag, type Keys, positive, real } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { headwiseNorms } from "../head-changes.ts";
@@ -10,8 +9,8 @@ import type { Weights } from "../weights.ts";
 export const cohereConfig = {
   rms_norm_eps: positive.default(1e-5),
   rope_theta: positive.default(8_000_000),
-  logit_scale: z.number().default(0.0625),
-  use_qk_norm: z.boolean().default(false),
+  logit_scale: real.default(0.0625),
+  use_qk_norm: flag.default(false),
 };
 
 /** Where it has both lengths, the other one is not what it was trained with. */

@@ -10,7 +10,6 @@ import type { Weights } from "../weights.ts";
 export const dbrx = family({
   config: {
     ...expertKeys,
-    max_position_embeddings: count.default(2048),
     attn_config: z.looseObject({
       kv_n_heads: count,
       clip_qkv: positive.nullish(),
@@ -22,6 +21,7 @@ export const dbrx = family({
       moe_top_k: count,
     }),
   },
+  defaults: { max_position_embeddings: 2048 },
   keys: {
     hidden_size: "d_model",
     num_hidden_layers: "n_layers",
@@ -29,14 +29,10 @@ export const dbrx = family({
     max_position_embeddings: "max_seq_len",
   },
   names: {
-    "transformer.wte.": "model.embed_tokens.",
-    "transformer.norm_f.": "model.norm.",
-    "transformer.blocks.": "model.layers.",
     ".norm_attn_norm.norm_1.": ".input_layernorm.",
     ".norm_attn_norm.norm_2.": ".post_attention_layernorm.",
-    ".norm_attn_norm.attn.": ".self_attn.",
-    ".self_attn.Wqkv.": ".self_attn.qkv_proj.",
-    ".self_attn.out_proj.": ".self_attn.o_proj.",
+    ".norm_attn_norm.attn.Wqkv.": ".self_attn.qkv_proj.",
+    ".norm_attn_norm.self_attn.": ".self_attn.",
     ".ffn.": ".mlp.",
     ".mlp.router.layer.": ".mlp.gate.",
   },

@@ -1,6 +1,5 @@
 // DeepSeek V2 and Coder V2: latent attention, experts chosen by softmax from the groups with the best of them.
-import { z } from "zod";
-import { count } from "../config.ts";
+import { count, word } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
@@ -16,7 +15,7 @@ export const deepseekConfig = {
 };
 
 export const deepseekV2 = family({
-  config: { ...deepseekConfig, topk_method: z.string().default("greedy") },
+  config: { ...deepseekConfig, topk_method: word.default("greedy") },
   design: (config, weights) => {
     const { n_group, topk_group, topk_method } = config;
     const isGrouped = topk_method === "group_limited_greedy" && n_group && topk_group;

@@ -4,10 +4,7 @@ import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const deepseek = family({
-  config: {
-    ...expertKeys,
-    norm_topk_prob: z.boolean().default(false),
-    scoring_func: z.literal("softmax").default("softmax"),
-  },
+  config: { ...expertKeys, scoring_func: z.literal("softmax").default("softmax") },
+  defaults: { norm_topk_prob: false },
   design: (config) => ({ experts: expertsOf(config, { groups: undefined, scale: 1 }) }),
 });

@@ -1,17 +1,17 @@
 // ERNIE 4.5 with experts in most layers. Features that rotate together are neighbours.
 import { z } from "zod";
-import { count } from "../config.ts";
+import { count, integer } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 /** One for text, and one for images. */
-const layerIndex = z.union([z.int(), z.array(z.int()).min(1)]);
+const layerIndex = z.union([integer, z.array(integer).min(1)]);
 
 export const ernie45Moe = family({
   config: {
     ...expertKeys,
     n_routed_experts: count,
-    moe_intermediate_size: z.int().nullish(),
+    moe_intermediate_size: integer.nullish(),
     moe_layer_interval: count.default(1),
     moe_layer_start_index: layerIndex.default(0),
     moe_layer_end_index: layerIndex.nullish(),

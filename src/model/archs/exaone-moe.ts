@@ -1,18 +1,17 @@
 // K-EXAONE: experts chosen as in DeepSeek V3, windows in most layers, and RoPE only in these.
 import { z } from "zod";
-import { count, layerTypes, positive } from "../config.ts";
+import { count, flag, layerTypes } from "../config.ts";
 import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const exaoneMoe = family({
   config: {
     ...expertKeys,
-    rope_theta: positive.default(1_000_000),
     n_routed_experts: count,
     layer_types: layerTypes("full_attention", "sliding_attention").unwrap().unwrap(),
-    is_moe_layer: z.array(z.boolean()),
-    routed_scaling_factor: positive.default(2.5),
+    is_moe_layer: z.array(flag),
   },
+  defaults: { rope_theta: 1_000_000, routed_scaling_factor: 2.5 },
   keys: { n_routed_experts: "num_experts", n_shared_experts: "num_shared_experts" },
   names: { ".mlp.e_score": ".mlp.gate.e_score" },
   design: ({ layer_types, is_moe_layer, ...config }) => ({

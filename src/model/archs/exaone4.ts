@@ -1,7 +1,7 @@
 // EXAONE 4: norms behind attention and MLP instead of before, and on queries and keys. Where some layers have a
 // window, those without one have no positions.
 import { z } from "zod";
-import { count } from "../config.ts";
+import { count, word } from "../config.ts";
 import { normsBehind } from "../design.ts";
 import { family } from "../family.ts";
 
@@ -9,7 +9,7 @@ export const exaone4 = family({
   config: {
     /** "LLLG" for three layers with a window and one without, and so on; or how many to one without. */
     sliding_window_pattern: z
-      .union([z.string().regex(/^[LG]+$/, 'expected "L" or "G" a layer'), count])
+      .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), count])
       .nullish(),
   },
   design: ({ sliding_window, sliding_window_pattern: pattern }) => ({

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
-import { count, headsOf, positive } from "../config.ts";
+import { count, flag, headsOf, positive, real } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { gatedMlp } from "../layers.ts";
 import {
@@ -27,30 +27,29 @@ const keys = {
   ssm_state_size: count.default(128),
   n_groups: count.default(1),
   mamba_num_heads: count.default(24),
-  mamba_rms_norm: z.boolean().default(false),
-  mamba_norm_before_gate: z.boolean().default(false),
-  embedding_multiplier: z.number().default(5.656854249492381),
-  lm_head_multiplier: z.number().default(0.0390625),
-  attention_in_multiplier: z.number().default(1),
-  attention_out_multiplier: z.number().default(0.9375),
-  key_multiplier: z.number().default(0.390625),
+  mamba_rms_norm: flag.default(false),
+  mamba_norm_before_gate: flag.default(false),
+  embedding_multiplier: real.default(5.656854249492381),
+  lm_head_multiplier: real.default(0.0390625),
+  attention_in_multiplier: real.default(1),
+  attention_out_multiplier: real.default(0.9375),
+  key_multiplier: real.default(0.390625),
   /** Of gates, and of what goes down. */
-  mlp_multipliers: z.tuple([z.number(), z.number()]).default([0.8838834764831844, 0.5859375]),
-  ssm_in_multiplier: z.number().default(1.25),
-  ssm_out_multiplier: z.number().default(0.23570226039551587),
+  mlp_multipliers: z.tuple([real, real]).default([0.8838834764831844, 0.5859375]),
+  ssm_in_multiplier: real.default(1.25),
+  ssm_out_multiplier: real.default(0.23570226039551587),
   /** Of gates, values, keys, queries and step sizes. */
   ssm_multipliers: z
-    .array(z.number())
+    .array(real)
     .length(5)
     .default([0.3535533905932738, 0.25, 0.3535533905932738, 0.5, 0.3535533905932738]),
-  tie_word_embeddings: z.boolean().default(true),
+  tie_word_embeddings: flag.default(true),
 };
 type Config = ConfigOf<typeof keys>;
 
 export const falconH1 = family({
   config: keys,
   keys: shortMamba2Keys,
-  names: { "model.final_layernorm.": "model.norm." },
   design: (stored, weights) => {
     // The authors' files have convolutions in PyTorch's order.
     const isAuthors = weights.shapeOf("model.layers.0.mamba.conv1d.weight")?.[1] === 1;

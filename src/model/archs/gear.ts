@@ -4,7 +4,7 @@ import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { expandDims, multiply, reshape, sigmoid, split } from "../../mlx/ops.ts";
 import { gatingOf } from "../activations.ts";
-import { headsOf, layerTypes, positive } from "../config.ts";
+import { headsOf, integer, layerTypes, positive, word } from "../config.ts";
 import { normsAround } from "../design.ts";
 import { family } from "../family.ts";
 import { type AttentionBlock, type AttentionSizes, projection, rmsNorm } from "../layers.ts";
@@ -18,8 +18,8 @@ export const gear = family({
     ...localRopeKeys,
     layer_types: layerTypes("full_attention", "sliding_attention", "conv_mixer"),
     query_pre_attn_scalar: positive.nullish(),
-    hidden_activation: z.string().default("gelu_pytorch_tanh"),
-    conv_L_cache: z.int().min(2).default(3),
+    hidden_activation: word.default("gelu_pytorch_tanh"),
+    conv_L_cache: integer.min(2).default(3),
     final_logit_softcapping: positive.nullish(),
     attn_logit_softcapping: positive.nullish(),
     use_bidirectional_attention: z.literal(false).default(false),

@@ -1,6 +1,5 @@
 // Gemma 3 without images: five layers with a window to one without, each kind with positions of its own,
 // and norms around attention and MLP and on queries and keys.
-import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, astype, clip } from "../../mlx/ops.ts";
 import { count, positive } from "../config.ts";
@@ -17,14 +16,16 @@ export const localRopeKeys = {
 export const gemma3Text = family({
   config: {
     ...localRopeKeys,
-    num_attention_heads: count.default(8),
-    num_key_value_heads: count.default(4),
-    head_dim: count.default(256),
-    vocab_size: count.default(262_208),
     query_pre_attn_scalar: positive.default(256),
-    sliding_window: z.int().default(512),
     /** One layer of so many sees everything. */
     sliding_window_pattern: count.default(6),
+  },
+  defaults: {
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+    head_dim: 256,
+    vocab_size: 262_208,
+    sliding_window: 512,
   },
   design: (config) => ({
     norms: normsAround,

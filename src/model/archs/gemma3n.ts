@@ -26,7 +26,7 @@ import {
   tanh,
 } from "../../mlx/ops.ts";
 import { Scope } from "../../mlx/scope.ts";
-import { count, positive } from "../config.ts";
+import { count, flag, integer, positive, real } from "../config.ts";
 import { type LayerParts, normsAround } from "../design.ts";
 import { type ConfigOf, family, textPart } from "../family.ts";
 import { layerInputGate, layerInputKeys, layerInputs } from "../layer-inputs.ts";
@@ -39,14 +39,14 @@ const keys = {
   ...layerInputKeys,
   /** One for all layers, or one each. */
   intermediate_size: z.union([count, z.array(count)]),
-  num_kv_shared_layers: z.int(),
+  num_kv_shared_layers: integer,
   final_logit_softcapping: positive.nullish(),
   /** The share of activations that are zero, in each layer. */
-  activation_sparsity_pattern: z.array(z.number()).nullish(),
+  activation_sparsity_pattern: z.array(real).nullish(),
   altup_num_inputs: count,
-  altup_active_idx: z.int(),
+  altup_active_idx: integer,
   altup_coef_clip: positive.nullish(),
-  altup_correct_scale: z.boolean(),
+  altup_correct_scale: flag,
   laurel_rank: count,
 };
 type Config = ConfigOf<typeof keys>;

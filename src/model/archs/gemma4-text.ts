@@ -5,7 +5,16 @@ import { z } from "zod";
 import type { Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, take } from "../../mlx/ops.ts";
-import { BaseConfig, count, headsOf, parseConfig, positive, windowOf } from "../config.ts";
+import {
+  BaseConfig,
+  count,
+  flag,
+  headsOf,
+  integer,
+  parseConfig,
+  positive,
+  windowOf,
+} from "../config.ts";
 import { type LayerParts, normsAround } from "../design.ts";
 import { arrangeExperts } from "../expert-layouts.ts";
 import { router } from "../experts.ts";
@@ -24,13 +33,13 @@ const keys = {
   head_dim: count.default(256),
   /** Of layers without a window. */
   global_head_dim: count.nullish().default(512),
-  attention_k_eq_v: z.boolean().default(false),
+  attention_k_eq_v: flag.default(false),
   vocab_size: count.default(262_144),
   vocab_size_per_layer_input: count.default(262_144),
-  hidden_size_per_layer_input: z.int().nullish().default(256),
-  num_kv_shared_layers: z.int().nullish().default(20),
-  use_double_wide_mlp: z.boolean().default(true),
-  sliding_window: z.int().default(512),
+  hidden_size_per_layer_input: integer.nullish().default(256),
+  num_kv_shared_layers: integer.nullish().default(20),
+  use_double_wide_mlp: flag.default(true),
+  sliding_window: integer.default(512),
   /** One layer of so many sees everything. */
   sliding_window_pattern: count.default(5),
   rope_parameters: BaseConfig.shape.rope_parameters.default({
@@ -42,8 +51,8 @@ const keys = {
     sliding_attention: { rope_type: "default", rope_theta: 10_000 },
   }),
   final_logit_softcapping: positive.nullish().default(30),
-  tie_word_embeddings: z.boolean().default(true),
-  enable_moe_block: z.boolean().default(false),
+  tie_word_embeddings: flag.default(true),
+  enable_moe_block: flag.default(false),
 };
 type Config = ConfigOf<typeof keys>;
 

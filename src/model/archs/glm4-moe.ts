@@ -1,10 +1,10 @@
 // GLM 4.5 to 4.7: experts chosen as in DeepSeek V3, and RoPE over a part of each head. Solar Open has the same.
-import { z } from "zod";
+import { flag } from "../config.ts";
 import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const glm4Moe = family({
-  config: { ...expertKeys, use_qk_norm: z.boolean().default(false) },
+  config: { ...expertKeys, use_qk_norm: flag.default(false) },
   design: (config) => ({
     headNorms: config.use_qk_norm ? ["q_norm", "k_norm"] : undefined,
     experts: expertsOf(config, correctedScores),

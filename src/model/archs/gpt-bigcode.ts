@@ -1,18 +1,17 @@
 // StarCoder and SantaCoder: GPT 2 whose heads share one key and value.
-import { z } from "zod";
+import { flag, word } from "../config.ts";
 import { family } from "../family.ts";
 import { arrangeGroups } from "../qkv.ts";
-import { gptConfig, gptKeys, gptMasks, gptMlp, gptNames, learnedPositions } from "./gpt2.ts";
+import { gptConfig, gptKeys, gptMasks, gptMlp, learnedPositions } from "./gpt2.ts";
 
 export const gptBigcode = family({
   config: {
     ...gptConfig,
-    multi_query: z.boolean().default(true),
-    activation_function: z.string().default("gelu_pytorch_tanh"),
+    multi_query: flag.default(true),
+    activation_function: word.default("gelu_pytorch_tanh"),
   },
   keys: gptKeys,
   leftOut: gptMasks,
-  names: gptNames,
   design: ({ multi_query, ...config }, weights) => ({
     ...gptMlp(config),
     ...learnedPositions(config, weights),

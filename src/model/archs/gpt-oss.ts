@@ -1,5 +1,4 @@
 // gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
-import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
 import { add, clip, minimum, multiply, sigmoid } from "../../mlx/ops.ts";
 import { asWords, everySecond } from "../arrangement.ts";
@@ -9,15 +8,13 @@ import { family } from "../family.ts";
 import type { Weights } from "../weights.ts";
 
 export const gptOss = family({
-  config: {
-    ...expertKeys,
-    n_routed_experts: count,
-    num_experts_per_tok: count.default(4),
-    head_dim: count.default(64),
-    rms_norm_eps: positive.default(1e-5),
-    rope_theta: positive.default(150_000),
-    sliding_window: z.int().default(128),
-    swiglu_limit: positive.default(7),
+  config: { ...expertKeys, n_routed_experts: count, swiglu_limit: positive.default(7) },
+  defaults: {
+    num_experts_per_tok: 4,
+    head_dim: 64,
+    rms_norm_eps: 1e-5,
+    rope_theta: 150_000,
+    sliding_window: 128,
   },
   keys: { n_routed_experts: "num_local_experts" },
   // GGUF files have an ending for all names.

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
 import { activationOf } from "../activations.ts";
 import { transposed } from "../arrangement.ts";
-import { count, type Keys, positive } from "../config.ts";
+import { count, type Keys, positive, word } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { Weights } from "../weights.ts";
@@ -12,7 +12,7 @@ export const gptConfig = {
   rms_norm_eps: positive.default(1e-5),
   max_position_embeddings: count,
   n_inner: count.nullish(),
-  activation_function: z.string().default("gelu_new"),
+  activation_function: word.default("gelu_new"),
   /** Scores that are scaled otherwise, which few models have. */
   scale_attn_weights: z.literal(true).default(true),
   scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
@@ -27,31 +27,13 @@ export const gptKeys: Keys = {
   rms_norm_eps: "layer_norm_epsilon",
 };
 
-/** The names of its family as ours. */
-export const gptNames = {
-  "^transformer.": "model.",
-  ".h.": ".layers.",
-  ".wte.": ".embed_tokens.",
-  ".wpe.": ".embed_positions.",
-  ".ln_f.": ".norm.",
-  ".ln_1.": ".input_layernorm.",
-  ".ln_2.": ".post_attention_layernorm.",
-  ".attn.c_attn.": ".self_attn.qkv_proj.",
-  ".attn.c_proj.": ".self_attn.o_proj.",
-  ".mlp.c_fc.": ".mlp.up_proj.",
-  ".mlp.c_proj.": ".mlp.down_proj.",
-};
-
 /** Masks. */
 export const gptMasks = /\.attn\.(masked_)?bias$/;
-
-const begins = ["h.", "ln_f.", "wte.", "wpe."].map((part) => [`^${part}`, `model.${part}`]);
 
 export const gpt2 = family({
   config: gptConfig,
   keys: gptKeys,
   leftOut: gptMasks,
-  names: { ...Object.fromEntries(begins), ...gptNames },
   design: (config, weights) => {
     for (let layer = 0; layer < config.num_hidden_layers; layer++) {
       exchangeSides(weights, `model.layers.${layer}`, config.hidden_size);

@@ -2,7 +2,7 @@
 import { LoadError } from "../../files/load-error.ts";
 import { count, headsOf } from "../config.ts";
 import { family } from "../family.ts";
-import { gptConfig, gptKeys, gptMasks, gptMlp, gptNames } from "./gpt2.ts";
+import { gptConfig, gptKeys, gptMasks, gptMlp } from "./gpt2.ts";
 
 export const gptj = family({
   config: {
@@ -12,13 +12,7 @@ export const gptj = family({
   },
   keys: gptKeys,
   leftOut: gptMasks,
-  names: {
-    ...gptNames,
-    ".attn.out_proj.": ".self_attn.o_proj.",
-    ".attn.": ".self_attn.",
-    ".fc_in.": ".up_proj.",
-    ".fc_out.": ".down_proj.",
-  },
+  names: { ".attn.": ".self_attn." },
   design: (config) => {
     const { headDim } = headsOf(config);
     if (config.rotary_dim && config.rotary_dim > headDim) {

@@ -1,14 +1,15 @@
 // Granite 3: Llama with a factor on the embedding, on each branch, on the scores and on the logits.
-import { z } from "zod";
+
 import { divide } from "../../mlx/ops.ts";
+import { real } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ConfigOf, family } from "../family.ts";
 
 export const graniteKeys = {
-  embedding_multiplier: z.number().default(1),
-  residual_multiplier: z.number().default(1),
-  attention_multiplier: z.number().default(1),
-  logits_scaling: z.number().default(1),
+  embedding_multiplier: real.default(1),
+  residual_multiplier: real.default(1),
+  attention_multiplier: real.default(1),
+  logits_scaling: real.default(1),
 };
 
 export const granite = family({ config: graniteKeys, design: graniteFactors });

@@ -6,10 +6,8 @@ import { graniteFactors, graniteKeys } from "./granite.ts";
 
 /** The authors' files have the halves of all experts in one tensor. */
 export const graniteNames = {
-  ".block_sparse_moe.router.layer.": ".mlp.gate.",
-  ".block_sparse_moe.input_linear.weight": ".mlp.experts.gate_up_proj",
-  ".block_sparse_moe.output_linear.weight": ".mlp.experts.down_proj",
-  ".block_sparse_moe.": ".mlp.",
+  ".mlp.input_linear.weight": ".mlp.experts.gate_up_proj",
+  ".mlp.output_linear.weight": ".mlp.experts.down_proj",
 };
 
 export const graniteMoe = family({

@@ -1,6 +1,5 @@
 // Granite 4: Granite with Mamba 2 in most layers, with or without experts.
-import { z } from "zod";
-import { layerTypes } from "../config.ts";
+import { integer, layerTypes, word } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import {
@@ -14,10 +13,7 @@ import { graniteFactors, graniteKeys } from "./granite.ts";
 import { graniteNames } from "./granitemoe.ts";
 
 /** Those without such layers leave their sizes out. */
-const size = z
-  .int()
-  .nullish()
-  .transform((given) => given ?? 0);
+const size = integer.nullish().transform((given) => given ?? 0);
 
 export const graniteMoeHybrid = family({
   config: {
@@ -27,9 +23,9 @@ export const graniteMoeHybrid = family({
     ...{ mamba_num_heads: size, mamba_head_dim: size, n_groups: size },
     ...{ ssm_state_size: size, conv_kernel: size, n_routed_experts: size },
     layer_types: layerTypes("mamba", "attention").unwrap().unwrap(),
-    num_experts_per_tok: z.int().nullish(),
-    shared_intermediate_size: z.int().nullish(),
-    position_embedding_type: z.string().nullish(),
+    num_experts_per_tok: integer.nullish(),
+    shared_intermediate_size: integer.nullish(),
+    position_embedding_type: word.nullish(),
   },
   keys: { ...shortMamba2Keys, n_routed_experts: "num_local_experts" },
   names: {

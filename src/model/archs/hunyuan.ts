@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, slice } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
+import { count, flag } from "../config.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
 import { rotatedFirst } from "../head-changes.ts";
@@ -18,17 +18,16 @@ const ofLayer = (given: number | number[], layer: number) =>
 
 export const hunyuan = family({
   config: {
-    use_qk_norm: z.boolean().default(false),
+    use_qk_norm: flag.default(false),
     num_experts: count,
     moe_topk: counts,
     moe_intermediate_size: counts.nullish(),
     num_shared_expert: counts.default(1),
-    use_mixed_mlp_moe: z.boolean().default(false),
+    use_mixed_mlp_moe: flag.default(false),
     /** Of so many layers, all take over the keys and values of the first, before norms and RoPE. */
-    use_cla: z.boolean().default(false),
+    use_cla: flag.default(false),
     cla_share_factor: count.default(2),
   },
-  names: { ".mlp.gate.wg.": ".mlp.gate." },
   design: (config, weights) => {
     const { hidden_size: dims, intermediate_size, num_experts, use_mixed_mlp_moe } = config;
     const projectionOf = takenOver(weights, config.use_cla ? config.cla_share_factor : 1);

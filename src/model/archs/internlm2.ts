@@ -4,11 +4,6 @@ import { arrangeGroups } from "../qkv.ts";
 
 export const internlm2 = family({
   names: {
-    "^output.": "lm_head.",
-    "model.tok_embeddings.": "model.embed_tokens.",
-    ".attention.wqkv.": ".self_attn.qkv_proj.",
-    ".attention.wo.": ".self_attn.o_proj.",
-    ".attention_norm.": ".input_layernorm.",
     ".ffn_norm.": ".post_attention_layernorm.",
     ".feed_forward.w1.": ".mlp.gate_proj.",
     ".feed_forward.w3.": ".mlp.up_proj.",

@@ -12,7 +12,7 @@ import {
   subtract,
   sum,
 } from "../../mlx/ops.ts";
-import { count, headsOf, positive } from "../config.ts";
+import { count, headsOf } from "../config.ts";
 import { family } from "../family.ts";
 import { rotatedFirst } from "../head-changes.ts";
 import {
@@ -28,11 +28,8 @@ import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
 export const iquestLoopCoder = family({
-  config: {
-    rope_theta: positive.default(500_000),
-    loop_num: z.literal(2).default(2),
-    loop_window_size: count.default(64),
-  },
+  config: { loop_num: z.literal(2).default(2), loop_window_size: count.default(64) },
+  defaults: { rope_theta: 500_000 },
   design: (config, weights) => {
     const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
     const { num_hidden_layers: layers, loop_window_size: window } = config;

@@ -1,6 +1,6 @@
 // Jamba: Mamba in most layers, attention without positions in the others, and experts in some.
 import { z } from "zod";
-import { count } from "../config.ts";
+import { count, integer } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { rmsNorm } from "../layers.ts";
@@ -9,9 +9,9 @@ import { mambaKeys, mambaMixer, mambaSizes } from "../mamba-layers.ts";
 export const jamba = family({
   config: {
     ...expertKeys,
-    attn_layer_offset: z.int().default(4),
+    attn_layer_offset: integer.default(4),
     attn_layer_period: count.default(8),
-    expert_layer_offset: z.int().default(1),
+    expert_layer_offset: integer.default(1),
     expert_layer_period: count.default(2),
     /** Instead of offset and period. */
     layers_block_type: z.array(z.enum(["mamba", "attention"])).nullish(),
@@ -19,19 +19,15 @@ export const jamba = family({
     conv_kernel: count.default(4),
     state_size: count.default(16),
     time_step_rank: mambaKeys.time_step_rank.default("auto"),
-    n_routed_experts: count.default(16),
-    num_experts_per_tok: count.default(2),
   },
+  defaults: { n_routed_experts: 16, num_experts_per_tok: 2 },
   keys: {
     conv_kernel: "mamba_d_conv",
     state_size: "mamba_d_state",
     time_step_rank: "mamba_dt_rank",
     n_routed_experts: "num_experts",
   },
-  names: {
-    "model.final_layernorm.": "model.norm.",
-    ".feed_forward.router.": ".feed_forward.gate.",
-  },
+  names: { ".feed_forward.router.": ".feed_forward.gate." },
   design: ({ layers_block_type: types, ...config }, weights) => {
     const {
       rms_norm_eps: eps,
@@ -60,7 +56,7 @@ export const jamba = family({
       experts: expertsOf(config, {
         isNormalized: true,
         isSparse: (layer) =>
-          n_routed_experts > 1 && layer % expert_layer_period === expert_layer_offset,
+          n_routed_experts! > 1 && layer % expert_layer_period === expert_layer_offset,
       }),
     };
   },

@@ -14,7 +14,7 @@ import {
   sum,
   tanh,
 } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
+import { count, flag, real } from "../config.ts";
 import type { Design } from "../design.ts";
 import { expertsOf } from "../expert-design.ts";
 import { family, textPart } from "../family.ts";
@@ -26,20 +26,19 @@ const text = family({
   config: {
     ...kimiConfig,
     hidden_act: z.literal("situ").default("situ"),
-    activation_situ_beta: z.number().nullish(),
-    activation_situ_linear_beta: z.number().nullish(),
+    activation_situ_beta: real.nullish(),
+    activation_situ_linear_beta: real.nullish(),
     /** So many layers add to one sum, which later ones mix; all to one where there is none. */
     attn_res_block_size: count.nullish(),
     mla_use_nope: z.literal(true).default(true),
-    mla_use_output_gate: z.boolean().default(false),
+    mla_use_output_gate: flag.default(false),
     moe_router_activation_func: z.literal("sigmoid").default("sigmoid"),
     routed_expert_hidden_size: count.nullish(),
-    latent_moe_use_norm: z.boolean().default(false),
+    latent_moe_use_norm: flag.default(false),
   },
   keys: kimiKeys,
   names: {
     ...kimiNames,
-    "^language_model.": "",
     "_res.proj_weight": "_res_proj.weight",
     "_res.norm_weight": "_res_norm.weight",
   },

@@ -1,6 +1,6 @@
 // Kimi Linear: a delta net with a decay for each feature in most layers, latent attention in the others, and experts.
 import { z } from "zod";
-import { count } from "../config.ts";
+import { count, integer, real } from "../config.ts";
 import { deltaAttention } from "../delta-attention.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { type ConfigOf, family } from "../family.ts";
@@ -18,9 +18,9 @@ export const kimiConfig = {
     head_dim: count,
     short_conv_kernel_size: count.default(4),
     /** Of the logarithm of a decay. */
-    gate_lower_bound: z.number().negative().nullish(),
+    gate_lower_bound: real.negative().nullish(),
   }),
-  n_routed_experts: z.int(),
+  n_routed_experts: integer,
   moe_intermediate_size: count,
   moe_router_activation_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
   n_group: count.default(1),
@@ -37,7 +37,6 @@ export const kimiKeys = {
 };
 
 export const kimiNames = {
-  ".block_sparse_moe.": ".mlp.",
   ".mlp.gate.e_score": ".mlp.e_score",
   ".q_conv.conv.": ".q_conv1d.",
   ".k_conv.conv.": ".k_conv1d.",

@@ -1,32 +1,30 @@
 // Laguna, by Poolside: heads and RoPE that differ from layer to layer, and a gate for each head.
 import { z } from "zod";
 import { astype, logAddExp } from "../../mlx/ops.ts";
-import { count, headsOf, positive } from "../config.ts";
+import { count, flag, headsOf, real } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const laguna = family({
   config: {
     ...expertKeys,
-    head_dim: count.default(128),
-    sliding_window: count.default(512),
-    gating: z.boolean().default(true),
+    gating: flag.default(true),
     num_attention_heads_per_layer: z.array(count).nullish(),
     mlp_layer_types: z.array(z.enum(["dense", "sparse"])).nullish(),
-    n_routed_experts: count.default(256),
-    num_experts_per_tok: count.default(8),
-    moe_intermediate_size: count.default(512),
     shared_expert_intermediate_size: count.default(512),
-    moe_router_logit_softcapping: z.number().default(0),
+    moe_router_logit_softcapping: real.default(0),
     moe_router_score_func: z.enum(["sigmoid", "sqrtsoftplus"]).default("sigmoid"),
-    routed_scaling_factor: positive.default(1),
+  },
+  defaults: {
+    head_dim: 128,
+    sliding_window: 512,
+    n_routed_experts: 256,
+    num_experts_per_tok: 8,
+    moe_intermediate_size: 512,
+    routed_scaling_factor: 1,
   },
   keys: { n_routed_experts: "num_experts", routed_scaling_factor: "moe_routed_scaling_factor" },
-  names: {
-    "^language_model.": "",
-    ".mlp.gate.proj.": ".mlp.gate.",
-    ".mlp.experts.e_score_correction_bias": ".mlp.gate.e_score_correction_bias",
-  },
+  names: { ".mlp.experts.e_score_correction_bias": ".mlp.gate.e_score_correction_bias" },
   design: ({ num_attention_heads_per_layer: listed, mlp_layer_types: types, ...config }) => ({
     headNorms: ["q_norm", "k_norm"],
     heads: (layer) =>

@@ -1,6 +1,5 @@
 // LFM 2 with experts in all but the first layers.
-import { z } from "zod";
-import { count } from "../config.ts";
+import { count, flag, integer } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { lfmConfig, lfmDesign, lfmKeys, lfmNames } from "./lfm2.ts";
@@ -12,15 +11,11 @@ export const lfm2Moe = family({
     n_routed_experts: count,
     num_experts_per_tok: count,
     moe_intermediate_size: count,
-    first_k_dense_replace: z.int(),
-    norm_topk_prob: z.boolean(),
-    use_expert_bias: z.boolean(),
+    first_k_dense_replace: integer,
+    norm_topk_prob: flag,
+    use_expert_bias: flag,
   },
-  keys: {
-    ...lfmKeys,
-    n_routed_experts: "num_experts",
-    first_k_dense_replace: "num_dense_layers",
-  },
+  keys: { ...lfmKeys, n_routed_experts: "num_experts", first_k_dense_replace: "num_dense_layers" },
   names: lfmNames,
   design: (config, weights) => ({
     ...lfmDesign(config, weights),

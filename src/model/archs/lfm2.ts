@@ -1,7 +1,7 @@
 // LFM 2: short convolutions in most layers, attention in the others.
 import { z } from "zod";
 import { multiply, split } from "../../mlx/ops.ts";
-import { count, layerTypes, positive } from "../config.ts";
+import { count, flag, integer, layerTypes, positive, real } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { AttentionBlock } from "../layers.ts";
@@ -15,9 +15,9 @@ export const lfmConfig = {
   rope_theta: positive.default(1_000_000),
   block_ff_dim: count.nullish(),
   block_multiple_of: count.default(256),
-  block_ffn_dim_multiplier: z.number().nullish(),
-  block_auto_adjust_ff_dim: z.boolean().default(false),
-  full_attn_idxs: z.array(z.int()).nullish(),
+  block_ffn_dim_multiplier: real.nullish(),
+  block_auto_adjust_ff_dim: flag.default(false),
+  full_attn_idxs: z.array(integer).nullish(),
   layer_types: layerTypes("conv", "full_attention"),
 };
 type Config = ConfigOf<typeof lfmConfig>;
@@ -25,8 +25,6 @@ type Config = ConfigOf<typeof lfmConfig>;
 export const lfmKeys = { rms_norm_eps: "norm_eps" };
 
 export const lfmNames = {
-  "model.embedding_norm.": "model.norm.",
-  ".self_attn.out_proj.": ".self_attn.o_proj.",
   ".feed_forward.w1.": ".feed_forward.gate_proj.",
   ".feed_forward.w3.": ".feed_forward.up_proj.",
   ".feed_forward.w2.": ".feed_forward.down_proj.",

@@ -1,9 +1,9 @@
 // Lille 130M: Llama whose neighbouring features rotate together, under other names.
-import { z } from "zod";
+import { flag } from "../config.ts";
 import { family } from "../family.ts";
 
 export const lille130m = family({
-  config: { tie_word_embeddings: z.boolean().default(true) },
+  config: { tie_word_embeddings: flag.default(true) },
   keys: {
     hidden_size: "n_embd",
     num_hidden_layers: "n_layer",
@@ -14,11 +14,7 @@ export const lille130m = family({
   },
   leftOut: /rotary_emb/,
   names: {
-    "transformer.tok_embeddings.": "model.embed_tokens.",
-    "transformer.": "model.",
-    ".attention.norm.": ".input_layernorm.",
-    ".attention.out_proj.": ".self_attn.o_proj.",
-    ".attention.": ".self_attn.",
+    ".self_attn.norm.": ".input_layernorm.",
     ".feed_forward.norm.": ".post_attention_layernorm.",
     ".feed_forward.": ".mlp.",
   },

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { add, astype, multiply, squeeze } from "../../mlx/ops.ts";
-import { count, layerTypes, positive } from "../config.ts";
+import { count, flag, integer, layerTypes, positive, real } from "../config.ts";
 import { arrangeExperts } from "../expert-layouts.ts";
 import { router } from "../experts.ts";
 import { family, textPart } from "../family.ts";
@@ -18,14 +18,14 @@ const text = family({
     layer_types: layerTypes("chunked_attention", "full_attention"),
     /** Of layers without experts; intermediate_size is an expert's. */
     intermediate_size_mlp: count,
-    num_local_experts: z.int().default(0),
+    num_local_experts: integer.default(0),
     num_experts_per_tok: z.literal(1).default(1),
     /** 0 or false for layers without RoPE: every fourth unless it says. */
-    no_rope_layers: z.array(z.union([z.int(), z.boolean()])).nullish(),
-    use_qk_norm: z.boolean().default(true),
-    attn_temperature_tuning: z.union([z.int(), z.boolean()]).default(true),
+    no_rope_layers: z.array(z.union([integer, flag])).nullish(),
+    use_qk_norm: flag.default(true),
+    attn_temperature_tuning: z.union([integer, flag]).default(true),
     floor_scale: positive.default(8192),
-    attn_scale: z.number().default(0.1),
+    attn_scale: real.default(0.1),
   },
   design: ({ no_rope_layers, layer_types, attention_chunk_size, ...config }, weights) => {
     const rotates = (layer: number) => Boolean(no_rope_layers?.[layer] ?? (layer + 1) % 4 !== 0);

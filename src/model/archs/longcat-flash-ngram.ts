@@ -1,5 +1,4 @@
 // LongCat Flash Lite: LongCat Flash with embeddings of the last few tokens together, beside that of each.
-import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -13,7 +12,7 @@ import {
   subtract,
   zeros,
 } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
+import { count, integer } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { Step } from "../model.ts";
 import type { LayerStates } from "../states.ts";
@@ -24,7 +23,7 @@ const ngramConfig = {
   ...longcatConfig,
   ngram_vocab_size_ratio: count.default(78),
   /** The most tokens that an embedding is of. */
-  emb_neighbor_num: z.int().min(2).max(64).default(4),
+  emb_neighbor_num: integer.min(2).max(64).default(4),
   /** Embeddings for each number of tokens. */
   emb_split_num: count.max(64).default(4),
 };
@@ -33,7 +32,7 @@ type Config = ConfigOf<typeof ngramConfig>;
 export const longcatFlashNgram = family({
   config: ngramConfig,
   keys: longcatKeys,
-  names: { "^model.ngram_embeddings.word_embeddings.": "model.embed_tokens." },
+  names: { "model.ngram_embeddings.word_embeddings.": "model.embed_tokens." },
   design: (config, weights) => ({
     ...longcatDesign(config, weights),
     makeInput: (states) => ngramInput(config, weights, states),

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { add, astype, less, multiply, sum, where, zeros } from "../../mlx/ops.ts";
-import { count, positive } from "../config.ts";
+import { count, flag, integer, positive } from "../config.ts";
 import type { Design } from "../design.ts";
 import { arrangeExperts } from "../expert-layouts.ts";
 import { router } from "../experts.ts";
@@ -18,13 +18,13 @@ export const longcatConfig = {
   expert_ffn_hidden_size: count,
   moe_topk: count,
   n_routed_experts: count,
-  zero_expert_num: z.int().default(0),
+  zero_expert_num: integer.default(0),
   zero_expert_type: z.literal("identity").default("identity"),
-  norm_topk_prob: z.boolean().default(false),
+  norm_topk_prob: flag.default(false),
   routed_scaling_factor: positive.default(1),
   /** Whether queries and latents are scaled, by what they are narrower than hidden states. */
-  mla_scale_q_lora: z.boolean().default(false),
-  mla_scale_kv_lora: z.boolean().default(false),
+  mla_scale_q_lora: flag.default(false),
+  mla_scale_kv_lora: flag.default(false),
 };
 type Config = ConfigOf<typeof longcatConfig>;
 

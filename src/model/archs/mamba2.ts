@@ -1,17 +1,9 @@
 // Mamba 2: recurrent layers and nothing else.
-import { count, positive, StepLimits } from "../config.ts";
+import { count, StepLimits } from "../config.ts";
 import type { Design } from "../design.ts";
 import { family } from "../family.ts";
 import { rmsNorm } from "../layers.ts";
 import { mamba2Keys, mamba2Mixer, mamba2Sizes, normAfterGate } from "../recurrent-layers.ts";
-
-/** The names that other architectures have for the same. */
-export const backboneNames = {
-  "^backbone.embeddings.": "model.embed_tokens.",
-  "^backbone.embedding.": "model.embed_tokens.",
-  "^backbone.layers.": "model.layers.",
-  "^backbone.norm_f.": "model.norm.",
-};
 
 export const mixersOnly: Design = {
   attentionName: "mixer",
@@ -22,19 +14,16 @@ export const mixersOnly: Design = {
 export const mamba2 = family({
   config: {
     ...mamba2Keys,
-    num_attention_heads: count.default(1),
     state_size: count,
     ssm_state_size: count.nullish(),
-    rms_norm_eps: positive.default(1e-5),
     time_step_limit: StepLimits,
-    max_position_embeddings: count.default(2056),
   },
+  defaults: { num_attention_heads: 1, rms_norm_eps: 1e-5, max_position_embeddings: 2056 },
   keys: {
     mamba_num_heads: "num_heads",
     mamba_head_dim: "head_dim",
     rms_norm_eps: "layer_norm_epsilon",
   },
-  names: backboneNames,
   design: ({ state_size, ssm_state_size, rms_norm_eps: eps, ...config }, weights) => {
     const sizes = mamba2Sizes({ ...config, ssm_state_size: ssm_state_size ?? state_size });
     return {

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, multiply, reshape, slice, split, zeros } from "../../mlx/ops.ts";
-import { count, positive, share } from "../config.ts";
+import { count, flag, positive, real, share } from "../config.ts";
 import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { AttentionBlock } from "../layers.ts";
@@ -20,8 +20,8 @@ const keys = {
   hybrid_layer_pattern: flags,
   /** 1 for layers with experts. */
   moe_layer_freq: flags,
-  add_swa_attention_sink_bias: z.boolean(),
-  add_full_attention_sink_bias: z.boolean(),
+  add_swa_attention_sink_bias: flag,
+  add_full_attention_sink_bias: flag,
   sliding_window_size: count,
   rms_norm_eps: positive,
   head_dim: count,
@@ -32,7 +32,7 @@ const keys = {
   swa_head_dim: count,
   swa_v_head_dim: count,
   partial_rotary_factor: share,
-  attention_value_scale: z.number().nullish(),
+  attention_value_scale: real.nullish(),
 };
 type Config = ConfigOf<typeof keys>;
 

@@ -1,13 +1,12 @@
 // MiniCPM: Llama with a factor on the embedding, on each branch and on the logits.
-import { z } from "zod";
 import { divide } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
+import { count, real } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ConfigOf, family } from "../family.ts";
 
 export const minicpmKeys = {
-  scale_emb: z.number().default(1),
-  scale_depth: z.number().default(1),
+  scale_emb: real.default(1),
+  scale_depth: real.default(1),
   dim_model_base: count.default(1),
 };
 

@@ -1,6 +1,6 @@
 // MiniMax M2: experts in every layer, norms over all of the queries and keys, and RoPE over a part of each head.
 import { z } from "zod";
-import { count } from "../config.ts";
+import { count, flag } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
@@ -10,11 +10,10 @@ export const minimax = family({
     n_routed_experts: count,
     num_experts_per_tok: count,
     rotary_dim: count,
-    use_qk_norm: z.boolean().default(true),
+    use_qk_norm: flag.default(true),
     scoring_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
   },
   keys: { n_routed_experts: "num_local_experts" },
-  names: { ".block_sparse_moe.": ".mlp." },
   design: (config) => ({
     rotaryDims: config.rotary_dim,
     normsAllHeads: config.use_qk_norm,

@@ -1,6 +1,5 @@
 // Ministral 3: Mistral whose queries grow with their position.
-import { z } from "zod";
-import { count, positive, RopeScaling } from "../config.ts";
+import { count, positive, RopeScaling, real } from "../config.ts";
 import { family } from "../family.ts";
 import { withTemperature } from "../head-changes.ts";
 
@@ -8,7 +7,7 @@ export const ministral3 = family({
   config: {
     rope_parameters: RopeScaling.extend({
       rope_theta: positive,
-      llama_4_scaling_beta: z.number(),
+      llama_4_scaling_beta: real,
       original_max_position_embeddings: count,
     }),
   },

@@ -1,7 +1,7 @@
 // Mistral 4: DeepSeek's latent attention, with queries that grow with their position, and experts chosen by softmax.
 import { z } from "zod";
 import { add, astype, floorDivide, log, multiply } from "../../mlx/ops.ts";
-import { count, positive, RopeScaling } from "../config.ts";
+import { count, positive, RopeScaling, real } from "../config.ts";
 import { expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
@@ -13,7 +13,7 @@ export const mistral4 = family({
     rope_interleave: z.literal(true).nullish(),
     rope_parameters: RopeScaling.extend({
       rope_theta: positive.default(100_000),
-      llama_4_scaling_beta: z.number(),
+      llama_4_scaling_beta: real,
       original_max_position_embeddings: count,
     }),
   },

@@ -1,26 +1,28 @@
 // Muse Glimmer, by Meta: gated attention, norms before and behind attention and MLP, RoPE only in layers with a window.
 // Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import { count, positive } from "../config.ts";
+import { positive, real } from "../config.ts";
 import { normsAround } from "../design.ts";
 import { family, textPart } from "../family.ts";
 import { rmsNorm } from "../layers.ts";
 
 const text = family({
   config: {
-    head_dim: count.default(128),
-    rms_norm_eps: positive.default(1e-5),
     /** Of the norms behind. */
     post_norm_eps: positive.default(1e-8),
-    sliding_window: count.default(2048),
-    rope_theta: positive.default(500_000),
     qk_scale_factor: positive.default(3.87),
     /** 0 for layers without positions: those without a window unless it says. */
-    layer_rope_theta: z.array(z.number()).nullish(),
+    layer_rope_theta: z.array(real).nullish(),
     hidden_activation: z.literal("silu").default("silu"),
-    tie_word_embeddings: z.boolean().default(false),
     final_logit_softcapping: positive.default(20),
     output_multiplier: positive.default(0.19611613513818404),
+  },
+  defaults: {
+    head_dim: 128,
+    rms_norm_eps: 1e-5,
+    sliding_window: 2048,
+    rope_theta: 500_000,
+    tie_word_embeddings: false,
   },
   design: ({ rms_norm_eps: eps, post_norm_eps, layer_rope_theta: thetas, ...config }, weights) => ({
     norms: normsAround,
@@ -33,7 +35,7 @@ const text = family({
     outputGate: { name: "gate_proj" },
     slides: (layer) => layer % 4 !== 3,
     rope: (whole, window, layer) => ((thetas ? thetas[layer] : window) ? whole() : undefined),
-    attention: { scale: config.head_dim ** -0.5 * config.qk_scale_factor },
+    attention: { scale: config.head_dim! ** -0.5 * config.qk_scale_factor },
     afterEmbedding: (h) => weights.device.rmsNorm(h, undefined, eps),
     logitScale: config.output_multiplier,
     logitCap: config.final_logit_softcapping,

@@ -1,6 +1,6 @@
 // Nanbeige: Llama whose layers are passed several times, each time with keys and values of their own.
 import { z } from "zod";
-import { count, headsOf } from "../config.ts";
+import { count, flag, headsOf, real } from "../config.ts";
 import { family } from "../family.ts";
 import { attentionBlock, type Block, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
@@ -9,8 +9,8 @@ export const nanbeige = family({
   config: {
     num_loops: count.max(16).default(1),
     /** One for each loop behind the first. */
-    loop_loss_weights: z.array(z.number()).max(15).nullish(),
-    skip_loop_final_norm: z.boolean().default(false),
+    loop_loss_weights: z.array(real).max(15).nullish(),
+    skip_loop_final_norm: flag.default(false),
     /** What no published model has. */
     enable_double_loop_split: z.literal(false).default(false),
     loop_share_kv: z.literal(false).default(false),

@@ -6,21 +6,12 @@ import { plainNorm } from "../layers.ts";
 import { backwards } from "../rope.ts";
 
 export const nanochat = family({
-  config: {
-    rms_norm_eps: positive.default(1e-5),
-    final_logit_softcapping: positive.default(15),
-  },
+  config: { final_logit_softcapping: positive.default(15) },
+  defaults: { rms_norm_eps: 1e-5 },
   names: {
-    "transformer.h.": "model.layers.",
-    "transformer.wte.": "model.embed_tokens.",
     ".attn.c_q.": ".self_attn.q_proj.",
     ".attn.c_k.": ".self_attn.k_proj.",
     ".attn.c_v.": ".self_attn.v_proj.",
-    ".attn.c_proj.": ".self_attn.o_proj.",
-    ".mlp.c_fc.": ".mlp.up_proj.",
-    ".mlp.c_proj.": ".mlp.down_proj.",
-    ".mlp.fc1.": ".mlp.up_proj.",
-    ".mlp.fc2.": ".mlp.down_proj.",
   },
   design: (config, weights) => {
     const norm = plainNorm(weights, config.hidden_size, config.rms_norm_eps);

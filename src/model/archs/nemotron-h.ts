@@ -1,14 +1,15 @@
 // Nemotron H: one thing a layer, as its pattern says: Mamba 2, attention, an MLP or experts.
+
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { squaredRelu } from "../activations.ts";
-import { positive } from "../config.ts";
+import { flag, integer, word } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
 import { plainMlp } from "../layers.ts";
 import { mamba2Keys, mamba2Mixer, mamba2Sizes, normAfterGate } from "../recurrent-layers.ts";
-import { backboneNames, mixersOnly } from "./mamba2.ts";
+import { mixersOnly } from "./mamba2.ts";
 
 /** A letter a layer, or a word. */
 const kinds = new Map([
@@ -29,23 +30,18 @@ export const nemotronH = family({
   config: {
     ...mamba2Keys,
     ...expertKeys,
-    num_hidden_layers: z.int().nullish(),
-    hybrid_override_pattern: z.union([z.string(), z.array(z.string())]).nullish(),
-    layers_block_type: z.array(z.string()).nullish(),
-    layer_types: z.array(z.string()).nullish(),
-    rms_norm_eps: positive.default(1e-5),
-    n_routed_experts: z.int().nullish(),
-    moe_shared_expert_intermediate_size: z.int().nullish(),
+    num_hidden_layers: integer.nullish(),
+    hybrid_override_pattern: z.union([word, z.array(word)]).nullish(),
+    layers_block_type: z.array(word).nullish(),
+    layer_types: z.array(word).nullish(),
+    n_routed_experts: integer.nullish(),
+    moe_shared_expert_intermediate_size: integer.nullish(),
     /** Of what experts take, if they do not take the hidden state itself. */
-    moe_latent_size: z.int().nullish(),
-    norm_topk_prob: z.boolean().nullish(),
+    moe_latent_size: integer.nullish(),
+    norm_topk_prob: flag.nullish(),
   },
+  defaults: { rms_norm_eps: 1e-5 },
   keys: { rms_norm_eps: "layer_norm_epsilon" },
-  names: {
-    ...backboneNames,
-    ".switch_mlp.fc1.": ".switch_mlp.up_proj.",
-    ".switch_mlp.fc2.": ".switch_mlp.down_proj.",
-  },
   design: ({ hybrid_override_pattern, layers_block_type, layer_types, ...config }, weights) => {
     const { hidden_size: dims, intermediate_size: hidden, moe_latent_size: latent } = config;
     const given = hybrid_override_pattern || layers_block_type || layer_types || [];

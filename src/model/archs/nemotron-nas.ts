@@ -3,19 +3,18 @@
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { gatingOf } from "../activations.ts";
-import { count, headsOf, positive } from "../config.ts";
+import { count, flag, headsOf, positive, word } from "../config.ts";
 import { usualNorms } from "../design.ts";
 import { family } from "../family.ts";
 
 const Part = z.looseObject({
-  no_op: z.boolean().default(false),
-  replace_with_linear: z.boolean().default(false),
+  no_op: flag.default(false),
+  replace_with_linear: flag.default(false),
 });
 
 export const nemotronNas = family({
   config: {
-    rope_theta: positive.default(500_000),
-    hidden_act: z.string().default("silu"),
+    hidden_act: word.default("silu"),
     block_configs: z.array(
       z.looseObject({
         attention: Part.extend({ n_heads_in_group: count.nullish() }),
@@ -23,6 +22,7 @@ export const nemotronNas = family({
       }),
     ),
   },
+  defaults: { rope_theta: 500_000 },
   // Of the authors' files, and of GGUF.
   names: { ".linear_attn.": ".linear.", ".linear_mlp.": ".linear." },
   design: (config, weights) => {

@@ -1,7 +1,6 @@
 // OLMo Hybrid: a gated delta net in most layers, with norms before it and the MLP; in the others OLMo 2's attention,
 // with norms behind both.
-import { z } from "zod";
-import { headsOf, layerTypes, positive, RopeScaling } from "../config.ts";
+import { flag, headsOf, layerTypes, positive, RopeScaling } from "../config.ts";
 import { normsBehind, usualNorms } from "../design.ts";
 import { family } from "../family.ts";
 import { deltaNet, deltaNetKeys, deltaNetSizes, joinConvolutions } from "../recurrent-layers.ts";
@@ -11,7 +10,7 @@ export const olmoHybrid = family({
   config: {
     ...deltaNetKeys,
     /** Whether betas are up to 2. */
-    linear_allow_neg_eigval: z.boolean().default(false),
+    linear_allow_neg_eigval: flag.default(false),
     layer_norm_epsilon: positive.default(1e-5),
     layer_types: layerTypes("linear_attention", "full_attention"),
     /** null for no positions. */

@@ -19,9 +19,7 @@ export const olmo = family({
     tie_word_embeddings: "weight_tying",
   },
   names: {
-    "^model.transformer.ff_out.": "lm_head.",
-    "model.transformer.blocks.": "model.layers.",
-    "model.transformer.wte.": "model.embed_tokens.",
+    "model.ff_out.": "lm_head.",
     ".att_proj.": ".self_attn.qkv_proj.",
     ".attn_out.": ".self_attn.o_proj.",
     ".ff_proj.": ".mlp.gate_up_proj.",

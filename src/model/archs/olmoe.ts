@@ -1,16 +1,11 @@
 // OLMoE: experts in every layer, and norms over all of the queries and keys.
-import { z } from "zod";
 import { count } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const olmoe = family({
-  config: {
-    ...expertKeys,
-    n_routed_experts: count,
-    num_experts_per_tok: count,
-    norm_topk_prob: z.boolean().default(false),
-  },
+  config: { ...expertKeys, n_routed_experts: count, num_experts_per_tok: count },
+  defaults: { norm_topk_prob: false },
   keys: { n_routed_experts: "num_experts" },
   design: (config) => ({ normsAllHeads: true, experts: expertsOf(config) }),
 });

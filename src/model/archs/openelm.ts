@@ -1,7 +1,7 @@
 // OpenELM: layers that grow towards the end, in heads and in width.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
-import { count, positive } from "../config.ts";
+import { count, flag, positive } from "../config.ts";
 import { family } from "../family.ts";
 
 export const openelm = family({
@@ -13,7 +13,7 @@ export const openelm = family({
     num_kv_heads: z.array(count),
     ffn_multipliers: z.array(positive),
     ffn_dim_divisor: count,
-    normalize_qk_projections: z.boolean().default(true),
+    normalize_qk_projections: flag.default(true),
   },
   keys: {
     hidden_size: "model_dim",
@@ -23,9 +23,6 @@ export const openelm = family({
     tie_word_embeddings: "share_input_output_layers",
   },
   names: {
-    "transformer.token_embeddings.": "model.embed_tokens.",
-    "transformer.": "model.",
-    ".attn.out_proj.": ".self_attn.o_proj.",
     ".attn.": ".self_attn.",
     ".attn_norm.": ".input_layernorm.",
     ".ffn_norm.": ".post_attention_layernorm.",

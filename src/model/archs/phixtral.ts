@@ -7,16 +7,18 @@ import { family } from "../family.ts";
 
 export const phixtral = family({
   config: {
-    vocab_size: count.default(51_200),
-    hidden_size: count.default(2560),
-    num_attention_heads: count.default(32),
-    num_hidden_layers: count.default(32),
-    max_position_embeddings: count.default(2048),
     rms_norm_eps: z.literal(1e-5).default(1e-5),
     rotary_dim: count.default(32),
     ...expertKeys,
-    num_experts_per_tok: count.default(2),
-    n_routed_experts: count.default(4),
+  },
+  defaults: {
+    vocab_size: 51_200,
+    hidden_size: 2560,
+    num_attention_heads: 32,
+    num_hidden_layers: 32,
+    max_position_embeddings: 2048,
+    num_experts_per_tok: 2,
+    n_routed_experts: 4,
   },
   keys: {
     vocab_size: "num_vocab",
@@ -28,8 +30,6 @@ export const phixtral = family({
   },
   names: {
     "lm_head.ln.": "model.norm.",
-    "transformer.embd.wte.": "model.embed_tokens.",
-    "transformer.h.": "model.layers.",
     ".mixer.Wqkv.": ".self_attn.qkv_proj.",
     ".mixer.out_proj.": ".self_attn.o_proj.",
     ".ln.": ".input_layernorm.",

@@ -1,17 +1,15 @@
 // PLaMo 13B: attention and MLP beside each other behind one norm; the first query of each KV head, then the second.
-import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { reshape, swapAxes } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
+import { count, flag } from "../config.ts";
 import { family } from "../family.ts";
 
 export const plamo = family({
   config: {
     n_shared_head: count.default(8),
     /** GGUF files have the queries of a KV head beside each other. */
-    rows_in_order: z.boolean().default(false),
+    rows_in_order: flag.default(false),
   },
-  names: { "model.layers.layers.": "model.layers." },
   design: ({ num_attention_heads: all, n_shared_head: shared, rows_in_order }, weights) => {
     if (all % shared !== 0) {
       throw new LoadError(`config.json: n_shared_head: ${shared} do not divide ${all} heads`);

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { multiply } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
+import { count, flag, integer } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
 import { projection } from "../layers.ts";
@@ -14,19 +14,18 @@ import { plamoNorms } from "./plamo3.ts";
 const keys = {
   hidden_size_per_head: count.default(128),
   attention_window_size: count.default(2048),
-  full_attention_idx: z.array(z.int()).nullish(),
+  full_attention_idx: z.array(integer).nullish(),
   mamba_d_state: count.default(64),
   mamba_d_conv: count.default(4),
   mamba_num_heads: count.default(64),
-  mamba_step: z.int().min(2).default(2),
-  mamba_enabled: z.boolean().default(true),
-  tie_word_embeddings: z.boolean().default(true),
+  mamba_step: integer.min(2).default(2),
+  mamba_enabled: flag.default(true),
+  tie_word_embeddings: flag.default(true),
 };
 type Config = ConfigOf<typeof keys>;
 
 export const plamo2 = family({
   config: keys,
-  names: { "^model.layers.layers.": "model.layers." },
   design: (config, weights) => ({
     ...plamoNorms(weights, config.rms_norm_eps, 1),
     config: {

@@ -8,14 +8,14 @@ import type { Weights } from "../weights.ts";
 
 export const plamo3 = family({
   config: {
-    rope_theta: positive.default(1_000_000),
     rope_local_theta: positive.default(10_000),
     /** How many tokens before its own a token sees. */
     sliding_window: count.default(2048),
     sliding_window_pattern: count.default(8),
   },
+  defaults: { rope_theta: 1_000_000 },
   keys: { sliding_window: "window_size" },
-  names: { "model.layers.layers.": "model.layers.", ".mixer.": ".self_attn." },
+  names: { ".mixer.": ".self_attn." },
   design: (config, weights) => ({
     ...plamoNorms(weights, config.rms_norm_eps, config.norm_offset ?? 1),
     config: { sliding_window: config.sliding_window + 1 },

@@ -13,18 +13,7 @@ export const qwen = family({
     rope_theta: "rotary_emb_base",
     max_position_embeddings: "seq_length",
   },
-  names: {
-    "transformer.h.": "model.layers.",
-    "transformer.wte.": "model.embed_tokens.",
-    "transformer.ln_f.": "model.norm.",
-    ".ln_1.": ".input_layernorm.",
-    ".ln_2.": ".post_attention_layernorm.",
-    ".attn.c_attn.": ".self_attn.qkv_proj.",
-    ".attn.c_proj.": ".self_attn.o_proj.",
-    ".mlp.w1.": ".mlp.up_proj.",
-    ".mlp.w2.": ".mlp.gate_proj.",
-    ".mlp.c_proj.": ".mlp.down_proj.",
-  },
+  names: { ".mlp.w1.": ".mlp.up_proj.", ".mlp.w2.": ".mlp.gate_proj." },
   // The size is that of both halves.
   design: (config) => ({ hidden: config.intermediate_size / 2 }),
 });

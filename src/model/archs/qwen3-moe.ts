@@ -1,6 +1,6 @@
 // Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
 import { z } from "zod";
-import { count } from "../config.ts";
+import { count, flag, integer } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ExpertDesign, expertKeys, expertsOf } from "../expert-design.ts";
 import { type ConfigOf, family } from "../family.ts";
@@ -12,9 +12,9 @@ export const qwenMoeConfig = {
   num_experts: count,
   num_experts_per_tok: count,
   moe_intermediate_size: count,
-  norm_topk_prob: z.boolean().default(false),
+  norm_topk_prob: flag.default(false),
   decoder_sparse_step: count.default(1),
-  mlp_only_layers: z.array(z.int()).default([]),
+  mlp_only_layers: z.array(integer).default([]),
 };
 type Config = ConfigOf<typeof qwenMoeConfig>;
 

@@ -1,6 +1,5 @@
 // Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
-import { z } from "zod";
-import { count, layerTypes, share } from "../config.ts";
+import { count, integer, layerTypes, share } from "../config.ts";
 import type { Design } from "../design.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { deltaNet, deltaNetKeys, deltaNetSizes } from "../recurrent-layers.ts";
@@ -13,7 +12,7 @@ export const hybridConfig = {
   full_attention_interval: count.default(4),
   layer_types: layerTypes("linear_attention", "full_attention"),
   partial_rotary_factor: share.default(0.25),
-  shared_expert_intermediate_size: z.int().default(0),
+  shared_expert_intermediate_size: integer.default(0),
 };
 type Config = ConfigOf<typeof hybridConfig>;
 

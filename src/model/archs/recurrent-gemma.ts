@@ -20,7 +20,7 @@ import {
   zeros,
 } from "../../mlx/ops.ts";
 import { activationOf } from "../activations.ts";
-import { count, headsOf } from "../config.ts";
+import { count, flag, headsOf, real } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { AttentionBlock } from "../layers.ts";
 import type { Step } from "../model.ts";
@@ -33,8 +33,8 @@ const kinds = z.array(z.enum(["recurrent", "attention"])).min(1);
 const keys = {
   conv1d_width: count.default(4),
   attention_window_size: count.default(2048),
-  logits_soft_cap: z.number().nullish(),
-  embeddings_scale_by_sqrt_dim: z.boolean().default(true),
+  logits_soft_cap: real.nullish(),
+  embeddings_scale_by_sqrt_dim: flag.default(true),
   /** One after the other, again and again; some configurations have an underscore before. */
   block_types: kinds.nullish(),
   _block_types: kinds.nullish(),
@@ -43,7 +43,6 @@ type Config = ConfigOf<typeof keys>;
 
 export const recurrentGemma = family({
   config: keys,
-  names: { "model.final_norm.": "model.norm." },
   design: (config, weights) => {
     const { block_types, _block_types } = config;
     const types = block_types ?? _block_types ?? ["recurrent", "recurrent", "attention"];

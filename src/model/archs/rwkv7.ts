@@ -1,6 +1,5 @@
 // RWKV 7 (Goose): a state for each head from which is taken along one vector what is found with another, and no
 // attention at all. Each token is mixed with the one before it.
-import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -22,7 +21,7 @@ import {
   zeros,
 } from "../../mlx/ops.ts";
 import { squaredRelu } from "../activations.ts";
-import { count, positive } from "../config.ts";
+import { count, flag, positive } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { type AnyNorm, layerNorm } from "../layers.ts";
 import type { Step } from "../model.ts";
@@ -37,7 +36,7 @@ const keys = {
   v_low_rank_dim: count,
   gate_low_rank_dim: count,
   decay_low_rank_dim: count,
-  tie_word_embeddings: z.boolean().default(false),
+  tie_word_embeddings: flag.default(false),
   max_position_embeddings: count.default(1_048_576),
 };
 type Config = ConfigOf<typeof keys>;
@@ -45,7 +44,6 @@ type Config = ConfigOf<typeof keys>;
 export const rwkv7 = family({
   config: keys,
   keys: { rms_norm_eps: "norm_eps" },
-  names: { "model.embeddings.": "model.embed_tokens." },
   design: (config, weights) => {
     const { hidden_size: dims, rms_norm_eps: eps } = config;
     const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);

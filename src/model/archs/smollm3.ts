@@ -1,14 +1,14 @@
 // SmolLM 3: Llama with every fourth layer blind to positions.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
-import { count } from "../config.ts";
+import { count, integer } from "../config.ts";
 import { family } from "../family.ts";
 
 export const smollm3 = family({
   config: {
     no_rope_layer_interval: count.default(4),
     /** A number a layer: 1 where it does apply RoPE, in spite of the name. */
-    no_rope_layers: z.array(z.int()).nullish(),
+    no_rope_layers: z.array(integer).nullish(),
   },
   design: ({ no_rope_layer_interval: interval, no_rope_layers: listed, num_hidden_layers }) => {
     if (listed && listed.length !== num_hidden_layers) {

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { astype, sigmoid } from "../../mlx/ops.ts";
 import { gatingOf } from "../activations.ts";
-import { count, RopeParameters } from "../config.ts";
+import { count, RopeParameters, word } from "../config.ts";
 import { family } from "../family.ts";
 
 export const spark25 = family({
@@ -12,14 +12,9 @@ export const spark25 = family({
       full_attention: RopeParameters,
       sliding_attention: RopeParameters,
     }),
-    hidden_act: z.string().default("gelu"),
+    hidden_act: word.default("gelu"),
     gate_attn_act_mode: z.literal("sigmoid").default("sigmoid"),
     headwise_attn_output_gate: z.literal(true).default(true),
-  },
-  names: {
-    "model.embedding.": "model.embed_tokens.",
-    ".q_k_v_proj.": ".qkv_proj.",
-    ".self_attn.out_proj.": ".self_attn.o_proj.",
   },
   design: ({ hidden_act }) => ({
     slides: (layer) => (layer + 1) % 4 !== 0,

@@ -1,20 +1,16 @@
 // StableLM 2 and 3B: layer norms, a quarter of each head rotated; some have attention and MLP beside each other, and
 // a layer norm on each head of queries and keys.
-import { z } from "zod";
+
 import { joined } from "../arrangement.ts";
-import { positive, share } from "../config.ts";
+import { flag } from "../config.ts";
 import { usualNorms } from "../design.ts";
 import { family } from "../family.ts";
 import { headwiseNorms } from "../head-changes.ts";
 import type { Weights } from "../weights.ts";
 
 export const stablelm = family({
-  config: {
-    rms_norm_eps: positive.default(1e-5),
-    partial_rotary_factor: share.default(0.25),
-    use_parallel_residual: z.boolean().default(false),
-    qk_layernorm: z.boolean().default(false),
-  },
+  config: { use_parallel_residual: flag.default(false), qk_layernorm: flag.default(false) },
+  defaults: { rms_norm_eps: 1e-5, partial_rotary_factor: 0.25 },
   keys: { rms_norm_eps: "layer_norm_eps" },
   design: ({ rms_norm_eps: eps, use_parallel_residual: isParallel, qk_layernorm }, weights) => ({
     isParallel,

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
 import { clip, minimum, multiply, sigmoid } from "../../mlx/ops.ts";
-import { count, positive, share } from "../config.ts";
+import { count, flag, positive, real, share, word } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
@@ -10,34 +10,36 @@ import { gatedMlp } from "../layers.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 
 /** A number a layer; none or 0 for no limit. */
-const limits = z.array(z.number().nullable()).nullish();
+const limits = z.array(real.nullable()).nullish();
 
 export const step3p5 = family({
   config: {
     ...expertKeys,
     num_attention_groups: count,
     head_dim: count,
-    rms_norm_eps: positive.default(1e-5),
-    sliding_window: count.default(512),
     /** One, or one a layer. */
     rope_theta: z.union([positive, z.array(positive)]).default(10_000),
     partial_rotary_factors: z.array(share).nullish(),
     /** Layers of these types have scaled positions; all unless it says. */
-    yarn_only_types: z.array(z.string()).nullish(),
+    yarn_only_types: z.array(word).nullish(),
     /** Of layers with a window. */
     attention_other_setting: z
       .looseObject({ num_attention_heads: count, num_attention_groups: count })
       .nullish(),
-    use_head_wise_attn_gate: z.boolean().default(true),
-    n_routed_experts: count.default(288),
-    num_experts_per_tok: count.default(8),
-    moe_intermediate_size: count.default(1280),
+    use_head_wise_attn_gate: flag.default(true),
     share_expert_dim: count.default(1280),
     /** Numbers of layers, with commas between. */
-    moe_layers_enum: z.string().nullish(),
-    routed_scaling_factor: positive.default(3),
+    moe_layers_enum: word.nullish(),
     swiglu_limits: limits,
     swiglu_limits_shared: limits,
+  },
+  defaults: {
+    rms_norm_eps: 1e-5,
+    sliding_window: 512,
+    n_routed_experts: 288,
+    num_experts_per_tok: 8,
+    moe_intermediate_size: 1280,
+    routed_scaling_factor: 3,
   },
   keys: {
     n_routed_experts: "moe_num_experts",
@@ -52,7 +54,6 @@ export const step3p5 = family({
     const normOffset = weights.hasAny(/^model\.layers\.\d+\.moe\.gate\.weight$/) ? 1 : 0;
     weights.renameParts({
       ".moe.gate.": ".mlp.gate.",
-      ".mlp.gate.gate.": ".mlp.gate.",
       ".moe.router_bias": ".mlp.gate.router_bias",
       ".moe.": ".mlp.switch_mlp.",
       ".share_expert.": ".mlp.share_expert.",

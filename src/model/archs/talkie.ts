@@ -2,23 +2,15 @@
 // embedding once more.
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, reshape } from "../../mlx/ops.ts";
-import { positive } from "../config.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
 import { plainNorm, projection } from "../layers.ts";
 import { backwards } from "../rope.ts";
 
 export const talkie = family({
-  config: {
-    rope_theta: positive.default(1_000_000),
-    rms_norm_eps: positive.default(2 ** -23),
-  },
+  defaults: { rope_theta: 1_000_000, rms_norm_eps: 2 ** -23 },
   leftOut: /rotary|(cos|sin)$/,
   names: {
-    "^lm_head_gain": "model.lm_head_gain",
-    "^lm_head": "lm_head.weight",
-    "model.embed.": "model.embed_tokens.",
-    "model.blocks.": "model.layers.",
     ".attn.attn_query.": ".self_attn.q_proj.",
     ".attn.attn_key.": ".self_attn.k_proj.",
     ".attn.attn_value.": ".self_attn.v_proj.",
@@ -29,6 +21,8 @@ export const talkie = family({
     ".mlp.mlp_resid.": ".mlp.down_proj.",
   },
   design: ({ hidden_size: dims, rms_norm_eps: eps, num_hidden_layers: layers }, weights) => {
+    weights.rename({ lm_head_gain: "model.lm_head_gain" });
+    weights.rename({ lm_head: "lm_head.weight" });
     const norm = plainNorm(weights, dims, eps);
     const gain = (name: string) => weights.tensor(name, [1]);
     const logitGain = gain("model.lm_head_gain.w_g");

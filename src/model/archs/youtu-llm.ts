@@ -1,16 +1,11 @@
 // Youtu LLM: latent attention as in DeepSeek V2, without experts.
-import { z } from "zod";
-import { positive } from "../config.ts";
 import { family } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
 import { deepseekConfig } from "./deepseek-v2.ts";
 
 export const youtuLlm = family({
-  config: {
-    ...deepseekConfig,
-    rope_theta: positive.default(1_600_000),
-    tie_word_embeddings: z.boolean().default(true),
-  },
+  config: { ...deepseekConfig },
+  defaults: { rope_theta: 1_600_000, tie_word_embeddings: true },
   design: (config, weights) => ({
     mix: latentLayers(config, weights, { eps: config.rms_norm_eps }),
   }),
