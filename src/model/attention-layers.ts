@@ -52,6 +52,8 @@ export function attentionLayers(
     if (rope && design.rotatesNeighbours) arrangeHalves(weights, name, sizes, rope.dims);
     const headNorm = (part: string) =>
       rmsNorm(weights, `${name}.${part}`, sizes.headDim, eps, offset);
+    const { attention } = design;
+    const options = typeof attention === "function" ? attention(name, sizes, layer) : attention;
     const plain = () => plainNorm(weights, sizes.headDim, eps);
     const attend = attentionBlock(weights, name, states, sizes, {
       shared,
@@ -59,15 +61,11 @@ export function attentionLayers(
       ...projectionParts(weights, name, sizes, design, eps, rope),
       afterwards: design.outputGate && outputGate(weights, name, sizes, design.outputGate),
       ...design.parts?.(name, sizes, { layer, rope, isSharing: shared !== undefined }),
-      attention: { scale: sizes.headDim ** -0.5, ...optionsOf(design, name, sizes), window },
+      attention: { scale: sizes.headDim ** -0.5, ...options, window },
     });
     latest.set(window, attend.state);
     return design.around ? design.around(attend, { name, layer, sizes, states }) : attend;
   };
-}
-
-function optionsOf({ attention }: AttentionDesign, name: string, sizes: AttentionSizes) {
-  return typeof attention === "function" ? attention(name, sizes) : attention;
 }
 
 function headNorms(

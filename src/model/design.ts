@@ -78,7 +78,7 @@ export type AttentionDesign = {
   qkvLimit?: number | null | undefined;
   attention?:
     | Partial<AttentionOptions>
-    | ((name: string, sizes: AttentionSizes) => Partial<AttentionOptions>)
+    | ((name: string, sizes: AttentionSizes, layer: number) => Partial<AttentionOptions>)
     | undefined;
   outputGate?: OutputGate | undefined;
   /** Layers from this one on read the keys and values of the last layer before it that sees as far. */

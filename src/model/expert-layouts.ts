@@ -44,7 +44,7 @@ function stackExperts(weights: Weights, name: string, experts: number): void {
 }
 
 /** Some authors' files have all gates and ups in one tensor, (experts, 2 hidden, dims). */
-export function splitExperts(weights: Weights, source: string, name: string): void {
+function splitExperts(weights: Weights, source: string, name: string): void {
   for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
     weights.arrange([source], ([stored]) => {
       const [experts, both, dims] = stored!.shape as [number, number, number];
@@ -61,7 +61,7 @@ export function splitExperts(weights: Weights, source: string, name: string): vo
 }
 
 /** Others have them transposed, (experts, dims, 2 hidden), and what goes down too. */
-export function transposeExperts(weights: Weights, source: string, name: string): void {
+function transposeExperts(weights: Weights, source: string, name: string): void {
   const pick = (stored: string, part: string, index: number, parts: number) => {
     if (!weights.has(`${source}.${stored}`)) return;
     weights.arrange([`${source}.${stored}`], ([tensor]) => {

@@ -1,24 +1,43 @@
 // Linear attention whose heads forget at fixed rates (Lightning attention), as Ring 2 and 2.5 have it.
 import type { MlxArray } from "../mlx/array.ts";
 import { add, concatenate, multiply, reshape, sigmoid, split, zeros } from "../mlx/ops.ts";
-import { type BaseConfig, headsOf } from "./config.ts";
+import { type BaseConfig, count, headsOf } from "./config.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import { groupedNorm } from "./recurrent-layers.ts";
-import { type Rope, rotated } from "./rope.ts";
+import { makeRope, type Rope, ropeOptions, rotated } from "./rope.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
-export type FadingParts = {
-  rope: Rope;
-  isNormed: boolean;
+/** Of so many layers the last has another attention, and so have those behind the last whole group. */
+export const groupKeys = { layer_group_size: count };
+
+export function isGlobal(
+  { layer_group_size: size, num_hidden_layers: layers }: GroupConfig,
+  layer: number,
+): boolean {
+  return (layer + 1) % size === 0 || layer >= layers - (layers % size);
+}
+type GroupConfig = { layer_group_size: number; num_hidden_layers: number };
+
+type FadingConfig = BaseConfig & {
+  use_qk_norm: boolean;
   /** Groups of the norm behind it. */
-  groups: number;
-  /** Of a layer's rates: smaller in later ones. */
-  pace: number;
+  group_norm_size: number;
 };
 
+/** As the configuration says. `pace`, of a layer's rates, is smaller in later ones. */
+export function fadingLayers(config: FadingConfig, weights: Weights) {
+  const { use_qk_norm: isNormed, group_norm_size: groups, partial_rotary_factor } = config;
+  const rotary = Math.floor(headsOf(config).headDim * (partial_rotary_factor ?? 1));
+  const rope = makeRope(weights, ropeOptions(config, rotary));
+  return (name: string, states: LayerStates, pace: number) =>
+    fadingAttention(config, weights, name, states, { rope, isNormed, groups, pace });
+}
+
+type FadingParts = { rope: Rope; isNormed: boolean; groups: number; pace: number };
+
 /** qkv_proj, query_layernorm and key_layernorm, g_norm, g_proj, o_proj. */
-export function fadingAttention(
+function fadingAttention(
   config: BaseConfig,
   weights: Weights,
   name: string,

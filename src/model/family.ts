@@ -9,12 +9,18 @@ import type { Weights } from "./weights.ts";
 
 export type Architecture = (config: unknown, weights: Weights) => Model;
 
-const extended = <S extends z.ZodRawShape>(shape: S) => BaseConfig.extend(shape);
+type Shape = z.ZodRawShape;
+type None = Record<never, never>;
+type Both<B extends Shape, S extends Shape> = Omit<B, keyof S> & S;
+
+const extended = <S extends Shape>(shape: S) => BaseConfig.extend(shape);
 
 /** What the configuration says, with these keys beside those of all families. */
-export type ConfigOf<S extends z.ZodRawShape> = z.infer<ReturnType<typeof extended<S>>>;
+export type ConfigOf<S extends Shape> = z.infer<ReturnType<typeof extended<S>>>;
 
-export type Family<S extends z.ZodRawShape> = {
+export type Family<S extends Shape, B extends Shape> = {
+  /** The family that it differs from, in place of Llama: what it does not say is as there. */
+  like?: FamilyArchitecture<B>;
   config?: S;
   /** What it is where the configuration leaves it out. */
   defaults?: Defaults;
@@ -24,27 +30,49 @@ export type Family<S extends z.ZodRawShape> = {
   leftOut?: RegExp;
   /** Parts of its tensors' names, and what they are here; one after the other, behind the common ones. */
   names?: Readonly<Record<string, string>>;
-  design?: (config: ConfigOf<S>, weights: Weights) => Design;
+  /** `base` is what the family that it is like has. */
+  design?: (config: ConfigOf<Both<B, S>>, weights: Weights, base: Design) => Design;
 };
 
-export function family<S extends z.ZodRawShape = Record<never, never>>({
-  config: shape,
-  defaults,
-  keys,
-  leftOut,
-  names,
-  design,
-}: Family<S>): Architecture {
-  const schema = extended(shape ?? ({} as S));
-  return (config, weights) => {
-    const parsed = parseConfig(schema, config, keys, defaults) as ConfigOf<S>;
-    if (leftOut) weights.leaveOut(leftOut);
-    useCommonNames(weights);
-    if (names) weights.renameParts(names);
-    const own = design?.(parsed, weights) ?? {};
-    // Where a family has other values for keys of ours, its design says what they mean.
-    return transformer({ ...(parsed as BaseConfig), ...own.config }, weights, own);
+/** An architecture that others can be like: all that it and those before it say. */
+export type FamilyArchitecture<S extends Shape> = Architecture & {
+  readonly family: {
+    config: S;
+    defaults: Defaults;
+    keys: Keys;
+    leftOut: RegExp | undefined;
+    names: Readonly<Record<string, string>>;
+    design(config: unknown, weights: Weights): Design;
   };
+};
+
+export function family<S extends Shape = None, B extends Shape = None>(
+  own: Family<S, B>,
+): FamilyArchitecture<Both<B, S>> {
+  const base = own.like?.family;
+  const whole: FamilyArchitecture<Both<B, S>>["family"] = {
+    config: { ...base?.config, ...own.config } as Both<B, S>,
+    defaults: { ...base?.defaults, ...own.defaults },
+    keys: { ...base?.keys, ...own.keys },
+    leftOut: own.leftOut ?? base?.leftOut,
+    names: { ...base?.names, ...own.names },
+    design: (config, weights) => {
+      const first = base?.design(config, weights) ?? {};
+      const then = own.design?.(config as ConfigOf<Both<B, S>>, weights, first) ?? {};
+      return { ...first, ...then, config: { ...first.config, ...then.config } };
+    },
+  };
+  const schema = extended(whole.config);
+  const architecture: Architecture = (config, weights) => {
+    const parsed = parseConfig(schema, config, whole.keys, whole.defaults);
+    if (whole.leftOut) weights.leaveOut(whole.leftOut);
+    useCommonNames(weights);
+    weights.renameParts(whole.names);
+    const design = whole.design(parsed, weights);
+    // Where a family has other values for keys of ours, its design says what they mean.
+    return transformer({ ...(parsed as BaseConfig), ...design.config }, weights, design);
+  };
+  return Object.assign(architecture, { family: whole });
 }
 
 const Wrapped = z.looseObject({ text_config: z.looseObject({}) });

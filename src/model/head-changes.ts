@@ -1,6 +1,5 @@
 // What some architectures do to queries, keys and values between their product and attention.
 import type { MlxArray } from "../mlx/array.ts";
-import { layerNorm } from "../mlx/fast.ts";
 import {
   add,
   arange,
@@ -43,18 +42,17 @@ export function changedHeads(
   };
 }
 
-/** A layer norm over each head of queries and keys, with weights (heads, D) under these names. */
+/** A norm over each head of queries and keys, with weights (heads, D) of these names. */
 export function headwiseNorms(
   weights: Weights,
   name: string,
   sizes: AttentionSizes,
   [query, key]: readonly [query: string, key: string],
-  eps: number,
+  norm: (x: MlxArray) => MlxArray,
 ): HeadProjection {
   const { heads, kvHeads, headDim } = sizes;
-  const qWeight = weights.tensor(`${query}.weight`, [heads, headDim]);
-  const kWeight = weights.tensor(`${key}.weight`, [kvHeads, headDim]);
-  const norm = (x: MlxArray) => layerNorm(x, undefined, undefined, eps);
+  const qWeight = weights.tensor(query, [heads, headDim]);
+  const kWeight = weights.tensor(key, [kvHeads, headDim]);
   return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => ({
     q: multiply(norm(q), qWeight),
     k: multiply(norm(k), kWeight),

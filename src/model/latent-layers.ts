@@ -38,7 +38,7 @@ export type LatentParts = Omit<LatentOptions, "norm"> & {
 };
 
 /** Of the norms of both vectors in most families, whatever the configuration says of the others. */
-export const LATENT_EPS = 1e-6;
+const LATENT_EPS = 1e-6;
 
 /** What configurations say of it. */
 export const latentKeys = {

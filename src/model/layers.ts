@@ -55,6 +55,12 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
+/** A layer norm without weights of its own. */
+export const plainLayerNorm =
+  (eps: number): AnyNorm =>
+  (x) =>
+    normed(x, undefined, undefined, eps);
+
 /** Over heads of this size, without weights of its own. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
@@ -83,7 +89,7 @@ export function gatedMlp(
 }
 
 /** With both halves from one product. */
-export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
+function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
   return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
 }
 
@@ -201,6 +207,8 @@ export type AttentionParts = {
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
+  /** How many features go into o_proj, where they are not those of all heads. */
+  outputs?: number | undefined;
   /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
   shared?: KvState | undefined;
 };
@@ -233,7 +241,7 @@ export function attentionBlock(
     (shared
       ? weights.linear(`${name}.q_proj`, sizes.dims, width)
       : projection(weights, name, sizes));
-  const oProj = weights.linear(`${name}.o_proj`, width, sizes.dims);
+  const oProj = weights.linear(`${name}.o_proj`, parts.outputs ?? width, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
   const over = (state: KvState): SharedBlock => {
     const block: AttentionBlock = (x, step, { norm, residual } = {}) => {

@@ -49,6 +49,13 @@ export function arrangeHalves(
   }
 }
 
+/** Rows of so many heads, where each has two parts side by side: all of the first, or of the second. */
+export function everyOther(heads: number, headDim: number, part: 0 | 1): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    return { first: (2 * head + part) * headDim, count: headDim };
+  });
+}
+
 /** Rows of so many heads: first the even ones of those that rotate, then the odd ones, then the others. */
 export function halves(heads: number, headDim: number, rotary: number): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {

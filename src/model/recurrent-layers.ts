@@ -1,11 +1,10 @@
 // What architectures with recurrent layers have in common.
 import type { z } from "zod";
-import type { Fused } from "../device/device.ts";
 import type { Convolution, RawColumns, Scan } from "../kernels/recurrence.ts";
-import { array, type MlxArray } from "../mlx/array.ts";
-import { contiguous, exp, multiply, negative, reshape, slice, swapAxes } from "../mlx/ops.ts";
+import type { MlxArray } from "../mlx/array.ts";
+import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../mlx/ops.ts";
 import { joined } from "./arrangement.ts";
-import { type BaseConfig, count, type Keys, StepLimits } from "./config.ts";
+import { type BaseConfig, count } from "./config.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -35,17 +34,6 @@ export function joinConvolutions(weights: Weights, name: string): void {
   if (weights.has(`${name}.conv1d.weight`)) return;
   const parts = ["q", "k", "v"].map((part) => `${name}.${part}_conv1d.weight`);
   weights.arrange(parts, (stored) => joined(`${name}.conv1d.weight`, stored));
-}
-
-/** Of inputs that have a factor on so many channels each: its weights may as well have it. */
-function scaledInputs(
-  weights: Weights,
-  { weight, ...rest }: Convolution,
-  runs: readonly (readonly [channels: number, factor: number])[],
-): Convolution {
-  const factors = runs.flatMap(([channels, factor]) => Array<number>(channels).fill(factor));
-  const scale = () => multiply(weight, array(Float32Array.from(factors)));
-  return { ...rest, weight: weights.computed(scale) };
 }
 
 /** How decays follow from steps: (heads) each, float32. */
@@ -144,68 +132,6 @@ export function deltaScan(keyHeads: number, keyDim: number): Scan {
   };
 }
 
-/** What configurations say of Mamba 2. */
-export const mamba2Keys = {
-  mamba_num_heads: count,
-  mamba_head_dim: count,
-  n_groups: count,
-  ssm_state_size: count,
-  conv_kernel: count,
-  time_step_limit: StepLimits.nullish(),
-};
-
-/** The keys that some families have for these. */
-export const shortMamba2Keys: Keys = {
-  mamba_num_heads: "mamba_n_heads",
-  mamba_head_dim: "mamba_d_head",
-  n_groups: "mamba_n_groups",
-  ssm_state_size: "mamba_d_state",
-  conv_kernel: "mamba_d_conv",
-};
-
-type Mamba2Config = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof mamba2Keys>>;
-
-export function mamba2Sizes(
-  config: Mamba2Config,
-  limits: readonly [number, number] = [0, Infinity],
-): Mamba2Sizes {
-  return {
-    dims: config.hidden_size,
-    heads: config.mamba_num_heads,
-    headDim: config.mamba_head_dim,
-    groups: config.n_groups,
-    stateSize: config.ssm_state_size,
-    taps: config.conv_kernel,
-    limits: config.time_step_limit ?? limits,
-  };
-}
-
-export type Mamba2Sizes = {
-  dims: number;
-  heads: number;
-  headDim: number;
-  groups: number;
-  stateSize: number;
-  taps: number;
-  /** Of a step's size. */
-  limits: readonly [number, number];
-};
-
-/** y (T, heads * headDim) and its gate -> what the output projection takes. */
-export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
-
-/** The usual one: the gate first, then a norm, over each of the groups by itself. */
-export function normAfterGate(
-  weights: Weights,
-  name: string,
-  dims: number,
-  eps: number,
-  groups = 1,
-): GatedNorm {
-  const norm = groupedNorm(weights, name, dims, eps, groups);
-  return (y, gate) => norm(weights.device.gate("swiglu", gate, y));
-}
-
 /** A norm over each of the groups by itself, with one weight for all features. */
 export function groupedNorm(
   weights: Weights,
@@ -219,52 +145,5 @@ export function groupedNorm(
   return (x) => {
     const grouped = reshape(x, [-1, groups, dims / groups]);
     return multiply(reshape(weights.device.rmsNorm(grouped, undefined, eps), [-1, dims]), weight);
-  };
-}
-
-/** Factors on parts of what goes into a mixer. */
-export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
-
-/** Mamba 2's mixer: in_proj, conv1d, A_log, D, dt_bias, out_proj, and a norm of the caller's. */
-export function mamba2Mixer(
-  weights: Weights,
-  name: string,
-  states: LayerStates,
-  { dims, heads, headDim, groups, stateSize, taps, limits }: Mamba2Sizes,
-  gatedNorm: GatedNorm,
-  factors?: Mamba2Factors,
-): AttentionBlock {
-  const [values, keys] = [heads * headDim, groups * stateSize];
-  const channels = values + 2 * keys;
-  const project = weights.linear(`${name}.in_proj`, dims, values + channels + heads);
-  const unscaled = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
-  const scaled = factors
-    ? scaledInputs(weights, unscaled, [
-        [values, factors.values],
-        [keys, factors.keys],
-        [keys, factors.queries],
-      ])
-    : unscaled;
-  const convolved = { ...scaled, column: values };
-  const columns: RawColumns = {
-    ...decayRule(weights, name, heads),
-    steps: values + channels,
-    factor: factors?.steps,
-    limits,
-  };
-  const outProj = weights.linear(`${name}.out_proj`, values, dims);
-  const inputs = states.slot(taps - 1, channels);
-  const state = states.slot(heads, headDim, stateSize);
-  const scan: Scan = {
-    keyHeads: groups,
-    columns: { values: 0, keys: values, queries: values + keys },
-    deltaRule: false,
-    skip: weights.tensor(`${name}.D`, [heads], "float32"),
-  };
-  return (x, step, { norm, residual }: Pick<Fused, "norm" | "residual"> = {}) => {
-    const raw = project(x, { norm });
-    const mixed = step.convolve(inputs, raw, convolved);
-    const y = step.scan(state, { x: mixed, gates: { raw, columns } }, scan);
-    return outProj(gatedNorm(y, slice(raw, 1, 0, values)), { residual });
   };
 }

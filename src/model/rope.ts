@@ -22,7 +22,7 @@ export type RopeOptions = {
   maxPositions?: number | null | undefined;
 };
 
-export type RopeConfig = Pick<
+type RopeConfig = Pick<
   BaseConfig,
   | "rope_theta"
   | "rope_scaling"

@@ -1,17 +1,16 @@
 // Ring 2.5: attention whose heads forget at a fixed rate in most layers, latent attention in the others. Its successor
 // has the same model_type.
-
 import { z } from "zod";
 import { flag } from "../config.ts";
+import { fadingLayers, isGlobal } from "../fading-attention.ts";
 import { type Architecture, family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { bailingDesign, bailingKeys } from "./bailing-moe.ts";
-import { fadingLayers, isGlobal, linearConfig } from "./bailing-moe-linear.ts";
+import { bailingMoeLinear } from "./bailing-moe-linear.ts";
 import { bailingMoeV3 } from "./bailing-moe-v3.ts";
 
 const ring = family({
+  like: bailingMoeLinear,
   config: {
-    ...linearConfig,
     ...latentKeys,
     rope_interleave: z.literal(true).default(true),
     use_qk_norm: flag.default(true),
@@ -19,13 +18,11 @@ const ring = family({
     moe_router_enable_expert_bias: flag.default(true),
   },
   defaults: { partial_rotary_factor: 0.5 },
-  keys: bailingKeys,
   design: (config, weights) => {
     const latent = latentLayers(config, weights, { eps: config.rms_norm_eps });
     const fading = fadingLayers(config, weights);
     const last = Math.max(1, config.num_hidden_layers - 1);
     return {
-      ...bailingDesign(config, weights),
       mix: (name, layer, states) =>
         isGlobal(config, layer)
           ? latent(name, layer, states)

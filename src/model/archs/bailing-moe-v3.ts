@@ -3,17 +3,17 @@ import { z } from "zod";
 import { sigmoid } from "../../mlx/ops.ts";
 import { count, real } from "../config.ts";
 import { deltaAttention } from "../delta-attention.ts";
+import { groupKeys, isGlobal } from "../fading-attention.ts";
 import { family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { bailingConfig, bailingDesign, bailingKeys } from "./bailing-moe.ts";
-import { isGlobal } from "./bailing-moe-linear.ts";
+import { bailingMoe } from "./bailing-moe.ts";
 
 export const bailingMoeV3 = family({
+  like: bailingMoe,
   config: {
-    ...bailingConfig,
     ...latentKeys,
+    ...groupKeys,
     rope_interleave: z.literal(true).default(true),
-    layer_group_size: count,
     head_dim: count,
     short_conv_kernel_size: count.default(4),
     /** Of the logarithm of a decay. */
@@ -24,13 +24,11 @@ export const bailingMoeV3 = family({
     moe_router_enable_expert_bias: z.literal(true).default(true),
   },
   defaults: { routed_scaling_factor: 2.5, n_group: 8, topk_group: 4, n_shared_experts: 1 },
-  keys: bailingKeys,
   design: (config, weights) => {
     const { hidden_size: dims, num_attention_heads: heads, rms_norm_eps: eps } = config;
     const sizes = { dims, heads, headDim: config.head_dim, taps: config.short_conv_kernel_size };
     const latent = latentLayers(config, weights, { eps });
     return {
-      ...bailingDesign(config, weights),
       mix: (name, layer, states) => {
         if (!isGlobal(config, layer)) {
           const least = config.kda_lower_bound;

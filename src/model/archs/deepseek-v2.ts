@@ -1,21 +1,18 @@
 // DeepSeek V2 and Coder V2: latent attention, experts chosen by softmax from the groups with the best of them.
-import { count, word } from "../config.ts";
+import { word } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
 
-export const deepseekConfig = {
-  ...expertKeys,
-  ...latentKeys,
-  moe_intermediate_size: count.default(1407),
-  kv_lora_rank: count.default(512),
-  qk_rope_head_dim: count.default(64),
-  qk_nope_head_dim: count.default(128),
-  v_head_dim: count.default(128),
-};
-
 export const deepseekV2 = family({
-  config: { ...deepseekConfig, topk_method: word.default("greedy") },
+  config: { ...expertKeys, ...latentKeys, topk_method: word.default("greedy") },
+  defaults: {
+    moe_intermediate_size: 1407,
+    kv_lora_rank: 512,
+    qk_rope_head_dim: 64,
+    qk_nope_head_dim: 128,
+    v_head_dim: 128,
+  },
   design: (config, weights) => {
     const { n_group, topk_group, topk_method } = config;
     const isGrouped = topk_method === "group_limited_greedy" && n_group && topk_group;

@@ -1,14 +1,9 @@
 // DeepSeek V3, R1 and Kimi K2: experts are chosen by sigmoids with a correction, from the groups whose two best are best.
 import { correctedScores, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
-import { latentLayers } from "../latent-layers.ts";
-import { deepseekConfig } from "./deepseek-v2.ts";
+import { deepseekV2 } from "./deepseek-v2.ts";
 
 export const deepseekV3 = family({
-  config: deepseekConfig,
-  design: (config, weights) => ({
-    mix: latentLayers(config, weights),
-    experts: expertsOf(config, correctedScores),
-    hasLayersBehind: true,
-  }),
+  like: deepseekV2,
+  design: (config) => ({ experts: expertsOf(config, correctedScores) }),
 });

@@ -8,12 +8,12 @@ import { type ConfigOf, family } from "../family.ts";
 import { gatedMlp } from "../layers.ts";
 import {
   type GatedNorm,
-  groupedNorm,
   mamba2Keys,
   mamba2Mixer,
   mamba2Sizes,
   shortMamba2Keys,
-} from "../recurrent-layers.ts";
+} from "../mamba2-layers.ts";
+import { groupedNorm } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 

@@ -1,11 +1,10 @@
 // GLM 4.7 Flash: DeepSeek V3 in other sizes.
-import { correctedScores, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
-import { deepseekConfig } from "./deepseek-v2.ts";
+import { deepseekV3 } from "./deepseek-v3.ts";
 
 export const glm4MoeLite = family({
-  config: { ...deepseekConfig },
+  like: deepseekV3,
   defaults: {
     rms_norm_eps: 1e-5,
     rope_theta: 1_000_000,
@@ -14,7 +13,5 @@ export const glm4MoeLite = family({
   },
   design: (config, weights) => ({
     mix: latentLayers(config, weights, { eps: config.rms_norm_eps }),
-    experts: expertsOf(config, correctedScores),
-    hasLayersBehind: true,
   }),
 });

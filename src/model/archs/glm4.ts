@@ -1,11 +1,10 @@
 // GLM 4 0414: GLM with half of each head rotated, and norms behind attention and MLP, too.
 import { family } from "../family.ts";
-import { glmKeys } from "./glm.ts";
+import { glm } from "./glm.ts";
 
 export const glm4 = family({
-  config: glmKeys,
+  like: glm,
   design: () => ({
-    rotatesNeighbours: true,
     norms: {
       attention: "input_layernorm",
       afterAttention: "post_self_attn_layernorm",

@@ -1,24 +1,19 @@
 // Granite 3: Llama with a factor on the embedding, on each branch, on the scores and on the logits.
-
 import { divide } from "../../mlx/ops.ts";
 import { real } from "../config.ts";
-import type { Design } from "../design.ts";
-import { type ConfigOf, family } from "../family.ts";
+import { family } from "../family.ts";
 
-export const graniteKeys = {
-  embedding_multiplier: real.default(1),
-  residual_multiplier: real.default(1),
-  attention_multiplier: real.default(1),
-  logits_scaling: real.default(1),
-};
-
-export const granite = family({ config: graniteKeys, design: graniteFactors });
-
-export function graniteFactors(config: ConfigOf<typeof graniteKeys>): Design {
-  return {
+export const granite = family({
+  config: {
+    embedding_multiplier: real.default(1),
+    residual_multiplier: real.default(1),
+    attention_multiplier: real.default(1),
+    logits_scaling: real.default(1),
+  },
+  design: (config) => ({
     embeddingScale: config.embedding_multiplier,
     branchScale: config.residual_multiplier,
     attention: { scale: config.attention_multiplier },
     afterLogits: (logits) => divide(logits, config.logits_scaling),
-  };
-}
+  }),
+});

@@ -16,15 +16,14 @@ import {
 } from "../../mlx/ops.ts";
 import { count, flag, real } from "../config.ts";
 import type { Design } from "../design.ts";
-import { expertsOf } from "../expert-design.ts";
 import { family, textPart } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
 import type { Weights } from "../weights.ts";
-import { kimiConfig, kimiDelta, kimiKeys, kimiNames } from "./kimi-linear.ts";
+import { kimiDelta, kimiLinear } from "./kimi-linear.ts";
 
 const text = family({
+  like: kimiLinear,
   config: {
-    ...kimiConfig,
     hidden_act: z.literal("situ").default("situ"),
     activation_situ_beta: real.nullish(),
     activation_situ_linear_beta: real.nullish(),
@@ -36,13 +35,11 @@ const text = family({
     routed_expert_hidden_size: count.nullish(),
     latent_moe_use_norm: flag.default(false),
   },
-  keys: kimiKeys,
   names: {
-    ...kimiNames,
     "_res.proj_weight": "_res_proj.weight",
     "_res.norm_weight": "_res_norm.weight",
   },
-  design: (config, weights) => {
+  design: (config, weights, base) => {
     const { hidden_size: dims, rms_norm_eps: eps, routed_expert_hidden_size: latent } = config;
     const attention = latentLayers(config, weights, { rope: undefined });
     const norm = config.latent_moe_use_norm ? { name: "routed_expert_norm", eps } : undefined;
@@ -55,9 +52,8 @@ const text = family({
         return attention(name, layer, states, { gate: (x) => sigmoid(gate(x)) });
       },
       gating: situ(config.activation_situ_beta || 1, config.activation_situ_linear_beta),
-      experts: expertsOf(config, {
-        scores: "sigmoid",
-        correction: "e_score_correction_bias",
+      experts: base.experts && {
+        ...base.experts,
         latent: latent
           ? {
               size: latent,
@@ -66,7 +62,7 @@ const text = family({
               norm,
             }
           : undefined,
-      }),
+      },
       ...(config.attn_res_block_size
         ? mixedResiduals(weights, dims, eps, config.attn_res_block_size)
         : {}),

@@ -8,7 +8,7 @@ import { latentKeys, latentLayers } from "../latent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
-export const kimiConfig = {
+const keys = {
   ...latentKeys,
   ...expertKeys,
   linear_attn_config: z.looseObject({
@@ -23,39 +23,31 @@ export const kimiConfig = {
   n_routed_experts: integer,
   moe_intermediate_size: count,
   moe_router_activation_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
-  n_group: count.default(1),
-  topk_group: count.default(1),
   model_max_length: count.nullish(),
 };
 
-export const kimiKeys = {
-  n_routed_experts: "num_experts",
-  num_experts_per_tok: "num_experts_per_token",
-  n_shared_experts: "num_shared_experts",
-  norm_topk_prob: "moe_renormalize",
-  n_group: "num_expert_group",
-};
-
-export const kimiNames = {
-  ".mlp.gate.e_score": ".mlp.e_score",
-  ".q_conv.conv.": ".q_conv1d.",
-  ".k_conv.conv.": ".k_conv1d.",
-  ".v_conv.conv.": ".v_conv1d.",
-  ".qkv_conv.conv.": ".conv1d.",
-};
-
 export const kimiLinear = family({
-  config: kimiConfig,
-  keys: kimiKeys,
-  names: kimiNames,
+  config: keys,
+  keys: {
+    n_routed_experts: "num_experts",
+    num_experts_per_tok: "num_experts_per_token",
+    n_shared_experts: "num_shared_experts",
+    norm_topk_prob: "moe_renormalize",
+    n_group: "num_expert_group",
+  },
+  names: {
+    ".mlp.gate.e_score": ".mlp.e_score",
+    ".q_conv.conv.": ".q_conv1d.",
+    ".k_conv.conv.": ".k_conv1d.",
+    ".v_conv.conv.": ".v_conv1d.",
+    ".qkv_conv.conv.": ".conv1d.",
+  },
   design: (config, weights) => {
-    const eps = config.rms_norm_eps;
+    const { rms_norm_eps: eps, max_position_embeddings, model_max_length } = config;
     // Its positions are in the delta nets: nothing is rotated.
     const latent = latentLayers(config, weights, { eps, rope: undefined });
     return {
-      config: {
-        max_position_embeddings: config.max_position_embeddings ?? config.model_max_length,
-      },
+      config: { max_position_embeddings: max_position_embeddings ?? model_max_length },
       mix: (name, layer, states) =>
         kimiDelta(config, weights, name, layer, states) ?? latent(name, layer, states),
       experts: expertsOf(config, {
@@ -80,6 +72,6 @@ export function kimiDelta(
   return deltaAttention(weights, name, states, { dims, heads, headDim, taps }, parts);
 }
 type KimiConfig = Pick<
-  ConfigOf<typeof kimiConfig>,
+  ConfigOf<typeof keys>,
   "linear_attn_config" | "hidden_size" | "rms_norm_eps"
 >;

@@ -2,11 +2,11 @@
 import { count, flag, integer } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
-import { lfmConfig, lfmDesign, lfmKeys, lfmNames } from "./lfm2.ts";
+import { lfm2 } from "./lfm2.ts";
 
 export const lfm2Moe = family({
+  like: lfm2,
   config: {
-    ...lfmConfig,
     ...expertKeys,
     n_routed_experts: count,
     num_experts_per_tok: count,
@@ -15,10 +15,9 @@ export const lfm2Moe = family({
     norm_topk_prob: flag,
     use_expert_bias: flag,
   },
-  keys: { ...lfmKeys, n_routed_experts: "num_experts", first_k_dense_replace: "num_dense_layers" },
-  names: lfmNames,
-  design: (config, weights) => ({
-    ...lfmDesign(config, weights),
+  keys: { n_routed_experts: "num_experts", first_k_dense_replace: "num_dense_layers" },
+  design: (config) => ({
+    hidden: config.intermediate_size,
     experts: expertsOf(config, {
       scores: "sigmoid",
       correction: config.use_expert_bias ? "expert_bias" : undefined,

@@ -1,18 +1,15 @@
 // LFM 2: short convolutions in most layers, attention in the others.
 import { z } from "zod";
 import { multiply, split } from "../../mlx/ops.ts";
-import { count, flag, integer, layerTypes, positive, real } from "../config.ts";
-import type { Design } from "../design.ts";
+import { count, flag, integer, layerTypes, real } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { AttentionBlock } from "../layers.ts";
 import { convolution } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
-export const lfmConfig = {
-  rms_norm_eps: positive.default(1e-5),
+const keys = {
   conv_L_cache: count,
-  rope_theta: positive.default(1_000_000),
   block_ff_dim: count.nullish(),
   block_multiple_of: count.default(256),
   block_ffn_dim_multiplier: real.nullish(),
@@ -20,37 +17,32 @@ export const lfmConfig = {
   full_attn_idxs: z.array(integer).nullish(),
   layer_types: layerTypes("conv", "full_attention"),
 };
-type Config = ConfigOf<typeof lfmConfig>;
-
-export const lfmKeys = { rms_norm_eps: "norm_eps" };
-
-export const lfmNames = {
-  ".feed_forward.w1.": ".feed_forward.gate_proj.",
-  ".feed_forward.w3.": ".feed_forward.up_proj.",
-  ".feed_forward.w2.": ".feed_forward.down_proj.",
-};
 
 export const lfm2 = family({
-  config: lfmConfig,
-  keys: lfmKeys,
-  names: lfmNames,
-  design: (config, weights) => ({ ...lfmDesign(config, weights), hidden: mlpSize(config) }),
+  config: keys,
+  defaults: { rms_norm_eps: 1e-5, rope_theta: 1_000_000 },
+  keys: { rms_norm_eps: "norm_eps" },
+  names: {
+    ".feed_forward.w1.": ".feed_forward.gate_proj.",
+    ".feed_forward.w3.": ".feed_forward.up_proj.",
+    ".feed_forward.w2.": ".feed_forward.down_proj.",
+  },
+  design: (config, weights) => {
+    const { hidden_size: dims, full_attn_idxs, layer_types, conv_L_cache } = config;
+    const attends = (layer: number) =>
+      full_attn_idxs?.includes(layer) ?? layer_types?.[layer] === "full_attention";
+    return {
+      config: { tie_word_embeddings: true },
+      attentionName: (layer) => (attends(layer) ? "self_attn" : "conv"),
+      norms: { attention: "operator_norm", mlp: "ffn_norm" },
+      headNorms: ["q_layernorm", "k_layernorm"],
+      mix: (name, layer, states) =>
+        attends(layer) ? undefined : shortConvolution(weights, name, states, dims, conv_L_cache),
+      mlpName: "feed_forward",
+      hidden: mlpSize(config),
+    };
+  },
 });
-
-export function lfmDesign(config: Config, weights: Weights): Design {
-  const { hidden_size: dims, full_attn_idxs, layer_types, conv_L_cache } = config;
-  const attends = (layer: number) =>
-    full_attn_idxs?.includes(layer) ?? layer_types?.[layer] === "full_attention";
-  return {
-    config: { tie_word_embeddings: true },
-    attentionName: (layer) => (attends(layer) ? "self_attn" : "conv"),
-    mlpName: "feed_forward",
-    norms: { attention: "operator_norm", mlp: "ffn_norm" },
-    headNorms: ["q_layernorm", "k_layernorm"],
-    mix: (name, layer, states) =>
-      attends(layer) ? undefined : shortConvolution(weights, name, states, dims, conv_L_cache),
-  };
-}
 
 /** The convolution of one part of the input, with another part as a gate before and a third behind it. */
 function shortConvolution(
@@ -71,7 +63,7 @@ function shortConvolution(
   };
 }
 
-function mlpSize(config: Config): number {
+function mlpSize(config: ConfigOf<typeof keys>): number {
   const size = config.block_ff_dim ?? config.intermediate_size;
   if (!config.block_auto_adjust_ff_dim) return size;
   const { block_ffn_dim_multiplier: factor, block_multiple_of: multiple } = config;

@@ -17,30 +17,25 @@ import { type ConfigOf, family } from "../family.ts";
 import type { Step } from "../model.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
-import { longcatConfig, longcatDesign, longcatKeys } from "./longcat-flash.ts";
+import { longcatFlash } from "./longcat-flash.ts";
 
-const ngramConfig = {
-  ...longcatConfig,
+const keys = {
   ngram_vocab_size_ratio: count.default(78),
   /** The most tokens that an embedding is of. */
   emb_neighbor_num: integer.min(2).max(64).default(4),
   /** Embeddings for each number of tokens. */
   emb_split_num: count.max(64).default(4),
 };
-type Config = ConfigOf<typeof ngramConfig>;
 
 export const longcatFlashNgram = family({
-  config: ngramConfig,
-  keys: longcatKeys,
+  like: longcatFlash,
+  config: keys,
   names: { "model.ngram_embeddings.word_embeddings.": "model.embed_tokens." },
-  design: (config, weights) => ({
-    ...longcatDesign(config, weights),
-    makeInput: (states) => ngramInput(config, weights, states),
-  }),
+  design: (config, weights) => ({ makeInput: (states) => ngramInput(config, weights, states) }),
 });
 
 /** The mean of a token's embedding and those of the two, three and so on tokens that end with it. */
-function ngramInput(config: Config, weights: Weights, states: LayerStates) {
+function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: LayerStates) {
   const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
   const total = each * (most - 1);
   const embeddings = Array.from({ length: total }, (_, index) => {

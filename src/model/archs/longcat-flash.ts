@@ -4,7 +4,6 @@ import { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { add, astype, less, multiply, sum, where, zeros } from "../../mlx/ops.ts";
 import { count, flag, integer, positive } from "../config.ts";
-import type { Design } from "../design.ts";
 import { arrangeExperts } from "../expert-layouts.ts";
 import { router } from "../experts.ts";
 import { type ConfigOf, family } from "../family.ts";
@@ -12,7 +11,7 @@ import { latentKeys, latentLayers } from "../latent-layers.ts";
 import { expertMlps, gatedMlp, rmsNorm } from "../layers.ts";
 import type { Weights } from "../weights.ts";
 
-export const longcatConfig = {
+const keys = {
   ...latentKeys,
   ffn_hidden_size: count,
   expert_ffn_hidden_size: count,
@@ -26,43 +25,39 @@ export const longcatConfig = {
   mla_scale_q_lora: flag.default(false),
   mla_scale_kv_lora: flag.default(false),
 };
-type Config = ConfigOf<typeof longcatConfig>;
-
-export const longcatKeys = { num_hidden_layers: "num_layers" };
+type Config = ConfigOf<typeof keys>;
 
 export const longcatFlash = family({
-  config: longcatConfig,
-  keys: longcatKeys,
-  design: longcatDesign,
+  config: keys,
+  keys: { num_hidden_layers: "num_layers" },
+  design: (config, weights) => {
+    const { hidden_size: dims, rms_norm_eps: eps, ffn_hidden_size } = config;
+    const { q_lora_rank, kv_lora_rank, mla_scale_q_lora, mla_scale_kv_lora } = config;
+    const attention = latentLayers(config, weights, {
+      queryFactor: mla_scale_q_lora && q_lora_rank ? (dims / q_lora_rank) ** 0.5 : 1,
+      latentScale: mla_scale_kv_lora ? (dims / kv_lora_rank) ** 0.5 : 1,
+    });
+    return {
+      layer: (name, layer, states) => {
+        const halves = [0, 1].map((half) => ({
+          attend: attention(`${name}.self_attn.${half}`, layer, states),
+          mlp: gatedMlp(weights, `${name}.mlps.${half}`, dims, ffn_hidden_size),
+          inputNorm: rmsNorm(weights, `${name}.input_layernorm.${half}`, dims, eps),
+          postNorm: rmsNorm(weights, `${name}.post_attention_layernorm.${half}`, dims, eps),
+        }));
+        const [first, second] = halves as [(typeof halves)[0], (typeof halves)[0]];
+        const experts = sparseMlp(config, weights, `${name}.mlp`);
+        return (x, step) => {
+          const h = first.attend(x, step, { norm: first.inputNorm, residual: x });
+          const normed = first.postNorm(h);
+          const middle = first.mlp(normed, { residual: h });
+          const g = second.attend(middle, step, { norm: second.inputNorm, residual: middle });
+          return add(second.mlp(g, { norm: second.postNorm, residual: g }), experts(normed));
+        };
+      },
+    };
+  },
 });
-
-export function longcatDesign(config: Config, weights: Weights): Design {
-  const { hidden_size: dims, rms_norm_eps: eps, ffn_hidden_size } = config;
-  const { q_lora_rank, kv_lora_rank, mla_scale_q_lora, mla_scale_kv_lora } = config;
-  const attention = latentLayers(config, weights, {
-    queryFactor: mla_scale_q_lora && q_lora_rank ? (dims / q_lora_rank) ** 0.5 : 1,
-    latentScale: mla_scale_kv_lora ? (dims / kv_lora_rank) ** 0.5 : 1,
-  });
-  return {
-    layer: (name, layer, states) => {
-      const halves = [0, 1].map((half) => ({
-        attend: attention(`${name}.self_attn.${half}`, layer, states),
-        mlp: gatedMlp(weights, `${name}.mlps.${half}`, dims, ffn_hidden_size),
-        inputNorm: rmsNorm(weights, `${name}.input_layernorm.${half}`, dims, eps),
-        postNorm: rmsNorm(weights, `${name}.post_attention_layernorm.${half}`, dims, eps),
-      }));
-      const [first, second] = halves as [(typeof halves)[0], (typeof halves)[0]];
-      const experts = sparseMlp(config, weights, `${name}.mlp`);
-      return (x, step) => {
-        const h = first.attend(x, step, { norm: first.inputNorm, residual: x });
-        const normed = first.postNorm(h);
-        const middle = first.mlp(normed, { residual: h });
-        const g = second.attend(middle, step, { norm: second.inputNorm, residual: middle });
-        return add(second.mlp(g, { norm: second.postNorm, residual: g }), experts(normed));
-      };
-    },
-  };
-}
 
 function sparseMlp(config: Config, weights: Weights, name: string): Linear {
   const { hidden_size: dims, expert_ffn_hidden_size: hidden, n_routed_experts: experts } = config;

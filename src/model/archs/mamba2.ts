@@ -3,7 +3,7 @@ import { count, StepLimits } from "../config.ts";
 import type { Design } from "../design.ts";
 import { family } from "../family.ts";
 import { rmsNorm } from "../layers.ts";
-import { mamba2Keys, mamba2Mixer, mamba2Sizes, normAfterGate } from "../recurrent-layers.ts";
+import { mamba2Keys, mamba2Layer } from "../mamba2-layers.ts";
 
 export const mixersOnly: Design = {
   attentionName: "mixer",
@@ -24,15 +24,12 @@ export const mamba2 = family({
     mamba_head_dim: "head_dim",
     rms_norm_eps: "layer_norm_epsilon",
   },
-  design: ({ state_size, ssm_state_size, rms_norm_eps: eps, ...config }, weights) => {
-    const sizes = mamba2Sizes({ ...config, ssm_state_size: ssm_state_size ?? state_size });
-    return {
-      ...mixersOnly,
-      makeNorm: (name, dims) => rmsNorm(weights, name, dims, name === "model.norm" ? eps : 1e-5),
-      mix: (name, _, states) => {
-        const norm = normAfterGate(weights, `${name}.norm`, sizes.heads * sizes.headDim, eps);
-        return mamba2Mixer(weights, name, states, sizes, norm);
-      },
-    };
-  },
+  design: ({ state_size, ssm_state_size, rms_norm_eps: eps, ...rest }, weights) => ({
+    ...mixersOnly,
+    makeNorm: (name, dims) => rmsNorm(weights, name, dims, name === "model.norm" ? eps : 1e-5),
+    mix: (name, _, states) => {
+      const config = { ...rest, rms_norm_eps: eps, ssm_state_size: ssm_state_size ?? state_size };
+      return mamba2Layer(config, weights, name, states);
+    },
+  }),
 });

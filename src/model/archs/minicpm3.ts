@@ -3,17 +3,17 @@ import type { RowRun } from "../arrangement.ts";
 import { count } from "../config.ts";
 import { family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { minicpmFactors, minicpmKeys } from "./minicpm.ts";
+import { minicpm } from "./minicpm.ts";
 
 export const minicpm3 = family({
-  config: { ...minicpmKeys, ...latentKeys, q_lora_rank: count, v_head_dim: count.nullish() },
+  like: minicpm,
+  config: { ...latentKeys, q_lora_rank: count, v_head_dim: count.nullish() },
   design: (config, weights) => {
     const { hidden_size: dims, num_attention_heads: heads, q_lora_rank, kv_lora_rank } = config;
     const { qk_rope_head_dim: rotary, qk_nope_head_dim: plain } = config;
     const sizes = { ...config, v_head_dim: config.v_head_dim ?? dims / heads };
     const attention = latentLayers(sizes, weights);
     return {
-      ...minicpmFactors(config),
       mix: (name, layer, states) => {
         const [queries, latents] = [`${name}.q_b_proj`, `${name}.kv_a_proj_with_mqa`];
         weights.check(queries, [heads * (plain + rotary), q_lora_rank]);

@@ -5,11 +5,11 @@ import { count, positive, RopeScaling, real } from "../config.ts";
 import { expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
-import { deepseekConfig } from "./deepseek-v2.ts";
+import { deepseekV2 } from "./deepseek-v2.ts";
 
 export const mistral4 = family({
+  like: deepseekV2,
   config: {
-    ...deepseekConfig,
     rope_interleave: z.literal(true).nullish(),
     rope_parameters: RopeScaling.extend({
       rope_theta: positive.default(100_000),

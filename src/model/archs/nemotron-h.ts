@@ -8,7 +8,7 @@ import { expertKeys, expertsOf } from "../expert-design.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
 import { plainMlp } from "../layers.ts";
-import { mamba2Keys, mamba2Mixer, mamba2Sizes, normAfterGate } from "../recurrent-layers.ts";
+import { mamba2Keys, mamba2Layer } from "../mamba2-layers.ts";
 import { mixersOnly } from "./mamba2.ts";
 
 /** A letter a layer, or a word. */
@@ -50,7 +50,6 @@ export const nemotronH = family({
       const expected = "expected a letter a layer, of M, *, - and E";
       throw new LoadError(`config.json: hybrid_override_pattern: ${expected}`);
     }
-    const sizes = mamba2Sizes(config);
     const sharedWidth = config.moe_shared_expert_intermediate_size ?? hidden;
     const experts = expertsOf(
       { ...config, norm_topk_prob: config.norm_topk_prob ?? false },
@@ -71,10 +70,7 @@ export const nemotronH = family({
       mix: (name, layer, states) => {
         if (layers[layer] === "attention") return undefined;
         if (layers[layer] === "mamba") {
-          const { heads, headDim, groups } = sizes;
-          const eps = config.rms_norm_eps;
-          const norm = normAfterGate(weights, `${name}.norm`, heads * headDim, eps, groups);
-          return mamba2Mixer(weights, name, states, sizes, norm);
+          return mamba2Layer(config, weights, name, states, { groups: config.n_groups });
         }
         const mlp =
           layers[layer] === "mlp"

@@ -2,16 +2,15 @@
 import { real } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
-import { phiKeys, phiScaling } from "./phi3.ts";
+import { phi3 } from "./phi3.ts";
 
 export const phimoe = family({
-  config: { ...phiKeys, ...expertKeys, router_jitter_noise: real.nonnegative().default(0.01) },
+  like: phi3,
+  config: { ...expertKeys, router_jitter_noise: real.nonnegative().default(0.01) },
   defaults: { n_routed_experts: 16, num_experts_per_tok: 2, tie_word_embeddings: false },
   keys: { n_routed_experts: "num_local_experts" },
   design: (config) => ({
-    config: phiScaling(config),
     isLayerNorm: true,
-    slides: () => true,
     experts: expertsOf(config, {
       scores: "sparsemixer",
       nearness: 2 * config.router_jitter_noise,

@@ -1,12 +1,11 @@
 // PLaMo 2: a kind of Mamba in every other layer, attention in the others, and norms before and behind both and MLPs.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
-import { multiply } from "../../mlx/ops.ts";
 import { count, flag, integer } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
-import { changedHeads } from "../head-changes.ts";
-import { projection } from "../layers.ts";
+import { headwiseNorms } from "../head-changes.ts";
 import { mambaMixer } from "../mamba-layers.ts";
+import { everyOther } from "../qkv.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 import { plamoNorms } from "./plamo3.ts";
@@ -37,16 +36,10 @@ export const plamo2 = family({
     attentionName: "mixer",
     slides: (layer) => !config.full_attention_idx?.includes(layer),
     parts: (name, sizes) => {
-      // Over each head, with a weight for each feature of all heads; their epsilon is always this.
-      const norm = (part: string, heads: number) => {
-        const weight = weights.tensor(`${name}.${part}_weight`, [heads, sizes.headDim]);
-        return (x: MlxArray) => multiply(weights.device.rmsNorm(x, undefined, 1e-6), weight);
-      };
-      const [qNorm, kNorm] = [norm("q", sizes.heads), norm("k", sizes.kvHeads)];
-      const project = projection(weights, name, sizes);
-      return {
-        project: changedHeads(project, sizes, ({ q, k }) => ({ q: qNorm(q), k: kNorm(k) })),
-      };
+      const names = [`${name}.q_weight`, `${name}.k_weight`] as const;
+      // Their epsilon is this, whatever the configuration says of the others.
+      const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, 1e-6);
+      return { project: headwiseNorms(weights, name, sizes, names, norm) };
     },
     mix: (name, layer, states) =>
       isMamba(config, layer) ? mamba(config, weights, name, states) : undefined,
@@ -65,13 +58,11 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
   const { mamba_d_state: stateSize, mamba_d_conv: taps, rms_norm_eps: eps } = config;
   const [channels, rank] = [heads * headDim, Math.max(64, Math.floor(dims / 16))];
   // The gate and the values of each head are side by side; Mamba has all values, then all gates.
-  const halves = [1, 0].flatMap((half) =>
-    Array.from({ length: heads }, (_, head) => {
-      return { first: (2 * head + half) * headDim, count: headDim };
-    }),
-  );
   weights.check(`${name}.in_proj`, [2 * channels, dims]);
-  weights.reorder(`${name}.in_proj`, halves);
+  weights.reorder(`${name}.in_proj`, [
+    ...everyOther(heads, headDim, 1),
+    ...everyOther(heads, headDim, 0),
+  ]);
   // Keys, queries and steps; Mamba has steps first.
   weights.check(`${name}.bcdt_proj`, [2 * stateSize + rank, channels]);
   weights.pick(`${name}.bcdt_proj`, `${name}.x_proj`, [

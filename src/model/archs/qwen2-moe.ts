@@ -1,13 +1,32 @@
 // Qwen 1.5's and 2's mixtures of experts: beside them a wider one that all tokens go through, with a gate.
-import { count } from "../config.ts";
+import { z } from "zod";
+import { count, integer } from "../config.ts";
+import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
-import { qwenDesign } from "./qwen2.ts";
-import { qwenExperts, qwenMoeConfig } from "./qwen3-moe.ts";
+import { qwen2 } from "./qwen2.ts";
 
 export const qwen2Moe = family({
-  config: { ...qwenMoeConfig, shared_expert_intermediate_size: count },
-  design: (config) => ({
-    ...qwenDesign(config),
-    experts: qwenExperts(config, config.shared_expert_intermediate_size),
+  like: qwen2,
+  config: {
+    ...expertKeys,
+    n_routed_experts: integer,
+    num_experts_per_tok: count,
+    moe_intermediate_size: integer,
+    shared_expert_intermediate_size: integer,
+    decoder_sparse_step: count.default(1),
+    mlp_only_layers: z.array(integer).default([]),
+  },
+  defaults: { norm_topk_prob: false },
+  keys: { n_routed_experts: "num_experts" },
+  design: ({ mlp_only_layers, decoder_sparse_step, ...config }) => ({
+    experts: expertsOf(config, {
+      isSparse: (layer) =>
+        !mlp_only_layers.includes(layer) && (layer + 1) % decoder_sparse_step === 0,
+      shared: {
+        name: "shared_expert",
+        width: config.shared_expert_intermediate_size,
+        gate: "shared_expert_gate",
+      },
+    }),
   }),
 });

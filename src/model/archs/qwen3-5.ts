@@ -2,17 +2,17 @@
 // also see, the part that reads and writes text.
 import { integer } from "../config.ts";
 import { family, textPart } from "../family.ts";
-import { hybridConfig, hybridDesign } from "./qwen3-next.ts";
+import { qwen3Next } from "./qwen3-next.ts";
 
 const text = family({
-  config: {
-    ...hybridConfig,
-    num_experts: integer.default(0),
-    num_experts_per_tok: integer.default(0),
-    moe_intermediate_size: integer.default(0),
+  like: qwen3Next,
+  config: { num_experts_per_tok: integer },
+  defaults: {
+    n_routed_experts: 0,
+    num_experts_per_tok: 0,
+    moe_intermediate_size: 0,
+    norm_topk_prob: true,
   },
-  defaults: { norm_topk_prob: true },
-  design: (config, weights) => hybridDesign(config, weights, () => {}),
 });
 
 export const qwen35 = textPart(text, { isBare: true });

@@ -6,6 +6,7 @@ import { flag } from "../config.ts";
 import { usualNorms } from "../design.ts";
 import { family } from "../family.ts";
 import { headwiseNorms } from "../head-changes.ts";
+import { plainLayerNorm } from "../layers.ts";
 import type { Weights } from "../weights.ts";
 
 export const stablelm = family({
@@ -18,10 +19,11 @@ export const stablelm = family({
     norms: isParallel ? { attention: "input_layernorm" } : usualNorms,
     parts: (name, sizes) => {
       if (!qk_layernorm) return {};
+      const norm = plainLayerNorm(eps);
       const [q, k] = [`${name}.q_layernorm`, `${name}.k_layernorm`];
       joinNorms(weights, q, sizes.heads, sizes.headDim);
       joinNorms(weights, k, sizes.kvHeads, sizes.headDim);
-      return { project: headwiseNorms(weights, name, sizes, [q, k], eps) };
+      return { project: headwiseNorms(weights, name, sizes, [`${q}.weight`, `${k}.weight`], norm) };
     },
   }),
 });

@@ -1,12 +1,13 @@
 // Youtu LLM: latent attention as in DeepSeek V2, without experts.
 import { family } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
-import { deepseekConfig } from "./deepseek-v2.ts";
+import { deepseekV2 } from "./deepseek-v2.ts";
 
 export const youtuLlm = family({
-  config: { ...deepseekConfig },
+  like: deepseekV2,
   defaults: { rope_theta: 1_600_000, tie_word_embeddings: true },
   design: (config, weights) => ({
     mix: latentLayers(config, weights, { eps: config.rms_norm_eps }),
+    experts: undefined,
   }),
 });
