@@ -13,7 +13,7 @@ export const word = z.string();
 
 /** A kind a layer. */
 export const layerTypes = <T extends string>(...types: readonly [T, ...T[]]) =>
-  z.array(z.enum(types)).nullish();
+  z.array(z.enum(types));
 
 export const RopeScaling = z.looseObject({
   type: z.string().optional(),
@@ -72,7 +72,7 @@ export const BaseConfig = z.looseObject({
     sliding_attention: RopeParameters.nullish(),
   }).nullish(),
   sliding_window: z.int().nullish(),
-  layer_types: layerTypes("full_attention", "sliding_attention"),
+  layer_types: layerTypes("full_attention", "sliding_attention").nullish(),
   tie_word_embeddings: z.boolean().nullish(),
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;

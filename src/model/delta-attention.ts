@@ -87,22 +87,16 @@ function deltaGates(weights: Weights, name: string, { dims, heads, headDim }: De
   };
 }
 
-/** A_log of each head as e to it, for each feature, and dt_bias. Some files have axes of size 1 that say nothing. */
+/** A_log of each head as e to it, for each feature, and dt_bias. */
 function featureRates(
   weights: Weights,
   name: string,
   { heads, headDim }: DeltaSizes,
 ): { rate: MlxArray; bias: MlxArray } {
   const width = heads * headDim;
-  for (const [part, size] of [["A_log", heads] as const, ["dt_bias", width] as const]) {
-    weights.arrange([`${name}.${part}`], ([stored]) => {
-      const fits = stored!.shape.reduce((a, b) => a * b) === size;
-      return { ...stored!, shape: fits ? [size] : stored!.shape };
-    });
-  }
-  const stored = weights.tensor(`${name}.A_log`, [heads], "float32");
+  const stored = weights.vector(`${name}.A_log`, heads, "float32");
   const rate = weights.computed(() =>
     reshape(add(reshape(exp(stored), [heads, 1]), zeros([1, headDim])), [width]),
   );
-  return { rate, bias: weights.tensor(`${name}.dt_bias`, [width], "float32") };
+  return { rate, bias: weights.vector(`${name}.dt_bias`, width, "float32") };
 }

@@ -52,6 +52,13 @@ export const expertKeys = {
   moe_layer_freq: count.default(1),
 };
 
+/** Of families whose models all have them. */
+export const requiredExpertKeys = {
+  ...expertKeys,
+  n_routed_experts: count,
+  num_experts_per_tok: count,
+};
+
 type ExpertsConfig = Pick<BaseConfig, "intermediate_size"> &
   z.infer<z.ZodObject<typeof expertKeys>>;
 

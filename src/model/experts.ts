@@ -56,7 +56,7 @@ export function router(
     groups,
     isNormalized,
     scale,
-    correction: correction ? weights.tensor(correction, [experts], "float32") : undefined,
+    correction: correction ? weights.vector(correction, experts, "float32") : undefined,
     shared: { count, isGated: gate !== undefined },
   };
   return (x) => weights.device.route(x, product, routing);

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { BaseConfig, type Defaults, type Keys, parseConfig } from "./config.ts";
 import type { Design } from "./design.ts";
 import type { Model } from "./model.ts";
-import { useCommonNames } from "./names.ts";
+import { commonName } from "./names.ts";
 import { transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
@@ -66,7 +66,7 @@ export function family<S extends Shape = None, B extends Shape = None>(
   const architecture: Architecture = (config, weights) => {
     const parsed = parseConfig(schema, config, whole.keys, whole.defaults);
     if (whole.leftOut) weights.leaveOut(whole.leftOut);
-    useCommonNames(weights);
+    weights.renameEach(commonName);
     weights.renameParts(whole.names);
     const design = whole.design(parsed, weights);
     // Where a family has other values for keys of ours, its design says what they mean.

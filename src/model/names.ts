@@ -1,5 +1,4 @@
 // Names that files have for the parts of a decoder, where they mean the same in every family that has them.
-import type { Weights } from "./weights.ts";
 
 /** One after the other. */
 const commonNames: readonly (readonly [RegExp, string])[] = [
@@ -31,8 +30,6 @@ const commonNames: readonly (readonly [RegExp, string])[] = [
   [/\.(mlp|switch_mlp)\.(c_proj|fc2|fc_out|dense_4h_to_h)\./, ".$1.down_proj."],
 ];
 
-export function useCommonNames(weights: Weights): void {
-  weights.renameEach((name) =>
-    commonNames.reduce((all, [pattern, common]) => all.replace(pattern, common), name),
-  );
+export function commonName(name: string): string {
+  return commonNames.reduce((all, [pattern, common]) => all.replace(pattern, common), name);
 }

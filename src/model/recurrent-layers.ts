@@ -6,6 +6,7 @@ import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../mlx/o
 import { joined } from "./arrangement.ts";
 import { type BaseConfig, count } from "./config.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
+import type { Step } from "./model.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
@@ -27,6 +28,16 @@ export function convolution(
     ? weights.tensor(`${name}.bias`, [channels], "float32")
     : undefined;
   return { weight: weights.computed(() => contiguous(swapAxes(stored, 0, 1))), bias, activation };
+}
+
+/** What each channel was so many tokens ago, in its sequence; 0 before that begins. */
+export function delayed(weights: Weights, states: LayerStates, delays: readonly number[]) {
+  const [channels, most] = [delays.length, Math.max(...delays)];
+  const taps = new Float32Array((most + 1) * channels);
+  for (const [channel, delay] of delays.entries()) taps[(most - delay) * channels + channel] = 1;
+  const convolution = { weight: weights.constant(taps, [most + 1, channels]) };
+  const state = states.slot(most, channels);
+  return (x: MlxArray, step: Step) => step.convolve(state, x, convolution);
 }
 
 /** Three convolutions as one over the channels of all: `name`.q_conv1d and so on as `name`.conv1d. */

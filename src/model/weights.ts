@@ -81,12 +81,16 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
-  /** One number (1), whatever axes the file gives it. */
-  scalar(name: string, dtype = this.dtype): MlxArray {
+  /** As many numbers, whatever axes the file gives them. */
+  vector(name: string, size: number, dtype = this.dtype): MlxArray {
     const { shape } = this.#ledger.find(name);
-    if (shape.some((size) => size !== 1)) throw this.#ledger.disagreement(name, [1], `(${shape})`);
-    this.reshape(name, shape, [1]);
-    return this.tensor(name, [1], dtype);
+    if (shape.reduce((a, b) => a * b, 1) === size) this.reshape(name, shape, [size]);
+    return this.tensor(name, [size], dtype);
+  }
+
+  /** One number (1). */
+  scalar(name: string, dtype = this.dtype): MlxArray {
+    return this.vector(name, 1, dtype);
   }
 
   /** `name`.weight, and `name`.bias where the file has one. */

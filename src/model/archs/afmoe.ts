@@ -1,16 +1,14 @@
 // Trinity, by Arcee: norms before and behind attention and MLP, gated attention, RoPE only in layers with a window.
 import { z } from "zod";
 import { count, flag, layerTypes } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const afmoe = family({
   config: {
-    ...expertKeys,
-    layer_types: layerTypes("full_attention", "sliding_attention").unwrap().unwrap(),
+    ...requiredExpertKeys,
+    layer_types: layerTypes("full_attention", "sliding_attention"),
     moe_intermediate_size: count,
-    n_routed_experts: count,
-    num_experts_per_tok: count,
     score_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
     mup_enabled: flag.default(true),
   },

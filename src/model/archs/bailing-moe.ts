@@ -1,19 +1,17 @@
 // Ling and Ring, by inclusionAI: experts, and one matrix for queries, keys and values.
 import { z } from "zod";
 import { count, flag } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { normedColumns } from "../norm-head.ts";
 
 export const bailingMoe = family({
   config: {
-    ...expertKeys,
+    ...requiredExpertKeys,
     moe_intermediate_size: count,
     moe_shared_expert_intermediate_size: count.nullish(),
     moe_router_enable_expert_bias: flag.default(false),
     moe_router_enable_shared_expert: flag.default(true),
-    n_routed_experts: count,
-    num_experts_per_tok: count,
     score_function: z.enum(["softmax", "sigmoid"]).default("softmax"),
     use_qk_norm: flag.default(false),
     norm_head: flag.default(false),

@@ -26,19 +26,14 @@ export const ernie45Moe = family({
   design: (config, weights) => {
     const first = Math.min(...[config.moe_layer_start_index].flat());
     const last = Math.max(...[config.moe_layer_end_index ?? config.num_hidden_layers - 1].flat());
-    // The authors' files have one, as a matrix of one row; MLX's leave it out.
-    const correction = "e_score_correction_bias";
+    // The authors' files have one; MLX's leave it out.
     const isCorrected = weights.hasAny(/\.mlp\.e_score_correction_bias$/);
     return {
       rotatesNeighbours: true,
-      arrangeMlp: (name) => {
-        const [bias, experts] = [`${name}.${correction}`, config.n_routed_experts];
-        if (weights.has(bias)) weights.reshape(bias, [1, experts], [experts]);
-      },
       experts: expertsOf(config, {
         hidden: config.moe_intermediate_size || config.intermediate_size,
         scores: config.moe_gate_act,
-        correction: isCorrected ? correction : undefined,
+        correction: isCorrected ? "e_score_correction_bias" : undefined,
         isNormalized: true,
         isSparse: (layer) =>
           (layer + 1) % config.moe_layer_interval === 0 && layer >= first && layer <= last,

@@ -8,7 +8,7 @@ export const exaoneMoe = family({
   config: {
     ...expertKeys,
     n_routed_experts: count,
-    layer_types: layerTypes("full_attention", "sliding_attention").unwrap().unwrap(),
+    layer_types: layerTypes("full_attention", "sliding_attention"),
     is_moe_layer: z.array(flag),
   },
   defaults: { rope_theta: 1_000_000, routed_scaling_factor: 2.5 },

@@ -16,7 +16,7 @@ import { localRopeKeys } from "./gemma3-text.ts";
 export const gear = family({
   config: {
     ...localRopeKeys,
-    layer_types: layerTypes("full_attention", "sliding_attention", "conv_mixer"),
+    layer_types: layerTypes("full_attention", "sliding_attention", "conv_mixer").nullish(),
     query_pre_attn_scalar: positive.nullish(),
     hidden_activation: word.default("gelu_pytorch_tanh"),
     conv_L_cache: integer.min(2).default(3),

@@ -17,7 +17,7 @@ export const graniteMoeHybrid = family({
     n_groups: size,
     ssm_state_size: size,
     conv_kernel: size,
-    layer_types: layerTypes("mamba", "attention").unwrap().unwrap(),
+    layer_types: layerTypes("mamba", "attention"),
     shared_intermediate_size: integer.nullish(),
     position_embedding_type: word.nullish(),
   },

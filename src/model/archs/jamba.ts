@@ -29,12 +29,7 @@ export const jamba = family({
   },
   names: { ".feed_forward.router.": ".feed_forward.gate." },
   design: ({ layers_block_type: types, ...config }, weights) => {
-    const {
-      rms_norm_eps: eps,
-      n_routed_experts,
-      expert_layer_period,
-      expert_layer_offset,
-    } = config;
+    const { rms_norm_eps: eps, expert_layer_period: period, expert_layer_offset: offset } = config;
     const sizes = mambaSizes(config, config.mamba_expand * config.hidden_size);
     const attends = (layer: number) =>
       types
@@ -53,11 +48,10 @@ export const jamba = family({
           queries: rmsNorm(weights, `${name}.c_layernorm`, sizes.stateSize, eps),
         });
       },
-      experts: expertsOf(config, {
-        isNormalized: true,
-        isSparse: (layer) =>
-          n_routed_experts! > 1 && layer % expert_layer_period === expert_layer_offset,
-      }),
+      experts:
+        config.n_routed_experts === 1
+          ? undefined
+          : expertsOf(config, { isSparse: (layer) => layer % period === offset }),
     };
   },
 });

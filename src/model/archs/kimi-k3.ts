@@ -35,10 +35,7 @@ const text = family({
     routed_expert_hidden_size: count.nullish(),
     latent_moe_use_norm: flag.default(false),
   },
-  names: {
-    "_res.proj_weight": "_res_proj.weight",
-    "_res.norm_weight": "_res_norm.weight",
-  },
+  names: { "_res.proj_weight": "_res_proj.weight", "_res.norm_weight": "_res_norm.weight" },
   design: (config, weights, base) => {
     const { hidden_size: dims, rms_norm_eps: eps, routed_expert_hidden_size: latent } = config;
     const attention = latentLayers(config, weights, { rope: undefined });

@@ -1,15 +1,13 @@
 // LFM 2 with experts in all but the first layers.
 import { count, flag, integer } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { lfm2 } from "./lfm2.ts";
 
 export const lfm2Moe = family({
   like: lfm2,
   config: {
-    ...expertKeys,
-    n_routed_experts: count,
-    num_experts_per_tok: count,
+    ...requiredExpertKeys,
     moe_intermediate_size: count,
     first_k_dense_replace: integer,
     norm_topk_prob: flag,

@@ -15,7 +15,7 @@ const keys = {
   block_ffn_dim_multiplier: real.nullish(),
   block_auto_adjust_ff_dim: flag.default(false),
   full_attn_idxs: z.array(integer).nullish(),
-  layer_types: layerTypes("conv", "full_attention"),
+  layer_types: layerTypes("conv", "full_attention").nullish(),
 };
 
 export const lfm2 = family({

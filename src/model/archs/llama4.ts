@@ -15,7 +15,7 @@ const text = family({
   config: {
     attention_chunk_size: count.nullish(),
     /** Those with RoPE are chunked unless it says. */
-    layer_types: layerTypes("chunked_attention", "full_attention"),
+    layer_types: layerTypes("chunked_attention", "full_attention").nullish(),
     /** Of layers without experts; intermediate_size is an expert's. */
     intermediate_size_mlp: count,
     num_local_experts: integer.default(0),

@@ -7,7 +7,7 @@ import {
   expandDims,
   floorDivide,
   multiply,
-  slice,
+  split,
   squeeze,
   subtract,
   zeros,
@@ -15,6 +15,7 @@ import {
 import { count, integer } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import type { Step } from "../model.ts";
+import { delayed } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 import { longcatFlash } from "./longcat-flash.ts";
@@ -64,19 +65,11 @@ function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: Lay
 
 /** The token before each, the one before that, and so on; 0 before a sequence begins: (T) int64 each. */
 function tokensBefore(weights: Weights, states: LayerStates, count: number) {
-  // A convolution with as many channels: each gives back what it was given so many tokens ago.
-  const taps = Float32Array.from({ length: (count + 1) * count }, (_, i) => {
-    const [tap, channel] = [Math.floor(i / count), i % count];
-    return tap === count - 1 - channel ? 1 : 0;
-  });
-  const convolution = { weight: weights.constant(taps, [count + 1, count]) };
-  const state = states.slot(count, count);
+  const delays = Array.from({ length: count }, (_, channel) => channel + 1);
+  const before = delayed(weights, states, delays);
   return (tokens: MlxArray, step: Step): MlxArray[] => {
     const numbers = expandDims(astype(tokens, "float32"), 1);
-    const rows = add(numbers, zeros([1, count])); // (T, count)
-    const shifted = step.convolve(state, rows, convolution);
-    return Array.from({ length: count }, (_, channel) =>
-      astype(squeeze(slice(shifted, 1, channel, channel + 1), 1), "int64"),
-    );
+    const shifted = before(add(numbers, zeros([1, count])), step); // (T, count)
+    return split(shifted, count).map((column) => astype(squeeze(column, 1), "int64"));
   };
 }

@@ -1,17 +1,11 @@
 // Mellum: Qwen 3's experts with a window in some layers, which have positions of their own.
 import { count } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
 import { family } from "../family.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 export const mellum = family({
-  config: {
-    ...localRopeKeys,
-    ...expertKeys,
-    n_routed_experts: count,
-    num_experts_per_tok: count,
-    moe_intermediate_size: count,
-  },
+  config: { ...localRopeKeys, ...requiredExpertKeys, moe_intermediate_size: count },
   keys: { n_routed_experts: "num_experts" },
   design: (config) => ({
     headNorms: ["q_norm", "k_norm"],

@@ -1,14 +1,12 @@
 // MiniMax M2: experts in every layer, norms over all of the queries and keys, and RoPE over a part of each head.
 import { z } from "zod";
 import { count, flag } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const minimax = family({
   config: {
-    ...expertKeys,
-    n_routed_experts: count,
-    num_experts_per_tok: count,
+    ...requiredExpertKeys,
     rotary_dim: count,
     use_qk_norm: flag.default(true),
     scoring_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),

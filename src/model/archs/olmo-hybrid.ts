@@ -12,7 +12,7 @@ export const olmoHybrid = family({
     /** Whether betas are up to 2. */
     linear_allow_neg_eigval: flag.default(false),
     layer_norm_epsilon: positive.default(1e-5),
-    layer_types: layerTypes("linear_attention", "full_attention"),
+    layer_types: layerTypes("linear_attention", "full_attention").nullish(),
     /** null for no positions. */
     rope_theta: positive.nullish().default(10_000),
     rope_parameters: RopeScaling.extend({ rope_theta: positive.nullish() }).nullish(),

@@ -1,16 +1,11 @@
 // Phixtral: Phi 2 with experts. Attention and experts are beside each other.
-import { z } from "zod";
 import { activationOf } from "../activations.ts";
 import { count } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
 
 export const phixtral = family({
-  config: {
-    rms_norm_eps: z.literal(1e-5).default(1e-5),
-    rotary_dim: count.default(32),
-    ...expertKeys,
-  },
+  config: { rotary_dim: count.default(32), ...expertKeys },
   defaults: {
     vocab_size: 51_200,
     hidden_size: 2560,
@@ -40,7 +35,7 @@ export const phixtral = family({
     ".fc2.": ".down_proj.",
   },
   design: (config) => ({
-    config: { tie_word_embeddings: false },
+    config: { rms_norm_eps: 1e-5, tie_word_embeddings: false },
     isParallel: true,
     isLayerNorm: true,
     norms: { attention: "input_layernorm" },

@@ -11,7 +11,7 @@ export const qwen3Next = family({
   config: {
     ...deltaNetKeys,
     full_attention_interval: count.default(4),
-    layer_types: layerTypes("linear_attention", "full_attention"),
+    layer_types: layerTypes("linear_attention", "full_attention").nullish(),
   },
   defaults: { partial_rotary_factor: 0.25, shared_expert_intermediate_size: 0 },
   design: (config, weights) => {

@@ -25,6 +25,7 @@ import { count, flag, positive } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { type AnyNorm, layerNorm } from "../layers.ts";
 import type { Step } from "../model.ts";
+import { delayed } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
@@ -69,10 +70,8 @@ export const rwkv7 = family({
 
 /** x (T, D) -> how the token before each differs from it; there is 0 before the first. */
 function tokenShift(weights: Weights, states: LayerStates, dims: number) {
-  const taps = new Float32Array(2 * dims).fill(1, 0, dims);
-  const convolution = { weight: weights.constant(taps, [2, dims]) };
-  const state = states.slot(1, dims);
-  return (x: MlxArray, step: Step) => subtract(step.convolve(state, x, convolution), x);
+  const before = delayed(weights, states, Array(dims).fill(1));
+  return (x: MlxArray, step: Step) => subtract(before(x, step), x);
 }
 
 function channelMixer(config: Config, weights: Weights, name: string, states: LayerStates) {
@@ -86,17 +85,8 @@ function channelMixer(config: Config, weights: Weights, name: string, states: La
 
 /** x with a share, for each feature, of what the token before differs by. */
 function mixed(weights: Weights, name: string, dims: number) {
-  const share = vector(weights, name, dims);
+  const share = weights.vector(name, dims);
   return (x: MlxArray, difference: MlxArray) => add(x, multiply(difference, share));
-}
-
-/** Files have axes of size 1 before it, or the axis of heads. */
-function vector(weights: Weights, name: string, dims: number): MlxArray {
-  weights.arrange([name], ([stored]) => {
-    const fits = stored!.shape.reduce((a, b) => a * b) === dims;
-    return { ...stored!, shape: fits ? [dims] : stored!.shape };
-  });
-  return weights.tensor(name, [dims]);
 }
 
 /** Two matrices with a smaller vector between them. */
@@ -138,10 +128,10 @@ function timeMixer(
   const toShares =
     layer > 0 ? lowRank(weights, `${name}.v_lora`, dims, config.v_low_rank_dim) : undefined;
   const [keyScale, keyRate, bonus] = ["k_k", "k_a", "r_k"].map((part) =>
-    vector(weights, `${name}.${part}`, dims),
+    weights.vector(`${name}.${part}`, dims),
   ) as [MlxArray, MlxArray, MlxArray];
   const [weight, bias] = ["weight", "bias"].map((part) =>
-    vector(weights, `${name}.g_norm.${part}`, dims),
+    weights.vector(`${name}.g_norm.${part}`, dims),
   ) as [MlxArray, MlxArray];
   const state = states.slot(heads, headDim, headDim);
   const scan = {
