@@ -77,6 +77,12 @@ export const BaseConfig = z.looseObject({
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;
 
+/** In place of its keys, of models without attention: files have 0 heads, or none of the keys. */
+export const withoutAttention = {
+  num_attention_heads: integer.default(0),
+  num_key_value_heads: integer.nullish(),
+};
+
 /** Our keys -> those that a family has for the same. */
 export type Keys = Readonly<Record<string, string>>;
 
@@ -122,6 +128,12 @@ export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; h
     throw new LoadError(`config.json: heads have ${headDim} features: ${needed}`);
   }
   return { heads, kvHeads, headDim };
+}
+
+/** How many layers have keys and values of their own, where so many of the last read those of others. */
+export function kvOwnersOf(layers: number, sharing: number, key: string): number {
+  if (sharing < layers) return layers - sharing;
+  throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
 }
 
 /** How far back a layer looks: not all the way where layer_types, or else the architecture, says so. */

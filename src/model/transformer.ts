@@ -71,7 +71,7 @@ function unusedTensors(config: BaseConfig, { hasLayersBehind, kvOwners }: Design
   const numbers = (first: number, end: number) =>
     Array.from({ length: end - first }, (_, i) => first + i).join("|");
   const behind = numbers(layers, layers + MOST_BEHIND);
-  const sharing = kvOwners === undefined ? "" : numbers(Math.max(0, kvOwners), layers);
+  const sharing = kvOwners === undefined ? "" : numbers(kvOwners, layers);
   return [
     ...(hasLayersBehind ? [new RegExp(`^model\\.layers\\.(${behind})\\.`)] : []),
     // Files have keys and values of layers that read those of others, too.

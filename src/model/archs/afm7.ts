@@ -1,9 +1,8 @@
 // Apple's foundation model of 7B: norms on queries and keys behind RoPE, keys and values rounded to 8 bits, and last
 // layers that read those of the layer before them.
-import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts";
-import { integer, positive } from "../config.ts";
+import { integer, kvOwnersOf, positive } from "../config.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
 import { projection, rmsNorm } from "../layers.ts";
@@ -21,8 +20,7 @@ export const afm7 = family({
     num_key_value_heads: "num_kv_heads",
   },
   design: ({ hidden_size, num_hidden_layers, num_kv_reuse_layers: reuse, ...config }, weights) => {
-    const owners = num_hidden_layers - reuse;
-    if (owners < 1) throw new LoadError("config.json: num_kv_reuse_layers: no layer has keys");
+    const owners = kvOwnersOf(num_hidden_layers, reuse, "num_kv_reuse_layers");
     for (let i = 0; i < reuse; i++) {
       weights.rename({ [`model.kv_reuse_layers.${i}.`]: `model.layers.${owners + i}.` });
     }

@@ -26,7 +26,7 @@ import {
   tanh,
 } from "../../mlx/ops.ts";
 import { Scope } from "../../mlx/scope.ts";
-import { count, flag, integer, positive, real } from "../config.ts";
+import { count, flag, integer, kvOwnersOf, positive, real } from "../config.ts";
 import { type LayerParts, normsAround } from "../design.ts";
 import { type ConfigOf, family, textPart } from "../family.ts";
 import { layerInputGate, layerInputKeys, layerInputs } from "../layer-inputs.ts";
@@ -43,6 +43,8 @@ const keys = {
   final_logit_softcapping: positive.nullish(),
   /** The share of activations that are zero, in each layer. */
   activation_sparsity_pattern: z.array(real).nullish(),
+  /** In place of it, in GGUF files: how many standard deviations above the mean those begin that are not zero. */
+  activation_deviations: z.array(real.nullable()).nullish(),
   altup_num_inputs: count,
   altup_active_idx: integer,
   altup_coef_clip: positive.nullish(),
@@ -55,6 +57,7 @@ const text = family({
   config: keys,
   design: (config, weights) => {
     const { hidden_size: dims, intermediate_size: hidden } = config;
+    const { num_hidden_layers: layers, num_kv_shared_layers: sharing } = config;
     const streams = hiddenStreams(config, weights);
     const inputs = layerInputs(config, weights);
     return {
@@ -64,10 +67,10 @@ const text = family({
       normsValues: true,
       localRopeBase: config.rope_local_base_freq,
       attention: { scale: 1 },
-      kvOwners: config.num_hidden_layers - config.num_kv_shared_layers,
+      kvOwners: kvOwnersOf(layers, sharing, "num_kv_shared_layers"),
       mlp: (name, layer) => {
-        const sparsity = config.activation_sparsity_pattern?.[layer] ?? 0;
-        const gating = sparsity > 0 ? sparseGating(weights, sparsity) : "geglu";
+        const deviations = sparseFrom(config, layer);
+        const gating = deviations === undefined ? "geglu" : sparseGating(weights, deviations);
         const width = Array.isArray(hidden) ? hidden[layer]! : hidden;
         return gatedMlp(weights, name, dims, width, gating);
       },
@@ -81,12 +84,23 @@ const text = family({
   },
 });
 
-export const gemma3n = textPart(text);
+export const gemma3n = textPart(text, { isBare: true });
 
 /** One hidden state (T, D) to several (T, N, D) of its magnitude, and several to their mean. */
 function hiddenStreams({ hidden_size: dims, altup_num_inputs: inputs }: Config, weights: Weights) {
-  const projections = (name: string) =>
-    Array.from({ length: inputs - 1 }, (_, i) => weights.linear(`model.${name}.${i}`, dims, dims));
+  const projections = (name: string) => {
+    // GGUF files have them in one tensor.
+    const isStacked = weights.has(`model.${name}.weight`);
+    if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
+    return Array.from({ length: inputs - 1 }, (_, i) => {
+      const own = `model.${name}.${i}`;
+      if (isStacked) {
+        weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
+        weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
+      }
+      return weights.linear(own, dims, dims);
+    });
+  };
   const spreading = projections("altup_projections");
   const merging = projections("altup_unembed_projections");
   const magnitude = (x: MlxArray) => power(mean(multiply(x, x)), 0.5);
@@ -143,17 +157,21 @@ function altUpBlock(
   };
 }
 
-/** Only gates above the quantile of a normal distribution open. */
-function sparseGating({ device }: Weights, sparsity: number): Gating {
+/** How many standard deviations above the mean a layer's gates begin to open: a quantile of a normal distribution. */
+function sparseFrom(config: Config, layer: number): number | undefined {
+  const { activation_deviations, activation_sparsity_pattern } = config;
+  if (activation_deviations) return activation_deviations[layer] ?? undefined;
+  const sparsity = activation_sparsity_pattern?.[layer] ?? 0;
+  if (sparsity <= 0) return undefined;
   using _ = new Scope();
-  const [deviations] = multiply(
-    erfinv(array(Float32Array.of(2 * sparsity - 1))),
-    2 ** 0.5,
-  ).numbers();
+  return multiply(erfinv(array(Float32Array.of(2 * sparsity - 1))), 2 ** 0.5).numbers()[0];
+}
+
+function sparseGating({ device }: Weights, deviations: number): Gating {
   return (gates, ups) => {
     const apart = subtract(gates, mean(gates));
     const deviation = power(mean(multiply(apart, apart)), 0.5);
-    const open = maximum(subtract(apart, multiply(deviation, deviations!)), 0);
+    const open = maximum(subtract(apart, multiply(deviation, deviations)), 0);
     return device.gate("geglu", open, ups);
   };
 }

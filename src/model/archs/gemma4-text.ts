@@ -11,6 +11,7 @@ import {
   flag,
   headsOf,
   integer,
+  kvOwnersOf,
   parseConfig,
   positive,
   windowOf,
@@ -70,7 +71,8 @@ export const gemma4Text = family({
     const { hidden_size: dims, head_dim, num_hidden_layers: layers } = config;
     const { attention_k_eq_v, num_key_value_heads, num_global_key_value_heads } = config;
     const each = config.hidden_size_per_layer_input ?? 0;
-    const owners = layers - (config.num_kv_shared_layers ?? 0);
+    const sharing = config.num_kv_shared_layers ?? 0;
+    const owners = kvOwnersOf(layers, sharing, "num_kv_shared_layers");
     const slides = (layer: number) => (layer + 1) % config.sliding_window_pattern !== 0;
     const isGlobal = (layer: number) => windowOf(config, layer, slides) === undefined;
     return {

@@ -23,8 +23,9 @@ export const graniteMoeHybrid = family({
   },
   keys: shortMamba2Keys,
   names: {
-    ".shared_mlp.input_linear.": ".mlp.shared_mlp.gate_up_proj.",
-    ".shared_mlp.output_linear.": ".mlp.shared_mlp.down_proj.",
+    ".shared_mlp.": ".mlp.shared_mlp.",
+    ".shared_mlp.input_linear.": ".shared_mlp.gate_up_proj.",
+    ".shared_mlp.output_linear.": ".shared_mlp.down_proj.",
   },
   design: ({ layer_types, ...config }, weights) => {
     const isMamba = (layer: number) => layer_types[layer] === "mamba";

@@ -8,7 +8,6 @@ import {
   concatenate,
   expandDims,
   multiply,
-  reshape,
   sigmoid,
   softmax,
   sum,
@@ -95,11 +94,18 @@ function mixedResiduals(weights: Weights, dims: number, eps: number, size: numbe
   };
 }
 
+function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
+  // GGUF files have the product.
+  const product = `${name}_score.weight`;
+  if (weights.has(product)) return weights.tensor(product, [dims], "float32");
+  const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
+  const direction = weights.vector(`${name}_proj.weight`, dims, "float32");
+  return weights.computed(() => multiply(scale, direction));
+}
+
 /** A softmax over sums and what is made now: how much of each is taken, of each token. */
 function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
-  const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
-  const direction = weights.tensor(`${name}_proj.weight`, [1, dims], "float32");
-  const weight = weights.computed(() => multiply(scale, reshape(direction, [dims])));
+  const weight = mixtureWeight(weights, name, dims);
   return (sums: readonly MlxArray[], partial: MlxArray): MlxArray => {
     if (sums.length === 0) return partial;
     const all = concatenate(

@@ -1,19 +1,19 @@
 // Mamba and Falcon Mamba: recurrent layers and nothing else.
 import type { MlxArray } from "../../mlx/array.ts";
-import { count, flag, positive } from "../config.ts";
+import { count, flag, positive, withoutAttention } from "../config.ts";
 import { family } from "../family.ts";
 import { mambaKeys, mambaMixer, mambaSizes } from "../mamba-layers.ts";
 import { mixersOnly } from "./mamba2.ts";
 
 export const mamba = family({
   config: {
+    ...withoutAttention,
     ...mambaKeys,
     intermediate_size: count,
     use_bcdt_rms: flag.default(false),
     mixer_rms_eps: positive.default(1e-6),
   },
   defaults: {
-    num_attention_heads: 1,
     rms_norm_eps: 1e-5,
     tie_word_embeddings: true,
     max_position_embeddings: 1_048_576,

@@ -1,5 +1,5 @@
 // Mamba 2: recurrent layers and nothing else.
-import { count, StepLimits } from "../config.ts";
+import { count, StepLimits, withoutAttention } from "../config.ts";
 import type { Design } from "../design.ts";
 import { family } from "../family.ts";
 import { rmsNorm } from "../layers.ts";
@@ -13,12 +13,13 @@ export const mixersOnly: Design = {
 
 export const mamba2 = family({
   config: {
+    ...withoutAttention,
     ...mamba2Keys,
     state_size: count,
     ssm_state_size: count.nullish(),
     time_step_limit: StepLimits,
   },
-  defaults: { num_attention_heads: 1, rms_norm_eps: 1e-5, max_position_embeddings: 2056 },
+  defaults: { rms_norm_eps: 1e-5, max_position_embeddings: 2056 },
   keys: {
     mamba_num_heads: "num_heads",
     mamba_head_dim: "head_dim",

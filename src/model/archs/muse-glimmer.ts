@@ -24,14 +24,17 @@ const text = family({
     rope_theta: 500_000,
     tie_word_embeddings: false,
   },
-  design: ({ rms_norm_eps: eps, post_norm_eps, layer_rope_theta: thetas, ...config }, weights) => ({
+  design: ({ rms_norm_eps: eps, layer_rope_theta: thetas, ...config }, weights) => ({
     norms: normsAround,
     makeNorm: (name, dims) => {
       const isBehind = /\.post_\w+$/.test(name);
-      const offset = name.startsWith("model.layers.") ? 1 : 0;
-      return rmsNorm(weights, name, dims, isBehind ? post_norm_eps : eps, offset);
+      const offset = name.startsWith("model.layers.") ? (config.norm_offset ?? 1) : 0;
+      return rmsNorm(weights, name, dims, isBehind ? config.post_norm_eps : eps, offset);
     },
-    headNorms: "plain",
+    // GGUF files have the factor of queries as weights of a norm.
+    headNorms: weights.has("model.layers.0.self_attn.q_norm.weight")
+      ? ["q_norm", "k_norm"]
+      : "plain",
     outputGate: { name: "gate_proj" },
     slides: (layer) => layer % 4 !== 3,
     rope: (whole, window, layer) => ((thetas ? thetas[layer] : window) ? whole() : undefined),

@@ -26,7 +26,7 @@ type Config = ConfigOf<typeof keys>;
 export const plamo2 = family({
   config: keys,
   design: (config, weights) => ({
-    ...plamoNorms(weights, config.rms_norm_eps, 1),
+    ...plamoNorms(weights, config),
     config: {
       head_dim: config.hidden_size_per_head,
       sliding_window: config.attention_window_size,

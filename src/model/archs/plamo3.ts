@@ -1,6 +1,6 @@
 // PLaMo 3: norms before and behind attention and MLP, which are stored as their distance from a number of their own,
 // and a window in most layers, with positions of its own.
-import { count, positive } from "../config.ts";
+import { type BaseConfig, count, positive } from "../config.ts";
 import type { Design } from "../design.ts";
 import { family } from "../family.ts";
 import { rmsNorm } from "../layers.ts";
@@ -17,7 +17,7 @@ export const plamo3 = family({
   keys: { sliding_window: "window_size" },
   names: { ".mixer.": ".self_attn." },
   design: (config, weights) => ({
-    ...plamoNorms(weights, config.rms_norm_eps, config.norm_offset ?? 1),
+    ...plamoNorms(weights, config),
     config: { sliding_window: config.sliding_window + 1 },
     normOffset: 1,
     headNorms: ["q_norm", "k_norm"],
@@ -27,7 +27,10 @@ export const plamo3 = family({
 });
 
 /** Norms of what a branch is before it is added are near smaller numbers than 1. */
-export function plamoNorms(weights: Weights, eps: number, offset: number): Design {
+export function plamoNorms(
+  weights: Weights,
+  { rms_norm_eps: eps, norm_offset }: Pick<BaseConfig, "rms_norm_eps" | "norm_offset">,
+): Design {
   const small = new Map([
     ["post_mixer_norm", 1 / 5],
     ["post_mlp_norm", 1 / 5 ** 1.5],
@@ -35,7 +38,7 @@ export function plamoNorms(weights: Weights, eps: number, offset: number): Desig
   return {
     makeNorm: (name, dims) => {
       const near = small.get(name.split(".").at(-1)!) ?? 1;
-      return rmsNorm(weights, name, dims, eps, near * offset);
+      return rmsNorm(weights, name, dims, eps, near * (norm_offset ?? 1));
     },
     norms: {
       attention: "pre_mixer_norm",

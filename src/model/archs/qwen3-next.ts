@@ -46,22 +46,26 @@ function arrangeDeltaNet(
   weights: Weights,
   name: string,
 ): void {
-  const source = `${name}.in_proj_qkvz`;
-  if (!weights.has(`${source}.weight`)) return;
   const { linear_num_key_heads: heads, linear_key_head_dim: keyDim } = config;
   const each = config.linear_num_value_heads / heads;
   const values = each * config.linear_value_head_dim;
   const width = 2 * keyDim + 2 * values;
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
-  weights.check(source, [heads * width, config.hidden_size]);
-  weights.check(`${name}.in_proj_ba`, [2 * each * heads, config.hidden_size]);
-  weights.pick(source, `${name}.in_proj_qkv`, [
-    ...runs(width, 0, keyDim),
-    ...runs(width, keyDim, keyDim),
-    ...runs(width, 2 * keyDim, values),
-  ]);
-  weights.pick(source, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
-  weights.pick(`${name}.in_proj_ba`, `${name}.in_proj_b`, runs(2 * each, 0, each));
-  weights.pick(`${name}.in_proj_ba`, `${name}.in_proj_a`, runs(2 * each, each, each));
+  const [mixed, rates] = [`${name}.in_proj_qkvz`, `${name}.in_proj_ba`];
+  // GGUF files have these in order, and those of Qwen 3.5 have all apart.
+  if (weights.has(`${mixed}.weight`)) {
+    weights.check(mixed, [heads * width, config.hidden_size]);
+    weights.pick(mixed, `${name}.in_proj_qkv`, [
+      ...runs(width, 0, keyDim),
+      ...runs(width, keyDim, keyDim),
+      ...runs(width, 2 * keyDim, values),
+    ]);
+    weights.pick(mixed, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
+  }
+  if (weights.has(`${rates}.weight`)) {
+    weights.check(rates, [2 * each * heads, config.hidden_size]);
+    weights.pick(rates, `${name}.in_proj_b`, runs(2 * each, 0, each));
+    weights.pick(rates, `${name}.in_proj_a`, runs(2 * each, each, each));
+  }
 }

@@ -21,7 +21,7 @@ import {
   zeros,
 } from "../../mlx/ops.ts";
 import { squaredRelu } from "../activations.ts";
-import { count, flag, positive } from "../config.ts";
+import { count, flag, positive, withoutAttention } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { type AnyNorm, layerNorm } from "../layers.ts";
 import type { Step } from "../model.ts";
@@ -30,7 +30,7 @@ import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
 const keys = {
-  num_attention_heads: count.default(1),
+  ...withoutAttention,
   head_dim: count,
   rms_norm_eps: positive.default(1e-5),
   a_low_rank_dim: count,
@@ -45,6 +45,8 @@ type Config = ConfigOf<typeof keys>;
 export const rwkv7 = family({
   config: keys,
   keys: { rms_norm_eps: "norm_eps" },
+  // There are no values before the first layer's; some files have matrices for a share of them.
+  leftOut: /^model\.layers\.0\.attn\.v_lora\./,
   design: (config, weights) => {
     const { hidden_size: dims, rms_norm_eps: eps } = config;
     const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
@@ -115,6 +117,7 @@ function timeMixer(
   if (!Number.isInteger(heads)) {
     throw new LoadError(`config.json: head_dim: ${headDim} features do not divide ${dims}`);
   }
+  splitShares(weights, name);
   const shift = tokenShift(weights, states, dims);
   const [forR, forW, forK, forV, forA, forG] = ["r", "w", "k", "v", "a", "g"].map((part) =>
     mixed(weights, `${name}.x_${part}`, dims),
@@ -170,6 +173,15 @@ function timeMixer(
     const out = add(add(multiply(even, weight), bias), whole(multiply(byHead(values), direct)));
     return oProj(multiply(out, toGates(forG(x, difference))));
   };
+}
+
+/** GGUF files have all shares of a layer in one tensor. */
+function splitShares(weights: Weights, name: string): void {
+  if (weights.shapeOf(`${name}.x_rwkvag.weight`)?.[0] !== 6) return;
+  for (const [first, part] of ["r", "w", "k", "v", "a", "g"].entries()) {
+    weights.pick(`${name}.x_rwkvag`, `${name}.x_${part}`, [{ first, count: 1 }]);
+    weights.rename({ [`${name}.x_${part}.weight`]: `${name}.x_${part}` });
+  }
 }
 
 type Mix = ReturnType<typeof mixed>;

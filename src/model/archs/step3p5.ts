@@ -7,7 +7,7 @@ import { expertKeys, expertsOf } from "../expert-design.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
 import { gatedMlp } from "../layers.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
+import { makeRope, type RopeOptions, ropeOptions } from "../rope.ts";
 
 /** A number a layer; none or 0 for no limit. */
 const limits = z.array(real.nullable()).nullish();
@@ -79,7 +79,8 @@ export const step3p5 = family({
         const theta = Array.isArray(rope_theta) ? (rope_theta[layer] ?? 10_000) : rope_theta;
         const rotary = Math.floor(headDim * (partial_rotary_factors?.[layer] ?? 1));
         const options = ropeOptions({ ...config, rope_theta: theta }, rotary);
-        return makeRope(weights, isScaled ? options : { ...options, scaling: undefined });
+        const scaling = isScaled ? firstFactors(options.scaling, rotary / 2) : undefined;
+        return makeRope(weights, { ...options, scaling });
       },
       outputGate: config.use_head_wise_attn_gate ? { name: "g_proj", isPerHead: true } : undefined,
       mlp: (name, layer) => {
@@ -97,6 +98,12 @@ export const step3p5 = family({
     };
   },
 });
+
+/** GGUF files have factors for all features of a head, and not just for those that are rotated. */
+function firstFactors(scaling: RopeOptions["scaling"], count: number): RopeOptions["scaling"] {
+  if (!scaling?.long_factor) return scaling;
+  return { ...scaling, long_factor: scaling.long_factor.slice(0, count) };
+}
 
 /** The gate has no lower limit. */
 function limited(limit: number | null | undefined): Gating {

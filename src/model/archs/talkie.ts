@@ -2,12 +2,19 @@
 // embedding once more.
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, reshape } from "../../mlx/ops.ts";
+import { flag, real } from "../config.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
 import { plainNorm, projection } from "../layers.ts";
 import { backwards } from "../rope.ts";
 
 export const talkie = family({
+  config: {
+    /** In GGUF files half of the rows of queries and keys have the other sign, so that RoPE rotates as usual. */
+    rotates_forwards: flag.default(false),
+    /** What other files have as a tensor. */
+    logit_gain: real.nullish(),
+  },
   defaults: { rope_theta: 1_000_000, rms_norm_eps: 2 ** -23 },
   leftOut: /rotary|(cos|sin)$/,
   names: {
@@ -20,18 +27,20 @@ export const talkie = family({
     ".mlp.mlp_linear.": ".mlp.up_proj.",
     ".mlp.mlp_resid.": ".mlp.down_proj.",
   },
-  design: ({ hidden_size: dims, rms_norm_eps: eps, num_hidden_layers: layers }, weights) => {
+  design: ({ hidden_size: dims, rms_norm_eps: eps, ...config }, weights) => {
     weights.rename({ lm_head_gain: "model.lm_head_gain" });
-    weights.rename({ lm_head: "lm_head.weight" });
+    if (weights.has("lm_head")) weights.rename({ lm_head: "lm_head.weight" });
     const norm = plainNorm(weights, dims, eps);
-    const gain = (name: string) => weights.tensor(name, [1]);
-    const logitGain = gain("model.lm_head_gain.w_g");
+    const logitGain =
+      config.logit_gain == null
+        ? weights.scalar("model.lm_head_gain.w_g")
+        : weights.number(config.logit_gain);
     return {
       config: { tie_word_embeddings: false },
       makeNorm: () => norm,
-      rope: (whole) => backwards(weights, whole()),
+      rope: (whole) => (config.rotates_forwards ? whole() : backwards(weights, whole())),
       parts: (name, sizes) => {
-        const stored = weights.tensor(`${name}.head_gain.head_g`, [sizes.heads]);
+        const stored = weights.vector(`${name}.head_gain.head_g`, sizes.heads);
         const headGain = weights.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
         // Norms come behind RoPE, which changes no head's length: they may as well come before.
@@ -42,7 +51,7 @@ export const talkie = family({
       },
       combine: ({ name, mix, mlp }) => {
         const [attentionGain, mlpGain, skip] = ["attn_gain", "mlp_gain", "embed_skip"].map((part) =>
-          gain(`${name}.${part}.a_g`),
+          weights.scalar(`${name}.${part}.a_g`),
         ) as [MlxArray, MlxArray, MlxArray];
         return (x, step, embedded) => {
           const h = add(x, multiply(mix(x, step, { norm }), attentionGain));
@@ -52,7 +61,7 @@ export const talkie = family({
       },
       afterEmbedding: norm,
       afterLogits: (logits) => multiply(logits, logitGain),
-      layerInputs: (_, embedded) => Array(layers).fill(embedded),
+      layerInputs: (_, embedded) => Array(config.num_hidden_layers).fill(embedded),
     };
   },
 });
