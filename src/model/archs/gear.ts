@@ -1,16 +1,11 @@
 // Gear: Gemma 3's norms, windows and positions, and layers in which keys and values of the last few tokens are
 // convolved and gated by queries, in place of attention.
 import { z } from "zod";
-import type { MlxArray } from "../../mlx/array.ts";
-import { expandDims, multiply, reshape, sigmoid, split } from "../../mlx/ops.ts";
 import { gatingOf } from "../activations.ts";
 import { headsOf, integer, layerTypes, positive, word } from "../config.ts";
+import { convolvedMixer } from "../convolution-layers.ts";
 import { normsAround } from "../design.ts";
 import { family } from "../family.ts";
-import { type AttentionBlock, type AttentionSizes, projection, rmsNorm } from "../layers.ts";
-import { convolution } from "../recurrent-layers.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 export const gear = family({
@@ -48,37 +43,3 @@ export const gear = family({
     };
   },
 });
-
-function convolvedMixer(
-  weights: Weights,
-  name: string,
-  states: LayerStates,
-  sizes: AttentionSizes,
-  taps: number,
-  eps: number,
-): AttentionBlock {
-  const { dims, heads, kvHeads, headDim } = sizes;
-  const [queries, keys] = [heads * headDim, kvHeads * headDim];
-  const project = projection(weights, name, sizes);
-  const oProj = weights.linear(`${name}.o_proj`, queries, dims);
-  const [qNorm, kNorm] = ["q_norm", "k_norm"].map((part) =>
-    rmsNorm(weights, `${name}.${part}`, headDim, eps, 1),
-  );
-  const [forKeys, forValues] = ["key_conv", "value_conv"].map((part) => ({
-    state: states.slot(taps - 1, keys),
-    convolution: convolution(weights, `${name}.${part}`, keys, taps),
-  }));
-  const byHead = (x: MlxArray, axes: number[]) => reshape(x, [-1, ...axes, headDim]);
-  return (x, step, { norm, residual } = {}) => {
-    const parts = split(project(x, { norm }), [queries, queries + keys]);
-    const [q, k, v] = parts as [MlxArray, MlxArray, MlxArray];
-    const normedKeys = reshape(kNorm!(byHead(k, [kvHeads])), [-1, keys]);
-    const placed = (from: typeof forKeys, input: MlxArray) => {
-      const mixed = step.convolve(from!.state, input, from!.convolution);
-      return expandDims(byHead(mixed, [kvHeads]), 2); // (T, kvHeads, 1, D)
-    };
-    const query = qNorm!(byHead(q, [kvHeads, heads / kvHeads]));
-    const open = sigmoid(multiply(query, placed(forKeys, normedKeys)));
-    return oProj(reshape(multiply(open, placed(forValues, v)), [-1, queries]), { residual });
-  };
-}

@@ -2,61 +2,32 @@
 // low-rank branch beside attention (LAuReL), sparse activations, an embedding for each layer, and last layers that
 // read the keys and values of earlier ones. Of such a file, the part that reads and writes text.
 import { z } from "zod";
-import type { Gating } from "../../device/device.ts";
-import { array, type MlxArray } from "../../mlx/array.ts";
-import {
-  add,
-  astype,
-  clip,
-  concatenate,
-  divide,
-  erfinv,
-  expandDims,
-  matmul,
-  maximum,
-  multiply,
-  power,
-  reshape,
-  slice,
-  split,
-  squeeze,
-  subtract,
-  sum,
-  swapAxes,
-  tanh,
-} from "../../mlx/ops.ts";
-import { Scope } from "../../mlx/scope.ts";
-import { count, flag, integer, kvOwnersOf, positive, real } from "../config.ts";
-import { type LayerParts, normsAround } from "../design.ts";
-import { type ConfigOf, family, textPart } from "../family.ts";
-import { layerInputGate, layerInputKeys, layerInputs } from "../layer-inputs.ts";
-import { type Block, gatedMlp, rmsNorm } from "../layers.ts";
-import type { Weights } from "../weights.ts";
+import { slice, squeeze } from "../../mlx/ops.ts";
+import { normalQuantile, sparseGeglu } from "../activations.ts";
+import { altUpBlock, altUpKeys, hiddenStreams } from "../altup-layers.ts";
+import { count, integer, kvOwnersOf, positive, real } from "../config.ts";
+import { normsAround } from "../design.ts";
+import { family, textPart } from "../family.ts";
+import { layerInputKeys, layerInputs } from "../layer-inputs.ts";
+import { gatedMlp } from "../layers.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
-const keys = {
-  ...localRopeKeys,
-  ...layerInputKeys,
-  /** One for all layers, or one each. */
-  intermediate_size: z.union([count, z.array(count)]),
-  num_kv_shared_layers: integer,
-  final_logit_softcapping: positive.nullish(),
-  /** The share of activations that are zero, in each layer. */
-  activation_sparsity_pattern: z.array(real).nullish(),
-  /** In place of it, in GGUF files: how many standard deviations above the mean those begin that are not zero. */
-  activation_deviations: z.array(real.nullable()).nullish(),
-  altup_num_inputs: count,
-  altup_active_idx: integer,
-  altup_coef_clip: positive.nullish(),
-  altup_correct_scale: flag,
-  laurel_rank: count,
-};
-type Config = ConfigOf<typeof keys>;
-
 const text = family({
-  config: keys,
+  config: {
+    ...localRopeKeys,
+    ...layerInputKeys,
+    ...altUpKeys,
+    /** One for all layers, or one each. */
+    intermediate_size: z.union([count, z.array(count)]),
+    num_kv_shared_layers: integer,
+    final_logit_softcapping: positive.nullish(),
+    /** The share of activations that are zero, in each layer. */
+    activation_sparsity_pattern: z.array(real).nullish(),
+    /** In place of it, in GGUF files: how many standard deviations above the mean those begin that are not zero. */
+    activation_deviations: z.array(real.nullable()).nullish(),
+  },
   design: (config, weights) => {
-    const { hidden_size: dims, intermediate_size: hidden } = config;
+    const { hidden_size: dims, intermediate_size: hidden, activation_deviations } = config;
     const { num_hidden_layers: layers, num_kv_shared_layers: sharing } = config;
     const streams = hiddenStreams(config, weights);
     const inputs = layerInputs(config, weights);
@@ -69,8 +40,10 @@ const text = family({
       attention: { scale: 1 },
       kvOwners: kvOwnersOf(layers, sharing, "num_kv_shared_layers"),
       mlp: (name, layer) => {
-        const deviations = sparseFrom(config, layer);
-        const gating = deviations === undefined ? "geglu" : sparseGating(weights, deviations);
+        const sparsity = config.activation_sparsity_pattern?.[layer] ?? 0;
+        const quantile = sparsity > 0 ? normalQuantile(sparsity) : undefined;
+        const deviations = activation_deviations ? activation_deviations[layer] : quantile;
+        const gating = deviations == null ? "geglu" : sparseGeglu(weights.device, deviations);
         const width = Array.isArray(hidden) ? hidden[layer]! : hidden;
         return gatedMlp(weights, name, dims, width, gating);
       },
@@ -85,126 +58,3 @@ const text = family({
 });
 
 export const gemma3n = textPart(text, { isBare: true });
-
-/** One hidden state (T, D) to several (T, N, D) of its magnitude, and several to their mean. */
-function hiddenStreams({ hidden_size: dims, altup_num_inputs: inputs }: Config, weights: Weights) {
-  const projections = (name: string) => {
-    // GGUF files have them in one tensor.
-    const isStacked = weights.has(`model.${name}.weight`);
-    if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
-    return Array.from({ length: inputs - 1 }, (_, i) => {
-      const own = `model.${name}.${i}`;
-      if (isStacked) {
-        weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
-        weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
-      }
-      return weights.linear(own, dims, dims);
-    });
-  };
-  const spreading = projections("altup_projections");
-  const merging = projections("altup_unembed_projections");
-  const magnitude = (x: MlxArray) => power(mean(multiply(x, x)), 0.5);
-  const like = (first: MlxArray, x: MlxArray) =>
-    multiply(x, divide(magnitude(first), magnitude(x)));
-  return {
-    spread(h: MlxArray): MlxArray {
-      const all = [h, ...spreading.map((project) => like(h, project(h)))];
-      return concatenate(
-        all.map((x) => expandDims(x, 1)),
-        1,
-      );
-    },
-    merge(h: MlxArray): MlxArray {
-      const [first, ...rest] = split(h, inputs, 1).map((x) => squeeze(x, 1)) as [MlxArray];
-      const all = rest.map((x, i) => like(first, merging[i]!(x)));
-      return divide(
-        all.reduce((total, x) => add(total, x), first),
-        inputs,
-      );
-    },
-  };
-}
-
-/** Of the last axis, which stays with the size 1. */
-function mean(x: MlxArray): MlxArray {
-  return divide(sum(x, -1, true), x.shape.at(-1)!);
-}
-
-/** x (T, N, D): attention, the low-rank branch and the MLP compute the active hidden state. */
-function altUpBlock(
-  config: Config,
-  weights: Weights,
-  { name, mix, mlp, norms }: LayerParts,
-): Block {
-  const { hidden_size: dims, rms_norm_eps: eps, hidden_size_per_layer_input: each } = config;
-  const altUp = makeAltUp(config, weights, `${name}.altup`);
-  const left = weights.linear(`${name}.laurel.linear_left`, dims, config.laurel_rank);
-  const right = weights.linear(`${name}.laurel.linear_right`, config.laurel_rank, dims);
-  const laurelNorm = rmsNorm(weights, `${name}.laurel.post_laurel_norm`, dims, eps);
-  const made = layerInputGate(weights, name, { dims, each, eps });
-  return (x, step, input) => {
-    const predicted = altUp.predict(x);
-    const active = altUp.active(predicted);
-    const normed = norms.attention!(active);
-    const attended = add(active, norms.afterAttention!(mix(normed, step)));
-    const laurel = add(normed, laurelNorm(right(left(normed))));
-    const h = multiply(add(attended, laurel), 0.5 ** 0.5);
-    const computed = add(h, norms.afterMlp!(mlp(norms.mlp!(h))));
-    const corrected = altUp.correct(predicted, computed);
-    const [first, ...others] = split(corrected, config.altup_num_inputs, 1) as [MlxArray];
-    const more = expandDims(made(altUp.scaled(altUp.active(corrected)), input!), 1);
-    return concatenate([first, ...others.map((other) => add(other, more))], 1);
-  };
-}
-
-/** How many standard deviations above the mean a layer's gates begin to open: a quantile of a normal distribution. */
-function sparseFrom(config: Config, layer: number): number | undefined {
-  const { activation_deviations, activation_sparsity_pattern } = config;
-  if (activation_deviations) return activation_deviations[layer] ?? undefined;
-  const sparsity = activation_sparsity_pattern?.[layer] ?? 0;
-  if (sparsity <= 0) return undefined;
-  using _ = new Scope();
-  return multiply(erfinv(array(Float32Array.of(2 * sparsity - 1))), 2 ** 0.5).numbers()[0];
-}
-
-function sparseGating({ device }: Weights, deviations: number): Gating {
-  return (gates, ups) => {
-    const apart = subtract(gates, mean(gates));
-    const deviation = power(mean(multiply(apart, apart)), 0.5);
-    const open = maximum(subtract(apart, multiply(deviation, deviations)), 0);
-    return device.gate("geglu", open, ups);
-  };
-}
-
-/** Alternating updates: predicts all hidden states of a token, and corrects them by the one that was computed. */
-function makeAltUp(config: Config, weights: Weights, name: string) {
-  const { hidden_size: dims, rms_norm_eps: eps, altup_num_inputs: inputs } = config;
-  const { altup_coef_clip: limit, altup_active_idx: at, altup_correct_scale } = config;
-  const routerNorm = rmsNorm(weights, `${name}.router_norm`, dims, eps);
-  const router = weights.linear(`${name}.modality_router`, dims, inputs);
-  const coefficients = (part: string, outputs: number) => {
-    const stored = weights.tensor(`${name}.${part}.weight`, [outputs, inputs], "float32");
-    return weights.computed(() => swapAxes(limit ? clip(stored, -limit, limit) : stored, 0, 1));
-  };
-  const prediction = coefficients("prediction_coefs", inputs ** 2);
-  const correction = coefficients("correction_coefs", inputs);
-  const scale = weights.tensor(`${name}.correct_output_scale`, [dims]);
-  const modalities = (x: MlxArray) =>
-    tanh(astype(router(multiply(routerNorm(x), 1 / dims)), "float32")); // (T, N)
-  const active = (x: MlxArray) => squeeze(slice(x, 1, at, at + 1), 1);
-  return {
-    active,
-    scaled: (x: MlxArray) => (altup_correct_scale ? multiply(x, scale) : x),
-    predict(x: MlxArray): MlxArray {
-      const mixing = reshape(matmul(modalities(active(x)), prediction), [-1, inputs, inputs]);
-      const exact = astype(x, "float32");
-      return astype(add(exact, matmul(mixing, exact)), x.dtype);
-    },
-    correct(predicted: MlxArray, computed: MlxArray): MlxArray {
-      const shares = add(matmul(modalities(computed), correction), 1); // (T, N)
-      const innovation = expandDims(subtract(computed, active(predicted)), 1);
-      const exact = add(multiply(innovation, expandDims(shares, -1)), predicted);
-      return astype(exact, computed.dtype);
-    },
-  };
-}

@@ -1,6 +1,5 @@
 // gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
-import type { Gating } from "../../device/device.ts";
-import { add, clip, minimum, multiply, sigmoid } from "../../mlx/ops.ts";
+import { clippedSwiglu } from "../activations.ts";
 import { asWords, everySecond } from "../arrangement.ts";
 import { count, positive } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
@@ -27,15 +26,6 @@ export const gptOss = family({
     experts: expertsOf(config, { hidden: config.intermediate_size }),
   }),
 });
-
-/** The gate has no lower limit, and the other half is moved by 1. */
-const clippedSwiglu =
-  (limit: number): Gating =>
-  (gate, up) => {
-    const clipped = minimum(gate, limit);
-    const gated = multiply(clipped, sigmoid(multiply(clipped, 1.702)));
-    return multiply(add(clip(up, -limit, limit), 1), gated);
-  };
 
 /** In OpenAI's own files the rows of gate and up alternate, and mxfp4 is stored in blocks of bytes. */
 function arrangeBlocks(weights: Weights, name: string): void {

@@ -1,23 +1,12 @@
 // Kimi K3: Kimi Linear with experts of a smaller vector, and layers that take a mixture of what earlier ones have made
 // in place of its sum. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import type { Gating, Norm } from "../../device/device.ts";
-import type { MlxArray } from "../../mlx/array.ts";
-import {
-  astype,
-  concatenate,
-  expandDims,
-  multiply,
-  sigmoid,
-  softmax,
-  sum,
-  tanh,
-} from "../../mlx/ops.ts";
+import { sigmoid } from "../../mlx/ops.ts";
+import { situ } from "../activations.ts";
 import { count, flag, real } from "../config.ts";
-import type { Design } from "../design.ts";
 import { family, textPart } from "../family.ts";
 import { latentLayers } from "../latent-layers.ts";
-import type { Weights } from "../weights.ts";
+import { mixedResiduals } from "../mixed-residuals.ts";
 import { kimiDelta, kimiLinear } from "./kimi-linear.ts";
 
 const text = family({
@@ -67,63 +56,3 @@ const text = family({
 });
 
 export const kimiK3 = textPart(text, { isBare: true });
-
-/** `size` layers add to one sum. Attention, MLPs and the last norm take a mixture of all sums before. */
-function mixedResiduals(weights: Weights, dims: number, eps: number, size: number): Design {
-  // In the order in which they come.
-  let sums: MlxArray[] = [];
-  const mixture = (name: string) => {
-    const mix = residualMixture(weights, name, dims, eps);
-    return (partial: MlxArray) => mix(sums, partial);
-  };
-  return {
-    combine: ({ name, layer, mix, mlp, norms }) => {
-      const beforeAttention = mixture(`${name}.self_attention_res`);
-      const beforeMlp = mixture(`${name}.mlp_res`);
-      const [inputNorm, postNorm] = [norms.attention as Norm, norms.mlp as Norm];
-      return (x, step) => {
-        if (layer === 0) sums = [];
-        const taken = beforeAttention(x);
-        const begins = layer % size === 0;
-        if (begins) sums = [...sums, x];
-        const h = mix(taken, step, { norm: inputNorm, residual: begins ? undefined : x });
-        return mlp(beforeMlp(h), { norm: postNorm, residual: h });
-      };
-    },
-    beforeNorm: mixture("model.output_attn_res"),
-  };
-}
-
-function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
-  // GGUF files have the product.
-  const product = `${name}_score.weight`;
-  if (weights.has(product)) return weights.tensor(product, [dims], "float32");
-  const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
-  const direction = weights.vector(`${name}_proj.weight`, dims, "float32");
-  return weights.computed(() => multiply(scale, direction));
-}
-
-/** A softmax over sums and what is made now: how much of each is taken, of each token. */
-function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
-  const weight = mixtureWeight(weights, name, dims);
-  return (sums: readonly MlxArray[], partial: MlxArray): MlxArray => {
-    if (sums.length === 0) return partial;
-    const all = concatenate(
-      [...sums, partial].map((each) => expandDims(each, 0)),
-      0,
-    ); // (sums, T, D)
-    const normed = weights.device.rmsNorm(astype(all, "float32"), undefined, eps);
-    const shares = softmax(sum(multiply(normed, weight), -1, true), 0); // (sums, T, 1)
-    return astype(sum(multiply(all, shares), 0), partial.dtype);
-  };
-}
-
-/** Both halves are squeezed, and the gate is multiplied by its sigmoid. */
-function situ(beta: number, most: number | null | undefined): Gating {
-  const squeezed = (x: MlxArray, cap: number) => multiply(tanh(multiply(x, 1 / cap)), cap);
-  return (gate, up) => {
-    const [g, u] = [astype(gate, "float32"), astype(up, "float32")];
-    const opened = multiply(squeezed(g, beta), sigmoid(g));
-    return astype(multiply(opened, most == null ? u : squeezed(u, most)), up.dtype);
-  };
-}

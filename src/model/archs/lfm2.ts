@@ -1,12 +1,8 @@
 // LFM 2: short convolutions in most layers, attention in the others.
 import { z } from "zod";
-import { multiply, split } from "../../mlx/ops.ts";
 import { count, flag, integer, layerTypes, real } from "../config.ts";
+import { shortConvolution } from "../convolution-layers.ts";
 import { type ConfigOf, family } from "../family.ts";
-import type { AttentionBlock } from "../layers.ts";
-import { convolution } from "../recurrent-layers.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
 
 const keys = {
   conv_L_cache: count,
@@ -43,25 +39,6 @@ export const lfm2 = family({
     };
   },
 });
-
-/** The convolution of one part of the input, with another part as a gate before and a third behind it. */
-function shortConvolution(
-  weights: Weights,
-  name: string,
-  states: LayerStates,
-  dims: number,
-  taps: number,
-): AttentionBlock {
-  const inProj = weights.linear(`${name}.in_proj`, dims, 3 * dims);
-  const outProj = weights.linear(`${name}.out_proj`, dims, dims);
-  const convolved = convolution(weights, `${name}.conv`, dims, taps);
-  const inputs = states.slot(taps - 1, dims);
-  return (x, step, { norm, residual } = {}) => {
-    const [before, behind, value] = split(inProj(x, { norm }), 3);
-    const mixed = step.convolve(inputs, multiply(before!, value!), convolved);
-    return outProj(multiply(behind!, mixed), { residual });
-  };
-}
 
 function mlpSize(config: ConfigOf<typeof keys>): number {
   const size = config.block_ff_dim ?? config.intermediate_size;

@@ -1,7 +1,6 @@
 // Step 3.5: heads, RoPE and limits of MLPs that differ from layer to layer, and a gate for each head.
 import { z } from "zod";
-import type { Gating } from "../../device/device.ts";
-import { clip, minimum, multiply, sigmoid } from "../../mlx/ops.ts";
+import { limitedSwiglu } from "../activations.ts";
 import { count, flag, positive, real, share, word } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { routedMlp } from "../experts.ts";
@@ -84,7 +83,7 @@ export const step3p5 = family({
       },
       outputGate: config.use_head_wise_attn_gate ? { name: "g_proj", isPerHead: true } : undefined,
       mlp: (name, layer) => {
-        const gating = limited(config.swiglu_limits_shared?.[layer]);
+        const gating = limitedSwiglu(config.swiglu_limits_shared?.[layer]);
         const isSparse = sparse ? sparse.includes(layer) : layer > 0;
         if (!isSparse) return gatedMlp(weights, name, dims, config.intermediate_size, gating);
         const experts = expertsOf(config, {
@@ -92,7 +91,13 @@ export const step3p5 = family({
           correction: "gate.router_bias",
           shared: { name: "share_expert", width: config.share_expert_dim, gating },
         });
-        return routedMlp(weights, name, dims, experts, limited(config.swiglu_limits?.[layer]));
+        return routedMlp(
+          weights,
+          name,
+          dims,
+          experts,
+          limitedSwiglu(config.swiglu_limits?.[layer]),
+        );
       },
       hasLayersBehind: true,
     };
@@ -103,11 +108,4 @@ export const step3p5 = family({
 function firstFactors(scaling: RopeOptions["scaling"], count: number): RopeOptions["scaling"] {
   if (!scaling?.long_factor) return scaling;
   return { ...scaling, long_factor: scaling.long_factor.slice(0, count) };
-}
-
-/** The gate has no lower limit. */
-function limited(limit: number | null | undefined): Gating {
-  if (!limit) return "swiglu";
-  return (gate, up) =>
-    multiply(minimum(multiply(gate, sigmoid(gate)), limit), clip(up, -limit, limit));
 }
