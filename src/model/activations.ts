@@ -9,16 +9,22 @@ import {
   divide,
   erf,
   erfinv,
+  expm1,
+  greater,
+  logAddExp,
   maximum,
   minimum,
   multiply,
   power,
+  reshape,
   sigmoid,
   subtract,
   sum,
   tanh,
+  where,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
+import type { Weights } from "./weights.ts";
 
 export type Activation = (x: MlxArray) => MlxArray;
 
@@ -108,4 +114,25 @@ export function sparseGeglu(device: Device, deviations: number): Gating {
 export function normalQuantile(share: number): number {
   using _ = new Scope();
   return multiply(erfinv(array(Float32Array.of(2 * share - 1))), 2 ** 0.5).numbers()[0]!;
+}
+
+export type Slope = "alpha_p" | "alpha_n" | "beta" | "eps";
+
+/** As Apertus has it, with slopes (1) that it learns: a parabola above 0, an exponential below, a line through both. */
+export function xielu(weights: Weights, slope: (part: Slope) => MlxArray): Activation {
+  const scalar = (make: () => MlxArray) => weights.computed(() => reshape(make(), []));
+  const [stored, eps] = [slope("beta"), slope("eps")];
+  const [above, below] = [slope("alpha_p"), slope("alpha_n")];
+  const beta = scalar(() => stored);
+  const least = scalar(() => eps);
+  const rise = scalar(() => logAddExp(above, 0));
+  const fall = scalar(() => add(logAddExp(below, 0), stored));
+  return (x) => {
+    const curve = where(
+      greater(x, 0),
+      multiply(multiply(x, x), rise),
+      multiply(subtract(expm1(minimum(x, least)), x), fall),
+    );
+    return add(curve, multiply(x, beta));
+  };
 }

@@ -4,7 +4,7 @@ import { LoadError } from "../files/load-error.ts";
 import { astype, clip, sigmoid } from "../mlx/ops.ts";
 import { type BaseConfig, headsOf, windowOf } from "./config.ts";
 import type { AttentionDesign, OutputGate } from "./design.ts";
-import { rotatedFirst } from "./head-changes.ts";
+import { headwiseNorms as headwise, rotatedFirst } from "./head-changes.ts";
 import {
   type AttentionBlock,
   type AttentionParts,
@@ -16,7 +16,7 @@ import {
   projection,
   rmsNorm,
 } from "./layers.ts";
-import { arrangeHalves } from "./qkv.ts";
+import { arrangeHalves, arrangeNormHalves } from "./qkv.ts";
 import { layerRopes, type Rope } from "./rope.ts";
 import type { KvState, LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -49,7 +49,12 @@ export function attentionLayers(
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
     const shared = layer < kvOwners ? undefined : latest.get(window);
     design.arrange?.(name, sizes, layer);
-    if (rope && design.rotatesNeighbours) arrangeHalves(weights, name, sizes, rope.dims);
+    if (rope && design.rotatesNeighbours) {
+      arrangeHalves(weights, name, sizes, rope.dims);
+      const { query, key } = design.headwiseNorms ?? {};
+      if (query) arrangeNormHalves(weights, `${name}.${query}`, sizes.heads, sizes, rope.dims);
+      if (key) arrangeNormHalves(weights, `${name}.${key}`, sizes.kvHeads, sizes, rope.dims);
+    }
     const headNorm = (part: string) =>
       rmsNorm(weights, `${name}.${part}`, sizes.headDim, eps, offset);
     const { attention } = design;
@@ -88,12 +93,13 @@ function projectionParts(
   weights: Weights,
   name: string,
   sizes: AttentionSizes,
-  { normsAllHeads, qkvLimit, rotatesFirst }: AttentionDesign,
+  { normsAllHeads, headwiseNorms, qkvLimit, rotatesFirst }: AttentionDesign,
   eps: number,
   rope: Rope | undefined,
 ): Pick<AttentionParts, "project" | "rope"> {
   if (rope && rotatesFirst) return rotatedFirst(projection(weights, name, sizes), sizes, rope);
   if (normsAllHeads) return { rope, project: normedProjection(weights, name, sizes, eps) };
+  if (headwiseNorms) return { rope, project: headwise(weights, name, sizes, headwiseNorms) };
   if (!qkvLimit) return { rope };
   const project = projection(weights, name, sizes);
   return { rope, project: (x, fused) => clip(project(x, fused), -qkvLimit, qkvLimit) };

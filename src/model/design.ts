@@ -5,6 +5,7 @@ import type { Activation } from "./activations.ts";
 import type { BaseConfig } from "./config.ts";
 import type { DecoderOptions } from "./decoder.ts";
 import type { ExpertDesign } from "./expert-design.ts";
+import type { HeadwiseNorms } from "./head-changes.ts";
 import type { AnyNorm, AttentionBlock, AttentionParts, AttentionSizes, Block } from "./layers.ts";
 import type { AttentionOptions } from "./model.ts";
 import type { Rope } from "./rope.ts";
@@ -68,6 +69,8 @@ export type AttentionDesign = {
   slides?: ((layer: number) => boolean) | undefined;
   /** RMS norms over each head of queries and keys, under these names or without weights. */
   headNorms?: readonly [query: string, key: string] | "plain" | undefined;
+  /** The same with weights of their own for each head, and any kind of norm. */
+  headwiseNorms?: HeadwiseNorms | undefined;
   /** Norms without weights over each head of values. */
   normsValues?: boolean | undefined;
   /** Norms over all heads of queries at once, and of keys: q_norm and k_norm. */

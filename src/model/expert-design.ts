@@ -18,6 +18,8 @@ export type ExpertDesign = Routing & {
   latent?: LatentExperts | undefined;
   /** In the authors' files. */
   areTransposed?: boolean | undefined;
+  /** So many more that give back what they get. */
+  identities?: number | undefined;
 };
 
 /** Experts of a smaller vector: its size, the matrices into it and back, and in some a norm between. */

@@ -1,5 +1,6 @@
 // The ways in which files keep experts, as the one that we ask for: a tensor for all of them, in `name`.switch_mlp.
-import { runsOf, stacked, transposed } from "./arrangement.ts";
+import { asWords, everySecond, runsOf, stacked, transposed } from "./arrangement.ts";
+import type { ExpertSizes } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
 /** The names that files have for the parts of an MLP. */
@@ -73,4 +74,43 @@ function transposeExperts(weights: Weights, source: string, name: string): void 
   pick("gate_up_proj", "gate_proj", 0, 2);
   pick("gate_up_proj", "up_proj", 1, 2);
   pick("down_proj", "down_proj", 0, 1);
+}
+
+/** DBRX's files have the rows of all experts below each other, and what goes down transposed. */
+export function splitExpertRows(
+  weights: Weights,
+  name: string,
+  { experts, dims, hidden }: ExpertSizes,
+): void {
+  for (const [part, names] of Object.entries(partNames)) {
+    const source = names
+      .map((stored) => `${name}.experts.mlp.${stored}`)
+      .find((each) => weights.has(each));
+    if (!source) continue;
+    const target = `${name}.switch_mlp.${part}.weight`;
+    weights.arrange([source], ([tensor]) => {
+      const apart = { ...tensor!, name: target, shape: [experts, hidden, dims] };
+      return part === "down_proj" ? transposed(target, apart, { first: 0, count: dims }) : apart;
+    });
+  }
+}
+
+/** In OpenAI's own files the rows of gate and up alternate, and mxfp4 is stored in blocks of bytes. */
+export function arrangeExpertBlocks(weights: Weights, name: string): void {
+  if (!weights.has(`${name}.gate_up_proj_blocks`)) return;
+  const halves = ["gate", "up"] as const;
+  for (const [half, part] of halves.entries()) {
+    const take = (source: string, kind: string, words = false) =>
+      weights.arrange([`${name}.gate_up_proj_${source}`], ([stored]) => {
+        const rows = everySecond(`${name}.${part}_proj.${kind}`, stored!, 1, half as 0 | 1);
+        return words ? asWords(rows.name, rows) : rows;
+      });
+    take("blocks", "weight", true);
+    take("scales", "scales");
+    take("bias", "bias");
+  }
+  const down = `${name}.down_proj`;
+  weights.arrange([`${down}_blocks`], ([stored]) => asWords(`${down}.weight`, stored!));
+  weights.arrange([`${down}_scales`], ([stored]) => ({ ...stored!, name: `${down}.scales` }));
+  weights.arrange([`${down}_bias`], ([stored]) => ({ ...stored!, name: `${down}.bias` }));
 }

@@ -3,9 +3,9 @@ import type { Gating, Linear } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { add, multiply, sigmoid } from "../mlx/ops.ts";
+import { add, astype, less, multiply, sigmoid, sum, where, zeros } from "../mlx/ops.ts";
 import type { Activation } from "./activations.ts";
-import type { ExpertDesign, SharedExperts } from "./expert-design.ts";
+import type { ExpertDesign, LatentExperts, SharedExperts } from "./expert-design.ts";
 import { arrangeExperts } from "./expert-layouts.ts";
 import {
   type ExpertSizes,
@@ -70,18 +70,18 @@ export function routedMlp(
   design: ExpertDesign,
   gating: Gating = "swiglu",
 ): Linear {
-  const { count: experts, hidden, activation, latent } = design;
+  const { count: experts, hidden, activation, latent, identities = 0 } = design;
   const within = (part: string | undefined) => part && `${name}.${part}`;
   const own = design.shared ?? { name: "", width: 0 };
   const shared = { gating, ...own, name: `${name}.${own.name}`, gate: within(own.gate) };
   const sizes = { experts, dims: latent?.size ?? dims, hidden };
   arrangeExperts(weights, name, experts, design.areTransposed);
-  const isAlike = !latent && !activation && shared.gating === gating;
+  const isAlike = !latent && !activation && !identities && shared.gating === gating;
   const joined = isAlike ? joinShared(weights, name, sizes, shared) : 0;
   const route = router(
     weights,
     `${name}.gate`,
-    { experts, dims },
+    { experts: experts + identities, dims },
     { ...design, correction: within(design.correction) },
     { count: joined, gate: joined > 0 ? shared.gate : undefined },
   );
@@ -93,29 +93,42 @@ export function routedMlp(
   const isApart = joined === 0 && shared.width > 0;
   const always = isApart ? sharedMlp(weights, dims, shared, activation) : undefined;
   const { combine } = weights.device;
-  const apply = latent ? inLatent(weights, name, dims, latent) : undefined;
+  const whole: Mixture = (x, { chosen, shares }, residual) =>
+    combine(mlps(x, chosen), shares, residual);
+  const small = latent ? inLatent(weights, name, dims, latent, whole) : whole;
+  const mixture = identities > 0 ? withIdentities(small, experts) : small;
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
-    const { chosen, shares } = route(x);
-    const made = apply
-      ? apply(x, (small) => combine(mlps(small, chosen), shares), residual)
-      : combine(mlps(x, chosen), shares, residual);
+    const made = mixture(x, route(x), residual);
     return always ? add(made, always(x)) : made;
   };
 }
+
+/** What a token's experts make of it, each by its share. */
+type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
 
 /** What experts of a smaller vector make: into it, and back. */
 function inLatent(
   weights: Weights,
   name: string,
   dims: number,
-  { size, into, back, norm }: NonNullable<ExpertDesign["latent"]>,
-) {
+  { size, into, back, norm }: LatentExperts,
+  mixture: Mixture,
+): Mixture {
   const down = weights.linear(`${name}.${into}`, dims, size);
   const up = weights.linear(`${name}.${back}`, size, dims);
   const behind = norm ? rmsNorm(weights, `${name}.${norm.name}`, size, norm.eps) : undefined;
-  return (x: MlxArray, mlps: (small: MlxArray) => MlxArray, residual: MlxArray | undefined) =>
-    up(mlps(down(x)), { norm: behind, residual });
+  return (x, routed, residual) => up(mixture(down(x), routed), { norm: behind, residual });
+}
+
+/** Experts behind the first ones give back what they get. */
+function withIdentities(mixture: Mixture, experts: number): Mixture {
+  return (x, { chosen, shares }, residual) => {
+    const isExpert = less(chosen, experts);
+    const routed = { chosen: where(isExpert, chosen, 0), shares: where(isExpert, shares, 0) };
+    const kept = sum(where(isExpert, zeros(shares.shape), shares), -1, true); // (T, 1)
+    return add(mixture(x, routed, residual), multiply(x, astype(kept, x.dtype)));
+  };
 }
 
 /**

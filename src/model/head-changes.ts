@@ -1,4 +1,5 @@
 // What some architectures do to queries, keys and values between their product and attention.
+import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
@@ -11,11 +12,14 @@ import {
   log,
   multiply,
   reshape,
+  slice,
   split,
   where,
+  zeros,
 } from "../mlx/ops.ts";
 import {
   type AttentionBlock,
+  type AttentionParts,
   type AttentionSizes,
   type HeadProjection,
   type Projection,
@@ -42,17 +46,18 @@ export function changedHeads(
   };
 }
 
-/** A norm over each head of queries and keys, with weights (heads, D) of these names. */
+/** A norm over each head of queries and keys, with weights (heads, D) of these names in attention. */
+export type HeadwiseNorms = { query: string; key: string; norm: (x: MlxArray) => MlxArray };
+
 export function headwiseNorms(
   weights: Weights,
   name: string,
   sizes: AttentionSizes,
-  [query, key]: readonly [query: string, key: string],
-  norm: (x: MlxArray) => MlxArray,
+  { query, key, norm }: HeadwiseNorms,
 ): HeadProjection {
   const { heads, kvHeads, headDim } = sizes;
-  const qWeight = weights.tensor(query, [heads, headDim]);
-  const kWeight = weights.tensor(key, [kvHeads, headDim]);
+  const qWeight = weights.tensor(`${name}.${query}`, [heads, headDim]);
+  const kWeight = weights.tensor(`${name}.${key}`, [kvHeads, headDim]);
   return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => ({
     q: multiply(norm(q), qWeight),
     k: multiply(norm(k), kWeight),
@@ -97,4 +102,55 @@ export function withTemperature(
       },
       fused,
     );
+}
+
+/** Values of fewer features than keys are kept with as many, of which the last are 0. `scale`: of what is attended. */
+export function narrowValues(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+  valueDim: number,
+  scale: number,
+): Partial<AttentionParts> {
+  if (valueDim > headDim) {
+    throw new LoadError(`config.json: values of ${valueDim} features, with keys of ${headDim}`);
+  }
+  const [queries, keys] = [heads * headDim, kvHeads * headDim];
+  const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
+  const outputs = [queries, keys, kvHeads * valueDim];
+  const project = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
+  return {
+    outputs: heads * valueDim,
+    project: (x, fused) => {
+      const [qk, v] = split(project(x, fused), [queries + keys]) as [MlxArray, MlxArray];
+      const rest = zeros([v.shape[0]!, kvHeads, headDim - valueDim], v.dtype);
+      const whole = concatenate([reshape(v, [-1, kvHeads, valueDim]), rest], -1);
+      return concatenate([qk, reshape(whole, [-1, keys])], -1);
+    },
+    afterwards: (attended) => {
+      const byHead = slice(reshape(attended, [-1, heads, headDim]), 2, 0, valueDim);
+      const values = reshape(byHead, [-1, heads * valueDim]);
+      return scale === 1 ? values : multiply(values, scale);
+    },
+  };
+}
+
+/** Of `each` layers the first has keys and values, and the others take them over. */
+export function takenOver(weights: Weights, each: number) {
+  let shared: MlxArray;
+  return (name: string, sizes: AttentionSizes, layer: number): Projection => {
+    const { dims, heads, kvHeads, headDim } = sizes;
+    const [queries, whole] = [heads * headDim, (heads + 2 * kvHeads) * headDim];
+    if (layer % each === 0) {
+      const project = projection(weights, name, sizes);
+      if (each === 1) return project;
+      return (x, fused) => {
+        const qkv = project(x, fused);
+        shared = slice(qkv, 1, queries, whole);
+        return qkv;
+      };
+    }
+    const toQueries = weights.linear(`${name}.q_proj`, dims, queries);
+    return (x, fused) => concatenate([toQueries(x, fused), shared], -1);
+  };
 }

@@ -1,11 +1,9 @@
 // What architectures with recurrent layers have in common.
-import type { z } from "zod";
-import type { Convolution, RawColumns, Scan } from "../kernels/recurrence.ts";
+import type { Convolution, Scan } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../mlx/ops.ts";
 import { joined } from "./arrangement.ts";
-import { type BaseConfig, count } from "./config.ts";
-import { type AttentionBlock, rmsNorm } from "./layers.ts";
+import { rmsNorm } from "./layers.ts";
 import type { Step } from "./model.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -54,82 +52,6 @@ export function decayRule(weights: Weights, name: string, heads: number) {
   return {
     rate: weights.computed(() => negative(exp(stored))),
     bias: weights.tensor(`${name}.dt_bias`, [heads], "float32"),
-  };
-}
-
-/** What configurations say of gated delta nets. */
-export const deltaNetKeys = {
-  linear_num_key_heads: count,
-  linear_num_value_heads: count,
-  linear_key_head_dim: count,
-  linear_value_head_dim: count,
-  linear_conv_kernel_dim: count,
-};
-
-type DeltaNetConfig = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof deltaNetKeys>>;
-
-export function deltaNetSizes(config: DeltaNetConfig): DeltaNetSizes {
-  return {
-    dims: config.hidden_size,
-    keyHeads: config.linear_num_key_heads,
-    valueHeads: config.linear_num_value_heads,
-    keyDim: config.linear_key_head_dim,
-    valueDim: config.linear_value_head_dim,
-    taps: config.linear_conv_kernel_dim,
-  };
-}
-
-export type DeltaNetSizes = {
-  dims: number;
-  keyHeads: number;
-  valueHeads: number;
-  keyDim: number;
-  valueDim: number;
-  /** Of its convolution. */
-  taps: number;
-};
-
-/**
- * A gated delta net: in_proj_qkv (or q_proj, k_proj, v_proj), in_proj_z, in_proj_b, in_proj_a, conv1d, A_log, dt_bias,
- * norm, out_proj. Betas are up to `most`.
- */
-export function deltaNet(
-  weights: Weights,
-  name: string,
-  states: LayerStates,
-  sizes: DeltaNetSizes,
-  eps: number,
-  most = 1,
-): AttentionBlock {
-  const { dims, keyHeads, valueHeads, keyDim, valueDim, taps } = sizes;
-  const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
-  const channels = 2 * keys + values;
-  const isJoint = weights.has(`${name}.in_proj_qkv.weight`);
-  const qkv = isJoint ? ["in_proj_qkv"] : ["q_proj", "k_proj", "v_proj"];
-  const parts = [...qkv, "in_proj_z", "in_proj_b", "in_proj_a"].map((part) => `${name}.${part}`);
-  const widths = isJoint ? [channels] : [keys, keys, values];
-  const outputs = [...widths, values, valueHeads, valueHeads];
-  const project = weights.joined(`${name}.in_proj`, parts, dims, outputs);
-  const convolved = {
-    ...convolution(weights, `${name}.conv1d`, channels, taps, "silu"),
-    column: 0,
-  };
-  const columns: RawColumns = {
-    ...decayRule(weights, name, valueHeads),
-    betas: channels + values,
-    steps: channels + values + valueHeads,
-    betaFactor: most,
-    output: { column: channels, norm: rmsNorm(weights, `${name}.norm`, valueDim, eps) },
-  };
-  const outProj = weights.linear(`${name}.out_proj`, values, dims);
-  const inputs = states.slot(taps - 1, channels);
-  const state = states.slot(valueHeads, valueDim, keyDim);
-  const scan = deltaScan(keyHeads, keyDim);
-  return (x, step, { norm, residual } = {}) => {
-    const raw = project(x, { norm });
-    const mixed = step.convolve(inputs, raw, convolved);
-    const read = step.scan(state, { x: mixed, gates: { raw, columns } }, scan);
-    return outProj(read, { residual });
   };
 }
 

@@ -1,11 +1,9 @@
 // DBRX: layer norms without biases, queries, keys and values within limits, and experts in every layer.
 import { z } from "zod";
-import { transposed } from "../arrangement.ts";
 import { count, positive } from "../config.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
+import { splitExpertRows } from "../expert-layouts.ts";
 import { family } from "../family.ts";
-import type { ExpertSizes } from "../layers.ts";
-import type { Weights } from "../weights.ts";
 
 export const dbrx = family({
   config: {
@@ -47,25 +45,8 @@ export const dbrx = family({
       },
       isLayerNorm: true,
       qkvLimit: attn_config.clip_qkv,
-      arrangeMlp: (name) => splitRows(weights, name, { experts, dims, hidden }),
+      arrangeMlp: (name) => splitExpertRows(weights, name, { experts, dims, hidden }),
       experts: expertsOf(config, { count: experts, each, hidden }),
     };
   },
 });
-
-/** The authors' files have the rows of all experts below each other, and what goes down transposed. */
-function splitRows(weights: Weights, name: string, { experts, dims, hidden }: ExpertSizes): void {
-  for (const [part, stored] of [
-    ["gate_proj", "w1"],
-    ["up_proj", "v1"],
-    ["down_proj", "w2"],
-  ] as const) {
-    const source = `${name}.experts.mlp.${stored}`;
-    if (!weights.has(source)) continue;
-    const target = `${name}.switch_mlp.${part}.weight`;
-    weights.arrange([source], ([tensor]) => {
-      const apart = { ...tensor!, name: target, shape: [experts, hidden, dims] };
-      return part === "down_proj" ? transposed(target, apart, { first: 0, count: dims }) : apart;
-    });
-  }
-}

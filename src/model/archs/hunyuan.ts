@@ -1,14 +1,10 @@
 // Hunyuan's models with experts: norms on queries and keys behind RoPE, and layers that take over keys and values.
 import { z } from "zod";
-import type { MlxArray } from "../../mlx/array.ts";
-import { concatenate, slice } from "../../mlx/ops.ts";
 import { count, flag } from "../config.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
-import { rotatedFirst } from "../head-changes.ts";
-import { type AttentionSizes, type Projection, projection } from "../layers.ts";
+import { rotatedFirst, takenOver } from "../head-changes.ts";
 import { arrangeGroups } from "../qkv.ts";
-import type { Weights } from "../weights.ts";
 
 /** One for all layers, or one a layer. */
 const counts = z.union([count, z.array(count)]);
@@ -50,23 +46,3 @@ export const hunyuan = family({
     };
   },
 });
-
-/** Of `each` layers the first has keys and values, and the others take them over. */
-function takenOver(weights: Weights, each: number) {
-  let shared: MlxArray;
-  return (name: string, sizes: AttentionSizes, layer: number): Projection => {
-    const { dims, heads, kvHeads, headDim } = sizes;
-    const [queries, whole] = [heads * headDim, (heads + 2 * kvHeads) * headDim];
-    if (layer % each === 0) {
-      const project = projection(weights, name, sizes);
-      if (each === 1) return project;
-      return (x, fused) => {
-        const qkv = project(x, fused);
-        shared = slice(qkv, 1, queries, whole);
-        return qkv;
-      };
-    }
-    const toQueries = weights.linear(`${name}.q_proj`, dims, queries);
-    return (x, fused) => concatenate([toQueries(x, fused), shared], -1);
-  };
-}

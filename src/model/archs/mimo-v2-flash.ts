@@ -1,14 +1,10 @@
 // MiMo V2 Flash: windows with attention sinks in most layers, each kind with heads and positions of its own. Values have
 // fewer features than keys.
 import { z } from "zod";
-import { LoadError } from "../../files/load-error.ts";
-import type { MlxArray } from "../../mlx/array.ts";
-import { concatenate, multiply, reshape, slice, split, zeros } from "../../mlx/ops.ts";
 import { count, flag, headsOf, positive, real, share } from "../config.ts";
 import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
-import type { AttentionParts, AttentionSizes } from "../layers.ts";
-import type { Weights } from "../weights.ts";
+import { narrowValues } from "../head-changes.ts";
 
 const flags = z.array(z.union([z.literal(0), z.literal(1)]));
 
@@ -61,34 +57,3 @@ export const mimoV2Flash = family({
     };
   },
 });
-
-/** Values are kept with as many features as keys, of which the last are 0. */
-function narrowValues(
-  weights: Weights,
-  name: string,
-  { dims, heads, kvHeads, headDim }: AttentionSizes,
-  valueDim: number,
-  scale: number,
-): Partial<AttentionParts> {
-  if (valueDim > headDim) {
-    throw new LoadError(`config.json: values of ${valueDim} features, with keys of ${headDim}`);
-  }
-  const [queries, keys] = [heads * headDim, kvHeads * headDim];
-  const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
-  const outputs = [queries, keys, kvHeads * valueDim];
-  const project = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
-  return {
-    outputs: heads * valueDim,
-    project: (x, fused) => {
-      const [qk, v] = split(project(x, fused), [queries + keys]) as [MlxArray, MlxArray];
-      const rest = zeros([v.shape[0]!, kvHeads, headDim - valueDim], v.dtype);
-      const whole = concatenate([reshape(v, [-1, kvHeads, valueDim]), rest], -1);
-      return concatenate([qk, reshape(whole, [-1, keys])], -1);
-    },
-    afterwards: (attended) => {
-      const byHead = slice(reshape(attended, [-1, heads, headDim]), 2, 0, valueDim);
-      const values = reshape(byHead, [-1, heads * valueDim]);
-      return scale === 1 ? values : multiply(values, scale);
-    },
-  };
-}

@@ -1,8 +1,8 @@
 // MiniCPM 3: MiniCPM with latent attention, in which features that rotate together are half of them apart.
-import type { RowRun } from "../arrangement.ts";
 import { count } from "../config.ts";
 import { family } from "../family.ts";
 import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { neighbours } from "../qkv.ts";
 import { minicpm } from "./minicpm.ts";
 
 export const minicpm3 = family({
@@ -25,14 +25,3 @@ export const minicpm3 = family({
     };
   },
 });
-
-/** Of so many heads the features without a position, then those with one, a pair after the other. */
-function neighbours(heads: number, plain: number, rotary: number): RowRun[] {
-  return Array.from({ length: heads }, (_, head) => {
-    const first = head * (plain + rotary);
-    const pairs = Array.from({ length: rotary }, (_, i) => {
-      return { first: first + plain + Math.floor(i / 2) + (i % 2) * (rotary / 2), count: 1 };
-    });
-    return [{ first, count: plain }, ...pairs];
-  }).flat();
-}

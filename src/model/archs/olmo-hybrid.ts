@@ -1,9 +1,10 @@
 // OLMo Hybrid: a gated delta net in most layers, with norms before it and the MLP; in the others OLMo 2's attention,
 // with norms behind both.
 import { flag, headsOf, layerTypes, positive, RopeScaling } from "../config.ts";
+import { deltaNet, deltaNetKeys, deltaNetSizes } from "../delta-net.ts";
 import { normsBehind, usualNorms } from "../design.ts";
 import { family } from "../family.ts";
-import { deltaNet, deltaNetKeys, deltaNetSizes, joinConvolutions } from "../recurrent-layers.ts";
+import { joinConvolutions } from "../recurrent-layers.ts";
 import { makeRope } from "../rope.ts";
 
 export const olmoHybrid = family({

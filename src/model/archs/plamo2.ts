@@ -3,7 +3,6 @@ import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { count, flag, integer } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
-import { headwiseNorms } from "../head-changes.ts";
 import { mambaMixer } from "../mamba-layers.ts";
 import { everyOther } from "../qkv.ts";
 import type { LayerStates } from "../states.ts";
@@ -35,11 +34,11 @@ export const plamo2 = family({
     },
     attentionName: "mixer",
     slides: (layer) => !config.full_attention_idx?.includes(layer),
-    parts: (name, sizes) => {
-      const names = [`${name}.q_weight`, `${name}.k_weight`] as const;
+    headwiseNorms: {
+      query: "q_weight",
+      key: "k_weight",
       // Their epsilon is this, whatever the configuration says of the others.
-      const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, 1e-6);
-      return { project: headwiseNorms(weights, name, sizes, names, norm) };
+      norm: (x) => weights.device.rmsNorm(x, undefined, 1e-6),
     },
     mix: (name, layer, states) =>
       isMamba(config, layer) ? mamba(config, weights, name, states) : undefined,

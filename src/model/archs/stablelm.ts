@@ -5,7 +5,6 @@ import { joined } from "../arrangement.ts";
 import { flag } from "../config.ts";
 import { usualNorms } from "../design.ts";
 import { family } from "../family.ts";
-import { headwiseNorms } from "../head-changes.ts";
 import { plainLayerNorm } from "../layers.ts";
 import type { Weights } from "../weights.ts";
 
@@ -17,13 +16,13 @@ export const stablelm = family({
     isParallel,
     isLayerNorm: true,
     norms: isParallel ? { attention: "input_layernorm" } : usualNorms,
-    parts: (name, sizes) => {
-      if (!qk_layernorm) return {};
-      const norm = plainLayerNorm(eps);
-      const [q, k] = [`${name}.q_layernorm`, `${name}.k_layernorm`];
-      joinNorms(weights, q, sizes.heads, sizes.headDim);
-      joinNorms(weights, k, sizes.kvHeads, sizes.headDim);
-      return { project: headwiseNorms(weights, name, sizes, [`${q}.weight`, `${k}.weight`], norm) };
+    headwiseNorms: qk_layernorm
+      ? { query: "q_layernorm.weight", key: "k_layernorm.weight", norm: plainLayerNorm(eps) }
+      : undefined,
+    arrange: (name, { heads, kvHeads, headDim }) => {
+      if (!qk_layernorm) return;
+      joinNorms(weights, `${name}.q_layernorm`, heads, headDim);
+      joinNorms(weights, `${name}.k_layernorm`, kvHeads, headDim);
     },
   }),
 });
