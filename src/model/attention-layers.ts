@@ -1,17 +1,17 @@
 // The attention of a family's layers, as its design has it.
 import type { Norm } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
-import { astype, clip, sigmoid } from "../mlx/ops.ts";
+import { clip } from "../mlx/ops.ts";
 import { type BaseConfig, headsOf, windowOf } from "./config.ts";
-import type { AttentionDesign, OutputGate } from "./design.ts";
+import type { AttentionDesign } from "./design.ts";
 import { headwiseNorms as headwise, rotatedFirst } from "./head-changes.ts";
 import {
   type AttentionBlock,
   type AttentionParts,
   type AttentionSizes,
   attentionBlock,
+  makeOutputGate,
   normedProjection,
-  opened,
   plainNorm,
   projection,
   rmsNorm,
@@ -64,7 +64,7 @@ export function attentionLayers(
       shared,
       ...headNorms(design, shared !== undefined, headNorm, plain),
       ...projectionParts(weights, name, sizes, design, eps, rope),
-      afterwards: design.outputGate && outputGate(weights, name, sizes, design.outputGate),
+      afterwards: design.outputGate && makeOutputGate(weights, name, sizes, design.outputGate),
       ...design.parts?.(name, sizes, { layer, rope, isSharing: shared !== undefined }),
       attention: { scale: sizes.headDim ** -0.5, ...options, window },
     });
@@ -103,14 +103,4 @@ function projectionParts(
   if (!qkvLimit) return { rope };
   const project = projection(weights, name, sizes);
   return { rope, project: (x, fused) => clip(project(x, fused), -qkvLimit, qkvLimit) };
-}
-
-function outputGate(
-  weights: Weights,
-  name: string,
-  { dims, heads, headDim }: AttentionSizes,
-  { name: part, isPerHead = false, open = sigmoid }: OutputGate,
-): AttentionParts["afterwards"] {
-  const gate = weights.linear(`${name}.${part}`, dims, isPerHead ? heads : heads * headDim);
-  return (attended, x, fused) => opened(attended, astype(open(gate(x, fused)), attended.dtype));
 }

@@ -6,7 +6,14 @@ import type { BaseConfig } from "./config.ts";
 import type { DecoderOptions } from "./decoder.ts";
 import type { ExpertDesign } from "./expert-design.ts";
 import type { HeadwiseNorms } from "./head-changes.ts";
-import type { AnyNorm, AttentionBlock, AttentionParts, AttentionSizes, Block } from "./layers.ts";
+import type {
+  AnyNorm,
+  AttentionBlock,
+  AttentionParts,
+  AttentionSizes,
+  Block,
+  OutputGate,
+} from "./layers.ts";
 import type { AttentionOptions } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { LayerStates } from "./states.ts";
@@ -115,15 +122,6 @@ export type AttentionLayer = {
   isSharing: boolean;
 };
 
-/** Opens what was attended to, as far as the layer's input says. */
-export type OutputGate = {
-  name: string;
-  /** One for each head, and not one for each feature. */
-  isPerHead?: boolean | undefined;
-  /** In place of a sigmoid. */
-  open?: Activation | undefined;
-};
-
 export type MlpDesign = {
   /** What files call it, in a layer; none where layers have only attention. */
   mlpName?: string | undefined;
@@ -146,6 +144,8 @@ export type LayerDesign = {
   isParallel?: boolean | undefined;
   /** What a branch is multiplied by before it is added. */
   branchScale?: number | undefined;
+  /** The same of what the MLP makes alone. */
+  mlpScale?: number | undefined;
   /** In place of a plain sum of a branch and what it was made of. */
   sum?: ((x: MlxArray, branch: MlxArray) => MlxArray) | undefined;
   /** A layer of its parts, in its own way. */

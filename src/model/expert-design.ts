@@ -20,6 +20,8 @@ export type ExpertDesign = Routing & {
   areTransposed?: boolean | undefined;
   /** So many more that give back what they get. */
   identities?: number | undefined;
+  /** Shares are of what experts take, and not of what they make: where a token has one. */
+  scalesInputs?: boolean | undefined;
 };
 
 /** Experts of a smaller vector: its size, the matrices into it and back, and in some a norm between. */

@@ -3,11 +3,12 @@ import type { Gating, Linear } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { add, astype, less, multiply, sigmoid, sum, where, zeros } from "../mlx/ops.ts";
+import { add, astype, less, multiply, sigmoid, squeeze, sum, where, zeros } from "../mlx/ops.ts";
 import type { Activation } from "./activations.ts";
 import type { ExpertDesign, LatentExperts, SharedExperts } from "./expert-design.ts";
 import { arrangeExperts } from "./expert-layouts.ts";
 import {
+  type ExpertMlps,
   type ExpertSizes,
   expertMlps,
   gatedMlp,
@@ -70,13 +71,14 @@ export function routedMlp(
   design: ExpertDesign,
   gating: Gating = "swiglu",
 ): Linear {
-  const { count: experts, hidden, activation, latent, identities = 0 } = design;
+  const { count: experts, hidden, activation, latent, identities = 0, scalesInputs } = design;
   const within = (part: string | undefined) => part && `${name}.${part}`;
   const own = design.shared ?? { name: "", width: 0 };
   const shared = { gating, ...own, name: `${name}.${own.name}`, gate: within(own.gate) };
   const sizes = { experts, dims: latent?.size ?? dims, hidden };
   arrangeExperts(weights, name, experts, design.areTransposed);
-  const isAlike = !latent && !activation && !identities && shared.gating === gating;
+  const isPlain = !latent && !activation && !identities && !scalesInputs;
+  const isAlike = isPlain && shared.gating === gating;
   const joined = isAlike ? joinShared(weights, name, sizes, shared) : 0;
   const route = router(
     weights,
@@ -92,9 +94,10 @@ export function routedMlp(
     : expertMlps(weights, source, all, gating);
   const isApart = joined === 0 && shared.width > 0;
   const always = isApart ? sharedMlp(weights, dims, shared, activation) : undefined;
-  const { combine } = weights.device;
-  const whole: Mixture = (x, { chosen, shares }, residual) =>
-    combine(mlps(x, chosen), shares, residual);
+  const whole: Mixture = scalesInputs
+    ? ofScaledInputs(mlps)
+    : (x, { chosen, shares }, residual) =>
+        weights.device.combine(mlps(x, chosen), shares, residual);
   const small = latent ? inLatent(weights, name, dims, latent, whole) : whole;
   const mixture = identities > 0 ? withIdentities(small, experts) : small;
   return (input, { norm, residual } = {}) => {
@@ -106,6 +109,14 @@ export function routedMlp(
 
 /** What a token's experts make of it, each by its share. */
 type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
+
+function ofScaledInputs(mlps: ExpertMlps): Mixture {
+  return (x, { chosen, shares }, residual) => {
+    const open = multiply(x, astype(shares, x.dtype)); // shares (T, 1)
+    const made = squeeze(mlps(open, chosen), 1);
+    return residual ? add(residual, made) : made;
+  };
+}
 
 /** What experts of a smaller vector make: into it, and back. */
 function inLatent(

@@ -6,7 +6,7 @@ import type { HeadLinear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { astype, expandDims, multiply, slice } from "../mlx/ops.ts";
 import { type BaseConfig, count } from "./config.ts";
-import { type AttentionBlock, opened, rmsNorm } from "./layers.ts";
+import { type AttentionBlock, makeOutputGate, type OutputGate, rmsNorm } from "./layers.ts";
 import type { LatentOptions } from "./model.ts";
 import { makeRope, ropeOptions, yarnScale } from "./rope.ts";
 import type { LayerStates } from "./states.ts";
@@ -33,8 +33,7 @@ export type LatentParts = Omit<LatentOptions, "norm"> & {
   latentScale?: number | undefined;
   /** Of positions (T): what queries there are multiplied by. */
   queryScale?: ((positions: MlxArray) => MlxArray) | undefined;
-  /** x -> (T, heads): how far each head is open. */
-  gate?: ((x: MlxArray) => MlxArray) | undefined;
+  outputGate?: OutputGate | undefined;
 };
 
 /** Of the norms of both vectors in most families, whatever the configuration says of the others. */
@@ -75,8 +74,8 @@ export function latentLayers(
     eps: LATENT_EPS,
     ...own,
   };
-  return (name: string, _: number, states: LayerStates, more: Partial<LatentParts> = {}) =>
-    latentAttention(weights, name, states, sizes, { ...parts, ...more });
+  return (name: string, _: number, states: LayerStates) =>
+    latentAttention(weights, name, states, sizes, parts);
 }
 
 function latentAttention(
@@ -84,7 +83,7 @@ function latentAttention(
   name: string,
   states: LayerStates,
   sizes: LatentSizes,
-  { eps, latentScale = 1, queryScale, gate, ...options }: LatentParts,
+  { eps, latentScale = 1, queryScale, outputGate, ...options }: LatentParts,
 ): AttentionBlock {
   const { dims, heads, queryRank, latent, rotary, plain, value } = sizes;
   const state = states.latent({ heads, latent, rotary });
@@ -103,6 +102,8 @@ function latentAttention(
   const latentNorm = rmsNorm(weights, `${name}.kv_a_layernorm`, latent, eps);
   const own = { ...options, norm: scaledNorm(weights, latentNorm, latentScale) };
   const { absorb, toValues } = headLinears(weights, name, sizes);
+  const gate =
+    outputGate && makeOutputGate(weights, name, { dims, heads, headDim: value }, outputGate);
   const oProj = weights.linear(`${name}.o_proj`, heads * value, dims);
   return (input, step, { norm, residual } = {}) => {
     const x = gate && norm ? norm(input) : input;
@@ -121,7 +122,7 @@ function latentAttention(
     };
     const attended = step.attendLatent(state, rows, own);
     const values = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
-    return oProj(gate ? opened(values, gate(x)) : values, { residual });
+    return oProj(gate ? gate(values, x, {}) : values, { residual });
   };
 }
 

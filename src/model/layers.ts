@@ -6,6 +6,7 @@ import { layerNorm as normed } from "../mlx/fast.ts";
 import {
   add,
   argsort,
+  astype,
   concatenate,
   divide,
   expandDims,
@@ -13,6 +14,7 @@ import {
   floorDivide,
   multiply,
   reshape,
+  sigmoid,
   split,
   take,
   tanh,
@@ -255,8 +257,27 @@ export function attentionBlock(
   return shared ? over(shared) : again();
 }
 
+/** Opens what was attended to, as far as the layer's input says. */
+export type OutputGate = {
+  name: string;
+  /** One for each head, and not one for each feature. */
+  isPerHead?: boolean | undefined;
+  /** In place of a sigmoid. */
+  open?: Activation | undefined;
+};
+
+export function makeOutputGate(
+  weights: Weights,
+  name: string,
+  { dims, heads, headDim }: Omit<AttentionSizes, "kvHeads">,
+  { name: part, isPerHead = false, open = sigmoid }: OutputGate,
+): NonNullable<AttentionParts["afterwards"]> {
+  const gate = weights.linear(`${name}.${part}`, dims, isPerHead ? heads : heads * headDim);
+  return (attended, x, fused) => opened(attended, astype(open(gate(x, fused)), attended.dtype));
+}
+
 /** x (T, heads * D) by gates (T, heads) or (T, heads * D) */
-export function opened(x: MlxArray, gates: MlxArray): MlxArray {
+function opened(x: MlxArray, gates: MlxArray): MlxArray {
   const [tokens, width] = x.shape as [number, number];
   const heads = gates.shape[1]!;
   if (heads === width) return multiply(x, gates);

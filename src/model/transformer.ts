@@ -84,28 +84,27 @@ function sequentialBlock(
   mix: AttentionBlock,
   mlp: Linear | undefined,
   norms: Norms,
-  { branchScale: scale = 1, sum = add }: Design,
+  { branchScale = 1, mlpScale = 1, sum = add }: Design,
 ): Block {
-  const isPlain = scale === 1 && sum === add;
   const branch = (
     x: MlxArray,
     before: AnyNorm | undefined,
     after: AnyNorm | undefined,
     compute: Linear,
+    scale: number,
   ) => {
     // RMS norms before a product, and sums behind it, are fused into it where nothing stands between.
     const norm = before && "eps" in before ? before : undefined;
     const input = before && !norm ? before(x) : x;
-    if (!after && isPlain) return compute(input, { norm, residual: x });
+    if (!after && scale === 1 && sum === add) return compute(input, { norm, residual: x });
     const made = compute(input, { norm });
     const normed = after ? after(made) : made;
     return sum(x, scale === 1 ? normed : multiply(normed, scale));
   };
   return (x, step) => {
-    const h = branch(x, norms.attention, norms.afterAttention, (input, fused) =>
-      mix(input, step, fused),
-    );
-    return mlp ? branch(h, norms.mlp, norms.afterMlp, mlp) : h;
+    const attend: Linear = (input, fused) => mix(input, step, fused);
+    const h = branch(x, norms.attention, norms.afterAttention, attend, branchScale);
+    return mlp ? branch(h, norms.mlp, norms.afterMlp, mlp, branchScale * mlpScale) : h;
   };
 }
 

@@ -1,6 +1,5 @@
 // Ling 3: a delta net with a decay for each feature in most layers, latent attention with a gate in the others.
 import { z } from "zod";
-import { sigmoid } from "../../mlx/ops.ts";
 import { count, real } from "../config.ts";
 import { deltaAttention } from "../delta-attention.ts";
 import { groupKeys, isGlobal } from "../fading-attention.ts";
@@ -27,16 +26,14 @@ export const bailingMoeV3 = family({
   design: (config, weights) => {
     const { hidden_size: dims, num_attention_heads: heads, rms_norm_eps: eps } = config;
     const sizes = { dims, heads, headDim: config.head_dim, taps: config.short_conv_kernel_size };
-    const latent = latentLayers(config, weights, { eps });
+    const parts = { eps, least: config.kda_lower_bound };
+    const outputGate = { name: "g_proj", isPerHead: true };
+    const latent = latentLayers(config, weights, { eps, outputGate });
     return {
-      mix: (name, layer, states) => {
-        if (!isGlobal(config, layer)) {
-          const least = config.kda_lower_bound;
-          return deltaAttention(weights, name, states, sizes, { eps, least });
-        }
-        const open = weights.linear(`${name}.g_proj`, dims, heads);
-        return latent(name, layer, states, { gate: (x) => sigmoid(open(x)) });
-      },
+      mix: (name, layer, states) =>
+        isGlobal(config, layer)
+          ? latent(name, layer, states)
+          : deltaAttention(weights, name, states, sizes, parts),
     };
   },
 });

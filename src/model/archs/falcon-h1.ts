@@ -1,11 +1,9 @@
 // Falcon H1: Mamba 2 and attention side by side in every layer, with a factor on most of what they take and make.
 import { z } from "zod";
-import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
 import { count, flag, headsOf, positive, real } from "../config.ts";
 import { type ConfigOf, family } from "../family.ts";
-import { gatedMlp } from "../layers.ts";
 import {
   type GatedNorm,
   mamba2Keys,
@@ -55,6 +53,7 @@ export const falconH1 = family({
     const isAuthors = weights.shapeOf("model.layers.0.mamba.conv1d.weight")?.[1] === 1;
     const config = isAuthors ? stored : { ...stored, ...withoutFactors(stored) };
     const { attention_in_multiplier, attention_out_multiplier, key_multiplier } = config;
+    const [gates, downs] = config.mlp_multipliers;
     const attended = attention_in_multiplier * attention_out_multiplier;
     return {
       mlpName: "feed_forward",
@@ -72,7 +71,11 @@ export const falconH1 = family({
           return residual ? add(residual, both) : both;
         };
       },
-      mlp: (name) => scaledMlp(config, weights, name),
+      gating:
+        gates === 1
+          ? "swiglu"
+          : (gate, up) => weights.device.gate("swiglu", multiply(gate, gates), up),
+      mlpScale: downs,
       embeddingScale: config.embedding_multiplier,
       logitScale: config.lm_head_multiplier,
     };
@@ -118,17 +121,4 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
       : (y, gate) => norm(gated(y, gate)),
     all.every((factor) => factor === 1) ? undefined : { values, keys, queries, steps },
   );
-}
-
-function scaledMlp(config: Config, weights: Weights, name: string): Linear {
-  const { hidden_size: dims, intermediate_size: hidden, mlp_multipliers } = config;
-  const [gates, downs] = mlp_multipliers;
-  if (gates === 1 && downs === 1) return gatedMlp(weights, name, dims, hidden);
-  const mlp = gatedMlp(weights, name, dims, hidden, (gate, up) =>
-    weights.device.gate("swiglu", scaled(gate, gates), up),
-  );
-  return (x, { norm, residual } = {}) => {
-    const made = scaled(mlp(x, { norm }), downs);
-    return residual ? add(residual, made) : made;
-  };
 }

@@ -1,13 +1,14 @@
 // Kimi K3: Kimi Linear with experts of a smaller vector, and layers that take a mixture of what earlier ones have made
 // in place of its sum. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import { sigmoid } from "../../mlx/ops.ts";
 import { situ } from "../activations.ts";
 import { count, flag, real } from "../config.ts";
 import { family, textPart } from "../family.ts";
-import { latentLayers } from "../latent-layers.ts";
 import { mixedResiduals } from "../mixed-residuals.ts";
-import { kimiDelta, kimiLinear } from "./kimi-linear.ts";
+import { kimiLayers, kimiLinear } from "./kimi-linear.ts";
+
+/** Of experts of a smaller vector: the matrices into it and back. */
+const LATENT_NAMES = { into: "routed_expert_down_proj", back: "routed_expert_up_proj" };
 
 const text = family({
   like: kimiLinear,
@@ -26,27 +27,14 @@ const text = family({
   names: { "_res.proj_weight": "_res_proj.weight", "_res.norm_weight": "_res_norm.weight" },
   design: (config, weights, base) => {
     const { hidden_size: dims, rms_norm_eps: eps, routed_expert_hidden_size: latent } = config;
-    const attention = latentLayers(config, weights, { rope: undefined });
+    const outputGate = config.mla_use_output_gate ? { name: "g_proj" } : undefined;
     const norm = config.latent_moe_use_norm ? { name: "routed_expert_norm", eps } : undefined;
     return {
-      mix: (name, layer, states) => {
-        const delta = kimiDelta(config, weights, name, layer, states);
-        if (delta || !config.mla_use_output_gate) return delta ?? attention(name, layer, states);
-        const width = config.num_attention_heads * config.v_head_dim;
-        const gate = weights.linear(`${name}.g_proj`, dims, width);
-        return attention(name, layer, states, { gate: (x) => sigmoid(gate(x)) });
-      },
+      mix: kimiLayers(config, weights, { outputGate }),
       gating: situ(config.activation_situ_beta || 1, config.activation_situ_linear_beta),
       experts: base.experts && {
         ...base.experts,
-        latent: latent
-          ? {
-              size: latent,
-              into: "routed_expert_down_proj",
-              back: "routed_expert_up_proj",
-              norm,
-            }
-          : undefined,
+        latent: latent ? { size: latent, norm, ...LATENT_NAMES } : undefined,
       },
       ...(config.attn_res_block_size
         ? mixedResiduals(weights, dims, eps, config.attn_res_block_size)

@@ -1,10 +1,10 @@
 // Kimi Linear: a delta net with a decay for each feature in most layers, latent attention in the others, and experts.
 import { z } from "zod";
-import { count, integer, real } from "../config.ts";
+import { type BaseConfig, count, integer, real } from "../config.ts";
 import { deltaAttention } from "../delta-attention.ts";
 import { expertKeys, expertsOf } from "../expert-design.ts";
 import { type ConfigOf, family } from "../family.ts";
-import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { type LatentParts, latentKeys, latentLayers } from "../latent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
@@ -26,6 +26,9 @@ const keys = {
   model_max_length: count.nullish(),
 };
 
+type KimiConfig = BaseConfig &
+  Pick<ConfigOf<typeof keys>, keyof typeof latentKeys | "linear_attn_config">;
+
 export const kimiLinear = family({
   config: keys,
   keys: {
@@ -43,13 +46,10 @@ export const kimiLinear = family({
     ".qkv_conv.conv.": ".conv1d.",
   },
   design: (config, weights) => {
-    const { rms_norm_eps: eps, max_position_embeddings, model_max_length } = config;
-    // Its positions are in the delta nets: nothing is rotated.
-    const latent = latentLayers(config, weights, { eps, rope: undefined });
+    const { max_position_embeddings, model_max_length } = config;
     return {
       config: { max_position_embeddings: max_position_embeddings ?? model_max_length },
-      mix: (name, layer, states) =>
-        kimiDelta(config, weights, name, layer, states) ?? latent(name, layer, states),
+      mix: kimiLayers(config, weights, { eps: config.rms_norm_eps }),
       experts: expertsOf(config, {
         scores: config.moe_router_activation_func,
         correction: "e_score_correction_bias",
@@ -58,20 +58,15 @@ export const kimiLinear = family({
   },
 });
 
-/** The delta net of a layer that has one. */
-export function kimiDelta(
-  { linear_attn_config: linear, hidden_size: dims, rms_norm_eps: eps }: KimiConfig,
-  weights: Weights,
-  name: string,
-  layer: number,
-  states: LayerStates,
-) {
-  if (!linear.kda_layers.includes(layer + 1)) return undefined;
+/** A delta net in layers that have one, and latent attention in the others. */
+export function kimiLayers(config: KimiConfig, weights: Weights, own: Partial<LatentParts>) {
+  const { linear_attn_config: linear, hidden_size: dims, rms_norm_eps: eps } = config;
   const { num_heads: heads, head_dim: headDim, short_conv_kernel_size: taps } = linear;
   const parts = { eps, least: linear.gate_lower_bound };
-  return deltaAttention(weights, name, states, { dims, heads, headDim, taps }, parts);
+  // Its positions are in the delta nets: nothing is rotated.
+  const latent = latentLayers(config, weights, { rope: undefined, ...own });
+  return (name: string, layer: number, states: LayerStates) =>
+    linear.kda_layers.includes(layer + 1)
+      ? deltaAttention(weights, name, states, { dims, heads, headDim, taps }, parts)
+      : latent(name, layer, states);
 }
-type KimiConfig = Pick<
-  ConfigOf<typeof keys>,
-  "linear_attn_config" | "hidden_size" | "rms_norm_eps"
->;

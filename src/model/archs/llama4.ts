@@ -1,24 +1,20 @@
 // Llama 4: attention within chunks in layers with RoPE, to all tokens in those without, and one expert of many beside
 // one that all tokens go through. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import type { Linear } from "../../device/device.ts";
-import { add, astype, multiply, squeeze } from "../../mlx/ops.ts";
 import { count, flag, integer, layerTypes, positive, real } from "../config.ts";
-import { arrangeExperts } from "../expert-layouts.ts";
-import { router } from "../experts.ts";
+import { expertKeys, expertsOf } from "../expert-design.ts";
 import { family, textPart } from "../family.ts";
 import { withTemperature } from "../head-changes.ts";
-import { expertMlps, gatedMlp } from "../layers.ts";
-import type { Weights } from "../weights.ts";
 
 const text = family({
   config: {
+    ...expertKeys,
     attention_chunk_size: count.nullish(),
     /** Those with RoPE are chunked unless it says. */
     layer_types: layerTypes("chunked_attention", "full_attention").nullish(),
     /** Of layers without experts; intermediate_size is an expert's. */
     intermediate_size_mlp: count,
-    num_local_experts: integer.default(0),
+    n_routed_experts: integer.default(0),
     num_experts_per_tok: z.literal(1).default(1),
     /** 0 or false for layers without RoPE: every fourth unless it says. */
     no_rope_layers: z.array(z.union([integer, flag])).nullish(),
@@ -27,10 +23,12 @@ const text = family({
     floor_scale: positive.default(8192),
     attn_scale: real.default(0.1),
   },
+  keys: { n_routed_experts: "num_local_experts" },
+  names: { ".feed_forward.router.": ".feed_forward.gate." },
   design: ({ no_rope_layers, layer_types, attention_chunk_size, ...config }, weights) => {
     const rotates = (layer: number) => Boolean(no_rope_layers?.[layer] ?? (layer + 1) % 4 !== 0);
     const temperature = { scale: config.attn_scale, every: config.floor_scale, first: 1 };
-    const experts = config.num_local_experts;
+    const width = config.intermediate_size;
     return {
       config: { layer_types: undefined, sliding_window: attention_chunk_size },
       slides: (layer) =>
@@ -47,34 +45,17 @@ const text = family({
           : attend,
       mlpName: "feed_forward",
       hidden: config.intermediate_size_mlp,
-      mlp: (name) =>
-        weights.has(`${name}.router.weight`)
-          ? scaledExperts(weights, name, experts, config.hidden_size, config.intermediate_size)
-          : undefined,
+      experts: expertsOf(config, {
+        hidden: width,
+        scores: "sigmoid",
+        isNormalized: false,
+        areTransposed: true,
+        scalesInputs: true,
+        isSparse: (layer) => weights.has(`model.layers.${layer}.feed_forward.gate.weight`),
+        shared: { name: "shared_expert", width },
+      }),
     };
   },
 });
 
 export const llama4 = textPart(text, { isBare: true });
-
-/** An expert takes its token times its score. */
-function scaledExperts(
-  weights: Weights,
-  name: string,
-  experts: number,
-  dims: number,
-  hidden: number,
-): Linear {
-  const sizes = { experts, dims, hidden };
-  arrangeExperts(weights, name, experts, true);
-  const scores = { each: 1, scores: "sigmoid", isNormalized: false } as const;
-  const route = router(weights, `${name}.router`, sizes, scores);
-  const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes);
-  const shared = gatedMlp(weights, `${name}.shared_expert`, dims, hidden);
-  return (input, { norm, residual } = {}) => {
-    const x = norm ? norm(input) : input;
-    const { chosen, shares } = route(x); // (T, 1)
-    const open = multiply(x, astype(shares, x.dtype));
-    return add(shared(x, { residual }), squeeze(mlps(open, chosen), 1));
-  };
-}
