@@ -77,20 +77,30 @@ export function rotatedFirst(
   return { project: rotate, rope: undefined };
 }
 
+export type Temperature = { scale: number; every: number; first: number };
+
 /**
- * Queries, the first `width` columns, grow with the logarithm of their position, counted in so many from `first` on:
- * attention to many tokens stays sharp.
+ * What queries at these positions (T) are multiplied by: it grows with the logarithm of the position, counted in so many
+ * from `first` on, so that attention to many tokens stays sharp.
  */
+export function temperature({ scale, every, first }: Temperature) {
+  return (positions: MlxArray): MlxArray => {
+    const stage = floorDivide(add(positions, first), every);
+    return add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1);
+  };
+}
+
+/** Queries are the first `width` columns. */
 export function withTemperature(
   attend: AttentionBlock,
   width: number,
-  { scale, every, first }: { scale: number; every: number; first: number },
+  grown: Temperature,
 ): AttentionBlock {
+  const factorOf = temperature(grown);
   const scaled = (qkv: MlxArray, positions: MlxArray) => {
-    const stage = floorDivide(add(positions, first), every);
-    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1); // (T)
     const isQuery = less(arange(0, qkv.shape[1]!), width);
-    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
+    const factor = where(isQuery, expandDims(factorOf(positions), 1), 1);
+    return astype(multiply(qkv, factor), qkv.dtype);
   };
   return (x, step, fused) =>
     attend(

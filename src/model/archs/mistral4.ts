@@ -1,9 +1,9 @@
 // Mistral 4: DeepSeek's latent attention, with queries that grow with their position, and experts chosen by softmax.
 import { z } from "zod";
-import { add, astype, floorDivide, log, multiply } from "../../mlx/ops.ts";
 import { count, positive, RopeScaling, real } from "../config.ts";
 import { expertsOf } from "../expert-design.ts";
 import { family } from "../family.ts";
+import { temperature } from "../head-changes.ts";
 import { latentLayers } from "../latent-layers.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";
 
@@ -22,10 +22,7 @@ export const mistral4 = family({
       config.rope_parameters;
     return {
       mix: latentLayers(config, weights, {
-        queryScale: (positions) => {
-          const stage = astype(floorDivide(positions, every), "float32");
-          return add(multiply(log(add(stage, 1)), beta), 1);
-        },
+        queryScale: temperature({ scale: beta, every, first: 0 }),
       }),
       experts: expertsOf(config),
     };
