@@ -2,7 +2,18 @@
 import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";
 
-const count = z.int().positive();
+// What most keys are.
+export const count = z.int().positive();
+export const positive = z.number().positive();
+export const share = positive.max(1);
+export const integer = z.int();
+export const real = z.number();
+export const flag = z.boolean();
+export const word = z.string();
+
+/** A kind a layer. */
+export const layerTypes = <T extends string>(...types: readonly [T, ...T[]]) =>
+  z.array(z.enum(types));
 
 export const RopeScaling = z.looseObject({
   type: z.string().optional(),
@@ -21,8 +32,12 @@ export const RopeScaling = z.looseObject({
   long_factor: z.array(z.number()).optional(),
   long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
+  /** Contexts are longer by a larger base: so many times, as NTK has it. */
+  alpha: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
+
+export const RopeParameters = RopeScaling.extend({ rope_theta: z.number().optional() });
 
 /** Newer configurations have an object for what is no number to JSON. */
 const limit = z.union([
@@ -42,42 +57,54 @@ export const BaseConfig = z.looseObject({
   num_attention_heads: count,
   num_key_value_heads: count.nullish(),
   head_dim: count.nullish(),
-  rms_norm_eps: z.number().positive().default(1e-6),
+  rms_norm_eps: positive.default(1e-6),
+  /** Added to the weights of norms, in place of what the architecture says: GGUF files keep the sum. */
+  norm_offset: z.number().nullish(),
   vocab_size: count,
   max_position_embeddings: count.nullish(),
-  rope_theta: z.number().positive().default(10_000),
+  rope_theta: positive.default(10_000),
   rope_scaling: RopeScaling.nullish(),
   /** The share of a head's features that RoPE rotates, the first ones. */
-  partial_rotary_factor: z.number().positive().max(1).nullish(),
-  /** Where newer configurations keep all of it. */
-  rope_parameters: RopeScaling.extend({ rope_theta: z.number().optional() }).nullish(),
+  partial_rotary_factor: share.nullish(),
+  /** Where newer configurations keep all of it; some by the kind of a layer. */
+  rope_parameters: RopeParameters.extend({
+    full_attention: RopeParameters.nullish(),
+    sliding_attention: RopeParameters.nullish(),
+  }).nullish(),
   sliding_window: z.int().nullish(),
-  layer_types: z.array(z.enum(["full_attention", "sliding_attention"])).nullish(),
+  layer_types: layerTypes("full_attention", "sliding_attention").nullish(),
   tie_word_embeddings: z.boolean().nullish(),
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;
 
+/** In place of its keys, of models without attention: files have 0 heads, or none of the keys. */
+export const withoutAttention = {
+  num_attention_heads: integer.default(0),
+  num_key_value_heads: integer.nullish(),
+};
+
 /** Our keys -> those that a family has for the same. */
 export type Keys = Readonly<Record<string, string>>;
+
+export type Defaults = Readonly<Record<string, number | boolean>>;
 
 /** The configuration by this schema, or one line that names the key that is wrong. */
 export function parseConfig<T extends z.ZodType>(
   schema: T,
   config: unknown,
   keys: Keys = {},
+  defaults: Defaults = {},
 ): z.infer<T> {
   const given = Object(config) as Record<string, unknown>;
-  const renamed = Object.entries(keys)
-    .filter(([, own]) => given[own] !== undefined)
-    .map(([key, own]) => [key, given[own]]);
-  const parsed = schema.safeParse(
-    renamed.length > 0 ? { ...given, ...Object.fromEntries(renamed) } : config,
-  );
+  const renamed = Object.entries(keys).map(([key, own]) => [key, given[own] ?? given[key]]);
+  const named: typeof given = { ...given, ...Object.fromEntries(renamed) };
+  const missing = Object.entries(defaults).filter(([key]) => named[key] === undefined);
+  const parsed = schema.safeParse({ ...named, ...Object.fromEntries(missing) });
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
   const [key = "", ...inside] = issue?.path ?? [];
-  const named = key in given ? key : (keys[String(key)] ?? key);
-  throw new LoadError(`config.json: ${[named, ...inside].join(".")}: ${issue?.message}`);
+  const own = key in given ? key : (keys[String(key)] ?? key);
+  throw new LoadError(`config.json: ${[own, ...inside].join(".")}: ${issue?.message}`);
 }
 
 /** Sizes of the attention that every architecture has. */
@@ -101,6 +128,12 @@ export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; h
     throw new LoadError(`config.json: heads have ${headDim} features: ${needed}`);
   }
   return { heads, kvHeads, headDim };
+}
+
+/** How many layers have keys and values of their own, where so many of the last read those of others. */
+export function kvOwnersOf(layers: number, sharing: number, key: string): number {
+  if (sharing < layers) return layers - sharing;
+  throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
 }
 
 /** How far back a layer looks: not all the way where layer_types, or else the architecture, says so. */

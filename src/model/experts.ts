@@ -3,12 +3,24 @@ import type { Gating, Linear } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { add, multiply, sigmoid } from "../mlx/ops.ts";
-import { runsOf, stacked, transposed } from "./arrangement.ts";
-import { type ExpertSizes, expertMlps, gatedMlp } from "./layers.ts";
+import { add, astype, less, multiply, sigmoid, squeeze, sum, where, zeros } from "../mlx/ops.ts";
+import type { Activation } from "./activations.ts";
+import type { ExpertDesign, LatentExperts, SharedExperts } from "./expert-design.ts";
+import { arrangeExperts } from "./expert-layouts.ts";
+import {
+  type ExpertMlps,
+  type ExpertSizes,
+  expertMlps,
+  gatedMlp,
+  plainMlp,
+  rmsNorm,
+  ungatedExpertMlps,
+} from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
-export type Routing = Omit<DeviceRouting, "experts" | "correction" | "shared"> & {
+/** By softmax, with shares that add up to 1, unless it says. */
+export type Routing = Partial<Omit<DeviceRouting, "experts" | "each" | "correction" | "shared">> & {
+  each: number;
   /** The name of a tensor (experts) that is added to scores when experts are chosen, but not to their shares. */
   correction?: string | undefined;
 };
@@ -21,10 +33,10 @@ export function router(
   weights: Weights,
   name: string,
   { experts, dims }: Pick<ExpertSizes, "experts" | "dims">,
-  { correction, ...how }: Routing,
+  how: Routing,
   shared: { count: number; gate?: string | undefined } = { count: 0 },
 ): Router {
-  const { each, groups } = how;
+  const { each, groups, correction, scores = "softmax", isNormalized = true, scale = 1 } = how;
   const isLimited = groups !== undefined && groups.kept < groups.count;
   if (isLimited && (experts % groups.count !== 0 || groups.best * groups.count > experts)) {
     throw new LoadError(`config.json: ${experts} experts do not fit ${groups.count} groups`);
@@ -33,52 +45,100 @@ export function router(
     throw new LoadError(`config.json: a token cannot have ${each} of ${experts} experts`);
   }
   const { count, gate } = shared;
-  const scores = gate
+  const product = gate
     ? weights.joined(`${name}_with_shared`, [name, gate], dims, [experts, 1])
     : weights.linear(name, dims, experts);
   const routing: DeviceRouting = {
-    ...how,
     experts,
-    correction: correction ? weights.tensor(correction, [experts], "float32") : undefined,
+    each,
+    scores,
+    softcap: how.softcap,
+    nearness: how.nearness,
+    groups,
+    isNormalized,
+    scale,
+    correction: correction ? weights.vector(correction, experts, "float32") : undefined,
     shared: { count, isGated: gate !== undefined },
   };
-  return (x) => weights.device.route(x, scores, routing);
+  return (x) => weights.device.route(x, product, routing);
 }
-
-export type SharedExperts = {
-  /** Of one MLP, and its width; 0 for none. */
-  name: string;
-  width: number;
-  /** The name of a row (1, D): how far they are open. */
-  gate?: string | undefined;
-  /** As that of the experts unless it says. */
-  gating?: Gating | undefined;
-};
 
 /** `name`.gate chooses experts of `name`.switch_mlp. */
 export function routedMlp(
   weights: Weights,
   name: string,
-  sizes: ExpertSizes,
-  routing: Routing,
-  shared: SharedExperts = { name: "", width: 0 },
+  dims: number,
+  design: ExpertDesign,
   gating: Gating = "swiglu",
 ): Linear {
-  stackExperts(weights, name, sizes.experts);
-  const isAlike = (shared.gating ?? gating) === gating;
-  const count = isAlike ? joinShared(weights, name, sizes, shared) : 0;
-  const isApart = count === 0 && shared.width > 0;
-  const gate = count > 0 ? shared.gate : undefined;
-  const route = router(weights, `${name}.gate`, sizes, routing, { count, gate });
-  const all = { ...sizes, experts: sizes.experts + count };
-  const source = `${name}.${count > 0 ? "all_mlps" : "switch_mlp"}`;
-  const mlps = expertMlps(weights, source, all, gating);
-  const always = isApart ? sharedMlp(weights, sizes.dims, { gating, ...shared }) : undefined;
+  const { count: experts, hidden, activation, latent, identities = 0, scalesInputs } = design;
+  const within = (part: string | undefined) => part && `${name}.${part}`;
+  const own = design.shared ?? { name: "", width: 0 };
+  const shared = { gating, ...own, name: `${name}.${own.name}`, gate: within(own.gate) };
+  const sizes = { experts, dims: latent?.size ?? dims, hidden };
+  arrangeExperts(weights, name, experts, design.areTransposed);
+  const isPlain = !latent && !activation && !identities && !scalesInputs;
+  const isAlike = isPlain && shared.gating === gating;
+  const joined = isAlike ? joinShared(weights, name, sizes, shared) : 0;
+  const route = router(
+    weights,
+    `${name}.gate`,
+    { experts: experts + identities, dims },
+    { ...design, correction: within(design.correction) },
+    { count: joined, gate: joined > 0 ? shared.gate : undefined },
+  );
+  const all = { ...sizes, experts: experts + joined };
+  const source = `${name}.${joined > 0 ? "all_mlps" : "switch_mlp"}`;
+  const mlps = activation
+    ? ungatedExpertMlps(weights, source, all, activation)
+    : expertMlps(weights, source, all, gating);
+  const isApart = joined === 0 && shared.width > 0;
+  const always = isApart ? sharedMlp(weights, dims, shared, activation) : undefined;
+  const whole: Mixture = scalesInputs
+    ? ofScaledInputs(mlps)
+    : (x, { chosen, shares }, residual) =>
+        weights.device.combine(mlps(x, chosen), shares, residual);
+  const small = latent ? inLatent(weights, name, dims, latent, whole) : whole;
+  const mixture = identities > 0 ? withIdentities(small, experts) : small;
   return (input, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
-    const { chosen, shares } = route(x);
-    const made = weights.device.combine(mlps(x, chosen), shares, residual);
+    const made = mixture(x, route(x), residual);
     return always ? add(made, always(x)) : made;
+  };
+}
+
+/** What a token's experts make of it, each by its share. */
+type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
+
+function ofScaledInputs(mlps: ExpertMlps): Mixture {
+  return (x, { chosen, shares }, residual) => {
+    const open = multiply(x, astype(shares, x.dtype)); // shares (T, 1)
+    const made = squeeze(mlps(open, chosen), 1);
+    return residual ? add(residual, made) : made;
+  };
+}
+
+/** What experts of a smaller vector make: into it, and back. */
+function inLatent(
+  weights: Weights,
+  name: string,
+  dims: number,
+  { size, into, back, norm }: LatentExperts,
+  mixture: Mixture,
+): Mixture {
+  const down = weights.linear(`${name}.${into}`, dims, size);
+  const up = weights.linear(`${name}.${back}`, size, dims);
+  const behind = norm ? rmsNorm(weights, `${name}.${norm.name}`, size, norm.eps) : undefined;
+  return (x, routed, residual) => up(mixture(down(x), routed), { norm: behind, residual });
+}
+
+/** Experts behind the first ones give back what they get. */
+function withIdentities(mixture: Mixture, experts: number): Mixture {
+  return (x, { chosen, shares }, residual) => {
+    const isExpert = less(chosen, experts);
+    const routed = { chosen: where(isExpert, chosen, 0), shares: where(isExpert, shares, 0) };
+    const kept = sum(where(isExpert, zeros(shares.shape), shares), -1, true); // (T, 1)
+    return add(mixture(x, routed, residual), multiply(x, astype(kept, x.dtype)));
   };
 }
 
@@ -116,70 +176,12 @@ function sharedMlp(
   weights: Weights,
   dims: number,
   { name, width, gate, gating }: SharedExperts,
+  activation: Activation | undefined,
 ): Linear {
-  const mlp = gatedMlp(weights, name, dims, width, gating);
+  const mlp = activation
+    ? plainMlp(weights, name, dims, width, activation)
+    : gatedMlp(weights, name, dims, width, gating);
   if (!gate) return mlp;
   const opening = weights.linear(gate, dims, 1);
   return (x) => multiply(mlp(x), sigmoid(opening(x)));
-}
-
-/** The names that files have for the parts of an MLP. */
-export type MlpNames = Partial<Record<"gate_proj" | "up_proj" | "down_proj", string>>;
-
-const mlpNames: MlpNames = { gate_proj: "gate_proj", up_proj: "up_proj", down_proj: "down_proj" };
-
-/** The authors' files have a matrix an expert, in `name`.experts; MLX's have one for all, in `name`.switch_mlp. */
-export function stackExperts(
-  weights: Weights,
-  name: string,
-  experts: number,
-  names: MlpNames = mlpNames,
-): void {
-  for (const [part, stored] of Object.entries(names)) {
-    for (const kind of ["weight", "scales", "biases", "bias"]) {
-      const each = (i: number) => `${name}.experts.${i}.${stored}.${kind}`;
-      if (!weights.has(each(0))) continue;
-      const all = Array.from({ length: experts }, (_, i) => each(i));
-      weights.arrange(all, (tensors) => stacked(`${name}.switch_mlp.${part}.${kind}`, tensors));
-    }
-  }
-}
-
-/** Some of MLX's files call all experts `name`.experts. */
-export function nameExperts(weights: Weights, name: string): void {
-  for (const part of Object.keys(mlpNames)) {
-    weights.rename({ [`${name}.experts.${part}.`]: `${name}.switch_mlp.${part}.` });
-  }
-}
-
-/** Some authors' files have all gates and ups in one tensor, (experts, 2 hidden, dims). */
-export function splitExperts(weights: Weights, source: string, name: string): void {
-  for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
-    weights.arrange([source], ([stored]) => {
-      const [experts, both, dims] = stored!.shape as [number, number, number];
-      const runs = Array.from({ length: experts }, (_, i) => {
-        return { first: i * both + (half * both) / 2, count: both / 2 };
-      });
-      return runsOf(`${name}.${part}.weight`, stored!, {
-        rows: experts * both,
-        runs,
-        shape: [experts, both / 2, dims],
-      });
-    });
-  }
-}
-
-/** Others have them transposed, (experts, dims, 2 hidden), and what goes down too. */
-export function transposeExperts(weights: Weights, source: string, name: string): void {
-  const pick = (stored: string, part: string, index: number, parts: number) => {
-    if (!weights.has(`${source}.${stored}`)) return;
-    weights.arrange([`${source}.${stored}`], ([tensor]) => {
-      const columns = tensor!.shape[2]! / parts;
-      const picked = { first: index * columns, count: columns };
-      return transposed(`${name}.${part}.weight`, tensor!, picked);
-    });
-  };
-  pick("gate_up_proj", "gate_proj", 0, 2);
-  pick("gate_up_proj", "up_proj", 1, 2);
-  pick("down_proj", "down_proj", 0, 1);
 }

@@ -1,6 +1,6 @@
 // What some architectures do to queries, keys and values between their product and attention.
+import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { layerNorm } from "../mlx/fast.ts";
 import {
   add,
   arange,
@@ -12,12 +12,22 @@ import {
   log,
   multiply,
   reshape,
+  slice,
   split,
   where,
+  zeros,
 } from "../mlx/ops.ts";
-import type { AttentionBlock, AttentionSizes, HeadProjection, Projection } from "./layers.ts";
+import {
+  type AttentionBlock,
+  type AttentionParts,
+  type AttentionSizes,
+  type HeadProjection,
+  type Projection,
+  projection,
+} from "./layers.ts";
 import type { Step } from "./model.ts";
 import { type Rope, rotated } from "./rope.ts";
+import type { Weights } from "./weights.ts";
 
 /** Of each head by itself: queries (T, heads, D), keys and values (T, kvHeads, D) */
 export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
@@ -36,17 +46,21 @@ export function changedHeads(
   };
 }
 
-/** A layer norm over each head of queries and keys, with weights (heads, D) of its own. */
-export function normedHeads(
-  project: Projection,
+/** A norm over each head of queries and keys, with weights (heads, D) of these names in attention. */
+export type HeadwiseNorms = { query: string; key: string; norm: (x: MlxArray) => MlxArray };
+
+export function headwiseNorms(
+  weights: Weights,
+  name: string,
   sizes: AttentionSizes,
-  weights: { q: MlxArray; k: MlxArray },
-  eps: number,
+  { query, key, norm }: HeadwiseNorms,
 ): HeadProjection {
-  const norm = (x: MlxArray) => layerNorm(x, undefined, undefined, eps);
-  return changedHeads(project, sizes, ({ q, k }) => ({
-    q: multiply(norm(q), weights.q),
-    k: multiply(norm(k), weights.k),
+  const { heads, kvHeads, headDim } = sizes;
+  const qWeight = weights.tensor(`${name}.${query}`, [heads, headDim]);
+  const kWeight = weights.tensor(`${name}.${key}`, [kvHeads, headDim]);
+  return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => ({
+    q: multiply(norm(q), qWeight),
+    k: multiply(norm(k), kWeight),
   }));
 }
 
@@ -63,20 +77,30 @@ export function rotatedFirst(
   return { project: rotate, rope: undefined };
 }
 
+export type Temperature = { scale: number; every: number; first: number };
+
 /**
- * Queries, the first `width` columns, grow with the logarithm of their position, counted in so many from `first` on:
- * attention to many tokens stays sharp.
+ * What queries at these positions (T) are multiplied by: it grows with the logarithm of the position, counted in so many
+ * from `first` on, so that attention to many tokens stays sharp.
  */
+export function temperature({ scale, every, first }: Temperature) {
+  return (positions: MlxArray): MlxArray => {
+    const stage = floorDivide(add(positions, first), every);
+    return add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1);
+  };
+}
+
+/** Queries are the first `width` columns. */
 export function withTemperature(
   attend: AttentionBlock,
   width: number,
-  { scale, every, first }: { scale: number; every: number; first: number },
+  grown: Temperature,
 ): AttentionBlock {
+  const factorOf = temperature(grown);
   const scaled = (qkv: MlxArray, positions: MlxArray) => {
-    const stage = floorDivide(add(positions, first), every);
-    const factor = add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1); // (T)
     const isQuery = less(arange(0, qkv.shape[1]!), width);
-    return astype(multiply(qkv, where(isQuery, expandDims(factor, 1), 1)), qkv.dtype);
+    const factor = where(isQuery, expandDims(factorOf(positions), 1), 1);
+    return astype(multiply(qkv, factor), qkv.dtype);
   };
   return (x, step, fused) =>
     attend(
@@ -88,4 +112,55 @@ export function withTemperature(
       },
       fused,
     );
+}
+
+/** Values of fewer features than keys are kept with as many, of which the last are 0. `scale`: of what is attended. */
+export function narrowValues(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+  valueDim: number,
+  scale: number,
+): Partial<AttentionParts> {
+  if (valueDim > headDim) {
+    throw new LoadError(`config.json: values of ${valueDim} features, with keys of ${headDim}`);
+  }
+  const [queries, keys] = [heads * headDim, kvHeads * headDim];
+  const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
+  const outputs = [queries, keys, kvHeads * valueDim];
+  const project = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
+  return {
+    outputs: heads * valueDim,
+    project: (x, fused) => {
+      const [qk, v] = split(project(x, fused), [queries + keys]) as [MlxArray, MlxArray];
+      const rest = zeros([v.shape[0]!, kvHeads, headDim - valueDim], v.dtype);
+      const whole = concatenate([reshape(v, [-1, kvHeads, valueDim]), rest], -1);
+      return concatenate([qk, reshape(whole, [-1, keys])], -1);
+    },
+    afterwards: (attended) => {
+      const byHead = slice(reshape(attended, [-1, heads, headDim]), 2, 0, valueDim);
+      const values = reshape(byHead, [-1, heads * valueDim]);
+      return scale === 1 ? values : multiply(values, scale);
+    },
+  };
+}
+
+/** Of `each` layers the first has keys and values, and the others take them over. */
+export function takenOver(weights: Weights, each: number) {
+  let shared: MlxArray;
+  return (name: string, sizes: AttentionSizes, layer: number): Projection => {
+    const { dims, heads, kvHeads, headDim } = sizes;
+    const [queries, whole] = [heads * headDim, (heads + 2 * kvHeads) * headDim];
+    if (layer % each === 0) {
+      const project = projection(weights, name, sizes);
+      if (each === 1) return project;
+      return (x, fused) => {
+        const qkv = project(x, fused);
+        shared = slice(qkv, 1, queries, whole);
+        return qkv;
+      };
+    }
+    const toQueries = weights.linear(`${name}.q_proj`, dims, queries);
+    return (x, fused) => concatenate([toQueries(x, fused), shared], -1);
+  };
 }

@@ -1,11 +1,14 @@
 // Multi-head latent attention (MLA): keys and values of all heads are products of one small vector a token, which is
 // all that is kept of it. The matrices of the keys are absorbed into the queries, and those of the values are applied
 // to what was attended, so that no head's keys or values are ever computed.
+import type { z } from "zod";
 import type { HeadLinear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { astype, expandDims, multiply, slice } from "../mlx/ops.ts";
-import { type AttentionBlock, opened, rmsNorm } from "./layers.ts";
+import { type BaseConfig, count } from "./config.ts";
+import { type AttentionBlock, makeOutputGate, type OutputGate, rmsNorm } from "./layers.ts";
 import type { LatentOptions } from "./model.ts";
+import { makeRope, ropeOptions, yarnScale } from "./rope.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
@@ -30,16 +33,57 @@ export type LatentParts = Omit<LatentOptions, "norm"> & {
   latentScale?: number | undefined;
   /** Of positions (T): what queries there are multiplied by. */
   queryScale?: ((positions: MlxArray) => MlxArray) | undefined;
-  /** x -> (T, heads): how far each head is open. */
-  gate?: ((x: MlxArray) => MlxArray) | undefined;
+  outputGate?: OutputGate | undefined;
 };
 
-export function latentAttention(
+/** Of the norms of both vectors in most families, whatever the configuration says of the others. */
+const LATENT_EPS = 1e-6;
+
+/** What configurations say of it. */
+export const latentKeys = {
+  q_lora_rank: count.nullish(),
+  kv_lora_rank: count,
+  qk_rope_head_dim: count,
+  qk_nope_head_dim: count,
+  v_head_dim: count,
+};
+
+type LatentConfig = BaseConfig & z.infer<z.ZodObject<typeof latentKeys>>;
+
+/** In place of attention: `mix` of a design. RoPE is as the configuration says, unless `own` does. */
+export function latentLayers(
+  config: LatentConfig,
+  weights: Weights,
+  { queryFactor = 1, ...own }: Partial<LatentParts> & { queryFactor?: number } = {},
+) {
+  const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
+  const sizes = {
+    dims: config.hidden_size,
+    heads: config.num_attention_heads,
+    queryRank: config.q_lora_rank ?? undefined,
+    latent: config.kv_lora_rank,
+    rotary,
+    plain,
+    value: config.v_head_dim,
+  };
+  const options = ropeOptions(config, rotary);
+  const parts = {
+    // A factor on queries is one on their scores.
+    scale: (plain + rotary) ** -0.5 * yarnScale(options) * queryFactor,
+    rope: "rope" in own ? own.rope : makeRope(weights, options),
+    eps: LATENT_EPS,
+    ...own,
+  };
+  return (name: string, _: number, states: LayerStates) =>
+    latentAttention(weights, name, states, sizes, parts);
+}
+
+function latentAttention(
   weights: Weights,
   name: string,
   states: LayerStates,
   sizes: LatentSizes,
-  { eps, latentScale = 1, queryScale, gate, ...options }: LatentParts,
+  { eps, latentScale = 1, queryScale, outputGate, ...options }: LatentParts,
 ): AttentionBlock {
   const { dims, heads, queryRank, latent, rotary, plain, value } = sizes;
   const state = states.latent({ heads, latent, rotary });
@@ -58,6 +102,8 @@ export function latentAttention(
   const latentNorm = rmsNorm(weights, `${name}.kv_a_layernorm`, latent, eps);
   const own = { ...options, norm: scaledNorm(weights, latentNorm, latentScale) };
   const { absorb, toValues } = headLinears(weights, name, sizes);
+  const gate =
+    outputGate && makeOutputGate(weights, name, { dims, heads, headDim: value }, outputGate);
   const oProj = weights.linear(`${name}.o_proj`, heads * value, dims);
   return (input, step, { norm, residual } = {}) => {
     const x = gate && norm ? norm(input) : input;
@@ -76,7 +122,7 @@ export function latentAttention(
     };
     const attended = step.attendLatent(state, rows, own);
     const values = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
-    return oProj(gate ? opened(values, gate(x)) : values, { residual });
+    return oProj(gate ? gate(values, x, {}) : values, { residual });
   };
 }
 

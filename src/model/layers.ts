@@ -6,6 +6,7 @@ import { layerNorm as normed } from "../mlx/fast.ts";
 import {
   add,
   argsort,
+  astype,
   concatenate,
   divide,
   expandDims,
@@ -13,6 +14,7 @@ import {
   floorDivide,
   multiply,
   reshape,
+  sigmoid,
   split,
   take,
   tanh,
@@ -55,6 +57,12 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
+/** A layer norm without weights of its own. */
+export const plainLayerNorm =
+  (eps: number): AnyNorm =>
+  (x) =>
+    normed(x, undefined, undefined, eps);
+
 /** Over heads of this size, without weights of its own. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
@@ -83,7 +91,7 @@ export function gatedMlp(
 }
 
 /** With both halves from one product. */
-export function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
+function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
   return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
 }
 
@@ -201,6 +209,8 @@ export type AttentionParts = {
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
+  /** How many features go into o_proj, where they are not those of all heads. */
+  outputs?: number | undefined;
   /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
   shared?: KvState | undefined;
 };
@@ -233,7 +243,7 @@ export function attentionBlock(
     (shared
       ? weights.linear(`${name}.q_proj`, sizes.dims, width)
       : projection(weights, name, sizes));
-  const oProj = weights.linear(`${name}.o_proj`, width, sizes.dims);
+  const oProj = weights.linear(`${name}.o_proj`, parts.outputs ?? width, sizes.dims);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
   const over = (state: KvState): SharedBlock => {
     const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
@@ -247,8 +257,27 @@ export function attentionBlock(
   return shared ? over(shared) : again();
 }
 
+/** Opens what was attended to, as far as the layer's input says. */
+export type OutputGate = {
+  name: string;
+  /** One for each head, and not one for each feature. */
+  isPerHead?: boolean | undefined;
+  /** In place of a sigmoid. */
+  open?: Activation | undefined;
+};
+
+export function makeOutputGate(
+  weights: Weights,
+  name: string,
+  { dims, heads, headDim }: Omit<AttentionSizes, "kvHeads">,
+  { name: part, isPerHead = false, open = sigmoid }: OutputGate,
+): NonNullable<AttentionParts["afterwards"]> {
+  const gate = weights.linear(`${name}.${part}`, dims, isPerHead ? heads : heads * headDim);
+  return (attended, x, fused) => opened(attended, astype(open(gate(x, fused)), attended.dtype));
+}
+
 /** x (T, heads * D) by gates (T, heads) or (T, heads * D) */
-export function opened(x: MlxArray, gates: MlxArray): MlxArray {
+function opened(x: MlxArray, gates: MlxArray): MlxArray {
   const [tokens, width] = x.shape as [number, number];
   const heads = gates.shape[1]!;
   if (heads === width) return multiply(x, gates);

@@ -1,15 +1,38 @@
 // Mamba's first mixer: a recurrent state for each channel, whose decays, keys and queries follow from all channels.
-import type { Norm } from "../device/device.ts";
+import { z } from "zod";
 import type { MlxArray } from "../mlx/array.ts";
 import { concatenate, exp, negative, reshape, slice, split } from "../mlx/ops.ts";
-import type { AttentionBlock } from "./layers.ts";
-import { convolution } from "./recurrent-layers.ts";
+import { type BaseConfig, count } from "./config.ts";
+import type { AnyNorm, AttentionBlock } from "./layers.ts";
+import { convolution, decayRule } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
+
+/** What configurations say of it. */
+export const mambaKeys = {
+  state_size: count,
+  conv_kernel: count,
+  time_step_rank: z.union([count, z.literal("auto")]),
+};
+
+type MambaConfig = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof mambaKeys>>;
+
+export function mambaSizes(config: MambaConfig, channels: number): MambaSizes {
+  const { hidden_size: dims, time_step_rank: rank, state_size: stateSize } = config;
+  return {
+    dims,
+    channels,
+    stateSize,
+    rank: rank === "auto" ? Math.ceil(dims / 16) : rank,
+    taps: config.conv_kernel,
+  };
+}
 
 export type MambaSizes = {
   dims: number;
   channels: number;
+  /** Where channels are those of heads, each with one step size and one decay. */
+  heads?: number | undefined;
   stateSize: number;
   /** Of the vector that step sizes are products of. */
   rank: number;
@@ -17,17 +40,15 @@ export type MambaSizes = {
   taps: number;
 };
 
-type AnyNorm = Norm | ((x: MlxArray) => MlxArray);
-
 /** Of that vector, of keys (B) and of queries (C), in models that have them. */
 export type MambaNorms = { steps: AnyNorm; keys: AnyNorm; queries: AnyNorm };
 
-/** in_proj, conv1d, x_proj, dt_proj, A_log, D, out_proj. */
+/** in_proj, conv1d, x_proj, dt_proj, A_log, D, out_proj; with heads, dt_bias too. */
 export function mambaMixer(
   weights: Weights,
   name: string,
   states: LayerStates,
-  { dims, channels, stateSize, rank, taps }: MambaSizes,
+  { dims, channels, heads, stateSize, rank, taps }: MambaSizes,
   norms?: MambaNorms,
 ): AttentionBlock {
   const project = weights.linear(`${name}.in_proj`, dims, 2 * channels);
@@ -36,22 +57,21 @@ export function mambaMixer(
     column: 0,
   };
   const narrow = weights.linear(`${name}.x_proj`, channels, rank + 2 * stateSize);
-  // Its bias is that of the steps.
-  const toSteps = weights.linear(`${name}.dt_proj`, rank, channels);
-  const stored = weights.tensor(`${name}.A_log`, [channels, stateSize], "float32");
-  const columns = {
-    steps: 0,
-    rate: weights.computed(() => reshape(negative(exp(stored)), [channels * stateSize])),
-    bias: weights.constant(new Float32Array(channels)),
-  };
+  const toSteps = weights.linear(`${name}.dt_proj`, rank, heads ?? channels);
+  const rule = heads
+    ? decayRule(weights, name, heads)
+    : channelRule(weights, name, channels, stateSize);
+  const columns = { steps: 0, ...rule };
   const outProj = weights.linear(`${name}.out_proj`, channels, dims);
   const inputs = states.slot(taps - 1, channels);
-  const state = states.slot(channels, 1, stateSize);
+  const state = heads
+    ? states.slot(heads, channels / heads, stateSize)
+    : states.slot(channels, 1, stateSize);
   const scan = {
     keyHeads: 1,
     columns: { values: 0, keys: channels, queries: channels + stateSize },
     deltaRule: false,
-    skip: weights.tensor(`${name}.D`, [channels], "float32"),
+    skip: weights.tensor(`${name}.D`, [heads ?? channels], "float32"),
   };
   return (x, step, { norm, residual } = {}) => {
     const raw = project(x, { norm });
@@ -64,5 +84,15 @@ export function mambaMixer(
     const y = step.scan(state, { x: concatenate(all, -1), gates }, scan);
     const gate = slice(raw, 1, channels, 2 * channels);
     return outProj(weights.device.gate("swiglu", gate, y), { residual });
+  };
+}
+
+/** How decays follow from steps: of each channel and each of its state's features. */
+function channelRule(weights: Weights, name: string, channels: number, stateSize: number) {
+  const stored = weights.tensor(`${name}.A_log`, [channels, stateSize], "float32");
+  return {
+    rate: weights.computed(() => reshape(negative(exp(stored)), [channels * stateSize])),
+    // That of dt_proj is that of the steps.
+    bias: weights.constant(new Float32Array(channels)),
   };
 }

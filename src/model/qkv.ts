@@ -1,6 +1,6 @@
 // Matrices of queries, keys and values whose rows are in another order in the file: ours has all queries, then all
 // keys, then all values, with features that rotate together half of those that rotate apart.
-import type { RowRun } from "./arrangement.ts";
+import { type RowRun, runsOf } from "./arrangement.ts";
 import type { AttentionSizes } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
@@ -49,6 +49,27 @@ export function arrangeHalves(
   }
 }
 
+/** The same of the weights (heads, D) of a norm. */
+export function arrangeNormHalves(
+  weights: Weights,
+  name: string,
+  heads: number,
+  { headDim }: AttentionSizes,
+  rotary: number,
+): void {
+  const [rows, runs] = [heads * headDim, halves(heads, headDim, rotary)];
+  weights.arrange([name], ([stored]) =>
+    runsOf(name, stored!, { rows, runs, shape: stored!.shape }),
+  );
+}
+
+/** Rows of so many heads, where each has two parts side by side: all of the first, or of the second. */
+export function everyOther(heads: number, headDim: number, part: 0 | 1): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    return { first: (2 * head + part) * headDim, count: headDim };
+  });
+}
+
 /** Rows of so many heads: first the even ones of those that rotate, then the odd ones, then the others. */
 export function halves(heads: number, headDim: number, rotary: number): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
@@ -58,5 +79,16 @@ export function halves(heads: number, headDim: number, rotary: number): RowRun[]
       });
     const rest = { first: head * headDim + rotary, count: headDim - rotary };
     return [...every(0), ...every(1), ...(rest.count > 0 ? [rest] : [])];
+  }).flat();
+}
+
+/** Of so many heads the features without a position, then those with one, a pair after the other. */
+export function neighbours(heads: number, plain: number, rotary: number): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    const first = head * (plain + rotary);
+    const pairs = Array.from({ length: rotary }, (_, i) => {
+      return { first: first + plain + Math.floor(i / 2) + (i % 2) * (rotary / 2), count: 1 };
+    });
+    return [{ first, count: plain }, ...pairs];
   }).flat();
 }

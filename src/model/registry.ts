@@ -64,7 +64,6 @@ import { longcatFlashNgram } from "./archs/longcat-flash-ngram.ts";
 import { mamba } from "./archs/mamba.ts";
 import { mamba2 } from "./archs/mamba2.ts";
 import { mellum } from "./archs/mellum.ts";
-import { mimo } from "./archs/mimo.ts";
 import { mimoV2Flash } from "./archs/mimo-v2-flash.ts";
 import { minicpm } from "./archs/minicpm.ts";
 import { minicpm3 } from "./archs/minicpm3.ts";
@@ -111,10 +110,7 @@ import { starcoder2 } from "./archs/starcoder2.ts";
 import { step3p5 } from "./archs/step3p5.ts";
 import { talkie } from "./archs/talkie.ts";
 import { youtuLlm } from "./archs/youtu-llm.ts";
-import type { Model } from "./model.ts";
-import type { Weights } from "./weights.ts";
-
-export type Architecture = (config: unknown, weights: Weights) => Model;
+import type { Architecture } from "./family.ts";
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["Klear", klear],
@@ -193,7 +189,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["mamba", mamba],
   ["mamba2", mamba2],
   ["mellum", mellum],
-  ["mimo", mimo],
+  ["mimo", qwen2],
   ["mimo_v2_flash", mimoV2Flash],
   ["minicpm", minicpm],
   ["minicpm3", minicpm3],

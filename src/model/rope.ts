@@ -30,20 +30,66 @@ export type RopeOptions = {
   maxPositions?: number | null | undefined;
 };
 
+type RopeConfig = Pick<
+  BaseConfig,
+  | "rope_theta"
+  | "rope_scaling"
+  | "rope_parameters"
+  | "partial_rotary_factor"
+  | "max_position_embeddings"
+>;
+
 export function ropeOptions(
-  config: Pick<
-    BaseConfig,
-    "rope_theta" | "rope_scaling" | "rope_parameters" | "max_position_embeddings"
-  >,
+  { rope_theta, rope_scaling, rope_parameters, max_position_embeddings }: RopeConfig,
   dims: number,
 ): RopeOptions {
-  const { rope_theta, rope_scaling, rope_parameters } = config;
-  return {
-    dims,
-    base: rope_parameters?.rope_theta ?? rope_theta,
-    scaling: rope_scaling ?? rope_parameters,
-    maxPositions: config.max_position_embeddings,
+  const scaling = rope_scaling ?? rope_parameters;
+  const theta = rope_parameters?.rope_theta ?? rope_theta;
+  const base = scaling?.alpha ? theta * scaling.alpha ** (dims / (dims - 2)) : theta;
+  return { dims, base, scaling, maxPositions: max_position_embeddings };
+}
+
+/**
+ * RoPE of layers, by whether they have a window and by the size of their heads, each made once. Layers with a window
+ * have their own where `localBase` or the configuration gives one. `rotary`: features that rotate, where it is known.
+ */
+export function layerRopes(
+  config: RopeConfig,
+  weights: Weights,
+  { localBase, rotary }: { localBase?: number | undefined; rotary?: number | null | undefined },
+): (window: number | undefined, headDim: number) => Rope {
+  const { rope_parameters: all } = config;
+  const far: RopeConfig = { ...config, rope_parameters: all?.full_attention ?? all };
+  const near: RopeConfig = {
+    ...config,
+    rope_theta: localBase ?? config.rope_theta,
+    rope_scaling: undefined,
+    rope_parameters: all?.sliding_attention,
   };
+  const hasNear = localBase != null || all?.sliding_attention != null;
+  const made = new Map<string, Rope>();
+  return (window, headDim) => {
+    const isNear = hasNear && window !== undefined;
+    const key = `${isNear} ${headDim}`;
+    const own = isNear ? near : far;
+    const dims = rotary ?? rotaryDims(own, headDim);
+    const rope = made.get(key) ?? makeRope(weights, ropeOptions(own, dims));
+    made.set(key, rope);
+    return rope;
+  };
+}
+
+/** The features of a head that rotate: pairs of them. */
+function rotaryDims(
+  { rope_parameters, partial_rotary_factor }: RopeConfig,
+  headDim: number,
+): number {
+  // That one leaves the others in their place among all.
+  if (rope_parameters?.rope_type === "proportional") return headDim;
+  const share = rope_parameters?.partial_rotary_factor ?? partial_rotary_factor ?? 1;
+  const rotary = 2 * Math.floor((headDim * share) / 2);
+  if (rotary > 0) return rotary;
+  throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} is none`);
 }
 
 /** More than any head has: a number beyond it is not worth a list of that length. */

@@ -81,12 +81,16 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
-  /** One number (1), whatever axes the file gives it. */
-  scalar(name: string, dtype = this.dtype): MlxArray {
+  /** As many numbers, whatever axes the file gives them. */
+  vector(name: string, size: number, dtype = this.dtype): MlxArray {
     const { shape } = this.#ledger.find(name);
-    if (shape.some((size) => size !== 1)) throw this.#ledger.disagreement(name, [1], `(${shape})`);
-    this.reshape(name, shape, [1]);
-    return this.tensor(name, [1], dtype);
+    if (shape.reduce((a, b) => a * b, 1) === size) this.reshape(name, shape, [size]);
+    return this.tensor(name, [size], dtype);
+  }
+
+  /** One number (1). */
+  scalar(name: string, dtype = this.dtype): MlxArray {
+    return this.vector(name, 1, dtype);
   }
 
   /** `name`.weight, and `name`.bias where the file has one. */
@@ -280,11 +284,14 @@ export class Weights {
 
   /** Other names for all tensors that have these parts in theirs, one part after the other. */
   renameParts(parts: Readonly<Record<string, string>>): void {
+    const all = Object.entries(parts);
+    this.renameEach((name) => all.reduce((now, [from, to]) => now.replace(from, to), name));
+  }
+
+  /** Each tensor by another name, or by the same. */
+  renameEach(rename: (name: string) => string): void {
     for (const name of this.#ledger.names("")) {
-      const renamed = Object.entries(parts).reduce(
-        (all, [from, to]) => all.replace(from, to),
-        name,
-      );
+      const renamed = rename(name);
       if (renamed !== name) this.#ledger.rename(name, renamed);
     }
   }

@@ -1,35 +1,26 @@
 // Trinity, by Arcee: norms before and behind attention and MLP, gated attention, RoPE only in layers with a window.
 import { z } from "zod";
-import { multiply, sigmoid } from "../../mlx/ops.ts";
-import { BaseConfig, parseConfig } from "../config.ts";
-import { nameExperts, routedMlp } from "../experts.ts";
-import { gatedMlp, opened } from "../layers.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import { count, flag, layerTypes } from "../config.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
+import { family } from "../family.ts";
 
-const count = z.int().positive();
-
-const Config = BaseConfig.extend({
-  layer_types: z.array(z.enum(["full_attention", "sliding_attention"])),
-  moe_intermediate_size: count,
-  num_experts: count,
-  num_experts_per_tok: count,
-  num_shared_experts: z.int().default(1),
-  num_dense_layers: z.int().default(2),
-  route_norm: z.boolean().default(true),
-  route_scale: z.number().positive().default(2.826),
-  score_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
-  n_group: count.default(1),
-  topk_group: count.default(1),
-  mup_enabled: z.boolean().default(true),
-});
-
-export function afmoe(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, intermediate_size, moe_intermediate_size: hidden } = parsed;
-  const { num_experts: experts, num_shared_experts, n_group, topk_group } = parsed;
-  return transformer(parsed, weights, {
+export const afmoe = family({
+  config: {
+    ...requiredExpertKeys,
+    layer_types: layerTypes("full_attention", "sliding_attention"),
+    moe_intermediate_size: count,
+    score_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
+    mup_enabled: flag.default(true),
+  },
+  defaults: { n_shared_experts: 1, first_k_dense_replace: 2, routed_scaling_factor: 2.826 },
+  keys: {
+    n_routed_experts: "num_experts",
+    n_shared_experts: "num_shared_experts",
+    first_k_dense_replace: "num_dense_layers",
+    norm_topk_prob: "route_norm",
+    routed_scaling_factor: "route_scale",
+  },
+  design: (config) => ({
     norms: {
       attention: "input_layernorm",
       afterAttention: "post_attention_layernorm",
@@ -37,30 +28,9 @@ export function afmoe(config: unknown, weights: Weights): Model {
       afterMlp: "post_mlp_layernorm",
     },
     headNorms: ["q_norm", "k_norm"],
+    outputGate: { name: "gate_proj" },
     rope: (whole, window) => (window === undefined ? undefined : whole()),
-    parts: (name, { heads, headDim }) => {
-      const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);
-      return { afterwards: (attended, x, fused) => opened(attended, sigmoid(gate(x, fused))) };
-    },
-    mlp: (name, layer) => {
-      if (layer < parsed.num_dense_layers) return gatedMlp(weights, name, dims, intermediate_size);
-      nameExperts(weights, name);
-      weights.rename({ [`${name}.router.gate.`]: `${name}.gate.` });
-      return routedMlp(
-        weights,
-        name,
-        { experts, dims, hidden },
-        {
-          each: parsed.num_experts_per_tok,
-          scores: parsed.score_func,
-          correction: `${name}.expert_bias`,
-          groups: n_group > 1 ? { count: n_group, kept: topk_group, best: 2 } : undefined,
-          isNormalized: parsed.route_norm,
-          scale: parsed.route_scale,
-        },
-        { name: `${name}.shared_experts`, width: hidden * num_shared_experts },
-      );
-    },
-    afterEmbedding: (h) => (parsed.mup_enabled ? multiply(h, dims ** 0.5) : h),
-  });
-}
+    experts: expertsOf(config, { scores: config.score_func, correction: "expert_bias" }),
+    embeddingScale: config.mup_enabled ? config.hidden_size ** 0.5 : 1,
+  }),
+});

@@ -1,72 +1,58 @@
 // Baichuan M1: keys and values are mixed with those of the token before, and layers with a window have other heads.
 import { z } from "zod";
 import { add, concatenate, reshape, slice, swapAxes, zeros } from "../../mlx/ops.ts";
-import { BaseConfig, headsOf, parseConfig } from "../config.ts";
-import type { AttentionBlock } from "../layers.ts";
-import type { Model } from "../model.ts";
+import { count, headsOf, integer } from "../config.ts";
+import { family } from "../family.ts";
+import type { AttentionSizes } from "../layers.ts";
 import { normedRows } from "../norm-head.ts";
 import { makeRope } from "../rope.ts";
-import type { LayerStates } from "../states.ts";
-import { transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 
-const count = z.int().positive();
-
-const Config = BaseConfig.extend({
-  sliding_window: count,
-  sliding_window_layers: z.array(z.int()),
-  conv_window: z.literal(2),
-  num_swa_attention_heads: count.nullish(),
-  num_swa_key_value_heads: count.nullish(),
-  tie_word_embeddings: z.literal(false).default(false),
+export const baichuanM1 = family({
+  config: {
+    sliding_window: count,
+    sliding_window_layers: z.array(integer),
+    conv_window: z.literal(2),
+    num_swa_attention_heads: count.nullish(),
+    num_swa_key_value_heads: count.nullish(),
+    tie_word_embeddings: z.literal(false).default(false),
+  },
+  design: ({ hidden_size: dims, sliding_window_layers: near, ...config }, weights) => ({
+    head: (head) => normedRows(weights, head, dims),
+    mix: (name, layer, states) => {
+      const isNear = near.includes(layer);
+      const { num_swa_attention_heads, num_swa_key_value_heads } = config;
+      const sizes = headsOf({
+        hidden_size: dims,
+        head_dim: config.head_dim,
+        num_attention_heads: (isNear && num_swa_attention_heads) || config.num_attention_heads,
+        num_key_value_heads: (isNear && num_swa_key_value_heads) || config.num_key_value_heads,
+      });
+      const { heads, kvHeads, headDim } = sizes;
+      const [queries, keys] = [heads * headDim, kvHeads * headDim];
+      const window = isNear ? config.sliding_window : undefined;
+      const project = weights.linear(`${name}.W_pack`, dims, queries + 2 * keys);
+      const oProj = weights.linear(`${name}.o_proj`, queries, dims);
+      const convolved = { weight: tapsOf(weights, name, sizes), column: queries };
+      const inputs = states.slot(1, 2 * keys);
+      const state = states.kv({ ...sizes, window });
+      const rope = makeRope(weights, { dims: headDim, base: config.rope_theta });
+      const options = { scale: headDim ** -0.5, window };
+      return (x, step, { norm, residual } = {}) => {
+        const raw = project(x, { norm });
+        const mixed = step.convolve(inputs, raw, convolved); // keys and values
+        const qkv = concatenate([slice(raw, 1, 0, queries), mixed], -1);
+        return oProj(step.attend(state, qkv, { ...sizes, rope }, options), { residual });
+      };
+    },
+  }),
 });
-type Config = z.infer<typeof Config>;
-
-export function baichuanM1(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  return transformer(parsed, weights, {
-    mix: (name, layer, states) => attention(parsed, weights, name, layer, states),
-    head: (head) => normedRows(weights, head, parsed.hidden_size),
-  });
-}
-
-function attention(
-  config: Config,
-  weights: Weights,
-  name: string,
-  layer: number,
-  states: LayerStates,
-): AttentionBlock {
-  const { hidden_size: dims, num_swa_attention_heads, num_swa_key_value_heads } = config;
-  const isNear = config.sliding_window_layers.includes(layer);
-  const sizes = headsOf({
-    ...config,
-    num_attention_heads: (isNear && num_swa_attention_heads) || config.num_attention_heads,
-    num_key_value_heads: (isNear && num_swa_key_value_heads) || config.num_key_value_heads,
-  });
-  const { heads, kvHeads, headDim } = sizes;
-  const [queries, keys] = [heads * headDim, kvHeads * headDim];
-  const window = isNear ? config.sliding_window : undefined;
-  const project = weights.linear(`${name}.W_pack`, dims, queries + 2 * keys);
-  const oProj = weights.linear(`${name}.o_proj`, queries, dims);
-  const convolved = { weight: tapsOf(weights, name, sizes), column: queries };
-  const inputs = states.slot(1, 2 * keys);
-  const state = states.kv({ ...sizes, window });
-  const rope = makeRope(weights, { dims: headDim, base: config.rope_theta });
-  const options = { scale: headDim ** -0.5, window };
-  return (x, step, { norm, residual } = {}) => {
-    const raw = project(x, { norm });
-    const mixed = step.convolve(inputs, raw, convolved); // keys and values
-    const qkv = concatenate([slice(raw, 1, 0, queries), mixed], -1);
-    return oProj(step.attend(state, qkv, { ...sizes, rope }, options), { residual });
-  };
-}
 
 /** Two for each KV head, of keys and of values, for each of its features: (2, channels) */
 function tapsOf(
   weights: Weights,
   name: string,
-  { kvHeads, headDim }: { kvHeads: number; headDim: number },
+  { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
 ) {
   const [keys, values] = ["conv_k", "conv_v"].map((part) =>
     weights.tensor(`${name}.${part}`, [1, 1, kvHeads, 1, 2], "float32"),

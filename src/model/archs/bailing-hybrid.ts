@@ -1,32 +1,37 @@
 // Ring 2.5: attention whose heads forget at a fixed rate in most layers, latent attention in the others. Its successor
 // has the same model_type.
 import { z } from "zod";
-import { parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import type { Weights } from "../weights.ts";
-import { bailingDecoder } from "./bailing-moe.ts";
-import { fadingAttention, isGlobal, LinearConfig } from "./bailing-moe-linear.ts";
-import { bailingMoeV3, latentKeys } from "./bailing-moe-v3.ts";
-import { deepseekAttention } from "./deepseek-v2.ts";
+import { flag } from "../config.ts";
+import { fadingLayers, isGlobal } from "../fading-attention.ts";
+import { type Architecture, family } from "../family.ts";
+import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { bailingMoeLinear } from "./bailing-moe-linear.ts";
+import { bailingMoeV3 } from "./bailing-moe-v3.ts";
 
-const Config = LinearConfig.extend({
-  ...latentKeys,
-  partial_rotary_factor: z.number().positive().max(1).default(0.5),
-  use_qk_norm: z.boolean().default(true),
-  score_function: z.enum(["softmax", "sigmoid"]).default("sigmoid"),
-  moe_router_enable_expert_bias: z.boolean().default(true),
+const ring = family({
+  like: bailingMoeLinear,
+  config: {
+    ...latentKeys,
+    rope_interleave: z.literal(true).default(true),
+    use_qk_norm: flag.default(true),
+    score_function: z.enum(["softmax", "sigmoid"]).default("sigmoid"),
+    moe_router_enable_expert_bias: flag.default(true),
+  },
+  defaults: { partial_rotary_factor: 0.5 },
+  design: (config, weights) => {
+    const latent = latentLayers(config, weights, { eps: config.rms_norm_eps });
+    const fading = fadingLayers(config, weights);
+    const last = Math.max(1, config.num_hidden_layers - 1);
+    return {
+      mix: (name, layer, states) =>
+        isGlobal(config, layer)
+          ? latent(name, layer, states)
+          : fading(name, states, 1 - layer / last),
+    };
+  },
 });
 
 const V3 = z.looseObject({ architectures: z.tuple([z.literal("BailingMoeV3ForCausalLM")]) });
 
-export function bailingHybrid(config: unknown, weights: Weights): Model {
-  if (V3.safeParse(config).success) return bailingMoeV3(config, weights);
-  const parsed = parseConfig(Config, config);
-  const { num_hidden_layers: layers } = parsed;
-  const latent = deepseekAttention(parsed, weights, parsed.rms_norm_eps);
-  return bailingDecoder(parsed, weights, (name, layer, states) =>
-    isGlobal(parsed, layer)
-      ? latent(name, states)
-      : fadingAttention(parsed, weights, name, states, 1 - layer / Math.max(1, layers - 1)),
-  );
-}
+export const bailingHybrid: Architecture = (config, weights) =>
+  V3.safeParse(config).success ? bailingMoeV3(config, weights) : ring(config, weights);

@@ -1,22 +1,7 @@
 // EXAONE 3 and 3.5: Llama under other names.
-import { BaseConfig, parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import { family } from "../family.ts";
 
-export function exaone(config: unknown, weights: Weights): Model {
-  weights.renameParts({
-    "transformer.h.": "model.layers.",
-    "transformer.wte.": "model.embed_tokens.",
-    "transformer.ln_f.": "model.norm.",
-    ".attn.attention.out_proj.": ".self_attn.o_proj.",
-    ".attn.attention.": ".self_attn.",
-    ".ln_1.": ".input_layernorm.",
-    ".ln_2.": ".post_attention_layernorm.",
-    ".c_fc_0.": ".gate_proj.",
-    ".c_fc_1.": ".up_proj.",
-    ".mlp.c_proj.": ".mlp.down_proj.",
-  });
-  const keys = { num_hidden_layers: "num_layers", rms_norm_eps: "layer_norm_epsilon" };
-  return transformer(parseConfig(BaseConfig, config, keys), weights);
-}
+export const exaone = family({
+  keys: { num_hidden_layers: "num_layers", rms_norm_eps: "layer_norm_epsilon" },
+  names: { ".attn.self_attn.": ".self_attn.", ".c_fc_0.": ".gate_proj.", ".c_fc_1.": ".up_proj." },
+});

@@ -1,26 +1,20 @@
 // StarCoder and SantaCoder: GPT 2 whose heads share one key and value.
-import { z } from "zod";
-import { parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
+import { flag, word } from "../config.ts";
+import { family } from "../family.ts";
 import { arrangeGroups } from "../qkv.ts";
-import type { Weights } from "../weights.ts";
-import { GptConfig, gptKeys, gptNames, learnedPositions } from "./gpt2.ts";
+import { gpt2 } from "./gpt2.ts";
 
-const Config = GptConfig.extend({
-  multi_query: z.boolean().default(true),
-  activation_function: z.string().default("gelu_pytorch_tanh"),
-});
-
-export function gptBigcode(config: unknown, weights: Weights): Model {
-  const { multi_query, ...parsed } = parseConfig(Config, config, gptKeys);
-  weights.leaveOut(/\.attn\.(masked_)?bias$/);
-  weights.rename({ "transformer.": "model." });
-  weights.renameParts(gptNames);
-  const heads = { num_key_value_heads: multi_query ? 1 : parsed.num_attention_heads };
-  return learnedPositions({ ...parsed, ...heads }, weights, {
+export const gptBigcode = family({
+  like: gpt2,
+  config: {
+    multi_query: flag.default(true),
+    activation_function: word.default("gelu_pytorch_tanh"),
+  },
+  design: ({ multi_query, num_attention_heads }, weights) => ({
+    config: { num_key_value_heads: multi_query ? 1 : num_attention_heads },
     // Where each head has its own, they stand side by side.
     arrange: (name, sizes) => {
       if (!multi_query) arrangeGroups(weights, name, sizes);
     },
-  });
-}
+  }),
+});

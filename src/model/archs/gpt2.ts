@@ -3,70 +3,52 @@ import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
 import { activationOf } from "../activations.ts";
 import { transposed } from "../arrangement.ts";
-import { BaseConfig, type Keys, parseConfig } from "../config.ts";
-import { layerNorm, plainMlp } from "../layers.ts";
-import type { Model } from "../model.ts";
-import { type Design, transformer } from "../transformer.ts";
+import { count, word } from "../config.ts";
+import { family } from "../family.ts";
 import type { Weights } from "../weights.ts";
 
-export const GptConfig = BaseConfig.extend({
-  rms_norm_eps: z.number().positive().default(1e-5),
-  max_position_embeddings: z.int().positive(),
-  n_inner: z.int().positive().nullish(),
-  activation_function: z.string().default("gelu_new"),
-  /** Scores that are scaled otherwise, which few models have. */
-  scale_attn_weights: z.literal(true).default(true),
-  scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
+/** What GPT-J has, too. */
+export const gpt = family({
+  config: {
+    max_position_embeddings: count,
+    n_inner: count.nullish(),
+    activation_function: word.default("gelu_new"),
+    /** Scores that are scaled otherwise, which few models have. */
+    scale_attn_weights: z.literal(true).default(true),
+    scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
+  },
+  defaults: { rms_norm_eps: 1e-5 },
+  keys: {
+    hidden_size: "n_embd",
+    num_hidden_layers: "n_layer",
+    num_attention_heads: "n_head",
+    max_position_embeddings: "n_positions",
+    rms_norm_eps: "layer_norm_epsilon",
+  },
+  // Masks.
+  leftOut: /\.attn\.(masked_)?bias$/,
+  design: ({ hidden_size, n_inner, activation_function }) => ({
+    isLayerNorm: true,
+    hidden: n_inner ?? 4 * hidden_size,
+    activation: activationOf(activation_function, "activation_function"),
+  }),
 });
-type GptConfig = z.infer<typeof GptConfig>;
 
-export const gptKeys: Keys = {
-  hidden_size: "n_embd",
-  num_hidden_layers: "n_layer",
-  num_attention_heads: "n_head",
-  max_position_embeddings: "n_positions",
-  rms_norm_eps: "layer_norm_epsilon",
-};
-
-/** The names of its family as ours. */
-export const gptNames = {
-  ".h.": ".layers.",
-  ".wte.": ".embed_tokens.",
-  ".wpe.": ".embed_positions.",
-  ".ln_f.": ".norm.",
-  ".ln_1.": ".input_layernorm.",
-  ".ln_2.": ".post_attention_layernorm.",
-  ".attn.c_attn.": ".self_attn.qkv_proj.",
-  ".attn.c_proj.": ".self_attn.o_proj.",
-  ".mlp.c_fc.": ".mlp.up_proj.",
-  ".mlp.c_proj.": ".mlp.down_proj.",
-};
-
-export function gpt2(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(GptConfig, config, gptKeys);
-  weights.leaveOut(/\.attn\.(masked_)?bias$/);
-  weights.rename({ "transformer.": "model.", "h.": "model.h.", "ln_f.": "model.ln_f." });
-  weights.rename({ "wte.": "model.wte.", "wpe.": "model.wpe." });
-  weights.renameParts(gptNames);
-  for (let layer = 0; layer < parsed.num_hidden_layers; layer++) {
-    exchangeSides(weights, `model.layers.${layer}`, parsed.hidden_size);
-  }
-  return learnedPositions(parsed, weights);
-}
-
-/** With a vector for each position that is added to the tokens'. */
-export function learnedPositions(config: GptConfig, weights: Weights, design: Design = {}): Model {
-  const { hidden_size: dims, n_inner, rms_norm_eps: eps, max_position_embeddings } = config;
-  const activation = activationOf(config.activation_function, "activation_function");
-  const positions = weights.embedding("model.embed_positions", max_position_embeddings, dims);
-  return transformer({ ...config, tie_word_embeddings: true }, weights, {
-    makeNorm: (name) => layerNorm(weights, name, dims, eps),
-    rope: () => undefined,
-    mlp: (name) => plainMlp(weights, name, dims, n_inner ?? 4 * dims, activation),
-    afterEmbedding: (h, step) => add(h, positions.lookup(step.positions())),
-    ...design,
-  });
-}
+export const gpt2 = family({
+  like: gpt,
+  design: (config, weights) => {
+    const { max_position_embeddings: most, hidden_size: dims, num_hidden_layers } = config;
+    for (let layer = 0; layer < num_hidden_layers; layer++) {
+      exchangeSides(weights, `model.layers.${layer}`, dims);
+    }
+    const positions = weights.embedding("model.embed_positions", most, dims);
+    return {
+      config: { tie_word_embeddings: true },
+      rope: () => undefined,
+      afterEmbedding: (h, step) => add(h, positions.lookup(step.positions())),
+    };
+  },
+});
 
 /** The authors' files have matrices (in, out). */
 function exchangeSides(weights: Weights, layer: string, dims: number): void {

@@ -1,19 +1,21 @@
 // Granite 3 with experts.
-import { headsOf, parseConfig } from "../config.ts";
-import { attentionBlock } from "../layers.ts";
-import type { Model } from "../model.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
-import type { Weights } from "../weights.ts";
-import { graniteDecoder } from "./granite.ts";
-import { GraniteExpertsConfig, graniteExperts } from "./granitemoehybrid.ts";
+import { integer } from "../config.ts";
+import { expertKeys, expertsOf } from "../expert-design.ts";
+import { family } from "../family.ts";
+import { granite } from "./granite.ts";
 
-export function graniteMoe(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(GraniteExpertsConfig, config);
-  const sizes = { dims: parsed.hidden_size, ...headsOf(parsed) };
-  const rope = makeRope(weights, ropeOptions(parsed, sizes.headDim));
-  const attention = { scale: parsed.attention_multiplier };
-  return graniteDecoder(parsed, weights, (name, _, states) => ({
-    mix: attentionBlock(weights, `${name}.self_attn`, states, sizes, { rope, attention }),
-    mlp: graniteExperts(parsed, weights, `${name}.block_sparse_moe`),
-  }));
-}
+export const graniteMoe = family({
+  like: granite,
+  config: {
+    ...expertKeys,
+    n_routed_experts: integer.nullish(),
+    num_experts_per_tok: integer.nullish(),
+  },
+  keys: { n_routed_experts: "num_local_experts" },
+  // The authors' files have the halves of all experts in one tensor.
+  names: {
+    ".mlp.input_linear.weight": ".mlp.experts.gate_up_proj",
+    ".mlp.output_linear.weight": ".mlp.experts.down_proj",
+  },
+  design: (config) => ({ experts: expertsOf(config) }),
+});

@@ -1,23 +1,13 @@
 // InternLM 2 and 2.5: Llama with the queries of each KV head beside its key and value, under other names.
-import { BaseConfig, parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
+import { family } from "../family.ts";
 import { arrangeGroups } from "../qkv.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
 
-export function internlm2(config: unknown, weights: Weights): Model {
-  weights.rename({ "output.": "lm_head." });
-  weights.renameParts({
-    "model.tok_embeddings.": "model.embed_tokens.",
-    ".attention.wqkv.": ".self_attn.qkv_proj.",
-    ".attention.wo.": ".self_attn.o_proj.",
-    ".attention_norm.": ".input_layernorm.",
+export const internlm2 = family({
+  names: {
     ".ffn_norm.": ".post_attention_layernorm.",
     ".feed_forward.w1.": ".mlp.gate_proj.",
     ".feed_forward.w3.": ".mlp.up_proj.",
     ".feed_forward.w2.": ".mlp.down_proj.",
-  });
-  return transformer(parseConfig(BaseConfig, config), weights, {
-    arrange: (name, sizes) => arrangeGroups(weights, name, sizes),
-  });
-}
+  },
+  design: (_, weights) => ({ arrange: (name, sizes) => arrangeGroups(weights, name, sizes) }),
+});

@@ -12,8 +12,8 @@ import {
   subtract,
   sum,
 } from "../../mlx/ops.ts";
-import { BaseConfig, headsOf, parseConfig } from "../config.ts";
-import { decoder } from "../decoder.ts";
+import { count, headsOf } from "../config.ts";
+import { family } from "../family.ts";
 import { rotatedFirst } from "../head-changes.ts";
 import {
   type AttentionBlock,
@@ -24,53 +24,52 @@ import {
   projection,
   rmsNorm,
 } from "../layers.ts";
-import type { Model } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 import type { Weights } from "../weights.ts";
 
-const Config = BaseConfig.extend({
-  rope_theta: z.number().positive().default(500_000),
-  loop_num: z.literal(2).default(2),
-  loop_window_size: z.int().positive().default(64),
-});
-
-export function iquestLoopCoder(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = parsed;
-  const { num_hidden_layers: layers, loop_window_size: window } = parsed;
-  const sizes = { dims, ...headsOf(parsed) };
-  const width = sizes.heads * sizes.headDim;
-  const rope = makeRope(weights, ropeOptions(parsed, sizes.headDim));
-  const scale = sizes.headDim ** -0.5;
-  /** Of each layer, its second pass. */
-  const second: (() => Block)[] = [];
-  return decoder({ ...parsed, num_hidden_layers: 2 * layers }, weights, (name, layer, states) => {
-    if (layer >= layers) return second[layer - layers]!();
-    const attention = `${name}.self_attn`;
-    // Gates are made of queries with their position, so that RoPE comes before attention.
-    const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
-    const oProj = weights.linear(`${attention}.o_proj`, width, dims);
-    const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
-    const inputNorm = rmsNorm(weights, `${name}.input_layernorm`, dims, eps);
-    const postNorm = rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps);
-    const first = states.kv(sizes);
-    const [own, whole, near] = [{ scale }, { scale }, { scale, window }];
-    const attend: AttentionBlock = (x, step, { norm, residual } = {}) =>
-      oProj(step.attend(first, project(x, { norm }, step), sizes, own), { residual });
-    second[layer] = () => {
-      const mix = gatedMix(weights, `model.gate_projections.${layer}`, sizes);
-      const state = states.kv({ ...sizes, window });
-      const attendBoth: AttentionBlock = (x, step, { norm, residual } = {}) => {
-        const qkv = project(x, { norm }, step);
-        const queries = contiguous(slice(qkv, 1, 0, width));
-        const far = step.attend(first, queries, { ...sizes, sharesKv: true }, whole);
-        return oProj(mix(queries, far, step.attend(state, qkv, sizes, near)), { residual });
-      };
-      return preNormBlock(attendBoth, mlp, inputNorm, postNorm);
+export const iquestLoopCoder = family({
+  config: { loop_num: z.literal(2).default(2), loop_window_size: count.default(64) },
+  defaults: { rope_theta: 500_000 },
+  design: (config, weights) => {
+    const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
+    const { num_hidden_layers: layers, loop_window_size: window } = config;
+    const sizes = { dims, ...headsOf(config) };
+    const width = sizes.heads * sizes.headDim;
+    const rope = makeRope(weights, ropeOptions(config, sizes.headDim));
+    const scale = sizes.headDim ** -0.5;
+    /** Of each layer, its second pass. */
+    const second: (() => Block)[] = [];
+    return {
+      config: { num_hidden_layers: 2 * layers },
+      layer: (name, layer, states) => {
+        if (layer >= layers) return second[layer - layers]!();
+        const attention = `${name}.self_attn`;
+        // Gates are made of queries with their position, so that RoPE comes before attention.
+        const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
+        const oProj = weights.linear(`${attention}.o_proj`, width, dims);
+        const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
+        const inputNorm = rmsNorm(weights, `${name}.input_layernorm`, dims, eps);
+        const postNorm = rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps);
+        const first = states.kv(sizes);
+        const [own, whole, near] = [{ scale }, { scale }, { scale, window }];
+        const attend: AttentionBlock = (x, step, { norm, residual } = {}) =>
+          oProj(step.attend(first, project(x, { norm }, step), sizes, own), { residual });
+        second[layer] = () => {
+          const mix = gatedMix(weights, `model.gate_projections.${layer}`, sizes);
+          const state = states.kv({ ...sizes, window });
+          const attendBoth: AttentionBlock = (x, step, { norm, residual } = {}) => {
+            const qkv = project(x, { norm }, step);
+            const queries = contiguous(slice(qkv, 1, 0, width));
+            const far = step.attend(first, queries, { ...sizes, sharesKv: true }, whole);
+            return oProj(mix(queries, far, step.attend(state, qkv, sizes, near)), { residual });
+          };
+          return preNormBlock(attendBoth, mlp, inputNorm, postNorm);
+        };
+        return preNormBlock(attend, mlp, inputNorm, postNorm);
+      },
     };
-    return preNormBlock(attend, mlp, inputNorm, postNorm);
-  });
-}
+  },
+});
 
 /** gate * far + (1 - gate) * near, with a gate a head that its query opens. */
 function gatedMix(weights: Weights, name: string, { heads, headDim }: AttentionSizes) {

@@ -1,75 +1,57 @@
 // Jamba: Mamba in most layers, attention without positions in the others, and experts in some.
 import { z } from "zod";
-import { BaseConfig, headsOf, parseConfig } from "../config.ts";
-import { decoder } from "../decoder.ts";
-import { routedMlp } from "../experts.ts";
-import { attentionBlock, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
-import { mambaMixer } from "../mamba-layers.ts";
-import type { Model } from "../model.ts";
-import type { Weights } from "../weights.ts";
+import { count, integer } from "../config.ts";
+import { expertKeys, expertsOf } from "../expert-design.ts";
+import { family } from "../family.ts";
+import { rmsNorm } from "../layers.ts";
+import { mambaKeys, mambaMixer, mambaSizes } from "../mamba-layers.ts";
 
-const count = z.int().positive();
-
-const Config = BaseConfig.extend({
-  attn_layer_offset: z.int().default(4),
-  attn_layer_period: count.default(8),
-  expert_layer_offset: z.int().default(1),
-  expert_layer_period: count.default(2),
-  /** Instead of offset and period. */
-  layers_block_type: z.array(z.enum(["mamba", "attention"])).nullish(),
-  mamba_d_conv: count.default(4),
-  mamba_d_state: count.default(16),
-  mamba_expand: count.default(2),
-  mamba_dt_rank: z.union([count, z.literal("auto")]).default("auto"),
-  num_experts: count.default(16),
-  num_experts_per_tok: count.default(2),
-});
-
-export function jamba(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, intermediate_size: hidden, rms_norm_eps: eps } = parsed;
-  const { mamba_dt_rank, layers_block_type, num_experts: experts } = parsed;
-  const heads = { dims, ...headsOf(parsed) };
-  const sizes = {
-    dims,
-    channels: parsed.mamba_expand * dims,
-    stateSize: parsed.mamba_d_state,
-    rank: mamba_dt_rank === "auto" ? Math.ceil(dims / 16) : mamba_dt_rank,
-    taps: parsed.mamba_d_conv,
-  };
-  const attends = (layer: number) =>
-    layers_block_type
-      ? layers_block_type[layer] === "attention"
-      : layer % parsed.attn_layer_period === parsed.attn_layer_offset;
-  const isSparse = (layer: number) =>
-    experts > 1 && layer % parsed.expert_layer_period === parsed.expert_layer_offset;
-  const routing = {
-    each: parsed.num_experts_per_tok,
-    scores: "softmax" as const,
-    isNormalized: true,
-    scale: 1,
-  };
-  weights.rename({ "model.final_layernorm.": "model.norm." });
-  return decoder(parsed, weights, (name, layer, states) => {
-    const mamba = `${name}.mamba`;
-    const mix = attends(layer)
-      ? attentionBlock(weights, `${name}.self_attn`, states, heads, {
-          attention: { scale: heads.headDim ** -0.5 },
-        })
-      : mambaMixer(weights, mamba, states, sizes, {
-          steps: rmsNorm(weights, `${mamba}.dt_layernorm`, sizes.rank, eps),
-          keys: rmsNorm(weights, `${mamba}.b_layernorm`, sizes.stateSize, eps),
-          queries: rmsNorm(weights, `${mamba}.c_layernorm`, sizes.stateSize, eps),
+export const jamba = family({
+  config: {
+    ...expertKeys,
+    attn_layer_offset: integer.default(4),
+    attn_layer_period: count.default(8),
+    expert_layer_offset: integer.default(1),
+    expert_layer_period: count.default(2),
+    /** Instead of offset and period. */
+    layers_block_type: z.array(z.enum(["mamba", "attention"])).nullish(),
+    mamba_expand: count.default(2),
+    conv_kernel: count.default(4),
+    state_size: count.default(16),
+    time_step_rank: mambaKeys.time_step_rank.default("auto"),
+  },
+  defaults: { n_routed_experts: 16, num_experts_per_tok: 2 },
+  keys: {
+    conv_kernel: "mamba_d_conv",
+    state_size: "mamba_d_state",
+    time_step_rank: "mamba_dt_rank",
+    n_routed_experts: "num_experts",
+  },
+  names: { ".feed_forward.router.": ".feed_forward.gate." },
+  design: ({ layers_block_type: types, ...config }, weights) => {
+    const { rms_norm_eps: eps, expert_layer_period: period, expert_layer_offset: offset } = config;
+    const sizes = mambaSizes(config, config.mamba_expand * config.hidden_size);
+    const attends = (layer: number) =>
+      types
+        ? types[layer] === "attention"
+        : layer % config.attn_layer_period === config.attn_layer_offset;
+    return {
+      attentionName: (layer) => (attends(layer) ? "self_attn" : "mamba"),
+      mlpName: "feed_forward",
+      norms: { attention: "input_layernorm", mlp: "pre_ff_layernorm" },
+      rope: () => undefined,
+      mix: (name, layer, states) => {
+        if (attends(layer)) return undefined;
+        return mambaMixer(weights, name, states, sizes, {
+          steps: rmsNorm(weights, `${name}.dt_layernorm`, sizes.rank, eps),
+          keys: rmsNorm(weights, `${name}.b_layernorm`, sizes.stateSize, eps),
+          queries: rmsNorm(weights, `${name}.c_layernorm`, sizes.stateSize, eps),
         });
-    const mlp = `${name}.feed_forward`;
-    if (isSparse(layer)) weights.rename({ [`${mlp}.router.`]: `${mlp}.gate.` });
-    return preNormBlock(
-      mix,
-      isSparse(layer)
-        ? routedMlp(weights, mlp, { experts, dims, hidden }, routing)
-        : gatedMlp(weights, mlp, dims, hidden),
-      rmsNorm(weights, `${name}.input_layernorm`, dims, eps),
-      rmsNorm(weights, `${name}.pre_ff_layernorm`, dims, eps),
-    );
-  });
-}
+      },
+      experts:
+        config.n_routed_experts === 1
+          ? undefined
+          : expertsOf(config, { isSparse: (layer) => layer % period === offset }),
+    };
+  },
+});

@@ -1,5 +1,4 @@
 // LongCat Flash Lite: LongCat Flash with embeddings of the last few tokens together, beside that of each.
-import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -8,42 +7,42 @@ import {
   expandDims,
   floorDivide,
   multiply,
-  slice,
+  split,
   squeeze,
   subtract,
   zeros,
 } from "../../mlx/ops.ts";
-import { parseConfig } from "../config.ts";
-import type { Model, Step } from "../model.ts";
+import { count, integer } from "../config.ts";
+import { type ConfigOf, family } from "../family.ts";
+import type { Step } from "../model.ts";
+import { delayed } from "../recurrent-layers.ts";
 import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
-import { LongcatConfig, longcatDecoder } from "./longcat-flash.ts";
+import { longcatFlash } from "./longcat-flash.ts";
 
-const Config = LongcatConfig.extend({
-  ngram_vocab_size_ratio: z.int().positive().default(78),
+const keys = {
+  ngram_vocab_size_ratio: count.default(78),
   /** The most tokens that an embedding is of. */
-  emb_neighbor_num: z.int().min(2).max(64).default(4),
+  emb_neighbor_num: integer.min(2).max(64).default(4),
   /** Embeddings for each number of tokens. */
-  emb_split_num: z.int().positive().max(64).default(4),
-});
-type Config = z.infer<typeof Config>;
+  emb_split_num: count.max(64).default(4),
+};
 
-export function longcatFlashNgram(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  weights.rename({ "model.ngram_embeddings.word_embeddings.": "model.embed_tokens." });
-  return longcatDecoder(parsed, weights, {
-    makeInput: (states) => ngramInput(parsed, weights, states),
-  });
-}
+export const longcatFlashNgram = family({
+  like: longcatFlash,
+  config: keys,
+  names: { "model.ngram_embeddings.word_embeddings.": "model.embed_tokens." },
+  design: (config, weights) => ({ makeInput: (states) => ngramInput(config, weights, states) }),
+});
 
 /** The mean of a token's embedding and those of the two, three and so on tokens that end with it. */
-function ngramInput(config: Config, weights: Weights, states: LayerStates) {
+function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: LayerStates) {
   const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
-  const count = each * (most - 1);
-  const embeddings = Array.from({ length: count }, (_, index) => {
+  const total = each * (most - 1);
+  const embeddings = Array.from({ length: total }, (_, index) => {
     const size = config.ngram_vocab_size_ratio * vocab_size + 2 * index + 1;
     const name = "model.ngram_embeddings";
-    const narrow = Math.floor(dims / count);
+    const narrow = Math.floor(dims / total);
     const { lookup } = weights.embedding(`${name}.embedders.${index}`, size, narrow);
     const project = weights.linear(`${name}.post_projs.${index}`, narrow, dims);
     const tokens = 2 + Math.floor(index / each);
@@ -60,25 +59,17 @@ function ngramInput(config: Config, weights: Weights, states: LayerStates) {
       }
       return embed(subtract(ids, multiply(floorDivide(ids, size), size)));
     });
-    return divide(all.reduce(add, embedded), 1 + count);
+    return divide(all.reduce(add, embedded), 1 + total);
   };
 }
 
 /** The token before each, the one before that, and so on; 0 before a sequence begins: (T) int64 each. */
 function tokensBefore(weights: Weights, states: LayerStates, count: number) {
-  // A convolution with as many channels: each gives back what it was given so many tokens ago.
-  const taps = Float32Array.from({ length: (count + 1) * count }, (_, i) => {
-    const [tap, channel] = [Math.floor(i / count), i % count];
-    return tap === count - 1 - channel ? 1 : 0;
-  });
-  const convolution = { weight: weights.constant(taps, [count + 1, count]) };
-  const state = states.slot(count, count);
+  const delays = Array.from({ length: count }, (_, channel) => channel + 1);
+  const before = delayed(weights, states, delays);
   return (tokens: MlxArray, step: Step): MlxArray[] => {
     const numbers = expandDims(astype(tokens, "float32"), 1);
-    const rows = add(numbers, zeros([1, count])); // (T, count)
-    const shifted = step.convolve(state, rows, convolution);
-    return Array.from({ length: count }, (_, channel) =>
-      astype(squeeze(slice(shifted, 1, channel, channel + 1), 1), "int64"),
-    );
+    const shifted = before(add(numbers, zeros([1, count])), step); // (T, count)
+    return split(shifted, count).map((column) => astype(squeeze(column, 1), "int64"));
   };
 }

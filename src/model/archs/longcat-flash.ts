@@ -1,105 +1,62 @@
 // LongCat Flash: two latent attentions and two MLPs in each layer, with experts beside the second half. Some experts
 // give back what they get.
 import { z } from "zod";
-import type { Linear } from "../../device/device.ts";
-import { add, astype, less, multiply, sum, where, zeros } from "../../mlx/ops.ts";
-import { BaseConfig, parseConfig } from "../config.ts";
-import { type DecoderOptions, decoder } from "../decoder.ts";
-import { router, stackExperts } from "../experts.ts";
-import { expertMlps, gatedMlp, rmsNorm } from "../layers.ts";
-import type { Model } from "../model.ts";
-import type { Weights } from "../weights.ts";
-import { deepseekAttention, LATENT_EPS, latentScale } from "./deepseek-v2.ts";
+import { add } from "../../mlx/ops.ts";
+import { count, flag, integer } from "../config.ts";
+import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
+import { routedMlp } from "../experts.ts";
+import { family } from "../family.ts";
+import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { gatedMlp, rmsNorm } from "../layers.ts";
 
-const count = z.int().positive();
-
-export const LongcatConfig = BaseConfig.omit({ num_hidden_layers: true }).extend({
-  num_layers: count,
-  ffn_hidden_size: count,
-  expert_ffn_hidden_size: count,
-  moe_topk: count,
-  n_routed_experts: count,
-  zero_expert_num: z.int().default(0),
-  zero_expert_type: z.literal("identity").default("identity"),
-  norm_topk_prob: z.boolean().default(false),
-  routed_scaling_factor: z.number().positive().default(1),
-  q_lora_rank: count.nullish(),
-  kv_lora_rank: count,
-  qk_rope_head_dim: count,
-  qk_nope_head_dim: count,
-  v_head_dim: count,
-  /** Whether queries and latents are scaled, by what they are narrower than hidden states. */
-  mla_scale_q_lora: z.boolean().default(false),
-  mla_scale_kv_lora: z.boolean().default(false),
+export const longcatFlash = family({
+  config: {
+    ...latentKeys,
+    ...requiredExpertKeys,
+    ffn_hidden_size: count,
+    moe_intermediate_size: count,
+    zero_expert_num: integer.default(0),
+    zero_expert_type: z.literal("identity").default("identity"),
+    /** Whether queries and latents are scaled, by what they are narrower than hidden states. */
+    mla_scale_q_lora: flag.default(false),
+    mla_scale_kv_lora: flag.default(false),
+  },
+  defaults: { norm_topk_prob: false },
+  keys: {
+    num_hidden_layers: "num_layers",
+    num_experts_per_tok: "moe_topk",
+    moe_intermediate_size: "expert_ffn_hidden_size",
+  },
+  names: { ".mlp.router.classifier.": ".mlp.gate.", ".mlp.router.": ".mlp.gate." },
+  design: (config, weights) => {
+    const { hidden_size: dims, rms_norm_eps: eps, ffn_hidden_size } = config;
+    const { q_lora_rank, kv_lora_rank, mla_scale_q_lora, mla_scale_kv_lora } = config;
+    const attention = latentLayers(config, weights, {
+      queryFactor: mla_scale_q_lora && q_lora_rank ? (dims / q_lora_rank) ** 0.5 : 1,
+      latentScale: mla_scale_kv_lora ? (dims / kv_lora_rank) ** 0.5 : 1,
+    });
+    const experts = expertsOf(config, {
+      correction: "gate.e_score_correction_bias",
+      identities: config.zero_expert_num,
+    });
+    return {
+      layer: (name, layer, states) => {
+        const halves = [0, 1].map((half) => ({
+          attend: attention(`${name}.self_attn.${half}`, layer, states),
+          mlp: gatedMlp(weights, `${name}.mlps.${half}`, dims, ffn_hidden_size),
+          inputNorm: rmsNorm(weights, `${name}.input_layernorm.${half}`, dims, eps),
+          postNorm: rmsNorm(weights, `${name}.post_attention_layernorm.${half}`, dims, eps),
+        }));
+        const [first, second] = halves as [(typeof halves)[0], (typeof halves)[0]];
+        const sparse = routedMlp(weights, `${name}.mlp`, dims, experts);
+        return (x, step) => {
+          const h = first.attend(x, step, { norm: first.inputNorm, residual: x });
+          const normed = first.postNorm(h);
+          const middle = first.mlp(normed, { residual: h });
+          const g = second.attend(middle, step, { norm: second.inputNorm, residual: middle });
+          return add(second.mlp(g, { norm: second.postNorm, residual: g }), sparse(normed));
+        };
+      },
+    };
+  },
 });
-export type LongcatConfig = z.infer<typeof LongcatConfig>;
-
-export function longcatFlash(config: unknown, weights: Weights): Model {
-  return longcatDecoder(parseConfig(LongcatConfig, config), weights);
-}
-
-export function longcatDecoder(
-  config: LongcatConfig,
-  weights: Weights,
-  options: DecoderOptions = {},
-): Model {
-  const { hidden_size: dims, rms_norm_eps: eps, num_layers, ffn_hidden_size } = config;
-  const { q_lora_rank, kv_lora_rank } = config;
-  const attention = deepseekAttention(config, weights, LATENT_EPS);
-  // A factor on queries is one on their scores.
-  const queryScale = config.mla_scale_q_lora && q_lora_rank ? (dims / q_lora_rank) ** 0.5 : 1;
-  const parts = {
-    scale: latentScale(config) * queryScale,
-    latentScale: config.mla_scale_kv_lora ? (dims / kv_lora_rank) ** 0.5 : 1,
-  };
-  return decoder(
-    { ...config, num_hidden_layers: num_layers },
-    weights,
-    (name, _, states) => {
-      const halves = [0, 1].map((half) => ({
-        attend: attention(`${name}.self_attn.${half}`, states, parts),
-        mlp: gatedMlp(weights, `${name}.mlps.${half}`, dims, ffn_hidden_size),
-        inputNorm: rmsNorm(weights, `${name}.input_layernorm.${half}`, dims, eps),
-        postNorm: rmsNorm(weights, `${name}.post_attention_layernorm.${half}`, dims, eps),
-      }));
-      const [first, second] = halves as [(typeof halves)[0], (typeof halves)[0]];
-      const experts = sparseMlp(config, weights, `${name}.mlp`);
-      return (x, step) => {
-        const h = first.attend(x, step, { norm: first.inputNorm, residual: x });
-        const normed = first.postNorm(h);
-        const middle = first.mlp(normed, { residual: h });
-        const g = second.attend(middle, step, { norm: second.inputNorm, residual: middle });
-        return add(second.mlp(g, { norm: second.postNorm, residual: g }), experts(normed));
-      };
-    },
-    { ignored: /^model\.mtp/, ...options },
-  );
-}
-
-function sparseMlp(config: LongcatConfig, weights: Weights, name: string): Linear {
-  const { hidden_size: dims, expert_ffn_hidden_size: hidden, n_routed_experts: experts } = config;
-  stackExperts(weights, name, experts);
-  const all = experts + config.zero_expert_num;
-  const route = router(
-    weights,
-    `${name}.router.classifier`,
-    { experts: all, dims },
-    {
-      each: config.moe_topk,
-      scores: "softmax",
-      correction: `${name}.router.e_score_correction_bias`,
-      isNormalized: config.norm_topk_prob,
-      scale: config.routed_scaling_factor,
-    },
-  );
-  const mlps = expertMlps(weights, `${name}.switch_mlp`, { experts, dims, hidden });
-  return (x) => {
-    const { chosen, shares } = route(x);
-    const isExpert = less(chosen, experts);
-    const nothing = zeros(shares.shape);
-    const real = where(isExpert, chosen, 0);
-    const made = weights.device.combine(mlps(x, real), where(isExpert, shares, 0));
-    const kept = sum(where(isExpert, nothing, shares), -1, true); // (T, 1)
-    return add(made, multiply(x, astype(kept, x.dtype)));
-  };
-}

@@ -1,28 +1,17 @@
 // MiniCPM: Llama with a factor on the embedding, on each branch and on the logits.
-import { z } from "zod";
-import { divide, multiply } from "../../mlx/ops.ts";
-import { BaseConfig, parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { type Design, transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import { divide } from "../../mlx/ops.ts";
+import { count, real } from "../config.ts";
+import { family } from "../family.ts";
 
-export const MinicpmConfig = BaseConfig.extend({
-  rope_theta: z.number().positive().default(10_000),
-  scale_emb: z.number().default(1),
-  scale_depth: z.number().default(1),
-  dim_model_base: z.int().positive().default(1),
-});
-
-export function minicpm(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(MinicpmConfig, config);
-  return transformer(parsed, weights, minicpmFactors(parsed));
-}
-
-export function minicpmFactors(config: z.infer<typeof MinicpmConfig>): Design {
-  const { scale_emb, scale_depth, dim_model_base, hidden_size, num_hidden_layers } = config;
-  return {
+export const minicpm = family({
+  config: {
+    scale_emb: real.default(1),
+    scale_depth: real.default(1),
+    dim_model_base: count.default(1),
+  },
+  design: ({ hidden_size, num_hidden_layers, scale_emb, scale_depth, dim_model_base }) => ({
+    embeddingScale: scale_emb,
     branchScale: scale_depth / Math.sqrt(num_hidden_layers),
-    afterEmbedding: (h) => multiply(h, scale_emb),
     afterLogits: (logits) => divide(logits, hidden_size / dim_model_base),
-  };
-}
+  }),
+});

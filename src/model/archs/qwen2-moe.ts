@@ -1,27 +1,32 @@
 // Qwen 1.5's and 2's mixtures of experts: beside them a wider one that all tokens go through, with a gate.
 import { z } from "zod";
-import { parseConfig } from "../config.ts";
-import { gatedMlp } from "../layers.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
-import { qwenSlides } from "./qwen2.ts";
-import { isSparse, MoeConfig, sparseMlp } from "./qwen3-moe.ts";
+import { count, integer } from "../config.ts";
+import { expertKeys, expertsOf } from "../expert-design.ts";
+import { family } from "../family.ts";
+import { qwen2 } from "./qwen2.ts";
 
-const Config = MoeConfig.extend({ shared_expert_intermediate_size: z.int().positive() });
-
-export function qwen2Moe(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const { hidden_size: dims, intermediate_size, shared_expert_intermediate_size: width } = parsed;
-  return transformer(parsed, weights, {
-    slides: (layer) => qwenSlides(parsed, layer),
-    mlp: (name, layer) =>
-      isSparse(parsed, layer)
-        ? sparseMlp(parsed, weights, name, {
-            name: `${name}.shared_expert`,
-            width,
-            gate: `${name}.shared_expert_gate`,
-          })
-        : gatedMlp(weights, name, dims, intermediate_size),
-  });
-}
+export const qwen2Moe = family({
+  like: qwen2,
+  config: {
+    ...expertKeys,
+    n_routed_experts: integer,
+    num_experts_per_tok: count,
+    moe_intermediate_size: integer,
+    shared_expert_intermediate_size: integer,
+    decoder_sparse_step: count.default(1),
+    mlp_only_layers: z.array(integer).default([]),
+  },
+  defaults: { norm_topk_prob: false },
+  keys: { n_routed_experts: "num_experts" },
+  design: ({ mlp_only_layers, decoder_sparse_step, ...config }) => ({
+    experts: expertsOf(config, {
+      isSparse: (layer) =>
+        !mlp_only_layers.includes(layer) && (layer + 1) % decoder_sparse_step === 0,
+      shared: {
+        name: "shared_expert",
+        width: config.shared_expert_intermediate_size,
+        gate: "shared_expert_gate",
+      },
+    }),
+  }),
+});

@@ -1,24 +1,16 @@
-// Qwen 2 and 2.5: Llama with biases on queries, keys and values.
-import { z } from "zod";
-import { BaseConfig, parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+// Qwen 2 and 2.5, MiMo 7B: Llama with biases on queries, keys and values.
+import { flag, integer } from "../config.ts";
+import { family } from "../family.ts";
 
-export const QwenConfig = BaseConfig.extend({
-  rope_theta: z.number().positive().default(1_000_000),
-  use_sliding_window: z.boolean().nullish(),
-  /** With windows in use, the layers from this one on have them. */
-  max_window_layers: z.int().nullish(),
+export const qwen2 = family({
+  config: {
+    use_sliding_window: flag.nullish(),
+    /** With windows in use, the layers from this one on have them. */
+    max_window_layers: integer.nullish(),
+  },
+  defaults: { rope_theta: 1_000_000 },
+  // A window in the configuration does not mean that it is used.
+  design: ({ use_sliding_window, max_window_layers }) => ({
+    slides: (layer) => use_sliding_window === true && layer >= (max_window_layers ?? 0),
+  }),
 });
-export type QwenConfig = z.infer<typeof QwenConfig>;
-
-export function qwen2(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(QwenConfig, config);
-  return transformer(parsed, weights, { slides: (layer) => qwenSlides(parsed, layer) });
-}
-
-/** A window in the configuration does not mean that it is used. */
-export function qwenSlides(config: QwenConfig, layer: number): boolean {
-  return config.use_sliding_window === true && layer >= (config.max_window_layers ?? 0);
-}

@@ -1,18 +1,13 @@
 // Youtu LLM: latent attention as in DeepSeek V2, without experts.
-import { z } from "zod";
-import { parseConfig } from "../config.ts";
-import type { Model } from "../model.ts";
-import { transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
-import { DeepseekConfig, deepseekAttention } from "./deepseek-v2.ts";
+import { family } from "../family.ts";
+import { latentLayers } from "../latent-layers.ts";
+import { deepseekV2 } from "./deepseek-v2.ts";
 
-const Config = DeepseekConfig.extend({
-  rope_theta: z.number().positive().default(1_600_000),
-  tie_word_embeddings: z.boolean().default(true),
+export const youtuLlm = family({
+  like: deepseekV2,
+  defaults: { rope_theta: 1_600_000, tie_word_embeddings: true },
+  design: (config, weights) => ({
+    mix: latentLayers(config, weights, { eps: config.rms_norm_eps }),
+    experts: undefined,
+  }),
 });
-
-export function youtuLlm(config: unknown, weights: Weights): Model {
-  const parsed = parseConfig(Config, config);
-  const attention = deepseekAttention(parsed, weights, parsed.rms_norm_eps);
-  return transformer(parsed, weights, { mix: (name, _, states) => attention(name, states) });
-}

@@ -1,0 +1,94 @@
+// A gated linear recurrence of each channel (RG-LRU), behind a short convolution, as Griffin has it.
+import type { z } from "zod";
+import type { MlxArray } from "../mlx/array.ts";
+import {
+  add,
+  astype,
+  concatenate,
+  exp,
+  expandDims,
+  lessEqual,
+  logAddExp,
+  maximum,
+  multiply,
+  negative,
+  power,
+  reshape,
+  sigmoid,
+  where,
+  zeros,
+} from "../mlx/ops.ts";
+import { activationOf } from "./activations.ts";
+import { type BaseConfig, count } from "./config.ts";
+import type { AttentionBlock } from "./layers.ts";
+import type { Step } from "./model.ts";
+import { convolution } from "./recurrent-layers.ts";
+import type { LayerStates } from "./states.ts";
+import type { Weights } from "./weights.ts";
+
+/** What configurations say of it. */
+export const recurrenceKeys = { conv1d_width: count.default(4) };
+
+type RecurrenceConfig = Pick<BaseConfig, "hidden_size" | "num_attention_heads"> &
+  z.infer<z.ZodObject<typeof recurrenceKeys>>;
+
+/** Kernels read as many key features at once: the state of a channel is the first of them. */
+const KEYS = 16;
+
+/** linear_x, conv_1d and rg_lru, opened by linear_y; linear_out. */
+export function gatedRecurrence(
+  config: RecurrenceConfig,
+  weights: Weights,
+  name: string,
+  states: LayerStates,
+): AttentionBlock {
+  const { hidden_size: dims, conv1d_width: taps } = config;
+  const gate = weights.linear(`${name}.linear_y`, dims, dims);
+  const project = weights.linear(`${name}.linear_x`, dims, dims);
+  const outProj = weights.linear(`${name}.linear_out`, dims, dims);
+  const gelu = activationOf("gelu_pytorch_tanh", "hidden_activation");
+  const convolved = convolution(weights, `${name}.conv_1d`, dims, taps);
+  const inputs = states.slot(taps - 1, dims);
+  const recur = recurrence(config, weights, `${name}.rg_lru`, states);
+  return (input, step, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    const read = recur(step.convolve(inputs, project(x), convolved), step);
+    return outProj(multiply(read, gelu(gate(x))), { residual });
+  };
+}
+
+/** state = decay * state + sqrt(1 - decay^2) * opened input, of each channel; both gates are made of the input. */
+function recurrence(config: RecurrenceConfig, weights: Weights, name: string, states: LayerStates) {
+  const { hidden_size: dims, num_attention_heads: heads } = config;
+  const headDim = dims / heads;
+  const gateOf = (part: string) => {
+    weights.rename({ [`${name}.${part}_weight`]: `${name}.${part}.weight` });
+    const bias = weights.tensor(`${name}.${part}_bias`, [heads, headDim]);
+    const product = weights.byHead(`${name}.${part}`, heads, headDim, headDim, {
+      isTransposed: true,
+    });
+    return (x: MlxArray) =>
+      sigmoid(add(product({ rows: x, first: 0, stride: headDim }), reshape(bias, [dims])));
+  };
+  const [inputGate, recurrentGate] = [gateOf("input_gate"), gateOf("recurrent_gate")];
+  const stored = weights.tensor(`${name}.recurrent_param`, [dims], "float32");
+  const rate = weights.computed(() => multiply(logAddExp(stored, 0), -8));
+  const unit = weights.constant(Float32Array.from({ length: KEYS }, (_, i) => (i === 0 ? 1 : 0)));
+  const state = states.slot(dims, 1, KEYS);
+  const scan = {
+    keyHeads: 1,
+    columns: { values: 0, keys: dims, queries: dims },
+    deltaRule: false,
+  };
+  return (x: MlxArray, step: Step) => {
+    const powers = multiply(astype(recurrentGate(x), "float32"), rate); // (T, dims)
+    const rest = maximum(add(negative(exp(multiply(powers, 2))), 1), 0);
+    // There is nothing before the first token of a sequence.
+    const isFirst = expandDims(lessEqual(step.positions(), 0), 1);
+    const share = where(isFirst, add(zeros(rest.shape), 1), power(rest, 0.5));
+    const taken = multiply(multiply(x, inputGate(x)), astype(share, x.dtype));
+    const units = add(zeros([x.shape[0]!, 1], x.dtype), astype(unit, x.dtype));
+    const gates = { decays: exp(powers), betas: add(zeros(powers.shape), 1) };
+    return step.scan(state, { x: concatenate([taken, units], -1), gates }, scan);
+  };
+}
