@@ -6,18 +6,17 @@ import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
 import type { Device, ExpertProduct } from "./device.ts";
-import { mlxParts } from "./gpu.ts";
+import { mlxParts, scoreBytes } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
-
-/** A CPU shares its memory with everything else. */
-const KV_BYTES = 2 ** 30;
+import { cpuMemory } from "./memory.ts";
 
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
+const STEP_MS = 250;
 
 const isFloat32 = (x: MlxArray) => x.dtype === "float32";
 
-export function cpuDevice(): Device {
+export function cpuDevice(): Omit<Device, "sketch"> {
   if (!has("mlx_serve_decode")) {
     throw new Error("this libmlxc has no operations for a CPU: set-up's has");
   }
@@ -35,7 +34,18 @@ export function cpuDevice(): Device {
     allocate: (shape, dtype) =>
       dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
     hasHostMemory: true,
-    kvBytes: () => KV_BYTES,
+    memory: cpuMemory(),
+    // A task is ten launches, and an operation has one more that frees its inputs (mlx/backend/cpu/encoder.h).
+    evaluation: {
+      batches: 10,
+      launches: 10,
+      numbers: Number.POSITIVE_INFINITY,
+      perOperation: 2,
+      perView: 1,
+      // MLX has no layer norm of its own there: it computes one step by step.
+      temporaryBytes: (node) =>
+        scoreBytes(node) + (node.symbol === "mlx_fast_layer_norm" ? node.bytes : 0),
+    },
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
     linear: (matrix, options) => {
@@ -76,6 +86,7 @@ export function cpuDevice(): Device {
     },
     depth: 1,
     tokenBudget: TOKEN_BUDGET,
+    stepMs: STEP_MS,
     paddedRows: (rows) => rows,
     compiles: false,
     stage: (values) => array(values),

@@ -19,7 +19,7 @@ import { makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
-import { gpuParts } from "./gpu.ts";
+import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
   dequantized,
@@ -28,12 +28,14 @@ import {
   quantizedLinear,
   weightLinear,
 } from "./linear.ts";
+import { cudaMemory } from "./memory.ts";
 
 /** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
 const TOKEN_BUDGET = 8192;
+const STEP_MS = 250;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
-export function cudaDevice(info: Runtime["device"]): Device {
+export function cudaDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
   const gpu = gpuParts();
   const products = new Products(makeKernel, hasWgmma(info));
   const routing = new RoutingKernels("cuda");
@@ -43,6 +45,15 @@ export function cudaDevice(info: Runtime["device"]): Device {
     ...gpu,
     backend: "cuda",
     hasHostMemory: false,
+    memory: cudaMemory(),
+    evaluation: {
+      batches: 10,
+      ...graphLimits(info),
+      numbers: Number.POSITIVE_INFINITY,
+      perOperation: 1,
+      perView: 0,
+      temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
+    },
     linear: (matrix, options) => {
       const plain = mlxLinear(matrix, options, gpu.gate);
       const { bias, dtype, keepDequantized } = options;
@@ -94,6 +105,7 @@ export function cudaDevice(info: Runtime["device"]): Device {
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
     recurrence: () => new RecurrenceKernels("cuda"),
     tokenBudget: TOKEN_BUDGET,
+    stepMs: STEP_MS,
     stage: canPin ? pinned : (values) => array(values),
     trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {
@@ -103,6 +115,11 @@ export function cudaDevice(info: Runtime["device"]): Device {
       gpu.free();
     },
   };
+}
+
+/** Launches of a batch (mlx/backend/cuda/device.cpp). */
+function graphLimits({ architecture }: Runtime["device"]): { launches: number } {
+  return { launches: /^sm_(90|100|120)$/.test(String(architecture)) ? 100 : 20 };
 }
 
 /** Hopper's products of whole warpgroups; Blackwell has others in their place. */

@@ -4,19 +4,37 @@ import { PagedAttention } from "../kernels/paged-attention.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
+import type { Runtime } from "../mlx/runtime.ts";
 import type { Device } from "./device.ts";
-import { gpuParts } from "./gpu.ts";
+import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import { quantizedLinear, weightLinear } from "./linear.ts";
+import { metalMemory } from "./memory.ts";
 
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
 
-export function metalDevice(): Device {
+/** Shorter than elsewhere: nothing else is drawn on the screen while a command runs. */
+const STEP_MS = 100;
+
+/** Heads that MLX has a kernel for which keeps no scores (mlx/backend/metal/scaled_dot_product_attention.cpp). */
+const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
+
+export function metalDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
   const gpu = gpuParts();
   return {
     ...gpu,
     backend: "metal",
     hasHostMemory: true,
+    memory: metalMemory(info),
+    // A command buffer: so many operations, or numbers that they read (mlx/backend/metal/device.cpp).
+    evaluation: {
+      batches: 10,
+      launches: 40,
+      numbers: 40 * 2 ** 20,
+      perOperation: 1,
+      perView: 0,
+      temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, isFused),
+    },
     linear: (matrix, options) =>
       matrix.kind === "dense"
         ? weightLinear(matrix.weight, options, gpu.gate)
@@ -25,6 +43,7 @@ export function metalDevice(): Device {
     latentAttention: (shape, dtype) => new LatentKernels("metal", shape, dtype),
     recurrence: () => new RecurrenceKernels("metal"),
     tokenBudget: TOKEN_BUDGET,
+    stepMs: STEP_MS,
     stage: (values) => array(values),
     trace: (build) => new Compiled(build),
   };

@@ -1,11 +1,12 @@
 import type { Backend } from "../../ffi/native.ts";
+import { array } from "../mlx/array.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
 import type { Device } from "./device.ts";
 import { metalDevice } from "./metal.ts";
 
-const devices: Record<Backend, (info: Runtime["device"]) => Device> = {
+const devices: Record<Backend, (info: Runtime["device"]) => Omit<Device, "sketch">> = {
   cpu: cpuDevice,
   cuda: cudaDevice,
   metal: metalDevice,
@@ -13,5 +14,7 @@ const devices: Record<Backend, (info: Runtime["device"]) => Device> = {
 
 /** The device of an opened MLX, and what MLX says of it. Its holder frees it. */
 export function openDevice(backend: Backend, info: Runtime["device"] = {}): Device {
-  return devices[backend](info);
+  const open = () => devices[backend](info);
+  const stage: Device["stage"] = (values) => array(values);
+  return { ...open(), sketch: () => ({ ...open(), stage, isSketch: true }) };
 }

@@ -62,6 +62,7 @@ export function makeEngine(
     maxLength: model.shape.maxPositions,
     lookback: 100,
     tokenBudget: device.tokenBudget,
+    stepMs: device.stepMs,
     options: all,
     ...(matchers && { matchers }),
   });
