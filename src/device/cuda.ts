@@ -46,9 +46,11 @@ export function cudaDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
     backend: "cuda",
     hasHostMemory: false,
     memory: cudaMemory(),
+    // The host may be a thousand launches ahead, but where memory is short it waits for the GPU: what a step needs is
+    // what it holds at once.
     evaluation: {
-      batches: 10,
-      ...graphLimits(info),
+      batches: 0,
+      launches: 1,
       numbers: Number.POSITIVE_INFINITY,
       perOperation: 1,
       perView: 0,
@@ -115,11 +117,6 @@ export function cudaDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
       gpu.free();
     },
   };
-}
-
-/** Launches of a batch (mlx/backend/cuda/device.cpp). */
-function graphLimits({ architecture }: Runtime["device"]): { launches: number } {
-  return { launches: /^sm_(90|100|120)$/.test(String(architecture)) ? 100 : 20 };
 }
 
 /** Hopper's products of whole warpgroups; Blackwell has others in their place. */

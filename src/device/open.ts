@@ -12,9 +12,14 @@ const devices: Record<Backend, (info: Runtime["device"]) => Omit<Device, "sketch
   metal: metalDevice,
 };
 
+/** Steps of a sketch are never recorded, and wait for no GPU. */
+const unrecorded: Pick<Device, "stage" | "trace"> = {
+  stage: (values) => array(values),
+  trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
+};
+
 /** The device of an opened MLX, and what MLX says of it. Its holder frees it. */
 export function openDevice(backend: Backend, info: Runtime["device"] = {}): Device {
   const open = () => devices[backend](info);
-  const stage: Device["stage"] = (values) => array(values);
-  return { ...open(), sketch: () => ({ ...open(), stage, isSketch: true }) };
+  return { ...open(), sketch: () => ({ ...open(), ...unrecorded, isSketch: true }) };
 }

@@ -36,7 +36,14 @@ const inPlace = new Set([
 ]);
 
 /** Memory of one or more arrays, from the first to the last that uses it. */
-type Buffer = { bytes: number; readers: number; isHeld: boolean; lastBatch: number };
+type Buffer = {
+  bytes: number;
+  readers: number;
+  isHeld: boolean;
+  lastBatch: number;
+  /** What was to be here is in that one. */
+  into?: Buffer;
+};
 
 type Place = { buffer: Buffer | undefined; isView: boolean; hasGaps: boolean };
 
@@ -50,7 +57,7 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
   nodes.forEach((node, i) => {
     const batch = batches[i]!;
     for (const each of [node, ...node.parents]) {
-      const buffer = places.get(each)?.buffer;
+      const buffer = bufferOf(places.get(each));
       if (buffer) buffer.lastBatch = Math.max(buffer.lastBatch, batch);
     }
   });
@@ -59,8 +66,9 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
   nodes.forEach((node, i) => {
     const batch = batches[i]!;
     for (; freedUpTo < batch - evaluation.batches - 1; ) now -= released.get(++freedUpTo) ?? 0;
-    const { buffer, isView } = places.get(node)!;
-    if (isView) return;
+    const place = places.get(node)!;
+    if (place.isView) return;
+    const buffer = bufferOf(place);
     if (buffer && !counted.has(buffer)) {
       counted.add(buffer);
       now += buffer.bytes;
@@ -106,17 +114,20 @@ function placesOf(
     const place = places.get(node)!;
     if (place.isView || !inPlace.has(node.symbol)) continue;
     const written = node.parents
-      .map((parent) => places.get(parent)?.buffer)
+      .map((parent) => bufferOf(places.get(parent)))
       .find((each) => each && each.readers === 1 && !each.isHeld && each.bytes === node.bytes);
     if (!written) continue;
-    // What was to be in the new buffer is in this one, views of it too.
     const { readers, isHeld } = place.buffer!;
-    const replaced = place.buffer;
-    for (const each of places.values()) if (each.buffer === replaced) each.buffer = written;
-    written.readers = readers;
-    written.isHeld = isHeld;
+    place.buffer!.into = written;
+    Object.assign(written, { readers, isHeld });
   }
   return places;
+}
+
+function bufferOf(place: Place | undefined): Buffer | undefined {
+  let found = place?.buffer;
+  while (found?.into) found = found.into;
+  return found;
 }
 
 function leavesGaps({ symbol, shape, bytes }: SketchNode, source: SketchNode): boolean {

@@ -45,6 +45,9 @@ const LEAST_KV_BYTES = 2 ** 28;
 /** A step has fewer tokens where its arrays would take more than this part of what the weights leave. */
 const STEP_SHARE = 1 / 4;
 
+/** And where half as many tokens take so much less: what attention gathers of a long context is always there. */
+const WORTH_SAVING = 1 / 5;
+
 /** A step is worth launching with so many tokens of a prompt. */
 const LEAST_STEP_TOKENS = 2 * BLOCK_TOKENS;
 
@@ -65,17 +68,27 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
   const left = roomBytes - weightBytes;
   const asked = typeof options.maxLength === "number" ? options.maxLength : undefined;
   const longest = Math.min(maxPositions, asked ?? maxPositions);
-  const stepTokens = chooseStep(machine, needs, options, { left, longest });
-  const step = (length: number) => needs.stepBytes(stepTokens, length);
-  const demand: Demand = { ...options, maxLength: longest, stepTokens };
   const share = Math.min(Math.max(0, left) * machine.kvShare, machine.mostKvBytes);
-  const slots = slotsFor(costs, demand, options.kvBytes ?? share);
-  const poolOf = (blocks: number) => layoutOf(costs, demand, blocks, slots);
-  const poolFor = (length: number) => poolOf(Math.ceil(length / BLOCK_TOKENS));
-  const takes = (length: number) => bytesOf(costs, poolFor(length)) + step(length);
-  if (takes(BLOCK_TOKENS) > left) throw refusal(facts, needs, roomBytes, takes(BLOCK_TOKENS));
+
+  const demandOf = (stepTokens: number): Demand => ({ ...options, maxLength: longest, stepTokens });
+  const poolOf = (stepTokens: number, blocks: number) => {
+    const demand = demandOf(stepTokens);
+    return layoutOf(costs, demand, blocks, slotsFor(costs, demand, options.kvBytes ?? share));
+  };
+  const poolFor = (stepTokens: number, length: number) =>
+    poolOf(stepTokens, Math.ceil(length / BLOCK_TOKENS));
+  const takes = (stepTokens: number, length: number) =>
+    bytesOf(costs, poolFor(stepTokens, length)) + needs.stepBytes(stepTokens, length);
   /** The longest context that there is memory for. */
-  const fitting = longestThat((length) => takes(length) <= left, longest);
+  const fittingWith = (stepTokens: number) =>
+    longestThat((length) => takes(stepTokens, length) <= left, longest);
+
+  const stepTokens = chooseStep(machine, needs, options, left, fittingWith);
+  const step = (length: number) => needs.stepBytes(stepTokens, length);
+  const fitting = fittingWith(stepTokens);
+  if (fitting < Math.min(BLOCK_TOKENS, longest)) {
+    throw refusal(facts, needs, roomBytes, takes(stepTokens, BLOCK_TOKENS));
+  }
 
   const plan = (layout: CacheLayout, maxLength: number): MemoryPlan => {
     const kvBytes = bytesOf(costs, layout);
@@ -86,8 +99,8 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
   if (options.blocks !== undefined || options.kvBytes !== undefined) {
     const layout =
       options.blocks === undefined
-        ? layoutFor(costs, demand, options.kvBytes!)
-        : poolOf(options.blocks);
+        ? layoutFor(costs, demandOf(stepTokens), options.kvBytes!)
+        : poolOf(stepTokens, options.blocks);
     const made = plan(layout, Math.min(longest, lengthOf(layout)));
     const most = left - made.stepBytes;
     if (made.kvBytes > most) {
@@ -101,16 +114,16 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
   }
 
   if (asked !== undefined && fitting < longest) {
-    const kv = bytesOf(costs, poolFor(longest));
+    const kv = bytesOf(costs, poolFor(stepTokens, longest));
     throw new NoMemoryError(
       `a context of ${longest} tokens takes ${gib(kv)} of KV blocks and ${gib(step(longest))} in steps, ` +
         `and there are ${gib(left)} beside the weights: --max-model-len auto takes ${fitting} tokens`,
     );
   }
   const kvBytes = Math.min(Math.max(share, LEAST_KV_BYTES), left - step(fitting));
-  const usual = layoutFor(costs, demand, kvBytes);
+  const usual = layoutFor(costs, demandOf(stepTokens), kvBytes);
   // A context that was asked for gets what it needs, if that is more.
-  const wanted = options.maxLength === undefined ? undefined : poolFor(fitting);
+  const wanted = options.maxLength === undefined ? undefined : poolFor(stepTokens, fitting);
   const layout = wanted && bytesOf(costs, wanted) > bytesOf(costs, usual) ? wanted : usual;
   return plan(layout, Math.min(fitting, lengthOf(layout)));
 }
@@ -132,27 +145,29 @@ export function limitsOf(
 /** As many tokens as it is to have, or as leave most of the memory to the KV pool. */
 function chooseStep(
   { tokenBudget }: Machine,
-  needs: ModelNeeds,
-  options: PlanOptions,
-  { left, longest }: { left: number; longest: number },
+  { stepBytes }: ModelNeeds,
+  { maxBatch, tokenBudget: asked }: PlanOptions,
+  left: number,
+  fittingWith: (stepTokens: number) => number,
 ): number {
-  const { maxBatch } = options;
-  const least = Math.max(maxBatch, LEAST_STEP_TOKENS);
-  if (options.tokenBudget !== undefined) {
-    const tokens = Math.max(options.tokenBudget, maxBatch);
-    const bytes = needs.stepBytes(tokens, Math.min(longest, tokens));
+  if (asked !== undefined) {
+    const tokens = Math.max(asked, maxBatch);
+    const bytes = stepBytes(tokens, tokens);
     if (bytes <= left || left <= 0) return tokens;
-    const fitting = longestThat(
-      (each) => needs.stepBytes(each, Math.min(longest, each)) <= left,
-      tokens,
-    );
+    const fitting = longestThat((each) => stepBytes(each, each) <= left, tokens);
     throw new NoMemoryError(
       `a step of ${tokens} tokens takes ${gib(bytes)}, and there are ${gib(left)} beside the weights: ` +
         `set a --token-budget of ${fitting} at most`,
     );
   }
+  const least = Math.max(maxBatch, LEAST_STEP_TOKENS);
+  const length = fittingWith(least);
   let tokens = Math.max(tokenBudget, maxBatch);
-  while (tokens / 2 >= least && needs.stepBytes(tokens, longest) > left * STEP_SHARE) tokens /= 2;
+  for (; tokens / 2 >= least; tokens /= 2) {
+    const bytes = stepBytes(tokens, length);
+    const saved = bytes - stepBytes(tokens / 2, length);
+    if (bytes <= left * STEP_SHARE || saved < bytes * WORTH_SAVING) break;
+  }
   return tokens;
 }
 

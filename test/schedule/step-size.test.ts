@@ -36,6 +36,16 @@ describe("the size of a step", () => {
     }
   });
 
+  test("follows the target that it is given: on a Mac no step holds the screen for longer", () => {
+    for (const msPerToken of [0.1, 0.3, 1, 3]) {
+      const sizes = new StepSizes(512, 100);
+      const taken = run(sizes, 40, msPerToken);
+      // The first step is one that a slow device cannot know of.
+      for (const ms of taken.slice(1)) expect(ms).toBeLessThanOrEqual(100);
+      expect(Math.max(...taken.slice(-10))).toBeGreaterThan(100 / 3);
+    }
+  });
+
   test("is a block at least, however slow the device", () => {
     expect(steady(1000)).toBe(32);
     expect(steady(1, 10_000)).toBe(32);
