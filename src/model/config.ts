@@ -86,12 +86,19 @@ export type HeadConfig = Pick<
   "hidden_size" | "num_attention_heads" | "num_key_value_heads" | "head_dim"
 >;
 
+/** A GPU's kernels spread a head over at least so many lanes. */
+const LANES_OF_A_HEAD = 8;
+
 export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; headDim: number } {
   const heads = config.num_attention_heads;
   const kvHeads = config.num_key_value_heads ?? heads;
   const headDim = config.head_dim ?? config.hidden_size / heads;
   if (heads % kvHeads !== 0 || !Number.isInteger(headDim)) {
     throw new LoadError(`config.json: ${heads} heads do not fit ${kvHeads} KV heads of ${headDim}`);
+  }
+  if (headDim % LANES_OF_A_HEAD !== 0) {
+    const needed = `a multiple of ${LANES_OF_A_HEAD} is needed`;
+    throw new LoadError(`config.json: heads have ${headDim} features: ${needed}`);
   }
   return { heads, kvHeads, headDim };
 }

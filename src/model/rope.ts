@@ -3,7 +3,15 @@
 import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { rope as rotate } from "../mlx/fast.ts";
-import { concatenate, expandDims, multiply, negative, split, squeeze } from "../mlx/ops.ts";
+import {
+  concatenate,
+  contiguous,
+  expandDims,
+  multiply,
+  negative,
+  split,
+  squeeze,
+} from "../mlx/ops.ts";
 import type { BaseConfig, RopeScaling } from "./config.ts";
 import type { Weights } from "./weights.ts";
 
@@ -71,7 +79,9 @@ export function backwards(weights: Weights, rope: Rope): Rope {
 
 /** The heads x (T, heads, D), rotated by the positions (T) of their tokens. */
 export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, positions: MlxArray) {
-  const whole = squeeze(rotate(expandDims(x, 2), dims, wavelengths, positions), 2);
+  // MLX's kernel for CUDA writes past its output where heads are a part of other rows.
+  const rows = expandDims(contiguous(x), 2);
+  const whole = squeeze(rotate(rows, dims, wavelengths, positions), 2);
   if (magnitude === 1) return whole;
   const [placed, rest] = split(whole, [dims]) as [MlxArray, MlxArray];
   return concatenate([multiply(placed, magnitude), rest], -1);

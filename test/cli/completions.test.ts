@@ -56,7 +56,7 @@ function bash(...words: string[]): string[] {
 describe("bash", () => {
   test("completes verbs", () => {
     expect(bash("")).toEqual(verbs.map(({ name }) => name));
-    expect(bash("s")).toEqual(["serve", "stop", "show"]);
+    expect(bash("s")).toEqual(["serve", "stop", "service", "show"]);
     expect(bash("help", "ver")).toEqual(["version"]);
     expect(bash("completions", "")).toEqual(["bash", "zsh", "fish"]);
     expect(bash("keys", "r")).toEqual(["revoke"]);

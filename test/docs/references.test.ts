@@ -30,9 +30,7 @@ const flags = new Set([
   "--help",
   ...Object.values(otherFlags).flat(),
   ...settingList.flatMap((setting) => flagsOf(setting).map(({ flag }) => flag)),
-  ...verbs
-    .flatMap(({ flags: own }) => (own === "settings" ? [] : (own ?? [])))
-    .map((each) => each.flag),
+  ...verbs.flatMap(({ flags: own = [] }) => own).map((each) => each.flag),
 ]);
 
 const variables = new Set([

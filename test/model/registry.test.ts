@@ -70,6 +70,7 @@ describe("a configuration that is wrong is refused by the key that is", () => {
       "config.json: rope_scaling.factor: ",
     ],
     ["llama", { vocab_size: undefined }, "config.json: vocab_size: "],
+    ["llama", { head_dim: 4 }, "config.json: heads have 4 features: a multiple of 8 is needed"],
     ["llama", { layer_types: ["linear_attention"] }, "config.json: layer_types.0: "],
     ["qwen3_moe", { num_experts: undefined }, "config.json: num_experts: "],
     ["deepseek_v2", { qk_rope_head_dim: 0 }, "config.json: qk_rope_head_dim: "],

@@ -35,10 +35,12 @@ export function makeEngine(
     device?: Device;
     slots?: number;
     matchers?: ModelEngineParts["matchers"];
+    nowMs?: ModelEngineParts["nowMs"];
   } = {},
   watch: (inputs: StepInputs, step: number) => StepInputs = (inputs) => inputs,
 ) {
-  const { blocks = 64, slots = 12, device = deviceOf("cpu"), matchers, ...others } = options;
+  const { blocks = 64, slots = 12, device = deviceOf("cpu"), ...more } = options;
+  const { matchers, nowMs, ...others } = more;
   const all = { ...defaultEngineOptions, ...others, blocks };
   const layout: CacheLayout = {
     groups: groupsOf(model.states).map(({ window }) => ({ blocks, window })),
@@ -65,6 +67,7 @@ export function makeEngine(
     stepMs: device.stepMs,
     options: all,
     ...(matchers && { matchers }),
+    ...(nowMs && { nowMs }),
   });
   const answers = new Map<number, Answer[]>();
   let nextId = 1;
