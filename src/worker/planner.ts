@@ -105,9 +105,9 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
     const most = left - made.stepBytes;
     if (made.kvBytes > most) {
       throw new NoMemoryError(
-        `the KV blocks take ${gib(made.kvBytes)}, and there are ${gib(Math.max(0, most))} left: ` +
-          "set a smaller --block-pool-size or --kv-memory " +
-          `(${budget(facts, roomBytes)}, weights ${gib(weightBytes)}, steps ${gib(made.stepBytes)})`,
+        `the KV blocks take ${gib(made.kvBytes)}, and ${budget(facts, roomBytes)}; the weights take ` +
+          `${gib(weightBytes)} and steps ${gib(made.stepBytes)}, so that ${gib(Math.max(0, most))} are left: ` +
+          "set a smaller --block-pool-size or --kv-memory",
       );
     }
     return made;
