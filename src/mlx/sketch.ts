@@ -32,7 +32,7 @@ const lists = new Set(["mlx_split", "mlx_split_sections", "mlx_quantize", "mlx_s
 
 /**
  * What each of these launches would compute; each evaluates once. `prepare` makes what is there before them, weights
- * and pools. The same launch comes first and is not seen: it makes what is kept for later steps.
+ * and pools. The first launch is made once more before and not seen: it makes what is kept for later steps.
  */
 export function sketchesOf(
   prepare: () => { launches: readonly (() => void)[]; free(): void },
@@ -41,8 +41,8 @@ export function sketchesOf(
   try {
     const { launches, free } = prepare();
     try {
+      launches[0]?.();
       return launches.map((launch) => {
-        launch();
         recorder.begin();
         launch();
         return recorder.sketch();
