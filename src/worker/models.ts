@@ -129,8 +129,10 @@ export class Models {
   }
 
   free(): void {
-    for (const { free } of this.#entries.values()) free();
+    const entries = [...this.#entries.values()];
+    // They give back the limits that are left without them.
     this.#entries.clear();
+    for (const { free } of entries) free();
     this.#device?.free();
   }
 }

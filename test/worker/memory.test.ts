@@ -151,6 +151,9 @@ describe("on a device with a Mac's memory", () => {
     models.unload("one");
     expect([limits.wired.at(-1), limits.cache.at(-1)]).toEqual([0, 0]);
     expect(limits.clears).toBe(clears + 2);
+    models.load("one", path, options, {});
+    models.free();
+    expect(limits.wired.at(-1)).toBe(0);
   });
 
   test("a model has the longest context that fits, if that is asked for", () => {
