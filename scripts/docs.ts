@@ -12,7 +12,7 @@ import { routes } from "../src/http/routes.ts";
 import { Admission } from "../src/serve/admission.ts";
 import type { ServedModels } from "../src/serve/models.ts";
 import { macTable } from "./mac-table.ts";
-import { modelTable } from "./model-table.ts";
+import { ggufList, modelTable } from "./model-table.ts";
 
 const root = join(import.meta.dir, "..");
 
@@ -64,6 +64,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
     ),
   architectures: modelTable,
   "plans on Macs": macTable,
+  gguf: ggufList,
 };
 
 /** The text with all its parts as they would be now. */

@@ -177,7 +177,24 @@ export const verbs: readonly Verb[] = [
   {
     name: "doctor",
     summary: "what this machine has: device, memory, MLX, BLAS, how fast it multiplies",
-    run: async () => (await import("./doctor.ts")).doctor(),
+    flags: [
+      {
+        flag: "--self-test",
+        text: "whether it computes what it should: kernels, models, sampling, grammars; about a minute",
+      },
+      {
+        flag: "--only",
+        metavar: "<text>",
+        text: "checks of the self-test with this in their names",
+      },
+      {
+        flag: "--report",
+        metavar: "<file>",
+        text: "what the self-test found (JSON), to attach to an issue",
+        values: "file",
+      },
+    ],
+    run: async (args) => (await import("./doctor.ts")).doctor(args),
   },
   {
     name: "bench",

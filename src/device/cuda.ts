@@ -15,7 +15,7 @@ import {
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { array } from "../mlx/array.ts";
-import { makeKernel } from "../mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
@@ -35,11 +35,14 @@ const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
-export function cudaDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
+export function cudaDevice(
+  info: Runtime["device"],
+  make: MakeKernel = makeKernel,
+): Omit<Device, "sketch"> {
   const gpu = gpuParts();
-  const products = new Products(makeKernel, hasWgmma(info));
-  const routing = new RoutingKernels("cuda");
-  const heads = new HeadProducts();
+  const products = new Products(make, hasWgmma(info));
+  const routing = new RoutingKernels("cuda", make);
+  const heads = new HeadProducts(make);
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
@@ -103,9 +106,9 @@ export function cudaDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
       const matrices = { weight, isTransposed };
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
-    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
-    latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
-    recurrence: () => new RecurrenceKernels("cuda"),
+    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make),
+    latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
+    recurrence: () => new RecurrenceKernels("cuda", make),
     tokenBudget: TOKEN_BUDGET,
     stepMs: STEP_MS,
     stage: canPin ? pinned : (values) => array(values),

@@ -4,6 +4,7 @@ import { PagedAttention } from "../kernels/paged-attention.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device } from "./device.ts";
 import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
@@ -19,7 +20,10 @@ const STEP_MS = 100;
 /** Heads that MLX has a kernel for which keeps no scores (mlx/backend/metal/scaled_dot_product_attention.cpp). */
 const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
 
-export function metalDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
+export function metalDevice(
+  info: Runtime["device"],
+  make: MakeKernel = makeKernel,
+): Omit<Device, "sketch"> {
   const gpu = gpuParts();
   return {
     ...gpu,
@@ -39,9 +43,9 @@ export function metalDevice(info: Runtime["device"]): Omit<Device, "sketch"> {
       matrix.kind === "dense"
         ? weightLinear(matrix.weight, options, gpu.gate)
         : quantizedLinear(matrix, options.bias, gpu.gate),
-    attention: (shape, dtype) => new PagedAttention("metal", shape, dtype),
-    latentAttention: (shape, dtype) => new LatentKernels("metal", shape, dtype),
-    recurrence: () => new RecurrenceKernels("metal"),
+    attention: (shape, dtype) => new PagedAttention("metal", shape, dtype, make),
+    latentAttention: (shape, dtype) => new LatentKernels("metal", shape, dtype, make),
+    recurrence: () => new RecurrenceKernels("metal", make),
     tokenBudget: TOKEN_BUDGET,
     stepMs: STEP_MS,
     stage: (values) => array(values),

@@ -1,12 +1,15 @@
 import type { Backend } from "../../ffi/native.ts";
 import { array } from "../mlx/array.ts";
+import type { MakeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
 import type { Device } from "./device.ts";
 import { metalDevice } from "./metal.ts";
 
-const devices: Record<Backend, (info: Runtime["device"]) => Omit<Device, "sketch">> = {
+type Open = (info: Runtime["device"], make?: MakeKernel) => Omit<Device, "sketch">;
+
+const devices: Record<Backend, Open> = {
   cpu: cpuDevice,
   cuda: cudaDevice,
   metal: metalDevice,
@@ -19,7 +22,11 @@ const unrecorded: Pick<Device, "stage" | "trace"> = {
 };
 
 /** The device of an opened MLX, and what MLX says of it. Its holder frees it. */
-export function openDevice(backend: Backend, info: Runtime["device"] = {}): Device {
-  const open = () => devices[backend](info);
+export function openDevice(
+  backend: Backend,
+  info: Runtime["device"] = {},
+  make?: MakeKernel,
+): Device {
+  const open = () => devices[backend](info, make);
   return { ...open(), sketch: () => ({ ...open(), ...unrecorded, isSketch: true }) };
 }

@@ -64,7 +64,7 @@ describe("bash", () => {
 
   test("completes flags, of the default verb too", () => {
     expect(bash("run", "--t")).toEqual(["--temperature", "--top-p"]);
-    expect(bash("doctor", "-")).toEqual(["--help"]);
+    expect(bash("doctor", "-")).toEqual(["--self-test", "--only", "--report", "--help"]);
     expect(bash("serve", "--max-b")).toEqual([
       "--max-body-size",
       "--max-batch-size",

@@ -20,6 +20,7 @@ const otherFlags = {
   "npm run attack": ["--short"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
+  "npm run order": ["--seeds", "--first", "--model", "--feature"],
   "npm run soak": ["--minutes"],
   "scripts/bench-gpu.ts": ["--new", "--python", "--prefill-gap", "--scaling", "--http"],
   "scripts/random-model.ts": ["--bits"],

@@ -19,9 +19,9 @@ import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { plainRecurrence } from "../../src/self-test/plain-recurrence.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { plainRecurrence } from "../support/plain-recurrence.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
@@ -66,12 +66,12 @@ const ways: Way[] =
           others: ["bfloat16"],
           isQuick: true,
         },
-        {
-          name: "the emulated kernels",
-          make: () => new RecurrenceKernels("cuda", emulatedKernel),
+        ...(["cuda", "metal"] as const).map((language) => ({
+          name: `the emulated ${language} kernels`,
+          make: () => new RecurrenceKernels(language, emulatedKernel),
           others: halves,
           isQuick: false,
-        },
+        })),
       ]
     : [
         {
@@ -158,7 +158,7 @@ for (const { name, make, others, isQuick } of ways) {
           );
           expect(error).toBeLessThan(100 * tolerance(dtype));
           recurrence.free();
-        });
+        }, 120_000);
       }
     }
   });
@@ -317,7 +317,7 @@ for (const { name, make, others, isQuick } of ways) {
           const isClose = gates === "normed" || isPrompts;
           expect(error).toBeLessThan((isClose ? 2 : 20) * tolerance(dtype));
           recurrence.free();
-        });
+        }, 120_000);
       }
     }
   });
