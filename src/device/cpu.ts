@@ -5,10 +5,9 @@ import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
-import type { Device, ExpertProduct } from "./device.ts";
+import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
 import { mlxParts, scoreBytes } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
-import { cpuMemory } from "./memory.ts";
 
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
@@ -16,7 +15,7 @@ const STEP_MS = 250;
 
 const isFloat32 = (x: MlxArray) => x.dtype === "float32";
 
-export function cpuDevice(): Omit<Device, "sketch"> {
+export function cpuDevice(): DeviceKind {
   if (!has("mlx_serve_decode")) {
     throw new Error("this libmlxc has no operations for a CPU: set-up's has");
   }
@@ -34,7 +33,6 @@ export function cpuDevice(): Omit<Device, "sketch"> {
     allocate: (shape, dtype) =>
       dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
     hasHostMemory: true,
-    memory: cpuMemory(),
     // A task is ten launches, and an operation has one more that frees its inputs (mlx/backend/cpu/encoder.h).
     evaluation: {
       batches: 10,

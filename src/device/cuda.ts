@@ -18,7 +18,7 @@ import { array } from "../mlx/array.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
+import type { Device, DeviceKind, ExpertProduct, Linear, LinearOptions } from "./device.ts";
 import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
@@ -28,17 +28,13 @@ import {
   quantizedLinear,
   weightLinear,
 } from "./linear.ts";
-import { cudaMemory } from "./memory.ts";
 
 /** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
 const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
-export function cudaDevice(
-  info: Runtime["device"],
-  make: MakeKernel = makeKernel,
-): Omit<Device, "sketch"> {
+export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
   const products = new Products(make, hasWgmma(info));
   const routing = new RoutingKernels("cuda", make);
@@ -48,7 +44,6 @@ export function cudaDevice(
     ...gpu,
     backend: "cuda",
     hasHostMemory: false,
-    memory: cudaMemory(),
     // The host may be a thousand launches ahead, but where memory is short it waits for the GPU: what a step needs is
     // what it holds at once.
     evaluation: {

@@ -89,7 +89,7 @@ export type Device = {
    * One of the same kind, for what a model would take: arrays are laid out and never filled. What is made there is
    * good for nothing else, and its holder frees it.
    */
-  sketch(): Omit<Device, "sketch">;
+  sketch(): DeviceKind;
   readonly isSketch?: true;
   readonly memory: DeviceMemory;
   /** How MLX computes a graph there, as far as memory shows it. */
@@ -160,3 +160,6 @@ export type Device = {
 
   free(): void;
 };
+
+/** What kinds of devices differ in; the rest comes when one is opened. */
+export type DeviceKind = Omit<Device, "memory" | "sketch">;

@@ -1,4 +1,5 @@
 // The memory of a device: how much there is, what others leave of it, and the limits that MLX keeps to.
+import type { Backend } from "../../ffi/native.ts";
 import {
   activeMemory,
   cacheMemory,
@@ -20,6 +21,11 @@ export type MemoryFacts = {
   /** What arrays hold. */
   activeBytes: number;
 };
+
+/** What there is for one more model. */
+export function roomOf({ usableBytes, availableBytes, activeBytes }: MemoryFacts): number {
+  return Math.max(0, Math.min(usableBytes - activeBytes, availableBytes));
+}
 
 /** What a model gets of the memory unless the options say. */
 export type MemoryPolicy = {
@@ -91,3 +97,9 @@ export function metalMemory(
     policy: { kvShare: 1 / 2, mostKvBytes: Number.POSITIVE_INFINITY, cache: "step", wires: true },
   };
 }
+
+export const deviceMemory: Record<Backend, (info: Runtime["device"]) => DeviceMemory> = {
+  cpu: () => cpuMemory(),
+  cuda: () => cudaMemory(),
+  metal: (info) => metalMemory(info),
+};

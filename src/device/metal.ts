@@ -6,10 +6,9 @@ import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { Device } from "./device.ts";
+import type { DeviceKind } from "./device.ts";
 import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import { quantizedLinear, weightLinear } from "./linear.ts";
-import { metalMemory } from "./memory.ts";
 
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
@@ -20,16 +19,12 @@ const STEP_MS = 100;
 /** Heads that MLX has a kernel for which keeps no scores (mlx/backend/metal/scaled_dot_product_attention.cpp). */
 const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
 
-export function metalDevice(
-  info: Runtime["device"],
-  make: MakeKernel = makeKernel,
-): Omit<Device, "sketch"> {
+export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
   return {
     ...gpu,
     backend: "metal",
     hasHostMemory: true,
-    memory: metalMemory(info),
     // A command buffer: so many operations, or numbers that they read (mlx/backend/metal/device.cpp).
     evaluation: {
       batches: 10,

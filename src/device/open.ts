@@ -4,10 +4,11 @@ import type { MakeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
-import type { Device } from "./device.ts";
+import type { Device, DeviceKind } from "./device.ts";
+import { deviceMemory } from "./memory.ts";
 import { metalDevice } from "./metal.ts";
 
-type Open = (info: Runtime["device"], make?: MakeKernel) => Omit<Device, "sketch">;
+type Open = (info: Runtime["device"], make?: MakeKernel) => DeviceKind;
 
 const devices: Record<Backend, Open> = {
   cpu: cpuDevice,
@@ -28,5 +29,9 @@ export function openDevice(
   make?: MakeKernel,
 ): Device {
   const open = () => devices[backend](info, make);
-  return { ...open(), sketch: () => ({ ...open(), ...unrecorded, isSketch: true }) };
+  return {
+    ...open(),
+    memory: deviceMemory[backend](info),
+    sketch: () => ({ ...open(), ...unrecorded, isSketch: true }),
+  };
 }

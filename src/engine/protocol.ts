@@ -248,7 +248,8 @@ export type EngineReport = {
   device: Record<string, string | number>;
   deviceName: string;
   blas: { name: string; threads: number } | undefined;
-  memoryLimitBytes: number;
+  /** Of the device, what models may take of it, and what there is for one more now. */
+  memory: { totalBytes: number; usableBytes: number; roomBytes: number };
   /** If it was to be measured: of a float32 product as large as a layer's of the default model. */
   matmulGflops: number | undefined;
 };

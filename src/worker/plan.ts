@@ -1,6 +1,7 @@
 // What a model takes on a device, before it is loaded: its weights as the device holds them, what its layers keep of
 // sequences, and the arrays of its steps.
 import type { Device } from "../device/device.ts";
+import { roomOf } from "../device/memory.ts";
 import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { Costs } from "../kv/budget.ts";
@@ -61,7 +62,7 @@ export function planModel(device: Device, path: string, options: EngineOptions):
     kvBytes: plan?.kvBytes ?? 0,
     stepTokens: plan?.stepTokens ?? 0,
     stepBytes: plan?.stepBytes ?? 0,
-    memoryLimitBytes: Math.min(facts.usableBytes, facts.availableBytes + facts.activeBytes),
+    memoryLimitBytes: roomOf(facts) + facts.activeBytes,
     wiredBytes: plan ? limitsOf(machine, [plan]).wiredBytes : 0,
     refusal,
   };

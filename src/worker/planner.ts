@@ -1,6 +1,6 @@
 // How the memory of a device is divided for a model: a pure function of what the device has, what the model takes
 // and what the options ask for. What does not fit is refused with the numbers, before any of it is taken.
-import type { MemoryFacts, MemoryPolicy } from "../device/memory.ts";
+import { type MemoryFacts, type MemoryPolicy, roomOf } from "../device/memory.ts";
 import type { EngineOptions } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { bytesOf, type Costs, type Demand, layoutFor, layoutOf, slotsFor } from "../kv/budget.ts";
@@ -61,10 +61,7 @@ export class NoMemoryError extends Error {
 export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOptions): MemoryPlan {
   const { facts } = machine;
   const { weightBytes, costs, maxPositions } = needs;
-  const roomBytes = Math.max(
-    0,
-    Math.min(facts.usableBytes - facts.activeBytes, facts.availableBytes),
-  );
+  const roomBytes = roomOf(facts);
   const left = roomBytes - weightBytes;
   const asked = typeof options.maxLength === "number" ? options.maxLength : undefined;
   const longest = Math.min(maxPositions, asked ?? maxPositions);

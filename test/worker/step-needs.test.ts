@@ -64,7 +64,7 @@ describe("the memory of a step is known within 10%", () => {
       const estimate = sketched.stepBytes(tokens, length);
       const found = measured(defaultModelPath(), { maxBatch, tokens, length });
       expect(estimate / found).toBeWithin(0.9, 1.1);
-    });
+    }, 60_000);
   }
 
   // Attention with and without windows, latents, experts, convolutions, linear attention.
