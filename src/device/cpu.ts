@@ -5,8 +5,9 @@ import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
+import { cpuEvaluation } from "./cpu-evaluation.ts";
 import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
-import { mlxParts, scoreBytes } from "./gpu.ts";
+import { mlxParts } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
 
 /** Few enough to keep the streams of others smooth. */
@@ -33,17 +34,7 @@ export function cpuDevice(): DeviceKind {
     allocate: (shape, dtype) =>
       dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
     hasHostMemory: true,
-    // A task is ten launches, and an operation has one more that frees its inputs (mlx/backend/cpu/encoder.h).
-    evaluation: {
-      batches: 10,
-      launches: 10,
-      numbers: Number.POSITIVE_INFINITY,
-      perOperation: 2,
-      perView: 1,
-      // MLX has no layer norm of its own there: it computes one step by step.
-      temporaryBytes: (node) =>
-        scoreBytes(node) + (node.symbol === "mlx_fast_layer_norm" ? node.bytes : 0),
-    },
+    evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
     linear: (matrix, options) => {

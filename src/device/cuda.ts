@@ -50,8 +50,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       batches: 0,
       launches: 1,
       numbers: Number.POSITIVE_INFINITY,
-      perOperation: 1,
-      perView: 0,
+      launchesOf: (_, isView) => (isView ? 0 : 1),
       temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
     },
     linear: (matrix, options) => {

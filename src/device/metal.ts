@@ -30,8 +30,7 @@ export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel)
       batches: 10,
       launches: 40,
       numbers: 40 * 2 ** 20,
-      perOperation: 1,
-      perView: 0,
+      launchesOf: (_, isView) => (isView ? 0 : 1),
       temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, isFused),
     },
     linear: (matrix, options) =>

@@ -3,6 +3,9 @@
 // last operation that reads it.
 import type { Sketch, SketchNode } from "./sketch.ts";
 
+/** Whether an array's memory has gaps, as that of some views. */
+export type HasGaps = (node: SketchNode) => boolean;
+
 /** How a backend of MLX computes a graph, as far as memory shows it. */
 export type Evaluation = {
   /** How far the host may be ahead: so many full batches of launches, and the one that it fills. */
@@ -10,11 +13,10 @@ export type Evaluation = {
   /** A batch is full with so many launches, or when they have read so many numbers. */
   launches: number;
   numbers: number;
-  /** Launches of an operation, and of a view, which computes nothing. */
-  perOperation: number;
-  perView: number;
+  /** Launches of an operation; a view computes nothing. */
+  launchesOf(node: SketchNode, isView: boolean, hasGaps: HasGaps): number;
   /** What MLX's operation takes beside its output, and gives back with its inputs. */
-  temporaryBytes(node: SketchNode): number;
+  temporaryBytes(node: SketchNode, hasGaps: HasGaps): number;
 };
 
 /** The same memory under another shape. */
@@ -53,7 +55,8 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
   const release = (batch: number, bytes: number) => {
     released.set(batch, (released.get(batch) ?? 0) + bytes);
   };
-  const batches = batchesOf(nodes, places, evaluation);
+  const hasGaps: HasGaps = (node) => places.get(node)?.hasGaps ?? false;
+  const batches = batchesOf(nodes, places, hasGaps, evaluation);
   nodes.forEach((node, i) => {
     const batch = batches[i]!;
     for (const each of [node, ...node.parents]) {
@@ -74,7 +77,7 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
       now += buffer.bytes;
       if (!buffer.isHeld) release(buffer.lastBatch, buffer.bytes);
     }
-    const temporary = evaluation.temporaryBytes(node);
+    const temporary = evaluation.temporaryBytes(node, hasGaps);
     now += temporary;
     release(batch, temporary);
     peak = Math.max(peak, now);
@@ -141,17 +144,18 @@ function leavesGaps({ symbol, shape, bytes }: SketchNode, source: SketchNode): b
 function batchesOf(
   nodes: readonly SketchNode[],
   places: ReadonlyMap<SketchNode, Place>,
-  { launches: most, numbers: mostNumbers, perOperation, perView }: Evaluation,
+  hasGaps: HasGaps,
+  { launches: most, numbers: mostNumbers, launchesOf }: Evaluation,
 ): number[] {
   let [batch, launches, numbers] = [0, 0, 0];
   return nodes.map((node) => {
     const { isView } = places.get(node)!;
-    launches += isView ? perView : perOperation;
+    launches += launchesOf(node, isView, hasGaps);
     if (!isView) for (const { shape } of node.parents) numbers += shape.reduce((a, b) => a * b, 1);
     const own = batch;
     if (launches >= most || numbers > mostNumbers) {
-      batch += 1;
-      launches = launches >= most ? launches - most : 0;
+      batch += Math.max(1, Math.floor(launches / most));
+      launches = launches >= most ? launches % most : 0;
       numbers = 0;
     }
     return own;
