@@ -12,7 +12,7 @@ export const cpuEvaluation: Evaluation = {
   launchesOf: (node, isView, hasGaps) => (isView ? 1 : launchesOf(node, hasGaps)),
   temporaryBytes: (node, hasGaps) =>
     scoreBytes(node) +
-    (node.symbol === "mlx_fast_layer_norm" ? node.bytes : 0) +
+    (between[node.symbol] ?? 0) * node.bytes +
     sum(copiedFactors(node, hasGaps).map(({ bytes }) => bytes)),
 };
 
@@ -26,6 +26,12 @@ const more: Readonly<Record<string, number>> = {
   mlx_sum_axes: 1,
   mlx_fast_layer_norm: 28,
   mlx_fast_rope_dynamic: 40,
+};
+
+/** What is between the input and the output of those, in sizes of the output. */
+const between: Readonly<Record<string, number>> = {
+  mlx_fast_layer_norm: 3,
+  mlx_fast_rope_dynamic: 2,
 };
 
 const broadcasting = new Set([

@@ -58,17 +58,17 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
   const hasGaps: HasGaps = (node) => places.get(node)?.hasGaps ?? false;
   const batches = batchesOf(nodes, places, hasGaps, evaluation);
   nodes.forEach((node, i) => {
-    const batch = batches[i]!;
+    const { last } = batches[i]!;
     for (const each of [node, ...node.parents]) {
       const buffer = bufferOf(places.get(each));
-      if (buffer) buffer.lastBatch = Math.max(buffer.lastBatch, batch);
+      if (buffer) buffer.lastBatch = Math.max(buffer.lastBatch, last);
     }
   });
   const counted = new Set<Buffer>();
   let [now, peak, freedUpTo] = [0, 0, -1];
   nodes.forEach((node, i) => {
-    const batch = batches[i]!;
-    for (; freedUpTo < batch - evaluation.batches - 1; ) now -= released.get(++freedUpTo) ?? 0;
+    const { first, last } = batches[i]!;
+    for (; freedUpTo < first - evaluation.batches - 1; ) now -= released.get(++freedUpTo) ?? 0;
     const place = places.get(node)!;
     if (place.isView) return;
     const buffer = bufferOf(place);
@@ -79,7 +79,7 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
     }
     const temporary = evaluation.temporaryBytes(node, hasGaps);
     now += temporary;
-    release(batch, temporary);
+    release(last, temporary);
     peak = Math.max(peak, now);
   });
   return peak;
@@ -140,24 +140,27 @@ function leavesGaps({ symbol, shape, bytes }: SketchNode, source: SketchNode): b
   return shape.slice(1).join() !== source.shape.slice(1).join();
 }
 
-/** The batch that each array is launched in. */
+/** The batches that the first and the last launch of each array are in. */
 function batchesOf(
   nodes: readonly SketchNode[],
   places: ReadonlyMap<SketchNode, Place>,
   hasGaps: HasGaps,
   { launches: most, numbers: mostNumbers, launchesOf }: Evaluation,
-): number[] {
+): { first: number; last: number }[] {
   let [batch, launches, numbers] = [0, 0, 0];
   return nodes.map((node) => {
     const { isView } = places.get(node)!;
+    const first = batch;
     launches += launchesOf(node, isView, hasGaps);
+    const last = first + Math.max(0, Math.ceil(launches / most) - 1);
     if (!isView) for (const { shape } of node.parents) numbers += shape.reduce((a, b) => a * b, 1);
-    const own = batch;
-    if (launches >= most || numbers > mostNumbers) {
-      batch += Math.max(1, Math.floor(launches / most));
-      launches = launches >= most ? launches % most : 0;
-      numbers = 0;
+    batch += Math.floor(launches / most);
+    launches %= most;
+    if (numbers > mostNumbers && batch === first) {
+      batch += 1;
+      launches = 0;
     }
-    return own;
+    if (batch > first) numbers = 0;
+    return { first, last };
   });
 }

@@ -10,6 +10,7 @@ import { defaultEngineOptions, type EngineOptions } from "../../src/engine/proto
 import { activeMemory, clearCache, peakMemory, resetPeakMemory } from "../../src/mlx/memory.ts";
 import { Models } from "../../src/worker/models.ts";
 import { deviceOf, freeDevices, plainGpu } from "../support/devices.ts";
+import { measuredStep } from "../support/measured-step.ts";
 import { useMlx } from "../support/mlx.ts";
 import { llamaShapes, tinyConfig, writeHollowFolder } from "../support/safetensors-file.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
@@ -72,7 +73,7 @@ describe("refused before memory is taken, with numbers that are right", () => {
     const tokenBudget = Math.ceil(totalmem() / (4 * config.intermediate_size));
     const message = await refusal(hollowModel(config), { tokenBudget });
     // What the gates make alone is as large as the memory.
-    const [least] = [4 * config.intermediate_size * tokenBudget];
+    const least = 4 * config.intermediate_size * tokenBudget;
     expect(bytesIn(message, "tokens takes")).toBeGreaterThan(least);
     const [, fitting] = /set a --token-budget of (\d+) at most/.exec(message)!;
     expect(Number(fitting)).toBeWithin(64, tokenBudget);
@@ -86,6 +87,37 @@ describe("refused before memory is taken, with numbers that are right", () => {
     expect(message).toMatch(/--max-model-len auto takes \d+ tokens$/);
   }, 60_000);
 });
+
+/** A Mac's memory of this size in the place of the machine's, with what is asked of it. */
+function simulated(device: Device, facts: Omit<MemoryFacts, "activeBytes">) {
+  const limits = { wired: [] as number[], cache: [] as number[], clears: 0 };
+  const memory: DeviceMemory = {
+    facts: () => ({ ...facts, activeBytes: 0 }),
+    policy: deviceOf("metal").memory.policy,
+    setWiredLimit: (bytes) => limits.wired.push(bytes),
+    setCacheLimit: (bytes) => limits.cache.push(bytes),
+    clearCache: () => {
+      limits.clears += 1;
+    },
+  };
+  return { device: { ...device, memory }, limits };
+}
+
+test("what a step would take that is refused is what it takes where it is not, within 10%", () => {
+  const path = hollowModel({ intermediate_size: 2 ** 16, max_position_embeddings: 2 ** 12 });
+  const facts = { totalBytes: 2 ** 30, usableBytes: 2 ** 29, availableBytes: 2 ** 29 };
+  const models = new Models(() => simulated(deviceOf("cpu"), facts).device);
+  const size = { maxBatch: 4, tokens: 1024 };
+  const options = { ...defaultEngineOptions, maxBatch: 4, tokenBudget: size.tokens };
+  let message = "";
+  try {
+    models.load("model", path, options, {});
+  } catch (error) {
+    message = (error as Error).message;
+  }
+  const found = measuredStep(path, { ...size, length: size.tokens });
+  expect(bytesIn(message, "a step of 1024 tokens takes") / found).toBeWithin(0.9, 1.1);
+}, 60_000);
 
 test("the memory that was planned is what is used at most, within 10%", () => {
   const models = new Models(() => deviceOf("cpu"));
@@ -108,21 +140,6 @@ test("the memory that was planned is what is used at most, within 10%", () => {
   models.unload("model");
   expect((weightBytes + kvBytes + stepBytes) / used).toBeWithin(0.9, 1.1);
 }, 60_000);
-
-/** A Mac's memory of this size in the place of the machine's, with what is asked of it. */
-function simulated(device: Device, facts: Omit<MemoryFacts, "activeBytes">) {
-  const limits = { wired: [] as number[], cache: [] as number[], clears: 0 };
-  const memory: DeviceMemory = {
-    facts: () => ({ ...facts, activeBytes: 0 }),
-    policy: deviceOf("metal").memory.policy,
-    setWiredLimit: (bytes) => limits.wired.push(bytes),
-    setCacheLimit: (bytes) => limits.cache.push(bytes),
-    clearCache: () => {
-      limits.clears += 1;
-    },
-  };
-  return { device: { ...device, memory }, limits };
-}
 
 describe("on a device with a Mac's memory", () => {
   const facts = { totalBytes: 2 ** 33, usableBytes: 5 * 2 ** 30, availableBytes: 4 * 2 ** 30 };
