@@ -108,7 +108,7 @@ function placesOf(
       places.set(node, { buffer: seen.buffer, isView: true, hasGaps });
     }
     if (places.get(node)!.isView) continue;
-    for (const parent of new Set(node.parents)) {
+    for (const parent of node.parents) {
       const buffer = places.get(parent)?.buffer;
       if (buffer) buffer.readers += 1;
     }

@@ -7,10 +7,11 @@ import { groupsOf } from "../../src/model/states.ts";
 import { largestStep } from "../../src/worker/step-needs.ts";
 import { deviceOf } from "./devices.ts";
 
-/** The most that the arrays of such a step hold at once. */
+/** The most that the arrays of such a step hold at once, of several: the host is not always as far ahead. */
 export function measuredStep(
   path: string,
   size: { maxBatch: number; tokens: number; length: number },
+  steps = 2,
 ): number {
   const device = deviceOf("cpu");
   const model = loadModel(path, { device });
@@ -20,7 +21,7 @@ export function measuredStep(
   };
   const store = new StateStore(device, model.states, layout, model.dtype);
   const runner = new Runner(device, model, store);
-  const peaks = Array.from({ length: 3 }, () => {
+  const peaks = Array.from({ length: 1 + steps }, () => {
     clearCache();
     const before = activeMemory();
     resetPeakMemory();
