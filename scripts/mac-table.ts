@@ -38,7 +38,7 @@ const models: Readonly<Record<string, Shape & { tied: boolean }>> = {
   "Llama 3.3 70B": { dims: 8192, hidden: 28672, layers: 80, heads: 64, kvHeads: 8, tied: false },
 };
 
-export type MacChoice = {
+type MacChoice = {
   mac: number;
   model: string;
   weightBytes: number;
@@ -56,7 +56,7 @@ export type MacChoice = {
 };
 
 /** On this thread, which opens MLX. */
-export function macChoices(): MacChoice[] {
+function macChoices(): MacChoice[] {
   openMlx(findLibrary(), { device: "cpu" });
   const device = openDevice("metal");
   const sketched = Object.entries(models).map(([model, shape]) => {

@@ -49,11 +49,11 @@ export type DeviceMemory = {
 const mlxLimits = { setCacheLimit, setWiredLimit, clearCache };
 
 /** A CPU shares its memory with everything else. */
-export function cpuMemory(read: () => SystemMemory = systemMemory): DeviceMemory {
+function cpuMemory(): DeviceMemory {
   return {
     ...mlxLimits,
     facts: () => {
-      const { totalBytes, availableBytes } = read();
+      const { totalBytes, availableBytes } = systemMemory();
       const usableBytes = Math.min(memoryLimit(), totalBytes);
       return { totalBytes, usableBytes, availableBytes, activeBytes: activeMemory() };
     },
@@ -62,11 +62,11 @@ export function cpuMemory(read: () => SystemMemory = systemMemory): DeviceMemory
 }
 
 /** An NVIDIA GPU's own. What MLX has cached is free to it. */
-export function cudaMemory(read: () => Runtime["device"] = gpuInfo): DeviceMemory {
+function cudaMemory(): DeviceMemory {
   return {
     ...mlxLimits,
     facts: () => {
-      const info = read();
+      const info = gpuInfo();
       const usableBytes = memoryLimit();
       const totalBytes = Number(info.total_memory ?? usableBytes);
       const freeBytes = Number(info.free_memory ?? totalBytes);
@@ -99,7 +99,7 @@ export function metalMemory(
 }
 
 export const deviceMemory: Record<Backend, (info: Runtime["device"]) => DeviceMemory> = {
-  cpu: () => cpuMemory(),
-  cuda: () => cudaMemory(),
+  cpu: cpuMemory,
+  cuda: cudaMemory,
   metal: (info) => metalMemory(info),
 };

@@ -17,7 +17,7 @@ import {
 } from "./planner.ts";
 import { type Sketched, sketchModel } from "./step-needs.ts";
 
-export type SketchedModel = { sketched: Sketched; costs: Costs; needs: ModelNeeds };
+type SketchedModel = { sketched: Sketched; costs: Costs; needs: ModelNeeds };
 
 export function machineOf({ memory, tokenBudget }: Device): Machine {
   return { ...memory.policy, facts: memory.facts(), tokenBudget };
@@ -82,10 +82,7 @@ function planned(
 }
 
 /** What a block of each group takes, and a slot. */
-export function costsOf(
-  device: Device,
-  { states, dtype }: Pick<LoadedModel, "states" | "dtype">,
-): Costs {
+function costsOf(device: Device, { states, dtype }: Pick<LoadedModel, "states" | "dtype">): Costs {
   return {
     groups: groupsOf(states).map((group) => {
       return { window: group.window, blockBytes: blockBytes(group, device.kvType(dtype)) };
