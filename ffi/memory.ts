@@ -8,6 +8,11 @@ export function viewMemory(address: Pointer, bytes: number): ArrayBuffer {
   return toArrayBuffer(address, 0, bytes);
 }
 
+/** Where the bytes of an array of at least a page are: those do not move. */
+export function addressOf(bytes: Uint8Array): Pointer {
+  return ptr(bytes);
+}
+
 export function readInts(address: Pointer, count: number): number[] {
   return Array.from({ length: count }, (_, i) => read.i32(address, i * 4));
 }

@@ -100,6 +100,16 @@ export const symbols = {
   mlx_get_active_memory: { args: ["buffer"], returns: "i32" },
   // int mlx_get_memory_limit(size_t*)
   mlx_get_memory_limit: { args: ["buffer"], returns: "i32" },
+  // int mlx_get_cache_memory(size_t*)
+  mlx_get_cache_memory: { args: ["buffer"], returns: "i32" },
+  // int mlx_get_peak_memory(size_t*)
+  mlx_get_peak_memory: { args: ["buffer"], returns: "i32" },
+  // int mlx_reset_peak_memory(void)
+  mlx_reset_peak_memory: { args: [], returns: "i32" },
+  // int mlx_set_cache_limit(size_t*, size_t)
+  mlx_set_cache_limit: { args: ["buffer", "u64"], returns: "i32" },
+  // int mlx_set_wired_limit(size_t*, size_t)
+  mlx_set_wired_limit: { args: ["buffer", "u64"], returns: "i32" },
   // int mlx_clear_cache(void)
   mlx_clear_cache: { args: [], returns: "i32" },
 

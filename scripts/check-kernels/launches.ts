@@ -1,7 +1,7 @@
 // What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
-import { metalDevice } from "../../src/device/metal.ts";
+import { openDevice } from "../../src/device/open.ts";
 import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
 import {
@@ -74,7 +74,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
 
 /** Of the self-test, whose kernels a Mac compiles when nobody who wrote them is there. */
 function recordSelfTest(): void {
-  const device = metalDevice({}, recordedKernel);
+  const device = openDevice("metal", {}, recordedKernel);
   const own = /^(latent )?attention|^convolution|^scan/;
   for (const check of deviceChecks(device).filter(({ name }) => own.test(name))) {
     outcomeOf(check, device);

@@ -2,7 +2,6 @@
 // that the user chooses among those on this machine and well-known ones that fit its memory.
 import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../engine/client.ts";
-import type { EngineReport } from "../engine/protocol.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { listRepos } from "../hub/cache.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
@@ -37,7 +36,7 @@ async function offer(env: Environment): Promise<string | undefined> {
   const engine = await EngineClient.start(engineSetup(env));
   try {
     const report = await engine.inspect();
-    const limit = modelMemory(report);
+    const limit = report.memory.roomBytes;
     const available = isOffline(env) ? [] : wellKnownModels;
     let candidates = fitting([...modelsHere(env), ...available], limit);
     const easy = report.backend === "cpu" ? Math.min(limit / 2, CPU_BYTES) : limit / 2;
@@ -60,14 +59,6 @@ async function offer(env: Environment): Promise<string | undefined> {
   } finally {
     await engine.stop();
   }
-}
-
-/** As MLX sees it. A Mac's GPU says how much it can use without making all else swap, which is less. */
-export function modelMemory({
-  memoryLimitBytes,
-  device: { max_recommended_working_set_size: workingSet },
-}: Pick<EngineReport, "memoryLimitBytes" | "device">): number {
-  return Math.min(memoryLimitBytes, Number(workingSet ?? Number.POSITIVE_INFINITY));
 }
 
 /** What can be served without a pull, last used first. */

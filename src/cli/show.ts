@@ -78,15 +78,16 @@ function memoryRows(plan: ModelPlan): Record<string, string> {
     const each = `${formatBytes(bytesPerToken)} a token`;
     return window === undefined ? each : `${each} of the last ${window}`;
   });
-  const { stateBytes, weightBytes, kvBytes, memoryLimitBytes, maxLength, maxPositions } = plan;
+  const { stateBytes, weightBytes, kvBytes, stepBytes, memoryLimitBytes } = plan;
+  const { maxLength, maxPositions } = plan;
   const most = maxLength < maxPositions ? `, of ${maxPositions} if there were memory` : "";
   return {
     weights: `${formatBytes(weightBytes)} in memory, ${plan.dtype} on ${plan.backend}`,
     ...(kv.length > 0 && { "KV cache": kv.join(", ") }),
     ...(stateBytes > 0 && { states: `${formatBytes(stateBytes)} a sequence` }),
     memory:
-      `${formatBytes(weightBytes + kvBytes)} of ${formatBytes(memoryLimitBytes)}, ` +
-      `with a KV pool of ${formatBytes(kvBytes)}`,
+      `${formatBytes(weightBytes + kvBytes + stepBytes)} of ${formatBytes(memoryLimitBytes)}, ` +
+      `with a KV pool of ${formatBytes(kvBytes)} and steps of ${formatBytes(stepBytes)}`,
     "max length": `${maxLength} tokens${most}`,
   };
 }

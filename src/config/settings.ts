@@ -87,6 +87,20 @@ function tokenCount(least: number, most: number) {
   return z.preprocess(tokens, z.int(wanted).min(least, wanted).max(most, wanted));
 }
 
+/** The word auto, or what else it may be. */
+function autoOr<T extends z.ZodType>(schema: T) {
+  const isAuto = (raw: unknown) => wordOf(raw).toLowerCase() === "auto";
+  return z.unknown().transform((raw, context): "auto" | z.output<T> => {
+    if (isAuto(raw)) return "auto";
+    const read = schema.safeParse(raw);
+    if (read.success) return read.data;
+    for (const { message } of read.error.issues) {
+      context.issues.push({ code: "custom", message: `${message}, or auto`, input: raw });
+    }
+    return z.NEVER;
+  });
+}
+
 const switches = new Map([
   ...["true", "on", "yes", "1"].map((word) => [word, true] as const),
   ...["false", "off", "no", "0"].map((word) => [word, false] as const),
@@ -173,12 +187,12 @@ export const Settings = z.strictObject({
     section: "Model",
     text: "On CUDA, also keep a dequantized 16-bit copy of weights of 8 bits and less: prefill and large batches are faster, at the cost of its memory.",
   }),
-  maxModelLen: tokenCount(0, 2 ** 24)
+  maxModelLen: autoOr(tokenCount(0, 2 ** 24))
     .transform((length) => (length === 0 ? undefined : length))
     .optional()
     .register(about, {
       section: "Model",
-      text: "The longest context, prompt and answer together; without it, or with 0, the model's own.",
+      text: "The longest context, prompt and answer together; without it, or with 0, the model's own, or what the default KV cache holds. With auto, the longest that there is memory for.",
       metavar: "<tokens>",
       aliases: ["--ctx-size", "-c"],
     }),
@@ -322,10 +336,15 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Batching",
-      text: "The most tokens that one step computes, prefill and decode together; by default 8192 on an NVIDIA GPU and 512 elsewhere. A step has fewer where they would take longer than 250 ms.",
+      text: "The most tokens that one step computes, prefill and decode together; by default 8192 on an NVIDIA GPU and 512 elsewhere, or fewer where memory is short. A step has fewer where they would take longer than --step-time.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),
+  stepTime: duration("1ms", "1m").optional().register(about, {
+    section: "Batching",
+    text: "How long a step with prompts may take: streams wait for it, and on a Mac the screen may. By default 100ms on a Mac's GPU and 250ms elsewhere.",
+    metavar: "<time>",
+  }),
   maxQueue: whole(1, 100_000).prefault(1000).register(about, {
     section: "Batching",
     text: "Requests that may wait in the queue; more are refused. A key may have as many as it leaves places free.",

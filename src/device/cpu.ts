@@ -5,19 +5,18 @@ import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
-import type { Device, ExpertProduct } from "./device.ts";
+import { cpuEvaluation } from "./cpu-evaluation.ts";
+import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
 import { mlxParts } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
 
-/** A CPU shares its memory with everything else. */
-const KV_BYTES = 2 ** 30;
-
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
+const STEP_MS = 250;
 
 const isFloat32 = (x: MlxArray) => x.dtype === "float32";
 
-export function cpuDevice(): Device {
+export function cpuDevice(): DeviceKind {
   if (!has("mlx_serve_decode")) {
     throw new Error("this libmlxc has no operations for a CPU: set-up's has");
   }
@@ -35,7 +34,7 @@ export function cpuDevice(): Device {
     allocate: (shape, dtype) =>
       dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
     hasHostMemory: true,
-    kvBytes: () => KV_BYTES,
+    evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
     linear: (matrix, options) => {
@@ -76,6 +75,7 @@ export function cpuDevice(): Device {
     },
     depth: 1,
     tokenBudget: TOKEN_BUDGET,
+    stepMs: STEP_MS,
     paddedRows: (rows) => rows,
     compiles: false,
     stage: (values) => array(values),

@@ -18,8 +18,8 @@ import { array } from "../mlx/array.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
-import { gpuParts } from "./gpu.ts";
+import type { Device, DeviceKind, ExpertProduct, Linear, LinearOptions } from "./device.ts";
+import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
   dequantized,
@@ -31,9 +31,10 @@ import {
 
 /** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
 const TOKEN_BUDGET = 8192;
+const STEP_MS = 250;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
-export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): Device {
+export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
   const products = new Products(make, hasWgmma(info));
   const routing = new RoutingKernels("cuda", make);
@@ -43,6 +44,15 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     ...gpu,
     backend: "cuda",
     hasHostMemory: false,
+    // The host may be a thousand launches ahead, but where memory is short it waits for the GPU: what a step needs is
+    // what it holds at once.
+    evaluation: {
+      batches: 0,
+      launches: 1,
+      numbers: Number.POSITIVE_INFINITY,
+      launchesOf: (_, isView) => (isView ? 0 : 1),
+      temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
+    },
     linear: (matrix, options) => {
       const plain = mlxLinear(matrix, options, gpu.gate);
       const { bias, dtype, keepDequantized } = options;
@@ -94,6 +104,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("cuda", make),
     tokenBudget: TOKEN_BUDGET,
+    stepMs: STEP_MS,
     stage: canPin ? pinned : (values) => array(values),
     trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {

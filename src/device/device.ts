@@ -10,6 +10,8 @@ import type { Routed, Routing } from "../kernels/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Dtype, HostArray } from "../mlx/dtype.ts";
 import type { Quantization } from "../mlx/ops.ts";
+import type { Evaluation } from "../mlx/peak.ts";
+import type { DeviceMemory } from "./memory.ts";
 
 /** Types that models compute in. */
 export type FloatType = "float32" | "float16" | "bfloat16";
@@ -83,10 +85,15 @@ export type Device = {
   allocate(shape: readonly number[], dtype: Dtype): MlxArray;
   /** Whether the host can write to an array's memory. */
   readonly hasHostMemory: boolean;
-  /** Arrays are laid out and never filled: what a model would take is to be known, without its weights. */
+  /**
+   * One of the same kind, for what a model would take: arrays are laid out and never filled. What is made there is
+   * good for nothing else, and its holder frees it.
+   */
+  sketch(): DeviceKind;
   readonly isSketch?: true;
-  /** Bytes for the KV pool unless the options say, with weights loaded but for these. */
-  kvBytes(unloadedBytes?: number): number;
+  readonly memory: DeviceMemory;
+  /** How MLX computes a graph there, as far as memory shows it. */
+  readonly evaluation: Evaluation;
 
   // ---- Computing
 
@@ -130,8 +137,9 @@ export type Device = {
 
   /** Steps under way at most, the one that is read among them. */
   readonly depth: number;
-  /** Tokens of a step unless the options say. */
+  /** Tokens of a step unless the options say, and how long one with prompts may take. */
   readonly tokenBudget: number;
+  readonly stepMs: number;
   /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
   paddedRows(rows: number): number;
   /** Whether kernels and steps are compiled when they are first used, so that warming up helps. */
@@ -152,3 +160,6 @@ export type Device = {
 
   free(): void;
 };
+
+/** What kinds of devices differ in; the rest comes when one is opened. */
+export type DeviceKind = Omit<Device, "memory" | "sketch">;

@@ -2,7 +2,6 @@
 import { array, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { rmsNorm } from "../mlx/fast.ts";
-import { activeMemory, memoryLimit } from "../mlx/memory.ts";
 import {
   add,
   argmax,
@@ -22,12 +21,10 @@ import {
   where,
   zeros,
 } from "../mlx/ops.ts";
+import type { SketchNode } from "../mlx/sketch.ts";
 import type { Device, Gating } from "./device.ts";
 import { expertLinear, headLinear } from "./linear.ts";
 import { combine, route } from "./routing.ts";
-
-/** The least that a pool is worth. */
-const LEAST_KV_BYTES = 2 ** 28;
 
 /** What MLX's operations do on any device. */
 export function mlxParts() {
@@ -67,9 +64,6 @@ export function gpuParts() {
     ...mlxParts(),
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
-    // Of what the weights have left, half.
-    kvBytes: (unloadedBytes = 0) =>
-      Math.max(LEAST_KV_BYTES, (memoryLimit() - activeMemory() - unloadedBytes) / 2),
     keepsQuantized: () => true,
     longPrompt: 512,
     depth: 2,
@@ -80,6 +74,23 @@ export function gpuParts() {
     },
     compiles: true,
   } satisfies Partial<Device>;
+}
+
+/** What a GPU's sort keeps beside its output: values and indices, twice each. */
+export function sortBytes({ symbol, bytes }: SketchNode): number {
+  return /^mlx_arg(sort|partition)_axis$/.test(symbol) ? 4 * bytes : 0;
+}
+
+/** The scores of MLX's attention where it has no kernel that keeps none. q (B, H, L, D), k (B, Hkv, T, D) */
+export function scoreBytes(
+  { symbol, bytes, parents }: SketchNode,
+  isFused: (headDim: number) => boolean = () => false,
+): number {
+  const [queries, keys] = parents;
+  if (symbol !== "mlx_fast_scaled_dot_product_attention" || !queries || !keys) return 0;
+  const [headDim, length] = [queries.shape[3]!, keys.shape[2]!];
+  // The scaled queries too, which are as large as the output.
+  return isFused(headDim) ? 0 : bytes + (bytes / headDim) * length;
 }
 
 const gateFunctions = {

@@ -6,19 +6,33 @@ import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { Device } from "./device.ts";
-import { gpuParts } from "./gpu.ts";
+import type { DeviceKind } from "./device.ts";
+import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import { quantizedLinear, weightLinear } from "./linear.ts";
 
 /** Few enough to keep the streams of others smooth. */
 const TOKEN_BUDGET = 512;
 
-export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel): Device {
+/** Shorter than elsewhere: nothing else is drawn on the screen while a command runs. */
+const STEP_MS = 100;
+
+/** Heads that MLX has a kernel for which keeps no scores (mlx/backend/metal/scaled_dot_product_attention.cpp). */
+const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
+
+export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
   return {
     ...gpu,
     backend: "metal",
     hasHostMemory: true,
+    // A command buffer: so many operations, or numbers that they read (mlx/backend/metal/device.cpp).
+    evaluation: {
+      batches: 10,
+      launches: 40,
+      numbers: 40 * 2 ** 20,
+      launchesOf: (_, isView) => (isView ? 0 : 1),
+      temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, isFused),
+    },
     linear: (matrix, options) =>
       matrix.kind === "dense"
         ? weightLinear(matrix.weight, options, gpu.gate)
@@ -27,6 +41,7 @@ export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel)
     latentAttention: (shape, dtype) => new LatentKernels("metal", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("metal", make),
     tokenBudget: TOKEN_BUDGET,
+    stepMs: STEP_MS,
     stage: (values) => array(values),
     trace: (build) => new Compiled(build),
   };

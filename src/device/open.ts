@@ -1,17 +1,37 @@
 import type { Backend } from "../../ffi/native.ts";
+import { array } from "../mlx/array.ts";
+import type { MakeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
-import type { Device } from "./device.ts";
+import type { Device, DeviceKind } from "./device.ts";
+import { deviceMemory } from "./memory.ts";
 import { metalDevice } from "./metal.ts";
 
-const devices: Record<Backend, (info: Runtime["device"]) => Device> = {
+type Open = (info: Runtime["device"], make?: MakeKernel) => DeviceKind;
+
+const devices: Record<Backend, Open> = {
   cpu: cpuDevice,
   cuda: cudaDevice,
   metal: metalDevice,
 };
 
+/** Steps of a sketch are never recorded, and wait for no GPU. */
+const unrecorded: Pick<Device, "stage" | "trace"> = {
+  stage: (values) => array(values),
+  trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
+};
+
 /** The device of an opened MLX, and what MLX says of it. Its holder frees it. */
-export function openDevice(backend: Backend, info: Runtime["device"] = {}): Device {
-  return devices[backend](info);
+export function openDevice(
+  backend: Backend,
+  info: Runtime["device"] = {},
+  make?: MakeKernel,
+): Device {
+  const open = () => devices[backend](info, make);
+  return {
+    ...open(),
+    memory: deviceMemory[backend](info),
+    sketch: () => ({ ...open(), ...unrecorded, isSketch: true }),
+  };
 }

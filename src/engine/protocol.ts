@@ -89,8 +89,10 @@ export type EngineOptions = {
   snapshotBytes?: number | undefined;
   maxWaiting: number;
   maxWaitingTokens: number;
-  /** Tokens of a sequence, where that is less than the model takes. */
-  maxLength?: number | undefined;
+  /** Tokens of a sequence, where that is less than the model takes; "auto" is as many as there is memory for. */
+  maxLength?: number | "auto" | undefined;
+  /** How long a step with prompts may take, in milliseconds; by default what suits the device. */
+  stepMs?: number | undefined;
   /** Whether prompts share the KV blocks of common prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
@@ -134,7 +136,7 @@ export type ModelPlan = {
   weightBytes: number;
   /** The longest sequence that the model was made for. */
   maxPositions: number;
-  /** The longest that there is memory for. */
+  /** The longest that there is memory for; this and what follows is 0 where the model does not fit. */
   maxLength: number;
   /** What the layers keep of each token: all of them, or as many as their window has. */
   kv: readonly { bytesPerToken: number; window: number | undefined }[];
@@ -142,7 +144,15 @@ export type ModelPlan = {
   stateBytes: number;
   /** The pool of KV blocks and states. */
   kvBytes: number;
+  /** The most tokens of a step, and what its arrays take. */
+  stepTokens: number;
+  stepBytes: number;
+  /** What models may take now, those that are loaded too. */
   memoryLimitBytes: number;
+  /** What is kept from being swapped out, where the device does that. */
+  wiredBytes: number;
+  /** Why it does not fit, with the numbers. */
+  refusal?: string | undefined;
 };
 
 /** Running and waiting answers. */
@@ -238,7 +248,8 @@ export type EngineReport = {
   device: Record<string, string | number>;
   deviceName: string;
   blas: { name: string; threads: number } | undefined;
-  memoryLimitBytes: number;
+  /** Of the device, what models may take of it, and what there is for one more now. */
+  memory: { totalBytes: number; usableBytes: number; roomBytes: number };
   /** If it was to be measured: of a float32 product as large as a layer's of the default model. */
   matmulGflops: number | undefined;
 };

@@ -222,7 +222,8 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     snapshotBytes: settings.snapshotMemory,
     // Between two steps, requests that will run in the next one are waiting too, and so are lines of batches.
     maxWaiting: 2 * maxBatch + settings.maxQueue,
-    maxLength: settings.maxModelLen || undefined,
+    maxLength: settings.maxModelLen,
+    stepMs: settings.stepTime,
     prefixCaching: settings.prefixCaching,
     warmUp: settings.warmUp,
     dtype: settings.dtype === "auto" ? undefined : settings.dtype,

@@ -59,6 +59,16 @@ function mlxVersion(): string {
   return takeText(takeHandle("mlx_version", mlxc.mlx_version(out.view)));
 }
 
+/** What MLX says of its GPU now: the memory that is free changes. */
+export function gpuInfo(): Runtime["device"] {
+  const handle = mlxc.mlx_device_new_type(1, 0)!;
+  try {
+    return deviceInfo(handle);
+  } finally {
+    mlxc.mlx_device_free(handle);
+  }
+}
+
 function deviceInfo(device: Pointer): Runtime["device"] {
   const info = takeHandle("mlx_device_info_get", mlxc.mlx_device_info_get(out.view, device));
   const keys = takeHandle(

@@ -6,9 +6,6 @@
 // twice as long would stay clearly below the target, and shrinks at once when a step takes longer.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 
-/** How long a step with prompts takes at most, where a block of tokens can be computed in that time. */
-export const TARGET_MS = 250;
-
 /** A size grows where the larger step is expected to take less than this part of the target. */
 const GROWS_BELOW = 0.8;
 
@@ -24,9 +21,14 @@ export class StepSizes implements Readonly<PromptTokens> {
   plain = START;
   scored = START;
   readonly #most: number;
+  readonly #targetMs: number;
 
-  /** The budget limits a step by itself. A size that leaves it to others after an answer is large enough. */
-  constructor(tokenBudget: number) {
+  /**
+   * `targetMs`: how long a step with prompts takes at most, where a block of tokens can be computed in that time. The
+   * budget limits a step by itself. A size that leaves it to others after an answer is large enough.
+   */
+  constructor(tokenBudget: number, targetMs: number) {
+    this.#targetMs = targetMs;
     this.#most = 2 ** Math.ceil(Math.log2(Math.max(tokenBudget / BESIDE_ANSWER, START)));
   }
 
@@ -41,10 +43,10 @@ export class StepSizes implements Readonly<PromptTokens> {
 
   /** `fullMs`: how long a step of this size would have taken. */
   #learned(size: number, fullMs: number, ms: number): number {
-    if (ms > TARGET_MS) {
-      const halvings = Math.max(Math.ceil(Math.log2(fullMs / TARGET_MS)), 1);
+    if (ms > this.#targetMs) {
+      const halvings = Math.max(Math.ceil(Math.log2(fullMs / this.#targetMs)), 1);
       return Math.max(size / 2 ** halvings, BLOCK_TOKENS);
     }
-    return 2 * fullMs < GROWS_BELOW * TARGET_MS ? Math.min(2 * size, this.#most) : size;
+    return 2 * fullMs < GROWS_BELOW * this.#targetMs ? Math.min(2 * size, this.#most) : size;
   }
 }

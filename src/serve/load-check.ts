@@ -2,7 +2,6 @@
 
 import type { EngineClient } from "../engine/client.ts";
 import type { ModelPlan } from "../engine/protocol.ts";
-import { formatBytes } from "../hub/bytes.ts";
 import type { ModelSource } from "../hub/source.ts";
 import { openTextModel } from "../text/text-model.ts";
 
@@ -26,15 +25,7 @@ export async function checkLoad(
     return undefined;
   };
   const plan = await engine.plan(path).catch(fail);
-  if (plan) {
-    const { weightBytes, kvBytes, memoryLimitBytes } = plan;
-    if (weightBytes + kvBytes > memoryLimitBytes) {
-      reasons.push(
-        `the weights take ${formatBytes(weightBytes)} and the KV pool ${formatBytes(kvBytes)}, ` +
-          `and there are ${formatBytes(memoryLimitBytes)}`,
-      );
-    }
-  }
+  if (plan?.refusal !== undefined) reasons.push(plan.refusal);
   const tokens = tokensOf(path, fail);
   return {
     loads: reasons.length === 0,

@@ -1,8 +1,8 @@
 // The device that the engine runs on, and its matmul throughput.
 import type { Blas } from "../../ffi/blas.ts";
+import { deviceMemory, roomOf } from "../device/memory.ts";
 import type { EngineReport } from "../engine/protocol.ts";
 import { evaluate } from "../mlx/array.ts";
-import { memoryLimit } from "../mlx/memory.ts";
 import { matmul } from "../mlx/ops.ts";
 import { key, normal } from "../mlx/random.ts";
 import type { Runtime } from "../mlx/runtime.ts";
@@ -10,13 +10,16 @@ import { Scope } from "../mlx/scope.ts";
 
 export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boolean): EngineReport {
   const { backend, mlxVersion, device } = runtime;
+  // Without the device itself: it may lack what models need, and that is to be said too.
+  const facts = deviceMemory[backend](device).facts();
+  const { totalBytes, usableBytes } = facts;
   return {
     backend,
     mlxVersion,
     device,
     deviceName: String(device.device_name ?? device.architecture ?? "unknown"),
     blas: backend === "cpu" ? blas : undefined,
-    memoryLimitBytes: memoryLimit(),
+    memory: { totalBytes, usableBytes, roomBytes: roomOf(facts) },
     matmulGflops: measure ? matmulGflops() : undefined,
   };
 }

@@ -28,6 +28,8 @@ export type ModelEngineParts = {
   lookback: number;
   /** Tokens of a step unless the options say. */
   tokenBudget: number;
+  /** How long a step with prompts may take unless the options say. */
+  stepMs: number;
   options: EngineOptions;
   /** Opens a matcher for each answer with a grammar, once there is a thread that follows grammars. */
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
@@ -57,7 +59,7 @@ export class ModelEngine {
     this.#parts = parts;
     this.#now = parts.nowMs ?? (() => performance.now());
     const tokenBudget = Math.max(options.tokenBudget ?? parts.tokenBudget, options.maxBatch);
-    this.#sizes = new StepSizes(tokenBudget);
+    this.#sizes = new StepSizes(tokenBudget, options.stepMs ?? parts.stepMs);
     this.scheduler = new Scheduler({
       cache,
       maxBatch: options.maxBatch,

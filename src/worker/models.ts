@@ -2,18 +2,18 @@
 import type { Device } from "../device/device.ts";
 import type { EngineOptions, ModelInfo, ModelPlan, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
-import { bytesOf } from "../kv/budget.ts";
 import { KvCache } from "../kv/kv-cache.ts";
 import { liveArrays } from "../mlx/array.ts";
-import { activeMemory, clearCache, memoryLimit } from "../mlx/memory.ts";
+import { activeMemory } from "../mlx/memory.ts";
 import { type LoadOptions, loadModel } from "../model/load.ts";
 import type { Model } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { StateStore } from "../model/state-store.ts";
 import { ModelEngine } from "./model-engine.ts";
-import { kvPlan, planModel } from "./plan.ts";
+import { machineOf, needsOf, planModel } from "./plan.ts";
+import { limitsOf, type MemoryPlan, planMemory } from "./planner.ts";
 
-type Entry = { engine: ModelEngine; info: ModelInfo; free(): void };
+type Entry = { engine: ModelEngine; info: ModelInfo; plan: MemoryPlan; free(): void };
 
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
@@ -52,18 +52,21 @@ export class Models {
   #make(name: string, path: string, options: EngineOptions, hooks: LoadHooks): Entry {
     this.#device ??= this.#openDevice();
     const device = this.#device;
+    // Before anything is taken: MLX would end the process where there is no memory.
+    const { costs, needs } = needsOf(device, path, options);
+    const plan = planMemory(machineOf(device), needs, options);
     using made = new DisposableStack();
-    made.defer(clearCache);
+    made.defer(() => device.memory.clearCache());
+    made.defer(() => this.#limit());
     const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
     const { dtype, keepUnpacked: keepDequantized, maxBatch } = options;
     const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
     const { vocabulary } = model.shape;
-    const { costs, layout, longest, stepTokens } = kvPlan(device, model, options);
-    checkMemory(bytesOf(costs, layout));
+    const { layout, maxLength, stepTokens } = plan;
+    this.#limit(plan);
     const store = owned(new StateStore(device, model.states, layout, model.dtype));
     const cache = new KvCache({ ...layout, explains: options.debug && options.prefixCaching });
     const runner = owned(new Runner(device, model, store));
-    const maxLength = Math.min(longest, cache.maxLength);
     const engine = new ModelEngine({
       name,
       cache,
@@ -72,6 +75,7 @@ export class Models {
       maxLength,
       lookback: lookbackOf(model),
       tokenBudget: stepTokens,
+      stepMs: device.stepMs,
       options,
       matchers: (lane) => this.matchers.get(lane),
     });
@@ -89,7 +93,19 @@ export class Models {
     };
     if (options.warmUp) runner.warmUp(maxBatch, maxLength);
     const kept = made.move();
-    return { engine, info, free: () => kept.dispose() };
+    return { engine, info, plan, free: () => kept.dispose() };
+  }
+
+  /** MLX keeps to what is planned: for the models that are loaded, and for one that is about to be. */
+  #limit(loading?: MemoryPlan): void {
+    const device = this.#device!;
+    const plans = [
+      ...this.#entries.values().map(({ plan }) => plan),
+      ...(loading ? [loading] : []),
+    ];
+    const { wiredBytes, cacheBytes } = limitsOf(machineOf(device), plans);
+    device.memory.setWiredLimit(wiredBytes);
+    device.memory.setCacheLimit(cacheBytes);
   }
 
   /** What a model would take, without loading it. Throws what a load would. */
@@ -113,21 +129,12 @@ export class Models {
   }
 
   free(): void {
-    for (const { free } of this.#entries.values()) free();
+    const entries = [...this.#entries.values()];
+    // They give back the limits that are left without them.
     this.#entries.clear();
+    for (const { free } of entries) free();
     this.#device?.free();
   }
-}
-
-/** MLX would end the process where there is no memory for the blocks. */
-function checkMemory(wanted: number): void {
-  const most = memoryLimit() - activeMemory();
-  if (wanted <= most) return;
-  const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
-  throw new Error(
-    `the KV blocks take ${gib(wanted)}, and there are ${gib(most)} left: ` +
-      "set a smaller --block-pool-size or --kv-memory",
-  );
 }
 
 /**

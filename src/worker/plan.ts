@@ -1,68 +1,92 @@
-// What a model takes: its weights as this device holds them, and what its layers keep of sequences. A plan builds
-// the model as a load does, with arrays that are never filled: so it finds what a load would fail at.
+// What a model takes on a device, before it is loaded: its weights as the device holds them, what its layers keep of
+// sequences, and the arrays of its steps.
 import type { Device } from "../device/device.ts";
+import { roomOf } from "../device/memory.ts";
 import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
-import { bytesOf, type Costs, layoutFor, layoutOf, slotsFor } from "../kv/budget.ts";
-import { type CacheLayout, KvCache } from "../kv/kv-cache.ts";
-import { memoryLimit } from "../mlx/memory.ts";
-import { type LoadedModel, loadModel } from "../model/load.ts";
+import type { Costs } from "../kv/budget.ts";
+import type { LoadedModel } from "../model/load.ts";
 import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
+import {
+  limitsOf,
+  type Machine,
+  type MemoryPlan,
+  type ModelNeeds,
+  NoMemoryError,
+  planMemory,
+} from "./planner.ts";
+import { type Sketched, sketchModel } from "./step-needs.ts";
 
-export type KvPlan = {
-  costs: Costs;
-  layout: CacheLayout;
-  /** The longest sequence, if there is memory for it. */
-  longest: number;
-  stepTokens: number;
-};
+type SketchedModel = { sketched: Sketched; costs: Costs; needs: ModelNeeds };
 
-/** How the memory for KV blocks and states is divided. */
-export function kvPlan(
-  device: Device,
-  { shape: { maxPositions }, states, dtype }: Pick<LoadedModel, "shape" | "states" | "dtype">,
+export function machineOf({ memory, tokenBudget }: Device): Machine {
+  return { ...memory.policy, facts: memory.facts(), tokenBudget };
+}
+
+/** What a model would take. Throws what a load would, but where there is no memory for it. */
+export function needsOf(device: Device, path: string, options: EngineOptions): SketchedModel {
+  const { dtype, keepUnpacked: keepDequantized, maxBatch, maxLength } = options;
+  const sketched = sketchModel(
+    device,
+    path,
+    { dtype, keepDequantized },
+    {
+      maxBatch,
+      tokens: Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch),
+      maxLength: typeof maxLength === "number" ? maxLength : undefined,
+    },
+  );
+  const costs = costsOf(device, sketched);
+  const { weightBytes, shape, stepBytes } = sketched;
+  const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
+  return { sketched, costs, needs };
+}
+
+export function planModel(device: Device, path: string, options: EngineOptions): ModelPlan {
+  const { sketched, costs, needs } = needsOf(device, path, options);
+  const { dtype, weightBytes, shape } = sketched;
+  const machine = machineOf(device);
+  const { plan, refusal } = planned(machine, needs, options);
+  const { facts } = machine;
+  return {
+    backend: device.backend,
+    dtype,
+    weightBytes,
+    maxPositions: shape.maxPositions,
+    kv: costs.groups.map((group) => ({
+      bytesPerToken: group.blockBytes / BLOCK_TOKENS,
+      window: group.window,
+    })),
+    stateBytes: costs.slotBytes,
+    maxLength: plan?.maxLength ?? 0,
+    kvBytes: plan?.kvBytes ?? 0,
+    stepTokens: plan?.stepTokens ?? 0,
+    stepBytes: plan?.stepBytes ?? 0,
+    memoryLimitBytes: roomOf(facts) + facts.activeBytes,
+    wiredBytes: plan ? limitsOf(machine, [plan]).wiredBytes : 0,
+    refusal,
+  };
+}
+
+function planned(
+  machine: Machine,
+  needs: ModelNeeds,
   options: EngineOptions,
-  unloadedBytes = 0,
-): KvPlan {
-  const { maxBatch, snapshotBytes } = options;
-  const costs = {
+): { plan?: MemoryPlan; refusal?: string } {
+  try {
+    return { plan: planMemory(machine, needs, options) };
+  } catch (error) {
+    if (!(error instanceof NoMemoryError)) throw error;
+    return { refusal: error.message };
+  }
+}
+
+/** What a block of each group takes, and a slot. */
+function costsOf(device: Device, { states, dtype }: Pick<LoadedModel, "states" | "dtype">): Costs {
+  return {
     groups: groupsOf(states).map((group) => {
       return { window: group.window, blockBytes: blockBytes(group, device.kvType(dtype)) };
     }),
     slotBytes: slotBytes(states),
   };
-  const longest = Math.min(maxPositions, options.maxLength ?? maxPositions);
-  const stepTokens = Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch);
-  const demand = { maxBatch, maxLength: longest, stepTokens, snapshotBytes };
-  const bytes = options.kvBytes ?? device.kvBytes(unloadedBytes);
-  const layout =
-    options.blocks === undefined
-      ? layoutFor(costs, demand, bytes)
-      : layoutOf(costs, demand, options.blocks, slotsFor(costs, demand, bytes));
-  return { costs, layout, longest, stepTokens };
-}
-
-export function planModel(device: Device, path: string, options: EngineOptions): ModelPlan {
-  const { dtype, keepUnpacked: keepDequantized } = options;
-  const sketch: Device = { ...device, isSketch: true };
-  const model = loadModel(path, { device: sketch, dtype, keepDequantized });
-  try {
-    const { costs, layout, longest } = kvPlan(device, model, options, model.weightBytes);
-    return {
-      backend: device.backend,
-      dtype: model.dtype,
-      weightBytes: model.weightBytes,
-      maxPositions: model.shape.maxPositions,
-      maxLength: Math.min(longest, new KvCache(layout).maxLength),
-      kv: costs.groups.map((group) => ({
-        bytesPerToken: group.blockBytes / BLOCK_TOKENS,
-        window: group.window,
-      })),
-      stateBytes: costs.slotBytes,
-      kvBytes: bytesOf(costs, layout),
-      memoryLimitBytes: memoryLimit(),
-    };
-  } finally {
-    model.free();
-  }
 }

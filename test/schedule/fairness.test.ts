@@ -156,7 +156,7 @@ describe("a lower level", () => {
 describe("the size of steps", () => {
   /** A device that takes so long for a prompt token. */
   const longest = (msPerToken: { plain: number; scored: number }, scored: boolean) => {
-    const sizes = new StepSizes(512);
+    const sizes = new StepSizes(512, 250);
     const { one, step, clock } = setUp({ tokenBudget: 512, sizes });
     one({ prompt: range(3000), client: "a", scored });
     const times: number[] = [];

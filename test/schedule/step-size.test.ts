@@ -1,5 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { StepSizes, TARGET_MS } from "../../src/schedule/step-size.ts";
+import { StepSizes } from "../../src/schedule/step-size.ts";
+
+const TARGET_MS = 250;
 
 /** Full steps of a device that takes so long for a token, and as long for each step. */
 function run(sizes: StepSizes, steps: number, msPerToken: number, msPerStep = 0): number[] {
@@ -11,14 +13,14 @@ function run(sizes: StepSizes, steps: number, msPerToken: number, msPerStep = 0)
 }
 
 const steady = (msPerToken: number, msPerStep?: number) => {
-  const sizes = new StepSizes(512);
+  const sizes = new StepSizes(512, TARGET_MS);
   run(sizes, 20, msPerToken, msPerStep);
   return sizes.plain;
 };
 
 describe("the size of a step", () => {
   test("starts small, and grows by doubling to all that the budget could use", () => {
-    const sizes = new StepSizes(512);
+    const sizes = new StepSizes(512, TARGET_MS);
     const found = Array.from({ length: 8 }, () => {
       run(sizes, 1, 0.01);
       return sizes.plain;
@@ -34,6 +36,16 @@ describe("the size of a step", () => {
     }
   });
 
+  test("follows the target that it is given: on a Mac no step holds the screen for longer", () => {
+    for (const msPerToken of [0.1, 0.3, 1, 3]) {
+      const sizes = new StepSizes(512, 100);
+      const taken = run(sizes, 40, msPerToken);
+      // The first step is one that a slow device cannot know of.
+      for (const ms of taken.slice(1)) expect(ms).toBeLessThanOrEqual(100);
+      expect(Math.max(...taken.slice(-10))).toBeGreaterThan(100 / 3);
+    }
+  });
+
   test("is a block at least, however slow the device", () => {
     expect(steady(1000)).toBe(32);
     expect(steady(1, 10_000)).toBe(32);
@@ -41,7 +53,7 @@ describe("the size of a step", () => {
 
   test("does not waver between two sizes", () => {
     for (const msPerToken of [0.9, 1.3, 1.9, 3.1]) {
-      const sizes = new StepSizes(512);
+      const sizes = new StepSizes(512, TARGET_MS);
       run(sizes, 20, msPerToken);
       const found = new Set(run(sizes, 20, msPerToken));
       expect(found.size).toBe(1);
@@ -49,7 +61,7 @@ describe("the size of a step", () => {
   });
 
   test("shrinks at once when a step takes longer, and is back after a few", () => {
-    const sizes = new StepSizes(512);
+    const sizes = new StepSizes(512, TARGET_MS);
     run(sizes, 20, 1);
     const before = sizes.plain;
     sizes.learn({ plain: before, scored: 0 }, 4 * TARGET_MS);
@@ -59,7 +71,7 @@ describe("the size of a step", () => {
   });
 
   test("learns nothing from steps without prompts, nor from short prompts beside many streams", () => {
-    const sizes = new StepSizes(512);
+    const sizes = new StepSizes(512, TARGET_MS);
     run(sizes, 20, 1);
     const before = sizes.plain;
     sizes.learn({ plain: 0, scored: 0 }, 10_000);
@@ -68,7 +80,7 @@ describe("the size of a step", () => {
   });
 
   test("of prompts that are scored is learned by itself", () => {
-    const sizes = new StepSizes(512);
+    const sizes = new StepSizes(512, TARGET_MS);
     run(sizes, 20, 1);
     const before = sizes.plain;
     for (let i = 0; i < 20; i++) sizes.learn({ plain: 0, scored: sizes.scored }, 5 * sizes.scored);

@@ -3,9 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { backend } from "../../ffi/native.ts";
-import { cudaDevice } from "../../src/device/cuda.ts";
 import type { Device } from "../../src/device/device.ts";
-import { metalDevice } from "../../src/device/metal.ts";
+import { openDevice } from "../../src/device/open.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import * as fast from "../../src/mlx/fast.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
@@ -76,13 +75,17 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
   const quick = /^(?!product: |(product|experts), quantized: (?!4 bits in groups of 64, bfloat16))/;
 
   test("on an NVIDIA GPU", () => {
-    expect(launched((make) => cudaDevice({ architecture: "sm_90" }, make), quick)).toEqual(kernels);
+    expect(launched((make) => openDevice("cuda", { architecture: "sm_90" }, make), quick)).toEqual(
+      kernels,
+    );
   }, 120_000);
 
   test("on an Apple GPU", () => {
     const ofCudaAlone = /product|expert|route|combine|chunks|tiles/;
     const own = kernels.filter((name) => !ofCudaAlone.test(name));
-    expect(launched((make) => metalDevice({}, make), /attention|convolution|scan/)).toEqual(own);
+    expect(launched((make) => openDevice("metal", {}, make), /attention|convolution|scan/)).toEqual(
+      own,
+    );
   }, 120_000);
 });
 

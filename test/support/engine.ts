@@ -64,6 +64,7 @@ export function makeEngine(
     maxLength: model.shape.maxPositions,
     lookback: 100,
     tokenBudget: device.tokenBudget,
+    stepMs: device.stepMs,
     options: all,
     ...(matchers && { matchers }),
     ...(nowMs && { nowMs }),

@@ -78,6 +78,7 @@ function setUp(depth: 1 | 2, options: Partial<EngineOptions> = {}) {
     maxLength: 500,
     lookback: 1000,
     tokenBudget: 512,
+    stepMs: 250,
     options: { ...defaultEngineOptions, maxBatch: 8, ...options },
     matchers: () => matchers,
   });

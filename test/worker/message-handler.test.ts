@@ -97,6 +97,7 @@ function makeModel(name: string, depth: 1 | 2, matchers: Models["matchers"]): Mo
     maxLength: 500,
     lookback: 1000,
     tokenBudget: 512,
+    stepMs: 250,
     options: { ...defaultEngineOptions, maxBatch: 8 },
     matchers: (lane) => matchers.get(lane),
   });

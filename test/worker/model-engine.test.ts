@@ -104,6 +104,7 @@ function setUpWith<R extends HashRunner>(
     maxLength,
     lookback: 1000,
     tokenBudget: 64,
+    stepMs: 250,
     options: { ...defaultEngineOptions, maxBatch: 8, tokenBudget: 64, ...options },
     nowMs: () => clock.ms,
   });

@@ -125,8 +125,9 @@ describe("a plan says what a load will hold", () => {
       expect(plan).toMatchObject({
         maxLength: info.maxLength,
         stateBytes: info.slots?.bytes ?? 0,
-        memoryLimitBytes: memoryLimit(),
       });
+      // Less where other programs hold much.
+      expect(plan.memoryLimitBytes).toBeWithin(plan.kvBytes, memoryLimit() + 1);
     }
   });
 });

@@ -1,0 +1,62 @@
+// How MLX computes a graph on a CPU, as far as memory shows it (mlx/backend/cpu). Operations that it has no code of its
+// own for there are a few others.
+import type { Evaluation, HasGaps } from "../mlx/peak.ts";
+import type { SketchNode } from "../mlx/sketch.ts";
+import { scoreBytes } from "./gpu.ts";
+
+/** A task is ten launches. Each array, a view too, has one that frees its inputs (mlx/backend/cpu/encoder.h, eval.cpp). */
+export const cpuEvaluation: Evaluation = {
+  batches: 10,
+  launches: 10,
+  numbers: Number.POSITIVE_INFINITY,
+  launchesOf: (node, isView, hasGaps) => (isView ? 1 : launchesOf(node, hasGaps)),
+  temporaryBytes: (node, hasGaps) =>
+    scoreBytes(node) +
+    (between[node.symbol] ?? 0) * node.bytes +
+    sum(copiedFactors(node, hasGaps).map(({ bytes }) => bytes)),
+};
+
+/** Launches of what takes several, beside those that all have. */
+const more: Readonly<Record<string, number>> = {
+  // The addend is copied to the output first.
+  mlx_addmm: 1,
+  // Two comparisons.
+  mlx_clip: 2,
+  // The axis that is left over is taken out.
+  mlx_sum_axes: 1,
+  mlx_fast_layer_norm: 28,
+  mlx_fast_rope_dynamic: 40,
+};
+
+/** What is between the input and the output of those, in sizes of the output. */
+const between: Readonly<Record<string, number>> = {
+  mlx_fast_layer_norm: 3,
+  mlx_fast_rope_dynamic: 2,
+};
+
+const broadcasting = new Set([
+  ...["mlx_add", "mlx_subtract", "mlx_multiply", "mlx_divide", "mlx_floor_divide", "mlx_power"],
+  ...["mlx_maximum", "mlx_minimum", "mlx_logaddexp", "mlx_less", "mlx_where", "mlx_clip"],
+]);
+
+function launchesOf(node: SketchNode, hasGaps: HasGaps): number {
+  const { symbol, parents } = node;
+  const own = symbol === "mlx_concatenate_axis" ? parents.length : 1;
+  return 1 + own + (more[symbol] ?? 0) + broadcasts(node) + copiedFactors(node, hasGaps).length;
+}
+
+/** Inputs that are smaller are views of their own first. */
+function broadcasts({ symbol, shape, parents }: SketchNode): number {
+  const inputs = symbol === "mlx_addmm" ? parents.slice(0, 1) : parents;
+  if (symbol !== "mlx_addmm" && !broadcasting.has(symbol)) return 0;
+  return inputs.filter((input) => input.shape.join() !== shape.join()).length;
+}
+
+/** What is multiplied is copied to be without gaps. */
+function copiedFactors({ symbol, parents }: SketchNode, hasGaps: HasGaps): readonly SketchNode[] {
+  return symbol === "mlx_matmul" || symbol === "mlx_addmm" ? parents.filter(hasGaps) : [];
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((all, each) => all + each, 0);
+}

@@ -1,0 +1,36 @@
+// What a step really takes, as MLX's allocator counts it.
+import { activeMemory, clearCache, peakMemory, resetPeakMemory } from "../../src/mlx/memory.ts";
+import { loadModel } from "../../src/model/load.ts";
+import { Runner } from "../../src/model/runner.ts";
+import { StateStore } from "../../src/model/state-store.ts";
+import { groupsOf } from "../../src/model/states.ts";
+import { largestStep } from "../../src/worker/step-needs.ts";
+import { deviceOf } from "./devices.ts";
+
+/** The most that the arrays of such a step hold at once, of several: the host is not always as far ahead. */
+export function measuredStep(
+  path: string,
+  size: { maxBatch: number; tokens: number; length: number },
+  steps = 2,
+): number {
+  const device = deviceOf("cpu");
+  const model = loadModel(path, { device });
+  const layout = {
+    groups: groupsOf(model.states).map(({ window }) => ({ blocks: 1, window })),
+    slots: model.states.slots.length > 0 ? 1 : undefined,
+  };
+  const store = new StateStore(device, model.states, layout, model.dtype);
+  const runner = new Runner(device, model, store);
+  const peaks = Array.from({ length: 1 + steps }, () => {
+    clearCache();
+    const before = activeMemory();
+    resetPeakMemory();
+    runner.launch(largestStep(store, size)).read();
+    return peakMemory() - before;
+  });
+  runner.free();
+  store.free();
+  model.free();
+  // The first step also makes what is kept for later ones.
+  return Math.max(...peaks.slice(1));
+}
