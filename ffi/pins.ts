@@ -13,7 +13,7 @@ export type Crate = { package: string; version: string; file: string; sha256: st
 
 export type Target = "linux-x64-cpu" | "linux-arm64-cpu" | "linux-x64-cuda" | "darwin-arm64-metal";
 
-export const MLX_VERSION = "0.32.2";
+export const MLX_VERSION = "0.32.4";
 
 /** libmlx itself. */
 export const mlx: Record<Target, Wheel> = {
@@ -21,29 +21,29 @@ export const mlx: Record<Target, Wheel> = {
     package: "mlx-cpu",
     version: MLX_VERSION,
     platform: "manylinux_2_35_x86_64",
-    file: "mlx_cpu-0.32.2-py3-none-manylinux_2_35_x86_64.whl",
-    sha256: "fc5d31b90fc4f457b2f9614ed45651a567d22a6a11a03d114a90a4e10bdd8878",
+    file: "mlx_cpu-0.32.4-py3-none-manylinux_2_35_x86_64.whl",
+    sha256: "0e0a24fa2ce8b6b94d2e6a90604e8813aa8e29fcb918bb2aa01cfb6d133d8cee",
   },
   "linux-arm64-cpu": {
     package: "mlx-cpu",
     version: MLX_VERSION,
     platform: "manylinux_2_35_aarch64",
-    file: "mlx_cpu-0.32.2-py3-none-manylinux_2_35_aarch64.whl",
-    sha256: "d0f94625588b51a878786dd51cec5617894ce586cf3c94645ce1b64e24c27c0b",
+    file: "mlx_cpu-0.32.4-py3-none-manylinux_2_35_aarch64.whl",
+    sha256: "1289e85e64af1fd16380bf331438bfe4afe875d27afc3e0bcf35f427c488fadd",
   },
   "linux-x64-cuda": {
     package: "mlx-cuda-13",
     version: MLX_VERSION,
     platform: "manylinux_2_35_x86_64",
-    file: "mlx_cuda_13-0.32.2-py3-none-manylinux_2_35_x86_64.whl",
-    sha256: "335094ccd1c0c6dc3e09c8caba207c8180602bacc0c38ba20c1d81e9456ab394",
+    file: "mlx_cuda_13-0.32.4-py3-none-manylinux_2_35_x86_64.whl",
+    sha256: "94cb48fba73e5ee39467e51c35c51c691123359ca17bafd1a24cf92ad6732bee",
   },
   "darwin-arm64-metal": {
     package: "mlx-metal",
     version: MLX_VERSION,
     platform: "macosx_14_0_arm64",
-    file: "mlx_metal-0.32.2-py3-none-macosx_14_0_arm64.whl",
-    sha256: "3825fff379dbc107dd3413e564a06caeaa24819910ec49c0439e454c06a1b9b8",
+    file: "mlx_metal-0.32.4-py3-none-macosx_14_0_arm64.whl",
+    sha256: "8019b2db622599267d66cc168b2f0dbf5af929790a6c3b3913e00eabc42a7947",
   },
 };
 

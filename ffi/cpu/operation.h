@@ -31,12 +31,12 @@ constexpr size_t LINE = 64;
 
 /** Memory aligned to a cache line, which MLX's own is not. */
 inline void allocate(mx::array& output) {
-  auto buffer = mx::allocator::malloc(output.nbytes() + LINE);
-  const auto address = reinterpret_cast<size_t>(buffer.raw_ptr());
+  auto data = mx::allocator::malloc(output.nbytes() + LINE);
+  const auto address = reinterpret_cast<size_t>(data.buffer().raw_ptr());
   mx::array::Flags flags;
   flags.contiguous = flags.row_contiguous = true;
   flags.col_contiguous = output.ndim() <= 1 || output.size() <= 1;
-  output.set_data(buffer, output.size(), output.strides(), flags, -address % LINE);
+  output.set_data(std::move(data), output.size(), output.strides(), flags, -address % LINE);
 }
 
 /** All our operations are one primitive: they differ in their task. */

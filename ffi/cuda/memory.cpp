@@ -52,12 +52,13 @@ void* take(size_t size) {
 void pin(mx::array& x) {
   const size_t size = std::bit_ceil(x.nbytes() < LEAST ? LEAST : x.nbytes());
   auto* memory = new Memory{take(size), size, -1};
-  x.set_data(mx::allocator::Buffer(memory), [](mx::allocator::Buffer buffer) {
+  const auto give_back = [](mx::allocator::Buffer buffer) {
     auto* memory = static_cast<Memory*>(buffer.ptr());
     const std::lock_guard lock(mutex);
     idle[memory->size].push_back(memory->data);
     delete memory;
-  });
+  };
+  x.set_data({mx::allocator::Buffer(memory), give_back});
 }
 
 } // namespace mlx_serve

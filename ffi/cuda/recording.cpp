@@ -250,7 +250,8 @@ class Recording {
         pin(outputs[i]);
         copy(address_of(outputs[i]), made.memory.data, made.bytes);
       } else {
-        outputs[i].set_data(mx::allocator::Buffer(&made.memory), [](mx::allocator::Buffer) {});
+        const auto keep = [](mx::allocator::Buffer) {};
+        outputs[i].set_data({mx::allocator::Buffer(&made.memory), keep});
       }
     }
   }

@@ -131,7 +131,8 @@ async function buildLibrary(from: Ingredients, library: string): Promise<void> {
 async function mlxCParts(mlxC: string): Promise<Part[]> {
   const folder = join(mlxC, "mlx", "c");
   const names = (await readdir(folder)).filter((name) => name.endsWith(".cpp")).sort();
-  return names.map((name) => ({ source: join(folder, name), flags: pins.mlxCFlags }));
+  const flags = [...pins.mlxCFlags, "-include", join(ownFolder, "mlx-c.h")];
+  return names.map((name) => ({ source: join(folder, name), flags }));
 }
 
 /** ffi/cpu, ffi/cuda and ffi/blas.c; the kernels once for each kind of processor. */

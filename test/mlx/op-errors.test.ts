@@ -98,15 +98,7 @@ const ofOps: Record<keyof typeof ops, Refusal[]> = {
   contiguous: [unary("contiguous", ops.contiguous)],
   add: binary("add", ops.add),
   divide: binary("divide", ops.divide),
-  floorDivide: [
-    ...binary("floor_divide", ops.floorDivide),
-    [
-      "complex numbers",
-      "floor_divide",
-      () => ops.floorDivide(complex(), 2),
-      /Not supported for co/,
-    ],
-  ],
+  floorDivide: binary("floor_divide", ops.floorDivide),
   greater: binary("greater", ops.greater),
   greaterEqual: binary("greater_equal", ops.greaterEqual),
   less: binary("less", ops.less),

@@ -1,0 +1,23 @@
+// What mlx-c, made for an older MLX, expects of its headers; its sources are compiled with this before them.
+#pragma once
+
+#ifdef __cplusplus
+#include <optional>
+#include <string>
+
+#include "mlx/ops.h"
+
+namespace mlx::core {
+
+// Since MLX 0.32.4 a scale of all weights comes before `sorted_indices`.
+inline array gather_qmm(
+    const array& x, const array& w, const array& scales, const std::optional<array>& biases,
+    std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool transpose,
+    std::optional<int> group_size, std::optional<int> bits, const std::string& mode, bool sorted_indices,
+    StreamOrDevice s) {
+  return gather_qmm(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode,
+                    std::nullopt, sorted_indices, s);
+}
+
+}  // namespace mlx::core
+#endif
