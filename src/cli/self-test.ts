@@ -1,8 +1,17 @@
 // mlx-serve doctor --self-test: shows how far it is, then what passed, what failed and what is slow. The report has all of
 // it, and nothing of who ran it.
 import { writeFileSync } from "node:fs";
-import { arch, cpus, homedir, platform, release, tmpdir, totalmem } from "node:os";
-import { carried, findLibrary } from "../../ffi/native.ts";
+import {
+  arch,
+  availableParallelism,
+  cpus,
+  homedir,
+  platform,
+  release,
+  tmpdir,
+  totalmem,
+} from "node:os";
+import { backend, carried, findLibrary } from "../../ffi/native.ts";
 import { version } from "../../package.json";
 import type { EngineReport } from "../engine/protocol.ts";
 import { printable } from "../printable.ts";
@@ -29,6 +38,7 @@ export async function runSelfTest({
   const results = await selfTest({
     program: ownProgram(),
     only,
+    processes: processCount(),
     onEngine: (found) => {
       if (engine) return;
       engine = found;
@@ -48,6 +58,11 @@ export async function runSelfTest({
   }
   print(summary(results, seconds));
   if (results.length === 0 || results.some(isFailed)) process.exitCode = 1;
+}
+
+/** On CUDA most of a check's time is the compiler's, which uses one core. */
+function processCount(): number {
+  return backend() === "cuda" ? Math.min(8, Math.ceil(availableParallelism() / 2)) : 1;
 }
 
 const isFailed = ({ problem }: Result) => problem !== undefined;

@@ -6,13 +6,14 @@ import { selfTestEntry } from "../worker-entry.ts";
 import { worstOf } from "./check.ts";
 import { modelChecks } from "./engine-checks.ts";
 import { measureEngine } from "./engine-speed.ts";
-import { type Job, type Part, perform, tell } from "./lines.ts";
+import { type Job, type Outcome, type Part, perform, tell } from "./lines.ts";
 import { samplingChecks } from "./sampling-checks.ts";
 
 const runs: Record<Part, (job: Job) => Promise<void>> = {
   device: runOnThread,
-  engine: runThroughEngine,
+  engine: (job) => runThroughEngine(job, compared()),
   speed: runOnThread,
+  "engine's speed": (job) => runThroughEngine(job, [measured]),
 };
 
 export async function runJob(job: Job): Promise<void> {
@@ -27,19 +28,24 @@ async function runOnThread(job: Job): Promise<void> {
   await promise;
 }
 
-async function runThroughEngine({ from, only }: Job): Promise<void> {
-  const compared = [...modelChecks(), ...samplingChecks()].map(({ name, run }) => ({
+type EngineCheck = { name: string; run: (engine: EngineClient) => Promise<Outcome> };
+
+const compared = (): EngineCheck[] =>
+  [...modelChecks(), ...samplingChecks()].map(({ name, run }) => ({
     name,
-    run: async (engine: EngineClient) => worstOf(await run(engine)),
+    run: async (engine) => worstOf(await run(engine)),
   }));
-  const measured = {
-    name: "speed: the engine",
-    run: async (engine: EngineClient) => ({ figures: await measureEngine(engine) }),
-  };
-  const checks = [...compared, measured].filter(({ name }) => name.includes(only));
+
+const measured: EngineCheck = {
+  name: "speed: the engine",
+  run: async (engine) => ({ figures: await measureEngine(engine) }),
+};
+
+async function runThroughEngine(job: Job, all: readonly EngineCheck[]): Promise<void> {
+  const checks = all.filter(({ name }) => name.includes(job.only));
   tell({ kind: "plan", checks: checks.map(({ name }) => name) });
-  if (from >= checks.length) return;
+  if (job.from >= checks.length) return;
   const engine = await EngineClient.start(engineSetup());
-  await perform(checks, from, (check) => check.run(engine));
+  await perform(checks, job, (check) => check.run(engine));
   await engine.stop();
 }

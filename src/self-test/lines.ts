@@ -4,15 +4,22 @@ import { writeSync } from "node:fs";
 import type { EngineReport } from "../engine/protocol.ts";
 import type { Finding } from "./check.ts";
 
-/** Each is run by processes of its own: the device's kernels and operations, the engine, how fast they are. */
-export const parts = ["device", "engine", "speed"] as const;
-export type Part = (typeof parts)[number];
+/** Each is run by processes of its own: the device's kernels and operations, the engine, how fast they are. What is
+ * measured is alone on its machine. */
+export const parts = {
+  device: { isMeasured: false },
+  engine: { isMeasured: false },
+  speed: { isMeasured: true },
+  "engine's speed": { isMeasured: true },
+} as const;
+export type Part = keyof typeof parts;
 
 /** What a child is to do. */
 export type Job = {
   part: Part;
-  /** The index of the first check. */
+  /** The index of the first check, and how far it is from one to the next: the others are other processes'. */
   from: number;
+  step: number;
   /** Checks with this in their names. */
   only: string;
 };
@@ -68,19 +75,18 @@ export function readLine(text: string): Line | undefined {
 
 export type Outcome = Pick<Extract<Line, { kind: "done" }>, "finding" | "figures" | "problem">;
 
-/** Runs the checks from one of them on. What one throws is its problem. */
+/** Runs a job's checks. What one throws is its problem. */
 export async function perform<T extends { name: string }>(
   checks: readonly T[],
-  from: number,
+  { from, step }: Job,
   run: (check: T) => Outcome | Promise<Outcome>,
 ): Promise<void> {
-  for (const [index, check] of checks.entries()) {
-    if (index < from) continue;
+  for (let index = from; index < checks.length; index += step) {
     tell({ kind: "start", index });
     const startMs = performance.now();
     let outcome: Outcome;
     try {
-      outcome = await run(check);
+      outcome = await run(checks[index]!);
     } catch (error) {
       outcome = { problem: error instanceof Error ? error.message : String(error) };
     }

@@ -2,7 +2,7 @@
 // another goes on with the next.
 import type { EngineReport } from "../engine/protocol.ts";
 import type { Finding } from "./check.ts";
-import { type Figure, jobArgs, type Line, type Part, parts, readLine } from "./lines.ts";
+import { type Figure, type Job, jobArgs, type Line, type Part, parts, readLine } from "./lines.ts";
 
 export type Result = {
   part: Part;
@@ -18,6 +18,8 @@ export type SelfTestOptions = {
   program: readonly string[];
   /** Checks with this in their names. */
   only?: string | undefined;
+  /** So many run checks at once that measure nothing. */
+  processes?: number;
   /** A check that takes longer has failed. */
   checkMs?: number;
   onStart?: (part: Part, name: string, index: number, count: number) => void;
@@ -31,19 +33,34 @@ const CHECK_MS = 300_000;
 export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   const results: Result[] = [];
   const onDone = (result: Result) => {
+    // What keeps processes from their checks is one problem, however many there are.
+    const isSame = ({ part, name, problem }: Result) =>
+      part === result.part && name === result.name && problem === result.problem;
+    if (results.some(isSame)) return;
     results.push(result);
     options.onDone?.(result);
   };
-  for (const part of parts) await testPart(part, { ...options, onDone });
+  for (const [part, { isMeasured }] of Object.entries(parts) as [Part, { isMeasured: boolean }][]) {
+    let started = 0;
+    const onStart: SelfTestOptions["onStart"] = (_, name, _index, count) =>
+      options.onStart?.(part, name, started++, count);
+    const step = isMeasured ? 1 : (options.processes ?? 1);
+    const shares = Array.from({ length: step }, (_, from) =>
+      testShare({ part, from, step, only: options.only ?? "" }, { ...options, onStart, onDone }),
+    );
+    await Promise.all(shares);
+  }
   return results;
 }
 
-async function testPart(
-  part: Part,
+/** The checks that are one process's, and those behind it where it ends too early. */
+async function testShare(
+  job: Job,
   options: SelfTestOptions & { onDone: (result: Result) => void },
 ) {
-  for (let from = 0; ; ) {
-    const child = new Child(part, from, options);
+  const { part, step } = job;
+  for (let { from } = job; ; ) {
+    const child = new Child({ ...job, from }, options);
     const end = await child.ended();
     const { running, checks } = child;
     if (end === undefined && running === undefined && checks) return;
@@ -52,7 +69,7 @@ async function testPart(
     const index = running ?? checks?.length ?? 0;
     const name = checks?.[index] ?? `the ${part} part's own process`;
     options.onDone({ part, name, ms: child.runningMs, problem });
-    from = index + 1;
+    from = index + step;
     if (!checks || from >= checks.length) return;
   }
 }
@@ -68,17 +85,14 @@ class Child {
   /** The index of the check that it is at. */
   running: number | undefined;
 
-  constructor(
-    part: Part,
-    from: number,
-    options: SelfTestOptions & { onDone: (result: Result) => void },
-  ) {
+  constructor(job: Job, options: SelfTestOptions & { onDone: (result: Result) => void }) {
+    const { part } = job;
     this.#part = part;
     this.#options = options;
-    const args = jobArgs({ part, from, only: options.only ?? "" });
+    const args = jobArgs(job);
     this.#process = Bun.spawn([...options.program, "doctor", ...args], {
       // TensorFloat-32 is less exact than what is compared with. In the benchmark it is as always.
-      env: { ...process.env, ...(part !== "speed" && { MLX_ENABLE_TF32: "0" }) },
+      env: { ...process.env, ...(!parts[part].isMeasured && { MLX_ENABLE_TF32: "0" }) },
       stdio: ["ignore", "pipe", "pipe"],
     });
     this.#errors = new Response(this.#process.stderr).text();

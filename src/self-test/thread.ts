@@ -20,7 +20,7 @@ if (job.part === "speed") {
   const checks = speedChecks.filter(isChosen);
   tell({ kind: "plan", checks: checks.map(({ name }) => name) });
   const limits = checks.length > job.from ? measureLimits(device) : undefined;
-  await perform(checks, job.from, (check) => {
+  await perform(checks, job, (check) => {
     using _ = new Scope();
     return { figures: check.run(device, limits!) };
   });
@@ -28,7 +28,7 @@ if (job.part === "speed") {
   const checks = deviceChecks(device).filter(isChosen);
   const engine = inspect(runtime, blas, true);
   tell({ kind: "plan", checks: checks.map(({ name }) => name), engine });
-  await perform(checks, job.from, (check) => outcomeOf(check, device));
+  await perform(checks, job, (check) => outcomeOf(check, device));
 }
 device.free();
 runtime.stream.synchronize();

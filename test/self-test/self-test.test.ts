@@ -1,6 +1,6 @@
 // The self-test as processes: what ends one of them fails the check that it was at, and the rest goes on.
 import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Result, selfTest } from "../../src/self-test/self-test.ts";
@@ -14,12 +14,13 @@ function programOf(checks: Record<string, string>): string[] {
   writeFileSync(
     file,
     `import { perform, readJob, tell } from ${JSON.stringify(join(import.meta.dir, "../../src/self-test/lines.ts"))};
-const { part, from, only } = readJob(process.argv.slice(3));
+const job = readJob(process.argv.slice(3));
+const { part, only } = job;
 const all = part === "device" ? Object.entries(${JSON.stringify(checks)}) : [];
 const checks = all.map(([name, body]) => ({ name, body })).filter(({ name }) => name.includes(only));
 tell({ kind: "plan", checks: checks.map(({ name }) => name) });
 console.log("something that a library prints");
-await perform(checks, from, ({ body }) => new Function(\`return \${body}\`)());
+await perform(checks, job, ({ body }) => new Function(\`return \${body}\`)());
 `,
   );
   return [process.execPath, file];
@@ -62,11 +63,37 @@ test("a process that does not come to its checks fails, and says why", async () 
   const file = join(folder, "refuses.ts");
   writeFileSync(file, `console.error("mlx-serve: MLX sees no GPU"); process.exit(1);`);
   expect(shown(await selfTest({ program: [process.execPath, file] }))).toEqual(
-    ["device", "engine", "speed"].map((part) => [
+    ["device", "engine", "speed", "engine's speed"].map((part) => [
       `the ${part} part's own process`,
       "ended with 1: MLX sees no GPU",
     ]),
   );
+}, 60_000);
+
+test("several processes have a share of the checks each, and go on behind one that ends too early", async () => {
+  const pids = join(folder, "pids");
+  const told: string[] = [];
+  const writesPid = `(process.getBuiltinModule("node:fs").appendFileSync(${JSON.stringify(pids)}, process.pid + "\\n"), {})`;
+  const leaves = "process.exit(3)";
+  const program = programOf({ a: writesPid, b: leaves, c: writesPid, d: writesPid, e: writesPid });
+  const onStart = (...[, , index, count]: [string, string, number, number]) =>
+    told.push(`${index + 1}/${count}`);
+  const results = await selfTest({ program, processes: 2, onStart });
+  expect(shown(results).sort()).toEqual([
+    ["a", "passed"],
+    ["b", "ended with 3"],
+    ["c", "passed"],
+    ["d", "passed"],
+    ["e", "passed"],
+  ]);
+  expect(told).toEqual(["1/5", "2/5", "3/5", "4/5", "5/5"]);
+  // a, c and e are one process's; what ended was another, and d is that one's successor's.
+  const lines = readFileSync(pids, "utf8").trim().split("\n");
+  expect(new Set(lines).size).toBe(2);
+  const refuses = join(folder, "refuses-twice.ts");
+  writeFileSync(refuses, `process.exit(1);`);
+  const refused = await selfTest({ program: [process.execPath, refuses], processes: 2 });
+  expect(refused).toHaveLength(4);
 }, 60_000);
 
 test("checks are chosen by their names, and progress is told", async () => {
