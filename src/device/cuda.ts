@@ -1,6 +1,7 @@
 // An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
+import { BestKernels } from "../kernels/best.ts";
 import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
@@ -38,6 +39,7 @@ export function cudaDevice(info: Runtime["device"]): Device {
   const products = new Products(makeKernel, hasWgmma(info));
   const routing = new RoutingKernels("cuda");
   const heads = new HeadProducts();
+  const rows = new BestKernels("cuda");
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
@@ -90,9 +92,10 @@ export function cudaDevice(info: Runtime["device"]): Device {
       const matrices = { weight, isTransposed };
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
+    best: (x) => rows.best(x),
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
-    recurrence: () => new RecurrenceKernels("cuda"),
+    recurrence: () => new RecurrenceKernels("cuda", makeKernel, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
     stage: canPin ? pinned : (values) => array(values),
     trace: (build, rehearsal) => new Recorded(build, rehearsal),
@@ -100,10 +103,14 @@ export function cudaDevice(info: Runtime["device"]): Device {
       products.free();
       routing.free();
       heads.free();
+      rows.free();
       gpu.free();
     },
   };
 }
+
+/** Hopper has so many multiprocessors at most. */
+const HOPPER_GROUPS = 132;
 
 /** Hopper's products of whole warpgroups; Blackwell has others in their place. */
 export function hasWgmma(info: Runtime["device"]): boolean {

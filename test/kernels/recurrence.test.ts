@@ -16,7 +16,7 @@ import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
 import type { Language } from "../../src/kernels/source.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
@@ -28,6 +28,8 @@ useMlx();
 const kind = backend();
 
 const NONE = -1;
+/** So few that each has several heads. */
+const LARGE_GROUPS = 3;
 const SLOTS = 7;
 
 /**
@@ -52,7 +54,16 @@ const prompts: RowMove[] = [
   { first: 80, count: 65, from: 0, to: 5 },
   { first: 145, count: 150, from: 3, to: 3 },
 ];
-const PROMPT_TOKENS = 295;
+
+/** One token each: from nothing, in place, and from a slot that stays. */
+const tokensOfMany: RowMove[] = [
+  { first: 0, count: 1, from: 2, to: 2 },
+  { first: 1, count: 1, from: NONE, to: 4 },
+  { first: 2, count: 1, from: 0, to: 1 },
+  { first: 3, count: 1, from: 3, to: 3 },
+  { first: 4, count: 1, from: NONE, to: 5 },
+  { first: 5, count: 1, from: 0, to: 6 },
+];
 
 /** `others`: types beside float32 that the first case is run with, or all cases. */
 type Way = { name: string; make: () => Recurrence; others: readonly Dtype[]; isQuick: boolean };
@@ -68,7 +79,7 @@ const ways: Way[] =
         },
         {
           name: "the emulated kernels",
-          make: () => new RecurrenceKernels("cuda", emulatedKernel),
+          make: () => new RecurrenceKernels("cuda", emulatedKernel, LARGE_GROUPS),
           others: halves,
           isQuick: false,
         },
@@ -76,7 +87,7 @@ const ways: Way[] =
     : [
         {
           name: "the GPU's kernels",
-          make: () => new RecurrenceKernels(kind),
+          make: () => new RecurrenceKernels(kind, makeKernel, kind === "cuda" ? LARGE_GROUPS : 0),
           others: halves,
           isQuick: true,
         },
@@ -171,8 +182,8 @@ for (const { name, make, others, isQuick } of ways) {
       erases: boolean;
       /** How decays and betas are given; for each head unless it says. */
       gates: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
-      /** By chunks, where rows have 16 bits. */
-      isPrompts: boolean;
+      /** By chunks, or by large groups, where rows have 16 bits. */
+      packed: "prompts" | "tokens";
     }>;
     const cases: Case[] = [
       {
@@ -226,17 +237,31 @@ for (const { name, make, others, isQuick } of ways) {
           { heads: 2, keyHeads: 1, keyDim: 64, valueDim: 16, normed: true, gates: "limited" },
           { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 32 },
         ] as const
-      ).map((each) => ({ ...each, deltaRule: true, isPrompts: true })),
+      ).map((each) => ({ ...each, deltaRule: true, packed: "prompts" as const })),
+      ...(
+        [
+          { heads: 2, keyHeads: 1, keyDim: 128, valueDim: 128, normed: true },
+          { heads: 3, keyHeads: 3, keyDim: 32, valueDim: 16 },
+          { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 80, normed: true },
+        ] as const
+      ).map((each) => ({
+        ...each,
+        deltaRule: true,
+        gates: "normed" as const,
+        packed: "tokens" as const,
+      })),
     ];
     for (const [index, { heads, keyHeads, keyDim, valueDim, ...options }] of cases.entries()) {
-      for (const dtype of options.isPrompts ? others : typesOf(index)) {
+      for (const dtype of options.packed ? others : typesOf(index)) {
         const sizes = { heads, keyHeads, keyDim, valueDim };
         test(`${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(heads * keyDim);
-          const { deltaRule = false, normed = false, skip = false, gates, isPrompts } = options;
-          const tokens = isPrompts ? PROMPT_TOKENS : TOKENS;
-          const spare = isPrompts ? 8 : 3;
+          const { deltaRule = false, normed = false, skip = false, gates, packed } = options;
+          const isPrompts = packed === "prompts";
+          const rows = packed === undefined ? moves : isPrompts ? prompts : tokensOfMany;
+          const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+          const spare = packed ? 8 : 3;
           // Values first, as Mamba 2 has them, and something that is not read.
           const columns = {
             values: 0,
@@ -281,10 +306,10 @@ for (const { name, make, others, isQuick } of ways) {
             const byFeature = gates === "rawByFeature";
             const limited = { factor: 0.7, limits: [0.001, 0.5] as const };
             const weight = rounded([valueDim], dtype);
-            const column = isPrompts ? 8 : 2;
+            const column = packed ? 8 : 2;
             const rawWidth = column + values + 2 * heads + 5;
             return {
-              raw: rounded([tokens, isPrompts ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
+              raw: rounded([tokens, packed ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
               columns: {
                 steps: column + values + heads,
                 betas: gates === "limited" || byFeature ? undefined : column + values,
@@ -307,11 +332,11 @@ for (const { name, make, others, isQuick } of ways) {
           const shape = [SLOTS, heads, valueDim, keyDim];
           const pool = [...numbers(SLOTS * heads * valueDim * keyDim, -2, 2)];
           const recurrence = make();
-          const packed = array(packMoves(isPrompts ? prompts : moves));
+          const packedMoves = array(packMoves(rows));
           const error = difference(
             pool,
             shape,
-            (way, own) => way.scan(inputs, own, packed, scan),
+            (way, own) => way.scan(inputs, own, packedMoves, scan),
             recurrence,
           );
           const isClose = gates === "normed" || isPrompts;
