@@ -1,6 +1,7 @@
 // What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
+import { BestKernels } from "../../src/kernels/best.ts";
 import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
 import {
@@ -60,6 +61,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordLatents(language, dtype);
     recordRecurrence(language, dtype);
     recordRouting(language, dtype);
+    recordBest(language, dtype);
   }
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
@@ -151,7 +153,7 @@ function recordLatents(language: Language, dtype: Dtype): void {
 function recordRecurrence(language: Language, dtype: Dtype): void {
   for (const tokens of TOKENS) {
     using _ = new Scope();
-    const recurrence = new RecurrenceKernels(language, recordedKernel);
+    const recurrence = new RecurrenceKernels(language, recordedKernel, 1);
     const moves = array(packMoves([{ first: 0, count: tokens, from: 0, to: 0 }]));
     const [heads, dim, channels] = [4, 128, 1024];
     const floats = (...shape: number[]) => zeros(shape, "float32");
@@ -205,6 +207,13 @@ function recordRecurrence(language: Language, dtype: Dtype): void {
     recurrence.scan({ x, gates: small }, floats(2, heads, 64, 96), moves, delta);
     recurrence.free();
   }
+}
+
+function recordBest(language: Language, dtype: Dtype): void {
+  using _ = new Scope();
+  const kernels = new BestKernels(language, recordedKernel);
+  for (const tokens of TOKENS) kernels.best(zeros([tokens, 1000], dtype));
+  kernels.free();
 }
 
 function recordRouting(language: Language, dtype: Dtype): void {
