@@ -11,7 +11,7 @@ import { type JsonSchema, openApiDocument } from "../src/http/openapi.ts";
 import { routes } from "../src/http/routes.ts";
 import { Admission } from "../src/serve/admission.ts";
 import type { ServedModels } from "../src/serve/models.ts";
-import { modelTable } from "./model-table.ts";
+import { ggufList, modelTable } from "./model-table.ts";
 
 const root = join(import.meta.dir, "..");
 
@@ -62,6 +62,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
       codeFirst(Object.entries(modes).map(([name, { text }]) => [name, text])),
     ),
   architectures: modelTable,
+  gguf: ggufList,
 };
 
 /** The text with all its parts as they would be now. */

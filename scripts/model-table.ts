@@ -1,5 +1,6 @@
-// The table of docs/models.md: what is supported of each file of mlx-lm's models. mlx-lm-files.json lists the files
+// The tables of docs/models.md: which architectures of llama.cpp's are read, and what is supported of each file of mlx-lm's models. mlx-lm-files.json lists the files
 // with the reason where one is not supported; what is supported, the registry says.
+import { ggufArchitectures } from "../src/model/gguf-config.ts";
 import { architectures } from "../src/model/registry.ts";
 import listed from "./mlx-lm-files.json" with { type: "json" };
 
@@ -40,4 +41,11 @@ export function modelTable(): string {
     "| --- | --- |",
     ...lines,
   ].join("\n");
+}
+
+/** GGUF files, by their general.architecture, in lines of a document's width. */
+export function ggufList(): string {
+  const names = ggufArchitectures.map((name) => `\`${name}\``).join(", ");
+  const text = `GGUF files are read of ${ggufArchitectures.length} architectures: ${names}.`;
+  return text.replaceAll(/(.{1,119})(?: |$)/g, "$1\n").trimEnd();
 }

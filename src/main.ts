@@ -8,7 +8,7 @@ try {
   const [name, args] = choose(process.argv.slice(2));
   const verb = findVerb(name, verbs);
   if (asksForHelp(args)) console.log(await helpOf(verb));
-  else if (args.length > 0 && !verb.usage && !verb.flags) {
+  else if (args.length > 0 && !verb.usage && !verb.flags && !verb.settings) {
     throw new UsageError(`${name} takes no arguments`);
   } else await verb.run(args);
 } catch (error) {

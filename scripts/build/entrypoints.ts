@@ -4,6 +4,7 @@ import { join } from "node:path";
 export const entrypoints = [
   "main.ts",
   "worker/main.ts",
+  "self-test/thread.ts",
   "grammar/thread.ts",
   "text/encoder-thread.ts",
 ].map((file) => join(import.meta.dir, "..", "..", "src", file));

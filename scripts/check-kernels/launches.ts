@@ -1,6 +1,7 @@
 // What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
+import { metalDevice } from "../../src/device/metal.ts";
 import { BestKernels } from "../../src/kernels/best.ts";
 import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
@@ -21,6 +22,7 @@ import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kerne
 import { quantize, zeros } from "../../src/mlx/ops.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
 
 export type Launch = {
   kernel: KernelSource;
@@ -68,7 +70,18 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordWideExperts(dtype);
     recordHeadProducts(dtype);
   }
+  if (language === "metal") recordSelfTest();
   return launches;
+}
+
+/** Of the self-test, whose kernels a Mac compiles when nobody who wrote them is there. */
+function recordSelfTest(): void {
+  const device = metalDevice({}, recordedKernel);
+  const own = /^(latent )?attention|^convolution|^scan/;
+  for (const check of deviceChecks(device).filter(({ name }) => own.test(name))) {
+    outcomeOf(check, device);
+  }
+  device.free();
 }
 
 function recordAttention(language: Language, dtype: Dtype): void {

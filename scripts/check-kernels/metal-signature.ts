@@ -44,19 +44,34 @@ const CONSTANT_ELEMENTS = 8;
 
 export function renderKernel(launch: Launch): string {
   const { name, source } = launch.kernel;
-  const template = Object.entries(launch.launch.template ?? {}).map(([constant, value]) => {
-    return [constant, typeof value === "string" ? typeOf(value) : value] as const;
-  });
+  const template = templateOf(launch);
   const constants = template.map(([constant, value]) => {
     if (typeof value === "string") return `using ${constant} = ${value};`;
     return `constexpr ${typeof value === "number" ? "int" : "bool"} ${constant} = ${value};`;
   });
-  const passed = launch.inputs.map((input) => `${spaceOf(input)[0]}_${typeOf(input.dtype)}`);
-  const unique = [name, ...template.map(([, value]) => value), ...passed].join("_");
-  const head = `kernel void ${unique}(${argumentsOf(launch).join(", ")}) { ${constants.join(" ")}`;
+  const head = `kernel void ${uniqueName(launch)}(${argumentsOf(launch).join(", ")}) { ${constants.join(" ")}`;
   // Where clang says that a fault is.
   const label = `${name}<${template.map((pair) => pair.join(" = ")).join(", ")}>`;
   return `${head}\n#line 1 "${label}"\n${source}\n}\n`;
+}
+
+/** The function's name. */
+export function uniqueName(launch: Launch): string {
+  const passed = launch.inputs.map((input) => `${spaceOf(input)[0]}_${typeOf(input.dtype)}`);
+  return [launch.kernel.name, ...templateOf(launch).map(([, value]) => value), ...passed].join("_");
+}
+
+/** What MLX adds to a function's arguments, behind its arrays. */
+export function attributesOf(source: string): { type: string; name: string }[] {
+  return Object.entries(attributes).flatMap(([type, names]) =>
+    names.filter((name) => source.includes(name)).map((name) => ({ type, name })),
+  );
+}
+
+function templateOf({ launch }: Launch) {
+  return Object.entries(launch.template ?? {}).map(([constant, value]) => {
+    return [constant, typeof value === "string" ? typeOf(value) : value] as const;
+  });
 }
 
 /** The shapes of inputs, which MLX passes where a source names them, no kernel has asked for. */
@@ -67,9 +82,7 @@ function argumentsOf({ kernel, launch, inputs }: Launch): string[] {
   const made = launch.outputs.map(({ dtype }, index) => {
     return `device ${typeOf(dtype)}* ${kernel.outputs[index]}`;
   });
-  const found = Object.entries(attributes).flatMap(([type, names]) =>
-    names.filter((name) => kernel.source.includes(name)).map((name) => `${type} ${name}`),
-  );
+  const found = attributesOf(kernel.source).map(({ type, name }) => `${type} ${name}`);
   return [...passed, ...made, ...found];
 }
 

@@ -28,6 +28,7 @@ struct bfloat16_t {
 namespace metal {
 enum class mem_flags { mem_none, mem_device, mem_threadgroup };
 void threadgroup_barrier(mem_flags);
+void simdgroup_barrier(mem_flags);
 float simd_shuffle_xor(float, ushort);
 namespace fast {
 float divide(float, float);

@@ -5,7 +5,7 @@
 
 Of each tiny model: its tensors' shapes, the seed of its weights, a prompt, some of the prompt's
 logits, and the tokens that greedy decoding adds to it. The weights follow from the seed, here and in
-test/support/tiny-models.ts. A seed is good if no step of the decoding is a close call.
+src/self-test/tiny-weights.ts. A seed is good if no step of the decoding is a close call.
 """
 
 import importlib

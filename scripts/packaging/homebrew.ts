@@ -39,7 +39,18 @@ export function formula(repository: string, folder: string): string {
 
   service do
     run [opt_bin/"mlx-serve", "serve"]
-    keep_alive true
+    keep_alive successful_exit: false
+    log_path var/"log/mlx-serve.log"
+    error_log_path var/"log/mlx-serve.log"
+  end
+
+  def caveats
+    <<~EOS
+      The service serves the model of ~/.config/mlx-serve/config.toml:
+        mlx-serve pull mlx-community/Qwen3-4B-Instruct-2507-4bit
+        mkdir -p ~/.config/mlx-serve
+        echo 'model = "mlx-community/Qwen3-4B-Instruct-2507-4bit"' >> ~/.config/mlx-serve/config.toml
+    EOS
   end
 
   test do

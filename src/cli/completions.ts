@@ -49,8 +49,8 @@ type Candidates = { verb: string; summary: string; flags: Choice[]; values: Valu
 
 const helpFlag: Flag = { flag: "--help", aliases: ["-h"], text: "What it does and what it takes." };
 
-function candidatesOf({ name, summary, flags = [], values }: Verb): Candidates {
-  const all = [...(flags === "settings" ? settingList : flags), helpFlag];
+function candidatesOf({ name, summary, flags = [], settings, values }: Verb): Candidates {
+  const all = [...flags, ...(settings ? settingList : []), helpFlag];
   return { verb: name, summary, flags: all.map(choiceOf), values };
 }
 

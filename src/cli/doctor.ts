@@ -1,34 +1,32 @@
-// mlx-serve doctor: what this machine has, as the engine sees it.
-import { totalmem } from "node:os";
+// mlx-serve doctor: what this machine has, as the engine sees it, and with --self-test whether it computes what it should.
+import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
+import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
-import type { EngineReport } from "../engine/protocol.ts";
+import { readJob } from "../self-test/lines.ts";
+import { describeEngine } from "./engine-report.ts";
 
-export async function doctor(): Promise<void> {
+const options = {
+  "self-test": { type: "boolean" },
+  only: { type: "string" },
+  report: { type: "string" },
+} as const;
+
+export async function doctor(args: string[]): Promise<void> {
+  const job = readJob(args);
+  if (job) return await (await import("../self-test/child.ts")).runJob(job);
+  const { values } = parseArgs({ args, options });
+  const { only = "", report } = values;
+  if (values["self-test"]) {
+    const { runSelfTest } = await import("./self-test.ts");
+    return await runSelfTest({ only, report });
+  }
+  if (only || report) throw new UsageError("--only and --report are for --self-test");
   const setup = engineSetup();
   const engine = await EngineClient.start(setup);
   try {
-    console.log(describe(await engine.inspect(true), setup.library));
+    console.log(describeEngine(await engine.inspect(true), setup.library));
   } finally {
     await engine.stop();
   }
-}
-
-function describe(report: EngineReport, library: string): string {
-  const memory = Number(report.device.memory_size ?? totalmem());
-  const { blas } = report;
-  const rows = {
-    device: `${report.deviceName} (${report.backend})`,
-    memory: `${gib(memory)} GiB, MLX may use ${gib(report.memoryLimitBytes)}`,
-    mlx: `${report.mlxVersion}, ${library}`,
-    blas: blas ? `${blas.name}, ${blas.threads} threads` : "the system's",
-    matmul: `${report.matmulGflops?.toFixed(0)} GFLOP/s (512 x 576 x 1536, float32)`,
-  };
-  return Object.entries(rows)
-    .map(([key, value]) => `${key.padEnd(8)}${value}`)
-    .join("\n");
-}
-
-function gib(bytes: number): string {
-  return (bytes / 2 ** 30).toFixed(1);
 }

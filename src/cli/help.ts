@@ -1,7 +1,7 @@
 // mlx-serve help, and --help of every verb.
 import { UsageError } from "../config/usage-error.ts";
 import { otherVariables } from "../config/variables.ts";
-import type { Verb } from "./verbs.ts";
+import type { Flag, Verb } from "./verbs.ts";
 
 export async function help(
   args: readonly string[],
@@ -22,18 +22,21 @@ export function findVerb(name: string, verbs: readonly Verb[]): Verb {
 }
 
 export async function helpOf(verb: Verb): Promise<string> {
-  const { summary, flags = [] } = verb;
-  if (flags === "settings") {
-    const { serveHelp } = await import("../config/help.ts");
-    return serveHelp(Math.min(Math.max(process.stdout.columns ?? 80, 80), 100));
-  }
+  const { summary, flags = [], settings } = verb;
   const usage = `mlx-serve ${usageOf(verb)}`;
+  if (settings) {
+    const { settingsHelp } = await import("../config/help.ts");
+    const width = Math.min(Math.max(process.stdout.columns ?? 80, 80), 100);
+    const own = flags.length === 0 ? [] : [columns(flags.map(rowOf))];
+    return [`${usage} [settings]`, summary, ...own, settingsHelp(width)].join("\n\n");
+  }
   if (flags.length === 0) return `${usage}\n\n${summary}`;
-  const rows = flags.map(({ flag, aliases = [], metavar, text }) => {
-    const spelled = [flag, ...aliases].join(", ");
-    return [metavar ? `${spelled} ${metavar}` : spelled, text] as const;
-  });
-  return `${usage} [flags]\n\n${summary}\n\n${columns(rows)}`;
+  return `${usage} [flags]\n\n${summary}\n\n${columns(flags.map(rowOf))}`;
+}
+
+function rowOf({ flag, aliases = [], metavar, text }: Flag): readonly [string, string] {
+  const spelled = [flag, ...aliases].join(", ");
+  return [metavar ? `${spelled} ${metavar}` : spelled, text];
 }
 
 const usageOf = ({ name, usage }: Verb) => (usage === undefined ? name : `${name} ${usage}`);

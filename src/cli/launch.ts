@@ -7,6 +7,7 @@ import { type Agent, type AgentServer, agents } from "./agents.ts";
 import { print } from "./print.ts";
 import { findServer, isOpen, listModels, needServer, type Server } from "./server-client.ts";
 import { startBackgroundServer } from "./server-process.ts";
+import { quotedWord } from "./shell-word.ts";
 
 const options = {
   print: { type: "boolean" },
@@ -66,10 +67,6 @@ function settingsOf(agent: Agent, server: AgentServer, command: readonly string[
     ),
     [agent.name, ...command].map(quotedWord).join(" "),
   ].join("\n");
-}
-
-function quotedWord(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 /** Returns its exit code. */

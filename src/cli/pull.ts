@@ -4,7 +4,7 @@ import { formatBytes } from "../hub/bytes.ts";
 import { HubError, quoted } from "../hub/hub-error.ts";
 import { Progress, type ProgressOutput } from "../hub/progress.ts";
 import { type PullEvent, pullModel } from "../hub/pull.ts";
-import { parseRepoName } from "../hub/repo-name.ts";
+import { parseRepoName, type RepoName } from "../hub/repo-name.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
 
@@ -26,17 +26,26 @@ export async function pull(
   const repo = parseRepoName(name);
   if (!repo) throw new HubError(`${quoted(name)} is not the name of a repo; usage: ${usage}`);
 
-  const { id, ...wanted } = repo;
+  console.log(await pullShown(repo, values.include, env, output));
+}
+
+/** Returns the snapshot's folder; says on `output` how far it is. */
+export async function pullShown(
+  { id, ...wanted }: RepoName,
+  include: string[] | undefined,
+  env: Environment,
+  output: ProgressOutput = process.stderr,
+): Promise<string> {
   const progress = new Progress(output);
   const { path, bytes, downloadedBytes } = await pullModel(id, {
     ...wanted,
-    ...(values.include && { include: values.include }),
+    ...(include && { include }),
     env,
     onEvent: (event) => show(progress, id, event),
   });
   if (downloadedBytes > 0) progress.finish(bytes, bytes);
   else progress.say(`${id} is here already`);
-  console.log(path);
+  return path;
 }
 
 function show(progress: Progress, id: string, event: PullEvent): void {

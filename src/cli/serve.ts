@@ -11,8 +11,15 @@ import { bindProblem } from "../http/guard.ts";
 import { type RunningServer, startServer } from "../http/server.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
+import type { Environment } from "../hub/settings.ts";
 import { resolveModel } from "../hub/source.ts";
-import { defaultKeyFile, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
+import {
+  defaultKeyFile,
+  type KeyFile,
+  keyFileWarning,
+  newKey,
+  readKeyFile,
+} from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
 import type { ServedModel } from "../serve/models.ts";
@@ -22,31 +29,25 @@ import {
   rememberServer,
   type ServerEntry,
 } from "../serve/server-file.ts";
+import { firstModel } from "./first-model.ts";
 import { showProgress } from "./progress.ts";
 
 export async function serve(args: string[]): Promise<void> {
-  const { settings } = loadSettings(args);
+  const { settings, sources } = loadSettings(args);
   const log = makeLogger({ level: settings.logLevel, format: settings.logFormat });
-  const keysPath = settings.keysFile ?? defaultKeyFile();
-  const keys = readKeyFile(keysPath);
-  if (settings.keysFile !== undefined && !keys)
-    throw new UsageError(`${keysPath}: there is no file`);
+  const { keysPath, keys } = readKeys(settings);
   const warning = keys && keyFileWarning(keysPath);
   if (warning) log.warn(warning);
-  const problem = bindProblem({
-    ...settings,
-    keysSet: keys !== undefined || settings.apiKey.length > 0,
-  });
-  if (problem) throw new UsageError(problem);
   // Bun reports a host name that does not resolve as a port in use.
   await lookup(settings.host).catch(() => {
     throw new Error(`${settings.host} is no address of this machine: choose another by --host`);
   });
   const env = environmentOf(settings);
+  const model = sources.model === "default" ? await firstModel(env) : settings.model;
   const localKey = newKey();
   const server = await startServer({
     settings,
-    model: resolveModel(settings.model),
+    model: resolveModel(model),
     chatTemplate: settings.chatTemplate && readFileSync(settings.chatTemplate, "utf8"),
     keys,
     localKey,
@@ -70,6 +71,21 @@ export async function serve(args: string[]): Promise<void> {
     await server.drain();
     throw error;
   }
+}
+
+/** The keys file, if there is one. Throws where others could reach the server without a key. */
+export function readKeys(
+  settings: Settings,
+  env: Environment = process.env,
+): { keysPath: string; keys: KeyFile | undefined } {
+  const keysPath = settings.keysFile ?? defaultKeyFile(env);
+  const keys = readKeyFile(keysPath);
+  if (settings.keysFile !== undefined && !keys)
+    throw new UsageError(`${keysPath}: there is no file`);
+  const keysSet = keys !== undefined || settings.apiKey.length > 0;
+  const problem = bindProblem({ ...settings, keysSet });
+  if (problem) throw new UsageError(problem);
+  return { keysPath, keys };
 }
 
 /** An address that local clients can use: 0.0.0.0 and :: mean all interfaces. */

@@ -2,9 +2,10 @@
 // variables and the file, and runs until `mlx-serve stop`.
 import { mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { cacheDirectory, carried } from "../../ffi/native.ts";
+import { cacheDirectory } from "../../ffi/native.ts";
 import type { Environment } from "../hub/settings.ts";
 import { knownServers } from "../serve/server-file.ts";
+import { ownProgram } from "./own-program.ts";
 import { health, type Server } from "./server-client.ts";
 
 const POLL_MS = 50;
@@ -24,7 +25,7 @@ export async function startBackgroundServer(
     "json",
     ...(model === undefined ? [] : ["--model", model]),
   ];
-  const child = Bun.spawn([...ownProgram(), ...args], {
+  const child = Bun.spawn([...ownProgram(env), ...args], {
     env,
     stdio: ["ignore", file, file],
     // Ctrl-C in the agent is not for the server.
@@ -42,11 +43,6 @@ export async function startBackgroundServer(
     }
     await Bun.sleep(POLL_MS);
   }
-}
-
-/** An executable is the program itself; otherwise Bun runs its file. */
-function ownProgram(): string[] {
-  return carried ? [process.execPath] : [process.execPath, Bun.main];
 }
 
 function lastLine(log: string): string {

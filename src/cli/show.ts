@@ -5,14 +5,12 @@ import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../engine/client.ts";
 import type { ModelPlan } from "../engine/protocol.ts";
 import { formatBytes } from "../hub/bytes.ts";
-import { HubError, ModelNotFoundError } from "../hub/hub-error.ts";
-import { parseRepoName } from "../hub/repo-name.ts";
-import { type Environment, hubEndpoint, isOffline } from "../hub/settings.ts";
-import { resolveModel } from "../hub/source.ts";
+import { HubError } from "../hub/hub-error.ts";
+import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
-import { type HollowModel, hollowModel } from "../serve/hollow-model.ts";
 import { checkLoad, type LoadCheck } from "../serve/load-check.ts";
 import { counted, describeModel, type ModelDescription } from "../serve/model-description.ts";
+import { type OpenedModel, openModel, withoutFolder } from "./open-model.ts";
 import { print } from "./print.ts";
 
 export async function show(args: string[], env: Environment = process.env): Promise<void> {
@@ -23,12 +21,10 @@ export async function show(args: string[], env: Environment = process.env): Prom
   });
   const [name = "default", ...more] = positionals;
   if (more.length > 0) throw new HubError("usage: mlx-serve show [model] [--json]");
-  using opened = await open(name, env);
-  const { source, hub } = opened;
-  // The path of a temporary folder is of no use to anyone.
-  const told = (text: string) => (hub ? text.replaceAll(hub.folder, hub.address) : text);
+  using opened = await openModel(name, env);
+  const told = (text: string) => withoutFolder(opened, text);
   try {
-    const description = describeModel(source);
+    const description = describeModel(opened.source);
     const load = await check(opened);
     const model = { ...description, path: told(description.path) };
     const reasons = load.reasons.map(told);
@@ -44,26 +40,7 @@ export async function show(args: string[], env: Environment = process.env): Prom
   }
 }
 
-type Opened = Pick<HollowModel, "source" | typeof Symbol.dispose> & {
-  /** Of a repo that is not on this machine. */
-  readonly hub?: { readonly folder: string; readonly address: string };
-};
-
-async function open(name: string, env: Environment): Promise<Opened> {
-  try {
-    return { source: resolveModel(name, { env }), [Symbol.dispose]() {} };
-  } catch (error) {
-    const repo = parseRepoName(name);
-    if (!(error instanceof ModelNotFoundError) || !repo || isOffline(env)) throw error;
-    const { folder, ...hollow } = await hollowModel(name, repo, env).catch((reason: unknown) => {
-      if (!(reason instanceof HubError)) throw reason;
-      throw new HubError(`${name} is not in the cache, and ${reason.message}`);
-    });
-    return { ...hollow, hub: { folder, address: `${hubEndpoint(env)}/${repo.id}` } };
-  }
-}
-
-async function check({ source }: Opened): Promise<LoadCheck> {
+async function check({ source }: OpenedModel): Promise<LoadCheck> {
   const engine = await EngineClient.start(engineSetup());
   try {
     return await checkLoad(source, engine);

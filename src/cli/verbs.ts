@@ -10,8 +10,9 @@ export type Verb = {
   /** Its arguments. */
   usage?: string;
   summary: string;
-  /** Its own; "settings": those of src/config. */
-  flags?: readonly Flag[] | "settings";
+  flags?: readonly Flag[];
+  /** It takes those of src/config too. */
+  settings?: true;
   /** Values of its arguments, for shell completion. */
   values?: Setting["values"];
   run: (args: string[]) => void | Promise<void>;
@@ -27,6 +28,7 @@ const serverFlags: readonly Flag[] = [
 ];
 const tiers = ["HIGH", "NORMAL", "LOW"];
 const agentNames = ["claude", "codex", "opencode"];
+const serviceActions = ["install", "uninstall", "start", "stop", "status", "logs"];
 const shells = ["bash", "zsh", "fish"];
 
 export const verbs: readonly Verb[] = [
@@ -34,7 +36,7 @@ export const verbs: readonly Verb[] = [
     name: "serve",
     usage: "[model]",
     summary: "a model over the OpenAI HTTP API",
-    flags: "settings",
+    settings: true,
     values: "model",
     run: async (args) => (await import("./serve.ts")).serve(args),
   },
@@ -117,6 +119,18 @@ export const verbs: readonly Verb[] = [
     run: async (args) => (await import("./stop.ts")).stop(args),
   },
   {
+    name: "service",
+    usage: serviceActions.join("|"),
+    summary: "a server that starts at login; install takes a model and settings as serve does",
+    flags: [
+      { flag: "--follow", aliases: ["-f"], text: "logs: go on with what is written" },
+      { flag: "--lines", metavar: "<n>", text: "logs: how many of the last (100)" },
+    ],
+    settings: true,
+    values: serviceActions,
+    run: async (args) => (await import("./service.ts")).service(args),
+  },
+  {
     name: "pull",
     usage: "<repo>",
     summary: "a model from the Hugging Face hub into its cache",
@@ -163,7 +177,24 @@ export const verbs: readonly Verb[] = [
   {
     name: "doctor",
     summary: "what this machine has: device, memory, MLX, BLAS, how fast it multiplies",
-    run: async () => (await import("./doctor.ts")).doctor(),
+    flags: [
+      {
+        flag: "--self-test",
+        text: "whether it computes what it should: kernels, models, sampling, grammars; about a minute",
+      },
+      {
+        flag: "--only",
+        metavar: "<text>",
+        text: "checks of the self-test with this in their names",
+      },
+      {
+        flag: "--report",
+        metavar: "<file>",
+        text: "what the self-test found (JSON), to attach to an issue",
+        values: "file",
+      },
+    ],
+    run: async (args) => (await import("./doctor.ts")).doctor(args),
   },
   {
     name: "bench",

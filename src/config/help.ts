@@ -1,21 +1,20 @@
-// The settings for people: the text of `mlx-serve serve --help`, and the tables of the documentation.
+// The settings for people: for `mlx-serve serve --help`, and the tables of the documentation.
 import { offFlag, type Setting, sections, settingList } from "./settings.ts";
 
 const introduction =
-  "Serves a model over the OpenAI HTTP API. Each setting is a flag, a variable, or a key of a TOML " +
+  "Each setting is a flag, a variable, or a key of a TOML " +
   "file (--max-batch-size 8, MLX_SERVE_MAX_BATCH_SIZE=8, max_batch_size = 8). A flag goes before a " +
   "variable, a variable before the file. A list is given with commas, or by its flag several " +
   "times; a size as 512MB or 4GiB, a time as 90s or 10m.";
 
-export function serveHelp(width: number): string {
+export function settingsHelp(width: number): string {
   const parts = sections.map((section) => {
     const each = settingsOf(section).map((setting) =>
       [`  ${heading(setting)}`, ...wrapped(explanation(setting), width - 6, "      ")].join("\n"),
     );
     return `${section}\n${each.join("\n")}`;
   });
-  const usage = "mlx-serve serve [model] [settings]";
-  return [usage, wrapped(introduction, width).join("\n"), ...parts].join("\n\n");
+  return [wrapped(introduction, width).join("\n"), ...parts].join("\n\n");
 }
 
 /** One table a section. */

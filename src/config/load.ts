@@ -14,6 +14,8 @@ export type LoadedSettings = {
   settings: Settings;
   /** The flag, the variable or the file's key that has set it, or "default". */
   sources: Readonly<Record<keyof Settings, string>>;
+  /** What flags and variables have set, as it was written but for paths, which are absolute. */
+  written: readonly { readonly setting: Setting; readonly value: unknown }[];
 };
 
 /** A raw value and its origin; relative paths are resolved against `folder`. */
@@ -34,7 +36,12 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
     throw wrongValue(given.get(path[0] as keyof Settings)!, message);
   }
   const sources = settingList.map(({ key }) => [key, given.get(key)?.source ?? "default"]);
-  return { settings: result.data, sources: Object.fromEntries(sources) };
+  const written = new Map([...variables, ...flags]).values();
+  return {
+    settings: result.data,
+    sources: Object.fromEntries(sources),
+    written: [...written.map((each) => ({ setting: each.setting, value: valueOf(each, env) }))],
+  };
 }
 
 const flagTable = new Map(

@@ -16,7 +16,7 @@ import {
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { array } from "../mlx/array.ts";
-import { makeKernel } from "../mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, ExpertProduct, Linear, LinearOptions } from "./device.ts";
@@ -34,12 +34,12 @@ import {
 const TOKEN_BUDGET = 8192;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
-export function cudaDevice(info: Runtime["device"]): Device {
+export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): Device {
   const gpu = gpuParts();
-  const products = new Products(makeKernel, hasWgmma(info));
-  const routing = new RoutingKernels("cuda");
-  const heads = new HeadProducts();
-  const rows = new BestKernels("cuda");
+  const products = new Products(make, hasWgmma(info));
+  const routing = new RoutingKernels("cuda", make);
+  const heads = new HeadProducts(make);
+  const rows = new BestKernels("cuda", make);
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
@@ -93,9 +93,9 @@ export function cudaDevice(info: Runtime["device"]): Device {
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
     best: (x) => rows.best(x),
-    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype),
-    latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype),
-    recurrence: () => new RecurrenceKernels("cuda", makeKernel, hasWgmma(info) ? HOPPER_GROUPS : 0),
+    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make),
+    latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
+    recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
     stage: canPin ? pinned : (values) => array(values),
     trace: (build, rehearsal) => new Recorded(build, rehearsal),

@@ -6,8 +6,7 @@
 #define SHARED __shared__
 #define IN_SHARED
 #define BARRIER __syncthreads()
-// What a warp has loaded from shared memory it loads again behind this, where registers are too few to keep it.
-#define RELOAD_SHARED __syncwarp()
+#define WARP_BARRIER __syncwarp()
 #define SHUFFLE_XOR(x, mask) __shfl_xor_sync(0xffffffffu, x, mask)
 #define EXP __expf
 #define DIVIDE __fdividef

@@ -8,8 +8,8 @@
 // Declares shared memory, which only a kernel itself may do: functions take pointers to it.
 #define SHARED threadgroup
 #define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)
-// For CUDA's compiler.
-#define RELOAD_SHARED
+// For the lanes of one warp. What they have loaded from shared memory is loaded again behind it, and not kept.
+#define WARP_BARRIER simdgroup_barrier(mem_flags::mem_threadgroup)
 #define SHUFFLE_XOR simd_shuffle_xor
 #define EXP metal::fast::exp
 #define DIVIDE metal::fast::divide

@@ -225,7 +225,7 @@
         float each[8] = {}, squares = 0;
         #pragma unroll
         for (int j = 0; j < 8; j++) {
-          if (has_values) each[j] = outputs[row * OUTPUT_STRIDE + pack * 8 + j];
+          if (has_values && t < count) each[j] = outputs[row * OUTPUT_STRIDE + pack * 8 + j];
           squares += each[j] * each[j];
         }
         if (NORM_OUTPUT) {

@@ -17,18 +17,19 @@
   constexpr int LANES = 4, ROWS = 8 * WARPS, FOURS = KEY_DIM / 4, OWN = FOURS / LANES;
   const int head = group_y, key_head = head / (HEADS / KEY_HEADS);
   const int part = lane % LANES, row = warp * 8 + lane / LANES, value = group_x * ROWS + row;
-  const bool is_own = value < VALUE_DIM;
+  const bool is_own = VALUE_DIM % ROWS == 0 || value < VALUE_DIM;
   const DEVICE int* move = move_of(moves, group_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
   const long size = long(HEADS) * VALUE_DIM * FOURS;
   // Every fourth group of four, so that lanes side by side read side by side. MLX takes inputs for constant; this row
   // is nobody else's before the next launch.
   DEVICE Four* states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool));
-  const int own_state = (head * VALUE_DIM + (is_own ? value : 0)) * FOURS + part;
+  const int own_state = (head * VALUE_DIM + value) * FOURS + part;
+  const bool has_state = is_own && from >= 0;
   Four state[OWN];
   for (int i = 0; i < OWN; i++) {
-    if (from >= 0) state[i] = states[from * size + own_state + i * LANES];
-    for (int j = 0; from < 0 && j < 4; j++) state[i].x[j] = 0;
+    if (has_state) state[i] = states[from * size + own_state + i * LANES];
+    for (int j = 0; !has_state && j < 4; j++) state[i].x[j] = 0;
   }
   SHARED Four queries[CHUNK * FOURS], keys[CHUNK * FOURS], feature_decays[BY_FEATURE ? CHUNK * FOURS : 1];
   SHARED Four finds[ERASES ? CHUNK * FOURS : 1], puts[ERASES ? CHUNK * FOURS : 1];
@@ -116,7 +117,8 @@
       const float decay = BY_FEATURE ? 1.0f : head_decays[t];
       const float added = (ERASES ? own : own - found * decay) * head_betas[t];
       float sum = 0;
-      RELOAD_SHARED;
+      // Before the value of this row is overwritten, and so that keys are loaded again: registers are too few for them.
+      WARP_BARRIER;
       for (int i = 0; i < OWN; i++) {
         const Four key = keys[at + i * LANES], query = queries[at + i * LANES];
         for (int j = 0; j < 4; j++) {
@@ -129,7 +131,6 @@
       sum += SHUFFLE_XOR(sum, 2);
       if (SKIP) sum += float(skip[head]) * own;
       if (part == 0) {
-        // The lanes of this row have read the value that was there.
         if (NORM_OUTPUT) values[t * ROWS + row] = sum;
         else if (is_own) read[(long(first + start + t) * HEADS + head) * VALUE_DIM + value] = T(sum);
       }

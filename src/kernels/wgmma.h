@@ -1,6 +1,6 @@
 // Products of whole warpgroups, Hopper's wgmma, as functions; CUDA with compute capability 9.0 only. They run while
 // the threads go on, and read their operands in shared memory by descriptors. The tests' emulator
-// (test/support/emulator.h) has the same functions for a CPU.
+// (test/support/emulator) has the same functions for a CPU.
 
 /** What this thread has written to shared memory, by copies too, is visible to wgmma after the next barrier. */
 __device__ __forceinline__ void fence_proxy_async() {

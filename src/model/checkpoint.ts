@@ -8,7 +8,8 @@ import { readJson } from "../files/json.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
 import { readSafetensorsIndex, type SafetensorsDtype } from "../files/safetensors.ts";
 import { ggufConfig } from "./gguf-config.ts";
-import { huggingFaceName, rowOrder } from "./gguf-names.ts";
+import { huggingFaceName, inputOrder, predictsFurther, rowOrder } from "./gguf-names.ts";
+import { inputOrderOf, restored, separated } from "./gguf-tensors.ts";
 import { asMlxLayout } from "./quantized-folder.ts";
 
 export type StoredTensor = {
@@ -61,18 +62,22 @@ function openGguf(path: string): Checkpoint {
     const fileOf = ({ name }: GgufTensor) => files.open(gguf.tensors.get(name)!.file);
     const config = ggufConfig(gguf, (tensor) => readNumbers(tensor, fileOf(tensor)));
     const tensors = new Map<string, StoredTensor>();
-    for (const { name: stored, shape, type, offset, bytes, file } of gguf.tensors.values()) {
+    const add = (stored: string, tensor: StoredTensor) => {
       const name = huggingFaceName(stored, config.model_type);
-      if (name === undefined) continue;
+      if (name === undefined || predictsFurther(stored, config)) return;
       if (tensors.has(name)) throw new LoadError(`${path}: ${quoted(stored)} is there twice`);
-      tensors.set(name, {
-        name,
-        shape,
-        format: type,
-        bytes,
-        read: (from, target) => files.open(file).read(offset + from, target),
-        rowOrder: rowOrder(stored, shape, config),
-      });
+      const order = rowOrder(stored, tensor.shape, config);
+      tensors.set(name, restored(stored, { ...tensor, name, rowOrder: order }));
+      const columns = inputOrder(stored, config);
+      if (!columns) return;
+      const orderName = name.replace(/weight$/, "input_order");
+      tensors.set(orderName, inputOrderOf(orderName, tensor.shape.at(-1) ?? 1, columns));
+    };
+    for (const { name, shape, type: format, offset, bytes, file } of gguf.tensors.values()) {
+      const read = (from: number, target: Uint8Array) =>
+        files.open(file).read(offset + from, target);
+      const parts = separated(name, { name, shape, format, bytes, read });
+      for (const [own, tensor] of parts) add(own, tensor);
     }
     return { path, format: "gguf", config, tensors, close: files.close };
   } catch (error) {

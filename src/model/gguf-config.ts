@@ -5,6 +5,9 @@ import { ggufFamilies, type GgufValues as Values } from "./gguf-families.ts";
 
 export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
+  num_hidden_layers: number;
+  /** Layers behind the last predict further tokens, which is not used. */
+  num_nextn_predict_layers: number;
   num_attention_heads: number;
   num_key_value_heads: number;
   head_dim?: number;
@@ -25,6 +28,9 @@ const modelTypes = new Map([
   ["olmo2", "olmo2"],
 ]);
 
+/** Those of llama.cpp's architectures that are read. */
+export const ggufArchitectures: readonly string[] = [...modelTypes.keys()].sort();
+
 /** Reads a tensor's numbers: some of the configuration is kept as tensors. */
 export type ReadNumbers = (tensor: GgufTensor) => number[];
 
@@ -33,15 +39,21 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   const { optional, required } = values;
   const heads = required("attention.head_count");
   const hidden = required("embedding_length");
-  const layers = layerCount(gguf, values);
-  const headDim = optional("attention.key_length") ?? hidden / heads;
+  const further = optional("nextn_predict_layers") ?? 0;
+  const layers = layerCount(gguf, values) - further;
+  const headDim = optional("attention.key_length") ?? hidden / (heads || 1);
   const maxPositions = optional("context_length");
   const window = slidingWindow(values);
   return {
     model_type: modelTypeOf(values, window),
     hidden_size: hidden,
     num_hidden_layers: layers,
-    intermediate_size: required("feed_forward_length"),
+    num_nextn_predict_layers: further,
+    // Where all layers have experts, the file may say just the width of these.
+    intermediate_size:
+      optional("feed_forward_length") ??
+      optional("expert_feed_forward_length") ??
+      required("feed_forward_length"),
     num_attention_heads: heads,
     num_key_value_heads: optional("attention.head_count_kv") ?? heads,
     head_dim: headDim,
@@ -91,7 +103,7 @@ function valuesIn({ metadata }: Gguf): Values {
   const architecture = metadata.get("general.architecture");
   const modelType = typeof architecture === "string" ? modelTypes.get(architecture) : undefined;
   if (!modelType) {
-    const known = [...modelTypes.keys()].join(", ");
+    const known = ggufArchitectures.join(", ");
     const found = typeof architecture === "string" ? quoted(architecture) : typeof architecture;
     throw new LoadError(`GGUF architecture ${found} is not supported; there are ${known}`);
   }
@@ -107,9 +119,10 @@ function valuesIn({ metadata }: Gguf): Values {
     const named = metadata.has(key) ? key : `${architecture}.${key}`;
     const value = metadata.get(named);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
-    const count = metadata.get(`${architecture}.block_count`);
-    const numbers = isList(value) ? numbersIn(named, value) : [single(named, value)];
-    if (numbers.length === Number(count)) return numbers;
+    const count = Number(metadata.get(`${architecture}.block_count`));
+    if (!isList(value)) return Array<number>(count).fill(single(named, value));
+    const numbers = numbersIn(named, value);
+    if (numbers.length === count) return numbers;
     throw new LoadError(`the GGUF file's ${named} has ${numbers.length} numbers, not ${count}`);
   };
   const required = (key: string) => {
@@ -189,7 +202,8 @@ function yarnGains({ architecture, optional }: Values) {
   const gain = optional("rope.scaling.yarn_log_multiplier");
   if (gain === undefined) return {};
   if (architecture === "mistral3") return { mscale_all_dim: gain };
-  return architecture === "deepseek2" ? { mscale: 10 * gain, mscale_all_dim: 10 * gain } : {};
+  const isTenth = ["deepseek2", "mistral4"].includes(architecture);
+  return isTenth ? { mscale: 10 * gain, mscale_all_dim: 10 * gain } : {};
 }
 
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {

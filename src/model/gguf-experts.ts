@@ -1,60 +1,27 @@
 // What llama.cpp's converter does to the files of families with experts in its own way.
 import type { Gguf } from "../files/gguf.ts";
+import {
+  besideRouter,
+  deepseekKeys,
+  graniteExperts,
+  hasCorrections,
+  hasNorms,
+  latentNames,
+  latentSizes,
+  scoresOf,
+  sharedExpert,
+} from "./gguf-common.ts";
 import type { GgufFamily, GgufValues } from "./gguf-families.ts";
 
-/** What is usual: the experts that all tokens go through, and corrections, beside the router. */
-const besideRouter = {
-  ffn_gate_shexp: "mlp.shared_experts.gate_proj",
-  ffn_up_shexp: "mlp.shared_experts.up_proj",
-  ffn_down_shexp: "mlp.shared_experts.down_proj",
-  exp_probs_b: "mlp.gate.e_score_correction_",
-};
-
-const scoreFunctions: Partial<Record<number, string>> = { 1: "softmax", 2: "sigmoid" };
-
-const scoresOf = ({ optional }: GgufValues) =>
-  scoreFunctions[optional("expert_gating_func") ?? 0] ?? undefined;
-
-/** Keys that DeepSeek's configurations have, and those of the same make. */
-function deepseekKeys({ optional }: GgufValues) {
-  return {
-    n_routed_experts: optional("expert_count"),
-    n_shared_experts: optional("expert_shared_count"),
-    first_k_dense_replace: optional("leading_dense_block_count"),
-    routed_scaling_factor: optional("expert_weights_scale"),
-    norm_topk_prob: optional("expert_weights_norm") !== 0,
-    n_group: optional("expert_group_count"),
-    topk_group: optional("expert_group_used_count"),
-  };
-}
-
 function latentKeys(values: GgufValues) {
-  const { optional, required } = values;
-  const rotary = required("rope.dimension_count");
-  const groups = optional("expert_group_count") ?? 1;
+  const groups = values.optional("expert_group_count") ?? 1;
   return {
     ...deepseekKeys(values),
+    ...latentSizes(values),
     model_type: scoresOf(values) === "sigmoid" ? "deepseek_v3" : "deepseek_v2",
     topk_method: groups > 1 ? "group_limited_greedy" : "greedy",
-    q_lora_rank: optional("attention.q_lora_rank"),
-    kv_lora_rank: required("attention.kv_lora_rank"),
-    qk_rope_head_dim: rotary,
-    // Of files with a matrix for each head, the others are the sizes of what is kept.
-    qk_nope_head_dim:
-      (optional("attention.key_length_mla") ?? required("attention.key_length")) - rotary,
-    v_head_dim: optional("attention.value_length_mla") ?? required("attention.value_length"),
   };
 }
-
-/** Layers behind the last predict further tokens, which is not used. */
-const layersOf = ({ optional, required }: GgufValues) => ({
-  num_hidden_layers: required("block_count") - (optional("nextn_predict_layers") ?? 0),
-});
-
-const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
-
-const hasCorrections = ({ tensors }: Gguf) =>
-  tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias"));
 
 /** The last layer with experts. */
 function lastSparse({ tensors }: Gguf): number | undefined {
@@ -75,7 +42,6 @@ function bailingKeys(values: GgufValues) {
   const { optional } = values;
   return {
     ...deepseekKeys(values),
-    ...layersOf(values),
     num_experts: optional("expert_count"),
     num_shared_experts: optional("expert_shared_count"),
     score_function: scoresOf(values),
@@ -162,14 +128,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
       others: ["deepseek_v2"],
       names: {
         ...besideRouter,
-        attn_q_a: "self_attn.q_a_proj",
-        attn_q_a_norm: "self_attn.q_a_layernorm",
-        attn_q_b: "self_attn.q_b_proj",
-        attn_kv_a_mqa: "self_attn.kv_a_proj_with_mqa",
-        attn_kv_a_norm: "self_attn.kv_a_layernorm",
-        attn_kv_b: "self_attn.kv_b_proj",
-        attn_k_b: "self_attn.embed_q",
-        attn_v_b: "self_attn.unembed_out",
+        ...latentNames,
       },
       config: latentKeys,
     },
@@ -197,7 +156,6 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
       names: { ...besideRouter, post_attention_norm: "post_attention_layernorm" },
       config: (values, gguf) => ({
         ...deepseekKeys(values),
-        ...layersOf(values),
         use_qk_norm: hasNorms(gguf),
       }),
     },
@@ -221,12 +179,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     {
       modelType: "granitemoe",
       isPaired: true,
-      names: {
-        ffn_gate_inp: "block_sparse_moe.router.layer",
-        ffn_gate_exps: "block_sparse_moe.switch_mlp.gate_proj",
-        ffn_up_exps: "block_sparse_moe.switch_mlp.up_proj",
-        ffn_down_exps: "block_sparse_moe.switch_mlp.down_proj",
-      },
+      names: graniteExperts,
       config: ({ optional }) => ({ num_local_experts: optional("expert_count") }),
     },
   ],
@@ -260,18 +213,31 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
       }),
     },
   ],
+  [
+    "mistral4",
+    {
+      modelType: "mistral4",
+      names: { ...besideRouter, ...latentNames },
+      config: (values) => ({
+        ...deepseekKeys(values),
+        ...latentSizes(values),
+        rope_parameters: {
+          rope_theta: values.optional("rope.freq_base"),
+          llama_4_scaling_beta: values.optional("attention.temperature_scale") ?? 0,
+          original_max_position_embeddings:
+            values.optional("rope.scaling.original_context_length") ??
+            values.required("context_length"),
+        },
+      }),
+    },
+  ],
   ["olmoe", { modelType: "olmoe", config: () => ({ norm_topk_prob: false }) }],
   ["phimoe", { modelType: "phimoe" }],
   [
     "qwen2moe",
     {
       modelType: "qwen2_moe",
-      names: {
-        ffn_gate_inp_shexp: "mlp.shared_expert_gate",
-        ffn_gate_shexp: "mlp.shared_expert.gate_proj",
-        ffn_up_shexp: "mlp.shared_expert.up_proj",
-        ffn_down_shexp: "mlp.shared_expert.down_proj",
-      },
+      names: sharedExpert,
       config: ({ optional }) => ({
         norm_topk_prob: false,
         shared_expert_intermediate_size: optional("expert_shared_feed_forward_length"),

@@ -1,7 +1,11 @@
 // What llama.cpp's converter does to a family's files in its own way: their names, their metadata, the order of rows.
 // What a family does not say is as in Llama.
 import type { Gguf } from "../files/gguf.ts";
+import { hasNorms } from "./gguf-common.ts";
+import { deltaFamilies } from "./gguf-delta.ts";
 import { expertFamilies } from "./gguf-experts.ts";
+import { layeredFamilies } from "./gguf-layered.ts";
+import { recurrentFamilies } from "./gguf-recurrent.ts";
 
 /** The numbers whose keys begin with the architecture's name. */
 export type GgufValues = {
@@ -20,8 +24,12 @@ export type GgufFamily = {
   others?: readonly string[];
   /** Names in a block -> Hugging Face's, where they differ from the usual. */
   names?: Readonly<Record<string, string>>;
+  /** The same outside of blocks. */
+  outside?: Readonly<Record<string, string>>;
   /** Rows of queries and keys stand in pairs. */
   isPaired?: boolean;
+  /** Heads of values in delta nets stand in turn: the first of each key head, then the second of each. */
+  isTiled?: boolean;
   /** Heads and widths differ from layer to layer: the configuration says those of the largest. */
   isUneven?: boolean;
   /** Of so many layers, the last attends to everything. */
@@ -46,10 +54,11 @@ const innerSize: GgufFamily["config"] = ({ required }) => ({
   n_inner: required("feed_forward_length"),
 });
 
-const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.weight");
-
 export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, GgufFamily>([
+  ...deltaFamilies,
   ...expertFamilies,
+  ...layeredFamilies,
+  ...recurrentFamilies,
   [
     "apertus",
     {
@@ -212,6 +221,17 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       },
     },
   ],
+  [
+    "nanbeige",
+    {
+      modelType: "nanbeige",
+      isPaired: true,
+      config: ({ optional }) => ({
+        num_loops: optional("num_loops"),
+        skip_loop_final_norm: optional("skip_loop_final_norm") === 1,
+      }),
+    },
+  ],
   ["nemotron", { modelType: "nemotron" }],
   [
     "olmo",
@@ -284,5 +304,18 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
   ],
   ["starcoder", { modelType: "gpt_bigcode", config: innerSize }],
   ["starcoder2", { modelType: "starcoder2" }],
+  [
+    "talkie",
+    {
+      modelType: "talkie",
+      names: {
+        attn_q_norm: "attn.head_gain.head_g.",
+        "attn_output.scale": "attn_gain.a_g.",
+        "ffn_down.scale": "mlp_gain.a_g.",
+        layer_output_scale: "embed_skip.a_g.",
+      },
+      config: ({ required }) => ({ rotates_forwards: true, logit_gain: required("logit_scale") }),
+    },
+  ],
   ["xverse", { modelType: "xverse", isPaired: true }],
 ]);

@@ -18,7 +18,8 @@ export function convolution(
 ): Convolution {
   const shape = [channels, taps];
   weights.arrange([`${name}.weight`], ([stored]) => {
-    const fits = stored!.shape.length === 3 && stored!.shape[0] === channels;
+    const [first, ...rest] = stored!.shape;
+    const fits = rest.length === 2 && first === channels && rest[0]! * rest[1]! === taps;
     return { ...stored!, name: `${name}.taps`, shape: fits ? shape : stored!.shape };
   });
   const stored = weights.tensor(`${name}.taps`, shape, "float32");

@@ -46,8 +46,14 @@ export function ropeOptions(
   };
 }
 
+/** More than any head has: a number beyond it is not worth a list of that length. */
+const MAX_ROTATED = 2 ** 16;
+
 export function makeRope(weights: Weights, options: RopeOptions): Rope {
   const { dims, scaling } = options;
+  if (!(dims <= MAX_ROTATED)) {
+    throw new LoadError(`config.json: RoPE would rotate ${dims} features of a head`);
+  }
   const kind = scaling?.type ?? scaling?.rope_type ?? "default";
   const make = (waves: Float32Array, magnitude = 1): Rope => {
     return { dims, wavelengths: weights.constant(waves), magnitude };

@@ -268,7 +268,11 @@ export class Runner {
       },
       read: () => {
         try {
-          if (failure) throw failure;
+          if (failure) {
+            // Its blocks are about to be another sequence's: what it writes must be there before.
+            evaluate(logits!);
+            throw failure;
+          }
           if (unread.length > 0) evaluate(...unread);
           const sampled = new Array<Sampled>(rows.length);
           for (const { members, read } of draws) {

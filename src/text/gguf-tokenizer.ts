@@ -1,5 +1,5 @@
 // A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE with
-// scores ("llama"), unigram ("t5") and the longest match ("rwkv").
+// scores ("llama") or merges ("gemma4"), unigram ("t5") and the longest match ("rwkv").
 import { bpeModel, byteTokens } from "./bpe.ts";
 import { ggufPreTokenizer } from "./gguf-pre-tokenizers.ts";
 import { byteLevelSplits } from "./pre-tokenizer.ts";
@@ -37,7 +37,9 @@ export function tokenizerFromGguf(metadata: GgufMetadata): Tokenizer {
     case "gpt2":
       return build(fields, vocabulary, byteLevel(fields, vocabulary));
     case "llama":
-      return build(fields, vocabulary, sentencePiece(fields, vocabulary));
+      return build(fields, vocabulary, sentencePiece(fields, vocabulary, scored));
+    case "gemma4":
+      return build(fields, vocabulary, sentencePiece(fields, vocabulary, ranked));
     case "rwkv":
       return build(fields, vocabulary, longestMatch(vocabulary));
     case "t5":
@@ -167,14 +169,25 @@ function byteLevel(fields: Fields, { plain }: GgufVocabulary): Kind {
   };
 }
 
-function sentencePiece(fields: Fields, { tokens, ids, plain }: GgufVocabulary): Kind {
+const scored = (fields: Fields, { tokens, plain }: GgufVocabulary) =>
+  scoredMerges(plain, fields.numbers("scores") ?? tokens.map(() => 0));
+
+const ranked = (fields: Fields, { plain }: GgufVocabulary) =>
+  rankedMerges(fields.strings("merges"), plain);
+
+function sentencePiece(
+  fields: Fields,
+  vocabulary: GgufVocabulary,
+  mergesOf: typeof scored | typeof ranked,
+): Kind {
+  const { ids, plain } = vocabulary;
   const prefix = fields.flag("add_space_prefix", true);
   const unk = fields.number("unknown_token_id") ?? ids.get("<unk>");
   return {
     addsBos: true,
     model: bpeModel({
       vocab: plain,
-      merges: scoredMerges(plain, fields.numbers("scores") ?? tokens.map(() => 0)),
+      merges: mergesOf(fields, vocabulary),
       unk,
       fuseUnk: true,
       bytes: byteTokens(ids),

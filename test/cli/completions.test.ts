@@ -56,7 +56,7 @@ function bash(...words: string[]): string[] {
 describe("bash", () => {
   test("completes verbs", () => {
     expect(bash("")).toEqual(verbs.map(({ name }) => name));
-    expect(bash("s")).toEqual(["serve", "stop", "show"]);
+    expect(bash("s")).toEqual(["serve", "stop", "service", "show"]);
     expect(bash("help", "ver")).toEqual(["version"]);
     expect(bash("completions", "")).toEqual(["bash", "zsh", "fish"]);
     expect(bash("keys", "r")).toEqual(["revoke"]);
@@ -64,7 +64,7 @@ describe("bash", () => {
 
   test("completes flags, of the default verb too", () => {
     expect(bash("run", "--t")).toEqual(["--temperature", "--top-p"]);
-    expect(bash("doctor", "-")).toEqual(["--help"]);
+    expect(bash("doctor", "-")).toEqual(["--self-test", "--only", "--report", "--help"]);
     expect(bash("serve", "--max-b")).toEqual([
       "--max-body-size",
       "--max-batch-size",

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { serveHelp, settingsMarkdown } from "../../src/config/help.ts";
+import { settingsHelp, settingsMarkdown } from "../../src/config/help.ts";
 import { sections, settingList } from "../../src/config/settings.ts";
 
 const spellings = settingList.flatMap(
@@ -19,7 +19,7 @@ function absent(text: string): string[] {
 }
 
 test("the help has every setting, with all its spellings and its default", () => {
-  const help = serveHelp(90);
+  const help = settingsHelp(90);
   expect(absent(help)).toEqual([]);
   const words = help.replace(/\s+/g, " ");
   for (const { flag, metavar, text, default: written } of settingList) {
@@ -34,7 +34,7 @@ test("the help has every setting, with all its spellings and its default", () =>
 test("the help keeps to the width", () => {
   for (const width of [80, 100]) {
     const longest = Math.max(
-      ...serveHelp(width)
+      ...settingsHelp(width)
         .split("\n")
         .map((line) => line.length),
     );

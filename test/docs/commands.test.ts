@@ -8,7 +8,10 @@ import { type Block, commandsOf, readDocuments } from "./documents.ts";
 const notRun: Readonly<Record<string, readonly string[]>> = {
   "it is what runs this test": ["npm test", "npm test -- test/kv"],
   "it would change files of the checkout": ["node_modules/.bin/biome check --write"],
-  "test/scripts/build.test.ts runs it": ["npm run build"],
+  "test/scripts/build.test.ts runs it": [
+    "npm run build",
+    "npm run -s mlx-serve -- doctor --self-test --report ~/self-test.json",
+  ],
   "it would reach servers that are not this test's": ["pkill -HUP -x mlx-serve"],
   "it changes the system": [
     "sudo cp scripts/packaging/mlx-serve.service /etc/systemd/system/",
@@ -17,6 +20,8 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "sudo systemctl enable --now mlx-serve",
     "journalctl -u mlx-serve -o cat -f",
   ],
+  "test/cli/first-model.test.ts runs it, on a terminal": ["mlx-serve"],
+  "the same verb runs in docs/development.md, from the checkout": ["mlx-serve doctor"],
   "npm run -s agents runs it, with agents that it installs": [
     "npm run -s mlx-serve -- launch claude",
     'npm run -s mlx-serve -- launch codex -- exec "fix the tests"',
@@ -26,9 +31,14 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "OPENAI_API_BASE=http://127.0.0.1:8080/v1 OPENAI_API_KEY=none aider --model openai/default",
     "GOOSE_PROVIDER=openai GOOSE_MODEL=default OPENAI_HOST=http://127.0.0.1:8080 OPENAI_API_KEY=none goose session",
   ],
-  "it is for macOS": [
-    "cp scripts/packaging/mlx-serve.plist ~/Library/LaunchAgents/",
-    "launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/mlx-serve.plist",
+  "test/cli/service.test.ts runs it, with a service manager of its own": [
+    "mlx-serve service install HuggingFaceTB/SmolLM2-135M-Instruct --port 8080",
+    "mlx-serve service install mlx-community/Qwen3-4B-Instruct-2507-4bit",
+    "mlx-serve service start",
+    "mlx-serve service status",
+    "mlx-serve service logs --follow",
+    "mlx-serve service stop",
+    "mlx-serve service uninstall",
   ],
   "it needs Docker": [
     "docker build -f scripts/packaging/Dockerfile -t mlx-serve .",

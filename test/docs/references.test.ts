@@ -20,6 +20,7 @@ const otherFlags = {
   "npm run attack": ["--short"],
   "npm run bench:compare": ["--rounds"],
   "npm run build": ["--target"],
+  "npm run order": ["--seeds", "--first", "--model", "--feature"],
   "npm run soak": ["--minutes"],
   "scripts/bench-gpu.ts": ["--new", "--python", "--prefill-gap", "--scaling", "--http"],
   "scripts/random-model.ts": ["--bits"],
@@ -30,9 +31,7 @@ const flags = new Set([
   "--help",
   ...Object.values(otherFlags).flat(),
   ...settingList.flatMap((setting) => flagsOf(setting).map(({ flag }) => flag)),
-  ...verbs
-    .flatMap(({ flags: own }) => (own === "settings" ? [] : (own ?? [])))
-    .map((each) => each.flag),
+  ...verbs.flatMap(({ flags: own = [] }) => own).map((each) => each.flag),
 ]);
 
 const variables = new Set([

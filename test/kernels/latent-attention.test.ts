@@ -1,5 +1,5 @@
 // Latent attention beside plain arithmetic: by a CPU's operation, or with `MLX_SERVE_BACKEND=cuda bun test test/kernels`
-// by the GPU's kernels. On a CPU some of the CUDA kernels are run too, emulated.
+// by the GPU's kernels. On a CPU some of the CUDA kernels and of the Metal kernels are run too, emulated.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { CpuLatentAttention } from "../../src/kernels/cpu-attention.ts";
@@ -17,9 +17,9 @@ import type { Dtype } from "../../src/mlx/dtype.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import { astype, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { PlainLatentAttention } from "../../src/self-test/plain-latent-attention.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { PlainLatentAttention } from "../support/plain-latent-attention.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
@@ -61,6 +61,12 @@ const emulated: Case[] = [
   { heads: 130, latent: 64, rotary: 64, dtype: "bfloat16", splits: 2 },
 ];
 
+/** Metal's kernels are the same for all types and numbers of heads. */
+const emulatedOnMetal: Case[] = [
+  { heads: 1, latent: 40, rotary: 8, dtype: "float16" },
+  { heads: 33, latent: 512, rotary: 64, dtype: "float32" },
+];
+
 const tolerance = { float32: kind === "cpu" ? 1e-5 : 2e-4, float16: 4e-3, bfloat16: 3e-2 };
 
 const WIDTH = 16;
@@ -82,9 +88,12 @@ describe(`latent attention on ${kind}`, () => {
   }
 });
 
-describe.skipIf(kind !== "cpu")("latent attention by CUDA kernels, emulated", () => {
-  for (const each of emulated) {
-    const make = () => new LatentKernels("cuda", each, each.dtype, emulatedKernel);
+describe.skipIf(kind !== "cpu").each([
+  ["CUDA", "cuda", emulated],
+  ["Metal", "metal", [...emulated, ...emulatedOnMetal]],
+] as const)("latent attention by %s kernels, emulated", (_, language, some) => {
+  for (const each of some) {
+    const make = () => new LatentKernels(language, each, each.dtype, emulatedKernel);
     test(`of one token each: ${JSON.stringify(each)}`, () => checkDecode(each, make()), 120_000);
     test(`of chunks: ${JSON.stringify(each)}`, () => checkChunks(each, make()), 120_000);
   }

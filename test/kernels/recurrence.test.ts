@@ -19,9 +19,9 @@ import type { Dtype } from "../../src/mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { plainRecurrence } from "../../src/self-test/plain-recurrence.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { plainRecurrence } from "../support/plain-recurrence.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
@@ -77,12 +77,13 @@ const ways: Way[] =
           others: ["bfloat16"],
           isQuick: true,
         },
-        {
-          name: "the emulated kernels",
-          make: () => new RecurrenceKernels("cuda", emulatedKernel, LARGE_GROUPS),
+        ...(["cuda", "metal"] as const).map((language) => ({
+          name: `the emulated ${language} kernels`,
+          make: () =>
+            new RecurrenceKernels(language, emulatedKernel, language === "cuda" ? LARGE_GROUPS : 0),
           others: halves,
           isQuick: false,
-        },
+        })),
       ]
     : [
         {
@@ -169,7 +170,7 @@ for (const { name, make, others, isQuick } of ways) {
           );
           expect(error).toBeLessThan(100 * tolerance(dtype));
           recurrence.free();
-        });
+        }, 120_000);
       }
     }
   });
@@ -342,27 +343,31 @@ for (const { name, make, others, isQuick } of ways) {
           const isClose = gates === "normed" || isPrompts;
           expect(error).toBeLessThan((isClose ? 2 : 20) * tolerance(dtype));
           recurrence.free();
-        });
+        }, 120_000);
       }
     }
   });
 }
 
+/** Kernels that only write down their names. */
+const recordedIn =
+  (names: string[]): MakeKernel =>
+  (_, { name }) => ({
+    configure: ({ outputs }) => ({
+      call: () => {
+        names.push(name.replace(/_\d+$/, ""));
+        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+      },
+      free() {},
+    }),
+    free() {},
+  });
+
 test("prompts are scanned by chunks where a kernel fits, single tokens never", () => {
   using _ = new Scope();
   const scanned = (language: Language, dtype: Dtype, rows: readonly RowMove[], spare = 0) => {
     const names: string[] = [];
-    const recorded: MakeKernel = (_, { name }) => ({
-      configure: ({ outputs }) => ({
-        call: () => {
-          names.push(name.replace(/_\d+$/, ""));
-          return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-        },
-        free() {},
-      }),
-      free() {},
-    });
-    const kernels = new RecurrenceKernels(language, recorded);
+    const kernels = new RecurrenceKernels(language, recordedIn(names), LARGE_GROUPS);
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
     const [decays, betas] = [zeros([tokens, 2]), zeros([tokens, 2])];
     const inputs = { x: zeros([tokens, 64 + spare], dtype), gates: { decays, betas } };
@@ -381,6 +386,50 @@ test("prompts are scanned by chunks where a kernel fits, single tokens never", (
   expect(scanned("cuda", "bfloat16", moves, 3)).toEqual(scan);
   expect(scanned("cuda", "float32", moves)).toEqual(scan);
   expect(scanned("metal", "bfloat16", moves)).toEqual(scan);
+});
+
+test("tokens are scanned by large groups where each of these has several heads, and a kernel fits", () => {
+  using _ = new Scope();
+  const scanned = ({
+    language = "cuda" as Language,
+    rows = tokensOfMany as readonly RowMove[],
+    dtype = "bfloat16" as Dtype,
+    keyDim = 32,
+    spare = 0,
+    groups = LARGE_GROUPS,
+    isGated = true,
+  } = {}) => {
+    const names: string[] = [];
+    const kernels = new RecurrenceKernels(language, recordedIn(names), groups);
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const output = isGated
+      ? { column: 0, norm: { weight: zeros([16], dtype), eps: 1e-6 } }
+      : undefined;
+    const columns = { steps: 32, betas: 34, rate: zeros([2]), bias: zeros([2]), output };
+    const inputs = {
+      x: zeros([tokens, 2 * keyDim + 32 + spare], dtype),
+      gates: { raw: zeros([tokens, 40], dtype), columns },
+    };
+    kernels.scan(inputs, zeros([SLOTS, 2, 16, keyDim]), array(packMoves(rows)), {
+      keyHeads: 1,
+      columns: { queries: 0, keys: keyDim, values: 2 * keyDim },
+      deltaRule: true,
+    });
+    kernels.free();
+    return names.join();
+  };
+  expect(scanned()).toBe("mlx_serve_scan_tokens");
+  expect(scanned({ dtype: "float16" })).toBe("mlx_serve_scan_tokens");
+  // Four heads for each group.
+  expect(scanned({ rows: tokensOfMany.slice(0, 5) })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ rows: tokensOfMany.slice(0, 5), groups: 2 })).toBe("mlx_serve_scan_tokens");
+  expect(scanned({ groups: 0 })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ dtype: "float32" })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ keyDim: 48 })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ spare: 3 })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ isGated: false })).toBe("mlx_serve_scan");
+  expect(scanned({ rows: moves })).toBe("mlx_serve_scan_chunks");
+  expect(scanned({ language: "metal", groups: 0 })).toBe("mlx_serve_scan_heads");
 });
 
 test("steps with other tokens and sequences compile no other kernels, but to decode", () => {

@@ -20,8 +20,13 @@ import { makeRandom } from "../support/random.ts";
 
 useMlx();
 const kind = backend();
-const makeKernels = () =>
-  kind === "cpu" ? new RoutingKernels("cuda", emulatedKernel) : new RoutingKernels(kind);
+const ways =
+  kind === "cpu"
+    ? (["cuda", "metal"] as const).map((language) => ({
+        name: `the emulated ${language} kernels`,
+        makeKernels: () => new RoutingKernels(language, emulatedKernel),
+      }))
+    : [{ name: "the kernels", makeKernels: () => new RoutingKernels(kind) }];
 
 function numbers(seed: number, dtype: Dtype, ...shape: number[]): MlxArray {
   const random = makeRandom(seed);
@@ -83,7 +88,7 @@ const cases: Record<string, Partial<Routing>> = {
   "many experts": { experts: 513, each: 10 },
 };
 
-describe("the kernels choose", () => {
+describe.each(ways)("$name choose", ({ makeKernels }) => {
   for (const [name, options] of Object.entries(cases)) {
     test(`${name}`, () => {
       using _ = new Scope();
@@ -126,23 +131,27 @@ describe("the kernels choose", () => {
   });
 });
 
-test("the kernels put together what experts have made", () => {
-  for (const dtype of ["float32", "float16", "bfloat16"] as const) {
-    for (const isAdded of dtype === "float32" ? [false, true] : [true]) {
-      using _ = new Scope();
-      const residual = isAdded ? numbers(3, dtype, 5, 522) : undefined;
-      const kernels = makeKernels();
-      const made = numbers(1, dtype, 5, 3, 522);
-      const shares = numbers(2, "float32", 5, 3);
-      const found = kernels.combine(made, shares, residual);
-      const exact = (x: MlxArray) => astype(x, "float32");
-      const expected = combine(exact(made), shares, residual && exact(residual)).numbers();
-      expect(found.dtype).toBe(dtype);
-      const most = dtype === "float32" ? 1e-4 : dtype === "float16" ? 0.03 : 0.2;
-      for (const [i, value] of exact(found).numbers().entries()) {
-        expect(Math.abs(value - expected[i]!)).toBeLessThan(most);
+test.each(ways)(
+  "$name put together what experts have made",
+  ({ makeKernels }) => {
+    for (const dtype of ["float32", "float16", "bfloat16"] as const) {
+      for (const isAdded of dtype === "float32" ? [false, true] : [true]) {
+        using _ = new Scope();
+        const residual = isAdded ? numbers(3, dtype, 5, 522) : undefined;
+        const kernels = makeKernels();
+        const made = numbers(1, dtype, 5, 3, 522);
+        const shares = numbers(2, "float32", 5, 3);
+        const found = kernels.combine(made, shares, residual);
+        const exact = (x: MlxArray) => astype(x, "float32");
+        const expected = combine(exact(made), shares, residual && exact(residual)).numbers();
+        expect(found.dtype).toBe(dtype);
+        const most = dtype === "float32" ? 1e-4 : dtype === "float16" ? 0.03 : 0.2;
+        for (const [i, value] of exact(found).numbers().entries()) {
+          expect(Math.abs(value - expected[i]!)).toBeLessThan(most);
+        }
+        kernels.free();
       }
-      kernels.free();
     }
-  }
-}, 60_000);
+  },
+  60_000,
+);

@@ -119,7 +119,7 @@ describe("openCheckpoint of a GGUF file", () => {
   test("refuses what it cannot make sense of, and leaves no file open", () => {
     const before = openFiles();
     const cases: [Record<string, GgufFileTensor>, object, RegExp][] = [
-      [{ a: plain([2]) }, { "general.architecture": "rwkv7" }, /"rwkv7" is not supported/],
+      [{ a: plain([2]) }, { "general.architecture": "rwkv6" }, /"rwkv6" is not supported/],
       [{ a: plain([2]) }, { "llama.rope.scaling.type": "x" }, /rope.scaling.type is "x"$/],
       [
         { "blk.0.ffn_norm.weight": plain([32]), "blk.0.post_attention_norm.weight": plain([32]) },

@@ -245,7 +245,7 @@ describe("ggufConfig scales rotary positions", () => {
 
 describe("ggufConfig refuses", () => {
   const cases: [string, string, Values, string][] = [
-    ["an unknown architecture", "mamba", {}, 'GGUF architecture "mamba" is not supported; there'],
+    ["an unknown architecture", "t5", {}, 'GGUF architecture "t5" is not supported; there'],
     [
       "a name of JavaScript's own",
       "constructor",

@@ -40,7 +40,13 @@ describe("huggingFaceName", () => {
 });
 
 describe("rowOrder", () => {
-  const config = { model_type: "llama", num_attention_heads: 3, num_key_value_heads: 2 };
+  const config = {
+    model_type: "llama",
+    num_hidden_layers: 10,
+    num_nextn_predict_layers: 0,
+    num_attention_heads: 3,
+    num_key_value_heads: 2,
+  };
 
   /** As llama.cpp's converter writes them: (heads, 2, D / 2) becomes (heads, D / 2, 2). */
   function converted(rows: number, heads: number): number[] {

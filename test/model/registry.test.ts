@@ -112,6 +112,8 @@ describe("a configuration that is wrong is refused by the key that is", () => {
     ["bailing_moe", { n_group: 8 }, "config.json: 8 experts do not fit 8 groups"],
     ["bailing_moe_v3", { no_kda_lora: false }, "config.json: no_kda_lora: "],
     ["dbrx", { ffn_config: {} }, "config.json: ffn_config.ffn_hidden_size: "],
+    ["deepseek_v2", { qk_rope_head_dim: 2 ** 31 }, "config.json: RoPE would rotate 2147483648 "],
+    ["gemma4_text", { num_kv_shared_layers: 2 ** 31 }, "config.json: num_kv_shared_layers: no "],
     ["glm4_moe", { n_routed_experts: 0 }, "config.json: n_routed_experts: "],
     ["jamba", { layers_block_type: ["conv"] }, "config.json: layers_block_type.0: "],
     ["kimi_vl", { text_config: undefined }, "config.json: text_config: "],
@@ -150,6 +152,11 @@ describe("a configuration that does not fit the file is refused by the tensor th
       "mamba2",
       { state_size: 64 },
       "model.layers.0.mixer.in_proj.weight: expected shape (520,64), found (392,64)",
+    ],
+    [
+      "mamba2",
+      { conv_kernel: 5 },
+      "model.layers.0.mixer.conv1d.taps: expected shape (256,5), found (256,4,1)",
     ],
     [
       "qwen3_next",

@@ -9,9 +9,9 @@ import type { LoadedModel } from "../../src/model/load.ts";
 import { Runner } from "../../src/model/runner.ts";
 import type { SampleRow } from "../../src/model/sampler.ts";
 import { StateStore } from "../../src/model/state-store.ts";
+import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
-import { PlainAttention } from "../support/plain-attention.ts";
 import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
 let model: LoadedModel;

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { scripts, version } from "../../package.json";
 import { formula } from "../../scripts/packaging/homebrew.ts";
 import { makePackages } from "../../scripts/packaging/npm.ts";
+import { verbs } from "../../src/cli/verbs.ts";
 import { Settings } from "../../src/config/settings.ts";
 
 const root = join(import.meta.dir, "../..");
@@ -113,29 +114,71 @@ test("the formula has the version and the hash of each archive", () => {
   const found = Array.from(text.matchAll(/sha256 "(\w+)"/g), ([, hash]) => hash!);
   expect(found).toEqual(hashes);
   expect(text).toContain(`releases/download/v${version}/mlx-serve-linux-x64.tar.gz"`);
+  // Without a model the service ends with an error at every start: that must not go on for ever, unseen.
+  expect(text).toContain('run [opt_bin/"mlx-serve", "serve"]');
+  expect(text).toContain("keep_alive successful_exit: false");
+  expect(text).toContain('error_log_path var/"log/mlx-serve.log"');
+  const [, model] = /^ +echo '(model = .*)' >> /m.exec(text)!;
+  expect(Bun.TOML.parse(model!)).toEqual({ model: expect.stringMatching(/^mlx-community\//) });
   const count = (words: RegExp) => text.match(words)!.length;
   expect(count(/\bdo$|\bdef |^class /gm)).toBe(count(/\bend$/gm));
 });
 
-type Step = { uses?: string; run?: string };
-type Workflow = { jobs: Record<string, { needs?: string; steps: Step[] }> };
+type Step = { uses?: string; run?: string; if?: string };
+type Workflow = {
+  jobs: Record<
+    string,
+    { needs?: string; steps: Step[]; strategy?: { matrix: { include: Record<string, string>[] } } }
+  >;
+};
 
-test("the release workflow is YAML, and its commands are there", () => {
-  const text = readFileSync(join(root, ".github/workflows/release.yml"), "utf8");
+function workflow(name: string): { jobs: Workflow["jobs"]; commands: string[] } {
+  const text = readFileSync(join(root, ".github/workflows", name), "utf8");
   const { jobs } = Bun.YAML.parse(text) as Workflow;
+  const steps = Object.values(jobs).flatMap((job) => job.steps);
+  return { jobs, commands: steps.flatMap(({ run }) => run ?? []) };
+}
+
+const systems = ["linux-x64", "linux-arm64", "darwin-arm64"];
+const systemsOf = (job: Workflow["jobs"][string] | undefined) =>
+  job?.strategy?.matrix.include.map(({ system }) => system);
+
+test("the release workflow builds, starts on every system, and publishes", () => {
+  const { jobs } = workflow("release.yml");
   expect(Object.entries(jobs).map(([name, { needs }]) => [name, needs])).toEqual([
     ["build", undefined],
     ["start", "build"],
     ["publish", "start"],
   ]);
-  const commands = Object.values(jobs).flatMap(({ steps }) =>
-    steps.flatMap(({ run }) => run ?? []),
-  );
+  expect(systemsOf(jobs.start)).toEqual(systems);
+});
+
+test("CI tests every system, and the executable there by itself and as a service", () => {
+  const { jobs, commands } = workflow("ci.yml");
+  expect(systemsOf(jobs.test)).toEqual(systems);
+  expect(commands.slice(0, 3)).toEqual(["npm test", "npm run build", "./dist/mlx-serve doctor"]);
+  const selfTest = jobs.test!.steps.find(({ run }) => run?.includes("--self-test"))!;
+  expect(selfTest.if).toContain("!cancelled()");
+  expect(selfTest.run).toStartWith("./dist/mlx-serve doctor --self-test --report ");
+  const actions = commands.join("\n").matchAll(/mlx-serve service (\w+)/g);
+  expect(Array.from(actions, ([, action]) => action!)).toEqual([
+    ...["install", "start", "status", "logs", "uninstall"],
+  ]);
+});
+
+test.each(["release.yml", "ci.yml"])("the commands of %s are there", (name) => {
+  const { commands } = workflow(name);
+  expect(commands.length).toBeGreaterThan(4);
   for (const [, script] of commands.join("\n").matchAll(/npm run ([\w:]+)/g)) {
     expect(scripts).toHaveProperty([script!]);
   }
+  for (const [, verb] of commands.join("\n").matchAll(/^\.\/(?:dist\/)?mlx-serve (\w+)/gm)) {
+    expect(verbs.map((each) => each.name)).toContain(verb!);
+  }
   for (const command of commands) {
-    expect(Bun.spawnSync(["/bin/sh", "-n", "-c", command]).exitCode).toBe(0);
+    // GitHub replaces its expressions before a shell sees them.
+    const shown = command.replace(/\$\{\{.*?\}\}/g, "x");
+    expect(Bun.spawnSync(["/bin/sh", "-n", "-c", shown]).exitCode).toBe(0);
   }
 });
 
@@ -158,23 +201,13 @@ test.if(Bun.which("systemd-analyze") !== null)("systemd has nothing to say of th
   expect(exitCode).toBe(0);
 });
 
-test("every tag of launchd's file is closed", () => {
-  const open: string[] = [];
-  const text = packaging("mlx-serve.plist").replace(/<!--.*?-->/gs, "");
-  for (const [, close, name] of text.matchAll(/<(\/?)(\w+)[^>]*(?<!\/)>/g)) {
-    if (close) expect(open.pop()).toBe(name!);
-    else open.push(name!);
-  }
-  expect(open).toEqual([]);
-});
-
 test("the flags that the services start with are settings", () => {
   const flags = Object.keys(Settings.shape).map(
     (name) => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`,
   );
   const [, unit] = /^ExecStart=(.*)$/m.exec(packaging("mlx-serve.service"))!;
   const [, image] = /^CMD (.*)$/m.exec(packaging("Dockerfile"))!;
-  for (const command of [unit!, image!, packaging("mlx-serve.plist").replace(/<!--.*?-->/gs, "")]) {
+  for (const command of [unit!, image!]) {
     const used = command.match(/--[a-z-]+/g)!;
     expect(flags).toEqual(expect.arrayContaining(used));
     expect(used.slice(0, 2)).toEqual(["--host", "--port"]);

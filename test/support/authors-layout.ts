@@ -1,6 +1,6 @@
 // The same weights as the authors of a model publish them. A case of configs.json says in which ways that differs
 // from MLX's files; scripts/goldens/models.py does the same and lets mlx-lm read it.
-import type { FileTensor } from "./tiny-models.ts";
+import type { FileTensor } from "../../src/self-test/tiny-weights.ts";
 
 /** In this order. Convolutions are always (channels, 1, taps), and not (channels, taps, 1). */
 export type AuthorsLayout = {

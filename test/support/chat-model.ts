@@ -3,9 +3,9 @@
 // byte may come: half characters, control bytes, all of it.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { type FileTensor, writeSafetensors } from "../../src/self-test/tiny-weights.ts";
 import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
 import { makeRandom } from "./random.ts";
-import { type FileTensor, writeSafetensors } from "./tiny-models.ts";
 
 const [layers, hidden, inner, heads, kvHeads, vocabulary] = [2, 64, 96, 4, 2, 320];
 const headDim = hidden / heads;

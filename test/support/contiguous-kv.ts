@@ -33,7 +33,7 @@ import {
   plainRows,
   plainTokens,
   scanRows,
-} from "./plain-recurrence.ts";
+} from "../../src/self-test/plain-recurrence.ts";
 
 type Cache = { keys: MlxArray; values: MlxArray }; // (kvHeads, L, D) each
 

@@ -19,12 +19,26 @@ export class DataNode {
 
 type Call = (...args: unknown[]) => unknown;
 
+/** What a device of a test's own does at calls that MLX would hand to its device. */
+export type FlowWatcher = {
+  /** A call has made `node` of these; its handle is the caller's. */
+  made(symbol: string, node: DataNode, taken: readonly DataNode[], handle: number): void;
+  /** Their evaluation begins, and is not waited for. MLX does nothing. */
+  launched(nodes: readonly DataNode[]): void;
+  /** The host waits for these. MLX evaluates them then. */
+  awaited(nodes: readonly DataNode[]): void;
+  /** The host waits for all that was launched. */
+  synchronized(): void;
+};
+
 export class DataFlow {
   readonly #nodes = new Map<number, DataNode>();
   readonly #before = new Map<string, Call>();
+  readonly #watcher: FlowWatcher | undefined;
 
   /** Watches all calls until `stop`. */
-  constructor() {
+  constructor(watcher?: FlowWatcher) {
+    this.#watcher = watcher;
     const functions = mlxc as unknown as Record<string, Call>;
     for (const [symbol, call] of Object.entries(functions)) {
       this.#before.set(symbol, call);
@@ -37,8 +51,11 @@ export class DataFlow {
       (mlxc as unknown as Record<string, Call>)[symbol] = call;
   }
 
+  /** Of an array that was there before, a node without parents. */
   node(array: MlxArray): DataNode {
-    return this.#nodes.get(array.handle!)!;
+    const node = this.#nodes.get(array.handle!) ?? new DataNode([]);
+    this.#nodes.set(array.handle!, node);
+    return node;
   }
 
   /** The integers that an array was made of on the host, wherever it was moved since. */
@@ -56,8 +73,15 @@ export class DataFlow {
 
   #watch(symbol: string, call: Call, args: unknown[]): unknown {
     const taken = args.flatMap((arg) => this.#known(arg));
+    if (symbol === "mlx_async_eval" && this.#watcher) {
+      this.#watcher.launched(taken);
+      return 0;
+    }
+    const isAwaited = symbol === "mlx_eval" || symbol === "mlx_array_eval";
+    if (isAwaited) this.#watcher?.awaited(taken);
+    if (symbol === "mlx_synchronize") this.#watcher?.synchronized();
     const result = call(...args);
-    if (symbol === "mlx_eval" || symbol === "mlx_array_eval") finish(taken);
+    if (isAwaited) finish(taken);
     const [slot, data] = args;
     if (symbol === "mlx_array_new_data") {
       const host = slot instanceof Int32Array ? slot.slice() : undefined;
@@ -67,7 +91,11 @@ export class DataFlow {
     } else if (isSlot(slot)) {
       const handle = slot[0]! + slot[1]! * 2 ** 32;
       const host = data instanceof Int32Array && taken.length === 0 ? data.slice() : undefined;
-      if (handle > 2 ** 16) this.#nodes.set(handle, new DataNode(taken, host));
+      if (handle > 2 ** 16) {
+        const node = new DataNode(taken, host);
+        this.#nodes.set(handle, node);
+        this.#watcher?.made(symbol, node, taken, handle);
+      }
     }
     return result;
   }

@@ -3,9 +3,9 @@
 import type { Backend } from "../../ffi/native.ts";
 import type { Device } from "../../src/device/device.ts";
 import { openDevice } from "../../src/device/open.ts";
-import { PlainAttention } from "./plain-attention.ts";
-import { PlainLatentAttention } from "./plain-latent-attention.ts";
-import { plainRecurrence } from "./plain-recurrence.ts";
+import { PlainAttention } from "../../src/self-test/plain-attention.ts";
+import { PlainLatentAttention } from "../../src/self-test/plain-latent-attention.ts";
+import { plainRecurrence } from "../../src/self-test/plain-recurrence.ts";
 
 const made = new Map<Backend | "plain", Device>();
 

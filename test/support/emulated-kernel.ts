@@ -1,15 +1,102 @@
-// A CUDA kernel run on a CPU (emulator.h): written out as MLX would, compiled with the C++ compiler that set-up
-// needs anyway, and called with the memory of MLX's arrays.
-import { dlopen, ptr } from "bun:ffi";
-import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+// A kernel run on a CPU (emulator/): written out as MLX would for CUDA or for Metal, compiled with the C++ compiler that
+// set-up needs anyway, and called with the memory of MLX's arrays. What no GPU may do is an error (emulator/memory.cpp).
+import { dlopen, type Pointer, ptr } from "bun:ffi";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { cudaInstructions, wgmma } from "../../src/kernels/source.ts";
+import {
+  attributesOf,
+  renderKernel,
+  uniqueName,
+} from "../../scripts/check-kernels/metal-signature.ts";
+import { MOST_SHARED_BYTES } from "../../scripts/check-kernels/metal-tree.ts";
+import { cudaInstructions, type Language, wgmma } from "../../src/kernels/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
 import { op } from "../../src/mlx/op.ts";
 import { zeros } from "../../src/mlx/ops.ts";
+
+export const emulatedKernel: MakeKernel = (language, source) => ({
+  configure: (launch) => ({
+    call: (...inputs) => run({ language, source, launch }, inputs),
+    free() {},
+  }),
+  free() {},
+});
+
+type Emulated = { language: Language; source: KernelSource; launch: KernelLaunch };
+
+function run(emulated: Emulated, given: readonly MlxArray[]): MlxArray[] {
+  const { language, source, launch } = emulated;
+  const inputs = given.map((input) => (source.rowContiguous === false ? input : contiguous(input)));
+  const outputs = launch.outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+  evaluate(...inputs, ...outputs);
+  const { entry, shared } = compiled(textOf(emulated, inputs));
+  expectFit(emulated, shared);
+  const names = [...source.inputs, ...source.outputs];
+  const arrays = [...inputs, ...outputs].map((array, i) => {
+    const memory = new Uint8Array(array.memory());
+    return { name: names[i]!, at: ptr(memory), bytes: memory.length, isOutput: i >= inputs.length };
+  });
+  const groups = launch.grid.map((threads, i) => Math.ceil(threads / launch.threadGroup[i]!));
+  const fault = emulator().emulate(
+    Buffer.from(`${source.name} (${language})\0`),
+    entry,
+    words(arrays),
+    arrays.length,
+    // An empty array has no address.
+    words(shared.length > 0 ? shared : arrays),
+    shared.length,
+    Int32Array.from(groups),
+    launch.threadGroup[0],
+    source.sharedMemory ?? 0,
+    language === "cuda",
+  );
+  if (fault !== null) throw new Error(String(fault));
+  return outputs;
+}
+
+const texts = new Map<string, Buffer>();
+
+/** As `Named` of emulator/lanes.cpp. */
+function words(list: readonly Named[]): BigUint64Array {
+  const each = list.flatMap(({ name, at, bytes, isOutput = false }) => {
+    const text = texts.get(name) ?? Buffer.from(`${name}\0`);
+    texts.set(name, text);
+    return [ptr(text), at, bytes, Number(isOutput)];
+  });
+  return BigUint64Array.from(each, BigInt);
+}
+
+/** What Apple's GPUs and MLX's launches on them ask for beyond what kernels say. */
+function expectFit({ language, source, launch }: Emulated, shared: readonly Named[]): void {
+  if (language === "cuda") return;
+  const bytes = shared.reduce((sum, each) => sum + each.bytes, source.sharedMemory ?? 0);
+  if (bytes > MOST_SHARED_BYTES) {
+    throw new Error(`${source.name}: ${bytes} bytes of threadgroup memory are too many`);
+  }
+  if (launch.grid.some((threads, i) => threads % launch.threadGroup[i]! !== 0)) {
+    throw new Error(`${source.name}: its last groups would have fewer threads than the others`);
+  }
+}
+
+/** The same elements in row order: a copy only if they were not. */
+function contiguous(x: MlxArray): MlxArray {
+  return op("mlx_contiguous", x.handle, false);
+}
+
+function textOf(emulated: Emulated, inputs: readonly MlxArray[]): string {
+  const { text, name, values } = (emulated.language === "cuda" ? cudaText : metalText)(
+    emulated,
+    inputs,
+  );
+  return `#include "${emulated.language}.h"
+${text}
+extern "C" void enter(void** arrays) { ${name}(${values.join(", ")}); }
+extern "C" void* entry() { return reinterpret_cast<void*>(enter); }
+`;
+}
 
 const types: Partial<Record<Dtype, string>> = {
   bfloat16: "__nv_bfloat16",
@@ -19,34 +106,7 @@ const types: Partial<Record<Dtype, string>> = {
   uint32: "unsigned",
 };
 
-export const emulatedKernel: MakeKernel = (_, source) => ({
-  configure: (launch) => ({
-    call: (...inputs) => run(source, launch, inputs),
-    free() {},
-  }),
-  free() {},
-});
-
-function run(source: KernelSource, launch: KernelLaunch, given: readonly MlxArray[]): MlxArray[] {
-  const inputs = given.map((input) => (source.rowContiguous === false ? input : contiguous(input)));
-  const outputs = launch.outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-  evaluate(...inputs, ...outputs);
-  const all = [...inputs, ...outputs].map((x) => new Uint8Array(x.memory()));
-  const groups = launch.grid.map((threads, i) => Math.ceil(threads / launch.threadGroup[i]!));
-  const kernel = compiled(textOf(source, launch, inputs));
-  const addresses = BigUint64Array.from(all, (memory) => BigInt(ptr(memory)));
-  const sizes = BigUint64Array.from(all, ({ length }) => BigInt(length));
-  const [threads] = launch.threadGroup;
-  kernel(addresses, sizes, Int32Array.from(groups), threads, source.sharedMemory ?? 0);
-  return outputs;
-}
-
-/** The same elements in row order: a copy only if they were not. */
-function contiguous(x: MlxArray): MlxArray {
-  return op("mlx_contiguous", x.handle, false);
-}
-
-function textOf(source: KernelSource, launch: KernelLaunch, inputs: readonly MlxArray[]): string {
+function cudaText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
   const { outputs, template = {} } = launch;
   const constants = Object.entries(template).map(([name, value]) =>
     typeof value === "string"
@@ -57,61 +117,93 @@ function textOf(source: KernelSource, launch: KernelLaunch, inputs: readonly Mlx
     ...source.inputs.map((name, i) => [`const ${types[inputs[i]!.dtype]}*`, name]),
     ...source.outputs.map((name, i) => [`${types[outputs[i]!.dtype]}*`, name]),
   ];
-  const values = parameters.map(([type], i) => `static_cast<${type}>(arrays[${i}].data())`);
-  return `
+  const text = `
 ${source.header?.replace(cudaInstructions, "").replace(wgmma, "")}
 ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
 ${source.source}
-}
-extern "C" void run(
-    void** memory, const size_t* sizes, const int* groups, int threads, int shared) {
-  Guarded arrays[${values.length}];
-  for (int i = 0; i < ${values.length}; i++) arrays[i].take(memory[i], sizes[i]);
-  launch({groups[0], groups[1], groups[2]}, threads, shared, [&] { kernel(${values.join(", ")}); });
-  for (int i = 0; i < ${values.length}; i++) arrays[i].give_back(memory[i]);
-}
-`;
+}`;
+  const values = parameters.map(([type], i) => `static_cast<${type}>(arrays[${i}])`);
+  return { text, name: "kernel", values };
 }
 
-type Run = (
-  arrays: BigUint64Array,
-  sizes: BigUint64Array,
-  groups: Int32Array,
-  threads: number,
-  shared: number,
-) => void;
+/** As it is but for SHARED, which for Metal's compiler is the word for what pointers point to as well. */
+function metalText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
+  const whole = { kernel: source, launch, inputs };
+  const text = `
+${source.header}
+#undef SHARED
+#define SHARED SHARED_MEMORY
+${renderKernel(whole)}`;
+  const count = inputs.length + launch.outputs.length;
+  const values = Array.from({ length: count }, (_, i) => `Any{arrays[${i}]}`);
+  const positions = attributesOf(source.source).map(({ name }) => `attributes::${name}()`);
+  return { text, name: uniqueName(whole), values: [...values, ...positions] };
+}
 
-const HEADER = "emulator.h";
-const libraries = new Map<string, Run>();
+/** An array, as C++ and the compiled kernel's `shared` have it. */
+type Named = { name: string; at: number; bytes: number; isOutput?: boolean };
+type Compiled = { entry: Pointer; shared: readonly Named[] };
+
+const libraries = new Map<string, Compiled>();
 let folder: string | undefined;
 
-function compiled(text: string): Run {
+function compiled(text: string): Compiled {
   const found = libraries.get(text);
   if (found) return found;
-  folder ??= preparedFolder();
-  const name = join(folder, `kernel-${libraries.size}`);
+  emulator();
+  const name = join(folder!, `kernel-${libraries.size}`);
   writeFileSync(`${name}.cpp`, text);
-  compile("-include", join(folder, HEADER), "-o", `${name}.so`, `${name}.cpp`);
-  const { symbols } = dlopen(`${name}.so`, {
-    run: { args: ["buffer", "buffer", "buffer", "i32", "i32"], returns: "void" },
-  });
-  libraries.set(text, symbols.run as Run);
-  return symbols.run as Run;
-}
-
-/** With the emulator as a precompiled header: most of a kernel's time to compile would be the standard library's. */
-function preparedFolder(): string {
-  const made = mkdtempSync(join(tmpdir(), "emulated-"));
-  process.on("exit", () => rmSync(made, { recursive: true }));
-  const header = join(made, HEADER);
-  copyFileSync(join(import.meta.dir, HEADER), header);
-  compile("-x", "c++-header", "-o", `${header}.gch`, header);
+  // Before each access, and where an index or an address is none, functions of the emulator are called.
+  const watched = ["-fsanitize=thread", "-fsanitize=bounds,alignment"];
+  compile("-O1", ...watched, "-I", sources, "-c", "-o", `${name}.o`, `${name}.cpp`);
+  // What it needs of libraries the emulator has loaded.
+  compile("-shared", "-nostdlib", "-o", `${name}.so`, `${name}.o`, library(), "-lgcc");
+  const { symbols } = dlopen(`${name}.so`, { entry: { args: [], returns: "ptr" } });
+  const entry = Number(symbols.entry()) as Pointer;
+  const made = { entry, shared: sharedArrays(`${name}.so`, entry) };
+  libraries.set(text, made);
   return made;
 }
 
+/** A kernel's arrays of shared memory, where they were loaded. */
+function sharedArrays(file: string, entry: number): Named[] {
+  const { stdout } = Bun.spawnSync(["nm", "-S", "-C", "-n", file]);
+  const listed = stdout.toString();
+  const offset = entry - Number.parseInt(/^(\w+) .* T enter$/m.exec(listed)![1]!, 16);
+  return Array.from(listed.matchAll(/^(\w+) (\w+) [bd] .*::(\w+)$/gm), ([, at, bytes, name]) => ({
+    name: name!,
+    at: Number.parseInt(at!, 16) + offset,
+    bytes: Number.parseInt(bytes!, 16),
+  }));
+}
+
+const sources = join(import.meta.dir, "emulator");
+const library = () => join(folder!, "emulator.so");
+let opened: ReturnType<typeof openEmulator> | undefined;
+
+/** Compiled once for all kernels. */
+function emulator() {
+  opened ??= openEmulator();
+  return opened;
+}
+
+function openEmulator() {
+  folder = mkdtempSync(join(tmpdir(), "emulated-"));
+  const made = folder;
+  process.on("exit", () => rmSync(made, { recursive: true }));
+  const files = ["lanes.cpp", "memory.cpp", "instructions.cpp"].map((name) => join(sources, name));
+  compile("-O2", "-fno-semantic-interposition", "-shared", "-o", library(), ...files);
+  return dlopen(library(), {
+    emulate: {
+      args: ["buffer", "ptr", "buffer", "i32", "buffer", "i32", "buffer", "i32", "i32", "bool"],
+      returns: "cstring",
+    },
+  }).symbols;
+}
+
 function compile(...args: string[]): void {
-  const flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC"];
+  const flags = ["-std=c++20", "-w", "-fPIC"];
   const { success, stderr } = Bun.spawnSync(["c++", ...flags, ...args]);
   if (!success) throw new Error(stderr.toString());
 }

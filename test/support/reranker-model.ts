@@ -1,7 +1,7 @@
 // The tiny model of test/golden/rerank, as a folder of each kind that says how texts are scored.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type FileTensor, valuesOf, writeSafetensors } from "./tiny-models.ts";
+import { type FileTensor, valuesOf, writeSafetensors } from "../../src/self-test/tiny-weights.ts";
 
 type Scored = { scores: number[]; tokens: number };
 type Cases = { preset: Scored; instructed: Scored };

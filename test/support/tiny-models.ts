@@ -8,6 +8,12 @@ import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { type Quantization, quantize } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
+import {
+  bytesOf,
+  type FileTensor,
+  valuesOf,
+  writeSafetensors,
+} from "../../src/self-test/tiny-weights.ts";
 import { type AuthorsLayout, inAuthorsLayout, joint, separate } from "./authors-layout.ts";
 import { onCpu } from "./mlx.ts";
 
@@ -66,9 +72,6 @@ export function goldenOf({ name, extends: base }: TinyCase): Golden {
   return { ...goldens[name]!, tensors };
 }
 
-/** One tensor of a safetensors file. */
-export type FileTensor = { dtype: "F32" | "U32" | "U8"; shape: number[]; bytes: Uint8Array };
-
 /** Writes the model's folder. In MLX's thread: it is MLX that quantizes. */
 export function writeTinyModel(path: string, tiny: TinyCase): void {
   const { quantization, config, file_config = config } = tiny;
@@ -86,19 +89,6 @@ export function loadTinyModel(tiny: TinyCase, options: LoadOptions): LoadedModel
   } finally {
     rmSync(folder, { recursive: true });
   }
-}
-
-export function writeSafetensors(path: string, tensors: ReadonlyMap<string, FileTensor>): void {
-  let end = 0;
-  const header: Record<string, unknown> = {};
-  for (const [name, { dtype, shape, bytes }] of tensors) {
-    header[name] = { dtype, shape, data_offsets: [end, end + bytes.length] };
-    end += bytes.length;
-  }
-  const text = Buffer.from(JSON.stringify(header));
-  const length = Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer);
-  const data = [...tensors.values()].map(({ bytes }) => bytes);
-  writeFileSync(path, Buffer.concat([length, text, ...data]));
 }
 
 /** As MLX's files have them, not quantized. */
@@ -206,56 +196,4 @@ function takingTurns(a: FileTensor, b: FileTensor): FileTensor {
     row(b.bytes, i),
   ]);
   return { ...a, shape: [experts, rows * 2, ...rest], bytes: Buffer.concat(parts.flat()) };
-}
-
-/** Whose norms are stored as their distance from 1. */
-const normsFromOne = ["gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "plamo3"];
-
-/** Of the names of embeddings. */
-const embeddings =
-  /embed_tokens|wte\.|wpe\.|embed_in\.|tok_embeddings\.|token_embeddings\.|model\.embed\.|model\.embedding\./;
-
-export function valuesOf(
-  tiny: Pick<TinyCase, "config" | "gains">,
-  seed: number,
-  name: string,
-  shape: number[],
-): Float32Array {
-  let gain = 1;
-  for (const [part, factor] of Object.entries(tiny.gains ?? {})) {
-    if (name.includes(part)) gain *= factor;
-  }
-  let [center, reach] = [0, 0.3];
-  if (name.endsWith(".weight") && shape.length > 1) {
-    reach = embeddings.test(name) ? 0.5 : Math.sqrt(3 / shape.at(-1)!) * 1.5;
-  } else if (name.endsWith(".weight") && !normsFromOne.includes(tiny.config.model_type)) {
-    center = 1;
-  } else if (name.endsWith(".sinks")) {
-    reach = 2;
-  }
-  const factor = Math.fround(reach * gain);
-  const count = shape.reduce((a, b) => a * b, 1);
-  return uniform(`${seed}/${name}`, count).map((x) => Math.fround(x * factor) + center);
-}
-
-/** Numbers in [-1, 1), multiples of 2^-23: a hash of their index, seeded by the key. */
-export function uniform(key: string, count: number): Float32Array {
-  const start = fnv1a(key);
-  return Float32Array.from({ length: count }, (_, i) => {
-    let x = (Math.imul(i, 0x9e37_79b1) + start) | 0;
-    x = Math.imul(x ^ (x >>> 16), 0x85eb_ca6b);
-    x = Math.imul(x ^ (x >>> 13), 0xc2b2_ae35);
-    x ^= x >>> 16;
-    return (x >>> 8) / 2 ** 23 - 1;
-  });
-}
-
-function fnv1a(text: string): number {
-  let value = 0x811c_9dc5 | 0;
-  for (const byte of Buffer.from(text)) value = Math.imul(value ^ byte, 0x0100_0193);
-  return value;
-}
-
-function bytesOf(data: ArrayBufferView): Uint8Array {
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }

@@ -114,6 +114,27 @@ describe("a llama model", () => {
   });
 });
 
+test("a gemma4 model has the ids that the same merges give a llama model", () => {
+  const { golden, ...fields } = sentencePiece.bpe;
+  const common = { ...fields, add_space_prefix: false, add_bos_token: false };
+  const scoreOf = new Map(fields.tokens.map((text, id) => [text, fields.scores[id]!]));
+  const pairs = fields.tokens.flatMap((text) =>
+    Array.from({ length: text.length - 1 }, (_, i) => [text.slice(0, i + 1), text.slice(i + 1)]),
+  );
+  const merges = pairs
+    .filter((pair) => pair.every((part) => scoreOf.has(part)))
+    .sort((a, b) => scoreOf.get(b.join(""))! - scoreOf.get(a.join(""))!)
+    .map((pair) => pair.join(" "));
+  const { scores: _, ...unscored } = common;
+  const tokenizer = tokenizerFromGguf(metadata({ model: "gemma4", ...unscored, merges }));
+  const other = tokenizerFromGguf(metadata({ model: "llama", ...common }));
+  for (const text of [golden.text, ...corpus]) {
+    const ids = tokenizer.encode(text, asText);
+    expect(ids).toEqual(other.encode(text, asText));
+    expect(tokenizer.decode(ids)).toBe(other.decode(ids));
+  }
+});
+
 test("a unigram model has SentencePiece's own ids", () => {
   const { golden, ...fields } = sentencePiece.unigram;
   const tokenizer = tokenizerFromGguf(metadata({ model: "t5", ...fields }));

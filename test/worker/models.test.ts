@@ -7,10 +7,10 @@ import type { Device } from "../../src/device/device.ts";
 import { defaultEngineOptions, type EngineOptions } from "../../src/engine/protocol.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
+import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { Models } from "../../src/worker/models.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
-import { PlainAttention } from "../support/plain-attention.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "models-"));

@@ -1,39 +1,31 @@
 // Whatever the scheduler does to a request, its tokens are those it gets alone.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { EngineOptions, EngineRequest, Sampling } from "../../src/engine/protocol.ts";
+import type { EngineRequest, Sampling } from "../../src/engine/protocol.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import type { StepInputs } from "../../src/model/runner.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
-import { type Answer, generateAlone, makeEngine, type TestEngine } from "../support/engine.ts";
+import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
-import { makeRandom } from "../support/random.ts";
+import {
+  aloneOf,
+  expectSame,
+  features,
+  prompts,
+  runCrowd,
+  type Seen,
+  samplings,
+  watchOf,
+} from "../support/parity.ts";
 import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
 let model: LoadedModel;
+let alone: ReturnType<typeof aloneOf>;
 afterAll(() => model.free());
 useMlx();
 beforeAll(() => {
   const loaded = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
   model = { ...loaded, shape: { ...loaded.shape, maxPositions: 2048 } };
+  alone = aloneOf(model);
 });
-
-const random = makeRandom(7);
-const prompts = Array.from({ length: 24 }, (_, i) =>
-  Uint32Array.from({ length: 3 + ((i * 13) % 90) }, () => random.below(200)),
-);
-
-const samplings: Record<string, Sampling> = {
-  greedy: { temperature: 0 },
-  penalties: {
-    temperature: 0,
-    repetitionPenalty: 1.3,
-    presencePenalty: 0.4,
-    frequencyPenalty: 0.2,
-  },
-  seed: { temperature: 1, seed: 1234 },
-  logprobs: { temperature: 0, logprobs: 3 },
-  top_p: { temperature: 0.9, topP: 0.8, seed: 99 },
-};
 
 const request = (i: number, sampling: Sampling, n = 1): EngineRequest => ({
   prompt: prompts[i]!,
@@ -42,98 +34,12 @@ const request = (i: number, sampling: Sampling, n = 1): EngineRequest => ({
   n,
 });
 
-const aloneBefore = new Map<string, Answer>();
-
-function alone(each: EngineRequest, index = 0): Answer {
-  const key = JSON.stringify([[...each.prompt], each.sampling, each.maxTokens, index]);
-  const answer = aloneBefore.get(key) ?? generateAlone(model, each, index);
-  aloneBefore.set(key, answer);
-  return answer;
-}
-
-function expectSame(found: Answer, expected: Answer): void {
-  expect(found.tokens).toEqual(expected.tokens);
-  expect(found.finished).toBe(expected.finished);
-  for (const [i, logprob] of expected.logprobs.entries()) {
-    if (logprob !== undefined) expect(found.logprobs[i]).toBeCloseTo(logprob, 3);
-  }
-}
-
-/** Runs requests that join at random steps; what each got. */
-function runCrowd(
-  engine: TestEngine,
-  requests: readonly EngineRequest[],
-  seed: number,
-): Answer[][] {
-  const joins = makeRandom(seed);
-  const answers: Answer[][] = [];
-  for (const each of requests) {
-    answers.push(engine.submit(each));
-    for (let i = joins.below(4); i > 0; i--) engine.step();
-  }
-  engine.run();
-  return answers;
-}
-
-type Feature = {
-  name: string;
-  options: Partial<EngineOptions>;
-  n?: number;
-  /** What must have happened, or the cell proves nothing. */
-  happened(engine: TestEngine, answers: Answer[][], seen: Seen): void;
-  twice?: boolean;
-};
-
-type Seen = { copies: number; chunks: number };
-
-const features: Feature[] = [
-  {
-    name: "chunked prefill",
-    options: { tokenBudget: 16, maxBatch: 8 },
-    happened: (_engine, _answers, { chunks }) => expect(chunks).toBeGreaterThan(20),
-  },
-  {
-    name: "prefix hit",
-    options: { maxBatch: 8, blocks: 200 },
-    twice: true,
-    happened: (_engine, answers) => {
-      const hits = answers.filter(([answer]) => answer!.cachedTokens > 0);
-      expect(hits.length).toBeGreaterThan(10);
-    },
-  },
-  {
-    name: "forced preemption",
-    options: { maxBatch: 8, blocks: 10 },
-    happened: ({ engine }) => expect(engine.scheduler.preemptions).toBeGreaterThan(0),
-  },
-  {
-    name: "three answers",
-    options: { maxBatch: 8, blocks: 200 },
-    n: 3,
-    happened: (_engine, answers) => expect(answers.every((each) => each.length === 3)).toBe(true),
-  },
-  {
-    name: "forks that copy before they write, and are preempted",
-    options: { maxBatch: 6, blocks: 12 },
-    n: 3,
-    happened: ({ engine }, _answers, { copies }) => {
-      expect(copies).toBeGreaterThan(10);
-      expect(engine.scheduler.preemptions).toBeGreaterThan(0);
-    },
-  },
-];
-
 describe.each(features)("$name", ({ options, n = 1, twice, happened }) => {
   test.each(Object.keys(samplings))(
     "changes nothing with %s",
     (name) => {
       const seen: Seen = { copies: 0, chunks: 0 };
-      const watch = (inputs: StepInputs) => {
-        seen.copies += inputs.copies.length;
-        seen.chunks += inputs.rows.filter(({ count, start }) => count > 1 && start > 0).length;
-        return inputs;
-      };
-      const engine = makeEngine(model, options, watch);
+      const engine = makeEngine(model, options, watchOf(seen));
       // A third of the prompts where each is answered three times.
       const indices = prompts.map((_, i) => i).filter((i) => i % n === 0);
       const requests = indices.map((i) => request(i, samplings[name]!, n));

@@ -84,7 +84,7 @@ describe("a plan says what a load will hold", () => {
       expectPlanned(tiny.name, path, { backend, isHollow: true });
       rmSync(path, { recursive: true });
     }
-  });
+  }, 120_000);
 
   for (const [name, format] of Object.entries(folderFormats)) {
     test(`of the format ${name}, on a CPU and on a GPU`, () => {

@@ -3,6 +3,7 @@
 // read the keys and values of earlier ones. Of such a file, the part that reads and writes text.
 import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
+import { LoadError } from "../../files/load-error.ts";
 import { array, type MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -47,6 +48,8 @@ const Config = RopesConfig.extend({
   final_logit_softcapping: z.number().positive().nullish(),
   /** The share of activations that are zero, in each layer. */
   activation_sparsity_pattern: z.array(z.number()).nullish(),
+  /** In place of it, in GGUF files: how many standard deviations above the mean those begin that are not zero. */
+  activation_deviations: z.array(z.number().nullable()).nullish(),
   altup_num_inputs: count,
   altup_active_idx: z.int(),
   altup_coef_clip: z.number().positive().nullish(),
@@ -65,8 +68,11 @@ export const TOWERS =
 const SHARED = /\.self_attn\.(k_proj|v_proj|k_norm)\./;
 
 export function gemma3n(config: unknown, weights: Weights): Model {
-  const { text_config } = parseConfig(Wrapped, config);
-  const parsed = parseConfig(Config, { model_type: "gemma3n_text", ...text_config });
+  const wrapped = Wrapped.safeParse(config);
+  const text = wrapped.success
+    ? { model_type: "gemma3n_text", ...wrapped.data.text_config }
+    : config;
+  const parsed = parseConfig(Config, text);
   const { hidden_size: dims, rms_norm_eps: eps, final_logit_softcapping } = parsed;
   unwrapText(weights);
   const sizes = { dims, ...headsOf(parsed) };
@@ -112,6 +118,9 @@ export class KvSharing {
 
   /** `first`: the first layer that has none of its own. */
   constructor(first: number) {
+    if (first < 1) {
+      throw new LoadError("config.json: num_kv_shared_layers: no layer has keys and values");
+    }
     this.first = first;
   }
 
@@ -170,8 +179,19 @@ export function layerInputGate(
 
 /** One hidden state (T, D) to several (T, N, D) of its magnitude, and several to their mean. */
 function hiddenStreams({ hidden_size: dims, altup_num_inputs: inputs }: Config, weights: Weights) {
-  const projections = (name: string) =>
-    Array.from({ length: inputs - 1 }, (_, i) => weights.linear(`model.${name}.${i}`, dims, dims));
+  const projections = (name: string) => {
+    // GGUF files have them in one tensor.
+    const isStacked = weights.has(`model.${name}.weight`);
+    if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
+    return Array.from({ length: inputs - 1 }, (_, i) => {
+      const own = `model.${name}.${i}`;
+      if (isStacked) {
+        weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
+        weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
+      }
+      return weights.linear(own, dims, dims);
+    });
+  };
   const spreading = projections("altup_projections");
   const merging = projections("altup_unembed_projections");
   const magnitude = (x: MlxArray) => power(mean(multiply(x, x)), 0.5);
@@ -210,19 +230,19 @@ function altUpBlock(
   attend: ReturnType<typeof attentionBlock>,
 ): Block {
   const { hidden_size: dims, rms_norm_eps: eps, hidden_size_per_layer_input: each } = config;
-  const { intermediate_size: hidden, activation_sparsity_pattern } = config;
+  const { intermediate_size: hidden } = config;
   const makeNorm = (part: string) => rmsNorm(weights, `${name}.${part}`, dims, eps);
   const altUp = makeAltUp(config, weights, `${name}.altup`);
   const left = weights.linear(`${name}.laurel.linear_left`, dims, config.laurel_rank);
   const right = weights.linear(`${name}.laurel.linear_right`, config.laurel_rank, dims);
   const laurelNorm = makeNorm("laurel.post_laurel_norm");
-  const sparsity = activation_sparsity_pattern?.[layer] ?? 0;
+  const deviations = sparseFrom(config, layer);
   const mlp = gatedMlp(
     weights,
     `${name}.mlp`,
     dims,
     typeof hidden === "number" ? hidden : hidden[layer]!,
-    sparsity > 0 ? sparseGating(weights, sparsity) : "geglu",
+    deviations === undefined ? "geglu" : sparseGating(weights, deviations),
   );
   const inputNorm = makeNorm("input_layernorm");
   const postAttentionNorm = makeNorm("post_attention_layernorm");
@@ -244,17 +264,21 @@ function altUpBlock(
   };
 }
 
-/** Only gates above the quantile of a normal distribution open. */
-function sparseGating({ device }: Weights, sparsity: number): Gating {
+/** How many standard deviations above the mean a layer's gates begin to open: a quantile of a normal distribution. */
+function sparseFrom(config: Config, layer: number): number | undefined {
+  const { activation_deviations, activation_sparsity_pattern } = config;
+  if (activation_deviations) return activation_deviations[layer] ?? undefined;
+  const sparsity = activation_sparsity_pattern?.[layer] ?? 0;
+  if (sparsity <= 0) return undefined;
   using _ = new Scope();
-  const [deviations] = multiply(
-    erfinv(array(Float32Array.of(2 * sparsity - 1))),
-    2 ** 0.5,
-  ).numbers();
+  return multiply(erfinv(array(Float32Array.of(2 * sparsity - 1))), 2 ** 0.5).numbers()[0];
+}
+
+function sparseGating({ device }: Weights, deviations: number): Gating {
   return (gates, ups) => {
     const apart = subtract(gates, mean(gates));
     const deviation = power(mean(multiply(apart, apart)), 0.5);
-    const open = maximum(subtract(apart, multiply(deviation, deviations!)), 0);
+    const open = maximum(subtract(apart, multiply(deviation, deviations)), 0);
     return device.gate("geglu", open, ups);
   };
 }

@@ -118,6 +118,8 @@ function sharedMlp(config: Config, weights: Weights, layer: string): Linear {
     `${layer}.shared_mlp`,
     config.shared_intermediate_size ?? intermediate_size,
   ];
+  // GGUF files have both halves apart.
+  if (weights.has(`${name}.gate_proj.weight`)) return gatedMlp(weights, name, dims, hidden);
   const gateUp = weights.linear(`${name}.input_linear`, dims, 2 * hidden);
   const down = weights.linear(`${name}.output_linear`, hidden, dims);
   return joinedMlp(gateUp, down, "swiglu");

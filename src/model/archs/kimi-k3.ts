@@ -99,11 +99,18 @@ export function kimiK3(config: unknown, weights: Weights): Model {
   );
 }
 
-/** A softmax over blocks and what is made now: how much of each is taken, of each token. */
-function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
+function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
+  // GGUF files have the product.
+  const product = `${name}_score.weight`;
+  if (weights.has(product)) return weights.tensor(product, [dims], "float32");
   const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
   const direction = weights.tensor(`${name}_proj.weight`, [1, dims], "float32");
-  const weight = weights.computed(() => multiply(scale, reshape(direction, [dims])));
+  return weights.computed(() => multiply(scale, reshape(direction, [dims])));
+}
+
+/** A softmax over blocks and what is made now: how much of each is taken, of each token. */
+function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
+  const weight = mixtureWeight(weights, name, dims);
   return (blocks: readonly MlxArray[], partial: MlxArray): MlxArray => {
     if (blocks.length === 0) return partial;
     const all = concatenate(

@@ -23,6 +23,8 @@ const Config = BaseConfig.extend({
   tie_word_embeddings: z.boolean().default(false),
   final_logit_softcapping: z.number().positive().default(20),
   output_multiplier: z.number().positive().default(0.19611613513818404),
+  /** GGUF files keep norms as they are used: their configuration says 0. */
+  norm_offset: z.number().default(1),
 });
 
 export function museGlimmer(config: unknown, weights: Weights): Model {
@@ -35,7 +37,7 @@ export function museGlimmer(config: unknown, weights: Weights): Model {
   return transformer(parsed, weights, {
     makeNorm: (name) => {
       const isBehind = /\.post_\w+$/.test(name);
-      const offset = name.startsWith("model.layers.") ? 1 : 0;
+      const offset = name.startsWith("model.layers.") ? parsed.norm_offset : 0;
       return rmsNorm(weights, name, dims, isBehind ? post_norm_eps : eps, offset);
     },
     norms: {
@@ -50,9 +52,14 @@ export function museGlimmer(config: unknown, weights: Weights): Model {
     attention: { scale: parsed.head_dim ** -0.5 * parsed.qk_scale_factor },
     parts: (name, { heads, headDim }) => {
       const gate = weights.linear(`${name}.gate_proj`, dims, heads * headDim);
+      // GGUF files have the factor of queries as weights of a norm.
+      const normOf = (part: string) =>
+        weights.has(`${name}.${part}.weight`)
+          ? rmsNorm(weights, `${name}.${part}`, headDim, eps)
+          : headNorm;
       return {
-        qNorm: headNorm,
-        kNorm: headNorm,
+        qNorm: normOf("q_norm"),
+        kNorm: normOf("k_norm"),
         afterwards: (attended, x, fused) => opened(attended, sigmoid(gate(x, fused))),
       };
     },

@@ -32,6 +32,8 @@ const Config = BaseConfig.extend({
   mamba_step: z.int().min(2).default(2),
   mamba_enabled: z.boolean().default(true),
   tie_word_embeddings: z.boolean().default(true),
+  /** GGUF files keep norms as they are used: their configuration says 0. */
+  norm_offset: z.number().default(1),
 });
 type Config = z.infer<typeof Config>;
 
@@ -44,7 +46,8 @@ export function plamo2(config: unknown, weights: Weights): Model {
   const sizes = { dims, ...headsOf({ ...parsed, head_dim: parsed.hidden_size_per_head }) };
   const rope = makeRope(weights, { dims: sizes.headDim, base: 10_000 });
   weights.rename({ "model.layers.layers.": "model.layers." });
-  const makeNorm = (name: string, offset: number) => rmsNorm(weights, name, dims, eps, offset);
+  const makeNorm = (name: string, offset: number) =>
+    rmsNorm(weights, name, dims, eps, offset * parsed.norm_offset);
   return decoder(
     parsed,
     weights,

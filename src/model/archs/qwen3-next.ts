@@ -132,14 +132,17 @@ function arrangeDeltaNet(config: Config, weights: Weights, name: string): void {
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const source = `${name}.in_proj_qkvz`;
-  weights.check(source, [heads * width, config.hidden_size]);
+  // GGUF files have them in order.
+  if (!weights.has(`${name}.in_proj_qkv.weight`)) {
+    weights.check(source, [heads * width, config.hidden_size]);
+    weights.pick(source, `${name}.in_proj_qkv`, [
+      ...runs(width, 0, keyDim),
+      ...runs(width, keyDim, keyDim),
+      ...runs(width, 2 * keyDim, values),
+    ]);
+    weights.pick(source, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
+  }
   weights.check(`${name}.in_proj_ba`, [2 * each * heads, config.hidden_size]);
-  weights.pick(source, `${name}.in_proj_qkv`, [
-    ...runs(width, 0, keyDim),
-    ...runs(width, keyDim, keyDim),
-    ...runs(width, 2 * keyDim, values),
-  ]);
-  weights.pick(source, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
   weights.pick(`${name}.in_proj_ba`, `${name}.in_proj_b`, runs(2 * each, 0, each));
   weights.pick(`${name}.in_proj_ba`, `${name}.in_proj_a`, runs(2 * each, each, each));
 }

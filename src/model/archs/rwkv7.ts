@@ -47,6 +47,8 @@ export function rwkv7(config: unknown, weights: Weights): Model {
   const parsed = parseConfig(Config, config);
   const { hidden_size: dims, norm_eps: eps } = parsed;
   weights.rename({ "model.embeddings.": "model.embed_tokens." });
+  // There are no values before the first layer's; some files have matrices for a share of them.
+  weights.leaveOut(/^model\.layers\.0\.attn\.v_lora\./);
   const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
   // What all layers add to their values: those of the first.
   const first: { values?: MlxArray } = {};
@@ -128,6 +130,7 @@ function timeMixer(
   if (!Number.isInteger(heads)) {
     throw new LoadError(`config.json: head_dim: ${headDim} features do not divide ${dims}`);
   }
+  splitShares(weights, name);
   const shift = tokenShift(weights, states, dims);
   const [forR, forW, forK, forV, forA, forG] = ["r", "w", "k", "v", "a", "g"].map((part) =>
     mixed(weights, `${name}.x_${part}`, dims),
@@ -183,6 +186,15 @@ function timeMixer(
     const out = add(add(multiply(even, weight), bias), whole(multiply(byHead(values), direct)));
     return oProj(multiply(out, toGates(forG(x, difference))));
   };
+}
+
+/** GGUF files have all shares of a layer in one tensor. */
+function splitShares(weights: Weights, name: string): void {
+  if (weights.shapeOf(`${name}.x_rwkvag.weight`)?.[0] !== 6) return;
+  for (const [first, part] of ["r", "w", "k", "v", "a", "g"].entries()) {
+    weights.pick(`${name}.x_rwkvag`, `${name}.x_${part}`, [{ first, count: 1 }]);
+    weights.rename({ [`${name}.x_${part}.weight`]: `${name}.x_${part}` });
+  }
 }
 
 type Mix = ReturnType<typeof mixed>;

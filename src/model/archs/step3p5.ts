@@ -70,12 +70,10 @@ export function step3p5(config: unknown, weights: Weights): Model {
     rope: (_rope, _window, layer) => {
       const type = layer_types?.[layer] ?? "full_attention";
       const isScaled = !yarn_only_types?.length || yarn_only_types.includes(type);
+      const rotary = Math.floor(headDim * (partial_rotary_factors?.[layer] ?? 1));
       return makeRope(weights, {
-        ...ropeOptions(
-          { ...parsed, rope_theta: thetaOf(layer) },
-          Math.floor(headDim * (partial_rotary_factors?.[layer] ?? 1)),
-        ),
-        scaling: isScaled ? parsed.rope_scaling : undefined,
+        ...ropeOptions({ ...parsed, rope_theta: thetaOf(layer) }, rotary),
+        scaling: isScaled ? firstFactors(parsed.rope_scaling, rotary / 2) : undefined,
       });
     },
     parts: (name, { heads }) => {
@@ -93,6 +91,12 @@ export function step3p5(config: unknown, weights: Weights): Model {
     mlp: (name, layer) => makeMlp(parsed, weights, name, layer),
     ignored: new RegExp(`\\.mtp|^model\\.layers\\.(${layersFrom(parsed.num_hidden_layers)})\\.`),
   });
+}
+
+/** GGUF files have factors for all features of a head, and not just for those that are rotated. */
+function firstFactors(scaling: Config["rope_scaling"], count: number): Config["rope_scaling"] {
+  if (!scaling?.long_factor) return scaling;
+  return { ...scaling, long_factor: scaling.long_factor.slice(0, count) };
 }
 
 /** Numbers of layers that predict further tokens, which is not used. */

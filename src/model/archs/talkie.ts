@@ -17,6 +17,10 @@ const Config = BaseConfig.extend({
     .number()
     .positive()
     .default(2 ** -23),
+  /** In GGUF files half of the rows of queries and keys have the other sign, so that RoPE rotates as usual. */
+  rotates_forwards: z.boolean().default(false),
+  /** What other files have as a tensor. */
+  logit_gain: z.number().nullish(),
 });
 
 export function talkie(config: unknown, weights: Weights): Model {
@@ -37,17 +41,21 @@ export function talkie(config: unknown, weights: Weights): Model {
     ".mlp.mlp_linear.": ".mlp.up_proj.",
     ".mlp.mlp_resid.": ".mlp.down_proj.",
   });
-  weights.rename({ lm_head: "lm_head.weight" });
+  if (weights.has("lm_head")) weights.rename({ lm_head: "lm_head.weight" });
   const norm = plainNorm(weights, dims, eps);
   const headNorm = plainNorm(weights, headDim, eps);
-  const rope = backwards(weights, makeRope(weights, ropeOptions(parsed, headDim)));
+  const forwards = makeRope(weights, ropeOptions(parsed, headDim));
+  const rope = parsed.rotates_forwards ? forwards : backwards(weights, forwards);
   const gain = (name: string) => weights.tensor(name, [1]);
-  const logitGain = gain("model.lm_head_gain.w_g");
+  const logitGain =
+    parsed.logit_gain == null ? gain("model.lm_head_gain.w_g") : weights.number(parsed.logit_gain);
   return decoder(
     { ...parsed, tie_word_embeddings: false },
     weights,
     (name, _, states) => {
-      const stored = weights.tensor(`${name}.attn.head_gain.head_g`, [heads]);
+      const gains = `${name}.attn.head_gain.head_g`;
+      if (weights.shapeOf(gains)?.length === 2) weights.reshape(gains, [heads, 1], [heads]);
+      const stored = weights.tensor(gains, [heads]);
       const headGain = weights.computed(() => reshape(stored, [heads, 1]));
       const attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, {
         // Norms come behind RoPE, which changes no head's length: they may as well come before.

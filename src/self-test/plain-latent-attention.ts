@@ -5,9 +5,9 @@ import {
   type LatentRows,
   type LatentShape,
   type LatentWork,
-} from "../../src/kernels/latent-attention.ts";
-import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
-import { array, type MlxArray } from "../../src/mlx/array.ts";
+} from "../kernels/latent-attention.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
 import {
   attended,
   memoryOf,

@@ -6,9 +6,9 @@ import {
   type PagedShape,
   type Pools,
   packPlaces,
-} from "../../src/kernels/paged-attention.ts";
-import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
-import { array, type MlxArray } from "../../src/mlx/array.ts";
+} from "../kernels/paged-attention.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
 
 export type PlainWork = {
   norms?:

@@ -8,9 +8,9 @@ import type {
   RowMove,
   Scan,
   ScanInputs,
-} from "../../src/kernels/recurrence.ts";
-import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
-import { astype } from "../../src/mlx/ops.ts";
+} from "../kernels/recurrence.ts";
+import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { astype } from "../mlx/ops.ts";
 
 export type PlainConvolution = {
   weight: number[][];

@@ -1,0 +1,131 @@
+// The model of a server that is started without one: the default model, or where there is none and a terminal, one
+// that the user chooses among those on this machine and well-known ones that fit its memory.
+import { engineSetup } from "../../ffi/native.ts";
+import { EngineClient } from "../engine/client.ts";
+import type { EngineReport } from "../engine/protocol.ts";
+import { formatBytes } from "../hub/bytes.ts";
+import { listRepos } from "../hub/cache.ts";
+import { ModelNotFoundError } from "../hub/hub-error.ts";
+import { parseRepoName } from "../hub/repo-name.ts";
+import { type Environment, hubCache, isOffline } from "../hub/settings.ts";
+import { resolveModel } from "../hub/source.ts";
+import { type WellKnown, wellKnownModels } from "../hub/well-known.ts";
+import { printable } from "../printable.ts";
+import { checkLoad } from "../serve/load-check.ts";
+import { choose } from "./choice.ts";
+import { openModel, withoutFolder } from "./open-model.ts";
+import { pullShown } from "./pull.ts";
+
+/** A name that `resolveModel` knows; throws where there is nothing to serve. */
+export async function firstModel(env: Environment): Promise<string> {
+  try {
+    resolveModel("default", { env });
+    return "default";
+  } catch (error) {
+    const isTerminal = process.stdin.isTTY && process.stderr.isTTY;
+    if (!(error instanceof ModelNotFoundError) || !isTerminal) throw error;
+    const chosen = await offer(env);
+    if (chosen === undefined) throw error;
+    tell(`next time: mlx-serve serve ${chosen}`);
+    return chosen;
+  }
+}
+
+export type Candidate = WellKnown & { readonly isHere: boolean };
+
+async function offer(env: Environment): Promise<string | undefined> {
+  const engine = await EngineClient.start(engineSetup(env));
+  try {
+    const report = await engine.inspect();
+    const limit = modelMemory(report);
+    const available = isOffline(env) ? [] : wellKnownModels;
+    let candidates = fitting([...modelsHere(env), ...available], limit);
+    const easy = report.backend === "cpu" ? Math.min(limit / 2, CPU_BYTES) : limit / 2;
+    const memory = `${formatBytes(limit)} of memory for models on ${report.deviceName}`;
+    for (;;) {
+      if (candidates.length === 0) return undefined;
+      tell(`No model is named, and there are ${memory}. Serve one of these?`);
+      tell("(arrow keys or a number, then Enter; Esc leaves)");
+      const index = await choose(linesOf(candidates), suggested(candidates, easy));
+      if (index === undefined) return undefined;
+      const { repo, isHere } = candidates[index]!;
+      const reasons = await problems(repo, engine, env);
+      if (reasons.length === 0) {
+        if (!isHere) await pullShown(parseRepoName(repo)!, undefined, env);
+        return repo;
+      }
+      tell(`${repo} does not load here: ${reasons.join("; ")}`);
+      candidates = candidates.filter((each) => each.repo !== repo);
+    }
+  } finally {
+    await engine.stop();
+  }
+}
+
+/** As MLX sees it. A Mac's GPU says how much it can use without making all else swap, which is less. */
+export function modelMemory({
+  memoryLimitBytes,
+  device: { max_recommended_working_set_size: workingSet },
+}: Pick<EngineReport, "memoryLimitBytes" | "device">): number {
+  return Math.min(memoryLimitBytes, Number(workingSet ?? Number.POSITIVE_INFINITY));
+}
+
+/** What can be served without a pull, last used first. */
+function modelsHere(env: Environment): Candidate[] {
+  const isModel = (repo: string) => {
+    try {
+      resolveModel(repo, { env, allowPaths: false });
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  return listRepos(hubCache(env))
+    .filter(({ id }) => isModel(id))
+    .toSorted((a, b) => b.modifiedMs - a.modifiedMs)
+    .map(({ id, bytes }) => ({ repo: id, bytes, isHere: true }));
+}
+
+/** What a model takes beside its weights at the least: a KV cache, and the arrays of a step. */
+const BESIDE_BYTES = 1.5e9;
+
+/** Each once, without those whose weights leave no room. */
+export function fitting(models: readonly (WellKnown | Candidate)[], limit: number): Candidate[] {
+  return models
+    .filter(({ repo }, i) => models.findIndex((each) => each.repo === repo) === i)
+    .filter(({ bytes }) => bytes + BESIDE_BYTES <= limit)
+    .map((model) => ({ isHere: false, ...model }));
+}
+
+/** For each token a CPU reads all of the weights: larger ones fit, but nobody would wait for them at first. */
+const CPU_BYTES = 2.5e9;
+
+/** What was used last; else the largest with weights of at most this size. */
+export function suggested(candidates: readonly Candidate[], easyBytes: number): number {
+  const index = candidates.findIndex(({ isHere, bytes }) => isHere || bytes <= easyBytes);
+  return index < 0 ? candidates.length - 1 : index;
+}
+
+function linesOf(candidates: readonly Candidate[]): string[] {
+  const width = Math.max(...candidates.map(({ repo }) => repo.length));
+  return candidates.map(({ repo, bytes, isHere }) => {
+    const size = formatBytes(bytes).padStart(8);
+    return `${repo.padEnd(width)}  ${size}${isHere ? ", here" : " to download"}`;
+  });
+}
+
+/** As `show` finds them, before anything is downloaded. */
+async function problems(
+  repo: string,
+  engine: EngineClient,
+  env: Environment,
+): Promise<readonly string[]> {
+  using opened = await openModel(repo, env);
+  const { reasons } = await checkLoad(opened.source, engine);
+  return reasons.map((reason) => withoutFolder(opened, reason));
+}
+
+/** console.error prints red on a terminal. */
+function tell(line: string): void {
+  process.stderr.write(`${printable(line)}\n`);
+}

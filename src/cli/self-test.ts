@@ -1,0 +1,150 @@
+// mlx-serve doctor --self-test: shows how far it is, then what passed, what failed and what is slow. The report has all of
+// it, and nothing of who ran it.
+import { writeFileSync } from "node:fs";
+import { arch, cpus, homedir, platform, release, tmpdir, totalmem } from "node:os";
+import { carried, findLibrary } from "../../ffi/native.ts";
+import { version } from "../../package.json";
+import type { EngineReport } from "../engine/protocol.ts";
+import { printable } from "../printable.ts";
+import { type Figure, groupOf } from "../self-test/lines.ts";
+import { type Result, selfTest } from "../self-test/self-test.ts";
+import { describeEngine } from "./engine-report.ts";
+import { ownProgram } from "./own-program.ts";
+import { print } from "./print.ts";
+import { table } from "./table.ts";
+
+export async function runSelfTest({
+  only,
+  report,
+}: {
+  only: string;
+  report: string | undefined;
+}): Promise<void> {
+  // A file that cannot be written is known before the checks have run.
+  if (report !== undefined) writeFileSync(report, "");
+  const startMs = performance.now();
+  const library = findLibrary();
+  let engine: EngineReport | undefined;
+  const progress = new Progress();
+  const results = await selfTest({
+    program: ownProgram(),
+    only,
+    onEngine: (found) => {
+      if (engine) return;
+      engine = found;
+      progress.clear();
+      print(`${describeEngine(found, library)}\n`);
+    },
+    onStart: (_, name, index, count) => progress.show(name, index, count),
+    onDone: (result) => {
+      if (result.problem !== undefined) progress.tell(failure(result));
+    },
+  });
+  progress.clear();
+  const seconds = (performance.now() - startMs) / 1000;
+  if (report !== undefined) {
+    const written = reportOf(results, engine, seconds);
+    writeFileSync(report, `${JSON.stringify(written, null, 2)}\n`);
+  }
+  print(summary(results, seconds));
+  if (results.length === 0 || results.some(isFailed)) process.exitCode = 1;
+}
+
+const isFailed = ({ problem }: Result) => problem !== undefined;
+
+const failure = ({ name, problem }: Result) => `failed: ${name} (${problem})`;
+
+/** One line of a terminal; elsewhere a line for each group of checks. */
+class Progress {
+  #group: string | undefined;
+
+  show(name: string, index: number, count: number): void {
+    if (process.stderr.isTTY) {
+      const line = `[${index + 1}/${count}] ${printable(name)}`;
+      process.stderr.write(`\r${line.slice(0, (process.stderr.columns || 80) - 1)}\x1b[K`);
+      return;
+    }
+    const group = groupOf({ name });
+    if (group !== this.#group) process.stderr.write(`[${index + 1}/${count}] ${group}\n`);
+    this.#group = group;
+  }
+
+  tell(line: string): void {
+    this.clear();
+    process.stderr.write(`${printable(line)}\n`);
+  }
+
+  clear(): void {
+    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+  }
+}
+
+export function summary(results: readonly Result[], seconds: number): string {
+  const groups = [...Map.groupBy(results, groupOf)].map(([group, own]) => {
+    const failed = own.filter(isFailed).length;
+    const ms = own.reduce((sum, each) => sum + each.ms, 0);
+    const verdict = failed > 0 ? `${failed} of ${own.length} failed` : "passed";
+    return [group, String(own.length), verdict, `${(ms / 1000).toFixed(1)} s`];
+  });
+  const figures = results.flatMap((each) => each.figures ?? []);
+  const failed = results.filter(isFailed);
+  const slow = figures.filter(isSlow);
+  const count = `${results.length} checks in ${seconds.toFixed(0)} s`;
+  const verdicts = [
+    failed.length > 0 ? `${failed.length} of ${count} failed:` : `${count}: all passed`,
+    ...failed.map((each) => `  ${failure(each)}`),
+    ...(slow.length > 0 ? [`slow: ${slow.map(({ name }) => name).join(", ")}`] : []),
+  ];
+  return [
+    table(["what", "checks", "", "took"], groups),
+    ...(figures.length > 0 ? [table(["how fast", "", ""], figures.map(figureRow))] : []),
+    results.length > 0 ? verdicts.join("\n") : "there is no such check",
+  ].join("\n\n");
+}
+
+/** Less of what the machine allows than such a thing should come to. */
+function isSlow({ part }: Figure): boolean {
+  return part !== undefined && part.value < part.least;
+}
+
+function figureRow(figure: Figure): string[] {
+  const { name, value, unit, part } = figure;
+  const told = part ? `${(100 * part.value).toFixed(0)}% of ${part.of}` : "";
+  const shown = value >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  return [name, `${shown} ${unit}`, isSlow(figure) ? `${told}, slow` : told];
+}
+
+/** A report says nothing of who ran it. */
+function withoutFolders(text: string): string {
+  return text.replaceAll(tmpdir(), "<tmp>").replaceAll(homedir(), "~");
+}
+
+function reportOf(results: readonly Result[], engine: EngineReport | undefined, seconds: number) {
+  const failed = results.filter(isFailed).length;
+  return {
+    mlxServe: version,
+    from: carried ? `the executable for ${carried}` : "a checkout",
+    bun: Bun.version,
+    date: new Date().toISOString(),
+    system: {
+      platform: `${platform()} ${arch()}`,
+      release: release(),
+      processor: cpus()[0]?.model.trim(),
+      cores: cpus().length,
+      memoryBytes: totalmem(),
+    },
+    engine,
+    passed: failed === 0 && results.length > 0,
+    checks: { all: results.length, failed },
+    seconds: Number(seconds.toFixed(1)),
+    results: results.map(({ figures, ...each }) => ({
+      ...each,
+      ...(each.problem !== undefined && { problem: withoutFolders(each.problem) }),
+      ms: Math.round(each.ms),
+      passed: each.problem === undefined,
+    })),
+    figures: results.flatMap((each) =>
+      (each.figures ?? []).map((figure) => ({ ...figure, isSlow: isSlow(figure) })),
+    ),
+  };
+}

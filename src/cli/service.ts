@@ -1,0 +1,203 @@
+// mlx-serve service: the server as a service of this user, which starts at login: by launchd on macOS, by systemd
+// on Linux. Its settings are those that `install` is given.
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, resolve, sep } from "node:path";
+import { parseArgs } from "node:util";
+import { commandSettings } from "../config/arguments.ts";
+import { type LoadedSettings, loadSettings } from "../config/load.ts";
+import { UsageError } from "../config/usage-error.ts";
+import { type Environment, expandHome } from "../hub/settings.ts";
+import { resolveModel } from "../hub/source.ts";
+import { printable } from "../printable.ts";
+import { knownServers } from "../serve/server-file.ts";
+import { launchd } from "../service/launchd.ts";
+import type { ServiceCommand, ServiceManager } from "../service/manager.ts";
+import { systemd } from "../service/systemd.ts";
+import { ownProgram } from "./own-program.ts";
+import { print } from "./print.ts";
+import { readKeys } from "./serve.ts";
+import { health } from "./server-client.ts";
+import { quotedWord } from "./shell-word.ts";
+
+type Context = { manager: ServiceManager; env: Environment };
+
+const actions = new Map(
+  Object.entries({ install, uninstall, start, stop, status, logs } satisfies Record<
+    string,
+    (args: string[], context: Context) => Promise<void>
+  >),
+);
+
+const managers: Partial<Record<NodeJS.Platform, (env: Environment) => ServiceManager>> = {
+  darwin: launchd,
+  linux: systemd,
+};
+
+export async function service(
+  args: string[],
+  env: Environment = process.env,
+  platform: NodeJS.Platform = process.platform,
+): Promise<void> {
+  const [name = "", ...rest] = args;
+  const action = actions.get(name);
+  if (!action) {
+    throw new UsageError(`service takes one of ${[...actions.keys()].join(", ")}`);
+  }
+  if (rest.length > 0 && action !== install && action !== logs) {
+    throw new UsageError(`service ${name} takes no arguments`);
+  }
+  // It would be root's service, with files that the user cannot change.
+  if (process.getuid?.() === 0 && env.SUDO_USER) {
+    throw new UsageError(`a service is of one user: run it as ${env.SUDO_USER}, without sudo`);
+  }
+  const open = managers[platform];
+  if (!open) throw new Error(`there are no services on ${platform}`);
+  await action(rest, { manager: open(env), env });
+}
+
+async function install(args: string[], { manager, env }: Context): Promise<void> {
+  const command = commandOf(loadSettings(args, env), env);
+  const text = manager.describe(command);
+  // Asked first: where the manager does not answer, nothing is written.
+  const { pid } = await manager.state();
+  const isNew = !isInstalled(manager) || readFileSync(manager.file, "utf8") !== text;
+  if (isNew) write(manager.file, text);
+  const hints = await manager.enable();
+  const next =
+    pid === undefined
+      ? "next: `mlx-serve service start`"
+      : "it runs; `mlx-serve service stop` and `mlx-serve service start` let it run with these settings";
+  const lines = [
+    `${manager.file} ${isNew ? "is written" : "is as it was"}`,
+    `${manager.name} will start at login: ${command.words.map(quotedWord).join(" ")}`,
+    ...hints,
+    pid !== undefined && !isNew ? "it runs" : next,
+  ];
+  print(lines.map(printable).join("\n"));
+}
+
+/** The server with these settings, as it would start here; throws where it would not. */
+function commandOf(loaded: LoadedSettings, env: Environment): ServiceCommand {
+  const { settings } = loaded;
+  readKeys(settings, env);
+  const { path } = resolveModel(settings.model, { env });
+  const { flags, variables } = commandSettings(loaded);
+  // A folder that is named without a dot would be looked for where the service starts.
+  const here = resolve(expandHome(settings.model, env));
+  const isPath = path === here || path.startsWith(`${here}${sep}`);
+  return {
+    words: [
+      ...ownProgram(env),
+      "serve",
+      ...flags.map((flag) => (isPath && flag.startsWith("--model=") ? `--model=${here}` : flag)),
+    ],
+    variables: { ...foldersOf(env), ...variables },
+    stopSeconds: Math.ceil(settings.drainTimeout / 1000) + 10,
+  };
+}
+
+/** A service does not get the shell's variables: it keeps those that say where things are. */
+function foldersOf(env: Environment): Record<string, string> {
+  const names = [
+    ...["MLX_SERVE_CACHE", "MLX_SERVE_MLXC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"],
+    ...["HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"],
+  ];
+  const set = names.filter((name) => env[name]);
+  return Object.fromEntries(set.map((name) => [name, resolve(expandHome(env[name]!, env))]));
+}
+
+function write(path: string, text: string): void {
+  mkdirSync(dirname(path), { recursive: true });
+  // It may have keys in it.
+  writeFileSync(`${path}.new`, text, { mode: 0o600 });
+  renameSync(`${path}.new`, path);
+}
+
+async function uninstall(_: string[], { manager }: Context): Promise<void> {
+  if (!isInstalled(manager)) return print(`there is no service: no ${printable(manager.file)}`);
+  await manager.disable();
+  rmSync(manager.file);
+  await manager.forget();
+  print(`the service is stopped, and ${printable(manager.file)} removed`);
+}
+
+async function start(_: string[], { manager, env }: Context): Promise<void> {
+  needInstalled(manager);
+  await manager.start();
+  const said = await firstWord(manager, env);
+  print(`${said}; \`mlx-serve service status\` and \`mlx-serve service logs\` say more`);
+}
+
+const START_MS = 10_000;
+const POLL_MS = 100;
+
+/** Waits until it listens, for as long as that should take; throws if it ends instead. */
+async function firstWord(manager: ServiceManager, env: Environment): Promise<string> {
+  const deadlineMs = performance.now() + START_MS;
+  for (;;) {
+    const { pid, words, hasFailed } = await manager.state();
+    if (pid === undefined && hasFailed) {
+      throw new Error(`the service has not started: ${words}; \`mlx-serve service logs\` says why`);
+    }
+    const server = knownServers(env).find((each) => each.pid === pid);
+    if (server) return `the service listens at ${server.url}`;
+    if (performance.now() > deadlineMs) return `the service is ${words}, but does not listen yet`;
+    await Bun.sleep(POLL_MS);
+  }
+}
+
+async function stop(_: string[], { manager }: Context): Promise<void> {
+  needInstalled(manager);
+  await manager.stop();
+  print("the service is stopped, until the next login or `mlx-serve service start`");
+}
+
+/** Exits with 1 where it does not run. */
+async function status(_: string[], { manager, env }: Context): Promise<void> {
+  needInstalled(manager);
+  const { pid, words } = await manager.state();
+  const entry = knownServers(env).find((each) => each.pid === pid);
+  const server = entry && { url: entry.url, key: entry.key, isNamed: false, entry };
+  const rows = {
+    service: `${manager.name}, ${manager.file}`,
+    state: pid === undefined ? words : `${words}, process ${pid}`,
+    ...(server && { server: `${server.url}, ${await healthOf(server)}` }),
+  };
+  const lines = Object.entries(rows).map(([key, value]) => `${key.padEnd(9)}${printable(value)}`);
+  print(lines.join("\n"));
+  if (pid === undefined) process.exitCode = 1;
+}
+
+async function healthOf(server: Parameters<typeof health>[0]): Promise<string> {
+  try {
+    return (await health(server)).status;
+  } catch {
+    return "no answer";
+  }
+}
+
+async function logs(args: string[], { manager, env }: Context): Promise<void> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      follow: { type: "boolean", short: "f", default: false },
+      lines: { type: "string", default: "100" },
+    },
+  });
+  if (!/^\d{1,9}$/.test(values.lines)) throw new UsageError("--lines: expected a whole number");
+  needInstalled(manager);
+  const command = manager.logCommand({ lines: Number(values.lines), follow: values.follow });
+  const child = Bun.spawn(command, { env, stdio: ["ignore", "inherit", "inherit"] });
+  // Ctrl-C reaches both; the child's end is the end.
+  process.on("SIGINT", () => {});
+  process.exitCode = await child.exited;
+}
+
+function isInstalled(manager: ServiceManager): boolean {
+  return existsSync(manager.file);
+}
+
+function needInstalled(manager: ServiceManager): void {
+  if (isInstalled(manager)) return;
+  throw new Error("the service is not installed: `mlx-serve service install [model]` installs it");
+}

@@ -1,0 +1,82 @@
+// What devices compute by their own means in the place of MLX's operations, against plain arithmetic.
+import type { Device } from "../device/device.ts";
+import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { add, multiply, zeros } from "../mlx/ops.ts";
+import { type DeviceCheck, numbersOf } from "./check.ts";
+import {
+  byRow,
+  COLUMNS,
+  checkOf,
+  logSumExp,
+  type Made,
+  matrix,
+  others,
+  ROWS,
+  softmax,
+  values,
+} from "./operation-inputs.ts";
+import { normed } from "./plain-attention.ts";
+import { sigmoid } from "./plain-products.ts";
+
+const operations: Record<string, (device: Device) => Made[]> = {
+  rmsNorm: (device) => {
+    const weight = others.slice(0, COLUMNS);
+    return [
+      [
+        device.rmsNorm(matrix(), array(weight), 1e-5),
+        byRow(values, (row) => normed(row, weight, 1e-5)),
+      ],
+    ];
+  },
+  gates: (device) => {
+    const geglu = (x: number) =>
+      0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+    return [
+      [
+        device.gate("swiglu", matrix(), matrix(others)),
+        values.map((x, i) => x * sigmoid(x) * others[i]!),
+      ],
+      [device.gate("geglu", matrix(), matrix(others)), values.map((x, i) => geglu(x) * others[i]!)],
+    ];
+  },
+  softmax: (device) => [[device.softmax(matrix()), byRow(values, softmax)]],
+  logSumExp: (device) => [[device.logSumExp(matrix()), byRow(values, (row) => [logSumExp(row)])]],
+  best: (device) => {
+    const { indices, highest } = device.best(matrix());
+    return [
+      [indices, byRow(values, (row) => [row.indexOf(Math.max(...row))])],
+      [highest, byRow(values, (row) => [Math.max(...row)])],
+    ];
+  },
+  mask: (device) => {
+    const words = Math.ceil(COLUMNS / 32);
+    const bits = Uint32Array.from({ length: ROWS * words }, (_, i) => 0x9e37_79b1 * (i + 1));
+    const isSet = (row: number, i: number) => (bits[row * words + (i >> 5)]! >>> (i & 31)) & 1;
+    const expected = values.map((x, i) =>
+      isSet(Math.floor(i / COLUMNS), i % COLUMNS) ? x : -Infinity,
+    );
+    return [[device.mask(matrix(), bits), expected]];
+  },
+  order: (device) => [
+    [device.after(array(Int32Array.of(3, -4, 5)), array([Number.NaN, 1])), [3, -4, 5]],
+  ],
+  staging: (device) => [[device.stage(Int32Array.of(3, -4, 5)), [3, -4, 5]]],
+  tracing: (device) => {
+    // The third call is of a step that was recorded, where steps are.
+    const build = ([x]: MlxArray[]) => [add(multiply(x!, 2), 1)];
+    const traced = device.trace(build, () => [zeros([ROWS, COLUMNS])]);
+    const found = [1, 2, 3].map((factor) => {
+      const x = multiply(matrix(), factor);
+      evaluate(x);
+      return numbersOf(traced.call(x)[0]!);
+    });
+    traced.free();
+    return found.map(
+      (numbers, i) => [array(numbers), values.map((x) => 2 * (i + 1) * x + 1), 1e-4] as const,
+    );
+  },
+};
+
+export function deviceOperationChecks(): DeviceCheck[] {
+  return Object.entries(operations).map(([name, make]) => checkOf("device", name, make));
+}

@@ -1,0 +1,213 @@
+// What is checked through the engine as a server uses it: its Worker, the scheduler, the caches, sampling, grammars.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { EngineClient } from "../engine/client.ts";
+import type { EngineEvent, EngineOptions, EngineRequest } from "../engine/protocol.ts";
+import { compared, type Finding, noise } from "./check.ts";
+import { keptBy, type TinyModel, tinyModel, tinyModels, writeTinyModel } from "./tiny-models.ts";
+
+export type EngineCheck = {
+  name: string;
+  run(engine: EngineClient): Promise<readonly Finding[]>;
+};
+
+/** One of a request's answers. */
+export type Answer = {
+  tokens: number[];
+  events: EngineEvent[];
+  cachedTokens: number;
+  finished: EngineEvent["finished"];
+};
+
+/** Runs with a model loaded, and unloads it. `prepare` adds files to its folder. */
+export async function withModel<T>(
+  engine: EngineClient,
+  model: TinyModel,
+  options: Partial<EngineOptions>,
+  work: (folder: string) => Promise<T>,
+  prepare: (folder: string) => void = () => {},
+): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-self-test-"));
+  try {
+    writeTinyModel(folder, model);
+    prepare(folder);
+    await engine.load(model.name, folder, { dtype: "float32", blocks: 256, ...options });
+    const result = await work(folder);
+    await engine.unload(model.name);
+    return result;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** Submits at once; resolves when all answers are there. */
+export async function answersOf(
+  engine: EngineClient,
+  model: string,
+  request: EngineRequest,
+  onToken?: () => void,
+): Promise<Answer[]> {
+  const answers = Array.from({ length: request.n ?? 1 }, (): Answer => {
+    return { tokens: [], events: [], cachedTokens: 0, finished: undefined };
+  });
+  for await (const event of engine.submit(model, request)) {
+    const answer = answers[event.index]!;
+    answer.events.push(event);
+    answer.cachedTokens = event.cachedTokens;
+    answer.finished = event.finished;
+    if (event.token !== undefined) answer.tokens.push(event.token);
+    onToken?.();
+  }
+  return answers;
+}
+
+export function requestOf(model: TinyModel, more: Partial<EngineRequest> = {}): EngineRequest {
+  return {
+    prompt: Uint32Array.from(model.prompt),
+    maxTokens: model.greedy.length,
+    sampling: { temperature: 0 },
+    ...more,
+  };
+}
+
+/** How many tokens of an answer are others than they should be, of which none may be. */
+export function sameTokens(
+  what: string,
+  found: readonly number[],
+  expected: readonly number[],
+): Finding {
+  const others = expected.filter((token, i) => token !== found[i]).length;
+  const missing = Math.abs(expected.length - found.length);
+  return { what: `${what}, tokens`, worst: Math.max(others, missing), most: 0 };
+}
+
+/** That something has happened at all: a run without it would prove nothing. */
+export function happened(what: string, isSo: boolean): Finding {
+  return { what: `${what} did not happen`, worst: isSo ? 0 : 1, most: 0 };
+}
+
+export function modelChecks(): EngineCheck[] {
+  return [
+    ...tinyModels.map((model) => ({
+      name: `model, alone, then prefix-hit: ${told(model)}`,
+      run: (engine: EngineClient) => checkAlone(engine, model),
+    })),
+    ...tinyModels.map((model) => ({
+      name: `model, batched, chunked, forked, preempted: ${told(model)}`,
+      run: (engine: EngineClient) => checkTogether(engine, model),
+    })),
+    { name: "steps that overlap: prompts of many lengths", run: checkOverlap },
+  ];
+}
+
+const told = ({ name }: TinyModel) => `${name}, which keeps ${keptBy[name as keyof typeof keptBy]}`;
+
+/** Against the logits and the tokens of mlx-lm. */
+async function checkAlone(engine: EngineClient, model: TinyModel): Promise<Finding[]> {
+  const { last, greedy } = model;
+  return await withModel(engine, model, {}, async () => {
+    const sampling = { temperature: 0, logprobs: last.length };
+    const [answer] = await answersOf(engine, model.name, requestOf(model, { sampling }));
+    const [again] = await answersOf(engine, model.name, requestOf(model));
+    const top = answer!.events[0]?.top ?? [];
+    const byToken = top.toSorted((a, b) => a.token - b.token).map(({ logprob }) => logprob);
+    return [
+      compared("log-probabilities", byToken, logSoftmax(last), 1e-3),
+      sameTokens("greedy", answer!.tokens, greedy),
+      sameTokens("greedy again", again!.tokens, greedy),
+      happened("a prefix hit", again!.cachedTokens >= 32),
+    ];
+  });
+}
+
+function logSoftmax(x: readonly number[]): number[] {
+  const most = Math.max(...x);
+  const sum = x.reduce((total, value) => total + Math.exp(value - most), 0);
+  return x.map((value) => value - most - Math.log(sum));
+}
+
+/** Whatever the scheduler does to a request, its answer is the same. What it does depends on when requests arrive. */
+async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Finding[]> {
+  for (let left = 3; ; left--) {
+    const { findings, preemptions } = await runTogether(engine, model);
+    if (preemptions > 0 || left === 1) {
+      return [...findings, happened("a preemption", preemptions > 0)];
+    }
+  }
+}
+
+async function runTogether(engine: EngineClient, model: TinyModel) {
+  const { name, greedy } = model;
+  // Where there is nothing but states, a place is taken by priority; elsewhere blocks run out as sequences grow.
+  const isRecurrent = keptBy[name as keyof typeof keptBy] === "a state";
+  const options = { tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks: 17 };
+  return await withModel(engine, model, options, async () => {
+    const underWay = Promise.withResolvers<void>();
+    let tokens = 0;
+    const onToken = () => {
+      tokens += 1;
+      if (tokens === 30) underWay.resolve();
+    };
+    const submit = (more: Partial<EngineRequest> = {}) =>
+      answersOf(engine, name, requestOf(model, more), onToken);
+    const first = [
+      submit(),
+      submit({ sampling: { temperature: 0, logprobs: 2 } }),
+      submit({ n: 3 }),
+      // With some that wait, the one of high priority finds no place whenever it arrives.
+      ...(isRecurrent ? [submit(), submit(), submit(), submit()] : []),
+    ];
+    const prompt = Uint32Array.from(model.prompt).reverse();
+    const aborted = engine.submit(name, requestOf(model, { prompt, salt: "aborted" }));
+    await underWay.promise;
+    const later = submit({ priority: isRecurrent ? "HIGH" : "NORMAL" });
+    // Leaving its events aborts it.
+    for await (const _ of aborted) break;
+    const answers = (await Promise.all([...first, later])).flat();
+    const [stats] = await engine.stats();
+    const findings = answers.map(({ tokens }, i) => sameTokens(`answer ${i + 1}`, tokens, greedy));
+    return { findings, preemptions: stats!.preemptions };
+  });
+}
+
+/** Prompts longer than a step, and one that is longer than kernels for short ones take. */
+const lengths = [700, 5, 130, 64, 33, 257, 1, 96, 40, 31, 32, 180];
+
+async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
+  const llama = tinyModel("llama");
+  const model = { ...llama, config: { ...llama.config, max_position_embeddings: 4096 } };
+  const requests = lengths.map((length, i): EngineRequest => {
+    const prompt = Uint32Array.from(noise(`prompt ${i}`, length), (x) => Math.floor((x + 1) * 128));
+    return { prompt, maxTokens: 24, sampling: { temperature: 0, logprobs: 2 } };
+  });
+  const run = (options: Partial<EngineOptions>, isTogether: boolean) =>
+    withModel(engine, model, { maxBatch: 16, prefixCaching: false, ...options }, async () => {
+      const answers: Promise<Answer[]>[] = [];
+      for (const request of requests) {
+        const answer = answersOf(engine, model.name, request);
+        answers.push(answer);
+        if (!isTogether) await answer;
+      }
+      return (await Promise.all(answers)).flat();
+    });
+  const alone = await run({}, false);
+  const together = await run({}, true);
+  const chunked = await run({ tokenBudget: 48 }, true);
+  return lengths.flatMap((length, i) => [
+    sameButCloseCalls(`${length} tokens, together`, together[i]!, alone[i]!),
+    sameButCloseCalls(`${length} tokens, in chunks`, chunked[i]!, alone[i]!),
+  ]);
+}
+
+/** Logits that are nearer than this may be rounded the other way. */
+const CLOSE_CALL = 1e-3;
+
+/** The same tokens, up to where two were as good as equally likely. */
+function sameButCloseCalls(what: string, found: Answer, expected: Answer): Finding {
+  const at = expected.tokens.findIndex((token, i) => token !== found.tokens[i]);
+  const [best, second] = expected.events[at]?.top ?? [];
+  const isClose = best && second && best.logprob - second.logprob < CLOSE_CALL;
+  if (at < 0 || !isClose) return sameTokens(what, found.tokens, expected.tokens);
+  return sameTokens(what, found.tokens.slice(0, at), expected.tokens.slice(0, at));
+}

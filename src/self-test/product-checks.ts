@@ -1,0 +1,151 @@
+// Products with matrices, quantized ones, and those of heads, by the device at hand and by plain arithmetic.
+import type { Device, FloatType } from "../device/device.ts";
+import type { Matrix } from "../kernels/product.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
+import { astype, contiguous, type Quantization, quantize, swapAxes } from "../mlx/ops.ts";
+import {
+  comparedByPart,
+  type DeviceCheck,
+  type Finding,
+  keeping,
+  noise,
+  numbersOf,
+} from "./check.ts";
+import { normed } from "./plain-attention.ts";
+import { dequantized, gated, product, rowsOf } from "./plain-products.ts";
+
+/** As parts of the largest number: rows, weights and sums may each be rounded to the type. */
+export function mostOf(device: Device, dtype: FloatType): number {
+  if (dtype === "float32") return device.backend === "cpu" ? 1e-5 : 1e-4;
+  return dtype === "float16" ? 3e-3 : 2e-2;
+}
+
+const modes: readonly Required<Quantization>[] = [
+  ...[2, 3, 4, 5, 6, 8].map((bits) => ({ mode: "affine" as const, bits, groupSize: 64 })),
+  ...[32, 128].map((groupSize) => ({ mode: "affine" as const, bits: 4, groupSize })),
+  { mode: "mxfp4", bits: 4, groupSize: 32 },
+  { mode: "mxfp8", bits: 8, groupSize: 32 },
+  { mode: "nvfp4", bits: 4, groupSize: 16 },
+];
+
+export const modeName = ({ mode, bits, groupSize }: Required<Quantization>) =>
+  mode === "affine" ? `${bits} bits in groups of ${groupSize}` : mode;
+
+const types: readonly FloatType[] = ["float32", "float16", "bfloat16"];
+
+/** Those that models on this device compute in. */
+export function computedTypes(device: Device): FloatType[] {
+  return types.filter((dtype) => device.computeType(dtype) === dtype);
+}
+
+export function productChecks(device: Device): DeviceCheck[] {
+  const computed = computedTypes(device);
+  return [
+    ...computed.flatMap((dtype) => [
+      { name: `product: ${dtype}`, run: (by: Device) => checkLinear(by, dtype) },
+      ...modes
+        .filter((mode) => device.keepsQuantized(dtype, mode))
+        .map((mode) => ({
+          name: `product, quantized: ${modeName(mode)}, ${dtype}`,
+          run: (by: Device) => checkLinear(by, dtype, mode),
+        })),
+    ]),
+    ...computed.map((dtype) => ({
+      name: `products of heads: ${dtype}`,
+      run: (by: Device) => checkHeads(by, dtype),
+    })),
+  ];
+}
+
+export function rounded(key: string, shape: readonly number[], dtype: FloatType): MlxArray {
+  const count = shape.reduce((a, b) => a * b);
+  return astype(array(noise(key, count), shape), dtype);
+}
+
+/** A matrix as the device has it, and its numbers. Those of a quantized one are unpacked here. */
+export function makeMatrix(
+  key: string,
+  shape: readonly number[],
+  dtype: FloatType,
+  quantization: Required<Quantization> | undefined,
+): { matrix: Matrix; numbers: number[] } {
+  const weight = rounded(key, shape, dtype);
+  if (!quantization) return { matrix: { kind: "dense", weight }, numbers: numbersOf(weight) };
+  const matrix = quantize(weight, quantization);
+  const words = matrix.weight.data();
+  const bytes = new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
+  const scales = numbersOf(matrix.scales);
+  const biases = matrix.biases && numbersOf(matrix.biases);
+  const numbers = dequantized(bytes, scales, biases, quantization);
+  return { matrix: { kind: "packed", matrix, quantization }, numbers };
+}
+
+/** Rows for each way to multiply: a vector, few, many. */
+const rowCounts = [1, 5, 40, 300];
+
+function checkLinear(
+  device: Device,
+  dtype: FloatType,
+  quantization?: Required<Quantization>,
+): Finding[] {
+  const [inputs, outputs] = [512, 128];
+  const { matrix, numbers } = makeMatrix("matrix", [outputs, inputs], dtype, quantization);
+  const weight = rounded("norm", [inputs], dtype);
+  const eps = 1e-5;
+  const bias = rounded("bias", [outputs], dtype);
+  const [plainNorm, plainBias] = [numbersOf(weight), numbersOf(bias)];
+  const norm = Object.assign((x: MlxArray) => device.rmsNorm(x, weight, eps), { weight, eps });
+  const most = mostOf(device, dtype);
+  return keeping((keep) => {
+    const options = { dtype, keepDequantized: false, ...keep };
+    const linear = device.linear(matrix, { ...options, bias: undefined });
+    const biased = device.linear(matrix, { ...options, bias });
+    return rowCounts.flatMap((rows) => {
+      const x = rounded(`x ${rows}`, [rows, inputs], dtype);
+      const residual = rounded(`residual ${rows}`, [rows, outputs], dtype);
+      const [plainX, plainResidual] = [numbersOf(x), numbersOf(residual)];
+      const close = (what: string, found: MlxArray, expected: readonly number[]) =>
+        comparedByPart(`${rows} rows${what}`, numbersOf(found), expected, most);
+      const plain = product(plainX, numbers, inputs);
+      const added = plain.map((value, i) => value + plainBias[i % outputs]!);
+      const normedX = rowsOf(plainX, inputs).flatMap((row) => normed(row, plainNorm, eps));
+      const afterNorm = product(normedX, numbers, inputs);
+      return [
+        close("", linear(x), plain),
+        close(" and a bias", biased(x), added),
+        close(
+          " and a residual",
+          linear(x, { residual }),
+          plain.map((value, i) => value + plainResidual[i]!),
+        ),
+        close(" and a norm", linear(x, { norm }), afterNorm),
+        close(" and a gate", linear(x, { norm, gating: "swiglu" }), gated(afterNorm, outputs)),
+      ];
+    });
+  });
+}
+
+function checkHeads(device: Device, dtype: FloatType): Finding[] {
+  const [heads, inputs, outputs] = [3, 48, 32];
+  const weight = rounded("heads", [heads, outputs, inputs], dtype);
+  const matrices = rowsOf(numbersOf(weight), outputs * inputs);
+  const [first, stride] = [8, inputs + 24];
+  return keeping(({ keepView }) =>
+    [false, true].flatMap((isTransposed) => {
+      const stored = isTransposed ? contiguous(swapAxes(weight, 1, 2)) : weight;
+      const linear = device.headLinear(stored, isTransposed, keepView);
+      return [1, 17, 70].map((rows) => {
+        const x = rounded(`x ${rows}`, [rows, first + heads * stride], dtype);
+        const expected = rowsOf(numbersOf(x), first + heads * stride).flatMap((row) =>
+          matrices.flatMap((matrix, head) => {
+            const from = first + head * stride;
+            return product(row.slice(from, from + inputs), matrix, inputs);
+          }),
+        );
+        const found = numbersOf(linear({ rows: x, first, stride }));
+        const what = `${rows} rows${isTransposed ? ", transposed" : ""}`;
+        return comparedByPart(what, found, expected, mostOf(device, dtype));
+      });
+    }),
+  );
+}

@@ -1,0 +1,154 @@
+// The self-test: its checks run in processes of their own. One that native code ends fails the check that it was at, and
+// another goes on with the next.
+import type { EngineReport } from "../engine/protocol.ts";
+import type { Finding } from "./check.ts";
+import { type Figure, jobArgs, type Line, type Part, parts, readLine } from "./lines.ts";
+
+export type Result = {
+  part: Part;
+  name: string;
+  ms: number;
+  finding?: Finding | undefined;
+  figures?: readonly Figure[] | undefined;
+  problem?: string | undefined;
+};
+
+export type SelfTestOptions = {
+  /** What a child is started with, before its arguments. */
+  program: readonly string[];
+  /** Checks with this in their names. */
+  only?: string | undefined;
+  /** A check that takes longer has failed. */
+  checkMs?: number;
+  onStart?: (part: Part, name: string, index: number, count: number) => void;
+  onDone?: (result: Result) => void;
+  onEngine?: (report: EngineReport) => void;
+};
+
+/** On a GPU a check may compile a dozen kernels, of which MLX's may take a minute each. */
+const CHECK_MS = 300_000;
+
+export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
+  const results: Result[] = [];
+  const onDone = (result: Result) => {
+    results.push(result);
+    options.onDone?.(result);
+  };
+  for (const part of parts) await testPart(part, { ...options, onDone });
+  return results;
+}
+
+async function testPart(
+  part: Part,
+  options: SelfTestOptions & { onDone: (result: Result) => void },
+) {
+  for (let from = 0; ; ) {
+    const child = new Child(part, from, options);
+    const end = await child.ended();
+    const { running, checks } = child;
+    if (end === undefined && running === undefined && checks) return;
+    const problem = end ?? "ended before it was done";
+    // Before the first check, or behind the last: then there is nothing to go on with.
+    const index = running ?? checks?.length ?? 0;
+    const name = checks?.[index] ?? `the ${part} part's own process`;
+    options.onDone({ part, name, ms: child.runningMs, problem });
+    from = index + 1;
+    if (!checks || from >= checks.length) return;
+  }
+}
+
+class Child {
+  readonly #part: Part;
+  readonly #options: SelfTestOptions & { onDone: (result: Result) => void };
+  readonly #process: Bun.Subprocess<"ignore", "pipe", "pipe">;
+  readonly #errors: Promise<string>;
+  #startMs = performance.now();
+  #isLate = false;
+  checks: readonly string[] | undefined;
+  /** The index of the check that it is at. */
+  running: number | undefined;
+
+  constructor(
+    part: Part,
+    from: number,
+    options: SelfTestOptions & { onDone: (result: Result) => void },
+  ) {
+    this.#part = part;
+    this.#options = options;
+    const args = jobArgs({ part, from, only: options.only ?? "" });
+    this.#process = Bun.spawn([...options.program, "doctor", ...args], {
+      // TensorFloat-32 is less exact than what is compared with. In the benchmark it is as always.
+      env: { ...process.env, ...(part !== "speed" && { MLX_ENABLE_TF32: "0" }) },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    this.#errors = new Response(this.#process.stderr).text();
+  }
+
+  get runningMs(): number {
+    return performance.now() - this.#startMs;
+  }
+
+  /** How it has ended; undefined where all is well. */
+  async ended(): Promise<string | undefined> {
+    const { checkMs = CHECK_MS } = this.#options;
+    const timer = setInterval(() => {
+      if (this.runningMs < checkMs) return;
+      this.#isLate = true;
+      this.#process.kill("SIGKILL");
+    }, 200);
+    let rest = "";
+    const decoder = new TextDecoder();
+    for await (const bytes of this.#process.stdout) {
+      const lines = (rest + decoder.decode(bytes, { stream: true })).split("\n");
+      rest = lines.pop()!;
+      for (const line of lines) this.#read(readLine(line));
+    }
+    const exitCode = await this.#process.exited;
+    clearInterval(timer);
+    if (this.#isLate) return `took longer than ${checkMs / 1000} s`;
+    if (exitCode === 0) return undefined;
+    return describeEnd(this.#process.signalCode, exitCode, await this.#errors);
+  }
+
+  #read(line: Line | undefined): void {
+    this.#startMs = line?.kind === "done" ? this.#startMs : performance.now();
+    switch (line?.kind) {
+      case "plan":
+        this.checks = line.checks;
+        if (line.engine) this.#options.onEngine?.(line.engine);
+        break;
+      case "start": {
+        const { index } = line;
+        this.running = index;
+        const { length } = this.checks!;
+        this.#options.onStart?.(this.#part, this.checks![index]!, index, length);
+        break;
+      }
+      case "done": {
+        const { kind: _, index, ...outcome } = line;
+        this.running = undefined;
+        this.#options.onDone({ part: this.#part, name: this.checks![index]!, ...outcome });
+        break;
+      }
+    }
+  }
+}
+
+/** The signal that ended it, and what it said of that: Bun reports a segmentation fault and ends by another signal. */
+function describeEnd(
+  signal: Bun.Subprocess["signalCode"],
+  exitCode: number,
+  errors: string,
+): string {
+  const fault =
+    /(Segmentation fault|Bus error|Illegal instruction|Floating point error)[^\n]*/.exec(errors);
+  const said =
+    fault?.[0] ??
+    errors
+      .trim()
+      .split("\n")
+      .at(-1)!
+      .replace(/^mlx-serve: /, "");
+  const how = signal ? `ended by ${signal}` : `ended with ${exitCode}`;
+  return said ? `${how}: ${said}` : how;
+}

@@ -1,0 +1,223 @@
+// A short benchmark. What the device's memory and its products come to is measured first; the rest is told as a part of
+// that, so that what is slow is known on machines that nobody has measured before.
+import type { Device, FloatType } from "../device/device.ts";
+import { type LayerWork, packPlaces, packTables, packTiles } from "../kernels/paged-attention.ts";
+import type { Matrix } from "../kernels/product.ts";
+import { packMoves, type Scan } from "../kernels/recurrence.ts";
+import { BLOCK_TOKENS } from "../kv/blocks.ts";
+import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { add, astype, matmul, quantize, zeros } from "../mlx/ops.ts";
+import { key, normal } from "../mlx/random.ts";
+import { Scope } from "../mlx/scope.ts";
+import { keeping, noise } from "./check.ts";
+import type { Figure } from "./lines.ts";
+
+/** What the machine allows: bytes and operations a second. */
+export type Limits = { memory: number; products: number };
+
+export type SpeedCheck = {
+  name: string;
+  run(device: Device, limits: Limits): Figure[];
+};
+
+/** A GPU has caches of tens of megabytes, and is not filled by small matrices. */
+const sizesOf = ({ backend }: Device) =>
+  backend === "cpu" ? { elements: 2 ** 23, side: 512 } : { elements: 2 ** 26, side: 4096 };
+
+const typeOf = (device: Device): FloatType => device.computeType("bfloat16");
+const bytesOf = (device: Device) => (typeOf(device) === "float32" ? 4 : 2);
+
+const LEAST_MS = 150;
+const MOST_RUNS = 50;
+
+/** Seconds of the best run. The first may compile kernels, and is not counted. */
+function secondsOf(launch: () => MlxArray): number {
+  const once = () => {
+    using _ = new Scope();
+    const made = launch();
+    const start = Bun.nanoseconds();
+    evaluate(made);
+    return (Bun.nanoseconds() - start) / 1e9;
+  };
+  once();
+  const end = performance.now() + LEAST_MS;
+  let best = Number.POSITIVE_INFINITY;
+  for (let run = 0; run < 3 || (run < MOST_RUNS && performance.now() < end); run++) {
+    best = Math.min(best, once());
+  }
+  return best;
+}
+
+function random(device: Device, shape: readonly number[]): MlxArray {
+  const made = astype(normal(key(1), shape), typeOf(device));
+  evaluate(made);
+  return made;
+}
+
+export function measureLimits(device: Device): Limits {
+  using _ = new Scope();
+  const { elements, side } = sizesOf(device);
+  const x = random(device, [elements]);
+  const moved = 2 * elements * bytesOf(device);
+  const [a, b] = [random(device, [side, side]), random(device, [side, side])];
+  return {
+    // On a CPU MLX moves them by one thread, and more is to be had by a product that uses all.
+    memory: Math.max(moved / secondsOf(() => add(x, 1)), vectorRate(device)),
+    products: (2 * side ** 3) / secondsOf(() => matmul(a, b)),
+  };
+}
+
+/** Seconds of one row by a matrix. */
+function vectorSeconds(device: Device, matrix: Matrix, inputs: number): number {
+  const x = random(device, [1, inputs]);
+  return keeping((keep) => {
+    const options = { dtype: typeOf(device), bias: undefined, keepDequantized: false, ...keep };
+    const linear = device.linear(matrix, options);
+    return secondsOf(() => linear(x));
+  });
+}
+
+/** Bytes a second of a matrix that one row is multiplied by. */
+function vectorRate(device: Device): number {
+  const inputs = 2048;
+  const weight = random(device, [sizesOf(device).elements / inputs, inputs]);
+  return weight.bytes / vectorSeconds(device, { kind: "dense", weight }, inputs);
+}
+
+export const speedChecks: readonly SpeedCheck[] = [
+  {
+    name: "speed: memory and products",
+    run: (_, { memory, products }) => [
+      { name: "memory", value: memory / 1e9, unit: "GB/s" },
+      { name: "products of large matrices", value: products / 1e9, unit: "GFLOP/s" },
+    ],
+  },
+  { name: "speed: one row by a matrix", run: measureVectors },
+  { name: "speed: attention", run: measureAttention },
+  { name: "speed: scan", run: measureScan },
+];
+
+const ofMemory = (rate: number, { memory }: Limits, least: number) => ({
+  of: "the memory's",
+  value: rate / memory,
+  least,
+});
+
+function measureVectors(device: Device, limits: Limits): Figure[] {
+  const inputs = 2048;
+  const dense = vectorRate(device);
+  const quantization = { mode: "affine", bits: 4, groupSize: 64 } as const;
+  const outputs = sizesOf(device).elements / inputs;
+  const matrix = quantize(random(device, [outputs, inputs]), quantization);
+  const parts = [matrix.weight, matrix.scales, matrix.biases!];
+  evaluate(...parts);
+  const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
+  const packed = bytes / vectorSeconds(device, { kind: "packed", matrix, quantization }, inputs);
+  const figure = (what: string, rate: number, least: number): Figure => ({
+    name: `one row by a matrix of ${what}`,
+    value: rate / 1e9,
+    unit: "GB/s",
+    part: ofMemory(rate, limits, least),
+  });
+  return [figure(typeOf(device), dense, 0.3), figure("4 bits", packed, 0.1)];
+}
+
+const [HEADS, KV_HEADS, HEAD_DIM] = [16, 4, 128];
+const CONTEXT = 1024;
+const CHUNK = 256;
+
+/** Sequences of 1,024 tokens each: a token more of all, and the last tokens of one as a chunk. */
+function measureAttention(device: Device, limits: Limits): Figure[] {
+  const rows = device.backend === "cpu" ? 8 : 64;
+  const width = CONTEXT / BLOCK_TOKENS;
+  const kept = device.kvType(typeOf(device));
+  const pool = () => zeros([rows * width, KV_HEADS, BLOCK_TOKENS, HEAD_DIM], kept);
+  const pools = { keys: pool(), values: pool() };
+  evaluate(pools.keys, pools.values);
+  const tableOf = (row: number) => ({
+    length: CONTEXT,
+    blocks: Array.from({ length: width }, (_, i) => row * width + i),
+  });
+  const shape = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
+  const attention = device.attention(shape, typeOf(device));
+  const work: LayerWork = { scale: HEAD_DIM ** -0.5 };
+  const tables = array(
+    packTables(
+      Array.from({ length: rows }, (_, row) => tableOf(row)),
+      width,
+    ),
+  );
+  const qkv = random(device, [rows, (HEADS + 2 * KV_HEADS) * HEAD_DIM]);
+  const decode = secondsOf(() => attention.decode(qkv, pools, tables, work));
+  const start = CONTEXT - CHUNK;
+  const tokens = Array.from({ length: CHUNK }, (_, i) => {
+    return { position: start + i, slot: start + i, row: 0 };
+  });
+  const [places, table] = [array(packPlaces(tokens)), array(packTables([tableOf(0)], width))];
+  const queries = random(device, [CHUNK, HEADS * HEAD_DIM]);
+  const { chunks } = attention;
+  const tiles = chunks && array(packTiles([{ start, count: CHUNK }], chunks.tileTokens));
+  const prompt = secondsOf(() =>
+    chunks
+      ? chunks.attend(queries, pools, table, places, tiles!, work)
+      : attention.attend(queries, pools, table, places, work),
+  );
+  attention.free();
+  const rate = (pools.keys.bytes + pools.values.bytes) / decode;
+  const seen = tokens.reduce((sum, { position }) => sum + position + 1, 0);
+  const products = (4 * HEADS * HEAD_DIM * seen) / prompt;
+  return [
+    {
+      name: `attention of ${rows} tokens over ${CONTEXT} each`,
+      value: rate / 1e9,
+      unit: "GB/s",
+      part: ofMemory(rate, limits, 0.1),
+    },
+    {
+      name: `attention of a chunk of ${CHUNK} tokens`,
+      value: products / 1e9,
+      unit: "GFLOP/s",
+      // Elsewhere prompts that are longer go through MLX's own.
+      part: {
+        of: "large products'",
+        value: products / limits.products,
+        least: chunks || device.backend === "cpu" ? 0.03 : 0.002,
+      },
+    },
+  ];
+}
+
+/** A token of each of some sequences through the states of a layer, which are read and written. */
+function measureScan(device: Device, limits: Limits): Figure[] {
+  const [rows, heads, dims] = [device.backend === "cpu" ? 8 : 64, 16, 128];
+  const pool = zeros([rows, heads, dims, dims]);
+  evaluate(pool);
+  const moves = Array.from({ length: rows }, (_, i) => ({ first: i, count: 1, from: i, to: i }));
+  const scan: Scan = {
+    keyHeads: heads,
+    columns: { queries: 0, keys: heads * dims, values: 2 * heads * dims },
+    norm: { eps: 1e-6, queryScale: 1 / dims, keyScale: dims ** -0.5 },
+    deltaRule: true,
+  };
+  const gate = () =>
+    array(
+      noise("gates", rows * heads).map((x) => (x + 1) / 2),
+      [rows, heads],
+    );
+  const inputs = {
+    x: random(device, [rows, 3 * heads * dims]),
+    gates: { decays: gate(), betas: gate() },
+  };
+  const recurrence = device.recurrence();
+  const packed = array(packMoves(moves));
+  const rate = (2 * pool.bytes) / secondsOf(() => recurrence.scan(inputs, pool, packed, scan));
+  recurrence.free();
+  return [
+    {
+      name: `states of ${rows} sequences, a token each`,
+      value: rate / 1e9,
+      unit: "GB/s",
+      part: ofMemory(rate, limits, 0.1),
+    },
+  ];
+}

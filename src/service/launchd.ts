@@ -1,0 +1,161 @@
+// The service as an agent of the user's launchd.
+import { join } from "node:path";
+import type { Environment } from "../hub/settings.ts";
+import {
+  homeOf,
+  refuseControls,
+  SERVICE_NAME,
+  type ServiceCommand,
+  type ServiceManager,
+  type ServiceState,
+} from "./manager.ts";
+import { complaint, findTool, runTool } from "./tool.ts";
+
+const POLL_MS = 100;
+/** How long launchd may take beyond the process itself. */
+const UNLOAD_MS = 5000;
+/** launchd's own limit where the file says nothing. */
+const DEFAULT_STOP_SECONDS = 20;
+
+type Loaded = ServiceState & { readonly isLoaded: boolean; readonly stopSeconds: number };
+
+export function launchd(env: Environment): ServiceManager {
+  const launchctl = findTool("launchctl", env, "services need launchd here");
+  // The user's session at the screen. There is another for logins over the network, which ends with them.
+  const domain = `gui/${process.getuid?.()}`;
+  const target = `${domain}/${SERVICE_NAME}`;
+  const file = join(homeOf(env), "Library", "LaunchAgents", `${SERVICE_NAME}.plist`);
+  const log = join(homeOf(env), "Library", "Logs", `${SERVICE_NAME}.log`);
+  const ask = async (...args: string[]): Promise<void> => {
+    const ran = await runTool([launchctl, ...args], env);
+    if (ran.code === 0) return;
+    const said = complaint(ran);
+    throw new Error(`launchctl ${args[0]} failed: ${said}${noSession(ran.code, said)}`);
+  };
+  const find = async (): Promise<Loaded> => {
+    const { code, stdout } = await runTool([launchctl, "print", target], env);
+    return loadedOf(code === 0 ? stdout : undefined);
+  };
+  /** launchctl returns while the process still drains. */
+  const unload = async (): Promise<void> => {
+    const { isLoaded, stopSeconds } = await find();
+    if (!isLoaded) return;
+    // Where it takes long, this fails with "Operation now in progress".
+    const asked = await ask("bootout", target).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    const deadlineMs = performance.now() + stopSeconds * 1000 + UNLOAD_MS;
+    while ((await find()).isLoaded) {
+      if (performance.now() > deadlineMs) throw asked ?? new Error(`${target} does not end`);
+      await Bun.sleep(POLL_MS);
+    }
+  };
+  return {
+    name: "launchd",
+    file,
+    describe: (command) => propertyList(command, log),
+    state: find,
+    async enable() {
+      // Undoes an earlier `launchctl disable`, which would outlast the file.
+      await ask("enable", target);
+      return [];
+    },
+    disable: unload,
+    async forget() {},
+    async start() {
+      if ((await find()).pid !== undefined) return;
+      // What is loaded may come from an older file.
+      await unload();
+      await ask("bootstrap", domain, file);
+    },
+    stop: unload,
+    logCommand: ({ lines, follow }) => [
+      findTool("tail", env, "it shows the log"),
+      "-n",
+      String(lines),
+      ...(follow ? ["-F"] : []),
+      log,
+    ],
+  };
+}
+
+function noSession(code: number, said: string): string {
+  if (code !== 125 && !/domain/i.test(said)) return "";
+  return (
+    ". launchd runs agents in the session of a user who is logged in at the screen: log in there, or have " +
+    "the Mac log in by itself (System Settings, Users & Groups)"
+  );
+}
+
+/** Of what `launchctl print` says of it; undefined where it is not loaded. */
+function loadedOf(printed: string | undefined): Loaded {
+  if (printed === undefined) {
+    const none = { pid: undefined, words: "stopped", hasFailed: false };
+    return { ...none, isLoaded: false, stopSeconds: 0 };
+  }
+  const value = (name: string) =>
+    new RegExp(`^\\s*${name} = (.*)$`, "m").exec(printed)?.[1]?.trim();
+  const pid = Number(value("pid"));
+  const code = value("last exit code");
+  const hasFailed = code !== undefined && /^[1-9]/.test(code);
+  return {
+    isLoaded: true,
+    pid: pid > 0 ? pid : undefined,
+    words: `${value("state") ?? "loaded"}${hasFailed ? ` (last exit code ${code})` : ""}`,
+    hasFailed,
+    stopSeconds: Number(value("exit timeout")) || DEFAULT_STOP_SECONDS,
+  };
+}
+
+function propertyList(command: ServiceCommand, log: string): string {
+  refuseControls(command);
+  const words = command.words.map((word) => `    <string>${escaped(word)}</string>\n`);
+  const variables = Object.entries(command.variables).map(
+    ([name, value]) => `    <key>${escaped(name)}</key>\n    <string>${escaped(value)}</string>\n`,
+  );
+  return `<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<!-- Written by \`mlx-serve service install\`, which writes it anew each time. -->
+<plist version="1.0">
+<dict>
+  <key>Label</key>
+  <string>${SERVICE_NAME}</string>
+  <key>ProgramArguments</key>
+  <array>
+${words.join("")}  </array>
+  <key>EnvironmentVariables</key>
+  <dict>
+${variables.join("")}  </dict>
+  <key>RunAtLoad</key>
+  <true/>
+  <key>KeepAlive</key>
+  <dict>
+    <key>SuccessfulExit</key>
+    <false/>
+  </dict>
+  <!-- As an app: macOS would slow down what it takes for work in the background. -->
+  <key>ProcessType</key>
+  <string>Interactive</string>
+  <key>ExitTimeOut</key>
+  <integer>${command.stopSeconds}</integer>
+  <key>StandardOutPath</key>
+  <string>${escaped(log)}</string>
+  <key>StandardErrorPath</key>
+  <string>${escaped(log)}</string>
+</dict>
+</plist>
+`;
+}
+
+const entities: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&apos;",
+};
+
+function escaped(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => entities[character]!);
+}

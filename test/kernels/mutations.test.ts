@@ -1,0 +1,153 @@
+// Faults that are written into the kernels' source on purpose: the emulator, or the numbers, find each of them.
+import { describe, expect, test } from "bun:test";
+import { backend } from "../../ffi/native.ts";
+import { cudaDevice } from "../../src/device/cuda.ts";
+import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
+import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
+import { useMlx } from "../support/mlx.ts";
+import { mutatedKernel } from "../support/mutated-kernel.ts";
+
+useMlx();
+
+const attention: AttentionCase = {
+  headDim: 64,
+  kvHeads: 2,
+  headsPerKv: 1,
+  dtype: "float32",
+  normed: true,
+  rotaryDims: 32,
+};
+
+/** What a comparison of numbers says. */
+const WRONG = "toBeLessThan";
+
+const mutations = [
+  {
+    name: "a barrier out",
+    kernel: "attend",
+    from: "  BARRIER;\n  SHARED float sums[",
+    to: "  SHARED float sums[",
+    found: /mlx_serve_attend .*lane \d+ reads byte \d+ of prepared, which nobody has written/,
+  },
+  {
+    name: "a barrier of a simdgroup in place of its group's",
+    kernel: "attend",
+    from: "  BARRIER;\n  SHARED float sums[",
+    to: "  WARP_BARRIER;\n  SHARED float sums[",
+    found: /mlx_serve_attend .*lane \d+ reads byte \d+ of prepared, which nobody has written/,
+  },
+  {
+    name: "a barrier out between lanes of a simdgroup",
+    kernel: "prepare",
+    from: "  BARRIER;\n  if (is_rotated) {",
+    to: "  if (is_rotated) {",
+    found:
+      /mlx_serve_prepare .*a race: lane \d+ reads byte \d+ of prepared, which lane \d+ has written/,
+  },
+  {
+    name: "a wrong lane mask",
+    kernel: "decode",
+    from: "for (int mask = LANES / 2; mask > 0; mask /= 2)",
+    to: "for (int mask = LANES / 4; mask > 0; mask /= 2)",
+    found: WRONG,
+  },
+  {
+    name: "a lane mask past the simdgroup",
+    kernel: "decode",
+    from: "for (int mask = LANES / 2; mask > 0; mask /= 2)",
+    to: "for (int mask = 32; mask > 0; mask /= 2)",
+    found: /mlx_serve_decode .*lane \d+ asks for what lane \d+ of its warp has/,
+  },
+  {
+    name: "a missing bound of what is read",
+    kernel: "prepare",
+    from: "(index < ALL_HEADS ? index : 0)",
+    to: "index",
+    found: /mlx_serve_prepare .*lane \d+ reads 4 bytes at byte \d+ of qkv, which has \d+/,
+  },
+  {
+    name: "a missing bound of what is written",
+    kernel: "attend",
+    from: "j < QUERIES * D; j += WARPS * 32) prepared[j]",
+    to: "j < WARPS * 32; j += WARPS * 32) prepared[j]",
+    found: /mlx_serve_attend .*lane 255 takes element 255 of 'float \[64\]' at mlx_serve_attend/,
+  },
+  {
+    name: "a swapped stride",
+    kernel: "prepare",
+    from: "((long(slot / 32) * KV_HEADS + kv) * 32 + slot % 32) * D",
+    to: "((long(slot / 32) * 32 + slot % 32) * KV_HEADS + kv) * D",
+    found: WRONG,
+  },
+  {
+    name: "a lost normalization of a head",
+    kernel: "decode",
+    from: "head[d] * scale * norm[d]",
+    to: "head[d] * norm[d]",
+    found: WRONG,
+  },
+  {
+    name: "a lost normalization of the weights",
+    kernel: "attend",
+    from: "Out(sum / total)",
+    to: "Out(sum)",
+    found: WRONG,
+  },
+] as const;
+
+/** Of asynchronous copies, which only CUDA has. */
+const NOT_WAITED_FOR = "of the dynamic shared memory, where a copy of lane";
+const copyMutations = [
+  {
+    name: "a wait for too few copies",
+    from: "cp_async_wait<1>();",
+    to: "cp_async_wait<2>();",
+    found: NOT_WAITED_FOR,
+  },
+  {
+    name: "a barrier out behind a wait",
+    from: "cp_async_wait<1>();\n    // What all threads have brought is there, and what the item before was in may be written to.\n    BARRIER;",
+    to: "cp_async_wait<1>();",
+    found: /lane \d+ reads byte \d+ of the dynamic shared memory, which nobody has written/,
+  },
+  {
+    name: "a copy to where another is under way",
+    from: "(round + 2) % STAGES",
+    to: "(round + 1) % STAGES",
+    found: NOT_WAITED_FOR,
+  },
+  {
+    name: "a copy to what is still read",
+    from: "bring(after, index + 2 * GROUPS < items, (round + 2) % STAGES);",
+    to: "bring(after, index + 2 * GROUPS < items, stage);",
+    found: NOT_WAITED_FOR,
+  },
+] as const;
+
+describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {
+  test.each(mutations)(
+    "$name",
+    ({ kernel, from, to, found }) => {
+      const make = mutatedKernel(kernel, from, to);
+      expect(() => checkAttention(attention, { emulated: "metal", make })).toThrow(found);
+    },
+    60_000,
+  );
+});
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel with copies the tests notice",
+  () => {
+    test.each(copyMutations)(
+      "$name",
+      ({ from, to, found }) => {
+        const make = mutatedKernel("scan_tokens_49152", from, to);
+        const device = cudaDevice({ architecture: "sm_90" }, make);
+        const check = deviceChecks(device).find(({ name }) => /^scan of tokens.*bf/.test(name))!;
+        expect(() => outcomeOf(check, device)).toThrow(found);
+        device.free();
+      },
+      60_000,
+    );
+  },
+);

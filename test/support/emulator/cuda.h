@@ -1,0 +1,113 @@
+// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h
+// and wgmma.h (instructions.cpp).
+#include "kernel.h"
+
+#define __device__ static
+#define __forceinline__ inline
+#define __shared__ SHARED_MEMORY
+#define __expf expf
+#define threadIdx (uint3{unsigned(thread_in_group()), 0, 0})
+#define blockIdx (group_in_grid())
+
+using __nv_bfloat16 = Bfloat16;
+using __half = Float16;
+
+inline int min(int x, int y) {
+  return x < y ? x : y;
+}
+inline int max(int x, int y) {
+  return x < y ? y : x;
+}
+
+inline void __syncthreads() {
+  group_barrier(ORDERS_DEVICE | ORDERS_SHARED);
+}
+inline void __syncwarp() {
+  warp_barrier(ORDERS_DEVICE | ORDERS_SHARED);
+}
+inline float __shfl_xor_sync(unsigned, float x, int mask) {
+  return from_lane_xor("__shfl_xor_sync", x, mask);
+}
+inline float __shfl_sync(unsigned, float x, int lane) {
+  return from_lane("__shfl_sync", x, lane);
+}
+
+inline float rsqrtf(float x) {
+  return 1 / sqrtf(x);
+}
+inline float __fdividef(float x, float y) {
+  return x / y;
+}
+inline float ex2_approx(float x) {
+  return exp2f(x);
+}
+inline float __uint_as_float(unsigned bits) {
+  return __builtin_bit_cast(float, bits);
+}
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t both = x | uint64_t(y) << 32;
+  unsigned made = 0;
+  for (int i = 0; i < 4; i++) made |= unsigned(both >> (selector >> (4 * i) & 7) * 8 & 255) << (8 * i);
+  return made;
+}
+
+// ---- Instructions
+
+template <typename T>
+inline unsigned pack_pair(float low, float high, const T*) {
+  return __builtin_bit_cast(uint16_t, T(low)) | unsigned(__builtin_bit_cast(uint16_t, T(high))) << 16;
+}
+
+template <typename T>
+inline float half_of(unsigned pair, int which) {
+  return __builtin_bit_cast(T, uint16_t(pair >> (16 * which)));
+}
+
+template <typename T>
+inline unsigned fma_pair(unsigned x, unsigned y, unsigned z, const T* type) {
+  const auto one = [&](int i) { return double(half_of<T>(x, i)) * half_of<T>(y, i) + half_of<T>(z, i); };
+  return pack_pair(one(0), one(1), type);
+}
+
+int atomic_add(int* at, int added);
+
+/** sum (16, 8) += a (16, 16) b (16, 8), spread over a warp. */
+template <typename T>
+void mma_m16n8k16(
+    float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, const T*);
+
+/** Shared memory by numbers, as instructions address it. It is aligned to 16 bytes and to no more. */
+inline unsigned dynamic_shared_memory() {
+  return 16;
+}
+void* shared_pointer(unsigned at);
+uint4 load_constant(const void* from);
+uint4 load_shared(unsigned at);
+void store_shared(unsigned at, const float (&four)[4]);
+void store_shared(unsigned at, const uint4& four);
+void store_shared(unsigned at, unsigned pair);
+void add_shared(float (&sum)[4], unsigned at);
+
+/** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight lanes each. */
+template <bool TRANSPOSED>
+void ldmatrix_x4(unsigned (&made)[4], unsigned at);
+
+void cp_async(unsigned to, const void* from, int bytes);
+void cp_async_commit();
+void wait_copies(int pending);
+template <int PENDING = 0>
+inline void cp_async_wait() {
+  wait_copies(PENDING);
+}
+
+inline void fence_proxy_async() {}
+inline void wgmma_fence() {}
+void wgmma_commit();
+/** sum (64, 256) += a (64, 16) b (256, 16), spread over a warpgroup. */
+template <typename T>
+void wgmma_m64n256k16(float (&sum)[128], uint64_t a, uint64_t b, const T*);
+void wait_products(int pending);
+template <int PENDING, int N>
+inline void wgmma_wait(float (&)[N]) {
+  wait_products(PENDING);
+}

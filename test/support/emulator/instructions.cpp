@@ -1,0 +1,216 @@
+// CUDA's instructions of src/kernels on a CPU. What the lanes of a warp do together is computed by the last one to
+// arrive, as CUDA defines it. Asynchronous copies arrive when they are waited for, and not before; what they copy must
+// not change until then, and what they write must not be touched. So with asynchronous products: their sums change when they are waited for, and their operands
+// must not until then.
+#include <algorithm>
+#include <cstring>
+
+#include "cuda.h"
+#include "lanes.h"
+#include "memory.h"
+
+namespace {
+char* in_shared_memory(unsigned at, unsigned bytes = 16) {
+  const unsigned first = dynamic_shared_memory();
+  if (at % bytes != 0 || at < first || at + bytes > first + dynamic_bytes)
+    fault("lane %d addresses byte %d of its dynamic shared memory, %u at once", me->index, int(at - first), bytes);
+  return dynamic_memory + (at - first);
+}
+
+/** The same, which this lane reads or writes there. */
+char* touched(unsigned at, Access access, unsigned bytes = 16) {
+  char* const found = in_shared_memory(at, bytes);
+  touch(found, bytes, access);
+  return found;
+}
+
+/** Takes those that are waited for from what is under way: all but the last `pending` groups. */
+template <typename Each>
+std::vector<Each> take_groups(std::vector<Each>& under_way, int groups, int pending) {
+  const auto is_later = [&](const Each& each) { return each.group >= groups - pending; };
+  const auto later = std::find_if(under_way.begin(), under_way.end(), is_later);
+  const std::vector<Each> done(under_way.begin(), later);
+  under_way.erase(under_way.begin(), later);
+  return done;
+}
+
+struct Operands {
+  unsigned a[4], b[2];
+  float sum[4];
+};
+
+struct Matrices {
+  unsigned at, made[4];
+};
+
+/** 16 numbers of one row of an operand: lines of 128 bytes, swizzled over 8 of them. */
+template <typename T>
+void read_operand(float (&made)[16], uint64_t descriptor, int row) {
+  if (descriptor >> 62 != 1) fault("an operand is not swizzled over 128 bytes");
+  const unsigned start = (descriptor & 0x3fff) << 4, apart = (descriptor >> 32 & 0x3fff) << 4;
+  for (int half = 0; half < 2; half++) {
+    const unsigned at = start + row / 8 * apart + row % 8 * 128 + half * 16;
+    T numbers[8];
+    memcpy(numbers, in_shared_memory(at ^ (at >> 7 & 7) << 4), 16);
+    for (int i = 0; i < 8; i++) made[half * 8 + i] = numbers[i];
+  }
+}
+
+/** What a lane has of a product (64, 256). */
+template <typename T>
+void compute_product(float* made, uint64_t a, uint64_t b, int lane) {
+  const int row = lane / 32 % 4 * 16 + lane % 32 / 4, column = lane % 4 * 2;
+  float rows[2][16], other[16];
+  for (int r = 0; r < 2; r++) read_operand<T>(rows[r], a, row + r * 8);
+  for (int i = 0; i < 64; i++) {
+    read_operand<T>(other, b, i / 2 * 8 + column + i % 2);
+    for (int r = 0; r < 2; r++) {
+      float dot = 0;
+      for (int k = 0; k < 16; k++) dot += rows[r][k] * other[k];
+      made[i / 2 * 4 + r * 2 + i % 2] = dot;
+    }
+  }
+}
+} // namespace
+
+int atomic_add(int* at, int added) {
+  touch(at, 4, Access::ATOMIC);
+  const int before = *at;
+  *at += added;
+  return before;
+}
+
+template <typename T>
+void mma_m16n8k16(
+    float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, const T*) {
+  static Exchange<Operands> exchange;
+  Operands* const all = exchange.begin();
+  Operands& mine = all[me->in_warp()];
+  mine = {{a0, a1, a2, a3}, {b0, b1}, {}};
+  memcpy(mine.sum, sum, sizeof(sum));
+  in_warp("mma_m16n8k16", [all] {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+      const Operands& its = all[lane];
+      const int row = lane / 4, column = lane % 4 * 2;
+      for (int i = 0; i < 8; i++)
+        a[row + i / 2 % 2 * 8][column + i % 2 + i / 4 * 8] = half_of<T>(its.a[i / 2], i % 2);
+      for (int i = 0; i < 4; i++) b[column + i % 2 + i / 2 * 8][row] = half_of<T>(its.b[i / 2], i % 2);
+    }
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++)
+          all[lane].sum[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+  });
+  memcpy(sum, mine.sum, sizeof(sum));
+}
+
+void* shared_pointer(unsigned at) {
+  return in_shared_memory(at);
+}
+
+uint4 load_constant(const void* from) {
+  touch(from, 16, Access::READ);
+  uint4 loaded;
+  memcpy(&loaded, from, 16);
+  return loaded;
+}
+
+uint4 load_shared(unsigned at) {
+  uint4 read;
+  memcpy(&read, touched(at, Access::READ), 16);
+  return read;
+}
+
+void store_shared(unsigned at, const float (&four)[4]) {
+  memcpy(touched(at, Access::WRITE), four, 16);
+}
+
+void store_shared(unsigned at, const uint4& four) {
+  memcpy(touched(at, Access::WRITE), &four, 16);
+}
+
+void store_shared(unsigned at, unsigned pair) {
+  memcpy(touched(at, Access::WRITE, 4), &pair, 4);
+}
+
+void add_shared(float (&sum)[4], unsigned at) {
+  float four[4];
+  memcpy(four, touched(at, Access::READ), 16);
+  for (int i = 0; i < 4; i++) sum[i] += four[i];
+}
+
+template <bool TRANSPOSED>
+void ldmatrix_x4(unsigned (&made)[4], unsigned at) {
+  static Exchange<Matrices> exchange;
+  Matrices* const all = exchange.begin();
+  touched(at, Access::READ);
+  all[me->in_warp()].at = at;
+  in_warp("ldmatrix_x4", [all] {
+    for (int lane = 0; lane < 32; lane++)
+      for (int i = 0; i < 4; i++) {
+        uint16_t both[2];
+        for (int e = 0; e < 2; e++) {
+          const int row = TRANSPOSED ? lane % 4 * 2 + e : lane / 4;
+          const int column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
+          memcpy(&both[e], in_shared_memory(all[i * 8 + row].at) + column * 2, 2);
+        }
+        memcpy(&all[lane].made[i], both, 4);
+      }
+  });
+  memcpy(made, all[me->in_warp()].made, sizeof(made));
+}
+
+void cp_async(unsigned to, const void* from, int bytes) {
+  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    fault("lane %d copies from an unaligned address", me->index);
+  if (bytes > 0) touch(from, bytes, Access::READ);
+  touched(to, Access::BEGIN_COPY);
+  Copy copy = {to, from, bytes, me->copy_groups, {}};
+  memcpy(copy.taken, from, bytes);
+  me->copies.push_back(copy);
+}
+
+void cp_async_commit() {
+  me->copy_groups += 1;
+}
+
+void wait_copies(int pending) {
+  for (const auto& [to, from, bytes, group, taken] : take_groups(me->copies, me->copy_groups, pending)) {
+    if (memcmp(taken, from, bytes) != 0) fault("what lane %d was copying was written to", me->index);
+    char* const place = touched(to, Access::END_COPY);
+    memset(place, 0, 16);
+    memcpy(place, from, bytes);
+  }
+}
+
+// ---- Products of warpgroups
+
+void wgmma_commit() {
+  me->product_groups += 1;
+}
+
+template <typename T>
+void wgmma_m64n256k16(float (&sum)[128], uint64_t a, uint64_t b, const T*) {
+  Product product = {compute_product<T>, a, b, sum, me->product_groups, {}};
+  product.compute(product.begun, a, b, me->index);
+  me->products.push_back(product);
+}
+
+void wait_products(int pending) {
+  for (const Product& product : take_groups(me->products, me->product_groups, pending)) {
+    float made[128];
+    product.compute(made, product.a, product.b, me->index);
+    if (memcmp(made, product.begun, sizeof(made)) != 0) fault("what lane %d was multiplying was written to", me->index);
+    for (int i = 0; i < 128; i++) product.sum[i] += made[i];
+  }
+}
+
+#define OF(TYPE) \
+  template void mma_m16n8k16( \
+      float (&)[4], unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, const TYPE*); \
+  template void wgmma_m64n256k16(float (&)[128], uint64_t, uint64_t, const TYPE*);
+OF(Bfloat16)
+OF(Float16)
+template void ldmatrix_x4<false>(unsigned (&)[4], unsigned);
+template void ldmatrix_x4<true>(unsigned (&)[4], unsigned);

@@ -1,0 +1,214 @@
+// A group of threads on a CPU. Each lane is a fibre, and runs until it has to wait for others; a warp may run far ahead
+// of the others, and the last one runs first.
+#include "lanes.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "kernel.h"
+#include "memory.h"
+
+Lane* me;
+Warp warps[MOST_LANES / 32];
+Group group;
+char* dynamic_memory;
+unsigned dynamic_bytes;
+
+namespace {
+constexpr size_t STACK = 256 << 10;
+
+std::vector<Lane> lanes(MOST_LANES);
+int threads;
+jmp_buf scheduler;
+const char* kernel_name;
+char message[1024];
+void (*enter_kernel)(void**);
+void** arguments;
+
+char* stacks() {
+  static char* const all = static_cast<char*>(mmap(
+      nullptr, MOST_LANES * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return all;
+}
+
+/** A fibre runs the kernel for one group after the other. */
+void begin() {
+  for (;;) {
+    enter_kernel(arguments);
+    me->is_done = true;
+    if (_setjmp(me->context) == 0) _longjmp(scheduler, 1);
+  }
+}
+
+/** Contexts are slow, and needed to get onto a stack for the first time only. */
+void resume(Lane& lane) {
+  me = &lane;
+  if (_setjmp(scheduler) == 0) {
+    if (lane.is_started) _longjmp(lane.context, 1);
+    lane.is_started = true;
+    static ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks() + lane.index * STACK;
+    context.uc_stack.ss_size = STACK;
+    makecontext(&context, begin, 0);
+    setcontext(&context);
+  }
+  me = nullptr;
+}
+
+void expect_ended() {
+  if (const char* const name = find_changed())
+    snprintf(message, sizeof(message), "a race: it writes to %s what another group has used, and not the same", name);
+  for (int i = 0; i < threads && !*message; i++) {
+    if (!lanes[i].copies.empty()) snprintf(message, sizeof(message), "lane %d never waited for its copies", i);
+    if (!lanes[i].products.empty()) snprintf(message, sizeof(message), "lane %d never waited for its products", i);
+  }
+}
+
+/** Of the lanes that have not ended: one that waits, and for what. */
+void tell_deadlock(int left) {
+  for (const Lane& lane : lanes) {
+    if (lane.is_done) continue;
+    snprintf(
+        message, sizeof(message), "lane %d waits at %s for lanes that never come there; %d of %d have ended",
+        lane.index, lane.waits_for->operation, threads - left, threads);
+    return;
+  }
+}
+
+void run_group() {
+  for (int i = 0; i < threads; i++) {
+    Lane& lane = lanes[i];
+    lane.index = i;
+    lane.is_done = false;
+    lane.waits_for = nullptr;
+    lane.copies.clear();
+    lane.products.clear();
+    lane.copy_groups = lane.product_groups = 0;
+  }
+  for (int w = 0; w < threads / 32; w++) warps[w] = {};
+  group.missing = 0;
+  for (int left = threads; left > 0;) {
+    bool is_stuck = true;
+    for (int i = threads - 1; i >= 0; i--) {
+      Lane& lane = lanes[i];
+      if (lane.is_done || (lane.waits_for && lane.waits_for->number == lane.waits_until)) continue;
+      is_stuck = false;
+      resume(lane);
+      if (*message) return;
+      left -= lane.is_done;
+    }
+    if (is_stuck) return tell_deadlock(left);
+  }
+  expect_ended();
+}
+} // namespace
+
+void Epochs::advance(int order) {
+  if (order & ORDERS_DEVICE) device += 1;
+  if (order & ORDERS_SHARED) shared += 1;
+}
+
+void fault(const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  vsnprintf(message, sizeof(message), format, values);
+  va_end(values);
+  _longjmp(scheduler, 1);
+}
+
+void wait_for(const Meeting& meeting, long number) {
+  me->waits_for = &meeting;
+  me->waits_until = number;
+  if (_setjmp(me->context) == 0) _longjmp(scheduler, 1);
+}
+
+void group_barrier(int order) {
+  meet(group, threads, "a barrier of the group", [&] { group.epochs.advance(order); });
+}
+
+void warp_barrier(int order) {
+  in_warp("a barrier of its warp", [&] { me->warp().epochs.advance(order); });
+}
+
+float from_lane(const char* operation, float x, int lane) {
+  static Exchange<float> exchange;
+  float* const values = exchange.begin();
+  if (lane < 0 || lane >= 32) fault("lane %d asks for what lane %d of its warp has", me->index, lane);
+  values[me->in_warp()] = x;
+  in_warp(operation, [] {});
+  return values[lane];
+}
+
+float from_lane_xor(const char* operation, float x, int mask) {
+  static Exchange<int> exchange;
+  int* const masks = exchange.begin();
+  masks[me->in_warp()] = mask;
+  const float found = from_lane(operation, x, me->in_warp() ^ mask);
+  if (masks[0] != mask)
+    fault("lane %d shuffles with mask %d, and the first of its warp with %d", me->index, mask, masks[0]);
+  return found;
+}
+
+int thread_in_group() {
+  return me->index;
+}
+
+uint3 group_in_grid() {
+  return {group.x, group.y, group.z};
+}
+
+/** An array of the launch, or what a group has of shared memory, as the caller writes it down. */
+struct Named {
+  const char* name;
+  void* memory;
+  uint64_t bytes;
+  uint64_t is_output;
+};
+
+extern "C" const char* emulate(
+    const char* name, void (*enter)(void**), const Named* arrays, int count, const Named* shared, int shared_count,
+    const int* groups, int threads_of_group, int dynamic, bool may_repeat) {
+  may_repeat_writes = may_repeat;
+  kernel_name = name;
+  enter_kernel = enter;
+  threads = threads_of_group;
+  *message = 0;
+  std::vector<void*> made(count);
+  for (int i = 0; i < count; i++) {
+    // Two names of one array, which a kernel may write to by either.
+    int same = 0;
+    while (arrays[same].memory != arrays[i].memory || arrays[same].bytes != arrays[i].bytes) same++;
+    made[i] = same < i ? made[same]
+                       : add_array(arrays[i].name, arrays[i].memory, arrays[i].bytes, arrays[i].is_output);
+  }
+  for (int i = 0; i < shared_count; i++)
+    add_shared_array(shared[i].name, static_cast<char*>(shared[i].memory), shared[i].bytes);
+  dynamic_bytes = dynamic;
+  dynamic_memory = add_dynamic_memory(dynamic);
+  arguments = made.data();
+  group.epochs = {};
+  for (unsigned z = 0; z < unsigned(groups[2]); z++)
+    for (unsigned y = 0; y < unsigned(groups[1]); y++)
+      for (unsigned x = 0; x < unsigned(groups[0]) && !*message; x++) {
+        group.x = x;
+        group.y = y;
+        group.z = z;
+        group.epochs.advance(ORDERS_DEVICE | ORDERS_SHARED);
+        group.first = group.epochs;
+        memset(dynamic_memory, 0xff, dynamic); // NaN
+        run_group();
+      }
+  for (int i = 0; i < count; i++) memcpy(arrays[i].memory, made[i], arrays[i].bytes);
+  forget_memory();
+  if (!*message) return nullptr;
+  // Those that a fault has left in the middle of a kernel begin anew.
+  for (Lane& lane : lanes) lane.is_started = false;
+  static char told[1280];
+  snprintf(told, sizeof(told), "%s, group (%u, %u, %u): %s", kernel_name, group.x, group.y, group.z, message);
+  return told;
+}

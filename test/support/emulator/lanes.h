@@ -1,0 +1,114 @@
+// The lanes of a group, as the emulator's own files see them.
+#pragma once
+#include <csetjmp>
+#include <cstdint>
+#include <vector>
+
+/** Ends the launch. Its message begins with the kernel's name. */
+[[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/** A rendezvous: the last one to arrive does something for all, then they go on. */
+struct Meeting {
+  int missing = 0;
+  long number = 0;
+  const char* operation = nullptr; // of those that wait
+};
+
+/** How often barriers have ordered each kind of memory. */
+struct Epochs {
+  uint32_t device = 1, shared = 1;
+  void advance(int order);
+};
+
+/** A copy to shared memory that may arrive at any time until it is waited for. */
+struct Copy {
+  unsigned to;
+  const void* from;
+  int bytes;
+  int group; // how many were committed before
+  char taken[16]; // what was there when it began
+};
+
+/** A product of a warpgroup that may be computed at any time until it is waited for. */
+struct Product {
+  void (*compute)(float* made, uint64_t a, uint64_t b, int lane);
+  uint64_t a, b;
+  float* sum;
+  int group;
+  float begun[128]; // what it was when it began
+};
+
+struct Warp : Meeting {
+  Epochs epochs;
+};
+
+constexpr int MOST_LANES = 1024;
+extern Warp warps[MOST_LANES / 32];
+
+struct Lane {
+  int index;
+  bool is_started, is_done; // the fibre, and the kernel
+  jmp_buf context;
+  const Meeting* waits_for;
+  long waits_until; // its number
+  std::vector<Copy> copies;
+  std::vector<Product> products;
+  int copy_groups, product_groups;
+  int in_warp() const {
+    return index % 32;
+  }
+  Warp& warp() const {
+    return warps[index / 32];
+  }
+};
+
+struct Group : Meeting {
+  unsigned x, y, z;
+  /** Of a launch, which has all its groups one after another. The first ones of this group are its own. */
+  Epochs epochs, first;
+};
+
+/** The one that runs, if any. */
+extern Lane* me;
+extern Group group;
+/** Of the launch, by the numbers that instructions address it with. */
+extern char* dynamic_memory;
+extern unsigned dynamic_bytes;
+
+void wait_for(const Meeting& meeting, long number);
+
+template <typename Last>
+void meet(Meeting& meeting, int size, const char* operation, Last last) {
+  const long number = meeting.number;
+  if (meeting.missing == 0) {
+    meeting.missing = size;
+    meeting.operation = operation;
+  }
+  if (meeting.operation != operation) {
+    fault("lane %d is at %s while others wait at %s", me->index, operation, meeting.operation);
+  }
+  meeting.missing -= 1;
+  if (meeting.missing == 0) {
+    last();
+    meeting.number += 1;
+  } else {
+    wait_for(meeting, number);
+  }
+}
+
+template <typename Last>
+void in_warp(const char* operation, Last last) {
+  meet(me->warp(), 32, operation, last);
+}
+
+/**
+ * A value of each lane of a warp, visible to all of them at their next meeting. There are two of each, so that one that
+ * goes ahead to the meeting after it leaves those of others alone.
+ */
+template <typename T>
+struct Exchange {
+  T of[32][2][32];
+  T* begin() {
+    return of[me->index / 32][me->warp().number % 2];
+  }
+};

@@ -1,0 +1,22 @@
+// The memory of a launch, and what its lanes have done with each part of it.
+#pragma once
+#include <cstddef>
+
+/** An asynchronous copy is under way from its beginning to its arrival: nobody may touch what it writes until then. */
+enum class Access { READ, WRITE, ATOMIC, BEGIN_COPY, END_COPY };
+
+/** Of the lane that runs; what is no array of the launch's is not looked at. */
+void touch(const void* at, size_t bytes, Access access);
+
+/**
+ * Whether a group may write to the device memory what another has written there, as long as it is the same: CUDA's
+ * kernels do so on purpose, Metal's must not. Where it was not, after a group.
+ */
+extern bool may_repeat_writes;
+const char* find_changed();
+
+/** Makes arrays of the launch, and forgets them. */
+void* add_array(const char* name, const void* from, size_t bytes, bool is_output);
+char* add_dynamic_memory(size_t bytes);
+void add_shared_array(const char* name, char* at, size_t bytes);
+void forget_memory();
