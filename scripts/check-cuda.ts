@@ -18,7 +18,7 @@ const REGISTERS = 65_536;
 const STATIC_BYTES = 48 * 1024;
 const DYNAMIC_BYTES = 99 * 1024;
 /** Kernels for compute capability 9.0 alone, which has more. */
-const HOPPER = new Set(["mlx_serve_expert_product"]);
+const HOPPER = ["mlx_serve_expert_product", "mlx_serve_scan_tokens"];
 const HOPPER_BYTES = 227 * 1024;
 /** Above this MLX asks that a group may have more than the first. */
 const RAISED_BYTES = 48_000;
@@ -121,7 +121,8 @@ function check(
       Math.ceil(own.registers / 8) * 8 * threads <= REGISTERS &&
       own.sharedBytes <= STATIC_BYTES &&
       (own.sharedBytes + dynamic <= STATIC_BYTES || dynamic > RAISED_BYTES) &&
-      own.sharedBytes + dynamic <= (HOPPER.has(name) ? HOPPER_BYTES : DYNAMIC_BYTES);
+      own.sharedBytes + dynamic <=
+        (HOPPER.some((each) => name.startsWith(each)) ? HOPPER_BYTES : DYNAMIC_BYTES);
     if (!fits) {
       const asked = `${own.registers} registers for ${threads} threads, ${own.sharedBytes} and ${dynamic} bytes`;
       console.error(`${instance} cannot be launched with ${asked}: ${describe(launch)}`);

@@ -2,6 +2,7 @@
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
+import { BestKernels } from "../../src/kernels/best.ts";
 import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
 import {
@@ -62,6 +63,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordLatents(language, dtype);
     recordRecurrence(language, dtype);
     recordRouting(language, dtype);
+    recordBest(language, dtype);
   }
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
@@ -164,7 +166,7 @@ function recordLatents(language: Language, dtype: Dtype): void {
 function recordRecurrence(language: Language, dtype: Dtype): void {
   for (const tokens of TOKENS) {
     using _ = new Scope();
-    const recurrence = new RecurrenceKernels(language, recordedKernel);
+    const recurrence = new RecurrenceKernels(language, recordedKernel, 1);
     const moves = array(packMoves([{ first: 0, count: tokens, from: 0, to: 0 }]));
     const [heads, dim, channels] = [4, 128, 1024];
     const floats = (...shape: number[]) => zeros(shape, "float32");
@@ -218,6 +220,13 @@ function recordRecurrence(language: Language, dtype: Dtype): void {
     recurrence.scan({ x, gates: small }, floats(2, heads, 64, 96), moves, delta);
     recurrence.free();
   }
+}
+
+function recordBest(language: Language, dtype: Dtype): void {
+  using _ = new Scope();
+  const kernels = new BestKernels(language, recordedKernel);
+  for (const tokens of TOKENS) kernels.best(zeros([tokens, 1000], dtype));
+  kernels.free();
 }
 
 function recordRouting(language: Language, dtype: Dtype): void {

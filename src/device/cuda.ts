@@ -1,6 +1,7 @@
 // An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
+import { BestKernels } from "../kernels/best.ts";
 import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
@@ -39,6 +40,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const products = new Products(make, hasWgmma(info));
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
+  const rows = new BestKernels("cuda", make);
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
@@ -100,9 +102,10 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       const matrices = { weight, isTransposed };
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
+    best: (x) => rows.best(x),
     attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
-    recurrence: () => new RecurrenceKernels("cuda", make),
+    recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
     stepMs: STEP_MS,
     stage: canPin ? pinned : (values) => array(values),
@@ -111,10 +114,14 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       products.free();
       routing.free();
       heads.free();
+      rows.free();
       gpu.free();
     },
   };
 }
+
+/** Hopper has so many multiprocessors at most. */
+const HOPPER_GROUPS = 132;
 
 /** Hopper's products of whole warpgroups; Blackwell has others in their place. */
 export function hasWgmma(info: Runtime["device"]): boolean {

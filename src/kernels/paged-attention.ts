@@ -3,7 +3,7 @@
 // costs the host time, so what belongs together is packed into one array.
 import { array, type MlxArray } from "../mlx/array.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
-import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { type KernelLaunch, type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
@@ -177,8 +177,9 @@ export class PagedAttention implements BlockAttention {
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, tables };
     const tokens = qkv.shape[0]!;
-    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, work);
-    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, work, splits);
+    const template = { ...this.#headTemplate(work), ...this.#attentionTemplate(work) };
+    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, template);
+    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, template, splits);
     return this.#merge(parts, inputs.layer, tokens, work, splits);
   }
 
@@ -202,7 +203,8 @@ export class PagedAttention implements BlockAttention {
     work: LayerWork,
   ): MlxArray {
     const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places };
-    return this.#attention("attend", attendBody, inputs, queries.shape[0]!, work);
+    const template = this.#attentionTemplate(work);
+    return this.#attention("attend", attendBody, inputs, queries.shape[0]!, template);
   }
 
   copy(pool: MlxArray, pairs: MlxArray): MlxArray {
@@ -248,7 +250,7 @@ export class PagedAttention implements BlockAttention {
     body: string,
     inputs: Readonly<Record<string, MlxArray>>,
     tokens: number,
-    work: LayerWork,
+    template: KernelLaunch["template"],
     splits = 1,
   ): MlxArray {
     const { heads, headDim } = this.#shape;
@@ -263,12 +265,7 @@ export class PagedAttention implements BlockAttention {
       ],
       grid: [warps * 32, groups, tokens * splits],
       threadGroup: [warps * 32, 1, 1],
-      template: {
-        ...this.#attentionTemplate(work),
-        WARPS: warps,
-        QUERIES: this.#queries,
-        SPLITS: splits,
-      },
+      template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
     });
   }
 
@@ -296,26 +293,34 @@ export class PagedAttention implements BlockAttention {
     });
   }
 
-  /** The constants of kernels that prepare heads. */
-  #headTemplate({ norms, sharesKv = false, rope }: LayerWork) {
+  /** The constants of all kernels. */
+  #template({ rope }: LayerWork) {
     const { heads, kvHeads, headDim } = this.#shape;
     return {
       T: this.#dtype,
       D: headDim,
       HEADS: heads,
       KV_HEADS: kvHeads,
-      NORMED: norms !== undefined,
-      VALUES_NORMED: norms?.value !== undefined,
-      SHARES_KV: sharesKv,
       ROTARY_DIMS: rope?.dims ?? 0,
     };
   }
 
-  /** The constants of kernels that attend. */
+  /** The constants of kernels that prepare heads. */
+  #headTemplate(work: LayerWork) {
+    const { norms, sharesKv = false } = work;
+    return {
+      ...this.#template(work),
+      NORMED: norms !== undefined,
+      VALUES_NORMED: norms?.value !== undefined,
+      SHARES_KV: sharesKv,
+    };
+  }
+
+  /** The constants of kernels that attend: layers whose keys come from another are no others to them. */
   #attentionTemplate(work: LayerWork) {
     const { window = 0, chunked = false, softcap, sinks } = work;
     return {
-      ...this.#headTemplate(work),
+      ...this.#template(work),
       WINDOW: window,
       CHUNKED: chunked,
       CAPPED: softcap !== undefined,

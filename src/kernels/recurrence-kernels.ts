@@ -10,6 +10,7 @@ import { KernelCache } from "./kernel-cache.ts";
 import type { Convolution, OutputGate, Recurrence, Scan, ScanInputs } from "./recurrence.ts";
 import scanBody from "./scan.c" with { type: "text" };
 import scanChunksBody from "./scan-chunks.c" with { type: "text" };
+import scanTokensBody from "./scan-tokens.c" with { type: "text" };
 import type { Language } from "./source.ts";
 
 /** Of a convolution: threads of a group, and tokens that a thread has of a step with prompts. */
@@ -33,15 +34,25 @@ const CHUNK = 32;
 /** MLX lets a group have more than 48 KiB if its dynamic shared memory alone is about that; there is more beside it. */
 const LEAST_RAISED = 48 * 1024;
 
+/** Of scan-tokens.c: states of a group in shared memory, and heads that each group is to have at least. */
+const STAGES = 3;
+const LEAST_HEADS = 4;
+
 export class RecurrenceKernels implements Recurrence {
   readonly #language: Language;
   readonly #kernels: KernelCache;
   /** Of heads that a group has all of: two groups are to load and to compute by turns. */
   readonly #wholeHeads: KernelCache;
+  /** Of scan-tokens.c. */
+  readonly #tokens: KernelCache;
+  readonly #largeGroups: number;
   readonly #constants = new Constants();
 
-  constructor(language: Language, make: MakeKernel = makeKernel) {
+  /** `largeGroups`: how many groups run at once that have 200 KiB of shared memory each. */
+  constructor(language: Language, make: MakeKernel = makeKernel, largeGroups = 0) {
     this.#language = language;
+    this.#largeGroups = largeGroups;
+    this.#tokens = new KernelCache(language, make, [`LAUNCH_BOUNDS ${MOST_WARPS * 32}`]);
     this.#kernels = new KernelCache(language, make);
     const bounds = `LAUNCH_BOUNDS ${MOST_WARPS * 32}, 2`;
     this.#wholeHeads = new KernelCache(language, make, language === "cuda" ? [bounds] : []);
@@ -141,14 +152,27 @@ export class RecurrenceKernels implements Recurrence {
     };
     const count = countOf(moves);
     const outputs = [{ shape: [tokens, heads * valueDim], dtype: x.dtype }];
-    const isByChunks =
+    const isInPacks =
       this.#language === "cuda" &&
-      tokens !== count &&
       deltaRule &&
       !skip &&
       !byFeature &&
-      fitsChunks({ x, gates }, scan, [valueDim, keyDim]);
-    if (isByChunks) {
+      fitsPacks({ x, gates }, scan, [valueDim, keyDim]);
+    const isMany = this.#largeGroups > 0 && heads * count >= LEAST_HEADS * this.#largeGroups;
+    if (isInPacks && tokens === count && isMany && output && keyDim % 32 === 0) {
+      const warps = valueDim / ROWS_PER_WARP;
+      const needed = STAGES * (4 * valueDim * keyDim + 2 * (valueDim + keyDim) * bytesOf(x.dtype));
+      const bytes = Math.max(needed, LEAST_RAISED);
+      const launch = {
+        outputs,
+        grid: [this.#largeGroups * warps * 32, 1, 1] as const,
+        threadGroup: [warps * 32, 1, 1] as const,
+        template: { ...template, WARPS: warps, STAGES, GROUPS: this.#largeGroups },
+      };
+      const name = `scan_tokens_${bytes}`;
+      return this.#tokens.run(name, scanTokensBody, inputs, "read", launch, bytes);
+    }
+    if (isInPacks && tokens !== count) {
       const threads = (valueDim / 16 + SCORERS) * 32;
       const needed = 2 * CHUNK * (2 * (keyDim + 8) + valueDim + 8) * bytesOf(x.dtype);
       const bytes = Math.max(needed, LEAST_RAISED);
@@ -191,6 +215,7 @@ export class RecurrenceKernels implements Recurrence {
   free(): void {
     this.#kernels.free();
     this.#wholeHeads.free();
+    this.#tokens.free();
     this.#constants.free();
   }
 }
@@ -200,8 +225,8 @@ function countOf(moves: MlxArray): number {
   return moves.shape[0]! / 4 - 1;
 }
 
-/** Whether scan-chunks.c can read these rows, 16 bytes at a time, and has tiles for heads of these features. */
-function fitsChunks({ x, gates }: ScanInputs, { columns }: Scan, dims: readonly number[]): boolean {
+/** Whether rows can be read 16 bytes at a time, and heads have features that scan-chunks.c has tiles for. */
+function fitsPacks({ x, gates }: ScanInputs, { columns }: Scan, dims: readonly number[]): boolean {
   const output = "raw" in gates ? gates.columns.output : undefined;
   const rows = "raw" in gates && output ? [gates.raw.shape[1]!, output.column] : [];
   const isOneType = !("raw" in gates) || gates.raw.dtype === x.dtype;

@@ -5,6 +5,7 @@
 import attention from "./attention.h" with { type: "text" };
 import attentionLanes from "./attention-lanes.h" with { type: "text" };
 import attentionTiles from "./attention-tiles.h" with { type: "text" };
+import best from "./best.h" with { type: "text" };
 import cuda from "./cuda.h" with { type: "text" };
 import cudaInstructions from "./cuda-instructions.h" with { type: "text" };
 import head from "./head.h" with { type: "text" };
@@ -26,6 +27,7 @@ const headers = new Map([
   ["attention.h", attention],
   ["attention-lanes.h", attentionLanes],
   ["attention-tiles.h", attentionTiles],
+  ["best.h", best],
   ["cuda-instructions.h", cudaInstructions],
   ["head.h", head],
   ["latent.h", latent],

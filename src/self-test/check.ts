@@ -30,7 +30,8 @@ export function compared(
     throw new Error(`${what}: ${found.length} numbers instead of ${expected.length}`);
   }
   let worst = 0;
-  for (const [i, value] of expected.entries()) {
+  for (let i = 0; i < expected.length; i++) {
+    const value = expected[i]!;
     const isSame = Object.is(found[i], value) || found[i] === value;
     if (!isSame) worst = Math.max(worst, Math.abs(found[i]! - value)); // NaN stays NaN
   }

@@ -58,8 +58,8 @@ export function normed(head: readonly number[], norm: readonly number[], eps: nu
 /** One query over the keys and values of its sequence. */
 export function attended(
   query: readonly number[],
-  keys: readonly (readonly number[])[],
-  values: readonly (readonly number[])[],
+  keys: readonly ArrayLike<number>[],
+  values: readonly ArrayLike<number>[],
   sink: number | undefined,
   { scale, window, chunked, softcap }: PlainScores,
 ): number[] {
@@ -140,7 +140,7 @@ export class PlainAttention implements BlockAttention {
           Array.from({ length: position + 1 }, (_, t) => {
             const block = blocks[Math.floor(t / BLOCK_TOKENS)]!;
             const at = this.#at(block * BLOCK_TOKENS + (t % BLOCK_TOKENS), kv);
-            return [...pool.subarray(at, at + headDim)];
+            return pool.subarray(at, at + headDim);
           }),
         );
       const [ownKeys, ownValues] = [rows(keys), rows(values)];

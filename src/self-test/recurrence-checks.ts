@@ -55,8 +55,8 @@ type ScanCase = {
   isErasing?: boolean;
   /** How decays and betas are given; for each head unless it says. */
   gates?: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
-  /** With prompts, which have kernels of their own for types of 16 bits. */
-  isPrompts?: boolean;
+  /** Of prompts, or of many sequences' tokens: both have kernels of their own for types of 16 bits. */
+  of?: "prompts" | "tokens";
 };
 
 const delta = { isDelta: true, isNormed: true } as const;
@@ -82,7 +82,8 @@ const scans: readonly ScanCase[] = [
   scanOf("Ling linear", [6, 2, 128, 64], {}),
   ...(["float16", "bfloat16"] as const).flatMap((dtype) => [
     scanOf("Qwen3-Next", [2, 1, 128, 128], { ...delta, gates: "normed" }, dtype),
-    scanOf("Qwen3-Next", [2, 1, 128, 128], { ...delta, isPrompts: true }, dtype),
+    scanOf("Qwen3-Next", [2, 1, 128, 128], { ...delta, of: "prompts" }, dtype),
+    scanOf("Qwen3-Next", [16, 8, 64, 32], { ...delta, gates: "normed", of: "tokens" }, dtype),
     scanOf("Mamba 2", [4, 2, 64, 24], { isSkipping: true, gates: "limited" }, dtype),
   ]),
 ];
@@ -94,7 +95,7 @@ export function recurrenceChecks(): DeviceCheck[] {
       run: (device: Device) => checkConvolution(each, device),
     })),
     ...scans.map((each) => ({
-      name: `scan${each.isPrompts ? " of prompts" : ""}: as in ${each.like}, ${told(each)}`,
+      name: `scan${each.of ? ` of ${each.of}` : ""}: as in ${each.like}, ${told(each)}`,
       run: (device: Device) => checkScan(each, device),
     })),
   ];
@@ -106,7 +107,6 @@ function told({ heads, keyHeads, keyDim, valueDim, gates, dtype }: ScanCase): st
 }
 
 const NONE = -1;
-const SLOTS = 7;
 
 /** Chunks and single tokens: from nothing, in place, and from a slot that stays. */
 const moves: readonly RowMove[] = [
@@ -125,6 +125,14 @@ const prompts: readonly RowMove[] = [
   { first: 16, count: 64, from: NONE, to: 4 },
   { first: 80, count: 65, from: 0, to: 5 },
 ];
+
+/** So many that a large GPU gives each multiprocessor several heads. */
+const tokensOfMany = Array.from({ length: 34 }, (_, first): RowMove => {
+  const to = first + 1;
+  return { first, count: 1, from: [NONE, to, 0][first % 3]!, to };
+});
+
+const slotsOf = (rows: readonly RowMove[]) => 1 + Math.max(...rows.map(({ to }) => to));
 
 const tolerances = { float32: 2e-5, float16: 4e-3, bfloat16: 3e-2 };
 
@@ -159,11 +167,14 @@ function checkBoth(
   };
   const expected = run(plainRecurrence);
   const recurrence = device.recurrence();
-  const found = run(recurrence);
-  recurrence.free();
-  return (["output", "states"] as const).map((what) =>
-    compare(what, found[what], expected[what], most),
-  );
+  try {
+    const found = run(recurrence);
+    return (["output", "states"] as const).map((what) =>
+      compare(what, found[what], expected[what], most),
+    );
+  } finally {
+    recurrence.free();
+  }
 }
 
 function checkConvolution(each: ConvolutionCase, device: Device): Finding[] {
@@ -175,9 +186,10 @@ function checkConvolution(each: ConvolutionCase, device: Device): Finding[] {
     activation,
     column: spare,
   };
-  const pool = between("inputs", SLOTS * (taps - 1) * channels, 50, 100);
+  const slots = slotsOf(moves);
+  const pool = between("inputs", slots * (taps - 1) * channels, 50, 100);
   const packed = array(packMoves(moves));
-  const shape = [SLOTS, taps - 1, channels];
+  const shape = [slots, taps - 1, channels];
   return checkBoth(
     device,
     pool,
@@ -190,9 +202,10 @@ function checkConvolution(each: ConvolutionCase, device: Device): Finding[] {
 }
 
 function checkScan(each: ScanCase, device: Device): Finding[] {
-  const { heads, keyHeads, keyDim, valueDim, dtype, gates, isPrompts } = each;
+  const { heads, keyHeads, keyDim, valueDim, dtype, gates } = each;
   const { isDelta = false, isNormed, isSkipping, isErasing } = each;
-  const rows = isPrompts ? prompts : moves;
+  const isPrompts = each.of === "prompts";
+  const rows = isPrompts ? prompts : each.of === "tokens" ? tokensOfMany : moves;
   const tokens = rows.reduce((sum, { count }) => sum + count, 0);
   // Values first, as Mamba 2 has them, and something that is not read.
   const keys = heads * valueDim;
@@ -216,17 +229,16 @@ function checkScan(each: ScanCase, device: Device): Finding[] {
     x: rounded("x", [tokens, width], dtype, isErasing ? 0.125 : 1),
     gates: isGiven ? givenGates(each, tokens) : rawGates(each, tokens),
   };
-  const pool = noise("states", SLOTS * heads * valueDim * keyDim).map((x) => 2 * x);
+  const shape = [slotsOf(rows), heads, valueDim, keyDim];
+  const count = shape.reduce((a, b) => a * b);
+  const pool = noise("states", count).map((x) => 2 * x);
   const packed = array(packMoves(rows));
-  const shape = [SLOTS, heads, valueDim, keyDim];
   const most = (gates === "normed" || isPrompts ? 2 : 20) * tolerances[dtype];
   return checkBoth(device, pool, shape, (by, own) => by.scan(inputs, own, packed, scan), most);
 }
 
-function givenGates(
-  { heads, keyDim, gates, isNormed, isPrompts }: ScanCase,
-  tokens: number,
-): GivenGates {
+function givenGates({ heads, keyDim, gates, isNormed, of }: ScanCase, tokens: number): GivenGates {
+  const isPrompts = of === "prompts";
   const width = gates === "byFeature" ? heads * keyDim : heads;
   const decays = between("decays", tokens * width, isPrompts ? 0.97 : 0.3, 1);
   // A state that is forgotten at once.

@@ -17,6 +17,7 @@ function run(body: string, { language = "metal" as Language, groups = 1, threads
     name: "tried",
     inputs: ["x"],
     outputs: ["y"],
+    sharedMemory: language === "cuda" ? 256 : 0,
     ...source,
   });
   const configured = kernel.configure({
@@ -138,6 +139,38 @@ const faults: Record<
   },
 };
 
+/** Each lane of 16 copies 16 bytes, and reads what another has copied. */
+const copies = (behind: string) => `#include "cuda-instructions.h"
+  const unsigned memory = dynamic_shared_memory();
+  const T* copied = static_cast<const T*>(shared_pointer(memory));
+  if (thread_index < 16) cp_async(memory + 16 * thread_index, x + 4 * thread_index, 16);
+  cp_async_commit();
+  ${behind}
+  y[thread_index] = copied[63 - thread_index];`;
+
+const NOT_WAITED_FOR =
+  /lane \d+ (reads|writes) byte \d+ of the dynamic shared memory, where a copy of lane \d+ has not been waited for/;
+
+const copyFaults: Record<string, { behind: string; found: RegExp }> = {
+  "a copy that is not waited for": { behind: "BARRIER;", found: NOT_WAITED_FOR },
+  "a copy that is waited for too late": {
+    behind: "BARRIER; y[thread_index] = copied[0]; cp_async_wait(); BARRIER;",
+    found: NOT_WAITED_FOR,
+  },
+  "a wait for copies but the last": {
+    behind: "cp_async_wait<1>(); BARRIER;",
+    found: NOT_WAITED_FOR,
+  },
+  "a write to where a copy is under way": {
+    behind: "if (thread_index < 16) store_shared(memory + 16 * thread_index, 1u); BARRIER;",
+    found: NOT_WAITED_FOR,
+  },
+  "a copy that others read without a barrier": {
+    behind: "cp_async_wait();",
+    found: /reads byte \d+ of the dynamic shared memory, which (nobody|lane \d+) has written/,
+  },
+};
+
 const allowed: Record<string, string> = {
   "a barrier between": `${PUT} BARRIER; y[thread_index] = s[63 - thread_index]; BARRIER; s[thread_index] = 2;`,
   "a simdgroup's barrier between its lanes": `${PUT} WARP_BARRIER; y[thread_index] = s[thread_index ^ 31];
@@ -152,6 +185,18 @@ describe.skipIf(backend() !== "cpu")("the emulator", () => {
     (_, { body, found, ...launch }) => expect(() => run(body, launch)).toThrow(found),
     60_000,
   );
+
+  test.each(Object.entries(copyFaults))(
+    "finds %s",
+    (_, { behind, found }) =>
+      expect(() => run(copies(behind), { language: "cuda" })).toThrow(found),
+    60_000,
+  );
+
+  test("allows a copy that is waited for before a barrier", () => {
+    const numbers = run(copies("cp_async_wait(); BARRIER;"), { language: "cuda" });
+    expect(numbers).toEqual(Array.from({ length: 64 }, (_, i) => 63 - i));
+  }, 60_000);
 
   test.each(Object.entries(allowed))(
     "allows %s",

@@ -1,6 +1,8 @@
-// Faults that are written into the Metal kernels' source on purpose: the emulator, or the numbers, find each of them.
+// Faults that are written into the kernels' source on purpose: the emulator, or the numbers, find each of them.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
+import { cudaDevice } from "../../src/device/cuda.ts";
+import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
 import { useMlx } from "../support/mlx.ts";
 import { mutatedKernel } from "../support/mutated-kernel.ts";
@@ -93,6 +95,35 @@ const mutations = [
   },
 ] as const;
 
+/** Of asynchronous copies, which only CUDA has. */
+const NOT_WAITED_FOR = "of the dynamic shared memory, where a copy of lane";
+const copyMutations = [
+  {
+    name: "a wait for too few copies",
+    from: "cp_async_wait<1>();",
+    to: "cp_async_wait<2>();",
+    found: NOT_WAITED_FOR,
+  },
+  {
+    name: "a barrier out behind a wait",
+    from: "cp_async_wait<1>();\n    // What all threads have brought is there, and what the item before was in may be written to.\n    BARRIER;",
+    to: "cp_async_wait<1>();",
+    found: /lane \d+ reads byte \d+ of the dynamic shared memory, which nobody has written/,
+  },
+  {
+    name: "a copy to where another is under way",
+    from: "(round + 2) % STAGES",
+    to: "(round + 1) % STAGES",
+    found: NOT_WAITED_FOR,
+  },
+  {
+    name: "a copy to what is still read",
+    from: "bring(after, index + 2 * GROUPS < items, (round + 2) % STAGES);",
+    to: "bring(after, index + 2 * GROUPS < items, stage);",
+    found: NOT_WAITED_FOR,
+  },
+] as const;
+
 describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {
   test.each(mutations)(
     "$name",
@@ -103,3 +134,20 @@ describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests noti
     60_000,
   );
 });
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel with copies the tests notice",
+  () => {
+    test.each(copyMutations)(
+      "$name",
+      ({ from, to, found }) => {
+        const make = mutatedKernel("scan_tokens_49152", from, to);
+        const device = cudaDevice({ architecture: "sm_90" }, make);
+        const check = deviceChecks(device).find(({ name }) => /^scan of tokens.*bf/.test(name))!;
+        expect(() => outcomeOf(check, device)).toThrow(found);
+        device.free();
+      },
+      60_000,
+    );
+  },
+);

@@ -16,7 +16,7 @@ import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
 import type { Language } from "../../src/kernels/source.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { plainRecurrence } from "../../src/self-test/plain-recurrence.ts";
@@ -28,6 +28,8 @@ useMlx();
 const kind = backend();
 
 const NONE = -1;
+/** So few that each has several heads. */
+const LARGE_GROUPS = 3;
 const SLOTS = 7;
 
 /**
@@ -52,7 +54,16 @@ const prompts: RowMove[] = [
   { first: 80, count: 65, from: 0, to: 5 },
   { first: 145, count: 150, from: 3, to: 3 },
 ];
-const PROMPT_TOKENS = 295;
+
+/** One token each: from nothing, in place, and from a slot that stays. */
+const tokensOfMany: RowMove[] = [
+  { first: 0, count: 1, from: 2, to: 2 },
+  { first: 1, count: 1, from: NONE, to: 4 },
+  { first: 2, count: 1, from: 0, to: 1 },
+  { first: 3, count: 1, from: 3, to: 3 },
+  { first: 4, count: 1, from: NONE, to: 5 },
+  { first: 5, count: 1, from: 0, to: 6 },
+];
 
 /** `others`: types beside float32 that the first case is run with, or all cases. */
 type Way = { name: string; make: () => Recurrence; others: readonly Dtype[]; isQuick: boolean };
@@ -68,7 +79,8 @@ const ways: Way[] =
         },
         ...(["cuda", "metal"] as const).map((language) => ({
           name: `the emulated ${language} kernels`,
-          make: () => new RecurrenceKernels(language, emulatedKernel),
+          make: () =>
+            new RecurrenceKernels(language, emulatedKernel, language === "cuda" ? LARGE_GROUPS : 0),
           others: halves,
           isQuick: false,
         })),
@@ -76,7 +88,7 @@ const ways: Way[] =
     : [
         {
           name: "the GPU's kernels",
-          make: () => new RecurrenceKernels(kind),
+          make: () => new RecurrenceKernels(kind, makeKernel, kind === "cuda" ? LARGE_GROUPS : 0),
           others: halves,
           isQuick: true,
         },
@@ -171,8 +183,8 @@ for (const { name, make, others, isQuick } of ways) {
       erases: boolean;
       /** How decays and betas are given; for each head unless it says. */
       gates: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
-      /** By chunks, where rows have 16 bits. */
-      isPrompts: boolean;
+      /** By chunks, or by large groups, where rows have 16 bits. */
+      packed: "prompts" | "tokens";
     }>;
     const cases: Case[] = [
       {
@@ -226,17 +238,31 @@ for (const { name, make, others, isQuick } of ways) {
           { heads: 2, keyHeads: 1, keyDim: 64, valueDim: 16, normed: true, gates: "limited" },
           { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 32 },
         ] as const
-      ).map((each) => ({ ...each, deltaRule: true, isPrompts: true })),
+      ).map((each) => ({ ...each, deltaRule: true, packed: "prompts" as const })),
+      ...(
+        [
+          { heads: 2, keyHeads: 1, keyDim: 128, valueDim: 128, normed: true },
+          { heads: 3, keyHeads: 3, keyDim: 32, valueDim: 16 },
+          { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 80, normed: true },
+        ] as const
+      ).map((each) => ({
+        ...each,
+        deltaRule: true,
+        gates: "normed" as const,
+        packed: "tokens" as const,
+      })),
     ];
     for (const [index, { heads, keyHeads, keyDim, valueDim, ...options }] of cases.entries()) {
-      for (const dtype of options.isPrompts ? others : typesOf(index)) {
+      for (const dtype of options.packed ? others : typesOf(index)) {
         const sizes = { heads, keyHeads, keyDim, valueDim };
         test(`${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(heads * keyDim);
-          const { deltaRule = false, normed = false, skip = false, gates, isPrompts } = options;
-          const tokens = isPrompts ? PROMPT_TOKENS : TOKENS;
-          const spare = isPrompts ? 8 : 3;
+          const { deltaRule = false, normed = false, skip = false, gates, packed } = options;
+          const isPrompts = packed === "prompts";
+          const rows = packed === undefined ? moves : isPrompts ? prompts : tokensOfMany;
+          const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+          const spare = packed ? 8 : 3;
           // Values first, as Mamba 2 has them, and something that is not read.
           const columns = {
             values: 0,
@@ -281,10 +307,10 @@ for (const { name, make, others, isQuick } of ways) {
             const byFeature = gates === "rawByFeature";
             const limited = { factor: 0.7, limits: [0.001, 0.5] as const };
             const weight = rounded([valueDim], dtype);
-            const column = isPrompts ? 8 : 2;
+            const column = packed ? 8 : 2;
             const rawWidth = column + values + 2 * heads + 5;
             return {
-              raw: rounded([tokens, isPrompts ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
+              raw: rounded([tokens, packed ? Math.ceil(rawWidth / 8) * 8 : rawWidth], dtype),
               columns: {
                 steps: column + values + heads,
                 betas: gates === "limited" || byFeature ? undefined : column + values,
@@ -307,11 +333,11 @@ for (const { name, make, others, isQuick } of ways) {
           const shape = [SLOTS, heads, valueDim, keyDim];
           const pool = [...numbers(SLOTS * heads * valueDim * keyDim, -2, 2)];
           const recurrence = make();
-          const packed = array(packMoves(isPrompts ? prompts : moves));
+          const packedMoves = array(packMoves(rows));
           const error = difference(
             pool,
             shape,
-            (way, own) => way.scan(inputs, own, packed, scan),
+            (way, own) => way.scan(inputs, own, packedMoves, scan),
             recurrence,
           );
           const isClose = gates === "normed" || isPrompts;
@@ -323,21 +349,25 @@ for (const { name, make, others, isQuick } of ways) {
   });
 }
 
+/** Kernels that only write down their names. */
+const recordedIn =
+  (names: string[]): MakeKernel =>
+  (_, { name }) => ({
+    configure: ({ outputs }) => ({
+      call: () => {
+        names.push(name.replace(/_\d+$/, ""));
+        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+      },
+      free() {},
+    }),
+    free() {},
+  });
+
 test("prompts are scanned by chunks where a kernel fits, single tokens never", () => {
   using _ = new Scope();
   const scanned = (language: Language, dtype: Dtype, rows: readonly RowMove[], spare = 0) => {
     const names: string[] = [];
-    const recorded: MakeKernel = (_, { name }) => ({
-      configure: ({ outputs }) => ({
-        call: () => {
-          names.push(name.replace(/_\d+$/, ""));
-          return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-        },
-        free() {},
-      }),
-      free() {},
-    });
-    const kernels = new RecurrenceKernels(language, recorded);
+    const kernels = new RecurrenceKernels(language, recordedIn(names), LARGE_GROUPS);
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
     const [decays, betas] = [zeros([tokens, 2]), zeros([tokens, 2])];
     const inputs = { x: zeros([tokens, 64 + spare], dtype), gates: { decays, betas } };
@@ -356,6 +386,50 @@ test("prompts are scanned by chunks where a kernel fits, single tokens never", (
   expect(scanned("cuda", "bfloat16", moves, 3)).toEqual(scan);
   expect(scanned("cuda", "float32", moves)).toEqual(scan);
   expect(scanned("metal", "bfloat16", moves)).toEqual(scan);
+});
+
+test("tokens are scanned by large groups where each of these has several heads, and a kernel fits", () => {
+  using _ = new Scope();
+  const scanned = ({
+    language = "cuda" as Language,
+    rows = tokensOfMany as readonly RowMove[],
+    dtype = "bfloat16" as Dtype,
+    keyDim = 32,
+    spare = 0,
+    groups = LARGE_GROUPS,
+    isGated = true,
+  } = {}) => {
+    const names: string[] = [];
+    const kernels = new RecurrenceKernels(language, recordedIn(names), groups);
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const output = isGated
+      ? { column: 0, norm: { weight: zeros([16], dtype), eps: 1e-6 } }
+      : undefined;
+    const columns = { steps: 32, betas: 34, rate: zeros([2]), bias: zeros([2]), output };
+    const inputs = {
+      x: zeros([tokens, 2 * keyDim + 32 + spare], dtype),
+      gates: { raw: zeros([tokens, 40], dtype), columns },
+    };
+    kernels.scan(inputs, zeros([SLOTS, 2, 16, keyDim]), array(packMoves(rows)), {
+      keyHeads: 1,
+      columns: { queries: 0, keys: keyDim, values: 2 * keyDim },
+      deltaRule: true,
+    });
+    kernels.free();
+    return names.join();
+  };
+  expect(scanned()).toBe("mlx_serve_scan_tokens");
+  expect(scanned({ dtype: "float16" })).toBe("mlx_serve_scan_tokens");
+  // Four heads for each group.
+  expect(scanned({ rows: tokensOfMany.slice(0, 5) })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ rows: tokensOfMany.slice(0, 5), groups: 2 })).toBe("mlx_serve_scan_tokens");
+  expect(scanned({ groups: 0 })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ dtype: "float32" })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ keyDim: 48 })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ spare: 3 })).toBe("mlx_serve_scan_heads");
+  expect(scanned({ isGated: false })).toBe("mlx_serve_scan");
+  expect(scanned({ rows: moves })).toBe("mlx_serve_scan_chunks");
+  expect(scanned({ language: "metal", groups: 0 })).toBe("mlx_serve_scan_heads");
 });
 
 test("steps with other tokens and sequences compile no other kernels, but to decode", () => {

@@ -156,7 +156,7 @@ function compiled(text: string): Compiled {
   writeFileSync(`${name}.cpp`, text);
   // Before each access, and where an index or an address is none, functions of the emulator are called.
   const watched = ["-fsanitize=thread", "-fsanitize=bounds,alignment"];
-  compile("-O1", ...watched, "-I", sources, "-c", "-o", `${name}.o`, `${name}.cpp`);
+  compile("-Og", ...watched, "-I", sources, "-c", "-o", `${name}.o`, `${name}.cpp`);
   // What it needs of libraries the emulator has loaded.
   compile("-shared", "-nostdlib", "-o", `${name}.so`, `${name}.o`, library(), "-lgcc");
   const { symbols } = dlopen(`${name}.so`, { entry: { args: [], returns: "ptr" } });

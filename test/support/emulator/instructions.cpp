@@ -1,6 +1,6 @@
 // CUDA's instructions of src/kernels on a CPU. What the lanes of a warp do together is computed by the last one to
 // arrive, as CUDA defines it. Asynchronous copies arrive when they are waited for, and not before; what they copy must
-// not change until then. So with asynchronous products: their sums change when they are waited for, and their operands
+// not change until then, and what they write must not be touched. So with asynchronous products: their sums change when they are waited for, and their operands
 // must not until then.
 #include <algorithm>
 #include <cstring>
@@ -165,8 +165,7 @@ void cp_async(unsigned to, const void* from, int bytes) {
   if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 != 0)
     fault("lane %d copies from an unaligned address", me->index);
   if (bytes > 0) touch(from, bytes, Access::READ);
-  // It may be written from now on.
-  touched(to, Access::WRITE);
+  touched(to, Access::BEGIN_COPY);
   Copy copy = {to, from, bytes, me->copy_groups, {}};
   memcpy(copy.taken, from, bytes);
   me->copies.push_back(copy);
@@ -179,7 +178,7 @@ void cp_async_commit() {
 void wait_copies(int pending) {
   for (const auto& [to, from, bytes, group, taken] : take_groups(me->copies, me->copy_groups, pending)) {
     if (memcmp(taken, from, bytes) != 0) fault("what lane %d was copying was written to", me->index);
-    char* const place = touched(to, Access::WRITE);
+    char* const place = touched(to, Access::END_COPY);
     memset(place, 0, 16);
     memcpy(place, from, bytes);
   }

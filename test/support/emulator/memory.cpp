@@ -1,6 +1,7 @@
 // The memory of a launch. Kernels are compiled with the calls before every access that a compiler writes for its
 // detector of races; the functions that they call are here. What is past an array, what was never written, and what two
-// lanes touch of which one writes, without a barrier between them that orders it, are faults.
+// lanes touch of which one writes, without a barrier between them that orders it, are faults; so is what an asynchronous
+// copy has not been waited for.
 #include "memory.h"
 
 #include <sys/mman.h>
@@ -21,6 +22,7 @@ struct Cell {
   uint32_t read, read_in_warp;
   uint16_t writer, reader, other_reader;
   Readers readers;
+  bool is_under_way; // by an asynchronous copy of the writer's
 };
 constexpr size_t CELL_BYTES = 2;
 
@@ -187,17 +189,22 @@ void touch(const void* at, size_t bytes, Access access) {
   const Now now = now_in(*array);
   for (size_t i = first / CELL_BYTES; i <= (first + bytes - 1) / CELL_BYTES; i++) {
     Cell& cell = array->cells[i];
-    expect_written_before(*array, i, cell, now, is_read);
     const bool is_written = cell.written != 0 && !(array->is_shared && cell.written < now.first);
-    if (access != Access::WRITE && array->begins_unwritten && !is_written)
+    if (is_written && cell.is_under_way && access != Access::END_COPY)
+      fault(
+          "lane %d %s byte %zu of %s, where a copy of lane %d has not been waited for", me->index, does,
+          i * CELL_BYTES, array->name, cell.writer);
+    expect_written_before(*array, i, cell, now, is_read);
+    if ((is_read || access == Access::ATOMIC) && array->begins_unwritten && !is_written)
       fault("lane %d reads byte %zu of %s, which nobody has written", me->index, i * CELL_BYTES, array->name);
     if (!is_read) expect_read_before(*array, i, cell, now);
     if (is_read) note_read(*array, cell, now);
     // Those of an atomic operation are in order with each other.
-    if (access != Access::WRITE) continue;
+    if (is_read || access == Access::ATOMIC) continue;
     cell.written = now.epoch;
     cell.written_in_warp = now.in_warp;
     cell.writer = now.lane;
+    cell.is_under_way = access == Access::BEGIN_COPY;
   }
 }
 

@@ -2,7 +2,8 @@
 #pragma once
 #include <cstddef>
 
-enum class Access { READ, WRITE, ATOMIC };
+/** An asynchronous copy is under way from its beginning to its arrival: nobody may touch what it writes until then. */
+enum class Access { READ, WRITE, ATOMIC, BEGIN_COPY, END_COPY };
 
 /** Of the lane that runs; what is no array of the launch's is not looked at. */
 void touch(const void* at, size_t bytes, Access access);

@@ -1,0 +1,30 @@
+// Numbers in an order that holds for integers, so that no compiler's fast arithmetic changes it: NaN above all.
+
+union Bits {
+  float number;
+  unsigned bits;
+};
+
+FUNCTION unsigned order_of(float number) {
+  Bits bits;
+  bits.number = number;
+  if ((bits.bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
+  if (bits.bits == 0x80000000u) bits.bits = 0;
+  return bits.bits & 0x80000000u ? ~bits.bits : bits.bits | 0x80000000u;
+}
+
+FUNCTION float number_of(unsigned order) {
+  Bits bits;
+  bits.bits = order & 0x80000000u ? order & 0x7fffffffu : ~order;
+  return bits.number;
+}
+
+/** A number's order and its place. */
+struct Entry {
+  unsigned order, place;
+};
+
+/** Of equal ones the first is better. */
+FUNCTION bool is_better(Entry x, Entry than) {
+  return x.order > than.order || (x.order == than.order && x.place < than.place);
+}

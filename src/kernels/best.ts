@@ -1,0 +1,62 @@
+// Of each row the highest number and its place, in two launches that use all of a GPU: MLX's have a group for a row.
+import type { MlxArray } from "../mlx/array.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import wholeBody from "./best.c" with { type: "text" };
+import partsBody from "./best-parts.c" with { type: "text" };
+import { Constants } from "./constants.ts";
+import { KernelCache } from "./kernel-cache.ts";
+import type { Language } from "./source.ts";
+
+/** Of a row. */
+const PARTS = 32;
+const THREADS = 256;
+const ROWS_OF_A_GROUP = 32;
+
+export class BestKernels {
+  readonly #kernels: KernelCache;
+  readonly #constants = new Constants();
+
+  constructor(language: Language, make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache(language, make);
+  }
+
+  /** x (R, V) -> both (R): the first index of the highest value, and that value in float32, NaN where one is NaN. */
+  best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
+    const [rows, columns] = x.shape as [number, number];
+    const parts = { shape: [rows, PARTS], dtype: "uint32" } as const;
+    const inputs = { x, sizes: this.#constants.ints(columns) };
+    const [orders, places] = this.#kernels.runAll(
+      "best_parts",
+      partsBody,
+      inputs,
+      ["orders", "places"],
+      {
+        outputs: [parts, parts],
+        grid: [PARTS * THREADS, rows, 1],
+        threadGroup: [THREADS, 1, 1],
+        template: { T: x.dtype, PARTS, THREADS },
+      },
+    ) as [MlxArray, MlxArray];
+    const [indices, highest] = this.#kernels.runAll(
+      "best",
+      wholeBody,
+      { orders, places, sizes: this.#constants.ints(rows) },
+      ["indices", "highest"],
+      {
+        outputs: [
+          { shape: [rows], dtype: "uint32" },
+          { shape: [rows], dtype: "float32" },
+        ],
+        grid: [Math.ceil(rows / ROWS_OF_A_GROUP) * ROWS_OF_A_GROUP, 1, 1],
+        threadGroup: [ROWS_OF_A_GROUP, 1, 1],
+        template: { PARTS, THREADS: ROWS_OF_A_GROUP },
+      },
+    ) as [MlxArray, MlxArray];
+    return { indices, highest };
+  }
+
+  free(): void {
+    this.#kernels.free();
+    this.#constants.free();
+  }
+}
