@@ -2,15 +2,17 @@
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { backend, cacheDirectory, findLibrary } from "../../ffi/native.ts";
+import { MLX_VERSION } from "../../ffi/pins.ts";
 import { pythonWith } from "../setup/python.ts";
 
 export const mlxLmVersion = "0.32.2";
-export const mlxVersion = "0.32.2";
+/** The same MLX as ours. */
+export const mlxVersion = MLX_VERSION;
 
 /** The path of the interpreter. */
 export function mlxLmPython(): string {
   const mlx = `mlx${backend() === "cpu" ? "[cpu]" : ""}==${mlxVersion}`;
-  const name = `mlx-lm-${mlxLmVersion}-${backend()}`;
+  const name = `mlx-lm-${mlxLmVersion}-mlx-${mlxVersion}-${backend()}`;
   return pythonWith(name, [`mlx-lm==${mlxLmVersion}`, mlx, "gguf"]);
 }
 

@@ -1,7 +1,7 @@
 // Faults that are written into the kernels' source on purpose: the emulator, or the numbers, find each of them.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { cudaDevice } from "../../src/device/cuda.ts";
+import { openDevice } from "../../src/device/open.ts";
 import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -142,7 +142,7 @@ describe.skipIf(backend() !== "cpu")(
       "$name",
       ({ from, to, found }) => {
         const make = mutatedKernel("scan_tokens_49152", from, to);
-        const device = cudaDevice({ architecture: "sm_90" }, make);
+        const device = openDevice("cuda", { architecture: "sm_90" }, make);
         const check = deviceChecks(device).find(({ name }) => /^scan of tokens.*bf/.test(name))!;
         expect(() => outcomeOf(check, device)).toThrow(found);
         device.free();
