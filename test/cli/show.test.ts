@@ -341,7 +341,7 @@ describe("show reads of a repo that is not in the cache", () => {
         hub.served.length = 0;
       }
     });
-  });
+  }, 120_000);
 
   test("long headers piece by piece, of a GGUF file too", async () => {
     await withHub(async (hub) => {
