@@ -14,10 +14,10 @@ import { UsageError } from "../config/usage-error.ts";
 import { batchesOptions } from "../http/batch-lines.ts";
 import { startServing } from "../http/server.ts";
 import { codeOf } from "../hub/hub-error.ts";
-import { resolveModel } from "../hub/source.ts";
 import { newKey } from "../keys/key-file.ts";
 import { makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
+import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
 import { environmentOf } from "./serve.ts";
 
@@ -59,7 +59,7 @@ export async function batch(args: string[]): Promise<void> {
   const { serving, stop } = await startServing({
     // The requests are this user's own.
     settings: { ...settings, apiKey: [] },
-    model: resolveModel(settings.model),
+    model: await modelHere(settings.model),
     keys: undefined,
     localKey: newKey(),
     worker: engineSetup(environmentOf(settings)),

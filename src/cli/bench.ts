@@ -10,8 +10,8 @@ import { machine, reportOf, tables } from "../bench/report.ts";
 import { openServerTarget } from "../bench/server-target.ts";
 import type { Target } from "../bench/target.ts";
 import { UsageError } from "../config/usage-error.ts";
-import { resolveModel } from "../hub/source.ts";
 import { printable } from "../printable.ts";
+import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
 
 const options = {
@@ -132,11 +132,11 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
   };
 }
 
-function openTarget(settings: BenchSettings): Promise<Target> {
+async function openTarget(settings: BenchSettings): Promise<Target> {
   const { url, model, apiKey, chat, maxBatch } = settings;
-  if (url !== undefined) return openServerTarget({ url, model, apiKey, chat });
-  const source = resolveModel(model ?? "default");
-  return openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
+  if (url !== undefined) return await openServerTarget({ url, model, apiKey, chat });
+  const source = await modelHere(model ?? "default");
+  return await openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {

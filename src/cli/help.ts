@@ -60,8 +60,9 @@ function overview(verbs: readonly Verb[], defaultVerb: string): string {
 
 ${columns(verbs.map((verb) => [usageOf(verb), verb.summary]))}
 
-A model is a folder, a GGUF file, a repo of the cache, or "default"; a repo is
-org/name, org/name@revision or org/name:file. Each verb answers --help.
+A model is a folder, a GGUF file, a repo of the cache, a short name such as
+qwen3:4b, or "default"; a repo is org/name, org/name@revision or org/name:file.
+Each verb answers --help.
 
 Exit codes
 ${columns(Object.entries(exitCodes))}

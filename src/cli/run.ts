@@ -13,6 +13,7 @@ import { makeLogger } from "../log.ts";
 import { printable, printableLines } from "../printable.ts";
 import { Answers } from "../serve/answers.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
+import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
 import { findServer, health, listModels, type Server, streamChat } from "./server-client.ts";
 
@@ -150,7 +151,7 @@ async function startEngine(
   env: Environment,
 ): Promise<Opened> {
   const { model = "default", prompt } = choose(positionals, (name) => isModel(name, env));
-  const source = resolveModel(model, { env });
+  const source = await modelHere(model, env);
   const log = makeLogger({
     level: env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",
     format: "json",

@@ -131,8 +131,14 @@ export const verbs: readonly Verb[] = [
     run: async (args) => (await import("./service.ts")).service(args),
   },
   {
+    name: "models",
+    summary: "short names of popular models, and which of them fit this machine",
+    flags: [json],
+    run: async (args) => (await import("./models.ts")).models(args),
+  },
+  {
     name: "pull",
-    usage: "<repo>",
+    usage: "<model>",
     summary: "a model from the Hugging Face hub into its cache",
     flags: [{ flag: "--include", metavar: "<glob>", text: "these files only; may be repeated" }],
     run: async (args) => (await import("./pull.ts")).pull(args),
@@ -153,7 +159,7 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "rm",
-    usage: "<repo>",
+    usage: "<model>",
     summary: "a model, or one revision of it, out of the cache",
     flags: [{ flag: "--yes", aliases: ["-y"], text: "without asking" }],
     values: "model",

@@ -1,11 +1,10 @@
 // Reads settings from flags, MLX_SERVE_* variables and a file, in that order of precedence. An unknown name
 // or invalid value is reported by name in one line, which never contains a secret.
 import { existsSync, readFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { codeOf, quoted } from "../hub/hub-error.ts";
-import { type Environment, expandHome } from "../hub/settings.ts";
-import { nearest } from "./nearest.ts";
+import { configFolder, type Environment, expandHome } from "../hub/settings.ts";
+import { nearest } from "../nearest.ts";
 import { flagsOf, type Setting, Settings, settingList } from "./settings.ts";
 import { UsageError } from "./usage-error.ts";
 import { otherVariables } from "./variables.ts";
@@ -132,8 +131,7 @@ function readNamedFile(named: Given, env: Environment): Layer {
 }
 
 function readDefaultFile(env: Environment): Layer {
-  const folder = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config");
-  const path = join(folder, "mlx-serve", "config.toml");
+  const path = join(configFolder(env), "config.toml");
   return existsSync(path) ? readFile(path) : new Map();
 }
 
