@@ -9,11 +9,11 @@ import { neededBytes, popularModels } from "../hub/popular-models.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { type Environment, hubCache, isOffline } from "../hub/settings.ts";
 import { resolveModel } from "../hub/source.ts";
-import { printable } from "../printable.ts";
 import { checkLoad } from "../serve/load-check.ts";
 import { choose } from "./choice.ts";
 import { openModel, withoutFolder } from "./open-model.ts";
 import { pullShown } from "./pull.ts";
+import { tell } from "./tell.ts";
 
 /** A name that `resolveModel` knows; throws where there is nothing to serve. */
 export async function firstModel(env: Environment): Promise<string> {
@@ -124,9 +124,4 @@ async function problems(
   using opened = await openModel(repo, env);
   const { reasons } = await checkLoad(opened.source, engine);
   return reasons.map((reason) => withoutFolder(opened, reason));
-}
-
-/** console.error prints red on a terminal. */
-function tell(line: string): void {
-  process.stderr.write(`${printable(line)}\n`);
 }

@@ -43,6 +43,26 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
   };
 }
 
+/** Takes the flags of some settings, by all of their names, out of a verb's arguments. */
+export function takeSettings<K extends keyof Settings>(
+  args: readonly string[],
+  keys: readonly K[],
+): { taken: Partial<Pick<Settings, K>>; rest: string[] } {
+  const layer: Layer = new Map();
+  const [left, rest]: [string[], string[]] = [[...args], []];
+  for (let arg = left.shift(); arg !== undefined; arg = left.shift()) {
+    if (arg === "--") rest.push(arg, ...left.splice(0));
+    else if (keys.includes(settingOf(arg)?.key as K)) readFlag(arg, left, layer);
+    else rest.push(arg);
+  }
+  const taken = [...layer.values()].map((given) => {
+    const { success, data, error } = Settings.shape[given.setting.key].safeParse(given.written);
+    if (!success) throw wrongValue(given, error.issues[0]!.message);
+    return [given.setting.key, data];
+  });
+  return { taken: Object.fromEntries(taken), rest };
+}
+
 const flagTable = new Map(
   settingList.flatMap((setting) =>
     flagsOf(setting).map(({ flag, ...rest }) => [flag, { setting, ...rest }] as const),
@@ -78,11 +98,20 @@ function readFlags(args: readonly string[]): Layer {
   return layer;
 }
 
-/** The value follows =, or is the next argument. */
-function readFlag(arg: string, rest: string[], layer: Layer): void {
+/** The setting of a flag, with or without a value behind it. */
+function settingOf(arg: string): Setting | undefined {
+  return flagTable.get(flagIn(arg).flag)?.setting;
+}
+
+function flagIn(arg: string): { name: string; flag: string; inline: string | undefined } {
   const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
   // Like other servers, accept underscores for dashes.
-  const flag = name.startsWith("--") ? name.replaceAll("_", "-") : name;
+  return { name, flag: name.startsWith("--") ? name.replaceAll("_", "-") : name, inline };
+}
+
+/** The value follows =, or is the next argument. */
+function readFlag(arg: string, rest: string[], layer: Layer): void {
+  const { name, flag, inline } = flagIn(arg);
   const found = flagTable.get(flag);
   if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
   const { setting } = found;

@@ -45,14 +45,15 @@ export function fullName(name: string, env: Environment): string {
 
 /** For a user of this machine, with what may have been meant. */
 export function unknownModel(name: string, env: Environment): ModelNotFoundError {
-  const meant = suggestion(name, env);
+  const meant = nearestModel(name, env);
   const hint = meant
     ? `; did you mean ${meant}?`
     : ": `mlx-serve ls` and `mlx-serve models` list names";
   return new ModelNotFoundError(`no model is named ${quoted(name)}${hint}`);
 }
 
-function suggestion(name: string, env: Environment): string | undefined {
+/** What may have been meant by a name that no model has. */
+export function nearestModel(name: string, env: Environment): string | undefined {
   const wanted = name.toLowerCase();
   const short = popularModels(env).map((model) => model.name);
   const family = short.filter((each) => each.startsWith(`${wanted}:`));
