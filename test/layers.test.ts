@@ -89,7 +89,7 @@ const allowed: Record<string, string[]> = {
     "src",
     "ffi",
   ],
-  src: ["src/cli", "src/config"],
+  src: ["src/cli", "src/config", "src/hub"],
 };
 
 type Import = { file: string; from: string; to: string };

@@ -13,6 +13,7 @@ import { UsageError } from "../config/usage-error.ts";
 import { printable } from "../printable.ts";
 import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
+import { didYouMean } from "./suggest.ts";
 
 const options = {
   model: { type: "string", short: "m" },
@@ -141,7 +142,8 @@ async function openTarget(settings: BenchSettings): Promise<Target> {
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {
   if (more.length === 0 && Object.keys(modes).includes(name)) return name as ModeName;
-  throw new UsageError(`bench takes one mode of ${Object.keys(modes).join(", ")}`);
+  const names = Object.keys(modes);
+  throw new UsageError(`bench takes one mode of ${names.join(", ")}${didYouMean(name, names)}`);
 }
 
 function wholeOf(flag: string, value: string, least = 1): number {

@@ -5,7 +5,7 @@ import { defaultModelPath } from "../../ffi/native.ts";
 import { UsageError } from "../config/usage-error.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { readRepo, removeFromCache } from "../hub/cache.ts";
-import { HubError, ModelNotFoundError, quoted } from "../hub/hub-error.ts";
+import { ModelNotFoundError, quoted } from "../hub/hub-error.ts";
 import { fullName, unknownModel } from "../hub/popular-models.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
@@ -43,6 +43,8 @@ function aboutDefault(env: Environment): string {
 }
 
 function agreed(name: string, bytes: number): boolean {
-  if (!process.stdin.isTTY) throw new HubError(`rm asks on a terminal only: add --yes for ${name}`);
+  if (!process.stdin.isTTY) {
+    throw new UsageError(`rm asks on a terminal only: add --yes for ${name}`);
+  }
   return confirm(`remove ${name} (of ${formatBytes(bytes)} in the cache)?`);
 }

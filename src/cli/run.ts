@@ -29,7 +29,7 @@ const options = {
 } as const;
 
 /** Settings of `serve` that it takes too, by all of their names. */
-const settingKeys = ["temperature", "topP", "topK", "minP", "maxTokens", "dtype"] as const;
+export const settingKeys = ["temperature", "topP", "topK", "minP", "maxTokens", "dtype"] as const;
 
 export async function run(args: string[], env: Environment = process.env): Promise<void> {
   const { taken, rest } = takeSettings(args, settingKeys);

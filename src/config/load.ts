@@ -69,6 +69,12 @@ const flagTable = new Map(
   ),
 );
 
+/** Other programs' flags, and ours. */
+const otherFlags: Readonly<Record<string, string>> = {
+  "-v": "--verbose or --version",
+  "-V": "--version",
+};
+
 /** Settings by every spelling; aliases are flags only, but are used for hints too. */
 const settingByName = new Map(
   [...flagTable].map(([flag, { setting }]) => [
@@ -113,7 +119,9 @@ function flagIn(arg: string): { name: string; flag: string; inline: string | und
 function readFlag(arg: string, rest: string[], layer: Layer): void {
   const { name, flag, inline } = flagIn(arg);
   const found = flagTable.get(flag);
-  if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
+  if (!found) {
+    throw unknownName(shortened(name), otherFlags[flag] ?? nearest(flag, flagTable.keys()));
+  }
   const { setting } = found;
   let written: unknown = inline;
   if ("sets" in found) {
