@@ -47,6 +47,7 @@ const allowed: Record<string, string[]> = {
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "ffi"],
   "src/service": ["src/hub"],
   "src/api": [],
+  "src/console": ["src/api"],
   "src/batch": ["ffi"],
   "src/tools": ["src/text"],
   "src/conversation": [
@@ -97,7 +98,7 @@ type Import = { file: string; from: string; to: string };
 function imports(): Import[] {
   const files = ["ffi", "src"].flatMap((folder) =>
     readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-      .filter((path) => path.endsWith(".ts"))
+      .filter((path) => /\.tsx?$/.test(path))
       .map((path) => join(folder, path)),
   );
   return files.flatMap((file) => {

@@ -33,6 +33,7 @@ import { anthropicDialect } from "./anthropic-dialect.ts";
 import { cancelBatch, createBatch, getBatch, listBatches } from "./batches.ts";
 import { chatCodec } from "./chat.ts";
 import { completionCodec } from "./completions.ts";
+import { consoleRoutes } from "./console-routes.ts";
 import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
@@ -388,16 +389,7 @@ export const routes: readonly Route[] = [
     access: "owner",
     handler: ps,
   },
-  {
-    method: "get",
-    path: "/",
-    summary: "Whether the server is there; clients of Anthropic's API send HEAD first",
-    tag: "Server",
-    mediaType: "text/plain",
-    access: "key",
-    isQuiet: true,
-    handler: () => (c) => c.text("mlx-serve is running"),
-  },
+  ...consoleRoutes,
   {
     method: "get",
     path: "/health",

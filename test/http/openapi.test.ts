@@ -33,6 +33,9 @@ describe("the OpenAPI document", () => {
       "get /api/ps",
       "get /api/tags",
       "get /api/version",
+      "get /console.css",
+      "get /console.js",
+      "get /console.json",
       "get /docs",
       "get /health",
       "get /metrics",
@@ -125,9 +128,15 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("requires a key everywhere except for /health", () => {
+  test("requires a key everywhere except for /health and the files of the console", () => {
     const open = operations.filter(({ operation }) => operation.security);
-    expect(open.map(({ path }) => path)).toEqual(["/health"]);
+    expect(open.map(({ path }) => path)).toEqual([
+      "/",
+      "/console.js",
+      "/console.css",
+      "/console.json",
+      "/health",
+    ]);
     const [scheme] = document.security.flatMap(Object.keys);
     expect(document.components.securitySchemes).toHaveProperty(scheme!);
   });

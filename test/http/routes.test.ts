@@ -34,9 +34,10 @@ const askRaw = (path: string, headers: Headers = {}, method = "GET") =>
   );
 
 /** The method of each route, and a path that it serves. */
-const endpoints = routes.map(({ method, path }) => ({
+const endpoints = routes.map(({ method, path, access }) => ({
   method: method.toUpperCase(),
   path: path.replace("{id}", "default"),
+  isOpen: access === "open",
 }));
 
 const noKey = { status: 401, code: "invalid_api_key" };
@@ -57,13 +58,15 @@ async function expectNoKey(answer: Response, path: string): Promise<void> {
 }
 
 describe("the routes", () => {
-  test("need a key, except /health", async () => {
-    for (const { method, path } of endpoints) {
+  test("need a key, except /health and the files of the console", async () => {
+    const open = endpoints.filter(({ isOpen }) => isOpen).map(({ path }) => path);
+    expect(open.sort()).toEqual(["/", "/console.css", "/console.js", "/console.json", "/health"]);
+    for (const { method, path, isOpen } of endpoints) {
       const answer = await ask(path, method);
-      if (path === "/health") expect(answer.status).toBe(200);
+      if (isOpen) expect(answer.status).toBe(200);
       else await expectNoKey(answer, path);
       const wrong = await ask(path, method, { authorization: "Bearer wrong" });
-      if (path === "/health") expect(wrong.status).toBe(200);
+      if (isOpen) expect(wrong.status).toBe(200);
       else await expectNoKey(wrong, path);
     }
   });
