@@ -1,4 +1,4 @@
-// POST /models/load and /models/unload, GET /ps: the owner's endpoints.
+// POST /models/load, /models/unload and /requests/cancel, GET /ps: the owner's endpoints.
 import { z } from "zod";
 
 const model = z.string().min(1).max(512).describe("The model's name.");
@@ -14,7 +14,17 @@ export const UnloadResponse = z
   .meta({ id: "UnloadResponse" });
 export type UnloadResponse = z.infer<typeof UnloadResponse>;
 
-const Tier = z.enum(["HIGH", "NORMAL", "LOW"]);
+export const CancelRequest = z
+  .object({ id: z.string().min(1).max(128).describe("The request's x-request-id.") })
+  .meta({ id: "CancelRequest" });
+export type CancelRequest = z.infer<typeof CancelRequest>;
+
+export const CancelResponse = z
+  .object({ id: z.string(), object: z.literal("request"), cancelled: z.literal(true) })
+  .meta({ id: "CancelResponse" });
+export type CancelResponse = z.infer<typeof CancelResponse>;
+
+export const Tier = z.enum(["HIGH", "NORMAL", "LOW"]);
 
 export const PsResponse = z
   .object({

@@ -37,6 +37,7 @@ import { consoleRoutes } from "./console-routes.ts";
 import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
+import { engineRoutes } from "./engine-routes.ts";
 import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./files.ts";
 import { generate } from "./generate.ts";
 import { health } from "./health.ts";
@@ -389,6 +390,7 @@ export const routes: readonly Route[] = [
     access: "owner",
     handler: ps,
   },
+  ...engineRoutes,
   ...consoleRoutes,
   {
     method: "get",

@@ -17,6 +17,8 @@ import { StoredResponses } from "../serve/stored-responses.ts";
 import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
 import { batchesOptions } from "./batch-lines.ts";
+import { EngineFeed } from "./engine-feed.ts";
+import { engineState } from "./engine-state.ts";
 import { draining, errorResponse } from "./errors.ts";
 import { LazyBatches } from "./lazy-batches.ts";
 import { Metrics } from "./metrics.ts";
@@ -75,6 +77,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     ...(options.onProgress && { onProgress: options.onProgress }),
     onStep(report) {
       metrics.step(report);
+      feed.step(report);
       if (report.error) log.error(report, "step failed");
       else log.debug(report, "step");
     },
@@ -100,6 +103,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     ...(options.env && { env: options.env }),
   });
   const metrics = new Metrics(models, admission);
+  const feed = new EngineFeed(engine, (followed) => engineState(serving, followed));
   const ring = new KeyRing({
     plain: settings.apiKey,
     file: options.keys,
@@ -123,6 +127,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     models,
     admission,
     metrics,
+    feed,
     responses,
     batches,
     ring,

@@ -9,6 +9,7 @@ import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
 import type { StoredResponses } from "../serve/stored-responses.ts";
 import type { Encoder } from "../text/encoder.ts";
+import type { EngineFeed } from "./engine-feed.ts";
 import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -19,6 +20,7 @@ export type Serving = {
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;
+  feed: EngineFeed;
   responses: StoredResponses;
   batches: LazyBatches;
   ring: KeyRing;

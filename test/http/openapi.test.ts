@@ -37,6 +37,7 @@ describe("the OpenAPI document", () => {
       "get /console.js",
       "get /console.json",
       "get /docs",
+      "get /engine/events",
       "get /health",
       "get /metrics",
       "get /openapi.json",
@@ -59,6 +60,7 @@ describe("the OpenAPI document", () => {
       "post /detokenize",
       "post /models/load",
       "post /models/unload",
+      "post /requests/cancel",
       "post /rerank",
       "post /score",
       "post /tokenize",
@@ -184,6 +186,7 @@ describe("the OpenAPI document", () => {
     const named: Record<string, [event: string, error: string]> = {
       "/v1/messages": ["MessagesEvent", "AnthropicError"],
       "/v1/responses": ["ResponseEvent", "ErrorResponse"],
+      "/engine/events": ["EngineFeedEvent", "ErrorResponse"],
     };
     const streams = all.filter(({ path }) => !(path in named));
     expect(streams.map(({ path }) => path)).toEqual([
