@@ -61,6 +61,7 @@ const allowed: Record<string, string[]> = {
   "src/http": [
     "src/api",
     "src/batch",
+    "src/bench",
     "src/conversation",
     "src/grammar",
     "src/serve",
@@ -72,7 +73,7 @@ const allowed: Record<string, string[]> = {
     "src",
     "ffi",
   ],
-  "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
+  "src/bench": ["src/engine", "src", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
     "src/batch",

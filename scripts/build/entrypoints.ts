@@ -7,4 +7,5 @@ export const entrypoints = [
   "self-test/thread.ts",
   "grammar/thread.ts",
   "text/encoder-thread.ts",
+  "bench/thread.ts",
 ].map((file) => join(import.meta.dir, "..", "..", "src", file));

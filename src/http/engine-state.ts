@@ -1,6 +1,7 @@
 // The state of the engine as its feed tells it: what /ps says, with latencies, memory and the map of the blocks.
 import type { StateEvent } from "../api/engine.ts";
 import { psOf } from "./admin.ts";
+import { wireMemory } from "./model-states.ts";
 import type { Serving } from "./serving.ts";
 
 /** By state of a block: free, cached, held, shared. */
@@ -22,11 +23,7 @@ export async function engineState(
     type: "state",
     ...ps,
     admitted: admission.count,
-    memory: {
-      total_bytes: memory.totalBytes,
-      usable_bytes: memory.usableBytes,
-      room_bytes: memory.roomBytes,
-    },
+    memory: wireMemory(memory),
     latency: latency as StateEvent["latency"],
     maps: maps.map(({ model, blocksPerCell, cells, requests }) => ({
       model,

@@ -37,13 +37,13 @@ import { consoleRoutes } from "./console-routes.ts";
 import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
-import { engineRoutes } from "./engine-routes.ts";
 import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./files.ts";
 import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { ollamaRoutes } from "./ollama-routes.ts";
 import { openApiDocument } from "./openapi.ts";
+import { ownerRoutes } from "./owner-routes.ts";
 import { rerankRoutes } from "./rerank-routes.ts";
 import { responsesCodec } from "./responses.ts";
 import { bodyErrors, generationErrors, modelErrors, type Route, tokenErrors } from "./route.ts";
@@ -390,7 +390,7 @@ export const routes: readonly Route[] = [
     access: "owner",
     handler: ps,
   },
-  ...engineRoutes,
+  ...ownerRoutes,
   ...consoleRoutes,
   {
     method: "get",

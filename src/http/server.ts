@@ -74,7 +74,10 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
-    ...(options.onProgress && { onProgress: options.onProgress }),
+    onProgress(name, loadedBytes, totalBytes) {
+      models.onProgress(name, { loadedBytes, totalBytes });
+      options.onProgress?.(name, loadedBytes, totalBytes);
+    },
     onStep(report) {
       metrics.step(report);
       feed.step(report);
@@ -132,6 +135,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     batches,
     ring,
     settings,
+    url: undefined,
     env: options.env ?? process.env,
     heartbeatMs: heartbeatSeconds * 1000,
     log,
@@ -162,6 +166,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     };
     const listeners = await listenOn([settings.port, settings.ollamaPort], listen);
     const [url, ollamaUrl] = listeners.map(({ port }) => urlOf(settings.host, port));
+    serving.url = url;
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();

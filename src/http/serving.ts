@@ -25,6 +25,8 @@ export type Serving = {
   batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
+  /** Where it listens, once it does. */
+  url: string | undefined;
   /** Where the cache of models is, and the hub. */
   env: Environment;
   /** How long a stream may be without events before a heartbeat is sent. */

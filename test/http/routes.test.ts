@@ -98,8 +98,9 @@ describe("the routes", () => {
   test("accept a key, and those that manage the server only an owner's", async () => {
     const owned = endpoints.filter(({ isOwned }) => isOwned).map(({ path }) => path);
     expect(owned.sort()).toEqual([
-      ...["/api/delete", "/api/pull", "/engine/events", "/models/load", "/models/unload"],
-      ...["/ps", "/requests/cancel"],
+      ...["/api/delete", "/api/pull", "/batches", "/batches/cancel", "/bench"],
+      ...["/engine/events", "/keys", "/models", "/models/load"],
+      ...["/models/plan", "/models/unload", "/ps", "/requests/cancel"],
     ]);
     for (const { method, path } of endpoints) {
       const { status } = await ask(path, method, { authorization: `Bearer ${KEY}` });

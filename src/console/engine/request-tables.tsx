@@ -3,6 +3,7 @@ import { useState } from "hono/jsx/dom";
 import { Problem } from "../form.tsx";
 import { oneDigit, seconds, whole } from "../numbers.ts";
 import { ask, messageOf } from "../server.ts";
+import { Wide } from "../wide.tsx";
 import { colourOf } from "./canvas.tsx";
 import { type Ended, follow, type Running, type Story } from "./feed.ts";
 
@@ -28,7 +29,7 @@ export function RequestTable({ requests, followed }: Props) {
   return (
     <>
       <Problem text={problem} />
-      <div class="wide">
+      <Wide label="Table of requests">
         <table>
           <thead>
             <tr>
@@ -98,7 +99,7 @@ export function RequestTable({ requests, followed }: Props) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
       {requests.length === 0 && <p class="note">No request runs or waits.</p>}
     </>
   );
@@ -107,7 +108,7 @@ export function RequestTable({ requests, followed }: Props) {
 export function EndedTable({ ended }: { ended: readonly Ended[] }) {
   if (ended.length === 0) return <p class="note">None since this page was opened.</p>;
   return (
-    <div class="wide">
+    <Wide label="Table of ended requests">
       <table>
         <thead>
           <tr>
@@ -151,7 +152,7 @@ export function EndedTable({ ended }: { ended: readonly Ended[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Wide>
   );
 }
 
