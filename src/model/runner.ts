@@ -15,12 +15,13 @@ import {
   type Draw,
   draw,
   inOrder,
-  looksBack,
+  type Lookback,
   type Sampled,
   type SampleRow,
 } from "./sampler.ts";
 import type { DecodeInputs, StateRow, StateStore } from "./state-store.ts";
 
+/** All that a step needs, as plain data: it could come from another process. */
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;
@@ -42,12 +43,11 @@ export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32
 /** A step under way. */
 export type Launched = {
   /**
-   * Draws for the rows that look back at their last token, which must be known by now: after the step
-   * before was read, and before the next one is launched. Rows whose mask does not arrive by the deadline stay
-   * undrawn. Returns their samples; once drawn, none. Where it throws, so will `read`.
+   * Draws for the rows that look back, with what each looks back at, in their order. Once: after the step before
+   * was read, and before the next one is launched. Where it throws, so will `read`.
    */
-  draw(deadlineMs: number): readonly number[];
-  /** Waits for it. Once, in the order of the launches, after `draw`. */
+  draw(lookbacks: readonly Lookback[]): void;
+  /** Waits for it. Once, in the order of the launches. Rows that look back have no token unless they were drawn. */
   read(): StepOutputs;
 };
 
@@ -201,8 +201,8 @@ export class Runner {
     const { hidden, added, logits, best } = forward;
     const rows = samples.map(({ row }) => row);
     const indices = rows.map((_, i) => i);
-    const early = indices.filter((i) => !looksBack(rows[i]!));
-    const late = indices.filter((i) => looksBack(rows[i]!));
+    const early = indices.filter((i) => !rows[i]!.looksBack);
+    const late = indices.filter((i) => rows[i]!.looksBack);
     /** Freed when the step was read. */
     const owned = new Set<MlxArray>();
     /** Waited for where nothing of the step is read: otherwise steps would pile up on the device. */
@@ -215,10 +215,13 @@ export class Runner {
       for (const each of hold(arrays)) owned.add(each);
       return arrays;
     };
-    const drawRows = (members: readonly number[], deadlineMs: number): readonly MlxArray[] => {
+    const drawRows = (
+      members: readonly number[],
+      lookbacks: readonly Lookback[],
+    ): readonly MlxArray[] => {
       if (members.length === 0) return [];
-      const some = members.map((i) => rows[i]!);
-      const made = draw(this.#device, logits!, some, members, best!, deadlineMs);
+      const some = members.map((row, i) => ({ ...rows[row]!, ...lookbacks[i] }));
+      const made = draw(this.#device, logits!, some, members, best!);
       draws.push({ members, ...made });
       return own(made.pending);
     };
@@ -247,19 +250,18 @@ export class Runner {
       // The device computes these logits while the masks are made.
       if (late.length > 0) own([logits!, best!.indices, best!.highest]);
       const waiting = late.length > 0 ? [logits!] : [];
-      const drawn = drawRows(early, 0);
+      const drawn = drawRows(early, []);
       start([...drawn, ...own(added), ...kept, ...waiting, ...(late.length === 0 ? passOn() : [])]);
     } catch (error) {
       free();
       throw error;
     }
     return {
-      draw: (deadlineMs) => {
-        if (isDrawn) return [];
+      draw: (lookbacks) => {
+        if (isDrawn) return;
         using _ = new Scope();
         try {
-          start([...drawRows(late, deadlineMs), ...passOn()]);
-          return late.filter((_, i) => draws.at(-1)!.isLate[i]);
+          start([...drawRows(late, lookbacks), ...passOn()]);
         } catch (error) {
           isDrawn = true;
           failure = error;
@@ -268,13 +270,11 @@ export class Runner {
       },
       read: () => {
         try {
-          if (failure) {
-            // Its blocks are about to be another sequence's: what it writes must be there before.
-            evaluate(logits!);
-            throw failure;
-          }
+          // Its blocks are about to be another sequence's: what it writes must be there before.
+          if (failure || !isDrawn) evaluate(logits!);
+          if (failure) throw failure;
           if (unread.length > 0) evaluate(...unread);
-          const sampled = new Array<Sampled>(rows.length);
+          const sampled = rows.map((): Sampled => ({ token: undefined }));
           for (const { members, read } of draws) {
             read().forEach((each, i) => {
               sampled[members[i]!] = each;

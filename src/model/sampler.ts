@@ -61,10 +61,16 @@ export type SampleRow = {
   sampling: Sampling & { seed: number };
   /** How many tokens of output come before the one that is drawn, known or not. */
   index: number;
-  /** With penalties: counts that are up to date with all tokens before the one that is drawn. */
-  counts?: (() => TokenCounts) | undefined;
-  /** With a grammar: a bit for each token that is allowed, or undefined where the mask did not arrive in time. */
-  mask?: ((deadlineMs: number) => Uint32Array | undefined) | undefined;
+  /** It has penalties or a grammar: it is drawn with a `Lookback`, once all tokens before are known. */
+  looksBack?: boolean | undefined;
+};
+
+/** What follows from the tokens before the one that is drawn. */
+export type Lookback = {
+  /** With penalties. */
+  counts?: Pick<TokenCounts, "tokens" | "outputCounts"> | undefined;
+  /** With a grammar: a bit for each token that is allowed, or that the mask did not arrive in time. */
+  mask?: Uint32Array | "late" | undefined;
 };
 
 /** No token: the logits were NaN, or nothing was allowed; or the mask was late, and it is drawn again. */
@@ -80,33 +86,27 @@ export type Draw = {
   /** One a row, in order, any where nothing is drawn; behind them may be those of padding. */
   tokens: MlxArray;
   pending: readonly MlxArray[];
-  /** Of each row, whether its mask has not arrived. */
-  isLate: readonly boolean[];
   read(): Sampled[];
 };
 
 /** Of each row of logits the highest, and its token. */
 export type Best = ReturnType<Device["best"]>;
 
-/** Whether the tokens before must be known when one is drawn. */
-export function looksBack({ counts, mask }: SampleRow): boolean {
-  return counts !== undefined || mask !== undefined;
-}
+/** A row with what it is drawn with. */
+export type DrawRow = SampleRow & Lookback;
 
 /**
- * logits (R, V), of which rows[i] is row at[i]. `best` spares greedy rows their argmax. A mask that has not
- * arrived by the deadline leaves its row undrawn. In a scope: it makes arrays.
+ * logits (R, V), of which rows[i] is row at[i]. `best` spares greedy rows their argmax. A row whose mask is late
+ * stays undrawn. In a scope: it makes arrays.
  */
 export function draw(
   device: Device,
   logits: MlxArray,
-  rows: readonly SampleRow[],
+  rows: readonly DrawRow[],
   at: readonly number[],
   best: Best,
-  deadlineMs: number,
 ): Draw {
-  const masks = rows.map(({ mask }) => mask?.(deadlineMs));
-  const isLate = rows.map(({ mask }, i) => mask !== undefined && masks[i] === undefined);
+  const isLate = rows.map(({ mask }) => mask === "late");
   const kinds = rows.map((row, i) => (isLate[i] ? PLAIN : kindOf(row)));
   const groups = Map.groupBy(rows.keys(), (i) => kinds[i]!);
   const draws = [...groups].map(([kind, members]) => {
@@ -118,15 +118,7 @@ export function draw(
     }
     const x = astype(rowsOf(logits, all), "float32"); // (G, V)
     const group = members.map((i) => rows[i]!);
-    return {
-      members,
-      ...drawGroup(
-        device,
-        x,
-        group,
-        members.map((i) => masks[i]),
-      ),
-    };
+    return { members, ...drawGroup(device, x, group) };
   });
   const tokens = inOrder(draws);
   const scored = [...rows.keys()].filter(
@@ -160,7 +152,6 @@ export function draw(
       : undefined;
   return {
     tokens,
-    isLate,
     pending: [
       tokens,
       ...draws.map(({ highest }) => highest),
@@ -222,7 +213,7 @@ const PLAIN = "greedy";
 const COLDEST = 1e-5;
 
 /** Rows of one kind are drawn together. */
-function kindOf({ sampling, counts, mask }: SampleRow): string {
+function kindOf({ sampling, counts, mask }: DrawRow): string {
   const { logitBias } = sampling;
   const isBiased = logitBias !== undefined && logitBias.size > 0;
   return `${methodOf(sampling)}${counts ? " penalized" : ""}${isBiased ? " biased" : ""}${mask ? " masked" : ""}`;
@@ -243,14 +234,13 @@ export function isPenalized(sampling: Sampling): boolean {
 function drawGroup(
   device: Device,
   logits: MlxArray,
-  rows: readonly SampleRow[],
-  masks: readonly (Uint32Array | undefined)[],
+  rows: readonly DrawRow[],
 ): { tokens: MlxArray; highest: MlxArray } {
   const { sampling, counts, mask } = rows[0]!;
   let x = logits;
   if (counts) x = penalize(x, rows);
   if (sampling.logitBias?.size) x = bias(x, rows);
-  if (mask) x = device.mask(x, sideBySide(masks as Uint32Array[]));
+  if (mask) x = device.mask(x, sideBySide(rows.map((row) => row.mask as Uint32Array)));
   const { indices, highest } = device.best(x);
   const method = methodOf(sampling);
   return { tokens: method === "greedy" ? indices : methods[method](device, x, rows), highest };
@@ -259,8 +249,8 @@ function drawGroup(
 // ---- What changes the logits
 
 /** vLLM's and OpenAI's: repetition over prompt and output, presence and frequency over the output. */
-function penalize(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const counted = rows.map(({ counts }) => counts!());
+function penalize(x: MlxArray, rows: readonly DrawRow[]): MlxArray {
+  const counted = rows.map(({ counts }) => counts!);
   // Rows are padded with their first token again: it gets the same value twice.
   const { indices, values: output } = perToken(
     counted.map(({ tokens, outputCounts }) => ({ tokens, values: outputCounts })),

@@ -1,10 +1,10 @@
 // The books of one model's requests: which sequences answer which request, how each is sampled, what was read
 // of its prompt, and the events that tell the main thread.
-import type { EngineEvent, EngineRequest } from "../engine/protocol.ts";
+import type { EngineEvent, EngineRequest, Sampling } from "../engine/protocol.ts";
 import type { StepEvents } from "../engine/step-events.ts";
 import type { Matcher, Matchers } from "../grammar/matchers.ts";
 import type { Score } from "../model/logprobs.ts";
-import { isPenalized, type Sampled, type SampleRow } from "../model/sampler.ts";
+import { isPenalized, type Sampled } from "../model/sampler.ts";
 import { TokenCounts } from "../model/token-counts.ts";
 import type { Outcome } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
@@ -69,7 +69,8 @@ export class Answers {
         id,
         index,
         name,
-        row: sampleRow(sequence, { ...sampling, seed: seed + index }, matcher),
+        sampling: { ...sampling, seed: seed + index },
+        lookBack: lookBackOf(sequence, sampling, matcher),
         matcher,
         // Forks begin where the first answer's prompt ends.
         reading: index === 0 ? reading : undefined,
@@ -171,26 +172,16 @@ export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptRea
 }
 
 /** Asked only while no later step than the one that draws has been launched for the sequence. */
-function sampleRow(
+function lookBackOf(
   sequence: Sequence,
-  sampling: SampleRow["sampling"],
+  sampling: Sampling,
   matcher: Matcher | undefined,
-): SampleRow {
-  return {
-    sampling,
-    get index() {
-      return sequence.generated + sequence.unread - 1;
-    },
-    counts: isPenalized(sampling) ? countsOf(sequence) : undefined,
-    mask: matcher && ((deadlineMs) => matcher.mask(deadlineMs)),
-  };
-}
-
-function countsOf(sequence: Sequence): () => TokenCounts {
-  const counts = new TokenCounts(sequence.promptLength);
-  return () => {
-    counts.update(sequence.tokens());
-    return counts;
+): Wanted["lookBack"] {
+  const counts = isPenalized(sampling) ? new TokenCounts(sequence.promptLength) : undefined;
+  if (!counts && !matcher) return undefined;
+  return (deadlineMs) => {
+    counts?.update(sequence.tokens());
+    return { counts, mask: matcher && (matcher.mask(deadlineMs) ?? "late") };
   };
 }
 

@@ -3,7 +3,7 @@
 import type { Pooling } from "../engine/protocol.ts";
 import type { Score } from "../model/logprobs.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
-import type { Sampled, SampleRow } from "../model/sampler.ts";
+import type { Lookback, Sampled, SampleRow } from "../model/sampler.ts";
 import type { StateRow } from "../model/state-store.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
@@ -17,7 +17,9 @@ export type PromptReading =
 
 /** What steps are to read for one sequence. */
 export type Wanted = {
-  readonly row: SampleRow;
+  readonly sampling: SampleRow["sampling"];
+  /** What its next token is drawn with, for an answer with penalties or a grammar: asked when all before are known. */
+  readonly lookBack?: ((deadlineMs: number) => Lookback) | undefined;
   readonly reading?: PromptReading | undefined;
   /** Which sample is its own, of the last step that draws for it. */
   sample?: number;
@@ -30,8 +32,8 @@ export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array }
 
 export type Prepared = {
   inputs: StepInputs;
-  /** Whose sample number so many of the inputs is. */
-  sequenceOf(sample: number): Sequence;
+  /** Whose samples look back, in their order. */
+  lookingBack: readonly Sequence[];
   /** What came out, in the order of the batch's samples. */
   restore(outputs: StepOutputs): {
     sampled: Sampled[];
@@ -53,7 +55,7 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
   const tokens = new Uint32Array(tokenCount);
   const rows: StateRow[] = [];
   const samples: { at: number; row: SampleRow }[] = [];
-  const sampled: Sequence[] = [];
+  const lookingBack: Sequence[] = [];
   const places: number[] = [];
   const scores: (StepInputs["scores"][number] & { of: Row })[] = [];
   const sums: (StepInputs["sums"][number] & { of: Row })[] = [];
@@ -88,14 +90,16 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
     for (const sample of row.samples) {
       const own = sample === sequence ? wanted : wantedOf(sample);
       own.sample = samples.length;
-      samples.push({ at: at - 1, row: own.row });
-      sampled.push(sample);
+      const looksBack = own.lookBack !== undefined;
+      const index = sample.generated + sample.unread - 1;
+      samples.push({ at: at - 1, row: { sampling: own.sampling, index, looksBack } });
+      if (looksBack) lookingBack.push(sample);
       places.push(place++);
     }
   }
   return {
     inputs: { tokens, fed, rows, copies: batch.copies, samples, scores, sums },
-    sequenceOf: (sample) => sampled[sample]!,
+    lookingBack,
     restore(outputs) {
       const drawn = new Array<Sampled>(places.length);
       for (let i = 0; i < places.length; i++) drawn[places[i]!] = outputs.sampled[i]!;

@@ -2,7 +2,7 @@
 // the last one is read, so that it never waits for the host.
 import type { RowReport } from "../engine/protocol.ts";
 import type { Launched, StepInputs } from "../model/runner.ts";
-import type { Sampled } from "../model/sampler.ts";
+import type { Lookback, Sampled } from "../model/sampler.ts";
 import type { Batch, Drawn, Outcome, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 import type { Answer, Answers } from "./answers.ts";
@@ -23,6 +23,7 @@ type UnderWay = {
   reports: RowReport[] | undefined;
   prepared?: Prepared;
   launched?: Launched;
+  isDrawn?: true;
   error?: unknown;
   /** Answers that it could not draw for. */
   late: Answer[];
@@ -103,16 +104,24 @@ export class Pipeline {
   /** A mask is waited for while the device computes the step, and hardly longer: others would wait too. */
   #draw(step: UnderWay): void {
     const { answers, nowMs } = this.#parts;
-    const { launchedMs, prepared, launched } = step;
-    if (!prepared || !launched) return;
+    const { launchedMs, prepared, launched, isDrawn } = step;
+    if (!prepared || !launched || isDrawn) return;
+    step.isDrawn = true;
     const endMs = Math.max(launchedMs, this.#landedMs) + this.#stepMs;
+    const deadlineMs = Math.max(endMs, nowMs() + MASK_GRACE_MS);
     try {
-      for (const sample of launched.draw(Math.max(endMs, nowMs() + MASK_GRACE_MS))) {
-        const answer = answers.get(prepared.sequenceOf(sample));
-        if (!answer) continue;
-        answer.missedMask = true;
-        step.late.push(answer);
-      }
+      const lookbacks = prepared.lookingBack.map((sequence): Lookback => {
+        const answer = answers.get(sequence);
+        // It was aborted since: whatever is drawn for it is dropped.
+        if (!answer) return { mask: "late" };
+        const lookback = answer.lookBack!(deadlineMs);
+        if (lookback.mask === "late") {
+          answer.missedMask = true;
+          step.late.push(answer);
+        }
+        return lookback;
+      });
+      launched.draw(lookbacks);
     } catch (error) {
       step.error = error;
     }
@@ -135,7 +144,9 @@ export class Pipeline {
     try {
       if (!prepared || !launched) throw step.error;
       if (step.error === undefined) this.#draw(step);
-      const { sampled, scored, sums } = prepared.restore(launched.read());
+      const outputs = launched.read();
+      if (step.error !== undefined) throw step.error;
+      const { sampled, scored, sums } = prepared.restore(outputs);
       for (const part of scored) answers.addScores(part);
       for (const part of sums) answers.addSum(part);
       for (const answer of step.late) answer.missedMask = false;

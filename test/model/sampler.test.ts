@@ -5,10 +5,10 @@ import { array, evaluate } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import {
+  type DrawRow,
   draw,
   isPenalized,
   type Sampled,
-  type SampleRow,
   type Sampling,
   unitNumber,
 } from "../../src/model/sampler.ts";
@@ -28,7 +28,7 @@ const SLACK = 1e-5;
 type Ask = Partial<Sampling> & { prompt?: number[]; output?: number[]; allowed?: number[] };
 
 /** With what the reference makes of it. */
-type AskedRow = SampleRow & { ask: Ask };
+type AskedRow = DrawRow & { ask: Ask };
 
 function rowOf(ask: Ask): AskedRow {
   const { prompt = [0], output = [], allowed, seed = 1, ...rest } = ask;
@@ -39,8 +39,8 @@ function rowOf(ask: Ask): AskedRow {
     ask,
     sampling,
     index: output.length,
-    counts: isPenalized(sampling) ? () => counts : undefined,
-    mask: allowed && (() => bitsOf(allowed)),
+    counts: isPenalized(sampling) ? counts : undefined,
+    mask: allowed && bitsOf(allowed),
   };
 }
 
@@ -60,13 +60,13 @@ function logitsOf(seed: number): number[] {
 
 function drawAll(
   logits: readonly (readonly number[])[],
-  rows: readonly SampleRow[],
+  rows: readonly DrawRow[],
   dtype: Dtype = "float32",
 ): Sampled[] {
   using _ = new Scope();
   const device = deviceOf("cpu");
   const x = array(logits.flat(), [rows.length, logits[0]!.length], dtype);
-  const drawn = draw(device, x, rows, [...rows.keys()], device.best(x), 0);
+  const drawn = draw(device, x, rows, [...rows.keys()], device.best(x));
   evaluate(...drawn.pending);
   return drawn.read();
 }

@@ -126,10 +126,10 @@ export function generateAlone(model: LoadedModel, request: EngineRequest, index 
     const row = {
       sampling,
       index: tokens.length - prompt.length,
-      counts: isPenalized(sampling) ? () => counts : undefined,
+      counts: isPenalized(sampling) ? counts : undefined,
     };
     const logits = model.logits(slice(hidden, 0, -1));
-    const [drawn] = draw(device, logits, [row], [0], device.best(logits), 0).read() as [Sampled];
+    const [drawn] = draw(device, logits, [row], [0], device.best(logits)).read() as [Sampled];
     tokens.push(drawn.token!);
     logprobs.push(drawn.logprob);
     next = [drawn.token!];

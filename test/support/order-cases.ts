@@ -176,13 +176,15 @@ export class OrderCases {
       { device: order.device, blocks: 2, maxBatch: 1 },
       (inputs, step) => {
         if (step > 0) return inputs;
-        const fail = () => {
-          throw new Error("on purpose");
-        };
-        const samples = inputs.samples.map(({ at, row }) => ({
-          at,
-          row: { ...row, counts: fail },
-        }));
+        const samples = inputs.samples.map(({ at, row }) => {
+          const sampling = {
+            ...row.sampling,
+            get temperature(): number {
+              throw new Error("on purpose");
+            },
+          };
+          return { at, row: { ...row, sampling } };
+        });
         return { ...inputs, samples };
       },
     );

@@ -9,7 +9,7 @@ import type { Grammar } from "../../src/grammar/grammar.ts";
 import type { Matcher } from "../../src/grammar/matchers.ts";
 import { KvCache } from "../../src/kv/kv-cache.ts";
 import type { Launched, StepInputs } from "../../src/model/runner.ts";
-import type { Sampled } from "../../src/model/sampler.ts";
+import type { Lookback, Sampled } from "../../src/model/sampler.ts";
 import type { Priority } from "../../src/schedule/queue.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 
@@ -57,17 +57,17 @@ function setUp(depth: 1 | 2, options: Partial<EngineOptions> = {}) {
   const launch = (inputs: StepInputs): Launched => {
     steps.push(inputs);
     let sampled: Sampled[] | undefined;
-    const draw = () => {
-      if (sampled) return [];
+    const draw = (lookbacks: readonly Lookback[]) => {
+      if (sampled) return;
+      const left = [...lookbacks];
       sampled = inputs.samples.map(({ row }) => {
-        const mask = row.mask?.(0);
-        if (row.mask && !mask) return { token: undefined, isLate: true };
+        const mask = row.looksBack ? left.shift()!.mask : undefined;
+        if (mask === "late") return { token: undefined, isLate: true };
         return { token: mask ? firstOf(mask) : FREE };
       });
-      return [...sampled.keys()].filter((i) => sampled![i]!.isLate);
     };
     // As a device does it: rows that need not look back are drawn at once.
-    if (inputs.samples.every(({ row }) => !row.mask)) draw();
+    if (inputs.samples.every(({ row }) => !row.looksBack)) draw([]);
     return { draw, read: () => ({ sampled: sampled!, scored: [], sums: [] }) };
   };
   const engine = new ModelEngine({

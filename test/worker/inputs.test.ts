@@ -1,6 +1,5 @@
 import { describe, expect, test } from "bun:test";
 import { Held } from "../../src/kv/kv-cache.ts";
-import type { SampleRow } from "../../src/model/sampler.ts";
 import { FairQueue } from "../../src/schedule/queue.ts";
 import type { Batch, Row } from "../../src/schedule/scheduler.ts";
 import { Sequence } from "../../src/schedule/sequence.ts";
@@ -38,11 +37,9 @@ const batchOf = (rows: Row[], copies: Batch["copies"] = []): Batch => ({
 });
 
 /** Its seed tells whose row it is. */
-function sampleRow(sequence: Sequence): SampleRow {
-  return { sampling: { temperature: 1, seed: sequence.id }, index: 0 };
-}
-
-const wanted = (sequence: Sequence): Wanted => ({ row: sampleRow(sequence) });
+const wanted = (sequence: Sequence): Wanted => ({
+  sampling: { temperature: 1, seed: sequence.id },
+});
 
 describe("the inputs of a step", () => {
   test("are decoding rows by length, then chunks of prompts as they came", () => {
@@ -97,11 +94,28 @@ describe("the inputs of a step", () => {
     ]);
   });
 
-  test("carry each sample's own row, and know whose it is", () => {
+  test("carry each sample's own row, and know whose looks back", () => {
     const [first, fork] = [sequenceOf(1, 4), sequenceOf(2, 4)];
-    const { inputs, sequenceOf: owner } = prepare(batchOf([tail(first, 4, [first, fork])]), wanted);
-    expect(inputs.samples.map(({ row }) => row.sampling.seed)).toEqual([1, 2]);
-    expect([owner(0), owner(1)]).toEqual([first, fork]);
+    const { inputs, lookingBack } = prepare(batchOf([tail(first, 4, [first, fork])]), (sequence) =>
+      sequence === fork ? { ...wanted(fork), lookBack: () => ({}) } : wanted(sequence),
+    );
+    const rows = inputs.samples.map(({ row }) => row);
+    expect(rows.map(({ sampling, looksBack }) => [sampling.seed, looksBack])).toEqual([
+      [1, false],
+      [2, true],
+    ]);
+    expect(lookingBack).toEqual([fork]);
+  });
+
+  test("are data: what another process gets of them is the same", () => {
+    const sequence = sequenceOf(1, 40);
+    const copies = [{ group: 0, from: 3, to: 9 }];
+    const { inputs } = prepare(batchOf([tail(sequence, 3)], copies), () => ({
+      ...wanted(sequence),
+      lookBack: () => ({}),
+      reading: { kind: "scores", top: 2 },
+    }));
+    expect(structuredClone(inputs)).toEqual(inputs);
   });
 
   test("say which sample of the step before a token is that is not known yet", () => {
