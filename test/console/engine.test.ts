@@ -31,7 +31,7 @@ describe.skipIf(!hasBrowser)("the engine's page", () => {
     const { page, context, faults } = await openConsole(browser, server.url);
     await page.getByRole("link", { name: "Engine" }).click();
     const answers = Array.from({ length: 16 }, (_, i) => ask(i));
-    const rows = page.getByRole("region", { name: "Requests" }).locator("tbody tr");
+    const rows = page.getByRole("region", { name: "Requests", exact: true }).locator("tbody tr");
     await rows.nth(15).waitFor();
     const ps = PsResponse.parse(await (await server.get("/ps")).json());
     const count = (state: string) => ps.requests.filter((each) => each.state === state).length;
@@ -43,7 +43,7 @@ describe.skipIf(!hasBrowser)("the engine's page", () => {
     const cells = await row.locator("td").allTextContents();
     expect(cells[1]).toBe("running");
     expect([cells[2], cells[5]]).toEqual([first!.tier, String(first!.prompt_tokens)]);
-    const steps = page.getByRole("region", { name: "Steps" }).locator("canvas");
+    const steps = page.getByRole("region", { name: "Steps", exact: true }).locator("canvas");
     expect(await steps.getAttribute("aria-label")).toMatch(
       /^Step \d+ of tiny: 0 prompt tokens and 4 decoded tokens of 4 requests in /,
     );
@@ -69,7 +69,8 @@ describe.skipIf(!hasBrowser)("the engine's page", () => {
     await page.getByText(generated.toLocaleString("en"), { exact: true }).waitFor();
     const { blocks } = PsResponse.parse(await (await server.get("/ps")).json()).models[0]!;
     await page.getByText(`${blocks.cached.toLocaleString("en")} cached`).waitFor();
-    const ended = page.getByRole("region", { name: "Ended" }).locator("tbody tr");
+    const ended = page.getByRole("region", { name: "Ended", exact: true }).locator("tbody tr");
+    await ended.nth(15).waitFor();
     expect(await ended.count()).toBe(16);
     await context.close();
     expect(faults).toEqual([]);

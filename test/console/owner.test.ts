@@ -121,9 +121,11 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
     const { id } = (await batch.json()) as { id: string };
 
     const page = await visit("Keys and batches");
-    const row = page.getByRole("region", { name: "Keys" }).getByRole("row", { name: /^alice/ });
+    const row = page
+      .getByRole("region", { name: "Keys", exact: true })
+      .getByRole("row", { name: /^alice/ });
     await row.getByText("100 requests/min").waitFor();
-    const batches = page.getByRole("region", { name: "Batches" });
+    const batches = page.getByRole("region", { name: "Batches", exact: true });
     await batches.getByText("completed", { exact: true }).waitFor();
     await batches.getByText(id).waitFor();
     expect(await batches.textContent()).toContain("alice · /v1/completions · 1 of 1");
@@ -139,7 +141,7 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
     await page.getByLabel("Requests").fill("2");
     await page.getByLabel("Tokens").fill("4");
     await page.getByRole("button", { name: "Run" }).click();
-    const results = page.getByRole("region", { name: "Results" });
+    const results = page.getByRole("region", { name: "Results", exact: true });
     await results.getByRole("heading", { name: /^speedup: 2 at once are / }).waitFor();
     const rows = await results.locator("tbody tr").allTextContents();
     expect(rows).toEqual([

@@ -61,13 +61,15 @@ let controller: AbortController | undefined;
 
 /** Listens until `closeFeed`, and again after a while where the connection was lost. */
 export function openFeed(): void {
-  closeFeed();
+  const before = controller;
   const own = new AbortController();
   controller = own;
   const follow = engine.value.story?.id;
   const query = follow === undefined ? "" : `?follow=${encodeURIComponent(follow)}`;
   const listen = async () => {
     const response = await ask(`/engine/events${query}`, { signal: own.signal });
+    // Only now, so that nothing is missed in between.
+    before?.abort();
     engine.set({ ...engine.value, connection: "open", problem: "" });
     for await (const { data } of serverEvents(response)) {
       engine.set(after(engine.value, JSON.parse(data) as EngineFeedEvent, performance.now()));
@@ -75,6 +77,7 @@ export function openFeed(): void {
     throw new Error("the server has closed the connection");
   };
   listen().catch((error: unknown) => {
+    before?.abort();
     if (own.signal.aborted) return;
     engine.set({ ...engine.value, connection: "closed", problem: messageOf(error) });
     setTimeout(() => controller === own && openFeed(), AGAIN_MS);
@@ -108,13 +111,17 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
     case "lost":
       return { ...view, lost: view.lost + event.steps };
     case "steps": {
-      const steps = event.steps.map((step) => stepOf(event.requests, step, atMs));
+      // Two connections may tell the same.
+      const isNew = ({ model, step }: { model: string; step: number }) =>
+        !view.steps.some((each) => each.step === step && each.model === model);
+      const steps = event.steps.filter(isNew).map((step) => stepOf(event.requests, step, atMs));
+      const ended = event.ended.filter(({ id }) => !view.ended.some((each) => each.id === id));
       return {
         ...view,
         steps: [...view.steps, ...steps].slice(-MAX_STEPS),
-        ended: [...event.ended.toReversed(), ...view.ended].slice(0, MAX_ENDED),
+        ended: [...ended.toReversed(), ...view.ended].slice(0, MAX_ENDED),
         lost: view.lost + event.left_out,
-        story: view.story && continued(view.story, steps, event.ended, atMs),
+        story: view.story && continued(view.story, steps, ended, atMs),
       };
     }
   }
