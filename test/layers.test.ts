@@ -15,7 +15,7 @@ const allowed: Record<string, string[]> = {
   "src/model": ["src/files", "src/device", "src/kernels", "src/mlx", "src/kv"],
   "src/kv": [],
   "src/schedule": ["src/kv"],
-  "src/hub": ["ffi"],
+  "src/hub": ["src", "ffi"],
   "src/grammar": ["src/text", "src"],
   "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
   "src/worker": [
@@ -42,7 +42,7 @@ const allowed: Record<string, string[]> = {
     "ffi",
   ],
   "src/text": ["src/files", "src"],
-  "src/config": ["src/hub"],
+  "src/config": ["src/hub", "src"],
   "src/keys": ["src/engine", "src/hub"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "ffi"],
   "src/service": ["src/hub"],
@@ -91,7 +91,7 @@ const allowed: Record<string, string[]> = {
     "src",
     "ffi",
   ],
-  src: ["src/cli", "src/config"],
+  src: ["src/cli", "src/config", "src/hub"],
 };
 
 type Import = { file: string; from: string; to: string };

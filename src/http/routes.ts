@@ -42,7 +42,7 @@ import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { ollamaRoutes } from "./ollama-routes.ts";
-import { openApiDocument } from "./openapi.ts";
+import { askedAt, openApiDocument } from "./openapi.ts";
 import { ownerRoutes } from "./owner-routes.ts";
 import { rerankRoutes } from "./rerank-routes.ts";
 import { responsesCodec } from "./responses.ts";
@@ -421,10 +421,9 @@ export const routes: readonly Route[] = [
     path: "/openapi.json",
     summary: "This API as an OpenAPI document",
     tag: "Server",
-    access: "key",
-    handler() {
-      const document = openApiDocument(routes);
-      return (c) => c.json(document);
+    access: "open",
+    handler(serving) {
+      return (c) => c.json(openApiDocument(routes, askedAt(c, serving)));
     },
   },
   {
@@ -433,11 +432,13 @@ export const routes: readonly Route[] = [
     summary: "This API as a web page",
     tag: "Server",
     mediaType: "text/html",
-    access: "key",
-    handler() {
-      const page = docsPage(openApiDocument(routes));
+    access: "open",
+    handler(serving) {
       const policy = "default-src 'none'; style-src 'unsafe-inline'";
-      return (c) => c.html(page, 200, { "Content-Security-Policy": policy });
+      return (c) => {
+        const page = docsPage(openApiDocument(routes, askedAt(c, serving)));
+        return c.html(page, 200, { "Content-Security-Policy": policy });
+      };
     },
   },
 ];

@@ -59,9 +59,17 @@ async function expectNoKey(answer: Response, path: string): Promise<void> {
 }
 
 describe("the routes", () => {
-  test("need a key, except /health and the files of the console", async () => {
+  test("need a key, except /health, the documentation and the files of the console", async () => {
     const open = endpoints.filter(({ isOpen }) => isOpen).map(({ path }) => path);
-    expect(open.sort()).toEqual(["/", "/console.css", "/console.js", "/console.json", "/health"]);
+    expect(open.sort()).toEqual([
+      "/",
+      "/console.css",
+      "/console.js",
+      "/console.json",
+      "/docs",
+      "/health",
+      "/openapi.json",
+    ]);
     for (const { method, path, isOpen } of endpoints) {
       const answer = await ask(path, method);
       if (isOpen) expect(answer.status).toBe(200);
@@ -204,6 +212,28 @@ describe("a key", () => {
     ] as Headers[]) {
       expect((await ask("/v1/models", "GET", headers)).status).toBe(200);
     }
+  });
+});
+
+describe("the documentation", () => {
+  test("can be read without a key, and speaks of the address it was asked at", async () => {
+    const page = await ask("/docs", "GET", {});
+    expect(page.status).toBe(200);
+    const text = await page.text();
+    expect(text).toContain(`curl ${server.url}/v1/chat/completions`);
+    expect(text).toContain("Requests need a key of this server");
+    expect(text).not.toContain(":8080");
+    const document = await (await ask("/openapi.json", "GET", {})).json();
+    expect(document).toMatchObject({ servers: [{ url: server.url }], security: [{ bearer: [] }] });
+    const host = `localhost:${server.port}`;
+    const proxied = await askRaw("/openapi.json", { Host: host, "X-Forwarded-Proto": "https" });
+    expect(JSON.parse(proxied.body)).toMatchObject({ servers: [{ url: `https://${host}` }] });
+    const open = await startTestServer();
+    expect(await (await fetch(`${open.url}/openapi.json`)).json()).toMatchObject({
+      servers: [{ url: open.url }],
+      security: [],
+    });
+    await open.stop();
   });
 });
 
