@@ -1,0 +1,69 @@
+// A group of processes, its ranks, that compute together: MLX's own collectives, over its own connections. Every rank
+// builds the same collectives in the same order, and each waits there for all others. MLX finds the group in the
+// variables that the process was started with: MLX_RANK and MLX_HOSTFILE for a ring over TCP.
+import { takeHandle } from "../../ffi/error.ts";
+import { mlxc } from "../../ffi/lib.ts";
+import { cText, type Pointer } from "../../ffi/memory.ts";
+import { out } from "../../ffi/slot.ts";
+import { type MlxArray, make } from "./array.ts";
+import { zeros } from "./ops.ts";
+import { Stream, stream } from "./stream.ts";
+
+/** MLX's ways to connect ranks; a ring is there in every MLX. */
+export type Connections = "ring" | "jaccl" | "mpi" | "nccl";
+
+/** What the collectives of a group have carried. */
+export type Traffic = { collectives: number; bytes: number };
+
+export class Group {
+  readonly rank: number;
+  readonly size: number;
+  readonly #handle: Pointer;
+  /** Only NCCL computes on a GPU; collectives of the others run on a stream of the CPU. */
+  readonly #own: Stream | undefined;
+  readonly traffic: Traffic = { collectives: 0, bytes: 0 };
+
+  /** Returns when all ranks have connected. */
+  constructor(connections: Connections, backend: "cpu" | "metal" | "cuda") {
+    const isStrict = true;
+    const status = mlxc.mlx_distributed_init(out.view, isStrict, cText(connections));
+    this.#handle = takeHandle("mlx_distributed_init", status);
+    this.rank = mlxc.mlx_distributed_group_rank(this.#handle);
+    this.size = mlxc.mlx_distributed_group_size(this.#handle);
+    this.#own = backend === "cpu" || connections === "nccl" ? undefined : new Stream("cpu");
+  }
+
+  /** The sum of every rank's array. */
+  allSum(x: MlxArray): MlxArray {
+    // Each rank sends all of it but its own part, twice: once to add up, once to hand out.
+    this.#count((2 * x.bytes * (this.size - 1)) / this.size);
+    const symbol = "mlx_distributed_all_sum";
+    return make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
+  }
+
+  /** The arrays of all ranks, which have one shape, one below the other. */
+  allGather(x: MlxArray): MlxArray {
+    this.#count(x.bytes * (this.size - 1));
+    const symbol = "mlx_distributed_all_gather";
+    return make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
+  }
+
+  /** The first rank's array, on every rank; the others say what it is like. */
+  fromFirst(x: MlxArray): MlxArray {
+    return this.allSum(this.rank === 0 ? x : zeros(x.shape, x.dtype));
+  }
+
+  free(): void {
+    mlxc.mlx_distributed_group_free(this.#handle);
+    this.#own?.free();
+  }
+
+  get #stream(): Pointer {
+    return this.#own?.handle ?? stream;
+  }
+
+  #count(bytes: number): void {
+    this.traffic.collectives += 1;
+    this.traffic.bytes += bytes;
+  }
+}
