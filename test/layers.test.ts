@@ -18,8 +18,10 @@ const allowed: Record<string, string[]> = {
   "src/hub": ["ffi"],
   "src/grammar": ["src/text", "src"],
   "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
+  "src/ranks": ["src/engine", "src/device", "src/model", "src/kv", "src/mlx", "src", "ffi"],
   "src/worker": [
     "src/engine",
+    "src/ranks",
     "src/grammar",
     "src/schedule",
     "src/kv",
@@ -59,6 +61,7 @@ const allowed: Record<string, string[]> = {
   ],
   "src/http": [
     "src/api",
+    "src/ranks",
     "src/batch",
     "src/conversation",
     "src/grammar",
@@ -74,6 +77,7 @@ const allowed: Record<string, string[]> = {
   "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
+    "src/ranks",
     "src/batch",
     "src/bench",
     "src/self-test",

@@ -6,5 +6,6 @@ export const entrypoints = [
   "worker/main.ts",
   "self-test/thread.ts",
   "grammar/thread.ts",
+  "ranks/thread.ts",
   "text/encoder-thread.ts",
 ].map((file) => join(import.meta.dir, "..", "..", "src", file));

@@ -8,6 +8,7 @@ import type { Sampling } from "../model/sampler.ts";
 import type { Priority } from "../schedule/queue.ts";
 import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
 import type { FinishReason } from "../schedule/sequence.ts";
+import type { Mailbox } from "./mailbox.ts";
 
 export type { FinishReason, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
@@ -241,6 +242,13 @@ export type FromWorker =
 
 /** Given to the Worker when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };
+
+export type WorkerData = {
+  mailbox: Mailbox;
+  setup: WorkerSetup;
+  /** Processes that models are divided among; `localSize` of them share this machine. */
+  ranks?: { mailbox: Mailbox; size: number; localSize: number } | undefined;
+};
 
 export type EngineReport = {
   backend: "cpu" | "metal" | "cuda";

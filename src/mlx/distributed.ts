@@ -6,16 +6,39 @@ import { mlxc } from "../../ffi/lib.ts";
 import { cText, type Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import { type MlxArray, make } from "./array.ts";
-import { zeros } from "./ops.ts";
+import { add, concatenate, zeros } from "./ops.ts";
 import { Stream, stream } from "./stream.ts";
 
 /** MLX's ways to connect ranks; a ring is there in every MLX. */
 export type Connections = "ring" | "jaccl" | "mpi" | "nccl";
 
-/** What the collectives of a group have carried. */
+/** What the collectives of a rank have sent. */
 export type Traffic = { collectives: number; bytes: number };
 
-export class Group {
+export type Group = {
+  readonly rank: number;
+  readonly size: number;
+  /** The sum of every rank's array. */
+  allSum(x: MlxArray): MlxArray;
+  /** The arrays of all ranks, which have one shape, one below the other. */
+  allGather(x: MlxArray): MlxArray;
+  /** The first rank's array, on every rank; the others say what it is like. */
+  fromFirst(x: MlxArray): MlxArray;
+};
+
+/** A rank of a group that is to be planned, not to be computed with. */
+export function plannedGroup(rank: number, size: number): Group {
+  return {
+    rank,
+    size,
+    allSum: (x) => add(x, 0),
+    allGather: (x) => concatenate(Array<MlxArray>(size).fill(x)),
+    fromFirst: (x) => x,
+  };
+}
+
+/** A group that MLX has connected. */
+export class MlxGroup implements Group {
   readonly rank: number;
   readonly size: number;
   readonly #handle: Pointer;
@@ -33,7 +56,6 @@ export class Group {
     this.#own = backend === "cpu" || connections === "nccl" ? undefined : new Stream("cpu");
   }
 
-  /** The sum of every rank's array. */
   allSum(x: MlxArray): MlxArray {
     // Each rank sends all of it but its own part, twice: once to add up, once to hand out.
     this.#count((2 * x.bytes * (this.size - 1)) / this.size);
@@ -41,14 +63,12 @@ export class Group {
     return make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
   }
 
-  /** The arrays of all ranks, which have one shape, one below the other. */
   allGather(x: MlxArray): MlxArray {
     this.#count(x.bytes * (this.size - 1));
     const symbol = "mlx_distributed_all_gather";
     return make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
   }
 
-  /** The first rank's array, on every rank; the others say what it is like. */
   fromFirst(x: MlxArray): MlxArray {
     return this.allSum(this.rank === 0 ? x : zeros(x.shape, x.dtype));
   }

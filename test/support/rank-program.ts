@@ -1,7 +1,7 @@
 // What each of several ranks runs in tests: tiny models, divided among the ranks, through the whole engine. All ranks
 // run the same requests at the same time, and print what they got, a line of JSON each.
 import { findLibrary } from "../../ffi/native.ts";
-import { Group } from "../../src/mlx/distributed.ts";
+import { type Group, MlxGroup } from "../../src/mlx/distributed.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { deviceOf } from "./devices.ts";
 import { makeEngine } from "./engine.ts";
@@ -45,7 +45,7 @@ function run(tiny: TinyCase, group: Group): RankResult {
 
 if (import.meta.main) {
   const { backend } = openMlx(findLibrary(), { device: "cpu" });
-  const group = new Group("ring", backend);
+  const group = new MlxGroup("ring", backend);
   for (const name of process.argv.slice(2)) {
     try {
       console.log(JSON.stringify(run(tinyCase(name), group)));
