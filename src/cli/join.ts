@@ -7,6 +7,7 @@ import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
 import { version } from "../../package.json";
 import { UsageError } from "../config/usage-error.ts";
+import { resolveModel } from "../hub/source.ts";
 import { type RankProcess, rankVariables, readRankVariables } from "../ranks/group.ts";
 import { DEFAULT_PORT, readHosts, ringPorts, writeRing } from "../ranks/hosts.ts";
 import { runRank } from "../ranks/rank.ts";
@@ -31,12 +32,14 @@ export async function join(args: string[]): Promise<void> {
 async function beRank(own: RankProcess): Promise<void> {
   // A terminal and a service manager signal all processes; the server ends this one when it has drained.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
-  await runRank(own, engineSetup(), version);
+  const reason = await runRank(own, engineSetup(), version);
+  console.error(`rank ${own.rank}: ${reason}`);
   process.kill(process.pid, "SIGKILL");
 }
 
 async function keepRank(args: string[]): Promise<void> {
-  const { values } = parseArgs({ args, options });
+  const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
+  const [model] = positionals;
   const secret = values["rank-secret"] ?? process.env.MLX_SERVE_RANK_SECRET;
   if (values.hosts === undefined || values.rank === undefined) {
     throw new UsageError("join needs --hosts <file> and --rank <n>");
@@ -52,6 +55,11 @@ async function keepRank(args: string[]): Promise<void> {
   const ring = joinPath(folder, "ring.json");
   writeRing(ring, addresses, ringPorts(addresses.length, port));
   const server = `${addresses[0]}:${port}`;
+  const env = {
+    ...process.env,
+    ...rankVariables({ rank, server, secret, ring }),
+    ...(model !== undefined && { MLX_SERVE_RANK_MODEL: resolveModel(model).path }),
+  };
   let child: Bun.Subprocess | undefined;
   let isStopped = false;
   const stop = () => {
@@ -63,7 +71,7 @@ async function keepRank(args: string[]): Promise<void> {
   console.error(`rank ${rank} of ${addresses.length}, for the server at ${server}`);
   while (!isStopped) {
     child = Bun.spawn([...ownProgram(), "join"], {
-      env: { ...process.env, ...rankVariables({ rank, server, secret, ring }) },
+      env,
       stdio: ["ignore", "inherit", "inherit"],
     });
     await child.exited;

@@ -19,9 +19,9 @@ export async function ps(args: string[], env: Environment = process.env): Promis
   const server = await needServer(values, env);
   const { url, entry } = server;
   const state = await health(server);
-  const { models, requests } = await readPs(server);
+  const { models, ranks, requests } = await readPs(server);
   if (values.json) {
-    print(JSON.stringify({ url, ...state, models, requests }, null, 2));
+    print(JSON.stringify({ url, ...state, models, ranks, requests }, null, 2));
     return;
   }
   const owner = entry ? ` (process ${entry.pid})` : "";
@@ -30,6 +30,7 @@ export async function ps(args: string[], env: Environment = process.env): Promis
     [
       `${url}${owner}: ${state.status}${reason}`,
       models.length > 0 ? modelTable(models) : "no model is loaded",
+      ...(ranks ? [rankTable(ranks), ...models.flatMap(collectivesOf)] : []),
       requests.length > 0 ? requestTable(requests) : "no request is under way",
     ].join("\n\n"),
   );
@@ -54,6 +55,22 @@ function modelTable(models: PsResponse["models"]): string {
       percent(model.cached_tokens, model.prompt_tokens),
     ]),
   );
+}
+
+function rankTable(ranks: NonNullable<PsResponse["ranks"]>): string {
+  return table(
+    ["RANK", "HOST", "PROCESS", "STATE"],
+    ranks.map(({ rank, host, pid, state }) => [String(rank), host, String(pid ?? "-"), state]),
+  );
+}
+
+function collectivesOf({ name, collectives, ...model }: PsResponse["models"][number]): string[] {
+  if (!collectives) return [];
+  const { sent_bytes, ms } = collectives;
+  const tokens = model.prompt_tokens - model.cached_tokens + model.generated_tokens;
+  const each = tokens === 0 ? "" : `, ${formatBytes(Math.round(sent_bytes / tokens))} a token`;
+  const seconds = (ms / 1000).toFixed(1);
+  return [`${name}: rank 0 sent ${formatBytes(sent_bytes)}${each}; ${seconds} s in collectives`];
 }
 
 function requestTable(requests: PsResponse["requests"]): string {

@@ -11,7 +11,11 @@ import { readHosts, ringPorts } from "../ranks/hosts.ts";
 import { ownProgram } from "./own-program.ts";
 
 /** Undefined where the model is not divided. */
-export async function startRanks(settings: Settings, log: Logger): Promise<RankGroup | undefined> {
+export async function startRanks(
+  settings: Settings,
+  log: Logger,
+  command: readonly string[] = ownProgram(),
+): Promise<RankGroup | undefined> {
   const { ranks, hosts, rankPort, rankSecret, threads } = settings;
   if (ranks > 1 && hosts !== undefined) {
     throw new UsageError(
@@ -30,7 +34,7 @@ export async function startRanks(settings: Settings, log: Logger): Promise<RankG
     version,
     control: { hostname: addresses[0]!, port: hosts === undefined ? 0 : rankPort },
     ringPorts: hosts === undefined ? undefined : ringPorts(addresses.length, rankPort),
-    command: ownProgram(),
+    command,
     env: {
       ...process.env,
       MLX_SERVE_THREADS: String(threads ?? Math.max(1, Math.floor(availableParallelism() / local))),

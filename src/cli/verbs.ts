@@ -120,6 +120,8 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "join",
+    usage: "[model]",
+    values: "model",
     summary: "a server on another host, as one of the ranks that it divides its models among",
     flags: [
       { flag: "--hosts", metavar: "<file>", text: "of all ranks, as the server's", values: "file" },

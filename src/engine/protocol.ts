@@ -180,11 +180,28 @@ export type StepReport = {
   snapshots: { hits: number; misses: number };
   /** Why it could not be computed. */
   error?: string | undefined;
+  /** What ranks have sent each other since they were started, where there are some. */
+  traffic?: Traffic | undefined;
   /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
   /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
+
+/** The collectives of a rank: how many, what they have sent, and how long those took that were measured. */
+export type Traffic = {
+  collectives: number;
+  bytes: number;
+  measured: number;
+  measuredMs: number;
+};
+
+export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
+
+/** All of them, if each took as long as those that were measured. */
+export function collectiveMs({ collectives, measured, measuredMs }: Traffic): number {
+  return measured === 0 ? 0 : (measuredMs / measured) * collectives;
+}
 
 export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens: number };
 
@@ -212,6 +229,7 @@ export type ModelStats = {
   promptTokens: number;
   cachedTokens: number;
   generatedTokens: number;
+  traffic?: Traffic | undefined;
   liveArrays: number;
   activeBytes: number;
   last: StepReport | undefined;

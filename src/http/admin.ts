@@ -2,6 +2,7 @@
 import type { Context } from "hono";
 import { LoadRequest, type PsResponse, UnloadRequest, type UnloadResponse } from "../api/admin.ts";
 import type { Model } from "../api/models.ts";
+import { collectiveMs } from "../engine/protocol.ts";
 import { NoRoomError } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError } from "./errors.ts";
@@ -43,7 +44,7 @@ export async function unload({ models }: Serving, name: string): Promise<boolean
   });
 }
 
-export function ps({ models, engine }: Serving) {
+export function ps({ models, engine, ranks }: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const stats = await engine.stats();
     const loaded = models.loaded();
@@ -75,9 +76,15 @@ export function ps({ models, engine }: Serving) {
             prompt_tokens: each.promptTokens,
             cached_tokens: each.cachedTokens,
             generated_tokens: each.generatedTokens,
+            collectives: each.traffic && {
+              count: each.traffic.collectives,
+              sent_bytes: each.traffic.bytes,
+              ms: collectiveMs(each.traffic),
+            },
           },
         ];
       }),
+      ranks: ranks?.status().ranks,
       requests: stats.flatMap(({ model, requests }) =>
         requests.map((request) => ({
           model,

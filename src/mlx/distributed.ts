@@ -12,9 +12,6 @@ import { Stream, stream } from "./stream.ts";
 /** MLX's ways to connect ranks; a ring is there in every MLX. */
 export type Connections = "ring" | "jaccl" | "mpi" | "nccl";
 
-/** What the collectives of a rank have sent. */
-export type Traffic = { collectives: number; bytes: number };
-
 export type Group = {
   readonly rank: number;
   readonly size: number;
@@ -44,7 +41,10 @@ export class MlxGroup implements Group {
   readonly #handle: Pointer;
   /** Only NCCL computes on a GPU; collectives of the others run on a stream of the CPU. */
   readonly #own: Stream | undefined;
-  readonly traffic: Traffic = { collectives: 0, bytes: 0 };
+  /** How many collectives there were, what they have sent, and how long those took that were measured. */
+  readonly traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
+  /** Collectives are computed one by one, and timed: on all ranks or on none. */
+  isMeasured = false;
 
   /** Returns when all ranks have connected. */
   constructor(connections: Connections, backend: "cpu" | "metal" | "cuda") {
@@ -59,14 +59,12 @@ export class MlxGroup implements Group {
   allSum(x: MlxArray): MlxArray {
     // Each rank sends all of it but its own part, twice: once to add up, once to hand out.
     this.#count((2 * x.bytes * (this.size - 1)) / this.size);
-    const symbol = "mlx_distributed_all_sum";
-    return make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
+    return this.#run("mlx_distributed_all_sum", x);
   }
 
   allGather(x: MlxArray): MlxArray {
     this.#count(x.bytes * (this.size - 1));
-    const symbol = "mlx_distributed_all_gather";
-    return make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
+    return this.#run("mlx_distributed_all_gather", x);
   }
 
   fromFirst(x: MlxArray): MlxArray {
@@ -80,6 +78,17 @@ export class MlxGroup implements Group {
 
   get #stream(): Pointer {
     return this.#own?.handle ?? stream;
+  }
+
+  #run(symbol: "mlx_distributed_all_sum" | "mlx_distributed_all_gather", x: MlxArray): MlxArray {
+    if (this.isMeasured) x.evaluate();
+    const start = performance.now();
+    const made = make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
+    if (!this.isMeasured) return made;
+    made.evaluate();
+    this.traffic.measured += 1;
+    this.traffic.measuredMs += performance.now() - start;
+    return made;
   }
 
   #count(bytes: number): void {

@@ -57,6 +57,8 @@ type Member = {
 };
 
 const CHECK_MS = 500;
+/** Between the end of a connection and that of its process. */
+const EXIT_MS = 300;
 /** Between the end of a group and the next try. */
 const AGAIN_MS = 1000;
 /** How long local ranks may take to start. */
@@ -109,7 +111,12 @@ export class RankGroup {
   status(): GroupStatus {
     const missing = this.#members.filter(({ state }) => state === "starting");
     const names = missing.map((member) => nameOf(member)).join(", ");
-    const waiting = missing.length > 0 ? `waiting for ${names}` : "the ranks connect to each other";
+    const isAgain = this.#members.length === 0;
+    const waiting = isAgain
+      ? "the ranks are started again"
+      : missing.length > 0
+        ? `waiting for ${names}`
+        : "the ranks connect to each other";
     return {
       isFormed: this.#isFormed,
       loss: this.#loss,
@@ -191,11 +198,7 @@ export class RankGroup {
         ...rankVariables({ rank, server, secret, ring }),
       },
       stdio: ["ignore", "inherit", "inherit"],
-      onExit: (ended, code, signal) => {
-        if (member.process !== ended || !this.#members.includes(member)) return;
-        const how = signal === null ? `with code ${code}` : `by signal ${signal}`;
-        this.#lose(`${nameOf(member)} has ended ${how}`);
-      },
+      onExit: () => void this.#leave(member, "it has ended"),
     });
   }
 
@@ -214,10 +217,20 @@ export class RankGroup {
         this.#tell({ kind: "message", rank: member.rank, bytes });
       },
       onClose: (reason) => {
-        if (member?.channel === channel) this.#lose(`${nameOf(member)} is gone: ${reason}`);
+        if (member?.channel === channel) void this.#leave(member, reason);
       },
     });
     channel.sendJson({ kind: "challenge", nonce });
+  }
+
+  /** Its process may be about to end, and says more of why. */
+  async #leave(member: Member, reason: string): Promise<void> {
+    if (member.process) await Promise.race([member.process.exited, Bun.sleep(EXIT_MS)]);
+    if (!this.#members.includes(member)) return;
+    const { exitCode, signalCode } = member.process ?? {};
+    const signal = signalCode && `has ended by signal ${signalCode}`;
+    const code = exitCode == null ? undefined : `has ended with code ${exitCode}`;
+    this.#lose(`${nameOf(member)} ${signal ?? code ?? `is gone: ${reason}`}`);
   }
 
   /** The rank that it is, or undefined where it is refused. */

@@ -1,7 +1,8 @@
 // What crosses between the server and the ranks of a model that is divided among several processes. The server's engine
 // Worker schedules, and sends every rank the same messages; ranks compute, and the first one sends back what it drew.
+
+import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
-import type { Traffic } from "../mlx/distributed.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Lookback } from "../model/sampler.ts";
 

@@ -153,8 +153,9 @@ export class ModelEngine {
       this.#answers.tell(outcome, scores?.get(outcome.sequence), nowMs, events);
     }
     this.#countLoad();
-    const { name, cache, options } = this.#parts;
+    const { name, cache, options, runner } = this.#parts;
     this.#last = stepReport(name, this.#steps++, landed, this.scheduler, cache);
+    this.#last.traffic = runner.traffic;
     if (options.debug) this.#last.requests = this.#requestReports();
     return { events, report: this.#last };
   }
@@ -165,6 +166,7 @@ export class ModelEngine {
       model: this.name,
       steps: this.#steps,
       forwards: this.#parts.runner.forwards,
+      traffic: this.#parts.runner.traffic,
       preemptions: this.scheduler.preemptions,
       promptTokens,
       cachedTokens,

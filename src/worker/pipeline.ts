@@ -1,6 +1,6 @@
 // The steps of one model that are under way. On a device that works by itself the next step is launched before
 // the last one is read, so that it never waits for the host.
-import type { RowReport } from "../engine/protocol.ts";
+import type { RowReport, Traffic } from "../engine/protocol.ts";
 import type { Launched, StepInputs } from "../model/runner.ts";
 import type { Lookback, Sampled } from "../model/sampler.ts";
 import type { Batch, Drawn, Outcome, Scheduler } from "../schedule/scheduler.ts";
@@ -16,6 +16,8 @@ export type StepRunner = {
   launch(inputs: StepInputs): Launched;
   /** Whether a step can be launched now; always unless it says. */
   isReady?(): boolean;
+  /** What ranks have sent each other, where there are some. */
+  readonly traffic?: Traffic;
   /** Why all that was computed is lost, where it is; once. */
   takeLoss?(): string | undefined;
 };

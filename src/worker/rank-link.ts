@@ -2,6 +2,7 @@
 // the ranks are lost.
 import { deserialize, serialize } from "bun:jsc";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
+import { noTraffic, type Traffic } from "../engine/protocol.ts";
 import type { LoadOptions } from "../model/load.ts";
 import type { Launched, StepInputs, StepOutputs } from "../model/runner.ts";
 import type { FromRank, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
@@ -94,8 +95,8 @@ export class RankRunner implements StepRunner {
   readonly #progress = new Map<number, [loadedBytes: number, totalBytes: number]>();
   readonly #outputs: StepOutputs[] = [];
   #loss: string | undefined;
-  /** What the first rank has sent in collectives, in all. */
-  traffic = { collectives: 0, bytes: 0 };
+  /** Of the first rank, in all steps. */
+  traffic: Traffic = noTraffic;
 
   constructor(link: RankLink, { load, fingerprint, depth }: RankModel, close: () => void) {
     this.#link = link;
