@@ -18,7 +18,16 @@ const allowed: Record<string, string[]> = {
   "src/hub": ["ffi"],
   "src/grammar": ["src/text", "src"],
   "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
-  "src/ranks": ["src/engine", "src/device", "src/model", "src/kv", "src/mlx", "src", "ffi"],
+  "src/ranks": [
+    "src/engine",
+    "src/hub",
+    "src/device",
+    "src/model",
+    "src/kv",
+    "src/mlx",
+    "src",
+    "ffi",
+  ],
   "src/worker": [
     "src/engine",
     "src/ranks",
