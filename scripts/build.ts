@@ -1,7 +1,7 @@
 // Builds the executable: `npm run build` for this machine, as dist/mlx-serve, or
 //   npm run build -- --target <name> [--outfile <file>]
-// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the native libraries, and the
-// licenses of all these, which are also written to <file>.licenses.txt.
+// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the console, the native libraries, and
+// the licenses of all these, which are also written to <file>.licenses.txt.
 import {
   existsSync,
   mkdirSync,
@@ -16,8 +16,9 @@ import { dirname, join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { libraryIn, nativeDirectory, target as targetHere } from "../ffi/native.ts";
 import type { Target } from "../ffi/pins.ts";
+import { consoleFiles } from "../src/http/console-files.ts";
 import { entrypoints } from "./build/entrypoints.ts";
-import { carriedFiles, embeddedModule, textModule } from "./build/libraries.ts";
+import { carriedFiles, embeddedModule, textModule, textsModule } from "./build/libraries.ts";
 import { thirdPartyLicenses } from "./build/licenses.ts";
 import { macFaults } from "./build/mac-check.ts";
 import { readMachO } from "./build/mach-o.ts";
@@ -60,6 +61,7 @@ async function build(target: Target, outfile: string): Promise<void> {
     const replaced = {
       "ffi/embedded.ts": embeddedModule(directory, files, staging),
       "src/cli/licenses.ts": textModule("licenses", licenses, staging),
+      "src/http/console-files.ts": textsModule("consoleFiles", await consoleFiles(), staging),
     };
     await Bun.build({
       entrypoints,

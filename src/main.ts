@@ -1,21 +1,41 @@
 // The command line: one verb, then its arguments. Flags without a verb are those of the default one.
 import { findVerb, helpOf } from "./cli/help.ts";
-import { defaultVerb, verbs } from "./cli/verbs.ts";
+import { didYouMean } from "./cli/suggest.ts";
+import { defaultVerb, type Verb, verbs } from "./cli/verbs.ts";
 import { UsageError } from "./config/usage-error.ts";
+import { codeOf } from "./hub/hub-error.ts";
 import { printable, printableLines } from "./printable.ts";
 
 try {
   const [name, args] = choose(process.argv.slice(2));
-  const verb = findVerb(name, verbs);
-  if (asksForHelp(args)) console.log(await helpOf(verb));
-  else if (args.length > 0 && !verb.usage && !verb.flags && !verb.settings) {
-    throw new UsageError(`${name} takes no arguments`);
-  } else await verb.run(args);
+  await runVerb(findVerb(name, verbs), args);
 } catch (error) {
   const message = error instanceof Error ? error.message : String(error);
   const isUsage = isWrongUsage(error);
   console.error(`mlx-serve: ${isUsage ? printableLines(message) : printable(message)}`);
   process.exitCode = isUsage ? 2 : 1;
+}
+
+async function runVerb(verb: Verb, args: string[]): Promise<void> {
+  const { name, usage, flags, settings, run } = verb;
+  if (asksForHelp(args)) return console.log(await helpOf(verb));
+  if (args.length > 0 && !usage && !flags && !settings) {
+    throw new UsageError(`${name} takes no arguments`);
+  }
+  try {
+    await run(args);
+  } catch (error) {
+    throw codeOf(error) === "ERR_PARSE_ARGS_UNKNOWN_OPTION"
+      ? unknownFlag(verb, error as Error)
+      : error;
+  }
+}
+
+/** With the nearest of the flags that the verb has. */
+function unknownFlag({ name, flags = [] }: Verb, { message }: Error): UsageError {
+  const [, word = ""] = /'(-[^' =]*)/.exec(message) ?? [];
+  const known = [...flags.flatMap(({ flag, aliases = [] }) => [flag, ...aliases]), "--help"];
+  return new UsageError(`${name}: there is no flag ${word}${didYouMean(word, known)}`);
 }
 
 function choose(words: string[]): [verb: string, args: string[]] {
@@ -33,7 +53,5 @@ function asksForHelp(args: readonly string[]): boolean {
 
 /** parseArgs has codes for what it refuses. */
 function isWrongUsage(error: unknown): boolean {
-  if (error instanceof UsageError) return true;
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  return code.startsWith("ERR_PARSE_ARGS_");
+  return error instanceof UsageError || (codeOf(error) ?? "").startsWith("ERR_PARSE_ARGS_");
 }

@@ -15,7 +15,7 @@ const allowed: Record<string, string[]> = {
   "src/model": ["src/files", "src/device", "src/kernels", "src/mlx", "src/kv"],
   "src/kv": [],
   "src/schedule": ["src/kv"],
-  "src/hub": ["ffi"],
+  "src/hub": ["src", "ffi"],
   "src/grammar": ["src/text", "src"],
   "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
   "src/ranks": [
@@ -53,11 +53,12 @@ const allowed: Record<string, string[]> = {
     "ffi",
   ],
   "src/text": ["src/files", "src"],
-  "src/config": ["src/hub"],
+  "src/config": ["src/hub", "src"],
   "src/keys": ["src/engine", "src/hub"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "ffi"],
   "src/service": ["src/hub"],
   "src/api": [],
+  "src/console": ["src/api"],
   "src/batch": ["ffi"],
   "src/tools": ["src/text"],
   "src/conversation": [
@@ -102,7 +103,7 @@ const allowed: Record<string, string[]> = {
     "src",
     "ffi",
   ],
-  src: ["src/cli", "src/config"],
+  src: ["src/cli", "src/config", "src/hub"],
 };
 
 type Import = { file: string; from: string; to: string };
@@ -110,7 +111,7 @@ type Import = { file: string; from: string; to: string };
 function imports(): Import[] {
   const files = ["ffi", "src"].flatMap((folder) =>
     readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-      .filter((path) => path.endsWith(".ts"))
+      .filter((path) => /\.tsx?$/.test(path))
       .map((path) => join(folder, path)),
   );
   return files.flatMap((file) => {

@@ -27,12 +27,31 @@ export function embeddedModule(
 
 /** A module whose function `name` reads a text; it is kept beside the program, for few runs need it. */
 export function textModule(name: string, text: string, staging: string): string {
-  const file = join(staging, `${name}.txt`);
-  writeFileSync(file, text);
-  return [
-    `import file from ${JSON.stringify(file)} with { type: "file" };`,
-    `export const ${name} = () => Bun.file(file).text();`,
-  ].join("\n");
+  const { imports, values } = textImports({ [name]: text }, staging);
+  return [...imports, `export const ${name} = () => ${values[name]};`].join("\n");
+}
+
+/** The same of several texts, as an object. */
+export function textsModule(
+  name: string,
+  texts: Readonly<Record<string, string>>,
+  staging: string,
+): string {
+  const { imports, values } = textImports(texts, staging);
+  const fields = Object.entries(values).map(([field, value]) => `${field}: await ${value}`);
+  return [...imports, `export const ${name} = async () => ({ ${fields.join(", ")} });`].join("\n");
+}
+
+function textImports(texts: Readonly<Record<string, string>>, staging: string) {
+  const imports: string[] = [];
+  const values: Record<string, string> = {};
+  for (const [name, text] of Object.entries(texts)) {
+    const path = join(staging, `${name}.txt`);
+    writeFileSync(path, text);
+    imports.push(`import ${name}File from ${JSON.stringify(path)} with { type: "file" };`);
+    values[name] = `Bun.file(${name}File).text()`;
+  }
+  return { imports, values };
 }
 
 /** The libraries that `library` leads to, Metal's kernels, and the headers that CUDA's are made with. */

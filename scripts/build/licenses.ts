@@ -5,6 +5,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { MLX_VERSION, mlxC } from "../../ffi/pins.ts";
 import { version } from "../../package.json";
+import { consoleEntrypoint } from "../../src/http/console-files.ts";
 import { entrypoints } from "./entrypoints.ts";
 
 const root = join(import.meta.dir, "..", "..");
@@ -120,8 +121,14 @@ export async function thirdPartyLicenses(
 
 /** The folders of the npm packages that the bundler puts into the program. */
 export async function bundledPackages(): Promise<string[]> {
-  const { metafile } = await Bun.build({ entrypoints, target: "bun", metafile: true });
-  const inputs = Object.keys(metafile!.inputs);
+  const inputsOf = async (files: string[], target: "bun" | "browser") => {
+    const { metafile } = await Bun.build({ entrypoints: files, target, metafile: true });
+    return Object.keys(metafile!.inputs);
+  };
+  const inputs = [
+    ...(await inputsOf(entrypoints, "bun")),
+    ...(await inputsOf([consoleEntrypoint], "browser")),
+  ];
   const folders = inputs.flatMap((path) => {
     return /^.*\bnode_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? [];
   });

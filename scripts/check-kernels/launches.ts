@@ -16,6 +16,7 @@ import { packMoves, type Scan } from "../../src/kernels/recurrence.ts";
 import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
 import { type Routing, RoutingKernels } from "../../src/kernels/routing.ts";
 import type { Language } from "../../src/kernels/source.ts";
+import { SumNorms } from "../../src/kernels/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
@@ -64,6 +65,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordRecurrence(language, dtype);
     recordRouting(language, dtype);
     recordBest(language, dtype);
+    recordSumNorms(language, dtype);
   }
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
@@ -227,6 +229,21 @@ function recordBest(language: Language, dtype: Dtype): void {
   const kernels = new BestKernels(language, recordedKernel);
   for (const tokens of TOKENS) kernels.best(zeros([tokens, 1000], dtype));
   kernels.free();
+}
+
+function recordSumNorms(language: Language, dtype: Dtype): void {
+  using _ = new Scope();
+  const norms = new SumNorms(language, recordedKernel);
+  const weight = zeros([2048], dtype);
+  for (const tokens of TOKENS) {
+    const rowsOf = (...shape: number[]) => zeros([tokens, ...shape], dtype);
+    const experts = { made: rowsOf(7, 2048), shares: zeros([tokens, 7], "float32") };
+    for (const addends of [{ made: rowsOf(2048) }, experts]) {
+      const sum = norms.remember(rowsOf(2048), { residual: rowsOf(2048), ...addends });
+      norms.norm(sum, weight, 1e-6);
+    }
+  }
+  norms.free();
 }
 
 function recordRouting(language: Language, dtype: Dtype): void {

@@ -14,12 +14,12 @@ import { UsageError } from "../config/usage-error.ts";
 import { batchesOptions } from "../http/batch-lines.ts";
 import { startServing } from "../http/server.ts";
 import { codeOf } from "../hub/hub-error.ts";
-import { resolveModel } from "../hub/source.ts";
 import { newKey } from "../keys/key-file.ts";
 import { makeLogger } from "../log.ts";
-import { printable } from "../printable.ts";
+import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
 import { environmentOf } from "./serve.ts";
+import { tell } from "./tell.ts";
 
 const usage = "mlx-serve batch run <file> -o <file> [--model <model>]";
 
@@ -59,7 +59,7 @@ export async function batch(args: string[]): Promise<void> {
   const { serving, stop } = await startServing({
     // The requests are this user's own.
     settings: { ...settings, apiKey: [] },
-    model: resolveModel(settings.model),
+    model: await modelHere(settings.model),
     keys: undefined,
     localKey: newKey(),
     worker: engineSetup(environmentOf(settings)),
@@ -202,9 +202,4 @@ class LineProgress {
   end(): void {
     if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
   }
-}
-
-/** console.error prints red on a terminal. */
-function tell(line: string): void {
-  process.stderr.write(`${printable(line)}\n`);
 }

@@ -10,9 +10,10 @@ import { machine, reportOf, tables } from "../bench/report.ts";
 import { openServerTarget } from "../bench/server-target.ts";
 import type { Target } from "../bench/target.ts";
 import { UsageError } from "../config/usage-error.ts";
-import { resolveModel } from "../hub/source.ts";
 import { printable } from "../printable.ts";
+import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
+import { didYouMean } from "./suggest.ts";
 
 const options = {
   model: { type: "string", short: "m" },
@@ -132,16 +133,17 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
   };
 }
 
-function openTarget(settings: BenchSettings): Promise<Target> {
+async function openTarget(settings: BenchSettings): Promise<Target> {
   const { url, model, apiKey, chat, maxBatch } = settings;
-  if (url !== undefined) return openServerTarget({ url, model, apiKey, chat });
-  const source = resolveModel(model ?? "default");
-  return openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
+  if (url !== undefined) return await openServerTarget({ url, model, apiKey, chat });
+  const source = await modelHere(model ?? "default");
+  return await openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {
   if (more.length === 0 && Object.keys(modes).includes(name)) return name as ModeName;
-  throw new UsageError(`bench takes one mode of ${Object.keys(modes).join(", ")}`);
+  const names = Object.keys(modes);
+  throw new UsageError(`bench takes one mode of ${names.join(", ")}${didYouMean(name, names)}`);
 }
 
 function wholeOf(flag: string, value: string, least = 1): number {

@@ -5,15 +5,15 @@ import { EngineClient } from "../engine/client.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { listRepos } from "../hub/cache.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
+import { neededBytes, popularModels } from "../hub/popular-models.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { type Environment, hubCache, isOffline } from "../hub/settings.ts";
 import { resolveModel } from "../hub/source.ts";
-import { type WellKnown, wellKnownModels } from "../hub/well-known.ts";
-import { printable } from "../printable.ts";
 import { checkLoad } from "../serve/load-check.ts";
 import { choose } from "./choice.ts";
 import { openModel, withoutFolder } from "./open-model.ts";
 import { pullShown } from "./pull.ts";
+import { tell } from "./tell.ts";
 
 /** A name that `resolveModel` knows; throws where there is nothing to serve. */
 export async function firstModel(env: Environment): Promise<string> {
@@ -30,14 +30,19 @@ export async function firstModel(env: Environment): Promise<string> {
   }
 }
 
-export type Candidate = WellKnown & { readonly isHere: boolean };
+export type Candidate = {
+  readonly repo: string;
+  /** Of the weights, about. */
+  readonly bytes: number;
+  readonly isHere: boolean;
+};
 
 async function offer(env: Environment): Promise<string | undefined> {
   const engine = await EngineClient.start(engineSetup(env));
   try {
     const report = await engine.inspect();
     const limit = report.memory.roomBytes;
-    const available = isOffline(env) ? [] : wellKnownModels;
+    const available = isOffline(env) ? [] : offered(env);
     let candidates = fitting([...modelsHere(env), ...available], limit);
     const easy = report.backend === "cpu" ? Math.min(limit / 2, CPU_BYTES) : limit / 2;
     const memory = `${formatBytes(limit)} of memory for models on ${report.deviceName}`;
@@ -47,10 +52,10 @@ async function offer(env: Environment): Promise<string | undefined> {
       tell("(arrow keys or a number, then Enter; Esc leaves)");
       const index = await choose(linesOf(candidates), suggested(candidates, easy));
       if (index === undefined) return undefined;
-      const { repo, isHere } = candidates[index]!;
+      const { repo, isHere: isPulled } = candidates[index]!;
       const reasons = await problems(repo, engine, env);
       if (reasons.length === 0) {
-        if (!isHere) await pullShown(parseRepoName(repo)!, undefined, env);
+        if (!isPulled) await pullShown(parseRepoName(repo)!, undefined, env);
         return repo;
       }
       tell(`${repo} does not load here: ${reasons.join("; ")}`);
@@ -61,31 +66,36 @@ async function offer(env: Environment): Promise<string | undefined> {
   }
 }
 
+/** The popular ones that are for those who have none yet. */
+export function offered(env: Environment): Candidate[] {
+  return popularModels(env).flatMap(({ repo, bytes, isOffered }) =>
+    isOffered && bytes !== undefined ? [{ repo, bytes, isHere: false }] : [],
+  );
+}
+
 /** What can be served without a pull, last used first. */
 function modelsHere(env: Environment): Candidate[] {
-  const isModel = (repo: string) => {
-    try {
-      resolveModel(repo, { env, allowPaths: false });
-      return true;
-    } catch {
-      return false;
-    }
-  };
   return listRepos(hubCache(env))
-    .filter(({ id }) => isModel(id))
+    .filter(({ id }) => isHere(id, env))
     .toSorted((a, b) => b.modifiedMs - a.modifiedMs)
     .map(({ id, bytes }) => ({ repo: id, bytes, isHere: true }));
 }
 
-/** What a model takes beside its weights at the least: a KV cache, and the arrays of a step. */
-const BESIDE_BYTES = 1.5e9;
+/** Whether a repo can be served without a pull. */
+export function isHere(repo: string, env: Environment): boolean {
+  try {
+    resolveModel(repo, { env, allowPaths: false });
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** Each once, without those whose weights leave no room. */
-export function fitting(models: readonly (WellKnown | Candidate)[], limit: number): Candidate[] {
+export function fitting(models: readonly Candidate[], limit: number): Candidate[] {
   return models
     .filter(({ repo }, i) => models.findIndex((each) => each.repo === repo) === i)
-    .filter(({ bytes }) => bytes + BESIDE_BYTES <= limit)
-    .map((model) => ({ isHere: false, ...model }));
+    .filter(({ bytes }) => neededBytes(bytes) <= limit);
 }
 
 /** For each token a CPU reads all of the weights: larger ones fit, but nobody would wait for them at first. */
@@ -114,9 +124,4 @@ async function problems(
   using opened = await openModel(repo, env);
   const { reasons } = await checkLoad(opened.source, engine);
   return reasons.map((reason) => withoutFolder(opened, reason));
-}
-
-/** console.error prints red on a terminal. */
-function tell(line: string): void {
-  process.stderr.write(`${printable(line)}\n`);
 }

@@ -1,6 +1,7 @@
 // mlx-serve help, and --help of every verb.
 import { UsageError } from "../config/usage-error.ts";
 import { otherVariables } from "../config/variables.ts";
+import { didYouMean } from "./suggest.ts";
 import type { Flag, Verb } from "./verbs.ts";
 
 export async function help(
@@ -17,8 +18,9 @@ export async function help(
 export function findVerb(name: string, verbs: readonly Verb[]): Verb {
   const found = verbs.find((verb) => verb.name === name);
   if (found) return found;
-  const names = verbs.map((verb) => verb.name).join(", ");
-  throw new UsageError(`no verb ${name}; there are ${names}`);
+  const names = verbs.map((verb) => verb.name);
+  const hint = didYouMean(name, names) || `; there are ${names.join(", ")}`;
+  throw new UsageError(`no verb ${name}${hint}`);
 }
 
 export async function helpOf(verb: Verb): Promise<string> {
@@ -60,8 +62,9 @@ function overview(verbs: readonly Verb[], defaultVerb: string): string {
 
 ${columns(verbs.map((verb) => [usageOf(verb), verb.summary]))}
 
-A model is a folder, a GGUF file, a repo of the cache, or "default"; a repo is
-org/name, org/name@revision or org/name:file. Each verb answers --help.
+A model is a folder, a GGUF file, a repo of the cache, a short name such as
+qwen3:4b, or "default"; a repo is org/name, org/name@revision or org/name:file.
+Each verb answers --help.
 
 Exit codes
 ${columns(Object.entries(exitCodes))}

@@ -14,6 +14,7 @@ import {
   readKeyFile,
 } from "../keys/key-file.ts";
 import { print } from "./print.ts";
+import { didYouMean } from "./suggest.ts";
 import { table } from "./table.ts";
 
 const usage =
@@ -28,7 +29,10 @@ const verbs = new Map(Object.entries({ add, ls, revoke }));
 export async function keys(args: string[], env: Environment = process.env): Promise<void> {
   const [verb = "", ...more] = args;
   const chosen = verbs.get(verb);
-  if (!chosen) throw new UsageError(`usage: ${usage}`);
+  if (!chosen) {
+    const hint = verb === "" ? "" : didYouMean(verb, [...verbs.keys()]);
+    throw new UsageError(hint ? `no verb keys ${verb}${hint}` : `usage: ${usage}`);
+  }
   chosen(more, env);
 }
 

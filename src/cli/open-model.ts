@@ -1,5 +1,6 @@
 // A model by name, to be looked at and not to be served: from this machine, or what describes it from the hub.
 import { HubError, ModelNotFoundError } from "../hub/hub-error.ts";
+import { fullName } from "../hub/popular-models.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { type Environment, hubEndpoint, isOffline } from "../hub/settings.ts";
 import { resolveModel } from "../hub/source.ts";
@@ -14,8 +15,10 @@ export async function openModel(name: string, env: Environment): Promise<OpenedM
   try {
     return { source: resolveModel(name, { env }), [Symbol.dispose]() {} };
   } catch (error) {
-    const repo = parseRepoName(name);
-    if (!(error instanceof ModelNotFoundError) || !repo || isOffline(env)) throw error;
+    const repo = parseRepoName(fullName(name, env));
+    if (!(error instanceof ModelNotFoundError) || !repo?.id.includes("/") || isOffline(env)) {
+      throw error;
+    }
     const { folder, ...hollow } = await hollowModel(name, repo, env).catch((reason: unknown) => {
       if (!(reason instanceof HubError)) throw reason;
       throw new HubError(`${name} is not in the cache, and ${reason.message}`);

@@ -1,11 +1,12 @@
 // mlx-serve ps: what a server is doing.
 import { parseArgs } from "node:util";
 import type { PsResponse } from "../api/admin.ts";
+import type { Health } from "../api/health.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
 import { print } from "./print.ts";
-import { health, needServer, readPs } from "./server-client.ts";
+import { health, needServers, readPs, type Server } from "./server-client.ts";
 import { table } from "./table.ts";
 
 const options = {
@@ -16,24 +17,27 @@ const options = {
 
 export async function ps(args: string[], env: Environment = process.env): Promise<void> {
   const { values } = parseArgs({ args, options });
-  const server = await needServer(values, env);
+  const servers = await needServers(values, env);
+  const states = await Promise.all(servers.map(stateOf));
+  print(values.json ? JSON.stringify(states, null, 2) : states.map(asText).join("\n\n"));
+}
+
+type ServerState = { url: string; pid?: number } & Health & PsResponse;
+
+async function stateOf(server: Server): Promise<ServerState> {
   const { url, entry } = server;
-  const state = await health(server);
-  const { models, ranks, requests } = await readPs(server);
-  if (values.json) {
-    print(JSON.stringify({ url, ...state, models, ranks, requests }, null, 2));
-    return;
-  }
-  const owner = entry ? ` (process ${entry.pid})` : "";
-  const reason = state.reason === undefined ? "" : `, ${printable(state.reason)}`;
-  print(
-    [
-      `${url}${owner}: ${state.status}${reason}`,
-      models.length > 0 ? modelTable(models) : "no model is loaded",
-      ...(ranks ? [rankTable(ranks), ...models.flatMap(collectivesOf)] : []),
-      requests.length > 0 ? requestTable(requests) : "no request is under way",
-    ].join("\n\n"),
-  );
+  const [state, work] = await Promise.all([health(server), readPs(server)]);
+  return { url, ...(entry && { pid: entry.pid }), ...state, ...work };
+}
+
+function asText({ url, pid, status, reason, models, ranks, requests }: ServerState): string {
+  const owner = pid === undefined ? "" : ` (process ${pid})`;
+  return [
+    `${url}${owner}: ${status}${reason === undefined ? "" : `, ${printable(reason)}`}`,
+    models.length > 0 ? modelTable(models) : "no model is loaded",
+    ...(ranks ? [rankTable(ranks), ...models.flatMap(collectivesOf)] : []),
+    requests.length > 0 ? requestTable(requests) : "no request is under way",
+  ].join("\n\n");
 }
 
 function modelTable(models: PsResponse["models"]): string {

@@ -1,14 +1,16 @@
 // mlx-serve pull: a model from the hub into the cache that all Hugging Face tools share.
 import { parseArgs } from "node:util";
+import { UsageError } from "../config/usage-error.ts";
 import { formatBytes } from "../hub/bytes.ts";
-import { HubError, quoted } from "../hub/hub-error.ts";
+import { quoted } from "../hub/hub-error.ts";
+import { fullName, unknownModel } from "../hub/popular-models.ts";
 import { Progress, type ProgressOutput } from "../hub/progress.ts";
 import { type PullEvent, pullModel } from "../hub/pull.ts";
 import { parseRepoName, type RepoName } from "../hub/repo-name.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
 
-const usage = "mlx-serve pull <org/name>[@revision][:file] [--include <glob>]...";
+const usage = "mlx-serve pull <model> [--include <glob>]...";
 
 /** The snapshot's folder goes to stdout, for scripts; everything else to stderr. */
 export async function pull(
@@ -22,10 +24,10 @@ export async function pull(
     allowPositionals: true,
   });
   const [name, ...more] = positionals;
-  if (name === undefined || more.length > 0) throw new HubError(`usage: ${usage}`);
-  const repo = parseRepoName(name);
-  if (!repo) throw new HubError(`${quoted(name)} is not the name of a repo; usage: ${usage}`);
-
+  if (name === undefined || more.length > 0) throw new UsageError(`usage: ${usage}`);
+  const repo = parseRepoName(fullName(name, env));
+  if (!repo) throw new UsageError(`${quoted(name)} is not the name of a repo; usage: ${usage}`);
+  if (!repo.id.includes("/")) throw unknownModel(name, env);
   console.log(await pullShown(repo, values.include, env, output));
 }
 

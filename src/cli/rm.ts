@@ -1,8 +1,12 @@
 // mlx-serve rm: a model, or one revision of it, out of the cache. Files elsewhere are the user's own.
+import { existsSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { defaultModelPath } from "../../ffi/native.ts";
+import { UsageError } from "../config/usage-error.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { readRepo, removeFromCache } from "../hub/cache.ts";
-import { HubError, ModelNotFoundError, quoted } from "../hub/hub-error.ts";
+import { ModelNotFoundError, quoted } from "../hub/hub-error.ts";
+import { fullName, unknownModel } from "../hub/popular-models.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
 
@@ -15,22 +19,32 @@ export async function rm(args: string[], env: Environment = process.env): Promis
     allowPositionals: true,
   });
   const [name, ...more] = positionals;
-  if (name === undefined || more.length > 0) throw new HubError(`usage: ${usage}`);
-  const repo = parseRepoName(name);
+  if (name === undefined || more.length > 0) throw new UsageError(`usage: ${usage}`);
+  if (name === "default") throw new UsageError(aboutDefault(env));
+  const repo = parseRepoName(fullName(name, env));
   if (!repo || repo.file !== undefined) {
-    throw new HubError(
+    throw new UsageError(
       `${quoted(name)} is not the name of a repo, and rm takes no paths: ${usage}`,
     );
   }
   const cache = hubCache(env);
   const cached = readRepo(cache, repo.id);
+  if (!cached && !repo.id.includes("/")) throw unknownModel(name, env);
   if (!cached) throw new ModelNotFoundError(`${repo.id} is not in the cache (${cache})`);
   if (!values.yes && !agreed(name, cached.bytes)) return console.log("nothing was removed");
   const { freedBytes } = removeFromCache(cache, repo.id, repo.revision);
   console.log(`removed ${name}: ${formatBytes(freedBytes)} are free again`);
 }
 
+function aboutDefault(env: Environment): string {
+  const path = defaultModelPath(env);
+  const what = existsSync(path) ? path : `${path}, which is not there`;
+  return `default is the model that is served where none is named (${what}), and no repo of the cache`;
+}
+
 function agreed(name: string, bytes: number): boolean {
-  if (!process.stdin.isTTY) throw new HubError(`rm asks on a terminal only: add --yes for ${name}`);
+  if (!process.stdin.isTTY) {
+    throw new UsageError(`rm asks on a terminal only: add --yes for ${name}`);
+  }
   return confirm(`remove ${name} (of ${formatBytes(bytes)} in the cache)?`);
 }

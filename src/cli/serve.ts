@@ -12,7 +12,6 @@ import { type RunningServer, startServer } from "../http/server.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
-import { resolveModel } from "../hub/source.ts";
 import {
   defaultKeyFile,
   type KeyFile,
@@ -30,6 +29,7 @@ import {
   type ServerEntry,
 } from "../serve/server-file.ts";
 import { firstModel } from "./first-model.ts";
+import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
 import { startRanks } from "./ranks.ts";
 
@@ -49,7 +49,7 @@ export async function serve(args: string[]): Promise<void> {
   const ranks = await startRanks(settings, log);
   const server = await startServer({
     settings,
-    model: resolveModel(model),
+    model: await modelHere(model),
     chatTemplate: settings.chatTemplate && readFileSync(settings.chatTemplate, "utf8"),
     keys,
     localKey,

@@ -25,11 +25,8 @@ export type Server = {
   entry: ServerEntry | undefined;
 };
 
-/** The named server, or the one running on this machine. */
-export async function findServer(
-  flags: ServerFlags,
-  env: Environment,
-): Promise<Server | undefined> {
+/** The named server, or those that run on this machine. */
+export async function findServers(flags: ServerFlags, env: Environment): Promise<Server[]> {
   const named = flags.url ?? (env.MLX_SERVE_URL || undefined);
   const known = knownServers(env);
   if (named !== undefined) {
@@ -37,17 +34,38 @@ export async function findServer(
     const entry = known.find((each) => isSame(each.url, url));
     // The server accepts several keys in the same variable.
     const [ownKey] = env.MLX_SERVE_API_KEY?.split(",") ?? [];
-    return { url, key: flags["api-key"] ?? entry?.key ?? ownKey, isNamed: true, entry };
+    return [{ url, key: flags["api-key"] ?? entry?.key ?? ownKey, isNamed: true, entry }];
   }
   const there = await Promise.all(known.map(isThere));
-  const entry = chooseServer(known.filter((_, index) => there[index]));
-  return entry && { url: entry.url, key: flags["api-key"] ?? entry.key, isNamed: false, entry };
+  return known
+    .filter((_, index) => there[index])
+    .map((entry) => ({
+      url: entry.url,
+      key: flags["api-key"] ?? entry.key,
+      isNamed: false,
+      entry,
+    }));
+}
+
+/** One of them: the only one, or the one at the default port. */
+export async function findServer(
+  flags: ServerFlags,
+  env: Environment,
+): Promise<Server | undefined> {
+  return chooseServer(await findServers(flags, env));
 }
 
 /** The same, but throws if there is none. */
 export async function needServer(flags: ServerFlags, env: Environment): Promise<Server> {
-  const server = await findServer(flags, env);
-  if (server) return server;
+  return (await findServer(flags, env)) ?? noServer();
+}
+
+export async function needServers(flags: ServerFlags, env: Environment): Promise<Server[]> {
+  const servers = await findServers(flags, env);
+  return servers.length > 0 ? servers : noServer();
+}
+
+function noServer(): never {
   throw new Error("no server is running: `mlx-serve serve` starts one, --url names one elsewhere");
 }
 
@@ -150,14 +168,17 @@ async function isThere({ url }: ServerEntry): Promise<boolean> {
   }
 }
 
-/** The only server, or the one at the default port. */
-export function chooseServer(entries: readonly ServerEntry[]): ServerEntry | undefined {
-  if (entries.length < 2) return entries[0];
+export function chooseServer<T extends { url: string }>(servers: readonly T[]): T | undefined {
+  if (servers.length < 2) return servers[0];
   const port = String(Settings.shape.port.parse(undefined));
-  const atDefault = entries.filter(({ url }) => new URL(url).port === port);
+  const atDefault = servers.filter(({ url }) => new URL(url).port === port);
   if (atDefault.length === 1) return atDefault[0];
-  const urls = entries.map(({ url }) => url).sort();
-  throw new Error(
+  throw severalServers(servers);
+}
+
+export function severalServers(servers: readonly { url: string }[]): UsageError {
+  const urls = servers.map(({ url }) => url).sort();
+  return new UsageError(
     `${urls.length} servers are running: say which one by --url, of ${urls.join(", ")}`,
   );
 }

@@ -18,6 +18,7 @@ import { print } from "./print.ts";
 import { readKeys } from "./serve.ts";
 import { health } from "./server-client.ts";
 import { quotedWord } from "./shell-word.ts";
+import { didYouMean } from "./suggest.ts";
 
 type Context = { manager: ServiceManager; env: Environment };
 
@@ -41,7 +42,8 @@ export async function service(
   const [name = "", ...rest] = args;
   const action = actions.get(name);
   if (!action) {
-    throw new UsageError(`service takes one of ${[...actions.keys()].join(", ")}`);
+    const names = [...actions.keys()];
+    throw new UsageError(`service takes one of ${names.join(", ")}${didYouMean(name, names)}`);
   }
   if (rest.length > 0 && action !== install && action !== logs) {
     throw new UsageError(`service ${name} takes no arguments`);

@@ -2,6 +2,7 @@
 // cache it reads the config and the headers of the weights from the hub.
 import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
+import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
 import type { ModelPlan } from "../engine/protocol.ts";
 import { formatBytes } from "../hub/bytes.ts";
@@ -20,7 +21,7 @@ export async function show(args: string[], env: Environment = process.env): Prom
     allowPositionals: true,
   });
   const [name = "default", ...more] = positionals;
-  if (more.length > 0) throw new HubError("usage: mlx-serve show [model] [--json]");
+  if (more.length > 0) throw new UsageError("usage: mlx-serve show [model] [--json]");
   using opened = await openModel(name, env);
   const told = (text: string) => withoutFolder(opened, text);
   try {

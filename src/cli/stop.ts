@@ -4,7 +4,9 @@ import { UsageError } from "../config/usage-error.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { isRunning } from "../serve/server-file.ts";
-import { health, needServer, type Server, unloadModel } from "./server-client.ts";
+import { choose } from "./choice.ts";
+import { health, needServers, type Server, severalServers, unloadModel } from "./server-client.ts";
+import { tell } from "./tell.ts";
 
 /** For closing the engine, after all requests have ended. */
 const CLOSING_MS = 10_000;
@@ -15,10 +17,21 @@ export async function stop(args: string[], env: Environment = process.env): Prom
   const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
   const [model, ...more] = positionals;
   if (more.length > 0) throw new UsageError("stop takes one model at most");
-  const server = await needServer(values, env);
+  const server = await oneOf(await needServers(values, env));
+  if (!server) return console.log("nothing was stopped");
   if (model === undefined) return await stopServer(server);
   await unloadModel(server, model);
   console.log(`${model} is unloaded from ${server.url}`);
+}
+
+/** Of several, the one that the user chooses; undefined if none. */
+async function oneOf(servers: readonly Server[]): Promise<Server | undefined> {
+  if (servers.length < 2) return servers[0];
+  if (!process.stdin.isTTY || !process.stderr.isTTY) throw severalServers(servers);
+  tell(`${servers.length} servers are running. Which one? (arrow keys or a number; Esc leaves)`);
+  const lines = servers.map(({ url, entry }) => `${url} (process ${entry!.pid})`);
+  const index = await choose(lines, 0);
+  return index === undefined ? undefined : servers[index];
 }
 
 async function stopServer(server: Server): Promise<void> {

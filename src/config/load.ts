@@ -1,11 +1,10 @@
 // Reads settings from flags, MLX_SERVE_* variables and a file, in that order of precedence. An unknown name
 // or invalid value is reported by name in one line, which never contains a secret.
 import { existsSync, readFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { codeOf, quoted } from "../hub/hub-error.ts";
-import { type Environment, expandHome } from "../hub/settings.ts";
-import { nearest } from "./nearest.ts";
+import { configFolder, type Environment, expandHome } from "../hub/settings.ts";
+import { nearest } from "../nearest.ts";
 import { flagsOf, type Setting, Settings, settingList } from "./settings.ts";
 import { UsageError } from "./usage-error.ts";
 import { otherVariables } from "./variables.ts";
@@ -44,11 +43,37 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
   };
 }
 
+/** Takes the flags of some settings, by all of their names, out of a verb's arguments. */
+export function takeSettings<K extends keyof Settings>(
+  args: readonly string[],
+  keys: readonly K[],
+): { taken: Partial<Pick<Settings, K>>; rest: string[] } {
+  const layer: Layer = new Map();
+  const [left, rest]: [string[], string[]] = [[...args], []];
+  for (let arg = left.shift(); arg !== undefined; arg = left.shift()) {
+    if (arg === "--") rest.push(arg, ...left.splice(0));
+    else if (keys.includes(settingOf(arg)?.key as K)) readFlag(arg, left, layer);
+    else rest.push(arg);
+  }
+  const taken = [...layer.values()].map((given) => {
+    const { success, data, error } = Settings.shape[given.setting.key].safeParse(given.written);
+    if (!success) throw wrongValue(given, error.issues[0]!.message);
+    return [given.setting.key, data];
+  });
+  return { taken: Object.fromEntries(taken), rest };
+}
+
 const flagTable = new Map(
   settingList.flatMap((setting) =>
     flagsOf(setting).map(({ flag, ...rest }) => [flag, { setting, ...rest }] as const),
   ),
 );
+
+/** Other programs' flags, and ours. */
+const otherFlags: Readonly<Record<string, string>> = {
+  "-v": "--verbose or --version",
+  "-V": "--version",
+};
 
 /** Settings by every spelling; aliases are flags only, but are used for hints too. */
 const settingByName = new Map(
@@ -79,13 +104,24 @@ function readFlags(args: readonly string[]): Layer {
   return layer;
 }
 
-/** The value follows =, or is the next argument. */
-function readFlag(arg: string, rest: string[], layer: Layer): void {
+/** The setting of a flag, with or without a value behind it. */
+function settingOf(arg: string): Setting | undefined {
+  return flagTable.get(flagIn(arg).flag)?.setting;
+}
+
+function flagIn(arg: string): { name: string; flag: string; inline: string | undefined } {
   const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
   // Like other servers, accept underscores for dashes.
-  const flag = name.startsWith("--") ? name.replaceAll("_", "-") : name;
+  return { name, flag: name.startsWith("--") ? name.replaceAll("_", "-") : name, inline };
+}
+
+/** The value follows =, or is the next argument. */
+function readFlag(arg: string, rest: string[], layer: Layer): void {
+  const { name, flag, inline } = flagIn(arg);
   const found = flagTable.get(flag);
-  if (!found) throw unknownName(shortened(name), nearest(flag, flagTable.keys()));
+  if (!found) {
+    throw unknownName(shortened(name), otherFlags[flag] ?? nearest(flag, flagTable.keys()));
+  }
   const { setting } = found;
   let written: unknown = inline;
   if ("sets" in found) {
@@ -132,8 +168,7 @@ function readNamedFile(named: Given, env: Environment): Layer {
 }
 
 function readDefaultFile(env: Environment): Layer {
-  const folder = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config");
-  const path = join(folder, "mlx-serve", "config.toml");
+  const path = join(configFolder(env), "config.toml");
   return existsSync(path) ? readFile(path) : new Map();
 }
 

@@ -161,7 +161,7 @@ export const Settings = z.strictObject({
     .prefault("default")
     .register(about, {
       section: "Model",
-      text: 'What is served: a folder, a GGUF file, a repo of the cache (org/name), or "default". It may stand without its flag.',
+      text: 'What is served: a folder, a GGUF file, a repo of the cache (org/name), a short name of `mlx-serve models`, or "default". It may stand without its flag.',
       metavar: "<model>",
       aliases: ["-m"],
       values: "model",

@@ -15,8 +15,11 @@ import {
 } from "../kernels/product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
+import { SumNorms } from "../kernels/sum-norm.ts";
 import { array } from "../mlx/array.ts";
+import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { add } from "../mlx/ops.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, DeviceKind, ExpertProduct, Linear, LinearOptions } from "./device.ts";
@@ -37,7 +40,10 @@ const STEP_MS = 250;
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
-  const products = new Products(make, hasWgmma(info));
+  const sums = new SumNorms("cuda", make);
+  const norm: Device["rmsNorm"] = (x, weight, eps) =>
+    sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
+  const products = new Products(make, hasWgmma(info), norm);
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
   const rows = new BestKernels("cuda", make);
@@ -56,7 +62,11 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
     },
     linear: (matrix, options) => {
-      const plain = mlxLinear(matrix, options, gpu.gate);
+      const product = mlxLinear(matrix, options, gpu.gate);
+      const plain: Linear = (x, { residual, ...fusing } = {}) => {
+        const made = product(x, fusing);
+        return residual ? sums.remember(add(residual, made), { made, residual }) : made;
+      };
       const { bias, dtype, keepDequantized } = options;
       const isQuicker = matrix.kind === "packed" || !bias;
       if (!isQuicker || !fitsProduct(matrix, dtype)) return plain;
@@ -93,10 +103,14 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         ? routing.route(x, how, dense)
         : routing.route(scores(x), how);
     },
-    combine: (made, shares, residual) =>
-      made.shape[2]! % 2 === 0
-        ? routing.combine(made, shares, residual)
-        : gpu.combine(made, shares, residual),
+    combine: (made, shares, residual) => {
+      const combined =
+        made.shape[2]! % 2 === 0
+          ? routing.combine(made, shares, residual)
+          : gpu.combine(made, shares, residual);
+      return residual ? sums.remember(combined, { made, shares, residual }) : combined;
+    },
+    rmsNorm: norm,
     headLinear: (weight, isTransposed, keepView) => {
       const plain = gpu.headLinear(weight, isTransposed, keepView);
       const matrices = { weight, isTransposed };
@@ -115,6 +129,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       routing.free();
       heads.free();
       rows.free();
+      sums.free();
       gpu.free();
     },
   };

@@ -34,11 +34,16 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
 }
 
 /** Without routes: requests are logged, and errors become responses. */
-export function newApp({ log }: Serving): Hono<HttpEnv> {
+export function newApp({ log, metrics }: Serving): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
   app.use(speakDialect);
   app.use(requestLog(log, quietPaths));
+  app.use(async (c, next) => {
+    await next();
+    const { reason } = c.get("record");
+    if (reason !== undefined) metrics.refused(c.get("caller")?.name, c.res.status, reason);
+  });
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");

@@ -61,7 +61,7 @@ function tooMany({ reason, limit, retryAfterMs }: Limited): ApiError {
 }
 
 /** OpenAI's clients send Authorization; Anthropic's and Azure's send the other headers. */
-function presentedKey(c: Context): string | undefined {
+export function presentedKey(c: Context): string | undefined {
   const authorization = c.req.header("authorization");
   if (authorization === undefined) return c.req.header("x-api-key") ?? c.req.header("api-key");
   return /^Bearer +(\S+)$/i.exec(authorization)?.[1];

@@ -47,6 +47,11 @@ export function refusalResponse(
 ): Response {
   const answer = apiErrorOf(error, prompt);
   const dialect = c.get("dialect") ?? openAi;
-  const { status, body } = dialect.refusal(answer, c.get("record")?.id);
+  const record = c.get("record");
+  if (record) {
+    record.reason = answer.reason;
+    record.error ??= answer.message;
+  }
+  const { status, body } = dialect.refusal(answer, record?.id);
   return Response.json(body, { status, headers: answer.headers });
 }

@@ -6,12 +6,17 @@ import type { Route } from "./route.ts";
 
 type Html = ReturnType<typeof html>;
 type Schemas = Readonly<Record<string, JsonSchema>>;
+type DocumentedServer = { url: string; needsKey: boolean };
 type Entry = { method: Route["method"]; path: string; operation: Operation };
 type Field = { name: string; type: string; required: boolean; description: string };
+
+const keyNote =
+  "Requests need a key of this server, as the header `Authorization: Bearer <key>`. The examples take it from the variable `MLX_SERVE_API_KEY`.";
 
 export function docsPage(document: OpenApiDocument): Html {
   const { info, paths, components } = document;
   const [{ url } = { url: "" }] = document.servers;
+  const needsKey = document.security.length > 0;
   const entries = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ method, path, operation }) as Entry),
   );
@@ -44,18 +49,23 @@ export function docsPage(document: OpenApiDocument): Html {
 <body>
 <h1>${info.title} <small>${info.version}</small></h1>
 <p>${prose(info.description)}</p>
+${needsKey ? html`<p>${prose(keyNote)}</p>` : ""}
 <nav><ul>${entries.map(({ method, path, operation: { operationId } }) => html`<li><a href="#${operationId}">${method.toUpperCase()} ${path}</a></li>`)}</ul></nav>
 ${tags.map(
   ([tag, group]) => html`<section>
 <h2>${tag}</h2>
-${group!.map((entry) => article(entry, url, components.schemas))}
+${group!.map((entry) => article(entry, { url, needsKey }, components.schemas))}
 </section>`,
 )}
 </body>
 </html>`;
 }
 
-function article({ method, path, operation }: Entry, url: string, schemas: Schemas): Html {
+function article(
+  { method, path, operation }: Entry,
+  server: DocumentedServer,
+  schemas: Schemas,
+): Html {
   const { operationId, summary, parameters = [], requestBody, responses } = operation;
   const [request] = Object.values(requestBody?.content ?? {}).map(({ schema }) => schema);
   const answers = Object.entries(responses["200"]?.content ?? {});
@@ -63,7 +73,7 @@ function article({ method, path, operation }: Entry, url: string, schemas: Schem
   return html`<article id="${operationId}">
 <h3><b>${method}</b> ${path}</h3>
 <p>${prose(summary)}.</p>
-<pre>${curl({ method, path, operation }, url)}</pre>
+<pre>${curl({ method, path, operation }, server)}</pre>
 ${parameters.map(({ name }) => html`<p><code>{${name}}</code>: a part of the path.</p>`)}
 ${request && fieldTable("The request", request, schemas)}
 ${answers.map(([type, { schema }]) => schema && fieldTable(answerTitle(type), schema, schemas))}
@@ -76,13 +86,13 @@ function answerTitle(mediaType: string): string {
   return mediaType === "text/event-stream" ? "An event of the stream" : "The response";
 }
 
-function curl({ method, path, operation }: Entry, url: string): string {
+function curl({ method, path, operation }: Entry, { url, needsKey }: DocumentedServer): string {
   const { requestBody, security } = operation;
   const { "application/json": json, "multipart/form-data": form } = requestBody?.content ?? {};
   return [
     `curl ${url}${path.replace(/\{\w+\}/g, "default")}`,
     ...(method === "get" || requestBody ? [] : [`-X ${method.toUpperCase()}`]),
-    ...(security ? [] : [`-H "Authorization: Bearer $MLX_SERVE_API_KEY"`]),
+    ...(security || !needsKey ? [] : [`-H "Authorization: Bearer $MLX_SERVE_API_KEY"`]),
     ...(json ? [`-H "Content-Type: application/json"`] : []),
     ...(json?.example ? [`-d '${JSON.stringify(json.example)}'`] : []),
     ...Object.entries(form?.example ?? {}).map(([name, value]) => `-F ${name}=${value}`),

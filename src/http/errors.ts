@@ -41,11 +41,29 @@ export class ApiError extends Error {
     this.headers = details.headers ?? {};
   }
 
+  /** In one word, for the log and the metrics. */
+  get reason(): string {
+    return this.code ?? reasons[this.status] ?? this.type;
+  }
+
   get body(): ErrorResponse {
     const { message, type, param = null, code = null } = this;
     return { error: { message, type, param, code } };
   }
 }
+
+/** Of errors without a code. */
+const reasons: Readonly<Record<number, string>> = {
+  401: "invalid_api_key",
+  403: "forbidden",
+  404: "not_found",
+  405: "method_not_allowed",
+  408: "timeout",
+  413: "too_large",
+  415: "unsupported_media_type",
+  499: "client_gone",
+  503: "unavailable",
+};
 
 /** The client has disconnected. */
 export class ClientGoneError extends Error {

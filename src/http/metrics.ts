@@ -30,9 +30,13 @@ export type Outcome = "done" | "refused" | "gone" | "failed";
 const seconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 const tokenSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
+/** The label of requests without a key that the server knows. */
+const NO_KEY = "";
+
 export class Metrics {
   readonly #registry = new Registry();
   readonly #requests: Counter<"key" | "tier" | "outcome">;
+  readonly #refusals: Counter<"key" | "status" | "reason">;
   readonly #inProgress: Gauge<"key" | "tier">;
   readonly #steps: Histogram<"model">;
   readonly #preemptions: Counter<"model">;
@@ -80,6 +84,11 @@ export class Metrics {
       "requests_total",
       "Finished generation requests, by key, tier and outcome.",
       ["key", "tier", "outcome"],
+    );
+    this.#refusals = counter(
+      "refusals_total",
+      "Requests that were refused or have failed, by key, status and reason.",
+      ["key", "status", "reason"],
     );
     this.#inProgress = new Gauge({
       name: "mlx_serve_requests_in_progress",
@@ -192,7 +201,7 @@ export class Metrics {
     );
     this.#whole = histogram("request_seconds", "Time to the last token.", seconds, perKey);
     this.#ofKeys = [
-      ...[this.#requests, this.#inProgress],
+      ...[this.#requests, this.#refusals, this.#inProgress],
       ...[this.#promptTokens, this.#cachedTokens, this.#generatedTokens],
       ...[this.#firstToken, this.#interToken, this.#queue, this.#whole],
     ];
@@ -219,7 +228,7 @@ export class Metrics {
   async keepKeys(names: readonly string[]): Promise<void> {
     const { values: inProgress } = await this.#inProgress.get();
     const busy = inProgress.filter(({ value }) => value > 0).map(({ labels }) => labels.key);
-    const kept = new Set<unknown>([...names, ...busy]);
+    const kept = new Set<unknown>([NO_KEY, ...names, ...busy]);
     for (const metric of this.#ofKeys) {
       const { values } = await metric.get();
       for (const { le: _, ...labels } of values.map(({ labels }) => labels)) {
@@ -245,6 +254,11 @@ export class Metrics {
     this.#sentBytes.inc({ model }, traffic.bytes - before.bytes);
     const ms = collectiveMs(traffic) - collectiveMs(before);
     this.#collectiveSeconds.inc({ model }, Math.max(0, ms / 1000));
+  }
+
+  /** A request that got an error. */
+  refused(key: string | undefined, status: number, reason: string): void {
+    this.#refusals.inc({ key: key ?? NO_KEY, status, reason });
   }
 
   begin(key: string, tier: Priority): RequestTrack {

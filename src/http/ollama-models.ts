@@ -12,6 +12,7 @@ import {
 import { thinks } from "../conversation/thinks.ts";
 import { removeFromCache, repoPath } from "../hub/cache.ts";
 import { HubError, ModelNotFoundError } from "../hub/hub-error.ts";
+import { fullName } from "../hub/popular-models.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { hubCache } from "../hub/settings.ts";
 import type { ModelSource } from "../hub/source.ts";
@@ -104,7 +105,7 @@ export function deleteModel(serving: Serving) {
   const { models, env } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, OllamaDeleteRequest);
-    const repo = parseRepoName(name);
+    const repo = parseRepoName(fullName(name, env));
     if (!repo || repo.file !== undefined) throw modelNotFound();
     const cache = hubCache(env);
     await models.release(repoPath(cache, repo.id)).catch((error: unknown) => {

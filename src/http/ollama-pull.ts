@@ -2,6 +2,7 @@
 import type { Context } from "hono";
 import { OllamaPullRequest, type OllamaPullStatus } from "../api/ollama-models.ts";
 import { HubError } from "../hub/hub-error.ts";
+import { fullName } from "../hub/popular-models.ts";
 import { type PullEvent, pullModel } from "../hub/pull.ts";
 import { parseRepoName } from "../hub/repo-name.ts";
 import { hubCache } from "../hub/settings.ts";
@@ -21,7 +22,8 @@ export function ollamaPull(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name, stream } = await readRequest(c, serving, OllamaPullRequest);
     // Ollama names repos of Hugging Face this way.
-    const repo = parseRepoName(name.replace(/^(https:\/\/)?(hf\.co|huggingface\.co)\//, ""));
+    const short = name.replace(/^(https:\/\/)?(hf\.co|huggingface\.co)\//, "");
+    const repo = parseRepoName(fullName(short, env));
     if (!repo?.id.includes("/")) {
       throw badRequest("model", "Invalid 'model': expected a repo of Hugging Face: org/name.");
     }

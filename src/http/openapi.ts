@@ -1,9 +1,12 @@
 // The OpenAPI document, made from the table of routes. Fields and their limits come from the zod schemas
 // that parse the requests.
+import type { Context } from "hono";
 import { z } from "zod";
 import { version } from "../../package.json";
 import { openAi } from "./dialect.ts";
+import type { HttpEnv } from "./env.ts";
 import type { Route } from "./route.ts";
+import type { Serving } from "./serving.ts";
 
 export type JsonSchema = z.core.JSONSchema.BaseSchema;
 
@@ -31,13 +34,20 @@ export type OpenApiDocument = {
   };
 };
 
+export type OpenApiOptions = {
+  /** Where the server is. */
+  url?: string;
+  /** Whether clients must send one. */
+  needsKey?: boolean;
+};
+
 export function openApiDocument(
   routes: readonly Route[],
-  server = "http://127.0.0.1:8080",
+  { url = "http://127.0.0.1:8080", needsKey = true }: OpenApiOptions = {},
 ): OpenApiDocument {
   const paths: OpenApiDocument["paths"] = {};
   for (const route of routes) {
-    paths[route.path] = { ...paths[route.path], [route.method]: operation(route) };
+    paths[route.path] = { ...paths[route.path], [route.method]: operation(route, needsKey) };
   }
   return {
     openapi: "3.1.0",
@@ -48,17 +58,23 @@ export function openApiDocument(
         "Language models on MLX over the APIs of OpenAI, Anthropic and Ollama. A parameter that is null counts as absent. " +
         "Unsupported parameters are rejected, and unknown fields are ignored.",
     },
-    servers: [{ url: server }],
-    security: [{ bearer: [] }],
+    servers: [{ url }],
+    security: needsKey ? [{ bearer: [] }] : [],
     paths,
     components: {
       schemas: namedSchemas(routes),
-      securitySchemes: { bearer: { type: "http", scheme: "bearer" } },
+      securitySchemes: needsKey ? { bearer: { type: "http", scheme: "bearer" } } : {},
     },
   };
 }
 
-function operation(route: Route): Operation {
+/** The server as the client of this request knows it, behind a proxy too. */
+export function askedAt(c: Context<HttpEnv>, { ring }: Serving): Required<OpenApiOptions> {
+  const scheme = c.req.header("x-forwarded-proto") === "https" ? "https" : "http";
+  return { url: `${scheme}://${c.req.header("host")}`, needsKey: !ring.open };
+}
+
+function operation(route: Route, needsKey: boolean): Operation {
   const { method, path, request, example, errors = [], alsoStatus = [] } = route;
   const { requestType = "application/json" } = route;
   const isOpen = route.access === "open";
@@ -68,7 +84,8 @@ function operation(route: Route): Operation {
     required: true as const,
     schema: { type: "string" as const },
   }));
-  const refusals = [...(isOpen ? [] : [401, 403]), ...errors].sort((a, b) => a - b);
+  const keyErrors = isOpen ? [] : needsKey ? [401, 403] : [403];
+  const refusals = [...keyErrors, ...errors].sort((a, b) => a - b);
   return {
     operationId: operationId(method, path),
     summary: route.summary,
@@ -84,7 +101,7 @@ function operation(route: Route): Operation {
       ...[200, ...alsoStatus].map((status) => [status, answer(route, status)]),
       ...refusals.map((status) => [status, refusal(route, status)]),
     ]),
-    ...(isOpen && { security: [] }),
+    ...(isOpen && needsKey && { security: [] }),
   };
 }
 

@@ -32,6 +32,8 @@ export type RequestRecord = {
   finish?: string;
   /** Only with --log-prompts. */
   prompt?: unknown;
+  /** Why it was refused, in one word. */
+  reason?: string;
   /** Why it failed, for the operator. */
   error?: string;
   /** Settles when the request has ended and is counted, if that is after the handler has returned. */
@@ -55,7 +57,9 @@ export function requestLog(
       const ms = round(performance.now() - start);
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
-      const level = quietPaths.has(path) ? "debug" : status >= 500 ? "error" : "info";
+      // Requests that come while the server drains are no fault of its own.
+      const hasFailed = status >= 500 && record.reason !== "draining";
+      const level = quietPaths.has(path) ? "debug" : hasFailed ? "error" : "info";
       const request = { id, key, method, path: cut(path), status, ...readable(fields), ms };
       log[level](request, "request");
     };

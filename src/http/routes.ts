@@ -33,6 +33,7 @@ import { anthropicDialect } from "./anthropic-dialect.ts";
 import { cancelBatch, createBatch, getBatch, listBatches } from "./batches.ts";
 import { chatCodec } from "./chat.ts";
 import { completionCodec } from "./completions.ts";
+import { consoleRoutes } from "./console-routes.ts";
 import { openAiEvents } from "./dialect.ts";
 import { docsPage } from "./docs-page.ts";
 import { embeddings } from "./embeddings.ts";
@@ -41,7 +42,7 @@ import { generate } from "./generate.ts";
 import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { ollamaRoutes } from "./ollama-routes.ts";
-import { openApiDocument } from "./openapi.ts";
+import { askedAt, openApiDocument } from "./openapi.ts";
 import { rerankRoutes } from "./rerank-routes.ts";
 import { responsesCodec } from "./responses.ts";
 import { bodyErrors, generationErrors, modelErrors, type Route, tokenErrors } from "./route.ts";
@@ -388,16 +389,7 @@ export const routes: readonly Route[] = [
     access: "owner",
     handler: ps,
   },
-  {
-    method: "get",
-    path: "/",
-    summary: "Whether the server is there; clients of Anthropic's API send HEAD first",
-    tag: "Server",
-    mediaType: "text/plain",
-    access: "key",
-    isQuiet: true,
-    handler: () => (c) => c.text("mlx-serve is running"),
-  },
+  ...consoleRoutes,
   {
     method: "get",
     path: "/health",
@@ -427,10 +419,9 @@ export const routes: readonly Route[] = [
     path: "/openapi.json",
     summary: "This API as an OpenAPI document",
     tag: "Server",
-    access: "key",
-    handler() {
-      const document = openApiDocument(routes);
-      return (c) => c.json(document);
+    access: "open",
+    handler(serving) {
+      return (c) => c.json(openApiDocument(routes, askedAt(c, serving)));
     },
   },
   {
@@ -439,11 +430,13 @@ export const routes: readonly Route[] = [
     summary: "This API as a web page",
     tag: "Server",
     mediaType: "text/html",
-    access: "key",
-    handler() {
-      const page = docsPage(openApiDocument(routes));
+    access: "open",
+    handler(serving) {
       const policy = "default-src 'none'; style-src 'unsafe-inline'";
-      return (c) => c.html(page, 200, { "Content-Security-Policy": policy });
+      return (c) => {
+        const page = docsPage(openApiDocument(routes, askedAt(c, serving)));
+        return c.html(page, 200, { "Content-Security-Policy": policy });
+      };
     },
   },
 ];

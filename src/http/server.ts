@@ -156,7 +156,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
         port,
         idleMs: idleSeconds * 1000,
         answer: (request) => app.fetch(request),
-        refuse: (error) => refused(error, log),
+        refuse: (error) => refused(error, serving),
         log,
       });
     };
@@ -201,9 +201,10 @@ async function listenOn(
 }
 
 /** The response to what is no request for the app. It has a line in the log all the same. */
-function refused(error: unknown, log: Logger): Response {
+function refused(error: unknown, { log, metrics }: Serving): Response {
   const id = requestId(undefined);
   const response = errorResponse(error);
+  metrics.refused(undefined, response.status, "malformed");
   if (error instanceof RequestFault) {
     log.info({ id, status: error.status, error: error.message }, "refused");
   } else {

@@ -19,6 +19,11 @@ function hfHome(env: Environment): string {
   return expandHome(env.HF_HOME || join(cache, "huggingface"), env);
 }
 
+/** Where settings, keys and names of models are kept. */
+export function configFolder(env: Environment): string {
+  return join(env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config"), "mlx-serve");
+}
+
 /** The folder that holds models--org--name. */
 export function hubCache(env: Environment = process.env): string {
   const named = env.HF_HUB_CACHE || env.HUGGINGFACE_HUB_CACHE;

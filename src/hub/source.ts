@@ -7,6 +7,7 @@ import { carried, defaultModelPath } from "../../ffi/native.ts";
 import { filesOf, findSnapshot, readRepo } from "./cache.ts";
 import { ggufStem, matchingGgufs } from "./gguf-choice.ts";
 import { codeOf, HubError, ModelNotFoundError, quoted } from "./hub-error.ts";
+import { fullName, unknownModel } from "./popular-models.ts";
 import { parseRepoName, type RepoName } from "./repo-name.ts";
 import { type Environment, expandHome, hubCache } from "./settings.ts";
 
@@ -30,9 +31,10 @@ export function resolveModel(name: string, options: ResolveOptions = {}): ModelS
     const found = name.split("/").includes("..") ? undefined : modelAt(name);
     if (found) return found;
   }
-  const repo = parseRepoName(name);
-  if (!repo) throw new ModelNotFoundError(`no model is named ${quoted(name)}`);
-  return cachedModel(repo, name, allowPaths, env);
+  const full = fullName(name, env);
+  const repo = parseRepoName(full);
+  if (!repo) throw notNamed(name, allowPaths, env);
+  return cachedModel(repo, full, allowPaths, env);
 }
 
 function defaultModel(env: Environment): ModelSource {
@@ -79,7 +81,7 @@ function cachedModel(
 ): ModelSource {
   const cache = hubCache(env);
   const snapshot = findSnapshot(cache, id, revision);
-  if (!snapshot) throw notCached(cache, name, id, allowPaths);
+  if (!snapshot) throw notCached(cache, name, id, allowPaths, env);
   const hasConfig = isFile(join(snapshot, "config.json"));
   if (hasConfig && file === undefined) return { kind: "folder", path: snapshot, name };
   const all = filesOf(snapshot).map(({ path }) => path);
@@ -97,13 +99,25 @@ function cachedModel(
 }
 
 /** Only a user of this machine sees the full path. */
-function notCached(cache: string, name: string, id: string, isLocal: boolean): ModelNotFoundError {
-  if (!isLocal) return new ModelNotFoundError(`no model is named ${quoted(name)}`);
+function notCached(
+  cache: string,
+  name: string,
+  id: string,
+  isLocal: boolean,
+  env: Environment,
+): ModelNotFoundError {
+  // Repos that others can pull have an organization.
+  if (!isLocal || !id.includes("/")) return notNamed(name, isLocal, env);
   const commits = readRepo(cache, id)?.revisions.map(({ commit }) => commit) ?? [];
   const known = commits.length > 0 ? `, which has of it ${list(commits)}` : "";
   return new ModelNotFoundError(
     `${name} is not in the cache (${cache})${known}: \`mlx-serve pull ${name}\` brings it`,
   );
+}
+
+function notNamed(name: string, isLocal: boolean, env: Environment): ModelNotFoundError {
+  if (isLocal) return unknownModel(name, env);
+  return new ModelNotFoundError(`no model is named ${quoted(name)}`);
 }
 
 function ggufAt(path: string): ModelSource {

@@ -116,7 +116,7 @@ function launchOfFew(kind: Matrix["kind"], { outputs }: Form, eps: number): Laun
     tiles,
     shares,
     // Loads of the matrix in flight.
-    template: { AHEAD: ahead, EPS: Math.round(eps * 1e9), EXPERTS: false },
+    template: { AHEAD: ahead, EPS: billionths(eps), EXPERTS: false },
   });
   const isWhole = (columns: number) => outputs % columns === 0;
   if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
@@ -165,6 +165,9 @@ function launchOfRows(kind: Matrix["kind"], form: Form): Launch {
   return { ...launch, rows: 1, template: { ...launch.template, EXPERTS: true } };
 }
 
+/** As the kernel takes it, which has no norm where it is 0. */
+const billionths = (eps: number) => Math.round(eps * 1e9);
+
 type Kernel = ReturnType<MakeKernel>;
 
 /** Rows sorted by their experts. */
@@ -186,11 +189,13 @@ export class Products {
   readonly #constants = new Constants();
   readonly #wide: WideExpertProducts | undefined;
   readonly #vectors: ExpertVectors;
+  readonly #norm: typeof rmsNorm;
   #lastPlan: ExpertPlan | undefined;
 
-  /** `hasWgmma`: the GPU is of compute capability 9.0. */
-  constructor(make: MakeKernel = makeKernel, hasWgmma = false) {
+  /** `hasWgmma`: the GPU is of compute capability 9.0. `norm`: of rows too many to be fused with a product. */
+  constructor(make: MakeKernel = makeKernel, hasWgmma = false, norm = rmsNorm) {
     this.#makeKernel = make;
+    this.#norm = norm;
     this.#vectors = new ExpertVectors(make, this.#constants);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
   }
@@ -203,8 +208,8 @@ export class Products {
   ): MlxArray {
     const [rows] = x.shape as [number];
     // For many rows a separate launch of the norm costs little.
-    if (norm && rows > FEW) {
-      return this.product(rmsNorm(x, norm.weight, norm.eps), matrix, { isGated, residual });
+    if (norm && (rows > FEW || billionths(norm.eps) === 0)) {
+      return this.product(this.#norm(x, norm.weight, norm.eps), matrix, { isGated, residual });
     }
     const form = formOf(matrix);
     const { outputs, bits } = form;

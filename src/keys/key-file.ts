@@ -14,9 +14,9 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { z } from "zod";
+import { configFolder, type Environment } from "../hub/settings.ts";
 
 export class KeyFileError extends Error {
   override name = "KeyFileError";
@@ -62,12 +62,9 @@ export const KeyFile = z.strictObject({ keys: z.array(KeyEntry) }).check(({ valu
 });
 export type KeyFile = z.infer<typeof KeyFile>;
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
 /** Where the file is unless the user says otherwise. */
 export function defaultKeyFile(env: Environment = process.env): string {
-  const config = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config");
-  return join(config, "mlx-serve", "keys.json");
+  return join(configFolder(env), "keys.json");
 }
 
 export function hashOf(key: string): Buffer {

@@ -101,6 +101,11 @@ export class MlxArray {
     check("mlx_array_eval", mlxc.mlx_array_eval(this.#alive()));
   }
 
+  /** Each becomes the other, which has the same shape and type: who holds one holds what the other was. */
+  trade(other: MlxArray): void {
+    [this.handle, other.handle] = [other.handle, this.handle];
+  }
+
   /** Frees the handle. Once, and only by its owner. */
   free(): void {
     mlxc.mlx_array_free(this.#alive());

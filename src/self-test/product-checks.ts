@@ -93,6 +93,7 @@ function checkLinear(
   const weight = rounded("norm", [inputs], dtype);
   const eps = 1e-5;
   const bias = rounded("bias", [outputs], dtype);
+  const sumWeight = rounded("norm of the sum", [outputs], dtype);
   const [plainNorm, plainBias] = [numbersOf(weight), numbersOf(bias)];
   const norm = Object.assign((x: MlxArray) => device.rmsNorm(x, weight, eps), { weight, eps });
   const most = mostOf(device, dtype);
@@ -110,13 +111,17 @@ function checkLinear(
       const added = plain.map((value, i) => value + plainBias[i % outputs]!);
       const normedX = rowsOf(plainX, inputs).flatMap((row) => normed(row, plainNorm, eps));
       const afterNorm = product(normedX, numbers, inputs);
+      const sum = linear(x, { residual });
+      const normedSum = device.rmsNorm(sum, sumWeight, eps);
+      const plainSum = plain.map((value, i) => value + plainResidual[i]!);
       return [
         close("", linear(x), plain),
         close(" and a bias", biased(x), added),
+        close(" and a residual", sum, plainSum),
         close(
-          " and a residual",
-          linear(x, { residual }),
-          plain.map((value, i) => value + plainResidual[i]!),
+          ", a residual and a norm behind it",
+          normedSum,
+          rowsOf(plainSum, outputs).flatMap((row) => normed(row, numbersOf(sumWeight), eps)),
         ),
         close(" and a norm", linear(x, { norm }), afterNorm),
         close(" and a gate", linear(x, { norm, gating: "swiglu" }), gated(afterNorm, outputs)),

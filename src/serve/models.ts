@@ -6,6 +6,7 @@ import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import { type EngineOptions, type Load, type ModelInfo, readLoad } from "../engine/protocol.ts";
 import { listRepos } from "../hub/cache.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
+import { fullName } from "../hub/popular-models.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { type BlockGauges, readGauges } from "../kv/blocks.ts";
@@ -252,7 +253,8 @@ export class ServedModels {
     const all = this.list();
     const find = (wanted: string | undefined) =>
       all.find((each) => each.name === (wanted === "default" ? this.main : wanted));
-    return find(name) ?? find(this.#names.aliased(name));
+    const { env = process.env } = this.#options;
+    return find(name) ?? find(fullName(name, env)) ?? find(this.#names.aliased(name));
   }
 
   /** Every model that a client may request, the one given at start first. */
@@ -285,7 +287,7 @@ export class ServedModels {
     const { main, env } = this.#options;
     if (["", "default", main.name, ...this.#names.own].includes(name)) return this.#main;
     const source = resolveModel(name, { allowPaths: false, ...(env && { env }) });
-    return this.#entries.get(name) ?? this.#add(name, source);
+    return this.#entries.get(source.name) ?? this.#add(source.name, source);
   }
 
   #add(name: string, source: ModelSource): Entry {

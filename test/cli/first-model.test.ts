@@ -5,19 +5,18 @@ import { join } from "node:path";
 import type { Key } from "node:readline";
 import { engineSetup } from "../../ffi/native.ts";
 import { moveOf } from "../../src/cli/choice.ts";
-import { fitting, suggested } from "../../src/cli/first-model.ts";
+import { fitting, offered, suggested } from "../../src/cli/first-model.ts";
 import { EngineClient } from "../../src/engine/client.ts";
 import { parseRepoName } from "../../src/hub/repo-name.ts";
-import { wellKnownModels } from "../../src/hub/well-known.ts";
 import { LoopbackHub } from "../hub/loopback-hub.ts";
 import { json } from "../hub/small-models.ts";
 import { type Home, makeHome, mlxServe } from "../support/serve-process.ts";
+import { ENTER, ESCAPE, onTerminal, type Terminal, UP } from "../support/terminal.ts";
 
-const main = join(import.meta.dir, "../../src/main.ts");
-const [ENTER, ESCAPE, UP] = ["\r", "\x1b", "\x1b[A"];
+const models = offered({});
 /** The last of the list; every machine that runs these tests has memory for it. */
-const SMALLEST = wellKnownModels.at(-1)!.repo;
-const SECOND = wellKnownModels.at(-2)!.repo;
+const SMALLEST = models.at(-1)!.repo;
+const SECOND = models.at(-2)!.repo;
 
 let home: Home;
 let hub: LoopbackHub;
@@ -42,58 +41,23 @@ afterAll(async () => {
   home.remove();
 });
 
-/** The command on a terminal of its own. */
-function onTerminal(args: string[], more: Record<string, string> = {}) {
-  let screen = "";
-  let waiting: { pattern: RegExp; resolve: (found: RegExpExecArray) => void } | undefined;
-  const look = () => {
-    const found = waiting?.pattern.exec(screen);
-    if (found) waiting?.resolve(found);
-  };
-  const child = Bun.spawn([process.execPath, main, ...args], {
-    env: {
-      ...home.env,
-      HF_ENDPOINT: hub.url,
-      HF_HUB_CACHE: join(home.env.HOME!, "hub"),
-      // The tests of `show` count what is left in the one that all share.
-      TMPDIR: home.env.HOME!,
-      ...more,
-    },
-    terminal: {
-      cols: 100,
-      rows: 40,
-      data: (_, bytes) => {
-        screen += Buffer.from(bytes).toString();
-        look();
-      },
-    },
+/** With a hub of its own. */
+function start(args: string[], more: Record<string, string> = {}): Terminal {
+  return onTerminal(args, {
+    ...home.env,
+    HF_ENDPOINT: hub.url,
+    HF_HUB_CACHE: join(home.env.HOME!, "hub"),
+    // The tests of `show` count what is left in the one that all share.
+    TMPDIR: home.env.HOME!,
+    ...more,
   });
-  return {
-    /** Waits until it is on the screen, behind what was seen before. */
-    async sees(pattern: RegExp): Promise<RegExpExecArray> {
-      const found = await new Promise<RegExpExecArray>((resolve, reject) => {
-        waiting = { pattern, resolve };
-        look();
-        void child.exited.then(async () => {
-          // What it wrote last may still be on its way.
-          await Bun.sleep(500);
-          reject(new Error(`it ended before ${pattern}:\n${screen}`));
-        });
-      });
-      screen = screen.slice(found.index + found[0].length);
-      return found;
-    },
-    type: (keys: string) => child.terminal!.write(keys),
-    kill: () => child.kill("SIGTERM"),
-    ended: child.exited,
-  };
 }
 
 test("offers what fits, pulls what is chosen with a progress bar, and serves it", async () => {
   // Once for what `show` reads of it, once for the pull.
   const slowly = { kind: "trickle", pieces: 8, everyMs: 150 } as const;
   hub.faults.set("model.safetensors", [slowly, slowly]);
-  const first = onTerminal(["--port", "0"]);
+  const first = start(["--port", "0"]);
   const [, room] = await first.sees(
     /No model is named, and there are ([\d.]+) GB of memory for models on /,
   );
@@ -104,7 +68,7 @@ test("offers what fits, pulls what is chosen with a progress bar, and serves it"
   expect((Number(room) * 1e9) / memoryLimitBytes).toBeWithin(0.7, 1.3);
   // One above the first is the last.
   await first.sees(new RegExp(`  \\d+\\. ${SMALLEST} +340 MB to download\r\n`));
-  const { repo } = wellKnownModels.at(-3)!;
+  const { repo } = models.at(-3)!;
   first.type("1");
   await first.sees(new RegExp(`> 1\\. mlx-community/\\S+ .*\r\n[^>]*${repo}`));
   first.type(UP);
@@ -121,7 +85,7 @@ test("offers what fits, pulls what is chosen with a progress bar, and serves it"
   expect(await first.ended).toBe(0);
 
   // The second time it is here, and is what Enter takes, without a network too.
-  const second = onTerminal(["--port", "0"], { HF_HUB_OFFLINE: "1" });
+  const second = start(["--port", "0"], { HF_HUB_OFFLINE: "1" });
   await second.sees(new RegExp(`> 1\\. ${SMALLEST} .*, here\r\n`));
   second.type(ENTER);
   await second.sees(/address +http/);
@@ -131,34 +95,50 @@ test("offers what fits, pulls what is chosen with a progress bar, and serves it"
 
 test("what does not load is said before it is downloaded, and another one can be chosen", async () => {
   const env = { HF_HUB_CACHE: join(home.env.HOME!, "hub-2") };
-  const start = onTerminal(["--port", "0"], env);
-  await start.sees(new RegExp(`${SMALLEST}.*\r\n`));
-  start.type(`1${UP}${UP}`);
-  await start.sees(new RegExp(`> \\d+\\. ${SECOND} `));
-  start.type(ENTER);
-  await start.sees(new RegExp(`${SECOND} does not load here: .*unheard-of`));
-  await start.sees(new RegExp(`${SMALLEST}.*\r\n`));
-  start.type(ESCAPE);
-  await start.sees(/mlx-serve: the default model is missing/);
-  expect(await start.ended).toBe(1);
+  const offer = start(["--port", "0"], env);
+  await offer.sees(new RegExp(`${SMALLEST}.*\r\n`));
+  offer.type(`1${UP}${UP}`);
+  await offer.sees(new RegExp(`> \\d+\\. ${SECOND} `));
+  offer.type(ENTER);
+  await offer.sees(new RegExp(`${SECOND} does not load here: .*unheard-of`));
+  await offer.sees(new RegExp(`${SMALLEST}.*\r\n`));
+  offer.type(ESCAPE);
+  await offer.sees(/mlx-serve: the default model is missing/);
+  expect(await offer.ended).toBe(1);
   expect(readdirSync(home.env.HOME!)).not.toContain("hub-2");
 }, 30_000);
+
+test("a short name of what is not here is pulled, if the user agrees", async () => {
+  const env = { HF_HUB_CACHE: join(home.env.HOME!, "hub-3") };
+  const refused = start(["serve", "qwen3:0.6b", "--port", "0"], env);
+  await refused.sees(/mlx-community\/Qwen3-0\.6B-4bit is not here: 340 MB to download\. Pull it\?/);
+  refused.type(`n${ENTER}`);
+  await refused.sees(/Qwen3-0\.6B-4bit is not in the cache .*: `mlx-serve pull/);
+  expect(await refused.ended).toBe(1);
+
+  const agreed = start(["run", "--local", "qwen3:0.6b", "Hi", "--max-tokens", "2"], env);
+  await agreed.sees(/Pull it\?/);
+  agreed.type(`y${ENTER}`);
+  await agreed.sees(/\[#{24}\] +100%/);
+  await agreed.sees(/2 tokens, /);
+  expect(await agreed.ended).toBe(0);
+}, 60_000);
 
 test("without a terminal, and where a model is named, there is the error and no question", async () => {
   const { stdout, stderr, exitCode } = await mlxServe(["--port", "0"], home.env);
   expect(stderr).toMatch(/^mlx-serve: the default model is missing: [^\n]*\n$/);
   expect([stdout, exitCode]).toEqual(["", 1]);
-  const named = onTerminal(["serve", "default", "--port", "0"]);
+  const named = start(["serve", "default", "--port", "0"]);
   const [shown] = await named.sees(/^[\s\S]*mlx-serve: the default model is missing/);
   expect(shown).not.toContain("Serve one of these?");
   expect(await named.ended).toBe(1);
 }, 30_000);
 
 test("the models are repos in order of their size, and what fits leaves room for KV", () => {
-  const sizes = wellKnownModels.map(({ bytes }) => bytes);
+  const sizes = models.map(({ bytes }) => bytes);
   expect(sizes).toEqual(sizes.toSorted((a, b) => b - a));
-  for (const { repo } of wellKnownModels) expect(parseRepoName(repo)).toEqual({ id: repo });
-  const names = (limit: number) => fitting(wellKnownModels, limit).map(({ repo }) => repo);
+  for (const { repo } of models) expect(parseRepoName(repo)).toEqual({ id: repo });
+  const names = (limit: number) => fitting(models, limit).map(({ repo }) => repo);
   // What MLX may use on Macs of 8, 16 and 64 GB.
   expect(names(5.7e9)[0]).toBe("mlx-community/Qwen3-4B-Instruct-2507-4bit");
   expect(names(11.8e9)[0]).toBe("mlx-community/Qwen3-14B-4bit");
@@ -169,7 +149,7 @@ test("the models are repos in order of their size, and what fits leaves room for
 test("the suggestion is what is here, or the largest that is not too large", () => {
   const name = (limit: number, here: readonly string[] = []) => {
     const own = here.map((repo) => ({ repo, bytes: 1e9, isHere: true }));
-    const candidates = fitting([...own, ...wellKnownModels], limit);
+    const candidates = fitting([...own, ...models], limit);
     return candidates[suggested(candidates, limit / 2)]!;
   };
   expect(name(5.7e9).repo).toBe("mlx-community/Qwen3-4B-Instruct-2507-4bit");
@@ -178,7 +158,7 @@ test("the suggestion is what is here, or the largest that is not too large", () 
   expect(name(51.5e9, ["org/own"])).toEqual({ repo: "org/own", bytes: 1e9, isHere: true });
   const again = "mlx-community/Qwen3-8B-4bit";
   expect(
-    fitting([{ repo: again, bytes: 5e9, isHere: true }, ...wellKnownModels], 20e9).filter(
+    fitting([{ repo: again, bytes: 5e9, isHere: true }, ...models], 20e9).filter(
       ({ repo }) => repo === again,
     ),
   ).toEqual([{ repo: again, bytes: 5e9, isHere: true }]);

@@ -3,9 +3,11 @@ import { afterAll, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { settingKeys } from "../../src/cli/run.ts";
 import { defaultVerb, verbs } from "../../src/cli/verbs.ts";
 import { settingList } from "../../src/config/settings.ts";
 
+const runSettings = new Set<string>(settingKeys);
 const main = join(import.meta.dir, "../../src/main.ts");
 const folder = mkdtempSync(join(tmpdir(), "cli-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -58,6 +60,26 @@ test("wrong usage ends with 2, in one line", () => {
     constructor: /^no verb constructor; /,
     "ls --frobnicate": /--frobnicate/,
     "ls what": /what/,
+    list: /^no verb list; did you mean ls\?$/,
+    serv: /^no verb serv; did you mean serve\?$/,
+    "keys list": /^no verb keys list; did you mean ls\?$/,
+    "keys what": /^usage: mlx-serve keys add/,
+    "-v": /^-v: there is no such setting; did you mean --verbose or --version\?$/,
+    "ps -v": /^ps: there is no flag -v$/,
+    "ps --jsno": /^ps: there is no flag --jsno; did you mean --json\?$/,
+    "run --temprature=1 Hi": /^run: there is no flag --temprature; did you mean --temperature\?$/,
+    "bench swep": /^bench takes one mode of .*; did you mean sweep\?$/,
+    pull: /^usage: mlx-serve pull <model>/,
+    "pull a b": /^usage: mlx-serve pull <model>/,
+    rm: /^usage: mlx-serve rm/,
+    "rm default":
+      /^default is the model that is served where none is named \(.*, which is not there\), /,
+    "rm ../x": /^"..\/x" is not the name of a repo/,
+    "show a b": /^usage: mlx-serve show/,
+    "stop a b": /^stop takes one model at most$/,
+    "batch go": /^usage: mlx-serve batch/,
+    "launch emacs": /^launch takes one of /,
+    "service instal": /^service takes one of install, .*, logs; did you mean install\?$/,
     "service dance": /^service takes one of install, .*, logs$/,
     "service stop now": /^service stop takes no arguments$/,
     "doctor now": /now/,
@@ -119,7 +141,14 @@ test("the table has every flag that the verbs read", () => {
     const read = readFileSync(file, "utf8").matchAll(
       /"?([\w-]+)"?: \{ type: "(?:string|boolean)"/g,
     );
-    const names = new Set(Array.from(read, ([, option]) => `--${option}`));
+    const taken = settingList.filter(({ key }) => name === "run" && runSettings.has(key));
+    for (const { flag, aliases } of taken) {
+      expect(flags.find((each) => each.flag === flag)?.aliases).toEqual(aliases);
+    }
+    const names = new Set([
+      ...Array.from(read, ([, option]) => `--${option}`),
+      ...taken.map(({ flag }) => flag),
+    ]);
     expect([name, new Set(flags.map(({ flag }) => flag))]).toEqual([name, names]);
   }
 });

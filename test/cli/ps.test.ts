@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ps } from "../../src/cli/ps.ts";
-import { rememberServer } from "../../src/serve/server-file.ts";
+import { forgetServer, rememberServer } from "../../src/serve/server-file.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
@@ -69,7 +69,7 @@ test("ps shows running and waiting requests, and their tokens so far", async () 
     expect.stringMatching(/^second +tiny +LOW +waiting +\d+\.\d s +\d+\.\d +\d+ +0 +0$/),
   ]);
 
-  const all = JSON.parse(await shown("--json"));
+  const [all] = JSON.parse(await shown("--json"));
   expect(all).toMatchObject({
     url: server.url,
     status: "ok",
@@ -94,6 +94,21 @@ test("ps shows how many blocks answers share", async () => {
   leaving.abort();
   await batching.settled();
   await batching.stop();
+});
+
+test("ps lists every server that runs", async () => {
+  const other = await startTestServer();
+  const bystander = Bun.spawn(["sleep", "600"], { stdio: ["ignore", "ignore", "ignore"] });
+  rememberServer({ url: other.url, key: "local", pid: bystander.pid, drainMs: 1000 }, env);
+  const text = await shown();
+  for (const { url } of [server, other]) expect(text).toContain(`${url} (process `);
+  expect(text.match(/^MODEL /gm)).toHaveLength(2);
+  const all: { url: string; pid: number }[] = JSON.parse(await shown("--json"));
+  expect(all.map(({ url }) => url).sort()).toEqual([server.url, other.url].sort());
+  expect((await shown("--url", other.url)).match(/^MODEL /gm)).toHaveLength(1);
+  forgetServer(bystander.pid, env);
+  bystander.kill();
+  await other.stop();
 });
 
 test("ps without a server says so", async () => {

@@ -52,6 +52,16 @@ test("pull takes a revision, a file and globs", async () => {
   expect(hub.bytesOf("model.safetensors")).toBe(9998);
 });
 
+test("pull takes a short name, and asks the hub for no name that can be none", async () => {
+  hub.add("mlx-community/Qwen3-0.6B-4bit", { files });
+  await run("qwen3:0.6b");
+  expect(texts[0]).toStartWith("mlx-community/Qwen3-0.6B-4bit at ");
+  const asked = hub.served.length;
+  await expect(run("qwen3:0.5b")).rejects.toThrow("did you mean qwen3:0.6b?");
+  await expect(run("qwen3")).rejects.toThrow("did you mean qwen3:32b, qwen3:30b, ");
+  expect(hub.served.length).toBe(asked);
+});
+
 test("pull refuses what it does not know, by name", async () => {
   for (const [args, message] of [
     [["org/tiny", "--frobnicate"], "--frobnicate"],

@@ -3,6 +3,7 @@ import { stop } from "../../src/cli/stop.ts";
 import { knownServers, rememberServer } from "../../src/serve/server-file.ts";
 import { type Home, makeHome, startMlxServe } from "../support/serve-process.ts";
 import { startTestServer } from "../support/server.ts";
+import { ENTER, ESCAPE, onTerminal } from "../support/terminal.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
 let home: Home;
@@ -77,8 +78,35 @@ test("stop with a model unloads it, and the server goes on", async () => {
   await server.stop();
 });
 
+test("bare stop of several servers ends none, but asks on a terminal", async () => {
+  const [first, second] = await Promise.all([startServe(), startServe()]);
+  const urls = [first.url, second.url].sort();
+  await expect(stop([], home.env)).rejects.toThrow(
+    `2 servers are running: say which one by --url, of ${urls.join(", ")}`,
+  );
+  const left = onTerminal(["stop"], home.env);
+  await left.sees(/2 servers are running\. Which one\?/);
+  await left.sees(/2\. http\S+ \(process \d+\)\r\n/);
+  left.type(ESCAPE);
+  await left.sees(/nothing was stopped/);
+  expect(await left.ended).toBe(0);
+
+  const asked = onTerminal(["stop"], home.env);
+  const [, chosen] = await asked.sees(/2\. (http\S+) \(process \d+\)\r\n/);
+  asked.type("2");
+  await asked.sees(/> 2\. /);
+  asked.type(ENTER);
+  await asked.sees(new RegExp(`${chosen} has stopped`));
+  expect(await asked.ended).toBe(0);
+  const running = knownServers(home.env).map(({ url }) => url);
+  expect(urls.map((url) => running.includes(url))).toEqual(urls.map((url) => url !== chosen));
+  // One is left.
+  await stop([], home.env);
+  await Promise.all([first.ended, second.ended]);
+}, 60_000);
+
 test("stop signals no process that is not the server", async () => {
-  const bystander = Bun.spawn(["sleep", "600"]);
+  const bystander = Bun.spawn(["sleep", "600"], { stdio: ["ignore", "ignore", "ignore"] });
   const gone = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
   const url = gone.url.origin;
   await gone.stop(true);

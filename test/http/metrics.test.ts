@@ -90,6 +90,55 @@ describe("with keys", () => {
     expect(keysIn(all.split("\n"))).toEqual(new Set([undefined, "alice", "bob"]));
   });
 
+  test("refusals are counted by key, status and reason", async () => {
+    const limited = keyEntry("dave", "sk-dave", { limits: { requests_per_minute: 1 } });
+    const args = ["--no-batching", "--max-queue", "1"];
+    const strict = await startTestServer({ keys: { keys: [limited] }, args });
+    const ask = (key: string, body: object) =>
+      strict.post("/v1/completions", body, { headers: { authorization: `Bearer ${key}` } });
+    const body = { prompt: "Hi", max_tokens: 1 };
+    const statuses = [];
+    for (const response of [
+      await ask("sk-nobody", body),
+      await strict.get("/v1/models", { headers: { "x-api-key": "wrong", authorization: "" } }),
+      await ask("sk-dave", body),
+      await ask("sk-dave", body),
+      await strict.get("/ps", of("dave")),
+      await strict.get("/absent"),
+      await strict.post("/v1/completions", { prompt: "a".repeat(5000) }),
+      await strict.post("/v1/completions", { prompt: "Hi", model: "absent/model" }),
+    ]) {
+      statuses.push(response.status);
+      await response.text();
+    }
+    expect(statuses).toEqual([401, 401, 200, 429, 403, 404, 400, 404]);
+    const count = (key: string, status: number, reason: string) =>
+      strict.metric(`mlx_serve_refusals_total{key="${key}",status="${status}",reason="${reason}"}`);
+    expect(await count("", 401, "invalid_api_key")).toBe(2);
+    expect(await count("dave", 429, "rate_limit_exceeded")).toBe(1);
+    expect(await count("dave", 403, "forbidden")).toBe(1);
+    expect(await count("local", 404, "not_found")).toBe(1);
+    expect(await count("local", 400, "context_length_exceeded")).toBe(1);
+    expect(await count("local", 404, "model_not_found")).toBe(1);
+    expect(await strict.metric("mlx_serve_refusals_total")).toBe(7);
+
+    const leaving = new AbortController();
+    const long = { prompt: "Hi", max_tokens: 3000, ignore_eos: true };
+    const asked = Array.from({ length: 4 }, () =>
+      strict.post("/v1/completions", long, { signal: leaving.signal }),
+    );
+    const first = await Promise.race(asked);
+    expect([first.status, await first.json()]).toMatchObject([
+      429,
+      { error: { code: "queue_full" } },
+    ]);
+    expect(await count("local", 429, "queue_full")).toBeGreaterThan(0);
+    leaving.abort();
+    await Promise.allSettled(asked);
+    await strict.settled();
+    await strict.stop();
+  });
+
   test("a key that is gone is forgotten, once its requests have ended", async () => {
     const { ring, metrics: own } = server.serving;
     const leaving = new AbortController();

@@ -33,6 +33,9 @@ describe("the OpenAPI document", () => {
       "get /api/ps",
       "get /api/tags",
       "get /api/version",
+      "get /console.css",
+      "get /console.js",
+      "get /console.json",
       "get /docs",
       "get /health",
       "get /metrics",
@@ -79,7 +82,20 @@ describe("the OpenAPI document", () => {
   test("says what it is", () => {
     expect(document.openapi).toStartWith("3.1.");
     expect(document.info).toMatchObject({ title: "mlx-serve", version });
-    expect(openApiDocument([], "http://host:1").servers).toEqual([{ url: "http://host:1" }]);
+    expect(openApiDocument([], { url: "http://host:1" }).servers).toEqual([
+      { url: "http://host:1" },
+    ]);
+  });
+
+  test("speaks of keys only where there are some", () => {
+    const { security, components, paths } = openApiDocument(routes, { needsKey: false });
+    expect([security, components.securitySchemes]).toEqual([[], {}]);
+    const responses = Object.values(paths).flatMap((methods) =>
+      Object.values(methods).flatMap((operation) => Object.keys(operation.responses)),
+    );
+    expect(responses).not.toContain("401");
+    const page = String(docsPage(openApiDocument(routes, { needsKey: false })));
+    expect(page).not.toMatch(/Authorization|a key of this server/);
   });
 
   test("is plain JSON whose references all lead somewhere", () => {
@@ -125,9 +141,17 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("requires a key everywhere except for /health", () => {
+  test("requires a key everywhere except for /health, itself and the files of the console", () => {
     const open = operations.filter(({ operation }) => operation.security);
-    expect(open.map(({ path }) => path)).toEqual(["/health"]);
+    expect(open.map(({ path }) => path)).toEqual([
+      "/",
+      "/console.js",
+      "/console.css",
+      "/console.json",
+      "/health",
+      "/openapi.json",
+      "/docs",
+    ]);
     const [scheme] = document.security.flatMap(Object.keys);
     expect(document.components.securitySchemes).toHaveProperty(scheme!);
   });
@@ -250,7 +274,7 @@ describe("the web page of the API", () => {
       request,
       example: { [evil]: evil },
     };
-    const shown = String(docsPage(openApiDocument([route], `http://${evil}`)));
+    const shown = String(docsPage(openApiDocument([route], { url: `http://${evil}` })));
     expect(shown).not.toContain("<script");
     expect(shown).toContain("&lt;script&gt;");
   });

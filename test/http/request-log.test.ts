@@ -1,5 +1,8 @@
 // The log lines of a server of its own process, and what clients can do to them.
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { keyEntry } from "../support/keys.ts";
 import { exchange, requestText } from "../support/raw-http.ts";
 import { type Home, makeHome, startMlxServe } from "../support/serve-process.ts";
 
@@ -53,6 +56,57 @@ test("a long path is cut, and one in JSON is one value", async () => {
   expect(paths[0]).toBe(`${long.slice(0, 1024)}...`);
   expect(paths[1]).toBe("/\n[03:04:05] INFO: FAKE 1");
   expect(Math.max(...lines.map((line) => line.length))).toBeLessThan(2000);
+}, 60_000);
+
+test("lines of refusals say why, and those of a drain are no errors", async () => {
+  const path = join(home.env.HOME!, "refusing-keys.json");
+  const limits = { requests_per_minute: 1 };
+  const keys = [keyEntry("alice", "sk-alice", { limits }), keyEntry("bob", "sk-bob")];
+  writeFileSync(path, JSON.stringify({ keys }), { mode: 0o600 });
+  const flags = ["--port=0", "--log-format=json", `--keys-file=${path}`, "--drain-timeout=1m"];
+  const server = startMlxServe(["serve", home.model, ...flags], home.env);
+  const [, url] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
+  const leaving = new AbortController();
+  const ask = (key: string, id: string, maxTokens = 1) =>
+    fetch(`${url}/v1/completions`, {
+      method: "POST",
+      headers: {
+        "content-type": "application/json",
+        authorization: `Bearer ${key}`,
+        "x-request-id": id,
+      },
+      body: JSON.stringify({ prompt: "Hi", max_tokens: maxTokens, stream: true, ignore_eos: true }),
+      signal: leaving.signal,
+    });
+  await (await ask("sk-alice", "first")).text();
+  await (await ask("sk-alice", "limited")).text();
+  await (await ask("sk-nobody", "unknown")).text();
+  await ask("sk-bob", "long", 4000);
+  server.kill("SIGTERM");
+  await server.says(/"msg":"draining/);
+  await (await ask("sk-bob", "late")).text();
+  leaving.abort();
+  const { stderr } = await server.ended;
+  const lines = stderr
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => JSON.parse(line));
+  const lineOf = (id: string) => lines.find((line) => line.id === id && line.msg === "request");
+  expect(lineOf("limited")).toMatchObject({
+    level: 30,
+    key: "alice",
+    status: 429,
+    reason: "rate_limit_exceeded",
+    error: expect.stringContaining("Rate limit reached for requests per minute: limit 1"),
+  });
+  expect(lineOf("unknown")).toMatchObject({
+    level: 30,
+    status: 401,
+    reason: "invalid_api_key",
+    error: "The server does not know this key.",
+  });
+  expect(lineOf("late")).toMatchObject({ level: 30, status: 503, reason: "draining" });
+  expect(lines.filter(({ level }) => level >= 40)).toEqual([]);
 }, 60_000);
 
 test("at debug level a request's line says where its prompt parted from what was cached", async () => {

@@ -34,9 +34,10 @@ const askRaw = (path: string, headers: Headers = {}, method = "GET") =>
   );
 
 /** The method of each route, and a path that it serves. */
-const endpoints = routes.map(({ method, path }) => ({
+const endpoints = routes.map(({ method, path, access }) => ({
   method: method.toUpperCase(),
   path: path.replace("{id}", "default"),
+  isOpen: access === "open",
 }));
 
 const noKey = { status: 401, code: "invalid_api_key" };
@@ -57,13 +58,23 @@ async function expectNoKey(answer: Response, path: string): Promise<void> {
 }
 
 describe("the routes", () => {
-  test("need a key, except /health", async () => {
-    for (const { method, path } of endpoints) {
+  test("need a key, except /health, the documentation and the files of the console", async () => {
+    const open = endpoints.filter(({ isOpen }) => isOpen).map(({ path }) => path);
+    expect(open.sort()).toEqual([
+      "/",
+      "/console.css",
+      "/console.js",
+      "/console.json",
+      "/docs",
+      "/health",
+      "/openapi.json",
+    ]);
+    for (const { method, path, isOpen } of endpoints) {
       const answer = await ask(path, method);
-      if (path === "/health") expect(answer.status).toBe(200);
+      if (isOpen) expect(answer.status).toBe(200);
       else await expectNoKey(answer, path);
       const wrong = await ask(path, method, { authorization: "Bearer wrong" });
-      if (path === "/health") expect(wrong.status).toBe(200);
+      if (isOpen) expect(wrong.status).toBe(200);
       else await expectNoKey(wrong, path);
     }
   });
@@ -195,6 +206,28 @@ describe("a key", () => {
     ] as Headers[]) {
       expect((await ask("/v1/models", "GET", headers)).status).toBe(200);
     }
+  });
+});
+
+describe("the documentation", () => {
+  test("can be read without a key, and speaks of the address it was asked at", async () => {
+    const page = await ask("/docs", "GET", {});
+    expect(page.status).toBe(200);
+    const text = await page.text();
+    expect(text).toContain(`curl ${server.url}/v1/chat/completions`);
+    expect(text).toContain("Requests need a key of this server");
+    expect(text).not.toContain(":8080");
+    const document = await (await ask("/openapi.json", "GET", {})).json();
+    expect(document).toMatchObject({ servers: [{ url: server.url }], security: [{ bearer: [] }] });
+    const host = `localhost:${server.port}`;
+    const proxied = await askRaw("/openapi.json", { Host: host, "X-Forwarded-Proto": "https" });
+    expect(JSON.parse(proxied.body)).toMatchObject({ servers: [{ url: `https://${host}` }] });
+    const open = await startTestServer();
+    expect(await (await fetch(`${open.url}/openapi.json`)).json()).toMatchObject({
+      servers: [{ url: open.url }],
+      security: [],
+    });
+    await open.stop();
   });
 });
 

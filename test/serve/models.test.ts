@@ -20,8 +20,8 @@ const env = { HF_HUB_CACHE: join(root, "hub") };
 const main = { kind: "folder", path: join(root, "main"), name: "main-folder" } as const;
 let engine: EngineClient;
 
-function cacheModel(name: string): string {
-  const folder = join(root, "hub", `models--org--${name}`);
+function cacheModel(name: string, org = "org"): string {
+  const folder = join(root, "hub", `models--${org}--${name}`);
   const snapshot = join(folder, "snapshots", commit);
   mkdirSync(join(folder, "refs"), { recursive: true });
   writeFileSync(join(folder, "refs", "main"), commit);
@@ -90,6 +90,22 @@ describe("the models that are served", () => {
     expect(loaded(models)).toEqual(["org/a"]);
     first.end();
     second.end();
+  });
+
+  test("are loaded once by the short name of a repo and by its own", async () => {
+    cacheModel("Qwen3-0.6B-4bit", "mlx-community");
+    const models = await serve(2);
+    const repo = "mlx-community/Qwen3-0.6B-4bit";
+    for (const name of ["qwen3:0.6b", repo]) {
+      const use = await models.use(name);
+      expect(use.model.name).toBe(repo);
+      use.end();
+      expect(models.listed(name)?.name).toBe(repo);
+    }
+    expect(loaded(models)).toEqual([repo]);
+    expect(await models.unload("qwen3:0.6b")).toBe(true);
+    await models.release(join(root, "hub", "models--mlx-community--Qwen3-0.6B-4bit"));
+    rmSync(join(root, "hub", "models--mlx-community--Qwen3-0.6B-4bit"), { recursive: true });
   });
 
   test("are evicted for others, the least recently used first", async () => {

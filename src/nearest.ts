@@ -11,16 +11,19 @@ export function nearest(word: string, names: Iterable<string>): string | undefin
   return best;
 }
 
-/** Levenshtein distance, computed one row of the table at a time. */
+/** Levenshtein distance in which two swapped letters are one change, computed one row of the table at a time. */
 function changesBetween(from: string, to: string): number {
+  let above: number[] = [];
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);
-  for (const [index, letter] of [...from].entries()) {
+  for (let index = 0; index < from.length; index++) {
     const next = [index + 1];
     for (let column = 1; column <= to.length; column++) {
-      const replaced = row[column - 1]! + (letter === to[column - 1] ? 0 : 1);
-      next.push(Math.min(replaced, row[column]! + 1, next[column - 1]! + 1));
+      const replaced = row[column - 1]! + (from[index] === to[column - 1] ? 0 : 1);
+      const isSwapped = from[index] === to[column - 2] && from[index - 1] === to[column - 1];
+      const swapped = isSwapped ? above[column - 2]! + 1 : replaced;
+      next.push(Math.min(replaced, swapped, row[column]! + 1, next[column - 1]! + 1));
     }
-    row = next;
+    [above, row] = [row, next];
   }
   return row[to.length]!;
 }

@@ -1,0 +1,124 @@
+// The frame around the pages: where one is, who one is, and a key where the server needs one.
+import { useEffect, useState } from "hono/jsx/dom";
+import { TextField } from "./form.tsx";
+import { keep, kept } from "./kept.ts";
+import { pages } from "./pages.ts";
+import { hasKey, setKey } from "./server.ts";
+import { refreshSession, type Session, session } from "./session.ts";
+import { useStore } from "./store.ts";
+
+const pageOf = () => pages.find(({ name }) => `#${name}` === location.hash) ?? pages[0]!;
+
+export function App() {
+  const now = useStore(session);
+  const [page, setPage] = useState(pageOf);
+  useEffect(() => {
+    const onHash = () => setPage(pageOf());
+    addEventListener("hashchange", onHash);
+    void refreshSession();
+    return () => removeEventListener("hashchange", onHash);
+  }, []);
+  useEffect(() => {
+    document.title = `${page.title} · mlx-serve`;
+  }, [page]);
+  return (
+    <>
+      <header class="frame">
+        <h1>mlx-serve</h1>
+        <nav aria-label="Pages">
+          {pages.map(({ name, title }) => (
+            <a href={`#${name}`} aria-current={name === page.name ? "page" : undefined}>
+              {title}
+            </a>
+          ))}
+        </nav>
+        <SchemeButton />
+        {hasKey() && (
+          <button type="button" class="quiet" onClick={forgetKey}>
+            Forget key
+          </button>
+        )}
+      </header>
+      <main>
+        <Content session={now} page={page} />
+      </main>
+    </>
+  );
+}
+
+function Content({ session: now, page }: { session: Session; page: (typeof pages)[number] }) {
+  if (now.state === "asking") return <p class="empty">Asking the server…</p>;
+  if (now.state === "unreachable") return <Unreachable problem={now.problem} />;
+  if (now.state !== "open") return <KeyForm isWrong={now.state === "wrong key"} />;
+  if (page.isForOwner && !now.owner) {
+    return <p class="empty">This page needs the owner's key; {now.name} is another one.</p>;
+  }
+  const { View } = page;
+  return <View />;
+}
+
+function Unreachable({ problem }: { problem: string }) {
+  return (
+    <div class="empty">
+      <p role="alert">The server does not answer: {problem}</p>
+      <button type="button" onClick={() => void refreshSession()}>
+        Try again
+      </button>
+    </div>
+  );
+}
+
+function KeyForm({ isWrong }: { isWrong: boolean }) {
+  const [draft, setDraft] = useState("");
+  const enter = () => {
+    if (draft.trim() === "") return;
+    setKey(draft.trim());
+    setDraft("");
+    void refreshSession();
+  };
+  return (
+    <section
+      class="card key"
+      aria-label="Key"
+      onKeyDown={(event: KeyboardEvent) => event.key === "Enter" && enter()}
+    >
+      <h2>This server needs a key</h2>
+      <TextField label="API key" type="password" value={draft} onChange={setDraft} />
+      {isWrong && (
+        <p class="problem" role="alert">
+          The server does not know this key.
+        </p>
+      )}
+      <p class="note">It is kept in this browser, and sent to this server only, in a header.</p>
+      <button type="button" class="main" onClick={enter}>
+        Enter
+      </button>
+    </section>
+  );
+}
+
+function forgetKey(): void {
+  setKey(undefined);
+  void refreshSession();
+}
+
+const schemes = ["system", "light", "dark"] as const;
+
+export function applyScheme(): void {
+  document.documentElement.dataset.scheme = kept("scheme") ?? "system";
+}
+
+function SchemeButton() {
+  const [scheme, setScheme] = useState(kept("scheme") ?? "system");
+  const next = schemes[(schemes.indexOf(scheme as "system") + 1) % schemes.length]!;
+  const change = () => {
+    keep("scheme", next);
+    applyScheme();
+    setScheme(next);
+  };
+  return (
+    <button type="button" class="quiet" aria-label={`Colours: ${scheme}`} onClick={change}>
+      {scheme === "system" ? "◐" : scheme === "light" ? "☀" : "☾"}
+    </button>
+  );
+}

@@ -1,0 +1,204 @@
+// A chat as a tree of messages. An edited question or another answer is a sibling of the one before, so nothing is
+// lost. A column is one way through the tree, from its leaf up, with the model that answers there; side by side two
+// columns get the same questions.
+
+export type Call = { id: string; name: string; arguments: string };
+
+export type Figures = {
+  /** Until the first token, as the page has seen it. */
+  ttftMs?: number;
+  tokensPerSecond?: number;
+  promptTokens?: number;
+  cachedTokens?: number;
+  completionTokens?: number;
+};
+
+export type Message = {
+  id: string;
+  parent: string | undefined;
+  role: "user" | "assistant" | "tool";
+  text: string;
+  /** Of a tool's result: the call that it answers. */
+  callId?: string;
+  thought?: string;
+  calls?: readonly Call[];
+  model?: string;
+  state?: "streaming" | "done" | "stopped" | "failed";
+  /** Whether it was constrained to a schema. */
+  isJson?: boolean;
+  error?: string;
+  finish?: string;
+  figures?: Figures;
+};
+
+export type Column = { model: string; leaf: string | undefined };
+
+/** As they are typed: empty is the server's default. */
+export type ChatSettings = {
+  system: string;
+  temperature: string;
+  top_p: string;
+  top_k: string;
+  min_p: string;
+  repetition_penalty: string;
+  max_tokens: string;
+  seed: string;
+  thinking: "" | "on" | "off";
+  schema: string;
+  tools: string;
+};
+
+export type Chat = {
+  id: string;
+  title: string;
+  changedMs: number;
+  settings: ChatSettings;
+  messages: Readonly<Record<string, Message>>;
+  columns: readonly Column[];
+};
+
+export const numberFields = [
+  "temperature",
+  "top_p",
+  "top_k",
+  "min_p",
+  "repetition_penalty",
+  "max_tokens",
+  "seed",
+] as const;
+
+const noSettings: ChatSettings = {
+  system: "",
+  temperature: "",
+  top_p: "",
+  top_k: "",
+  min_p: "",
+  repetition_penalty: "",
+  max_tokens: "",
+  seed: "",
+  thinking: "",
+  schema: "",
+  tools: "",
+};
+
+const UNTITLED = "New chat";
+
+export const newId = () => crypto.randomUUID();
+
+export function newChat(model: string, settings: ChatSettings = noSettings): Chat {
+  const columns = [{ model, leaf: undefined }];
+  const [id, changedMs] = [newId(), Date.now()];
+  return { id, title: UNTITLED, changedMs, settings, messages: {}, columns };
+}
+
+/** From the first message to the leaf. */
+export function pathTo({ messages }: Chat, leaf: string | undefined): Message[] {
+  const path: Message[] = [];
+  for (let at = leaf; at !== undefined; at = messages[at]?.parent) {
+    const message = messages[at];
+    if (!message) break;
+    path.unshift(message);
+  }
+  return path;
+}
+
+/** The message and its alternatives, oldest first. Answers of other models are not alternatives. */
+export function versionsOf({ messages }: Chat, message: Message): Message[] {
+  return Object.values(messages).filter(
+    ({ parent, role, model }) =>
+      parent === message.parent && role === message.role && model === message.model,
+  );
+}
+
+/** The end of the newest way down from a message, with the answers of the model where it has given any. */
+export function newestLeaf(chat: Chat, from: Message, model: string): string {
+  const below = Object.values(chat.messages).filter(({ parent }) => parent === from.id);
+  const next = below.findLast((each) => each.model === model) ?? below.at(-1);
+  return next ? newestLeaf(chat, next, model) : from.id;
+}
+
+export function withMessage(chat: Chat, message: Message): Chat {
+  const isFirst = chat.title === UNTITLED && message.role === "user";
+  const title = isFirst ? titleOf(message.text) : chat.title;
+  const messages = { ...chat.messages, [message.id]: message };
+  return { ...chat, title, messages, changedMs: Date.now() };
+}
+
+export function withLeaf(chat: Chat, column: number, leaf: string | undefined): Chat {
+  const columns = chat.columns.map((each, i) => (i === column ? { ...each, leaf } : each));
+  return { ...chat, columns };
+}
+
+function titleOf(text: string): string {
+  const line = text.trim().split("\n")[0]!.trim();
+  return line.length > 48 ? `${line.slice(0, 47)}…` : line || UNTITLED;
+}
+
+/** The body of the request for the next message. Throws where a schema or tools are no JSON. */
+export function requestOf(settings: ChatSettings, model: string, path: readonly Message[]): object {
+  const numbers = numberFields.flatMap((field) => {
+    const value = settings[field].trim();
+    return value === "" ? [] : [[field, numberOf(field, value)]];
+  });
+  const schema = jsonOf("schema", settings.schema);
+  const tools = jsonOf("tools", settings.tools);
+  const system = settings.system.trim();
+  return {
+    model,
+    stream: true,
+    stream_options: { include_usage: true },
+    messages: [
+      ...(system === "" ? [] : [{ role: "system", content: system }]),
+      ...path.map(wireMessage),
+    ],
+    ...Object.fromEntries(numbers),
+    ...(settings.thinking !== "" && {
+      chat_template_kwargs: { enable_thinking: settings.thinking === "on" },
+    }),
+    ...(schema !== undefined && {
+      response_format: { type: "json_schema", json_schema: { name: "answer", schema } },
+    }),
+    ...(tools !== undefined && { tools: toolsOf(tools) }),
+  };
+}
+
+function wireMessage({ role, text, thought, calls, callId }: Message): object {
+  if (role === "tool") return { role, content: text, tool_call_id: callId };
+  if (role === "user") return { role, content: text };
+  return {
+    role,
+    content: text,
+    ...(thought && { reasoning_content: thought }),
+    ...(calls?.length && {
+      tool_calls: calls.map(({ id, name, arguments: json }) => ({
+        id,
+        type: "function",
+        function: { name, arguments: json },
+      })),
+    }),
+  };
+}
+
+function numberOf(field: string, text: string): number {
+  const value = Number(text);
+  if (Number.isFinite(value)) return value;
+  throw new Error(`${field}: expected a number, not ${text}`);
+}
+
+function jsonOf(field: string, text: string): unknown {
+  if (text.trim() === "") return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${field}: not valid JSON: ${(error as Error).message}`);
+  }
+}
+
+/** Functions may be given bare, or as OpenAI wraps them. */
+function toolsOf(value: unknown): unknown[] {
+  const list = Array.isArray(value) ? value : [value];
+  return list.map((each) => {
+    const isBare = typeof each === "object" && each !== null && !("function" in each);
+    return isBare ? { type: "function", function: each } : each;
+  });
+}

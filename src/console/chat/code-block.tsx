@@ -1,0 +1,62 @@
+// Text in a fixed font, with a button that copies it, and JSON in colours.
+import { useState } from "hono/jsx/dom";
+
+/** How long the button says that it has copied. */
+const SAID_MS = 1500;
+
+export function CodeBlock({ text, language }: { text: string; language: string }) {
+  return (
+    <figure class="code">
+      <figcaption>
+        <span>{language}</span>
+        <CopyButton text={text} />
+      </figcaption>
+      <pre>
+        <code>{language === "json" ? jsonParts(text) : text}</code>
+      </pre>
+    </figure>
+  );
+}
+
+export function CopyButton({ text }: { text: string }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(setCopied, SAID_MS, false);
+  };
+  return (
+    <button type="button" class="quiet" onClick={() => void copy()}>
+      {isCopied ? "Copied" : "Copy"}
+    </button>
+  );
+}
+
+/** Indented where it is complete, as it is where it is not. */
+export function JsonBlock({ text }: { text: string }) {
+  return <CodeBlock text={indented(text)} language="json" />;
+}
+
+function indented(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+const part = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+function jsonParts(text: string) {
+  const parts: (string | ReturnType<typeof CopyButton>)[] = [];
+  let at = 0;
+  for (const match of text.matchAll(part)) {
+    const [whole, quoted, colon] = match;
+    parts.push(text.slice(at, match.index));
+    at = match.index + whole.length;
+    if (quoted === undefined) parts.push(<span class="literal">{whole}</span>);
+    else if (colon === undefined) parts.push(<span class="string">{quoted}</span>);
+    else parts.push(<span class="name">{quoted}</span>, colon);
+  }
+  return [...parts, text.slice(at)];
+}

@@ -1,0 +1,24 @@
+// Numbers as people read them.
+
+export const oneDigit = (value: number) => value.toFixed(1);
+
+/** 340 ms, 1.2 s, 3 min 20 s */
+export function seconds(ms: number): string {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}
+
+/** 1.2 GB, in powers of ten. */
+export function bytes(count: number): string {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  const power = Math.min(Math.floor(Math.log10(Math.max(count, 1)) / 3), units.length - 1);
+  const value = count / 1000 ** power;
+  return `${power === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)} ${units[power]}`;
+}
+
+/** 12,345 */
+export const whole = (count: number) => Math.round(count).toLocaleString("en");
+
+export const percent = (part: number, all: number) =>
+  all === 0 ? "0%" : `${Math.round((100 * part) / all)}%`;

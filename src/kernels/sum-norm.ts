@@ -1,0 +1,74 @@
+// The sum that ends one part of a layer, and the norm that begins the next, in one launch on NVIDIA GPUs. A sum is built
+// as always, and what it is made of is remembered: where a norm of it is asked for, one kernel makes both, and the sum
+// becomes what that kernel makes. Nothing computes the first one then.
+import type { MlxArray } from "../mlx/array.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { Constants } from "./constants.ts";
+import { KernelCache } from "./kernel-cache.ts";
+import type { Language } from "./source.ts";
+import body from "./sum-norm.c" with { type: "text" };
+
+/** made (T, D), or with shares (T, K) of a token's experts (T, K, D); residual (T, D) */
+export type Addends = { made: MlxArray; shares?: MlxArray | undefined; residual: MlxArray };
+
+/** Pairs of features that a thread keeps at most, of the largest groups. */
+const MOST_THREADS = 1024;
+const MOST_PAIRS = 8;
+
+export class SumNorms {
+  readonly #kernels: KernelCache;
+  readonly #constants = new Constants();
+  /** What sums are made of, as long as they are there. */
+  readonly #addends = new WeakMap<MlxArray, Addends>();
+
+  constructor(language: Language, make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache(language, make);
+  }
+
+  remember(sum: MlxArray, addends: Addends): MlxArray {
+    this.#addends.set(sum, addends);
+    return sum;
+  }
+
+  /** The norm of a remembered sum; undefined of anything else. */
+  norm(sum: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray | undefined {
+    const addends = this.#addends.get(sum);
+    if (!addends || !weight || !fits(addends, weight)) return undefined;
+    this.#addends.delete(sum);
+    const { made, shares, residual } = addends;
+    const [rows, dims] = residual.shape as [number, number];
+    const { dtype } = residual;
+    const threads = Math.min(MOST_THREADS, Math.ceil(dims / 64) * 32);
+    const numbers = this.#constants.floats(eps);
+    const inputs = { made, shares: shares ?? numbers, residual, weight, numbers };
+    const output = { shape: [rows, dims], dtype };
+    const [both, normed] = this.#kernels.runAll("sum_norm", body, inputs, ["sums", "normed"], {
+      outputs: [output, output],
+      grid: [rows * threads, 1, 1],
+      threadGroup: [threads, 1, 1],
+      template: {
+        T: dtype,
+        EACH: shares ? made.shape[1]! : 1,
+        DIMS: dims,
+        SHARES: shares !== undefined,
+        THREADS: threads,
+      },
+    }) as [MlxArray, MlxArray];
+    sum.trade(both);
+    return normed;
+  }
+
+  free(): void {
+    this.#kernels.free();
+    this.#constants.free();
+  }
+}
+
+/** Its addends may be gone by now, with the scope that they were made in. */
+function fits({ made, shares, residual }: Addends, weight: MlxArray): boolean {
+  const all = shares ? [made, shares, residual] : [made, residual];
+  if (all.some(({ handle }) => handle === null) || residual.ndim !== 2) return false;
+  const dims = residual.shape[1]!;
+  const isOneType = made.dtype === residual.dtype && weight.dtype === residual.dtype;
+  return isOneType && dims % 2 === 0 && dims <= 2 * MOST_PAIRS * MOST_THREADS;
+}
