@@ -39,7 +39,7 @@ const STEP_MS = 250;
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
-  const sums = new SumNorms("cuda", make);
+  const sums = new SumNorms(make);
   const norm: Device["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
   const products = new Products(make, hasWgmma(info), norm);

@@ -19,7 +19,7 @@
 // all; behind this everything before it is there, and the next launch may begin. Where it is not said it comes first.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define AWAIT_INPUTS asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory")
-#else
+#elif !defined(AWAIT_INPUTS)
 #define AWAIT_INPUTS
 #endif
 

@@ -77,13 +77,14 @@ export function quickestRows(
   isUnpacked: boolean,
 ): (rows: number) => boolean {
   const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? FEW : MANY;
-  const isVector = isHalf(dtype) && fitsOneRow(matrix, dtype);
+  const isVector = fitsOneRow(matrix, dtype);
   return (rows) => (rows === 1 && matrix.kind === "dense" ? isVector : rows <= most);
 }
 
 function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
   const { numbers, outputs, inputs } = formOf(matrix);
-  return matrix.kind === "dense" && numbers === dtype && fitsVector(outputs, inputs);
+  const isOneType = numbers === dtype && isHalf(dtype);
+  return matrix.kind === "dense" && isOneType && fitsVector(outputs, inputs);
 }
 
 type Form = ReturnType<typeof formOf>;

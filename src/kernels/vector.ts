@@ -8,28 +8,17 @@ import body from "./vector.c" with { type: "text" };
 
 const WARPS = 4;
 
-/** What a warp reads of a matrix at once: packs of 8 numbers for each of its lanes. More would not fit the registers. */
+/** What a lane has of rows of the matrix at once, in packs of 8 numbers: more would not fit the registers. */
 const PACKS = 16;
-/** Of the token. */
+/** Of one row, and of the token. */
 const MOST_PACKS = 8;
 const MOST_LINES = 8;
 
-/** How many warps share a row of the matrix, and what a lane has of it, in packs; a row that is too long has none. */
-function sharesOf(inputs: number, isGated: boolean): { shares: number; packs: number } | undefined {
-  const most = isGated ? Math.min(MOST_PACKS, PACKS / 2) : MOST_PACKS;
-  for (let shares = 1; shares <= WARPS; shares *= 2) {
-    const packs = Math.ceil(inputs / (8 * 32 * shares));
-    if (packs <= most || (shares === WARPS && packs <= PACKS)) return { shares, packs };
-  }
-  return undefined;
-}
+const packsOf = (inputs: number, shares: number) => Math.ceil(inputs / (8 * 32 * shares));
 
 export function fitsVector(outputs: number, inputs: number): boolean {
-  return (
-    inputs % 8 === 0 &&
-    outputs % (2 * WARPS * MOST_LINES) === 0 &&
-    inputs <= 8 * 32 * WARPS * MOST_PACKS
-  );
+  const isWhole = inputs % 8 === 0 && outputs % (2 * WARPS * MOST_LINES) === 0;
+  return isWhole && packsOf(inputs, WARPS) <= MOST_PACKS;
 }
 
 export type VectorOptions = ProductOptions & {
@@ -55,7 +44,9 @@ export class Vectors {
     const [outputs, inputs] = weight.shape.slice(-2) as [number, number];
     const rows = chosen?.size ?? 1;
     const columns = isGated ? outputs / 2 : outputs;
-    const { shares, packs } = sharesOf(inputs, isGated)!;
+    // Warps that share a row of the matrix: as few as can.
+    const shares = [1, 2].find((count) => packsOf(inputs, count) <= MOST_PACKS) ?? WARPS;
+    const packs = packsOf(inputs, shares);
     // Of rows of the matrix that it reads at once, a power of two that divides the columns.
     const most = Math.max(1, Math.floor(PACKS / (packs * (isGated ? 2 : 1))));
     const lines = Math.min(MOST_LINES, 2 ** Math.floor(Math.log2(most)));
