@@ -80,7 +80,7 @@ export function RequestTable({ requests, followed }: Props) {
                   <button
                     type="button"
                     class="quiet"
-                    aria-pressed={request.id === followed}
+                    aria-pressed={String(request.id === followed)}
                     aria-label={`Follow ${request.id}`}
                     onClick={() => follow(request.id === followed ? undefined : request.id)}
                   >

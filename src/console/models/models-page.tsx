@@ -1,10 +1,11 @@
 // The models on this machine: what they are, how far they are loaded, and more of them from the hub.
 import { useEffect, useState } from "hono/jsx/dom";
-import type { PlanResponse } from "../../api/admin.ts";
+import type { ModelStates, PlanResponse } from "../../api/admin.ts";
 import { Problem, TextField } from "../form.tsx";
 import { bytes, count, percent, seconds, whole } from "../numbers.ts";
 import { askJson, messageOf } from "../server.ts";
 import { useStore } from "../store.ts";
+import { Wide } from "../wide.tsx";
 import {
   busy,
   load,
@@ -49,6 +50,7 @@ export function ModelsPage() {
       {told?.models.map((model) => (
         <ModelCard model={model} key={model.name} />
       ))}
+      {told && told.popular.length > 0 && <Popular models={told.popular} />}
     </div>
   );
 }
@@ -94,6 +96,57 @@ function PullRow({ pull: now }: { pull: Pull }) {
         Stop
       </button>
     </div>
+  );
+}
+
+type PopularModel = ModelStates["popular"][number];
+
+function Popular({ models }: { models: readonly PopularModel[] }) {
+  return (
+    <section class="card" aria-label="Popular models">
+      <h2>Popular models on the hub</h2>
+      <Wide label="Table of popular models">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Name</th>
+              <th scope="col">Repo</th>
+              <th scope="col" class="right">
+                Size
+              </th>
+              <th scope="col" class="right">
+                Context
+              </th>
+              <th scope="col">Fits</th>
+              <th scope="col">
+                <span class="hidden">Actions</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {models.map(({ name, repo, bytes: size, context_length, fits }) => (
+              <tr key={name}>
+                <td>{name}</td>
+                <td>{repo}</td>
+                <td class="right">{size === undefined ? "–" : bytes(size)}</td>
+                <td class="right">{context_length === undefined ? "–" : whole(context_length)}</td>
+                <td>{fits === undefined ? "–" : fits ? "yes" : "no"}</td>
+                <td class="right">
+                  <button
+                    type="button"
+                    class="quiet"
+                    aria-label={`Pull ${name}`}
+                    onClick={() => void pull(repo)}
+                  >
+                    Pull
+                  </button>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Wide>
+    </section>
   );
 }
 
@@ -172,6 +225,7 @@ function aboutOf(model: ModelRow): string[] {
     `${bytes(model.file_bytes)} on disk`,
     ...(context_length === undefined ? [] : [`made for ${whole(context_length)} tokens`]),
     ...(max_model_len === undefined ? [] : [`serves ${whole(max_model_len)}`]),
+    ...(model.fits ? [] : ["larger than the memory that is free"]),
     ...(model.uses > 0 ? [`${model.uses} requests`] : []),
     ...(model.is_main ? ["the server was started with it"] : []),
   ];
