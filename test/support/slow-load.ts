@@ -2,6 +2,7 @@
 const entry = new URL("./slow-load-worker.ts", import.meta.url).href;
 const encoderEntry = new URL("../../src/text/encoder-thread.ts", import.meta.url).href;
 const grammarEntry = new URL("../../src/grammar/thread.ts", import.meta.url).href;
+const benchEntry = new URL("../../src/bench/thread.ts", import.meta.url).href;
 
 Bun.plugin({
   name: "slow-load",
@@ -10,7 +11,8 @@ Bun.plugin({
       loader: "ts",
       contents: `export const workerEntry = new URL("${entry}");
         export const encoderEntry = new URL("${encoderEntry}");
-        export const grammarEntry = new URL("${grammarEntry}");`,
+        export const grammarEntry = new URL("${grammarEntry}");
+        export const benchEntry = new URL("${benchEntry}");`,
     }));
   },
 });

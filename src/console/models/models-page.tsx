@@ -1,11 +1,11 @@
 // The models on this machine: what they are, how far they are loaded, and more of them from the hub.
 import { useEffect, useState } from "hono/jsx/dom";
 import type { ModelStates, PlanResponse } from "../../api/admin.ts";
+import { DataTable, type TableColumn } from "../data-table.tsx";
 import { Problem, TextField } from "../form.tsx";
 import { bytes, count, percent, seconds, whole } from "../numbers.ts";
 import { askJson, messageOf } from "../server.ts";
 import { useStore } from "../store.ts";
-import { Wide } from "../wide.tsx";
 import {
   busy,
   load,
@@ -101,51 +101,43 @@ function PullRow({ pull: now }: { pull: Pull }) {
 
 type PopularModel = ModelStates["popular"][number];
 
+const popularColumns: readonly TableColumn<PopularModel>[] = [
+  { title: "Name", cell: ({ name }) => name },
+  { title: "Repo", cell: ({ repo }) => repo },
+  {
+    ...{ title: "Size", isNumber: true },
+    cell: ({ bytes: size }) => (size === undefined ? "–" : bytes(size)),
+  },
+  {
+    ...{ title: "Context", isNumber: true },
+    cell: ({ context_length: length }) => (length === undefined ? "–" : whole(length)),
+  },
+  { title: "Fits", cell: ({ fits }) => (fits === undefined ? "–" : fits ? "yes" : "no") },
+  {
+    ...{ title: "Actions", isTitleHidden: true, isNumber: true },
+    cell: ({ name, repo }) => (
+      <button
+        type="button"
+        class="quiet"
+        aria-label={`Pull ${name}`}
+        onClick={() => void pull(repo)}
+      >
+        Pull
+      </button>
+    ),
+  },
+];
+
 function Popular({ models }: { models: readonly PopularModel[] }) {
   return (
     <section class="card" aria-label="Popular models">
       <h2>Popular models on the hub</h2>
-      <Wide label="Table of popular models">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Name</th>
-              <th scope="col">Repo</th>
-              <th scope="col" class="right">
-                Size
-              </th>
-              <th scope="col" class="right">
-                Context
-              </th>
-              <th scope="col">Fits</th>
-              <th scope="col">
-                <span class="hidden">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {models.map(({ name, repo, bytes: size, context_length, fits }) => (
-              <tr key={name}>
-                <td>{name}</td>
-                <td>{repo}</td>
-                <td class="right">{size === undefined ? "–" : bytes(size)}</td>
-                <td class="right">{context_length === undefined ? "–" : whole(context_length)}</td>
-                <td>{fits === undefined ? "–" : fits ? "yes" : "no"}</td>
-                <td class="right">
-                  <button
-                    type="button"
-                    class="quiet"
-                    aria-label={`Pull ${name}`}
-                    onClick={() => void pull(repo)}
-                  >
-                    Pull
-                  </button>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Wide>
+      <DataTable
+        label="Table of popular models"
+        rows={models}
+        columns={popularColumns}
+        keyOf={({ name }) => name}
+      />
     </section>
   );
 }
