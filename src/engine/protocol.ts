@@ -223,7 +223,7 @@ export type ModelStats = {
 export type BlockMap = {
   model: string;
   blocksPerCell: number;
-  /** By cell, the most used state of its blocks: free, cached, held, shared. */
+  /** By cell, how much its most used block is: 0 if it is free, 1 cached, 2 held, 3 shared. */
   cells: Uint8Array;
   /** The cells of the requests that were asked for. */
   requests: { name: string; index: number; cells: number[] }[];
