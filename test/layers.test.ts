@@ -18,8 +18,19 @@ const allowed: Record<string, string[]> = {
   "src/hub": ["src", "ffi"],
   "src/grammar": ["src/text", "src"],
   "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
+  "src/ranks": [
+    "src/engine",
+    "src/hub",
+    "src/device",
+    "src/model",
+    "src/kv",
+    "src/mlx",
+    "src",
+    "ffi",
+  ],
   "src/worker": [
     "src/engine",
+    "src/ranks",
     "src/grammar",
     "src/schedule",
     "src/kv",
@@ -60,6 +71,7 @@ const allowed: Record<string, string[]> = {
   ],
   "src/http": [
     "src/api",
+    "src/ranks",
     "src/batch",
     "src/bench",
     "src/conversation",
@@ -76,6 +88,7 @@ const allowed: Record<string, string[]> = {
   "src/bench": ["src/engine", "src", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
+    "src/ranks",
     "src/batch",
     "src/bench",
     "src/self-test",

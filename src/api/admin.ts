@@ -123,8 +123,27 @@ export const PsResponse = z
         prompt_tokens: z.int(),
         cached_tokens: z.int(),
         generated_tokens: z.int(),
+        collectives: z
+          .object({
+            count: z.int(),
+            sent_bytes: z.number().describe("By the first rank."),
+            ms: z.number().describe("In all of them, estimated from those of every 64th step."),
+          })
+          .optional()
+          .describe("Of the ranks that the model is divided among, since they were started."),
       }),
     ),
+    ranks: z
+      .array(
+        z.object({
+          rank: z.int(),
+          host: z.string(),
+          pid: z.int().optional().describe("On the server's own host."),
+          state: z.enum(["starting", "connected", "ready"]),
+        }),
+      )
+      .optional()
+      .describe("The processes that models are divided among, with --ranks or --hosts."),
     requests: z.array(
       z.object({
         model: z.string(),

@@ -31,6 +31,7 @@ import {
 import { firstModel } from "./first-model.ts";
 import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
+import { startRanks } from "./ranks.ts";
 
 export async function serve(args: string[]): Promise<void> {
   const { settings, sources } = loadSettings(args);
@@ -45,6 +46,7 @@ export async function serve(args: string[]): Promise<void> {
   const env = environmentOf(settings);
   const model = sources.model === "default" ? await firstModel(env) : settings.model;
   const localKey = newKey();
+  const ranks = await startRanks(settings, log);
   const server = await startServer({
     settings,
     model: await modelHere(model),
@@ -52,9 +54,11 @@ export async function serve(args: string[]): Promise<void> {
     keys,
     localKey,
     worker: engineSetup(env),
+    ranks,
     log,
     onProgress: showProgress,
-  }).catch((error: unknown) => {
+  }).catch(async (error: unknown) => {
+    await ranks?.stop();
     throw bindError(error, settings);
   });
   const url = ownUrl(server.url);

@@ -19,6 +19,7 @@ import {
   type Refusal,
   type StepReport,
   type ToWorker,
+  type WorkerData,
   type WorkerSetup,
 } from "./protocol.ts";
 import { received } from "./step-events.ts";
@@ -69,6 +70,14 @@ export type SubmitOptions = {
   onEvent?: (event: EngineEvent) => void;
 };
 
+/** Processes that models are divided among. */
+export type RankSource = {
+  readonly size: number;
+  readonly localSize: number;
+  /** For a new Worker: the one before is no longer heard. */
+  connect(): Mailbox;
+};
+
 type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
 /** A request until the engine is done with it, and how many of its answers are not finished. */
@@ -104,6 +113,7 @@ const STOP_MS = 1000;
 export class EngineClient implements MatcherUser {
   readonly #setup: WorkerSetup;
   readonly #hooks: EngineHooks;
+  readonly #ranks: RankSource | undefined;
   readonly #questions = new Map<number, Question>();
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
@@ -117,14 +127,19 @@ export class EngineClient implements MatcherUser {
   #nextId = 1;
 
   /** Returns when MLX is open; throws where it cannot be opened. */
-  static async start(setup: WorkerSetup, hooks: EngineHooks = {}): Promise<EngineClient> {
-    const client = new EngineClient(setup, hooks);
+  static async start(
+    setup: WorkerSetup,
+    hooks: EngineHooks = {},
+    ranks?: RankSource,
+  ): Promise<EngineClient> {
+    const client = new EngineClient(setup, hooks, ranks);
     await client.#connect().ready;
     return client;
   }
 
-  private constructor(setup: WorkerSetup, hooks: EngineHooks) {
+  private constructor(setup: WorkerSetup, hooks: EngineHooks, ranks: RankSource | undefined) {
     this.#setup = setup;
+    this.#ranks = ranks;
     this.#hooks = hooks;
     this.#loadsRefused.promise.catch(() => {});
   }
@@ -277,10 +292,19 @@ export class EngineClient implements MatcherUser {
     if (this.#stopped) throw new EngineError("the engine has ended");
     const { port1, port2 } = new MessageChannel();
     const arrivals = new SharedArrayBuffer(4);
-    const worker = new Worker(workerEntry, {
-      workerData: { mailbox: { port: port2, arrivals }, setup: this.#setup },
-      transferList: [port2],
-    });
+    const source = this.#ranks;
+    const ranks = source && {
+      mailbox: source.connect(),
+      size: source.size,
+      localSize: source.localSize,
+    };
+    const workerData: WorkerData = {
+      mailbox: { port: port2, arrivals },
+      setup: this.#setup,
+      ranks,
+    };
+    const transferList = [port2, ...(ranks ? [ranks.mailbox.port] : [])];
+    const worker = new Worker(workerEntry, { workerData, transferList });
     const [ready, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const connection: Connection = {
       worker,

@@ -8,6 +8,7 @@ import type { Sampling } from "../model/sampler.ts";
 import type { Priority } from "../schedule/queue.ts";
 import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
 import type { FinishReason } from "../schedule/sequence.ts";
+import type { Mailbox } from "./mailbox.ts";
 
 export type { FinishReason, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
@@ -179,6 +180,8 @@ export type StepReport = {
   snapshots: { hits: number; misses: number };
   /** Why it could not be computed. */
   error?: string | undefined;
+  /** What ranks have sent each other since they were started, where there are some. */
+  traffic?: Traffic | undefined;
   /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
   /** While steps are watched: three numbers for each row: its request's id, its tokens, and 1 if they are a prompt's. */
@@ -186,6 +189,21 @@ export type StepReport = {
   /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
+
+/** The collectives of a rank: how many, what they have sent, and how long those took that were measured. */
+export type Traffic = {
+  collectives: number;
+  bytes: number;
+  measured: number;
+  measuredMs: number;
+};
+
+export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
+
+/** All of them, if each took as long as those that were measured. */
+export function collectiveMs({ collectives, measured, measuredMs }: Traffic): number {
+  return measured === 0 ? 0 : (measuredMs / measured) * collectives;
+}
 
 export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens: number };
 
@@ -213,6 +231,7 @@ export type ModelStats = {
   promptTokens: number;
   cachedTokens: number;
   generatedTokens: number;
+  traffic?: Traffic | undefined;
   liveArrays: number;
   activeBytes: number;
   last: StepReport | undefined;
@@ -256,6 +275,13 @@ export type FromWorker =
 
 /** Given to the Worker when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };
+
+export type WorkerData = {
+  mailbox: Mailbox;
+  setup: WorkerSetup;
+  /** Processes that models are divided among; `localSize` of them share this machine. */
+  ranks?: { mailbox: Mailbox; size: number; localSize: number } | undefined;
+};
 
 export type EngineReport = {
   backend: "cpu" | "metal" | "cuda";

@@ -9,6 +9,7 @@ import {
   type UnloadResponse,
 } from "../api/admin.ts";
 import type { Model } from "../api/models.ts";
+import { collectiveMs } from "../engine/protocol.ts";
 import { NoRoomError } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError } from "./errors.ts";
@@ -54,7 +55,7 @@ export function ps(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => c.json(await psOf(serving));
 }
 
-export async function psOf({ models, engine }: Serving): Promise<PsResponse> {
+export async function psOf({ models, engine, ranks }: Serving): Promise<PsResponse> {
   const stats = await engine.stats();
   const loaded = models.loaded();
   return {
@@ -85,9 +86,15 @@ export async function psOf({ models, engine }: Serving): Promise<PsResponse> {
           prompt_tokens: each.promptTokens,
           cached_tokens: each.cachedTokens,
           generated_tokens: each.generatedTokens,
+          collectives: each.traffic && {
+            count: each.traffic.collectives,
+            sent_bytes: each.traffic.bytes,
+            ms: collectiveMs(each.traffic),
+          },
         },
       ];
     }),
+    ranks: ranks?.status().ranks,
     requests: stats.flatMap(({ model, requests }) =>
       requests.map((request) => ({
         model,

@@ -2,7 +2,13 @@
 // are exact and cost nothing in between. What is measured of requests has the name of their key as a label: the
 // owner sees everything, any other key its own figures.
 import { Counter, Gauge, Histogram, type Metric, Registry } from "prom-client";
-import type { Priority, StepReport } from "../engine/protocol.ts";
+import {
+  collectiveMs,
+  noTraffic,
+  type Priority,
+  type StepReport,
+  type Traffic,
+} from "../engine/protocol.ts";
 import type { Caller } from "../keys/key-ring.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { Usage } from "../serve/answers.ts";
@@ -52,6 +58,11 @@ export class Metrics {
   readonly #inProgress: Gauge<"key" | "tier">;
   readonly #steps: Histogram<"model">;
   readonly #preemptions: Counter<"model">;
+  readonly #collectives: Counter<"model">;
+  readonly #sentBytes: Counter<"model">;
+  readonly #collectiveSeconds: Counter<"model">;
+  /** Of each model's ranks, when their last step landed. */
+  readonly #traffic = new Map<string, Traffic>();
   readonly #snapshotHits: Counter<"model">;
   readonly #snapshotMisses: Counter<"model">;
   readonly #promptTokens: Counter<"key" | "model">;
@@ -151,6 +162,15 @@ export class Metrics {
         if (slots) set.set({ model: info.model }, slots.cached * slots.bytes);
       }
     });
+    this.#collectives = counter("collectives_total", "Collectives of the ranks.", ["model"]);
+    this.#sentBytes = counter("collective_sent_bytes_total", "What rank 0 sent in collectives.", [
+      "model",
+    ]);
+    this.#collectiveSeconds = counter(
+      "collective_seconds_total",
+      "Time in collectives, estimated from those of every 64th step.",
+      ["model"],
+    );
     this.#snapshotHits = counter(
       "snapshot_hits_total",
       "Sequences of models with recurrent layers that began from a snapshot.",
@@ -279,11 +299,23 @@ export class Metrics {
     }
   }
 
-  step({ model, ms, preempted, snapshots }: StepReport): void {
+  step({ model, ms, preempted, snapshots, traffic }: StepReport): void {
+    if (traffic) this.#countTraffic(model, traffic);
     this.#steps.observe({ model }, ms / 1000);
     this.#preemptions.inc({ model }, preempted);
     this.#snapshotHits.inc({ model }, snapshots.hits);
     this.#snapshotMisses.inc({ model }, snapshots.misses);
+  }
+
+  /** Ranks that were started again count from 0. */
+  #countTraffic(model: string, traffic: Traffic): void {
+    const last = this.#traffic.get(model) ?? noTraffic;
+    const before = traffic.collectives < last.collectives ? noTraffic : last;
+    this.#traffic.set(model, traffic);
+    this.#collectives.inc({ model }, traffic.collectives - before.collectives);
+    this.#sentBytes.inc({ model }, traffic.bytes - before.bytes);
+    const ms = collectiveMs(traffic) - collectiveMs(before);
+    this.#collectiveSeconds.inc({ model }, Math.max(0, ms / 1000));
   }
 
   /** A request that got an error. */

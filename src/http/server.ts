@@ -11,6 +11,7 @@ import type { ModelSource } from "../hub/source.ts";
 import type { KeyFile } from "../keys/key-file.ts";
 import { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
+import type { RankGroup } from "../ranks/group.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
 import { StoredResponses } from "../serve/stored-responses.ts";
@@ -35,6 +36,8 @@ export type ServingOptions = {
   /** The key of the server's own command line. */
   localKey: string;
   worker: WorkerSetup;
+  /** Processes that models are divided among: they end with the server. */
+  ranks?: RankGroup | undefined;
   env?: Environment;
   log: Logger;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
@@ -85,7 +88,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
       else log.debug(report, "step");
     },
   };
-  const engine = await EngineClient.start(worker, hooks);
+  const engine = await EngineClient.start(worker, hooks, options.ranks);
   // Set after the start: an engine that cannot start at all makes `start` throw.
   hooks.onFailure = (error) => {
     models.restore();
@@ -125,6 +128,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   );
   const serving: Serving = {
     engine,
+    ranks: options.ranks,
     grammars,
     encoder,
     models,
@@ -142,6 +146,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   };
   const stop = async () => {
     await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+    await options.ranks?.stop();
     responses.close();
   };
   return { serving, stop };

@@ -5,6 +5,7 @@ import type { Grammars } from "../grammar/grammars.ts";
 import type { Environment } from "../hub/settings.ts";
 import type { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
+import type { RankGroup } from "../ranks/group.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
 import type { StoredResponses } from "../serve/stored-responses.ts";
@@ -15,6 +16,8 @@ import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
   engine: EngineClient;
+  /** Where models are divided among several processes. */
+  ranks: RankGroup | undefined;
   grammars: Grammars;
   encoder: Encoder;
   models: ServedModels;

@@ -1,5 +1,6 @@
 // Loads a model: its files, its weights, its architecture.
 import type { Device, FloatType } from "../device/device.ts";
+import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
@@ -9,6 +10,8 @@ export type LoadOptions = {
   device: Device;
   dtype?: FloatType | undefined;
   keepDequantized?: boolean | undefined;
+  /** Ranks that it is divided among; each loads its part. */
+  group?: Group | undefined;
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Some of the file has been read, a few megabytes at most. */
   onRead?: (() => void) | undefined;

@@ -156,8 +156,9 @@ export class ModelEngine {
       this.#answers.tell(outcome, scores?.get(outcome.sequence), nowMs, events);
     }
     this.#countLoad();
-    const { name, cache, options, isWatched } = this.#parts;
+    const { name, cache, options, runner, isWatched } = this.#parts;
     this.#last = stepReport(name, this.#steps++, landed, this.scheduler, cache);
+    this.#last.traffic = runner.traffic;
     if (options.debug) this.#last.requests = this.#requestReports();
     if (isWatched?.()) this.#last.rowTokens = rowTokens(batch);
     return { events, report: this.#last };
@@ -169,6 +170,7 @@ export class ModelEngine {
       model: this.name,
       steps: this.#steps,
       forwards: this.#parts.runner.forwards,
+      traffic: this.#parts.runner.traffic,
       preemptions: this.scheduler.preemptions,
       promptTokens,
       cachedTokens,
