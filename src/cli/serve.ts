@@ -21,6 +21,7 @@ import {
 } from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
+import { cutOf } from "../serve/context-length.ts";
 import type { ServedModel } from "../serve/models.ts";
 import {
   forgetServer,
@@ -174,11 +175,15 @@ function announce(
 ): void {
   const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
   if (!isForPeople(settings.logFormat)) {
-    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, maxLength }, "ready");
+    const { ownLength, lengthLimit } = info;
+    const lengths = { maxLength, ...(lengthLimit && { ownLength, lengthLimit }) };
+    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, ...lengths }, "ready");
     return;
   }
+  const cut = cutOf(info);
   const rows = {
     model: `${name}, ${dtype}, context of ${maxLength} tokens`,
+    ...(cut !== undefined && { "": cut }),
     device: `${deviceName} (${kind})`,
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",

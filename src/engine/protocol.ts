@@ -116,8 +116,12 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
-  /** The longest sequence: limited by the model, or by the memory for KV blocks. */
+  /** The longest sequence. */
   maxLength: number;
+  /** The longest that the model was made for. */
+  ownLength: number;
+  /** What makes it shorter than that: what was asked for, or the memory for KV blocks. */
+  lengthLimit: "setting" | "memory" | undefined;
   blocks: number;
   kvBytes: number;
   /** What `readGauges` reads from any thread. */

@@ -85,6 +85,8 @@ export class Models {
       weightBytes: model.weightBytes,
       vocabulary,
       maxLength,
+      ownLength: needs.maxPositions,
+      lengthLimit: limitOf(maxLength, needs.maxPositions, options),
       blocks: Math.max(0, ...layout.groups.map((group) => group.blocks)),
       kvBytes: store.bytes,
       gauges: cache.gauges,
@@ -147,4 +149,14 @@ function lookbackOf({ shape: { dims }, states: { kvs, latents, slots } }: Model)
     seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0) +
     latents.reduce((sum, { heads, latent, rotary }) => sum + heads * (latent + rotary / 2), 0);
   return (6 * dims * dims * (kvs.length + latents.length + slots.length)) / widths;
+}
+
+/** What made the longest sequence shorter than the model's own. */
+function limitOf(
+  maxLength: number,
+  ownLength: number,
+  options: EngineOptions,
+): ModelInfo["lengthLimit"] {
+  if (maxLength >= ownLength) return undefined;
+  return maxLength === options.maxLength ? "setting" : "memory";
 }
