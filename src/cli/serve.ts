@@ -99,7 +99,8 @@ function remember(entry: ServerEntry, log: Logger): void {
   try {
     rememberServer(entry);
   } catch (error) {
-    log.warn({ err: error }, "ps, stop and run will not find this server by themselves");
+    const told = { error: (error as Error).message };
+    log.warn(told, "ps, stop and run will not find this server by themselves");
   }
 }
 
@@ -131,11 +132,13 @@ function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void
   const { ring, metrics } = serving;
   try {
     const keys = readKeyFile(path);
+    const warning = keys && keyFileWarning(path);
+    if (warning) log.warn(warning);
     if (keys) ring.reload(keys);
     void metrics.keepKeys(ring.names);
     log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "there is no keys file");
   } catch (error) {
-    log.error({ err: error }, "the keys stay as they were");
+    log.error({ error: (error as Error).message }, "the keys stay as they were");
   }
 }
 
