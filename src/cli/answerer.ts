@@ -12,7 +12,7 @@ import { Answers } from "../serve/answers.ts";
 import { openLoadable } from "../serve/load-check.ts";
 import type { TextModel } from "../text/text-model.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { showActivity } from "./progress.ts";
 import { listModels, type Server, streamChat } from "./server-client.ts";
 import { tell } from "./tell.ts";
 
@@ -115,7 +115,7 @@ export function engineAnswerers(settings: AnswerSettings, env: Environment): Ans
     async open(name) {
       const source = await modelHere(name, env);
       engine ??= await EngineClient.start(engineSetup(env), {
-        onProgress: showProgress,
+        onActivity: showActivity(),
         onStep: (report) => log.debug(report, "step"),
       });
       const text = await openLoadable(source.path, engine);

@@ -31,7 +31,7 @@ import {
 } from "../serve/server-file.ts";
 import { firstModel } from "./first-model.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { logActivity, showActivity } from "./progress.ts";
 
 export async function serve(args: string[]): Promise<void> {
   const { settings, sources } = loadSettings(args);
@@ -54,7 +54,7 @@ export async function serve(args: string[]): Promise<void> {
     localKey,
     worker: engineSetup(env),
     log,
-    onProgress: showProgress,
+    onActivity: isForPeople(settings.logFormat) ? showActivity() : logActivity(log),
   }).catch((error: unknown) => {
     throw bindError(error, settings);
   });

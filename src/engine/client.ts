@@ -7,6 +7,7 @@ import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
   defaultEngineOptions,
+  type EngineActivity,
   type EngineEvent,
   type EngineOptions,
   type EngineReport,
@@ -57,6 +58,8 @@ export class LoadCancelledError extends EngineError {
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  /** What the engine is at, each time that it has come further; undefined once it is done with it. */
+  onActivity?: (activity: EngineActivity | undefined) => void;
   /** The Worker has died; its requests have ended with this error. */
   onFailure?: (error: Error) => void;
 };
@@ -112,6 +115,7 @@ export class EngineClient implements MatcherUser {
   /** Once it is rejected, so is every load, running or new. */
   readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
+  #activity: EngineActivity | undefined;
 
   /** Returns when MLX is open; throws where it cannot be opened. */
   static async start(setup: WorkerSetup, hooks: EngineHooks = {}): Promise<EngineClient> {
@@ -134,6 +138,11 @@ export class EngineClient implements MatcherUser {
   /** Running and waiting requests, and those that are being aborted. */
   get active(): number {
     return this.#streams.size;
+  }
+
+  /** Long work that it is at. */
+  get activity(): EngineActivity | undefined {
+    return this.#activity;
   }
 
   /** The device, and with `measure` its matmul throughput. */
@@ -160,7 +169,7 @@ export class EngineClient implements MatcherUser {
     const info = Promise.race([
       this.#loadsRefused.promise,
       this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all })),
-    ]);
+    ]).finally(() => this.#be(undefined));
     connection.models.set(model, { path, options: all, info });
     info.catch(() => {
       if (connection.models.get(model)?.info === info) connection.models.delete(model);
@@ -271,6 +280,7 @@ export class EngineClient implements MatcherUser {
       end: (error) => {
         if (this.#connection !== connection) return;
         this.#connection = undefined;
+        this.#be(undefined);
         port1.close();
         ready.reject(error);
         ended.resolve();
@@ -336,15 +346,31 @@ export class EngineClient implements MatcherUser {
         break;
       case "step":
         this.#deaths = 0;
+        if (this.#activity?.kind === "compile") this.#be(undefined);
         for (const { id, event } of received(message.events)) this.#deliver(id, event);
         if (message.report) this.#hooks.onStep?.(message.report);
         break;
       case "progress":
         this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);
+        this.#be({
+          kind: "load",
+          model: message.model,
+          done: message.loadedBytes,
+          total: message.totalBytes,
+        });
+        break;
+      case "activity":
+        this.#be(message.activity);
         break;
       case "ready":
         break;
     }
+  }
+
+  #be(activity: EngineActivity | undefined): void {
+    if (!activity && !this.#activity) return;
+    this.#activity = activity;
+    this.#hooks.onActivity?.(activity);
   }
 
   #deliver(id: number, event: EngineEvent): void {

@@ -235,11 +235,18 @@ export type ToWorker =
   | { kind: "refuseLoads" }
   | { kind: "stop" };
 
+/** Long work that the engine is at, and how far it is: bytes of weights, steps, or kernels that were begun so far. */
+export type EngineActivity =
+  | { kind: "load"; model: string; done: number; total: number }
+  | { kind: "warm_up"; model: string; done: number; total: number }
+  | { kind: "compile"; kernel: string; done: number };
+
 export type FromWorker =
   | { kind: "ready" }
   | { kind: "answer"; id: number; answer: unknown }
   | { kind: "failed"; id: number; message: string }
   | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
+  | { kind: "activity"; activity: EngineActivity }
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 

@@ -36,6 +36,7 @@ export type ServingOptions = {
   env?: Environment;
   log: Logger;
   onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  onActivity?: EngineHooks["onActivity"];
   /** How long a stream may be without events before a heartbeat is sent. */
   heartbeatSeconds?: number;
 };
@@ -78,6 +79,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
       if (report.error) log.error(report, "step failed");
       else log.debug(report, "step");
     },
+    ...(options.onActivity && { onActivity: options.onActivity }),
   };
   const engine = await EngineClient.start(worker, hooks);
   // Set after the start: an engine that cannot start at all makes `start` throw.

@@ -109,12 +109,14 @@ export class MessageHandler implements Inbox {
     const { models, reply } = this.#parts;
     const onProgress = (loadedBytes: number, totalBytes: number) =>
       reply({ kind: "progress", model, loadedBytes, totalBytes });
+    const onWarmUp = (done: number, total: number) =>
+      reply({ kind: "activity", activity: { kind: "warm_up", model, done, total } });
     const serveOthers = this.#othersDuring(message);
     const onRead = () => {
       apart(serveOthers);
       if (this.#refusesLoads) throw new LoadCancelledError();
     };
-    return models.load(model, path, options, { onProgress, onRead });
+    return models.load(model, path, options, { onProgress, onWarmUp, onRead });
   }
 
   /** To be called after each read: the loaded models then get as much time as the read took. */

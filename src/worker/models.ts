@@ -15,7 +15,9 @@ import { limitsOf, type MemoryPlan, planMemory } from "./planner.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; plan: MemoryPlan; free(): void };
 
-type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
+type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead"> & {
+  onWarmUp?: (done: number, total: number) => void;
+};
 
 export class Models {
   readonly #openDevice: () => Device;
@@ -93,7 +95,7 @@ export class Models {
       slots: cache.slots && { bytes: costs.slotBytes, gauges: cache.slots.gauges },
       load: engine.load,
     };
-    if (options.warmUp) runner.warmUp(maxBatch, maxLength);
+    if (options.warmUp) runner.warmUp(maxBatch, maxLength, hooks.onWarmUp);
     const kept = made.move();
     return { engine, info, plan, free: () => kept.dispose() };
   }

@@ -58,7 +58,11 @@ describe("SIGTERM under load", () => {
     const health = await fetch(`${server.url}/health`);
     expect([health.status, await health.json()]).toEqual([
       503,
-      { status: "draining", reason: "the server is shutting down" },
+      {
+        status: "draining",
+        reason: "the server is shutting down",
+        activity: { kind: "drain", requests: 3 },
+      },
     ]);
     for (const stream of [false, true]) {
       const refused = await post(server, { max_tokens: 1, stream });
