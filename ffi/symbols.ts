@@ -61,6 +61,20 @@ export const symbols = {
   // int mlx_vector_array_free(mlx_vector_array)
   mlx_vector_array_free: { args: ["ptr"], returns: "i32" },
 
+  // ---- Groups of processes
+  // int mlx_distributed_init(mlx_distributed_group*, bool, const char*)
+  mlx_distributed_init: { args: ["buffer", "bool", "buffer"], returns: "i32" },
+  // int mlx_distributed_group_rank(mlx_distributed_group)
+  mlx_distributed_group_rank: { args: ["ptr"], returns: "i32" },
+  // int mlx_distributed_group_size(mlx_distributed_group)
+  mlx_distributed_group_size: { args: ["ptr"], returns: "i32" },
+  // int mlx_distributed_group_free(mlx_distributed_group)
+  mlx_distributed_group_free: { args: ["ptr"], returns: "i32" },
+  // int mlx_distributed_all_sum(mlx_array*, mlx_array, mlx_distributed_group, mlx_stream)
+  mlx_distributed_all_sum: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_distributed_all_gather(mlx_array*, mlx_array, mlx_distributed_group, mlx_stream)
+  mlx_distributed_all_gather: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+
   // ---- Devices and streams
   // int mlx_version(mlx_string*)
   mlx_version: { args: ["buffer"], returns: "i32" },

@@ -6,5 +6,7 @@ export const entrypoints = [
   "worker/main.ts",
   "self-test/thread.ts",
   "grammar/thread.ts",
+  "ranks/thread.ts",
   "text/encoder-thread.ts",
+  "bench/thread.ts",
 ].map((file) => join(import.meta.dir, "..", "..", "src", file));

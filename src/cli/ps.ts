@@ -31,7 +31,8 @@ async function stateOf(server: Server): Promise<ServerState> {
   return { url, ...(entry && { pid: entry.pid }), ...state, ...work };
 }
 
-function asText({ url, pid, status, reason, activity, models, requests }: ServerState): string {
+function asText(state: ServerState): string {
+  const { url, pid, status, reason, activity, models, ranks, requests } = state;
   const owner = pid === undefined ? "" : ` (process ${pid})`;
   const doing = activity && doingOf(activity);
   return [
@@ -40,6 +41,7 @@ function asText({ url, pid, status, reason, activity, models, requests }: Server
       .map(printable)
       .join(", ")}`,
     models.length > 0 ? modelTable(models) : "no model is loaded",
+    ...(ranks ? [rankTable(ranks), ...models.flatMap(collectivesOf)] : []),
     requests.length > 0 ? requestTable(requests) : "no request is under way",
   ].join("\n\n");
 }
@@ -76,6 +78,22 @@ function modelTable(models: PsResponse["models"]): string {
       percent(model.cached_tokens, model.prompt_tokens),
     ]),
   );
+}
+
+function rankTable(ranks: NonNullable<PsResponse["ranks"]>): string {
+  return table(
+    ["RANK", "HOST", "PROCESS", "STATE"],
+    ranks.map(({ rank, host, pid, state }) => [String(rank), host, String(pid ?? "-"), state]),
+  );
+}
+
+function collectivesOf({ name, collectives, ...model }: PsResponse["models"][number]): string[] {
+  if (!collectives) return [];
+  const { sent_bytes, ms } = collectives;
+  const tokens = model.prompt_tokens - model.cached_tokens + model.generated_tokens;
+  const each = tokens === 0 ? "" : `, ${formatBytes(Math.round(sent_bytes / tokens))} a token`;
+  const seconds = (ms / 1000).toFixed(1);
+  return [`${name}: rank 0 sent ${formatBytes(sent_bytes)}${each}; ${seconds} s in collectives`];
 }
 
 function requestTable(requests: PsResponse["requests"]): string {

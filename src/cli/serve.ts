@@ -32,6 +32,7 @@ import {
 import { firstModel } from "./first-model.ts";
 import { modelHere } from "./model-here.ts";
 import { logActivity, showActivity } from "./progress.ts";
+import { startRanks } from "./ranks.ts";
 
 export async function serve(args: string[]): Promise<void> {
   const { settings, sources } = loadSettings(args);
@@ -46,6 +47,7 @@ export async function serve(args: string[]): Promise<void> {
   const env = environmentOf(settings);
   const model = sources.model === "default" ? await firstModel(env) : settings.model;
   const localKey = newKey();
+  const ranks = await startRanks(settings, log);
   const server = await startServer({
     settings,
     model: await modelHere(model),
@@ -53,9 +55,11 @@ export async function serve(args: string[]): Promise<void> {
     keys,
     localKey,
     worker: engineSetup(env),
+    ranks,
     log,
     onActivity: isForPeople(settings.logFormat) ? showActivity() : logActivity(log),
-  }).catch((error: unknown) => {
+  }).catch(async (error: unknown) => {
+    await ranks?.stop();
     throw bindError(error, settings);
   });
   const url = ownUrl(server.url);

@@ -128,6 +128,19 @@ export const verbs: readonly Verb[] = [
     run: async (args) => (await import("./stop.ts")).stop(args),
   },
   {
+    name: "join",
+    usage: "[model]",
+    values: "model",
+    summary: "a server on another host, as one of the ranks that it divides its models among",
+    flags: [
+      { flag: "--hosts", metavar: "<file>", text: "of all ranks, as the server's", values: "file" },
+      { flag: "--rank", metavar: "<n>", text: "which of them this is, from 1" },
+      { flag: "--rank-port", metavar: "<port>", text: "where the server listens (32322)" },
+      { flag: "--rank-secret", metavar: "<secret>", text: "the server's" },
+    ],
+    run: async (args) => (await import("./join.ts")).join(args),
+  },
+  {
     name: "service",
     usage: serviceActions.join("|"),
     summary: "a server that starts at login; install takes a model and settings as serve does",

@@ -488,6 +488,30 @@ export const Settings = z.strictObject({
       metavar: "<n>",
       aliases: ["-t"],
     }),
+  ranks: whole(1, 64).prefault(1).register(about, {
+    section: "Machine",
+    text: "Divide each model among so many processes of this machine.",
+    metavar: "<n>",
+  }),
+  hosts: text("the name of a file").optional().register(about, {
+    section: "Machine",
+    text: "Divide each model among the hosts of this file, as mlx.launch has it; this is the first.",
+    metavar: "<file>",
+    values: "file",
+  }),
+  rankPort: whole(1, 65_000).prefault(32_322).register(about, {
+    section: "Machine",
+    text: "With --hosts: where ranks reach this server, and each other at the ports that follow.",
+    metavar: "<port>",
+  }),
+  rankSecret: text("a secret of 16 characters or more", (value) => value.length >= 16)
+    .optional()
+    .register(about, {
+      section: "Machine",
+      text: "With --hosts: what all ranks must know. Better as a variable than as a flag.",
+      metavar: "<secret>",
+      isSecret: true,
+    }),
 });
 export type Settings = z.infer<typeof Settings>;
 

@@ -6,6 +6,7 @@ import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/gramm
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
+  type BlockMap,
   defaultEngineOptions,
   type EngineActivity,
   type EngineEvent,
@@ -19,6 +20,7 @@ import {
   type Refusal,
   type StepReport,
   type ToWorker,
+  type WorkerData,
   type WorkerSetup,
 } from "./protocol.ts";
 import { received } from "./step-events.ts";
@@ -57,7 +59,6 @@ export class LoadCancelledError extends EngineError {
 
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
-  onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
   /** What the engine is at, each time that it has come further; undefined once it is done with it. */
   onActivity?: (activity: EngineActivity | undefined) => void;
   /** The Worker has died; its requests have ended with this error. */
@@ -71,10 +72,19 @@ export type SubmitOptions = {
   onEvent?: (event: EngineEvent) => void;
 };
 
+/** Processes that models are divided among. */
+export type RankSource = {
+  readonly size: number;
+  readonly localSize: number;
+  /** For a new Worker: the one before is no longer heard. */
+  connect(): Mailbox;
+};
+
 type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
 /** A request until the engine is done with it, and how many of its answers are not finished. */
 type Answering = {
+  name: string | undefined;
   stream: EventStream<EngineEvent>;
   unfinished: number;
   onEvent: SubmitOptions["onEvent"];
@@ -105,12 +115,14 @@ const STOP_MS = 1000;
 export class EngineClient implements MatcherUser {
   readonly #setup: WorkerSetup;
   readonly #hooks: EngineHooks;
+  readonly #ranks: RankSource | undefined;
   readonly #questions = new Map<number, Question>();
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
   #matcherSource: MatcherSource | undefined;
   /** Workers that died since the last step. */
   #deaths = 0;
+  #isWatched = false;
   #stopped = false;
   /** Once it is rejected, so is every load, running or new. */
   readonly #loadsRefused = Promise.withResolvers<never>();
@@ -118,14 +130,19 @@ export class EngineClient implements MatcherUser {
   #activity: EngineActivity | undefined;
 
   /** Returns when MLX is open; throws where it cannot be opened. */
-  static async start(setup: WorkerSetup, hooks: EngineHooks = {}): Promise<EngineClient> {
-    const client = new EngineClient(setup, hooks);
+  static async start(
+    setup: WorkerSetup,
+    hooks: EngineHooks = {},
+    ranks?: RankSource,
+  ): Promise<EngineClient> {
+    const client = new EngineClient(setup, hooks, ranks);
     await client.#connect().ready;
     return client;
   }
 
-  private constructor(setup: WorkerSetup, hooks: EngineHooks) {
+  private constructor(setup: WorkerSetup, hooks: EngineHooks, ranks: RankSource | undefined) {
     this.#setup = setup;
+    this.#ranks = ranks;
     this.#hooks = hooks;
     this.#loadsRefused.promise.catch(() => {});
   }
@@ -152,6 +169,22 @@ export class EngineClient implements MatcherUser {
 
   stats(): Promise<ModelStats[]> {
     return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
+  }
+
+  /** Whether the reports of steps list the tokens of each row, by requests that `nameOf` knows. */
+  watch(isWatched: boolean): void {
+    this.#isWatched = isWatched;
+    if (this.#connection) this.#send({ kind: "watch", isWatched });
+  }
+
+  /** What a running or waiting request is called. */
+  nameOf(id: number): string | undefined {
+    return this.#streams.get(id)?.name;
+  }
+
+  /** A picture of the blocks of every model, with those of the requests of these names. */
+  blocks(names: readonly string[]): Promise<BlockMap[]> {
+    return this.#ask<BlockMap[]>((id) => ({ kind: "blocks", id, names }));
   }
 
   /** What a model would take, without loading it; rejects with what a load would. */
@@ -207,7 +240,8 @@ export class EngineClient implements MatcherUser {
     const stream = new EventStream<EngineEvent>(() => {
       if (this.#streams.has(id) && this.#connection) this.#send({ kind: "abort", id });
     }, maxBacklog);
-    this.#streams.set(id, { stream, unfinished: request.n ?? 1, onEvent });
+    const { name, n: unfinished = 1 } = request;
+    this.#streams.set(id, { name, stream, unfinished, onEvent });
     if (this.#connection) {
       if (request.grammar) this.#linkGrammarThread(this.#connection, request.grammarLane ?? 0);
       this.#send({ kind: "submit", id, model, request });
@@ -266,10 +300,19 @@ export class EngineClient implements MatcherUser {
     if (this.#stopped) throw new EngineError("the engine has ended");
     const { port1, port2 } = new MessageChannel();
     const arrivals = new SharedArrayBuffer(4);
-    const worker = new Worker(workerEntry, {
-      workerData: { mailbox: { port: port2, arrivals }, setup: this.#setup },
-      transferList: [port2],
-    });
+    const source = this.#ranks;
+    const ranks = source && {
+      mailbox: source.connect(),
+      size: source.size,
+      localSize: source.localSize,
+    };
+    const workerData: WorkerData = {
+      mailbox: { port: port2, arrivals },
+      setup: this.#setup,
+      ranks,
+    };
+    const transferList = [port2, ...(ranks ? [ranks.mailbox.port] : [])];
+    const worker = new Worker(workerEntry, { workerData, transferList });
     const [ready, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const connection: Connection = {
       worker,
@@ -302,6 +345,7 @@ export class EngineClient implements MatcherUser {
     worker.on("error", (error) => connection.end(error as Error));
     worker.on("exit", () => connection.end(new EngineError("the engine has ended")));
     this.#connection = connection;
+    if (this.#isWatched) this.watch(true);
     return connection;
   }
 
@@ -347,17 +391,9 @@ export class EngineClient implements MatcherUser {
       case "step":
         this.#deaths = 0;
         if (this.#activity?.kind === "compile") this.#be(undefined);
-        for (const { id, event } of received(message.events)) this.#deliver(id, event);
+        // While all of the step's requests are known.
         if (message.report) this.#hooks.onStep?.(message.report);
-        break;
-      case "progress":
-        this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);
-        this.#be({
-          kind: "load",
-          model: message.model,
-          done: message.loadedBytes,
-          total: message.totalBytes,
-        });
+        for (const { id, event } of received(message.events)) this.#deliver(id, event);
         break;
       case "activity":
         this.#be(message.activity);

@@ -8,6 +8,7 @@ import type { Sampling } from "../model/sampler.ts";
 import type { Priority } from "../schedule/queue.ts";
 import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
 import type { FinishReason } from "../schedule/sequence.ts";
+import type { Mailbox } from "./mailbox.ts";
 
 export type { FinishReason, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
@@ -183,11 +184,30 @@ export type StepReport = {
   snapshots: { hits: number; misses: number };
   /** Why it could not be computed. */
   error?: string | undefined;
+  /** What ranks have sent each other since they were started, where there are some. */
+  traffic?: Traffic | undefined;
   /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
+  /** While steps are watched: three numbers for each row: its request's id, its tokens, and 1 if they are a prompt's. */
+  rowTokens?: Int32Array | undefined;
   /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
+
+/** The collectives of a rank: how many, what they have sent, and how long those took that were measured. */
+export type Traffic = {
+  collectives: number;
+  bytes: number;
+  measured: number;
+  measuredMs: number;
+};
+
+export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
+
+/** All of them, if each took as long as those that were measured. */
+export function collectiveMs({ collectives, measured, measuredMs }: Traffic): number {
+  return measured === 0 ? 0 : (measuredMs / measured) * collectives;
+}
 
 export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens: number };
 
@@ -215,10 +235,21 @@ export type ModelStats = {
   promptTokens: number;
   cachedTokens: number;
   generatedTokens: number;
+  traffic?: Traffic | undefined;
   liveArrays: number;
   activeBytes: number;
   last: StepReport | undefined;
   requests: RequestReport[];
+};
+
+/** The blocks of a model, for a picture of them. */
+export type BlockMap = {
+  model: string;
+  blocksPerCell: number;
+  /** By cell, the most used state of its blocks: free, cached, held, shared. */
+  cells: Uint8Array;
+  /** The cells of the requests that were asked for. */
+  requests: { name: string; index: number; cells: number[] }[];
 };
 
 export type ToWorker =
@@ -229,6 +260,9 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
+  /** Whether the reports of steps list the tokens of each row. */
+  | { kind: "watch"; isWatched: boolean }
+  | { kind: "blocks"; id: number; names: readonly string[] }
   /** The grammar thread that constrained requests of this lane submitted from now on use. */
   | { kind: "matchers"; lane: number; link: MatcherLink }
   /** The server shuts down: the load under way is cancelled, and later ones fail. */
@@ -245,13 +279,19 @@ export type FromWorker =
   | { kind: "ready" }
   | { kind: "answer"; id: number; answer: unknown }
   | { kind: "failed"; id: number; message: string }
-  | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
   | { kind: "activity"; activity: EngineActivity }
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 
 /** Given to the Worker when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };
+
+export type WorkerData = {
+  mailbox: Mailbox;
+  setup: WorkerSetup;
+  /** Processes that models are divided among; `localSize` of them share this machine. */
+  ranks?: { mailbox: Mailbox; size: number; localSize: number } | undefined;
+};
 
 export type EngineReport = {
   backend: "cpu" | "metal" | "cuda";

@@ -22,10 +22,14 @@ function activityOf({ admission, engine: { activity } }: Serving): Health["activ
   return activity?.kind === "compile" ? { kind: "compile", done: activity.done } : activity;
 }
 
-function stateOf({ admission, engine, models }: Serving): Health {
+function stateOf({ admission, engine, models, ranks }: Serving): Health {
   const isDraining = admission.phase === "draining";
   if (isDraining) return { status: "draining", reason: "the server is shutting down" };
   if (!engine.alive) return { status: "down", reason: "the engine has ended" };
+  const group = ranks?.status();
+  if (group && !group.isFormed) {
+    return { status: group.loss === undefined ? "loading" : "down", reason: group.reason };
+  }
   if (models.isLoading) return { status: "loading", reason: "the model is being loaded" };
   if (models.hasFailed) return { status: "down", reason: "the model cannot be loaded" };
   return { status: "ok" };

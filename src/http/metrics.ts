@@ -2,7 +2,13 @@
 // are exact and cost nothing in between. What is measured of requests has the name of their key as a label: the
 // owner sees everything, any other key its own figures.
 import { Counter, Gauge, Histogram, type Metric, Registry } from "prom-client";
-import type { Priority, StepReport } from "../engine/protocol.ts";
+import {
+  collectiveMs,
+  noTraffic,
+  type Priority,
+  type StepReport,
+  type Traffic,
+} from "../engine/protocol.ts";
 import type { Caller } from "../keys/key-ring.ts";
 import type { Admission } from "../serve/admission.ts";
 import type { Usage } from "../serve/answers.ts";
@@ -17,6 +23,24 @@ export type RequestTrack = {
   first(sinceStartMs: number, queueMs: number): void;
   tokens(count: number, ms: number): void;
   end(outcome: Outcome, usage: Usage | undefined): void;
+};
+
+/** A histogram: how many were at most each limit in seconds and above the one before; the last, above all. */
+export type Latency = { name: string; limits: number[]; counts: number[]; count: number };
+
+/** Since the server's start. */
+export type KeyUse = {
+  requests: number;
+  promptTokens: number;
+  cachedTokens: number;
+  generatedTokens: number;
+};
+
+export const noUse: KeyUse = {
+  requests: 0,
+  promptTokens: 0,
+  cachedTokens: 0,
+  generatedTokens: 0,
 };
 
 export type Outcome = "done" | "refused" | "gone" | "failed";
@@ -34,6 +58,11 @@ export class Metrics {
   readonly #inProgress: Gauge<"key" | "tier">;
   readonly #steps: Histogram<"model">;
   readonly #preemptions: Counter<"model">;
+  readonly #collectives: Counter<"model">;
+  readonly #sentBytes: Counter<"model">;
+  readonly #collectiveSeconds: Counter<"model">;
+  /** Of each model's ranks, when their last step landed. */
+  readonly #traffic = new Map<string, Traffic>();
   readonly #snapshotHits: Counter<"model">;
   readonly #snapshotMisses: Counter<"model">;
   readonly #promptTokens: Counter<"key" | "model">;
@@ -133,6 +162,15 @@ export class Metrics {
         if (slots) set.set({ model: info.model }, slots.cached * slots.bytes);
       }
     });
+    this.#collectives = counter("collectives_total", "Collectives of the ranks.", ["model"]);
+    this.#sentBytes = counter("collective_sent_bytes_total", "What rank 0 sent in collectives.", [
+      "model",
+    ]);
+    this.#collectiveSeconds = counter(
+      "collective_seconds_total",
+      "Time in collectives, estimated from those of every 64th step.",
+      ["model"],
+    );
     this.#snapshotHits = counter(
       "snapshot_hits_total",
       "Sequences of models with recurrent layers that began from a snapshot.",
@@ -204,6 +242,50 @@ export class Metrics {
     return await own.metrics();
   }
 
+  /** What each key has used, by its name. */
+  async use(): Promise<ReadonlyMap<string, KeyUse>> {
+    const all = new Map<string, KeyUse>();
+    const counters = {
+      requests: this.#requests,
+      promptTokens: this.#promptTokens,
+      cachedTokens: this.#cachedTokens,
+      generatedTokens: this.#generatedTokens,
+    };
+    for (const [field, counter] of Object.entries(counters)) {
+      for (const { labels, value } of (await counter.get()).values) {
+        const key = String(labels.key);
+        const use = all.get(key) ?? { ...noUse };
+        use[field as keyof KeyUse] += value;
+        all.set(key, use);
+      }
+    }
+    return all;
+  }
+
+  /** The histograms of requests' latencies, of all keys and models together. */
+  async latencies(): Promise<Latency[]> {
+    const named = {
+      first_token: this.#firstToken,
+      inter_token: this.#interToken,
+      queue: this.#queue,
+      request: this.#whole,
+    };
+    return await Promise.all(
+      Object.entries(named).map(async ([name, histogram]) => {
+        const { values } = await histogram.get();
+        const total = (end: string, le?: number) =>
+          values
+            .filter(({ metricName }) => metricName?.endsWith(end))
+            .filter(({ labels }) => (labels as { le?: number | string }).le === le)
+            .reduce((sum, { value }) => sum + value, 0);
+        const limits = name === "inter_token" ? tokenSeconds : seconds;
+        const count = total("_count");
+        const upTo = [...limits.map((limit) => total("_bucket", limit)), count];
+        return { name, limits, counts: upTo.map((all, i) => all - (upTo[i - 1] ?? 0)), count };
+      }),
+    );
+  }
+
   /** Forgets the figures of all other keys, but for those with requests in progress. */
   async keepKeys(names: readonly string[]): Promise<void> {
     const { values: inProgress } = await this.#inProgress.get();
@@ -217,11 +299,23 @@ export class Metrics {
     }
   }
 
-  step({ model, ms, preempted, snapshots }: StepReport): void {
+  step({ model, ms, preempted, snapshots, traffic }: StepReport): void {
+    if (traffic) this.#countTraffic(model, traffic);
     this.#steps.observe({ model }, ms / 1000);
     this.#preemptions.inc({ model }, preempted);
     this.#snapshotHits.inc({ model }, snapshots.hits);
     this.#snapshotMisses.inc({ model }, snapshots.misses);
+  }
+
+  /** Ranks that were started again count from 0. */
+  #countTraffic(model: string, traffic: Traffic): void {
+    const last = this.#traffic.get(model) ?? noTraffic;
+    const before = traffic.collectives < last.collectives ? noTraffic : last;
+    this.#traffic.set(model, traffic);
+    this.#collectives.inc({ model }, traffic.collectives - before.collectives);
+    this.#sentBytes.inc({ model }, traffic.bytes - before.bytes);
+    const ms = collectiveMs(traffic) - collectiveMs(before);
+    this.#collectiveSeconds.inc({ model }, Math.max(0, ms / 1000));
   }
 
   /** A request that got an error. */

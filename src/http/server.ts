@@ -11,12 +11,15 @@ import type { ModelSource } from "../hub/source.ts";
 import type { KeyFile } from "../keys/key-file.ts";
 import { KeyRing } from "../keys/key-ring.ts";
 import type { Logger } from "../log.ts";
+import type { RankGroup } from "../ranks/group.ts";
 import { Admission } from "../serve/admission.ts";
 import { type ServedModel, ServedModels } from "../serve/models.ts";
 import { StoredResponses } from "../serve/stored-responses.ts";
 import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
 import { batchesOptions } from "./batch-lines.ts";
+import { EngineFeed } from "./engine-feed.ts";
+import { engineState } from "./engine-state.ts";
 import { draining, errorResponse } from "./errors.ts";
 import { LazyBatches } from "./lazy-batches.ts";
 import { Metrics } from "./metrics.ts";
@@ -33,9 +36,10 @@ export type ServingOptions = {
   /** The key of the server's own command line. */
   localKey: string;
   worker: WorkerSetup;
+  /** Processes that models are divided among: they end with the server. */
+  ranks?: RankGroup | undefined;
   env?: Environment;
   log: Logger;
-  onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
   onActivity?: EngineHooks["onActivity"];
   /** How long a stream may be without events before a heartbeat is sent. */
   heartbeatSeconds?: number;
@@ -73,15 +77,21 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
-    ...(options.onProgress && { onProgress: options.onProgress }),
+    onActivity(activity) {
+      if (activity?.kind === "load") {
+        const { model: name, done: loadedBytes, total: totalBytes } = activity;
+        models.onProgress(name, { loadedBytes, totalBytes });
+      }
+      options.onActivity?.(activity);
+    },
     onStep(report) {
       metrics.step(report);
+      feed.step(report);
       if (report.error) log.error(report, "step failed");
       else log.debug(report, "step");
     },
-    ...(options.onActivity && { onActivity: options.onActivity }),
   };
-  const engine = await EngineClient.start(worker, hooks);
+  const engine = await EngineClient.start(worker, hooks, options.ranks);
   // Set after the start: an engine that cannot start at all makes `start` throw.
   hooks.onFailure = (error) => {
     models.restore();
@@ -102,6 +112,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     ...(options.env && { env: options.env }),
   });
   const metrics = new Metrics(models, admission);
+  const feed = new EngineFeed(engine, (followed) => engineState(serving, followed));
   const ring = new KeyRing({
     plain: settings.apiKey,
     file: options.keys,
@@ -120,21 +131,25 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   );
   const serving: Serving = {
     engine,
+    ranks: options.ranks,
     grammars,
     encoder,
     models,
     admission,
     metrics,
+    feed,
     responses,
     batches,
     ring,
     settings,
+    url: undefined,
     env: options.env ?? process.env,
     heartbeatMs: heartbeatSeconds * 1000,
     log,
   };
   const stop = async () => {
     await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+    await options.ranks?.stop();
     responses.close();
   };
   return { serving, stop };
@@ -159,6 +174,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     };
     const listeners = await listenOn([settings.port, settings.ollamaPort], listen);
     const [url, ollamaUrl] = listeners.map(({ port }) => urlOf(settings.host, port));
+    serving.url = url;
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();

@@ -434,6 +434,12 @@ export class KvCache {
     for (const key of held.snapshots) this.slots!.drop(key);
   }
 
+  /** Nothing can be hit any more. */
+  clear(): void {
+    for (const pool of this.pools) pool.clear();
+    this.slots?.clear();
+  }
+
   /** Whether the state after so many tokens should be kept: at marks, and at the last whole block of an answer. */
   #isWanted({ held, promptLength }: Cached, position: number): boolean {
     if (position === 0 || position % BLOCK_TOKENS !== 0) return false;

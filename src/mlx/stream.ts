@@ -26,6 +26,10 @@ export class Stream {
     check("mlx_synchronize", mlxc.mlx_synchronize(this.#alive()));
   }
 
+  get handle(): Pointer {
+    return this.#alive();
+  }
+
   free(): void {
     mlxc.mlx_stream_free(this.#alive());
     this.#handle = undefined;

@@ -129,6 +129,48 @@ export function runsOf(
   return { ...stored, name, shape, bytes, read };
 }
 
+/** Some of a tensor's rows in the order that they have for us, whatever order the file has them in. */
+export function orderedRuns(
+  stored: StoredTensor,
+  { rows, runs, shape }: { rows: number; runs: readonly RowRun[]; shape: readonly number[] },
+): StoredTensor {
+  const { rowOrder, name } = stored;
+  if (!rowOrder) return runsOf(name, stored, { rows, runs, shape });
+  const places = new Int32Array(rows);
+  for (let row = 0; row < rows; row++) places[rowOrder(row)] = row;
+  const single = runs.flatMap(({ first, count }) =>
+    Array.from(places.subarray(first, first + count), (row) => ({ first: row, count: 1 })),
+  );
+  return { ...runsOf(name, stored, { rows, runs: single, shape }), rowOrder: undefined };
+}
+
+/** Some columns of each row, of so many: with quantized numbers their number is that before quantization. */
+export function columnsOf(
+  stored: StoredTensor,
+  { first, count, of }: { first: number; count: number; of: number },
+): StoredTensor {
+  const { shape, bytes } = stored;
+  const columns = shape.at(-1)!;
+  const rows = shape.reduce((a, b) => a * b, 1) / columns;
+  const [rowBytes, skipped, length] = [1, first / of, count / of].map(
+    (part) => (part * bytes) / rows,
+  ) as [number, number, number];
+  const read = (offset: number, target: Uint8Array) => {
+    for (let done = 0; done < target.length; ) {
+      const [row, within] = [Math.floor((offset + done) / length), (offset + done) % length];
+      const some = Math.min(length - within, target.length - done);
+      stored.read(row * rowBytes + skipped + within, target.subarray(done, done + some));
+      done += some;
+    }
+  };
+  return {
+    ...stored,
+    shape: [...shape.slice(0, -1), (columns * count) / of],
+    bytes: rows * length,
+    read,
+  };
+}
+
 /** Some columns of matrices (count, rows, columns) as rows: (count, columns that are picked, rows). */
 export function transposed(name: string, stored: StoredTensor, picked: RowRun): StoredTensor {
   const [matrices, rows, columns] = stored.shape as [number, number, number];

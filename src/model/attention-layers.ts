@@ -10,8 +10,10 @@ import {
   type AttentionParts,
   type AttentionSizes,
   attentionBlock,
+  headFeatures,
   makeOutputGate,
   normedProjection,
+  ownHeads,
   plainNorm,
   projection,
   rmsNorm,
@@ -39,32 +41,40 @@ export function attentionLayers(
   return (name, layer, states) => {
     const own = design.mix?.(name, layer, states);
     if (own) return own;
-    const sizes = { dims, ...(design.heads?.(layer) ?? headsOf(config)) };
-    if (sizes.heads % sizes.kvHeads !== 0) {
-      const found = `${sizes.heads} heads do not fit ${sizes.kvHeads} KV heads`;
+    const all = { dims, ...(design.heads?.(layer) ?? headsOf(config)) };
+    if (all.heads % all.kvHeads !== 0) {
+      const found = `${all.heads} heads do not fit ${all.kvHeads} KV heads`;
       throw new LoadError(`config.json: layer ${layer}: ${found}`);
     }
     const window = windowOf(config, layer, slides);
-    const whole = () => ropeOf(window, sizes.headDim);
+    const whole = () => ropeOf(window, all.headDim);
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
     const shared = layer < kvOwners ? undefined : latest.get(window);
-    design.arrange?.(name, sizes, layer);
+    design.arrange?.(name, all, layer);
     if (rope && design.rotatesNeighbours) {
-      arrangeHalves(weights, name, sizes, rope.dims);
+      arrangeHalves(weights, name, all, rope.dims);
       const { query, key } = design.headwiseNorms ?? {};
-      if (query) arrangeNormHalves(weights, `${name}.${query}`, sizes.heads, sizes, rope.dims);
-      if (key) arrangeNormHalves(weights, `${name}.${key}`, sizes.kvHeads, sizes, rope.dims);
+      if (query) arrangeNormHalves(weights, `${name}.${query}`, all.heads, all, rope.dims);
+      if (key) arrangeNormHalves(weights, `${name}.${key}`, all.kvHeads, all, rope.dims);
     }
+    const sizes = design.hasWholeHeads ? all : ownHeads(weights, name, all);
     const headNorm = (part: string) =>
       rmsNorm(weights, `${name}.${part}`, sizes.headDim, eps, offset);
     const { attention } = design;
-    const options = typeof attention === "function" ? attention(name, sizes, layer) : attention;
+    const options = typeof attention === "function" ? attention(name, all, layer) : attention;
     const plain = () => plainNorm(weights, sizes.headDim, eps);
     const attend = attentionBlock(weights, name, states, sizes, {
       shared,
       ...headNorms(design, shared !== undefined, headNorm, plain),
       ...projectionParts(weights, name, sizes, design, eps, rope),
-      afterwards: design.outputGate && makeOutputGate(weights, name, sizes, design.outputGate),
+      afterwards:
+        design.outputGate &&
+        makeOutputGate(
+          weights,
+          name,
+          { ...sizes, heads: headFeatures(sizes, 1) },
+          design.outputGate,
+        ),
       ...design.parts?.(name, sizes, { layer, rope, isSharing: shared !== undefined }),
       attention: { scale: sizes.headDim ** -0.5, ...options, window },
     });

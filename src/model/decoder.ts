@@ -55,7 +55,7 @@ export function decoder(
   );
   const norm = makeNorm("model.norm", dims);
   const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
-  const matrix = tied ? embedding.asLinear : weights.linear("lm_head", dims, vocabulary);
+  const matrix = tied ? embedding.asLinear : weights.head("lm_head", dims, vocabulary);
   const head = options.head ? options.head(matrix) : matrix;
   weights.finish([...UNUSED, ...ignored]);
   return {

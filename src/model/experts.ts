@@ -97,7 +97,7 @@ export function routedMlp(
   const whole: Mixture = scalesInputs
     ? ofScaledInputs(mlps)
     : (x, { chosen, shares }, residual) =>
-        weights.device.combine(mlps(x, chosen), shares, residual);
+        combined(weights, mlps, mlps(x, chosen), shares, residual);
   const small = latent ? inLatent(weights, name, dims, latent, whole) : whole;
   const mixture = identities > 0 ? withIdentities(small, experts) : small;
   return (input, { norm, residual } = {}) => {
@@ -110,10 +110,24 @@ export function routedMlp(
 /** What a token's experts make of it, each by its share. */
 type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
 
+/** made (T, K, D) by their shares (T, K) -> (T, D) */
+export function combined(
+  { device }: Weights,
+  { total }: ExpertMlps,
+  made: MlxArray,
+  shares: MlxArray,
+  residual?: MlxArray,
+): MlxArray {
+  if (!total) return device.combine(made, shares, residual);
+  const whole = total(device.combine(made, shares));
+  return residual ? add(residual, whole) : whole;
+}
+
 function ofScaledInputs(mlps: ExpertMlps): Mixture {
   return (x, { chosen, shares }, residual) => {
     const open = multiply(x, astype(shares, x.dtype)); // shares (T, 1)
-    const made = squeeze(mlps(open, chosen), 1);
+    const part = squeeze(mlps(open, chosen), 1);
+    const made = mlps.total ? mlps.total(part) : part;
     return residual ? add(residual, made) : made;
   };
 }

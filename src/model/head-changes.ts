@@ -22,6 +22,8 @@ import {
   type AttentionParts,
   type AttentionSizes,
   type HeadProjection,
+  headFeatures,
+  kvFeatures,
   type Projection,
   projection,
 } from "./layers.ts";
@@ -55,9 +57,9 @@ export function headwiseNorms(
   sizes: AttentionSizes,
   { query, key, norm }: HeadwiseNorms,
 ): HeadProjection {
-  const { heads, kvHeads, headDim } = sizes;
-  const qWeight = weights.tensor(`${name}.${query}`, [heads, headDim]);
-  const kWeight = weights.tensor(`${name}.${key}`, [kvHeads, headDim]);
+  const rest = [sizes.headDim];
+  const qWeight = weights.part(`${name}.${query}`, headFeatures(sizes, 1), rest);
+  const kWeight = weights.part(`${name}.${key}`, kvFeatures(sizes, 1), rest);
   return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => ({
     q: multiply(norm(q), qWeight),
     k: multiply(norm(k), kWeight),
@@ -118,19 +120,19 @@ export function withTemperature(
 export function narrowValues(
   weights: Weights,
   name: string,
-  { dims, heads, kvHeads, headDim }: AttentionSizes,
-  valueDim: number,
+  sizes: AttentionSizes,
   scale: number,
 ): Partial<AttentionParts> {
+  const { dims, heads, kvHeads, headDim, valueDim = headDim } = sizes;
   if (valueDim > headDim) {
     throw new LoadError(`config.json: values of ${valueDim} features, with keys of ${headDim}`);
   }
   const [queries, keys] = [heads * headDim, kvHeads * headDim];
   const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
-  const outputs = [queries, keys, kvHeads * valueDim];
+  const outputs = [headFeatures(sizes), kvFeatures(sizes), kvFeatures(sizes, valueDim)];
   const project = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
   return {
-    outputs: heads * valueDim,
+    outputs: headFeatures(sizes, valueDim),
     project: (x, fused) => {
       const [qk, v] = split(project(x, fused), [queries + keys]) as [MlxArray, MlxArray];
       const rest = zeros([v.shape[0]!, kvHeads, headDim - valueDim], v.dtype);
@@ -160,7 +162,7 @@ export function takenOver(weights: Weights, each: number) {
         return qkv;
       };
     }
-    const toQueries = weights.linear(`${name}.q_proj`, dims, queries);
+    const toQueries = weights.linear(`${name}.q_proj`, dims, headFeatures(sizes));
     return (x, fused) => concatenate([toQueries(x, fused), shared], -1);
   };
 }

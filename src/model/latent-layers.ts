@@ -6,6 +6,7 @@ import type { HeadLinear, Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { astype, expandDims, multiply, slice } from "../mlx/ops.ts";
 import { type BaseConfig, count } from "./config.ts";
+import { countOf, type Extent, times } from "./extents.ts";
 import { type AttentionBlock, makeOutputGate, type OutputGate, rmsNorm } from "./layers.ts";
 import type { LatentOptions } from "./model.ts";
 import { makeRope, ropeOptions, yarnScale } from "./rope.ts";
@@ -85,44 +86,50 @@ function latentAttention(
   sizes: LatentSizes,
   { eps, latentScale = 1, queryScale, outputGate, ...options }: LatentParts,
 ): AttentionBlock {
-  const { dims, heads, queryRank, latent, rotary, plain, value } = sizes;
+  const { dims, queryRank, latent, rotary, plain, value } = sizes;
+  const division = { unit: value, inputOf: [`${name}.o_proj`] };
+  const values = weights.divide(sizes.heads * value, division);
+  /** Heads of this rank; latents are kept by all. */
+  const own = times(values, 1 / value);
+  const heads = countOf(own);
   const state = states.latent({ heads, latent, rotary });
-  const queryDims = heads * (plain + rotary);
+  const queries = times(own, plain + rotary);
+  const queryDims = countOf(queries);
   const parts = [queryRank ? "q_a_proj" : "q_proj", "kv_a_proj_with_mqa"];
   const project = weights.joined(
     `${name}.q_kv_proj`,
     parts.map((part) => `${name}.${part}`),
     dims,
-    [queryRank ?? queryDims, latent + rotary],
+    [queryRank ?? queries, latent + rotary],
   );
   const queryNorm = queryRank
     ? rmsNorm(weights, `${name}.q_a_layernorm`, queryRank, eps)
     : undefined;
-  const toQueries = queryRank && weights.linear(`${name}.q_b_proj`, queryRank, queryDims);
+  const toQueries = queryRank && weights.linear(`${name}.q_b_proj`, queryRank, queries);
   const latentNorm = rmsNorm(weights, `${name}.kv_a_layernorm`, latent, eps);
-  const own = { ...options, norm: scaledNorm(weights, latentNorm, latentScale) };
-  const { absorb, toValues } = headLinears(weights, name, sizes);
+  const attention = { ...options, norm: scaledNorm(weights, latentNorm, latentScale) };
+  const { absorb, toValues } = headLinears(weights, name, sizes, own);
   const gate =
-    outputGate && makeOutputGate(weights, name, { dims, heads, headDim: value }, outputGate);
-  const oProj = weights.linear(`${name}.o_proj`, heads * value, dims);
+    outputGate && makeOutputGate(weights, name, { dims, heads: own, headDim: value }, outputGate);
+  const oProj = weights.linear(`${name}.o_proj`, values, dims);
   return (input, step, { norm, residual } = {}) => {
     const x = gate && norm ? norm(input) : input;
     const projected = project(x, { norm: gate ? undefined : norm }); // (T, queries and latents)
     const unscaled = toQueries
       ? toQueries(slice(projected, 1, 0, queryRank), { norm: queryNorm })
       : projected;
-    const queries = queryScale
+    const asked = queryScale
       ? multiply(unscaled, astype(expandDims(queryScale(step.positions()), 1), x.dtype))
       : unscaled;
     const stride = plain + rotary;
     const rows = {
-      absorbed: absorb({ rows: queries, first: 0, stride }), // (T, heads * latent)
-      placed: { rows: queries, first: plain, stride },
+      absorbed: absorb({ rows: asked, first: 0, stride }), // (T, heads * latent)
+      placed: { rows: asked, first: plain, stride },
       latents: { rows: projected, first: queryRank ?? queryDims },
     };
-    const attended = step.attendLatent(state, rows, own);
-    const values = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
-    return oProj(gate ? gate(values, x, {}) : values, { residual });
+    const attended = step.attendLatent(state, rows, attention);
+    const made = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
+    return oProj(gate ? gate(made, x, {}) : made, { residual });
   };
 }
 
@@ -139,6 +146,7 @@ function headLinears(
   weights: Weights,
   name: string,
   { heads, latent, plain, value }: LatentSizes,
+  own: Extent,
 ): { absorb: HeadLinear; toValues: HeadLinear } {
   const joint = `${name}.kv_b_proj`;
   const isJoint = weights.has(`${joint}.weight`);
@@ -152,7 +160,7 @@ function headLinears(
   }
   return {
     // The authors have (plain, latent), which is also how they are quantized.
-    absorb: weights.byHead(keys, heads, plain, latent, { isTransposed: isJoint }),
-    toValues: weights.byHead(values, heads, latent, value),
+    absorb: weights.byHead(keys, own, plain, latent, { isTransposed: isJoint }),
+    toValues: weights.byHead(values, own, latent, value),
   };
 }

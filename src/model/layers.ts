@@ -13,17 +13,21 @@ import {
   flatten,
   floorDivide,
   multiply,
+  power,
   reshape,
   sigmoid,
+  slice,
   split,
+  sum,
   take,
   tanh,
 } from "../mlx/ops.ts";
 import type { Activation } from "./activations.ts";
+import { countOf, type Extent, type Slice, times } from "./extents.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { KvState, LayerStates } from "./states.ts";
-import type { Weights } from "./weights.ts";
+import type { Total, Weights } from "./weights.ts";
 
 /** `offset` is added to the weight: Gemma stores weights as their distance from 1. */
 export function rmsNorm(
@@ -57,6 +61,19 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
+/** An RMS norm over an axis of which this rank may have a part. */
+export function dividedNorm(weights: Weights, name: string, dims: Extent, eps: number): AnyNorm {
+  if (typeof dims === "number") return rmsNorm(weights, name, dims, eps);
+  const weight = weights.part(`${name}.weight`, dims);
+  const total = weights.totals(dims)!;
+  return (x) => {
+    const exact = astype(x, "float32");
+    const squares = total(sum(multiply(exact, exact), -1, true));
+    const scale = power(add(divide(squares, dims.of * (dims.copies ?? 1)), eps), -0.5);
+    return multiply(astype(multiply(exact, scale), x.dtype), weight);
+  };
+}
+
 /** A layer norm without weights of its own. */
 export const plainLayerNorm =
   (eps: number): AnyNorm =>
@@ -75,19 +92,28 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
   return multiply(tanh(divide(x, cap)), cap);
 }
 
-/** down(gating(gate(x), up(x))), with both of them in one matrix where the file has them so. */
+/** What this rank has of an MLP's width. */
+export function ownWidth(weights: Weights, name: string, hidden: number): Extent {
+  return weights.divide(hidden, { inputOf: [`${name}.down_proj`] });
+}
+
+/**
+ * down(gating(gate(x), up(x))), with both of them in one matrix where the file has them so. `own`: where the gating is
+ * not element by element, the part of the width that it is made for.
+ */
 export function gatedMlp(
   weights: Weights,
   name: string,
   dims: number,
   hidden: number,
   gating: Gating = "swiglu",
+  own = ownWidth(weights, name, hidden),
 ): Linear {
   const [joint, parts] = [`${name}.gate_up_proj`, [`${name}.gate_proj`, `${name}.up_proj`]];
   const gateUp = weights.has(`${joint}.weight`)
-    ? weights.linear(joint, dims, 2 * hidden)
-    : weights.joined(joint, parts, dims, [hidden, hidden]);
-  return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, hidden, dims), gating);
+    ? weights.linear(joint, dims, [own, own])
+    : weights.joined(joint, parts, dims, [own, own]);
+  return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, own, dims), gating);
 }
 
 /** With both halves from one product. */
@@ -103,15 +129,21 @@ export function plainMlp(
   hidden: number,
   activation: Activation,
 ): Linear {
-  const up = weights.linear(`${name}.up_proj`, dims, hidden);
-  const down = weights.linear(`${name}.down_proj`, hidden, dims);
+  const own = ownWidth(weights, name, hidden);
+  const up = weights.linear(`${name}.up_proj`, dims, own);
+  const down = weights.linear(`${name}.down_proj`, own, dims);
   return (x, { norm, residual } = {}) => down(activation(up(x, { norm })), { residual });
 }
 
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
 
-/** x (T, D), chosen (T, K) -> (T, K, D): the output of each of a token's experts. */
-export type ExpertMlps = (x: MlxArray, chosen: MlxArray) => MlxArray;
+/**
+ * x (T, D), chosen (T, K) -> (T, K, D): the output of each of a token's experts. Ranks have parts of each expert's
+ * width: `total` then adds up what they make of tokens.
+ */
+export type ExpertMlps = ((x: MlxArray, chosen: MlxArray) => MlxArray) & {
+  total?: Total | undefined;
+};
 
 export function expertMlps(
   weights: Weights,
@@ -120,9 +152,10 @@ export function expertMlps(
   gating: Gating = "swiglu",
 ): ExpertMlps {
   const parts = [`${name}.gate_proj`, `${name}.up_proj`];
-  const gateUp = weights.joinedExperts(`${name}.gate_up_proj`, parts, experts, dims, hidden);
-  const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
-  return byExpert(down, dims, (x, rows, sorted) =>
+  const own = ownWidth(weights, name, hidden);
+  const gateUp = weights.joinedExperts(`${name}.gate_up_proj`, parts, experts, dims, own);
+  const down = weights.experts(`${name}.down_proj`, experts, own, dims);
+  return byExpert(down, dims, weights.totals(own), (x, rows, sorted) =>
     down(gateUp(x, rows, { gating, ...sorted }), rows, sorted),
   );
 }
@@ -134,16 +167,22 @@ export function ungatedExpertMlps(
   { experts, dims, hidden }: ExpertSizes,
   activation: (x: MlxArray) => MlxArray,
 ): ExpertMlps {
-  const up = weights.experts(`${name}.up_proj`, experts, dims, hidden);
-  const down = weights.experts(`${name}.down_proj`, experts, hidden, dims);
-  return byExpert(down, dims, (x, rows, sorted) =>
+  const own = ownWidth(weights, name, hidden);
+  const up = weights.experts(`${name}.up_proj`, experts, dims, own);
+  const down = weights.experts(`${name}.down_proj`, experts, own, dims);
+  return byExpert(down, dims, weights.totals(own), (x, rows, sorted) =>
     down(activation(up(x, rows, sorted)), rows, sorted),
   );
 }
 
 /** Many rows are computed in the order of their experts, where the device gains by it. */
-function byExpert({ sortedRows }: ExpertLinear, dims: number, mlp: ExpertProduct): ExpertMlps {
-  return (x, chosen) => {
+function byExpert(
+  { sortedRows }: ExpertLinear,
+  dims: number,
+  total: Total | undefined,
+  mlp: ExpertProduct,
+): ExpertMlps {
+  const mlps = (x: MlxArray, chosen: MlxArray) => {
     const [tokens, each] = chosen.shape as [number, number];
     const rows = flatten(chosen); // (T * K)
     if (rows.size < sortedRows) return reshape(mlp(x, rows), [tokens, each, dims]);
@@ -152,9 +191,65 @@ function byExpert({ sortedRows }: ExpertLinear, dims: number, mlp: ExpertProduct
     const made = mlp(ordered, take(rows, order), { sorted: true });
     return reshape(take(made, argsort(order)), [tokens, each, dims]);
   };
+  return Object.assign(mlps, { total });
 }
 
-export type AttentionSizes = { dims: number; heads: number; kvHeads: number; headDim: number };
+/** Heads are those that this rank has: which of all they are is in `own`, where it has not all. */
+export type AttentionSizes = {
+  dims: number;
+  heads: number;
+  kvHeads: number;
+  headDim: number;
+  /** Of a head's values, where they have fewer features. */
+  valueDim?: number | undefined;
+  own?: { heads: Slice; kvHeads: Slice } | undefined;
+};
+
+/** Features of the rank's heads, `each` of a head. */
+export function headFeatures(
+  { heads, own, ...sizes }: Omit<AttentionSizes, "dims" | "kvHeads">,
+  each = sizes.headDim,
+): Extent {
+  return times(own?.heads ?? heads, each);
+}
+
+export function kvFeatures(
+  { kvHeads, own, ...sizes }: Omit<AttentionSizes, "dims" | "heads">,
+  each = sizes.headDim,
+): Extent {
+  return times(own?.kvHeads ?? kvHeads, each);
+}
+
+/**
+ * The heads of this rank: KV heads with all their queries, or some of the queries of one KV head that other ranks have
+ * too; all of them where they cannot be divided so.
+ */
+export function ownHeads(weights: Weights, name: string, sizes: AttentionSizes): AttentionSizes {
+  const { group } = weights;
+  const { heads, kvHeads, valueDim: value = sizes.headDim } = sizes;
+  if (!group) return sizes;
+  const isShared = kvHeads < group.size && group.size % kvHeads === 0;
+  const each = isShared ? heads / group.size : heads / kvHeads;
+  if (!Number.isInteger(each)) return sizes;
+  const division = { unit: each * value, inputOf: [`${name}.o_proj`] };
+  const features = weights.divide(heads * value, division);
+  if (typeof features === "number") return sizes;
+  const queries = times(features, 1 / value) as Slice;
+  const keys: Slice = isShared
+    ? {
+        first: Math.floor((group.rank * kvHeads) / group.size),
+        count: 1,
+        of: kvHeads,
+        copies: group.size / kvHeads,
+      }
+    : (times(queries, 1 / each) as Slice);
+  return {
+    ...sizes,
+    heads: queries.count,
+    kvHeads: keys.count,
+    own: { heads: queries, kvHeads: keys },
+  };
+}
 
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
 export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
@@ -163,19 +258,22 @@ export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
 export function projection(
   weights: Weights,
   name: string,
-  { dims, heads, kvHeads, headDim }: AttentionSizes,
-  norms: { q?: Norm; k?: Norm } = {},
+  sizes: AttentionSizes,
+  norms: { q?: AnyNorm; k?: AnyNorm } = {},
 ): Projection {
-  const outputs = [heads * headDim, kvHeads * headDim, kvHeads * headDim] as const;
+  const { dims } = sizes;
+  const [queries, keys] = [headFeatures(sizes), kvFeatures(sizes)];
+  const outputs = [queries, keys, keys];
   const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
   const joint = `${name}.qkv_proj`;
   const product = weights.has(`${joint}.weight`)
-    ? weights.linear(joint, dims, outputs[0] + 2 * outputs[1])
+    ? weights.linear(joint, dims, outputs)
     : weights.joined(joint, parts, dims, outputs);
   const { q: qNorm, k: kNorm } = norms;
   if (!qNorm || !kNorm) return product;
   return (x, fused) => {
-    const [q, k, v] = split(product(x, fused), [outputs[0], outputs[0] + outputs[1]]);
+    const ends = [countOf(queries), countOf(queries) + countOf(keys)];
+    const [q, k, v] = split(product(x, fused), ends);
     return concatenate([qNorm(q!), kNorm(k!), v!], -1);
   };
 }
@@ -187,10 +285,9 @@ export function normedProjection(
   sizes: AttentionSizes,
   eps: number,
 ): Projection {
-  const { heads, kvHeads, headDim } = sizes;
   return projection(weights, name, sizes, {
-    q: rmsNorm(weights, `${name}.q_norm`, heads * headDim, eps),
-    k: rmsNorm(weights, `${name}.k_norm`, kvHeads * headDim, eps),
+    q: dividedNorm(weights, `${name}.q_norm`, headFeatures(sizes), eps),
+    k: dividedNorm(weights, `${name}.k_norm`, kvFeatures(sizes), eps),
   });
 }
 
@@ -210,7 +307,7 @@ export type AttentionParts = {
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
   /** How many features go into o_proj, where they are not those of all heads. */
-  outputs?: number | undefined;
+  outputs?: Extent | undefined;
   /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
   shared?: KvState | undefined;
 };
@@ -232,8 +329,8 @@ export function attentionBlock(
   sizes: AttentionSizes,
   parts: AttentionParts,
 ): SharedBlock {
-  const { rope, qNorm, kNorm, vNorm, attention, shared, afterwards } = parts;
-  const width = sizes.heads * sizes.headDim;
+  const { rope, qNorm, kNorm, vNorm, shared, afterwards } = parts;
+  const width = headFeatures(sizes);
   if (rope && rope.dims > sizes.headDim) {
     const features = `${rope.dims} features of heads that have ${sizes.headDim}`;
     throw new LoadError(`config.json: RoPE cannot rotate ${features}`);
@@ -244,6 +341,7 @@ export function attentionBlock(
       ? weights.linear(`${name}.q_proj`, sizes.dims, width)
       : projection(weights, name, sizes));
   const oProj = weights.linear(`${name}.o_proj`, parts.outputs ?? width, sizes.dims);
+  const attention = ownSinks(weights, sizes, parts.attention);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
   const over = (state: KvState): SharedBlock => {
     const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
@@ -255,6 +353,17 @@ export function attentionBlock(
   };
   const again = () => over(states.kv({ ...sizes, window: attention.window }));
   return shared ? over(shared) : again();
+}
+
+function ownSinks(
+  weights: Weights,
+  { own }: AttentionSizes,
+  attention: AttentionOptions,
+): AttentionOptions {
+  const { sinks } = attention;
+  if (!sinks || !own) return attention;
+  const { first, count } = own.heads;
+  return { ...attention, sinks: weights.computed(() => slice(sinks, 0, first, first + count)) };
 }
 
 /** Opens what was attended to, as far as the layer's input says. */
@@ -269,10 +378,10 @@ export type OutputGate = {
 export function makeOutputGate(
   weights: Weights,
   name: string,
-  { dims, heads, headDim }: Omit<AttentionSizes, "kvHeads">,
+  { dims, heads, headDim }: { dims: number; heads: Extent; headDim: number },
   { name: part, isPerHead = false, open = sigmoid }: OutputGate,
 ): NonNullable<AttentionParts["afterwards"]> {
-  const gate = weights.linear(`${name}.${part}`, dims, isPerHead ? heads : heads * headDim);
+  const gate = weights.linear(`${name}.${part}`, dims, times(heads, isPerHead ? 1 : headDim));
   return (attended, x, fused) => opened(attended, astype(open(gate(x, fused)), attended.dtype));
 }
 

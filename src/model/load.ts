@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import type { Device, FloatType } from "../device/device.ts";
 import { readJson } from "../files/json.ts";
+import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
@@ -11,6 +12,8 @@ export type LoadOptions = {
   device: Device;
   dtype?: FloatType | undefined;
   keepDequantized?: boolean | undefined;
+  /** Ranks that it is divided among; each loads its part. */
+  group?: Group | undefined;
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Some of the file has been read, a few megabytes at most. */
   onRead?: (() => void) | undefined;

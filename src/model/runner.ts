@@ -6,7 +6,8 @@ import type { Device, Traced } from "../device/device.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { BlockCopy } from "../kv/kv-cache.ts";
 import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
-import { astype, less, maximum, slice, sum, take, where } from "../mlx/ops.ts";
+import type { Group } from "../mlx/distributed.ts";
+import { astype, less, maximum, slice, sum, take, where, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import { type Score, scorePrompt } from "./logprobs.ts";
 import type { Model } from "./model.ts";
@@ -57,14 +58,17 @@ export class Runner {
   readonly #device: Device;
   readonly #model: Model;
   readonly #store: StateStore;
+  readonly #group: Group | undefined;
   readonly #decoding = new Map<string, Traced>();
   /** What the last step draws. */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read: what comes next goes behind it. */
   #latest: MlxArray | undefined;
 
-  constructor(device: Device, model: Model, store: StateStore) {
+  /** Of a model that is divided among the ranks of a group: the first rank draws, and the others follow its steps. */
+  constructor(device: Device, model: Model, store: StateStore, group?: Group) {
     this.#device = device;
+    this.#group = group;
     this.#model = model;
     this.#store = store;
   }
@@ -82,7 +86,10 @@ export class Runner {
       copies.length + scores.length + sums.length === 0 &&
       samples.length === rows.length &&
       rows.every(({ count }) => count === 1);
-    return this.#start(inputs, isDecode ? this.#decode(inputs) : this.#mixed(inputs));
+    const forward = isDecode ? this.#decode(inputs) : this.#mixed(inputs);
+    return this.#group && this.#group.rank > 0
+      ? this.#follow(inputs, forward)
+      : this.#start(inputs, forward);
   }
 
   /** Runs every batch size once, where that compiles something. */
@@ -191,8 +198,8 @@ export class Runner {
     const { stage } = this.#device;
     const known = new Uint32Array(size);
     known.set(tokens);
-    const drawn = this.#drawn;
-    if (!fed || !drawn) return stage(known);
+    if (!fed || !this.#drawn) return stage(known);
+    const drawn = this.#group ? this.#group.fromFirst(this.#drawn) : this.#drawn;
     const isSame = drawn.shape[0] === size && fed.every((sample, i) => sample === i);
     if (isSame) return drawn;
     const indices = new Int32Array(size).fill(-1);
@@ -241,7 +248,9 @@ export class Runner {
     const passOn = (): readonly MlxArray[] => {
       isDrawn = true;
       if (draws.length === 0) return [];
-      const next = hold(astype(inOrder(draws), "uint32"));
+      const all = astype(inOrder(draws), "uint32");
+      // Other ranks know of no padding.
+      const next = hold(this.#group ? slice(all, 0, 0, rows.length) : all);
       if (this.#drawn) owned.add(this.#drawn);
       this.#drawn = next;
       return [next];
@@ -299,6 +308,31 @@ export class Runner {
           };
         } finally {
           free();
+        }
+      },
+    };
+  }
+
+  /** Another rank draws, of logits that this one has a part of. */
+  #follow({ samples, scores }: StepInputs, { hidden, added, logits }: Forward): Launched {
+    const kept = hidden && (!logits || scores.length > 0) ? [hidden] : [];
+    const owned = hold([...(logits ? [logits] : []), ...kept, ...added]);
+    asyncEvaluate(...owned);
+    this.#latest = owned[0];
+    if (samples.length > 0) {
+      this.#drawn?.free();
+      this.#drawn = hold(zeros([samples.length], "uint32"));
+    }
+    return {
+      draw() {},
+      read: () => {
+        try {
+          evaluate(...owned);
+          for (const { at, next, top } of scores) this.#score(hidden!, at, next, top);
+          return { sampled: [], scored: [], sums: [] };
+        } finally {
+          if (this.#latest === owned[0]) this.#latest = undefined;
+          for (const each of owned) each.free();
         }
       },
     };

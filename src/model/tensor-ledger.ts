@@ -18,7 +18,7 @@ export class TensorLedger {
   readonly #arrays: MlxArray[] = [];
   /** Transposed views of some of the arrays, and constants: nothing that counts as weights. */
   readonly #views: MlxArray[] = [];
-  readonly #totalBytes: number;
+  #totalBytes: number;
   #loadedBytes = 0;
 
   constructor(checkpoint: Checkpoint, onProgress: OnProgress | undefined, isSketch = false) {
@@ -70,6 +70,20 @@ export class TensorLedger {
     this.#tensors.set(arranged.name, arranged);
     for (const name of sources) this.#used.add(name);
     this.#used.delete(arranged.name);
+  }
+
+  /** Of this tensor only a part is loaded, by its own name. */
+  cut(name: string, part: (stored: StoredTensor) => StoredTensor): void {
+    const stored = this.find(name);
+    const own = part(stored);
+    this.#tensors.set(name, own);
+    this.#totalBytes -= stored.bytes - own.bytes;
+  }
+
+  /** It is not loaded: another rank has it. */
+  skip(name: string): void {
+    this.#totalBytes -= this.find(name).bytes;
+    this.#used.add(name);
   }
 
   rename(name: string, renamed: string): void {

@@ -9,12 +9,30 @@ import type {
   Linear,
 } from "../device/device.ts";
 import { gateHalves, reordered, unfused } from "../device/linear.ts";
+import { blockOf, type GgufType } from "../files/gguf.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
-import { astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
+import type { Group } from "../mlx/distributed.ts";
+import { add, astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import { joined, joinedExperts, type RowRun, runsOf } from "./arrangement.ts";
+import {
+  columnsOf,
+  joined,
+  joinedExperts,
+  orderedRuns,
+  type RowRun,
+  runsOf,
+} from "./arrangement.ts";
 import type { Checkpoint, StoredTensor } from "./checkpoint.ts";
+import { allLogits, ownTokens } from "./divided-vocabulary.ts";
+import {
+  countOf,
+  type Extent,
+  evenSliceOf,
+  leastCommonMultiple,
+  sliceOf,
+  wholeOf,
+} from "./extents.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
   loadDense,
@@ -38,6 +56,8 @@ export type WeightOptions = {
   dtype?: FloatType | undefined;
   /** On CUDA: quantized matrices are dequantized once as well, and not in each step with many rows. */
   keepDequantized?: boolean | undefined;
+  /** The ranks that the weights are divided among. */
+  group?: Group | undefined;
   onProgress?: OnProgress | undefined;
 };
 
@@ -50,12 +70,14 @@ const matrixKinds = ["weight", "scales", "biases", "bias"];
 export class Weights {
   readonly device: Device;
   readonly dtype: FloatType;
+  readonly group: Group | undefined;
   readonly #keepDequantized: boolean;
   readonly #ledger: TensorLedger;
 
   constructor(checkpoint: Checkpoint, options: WeightOptions) {
-    const { device, dtype, keepDequantized = false, onProgress } = options;
+    const { device, dtype, keepDequantized = false, group, onProgress } = options;
     this.device = device;
+    this.group = group;
     this.dtype = dtype ?? device.computeType(storedType(checkpoint));
     this.#keepDequantized = keepDequantized;
     this.#ledger = new TensorLedger(checkpoint, onProgress, device.isSketch);
@@ -81,6 +103,20 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
+  /** This rank's part of a tensor along its first axis. */
+  part(name: string, own: Extent, rest: readonly number[] = []): MlxArray {
+    const [whole, shape] = [wholeOf, countOf].map((size) => [size(own), ...rest]) as [
+      number[],
+      number[],
+    ];
+    if (typeof own !== "number") {
+      this.#ledger.stored(name, whole);
+      const rows = { rows: own.of, runs: [own], shape };
+      this.#ledger.cut(name, (stored) => orderedRuns(stored, rows));
+    }
+    return this.tensor(name, shape);
+  }
+
   /** As many numbers, whatever axes the file gives them. */
   vector(name: string, size: number, dtype = this.dtype): MlxArray {
     const { shape } = this.#ledger.find(name);
@@ -93,13 +129,42 @@ export class Weights {
     return this.vector(name, 1, dtype);
   }
 
-  /** `name`.weight, and `name`.bias where the file has one. */
-  linear(name: string, inputs: number, outputs: number): Linear {
-    const matrix = this.#matrix(name, [outputs, inputs]);
-    const product = this.#linear(matrix, this.#bias(name, [outputs]));
+  /**
+   * This rank's part of an axis, in multiples of `unit`. `inputOf`: matrices that take the axis as their input. All of
+   * it where it cannot be divided so.
+   */
+  divide(size: number, { unit = 1, inputOf = [] }: Division = {}): Extent {
+    if (!this.group) return size;
+    if (inputOf.some((name) => this.has(`${name}.input_order`))) return size;
+    const units = inputOf.map((name) => this.#inputUnit(name, size));
+    return sliceOf(size, leastCommonMultiple(unit, ...units), this.group);
+  }
+
+  /** Adds up what ranks make of their parts of an axis; undefined where each has all of it. */
+  totals(input: Extent): Total | undefined {
+    const { group } = this;
+    return group && typeof input !== "number" ? (part) => group.allSum(part) : undefined;
+  }
+
+  /**
+   * `name`.weight, and `name`.bias where the file has one. Outputs may be several parts, one below the other. With a
+   * part of its inputs, what ranks make is added up.
+   */
+  linear(name: string, inputs: Extent, outputs: Extent | readonly Extent[]): Linear {
+    const parts = Array.isArray(outputs) ? (outputs as readonly Extent[]) : [outputs as Extent];
+    const size = sumOf(parts.map(countOf));
+    this.#cut(name, [], parts, [inputs]);
+    const matrix = this.#matrix(name, [size, countOf(inputs)]);
+    const product = this.#linear(matrix, this.#bias(name, [size], inputs));
     const order = this.#ledger.get(`${name}.input_order`);
-    if (!order) return product;
-    return reordered(product, this.#ledger.own(loadPlain(order, this.device), order));
+    if (order) return reordered(product, this.#ledger.own(loadPlain(order, this.device), order));
+    const total = this.totals(inputs);
+    if (!total) return product;
+    // Every rank adds the residual: all build one graph, and so the same collectives in one order.
+    return (x, { residual, ...fused } = {}) => {
+      const whole = total(product(x, fused));
+      return residual ? add(residual, whole) : whole;
+    };
   }
 
   /**
@@ -110,7 +175,7 @@ export class Weights {
     name: string,
     parts: readonly string[],
     inputs: number,
-    outputs: readonly number[],
+    outputs: readonly Extent[],
   ): Linear {
     if (!this.#areAlike(parts)) {
       const apart = parts.map((part, i) => this.linear(part, inputs, outputs[i]!));
@@ -123,34 +188,46 @@ export class Weights {
         this.device.gate,
       );
     }
-    for (const [i, part] of parts.entries()) this.check(part, [outputs[i]!, inputs]);
+    for (const [i, part] of parts.entries()) {
+      this.check(part, [wholeOf(outputs[i]!), inputs]);
+      this.#cut(part, [], [outputs[i]!], [inputs]);
+    }
     this.#join(name, parts, joined);
     const orders = parts.map((part) => `${part}.input_order`);
     if (this.has(orders[0]!)) {
       this.arrange(orders, ([order]) => ({ ...order!, name: `${name}.input_order` }));
     }
-    return this.linear(
-      name,
-      inputs,
-      outputs.reduce((a, b) => a + b),
-    );
+    return this.linear(name, inputs, sumOf(outputs.map(countOf)));
   }
 
+  /** Ranks have parts of the vocabulary. */
   embedding(name: string, vocabulary: number, dims: number): Embedding {
-    const matrix = this.#matrix(name, [vocabulary, dims]);
+    const { group } = this;
+    const own = group ? evenSliceOf(vocabulary, group) : vocabulary;
+    this.#cut(name, [], [own], [dims]);
+    const matrix = this.#matrix(name, [countOf(own), dims]);
+    const rows = (tokens: MlxArray) => lookup(matrix, tokens, this.dtype);
     // Made when it is asked for: devices may keep a copy of a matrix that they multiply by.
-    const asLinear = () => this.#linear(matrix, undefined);
+    const asLinear = () => this.#ofVocabulary(this.#linear(matrix, undefined), own);
     return {
-      lookup: (tokens) => lookup(matrix, tokens, this.dtype),
+      lookup: group && typeof own !== "number" ? ownTokens(rows, own, group) : rows,
       get asLinear() {
         return asLinear();
       },
     };
   }
 
-  experts(name: string, count: number, inputs: number, outputs: number): ExpertLinear {
-    const matrix = this.#matrix(name, [count, outputs, inputs]);
-    const bias = this.#bias(name, [count, outputs]);
+  /** The output matrix: x (T, D) -> (T, vocabulary) */
+  head(name: string, dims: number, vocabulary: number): Linear {
+    const own = this.group ? evenSliceOf(vocabulary, this.group) : vocabulary;
+    return this.#ofVocabulary(this.linear(name, dims, own), own);
+  }
+
+  /** With a part of the inputs each rank makes its part of a sum, which `totals` adds up. */
+  experts(name: string, count: number, inputs: Extent, outputs: Extent): ExpertLinear {
+    this.#cut(name, [count], [outputs], [inputs]);
+    const matrix = this.#matrix(name, [count, countOf(outputs), countOf(inputs)]);
+    const bias = this.#bias(name, [count, countOf(outputs)], inputs);
     return this.device.experts(matrix, bias, (view) => this.#ledger.keep(view));
   }
 
@@ -160,12 +237,14 @@ export class Weights {
    */
   byHead(
     name: string,
-    heads: number,
+    heads: Extent,
     inputs: number,
     outputs: number,
     { isTransposed = false } = {},
   ): HeadLinear {
-    const shape = isTransposed ? [heads, inputs, outputs] : [heads, outputs, inputs];
+    const each = isTransposed ? [inputs, outputs] : [outputs, inputs];
+    this.#cut(name, [], [heads], each);
+    const shape = [countOf(heads), ...each];
     const keepView = (view: MlxArray) => this.#ledger.keep(view);
     return this.device.headLinear(this.#dense(name, shape), isTransposed, keepView);
   }
@@ -176,7 +255,7 @@ export class Weights {
     parts: readonly string[],
     count: number,
     inputs: number,
-    outputs: number,
+    outputs: Extent,
   ): ExpertLinear {
     if (!this.#areAlike(parts)) {
       const apart = parts.map((part) => this.experts(part, count, inputs, outputs));
@@ -187,9 +266,12 @@ export class Weights {
       };
       return Object.assign(product, { sortedRows: apart[0]!.sortedRows });
     }
-    for (const part of parts) this.check(part, [count, outputs, inputs]);
+    for (const part of parts) {
+      this.check(part, [count, wholeOf(outputs), inputs]);
+      this.#cut(part, [count], [outputs], [inputs]);
+    }
     this.#join(name, parts, joinedExperts);
-    return this.experts(name, count, inputs, parts.length * outputs);
+    return this.experts(name, count, inputs, parts.length * countOf(outputs));
   }
 
   /**
@@ -337,8 +419,55 @@ export class Weights {
       : linear;
   }
 
-  #bias(name: string, shape: readonly number[]): MlxArray | undefined {
-    return this.has(`${name}.bias`) ? this.tensor(`${name}.bias`, shape) : undefined;
+  /** With a part of the inputs it is the first rank's: it is to be added once. */
+  #bias(name: string, shape: readonly number[], inputs: Extent): MlxArray | undefined {
+    if (!this.has(`${name}.bias`)) return undefined;
+    if (typeof inputs === "number" || this.group?.rank === 0) {
+      return this.tensor(`${name}.bias`, shape);
+    }
+    this.#ledger.skip(`${name}.bias`);
+    return undefined;
+  }
+
+  #ofVocabulary(product: Linear, own: Extent): Linear {
+    const { group } = this;
+    return group && typeof own !== "number" ? allLogits(product, own, group) : product;
+  }
+
+  /** Of matrices (...leading, outputs, ...rest) this rank's part, where they are not whole. The last axis may be one. */
+  #cut(
+    name: string,
+    leading: readonly number[],
+    outputs: readonly Extent[],
+    rest: readonly Extent[],
+  ): void {
+    const inputs = rest.at(-1)!;
+    if ([...outputs, inputs].every((each) => typeof each === "number")) return;
+    const rows = sumOf(outputs.map(wholeOf));
+    this.check(name, [...leading, rows, ...rest.map(wholeOf)]);
+    const count = leading.reduce((a, b) => a * b, 1);
+    const runs = Array.from({ length: count }, (_, i) => runsIn(outputs, i * rows)).flat();
+    const own = sumOf(outputs.map(countOf));
+    for (const kind of matrixKinds) {
+      const part = `${name}.${kind}`;
+      if (!this.has(part)) continue;
+      this.#ledger.cut(part, (stored) => {
+        const shape = [...leading, own, ...stored.shape.slice(leading.length + 1)];
+        const some =
+          own === rows ? stored : orderedRuns(stored, { rows: count * rows, runs, shape });
+        return kind === "bias" || typeof inputs === "number" ? some : columnsOf(some, inputs);
+      });
+    }
+  }
+
+  /** So many inputs of a matrix are quantized together. */
+  #inputUnit(name: string, inputs: number): number {
+    const [weight, scales] = ["weight", "scales"].map((kind) =>
+      this.#ledger.get(`${name}.${kind}`),
+    );
+    if (scales) return inputs / scales.shape.at(-1)!;
+    if (!weight || plainType(weight) !== undefined) return 1;
+    return blockOf(weight.format as GgufType).items;
   }
 
   /** Whether the file keeps all of them in one format. */
@@ -429,6 +558,25 @@ export class Weights {
     }
     return { weight, scales, biases, quantization: { mode, groupSize, bits } };
   }
+}
+
+export type Division = { unit?: number; inputOf?: readonly string[] };
+
+/** What a rank has made -> the sum over all ranks. */
+export type Total = (part: MlxArray) => MlxArray;
+
+function sumOf(numbers: readonly number[]): number {
+  return numbers.reduce((a, b) => a + b, 0);
+}
+
+/** Rows of these parts, one below the other from `start` on. */
+function runsIn(parts: readonly Extent[], start: number): RowRun[] {
+  let at = start;
+  return parts.map((part) => {
+    const first = at + (typeof part === "number" ? 0 : part.first);
+    at += wholeOf(part);
+    return { first, count: countOf(part) };
+  });
 }
 
 /** The float formats have one group size each. */

@@ -185,6 +185,13 @@ export class Scheduler {
     });
   }
 
+  /** What was computed is lost: all that run end, and nothing that is cached can be hit. No step is under way. */
+  failRunning(): Outcome[] {
+    const outcomes = [...this.#running].flatMap((sequence) => this.#endWithError(sequence) ?? []);
+    this.#cache.clear();
+    return outcomes;
+  }
+
   /** Throws unless every block is accounted for. */
   check(inFlight: readonly Batch[] = []): void {
     const rows = inFlight.flatMap((batch) => batch.rows);

@@ -181,7 +181,10 @@ function lookBackOf(
   if (!counts && !matcher) return undefined;
   return (deadlineMs) => {
     counts?.update(sequence.tokens());
-    return { counts, mask: matcher && (matcher.mask(deadlineMs) ?? "late") };
+    return {
+      counts: counts && { tokens: counts.tokens, outputCounts: counts.outputCounts },
+      mask: matcher && (matcher.mask(deadlineMs) ?? "late"),
+    };
   };
 }
 

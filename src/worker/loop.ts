@@ -32,7 +32,7 @@ function handleMessages(inbox: Inbox, timeoutMs: number): boolean {
 
 /** How long to wait for a message: not at all between two steps, and without end while no model is busy. */
 function sleepMs(models: Models, hasStepped: boolean): number {
-  if (!models.busy) return Number.POSITIVE_INFINITY;
+  if (!models.busy) return models.idleMs;
   return hasStepped ? 0 : MASK_POLL_MS;
 }
 

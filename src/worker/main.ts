@@ -4,22 +4,24 @@ import { workerData } from "node:worker_threads";
 import { openBlas } from "../../ffi/blas.ts";
 import { traceReport } from "../../ffi/trace.ts";
 import { openDevice } from "../device/open.ts";
-import { type Mailbox, receive } from "../engine/mailbox.ts";
-import type { FromWorker, WorkerSetup } from "../engine/protocol.ts";
+import { receive } from "../engine/mailbox.ts";
+import type { FromWorker, WorkerData } from "../engine/protocol.ts";
 import { watchCompiles } from "../mlx/kernel.ts";
 import { openMlx } from "../mlx/runtime.ts";
 import { inspect } from "./inspect.ts";
 import { loop } from "./loop.ts";
 import { MessageHandler } from "./message-handler.ts";
 import { Models } from "./models.ts";
+import { RankLink } from "./rank-link.ts";
 
-const { mailbox, setup } = workerData as { mailbox: Mailbox; setup: WorkerSetup };
+const { mailbox, setup, ranks } = workerData as WorkerData;
 const reply = (message: FromWorker) => mailbox.port.postMessage(message);
 
 const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
-const models = new Models(() => openDevice(runtime.backend, runtime.device));
+const link = ranks && new RankLink(ranks.mailbox, ranks.size, ranks.localSize);
+const models = new Models(() => openDevice(runtime.backend, runtime.device), link);
 const handler = new MessageHandler({
   models,
   receive: (timeoutMs) => receive(mailbox, timeoutMs),

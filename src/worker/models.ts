@@ -1,17 +1,21 @@
 // The models that are loaded, each with its engine.
-import type { Device } from "../device/device.ts";
+import type { Device, FloatType } from "../device/device.ts";
 import type { EngineOptions, ModelInfo, ModelPlan, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
 import { KvCache } from "../kv/kv-cache.ts";
 import { liveArrays } from "../mlx/array.ts";
 import { activeMemory } from "../mlx/memory.ts";
+import { openCheckpoint } from "../model/checkpoint.ts";
+import { fingerprintOf } from "../model/fingerprint.ts";
 import { type LoadOptions, loadModel } from "../model/load.ts";
 import type { Model } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { StateStore } from "../model/state-store.ts";
 import { ModelEngine } from "./model-engine.ts";
+import type { StepRunner } from "./pipeline.ts";
 import { machineOf, needsOf, planModel } from "./plan.ts";
 import { limitsOf, type MemoryPlan, planMemory } from "./planner.ts";
+import type { RankLink } from "./rank-link.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; plan: MemoryPlan; free(): void };
 
@@ -19,16 +23,41 @@ type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead"> & {
   onWarmUp?: (done: number, total: number) => void;
 };
 
+type Asked = {
+  name: string;
+  path: string;
+  dtype: FloatType;
+  options: EngineOptions;
+  plan: MemoryPlan;
+  hooks: LoadHooks;
+};
+
+/** What computes a model, and what it holds for that. */
+type Opened = { runner: StepRunner; weightBytes: number; kvBytes: number; free(): void };
+
+/** How often an engine without work looks for ranks that have come back, which then load its models. */
+const RANKS_POLL_MS = 500;
+
 export class Models {
   readonly #openDevice: () => Device;
+  /** Where models are divided among ranks: none is computed here. */
+  readonly #ranks: RankLink | undefined;
   #device: Device | undefined;
   readonly #entries = new Map<string, Entry>();
   /** Follow the grammars of all of them, by lane. */
   readonly matchers = new Map<number, Matchers>();
+  /** Whether the reports of steps list the tokens of each row. */
+  isWatched = false;
 
   /** The device is opened when a model is first loaded: a libmlxc that lacks what it needs is an error then. */
-  constructor(openDevice: () => Device) {
+  constructor(openDevice: () => Device, ranks?: RankLink) {
     this.#openDevice = openDevice;
+    this.#ranks = ranks;
+  }
+
+  /** How long there is nothing to do while no model is busy: ranks may have come or gone. */
+  get idleMs(): number {
+    return this.#ranks ? RANKS_POLL_MS : Number.POSITIVE_INFINITY;
   }
 
   get busy(): boolean {
@@ -55,49 +84,80 @@ export class Models {
     this.#device ??= this.#openDevice();
     const device = this.#device;
     // Before anything is taken: MLX would end the process where there is no memory.
-    const { costs, needs } = needsOf(device, path, options);
-    const plan = planMemory(machineOf(device), needs, options);
+    const { sketched, costs, needs } = needsOf(device, path, options, this.#ranks);
+    const plan = planMemory(machineOf(device, this.#ranks), needs, options);
+    const { layout, maxLength, stepTokens } = plan;
+    const { dtype, shape } = sketched;
+    const { vocabulary } = shape;
     using made = new DisposableStack();
     made.defer(() => device.memory.clearCache());
     made.defer(() => this.#limit());
-    const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
-    const { dtype, keepUnpacked: keepDequantized, maxBatch } = options;
-    const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
-    const { vocabulary } = model.shape;
-    const { layout, maxLength, stepTokens } = plan;
-    this.#limit(plan);
-    const store = owned(new StateStore(device, model.states, layout, model.dtype));
+    const asked = { name, path, dtype, options, plan, hooks };
+    const opened = this.#ranks ? this.#openOnRanks(asked, this.#ranks) : this.#open(asked);
+    const { runner, weightBytes, kvBytes } = made.adopt(opened, ({ free }) => free());
     const cache = new KvCache({ ...layout, explains: options.debug && options.prefixCaching });
-    const runner = owned(new Runner(device, model, store));
     const engine = new ModelEngine({
       name,
       cache,
       runner,
       vocabulary,
       maxLength,
-      lookback: lookbackOf(model),
+      lookback: lookbackOf(sketched),
       tokenBudget: stepTokens,
       stepMs: device.stepMs,
       options,
       matchers: (lane) => this.matchers.get(lane),
+      isWatched: () => this.isWatched,
     });
     const info: ModelInfo = {
       model: name,
-      dtype: model.dtype,
-      weightBytes: model.weightBytes,
+      dtype,
+      weightBytes,
       vocabulary,
       maxLength,
       ownLength: needs.maxPositions,
       lengthLimit: limitOf(maxLength, needs.maxPositions, options),
       blocks: Math.max(0, ...layout.groups.map((group) => group.blocks)),
-      kvBytes: store.bytes,
+      kvBytes,
       gauges: cache.gauges,
       slots: cache.slots && { bytes: costs.slotBytes, gauges: cache.slots.gauges },
       load: engine.load,
     };
-    if (options.warmUp) runner.warmUp(maxBatch, maxLength, hooks.onWarmUp);
     const kept = made.move();
     return { engine, info, plan, free: () => kept.dispose() };
+  }
+
+  #open({ path, dtype, options, plan, hooks }: Asked): Opened {
+    const device = this.#device!;
+    using made = new DisposableStack();
+    const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
+    const { keepUnpacked: keepDequantized, maxBatch } = options;
+    const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
+    this.#limit(plan);
+    const store = owned(new StateStore(device, model.states, plan.layout, model.dtype));
+    const runner = owned(new Runner(device, model, store));
+    if (options.warmUp) runner.warmUp(maxBatch, plan.maxLength, hooks.onWarmUp);
+    const { weightBytes } = model;
+    const kept = made.move();
+    return { runner, weightBytes, kvBytes: store.bytes, free: () => kept.dispose() };
+  }
+
+  #openOnRanks({ name, path, dtype, options, plan, hooks }: Asked, ranks: RankLink): Opened {
+    const { keepUnpacked: keepDequantized, maxBatch } = options;
+    const { layout, maxLength } = plan;
+    const checkpoint = openCheckpoint(path);
+    const fingerprint = fingerprintOf(checkpoint);
+    checkpoint.close();
+    const warmUp = options.warmUp ? { maxBatch, maxLength } : undefined;
+    const load = { model: name, path, dtype, keepDequantized, layout, warmUp };
+    const runner = ranks.open(load, fingerprint, this.#device!.depth);
+    try {
+      runner.load(hooks);
+    } catch (error) {
+      runner.free();
+      throw error;
+    }
+    return { runner, ...runner.held, free: () => runner.free() };
   }
 
   /** MLX keeps to what is planned: for the models that are loaded, and for one that is about to be. */
@@ -115,7 +175,7 @@ export class Models {
   /** What a model would take, without loading it. Throws what a load would. */
   plan(path: string, options: EngineOptions): ModelPlan {
     this.#device ??= this.#openDevice();
-    return planModel(this.#device, path, options);
+    return planModel(this.#device, path, options, this.#ranks);
   }
 
   /** A model that is not there is unloaded already; one that has requests is not unloaded. */
@@ -145,7 +205,10 @@ export class Models {
  * A layer multiplies a token with its weights, some 12 times dims * dims in most models. One that sees all tokens
  * multiplies it twice heads * headDim with each token before it.
  */
-function lookbackOf({ shape: { dims }, states: { kvs, latents, slots } }: Model): number {
+function lookbackOf({
+  shape: { dims },
+  states: { kvs, latents, slots },
+}: Pick<Model, "shape" | "states">): number {
   const seeing = kvs.filter(({ window }) => window === undefined);
   const widths =
     seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0) +

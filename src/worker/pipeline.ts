@@ -1,6 +1,6 @@
 // The steps of one model that are under way. On a device that works by itself the next step is launched before
 // the last one is read, so that it never waits for the host.
-import type { RowReport } from "../engine/protocol.ts";
+import type { RowReport, Traffic } from "../engine/protocol.ts";
 import type { Launched, StepInputs } from "../model/runner.ts";
 import type { Lookback, Sampled } from "../model/sampler.ts";
 import type { Batch, Drawn, Outcome, Scheduler } from "../schedule/scheduler.ts";
@@ -14,6 +14,12 @@ export type StepRunner = {
   /** Steps under way at most. */
   readonly depth: number;
   launch(inputs: StepInputs): Launched;
+  /** Whether a step can be launched now; always unless it says. */
+  isReady?(): boolean;
+  /** What ranks have sent each other, where there are some. */
+  readonly traffic?: Traffic;
+  /** Why all that was computed is lost, where it is; once. */
+  takeLoss?(): string | undefined;
 };
 
 /** A step that was launched, or could not be. */
@@ -71,7 +77,7 @@ export class Pipeline {
   /** Launches as many steps as may be under way, and lands the first of them. */
   step(): Landed | undefined {
     const { runner, scheduler, answers } = this.#parts;
-    while (this.#underWay.length < runner.depth) {
+    while (this.#underWay.length < runner.depth && (runner.isReady?.() ?? true)) {
       // All steps before it were read, so that it can be drawn.
       if (this.#underWay[0]) this.#draw(this.#underWay[0]);
       // Nothing follows on a step that could not be launched or drawn: it has no tokens to go on with.
@@ -81,7 +87,20 @@ export class Pipeline {
       this.#underWay.push(this.#launch(batch));
     }
     const first = this.#underWay.shift();
-    return first && this.#land(first);
+    if (first) return this.#land(first);
+    const loss = runner.takeLoss?.();
+    return loss === undefined ? undefined : this.#lose(loss);
+  }
+
+  #lose(error: string): Landed {
+    const batch = { step: 0, rows: [], copies: [], preempted: 0, prompt: { plain: 0, scored: 0 } };
+    return {
+      batch,
+      ms: 0,
+      reports: undefined,
+      outcomes: this.#parts.scheduler.failRunning(),
+      error,
+    };
   }
 
   #launch(batch: Batch): UnderWay {

@@ -5,6 +5,7 @@ import { roomOf } from "../device/memory.ts";
 import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { Costs } from "../kv/budget.ts";
+import { plannedGroup } from "../mlx/distributed.ts";
 import type { LoadedModel } from "../model/load.ts";
 import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
 import {
@@ -19,17 +20,37 @@ import { type Sketched, sketchModel } from "./step-needs.ts";
 
 type SketchedModel = { sketched: Sketched; costs: Costs; needs: ModelNeeds };
 
-export function machineOf({ memory, tokenBudget }: Device): Machine {
-  return { ...memory.policy, facts: memory.facts(), tokenBudget };
+/** Ranks that a model is divided among, and how many of them share this machine. */
+export type Ranks = { size: number; localSize: number };
+
+/** For one of the ranks that are on this machine, where there are some. */
+export function machineOf({ memory, tokenBudget }: Device, ranks?: Ranks): Machine {
+  const facts = memory.facts();
+  const { usableBytes, availableBytes } = facts;
+  const shared = ranks?.localSize ?? 1;
+  return {
+    ...memory.policy,
+    facts: {
+      ...facts,
+      usableBytes: usableBytes / shared,
+      availableBytes: availableBytes / shared,
+    },
+    tokenBudget,
+  };
 }
 
-/** What a model would take. Throws what a load would, but where there is no memory for it. */
-export function needsOf(device: Device, path: string, options: EngineOptions): SketchedModel {
+/** What a model would take, or the first of its ranks. Throws what a load would, but where there is no memory for it. */
+export function needsOf(
+  device: Device,
+  path: string,
+  options: EngineOptions,
+  ranks?: Ranks,
+): SketchedModel {
   const { dtype, keepUnpacked: keepDequantized, maxBatch, maxLength } = options;
   const sketched = sketchModel(
     device,
     path,
-    { dtype, keepDequantized },
+    { dtype, keepDequantized, group: ranks && plannedGroup(0, ranks.size) },
     {
       maxBatch,
       tokens: Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch),
@@ -42,10 +63,15 @@ export function needsOf(device: Device, path: string, options: EngineOptions): S
   return { sketched, costs, needs };
 }
 
-export function planModel(device: Device, path: string, options: EngineOptions): ModelPlan {
-  const { sketched, costs, needs } = needsOf(device, path, options);
+export function planModel(
+  device: Device,
+  path: string,
+  options: EngineOptions,
+  ranks?: Ranks,
+): ModelPlan {
+  const { sketched, costs, needs } = needsOf(device, path, options, ranks);
   const { dtype, weightBytes, shape } = sketched;
-  const machine = machineOf(device);
+  const machine = machineOf(device, ranks);
   const { plan, refusal } = planned(machine, needs, options);
   const { facts } = machine;
   return {

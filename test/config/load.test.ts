@@ -69,6 +69,8 @@ test("nothing given is the defaults", () => {
     logLevel: "info",
     logFormat: "auto",
     logPrompts: false,
+    ranks: 1,
+    rankPort: 32_322,
   });
   expect(new Set(Object.values(sources))).toEqual(new Set(["default"]));
 });
@@ -206,6 +208,10 @@ const spellings: readonly (readonly [string, Partial<Settings>])[] = [
   ["--backend cuda", { backend: "cuda" }],
   ["--threads 4", { threads: 4 }],
   ["-t 4", { threads: 4 }],
+  ["--ranks 2", { ranks: 2 }],
+  ["--hosts hosts.json", { hosts: "hosts.json" }],
+  ["--rank-port 4000", { rankPort: 4000 }],
+  ["--rank-secret 0123456789abcdef", { rankSecret: "0123456789abcdef" }],
 ];
 
 describe("flags", () => {
@@ -304,6 +310,8 @@ describe("values", () => {
     logFormat: ["xml"],
     backend: ["vulkan", ""],
     threads: ["0", "-1"],
+    ranks: ["0", "65"],
+    rankSecret: ["short"],
   };
 
   test.each(Object.entries(wrong))(

@@ -40,6 +40,7 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "mlx-serve service stop",
     "mlx-serve service uninstall",
   ],
+  "test/distributed/serve.test.ts runs it": ["mlx-serve serve --ranks 2"],
   "it needs Docker": [
     "docker build -f scripts/packaging/Dockerfile -t mlx-serve .",
     "docker run -p 3000:8080 -e OPENAI_API_BASE_URL=http://host.docker.internal:8080/v1 -e OPENAI_API_KEY=none \\\n  ghcr.io/open-webui/open-webui:main",

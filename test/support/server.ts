@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findLibrary } from "../../ffi/native.ts";
+import { startRanks } from "../../src/cli/ranks.ts";
 import { loadSettings } from "../../src/config/load.ts";
 import { type RunningServer, startServer } from "../../src/http/server.ts";
 import type { KeyFile } from "../../src/keys/key-file.ts";
@@ -33,6 +34,8 @@ export type TestServerOptions = ChatModelOptions & {
   heartbeatSeconds?: number;
 };
 
+const main = join(import.meta.dir, "../../src/main.ts");
+
 const LOCAL_KEY = "sk-mlx-local-test-key";
 
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
@@ -42,6 +45,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const preset = ["--port", "0", "--log-level", "error", "--data-dir", join(folder, "data")];
   const args = [...preset, ...(options.args ?? [])];
   const { settings } = loadSettings(args, { HOME: folder });
+  const log = makeLogger({ level: "error", format: "json" });
+  const ranks = await startRanks(settings, log, [process.execPath, main]);
   const running = await startServer({
     settings,
     model: { kind: path.endsWith(".gguf") ? "gguf" : "folder", path, name: "tiny" },
@@ -54,7 +59,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       ...options.env,
     },
     worker: { library: findLibrary(), device: "cpu", trace: false },
-    log: makeLogger({ level: "error", format: "json" }),
+    ranks,
+    log,
     ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),
     ...(options.heartbeatSeconds && { heartbeatSeconds: options.heartbeatSeconds }),
   });

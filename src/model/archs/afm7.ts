@@ -5,7 +5,7 @@ import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts
 import { integer, kvOwnersOf, positive } from "../config.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
-import { projection, rmsNorm } from "../layers.ts";
+import { headFeatures, projection, rmsNorm } from "../layers.ts";
 import { halves } from "../qkv.ts";
 import { rotated } from "../rope.ts";
 import type { Weights } from "../weights.ts";
@@ -38,7 +38,7 @@ export const afm7 = family({
         const place = (x: MlxArray, positions: MlxArray) => rotated(x, rope!, positions);
         const qNorm = headNorm("q_norm");
         if (isSharing) {
-          const product = weights.linear(`${name}.q_proj`, dims, heads * headDim);
+          const product = weights.linear(`${name}.q_proj`, dims, headFeatures(sizes));
           return {
             rope: undefined,
             project: (x, fused, step) => {

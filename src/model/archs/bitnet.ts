@@ -1,17 +1,20 @@
 // BitNet b1.58: ternary weights, squared ReLU, and a norm before the last product of attention and MLP.
+import type { MlxArray } from "../../mlx/array.ts";
 import { multiply } from "../../mlx/ops.ts";
 import { squaredRelu } from "../activations.ts";
 import { family } from "../family.ts";
-import { gatedMlp, rmsNorm } from "../layers.ts";
+import { dividedNorm, gatedMlp, headFeatures, ownWidth } from "../layers.ts";
 
 export const bitnet = family({
   design: ({ hidden_size: dims, intermediate_size: hidden, rms_norm_eps: eps }, weights) => ({
-    parts: (name) => ({ afterwards: rmsNorm(weights, `${name}.attn_sub_norm`, dims, eps) }),
+    parts: (name, sizes) => ({
+      afterwards: dividedNorm(weights, `${name}.attn_sub_norm`, headFeatures(sizes), eps),
+    }),
     mlp: (name) => {
-      const norm = rmsNorm(weights, `${name}.ffn_sub_norm`, hidden, eps);
-      return gatedMlp(weights, name, dims, hidden, (gate, up) =>
-        norm(multiply(squaredRelu(gate), up)),
-      );
+      const own = ownWidth(weights, name, hidden);
+      const norm = dividedNorm(weights, `${name}.ffn_sub_norm`, own, eps);
+      const gating = (gate: MlxArray, up: MlxArray) => norm(multiply(squaredRelu(gate), up));
+      return gatedMlp(weights, name, dims, hidden, gating, own);
     },
   }),
 });

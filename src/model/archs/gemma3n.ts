@@ -45,7 +45,9 @@ const text = family({
         const deviations = activation_deviations ? activation_deviations[layer] : quantile;
         const gating = deviations == null ? "geglu" : sparseGeglu(weights.device, deviations);
         const width = Array.isArray(hidden) ? hidden[layer]! : hidden;
-        return gatedMlp(weights, name, dims, width, gating);
+        // What is sparse depends on all of the width.
+        const own = deviations == null ? undefined : width;
+        return gatedMlp(weights, name, dims, width, gating, own);
       },
       combine: (parts) => altUpBlock(config, weights, parts),
       embeddingScale: dims ** 0.5,

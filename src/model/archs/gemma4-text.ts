@@ -18,7 +18,7 @@ import {
 } from "../config.ts";
 import { type LayerParts, normsAround } from "../design.ts";
 import { arrangeExperts } from "../expert-layouts.ts";
-import { router } from "../experts.ts";
+import { combined, router } from "../experts.ts";
 import { type ConfigOf, family } from "../family.ts";
 import { layerInputGate, layerInputs } from "../layer-inputs.ts";
 import { type Block, expertMlps, rmsNorm } from "../layers.ts";
@@ -151,7 +151,7 @@ function expertsBeside(
   return (attended, dense) => {
     const { chosen, shares } = route(weights.device.rmsNorm(attended, routerWeight, eps));
     const scaled = multiply(shares, take(expertScale, chosen));
-    const made = weights.device.combine(mlps(inputNorm(attended), chosen), scaled);
+    const made = combined(weights, mlps, mlps(inputNorm(attended), chosen), scaled);
     return add(denseNorm(dense), outputNorm(made));
   };
 }

@@ -36,20 +36,19 @@ export const mimoV2Flash = family({
       heads: config.swa_num_attention_heads,
       kvHeads: config.swa_num_key_value_heads,
       headDim: config.swa_head_dim,
+      valueDim: config.swa_v_head_dim,
     };
+    const far = { ...headsOf(config), valueDim: config.v_head_dim };
     return {
       slides: isNear,
-      heads: (layer) => (isNear(layer) ? near : headsOf(config)),
+      heads: (layer) => (isNear(layer) ? near : far),
       localRopeBase: config.swa_rope_theta,
       attention: (name, { heads }, layer) => {
         const { add_swa_attention_sink_bias, add_full_attention_sink_bias } = config;
         const hasSinks = isNear(layer) ? add_swa_attention_sink_bias : add_full_attention_sink_bias;
         return hasSinks ? { sinks: weights.tensor(`${name}.attention_sink_bias`, [heads]) } : {};
       },
-      parts: (name, sizes, { layer }) => {
-        const valueDim = isNear(layer) ? config.swa_v_head_dim : config.v_head_dim;
-        return narrowValues(weights, name, sizes, valueDim, config.attention_value_scale ?? 1);
-      },
+      parts: (name, sizes) => narrowValues(weights, name, sizes, config.attention_value_scale ?? 1),
       experts: expertsOf(
         { ...config, moe_layer_freq: 1 },
         { ...correctedScores, isSparse: (layer) => config.moe_layer_freq[layer] === 1 },

@@ -18,6 +18,8 @@ export const plamo = family({
       config: { num_key_value_heads: all / shared },
       isParallel: true,
       norms: { attention: "norm" },
+      // Rows of o_proj are in the order of the file's heads, which is not that of their KV heads.
+      hasWholeHeads: true,
       parts: (name, { dims, heads, kvHeads, headDim }) => {
         if (rows_in_order) return {};
         weights.check(`${name}.q_proj`, [heads * headDim, dims]);

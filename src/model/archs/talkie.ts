@@ -5,7 +5,7 @@ import { add, multiply, reshape } from "../../mlx/ops.ts";
 import { flag, real } from "../config.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
-import { plainNorm, projection } from "../layers.ts";
+import { headFeatures, plainNorm, projection } from "../layers.ts";
 import { backwards } from "../rope.ts";
 
 export const talkie = family({
@@ -40,7 +40,7 @@ export const talkie = family({
       makeNorm: () => norm,
       rope: (whole) => (config.rotates_forwards ? whole() : backwards(weights, whole())),
       parts: (name, sizes) => {
-        const stored = weights.vector(`${name}.head_gain.head_g`, sizes.heads);
+        const stored = weights.part(`${name}.head_gain.head_g`, headFeatures(sizes, 1));
         const headGain = weights.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
         // Norms come behind RoPE, which changes no head's length: they may as well come before.

@@ -1,0 +1,39 @@
+// Every architecture, divided among 2, 3 and 4 ranks on this machine: each must draw what it draws alone.
+//   npm run -s ranks -- [--ranks 2,3,4] [names of tiny models]
+import { parseArgs } from "node:util";
+import { runOnRanks } from "../test/support/rank-processes.ts";
+import type { RankResult } from "../test/support/rank-program.ts";
+import { tinyCases } from "../test/support/tiny-models.ts";
+
+/** Tiny models that one start of the ranks runs, and how long they may take. */
+const SOME = 40;
+const TIMEOUT_MS = 600_000;
+
+const { values, positionals } = parseArgs({
+  options: { ranks: { type: "string", default: "2,3,4" } },
+  allowPositionals: true,
+});
+const names = positionals.length > 0 ? positionals : tinyCases.map(({ name }) => name);
+
+let failures = 0;
+for (const size of values.ranks.split(",").map(Number)) {
+  for (let from = 0; from < names.length; from += SOME) {
+    const some = names.slice(from, from + SOME);
+    report(size, some, await runOnRanks(size, some, TIMEOUT_MS));
+  }
+}
+console.log(failures === 0 ? "all right" : `${failures} failed`);
+process.exitCode = failures === 0 ? 0 : 1;
+
+function report(size: number, some: readonly string[], results: readonly RankResult[]): void {
+  for (const name of some) {
+    const own = results.filter((each) => each.name === name);
+    const isRight = own.length === size && own.every((each) => each.isRight);
+    if (!isRight) failures += 1;
+    const shares = own.map(({ share }) => (share ? `${Math.round(share.weights * 100)}%` : "-"));
+    const [error = own.length < size ? "no answer" : ""] = own.flatMap((each) => each.error ?? []);
+    console.log(
+      `${size} ranks  ${isRight ? "right" : "WRONG"}  ${name}  ${shares.join(" ")} ${error}`,
+    );
+  }
+}

@@ -1,0 +1,81 @@
+// mlx-serve join: a rank of a model that a server on another host divides. The process that computes is a child, which
+// ends with the group and is started again.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join as joinPath } from "node:path";
+import { parseArgs } from "node:util";
+import { engineSetup } from "../../ffi/native.ts";
+import { version } from "../../package.json";
+import { UsageError } from "../config/usage-error.ts";
+import { resolveModel } from "../hub/source.ts";
+import { type RankProcess, rankVariables, readRankVariables } from "../ranks/group.ts";
+import { DEFAULT_PORT, readHosts, ringPorts, writeRing } from "../ranks/hosts.ts";
+import { runRank } from "../ranks/rank.ts";
+import { ownProgram } from "./own-program.ts";
+
+const AGAIN_MS = 1000;
+
+const options = {
+  hosts: { type: "string" },
+  rank: { type: "string" },
+  "rank-port": { type: "string", default: String(DEFAULT_PORT) },
+  "rank-secret": { type: "string" },
+} as const;
+
+export async function join(args: string[]): Promise<void> {
+  const own = readRankVariables(process.env);
+  if (own) await beRank(own);
+  else await keepRank(args);
+}
+
+/** Ends with the connection to the server, at once: its thread may wait for other ranks. */
+async function beRank(own: RankProcess): Promise<void> {
+  // A terminal and a service manager signal all processes; the server ends this one when it has drained.
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
+  const reason = await runRank(own, engineSetup(), version);
+  console.error(`rank ${own.rank}: ${reason}`);
+  process.kill(process.pid, "SIGKILL");
+}
+
+async function keepRank(args: string[]): Promise<void> {
+  const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
+  const [model] = positionals;
+  const secret = values["rank-secret"] ?? process.env.MLX_SERVE_RANK_SECRET;
+  if (values.hosts === undefined || values.rank === undefined) {
+    throw new UsageError("join needs --hosts <file> and --rank <n>");
+  }
+  if (!secret) throw new UsageError("join needs the server's secret: set MLX_SERVE_RANK_SECRET");
+  const addresses = readHosts(values.hosts);
+  const rank = Number(values.rank);
+  if (!Number.isInteger(rank) || rank < 1 || rank >= addresses.length) {
+    throw new UsageError(`--rank is from 1 to ${addresses.length - 1}: the server is rank 0`);
+  }
+  const port = Number(values["rank-port"]);
+  const folder = mkdtempSync(joinPath(tmpdir(), "mlx-serve-join-"));
+  const ring = joinPath(folder, "ring.json");
+  writeRing(ring, addresses, ringPorts(addresses.length, port));
+  const server = `${addresses[0]}:${port}`;
+  const env = {
+    ...process.env,
+    ...rankVariables({ rank, server, secret, ring }),
+    ...(model !== undefined && { MLX_SERVE_RANK_MODEL: resolveModel(model).path }),
+  };
+  let child: Bun.Subprocess | undefined;
+  let isStopped = false;
+  const stop = () => {
+    isStopped = true;
+    child?.kill("SIGKILL");
+  };
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", stop);
+  console.error(`rank ${rank} of ${addresses.length}, for the server at ${server}`);
+  while (!isStopped) {
+    child = Bun.spawn([...ownProgram(), "join"], {
+      env,
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    await child.exited;
+    if (!isStopped) await Bun.sleep(AGAIN_MS);
+  }
+  rmSync(folder, { recursive: true, force: true });
+}

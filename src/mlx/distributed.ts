@@ -1,0 +1,98 @@
+// A group of processes, its ranks, that compute together: MLX's own collectives, over its own connections. Every rank
+// builds the same collectives in the same order, and each waits there for all others. MLX finds the group in the
+// variables that the process was started with: MLX_RANK and MLX_HOSTFILE for a ring over TCP.
+import { takeHandle } from "../../ffi/error.ts";
+import { mlxc } from "../../ffi/lib.ts";
+import { cText, type Pointer } from "../../ffi/memory.ts";
+import { out } from "../../ffi/slot.ts";
+import { type MlxArray, make } from "./array.ts";
+import { add, concatenate, zeros } from "./ops.ts";
+import { Stream, stream } from "./stream.ts";
+
+/** MLX's ways to connect ranks; a ring is there in every MLX. */
+export type Connections = "ring" | "jaccl" | "mpi" | "nccl";
+
+export type Group = {
+  readonly rank: number;
+  readonly size: number;
+  /** The sum of every rank's array. */
+  allSum(x: MlxArray): MlxArray;
+  /** The arrays of all ranks, which have one shape, one below the other. */
+  allGather(x: MlxArray): MlxArray;
+  /** The first rank's array, on every rank; the others say what it is like. */
+  fromFirst(x: MlxArray): MlxArray;
+};
+
+/** A rank of a group that is to be planned, not to be computed with. */
+export function plannedGroup(rank: number, size: number): Group {
+  return {
+    rank,
+    size,
+    allSum: (x) => add(x, 0),
+    allGather: (x) => concatenate(Array<MlxArray>(size).fill(x)),
+    fromFirst: (x) => x,
+  };
+}
+
+/** A group that MLX has connected. */
+export class MlxGroup implements Group {
+  readonly rank: number;
+  readonly size: number;
+  readonly #handle: Pointer;
+  /** Only NCCL computes on a GPU; collectives of the others run on a stream of the CPU. */
+  readonly #own: Stream | undefined;
+  /** How many collectives there were, what they have sent, and how long those took that were measured. */
+  readonly traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
+  /** Collectives are computed one by one, and timed: on all ranks or on none. */
+  isMeasured = false;
+
+  /** Returns when all ranks have connected. */
+  constructor(connections: Connections, backend: "cpu" | "metal" | "cuda") {
+    const isStrict = true;
+    const status = mlxc.mlx_distributed_init(out.view, isStrict, cText(connections));
+    this.#handle = takeHandle("mlx_distributed_init", status);
+    this.rank = mlxc.mlx_distributed_group_rank(this.#handle);
+    this.size = mlxc.mlx_distributed_group_size(this.#handle);
+    this.#own = backend === "cpu" || connections === "nccl" ? undefined : new Stream("cpu");
+  }
+
+  allSum(x: MlxArray): MlxArray {
+    // Each rank sends all of it but its own part, twice: once to add up, once to hand out.
+    this.#count((2 * x.bytes * (this.size - 1)) / this.size);
+    return this.#run("mlx_distributed_all_sum", x);
+  }
+
+  allGather(x: MlxArray): MlxArray {
+    this.#count(x.bytes * (this.size - 1));
+    return this.#run("mlx_distributed_all_gather", x);
+  }
+
+  fromFirst(x: MlxArray): MlxArray {
+    return this.allSum(this.rank === 0 ? x : zeros(x.shape, x.dtype));
+  }
+
+  free(): void {
+    mlxc.mlx_distributed_group_free(this.#handle);
+    this.#own?.free();
+  }
+
+  get #stream(): Pointer {
+    return this.#own?.handle ?? stream;
+  }
+
+  #run(symbol: "mlx_distributed_all_sum" | "mlx_distributed_all_gather", x: MlxArray): MlxArray {
+    if (this.isMeasured) x.evaluate();
+    const start = performance.now();
+    const made = make(symbol, mlxc[symbol](out.view, x.handle, this.#handle, this.#stream));
+    if (!this.isMeasured) return made;
+    made.evaluate();
+    this.traffic.measured += 1;
+    this.traffic.measuredMs += performance.now() - start;
+    return made;
+  }
+
+  #count(bytes: number): void {
+    this.traffic.collectives += 1;
+    this.traffic.bytes += bytes;
+  }
+}

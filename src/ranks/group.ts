@@ -1,0 +1,367 @@
+// The server's ranks: processes of this machine, which it starts, and of other hosts, which join. When one is lost, what
+// the others compute is void: all of them end, and the group forms again from new ones.
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { MessageChannel, type MessagePort } from "node:worker_threads";
+import { type Mailbox, send } from "../engine/mailbox.ts";
+import { Channel, isProof, proofOf } from "./channel.ts";
+import { writeRing } from "./hosts.ts";
+import { type FromRankProcess, type Hello, SILENCE_MS, type ToRankUser } from "./protocol.ts";
+
+export type RankHost = {
+  /** Where it connects to other ranks from, and they to it. */
+  address: string;
+  /** Whether this server starts it. */
+  isLocal: boolean;
+};
+
+export type RankGroupOptions = {
+  hosts: readonly RankHost[];
+  /** Guards the channel to the server. */
+  secret: string;
+  version: string;
+  /** Where ranks reach the server; port 0 is any. */
+  control: { hostname: string; port: number };
+  /** Of each rank in the ring; any that are free where all ranks are local. */
+  ringPorts?: readonly number[] | undefined;
+  /** What runs this program's verb `join`. */
+  command: readonly string[];
+  env: Readonly<Record<string, string | undefined>>;
+  /** What one of them has beside. */
+  envOf?: (rank: number) => Readonly<Record<string, string>>;
+  onChange?: (status: GroupStatus) => void;
+};
+
+export type RankState = "starting" | "connected" | "ready";
+
+export type RankStatus = { rank: number; host: string; pid: number | undefined; state: RankState };
+
+export type GroupStatus = {
+  isFormed: boolean;
+  /** Why it is not: what was lost last, and who has not come. */
+  reason?: string | undefined;
+  loss?: string | undefined;
+  ranks: RankStatus[];
+};
+
+type Member = {
+  rank: number;
+  host: RankHost;
+  process?: Bun.Subprocess | undefined;
+  channel?: Channel | undefined;
+  heardMs: number;
+  state: RankState;
+};
+
+const CHECK_MS = 500;
+/** Between the end of a connection and that of its process. */
+const EXIT_MS = 300;
+/** Between the end of a group and the next try. */
+const AGAIN_MS = 1000;
+/** How long local ranks may take to start. */
+const START_MS = 30_000;
+
+export class RankGroup {
+  readonly #options: RankGroupOptions;
+  readonly #folder = mkdtempSync(join(tmpdir(), "mlx-serve-ranks-"));
+  readonly #timer: Timer;
+  #members: Member[] = [];
+  #server: Server | undefined;
+  #user: { mailbox: Mailbox; port: MessagePort } | undefined;
+  #isFormed = false;
+  #isStopped = false;
+  #loss: string | undefined;
+  #startedMs = 0;
+  #checkedMs = 0;
+
+  private constructor(options: RankGroupOptions) {
+    this.#options = options;
+    this.#timer = setInterval(() => this.#check(), CHECK_MS);
+  }
+
+  static async start(options: RankGroupOptions): Promise<RankGroup> {
+    const group = new RankGroup(options);
+    try {
+      await group.#listen();
+      group.#startRanks();
+      return group;
+    } catch (error) {
+      await group.stop();
+      throw error;
+    }
+  }
+
+  get size(): number {
+    return this.#options.hosts.length;
+  }
+
+  get localSize(): number {
+    return this.#options.hosts.filter(({ isLocal }) => isLocal).length;
+  }
+
+  /** Where ranks reach the server. */
+  get controlPort(): number {
+    const address = this.#server?.address();
+    return typeof address === "object" && address ? address.port : 0;
+  }
+
+  status(): GroupStatus {
+    const missing = this.#members.filter(({ state }) => state === "starting");
+    const names = missing.map((member) => nameOf(member)).join(", ");
+    const isAgain = this.#members.length === 0;
+    const waiting = isAgain
+      ? "the ranks are started again"
+      : missing.length > 0
+        ? `waiting for ${names}`
+        : "the ranks connect to each other";
+    return {
+      isFormed: this.#isFormed,
+      loss: this.#loss,
+      reason: this.#isFormed ? undefined : [this.#loss, waiting].filter(Boolean).join("; "),
+      ranks: this.#members.map(({ rank, host, process, state }) => {
+        return { rank, host: host.address, pid: process?.pid, state };
+      }),
+    };
+  }
+
+  /** The end of a mailbox for an engine Worker, which replaces the one before. */
+  connect(): Mailbox {
+    this.#user?.port.close();
+    const { port1, port2 } = new MessageChannel();
+    const arrivals = new SharedArrayBuffer(4);
+    this.#user = { mailbox: { port: port1, arrivals }, port: port1 };
+    port1.on("message", (bytes: Uint8Array) => {
+      if (this.#isFormed) for (const { channel } of this.#members) channel?.sendBytes(bytes);
+    });
+    // What the Worker before had loaded is nobody's.
+    if (this.#isFormed) this.#lose("the engine was restarted");
+    return { port: port2, arrivals };
+  }
+
+  async stop(): Promise<void> {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    clearInterval(this.#timer);
+    this.#user?.port.close();
+    await this.#endRanks();
+    this.#server?.close();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  async #listen(): Promise<void> {
+    const { hostname, port } = this.#options.control;
+    const server = createServer((socket) => this.#accept(socket));
+    this.#server = server;
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(port, hostname, () => resolve());
+    });
+  }
+
+  #startRanks(): void {
+    const { hosts } = this.#options;
+    this.#startedMs = Date.now();
+    this.#members = hosts.map((host, rank) => {
+      return { rank, host, heardMs: Date.now(), state: "starting" as const };
+    });
+    const ring = this.#writeRing();
+    for (const member of this.#members) {
+      if (member.host.isLocal) member.process = this.#spawn(member, ring);
+    }
+    this.#changed();
+  }
+
+  /** MLX's own file of hosts. */
+  #writeRing(): string {
+    const { hosts, ringPorts = freePorts(hosts.length) } = this.#options;
+    const path = join(this.#folder, "ring.json");
+    writeRing(
+      path,
+      hosts.map(({ address }) => address),
+      ringPorts,
+    );
+    return path;
+  }
+
+  #spawn(member: Member, ring: string): Bun.Subprocess {
+    const { command, env, secret, control } = this.#options;
+    const { rank } = member;
+    const server = `${control.hostname}:${this.controlPort}`;
+    const [program, ...args] = command as [string, ...string[]];
+    return Bun.spawn([program, ...args, "join"], {
+      env: {
+        ...env,
+        ...this.#options.envOf?.(rank),
+        ...rankVariables({ rank, server, secret, ring }),
+      },
+      stdio: ["ignore", "inherit", "inherit"],
+      onExit: () => void this.#leave(member, "it has ended"),
+    });
+  }
+
+  #accept(socket: Socket): void {
+    const nonce = randomBytes(16).toString("hex");
+    let member: Member | undefined;
+    const channel: Channel = new Channel(socket, {
+      onJson: (message) => {
+        const from = message as FromRankProcess;
+        if (!member) member = this.#greet(channel, from as Hello, nonce);
+        else this.#hear(member, from);
+      },
+      onBytes: (bytes) => {
+        if (!member || member.channel !== channel) return;
+        member.heardMs = Date.now();
+        this.#tell({ kind: "message", rank: member.rank, bytes });
+      },
+      onClose: (reason) => {
+        if (member?.channel === channel) void this.#leave(member, reason);
+      },
+    });
+    channel.sendJson({ kind: "challenge", nonce });
+  }
+
+  /** Its process may be about to end, and says more of why. */
+  async #leave(member: Member, reason: string): Promise<void> {
+    if (member.process) await Promise.race([member.process.exited, Bun.sleep(EXIT_MS)]);
+    if (!this.#members.includes(member)) return;
+    const { exitCode, signalCode } = member.process ?? {};
+    const signal = signalCode && `has ended by signal ${signalCode}`;
+    const code = exitCode == null ? undefined : `has ended with code ${exitCode}`;
+    this.#lose(`${nameOf(member)} ${signal ?? code ?? `is gone: ${reason}`}`);
+  }
+
+  /** The rank that it is, or undefined where it is refused. */
+  #greet(channel: Channel, hello: Hello, nonce: string): Member | undefined {
+    const { secret, version } = this.#options;
+    const refuse = (reason: string) => {
+      channel.sendJson({ kind: "refused", reason });
+      channel.close(reason);
+      return undefined;
+    };
+    const { rank } = hello;
+    if (hello.kind !== "hello" || !isProof(hello.proof, proofOf(secret, "rank", rank, nonce))) {
+      return refuse("the secret is another");
+    }
+    const member = this.#members[rank];
+    if (!member) return refuse(`there is no rank ${rank} of ${this.size}`);
+    if (member.channel) return refuse(`rank ${rank} is there already`);
+    if (hello.version !== version) {
+      const reason = `${nameOf(member)} runs mlx-serve ${hello.version}, and the server ${version}`;
+      this.#loss = reason;
+      this.#changed();
+      return refuse(reason);
+    }
+    channel.isProved = true;
+    member.channel = channel;
+    member.heardMs = Date.now();
+    member.state = "connected";
+    channel.sendJson({ kind: "welcome", proof: proofOf(secret, "server", rank, hello.nonce) });
+    if (this.#members.every(({ state }) => state === "connected")) {
+      for (const each of this.#members) each.channel!.sendJson({ kind: "form" });
+    }
+    this.#changed();
+    return member;
+  }
+
+  #hear(member: Member, message: FromRankProcess): void {
+    member.heardMs = Date.now();
+    if (message.kind === "failed") this.#lose(`${nameOf(member)}: ${message.reason}`);
+    if (message.kind !== "formed") return;
+    member.state = "ready";
+    if (this.#members.some(({ state }) => state !== "ready")) return;
+    this.#isFormed = true;
+    this.#loss = undefined;
+    this.#tell({ kind: "formed" });
+    this.#changed();
+  }
+
+  #check(): void {
+    const now = Date.now();
+    // This process may have been stopped itself.
+    const wasAway = now - this.#checkedMs > SILENCE_MS / 2;
+    this.#checkedMs = now;
+    if (wasAway) for (const member of this.#members) member.heardMs = now;
+    const silent = this.#members.find(
+      ({ channel, heardMs }) => channel && now - heardMs > SILENCE_MS,
+    );
+    if (silent) {
+      this.#lose(
+        `${nameOf(silent)} has stalled: nothing was heard of it for ${SILENCE_MS / 1000} s`,
+      );
+      return;
+    }
+    const late = this.#members.find(({ host, channel }) => host.isLocal && !channel);
+    if (late && now - this.#startedMs > START_MS) this.#lose(`${nameOf(late)} did not start`);
+  }
+
+  #lose(reason: string): void {
+    if (this.#isStopped || this.#members.length === 0) return;
+    const wasFormed = this.#isFormed;
+    this.#isFormed = false;
+    this.#loss = reason;
+    if (wasFormed) this.#tell({ kind: "lost", reason });
+    void this.#endRanks().then(async () => {
+      await Bun.sleep(AGAIN_MS);
+      if (!this.#isStopped) this.#startRanks();
+    });
+    this.#changed();
+  }
+
+  /** A rank may be stuck in a collective for ever: no signal but this one ends it. */
+  async #endRanks(): Promise<void> {
+    const members = this.#members.splice(0);
+    for (const { channel } of members) channel?.close("the group has ended");
+    for (const { process } of members) process?.kill("SIGKILL");
+    await Promise.all(members.map(({ process }) => process?.exited));
+  }
+
+  #tell(message: ToRankUser): void {
+    if (this.#user) send(this.#user.mailbox, message);
+  }
+
+  #changed(): void {
+    if (!this.#isStopped) this.#options.onChange?.(this.status());
+  }
+}
+
+function nameOf({ rank, host }: Pick<Member, "rank" | "host">): string {
+  return `rank ${rank} (${host.address})`;
+}
+
+function freePorts(count: number): number[] {
+  const listeners = Array.from({ length: count }, () =>
+    Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } }),
+  );
+  const ports = listeners.map(({ port }) => port);
+  for (const each of listeners) each.stop(true);
+  return ports;
+}
+
+export type RankProcess = { rank: number; server: string; secret: string; ring: string };
+
+/** What a process that is a rank is started with: MLX reads the first two by itself. */
+export function rankVariables({ rank, server, secret, ring }: RankProcess): Record<string, string> {
+  return {
+    MLX_RANK: String(rank),
+    MLX_HOSTFILE: ring,
+    MLX_SERVE_RANK_SERVER: server,
+    MLX_SERVE_RANK_SECRET: secret,
+  };
+}
+
+export function readRankVariables(
+  env: Readonly<Record<string, string | undefined>>,
+): RankProcess | undefined {
+  const { MLX_RANK, MLX_HOSTFILE, MLX_SERVE_RANK_SERVER, MLX_SERVE_RANK_SECRET } = env;
+  if (!MLX_RANK || !MLX_HOSTFILE || !MLX_SERVE_RANK_SERVER || !MLX_SERVE_RANK_SECRET)
+    return undefined;
+  return {
+    rank: Number(MLX_RANK),
+    server: MLX_SERVE_RANK_SERVER,
+    secret: MLX_SERVE_RANK_SECRET,
+    ring: MLX_HOSTFILE,
+  };
+}

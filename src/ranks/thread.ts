@@ -1,0 +1,136 @@
+// The thread of a rank that computes: it does what the server's messages say, in their order, as all other ranks do.
+// Where something fails it ends, and with it the group: the others would wait for it.
+import { deserialize, serialize } from "bun:jsc";
+import { existsSync } from "node:fs";
+import { workerData } from "node:worker_threads";
+import { openBlas } from "../../ffi/blas.ts";
+import type { Device } from "../device/device.ts";
+import { openDevice } from "../device/open.ts";
+import { type Mailbox, receive } from "../engine/mailbox.ts";
+import { noTraffic, type Traffic, type WorkerSetup } from "../engine/protocol.ts";
+import { resolveModel } from "../hub/source.ts";
+import { MlxGroup } from "../mlx/distributed.ts";
+import { openMlx } from "../mlx/runtime.ts";
+import { openCheckpoint } from "../model/checkpoint.ts";
+import { fingerprintOf } from "../model/fingerprint.ts";
+import { loadModel } from "../model/load.ts";
+import { type Launched, Runner } from "../model/runner.ts";
+import { StateStore } from "../model/state-store.ts";
+import type { FromRank, FromRankProcess, RankLoad, ToRank } from "./protocol.ts";
+
+export type FromRankThread = Uint8Array | FromRankProcess;
+
+type Loaded = { runner: Runner; launched: Launched[]; traffic: Traffic; free(): void };
+
+/** Of so many steps one is measured: it takes longer. */
+const MEASURED = 64;
+let steps = 0;
+
+const { mailbox, setup } = workerData as { mailbox: Mailbox; setup: WorkerSetup };
+const tell = (message: FromRankThread) => mailbox.port.postMessage(message);
+const reply = (message: FromRank) => tell(new Uint8Array(serialize(message)));
+
+const { library, device: kind } = setup;
+openBlas(library);
+const { backend, device: info, mlxVersion } = openMlx(library, kind ? { device: kind } : {});
+const device = untraced(openDevice(backend, info));
+const group = new MlxGroup("ring", backend);
+const models = new Map<string, Loaded>();
+tell({ kind: "formed", backend, mlxVersion });
+for (;;)
+  handle(
+    deserialize(receive<Uint8Array>(mailbox, Number.POSITIVE_INFINITY)!.buffer as ArrayBuffer),
+  );
+
+function handle(message: ToRank): void {
+  switch (message.kind) {
+    case "check":
+      check(message);
+      break;
+    case "load":
+      load(message);
+      break;
+    case "unload":
+      models.get(message.model)?.free();
+      models.delete(message.model);
+      break;
+    case "step": {
+      const { runner, launched, traffic } = models.get(message.model)!;
+      group.isMeasured = steps++ % MEASURED === 0;
+      counted(traffic, () => launched.push(runner.launch(message.inputs)));
+      group.isMeasured = false;
+      break;
+    }
+    case "draw":
+      models.get(message.model)!.launched.at(-1)!.draw(message.lookbacks);
+      break;
+    case "read": {
+      const { launched, traffic } = models.get(message.model)!;
+      const outputs = counted(traffic, () => launched.shift()!.read());
+      if (group.rank === 0) reply({ kind: "outputs", model: message.model, outputs, traffic });
+      break;
+    }
+  }
+}
+
+/** Adds what the work sends to the model's own. */
+function counted<T>(own: Traffic, work: () => T): T {
+  const before = { ...group.traffic };
+  const made = work();
+  for (const key of Object.keys(own) as (keyof Traffic)[])
+    own[key] += group.traffic[key] - before[key];
+  return made;
+}
+
+/** Where this host has the model: where it was told, where the server has it, or in the cache. */
+function ownPath({ model, path }: Pick<RankLoad, "model" | "path">): string {
+  const told = process.env.MLX_SERVE_RANK_MODEL;
+  if (told) return told;
+  return existsSync(path) ? path : resolveModel(model, { allowPaths: false }).path;
+}
+
+function check({ fingerprint, ...asked }: ToRank & { kind: "check" }): void {
+  const { model } = asked;
+  const refuse = (reason: string) => reply({ kind: "refused", model, reason });
+  try {
+    const path = ownPath(asked);
+    const checkpoint = openCheckpoint(path);
+    const own = fingerprintOf(checkpoint);
+    checkpoint.close();
+    if (own === fingerprint) reply({ kind: "checked", model });
+    else refuse(`${path} is not the server's model`);
+  } catch (error) {
+    refuse(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function load(asked: RankLoad): void {
+  const { model: name, dtype, keepDequantized, layout, warmUp } = asked;
+  using made = new DisposableStack();
+  const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
+  const onProgress = (loadedBytes: number, totalBytes: number) =>
+    reply({ kind: "progress", model: name, loadedBytes, totalBytes });
+  const model = owned(
+    loadModel(ownPath(asked), { device, dtype, keepDequantized, group, onProgress }),
+  );
+  const store = owned(new StateStore(device, model.states, layout, model.dtype));
+  const runner = owned(new Runner(device, model, store, group));
+  if (warmUp) runner.warmUp(warmUp.maxBatch, warmUp.maxLength);
+  const kept = made.move();
+  models.set(name, {
+    runner,
+    launched: [],
+    traffic: { ...noTraffic },
+    free: () => kept.dispose(),
+  });
+  reply({ kind: "loaded", model: name, weightBytes: model.weightBytes, kvBytes: store.bytes });
+}
+
+/** Collectives of a ring run on the CPU, and have no place in a step that is compiled or recorded for a GPU. */
+function untraced(opened: Device): Device {
+  const trace: Device["trace"] = (build) => ({
+    call: (...inputs) => [...build([...inputs])],
+    free() {},
+  });
+  return { ...opened, trace, compiles: false };
+}

@@ -1,0 +1,210 @@
+// The engine Worker's side of a model that is divided among ranks: what runs its steps there, and what is left of it when
+// the ranks are lost.
+import { deserialize, serialize } from "bun:jsc";
+import { type Mailbox, receive } from "../engine/mailbox.ts";
+import { noTraffic, type Traffic } from "../engine/protocol.ts";
+import type { LoadOptions } from "../model/load.ts";
+import type { Launched, StepInputs, StepOutputs } from "../model/runner.ts";
+import type { FromRank, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
+import type { StepRunner } from "./pipeline.ts";
+
+/** How often a load looks for a shutdown, and for other models' work. */
+const LOAD_POLL_MS = 20;
+
+/** A rank has ended or stalled. */
+export class RanksLostError extends Error {
+  override name = "RanksLostError";
+}
+
+export class RankLink {
+  readonly size: number;
+  /** How many of the ranks share this machine's memory. */
+  readonly localSize: number;
+  readonly #mailbox: Mailbox;
+  readonly #runners = new Map<string, RankRunner>();
+  #isFormed = false;
+  #formations = 0;
+
+  constructor(mailbox: Mailbox, size: number, localSize: number) {
+    this.#mailbox = mailbox;
+    this.size = size;
+    this.localSize = localSize;
+  }
+
+  /** The number of the group that is there now; what another one had loaded is gone. */
+  get formation(): number | undefined {
+    return this.#isFormed ? this.#formations : undefined;
+  }
+
+  /** The runner of a model: it hears what ranks say of it until it is closed. */
+  open(load: RankLoad, fingerprint: string, depth: number): RankRunner {
+    const runner = new RankRunner(this, { load, fingerprint, depth }, () => {
+      this.#runners.delete(load.model);
+      if (this.#isFormed) this.send({ kind: "unload", model: load.model });
+    });
+    this.#runners.set(load.model, runner);
+    return runner;
+  }
+
+  /** To every rank. */
+  send(message: ToRank): void {
+    this.#mailbox.port.postMessage(new Uint8Array(serialize(message)));
+  }
+
+  /** Takes in all that has arrived; waits so long where there is nothing. */
+  poll(timeoutMs: number): void {
+    let message = receive<ToRankUser>(this.#mailbox, timeoutMs);
+    for (; message; message = receive<ToRankUser>(this.#mailbox, 0)) this.#handle(message);
+  }
+
+  #handle(message: ToRankUser): void {
+    switch (message.kind) {
+      case "formed":
+        this.#isFormed = true;
+        this.#formations += 1;
+        break;
+      case "lost":
+        this.#isFormed = false;
+        for (const runner of this.#runners.values()) runner.lose(message.reason);
+        break;
+      case "message": {
+        const said: FromRank = deserialize(message.bytes.buffer as ArrayBuffer);
+        this.#runners.get(said.model)?.hear(message.rank, said);
+        break;
+      }
+    }
+  }
+}
+
+type RankModel = { load: RankLoad; fingerprint: string; depth: number };
+
+type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
+
+export class RankRunner implements StepRunner {
+  readonly depth: number;
+  forwards = 0;
+  readonly #link: RankLink;
+  readonly #load: RankLoad;
+  /** Of the model's files. */
+  readonly #fingerprint: string;
+  readonly #close: () => void;
+  /** The formation that was asked for the model, the ranks that have its files, and what they hold of it. */
+  #asked: number | undefined;
+  readonly #checked = new Set<number>();
+  readonly #held = new Map<number, { weightBytes: number; kvBytes: number }>();
+  readonly #progress = new Map<number, [loadedBytes: number, totalBytes: number]>();
+  readonly #outputs: StepOutputs[] = [];
+  #loss: string | undefined;
+  /** Of the first rank, in all steps. */
+  traffic: Traffic = noTraffic;
+
+  constructor(link: RankLink, { load, fingerprint, depth }: RankModel, close: () => void) {
+    this.#link = link;
+    this.#load = load;
+    this.#fingerprint = fingerprint;
+    this.depth = depth;
+    this.#close = close;
+  }
+
+  /** Returns when every rank has loaded its part. */
+  load({ onProgress, onRead }: LoadHooks): void {
+    while (!this.isReady()) {
+      if (this.#loss !== undefined) throw new RanksLostError(this.#loss);
+      this.#link.poll(LOAD_POLL_MS);
+      const sums = [0, 1].map((at) =>
+        this.#progress.values().reduce((sum, each) => sum + each[at]!, 0),
+      );
+      if (sums[1]! > 0) onProgress?.(sums[0]!, sums[1]!);
+      onRead?.();
+    }
+  }
+
+  /** What all ranks hold together. */
+  get held(): { weightBytes: number; kvBytes: number } {
+    const all = [...this.#held.values()];
+    return {
+      weightBytes: all.reduce((sum, { weightBytes }) => sum + weightBytes, 0),
+      kvBytes: all.reduce((sum, { kvBytes }) => sum + kvBytes, 0),
+    };
+  }
+
+  /** Whether a step can be launched. Ranks that have come anew load the model first. */
+  isReady(): boolean {
+    this.#link.poll(0);
+    const { formation, size } = this.#link;
+    if (formation === undefined) return false;
+    if (this.#asked !== formation) {
+      this.#asked = formation;
+      for (const each of [this.#checked, this.#held, this.#progress]) each.clear();
+      const { model, path } = this.#load;
+      this.#link.send({ kind: "check", model, path, fingerprint: this.#fingerprint });
+    }
+    return this.#held.size === size;
+  }
+
+  /** Why all that was computed is lost; once for each time. */
+  takeLoss(): string | undefined {
+    const loss = this.#loss;
+    this.#loss = undefined;
+    return loss;
+  }
+
+  launch(inputs: StepInputs): Launched {
+    const { model } = this.#load;
+    const { formation } = this.#link;
+    this.forwards += 1;
+    this.#link.send({ kind: "step", model, inputs });
+    const check = () => {
+      if (this.#link.formation !== formation)
+        throw new RanksLostError(this.#loss ?? "a rank is lost");
+    };
+    return {
+      draw: (lookbacks) => {
+        check();
+        if (lookbacks.length > 0) this.#link.send({ kind: "draw", model, lookbacks });
+      },
+      read: () => {
+        check();
+        this.#link.send({ kind: "read", model });
+        while (this.#outputs.length === 0) {
+          this.#link.poll(Number.POSITIVE_INFINITY);
+          check();
+        }
+        return this.#outputs.shift()!;
+      },
+    };
+  }
+
+  hear(rank: number, message: FromRank): void {
+    switch (message.kind) {
+      case "progress":
+        this.#progress.set(rank, [message.loadedBytes, message.totalBytes]);
+        break;
+      case "loaded":
+        this.#held.set(rank, message);
+        break;
+      case "checked":
+        this.#checked.add(rank);
+        if (this.#checked.size === this.#link.size)
+          this.#link.send({ kind: "load", ...this.#load });
+        break;
+      case "refused":
+        this.#loss = `rank ${rank}: ${message.reason}`;
+        break;
+      case "outputs":
+        this.#outputs.push(message.outputs);
+        this.traffic = message.traffic;
+        break;
+    }
+  }
+
+  lose(reason: string): void {
+    this.#loss = reason;
+    this.#held.clear();
+    this.#outputs.length = 0;
+  }
+
+  free(): void {
+    this.#close();
+  }
+}

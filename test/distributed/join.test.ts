@@ -1,0 +1,95 @@
+// A server with a file of hosts, and a rank that joins it, both on this machine.
+import { afterAll, afterEach, expect, test } from "bun:test";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { writeChatModel } from "../support/chat-model.ts";
+import { makeHome, type Running, startMlxServe } from "../support/serve-process.ts";
+
+const home = makeHome();
+const folder = mkdtempSync(join(tmpdir(), "mlx-serve-hosts-"));
+afterAll(() => {
+  home.remove();
+  rmSync(folder, { recursive: true });
+});
+
+const hosts = join(folder, "hosts.json");
+writeFileSync(hosts, JSON.stringify([{ ips: ["127.0.0.1"] }, { ips: ["127.0.0.1"] }]));
+
+const started: Running[] = [];
+afterEach(async () => {
+  for (const each of started) each.kill("SIGTERM");
+  await Promise.all(started.splice(0).map(({ ended }) => ended));
+}, 30_000);
+
+/** Two ports follow it. */
+const freePort = () => String(20_000 + Math.floor(Math.random() * 20_000));
+
+function start(args: string[], secret: string): Running {
+  const running = startMlxServe(args, { ...home.env, MLX_SERVE_RANK_SECRET: secret });
+  started.push(running);
+  return running;
+}
+
+const SECRET = "a secret of this test";
+
+function startServer(port: string): Running {
+  const args = ["--hosts", hosts, "--rank-port", port, "--port", "0", "--log-format", "json"];
+  return start(["serve", home.model, ...args], SECRET);
+}
+
+function startRank(port: string, secret: string, model: string[] = []): Running {
+  return start(["join", ...model, "--hosts", hosts, "--rank", "1", "--rank-port", port], secret);
+}
+
+test("a rank that joins computes with the server, which drains and ends by itself", async () => {
+  const port = freePort();
+  const server = startServer(port);
+  const rank = startRank(port, SECRET);
+  const [, url] = await server.says(/"url":"([^"]+)","model":"tiny"/);
+  const response = await fetch(`${url}/v1/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ prompt: "Hello", max_tokens: 8, temperature: 0 }),
+  });
+  expect(response.status).toBe(200);
+  const ps = await startMlxServe(["ps", "--url", url!], home.env).ended;
+  expect(ps.stdout).toMatch(
+    /RANK +HOST +PROCESS +STATE\n0 +127\.0\.0\.1 +\d+ +ready\n1 +127\.0\.0\.1 +- +ready/,
+  );
+  expect(ps.stdout).toMatch(/rank 0 sent .* a token; .* s in collectives/);
+  server.kill("SIGTERM");
+  expect((await server.ended).exitCode).toBe(0);
+  await rank.says(/rank 1: the connection was closed/);
+}, 60_000);
+
+test("a rank with another secret is refused, and the server says whom it waits for", async () => {
+  const port = freePort();
+  const server = startServer(port);
+  const rank = startRank(port, "another secret, which is wrong");
+  await rank.says(/rank 1: the secret is another/);
+  server.kill("SIGTERM");
+  await server.ended;
+}, 60_000);
+
+test("a rank with another model is refused by name before anything is loaded", async () => {
+  const other = join(folder, "other");
+  writeChatModel(other, { recites: "abc" });
+  const port = freePort();
+  const server = startServer(port);
+  startRank(port, SECRET, [other]);
+  const { stderr, exitCode } = await server.ended;
+  expect(stderr).toContain(`rank 1: ${other} is not the server's model`);
+  expect(exitCode).toBe(1);
+}, 60_000);
+
+test("hosts without a secret, and files that are none of hosts, are refused", async () => {
+  const bare = startMlxServe(["serve", home.model, "--hosts", hosts], home.env);
+  expect((await bare.ended).stderr).toContain("set MLX_SERVE_RANK_SECRET");
+  const file = join(folder, "none.json");
+  writeFileSync(file, "[]");
+  const wrong = start(["join", "--hosts", file, "--rank", "1"], SECRET);
+  expect((await wrong.ended).stderr).toContain(`${file}: expected a list of two hosts or more`);
+  const zero = start(["join", "--hosts", hosts, "--rank", "0"], SECRET);
+  expect((await zero.ended).stderr).toContain("--rank is from 1 to 1");
+}, 30_000);

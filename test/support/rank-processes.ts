@@ -1,0 +1,53 @@
+// Processes that are the ranks of a group on this machine. All are gone when they are disposed, whatever has happened.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { RankResult } from "./rank-program.ts";
+
+const program = join(import.meta.dir, "rank-program.ts");
+
+/** So many ports that nothing listens on. */
+export function freePorts(count: number): number[] {
+  const listeners = Array.from({ length: count }, () =>
+    Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } }),
+  );
+  const ports = listeners.map(({ port }) => port);
+  for (const each of listeners) each.stop(true);
+  return ports;
+}
+
+/** Runs these tiny models on so many ranks; what each rank says of each. */
+export async function runOnRanks(
+  size: number,
+  names: readonly string[],
+  timeoutMs: number,
+): Promise<RankResult[]> {
+  const folder = mkdtempSync(join(tmpdir(), "ranks-"));
+  const hosts = join(folder, "hosts.json");
+  writeFileSync(hosts, JSON.stringify(freePorts(size).map((port) => [`127.0.0.1:${port}`])));
+  const ranks = Array.from({ length: size }, (_, rank) =>
+    Bun.spawn([process.execPath, program, ...names], {
+      env: {
+        ...process.env,
+        MLX_RANK: String(rank),
+        MLX_HOSTFILE: hosts,
+        OPENBLAS_NUM_THREADS: "1",
+      },
+      stderr: "pipe",
+    }),
+  );
+  const timer = setTimeout(() => end(), timeoutMs);
+  const end = () => {
+    for (const each of ranks) each.kill("SIGKILL");
+  };
+  try {
+    const texts = await Promise.all(ranks.map(({ stdout }) => new Response(stdout).text()));
+    return texts
+      .flatMap((text) => text.trim().split("\n").filter(Boolean))
+      .map((line) => JSON.parse(line));
+  } finally {
+    clearTimeout(timer);
+    end();
+    rmSync(folder, { recursive: true });
+  }
+}
