@@ -13,6 +13,7 @@ import { UsageError } from "../config/usage-error.ts";
 import { printable } from "../printable.ts";
 import { modelHere } from "./model-here.ts";
 import { showProgress } from "./progress.ts";
+import { startLocalRanks } from "./ranks.ts";
 import { didYouMean } from "./suggest.ts";
 
 const options = {
@@ -24,6 +25,7 @@ const options = {
   concurrency: { type: "string" },
   "max-tokens": { type: "string", default: "64" },
   "max-batch-size": { type: "string" },
+  ranks: { type: "string", default: "1" },
   "prompt-file": { type: "string" },
   repeat: { type: "string", default: "3" },
   warmup: { type: "string", default: "1" },
@@ -85,6 +87,7 @@ function settingsOf(args: string[]) {
     levels: levels.map((level) => wholeOf("concurrency", level)),
     maxTokens: wholeOf("max-tokens", values["max-tokens"]),
     maxBatch: wholeOf("max-batch-size", values["max-batch-size"] ?? ownBatch),
+    ranks: wholeOf("ranks", values.ranks),
     prompts: promptFile === undefined ? builtInPrompts : readPrompts(promptFile),
     repeat: wholeOf("repeat", values.repeat),
     warmup: wholeOf("warmup", values.warmup, 0),
@@ -110,6 +113,9 @@ function refuseIdle(values: Flags, modeName: ModeName): void {
   if (values.url !== undefined && values["max-batch-size"] !== undefined) {
     throw new UsageError("--max-batch-size: the server of --url has its own");
   }
+  if (values.url !== undefined && values.ranks !== "1") {
+    throw new UsageError("--ranks: the server of --url has its own");
+  }
   if (values.url !== undefined && !/^https?:\/\//.test(values.url)) {
     throw new UsageError(`--url: expected http://... or https://..., not ${values.url}`);
   }
@@ -123,7 +129,7 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
     requests: settings.requests,
     max_tokens: settings.maxTokens,
     ...(modeName === "sweep" && { concurrency: settings.levels }),
-    ...(url === undefined && { max_batch_size: settings.maxBatch }),
+    ...(url === undefined && { max_batch_size: settings.maxBatch, ranks: settings.ranks }),
     repeat: settings.repeat,
     warmup: settings.warmup,
     chat: settings.chat,
@@ -134,10 +140,16 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
 }
 
 async function openTarget(settings: BenchSettings): Promise<Target> {
-  const { url, model, apiKey, chat, maxBatch } = settings;
+  const { url, model, apiKey, chat, maxBatch, ranks } = settings;
   if (url !== undefined) return await openServerTarget({ url, model, apiKey, chat });
   const source = await modelHere(model ?? "default");
-  return await openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
+  return await openEngineTarget({
+    source,
+    chat,
+    maxBatch,
+    ranks: await startLocalRanks(ranks),
+    onProgress: showProgress,
+  });
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {

@@ -26,22 +26,38 @@ export async function startRanks(
   if (hosts !== undefined && rankSecret === undefined) {
     throw new UsageError("--hosts needs a secret that all ranks know: set MLX_SERVE_RANK_SECRET");
   }
-  const addresses = hosts === undefined ? Array<string>(ranks).fill(LOCAL) : readHosts(hosts);
-  const local = hosts === undefined ? ranks : 1;
+  if (hosts === undefined) return await startLocalRanks(ranks, { threads, log, command });
+  const addresses = readHosts(hosts);
   return await RankGroup.start({
-    hosts: addresses.map((address, rank) => ({ address, isLocal: rank < local })),
-    secret: rankSecret ?? randomBytes(32).toString("hex"),
+    hosts: addresses.map((address, rank) => ({ address, isLocal: rank === 0 })),
+    secret: rankSecret!,
     version,
-    control: { hostname: addresses[0]!, port: hosts === undefined ? 0 : rankPort },
-    ringPorts: hosts === undefined ? undefined : ringPorts(addresses.length, rankPort),
+    control: { hostname: addresses[0]!, port: rankPort },
+    ringPorts: ringPorts(addresses.length, rankPort),
     command,
-    env: {
-      ...process.env,
-      MLX_SERVE_THREADS: String(threads ?? Math.max(1, Math.floor(availableParallelism() / local))),
-    },
-    envOf: (rank) =>
-      backend() === "cuda" && local > 1 ? { CUDA_VISIBLE_DEVICES: gpuOf(rank) } : {},
+    env: process.env,
     onChange: reporter(log),
+  });
+}
+
+type LocalRanks = { threads?: number | undefined; log?: Logger; command?: readonly string[] };
+
+/** They share the cores, and each has a GPU of its own where there are such. */
+export async function startLocalRanks(
+  count: number,
+  { threads, log, command = ownProgram() }: LocalRanks = {},
+): Promise<RankGroup | undefined> {
+  if (count === 1) return undefined;
+  const each = threads ?? Math.max(1, Math.floor(availableParallelism() / count));
+  return await RankGroup.start({
+    hosts: Array.from({ length: count }, () => ({ address: LOCAL, isLocal: true })),
+    secret: randomBytes(32).toString("hex"),
+    version,
+    control: { hostname: LOCAL, port: 0 },
+    command,
+    env: { ...process.env, MLX_SERVE_THREADS: String(each) },
+    envOf: (rank) => (backend() === "cuda" ? { CUDA_VISIBLE_DEVICES: gpuOf(rank) } : {}),
+    ...(log && { onChange: reporter(log) }),
   });
 }
 

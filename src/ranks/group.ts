@@ -331,7 +331,8 @@ function nameOf({ rank, host }: Pick<Member, "rank" | "host">): string {
   return `rank ${rank} (${host.address})`;
 }
 
-function freePorts(count: number): number[] {
+/** So many ports that nothing listens on. */
+export function freePorts(count: number): number[] {
   const listeners = Array.from({ length: count }, () =>
     Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } }),
   );
