@@ -103,12 +103,15 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
-  /** This rank's part of a tensor along its first axis. */
+  /** This rank's part of a tensor along its first axis, whatever axes the file gives as many numbers. */
   part(name: string, own: Extent, rest: readonly number[] = []): MlxArray {
     const [whole, shape] = [wholeOf, countOf].map((size) => [size(own), ...rest]) as [
       number[],
       number[],
     ];
+    const { shape: found } = this.#ledger.find(name);
+    const sizeOf = (axes: readonly number[]) => axes.reduce((a, b) => a * b, 1);
+    if (sizeOf(found) === sizeOf(whole)) this.reshape(name, found, whole);
     if (typeof own !== "number") {
       this.#ledger.stored(name, whole);
       const rows = { rows: own.of, runs: [own], shape };
