@@ -16,7 +16,7 @@ export async function startRanks(
   log: Logger,
   command: readonly string[] = ownProgram(),
 ): Promise<RankGroup | undefined> {
-  const { ranks, hosts, rankPort, rankSecret, threads } = settings;
+  const { ranks, hosts, rankPort, rankSecret, threads, parallelism: parallel } = settings;
   if (ranks > 1 && hosts !== undefined) {
     throw new UsageError(
       "--ranks and --hosts exclude each other: the file says how many there are",
@@ -26,10 +26,11 @@ export async function startRanks(
   if (hosts !== undefined && rankSecret === undefined) {
     throw new UsageError("--hosts needs a secret that all ranks know: set MLX_SERVE_RANK_SECRET");
   }
-  if (hosts === undefined) return await startLocalRanks(ranks, { threads, log, command });
+  if (hosts === undefined) return await startLocalRanks(ranks, { threads, parallel, log, command });
   const addresses = readHosts(hosts);
   return await RankGroup.start({
     hosts: addresses.map((address, rank) => ({ address, isLocal: rank === 0 })),
+    parallel,
     secret: rankSecret!,
     version,
     control: { hostname: addresses[0]!, port: rankPort },
@@ -40,17 +41,23 @@ export async function startRanks(
   });
 }
 
-type LocalRanks = { threads?: number | undefined; log?: Logger; command?: readonly string[] };
+type LocalRanks = {
+  threads?: number | undefined;
+  parallel?: Settings["parallelism"];
+  log?: Logger;
+  command?: readonly string[];
+};
 
 /** They share the cores, and each has a GPU of its own where there are such. */
 export async function startLocalRanks(
   count: number,
-  { threads, log, command = ownProgram() }: LocalRanks = {},
+  { threads, parallel = "tensor", log, command = ownProgram() }: LocalRanks = {},
 ): Promise<RankGroup | undefined> {
   if (count === 1) return undefined;
   const each = threads ?? Math.max(1, Math.floor(availableParallelism() / count));
   return await RankGroup.start({
     hosts: Array.from({ length: count }, () => ({ address: LOCAL, isLocal: true })),
+    parallel,
     secret: randomBytes(32).toString("hex"),
     version,
     control: { hostname: LOCAL, port: 0 },

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Parallel } from "../../src/model/weights.ts";
 import { freePorts } from "../../src/ranks/group.ts";
 import type { RankResult } from "./rank-program.ts";
 
@@ -12,12 +13,13 @@ export async function runOnRanks(
   size: number,
   names: readonly string[],
   timeoutMs: number,
+  parallel: Parallel = "tensor",
 ): Promise<RankResult[]> {
   const folder = mkdtempSync(join(tmpdir(), "ranks-"));
   const hosts = join(folder, "hosts.json");
   writeFileSync(hosts, JSON.stringify(freePorts(size).map((port) => [`127.0.0.1:${port}`])));
   const ranks = Array.from({ length: size }, (_, rank) =>
-    Bun.spawn([process.execPath, program, ...names], {
+    Bun.spawn([process.execPath, program, parallel, ...names], {
       env: {
         ...process.env,
         MLX_RANK: String(rank),
