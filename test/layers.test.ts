@@ -73,6 +73,7 @@ const allowed: Record<string, string[]> = {
     "src/api",
     "src/ranks",
     "src/batch",
+    "src/bench",
     "src/conversation",
     "src/grammar",
     "src/serve",
@@ -84,7 +85,7 @@ const allowed: Record<string, string[]> = {
     "src",
     "ffi",
   ],
-  "src/bench": ["src/engine", "src/text", "src/hub", "src/config", "ffi"],
+  "src/bench": ["src/engine", "src", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
     "src/ranks",

@@ -8,4 +8,5 @@ export const entrypoints = [
   "grammar/thread.ts",
   "ranks/thread.ts",
   "text/encoder-thread.ts",
+  "bench/thread.ts",
 ].map((file) => join(import.meta.dir, "..", "..", "src", file));

@@ -1,4 +1,4 @@
-// POST /models/load and /models/unload, GET /ps: the owner's endpoints.
+// POST /models/load, /models/unload and /requests/cancel, GET /ps: the owner's endpoints.
 import { z } from "zod";
 
 const model = z.string().min(1).max(512).describe("The model's name.");
@@ -14,7 +14,64 @@ export const UnloadResponse = z
   .meta({ id: "UnloadResponse" });
 export type UnloadResponse = z.infer<typeof UnloadResponse>;
 
-const Tier = z.enum(["HIGH", "NORMAL", "LOW"]);
+export const ModelStates = z
+  .object({
+    memory: z.object({
+      total_bytes: z.int(),
+      usable_bytes: z.int().describe("What models may take."),
+      room_bytes: z.int().describe("What is left for one more."),
+    }),
+    models: z.array(
+      z.object({
+        name: z.string(),
+        state: z.enum(["loaded", "loading", "failed", "not loaded"]),
+        uses: z.int().describe("Requests that use it."),
+        is_main: z.boolean().describe("Whether the server was started with it."),
+        loaded_bytes: z.int().optional().describe("Of a load under way."),
+        total_bytes: z.int().optional(),
+        file_bytes: z.int(),
+        format: z.string(),
+        architecture: z.string().optional(),
+        parameters: z.int().optional(),
+        quantization: z.string().optional(),
+        dtype: z.string().optional().describe("Of the weights that are not quantized."),
+        context_length: z.int().optional().describe("The longest that the model was made for."),
+        max_model_len: z.int().optional().describe("The longest there is memory for, once loaded."),
+      }),
+    ),
+  })
+  .meta({ id: "ModelStates" });
+export type ModelStates = z.infer<typeof ModelStates>;
+
+export const PlanRequest = z.object({ model }).meta({ id: "PlanRequest" });
+export type PlanRequest = z.infer<typeof PlanRequest>;
+
+export const PlanResponse = z
+  .object({
+    model: z.string(),
+    fits: z.boolean(),
+    problem: z.string().optional().describe("Why it cannot be loaded."),
+    dtype: z.string().optional(),
+    weight_bytes: z.int().optional().describe("As they are held in memory."),
+    kv_bytes: z.int().optional().describe("The pool of KV blocks and states."),
+    step_bytes: z.int().optional().describe("The arrays of the largest step."),
+    max_model_len: z.int().optional().describe("The longest sequence there is memory for."),
+    memory_limit_bytes: z.int().optional().describe("What models may take now."),
+  })
+  .meta({ id: "PlanResponse" });
+export type PlanResponse = z.infer<typeof PlanResponse>;
+
+export const CancelRequest = z
+  .object({ id: z.string().min(1).max(128).describe("The request's x-request-id.") })
+  .meta({ id: "CancelRequest" });
+export type CancelRequest = z.infer<typeof CancelRequest>;
+
+export const CancelResponse = z
+  .object({ id: z.string(), object: z.literal("request"), cancelled: z.literal(true) })
+  .meta({ id: "CancelResponse" });
+export type CancelResponse = z.infer<typeof CancelResponse>;
+
+export const Tier = z.enum(["HIGH", "NORMAL", "LOW"]);
 
 export const PsResponse = z
   .object({

@@ -92,4 +92,17 @@ export const BatchList = z
   .meta({ id: "BatchList" });
 export type BatchList = z.infer<typeof BatchList>;
 
+export const KeyBatches = z
+  .object({
+    batches: z.array(BatchObject.extend({ key: z.string().describe("Whose batch it is.") })),
+    has_more: z.boolean(),
+  })
+  .meta({ id: "KeyBatches" });
+export type KeyBatches = z.infer<typeof KeyBatches>;
+
+export const CancelBatchRequest = z
+  .object({ id: z.string().min(1).max(128).describe("The batch's id.") })
+  .meta({ id: "CancelBatchRequest" });
+export type CancelBatchRequest = z.infer<typeof CancelBatchRequest>;
+
 export const BatchQuery = pageQuery(100, 20);

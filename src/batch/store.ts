@@ -149,8 +149,10 @@ export class BatchStore {
     return row && batchOf(row);
   }
 
-  batches(owner: string, page: PageOrder): Page<Batch> {
-    const found = this.#db.page<BatchRow>("batches", batchFields, "owner = ?", [owner], page);
+  /** Of one owner, or of all. */
+  batches(owner: string | undefined, page: PageOrder): Page<Batch> {
+    const [where, values] = owner === undefined ? ["TRUE", []] : ["owner = ?", [owner]];
+    const found = this.#db.page<BatchRow>("batches", batchFields, where, values, page);
     return { data: found.data.map(batchOf), hasMore: found.hasMore };
   }
 

@@ -39,7 +39,7 @@ export function App() {
           </button>
         )}
       </header>
-      <main>
+      <main tabindex={0} aria-label={page.title}>
         <Content session={now} page={page} />
       </main>
     </>

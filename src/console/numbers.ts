@@ -17,6 +17,10 @@ export function bytes(count: number): string {
   return `${power === 0 || value >= 100 ? value.toFixed(0) : value.toFixed(1)} ${units[power]}`;
 }
 
+/** 134.5 M, 7.2 B */
+export const count = (value: number) =>
+  value >= 1e9 ? `${(value / 1e9).toFixed(1)} B` : `${(value / 1e6).toFixed(1)} M`;
+
 /** 12,345 */
 export const whole = (count: number) => Math.round(count).toLocaleString("en");
 

@@ -1,6 +1,10 @@
 // The table of pages.
 import type { FC } from "hono/jsx/dom";
+import { BenchPage } from "./bench-page.tsx";
 import { ChatPage } from "./chat/chat-page.tsx";
+import { EnginePage } from "./engine/engine-page.tsx";
+import { KeysPage } from "./keys-page.tsx";
+import { ModelsPage } from "./models/models-page.tsx";
 
 export type Page = {
   /** In the address, behind #. */
@@ -12,4 +16,8 @@ export type Page = {
 
 export const pages: readonly Page[] = [
   { name: "chat", title: "Chat", isForOwner: false, View: ChatPage },
+  { name: "engine", title: "Engine", isForOwner: true, View: EnginePage },
+  { name: "models", title: "Models", isForOwner: true, View: ModelsPage },
+  { name: "keys", title: "Keys and batches", isForOwner: true, View: KeysPage },
+  { name: "bench", title: "Bench", isForOwner: true, View: BenchPage },
 ];

@@ -6,6 +6,7 @@ import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/gramm
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
+  type BlockMap,
   defaultEngineOptions,
   type EngineEvent,
   type EngineOptions,
@@ -83,6 +84,7 @@ type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
 /** A request until the engine is done with it, and how many of its answers are not finished. */
 type Answering = {
+  name: string | undefined;
   stream: EventStream<EngineEvent>;
   unfinished: number;
   onEvent: SubmitOptions["onEvent"];
@@ -120,6 +122,7 @@ export class EngineClient implements MatcherUser {
   #matcherSource: MatcherSource | undefined;
   /** Workers that died since the last step. */
   #deaths = 0;
+  #isWatched = false;
   #stopped = false;
   /** Once it is rejected, so is every load, running or new. */
   readonly #loadsRefused = Promise.withResolvers<never>();
@@ -160,6 +163,22 @@ export class EngineClient implements MatcherUser {
 
   stats(): Promise<ModelStats[]> {
     return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
+  }
+
+  /** Whether the reports of steps list the tokens of each row, by requests that `nameOf` knows. */
+  watch(isWatched: boolean): void {
+    this.#isWatched = isWatched;
+    if (this.#connection) this.#send({ kind: "watch", isWatched });
+  }
+
+  /** What a running or waiting request is called. */
+  nameOf(id: number): string | undefined {
+    return this.#streams.get(id)?.name;
+  }
+
+  /** A picture of the blocks of every model, with those of the requests of these names. */
+  blocks(names: readonly string[]): Promise<BlockMap[]> {
+    return this.#ask<BlockMap[]>((id) => ({ kind: "blocks", id, names }));
   }
 
   /** What a model would take, without loading it; rejects with what a load would. */
@@ -215,7 +234,8 @@ export class EngineClient implements MatcherUser {
     const stream = new EventStream<EngineEvent>(() => {
       if (this.#streams.has(id) && this.#connection) this.#send({ kind: "abort", id });
     }, maxBacklog);
-    this.#streams.set(id, { stream, unfinished: request.n ?? 1, onEvent });
+    const { name, n: unfinished = 1 } = request;
+    this.#streams.set(id, { name, stream, unfinished, onEvent });
     if (this.#connection) {
       if (request.grammar) this.#linkGrammarThread(this.#connection, request.grammarLane ?? 0);
       this.#send({ kind: "submit", id, model, request });
@@ -319,6 +339,7 @@ export class EngineClient implements MatcherUser {
     worker.on("error", (error) => connection.end(error as Error));
     worker.on("exit", () => connection.end(new EngineError("the engine has ended")));
     this.#connection = connection;
+    if (this.#isWatched) this.watch(true);
     return connection;
   }
 
@@ -363,8 +384,9 @@ export class EngineClient implements MatcherUser {
         break;
       case "step":
         this.#deaths = 0;
-        for (const { id, event } of received(message.events)) this.#deliver(id, event);
+        // While all of the step's requests are known.
         if (message.report) this.#hooks.onStep?.(message.report);
+        for (const { id, event } of received(message.events)) this.#deliver(id, event);
         break;
       case "progress":
         this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);

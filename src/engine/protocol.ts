@@ -185,6 +185,8 @@ export type StepReport = {
   traffic?: Traffic | undefined;
   /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
+  /** While steps are watched: three numbers for each row: its request's id, its tokens, and 1 if they are a prompt's. */
+  rowTokens?: Int32Array | undefined;
   /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
@@ -237,6 +239,16 @@ export type ModelStats = {
   requests: RequestReport[];
 };
 
+/** The blocks of a model, for a picture of them. */
+export type BlockMap = {
+  model: string;
+  blocksPerCell: number;
+  /** By cell, the most used state of its blocks: free, cached, held, shared. */
+  cells: Uint8Array;
+  /** The cells of the requests that were asked for. */
+  requests: { name: string; index: number; cells: number[] }[];
+};
+
 export type ToWorker =
   | { kind: "inspect"; id: number; measure: boolean }
   | { kind: "load"; id: number; model: string; path: string; options: EngineOptions }
@@ -245,6 +257,9 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
+  /** Whether the reports of steps list the tokens of each row. */
+  | { kind: "watch"; isWatched: boolean }
+  | { kind: "blocks"; id: number; names: readonly string[] }
   /** The grammar thread that constrained requests of this lane submitted from now on use. */
   | { kind: "matchers"; lane: number; link: MatcherLink }
   /** The server shuts down: the load under way is cancelled, and later ones fail. */

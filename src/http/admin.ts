@@ -1,6 +1,13 @@
 // The owner's endpoints: the state of the server, loading and unloading models.
 import type { Context } from "hono";
-import { LoadRequest, type PsResponse, UnloadRequest, type UnloadResponse } from "../api/admin.ts";
+import {
+  CancelRequest,
+  type CancelResponse,
+  LoadRequest,
+  type PsResponse,
+  UnloadRequest,
+  type UnloadResponse,
+} from "../api/admin.ts";
 import type { Model } from "../api/models.ts";
 import { collectiveMs } from "../engine/protocol.ts";
 import { NoRoomError } from "../serve/models.ts";
@@ -44,63 +51,78 @@ export async function unload({ models }: Serving, name: string): Promise<boolean
   });
 }
 
-export function ps({ models, engine, ranks }: Serving) {
-  return async (c: Context<HttpEnv>): Promise<Response> => {
-    const stats = await engine.stats();
-    const loaded = models.loaded();
-    return c.json({
-      models: stats.flatMap((each) => {
-        const of = loaded.find(({ info }) => info.model === each.model);
-        if (!of) return [];
-        const { info, load, blocks, slots } = of;
-        return [
-          {
-            name: info.model,
-            dtype: info.dtype,
-            weight_bytes: info.weightBytes,
-            kv_bytes: info.kvBytes,
-            active_bytes: each.activeBytes,
-            max_model_len: info.maxLength,
-            running: load.running,
-            waiting: load.waiting,
-            blocks,
-            slots: slots && {
-              total: slots.total,
-              free: slots.free,
-              held: slots.held,
-              snapshots: slots.cached,
-              bytes: slots.bytes,
-            },
-            steps: each.steps,
-            preemptions: each.preemptions,
-            prompt_tokens: each.promptTokens,
-            cached_tokens: each.cachedTokens,
-            generated_tokens: each.generatedTokens,
-            collectives: each.traffic && {
-              count: each.traffic.collectives,
-              sent_bytes: each.traffic.bytes,
-              ms: collectiveMs(each.traffic),
-            },
+export function ps(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => c.json(await psOf(serving));
+}
+
+export async function psOf({ models, engine, ranks }: Serving): Promise<PsResponse> {
+  const stats = await engine.stats();
+  const loaded = models.loaded();
+  return {
+    models: stats.flatMap((each) => {
+      const of = loaded.find(({ info }) => info.model === each.model);
+      if (!of) return [];
+      const { info, load, blocks, slots } = of;
+      return [
+        {
+          name: info.model,
+          dtype: info.dtype,
+          weight_bytes: info.weightBytes,
+          kv_bytes: info.kvBytes,
+          active_bytes: each.activeBytes,
+          max_model_len: info.maxLength,
+          running: load.running,
+          waiting: load.waiting,
+          blocks,
+          slots: slots && {
+            total: slots.total,
+            free: slots.free,
+            held: slots.held,
+            snapshots: slots.cached,
+            bytes: slots.bytes,
           },
-        ];
-      }),
-      ranks: ranks?.status().ranks,
-      requests: stats.flatMap(({ model, requests }) =>
-        requests.map((request) => ({
-          model,
-          id: request.name ?? String(request.id),
-          index: request.index,
-          state: request.state,
-          tier: request.priority,
-          standing: request.standing,
-          age_ms: request.ageMs,
-          prompt_tokens: request.promptTokens,
-          cached_tokens: request.cachedTokens,
-          generated_tokens: request.generated,
-          preemptions: request.preemptions,
-          blocks: request.blocks,
-        })),
-      ),
-    } satisfies PsResponse);
+          steps: each.steps,
+          preemptions: each.preemptions,
+          prompt_tokens: each.promptTokens,
+          cached_tokens: each.cachedTokens,
+          generated_tokens: each.generatedTokens,
+          collectives: each.traffic && {
+            count: each.traffic.collectives,
+            sent_bytes: each.traffic.bytes,
+            ms: collectiveMs(each.traffic),
+          },
+        },
+      ];
+    }),
+    ranks: ranks?.status().ranks,
+    requests: stats.flatMap(({ model, requests }) =>
+      requests.map((request) => ({
+        model,
+        id: request.name ?? String(request.id),
+        index: request.index,
+        state: request.state,
+        tier: request.priority,
+        standing: request.standing,
+        age_ms: request.ageMs,
+        prompt_tokens: request.promptTokens,
+        cached_tokens: request.cachedTokens,
+        generated_tokens: request.generated,
+        preemptions: request.preemptions,
+        blocks: request.blocks,
+      })),
+    ),
+  };
+}
+
+export function cancelRequest(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { id } = await readRequest(c, serving, CancelRequest);
+    const error = new ApiError(409, "The server's owner has cancelled the request.", {
+      code: "cancelled",
+    });
+    if (!serving.admission.cancel(id, error)) {
+      throw new ApiError(404, "There is no such request.", { param: "id" });
+    }
+    return c.json({ id, object: "request", cancelled: true } satisfies CancelResponse);
   };
 }

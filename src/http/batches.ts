@@ -5,6 +5,8 @@ import {
   type BatchObject,
   BatchQuery,
   BatchRequest,
+  CancelBatchRequest,
+  type KeyBatches,
   windowSeconds,
 } from "../api/batches.ts";
 import { type Batch, nowSeconds } from "../batch/batch.ts";
@@ -65,23 +67,50 @@ export function getBatch(serving: Serving) {
 
 export function cancelBatch(serving: Serving) {
   return (c: Context<HttpEnv>): Response => {
-    const batch = ownBatch(c, serving);
-    try {
-      return c.json(wireBatch(serving.batches.open.cancel(batch)));
-    } catch (error) {
-      throw storageError(error);
-    }
+    return c.json(cancelled(serving, ownBatch(c, serving)));
   };
+}
+
+/** Of all keys, the newest first. */
+export function listAllBatches({ batches }: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const page = BatchQuery.parse(c.req.query());
+    const found = batches.existing?.store.batches(undefined, page);
+    return c.json({
+      batches: (found?.data ?? []).map((batch) => ({ key: batch.owner, ...wireBatch(batch) })),
+      has_more: found?.hasMore ?? false,
+    } satisfies KeyBatches);
+  };
+}
+
+/** Of any key. */
+export function cancelAnyBatch(serving: Serving) {
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { id } = await readRequest(c, serving, CancelBatchRequest);
+    const batch = serving.batches.existing?.store.batch(id);
+    if (!batch) throw noBatch("GET /batches lists all.");
+    return c.json(cancelled(serving, batch));
+  };
+}
+
+function cancelled({ batches }: Serving, batch: Batch): BatchObject {
+  try {
+    return wireBatch(batches.open.cancel(batch));
+  } catch (error) {
+    throw storageError(error);
+  }
+}
+
+function noBatch(hint: string): ApiError {
+  const details = { param: "id", code: "batch_not_found" };
+  return new ApiError(404, `The batch does not exist: ${hint}`, details);
 }
 
 /** Another key's batch does not exist for this one. */
 function ownBatch(c: Context<HttpEnv>, { batches }: Serving): Batch {
   const batch = batches.open.store.batch(c.req.param("id") ?? "");
   if (batch?.owner === c.get("caller").name) return batch;
-  throw new ApiError(404, "The batch does not exist: GET /v1/batches lists those of this key.", {
-    param: "id",
-    code: "batch_not_found",
-  });
+  throw noBatch("GET /v1/batches lists those of this key.");
 }
 
 function wireBatch(batch: Batch): BatchObject {

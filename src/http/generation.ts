@@ -41,6 +41,7 @@ export class Generation {
   /** Tokens that the key was charged for when they were encoded. */
   #encodedTokens = 0;
   #ended = false;
+  readonly #startMs = performance.now();
 
   /** Throws if the request is not admitted. */
   constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
@@ -60,6 +61,7 @@ export class Generation {
     signal.addEventListener("abort", this.#onGone);
     // The client may have disconnected while the body was read.
     if (signal.aborted) this.#onGone();
+    entry.name = c.get("record").id;
     entry.onAbort = (error) => this.abort(error);
     c.get("record").over = this.#counted.promise;
     const { requestTimeout } = serving.settings;
@@ -158,8 +160,10 @@ export class Generation {
     if (error instanceof Error) record.error = error.message;
     this.#work?.abort();
     void Promise.resolve(this.#work?.over).then(() => {
-      this.#track.end(outcomeOf(error), usage);
+      const outcome = outcomeOf(error);
+      this.#track.end(outcome, usage);
       if (usage) Object.assign(record, usage, { completionTokens: this.#generatedTokens });
+      this.#serving.feed.ended(record, outcome, performance.now() - this.#startMs);
       this.#counted.resolve();
     });
     this.#endUse();

@@ -34,11 +34,15 @@ export class LazyBatches {
     }
   }
 
+  /** The same, if there may be any. */
+  get existing(): Batches | undefined {
+    return existsSync(databaseIn(this.#folder)) ? this.open : undefined;
+  }
+
   /** Goes on with unfinished batches, if there may be any. */
   resume(): void {
-    if (!existsSync(databaseIn(this.#folder))) return;
     try {
-      void this.open;
+      void this.existing;
     } catch (error) {
       this.#log.warn({ err: error }, "there are no files and batches: choose another --data-dir");
     }

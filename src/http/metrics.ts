@@ -25,6 +25,24 @@ export type RequestTrack = {
   end(outcome: Outcome, usage: Usage | undefined): void;
 };
 
+/** A histogram: how many were at most each limit in seconds and above the one before; the last, above all. */
+export type Latency = { name: string; limits: number[]; counts: number[]; count: number };
+
+/** Since the server's start. */
+export type KeyUse = {
+  requests: number;
+  promptTokens: number;
+  cachedTokens: number;
+  generatedTokens: number;
+};
+
+export const noUse: KeyUse = {
+  requests: 0,
+  promptTokens: 0,
+  cachedTokens: 0,
+  generatedTokens: 0,
+};
+
 export type Outcome = "done" | "refused" | "gone" | "failed";
 
 const seconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
@@ -222,6 +240,50 @@ export class Metrics {
       own.registerMetric(view as unknown as Metric);
     }
     return await own.metrics();
+  }
+
+  /** What each key has used, by its name. */
+  async use(): Promise<ReadonlyMap<string, KeyUse>> {
+    const all = new Map<string, KeyUse>();
+    const counters = {
+      requests: this.#requests,
+      promptTokens: this.#promptTokens,
+      cachedTokens: this.#cachedTokens,
+      generatedTokens: this.#generatedTokens,
+    };
+    for (const [field, counter] of Object.entries(counters)) {
+      for (const { labels, value } of (await counter.get()).values) {
+        const key = String(labels.key);
+        const use = all.get(key) ?? { ...noUse };
+        use[field as keyof KeyUse] += value;
+        all.set(key, use);
+      }
+    }
+    return all;
+  }
+
+  /** The histograms of requests' latencies, of all keys and models together. */
+  async latencies(): Promise<Latency[]> {
+    const named = {
+      first_token: this.#firstToken,
+      inter_token: this.#interToken,
+      queue: this.#queue,
+      request: this.#whole,
+    };
+    return await Promise.all(
+      Object.entries(named).map(async ([name, histogram]) => {
+        const { values } = await histogram.get();
+        const total = (end: string, le?: number) =>
+          values
+            .filter(({ metricName }) => metricName?.endsWith(end))
+            .filter(({ labels }) => (labels as { le?: number | string }).le === le)
+            .reduce((sum, { value }) => sum + value, 0);
+        const limits = name === "inter_token" ? tokenSeconds : seconds;
+        const count = total("_count");
+        const upTo = [...limits.map((limit) => total("_bucket", limit)), count];
+        return { name, limits, counts: upTo.map((all, i) => all - (upTo[i - 1] ?? 0)), count };
+      }),
+    );
   }
 
   /** Forgets the figures of all other keys, but for those with requests in progress. */

@@ -123,7 +123,7 @@ export function deleteModel(serving: Serving) {
 }
 
 /** Undefined if one file of several would have to be named. */
-function sourceOf(models: Serving["models"], name: string): ModelSource | undefined {
+export function sourceOf(models: Serving["models"], name: string): ModelSource | undefined {
   try {
     return models.sourceOf(name);
   } catch (error) {
@@ -138,7 +138,7 @@ type Known = { description: ModelDescription; template: string; isEmbedder: bool
 const known = new Map<string, Known>();
 
 /** Undefined if its files are broken. */
-function knownOf(source: ModelSource): Known | undefined {
+export function knownOf(source: ModelSource): Known | undefined {
   const before = known.get(source.path);
   if (before) return before;
   try {

@@ -43,6 +43,7 @@ import { health } from "./health.ts";
 import { getModel, listModels } from "./models.ts";
 import { ollamaRoutes } from "./ollama-routes.ts";
 import { askedAt, openApiDocument } from "./openapi.ts";
+import { ownerRoutes } from "./owner-routes.ts";
 import { rerankRoutes } from "./rerank-routes.ts";
 import { responsesCodec } from "./responses.ts";
 import { bodyErrors, generationErrors, modelErrors, type Route, tokenErrors } from "./route.ts";
@@ -389,6 +390,7 @@ export const routes: readonly Route[] = [
     access: "owner",
     handler: ps,
   },
+  ...ownerRoutes,
   ...consoleRoutes,
   {
     method: "get",

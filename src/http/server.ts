@@ -18,6 +18,8 @@ import { StoredResponses } from "../serve/stored-responses.ts";
 import { Encoder } from "../text/encoder.ts";
 import { makeApp } from "./app.ts";
 import { batchesOptions } from "./batch-lines.ts";
+import { EngineFeed } from "./engine-feed.ts";
+import { engineState } from "./engine-state.ts";
 import { draining, errorResponse } from "./errors.ts";
 import { LazyBatches } from "./lazy-batches.ts";
 import { Metrics } from "./metrics.ts";
@@ -75,9 +77,13 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
-    ...(options.onProgress && { onProgress: options.onProgress }),
+    onProgress(name, loadedBytes, totalBytes) {
+      models.onProgress(name, { loadedBytes, totalBytes });
+      options.onProgress?.(name, loadedBytes, totalBytes);
+    },
     onStep(report) {
       metrics.step(report);
+      feed.step(report);
       if (report.error) log.error(report, "step failed");
       else log.debug(report, "step");
     },
@@ -103,6 +109,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     ...(options.env && { env: options.env }),
   });
   const metrics = new Metrics(models, admission);
+  const feed = new EngineFeed(engine, (followed) => engineState(serving, followed));
   const ring = new KeyRing({
     plain: settings.apiKey,
     file: options.keys,
@@ -127,10 +134,12 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     models,
     admission,
     metrics,
+    feed,
     responses,
     batches,
     ring,
     settings,
+    url: undefined,
     env: options.env ?? process.env,
     heartbeatMs: heartbeatSeconds * 1000,
     log,
@@ -162,6 +171,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     };
     const listeners = await listenOn([settings.port, settings.ollamaPort], listen);
     const [url, ollamaUrl] = listeners.map(({ port }) => urlOf(settings.host, port));
+    serving.url = url;
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();

@@ -10,6 +10,7 @@ import type { Admission } from "../serve/admission.ts";
 import type { ServedModels } from "../serve/models.ts";
 import type { StoredResponses } from "../serve/stored-responses.ts";
 import type { Encoder } from "../text/encoder.ts";
+import type { EngineFeed } from "./engine-feed.ts";
 import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -22,10 +23,13 @@ export type Serving = {
   models: ServedModels;
   admission: Admission;
   metrics: Metrics;
+  feed: EngineFeed;
   responses: StoredResponses;
   batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
+  /** Where it listens, once it does. */
+  url: string | undefined;
   /** Where the cache of models is, and the hub. */
   env: Environment;
   /** How long a stream may be without events before a heartbeat is sent. */

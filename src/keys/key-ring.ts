@@ -55,8 +55,16 @@ export class KeyRing {
 
   /** Of all callers. */
   get names(): string[] {
-    const keyed = [...this.#fixed, ...this.#listed].map(({ caller }) => caller.name);
-    return [this.#anonymous.name, ...keyed];
+    return [this.#anonymous, ...this.#keyed].map(({ name }) => name);
+  }
+
+  /** Those whose requests are accepted now. */
+  get callers(): readonly Caller[] {
+    return this.#open ? [this.#anonymous] : this.#keyed;
+  }
+
+  get #keyed(): Caller[] {
+    return [...this.#fixed, ...this.#listed].map(({ caller }) => caller);
   }
 
   /** The owner of a key. Compares with every key, so that timing reveals nothing. */
@@ -72,10 +80,7 @@ export class KeyRing {
 
   /** The caller of this name, as long as its key is accepted. */
   named(name: string): Caller | undefined {
-    const callers = this.#open
-      ? [this.#anonymous]
-      : [...this.#fixed, ...this.#listed].map(({ caller }) => caller);
-    return callers.find((caller) => caller.name === name);
+    return this.callers.find((caller) => caller.name === name);
   }
 
   /** Replaces the file's keys. Names that stay keep their usage. */

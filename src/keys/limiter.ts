@@ -26,9 +26,9 @@ export const rateLimitHeaders = ["requests", "tokens"].flatMap((kind) =>
 
 export class KeyLimiter {
   readonly #now: Clock;
+  #limits: Limits = {};
   #requests: Bucket | undefined;
   #tokens: Bucket | undefined;
-  #concurrent: number | undefined;
   #active = 0;
 
   constructor(limits: Limits, now: Clock) {
@@ -41,16 +41,20 @@ export class KeyLimiter {
     return this.#active;
   }
 
+  get limits(): Limits {
+    return this.#limits;
+  }
+
   /** Requests that may be under way at once; undefined if there is no limit. */
   get concurrent(): number | undefined {
-    return this.#concurrent;
+    return this.#limits.concurrent;
   }
 
   /** Keeps the usage so far. */
-  setLimits({ requestsPerMinute, tokensPerMinute, concurrent }: Limits): void {
-    this.#requests = resized(this.#requests, requestsPerMinute, this.#now);
-    this.#tokens = resized(this.#tokens, tokensPerMinute, this.#now);
-    this.#concurrent = concurrent;
+  setLimits(limits: Limits): void {
+    this.#requests = resized(this.#requests, limits.requestsPerMinute, this.#now);
+    this.#tokens = resized(this.#tokens, limits.tokensPerMinute, this.#now);
+    this.#limits = limits;
   }
 
   /** Admits a request; a refused one is not charged. */
@@ -77,8 +81,9 @@ export class KeyLimiter {
     );
     const [longest] = waits.sort((a, b) => b.retryAfterMs - a.retryAfterMs);
     if (longest && longest.retryAfterMs > 0) return longest;
-    if (this.#concurrent === undefined || this.#active < this.#concurrent) return undefined;
-    return { reason: "concurrent", limit: this.#concurrent, retryAfterMs: CONCURRENT_RETRY_MS };
+    const { concurrent } = this;
+    if (concurrent === undefined || this.#active < concurrent) return undefined;
+    return { reason: "concurrent", limit: concurrent, retryAfterMs: CONCURRENT_RETRY_MS };
   }
 
   /** As OpenAI sends them, for the limits that are set. */

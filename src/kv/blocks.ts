@@ -9,6 +9,10 @@ export const BLOCK_TOKENS = 32;
 
 const NONE = -1;
 
+/** From the least used to the most. */
+export const blockStates = ["free", "cached", "held", "shared"] as const;
+export type BlockState = (typeof blockStates)[number];
+
 export type BlockGauges = {
   total: number;
   free: number;
@@ -52,6 +56,12 @@ export class BlockPool {
 
   references(block: number): number {
     return this.#references[block]!;
+  }
+
+  state(block: number): BlockState {
+    const references = this.#references[block]!;
+    if (references > 0) return references > 1 ? "shared" : "held";
+    return this.#keys[block] === undefined ? "free" : "cached";
   }
 
   /** Takes `count` blocks with one reference each, or undefined if there are not enough. */

@@ -5,6 +5,8 @@ export type Phase = "open" | "draining";
 
 /** One admitted request. */
 export type Entry = {
+  /** What `cancel` finds it by. */
+  name: string;
   /** Called when the shutdown does not wait for it any longer. */
   onAbort: (error: Error) => void;
   leave(): void;
@@ -47,6 +49,7 @@ export class Admission {
     const own = client === undefined ? 0 : (this.#perClient.get(client) ?? 0);
     if (!isLine && own >= this.#most - this.others) return "queue_full";
     const entry: Entry = {
+      name: "",
       onAbort: () => {},
       leave: () => {
         if (!this.#entries.delete(entry)) return;
@@ -65,6 +68,13 @@ export class Admission {
     const own = (this.#perClient.get(client) ?? 0) + change;
     if (own > 0) this.#perClient.set(client, own);
     else this.#perClient.delete(client);
+  }
+
+  /** Aborts the requests of this name; false if there is none. */
+  cancel(name: string, error: Error): boolean {
+    const own = [...this.#entries].filter((entry) => entry.name === name);
+    for (const { onAbort } of own) onAbort(error);
+    return own.length > 0;
   }
 
   /** Refuses new requests, and returns when all have ended; those that remain at the deadline are aborted. */

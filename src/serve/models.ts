@@ -3,7 +3,13 @@
 // needs its place and it is the least recently used; never while a request uses it.
 import { sep } from "node:path";
 import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
-import { type EngineOptions, type Load, type ModelInfo, readLoad } from "../engine/protocol.ts";
+import {
+  type EngineOptions,
+  type Load,
+  type ModelInfo,
+  type ModelPlan,
+  readLoad,
+} from "../engine/protocol.ts";
 import { listRepos } from "../hub/cache.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { fullName } from "../hub/popular-models.ts";
@@ -34,6 +40,17 @@ export type ServedModelsOptions = {
 };
 
 export type ListedModel = { name: string; maxLength: number | undefined; createdMs: number };
+
+/** How far a model is. */
+export type ModelState = {
+  state: "loaded" | "loading" | "failed" | "not loaded";
+  /** Requests that use it. */
+  uses: number;
+  /** Of a load under way, once it reads weights. */
+  progress: LoadProgress | undefined;
+};
+
+export type LoadProgress = { loadedBytes: number; totalBytes: number };
 
 /** As many models as may be loaded are in use. */
 export type LoadedModel = {
@@ -83,6 +100,7 @@ type ModelLoad = {
   done: Promise<void>;
   text: TextModel | undefined;
   info: ModelInfo | undefined;
+  progress: LoadProgress | undefined;
 };
 
 export class ServedModels {
@@ -228,6 +246,25 @@ export class ServedModels {
     });
   }
 
+  /** A load has come so far. */
+  onProgress(name: string, progress: LoadProgress): void {
+    const load = this.#entries.get(name)?.load;
+    if (load) load.progress = progress;
+  }
+
+  /** How far the model of this name is; throws ModelNotFoundError. */
+  stateOf(name: string): ModelState {
+    const { load, hasFailed, uses } = this.#find(name);
+    if (!load) return { state: hasFailed ? "failed" : "not loaded", uses, progress: undefined };
+    const state = load.info ? "loaded" : "loading";
+    return { state, uses, progress: load.info ? undefined : load.progress };
+  }
+
+  /** What the model of this name would take, without loading it. */
+  async plan(name: string): Promise<ModelPlan> {
+    return await this.#engine.plan(this.#find(name).source.path, this.#options.engineOptions);
+  }
+
   /** The loaded models and their load. */
   loaded(): LoadedModel[] {
     return [...this.#entries.values()].flatMap((entry): LoadedModel[] => {
@@ -326,7 +363,12 @@ export class ServedModels {
   }
 
   #startLoad(entry: Entry): ModelLoad {
-    const load: ModelLoad = { done: Promise.resolve(), text: undefined, info: undefined };
+    const load: ModelLoad = {
+      done: Promise.resolve(),
+      text: undefined,
+      info: undefined,
+      progress: undefined,
+    };
     load.done = this.#load(entry, load);
     return load;
   }

@@ -67,6 +67,12 @@ export class MessageHandler implements Inbox {
       case "stats":
         this.#answer(message.id, () => models.stats());
         break;
+      case "watch":
+        models.isWatched = message.isWatched;
+        break;
+      case "blocks":
+        this.#answer(message.id, () => Array.from(models, (each) => each.blockMap(message.names)));
+        break;
       case "refuseLoads":
         this.#refusesLoads = true;
         break;

@@ -1,5 +1,6 @@
 // One model at work: it takes requests, steps through them, and tells what each step has brought.
 import type {
+  BlockMap,
   EngineOptions,
   EngineRequest,
   ModelStats,
@@ -14,7 +15,7 @@ import { Scheduler } from "../schedule/scheduler.ts";
 import { StepSizes } from "../schedule/step-size.ts";
 import { Answers, readingOf } from "./answers.ts";
 import { Pipeline, type StepRunner } from "./pipeline.ts";
-import { requestReports, rowReports, stepReport } from "./reports.ts";
+import { blockMap, requestReports, rowReports, rowTokens, stepReport } from "./reports.ts";
 
 export type StepResult = { events: StepEvents; report: StepReport };
 
@@ -33,6 +34,8 @@ export type ModelEngineParts = {
   options: EngineOptions;
   /** Opens a matcher for each answer with a grammar, once there is a thread that follows grammars. */
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
+  /** Whether the reports of steps list the tokens of each row. */
+  isWatched?: () => boolean;
   nowMs?: () => number;
 };
 
@@ -153,10 +156,11 @@ export class ModelEngine {
       this.#answers.tell(outcome, scores?.get(outcome.sequence), nowMs, events);
     }
     this.#countLoad();
-    const { name, cache, options, runner } = this.#parts;
+    const { name, cache, options, runner, isWatched } = this.#parts;
     this.#last = stepReport(name, this.#steps++, landed, this.scheduler, cache);
     this.#last.traffic = runner.traffic;
     if (options.debug) this.#last.requests = this.#requestReports();
+    if (isWatched?.()) this.#last.rowTokens = rowTokens(batch);
     return { events, report: this.#last };
   }
 
@@ -174,6 +178,10 @@ export class ModelEngine {
       last: this.#last,
       requests: this.#requestReports(),
     };
+  }
+
+  blockMap(names: readonly string[]): BlockMap {
+    return blockMap(this.name, this.#parts.cache, this.scheduler, this.#answers, names);
   }
 
   #requestReports() {

@@ -44,6 +44,8 @@ export class Models {
   readonly #entries = new Map<string, Entry>();
   /** Follow the grammars of all of them, by lane. */
   readonly matchers = new Map<number, Matchers>();
+  /** Whether the reports of steps list the tokens of each row. */
+  isWatched = false;
 
   /** The device is opened when a model is first loaded: a libmlxc that lacks what it needs is an error then. */
   constructor(openDevice: () => Device, ranks?: RankLink) {
@@ -103,6 +105,7 @@ export class Models {
       stepMs: device.stepMs,
       options,
       matchers: (lane) => this.matchers.get(lane),
+      isWatched: () => this.isWatched,
     });
     const info: ModelInfo = {
       model: name,

@@ -1,7 +1,7 @@
 // What is told of a model's steps and requests: to the debug log, to `ps` and to metrics.
-import type { RequestReport, RowReport, StepReport } from "../engine/protocol.ts";
-import { readGauges } from "../kv/blocks.ts";
-import type { KvCache } from "../kv/kv-cache.ts";
+import type { BlockMap, RequestReport, RowReport, StepReport } from "../engine/protocol.ts";
+import { blockStates, readGauges } from "../kv/blocks.ts";
+import { type KvCache, NONE } from "../kv/kv-cache.ts";
 import { standing } from "../schedule/queue.ts";
 import type { Batch, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
@@ -43,6 +43,49 @@ export function rowReports({ rows }: Batch, answers: Answers): RowReport[] {
     const { id, index, name } = answers.get(sequence)!;
     return { id, index, name, tokens: count };
   });
+}
+
+export function rowTokens({ rows }: Batch): Int32Array {
+  const numbers = new Int32Array(3 * rows.length);
+  rows.forEach(({ sequence, start, count }, i) => {
+    numbers.set([sequence.id, count, start < sequence.promptLength ? 1 : 0], 3 * i);
+  });
+  return numbers;
+}
+
+/** Cells of a picture; a larger pool has several blocks in one. */
+const MAX_CELLS = 4096;
+
+export function blockMap(
+  model: string,
+  { pools }: KvCache,
+  { running, waiting }: Scheduler,
+  answers: Answers,
+  names: readonly string[],
+): BlockMap {
+  const total = pools.reduce((sum, { count }) => sum + count, 0);
+  const blocksPerCell = Math.ceil(total / MAX_CELLS) || 1;
+  const cells = new Uint8Array(Math.ceil(total / blocksPerCell));
+  const firsts: number[] = [];
+  let first = 0;
+  for (const pool of pools) {
+    firsts.push(first);
+    for (let block = 0; block < pool.count; block++) {
+      const cell = Math.floor((first + block) / blocksPerCell);
+      cells[cell] = Math.max(cells[cell]!, blockStates.indexOf(pool.state(block)));
+    }
+    first += pool.count;
+  }
+  const requests = [...running, ...waiting].flatMap((sequence) => {
+    const { name, index } = answers.get(sequence)!;
+    if (name === undefined || !names.includes(name)) return [];
+    const blocks = sequence.held.tables.flatMap((table, group) =>
+      table.filter((block) => block !== NONE).map((block) => firsts[group]! + block),
+    );
+    const own = new Set(blocks.map((block) => Math.floor(block / blocksPerCell)));
+    return [{ name, index, cells: [...own] }];
+  });
+  return { model, blocksPerCell, cells, requests };
 }
 
 /** Of every sequence that runs or waits. */

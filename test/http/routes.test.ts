@@ -38,6 +38,7 @@ const endpoints = routes.map(({ method, path, access }) => ({
   method: method.toUpperCase(),
   path: path.replace("{id}", "default"),
   isOpen: access === "open",
+  isOwned: access === "owner",
 }));
 
 const noKey = { status: 401, code: "invalid_api_key" };
@@ -103,7 +104,12 @@ describe("the routes", () => {
   });
 
   test("accept a key, and those that manage the server only an owner's", async () => {
-    const owned = ["/models/load", "/models/unload", "/ps", "/api/pull", "/api/delete"];
+    const owned = endpoints.filter(({ isOwned }) => isOwned).map(({ path }) => path);
+    expect(owned.sort()).toEqual([
+      ...["/api/delete", "/api/pull", "/batches", "/batches/cancel", "/bench"],
+      ...["/engine/events", "/keys", "/models", "/models/load"],
+      ...["/models/plan", "/models/unload", "/ps", "/requests/cancel"],
+    ]);
     for (const { method, path } of endpoints) {
       const { status } = await ask(path, method, { authorization: `Bearer ${KEY}` });
       if (owned.includes(path)) expect([path, status]).toEqual([path, 403]);

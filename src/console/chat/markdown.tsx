@@ -3,6 +3,7 @@
 
 import { memo } from "hono/jsx/dom";
 import { lexer, type MarkedToken, type Token, type Tokens } from "marked";
+import { Wide } from "../wide.tsx";
 import { CodeBlock } from "./code-block.tsx";
 
 type Node = ReturnType<typeof CodeBlock> | string;
@@ -74,7 +75,7 @@ function list({ ordered, start, items }: Tokens.List): Node {
 function table({ header, rows, align }: Tokens.Table): Node {
   const sideOf = (column: number) => align[column] ?? "left";
   return (
-    <div class="wide">
+    <Wide label="Table">
       <table>
         <thead>
           <tr>
@@ -95,7 +96,7 @@ function table({ header, rows, align }: Tokens.Table): Node {
           ))}
         </tbody>
       </table>
-    </div>
+    </Wide>
   );
 }
 

@@ -89,7 +89,7 @@ function Answer(props: MessageProps) {
         <CallView call={call} />
       ))}
       {isStreaming && text === "" && !thought && calls.length === 0 && (
-        <p class="waiting">
+        <p class="first-token">
           <span class="pulse" />
           waiting for the first token
         </p>
@@ -170,11 +170,9 @@ function figuresOf({ state, finish, figures = {}, model }: Message): string[] {
   return [
     ...(model === undefined ? [] : [model]),
     ...(tokensPerSecond === undefined ? [] : [`${oneDigit(tokensPerSecond)} tokens/s`]),
-    ...(ttftMs === undefined ? [] : [`first token after ${seconds(ttftMs)}`]),
+    ...(ttftMs === undefined ? [] : [`first token ${seconds(ttftMs)}`]),
     ...(completionTokens === undefined ? [] : [`${completionTokens} tokens`]),
-    ...(promptTokens === undefined
-      ? []
-      : [`${cachedTokens} of ${promptTokens} prompt tokens cached`]),
+    ...(promptTokens === undefined ? [] : [`${cachedTokens}/${promptTokens} prompt tokens cached`]),
     ...(finish === "length" ? ["cut off by the token limit"] : []),
     ...(state === "stopped" ? ["stopped"] : []),
   ];

@@ -1,0 +1,132 @@
+// Takes the pictures of the console in docs: `npm run -s docs:console`. A server with the default model answers a chat
+// and a crowd of requests, and Chromium looks at its pages.
+import { statSync } from "node:fs";
+import { join, relative } from "node:path";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { defaultModelPath } from "../ffi/native.ts";
+import { openBrowser } from "../test/support/browser.ts";
+import { startTestServer, type TestServer } from "../test/support/server.ts";
+
+const docs = join(import.meta.dir, "..", "docs");
+/** Pictures are kept in the repository. */
+const MAX_BYTES = 150_000;
+const PATIENCE_MS = 120_000;
+/** Until there is something to see. */
+const CROWD_MS = 12_000;
+
+const desktop = { viewport: { width: 1200, height: 860 } };
+const tall = { viewport: { width: 1200, height: 1130 } };
+const phone = { viewport: { width: 390, height: 844 }, isMobile: true };
+
+const topics = [
+  "tides",
+  "bread",
+  "bees",
+  "glass",
+  "maps",
+  "salt",
+  "kites",
+  "clocks",
+  "rain",
+  "ink",
+];
+const system =
+  "You are a patient teacher. You explain one thing at a time, in short sentences, with an example from daily life.";
+
+const server = await startTestServer({
+  model: defaultModelPath(),
+  args: ["--served-model-name", "SmolLM2-135M", "--max-batch-size", "6", "--kv-memory", "512MiB"],
+});
+const browser = await openBrowser();
+try {
+  await takeChat("console-chat.png", { ...desktop, colorScheme: "light" });
+  await takeChat("console-phone.png", { ...phone, colorScheme: "dark" });
+  await takeEngine({
+    "console-engine.png": "light",
+    "console-engine-dark.png": "dark",
+  });
+} finally {
+  await browser.close();
+  await server.stop();
+}
+
+async function takeChat(file: string, options: BrowserContextOptions): Promise<void> {
+  const page = await open(browser, server, "chat", options);
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("Temperature").fill("0");
+  await page.getByLabel("Max tokens").fill("160");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await ask(page, "What is the capital of France?");
+  await ask(page, "Write a Python function that adds two numbers.");
+  await take(page, file);
+}
+
+async function ask(page: Page, question: string): Promise<void> {
+  const answers = page.getByRole("button", { name: "Retry" });
+  const before = await answers.count();
+  await page.getByLabel("Message").fill(question);
+  await page.keyboard.press("Enter");
+  await answers.nth(before).waitFor();
+}
+
+/** One crowd, looked at in both schemes at once. */
+async function takeEngine(files: Record<string, "light" | "dark">): Promise<void> {
+  const pages = await Promise.all(
+    Object.values(files).map((colorScheme) =>
+      open(browser, server, "engine", { ...tall, colorScheme }),
+    ),
+  );
+  const crowd = topics.flatMap((topic, i) => [
+    send(2 * i, `Explain ${topic} to a child.`, 24 + 9 * (i % 4)),
+    send(2 * i + 1, `Explain ${topic} to an engineer. ${"Say why, and how. ".repeat(4 * i)}`, 40),
+  ]);
+  await Bun.sleep(CROWD_MS);
+  for (const page of pages)
+    await page
+      .getByRole("button", { name: /^Follow/ })
+      .nth(2)
+      .click();
+  await Bun.sleep(3000);
+  for (const [i, file] of Object.keys(files).entries()) await take(pages[i]!, file);
+  for (let i = 0; i < crowd.length; i++) await server.post("/requests/cancel", { id: idOf(i) });
+  await Promise.all(crowd);
+}
+
+function idOf(i: number): string {
+  return `request-${String(i).padStart(2, "0")}`;
+}
+
+async function send(i: number, question: string, maxTokens: number): Promise<void> {
+  // They come one by one.
+  await Bun.sleep(i * 700);
+  const messages = [
+    { role: "system", content: system },
+    { role: "user", content: question },
+  ];
+  const body = { messages, max_tokens: maxTokens, ignore_eos: true };
+  const response = await server.post("/v1/chat/completions", body, {
+    headers: { "x-request-id": idOf(i) },
+  });
+  await response.text();
+}
+
+async function open(
+  from: Browser,
+  { url }: TestServer,
+  name: string,
+  options: BrowserContextOptions,
+): Promise<Page> {
+  const context = await from.newContext(options);
+  context.setDefaultTimeout(PATIENCE_MS);
+  const page = await context.newPage();
+  await page.goto(`${url}/#${name}`);
+  return page;
+}
+
+async function take(page: Page, file: string): Promise<void> {
+  const path = join(docs, file);
+  await page.screenshot({ path });
+  const { size } = statSync(path);
+  console.log(`${relative(process.cwd(), path)} ${(size / 1000).toFixed(0)} KB`);
+  if (size > MAX_BYTES) throw new Error(`${file} is larger than ${MAX_BYTES} bytes`);
+}

@@ -1,0 +1,151 @@
+// Measures this server, as `mlx-serve bench` does.
+import { useState } from "hono/jsx/dom";
+import type { BenchEvent, BenchRequest } from "../api/bench.ts";
+import type { ErrorResponse } from "../api/error.ts";
+import { Problem, SelectField, TextField } from "./form.tsx";
+import { oneDigit } from "./numbers.ts";
+import { ask, messageOf, serverEvents } from "./server.ts";
+import { session } from "./session.ts";
+import { Store, useStore } from "./store.ts";
+import { Wide } from "./wide.tsx";
+
+type Results = BenchEvent & { type: "results" };
+
+type Run = {
+  controller: AbortController | undefined;
+  answered: number;
+  total: number;
+  results: Results | undefined;
+  problem: string;
+};
+
+/** Outlives the page: one can look at the engine meanwhile. */
+const run = new Store<Run>({
+  ...{ controller: undefined, answered: 0, total: 0, results: undefined, problem: "" },
+});
+
+const what: Readonly<Record<BenchRequest["mode"], string>> = {
+  compare: "one after the other, and all at once",
+  single: "one after the other",
+  batched: "all at once",
+  sweep: "more and more at once",
+  prefix: "a long beginning that is new, and that is known",
+  mixed: "long prompts that come while answers are streamed",
+  priority: "a few of high priority among many of low",
+};
+
+async function measure(body: object): Promise<void> {
+  const controller = new AbortController();
+  const change = (next: Partial<Run>) => run.set({ ...run.value, ...next });
+  change({ controller, answered: 0, total: 0, problem: "" });
+  try {
+    const response = await ask("/bench", { body, signal: controller.signal });
+    for await (const { data } of serverEvents(response)) {
+      const event = JSON.parse(data) as BenchEvent | (ErrorResponse & { type: "error" });
+      if (event.type === "error") throw new Error(event.error.message);
+      if (event.type === "progress") change({ answered: event.answered, total: event.total });
+      else change({ results: event });
+    }
+  } catch (error) {
+    if (!controller.signal.aborted) change({ problem: messageOf(error) });
+  }
+  change({ controller: undefined });
+}
+
+export function BenchPage() {
+  const { models } = useStore(session);
+  const { controller, answered, total, results, problem } = useStore(run);
+  const [model, setModel] = useState(models[0] ?? "default");
+  const [mode, setMode] = useState<BenchRequest["mode"]>("compare");
+  const [requests, setRequests] = useState("8");
+  const [tokens, setTokens] = useState("32");
+  const [repeat, setRepeat] = useState("1");
+  const start = () =>
+    void measure({
+      ...{ model, mode },
+      requests: Number(requests),
+      max_tokens: Number(tokens),
+      repeat: Number(repeat),
+    });
+  return (
+    <div class="page">
+      <section class="card" aria-label="Benchmark">
+        <h2>Benchmark</h2>
+        <div class="line fields">
+          <SelectField label="Model" value={model} options={models} onChange={setModel} />
+          <SelectField
+            label="Mode"
+            value={mode}
+            options={Object.entries(what).map(
+              ([each, text]) => [each, `${each}: ${text}`] as const,
+            )}
+            onChange={(next) => setMode(next as BenchRequest["mode"])}
+          />
+          <TextField label="Requests" inputMode="numeric" value={requests} onChange={setRequests} />
+          <TextField label="Tokens" inputMode="numeric" value={tokens} onChange={setTokens} />
+          <TextField label="Repeat" inputMode="numeric" value={repeat} onChange={setRepeat} />
+          {controller ? (
+            <button type="button" class="stop" onClick={() => controller.abort()}>
+              Stop
+            </button>
+          ) : (
+            <button type="button" class="main" onClick={start}>
+              Run
+            </button>
+          )}
+        </div>
+        <p class="note">Its requests are the owner's, and share the engine with all others.</p>
+        {controller && (
+          <progress aria-label="Progress of the benchmark" value={answered} max={total || 1} />
+        )}
+        <Problem text={problem} />
+      </section>
+      {results && <ResultsView results={results} />}
+    </div>
+  );
+}
+
+const columns = [
+  ["Tokens/s", "tokens_per_second"],
+  ["First token p50, ms", "p50_ttft_ms"],
+  ["p99", "p99_ttft_ms"],
+  ["Between tokens p50, ms", "p50_inter_token_ms"],
+  ["p99", "p99_inter_token_ms"],
+] as const;
+
+function ResultsView({ results: { results, verdict, picture } }: { results: Results }) {
+  return (
+    <section class="card" aria-label="Results">
+      <h2>{verdict}</h2>
+      <img class="plot" alt={verdict} src={`data:image/svg+xml,${encodeURIComponent(picture)}`} />
+      <Wide label="Table of results">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Mode</th>
+              <th scope="col" class="right">
+                At once
+              </th>
+              {columns.map(([title]) => (
+                <th scope="col" class="right">
+                  {title}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {results.map((result) => (
+              <tr>
+                <td>{result.mode}</td>
+                <td class="right">{result.concurrency}</td>
+                {columns.map(([, field]) => (
+                  <td class="right">{oneDigit(result[field])}</td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Wide>
+    </section>
+  );
+}

@@ -1,0 +1,43 @@
+// A picture that is drawn anew with every rendering, as sharp as the screen is.
+import { useLayoutEffect, useRef } from "hono/jsx/dom";
+
+export type Draw = (context: CanvasRenderingContext2D, width: number, height: number) => void;
+
+/** `label` says in words what is drawn. */
+export function Canvas({ height, label, draw }: { height: number; label: string; draw: Draw }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  useLayoutEffect(() => {
+    const element = canvas.current;
+    const context = element?.getContext("2d");
+    if (!element || !context) return;
+    const { clientWidth: width } = element;
+    const scale = devicePixelRatio;
+    element.width = width * scale;
+    element.height = height * scale;
+    context.scale(scale, scale);
+    draw(context, width, height);
+  });
+  return (
+    <canvas
+      ref={canvas}
+      class="picture"
+      style={{ height: `${height}px` }}
+      role="img"
+      aria-label={label}
+    />
+  );
+}
+
+/** The colour of a request: the same wherever it is shown. */
+export function colourOf(id: string): string {
+  let hash = 0;
+  for (let i = 0; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0;
+  return `hsl(${(hash * 137.508) % 360} 62% 52%)`;
+}
+
+/** What a custom property of the page's style is at the moment, light or dark. */
+export function inkOf(context: CanvasRenderingContext2D, property: string): string {
+  const { canvas } = context;
+  canvas.style.color = `var(${property})`;
+  return getComputedStyle(canvas).color;
+}

@@ -1,0 +1,166 @@
+// Whose requests the server accepts, what they have used, and the batches of all of them.
+import { useState } from "hono/jsx/dom";
+import type { KeyBatches } from "../api/batches.ts";
+import type { KeyList } from "../api/keys.ts";
+import { Problem } from "./form.tsx";
+import { whole } from "./numbers.ts";
+import { usePolled } from "./polled.ts";
+import { ask, messageOf } from "./server.ts";
+import { session } from "./session.ts";
+import { useStore } from "./store.ts";
+import { Wide } from "./wide.tsx";
+
+const REFRESH_MS = 2000;
+
+export function KeysPage() {
+  const keys = usePolled<KeyList>("/keys", REFRESH_MS);
+  const batches = usePolled<KeyBatches>("/batches?limit=100", REFRESH_MS);
+  return (
+    <div class="page">
+      <Problem text={keys.problem || batches.problem} />
+      {keys.value && <Keys list={keys.value} />}
+      {batches.value && <Batches list={batches.value} onChange={batches.refresh} />}
+    </div>
+  );
+}
+
+function Keys({ list: { needs_key, keys } }: { list: KeyList }) {
+  return (
+    <section class="card" aria-label="Keys">
+      <header>
+        <h2>Keys</h2>
+        <p class="note">
+          {needs_key ? "" : "The server is open: no key is needed. "}
+          <code>mlx-serve keys add</code> makes one. Counts are since the server's start.
+        </p>
+      </header>
+      <Wide label="Table of keys">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Name</th>
+              <th scope="col">Tier</th>
+              <th scope="col">Limits</th>
+              <th scope="col" class="right">
+                In progress
+              </th>
+              <th scope="col" class="right">
+                Requests
+              </th>
+              <th scope="col" class="right">
+                Prompt tokens
+              </th>
+              <th scope="col" class="right">
+                Cached
+              </th>
+              <th scope="col" class="right">
+                Generated
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {keys.map((key) => (
+              <tr key={key.name}>
+                <td>
+                  {key.name} {key.owner && <span class="tag">owner</span>}
+                </td>
+                <td>{key.tier}</td>
+                <td>{limitsOf(key.limits)}</td>
+                <td class="right">{key.active}</td>
+                <td class="right">{whole(key.requests)}</td>
+                <td class="right">{whole(key.prompt_tokens)}</td>
+                <td class="right">{whole(key.cached_tokens)}</td>
+                <td class="right">{whole(key.generated_tokens)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Wide>
+    </section>
+  );
+}
+
+function limitsOf(limits: KeyList["keys"][number]["limits"]): string {
+  const { requests_per_minute: requests, tokens_per_minute: tokens, concurrent } = limits;
+  const all = [
+    ...(requests === null ? [] : [`${whole(requests)} requests/min`]),
+    ...(tokens === null ? [] : [`${whole(tokens)} tokens/min`]),
+    ...(concurrent === null ? [] : [`${concurrent} at once`]),
+  ];
+  return all.length === 0 ? "none" : all.join(", ");
+}
+
+type Batch = KeyBatches["batches"][number];
+
+const isOver = ({ status }: Batch) =>
+  ["failed", "completed", "expired", "cancelled"].includes(status);
+
+function Batches({ list, onChange }: { list: KeyBatches; onChange(): void }) {
+  const { name } = useStore(session);
+  const [problem, setProblem] = useState("");
+  const attempt = (work: Promise<unknown>) =>
+    void work.then(onChange, (error) => setProblem(messageOf(error)));
+  return (
+    <section class="card" aria-label="Batches">
+      <h2>Batches</h2>
+      <Problem text={problem} />
+      {list.batches.length === 0 && <p class="note">There are none.</p>}
+      {list.batches.map((batch) => (
+        <div class="line" key={batch.id}>
+          <div class="grow">
+            <p>
+              <span class="mono">{batch.id}</span>{" "}
+              <span class={`tag ${batch.status === "completed" ? "done" : batch.status}`}>
+                {batch.status}
+              </span>{" "}
+              <span class="note">
+                {batch.key} · {batch.endpoint} · {countsOf(batch)} ·{" "}
+                {new Date(batch.created_at * 1000).toLocaleString()}
+              </span>
+            </p>
+            <progress
+              aria-label={`Progress of ${batch.id}`}
+              value={batch.request_counts.completed + batch.request_counts.failed}
+              max={batch.request_counts.total || 1}
+            />
+            {batch.errors?.data.slice(0, 3).map(({ message }) => (
+              <p class="problem">{message}</p>
+            ))}
+          </div>
+          {batch.key === name && batch.output_file_id !== null && (
+            <button
+              type="button"
+              aria-label={`Results of ${batch.id}`}
+              onClick={() => attempt(download(batch.output_file_id!))}
+            >
+              Results
+            </button>
+          )}
+          {!isOver(batch) && (
+            <button
+              type="button"
+              aria-label={`Cancel ${batch.id}`}
+              onClick={() => attempt(ask("/batches/cancel", { body: { id: batch.id } }))}
+            >
+              Cancel
+            </button>
+          )}
+        </div>
+      ))}
+    </section>
+  );
+}
+
+function countsOf({ request_counts: { total, completed, failed } }: Batch): string {
+  return `${whole(completed + failed)} of ${whole(total)}${failed > 0 ? `, ${whole(failed)} failed` : ""}`;
+}
+
+/** With the key in a header, which a link could not send. */
+async function download(file: string): Promise<void> {
+  const content = await (await ask(`/v1/files/${encodeURIComponent(file)}/content`)).blob();
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = `${file}.jsonl`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}

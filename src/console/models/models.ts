@@ -1,0 +1,98 @@
+// The models of the machine as the server last told them, and the pulls that this page has begun.
+import type { ModelStates } from "../../api/admin.ts";
+import type { OllamaPullStatus } from "../../api/ollama-models.ts";
+import { ask, askJson, messageOf, partsOf } from "../server.ts";
+import { refreshSession } from "../session.ts";
+import { Store } from "../store.ts";
+
+export type ModelRow = ModelStates["models"][number];
+
+export type Pull = {
+  name: string;
+  status: string;
+  completed: number;
+  total: number;
+  /** When it began, and how much was there then. */
+  startMs: number;
+  startBytes: number | undefined;
+  controller: AbortController;
+};
+
+export const states = new Store<ModelStates | undefined>(undefined);
+export const pulls = new Store<readonly Pull[]>([]);
+export const problem = new Store("");
+/** Names of models about which something was asked that is not answered. */
+export const busy = new Store<readonly string[]>([]);
+
+export async function refreshModels(): Promise<void> {
+  try {
+    states.set(await askJson<ModelStates>("/models"));
+  } catch (error) {
+    problem.set(messageOf(error));
+  }
+}
+
+/** Asks something about a model, and what has become of it. */
+async function act(name: string, asked: () => Promise<unknown>): Promise<void> {
+  problem.set("");
+  busy.set([...busy.value, name]);
+  try {
+    const answer = asked();
+    await Promise.race([answer, refreshModels()]);
+    await answer;
+  } catch (error) {
+    problem.set(`${name}: ${messageOf(error)}`);
+  }
+  busy.set(busy.value.filter((each) => each !== name));
+  await Promise.all([refreshModels(), refreshSession()]);
+}
+
+export const load = (model: string) => act(model, () => ask("/models/load", { body: { model } }));
+
+export const unload = (model: string) =>
+  act(model, () => ask("/models/unload", { body: { model } }));
+
+export const remove = (model: string) =>
+  act(model, () => ask("/api/delete", { method: "DELETE", body: { model } }));
+
+export async function pull(name: string): Promise<void> {
+  problem.set("");
+  const controller = new AbortController();
+  let now: Pull = {
+    ...{ name, status: "asking the hub", completed: 0, total: 0 },
+    ...{ startMs: performance.now(), startBytes: undefined, controller },
+  };
+  const show = (next: Pull | undefined) => {
+    const others = pulls.value.filter((each) => each.name !== name);
+    pulls.set(next ? [...others, next] : others);
+  };
+  show(now);
+  try {
+    const { signal } = controller;
+    const response = await ask("/api/pull", { body: { model: name }, signal });
+    for await (const line of partsOf(response, "\n")) {
+      if (line.trim() === "") continue;
+      const told = JSON.parse(line) as OllamaPullStatus | { error: string };
+      if ("error" in told) throw new Error(told.error);
+      now = after(now, told);
+      show(now);
+    }
+  } catch (error) {
+    if (!controller.signal.aborted) problem.set(`${name}: ${messageOf(error)}`);
+  }
+  show(undefined);
+  await Promise.all([refreshModels(), refreshSession()]);
+}
+
+function after(before: Pull, { status, completed, total }: OllamaPullStatus): Pull {
+  if (completed === undefined || total === undefined) return { ...before, status };
+  const startBytes = before.startBytes ?? completed;
+  const startMs = before.startBytes === undefined ? performance.now() : before.startMs;
+  return { ...before, status, completed, total, startBytes, startMs };
+}
+
+/** At the speed so far; undefined while that is unknown. */
+export function msLeft({ completed, total, startMs, startBytes }: Pull): number | undefined {
+  const [bytes, ms] = [completed - (startBytes ?? completed), performance.now() - startMs];
+  return bytes > 0 ? ((total - completed) * ms) / bytes : undefined;
+}

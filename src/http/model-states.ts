@@ -1,0 +1,88 @@
+// GET /models and POST /models/plan: what is there, how far each model is, and what one would take.
+import type { Context } from "hono";
+import { type ModelStates, PlanRequest, type PlanResponse } from "../api/admin.ts";
+import { EngineError } from "../engine/client.ts";
+import type { EngineReport, ModelPlan } from "../engine/protocol.ts";
+import type { ListedModel } from "../serve/models.ts";
+import type { HttpEnv } from "./env.ts";
+import { readRequest } from "./json-body.ts";
+import { knownOf, sourceOf } from "./ollama-models.ts";
+import type { Serving } from "./serving.ts";
+
+export function modelStates(serving: Serving) {
+  const { models, engine } = serving;
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { memory } = await engine.inspect();
+    const listed: ModelStates["models"] = [];
+    for (const each of models.list()) {
+      listed.push(...stateOf(serving, each));
+      // Reading the headers of weights takes a while: others run between two models.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return c.json({ memory: wireMemory(memory), models: listed } satisfies ModelStates);
+  };
+}
+
+/** None if one file of several would have to be named. */
+function stateOf({ models }: Serving, { name, maxLength }: ListedModel): ModelStates["models"] {
+  const source = sourceOf(models, name);
+  if (!source) return [];
+  const { state, uses, progress } = models.stateOf(name);
+  const about = knownOf(source)?.description;
+  return [
+    {
+      name,
+      state,
+      uses,
+      is_main: name === models.main,
+      ...(progress && { loaded_bytes: progress.loadedBytes, total_bytes: progress.totalBytes }),
+      file_bytes: (about?.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0),
+      format: source.kind === "gguf" ? "gguf" : "safetensors",
+      architecture: about?.architecture,
+      parameters: about?.parameters,
+      quantization: about?.quantization,
+      dtype: about?.dtype,
+      context_length: about?.contextLength,
+      max_model_len: maxLength,
+    },
+  ];
+}
+
+export function wireMemory({ totalBytes, usableBytes, roomBytes }: EngineReport["memory"]) {
+  return {
+    total_bytes: Math.round(totalBytes),
+    usable_bytes: Math.round(usableBytes),
+    room_bytes: Math.round(roomBytes),
+  };
+}
+
+export function planModel(serving: Serving) {
+  const { models } = serving;
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { model } = await readRequest(c, serving, PlanRequest);
+    // Before it is planned, so that an unknown name is a 404.
+    const { path } = models.sourceOf(model);
+    const planned = await models.plan(model).then(
+      (plan) => wirePlan(model, plan),
+      (error: unknown): PlanResponse => {
+        if (!(error instanceof EngineError)) throw error;
+        return { model, fits: false, problem: error.message.replaceAll(path, "the model") };
+      },
+    );
+    return c.json(planned);
+  };
+}
+
+function wirePlan(model: string, plan: ModelPlan): PlanResponse {
+  return {
+    model,
+    fits: plan.refusal === undefined,
+    problem: plan.refusal,
+    dtype: plan.dtype,
+    weight_bytes: Math.round(plan.weightBytes),
+    kv_bytes: Math.round(plan.kvBytes),
+    step_bytes: Math.round(plan.stepBytes),
+    max_model_len: plan.maxLength,
+    memory_limit_bytes: Math.round(plan.memoryLimitBytes),
+  };
+}
