@@ -4,15 +4,16 @@ import { parseArgs } from "node:util";
 import { openEngineTarget } from "../bench/engine-target.ts";
 import { type ModeName, measure, modes } from "../bench/modes.ts";
 import { pictureOf } from "../bench/picture.ts";
-import { ProgressBar } from "../bench/progress-bar.ts";
 import { builtInPrompts, readPrompts } from "../bench/prompts.ts";
 import { machine, reportOf, tables } from "../bench/report.ts";
 import { openServerTarget } from "../bench/server-target.ts";
 import type { Target } from "../bench/target.ts";
 import { UsageError } from "../config/usage-error.ts";
+import { barOf } from "../hub/progress.ts";
 import { printable } from "../printable.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { ProgressLine, showActivity } from "./progress.ts";
+import { startLocalRanks } from "./ranks.ts";
 import { didYouMean } from "./suggest.ts";
 
 const options = {
@@ -24,6 +25,7 @@ const options = {
   concurrency: { type: "string" },
   "max-tokens": { type: "string", default: "64" },
   "max-batch-size": { type: "string" },
+  ranks: { type: "string", default: "1" },
   "prompt-file": { type: "string" },
   repeat: { type: "string", default: "3" },
   warmup: { type: "string", default: "1" },
@@ -40,12 +42,23 @@ export async function bench(args: string[]): Promise<void> {
   const mode = modes[modeName];
   const target = await openTarget(settings);
   const total = mode.count({ requests, levels }) * (warmup + repeat);
-  const bar = new ProgressBar(process.stderr, total, modeName);
-  const asked = { ...settings, target, onAnswer: () => bar.tick() };
-  const results = await measure(mode, asked, settings).finally(async () => {
-    bar.clear();
-    await target.close();
-  });
+  const progress = new ProgressLine({ json: settings.json !== undefined });
+  let done = 0;
+  const show = () => {
+    const text = `${barOf(done, total)}  ${modeName}  ${done} of ${total} requests`;
+    progress.show({ event: "requests", done, total, mode: modeName }, text);
+  };
+  show();
+  const onAnswer = () => {
+    done += 1;
+    show();
+  };
+  const results = await measure(mode, { ...settings, target, onAnswer }, settings).finally(
+    async () => {
+      progress.clear();
+      await target.close();
+    },
+  );
   const { about } = target;
   const report = reportOf(about, args, toldOf(settings), results);
   const system = about.url === undefined ? "mlx-serve" : new URL(about.url).host;
@@ -85,6 +98,7 @@ function settingsOf(args: string[]) {
     levels: levels.map((level) => wholeOf("concurrency", level)),
     maxTokens: wholeOf("max-tokens", values["max-tokens"]),
     maxBatch: wholeOf("max-batch-size", values["max-batch-size"] ?? ownBatch),
+    ranks: wholeOf("ranks", values.ranks),
     prompts: promptFile === undefined ? builtInPrompts : readPrompts(promptFile),
     repeat: wholeOf("repeat", values.repeat),
     warmup: wholeOf("warmup", values.warmup, 0),
@@ -110,6 +124,9 @@ function refuseIdle(values: Flags, modeName: ModeName): void {
   if (values.url !== undefined && values["max-batch-size"] !== undefined) {
     throw new UsageError("--max-batch-size: the server of --url has its own");
   }
+  if (values.url !== undefined && values.ranks !== "1") {
+    throw new UsageError("--ranks: the server of --url has its own");
+  }
   if (values.url !== undefined && !/^https?:\/\//.test(values.url)) {
     throw new UsageError(`--url: expected http://... or https://..., not ${values.url}`);
   }
@@ -123,7 +140,7 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
     requests: settings.requests,
     max_tokens: settings.maxTokens,
     ...(modeName === "sweep" && { concurrency: settings.levels }),
-    ...(url === undefined && { max_batch_size: settings.maxBatch }),
+    ...(url === undefined && { max_batch_size: settings.maxBatch, ranks: settings.ranks }),
     repeat: settings.repeat,
     warmup: settings.warmup,
     chat: settings.chat,
@@ -134,10 +151,17 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
 }
 
 async function openTarget(settings: BenchSettings): Promise<Target> {
-  const { url, model, apiKey, chat, maxBatch } = settings;
+  const { url, model, apiKey, chat, maxBatch, ranks } = settings;
+  const shown = { json: settings.json !== undefined };
   if (url !== undefined) return await openServerTarget({ url, model, apiKey, chat });
   const source = await modelHere(model ?? "default");
-  return await openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
+  return await openEngineTarget({
+    source,
+    chat,
+    maxBatch,
+    ranks: await startLocalRanks(ranks),
+    onActivity: showActivity(shown),
+  });
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {

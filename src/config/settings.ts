@@ -155,6 +155,7 @@ const dtypes = ["auto", "float32", "float16", "bfloat16"] as const;
 const logLevels = ["debug", "info", "warn", "error"] as const;
 const logFormats = ["auto", "json", "pretty"] as const;
 const backends = ["cpu", "metal", "cuda"] as const;
+const parallels = ["tensor", "pipeline"] as const;
 
 export const Settings = z.strictObject({
   model: text("the name of a model")
@@ -172,7 +173,7 @@ export const Settings = z.strictObject({
     .prefault([])
     .register(about, {
       section: "Model",
-      text: "Other names by which requests may ask for it. Or pattern=model, as in claude-*=default: names that fit mean that model, where no model has them.",
+      text: "Names for it in place of its own: it is listed under each, and the first is in answers; requests may still ask for it by its own name and by default. Or pattern=model, as in claude-*=default: names that fit mean that model, where no model has them.",
       metavar: "<name>",
       aliases: ["--alias", "-a"],
       isList: true,
@@ -498,6 +499,12 @@ export const Settings = z.strictObject({
     text: "Divide each model among the hosts of this file, as mlx.launch has it; this is the first.",
     metavar: "<file>",
     values: "file",
+  }),
+  parallelism: oneOf(parallels).prefault("tensor").register(about, {
+    section: "Machine",
+    text: "What each rank has: a part of every layer (tensor), or some of the layers (pipeline).",
+    metavar: "<way>",
+    values: parallels,
   }),
   rankPort: whole(1, 65_000).prefault(32_322).register(about, {
     section: "Machine",

@@ -1,10 +1,12 @@
 // Loads a model: its files, its weights, its architecture.
+import { join } from "node:path";
 import type { Device, FloatType } from "../device/device.ts";
+import { readJson } from "../files/json.ts";
 import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
-import { Weights } from "./weights.ts";
+import { type Parallel, type WeightOptions, Weights } from "./weights.ts";
 
 export type LoadOptions = {
   device: Device;
@@ -12,6 +14,8 @@ export type LoadOptions = {
   keepDequantized?: boolean | undefined;
   /** Ranks that it is divided among; each loads its part. */
   group?: Group | undefined;
+  parallel?: Parallel | undefined;
+  windows?: WeightOptions["windows"];
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Some of the file has been read, a few megabytes at most. */
   onRead?: (() => void) | undefined;
@@ -25,6 +29,8 @@ export type LoadedModel = Model & {
 
 /** From a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
+  // Before the weights: there may be none, and they are of no use without it.
+  if (!path.endsWith(".gguf")) architectureOf(readJson(join(path, "config.json")).model_type);
   const checkpoint = openCheckpoint(path);
   const { onRead } = options;
   const weights = new Weights(onRead ? watched(checkpoint, onRead) : checkpoint, options);

@@ -6,6 +6,7 @@ import { traceReport } from "../../ffi/trace.ts";
 import { openDevice } from "../device/open.ts";
 import { receive } from "../engine/mailbox.ts";
 import type { FromWorker, WorkerData } from "../engine/protocol.ts";
+import { watchCompiles } from "../mlx/kernel.ts";
 import { openMlx } from "../mlx/runtime.ts";
 import { inspect } from "./inspect.ts";
 import { loop } from "./loop.ts";
@@ -19,13 +20,18 @@ const reply = (message: FromWorker) => mailbox.port.postMessage(message);
 const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
-const link = ranks && new RankLink(ranks.mailbox, ranks.size, ranks.localSize);
+const link = ranks && new RankLink(ranks);
 const models = new Models(() => openDevice(runtime.backend, runtime.device), link);
 const handler = new MessageHandler({
   models,
   receive: (timeoutMs) => receive(mailbox, timeoutMs),
   reply,
   inspect: (measure) => inspect(runtime, blas, measure),
+});
+let kernels = 0;
+watchCompiles((kernel) => {
+  kernels += 1;
+  reply({ kind: "activity", activity: { kind: "compile", kernel, done: kernels } });
 });
 reply({ kind: "ready" });
 loop(models, handler, reply);
