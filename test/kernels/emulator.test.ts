@@ -218,11 +218,11 @@ describe.skipIf(backend() !== "cpu")("the emulator", () => {
   test("finds what CUDA's kernels touch before the launch before them has ended", () => {
     const launch = { language: "cuda" } as const;
     expect(() => run("y[thread_index] = 1; AWAIT_INPUTS;", launch)).toThrow(
-      "lane 0 writes y before it waits for the launch before",
+      "lane 63 writes y before it waits for the launch before",
     );
     expect(() =>
       run("const float early = x[thread_index]; AWAIT_INPUTS; y[thread_index] = early;", launch),
-    ).toThrow("lane 0 reads x before it waits for the launch before");
+    ).toThrow("lane 63 reads x before it waits for the launch before");
     expect(run("AWAIT_INPUTS; y[thread_index] = x[thread_index];", launch)[63]).toBe(63);
   }, 60_000);
 
