@@ -12,13 +12,13 @@ export type EngineTargetOptions = {
   maxBatch: number;
   /** Processes that the model is divided among; they end with the engine. */
   ranks?: (RankSource & { stop(): Promise<void> }) | undefined;
-  onProgress?: EngineHooks["onProgress"];
+  onActivity?: EngineHooks["onActivity"];
 };
 
 export async function openEngineTarget(options: EngineTargetOptions): Promise<Target> {
-  const { source, chat, maxBatch, ranks, onProgress } = options;
+  const { source, chat, maxBatch, ranks, onActivity } = options;
   const encode = encoder(openTextModel(source.path), chat);
-  const hooks = onProgress ? { onProgress } : {};
+  const hooks = onActivity ? { onActivity } : {};
   const engine = await EngineClient.start(engineSetup(), hooks, ranks);
   const close = async () => {
     await engine.stop();

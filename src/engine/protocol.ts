@@ -118,8 +118,12 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
-  /** The longest sequence: limited by the model, or by the memory for KV blocks. */
+  /** The longest sequence. */
   maxLength: number;
+  /** The longest that the model was made for. */
+  ownLength: number;
+  /** What makes it shorter than that: what was asked for, or the memory for KV blocks. */
+  lengthLimit: "setting" | "memory" | undefined;
   blocks: number;
   kvBytes: number;
   /** What `readGauges` reads from any thread. */
@@ -243,7 +247,7 @@ export type ModelStats = {
 export type BlockMap = {
   model: string;
   blocksPerCell: number;
-  /** By cell, the most used state of its blocks: free, cached, held, shared. */
+  /** By cell, how much its most used block is: 0 if it is free, 1 cached, 2 held, 3 shared. */
   cells: Uint8Array;
   /** The cells of the requests that were asked for. */
   requests: { name: string; index: number; cells: number[] }[];
@@ -266,11 +270,17 @@ export type ToWorker =
   | { kind: "refuseLoads" }
   | { kind: "stop" };
 
+/** Long work that the engine is at, and how far it is: bytes of weights, steps, or kernels that were begun so far. */
+export type EngineActivity =
+  | { kind: "load"; model: string; done: number; total: number }
+  | { kind: "warm_up"; model: string; done: number; total: number }
+  | { kind: "compile"; kernel: string; done: number };
+
 export type FromWorker =
   | { kind: "ready" }
   | { kind: "answer"; id: number; answer: unknown }
   | { kind: "failed"; id: number; message: string }
-  | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
+  | { kind: "activity"; activity: EngineActivity }
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 
