@@ -15,7 +15,7 @@ const PATIENCE_MS = 120_000;
 const CROWD_MS = 12_000;
 
 const desktop = { viewport: { width: 1200, height: 860 } };
-const tall = { viewport: { width: 1200, height: 1130 } };
+const tall = { viewport: { width: 1080, height: 1020 } };
 const phone = { viewport: { width: 390, height: 844 }, isMobile: true };
 
 const topics = [
@@ -76,20 +76,40 @@ async function takeEngine(files: Record<string, "light" | "dark">): Promise<void
       open(browser, server, "engine", { ...tall, colorScheme }),
     ),
   );
-  const crowd = topics.flatMap((topic, i) => [
-    send(2 * i, `Explain ${topic} to a child.`, 24 + 9 * (i % 4)),
-    send(2 * i + 1, `Explain ${topic} to an engineer. ${"Say why, and how. ".repeat(4 * i)}`, 40),
-  ]);
+  const crowd = new Crowd();
   await Bun.sleep(CROWD_MS);
-  for (const page of pages)
-    await page
-      .getByRole("button", { name: /^Follow/ })
-      .nth(2)
-      .click();
-  await Bun.sleep(3000);
+  for (const page of pages) {
+    // The last of those that wait, from the queue on.
+    const last = page.getByRole("button", { name: /^Follow/ }).last();
+    await last.click();
+    await page.getByText("is its first to decode").waitFor();
+  }
+  await Bun.sleep(1500);
   for (const [i, file] of Object.keys(files).entries()) await take(pages[i]!, file);
-  for (let i = 0; i < crowd.length; i++) await server.post("/requests/cancel", { id: idOf(i) });
-  await Promise.all(crowd);
+  await crowd.leave();
+}
+
+/** So many clients that ask one thing after the other. */
+class Crowd {
+  #next = 0;
+  #hasLeft = false;
+  readonly #clients = Array.from({ length: 9 }, () => this.#ask());
+
+  async #ask(): Promise<void> {
+    while (!this.#hasLeft) {
+      const i = this.#next++;
+      const topic = topics[i % topics.length]!;
+      const length = (i * 7) % 10;
+      const question = `Explain ${topic} to a child. ${"Say why, and how. ".repeat(3 * length)}`;
+      await send(i, question, 40 + 6 * length);
+    }
+  }
+
+  async leave(): Promise<void> {
+    this.#hasLeft = true;
+    for (let i = 0; i < this.#next; i++) await server.post("/requests/cancel", { id: idOf(i) });
+    await Promise.all(this.#clients);
+  }
 }
 
 function idOf(i: number): string {
@@ -97,8 +117,6 @@ function idOf(i: number): string {
 }
 
 async function send(i: number, question: string, maxTokens: number): Promise<void> {
-  // They come one by one.
-  await Bun.sleep(i * 700);
   const messages = [
     { role: "system", content: system },
     { role: "user", content: question },

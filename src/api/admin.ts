@@ -30,6 +30,11 @@ export const ModelStates = z
         loaded_bytes: z.int().optional().describe("Of a load under way."),
         total_bytes: z.int().optional(),
         file_bytes: z.int(),
+        fits: z
+          .boolean()
+          .describe(
+            "Whether there is memory for it beside what is loaded, by the size of its files.",
+          ),
         format: z.string(),
         architecture: z.string().optional(),
         parameters: z.int().optional(),
@@ -39,6 +44,17 @@ export const ModelStates = z
         max_model_len: z.int().optional().describe("The longest there is memory for, once loaded."),
       }),
     ),
+    popular: z
+      .array(
+        z.object({
+          name: z.string().describe("A short name, such as qwen3:4b."),
+          repo: z.string(),
+          bytes: z.int().optional().describe("Of the weights, about."),
+          context_length: z.int().optional(),
+          fits: z.boolean().optional().describe("Whether there is memory for it."),
+        }),
+      )
+      .describe("Models of the hub that many people use and that are not here."),
   })
   .meta({ id: "ModelStates" });
 export type ModelStates = z.infer<typeof ModelStates>;

@@ -2,12 +2,12 @@
 import { useState } from "hono/jsx/dom";
 import type { BenchEvent, BenchRequest } from "../api/bench.ts";
 import type { ErrorResponse } from "../api/error.ts";
+import { DataTable, type TableColumn } from "./data-table.tsx";
 import { Problem, SelectField, TextField } from "./form.tsx";
 import { oneDigit } from "./numbers.ts";
 import { ask, messageOf, serverEvents } from "./server.ts";
 import { session } from "./session.ts";
 import { Store, useStore } from "./store.ts";
-import { Wide } from "./wide.tsx";
 
 type Results = BenchEvent & { type: "results" };
 
@@ -105,47 +105,36 @@ export function BenchPage() {
   );
 }
 
-const columns = [
-  ["Tokens/s", "tokens_per_second"],
-  ["First token p50, ms", "p50_ttft_ms"],
-  ["p99", "p99_ttft_ms"],
-  ["Between tokens p50, ms", "p50_inter_token_ms"],
-  ["p99", "p99_inter_token_ms"],
-] as const;
+type Result = Results["results"][number];
+
+const columns: readonly TableColumn<Result>[] = [
+  { title: "Mode", cell: ({ mode }) => mode },
+  { title: "At once", isNumber: true, cell: ({ concurrency }) => String(concurrency) },
+  ...(
+    [
+      ["Tokens/s", "tokens_per_second"],
+      ["First token p50, ms", "p50_ttft_ms"],
+      ["p99", "p99_ttft_ms"],
+      ["Between tokens p50, ms", "p50_inter_token_ms"],
+      ["p99", "p99_inter_token_ms"],
+    ] as const
+  ).map(([title, field]) => ({
+    ...{ title, isNumber: true },
+    cell: (result: Result) => oneDigit(result[field]),
+  })),
+];
 
 function ResultsView({ results: { results, verdict, picture } }: { results: Results }) {
   return (
     <section class="card" aria-label="Results">
       <h2>{verdict}</h2>
       <img class="plot" alt={verdict} src={`data:image/svg+xml,${encodeURIComponent(picture)}`} />
-      <Wide label="Table of results">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Mode</th>
-              <th scope="col" class="right">
-                At once
-              </th>
-              {columns.map(([title]) => (
-                <th scope="col" class="right">
-                  {title}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {results.map((result) => (
-              <tr>
-                <td>{result.mode}</td>
-                <td class="right">{result.concurrency}</td>
-                {columns.map(([, field]) => (
-                  <td class="right">{oneDigit(result[field])}</td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Wide>
+      <DataTable
+        label="Table of results"
+        rows={results}
+        columns={columns}
+        keyOf={({ mode, concurrency }) => `${mode} ${concurrency}`}
+      />
     </section>
   );
 }

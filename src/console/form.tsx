@@ -26,7 +26,6 @@ export function TextField(
         placeholder={placeholder}
         inputmode={inputMode}
         autocomplete="off"
-        spellcheck={false}
         onInput={(event: Event) => onChange(valueOf(event))}
       />
     </div>
@@ -50,7 +49,6 @@ export function TextArea({
         rows={3}
         value={value}
         placeholder={placeholder}
-        spellcheck={!isCode}
         onInput={(event: Event) => onChange(valueOf(event))}
       />
     </div>

@@ -2,13 +2,13 @@
 import { useState } from "hono/jsx/dom";
 import type { KeyBatches } from "../api/batches.ts";
 import type { KeyList } from "../api/keys.ts";
+import { DataTable, type TableColumn } from "./data-table.tsx";
 import { Problem } from "./form.tsx";
 import { whole } from "./numbers.ts";
 import { usePolled } from "./polled.ts";
 import { ask, messageOf } from "./server.ts";
 import { session } from "./session.ts";
 import { useStore } from "./store.ts";
-import { Wide } from "./wide.tsx";
 
 const REFRESH_MS = 2000;
 
@@ -24,6 +24,26 @@ export function KeysPage() {
   );
 }
 
+type Key = KeyList["keys"][number];
+
+const keyColumns: readonly TableColumn<Key>[] = [
+  {
+    title: "Name",
+    cell: ({ name, owner }) => (
+      <>
+        {name} {owner && <span class="tag">owner</span>}
+      </>
+    ),
+  },
+  { title: "Tier", cell: ({ tier }) => tier },
+  { title: "Limits", cell: ({ limits }) => limitsOf(limits) },
+  { title: "In progress", isNumber: true, cell: ({ active }) => whole(active) },
+  { title: "Requests", isNumber: true, cell: ({ requests }) => whole(requests) },
+  { title: "Prompt tokens", isNumber: true, cell: ({ prompt_tokens }) => whole(prompt_tokens) },
+  { title: "Cached", isNumber: true, cell: ({ cached_tokens }) => whole(cached_tokens) },
+  { title: "Generated", isNumber: true, cell: ({ generated_tokens }) => whole(generated_tokens) },
+];
+
 function Keys({ list: { needs_key, keys } }: { list: KeyList }) {
   return (
     <section class="card" aria-label="Keys">
@@ -34,53 +54,17 @@ function Keys({ list: { needs_key, keys } }: { list: KeyList }) {
           <code>mlx-serve keys add</code> makes one. Counts are since the server's start.
         </p>
       </header>
-      <Wide label="Table of keys">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Name</th>
-              <th scope="col">Tier</th>
-              <th scope="col">Limits</th>
-              <th scope="col" class="right">
-                In progress
-              </th>
-              <th scope="col" class="right">
-                Requests
-              </th>
-              <th scope="col" class="right">
-                Prompt tokens
-              </th>
-              <th scope="col" class="right">
-                Cached
-              </th>
-              <th scope="col" class="right">
-                Generated
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {keys.map((key) => (
-              <tr key={key.name}>
-                <td>
-                  {key.name} {key.owner && <span class="tag">owner</span>}
-                </td>
-                <td>{key.tier}</td>
-                <td>{limitsOf(key.limits)}</td>
-                <td class="right">{key.active}</td>
-                <td class="right">{whole(key.requests)}</td>
-                <td class="right">{whole(key.prompt_tokens)}</td>
-                <td class="right">{whole(key.cached_tokens)}</td>
-                <td class="right">{whole(key.generated_tokens)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Wide>
+      <DataTable
+        label="Table of keys"
+        rows={keys}
+        columns={keyColumns}
+        keyOf={({ name }) => name}
+      />
     </section>
   );
 }
 
-function limitsOf(limits: KeyList["keys"][number]["limits"]): string {
+function limitsOf(limits: Key["limits"]): string {
   const { requests_per_minute: requests, tokens_per_minute: tokens, concurrent } = limits;
   const all = [
     ...(requests === null ? [] : [`${whole(requests)} requests/min`]),

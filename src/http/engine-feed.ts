@@ -24,6 +24,8 @@ export class EngineFeed {
   readonly #stepsMs: number;
   readonly #listeners = new Set<FeedListener>();
   #next = emptyEvent();
+  /** Of the requests in it, by their ids. */
+  readonly #indices = new Map<number, number>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
   #isAsking = false;
@@ -54,7 +56,7 @@ export class EngineFeed {
     if (!this.#listeners.delete(listener) || this.#listeners.size > 0) return;
     clearInterval(this.#timer);
     this.#engine.watch(false);
-    this.#next = emptyEvent();
+    this.#begin();
   }
 
   step({ model, step, ms, rowTokens, preempted, running, waiting }: StepReport): void {
@@ -65,13 +67,22 @@ export class EngineFeed {
       return;
     }
     const rows = Array.from(rowTokens);
-    for (let at = 0; at < rows.length; at += 3)
-      rows[at] = indexIn(requests, this.#nameOf(rows[at]!));
+    for (let at = 0; at < rows.length; at += 3) rows[at] = this.#indexOf(rows[at]!, requests);
     steps.push({ model, step, ms: Math.round(ms * 100) / 100, rows, preempted, running, waiting });
   }
 
-  #nameOf(id: number): string {
-    return this.#engine.nameOf(id) ?? String(id);
+  /** Where the event has the request's name. */
+  #indexOf(id: number, requests: string[]): number {
+    const known = this.#indices.get(id);
+    if (known !== undefined) return known;
+    const index = requests.push(this.#engine.nameOf(id) ?? String(id)) - 1;
+    this.#indices.set(id, index);
+    return index;
+  }
+
+  #begin(): void {
+    this.#next = emptyEvent();
+    this.#indices.clear();
   }
 
   ended(record: RequestRecord, outcome: Outcome, ms: number): void {
@@ -95,7 +106,7 @@ export class EngineFeed {
     const { steps, ended, left_out } = this.#next;
     if (steps.length + ended.length === 0) return;
     const text = namedEvent(this.#next);
-    this.#next = emptyEvent();
+    this.#begin();
     for (const listener of this.#listeners) listener.addSteps(text, steps.length + left_out);
   }
 
@@ -165,9 +176,4 @@ export class FeedListener {
 
 function emptyEvent(): StepsEvent {
   return { type: "steps", requests: [], steps: [], ended: [], left_out: 0 };
-}
-
-function indexIn(names: string[], name: string): number {
-  const index = names.indexOf(name);
-  return index < 0 ? names.push(name) - 1 : index;
 }

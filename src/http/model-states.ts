@@ -3,6 +3,8 @@ import type { Context } from "hono";
 import { type ModelStates, PlanRequest, type PlanResponse } from "../api/admin.ts";
 import { EngineError } from "../engine/client.ts";
 import type { EngineReport, ModelPlan } from "../engine/protocol.ts";
+import { neededBytes, popularModels } from "../hub/popular-models.ts";
+import { isOffline } from "../hub/settings.ts";
 import type { ListedModel } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { readRequest } from "./json-body.ts";
@@ -15,20 +17,29 @@ export function modelStates(serving: Serving) {
     const { memory } = await engine.inspect();
     const listed: ModelStates["models"] = [];
     for (const each of models.list()) {
-      listed.push(...stateOf(serving, each));
+      listed.push(...stateOf(serving, each, memory.roomBytes));
       // Reading the headers of weights takes a while: others run between two models.
       await new Promise((resolve) => setImmediate(resolve));
     }
-    return c.json({ memory: wireMemory(memory), models: listed } satisfies ModelStates);
+    return c.json({
+      memory: wireMemory(memory),
+      models: listed,
+      popular: popularOf(serving, listed, memory.roomBytes),
+    } satisfies ModelStates);
   };
 }
 
 /** None if one file of several would have to be named. */
-function stateOf({ models }: Serving, { name, maxLength }: ListedModel): ModelStates["models"] {
+function stateOf(
+  { models }: Serving,
+  { name, maxLength }: ListedModel,
+  roomBytes: number,
+): ModelStates["models"] {
   const source = sourceOf(models, name);
   if (!source) return [];
   const { state, uses, progress } = models.stateOf(name);
   const about = knownOf(source)?.description;
+  const fileBytes = (about?.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
   return [
     {
       name,
@@ -36,7 +47,8 @@ function stateOf({ models }: Serving, { name, maxLength }: ListedModel): ModelSt
       uses,
       is_main: name === models.main,
       ...(progress && { loaded_bytes: progress.loadedBytes, total_bytes: progress.totalBytes }),
-      file_bytes: (about?.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0),
+      file_bytes: fileBytes,
+      fits: state === "loaded" || neededBytes(fileBytes) <= roomBytes,
       format: source.kind === "gguf" ? "gguf" : "safetensors",
       architecture: about?.architecture,
       parameters: about?.parameters,
@@ -46,6 +58,21 @@ function stateOf({ models }: Serving, { name, maxLength }: ListedModel): ModelSt
       max_model_len: maxLength,
     },
   ];
+}
+
+function popularOf(
+  { env }: Serving,
+  here: ModelStates["models"],
+  roomBytes: number,
+): ModelStates["popular"] {
+  if (isOffline(env)) return [];
+  return popularModels(env)
+    .filter(({ repo }) => !here.some(({ name }) => name === repo))
+    .map(({ name, repo, bytes, context }) => ({
+      ...{ name, repo, bytes },
+      context_length: context,
+      fits: bytes === undefined ? undefined : neededBytes(bytes) <= roomBytes,
+    }));
 }
 
 export function wireMemory({ totalBytes, usableBytes, roomBytes }: EngineReport["memory"]) {

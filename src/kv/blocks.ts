@@ -9,10 +9,6 @@ export const BLOCK_TOKENS = 32;
 
 const NONE = -1;
 
-/** From the least used to the most. */
-export const blockStates = ["free", "cached", "held", "shared"] as const;
-export type BlockState = (typeof blockStates)[number];
-
 export type BlockGauges = {
   total: number;
   free: number;
@@ -58,10 +54,11 @@ export class BlockPool {
     return this.#references[block]!;
   }
 
-  state(block: number): BlockState {
+  /** How much it is used: 0 if it is free, 1 cached, 2 held, 3 shared. */
+  use(block: number): number {
     const references = this.#references[block]!;
-    if (references > 0) return references > 1 ? "shared" : "held";
-    return this.#keys[block] === undefined ? "free" : "cached";
+    if (references > 0) return references > 1 ? 3 : 2;
+    return this.#keys[block] === undefined ? 0 : 1;
   }
 
   /** Takes `count` blocks with one reference each, or undefined if there are not enough. */

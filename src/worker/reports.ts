@@ -1,6 +1,6 @@
 // What is told of a model's steps and requests: to the debug log, to `ps` and to metrics.
 import type { BlockMap, RequestReport, RowReport, StepReport } from "../engine/protocol.ts";
-import { blockStates, readGauges } from "../kv/blocks.ts";
+import { readGauges } from "../kv/blocks.ts";
 import { type KvCache, NONE } from "../kv/kv-cache.ts";
 import { standing } from "../schedule/queue.ts";
 import type { Batch, Scheduler } from "../schedule/scheduler.ts";
@@ -72,7 +72,7 @@ export function blockMap(
     firsts.push(first);
     for (let block = 0; block < pool.count; block++) {
       const cell = Math.floor((first + block) / blocksPerCell);
-      cells[cell] = Math.max(cells[cell]!, blockStates.indexOf(pool.state(block)));
+      cells[cell] = Math.max(cells[cell]!, pool.use(block));
     }
     first += pool.count;
   }

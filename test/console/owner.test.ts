@@ -78,8 +78,9 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
   test("pull, plan, load, unload and delete a model", async () => {
     const page = await visit("Models");
     await page.getByRole("region", { name: "tiny" }).getByText("loaded", { exact: true }).waitFor();
+    await page.getByRole("button", { name: "Pull qwen3:4b", exact: true }).waitFor();
     await page.getByLabel("Repo").fill(REPO);
-    await page.getByRole("button", { name: "Pull" }).click();
+    await page.getByRole("button", { name: "Pull", exact: true }).click();
     const card = page.getByRole("region", { name: REPO });
     await card.getByText("not loaded", { exact: true }).waitFor();
     expect(await card.textContent()).toContain("safetensors · llama");
@@ -101,7 +102,7 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
     expect(existsSync(join(cache, "models--org--pulled"))).toBe(false);
     // What cannot be pulled is told in the server's words.
     await page.getByLabel("Repo").fill("org/absent");
-    await page.getByRole("button", { name: "Pull" }).click();
+    await page.getByRole("button", { name: "Pull", exact: true }).click();
     expect(await page.getByRole("alert").textContent()).toStartWith("org/absent: ");
     expectRefusal(502);
   });

@@ -12,6 +12,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { defaultModelPath } from "../../ffi/native.ts";
+import { hasBrowser, openBrowser } from "../support/browser.ts";
 
 // The executable alone in an empty folder, with nothing in its environment but where that folder is.
 const folder = mkdtempSync(join(tmpdir(), "executable-"));
@@ -128,11 +129,50 @@ test("it serves a model given as a path to an OpenAI client, a second after its 
       body: JSON.stringify({ prompt: "7".repeat(20_000) }),
     });
     expect(await counted.json()).toMatchObject({ count: 20_000 });
+    if (start === 2) await expectConsole(url);
     server.kill("SIGTERM");
     expect(await server.exited).toBe(0);
     if (start === 2) expect(listensMs).toBeLessThan(1000);
   }
 }, 60_000);
+
+/** The page is inside: it is small and comes at once, and a browser shows it. */
+async function expectConsole(url: string): Promise<void> {
+  const headers = { accept: "text/html", "accept-encoding": "gzip" };
+  const loads: { bytes: number; ms: number }[] = [];
+  for (let i = 0; i < 5; i++) {
+    const startMs = performance.now();
+    let bytes = 0;
+    for (const path of ["/", "/console.css", "/console.js"]) {
+      const response = await fetch(url + path, { headers, decompress: false });
+      expect(response.headers.get("content-encoding")).toBe(path === "/" ? null : "gzip");
+      bytes += (await response.arrayBuffer()).byteLength;
+    }
+    loads.push({ bytes, ms: performance.now() - startMs });
+  }
+  const [{ bytes, ms }] = loads.toSorted((a, b) => a.ms - b.ms) as [(typeof loads)[number]];
+  expect(bytes).toBeGreaterThan(10_000);
+  expect(bytes).toBeLessThan(150_000);
+  expect(ms).toBeLessThan(100);
+  const size = `${(bytes / 1000).toFixed(0)} KB in ${ms.toFixed(0)} ms`;
+  console.log(`console: ${size}${hasBrowser ? `, ${await loadedMs(url)} ms in Chromium` : ""}`);
+}
+
+/** The shortest of some, until the page has run. */
+async function loadedMs(url: string): Promise<number> {
+  const browser = await openBrowser();
+  const times: number[] = [];
+  for (let i = 0; i < 5; i++) {
+    const page = await browser.newPage();
+    await page.goto(url);
+    await page.getByLabel("Message").waitFor();
+    const load = `performance.getEntriesByType("navigation")[0].loadEventEnd`;
+    times.push((await page.evaluate(load)) as number);
+    await page.close();
+  }
+  await browser.close();
+  return Math.round(Math.min(...times));
+}
 
 function freePort(): number {
   const server = Bun.serve({ port: 0, fetch: () => new Response() });

@@ -131,14 +131,14 @@ function Toolbar({ chat, models, showsSettings, onSettings }: ToolbarProps) {
       ))}
       <button
         type="button"
-        aria-pressed={isDouble}
+        aria-pressed={String(isDouble)}
         onClick={() => setSecondColumn(chat.id, isDouble ? undefined : other)}
       >
         Side by side
       </button>
       <button
         type="button"
-        aria-expanded={showsSettings}
+        aria-expanded={String(showsSettings)}
         aria-controls="chat-settings"
         onClick={onSettings}
       >

@@ -82,7 +82,11 @@ function Answer(props: MessageProps) {
   const { text, thought, calls = [], state, isJson, error } = message;
   const isStreaming = state === "streaming";
   return (
-    <article class="answer" aria-label={`Answer of ${message.model}`} aria-busy={isStreaming}>
+    <article
+      class="answer"
+      aria-label={`Answer of ${message.model}`}
+      aria-busy={String(isStreaming)}
+    >
       {thought && <Thought text={thought} isThinking={isStreaming && text === ""} />}
       {isJson ? <JsonBlock text={text} /> : <Markdown text={text} />}
       {calls.map((call) => (

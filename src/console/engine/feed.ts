@@ -27,7 +27,8 @@ export type Story = {
   promptTokens: number;
   decodeTokens: number;
   steps: number;
-  isOver: boolean;
+  /** Whether its first token had come before. */
+  hasDecoded: boolean;
 };
 
 export type EngineView = {
@@ -100,7 +101,8 @@ function newStory(id: string, { state }: EngineView, atMs: number): Story {
   const own = state?.requests.find((request) => request.id === id);
   const since = own ? `${own.state}, ${Math.round(own.age_ms)} ms old` : "not seen yet";
   const lines = [{ atMs, text: since }];
-  return { id, lines, promptTokens: 0, decodeTokens: 0, steps: 0, isOver: false };
+  const hasDecoded = own !== undefined && own.generated_tokens > 0;
+  return { id, lines, promptTokens: 0, decodeTokens: 0, steps: 0, hasDecoded };
 }
 
 /** The view after an event. */
@@ -156,22 +158,21 @@ function continued(
   atMs: number,
 ): Story {
   const lines = [...story.lines];
-  let { promptTokens, decodeTokens, steps: count } = story;
+  let { promptTokens, decodeTokens, steps: count, hasDecoded } = story;
   for (const { step, shares } of steps) {
     const own = shares.find(({ id }) => id === story.id);
     if (!own) continue;
     if (own.promptTokens > 0) {
       lines.push({ atMs, text: `step ${step} computes ${own.promptTokens} tokens of the prompt` });
-    } else if (decodeTokens === 0)
-      lines.push({ atMs, text: `step ${step} is its first to decode` });
+    } else if (!hasDecoded) lines.push({ atMs, text: `step ${step} is its first to decode` });
     promptTokens += own.promptTokens;
     decodeTokens += own.decodeTokens;
+    hasDecoded ||= own.decodeTokens > 0;
     count += 1;
   }
   const end = ended.find(({ id }) => id === story.id);
   if (end) lines.push({ atMs, text: endOf(end) });
-  const isOver = story.isOver || end !== undefined;
-  return { ...story, lines, promptTokens, decodeTokens, steps: count, isOver };
+  return { ...story, lines, promptTokens, decodeTokens, steps: count, hasDecoded };
 }
 
 function endOf({ outcome, finish, error, completion_tokens, ms }: Ended): string {

@@ -1,9 +1,9 @@
 // The requests that run and wait, and the last that have ended.
 import { useState } from "hono/jsx/dom";
+import { DataTable, type TableColumn } from "../data-table.tsx";
 import { Problem } from "../form.tsx";
 import { oneDigit, seconds, whole } from "../numbers.ts";
 import { ask, messageOf } from "../server.ts";
-import { Wide } from "../wide.tsx";
 import { colourOf } from "./canvas.tsx";
 import { type Ended, follow, type Running, type Story } from "./feed.ts";
 
@@ -18,6 +18,26 @@ function Id({ id }: { id: string }) {
   );
 }
 
+const requestColumns: readonly TableColumn<Running>[] = [
+  { title: "Request", cell: ({ id }) => <Id id={id} /> },
+  {
+    title: "State",
+    cell: ({ state, preemptions }) => (
+      <>
+        <span class={`tag ${state}`}>{state}</span>
+        {preemptions > 0 && ` preempted ${preemptions}×`}
+      </>
+    ),
+  },
+  { title: "Priority", cell: ({ tier }) => tier },
+  { title: "Standing", isNumber: true, cell: ({ standing }) => oneDigit(standing) },
+  { title: "Age", isNumber: true, cell: ({ age_ms }) => seconds(age_ms) },
+  { title: "Prompt", isNumber: true, cell: ({ prompt_tokens }) => whole(prompt_tokens) },
+  { title: "Cached", isNumber: true, cell: ({ cached_tokens }) => whole(cached_tokens) },
+  { title: "Generated", isNumber: true, cell: ({ generated_tokens }) => whole(generated_tokens) },
+  { title: "Blocks", isNumber: true, cell: ({ blocks }) => whole(blocks) },
+];
+
 type Props = { requests: readonly Running[]; followed: string | undefined };
 
 export function RequestTable({ requests, followed }: Props) {
@@ -26,138 +46,77 @@ export function RequestTable({ requests, followed }: Props) {
     setProblem("");
     ask("/requests/cancel", { body: { id } }).catch((error) => setProblem(messageOf(error)));
   };
+  const actions: TableColumn<Running> = {
+    ...{ title: "Actions", isTitleHidden: true, isNumber: true },
+    cell: ({ id }) => (
+      <>
+        <button
+          type="button"
+          class="quiet"
+          aria-pressed={String(id === followed)}
+          aria-label={`Follow ${id}`}
+          onClick={() => follow(id === followed ? undefined : id)}
+        >
+          Follow
+        </button>
+        <button type="button" class="quiet" aria-label={`Cancel ${id}`} onClick={() => cancel(id)}>
+          Cancel
+        </button>
+      </>
+    ),
+  };
   return (
     <>
       <Problem text={problem} />
-      <Wide label="Table of requests">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Request</th>
-              <th scope="col">State</th>
-              <th scope="col">Priority</th>
-              <th scope="col" class="right">
-                Standing
-              </th>
-              <th scope="col" class="right">
-                Age
-              </th>
-              <th scope="col" class="right">
-                Prompt
-              </th>
-              <th scope="col" class="right">
-                Cached
-              </th>
-              <th scope="col" class="right">
-                Generated
-              </th>
-              <th scope="col" class="right">
-                Blocks
-              </th>
-              <th scope="col">
-                <span class="hidden">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {requests.map((request) => (
-              <tr key={`${request.id} ${request.index}`}>
-                <td>
-                  <Id id={request.id} />
-                </td>
-                <td>
-                  <span class={`tag ${request.state}`}>{request.state}</span>
-                  {request.preemptions > 0 && ` preempted ${request.preemptions}×`}
-                </td>
-                <td>{request.tier}</td>
-                <td class="right">{oneDigit(request.standing)}</td>
-                <td class="right">{seconds(request.age_ms)}</td>
-                <td class="right">{whole(request.prompt_tokens)}</td>
-                <td class="right">{whole(request.cached_tokens)}</td>
-                <td class="right">{whole(request.generated_tokens)}</td>
-                <td class="right">{whole(request.blocks)}</td>
-                <td class="right">
-                  <button
-                    type="button"
-                    class="quiet"
-                    aria-pressed={request.id === followed}
-                    aria-label={`Follow ${request.id}`}
-                    onClick={() => follow(request.id === followed ? undefined : request.id)}
-                  >
-                    Follow
-                  </button>
-                  <button
-                    type="button"
-                    class="quiet"
-                    aria-label={`Cancel ${request.id}`}
-                    onClick={() => cancel(request.id)}
-                  >
-                    Cancel
-                  </button>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Wide>
+      <DataTable
+        label="Table of requests"
+        rows={requests}
+        columns={[...requestColumns, actions]}
+        keyOf={({ id, index }) => `${id} ${index}`}
+      />
       {requests.length === 0 && <p class="note">No request runs or waits.</p>}
     </>
   );
 }
 
+const optional = (value: number | undefined, text: (value: number) => string) =>
+  value === undefined ? "–" : text(value);
+
+const endedColumns: readonly TableColumn<Ended>[] = [
+  { title: "Request", cell: ({ id }) => <Id id={id} /> },
+  {
+    title: "Outcome",
+    cell: ({ outcome, error, finish }) => (
+      <>
+        <span class={`tag ${outcome}`}>{outcome}</span> {error ?? finish}
+      </>
+    ),
+  },
+  { title: "In queue", isNumber: true, cell: ({ queue_ms }) => optional(queue_ms, seconds) },
+  { title: "First token", isNumber: true, cell: ({ ttft_ms }) => optional(ttft_ms, seconds) },
+  { title: "Whole", isNumber: true, cell: ({ ms }) => seconds(ms) },
+  {
+    ...{ title: "Prompt (cached)", isNumber: true },
+    cell: ({ prompt_tokens, cached_tokens }) =>
+      `${optional(prompt_tokens, whole)} (${optional(cached_tokens, whole)})`,
+  },
+  {
+    ...{ title: "Generated", isNumber: true },
+    cell: ({ completion_tokens }) => optional(completion_tokens, whole),
+  },
+];
+
 export function EndedTable({ ended }: { ended: readonly Ended[] }) {
   if (ended.length === 0) return <p class="note">None since this page was opened.</p>;
   return (
-    <Wide label="Table of ended requests">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Request</th>
-            <th scope="col">Outcome</th>
-            <th scope="col" class="right">
-              In queue
-            </th>
-            <th scope="col" class="right">
-              First token
-            </th>
-            <th scope="col" class="right">
-              Whole
-            </th>
-            <th scope="col" class="right">
-              Prompt (cached)
-            </th>
-            <th scope="col" class="right">
-              Generated
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {ended.map((each) => (
-            <tr key={each.id}>
-              <td>
-                <Id id={each.id} />
-              </td>
-              <td>
-                <span class={`tag ${each.outcome}`}>{each.outcome}</span>{" "}
-                {each.error ?? each.finish}
-              </td>
-              <td class="right">{optional(each.queue_ms, seconds)}</td>
-              <td class="right">{optional(each.ttft_ms, seconds)}</td>
-              <td class="right">{seconds(each.ms)}</td>
-              <td class="right">
-                {optional(each.prompt_tokens, whole)} ({optional(each.cached_tokens, whole)})
-              </td>
-              <td class="right">{optional(each.completion_tokens, whole)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Wide>
+    <DataTable
+      label="Table of ended requests"
+      rows={ended}
+      columns={endedColumns}
+      keyOf={({ id }) => id}
+    />
   );
 }
-
-const optional = (value: number | undefined, text: (value: number) => string) =>
-  value === undefined ? "–" : text(value);
 
 export function StoryView({ story }: { story: Story }) {
   const [first] = story.lines;

@@ -1,6 +1,7 @@
 // The models on this machine: what they are, how far they are loaded, and more of them from the hub.
 import { useEffect, useState } from "hono/jsx/dom";
-import type { PlanResponse } from "../../api/admin.ts";
+import type { ModelStates, PlanResponse } from "../../api/admin.ts";
+import { DataTable, type TableColumn } from "../data-table.tsx";
 import { Problem, TextField } from "../form.tsx";
 import { bytes, count, percent, seconds, whole } from "../numbers.ts";
 import { askJson, messageOf } from "../server.ts";
@@ -49,6 +50,7 @@ export function ModelsPage() {
       {told?.models.map((model) => (
         <ModelCard model={model} key={model.name} />
       ))}
+      {told && told.popular.length > 0 && <Popular models={told.popular} />}
     </div>
   );
 }
@@ -94,6 +96,49 @@ function PullRow({ pull: now }: { pull: Pull }) {
         Stop
       </button>
     </div>
+  );
+}
+
+type PopularModel = ModelStates["popular"][number];
+
+const popularColumns: readonly TableColumn<PopularModel>[] = [
+  { title: "Name", cell: ({ name }) => name },
+  { title: "Repo", cell: ({ repo }) => repo },
+  {
+    ...{ title: "Size", isNumber: true },
+    cell: ({ bytes: size }) => (size === undefined ? "–" : bytes(size)),
+  },
+  {
+    ...{ title: "Context", isNumber: true },
+    cell: ({ context_length: length }) => (length === undefined ? "–" : whole(length)),
+  },
+  { title: "Fits", cell: ({ fits }) => (fits === undefined ? "–" : fits ? "yes" : "no") },
+  {
+    ...{ title: "Actions", isTitleHidden: true, isNumber: true },
+    cell: ({ name, repo }) => (
+      <button
+        type="button"
+        class="quiet"
+        aria-label={`Pull ${name}`}
+        onClick={() => void pull(repo)}
+      >
+        Pull
+      </button>
+    ),
+  },
+];
+
+function Popular({ models }: { models: readonly PopularModel[] }) {
+  return (
+    <section class="card" aria-label="Popular models">
+      <h2>Popular models on the hub</h2>
+      <DataTable
+        label="Table of popular models"
+        rows={models}
+        columns={popularColumns}
+        keyOf={({ name }) => name}
+      />
+    </section>
   );
 }
 
@@ -172,6 +217,7 @@ function aboutOf(model: ModelRow): string[] {
     `${bytes(model.file_bytes)} on disk`,
     ...(context_length === undefined ? [] : [`made for ${whole(context_length)} tokens`]),
     ...(max_model_len === undefined ? [] : [`serves ${whole(max_model_len)}`]),
+    ...(model.fits ? [] : ["larger than the memory that is free"]),
     ...(model.uses > 0 ? [`${model.uses} requests`] : []),
     ...(model.is_main ? ["the server was started with it"] : []),
   ];
