@@ -2,6 +2,7 @@
 // after the agent has ended: others may use it by then.
 import { parseArgs } from "node:util";
 import { UsageError } from "../config/usage-error.ts";
+import { fullName } from "../hub/popular-models.ts";
 import type { Environment } from "../hub/settings.ts";
 import { type Agent, type AgentServer, agents } from "./agents.ts";
 import { print } from "./print.ts";
@@ -38,7 +39,8 @@ export async function launch(args: string[], env: Environment = process.env): Pr
   const found = await (values.print ? needServer : findServer)(values, env);
   const server = found ?? (await startBackgroundServer(values.model, env));
   // A server that was started for it has that model as its first.
-  const wanted = await agentServer(server, found ? values.model : undefined);
+  const model = values.model === undefined ? undefined : fullName(values.model, env);
+  const wanted = await agentServer(server, found ? model : undefined);
   const command = [...agent.args(wanted), ...args.slice(end + 1)];
   if (values.print) print(settingsOf(agent, wanted, command));
   else process.exitCode = await runAgent(program!, command, agent.env(wanted), env);

@@ -49,7 +49,9 @@ export function newApp({ log, metrics }: Serving): Hono<HttpEnv> {
     const record = c.get("record");
     // A ZodError's own message has many lines.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
-    if (answer.status === 500) log.error({ id: record.id, err: error }, "failed");
+    // One that was made on purpose has told why.
+    const isUnforeseen = answer.status === 500 && !(error instanceof ApiError);
+    if (isUnforeseen) log.error({ id: record.id, err: error }, "failed");
     return refusalResponse(c, answer);
   });
   return app;

@@ -28,6 +28,13 @@ export class LazyBatches {
       this.#batches ??= new Batches(this.#options(this.#folder));
       return this.#batches;
     } catch (error) {
+      if (unwritable.includes(codeOf(error) ?? "")) {
+        this.#log.error(
+          { error: (error as Error).message },
+          "files cannot be stored: choose another --data-dir",
+        );
+        throw new ApiError(500, "The server cannot store files.");
+      }
       if (!(error instanceof StoreBusyError)) throw storageError(error);
       const message = "Another server on this machine has the files and batches.";
       throw new ApiError(503, message, { code: "storage_busy" });
@@ -55,6 +62,7 @@ export class LazyBatches {
   }
 }
 
+const unwritable = ["EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST"];
 const full = ["ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL"];
 
 /** The response to an error of the disk; any other error stays what it is. */

@@ -27,7 +27,8 @@ export const responsesCodec: Codec<ResponsesRequest> = {
           try {
             return serving.responses.save(key, { id: response.id, response, input });
           } catch (error) {
-            serving.log.error({ id: c.get("record").id, err: error }, "a response is not stored");
+            const told = { id: c.get("record").id, error: (error as Error).message };
+            serving.log.error(told, "a response is not stored");
             return false;
           }
         }),

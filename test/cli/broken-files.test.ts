@@ -25,7 +25,7 @@ async function expectLines(path: string, message: RegExp): Promise<void> {
 test("an empty or cut-off GGUF file is an incomplete download", async () => {
   const path = join(home.env.HOME!, "cut.gguf");
   cpSync(defaultModelPath(), path);
-  for (const size of [5_000_000, 1000, 0]) {
+  for (const size of [5_000_000, 0]) {
     truncateSync(path, size);
     await expectLines(
       path,

@@ -55,7 +55,10 @@ test("show prints the names and metadata of files escaped", async () => {
 
 test("errors about files print names escaped", async () => {
   const tensors = { [hostile]: { dtype: "F32", shape: [2], bytes: 4 } };
-  const path = folder({ "config.json": json({}), "model.safetensors": safetensors(tensors) });
+  const path = folder({
+    "config.json": json({ model_type: "llama" }),
+    "model.safetensors": safetensors(tensors),
+  });
   expect(await printed(["show", path])).toMatch(/^mlx-serve: .*FAKE/);
   expect(await printed(["show", `./${hostile}`])).toMatch(/^mlx-serve: .*FAKE/);
 });

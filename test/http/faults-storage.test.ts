@@ -16,8 +16,9 @@ type Server = Running & {
   get(path: string, init?: RequestInit): Promise<Response>;
 };
 
-async function start(launcher: string[] = []): Promise<Server> {
-  const server = startMlxServe(["serve", home.model, "--port", "0"], home.env, "", launcher);
+async function start(launcher: string[] = [], ...flags: string[]): Promise<Server> {
+  const args = ["serve", home.model, "--port", "0", ...flags];
+  const server = startMlxServe(args, home.env, "", launcher);
   const [, url] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
   const get = (path: string, init?: RequestInit) => fetch(`${url}${path}`, init);
   return { ...server, caller: new BatchCaller(get), get };
@@ -55,6 +56,26 @@ test("a full disk refuses files and delays batches, and everything else goes on"
   server.kill("SIGTERM");
   await server.ended;
 }, 60_000);
+
+test("a folder that cannot be written is told without a stack trace", async () => {
+  // A file where a folder would be: root may write anywhere else.
+  const server = await start([], "--data-dir", join(home.model, "config.json", "data"));
+  await expectRefusal(await server.caller.upload("x"), { status: 500 });
+  const response = await server.get("/v1/responses", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ input: "Hi", max_output_tokens: 16 }),
+  });
+  expect(response.status).toBe(200);
+  await response.text();
+  server.kill("SIGTERM");
+  const { stderr } = await server.ended;
+  expect(stderr).toMatch(
+    /"error":"ENOTDIR: .*"msg":"files cannot be stored: choose another --data-dir"/,
+  );
+  expect(stderr).toMatch(/"error":"ENOTDIR: .*"msg":"a response is not stored"/);
+  expect(stderr).not.toContain("stack");
+}, 30_000);
 
 test("a second server on the machine says that another has the files, and answers all else", async () => {
   const first = await start();
