@@ -10,13 +10,13 @@ export type EngineTargetOptions = {
   /** Prompts go through the chat template. */
   chat: boolean;
   maxBatch: number;
-  onProgress?: EngineHooks["onProgress"];
+  onActivity?: EngineHooks["onActivity"];
 };
 
 export async function openEngineTarget(options: EngineTargetOptions): Promise<Target> {
-  const { source, chat, maxBatch, onProgress } = options;
+  const { source, chat, maxBatch, onActivity } = options;
   const encode = encoder(openTextModel(source.path), chat);
-  const engine = await EngineClient.start(engineSetup(), onProgress ? { onProgress } : {});
+  const engine = await EngineClient.start(engineSetup(), onActivity ? { onActivity } : {});
   const report = await engine.inspect();
   await engine.load(source.name, source.path, { maxBatch }).catch(async (error) => {
     await engine.stop();

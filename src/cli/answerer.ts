@@ -9,9 +9,10 @@ import type { Environment } from "../hub/settings.ts";
 import { resolveModel } from "../hub/source.ts";
 import { makeLogger } from "../log.ts";
 import { Answers } from "../serve/answers.ts";
-import { openTextModel, type TextModel } from "../text/text-model.ts";
+import { openLoadable } from "../serve/load-check.ts";
+import type { TextModel } from "../text/text-model.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { showActivity } from "./progress.ts";
 import { listModels, type Server, streamChat } from "./server-client.ts";
 import { tell } from "./tell.ts";
 
@@ -113,11 +114,11 @@ export function engineAnswerers(settings: AnswerSettings, env: Environment): Ans
     has: (name) => isModel(name, env),
     async open(name) {
       const source = await modelHere(name, env);
-      const text = openTextModel(source.path);
       engine ??= await EngineClient.start(engineSetup(env), {
-        onProgress: showProgress,
+        onActivity: showActivity(),
         onStep: (report) => log.debug(report, "step"),
       });
+      const text = await openLoadable(source.path, engine);
       if (loaded !== undefined) await engine.unload(loaded);
       loaded = source.name;
       // There is only one sequence.

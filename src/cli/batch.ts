@@ -17,15 +17,17 @@ import { codeOf } from "../hub/hub-error.ts";
 import { newKey } from "../keys/key-file.ts";
 import { makeLogger } from "../log.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { print } from "./print.ts";
+import { ProgressLine, showActivity } from "./progress.ts";
 import { environmentOf } from "./serve.ts";
 import { tell } from "./tell.ts";
 
-const usage = "mlx-serve batch run <file> -o <file> [--model <model>]";
+const usage = "mlx-serve batch run <file> -o <file> [--model <model>] [--json]";
 
 const options = {
   output: { type: "string", short: "o" },
   model: { type: "string", short: "m" },
+  json: { type: "boolean" },
 } as const;
 
 /** The caller of a server without keys. */
@@ -64,12 +66,12 @@ export async function batch(args: string[]): Promise<void> {
     localKey: newKey(),
     worker: engineSetup(environmentOf(settings)),
     log,
-    onProgress: showProgress,
+    onActivity: showActivity({ json: values.json }),
   });
   try {
     await serving.models.get("default");
-    const ended = await answerLines(paths, batchesOptions(serving, paths.folder));
-    if (ended) deliver(paths, ended);
+    const ended = await answerLines(paths, batchesOptions(serving, paths.folder), values.json);
+    if (ended) deliver(paths, ended, values.json);
   } finally {
     await stop();
   }
@@ -138,19 +140,27 @@ async function contentOf(path: string): Promise<{ digest: string; bytes: number 
 async function answerLines(
   { folder }: Paths,
   options: BatchesOptions,
+  json: boolean | undefined,
 ): Promise<EndedBatch | undefined> {
-  const progress = new LineProgress();
+  const progress = new ProgressLine({ json });
+  let isFirst = true;
   const batches = new Batches({
     ...options,
     maxLines: Number.POSITIVE_INFINITY,
-    onProgress: (batch) => progress.show(batch.counts),
+    onProgress: ({ counts: { total, completed, failed } }) => {
+      if (total === 0) return;
+      const done = completed + failed;
+      const text = `${done} of ${total} lines${failed > 0 ? `, ${failed} failed` : ""}`;
+      progress.show({ event: "lines", done, total, failed }, text, isFirst);
+      isFirst = false;
+    },
   });
   const signalled = Promise.withResolvers<number>();
   process.once("SIGINT", () => signalled.resolve(130));
   process.once("SIGTERM", () => signalled.resolve(143));
   const code = await Promise.race([signalled.promise, batches.finished()]);
   const batch = onlyBatch(batches.store)!;
-  progress.end();
+  progress.clear();
   const pathOf = (id: string | undefined) => id && batches.store.pathOf(id);
   await batches.stop();
   if (code === undefined) {
@@ -166,7 +176,11 @@ async function answerLines(
 type EndedBatch = Batch & { output: string | undefined; errors: string | undefined };
 
 /** Moves the output to where it belongs, and removes the rest. */
-function deliver(paths: Paths, { status, faults, counts, ...written }: EndedBatch): void {
+function deliver(
+  paths: Paths,
+  { status, faults, counts, ...written }: EndedBatch,
+  json: boolean | undefined,
+): void {
   for (const kind of ["output", "errors"] as const) {
     const path = written[kind];
     // A command before this one may have ended here.
@@ -180,26 +194,11 @@ function deliver(paths: Paths, { status, faults, counts, ...written }: EndedBatc
     throw new Error(`${paths.input} is not a file of requests`);
   }
   const errors = counts.failed > 0 ? `, ${counts.failed} failed: ${paths.errors}` : "";
-  tell(`${counts.completed} of ${counts.total} lines are answered${errors}`);
+  if (json) {
+    const { output } = paths;
+    print(
+      JSON.stringify({ ...counts, output, ...(counts.failed > 0 && { errors: paths.errors }) }),
+    );
+  } else tell(`${counts.completed} of ${counts.total} lines are answered${errors}`);
   if (counts.failed > 0) process.exitCode = 1;
-}
-
-const [REDRAW_MS, LINE_EVERY_MS] = [100, 15_000];
-
-/** How many lines are answered: one line that is redrawn on a terminal, and now and then a line elsewhere. */
-class LineProgress {
-  #shownMs = Number.NEGATIVE_INFINITY;
-
-  show({ total, completed, failed }: Batch["counts"]): void {
-    const { isTTY } = process.stderr;
-    const nowMs = performance.now();
-    if (total === 0 || nowMs - this.#shownMs < (isTTY ? REDRAW_MS : LINE_EVERY_MS)) return;
-    this.#shownMs = nowMs;
-    const line = `${completed + failed} of ${total} lines${failed > 0 ? `, ${failed} failed` : ""}`;
-    process.stderr.write(isTTY ? `\r${line}\x1b[K` : `${line}\n`);
-  }
-
-  end(): void {
-    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
-  }
 }

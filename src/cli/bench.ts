@@ -4,15 +4,15 @@ import { parseArgs } from "node:util";
 import { openEngineTarget } from "../bench/engine-target.ts";
 import { type ModeName, measure, modes } from "../bench/modes.ts";
 import { pictureOf } from "../bench/picture.ts";
-import { ProgressBar } from "../bench/progress-bar.ts";
 import { builtInPrompts, readPrompts } from "../bench/prompts.ts";
 import { machine, reportOf, tables } from "../bench/report.ts";
 import { openServerTarget } from "../bench/server-target.ts";
 import type { Target } from "../bench/target.ts";
 import { UsageError } from "../config/usage-error.ts";
+import { barOf } from "../hub/progress.ts";
 import { printable } from "../printable.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { ProgressLine, showActivity } from "./progress.ts";
 import { didYouMean } from "./suggest.ts";
 
 const options = {
@@ -40,12 +40,23 @@ export async function bench(args: string[]): Promise<void> {
   const mode = modes[modeName];
   const target = await openTarget(settings);
   const total = mode.count({ requests, levels }) * (warmup + repeat);
-  const bar = new ProgressBar(process.stderr, total, modeName);
-  const asked = { ...settings, target, onAnswer: () => bar.tick() };
-  const results = await measure(mode, asked, settings).finally(async () => {
-    bar.clear();
-    await target.close();
-  });
+  const progress = new ProgressLine({ json: settings.json !== undefined });
+  let done = 0;
+  const show = () => {
+    const text = `${barOf(done, total)}  ${modeName}  ${done} of ${total} requests`;
+    progress.show({ event: "requests", done, total, mode: modeName }, text);
+  };
+  show();
+  const onAnswer = () => {
+    done += 1;
+    show();
+  };
+  const results = await measure(mode, { ...settings, target, onAnswer }, settings).finally(
+    async () => {
+      progress.clear();
+      await target.close();
+    },
+  );
   const { about } = target;
   const report = reportOf(about, args, toldOf(settings), results);
   const system = about.url === undefined ? "mlx-serve" : new URL(about.url).host;
@@ -135,9 +146,10 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
 
 async function openTarget(settings: BenchSettings): Promise<Target> {
   const { url, model, apiKey, chat, maxBatch } = settings;
+  const shown = { json: settings.json !== undefined };
   if (url !== undefined) return await openServerTarget({ url, model, apiKey, chat });
   const source = await modelHere(model ?? "default");
-  return await openEngineTarget({ source, chat, maxBatch, onProgress: showProgress });
+  return await openEngineTarget({ source, chat, maxBatch, onActivity: showActivity(shown) });
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {

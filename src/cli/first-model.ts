@@ -55,7 +55,7 @@ async function offer(env: Environment): Promise<string | undefined> {
       const { repo, isHere: isPulled } = candidates[index]!;
       const reasons = await problems(repo, engine, env);
       if (reasons.length === 0) {
-        if (!isPulled) await pullShown(parseRepoName(repo)!, undefined, env);
+        if (!isPulled) await pullShown(parseRepoName(repo)!, { env });
         return repo;
       }
       tell(`${repo} does not load here: ${reasons.join("; ")}`);

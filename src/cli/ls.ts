@@ -1,5 +1,5 @@
 // mlx-serve ls: the models on this machine.
-import { statSync } from "node:fs";
+import { type Stats, statSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { formatBytes } from "../hub/bytes.ts";
@@ -23,10 +23,19 @@ export async function ls(args: string[], env: Environment = process.env): Promis
 }
 
 function defaultRow(env: Environment): ModelRow[] {
-  const file = statSync(defaultModelPath(env), { throwIfNoEntry: false });
+  const file = fileAt(defaultModelPath(env));
   if (!file) return [];
   const modified = file.mtime.toISOString();
   return [{ name: "default", bytes: file.size, format: "gguf", modified, revisions: [] }];
+}
+
+/** Undefined where there is none, or where it cannot be seen. */
+function fileAt(path: string): Stats | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
 }
 
 function rowOf(repo: CachedRepo): ModelRow {

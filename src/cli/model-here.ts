@@ -18,7 +18,7 @@ export async function modelHere(
     const repo = error instanceof ModelNotFoundError ? missingRepo(name, env) : undefined;
     if (!repo || !process.stdin.isTTY || !process.stderr.isTTY || isOffline(env)) throw error;
     if (!confirm(`${repo.id} is not here${sizeOf(repo, env)}. Pull it?`)) throw error;
-    await pullShown(repo, undefined, env);
+    await pullShown(repo, { env });
     return resolveModel(name, { env });
   }
 }

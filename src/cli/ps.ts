@@ -6,6 +6,7 @@ import { formatBytes } from "../hub/bytes.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
 import { print } from "./print.ts";
+import { activityText } from "./progress.ts";
 import { health, needServers, readPs, type Server } from "./server-client.ts";
 import { table } from "./table.ts";
 
@@ -30,14 +31,32 @@ async function stateOf(server: Server): Promise<ServerState> {
   return { url, ...(entry && { pid: entry.pid }), ...state, ...work };
 }
 
-function asText({ url, pid, status, reason, models, ranks, requests }: ServerState): string {
+function asText(state: ServerState): string {
+  const { url, pid, status, reason, activity, models, ranks, requests } = state;
   const owner = pid === undefined ? "" : ` (process ${pid})`;
+  const doing = activity && doingOf(activity);
   return [
-    `${url}${owner}: ${status}${reason === undefined ? "" : `, ${printable(reason)}`}`,
+    `${url}${owner}: ${[status, reason, doing]
+      .filter((part) => part !== undefined)
+      .map(printable)
+      .join(", ")}`,
     models.length > 0 ? modelTable(models) : "no model is loaded",
     ...(ranks ? [rankTable(ranks), ...models.flatMap(collectivesOf)] : []),
     requests.length > 0 ? requestTable(requests) : "no request is under way",
   ].join("\n\n");
+}
+
+function doingOf({
+  kind,
+  model = "",
+  done = 0,
+  total = 0,
+  requests,
+}: NonNullable<Health["activity"]>): string {
+  if (kind === "drain") return `${requests} requests are under way`;
+  return activityText(
+    kind === "compile" ? { kind, kernel: "", done } : { kind, model, done, total },
+  );
 }
 
 function modelTable(models: PsResponse["models"]): string {

@@ -5,12 +5,13 @@ import { formatBytes } from "../hub/bytes.ts";
 import { quoted } from "../hub/hub-error.ts";
 import { fullName, unknownModel } from "../hub/popular-models.ts";
 import { Progress, type ProgressOutput } from "../hub/progress.ts";
-import { type PullEvent, pullModel } from "../hub/pull.ts";
+import { type PullEvent, type Pulled, pullModel } from "../hub/pull.ts";
 import { parseRepoName, type RepoName } from "../hub/repo-name.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
+import { ProgressLine } from "./progress.ts";
 
-const usage = "mlx-serve pull <model> [--include <glob>]...";
+const usage = "mlx-serve pull <model> [--include <glob>]... [--json]";
 
 /** The snapshot's folder goes to stdout, for scripts; everything else to stderr. */
 export async function pull(
@@ -20,7 +21,7 @@ export async function pull(
 ): Promise<void> {
   const { values, positionals } = parseArgs({
     args,
-    options: { include: { type: "string", multiple: true } },
+    options: { include: { type: "string", multiple: true }, json: { type: "boolean" } },
     allowPositionals: true,
   });
   const [name, ...more] = positionals;
@@ -28,26 +29,43 @@ export async function pull(
   const repo = parseRepoName(fullName(name, env));
   if (!repo) throw new UsageError(`${quoted(name)} is not the name of a repo; usage: ${usage}`);
   if (!repo.id.includes("/")) throw unknownModel(name, env);
-  console.log(await pullShown(repo, values.include, env, output));
+  const { include, json } = values;
+  const pulled = await pullShown(repo, { include, json, env, output });
+  console.log(json ? JSON.stringify({ model: repo.id, ...pulled }) : pulled.path);
 }
 
-/** Returns the snapshot's folder; says on `output` how far it is. */
+export type PullShownOptions = {
+  include?: string[] | undefined;
+  json?: boolean | undefined;
+  env: Environment;
+  output?: ProgressOutput;
+};
+
+/** Says on `output` how far it is. */
 export async function pullShown(
   { id, ...wanted }: RepoName,
-  include: string[] | undefined,
-  env: Environment,
-  output: ProgressOutput = process.stderr,
-): Promise<string> {
+  { include, json = false, env, output = process.stderr }: PullShownOptions,
+): Promise<Pulled> {
   const progress = new Progress(output);
-  const { path, bytes, downloadedBytes } = await pullModel(id, {
+  const forPrograms = new ProgressLine({ json, output });
+  const isForPrograms = json && !output.isTTY;
+  const pulled = await pullModel(id, {
     ...wanted,
     ...(include && { include }),
     env,
-    onEvent: (event) => show(progress, id, event),
+    onEvent: (event) => {
+      if (!isForPrograms) show(progress, id, event);
+      else if (event.kind === "bytes") {
+        const { doneBytes: done, totalBytes: total } = event;
+        forPrograms.show({ event: "pull", model: id, done, total }, "");
+      }
+    },
   });
+  const { bytes, downloadedBytes } = pulled;
+  if (isForPrograms) return pulled;
   if (downloadedBytes > 0) progress.finish(bytes, bytes);
   else progress.say(`${id} is here already`);
-  return path;
+  return pulled;
 }
 
 function show(progress: Progress, id: string, event: PullEvent): void {

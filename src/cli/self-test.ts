@@ -14,27 +14,30 @@ import {
 import { backend, carried, findLibrary } from "../../ffi/native.ts";
 import { version } from "../../package.json";
 import type { EngineReport } from "../engine/protocol.ts";
-import { printable } from "../printable.ts";
 import { type Figure, groupOf } from "../self-test/lines.ts";
 import { type Result, selfTest } from "../self-test/self-test.ts";
 import { describeEngine } from "./engine-report.ts";
 import { ownProgram } from "./own-program.ts";
 import { print } from "./print.ts";
+import { ProgressLine } from "./progress.ts";
 import { table } from "./table.ts";
 
 export async function runSelfTest({
   only,
   report,
+  json,
 }: {
   only: string;
   report: string | undefined;
+  json: boolean | undefined;
 }): Promise<void> {
   // A file that cannot be written is known before the checks have run.
   if (report !== undefined) writeFileSync(report, "");
   const startMs = performance.now();
   const library = findLibrary();
   let engine: EngineReport | undefined;
-  const progress = new Progress();
+  const progress = new ProgressLine({ json });
+  let group: string | undefined;
   const results = await selfTest({
     program: ownProgram(),
     only,
@@ -43,20 +46,24 @@ export async function runSelfTest({
       if (engine) return;
       engine = found;
       progress.clear();
-      print(`${describeEngine(found, library)}\n`);
+      if (!json) print(`${describeEngine(found, library)}\n`);
     },
-    onStart: (_, name, index, count) => progress.show(name, index, count),
+    onStart: (part, name, index, count) => {
+      const isNew = groupOf({ name }) !== group;
+      group = groupOf({ name });
+      const shown = process.stderr.isTTY ? name : group;
+      const event = { event: "checks", done: index, total: count, part, check: name } as const;
+      progress.show(event, `[${index + 1}/${count}] ${shown}`, isNew);
+    },
     onDone: (result) => {
-      if (result.problem !== undefined) progress.tell(failure(result));
+      if (result.problem !== undefined && !json) progress.tell(failure(result));
     },
   });
   progress.clear();
   const seconds = (performance.now() - startMs) / 1000;
-  if (report !== undefined) {
-    const written = reportOf(results, engine, seconds);
-    writeFileSync(report, `${JSON.stringify(written, null, 2)}\n`);
-  }
-  print(summary(results, seconds));
+  const written = JSON.stringify(reportOf(results, engine, seconds), null, 2);
+  if (report !== undefined) writeFileSync(report, `${written}\n`);
+  print(json ? written : summary(results, seconds));
   if (results.length === 0 || results.some(isFailed)) process.exitCode = 1;
 }
 
@@ -68,31 +75,6 @@ function processCount(): number {
 const isFailed = ({ problem }: Result) => problem !== undefined;
 
 const failure = ({ name, problem }: Result) => `failed: ${name} (${problem})`;
-
-/** One line of a terminal; elsewhere a line for each group of checks. */
-class Progress {
-  #group: string | undefined;
-
-  show(name: string, index: number, count: number): void {
-    if (process.stderr.isTTY) {
-      const line = `[${index + 1}/${count}] ${printable(name)}`;
-      process.stderr.write(`\r${line.slice(0, (process.stderr.columns || 80) - 1)}\x1b[K`);
-      return;
-    }
-    const group = groupOf({ name });
-    if (group !== this.#group) process.stderr.write(`[${index + 1}/${count}] ${group}\n`);
-    this.#group = group;
-  }
-
-  tell(line: string): void {
-    this.clear();
-    process.stderr.write(`${printable(line)}\n`);
-  }
-
-  clear(): void {
-    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
-  }
-}
 
 export function summary(results: readonly Result[], seconds: number): string {
   const groups = [...Map.groupBy(results, groupOf)].map(([group, own]) => {

@@ -21,6 +21,7 @@ import {
 } from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
+import { cutOf } from "../serve/context-length.ts";
 import type { ServedModel } from "../serve/models.ts";
 import {
   forgetServer,
@@ -30,7 +31,7 @@ import {
 } from "../serve/server-file.ts";
 import { firstModel } from "./first-model.ts";
 import { modelHere } from "./model-here.ts";
-import { showProgress } from "./progress.ts";
+import { logActivity, showActivity } from "./progress.ts";
 import { startRanks } from "./ranks.ts";
 
 export async function serve(args: string[]): Promise<void> {
@@ -56,7 +57,7 @@ export async function serve(args: string[]): Promise<void> {
     worker: engineSetup(env),
     ranks,
     log,
-    onProgress: showProgress,
+    onActivity: isForPeople(settings.logFormat) ? showActivity() : logActivity(log),
   }).catch(async (error: unknown) => {
     await ranks?.stop();
     throw bindError(error, settings);
@@ -102,7 +103,8 @@ function remember(entry: ServerEntry, log: Logger): void {
   try {
     rememberServer(entry);
   } catch (error) {
-    log.warn({ err: error }, "ps, stop and run will not find this server by themselves");
+    const told = { error: (error as Error).message };
+    log.warn(told, "ps, stop and run will not find this server by themselves");
   }
 }
 
@@ -134,11 +136,13 @@ function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void
   const { ring, metrics } = serving;
   try {
     const keys = readKeyFile(path);
+    const warning = keys && keyFileWarning(path);
+    if (warning) log.warn(warning);
     if (keys) ring.reload(keys);
     void metrics.keepKeys(ring.names);
     log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "there is no keys file");
   } catch (error) {
-    log.error({ err: error }, "the keys stay as they were");
+    log.error({ error: (error as Error).message }, "the keys stay as they were");
   }
 }
 
@@ -178,11 +182,15 @@ function announce(
 ): void {
   const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
   if (!isForPeople(settings.logFormat)) {
-    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, maxLength }, "ready");
+    const { ownLength, lengthLimit } = info;
+    const lengths = { maxLength, ...(lengthLimit && { ownLength, lengthLimit }) };
+    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, ...lengths }, "ready");
     return;
   }
+  const cut = cutOf(info);
   const rows = {
     model: `${name}, ${dtype}, context of ${maxLength} tokens`,
+    ...(cut !== undefined && { "": cut }),
     device: `${deviceName} (${kind})`,
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",

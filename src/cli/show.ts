@@ -25,10 +25,10 @@ export async function show(args: string[], env: Environment = process.env): Prom
   using opened = await openModel(name, env);
   const told = (text: string) => withoutFolder(opened, text);
   try {
-    const description = describeModel(opened.source);
     const load = await check(opened);
-    const model = { ...description, path: told(description.path) };
     const reasons = load.reasons.map(told);
+    const description = described(opened, load);
+    const model = { ...description, path: told(description.path) };
     print(
       values.json
         ? JSON.stringify({ ...model, load: { ...load, reasons } }, null, 2)
@@ -38,6 +38,15 @@ export async function show(args: string[], env: Environment = process.env): Prom
   } catch (error) {
     if (error instanceof Error) error.message = told(error.message);
     throw error;
+  }
+}
+
+/** A model that cannot even be described fails with what a load would fail with. */
+function described({ source }: OpenedModel, { reasons: [reason] }: LoadCheck): ModelDescription {
+  try {
+    return describeModel(source);
+  } catch (error) {
+    throw reason === undefined ? error : new HubError(reason);
   }
 }
 

@@ -22,6 +22,7 @@ export type Verb = {
 export const defaultVerb = "serve";
 
 const json: Flag = { flag: "--json", text: "for programs" };
+const jsonProgress: Flag = { flag: "--json", text: "how far it is, for programs" };
 const serverFlags: readonly Flag[] = [
   { flag: "--url", metavar: "<url>", text: "a server other than the local one" },
   { flag: "--api-key", metavar: "<key>", text: "for a server that requires one" },
@@ -107,6 +108,7 @@ export const verbs: readonly Verb[] = [
         text: "what answers, as for serve; other settings are taken from variables and the file",
         values: "model",
       },
+      jsonProgress,
     ],
     values: ["run"],
     run: async (args) => (await import("./batch.ts")).batch(args),
@@ -160,7 +162,10 @@ export const verbs: readonly Verb[] = [
     name: "pull",
     usage: "<model>",
     summary: "a model from the Hugging Face hub into its cache",
-    flags: [{ flag: "--include", metavar: "<glob>", text: "these files only; may be repeated" }],
+    flags: [
+      { flag: "--include", metavar: "<glob>", text: "these files only; may be repeated" },
+      json,
+    ],
     run: async (args) => (await import("./pull.ts")).pull(args),
   },
   {
@@ -219,6 +224,7 @@ export const verbs: readonly Verb[] = [
         text: "what the self-test found (JSON), to attach to an issue",
         values: "file",
       },
+      json,
     ],
     run: async (args) => (await import("./doctor.ts")).doctor(args),
   },

@@ -172,7 +172,7 @@ export const Settings = z.strictObject({
     .prefault([])
     .register(about, {
       section: "Model",
-      text: "Other names by which requests may ask for it. Or pattern=model, as in claude-*=default: names that fit mean that model, where no model has them.",
+      text: "Names for it in place of its own: it is listed under each, and the first is in answers; requests may still ask for it by its own name and by default. Or pattern=model, as in claude-*=default: names that fit mean that model, where no model has them.",
       metavar: "<name>",
       aliases: ["--alias", "-a"],
       isList: true,

@@ -1,9 +1,9 @@
 // A conversation as one model takes it: the tokens of its prompts, the grammar of its answers, and how the text
 // of an answer is parsed.
+import { checkLengths, countedTokens } from "../serve/context-length.ts";
 import type { ServedModel } from "../serve/models.ts";
 import type { EncodeWork } from "../text/encode-work.ts";
 import type { Encoded } from "../text/encoder.ts";
-import { TooLongError } from "../text/tokenizer.ts";
 import { answerTagOf } from "../tools/answer-tags.ts";
 import { newCallId, type ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
@@ -31,7 +31,7 @@ export type PreparedPrompt = {
   newReader(): MessageReader;
 };
 
-/** Throws a TooLongError for a prompt that exceeds the model's context. */
+/** Throws a ContextLengthError for a prompt that exceeds the model's context. */
 export async function preparePrompt(
   conversation: Conversation,
   model: ServedModel,
@@ -43,7 +43,7 @@ export async function preparePrompt(
     prompt.kind === "chat"
       ? await prepareChat(prompt, constraint, model, encode)
       : {
-          tokens: await textTokens(prompt, model.info.maxLength, encode),
+          tokens: await textTokens(prompt, model, encode),
           constraint,
           markers: [],
           newReader: plainReader,
@@ -63,7 +63,7 @@ async function prepareChat(
   const { prompts, ending, heads } = await encode({
     kind: "chat",
     input: chatInput(model, chat),
-    maxTokens: model.info.maxLength,
+    maxTokens: countedTokens(model.info),
     // What recurrent layers keep is found only where it was kept on purpose; blocks are found anywhere.
     wantsHeads: model.info.slots !== undefined,
   });
@@ -109,7 +109,7 @@ const plainReader = (): MessageReader => ({
 /** Control tokens in a text are text, unless it is a rendered chat; a client that wants tokens sends their ids. */
 export async function textTokens(
   { prompts, isRendered }: Omit<Texts, "kind">,
-  maxTokens: number,
+  { info }: ServedModel,
   encode: Encode,
 ): Promise<Uint32Array[]> {
   const texts = prompts.filter((prompt) => typeof prompt === "string");
@@ -120,12 +120,10 @@ export async function textTokens(
       texts,
       addSpecialTokens: true,
       controlTokens,
-      maxTokens,
+      maxTokens: countedTokens(info),
     } as const;
     return (await encode(work)).prompts;
   }
-  return prompts.map((ids) => {
-    if (ids.length > maxTokens) throw new TooLongError(maxTokens);
-    return Uint32Array.from(ids as readonly number[]);
-  });
+  checkLengths(prompts, info);
+  return prompts.map((ids) => Uint32Array.from(ids as readonly number[]));
 }

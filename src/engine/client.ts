@@ -8,6 +8,7 @@ import { type Mailbox, send } from "./mailbox.ts";
 import {
   type BlockMap,
   defaultEngineOptions,
+  type EngineActivity,
   type EngineEvent,
   type EngineOptions,
   type EngineReport,
@@ -58,7 +59,8 @@ export class LoadCancelledError extends EngineError {
 
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
-  onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  /** What the engine is at, each time that it has come further; undefined once it is done with it. */
+  onActivity?: (activity: EngineActivity | undefined) => void;
   /** The Worker has died; its requests have ended with this error. */
   onFailure?: (error: Error) => void;
 };
@@ -125,6 +127,7 @@ export class EngineClient implements MatcherUser {
   /** Once it is rejected, so is every load, running or new. */
   readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
+  #activity: EngineActivity | undefined;
 
   /** Returns when MLX is open; throws where it cannot be opened. */
   static async start(
@@ -152,6 +155,11 @@ export class EngineClient implements MatcherUser {
   /** Running and waiting requests, and those that are being aborted. */
   get active(): number {
     return this.#streams.size;
+  }
+
+  /** Long work that it is at. */
+  get activity(): EngineActivity | undefined {
+    return this.#activity;
   }
 
   /** The device, and with `measure` its matmul throughput. */
@@ -194,7 +202,7 @@ export class EngineClient implements MatcherUser {
     const info = Promise.race([
       this.#loadsRefused.promise,
       this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all })),
-    ]);
+    ]).finally(() => this.#be(undefined));
     connection.models.set(model, { path, options: all, info });
     info.catch(() => {
       if (connection.models.get(model)?.info === info) connection.models.delete(model);
@@ -315,6 +323,7 @@ export class EngineClient implements MatcherUser {
       end: (error) => {
         if (this.#connection !== connection) return;
         this.#connection = undefined;
+        this.#be(undefined);
         port1.close();
         ready.reject(error);
         ended.resolve();
@@ -381,16 +390,23 @@ export class EngineClient implements MatcherUser {
         break;
       case "step":
         this.#deaths = 0;
+        if (this.#activity?.kind === "compile") this.#be(undefined);
         // While all of the step's requests are known.
         if (message.report) this.#hooks.onStep?.(message.report);
         for (const { id, event } of received(message.events)) this.#deliver(id, event);
         break;
-      case "progress":
-        this.#hooks.onProgress?.(message.model, message.loadedBytes, message.totalBytes);
+      case "activity":
+        this.#be(message.activity);
         break;
       case "ready":
         break;
     }
+  }
+
+  #be(activity: EngineActivity | undefined): void {
+    if (!activity && !this.#activity) return;
+    this.#activity = activity;
+    this.#hooks.onActivity?.(activity);
   }
 
   #deliver(id: number, event: EngineEvent): void {

@@ -117,8 +117,12 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
-  /** The longest sequence: limited by the model, or by the memory for KV blocks. */
+  /** The longest sequence. */
   maxLength: number;
+  /** The longest that the model was made for. */
+  ownLength: number;
+  /** What makes it shorter than that: what was asked for, or the memory for KV blocks. */
+  lengthLimit: "setting" | "memory" | undefined;
   blocks: number;
   kvBytes: number;
   /** What `readGauges` reads from any thread. */
@@ -265,11 +269,17 @@ export type ToWorker =
   | { kind: "refuseLoads" }
   | { kind: "stop" };
 
+/** Long work that the engine is at, and how far it is: bytes of weights, steps, or kernels that were begun so far. */
+export type EngineActivity =
+  | { kind: "load"; model: string; done: number; total: number }
+  | { kind: "warm_up"; model: string; done: number; total: number }
+  | { kind: "compile"; kernel: string; done: number };
+
 export type FromWorker =
   | { kind: "ready" }
   | { kind: "answer"; id: number; answer: unknown }
   | { kind: "failed"; id: number; message: string }
-  | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
+  | { kind: "activity"; activity: EngineActivity }
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 

@@ -222,6 +222,7 @@ class HeaderReader {
     const count = this.u64();
     const left = this.#limit - this.#position;
     if (count * minBytes > left) {
+      this.#refuseCut(this.#position + count * minBytes);
       throw new LoadError(
         `${this.path}: expected ${count} ${things}, found ${left} bytes of header`,
       );
@@ -279,8 +280,14 @@ class HeaderReader {
     return start;
   }
 
+  /** A header that a whole file could have. */
+  #refuseCut(end: number): void {
+    if (end <= MAX_HEADER_BYTES) throw incomplete(this.path, end, this.#file.size);
+  }
+
   #load(end: number): void {
     if (end > this.#limit) {
+      this.#refuseCut(end);
       throw new LoadError(
         `${this.path}: expected a header of ${end} bytes or more, found a file of ` +
           `${this.#file.size} (and the limit is ${MAX_HEADER_BYTES})`,
@@ -293,6 +300,13 @@ class HeaderReader {
     this.#file.read(loaded, bytes.subarray(loaded));
     this.#bytes = bytes;
   }
+}
+
+function incomplete(path: string, wanted: number, size: number): LoadError {
+  return new LoadError(
+    `${path}: the download is incomplete: expected a file of ${wanted} bytes or more, found ${size}; ` +
+      "download it again",
+  );
 }
 
 function readMetadata(header: HeaderReader, count: number): Map<string, GgufValue> {
@@ -374,8 +388,7 @@ function place(
       throw fail(`expected an offset that is a multiple of ${alignment}, found ${offset}`);
     }
     if (start + offset + bytes > fileSize) {
-      const wanted = start + offset + bytes;
-      throw fail(`expected a file of ${wanted} bytes or more, found ${fileSize}`);
+      throw incomplete(path, start + offset + bytes, fileSize);
     }
     if (offset < end) throw fail(`its bytes at ${offset} overlap those before it, up to ${end}`);
     end = offset + bytes;

@@ -55,7 +55,7 @@ export async function embedded(
     if (!embedding) {
       throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
     }
-    const prompts = await textTokens({ prompts: input }, model.info.maxLength, encode);
+    const prompts = await textTokens({ prompts: input }, model, encode);
     const events = await read(prompts, embedding);
     // The vectors' size is known only now.
     const { length } = events[0]!.vector!;

@@ -7,6 +7,7 @@ import { EngineError, LoadCancelledError, RefusedError } from "../engine/client.
 import { GrammarsBusyError, GrammarThreadError } from "../grammar/grammar-error.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { DeadEndError, FailedAnswerError } from "../serve/answers.ts";
+import { ContextLengthError } from "../serve/context-length.ts";
 import { ModelLoadError, NoRoomError } from "../serve/models.ts";
 import { EncoderBusyError, EncoderThreadError } from "../text/encoder.ts";
 import { JsonTextError } from "../text/json-text.ts";
@@ -145,6 +146,7 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
     return badRequest("model", message, "no_chat_template");
   }
   if (error instanceof RefusedError) return refusal(error, prompt);
+  if (error instanceof ContextLengthError) return tooLong(prompt, sentence(error.message));
   if (error instanceof TooLongError) return tooLong(prompt);
   if (error instanceof NoRoomError)
     return unavailable(
@@ -201,7 +203,7 @@ function faultyField({ field, problem }: ConversationError, prompt: PromptParam)
 }
 
 function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiError {
-  const text = `${message[0]!.toUpperCase()}${message.slice(1)}.`;
+  const text = sentence(message);
   switch (reason) {
     case "queue_full":
       return tooManyRequests(1, text, { code: "queue_full" });
@@ -212,8 +214,14 @@ function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiErr
   }
 }
 
-function tooLong(prompt: PromptParam): ApiError {
-  const message = "The prompt is longer than the model's maximum context length.";
+function sentence(message: string): string {
+  return `${message[0]!.toUpperCase()}${message.slice(1)}.`;
+}
+
+function tooLong(
+  prompt: PromptParam,
+  message = "The prompt is longer than the model's maximum context length.",
+): ApiError {
   return badRequest(prompt, message, "context_length_exceeded");
 }
 

@@ -3,9 +3,11 @@
 import type { Context } from "hono";
 import type { Priority } from "../engine/protocol.ts";
 import { type AnswersWatcher, FailedAnswerError, type Usage } from "../serve/answers.ts";
+import { ContextLengthError, checkLengths } from "../serve/context-length.ts";
 import type { ServedModel } from "../serve/models.ts";
 import type { EncodeWork } from "../text/encode-work.ts";
 import type { Encoded } from "../text/encoder.ts";
+import { TooLongError } from "../text/tokenizer.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, ClientGoneError, draining, tooManyRequests } from "./errors.ts";
 import type { Outcome } from "./metrics.ts";
@@ -93,15 +95,22 @@ export class Generation {
   }
 
   /** The token ids of texts or a chat, unless the request is aborted first. */
-  encode(model: ServedModel, work: EncodeWork): Promise<Encoded> {
-    return this.#serving.encoder.encode(model.text, work, {
+  async encode({ text, info }: ServedModel, work: EncodeWork): Promise<Encoded> {
+    const client = {
       key: this.#c.get("caller").name,
       signal: this.signal,
-      charge: (tokens) => {
+      charge: (tokens: number) => {
         this.#encodedTokens += tokens;
         this.#c.get("lease").use(tokens);
       },
-    });
+    };
+    try {
+      const encoded = await this.#serving.encoder.encode(text, work, client);
+      checkLengths(encoded.prompts, info);
+      return encoded;
+    } catch (error) {
+      throw error instanceof TooLongError ? new ContextLengthError(error, info) : error;
+    }
   }
 
   /** Starts the engine's work. `fieldOf`: the field of the request that a token of the prompt comes from. */

@@ -11,7 +11,18 @@ export function health(serving: Serving) {
   };
 }
 
-function healthOf({ admission, engine, models, ranks }: Serving): Health {
+function healthOf(serving: Serving): Health {
+  const activity = activityOf(serving);
+  return { ...stateOf(serving), ...(activity && { activity }) };
+}
+
+/** A compile has no end that is known; its kernel is a detail. */
+function activityOf({ admission, engine: { activity } }: Serving): Health["activity"] {
+  if (admission.phase === "draining") return { kind: "drain", requests: admission.count };
+  return activity?.kind === "compile" ? { kind: "compile", done: activity.done } : activity;
+}
+
+function stateOf({ admission, engine, models, ranks }: Serving): Health {
   const isDraining = admission.phase === "draining";
   if (isDraining) return { status: "draining", reason: "the server is shutting down" };
   if (!engine.alive) return { status: "down", reason: "the engine has ended" };

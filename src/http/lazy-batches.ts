@@ -44,7 +44,8 @@ export class LazyBatches {
     try {
       void this.existing;
     } catch (error) {
-      this.#log.warn({ err: error }, "there are no files and batches: choose another --data-dir");
+      const told = { error: (error as Error).message };
+      this.#log.warn(told, "there are no files and batches: choose another --data-dir");
     }
   }
 

@@ -9,6 +9,7 @@ import {
 } from "../api/rerank.ts";
 import { textTokens } from "../conversation/prompt.ts";
 import type { Priority } from "../engine/protocol.ts";
+import { countedTokens } from "../serve/context-length.ts";
 import { cosine, vectorsOf } from "../serve/vectors.ts";
 import type { Embedding } from "../text/embedding.ts";
 import { sizeOf } from "../text/encode-work.ts";
@@ -97,7 +98,7 @@ async function judged(
   { yes, no }: Reranker,
   maxChars: number,
 ): Promise<Scores> {
-  const { maxLength: maxTokens } = model.info;
+  const maxTokens = countedTokens(model.info);
   const work = { kind: "pairs", queries, documents, instruction, maxTokens } as const;
   // A query that is repeated for every document may be far more than the body was.
   if (sizeOf(work) > maxChars) {
@@ -120,7 +121,7 @@ async function compared(
   embedding: Embedding,
 ): Promise<Scores> {
   const texts = [...queries, ...documents];
-  const prompts = await textTokens({ prompts: texts }, model.info.maxLength, encode);
+  const prompts = await textTokens({ prompts: texts }, model, encode);
   const vectors = vectorsOf(await read(prompts, embedding), embedding);
   const ofQueries = vectors.slice(0, queries.length);
   const scores = vectors

@@ -40,7 +40,7 @@ export type ServingOptions = {
   ranks?: RankGroup | undefined;
   env?: Environment;
   log: Logger;
-  onProgress?: (model: string, loadedBytes: number, totalBytes: number) => void;
+  onActivity?: EngineHooks["onActivity"];
   /** How long a stream may be without events before a heartbeat is sent. */
   heartbeatSeconds?: number;
 };
@@ -77,9 +77,12 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
-    onProgress(name, loadedBytes, totalBytes) {
-      models.onProgress(name, { loadedBytes, totalBytes });
-      options.onProgress?.(name, loadedBytes, totalBytes);
+    onActivity(activity) {
+      if (activity?.kind === "load") {
+        const { model: name, done: loadedBytes, total: totalBytes } = activity;
+        models.onProgress(name, { loadedBytes, totalBytes });
+      }
+      options.onActivity?.(activity);
     },
     onStep(report) {
       metrics.step(report);

@@ -89,7 +89,8 @@ export function progressLine(done: number, total: number, bytesPerSecond?: numbe
   return parts.join("  ");
 }
 
-function barOf(done: number, total: number): string {
+/** `[######----]` */
+export function barOf(done: number, total: number): string {
   const full = total > 0 ? Math.floor((BAR_CELLS * done) / total) : BAR_CELLS;
   return `[${"#".repeat(full).padEnd(BAR_CELLS, "-")}]`;
 }

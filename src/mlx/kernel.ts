@@ -45,14 +45,28 @@ export type MakeKernel = (
 
 export const makeKernel: MakeKernel = (language, source) => new Kernel(language, source);
 
+let onCompile: (kernel: string) => void = () => {};
+
+/** Called with a kernel's name before it is compiled, which takes seconds where it never was before. */
+export function watchCompiles(watch: (kernel: string) => void): void {
+  onCompile = watch;
+}
+
+/** A kernel is about to be compiled. */
+export function tellCompile(kernel: string): void {
+  onCompile(kernel);
+}
+
 export class Kernel {
   readonly #language: Language;
+  readonly #name: string;
   /** Templates that it was compiled with; launches differ in more. */
   readonly #compiled = new Set<string>();
   #handle: Pointer | null;
 
   constructor(language: Language, source: KernelSource) {
     this.#language = language;
+    this.#name = source.name;
     const inputs = textList(source.inputs);
     const outputs = textList(source.outputs);
     const args = [
@@ -83,7 +97,8 @@ export class Kernel {
     const template = JSON.stringify(launch.template ?? {});
     const isCompiled = this.#compiled.has(template);
     this.#compiled.add(template);
-    return new ConfiguredKernel(this.#language, this.#handle, launch, isCompiled);
+    const watch = isCompiled ? undefined : () => tellCompile(this.#name);
+    return new ConfiguredKernel(this.#language, this.#handle, launch, watch);
   }
 
   /** After the kernels configured from it. */
@@ -98,12 +113,18 @@ export class ConfiguredKernel {
   readonly #language: Language;
   readonly #kernel: Pointer;
   #config: Pointer | null;
-  #isCompiled: boolean;
+  /** Until it is compiled: called before that. */
+  #onCompile: (() => void) | undefined;
 
-  constructor(language: Language, kernel: Pointer, launch: KernelLaunch, isCompiled: boolean) {
+  constructor(
+    language: Language,
+    kernel: Pointer,
+    launch: KernelLaunch,
+    onCompile: (() => void) | undefined,
+  ) {
     this.#language = language;
     this.#kernel = kernel;
-    this.#isCompiled = isCompiled || language !== "cuda" || !has("mlx_serve_compile_kernel");
+    this.#onCompile = onCompile;
     const config = configOf(language);
     const handle = ownHandle(`mlx_fast_${language}_kernel_config_new`, config.create());
     for (const { shape, dtype } of launch.outputs) {
@@ -127,8 +148,11 @@ export class ConfiguredKernel {
       mlxc[symbol](out.view, this.#kernel, vector, this.#config, stream),
     );
     const made = unpackVector(takeHandle(symbol, status));
-    if (!this.#isCompiled) compile(made[0]!);
-    this.#isCompiled = true;
+    if (this.#onCompile) {
+      this.#onCompile();
+      if (this.#language === "cuda" && has("mlx_serve_compile_kernel")) compile(made[0]!);
+      this.#onCompile = undefined;
+    }
     return made;
   }
 

@@ -1,5 +1,7 @@
 // Loads a model: its files, its weights, its architecture.
+import { join } from "node:path";
 import type { Device, FloatType } from "../device/device.ts";
+import { readJson } from "../files/json.ts";
 import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
@@ -25,6 +27,8 @@ export type LoadedModel = Model & {
 
 /** From a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
+  // Before the weights: there may be none, and they are of no use without it.
+  if (!path.endsWith(".gguf")) architectureOf(readJson(join(path, "config.json")).model_type);
   const checkpoint = openCheckpoint(path);
   const { onRead } = options;
   const weights = new Weights(onRead ? watched(checkpoint, onRead) : checkpoint, options);

@@ -93,18 +93,29 @@ export class Runner {
   }
 
   /** Runs every batch size once, where that compiles something. */
-  warmUp(maxBatch: number, maxLength: number): void {
+  warmUp(
+    maxBatch: number,
+    maxLength: number,
+    onStep: (done: number, total: number) => void = () => {},
+  ): void {
     if (!this.#device.compiles) return;
-    const run = (...rows: readonly StateRow[]) => {
+    const steps = this.#warmUpSteps(maxBatch, maxLength);
+    for (const [index, rows] of steps.entries()) {
+      onStep(index, steps.length);
       const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
       const samples = rows.map((_, at) => ({ at, row: greedy }));
       this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
-    };
-    const store = this.#store;
-    for (const beside of [1, maxBatch]) {
-      const decoding = Array<StateRow>(beside).fill(store.scratchRow(0, 1));
-      run(...decoding, store.scratchRow(0, BLOCK_TOKENS));
     }
+    onStep(steps.length, steps.length);
+  }
+
+  /** The rows of each. */
+  #warmUpSteps(maxBatch: number, maxLength: number): (readonly StateRow[])[] {
+    const store = this.#store;
+    const steps: (readonly StateRow[])[] = [1, maxBatch].map((beside) => [
+      ...Array<StateRow>(beside).fill(store.scratchRow(0, 1)),
+      store.scratchRow(0, BLOCK_TOKENS),
+    ]);
     const { paddedRows } = this.#device;
     const sizes = new Set(Array.from({ length: maxBatch }, (_, i) => paddedRows(i + 1)));
     for (const size of sizes) {
@@ -115,9 +126,10 @@ export class Runner {
         if (tried.has(parts)) continue;
         tried.add(parts);
         // A step is recorded the second time.
-        for (let i = 0; i < 2; i++) run(...rows);
+        steps.push(rows, rows);
       }
     }
+    return steps;
   }
 
   /** After everything that was launched has been read. */

@@ -3,7 +3,7 @@
 import type { EngineClient } from "../engine/client.ts";
 import type { ModelPlan } from "../engine/protocol.ts";
 import type { ModelSource } from "../hub/source.ts";
-import { openTextModel } from "../text/text-model.ts";
+import { openTextModel, type TextModel, type TextModelOptions } from "../text/text-model.ts";
 
 export type LoadCheck = {
   readonly loads: boolean;
@@ -33,6 +33,23 @@ export async function checkLoad(
     ...(tokens !== undefined && { tokens }),
     ...(plan && { plan }),
   };
+}
+
+/**
+ * The text part of a model that is about to be loaded. One that cannot be loaded at all fails with that: of an
+ * architecture that is not supported, a tokenizer need not be either.
+ */
+export async function openLoadable(
+  path: string,
+  engine: Pick<EngineClient, "plan">,
+  options: TextModelOptions = {},
+): Promise<TextModel> {
+  try {
+    return openTextModel(path, options);
+  } catch (error) {
+    await engine.plan(path);
+    throw error;
+  }
 }
 
 function tokensOf(path: string, fail: (error: unknown) => undefined): number | undefined {

@@ -16,7 +16,8 @@ import { fullName } from "../hub/popular-models.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
 import { type ModelSource, resolveModel } from "../hub/source.ts";
 import { type BlockGauges, readGauges } from "../kv/blocks.ts";
-import { openTextModel, type TextModel } from "../text/text-model.ts";
+import type { TextModel } from "../text/text-model.ts";
+import { openLoadable } from "./load-check.ts";
 import { type ModelNames, readModelNames } from "./model-names.ts";
 
 /** A loaded model. */
@@ -378,7 +379,8 @@ export class ServedModels {
     const { source, name } = entry;
     const { chatTemplate, engineOptions } = this.#options;
     try {
-      load.text = openTextModel(source.path, entry === this.#main ? { chatTemplate } : {});
+      const options = entry === this.#main ? { chatTemplate } : {};
+      load.text = await openLoadable(source.path, this.#engine, options);
       load.info = await this.#engine.load(name, source.path, engineOptions);
     } catch (error) {
       if (error instanceof LoadCancelledError) throw error;

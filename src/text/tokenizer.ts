@@ -36,8 +36,11 @@ export interface EncodeOptions {
 export class TooLongError extends Error {
   override name = "TooLongError";
 
+  readonly maxTokens: number;
+
   constructor(maxTokens: number) {
     super(`the text has more than ${maxTokens} tokens`);
+    this.maxTokens = maxTokens;
   }
 }
 

@@ -6,6 +6,7 @@ import { traceReport } from "../../ffi/trace.ts";
 import { openDevice } from "../device/open.ts";
 import { receive } from "../engine/mailbox.ts";
 import type { FromWorker, WorkerData } from "../engine/protocol.ts";
+import { watchCompiles } from "../mlx/kernel.ts";
 import { openMlx } from "../mlx/runtime.ts";
 import { inspect } from "./inspect.ts";
 import { loop } from "./loop.ts";
@@ -26,6 +27,11 @@ const handler = new MessageHandler({
   receive: (timeoutMs) => receive(mailbox, timeoutMs),
   reply,
   inspect: (measure) => inspect(runtime, blas, measure),
+});
+let kernels = 0;
+watchCompiles((kernel) => {
+  kernels += 1;
+  reply({ kind: "activity", activity: { kind: "compile", kernel, done: kernels } });
 });
 reply({ kind: "ready" });
 loop(models, handler, reply);

@@ -113,14 +113,18 @@ export class MessageHandler implements Inbox {
     if (this.#refusesLoads) throw new LoadCancelledError();
     const { model, path, options } = message;
     const { models, reply } = this.#parts;
-    const onProgress = (loadedBytes: number, totalBytes: number) =>
-      reply({ kind: "progress", model, loadedBytes, totalBytes });
+    const tell = (kind: "load" | "warm_up") => (done: number, total: number) =>
+      reply({ kind: "activity", activity: { kind, model, done, total } });
     const serveOthers = this.#othersDuring(message);
     const onRead = () => {
       apart(serveOthers);
       if (this.#refusesLoads) throw new LoadCancelledError();
     };
-    return models.load(model, path, options, { onProgress, onRead });
+    return models.load(model, path, options, {
+      onProgress: tell("load"),
+      onWarmUp: tell("warm_up"),
+      onRead,
+    });
   }
 
   /** To be called after each read: the loaded models then get as much time as the read took. */

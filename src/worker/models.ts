@@ -19,7 +19,9 @@ import type { RankLink } from "./rank-link.ts";
 
 type Entry = { engine: ModelEngine; info: ModelInfo; plan: MemoryPlan; free(): void };
 
-type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
+type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead"> & {
+  onWarmUp?: (done: number, total: number) => void;
+};
 
 type Asked = {
   name: string;
@@ -113,6 +115,8 @@ export class Models {
       weightBytes,
       vocabulary,
       maxLength,
+      ownLength: needs.maxPositions,
+      lengthLimit: limitOf(maxLength, needs.maxPositions, options),
       blocks: Math.max(0, ...layout.groups.map((group) => group.blocks)),
       kvBytes,
       gauges: cache.gauges,
@@ -132,7 +136,7 @@ export class Models {
     this.#limit(plan);
     const store = owned(new StateStore(device, model.states, plan.layout, model.dtype));
     const runner = owned(new Runner(device, model, store));
-    if (options.warmUp) runner.warmUp(maxBatch, plan.maxLength);
+    if (options.warmUp) runner.warmUp(maxBatch, plan.maxLength, hooks.onWarmUp);
     const { weightBytes } = model;
     const kept = made.move();
     return { runner, weightBytes, kvBytes: store.bytes, free: () => kept.dispose() };
@@ -210,4 +214,14 @@ function lookbackOf({
     seeing.reduce((sum, { heads, headDim }) => sum + heads * headDim, 0) +
     latents.reduce((sum, { heads, latent, rotary }) => sum + heads * (latent + rotary / 2), 0);
   return (6 * dims * dims * (kvs.length + latents.length + slots.length)) / widths;
+}
+
+/** What made the longest sequence shorter than the model's own. */
+function limitOf(
+  maxLength: number,
+  ownLength: number,
+  options: EngineOptions,
+): ModelInfo["lengthLimit"] {
+  if (maxLength >= ownLength) return undefined;
+  return maxLength === options.maxLength ? "setting" : "memory";
 }

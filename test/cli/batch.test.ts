@@ -45,6 +45,21 @@ test("answers every line in order, to any endpoint, and leaves nothing but the a
   expect(again.stderr).toMatch(/^mlx-serve: .*mixed\.out is there already: /);
 }, 60_000);
 
+test("--json prints progress and result as objects, one a line", async () => {
+  const input = write("json.jsonl", [chatLine(1), chatLine(2, { temperature: -1 })]);
+  const args = [...argsFor(input, "json.out"), "--json"];
+  const { stdout, stderr, exitCode } = await mlxServe(args, home.env);
+  const [output, errors] = [pathOf("json.out"), pathOf("json.out.errors")];
+  expect(JSON.parse(stdout)).toEqual({ total: 2, completed: 1, failed: 1, output, errors });
+  const events = stderr
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(new Set(events.map(({ event }) => event))).toEqual(new Set(["load", "lines"]));
+  expect(events.at(-1)).toEqual({ event: "lines", done: 2, total: 2, failed: 1 });
+  expect(exitCode).toBe(1);
+}, 60_000);
+
 test("goes on after it was killed, and after Ctrl-C, and says the same as without", async () => {
   const lines = chatLines(300, { max_tokens: 16, ignore_eos: true });
   const input = write("long.jsonl", lines);

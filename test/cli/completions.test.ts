@@ -63,8 +63,8 @@ describe("bash", () => {
   });
 
   test("completes flags, of the default verb too", () => {
-    expect(bash("run", "--t")).toEqual(["--temperature", "--top-p"]);
-    expect(bash("doctor", "-")).toEqual(["--self-test", "--only", "--report", "--help"]);
+    expect(bash("run", "--t")).toEqual(["--temperature", "--top-p", "--top-k"]);
+    expect(bash("doctor", "-")).toEqual(["--self-test", "--only", "--report", "--json", "--help"]);
     expect(bash("serve", "--max-b")).toEqual([
       "--max-body-size",
       "--max-batch-size",

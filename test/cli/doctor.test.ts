@@ -52,6 +52,22 @@ test("the self-test passes, and its report says so", () => {
   expect(JSON.stringify(written)).not.toContain(root);
 }, 120_000);
 
+test("--json prints progress and report as objects, and what the machine has", () => {
+  const only = "4/2 heads of 64, float32, rotaryDims 64";
+  const { stdout, stderr, exitCode } = run(root, "--self-test", "--json", "--only", only);
+  expect(JSON.parse(stdout)).toMatchObject({ passed: true, checks: { all: 2, failed: 0 } });
+  const events = stderr
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(events[0]).toMatchObject({ event: "checks", done: 0, check: expect.any(String) });
+  expect(exitCode).toBe(0);
+  expect(JSON.parse(run(root, "--json").stdout)).toMatchObject({
+    deviceName: expect.any(String),
+    memory: { roomBytes: expect.any(Number) },
+  });
+}, 60_000);
+
 test("a broken kernel fails it by name, in the table, in the report and by the exit code", () => {
   // Windows begin a token too late.
   const copy = mutated(

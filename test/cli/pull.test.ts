@@ -62,6 +62,19 @@ test("pull takes a short name, and asks the hub for no name that can be none", a
   expect(hub.served.length).toBe(asked);
 });
 
+test("pull --json prints progress and result as objects, one a line", async () => {
+  hub.add("org/tiny", { files });
+  await run("org/tiny", "--json");
+  const events = texts.map((line) => JSON.parse(line));
+  expect(events.at(-1)).toEqual({ event: "pull", model: "org/tiny", done: 10_000, total: 10_000 });
+  expect(JSON.parse(String(log.mock.calls[0]![0]))).toMatchObject({
+    model: "org/tiny",
+    path: expect.stringContaining("models--org--tiny"),
+    bytes: 10_000,
+    downloadedBytes: 10_000,
+  });
+});
+
 test("pull refuses what it does not know, by name", async () => {
   for (const [args, message] of [
     [["org/tiny", "--frobnicate"], "--frobnicate"],

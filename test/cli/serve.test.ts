@@ -54,6 +54,20 @@ test("serve says where it is, answers there, and ends with 0 when it is told to 
   );
 }, 30_000);
 
+test("serve says that a flag or the memory has cut the model's length", async () => {
+  for (const [flag, length, cut] of [
+    ["--max-model-len=512", 512, "--max-model-len cuts the model's own length of 4096"],
+    ["--block-pool-size=4", 128, "the memory for KV blocks cuts the model's own length of 4096"],
+  ] as const) {
+    const args = ["serve", home.model, "--port=0", "--log-format=pretty", flag];
+    const server = startMlxServe(args, home.env);
+    await server.says(/address /);
+    server.kill("SIGTERM");
+    const { stderr } = await server.ended;
+    expect(stderr).toContain(`context of ${length} tokens\n            ${cut}`);
+  }
+}, 30_000);
+
 test("serve logs JSON without a terminal: ready, each request, and the end", async () => {
   const server = startMlxServe(["--model", home.model, "--port", "0"], home.env);
   const [, url = ""] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
@@ -154,7 +168,9 @@ test("serve goes on where it can leave no word of itself", async () => {
   const env = { ...home.env, MLX_SERVE_CACHE: join(home.model, "config.json") };
   const server = startMlxServe(["serve", home.model, "--port", "0"], env);
   const [, url = ""] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
-  await server.says(/will not find this server/);
+  const [warning] = await server.says(/.*will not find this server.*/);
+  expect(warning).toMatch(/"error":"(EEXIST|ENOTDIR): /);
+  expect(warning).not.toContain("stack");
   expect((await ask(url, { max_tokens: 3 })).status).toBe(200);
   server.kill("SIGTERM");
   expect((await server.ended).exitCode).toBe(0);

@@ -177,9 +177,9 @@ test("show says in one line what is wrong with a model", async () => {
   const noGguf = join(folder({ "x.gguf": Buffer.from("GGUF") }), "x.gguf");
   for (const [name, message] of [
     [noWeights, /expected model.safetensors or .* found neither$/],
-    [noJson, /config.json: expected a JSON object$/],
+    [noJson, /config.json does not hold a JSON object$/],
     [short, /model.safetensors: expected a header/],
-    [noGguf, /x.gguf: expected a header/],
+    [noGguf, /x.gguf: the download is incomplete/],
     ["org/absent", /^org\/absent is not in the cache .* `mlx-serve pull org\/absent` brings it$/],
     ["--frobnicate", /--frobnicate/],
   ] as const) {

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findLibrary } from "../../ffi/native.ts";
 import { EngineClient, LoadCancelledError } from "../../src/engine/client.ts";
+import type { EngineActivity } from "../../src/engine/protocol.ts";
 import type { Grammar } from "../../src/grammar/grammar.ts";
 import { Grammars } from "../../src/grammar/grammars.ts";
 import { grammarEntry, workerEntry } from "../../src/worker-entry.ts";
@@ -131,4 +132,29 @@ describe("a load", () => {
     expect(await loading).toBeInstanceOf(LoadCancelledError);
     expect(engine.alive).toBe(false);
   });
+});
+
+test("the kernels that a first step compiles are told, until it has run", async () => {
+  useWorker(new URL("../support/compile-worker.ts", import.meta.url));
+  const told: (EngineActivity | undefined)[] = [];
+  const compiling = await EngineClient.start(
+    { library: findLibrary(), device: "cpu", trace: false },
+    { onActivity: (activity) => told.push(activity) },
+  );
+  await compiling.load("quick", quick!, { blocks: 8 });
+  // The load's own progress ends with it.
+  expect(told[0]).toMatchObject({ kind: "load", model: "quick" });
+  expect([told.at(-1), compiling.activity]).toEqual([undefined, undefined]);
+  told.length = 0;
+  const request = { prompt: Uint32Array.of(1, 2), maxTokens: 2, sampling: { temperature: 0 } };
+  const events = compiling.submit("quick", request)[Symbol.asyncIterator]();
+  await events.next();
+  expect(told).toEqual([
+    { kind: "compile", kernel: "norm", done: 1 },
+    { kind: "compile", kernel: "decode", done: 2 },
+    undefined,
+  ]);
+  await events.return?.();
+  await compiling.stop();
+  useWorker(new URL("../support/slow-load-worker.ts", import.meta.url));
 });

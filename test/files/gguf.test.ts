@@ -252,7 +252,7 @@ describe("readGguf refuses", () => {
     [
       "a tensor past the end",
       withTensor({ offset: 64 }),
-      /expected a file of 160 bytes or more, found 128/,
+      /the download is incomplete: expected a file of 160 bytes or more, found 128; /,
     ],
     ["an offset of 2^60", withTensor({ offset: huge }), /or more, found 128/],
     [
@@ -280,6 +280,9 @@ describe("readGguf refuses", () => {
     for (let length = 0; length < whole.length; length++) {
       const path = write(whole.subarray(0, length));
       expect(() => readGguf(path)).toThrow(LoadError);
+      expect(() => readGguf(path)).toThrow(
+        new RegExp(`: the download is incomplete: .* found ${length}; download it again$`),
+      );
     }
   });
 

@@ -42,3 +42,18 @@ test("aliases are not listed", async () => {
   const { data } = (await (await server.get("/v1/models")).json()) as { data: { id: string }[] };
   expect(data.map(({ id }) => id)).toEqual(["small"]);
 });
+
+test("names of --served-model-name are listed, and the first is in answers", async () => {
+  const named = await startTestServer({ args: ["--served-model-name", "first,second"] });
+  const { data } = (await (await named.get("/v1/models")).json()) as { data: { id: string }[] };
+  expect(data.map(({ id }) => id)).toEqual(["first", "second"]);
+  for (const model of ["first", "second", "tiny", "default", undefined]) {
+    const response = await named.post("/v1/chat/completions", { ...chat, model });
+    expect(await response.json()).toMatchObject({ model: "first" });
+  }
+  for (const id of data.map((each) => each.id)) {
+    expect(await (await named.get(`/v1/models/${id}`)).json()).toMatchObject({ id });
+  }
+  expect(await (await named.get("/ps")).json()).toMatchObject({ models: [{ name: "first" }] });
+  await named.stop();
+});

@@ -1,6 +1,6 @@
 // What happens to the process: signals under load, and starts that cannot succeed.
 import { afterAll, describe, expect, test } from "bun:test";
-import { cpSync, mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { KeyFile } from "../../src/keys/key-file.ts";
 import { expectError, expectRefusal } from "../support/fault-checks.ts";
@@ -58,7 +58,11 @@ describe("SIGTERM under load", () => {
     const health = await fetch(`${server.url}/health`);
     expect([health.status, await health.json()]).toEqual([
       503,
-      { status: "draining", reason: "the server is shutting down" },
+      {
+        status: "draining",
+        reason: "the server is shutting down",
+        activity: { kind: "drain", requests: 3 },
+      },
     ]);
     for (const stream of [false, true]) {
       const refused = await post(server, { max_tokens: 1, stream });
@@ -145,12 +149,16 @@ test("SIGHUP reloads the keys, and a stream of a removed key still finishes", as
   expect([await status("alice"), await status("bob")]).toEqual([401, 200]);
   writeFileSync(keysFile, "{");
   server.kill("SIGHUP");
-  await server.says(/"msg":"the keys stay as they were/);
+  const [kept] = await server.says(/.*"msg":"the keys stay as they were/);
+  expect(kept).toContain(`"error":"${keysFile}: not valid JSON"`);
+  expect(kept).not.toContain("stack");
   expect([await status("alice"), await status("bob")]).toEqual([401, 200]);
   await expectWhole(stream, 800);
-  // The next reload forgets the figures of the removed key.
+  // The next reload forgets the figures of the removed key, and warns of a file that others can read.
   write("bob");
+  chmodSync(keysFile, 0o644);
   server.kill("SIGHUP");
+  await server.says(/"level":40.*"msg":"\S+ can be read or written by others: `chmod 600/);
   const headers = { authorization: "Bearer owner" };
   const metrics = async () => await (await fetch(`${server.url}/metrics`, { headers })).text();
   while ((await metrics()).includes('key="alice"')) await Bun.sleep(5);

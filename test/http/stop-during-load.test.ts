@@ -3,7 +3,7 @@ import { afterAll, expect, test } from "bun:test";
 import { cpSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { expectRefusal } from "../support/fault-checks.ts";
-import { makeHome, startMlxServe } from "../support/serve-process.ts";
+import { makeHome, mlxServe, startMlxServe } from "../support/serve-process.ts";
 
 const home = makeHome();
 afterAll(() => home.remove());
@@ -42,6 +42,26 @@ test.each([
   },
   30_000,
 );
+
+test("health and ps say how far a load is", async () => {
+  const model = join(dirname(home.model), "slow");
+  cpSync(home.model, model, { recursive: true });
+  const port = freePort();
+  const server = startMlxServe(["serve", model, "--port", String(port)], env);
+  const url = `http://127.0.0.1:${port}`;
+  type Loading = { status: string; activity?: { kind: string; done: number; total: number } };
+  let health = (await untilLoading(url)) as Loading;
+  while (!health.activity?.done) {
+    await Bun.sleep(20);
+    health = (await untilLoading(url)) as Loading;
+  }
+  expect(health).toMatchObject({ status: "loading", activity: { kind: "load", model: "slow" } });
+  expect(health.activity.done).toBeWithin(1, health.activity.total + 1);
+  const { stdout } = await mlxServe(["ps", "--url", url], home.env);
+  expect(stdout).toMatch(/: loading, the model is being loaded, loading slow \d+%\n/);
+  server.kill("SIGTERM");
+  expect((await server.ended).exitCode).toBe(0);
+}, 30_000);
 
 function freePort(): number {
   using socket = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });

@@ -43,7 +43,8 @@ test("warming up runs each batch size with every number of splits, on no block o
   const device = { ...plainGpu(), attention: () => attention };
   const store = new StateStore(device, model.states, { groups: [{ blocks: 4 }] }, model.dtype);
   const runner = new Runner(device, model, store);
-  runner.warmUp(3, 2048);
+  const told: number[][] = [];
+  runner.warmUp(3, 2048, (...progress) => told.push(progress));
   const layers = model.states.kvs.length;
   expect(model.states.kvs[0]!.kvHeads).toBe(2);
   const ways = [1, 2, 3].flatMap((rows) => [1, 2, 4, 8].map((parts) => `${rows} rows in ${parts}`));
@@ -51,6 +52,9 @@ test("warming up runs each batch size with every number of splits, on no block o
   expect(counts).toEqual(ways.map(() => 2 * layers));
   expect(attention.decoded).toHaveLength(ways.length * 2 * layers);
   expect([...attention.blocks]).toEqual([4]);
+  // Two steps with prompts, and each way twice.
+  const total = 2 + 2 * ways.length;
+  expect(told).toEqual(Array.from({ length: total + 1 }, (_, done) => [done, total]));
   runner.free();
   store.free();
 });

@@ -1,0 +1,42 @@
+// How long a prompt may be, and what is said of one that is longer, or of a context that is shorter than the model's own.
+import type { ModelInfo } from "../engine/protocol.ts";
+import { TooLongError } from "../text/tokenizer.ts";
+
+type Lengths = Pick<ModelInfo, "maxLength" | "ownLength" | "lengthLimit">;
+
+/** A prompt that the context has no room for. */
+export class ContextLengthError extends Error {
+  override name = "ContextLengthError";
+
+  constructor(tokens: number | TooLongError, info: Lengths) {
+    const count = tokens instanceof TooLongError ? `more than ${tokens.maxTokens}` : tokens;
+    const cut = cutOf(info);
+    super(
+      `the model's maximum context length is ${info.maxLength} tokens, and the prompt has ${count}` +
+        (cut === undefined ? "" : `; ${cut}`),
+    );
+  }
+}
+
+/** Why the context is shorter than the model's own, if it is. */
+export function cutOf({ ownLength, lengthLimit }: Lengths): string | undefined {
+  switch (lengthLimit) {
+    case undefined:
+      return undefined;
+    case "setting":
+      return `--max-model-len cuts the model's own length of ${ownLength}`;
+    case "memory":
+      return `the memory for KV blocks cuts the model's own length of ${ownLength} (--kv-memory, --max-model-len auto)`;
+  }
+}
+
+/** How far tokens are counted, so that a prompt that is too long can be told by how much. */
+export function countedTokens({ maxLength }: Lengths): number {
+  return 2 * maxLength;
+}
+
+/** The last token of the context is the answer's. */
+export function checkLengths(prompts: readonly { readonly length: number }[], info: Lengths): void {
+  const tooLong = prompts.find(({ length }) => length >= info.maxLength);
+  if (tooLong) throw new ContextLengthError(tooLong.length, info);
+}
