@@ -72,6 +72,13 @@ export const symbols = {
   mlx_distributed_group_free: { args: ["ptr"], returns: "i32" },
   // int mlx_distributed_all_sum(mlx_array*, mlx_array, mlx_distributed_group, mlx_stream)
   mlx_distributed_all_sum: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_distributed_send(mlx_array*, mlx_array, int, mlx_distributed_group, mlx_stream)
+  mlx_distributed_send: { args: ["buffer", "ptr", "i32", "ptr", "ptr"], returns: "i32" },
+  // int mlx_distributed_recv(mlx_array*, const int*, size_t, mlx_dtype, int, mlx_distributed_group, mlx_stream)
+  mlx_distributed_recv: {
+    args: ["buffer", "buffer", "u64", "i32", "i32", "ptr", "ptr"],
+    returns: "i32",
+  },
   // int mlx_distributed_all_gather(mlx_array*, mlx_array, mlx_distributed_group, mlx_stream)
   mlx_distributed_all_gather: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
 

@@ -1,6 +1,6 @@
 // The engine of this process, by its own API: no server and no sockets between.
 import { engineSetup } from "../../ffi/native.ts";
-import { EngineClient, EngineError, type EngineHooks } from "../engine/client.ts";
+import { EngineClient, EngineError, type EngineHooks, type RankSource } from "../engine/client.ts";
 import type { ModelSource } from "../hub/source.ts";
 import { openTextModel, type TextModel } from "../text/text-model.ts";
 import type { Sample, Target } from "./target.ts";
@@ -10,16 +10,23 @@ export type EngineTargetOptions = {
   /** Prompts go through the chat template. */
   chat: boolean;
   maxBatch: number;
+  /** Processes that the model is divided among; they end with the engine. */
+  ranks?: (RankSource & { stop(): Promise<void> }) | undefined;
   onActivity?: EngineHooks["onActivity"];
 };
 
 export async function openEngineTarget(options: EngineTargetOptions): Promise<Target> {
-  const { source, chat, maxBatch, onActivity } = options;
+  const { source, chat, maxBatch, ranks, onActivity } = options;
   const encode = encoder(openTextModel(source.path), chat);
-  const engine = await EngineClient.start(engineSetup(), onActivity ? { onActivity } : {});
+  const hooks = onActivity ? { onActivity } : {};
+  const engine = await EngineClient.start(engineSetup(), hooks, ranks);
+  const close = async () => {
+    await engine.stop();
+    await ranks?.stop();
+  };
   const report = await engine.inspect();
   await engine.load(source.name, source.path, { maxBatch }).catch(async (error) => {
-    await engine.stop();
+    await close();
     throw error;
   });
   return {
@@ -57,7 +64,7 @@ export async function openEngineTarget(options: EngineTargetOptions): Promise<Ta
       const activeBytes = Math.max(0, ...stats.map((model) => model.activeBytes));
       return { activeBytes, rssBytes: process.memoryUsage.rss() };
     },
-    close: () => engine.stop(),
+    close,
   };
 }
 

@@ -13,6 +13,7 @@ import { barOf } from "../hub/progress.ts";
 import { printable } from "../printable.ts";
 import { modelHere } from "./model-here.ts";
 import { ProgressLine, showActivity } from "./progress.ts";
+import { startLocalRanks } from "./ranks.ts";
 import { didYouMean } from "./suggest.ts";
 
 const options = {
@@ -24,6 +25,7 @@ const options = {
   concurrency: { type: "string" },
   "max-tokens": { type: "string", default: "64" },
   "max-batch-size": { type: "string" },
+  ranks: { type: "string", default: "1" },
   "prompt-file": { type: "string" },
   repeat: { type: "string", default: "3" },
   warmup: { type: "string", default: "1" },
@@ -96,6 +98,7 @@ function settingsOf(args: string[]) {
     levels: levels.map((level) => wholeOf("concurrency", level)),
     maxTokens: wholeOf("max-tokens", values["max-tokens"]),
     maxBatch: wholeOf("max-batch-size", values["max-batch-size"] ?? ownBatch),
+    ranks: wholeOf("ranks", values.ranks),
     prompts: promptFile === undefined ? builtInPrompts : readPrompts(promptFile),
     repeat: wholeOf("repeat", values.repeat),
     warmup: wholeOf("warmup", values.warmup, 0),
@@ -121,6 +124,9 @@ function refuseIdle(values: Flags, modeName: ModeName): void {
   if (values.url !== undefined && values["max-batch-size"] !== undefined) {
     throw new UsageError("--max-batch-size: the server of --url has its own");
   }
+  if (values.url !== undefined && values.ranks !== "1") {
+    throw new UsageError("--ranks: the server of --url has its own");
+  }
   if (values.url !== undefined && !/^https?:\/\//.test(values.url)) {
     throw new UsageError(`--url: expected http://... or https://..., not ${values.url}`);
   }
@@ -134,7 +140,7 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
     requests: settings.requests,
     max_tokens: settings.maxTokens,
     ...(modeName === "sweep" && { concurrency: settings.levels }),
-    ...(url === undefined && { max_batch_size: settings.maxBatch }),
+    ...(url === undefined && { max_batch_size: settings.maxBatch, ranks: settings.ranks }),
     repeat: settings.repeat,
     warmup: settings.warmup,
     chat: settings.chat,
@@ -145,11 +151,17 @@ function toldOf(settings: BenchSettings): Record<string, unknown> {
 }
 
 async function openTarget(settings: BenchSettings): Promise<Target> {
-  const { url, model, apiKey, chat, maxBatch } = settings;
+  const { url, model, apiKey, chat, maxBatch, ranks } = settings;
   const shown = { json: settings.json !== undefined };
   if (url !== undefined) return await openServerTarget({ url, model, apiKey, chat });
   const source = await modelHere(model ?? "default");
-  return await openEngineTarget({ source, chat, maxBatch, onActivity: showActivity(shown) });
+  return await openEngineTarget({
+    source,
+    chat,
+    maxBatch,
+    ranks: await startLocalRanks(ranks),
+    onActivity: showActivity(shown),
+  });
 }
 
 function modeOf([name = "compare", ...more]: readonly string[]): ModeName {

@@ -16,7 +16,7 @@ export async function startRanks(
   log: Logger,
   command: readonly string[] = ownProgram(),
 ): Promise<RankGroup | undefined> {
-  const { ranks, hosts, rankPort, rankSecret, threads } = settings;
+  const { ranks, hosts, rankPort, rankSecret, threads, parallelism: parallel } = settings;
   if (ranks > 1 && hosts !== undefined) {
     throw new UsageError(
       "--ranks and --hosts exclude each other: the file says how many there are",
@@ -26,22 +26,45 @@ export async function startRanks(
   if (hosts !== undefined && rankSecret === undefined) {
     throw new UsageError("--hosts needs a secret that all ranks know: set MLX_SERVE_RANK_SECRET");
   }
-  const addresses = hosts === undefined ? Array<string>(ranks).fill(LOCAL) : readHosts(hosts);
-  const local = hosts === undefined ? ranks : 1;
+  if (hosts === undefined) return await startLocalRanks(ranks, { threads, parallel, log, command });
+  const addresses = readHosts(hosts);
   return await RankGroup.start({
-    hosts: addresses.map((address, rank) => ({ address, isLocal: rank < local })),
-    secret: rankSecret ?? randomBytes(32).toString("hex"),
+    hosts: addresses.map((address, rank) => ({ address, isLocal: rank === 0 })),
+    parallel,
+    secret: rankSecret!,
     version,
-    control: { hostname: addresses[0]!, port: hosts === undefined ? 0 : rankPort },
-    ringPorts: hosts === undefined ? undefined : ringPorts(addresses.length, rankPort),
+    control: { hostname: addresses[0]!, port: rankPort },
+    ringPorts: ringPorts(addresses.length, rankPort),
     command,
-    env: {
-      ...process.env,
-      MLX_SERVE_THREADS: String(threads ?? Math.max(1, Math.floor(availableParallelism() / local))),
-    },
-    envOf: (rank) =>
-      backend() === "cuda" && local > 1 ? { CUDA_VISIBLE_DEVICES: gpuOf(rank) } : {},
+    env: process.env,
     onChange: reporter(log),
+  });
+}
+
+type LocalRanks = {
+  threads?: number | undefined;
+  parallel?: Settings["parallelism"];
+  log?: Logger;
+  command?: readonly string[];
+};
+
+/** They share the cores, and each has a GPU of its own where there are such. */
+export async function startLocalRanks(
+  count: number,
+  { threads, parallel = "tensor", log, command = ownProgram() }: LocalRanks = {},
+): Promise<RankGroup | undefined> {
+  if (count === 1) return undefined;
+  const each = threads ?? Math.max(1, Math.floor(availableParallelism() / count));
+  return await RankGroup.start({
+    hosts: Array.from({ length: count }, () => ({ address: LOCAL, isLocal: true })),
+    parallel,
+    secret: randomBytes(32).toString("hex"),
+    version,
+    control: { hostname: LOCAL, port: 0 },
+    command,
+    env: { ...process.env, MLX_SERVE_THREADS: String(each) },
+    envOf: (rank) => (backend() === "cuda" ? { CUDA_VISIBLE_DEVICES: gpuOf(rank) } : {}),
+    ...(log && { onChange: reporter(log) }),
   });
 }
 

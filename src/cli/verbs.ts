@@ -251,6 +251,7 @@ export const verbs: readonly Verb[] = [
         metavar: "<n>",
         text: "of the engine (32, or few for priority)",
       },
+      { flag: "--ranks", metavar: "<n>", text: "processes that the model is divided among (1)" },
       {
         flag: "--prompt-file",
         metavar: "<file>",

@@ -155,6 +155,7 @@ const dtypes = ["auto", "float32", "float16", "bfloat16"] as const;
 const logLevels = ["debug", "info", "warn", "error"] as const;
 const logFormats = ["auto", "json", "pretty"] as const;
 const backends = ["cpu", "metal", "cuda"] as const;
+const parallels = ["tensor", "pipeline"] as const;
 
 export const Settings = z.strictObject({
   model: text("the name of a model")
@@ -498,6 +499,12 @@ export const Settings = z.strictObject({
     text: "Divide each model among the hosts of this file, as mlx.launch has it; this is the first.",
     metavar: "<file>",
     values: "file",
+  }),
+  parallelism: oneOf(parallels).prefault("tensor").register(about, {
+    section: "Machine",
+    text: "What each rank has: a part of every layer (tensor), or some of the layers (pipeline).",
+    metavar: "<way>",
+    values: parallels,
   }),
   rankPort: whole(1, 65_000).prefault(32_322).register(about, {
     section: "Machine",

@@ -17,6 +17,7 @@ import {
   type ModelInfo,
   type ModelPlan,
   type ModelStats,
+  type Parallel,
   type Refusal,
   type StepReport,
   type ToWorker,
@@ -76,6 +77,7 @@ export type SubmitOptions = {
 export type RankSource = {
   readonly size: number;
   readonly localSize: number;
+  readonly parallel: Parallel;
   /** For a new Worker: the one before is no longer heard. */
   connect(): Mailbox;
 };
@@ -305,6 +307,7 @@ export class EngineClient implements MatcherUser {
       mailbox: source.connect(),
       size: source.size,
       localSize: source.localSize,
+      parallel: source.parallel,
     };
     const workerData: WorkerData = {
       mailbox: { port: port2, arrivals },

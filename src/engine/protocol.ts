@@ -5,12 +5,13 @@ import type { MatcherLink } from "../grammar/matchers.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Score, TokenLogprob } from "../model/logprobs.ts";
 import type { Sampling } from "../model/sampler.ts";
+import type { Parallel } from "../model/weights.ts";
 import type { Priority } from "../schedule/queue.ts";
 import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
 import type { FinishReason } from "../schedule/sequence.ts";
 import type { Mailbox } from "./mailbox.ts";
 
-export type { FinishReason, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
+export type { FinishReason, Parallel, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
 export type EngineRequest = {
   /** What reports call it. */
@@ -290,7 +291,7 @@ export type WorkerData = {
   mailbox: Mailbox;
   setup: WorkerSetup;
   /** Processes that models are divided among; `localSize` of them share this machine. */
-  ranks?: { mailbox: Mailbox; size: number; localSize: number } | undefined;
+  ranks?: { mailbox: Mailbox; size: number; localSize: number; parallel: Parallel } | undefined;
 };
 
 export type EngineReport = {

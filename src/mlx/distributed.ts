@@ -5,7 +5,8 @@ import { takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import { cText, type Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
-import { type MlxArray, make } from "./array.ts";
+import { ints, type MlxArray, make } from "./array.ts";
+import { codeOf, type Dtype } from "./dtype.ts";
 import { add, concatenate, zeros } from "./ops.ts";
 import { Stream, stream } from "./stream.ts";
 
@@ -21,6 +22,9 @@ export type Group = {
   allGather(x: MlxArray): MlxArray;
   /** The first rank's array, on every rank; the others say what it is like. */
   fromFirst(x: MlxArray): MlxArray;
+  /** To a neighbour in the ring: sent when what this returns is evaluated. */
+  send(x: MlxArray, to: number): MlxArray;
+  receive(shape: readonly number[], dtype: Dtype, from: number): MlxArray;
 };
 
 /** A rank of a group that is to be planned, not to be computed with. */
@@ -31,6 +35,8 @@ export function plannedGroup(rank: number, size: number): Group {
     allSum: (x) => add(x, 0),
     allGather: (x) => concatenate(Array<MlxArray>(size).fill(x)),
     fromFirst: (x) => x,
+    send: (x) => x,
+    receive: (shape, dtype) => zeros(shape, dtype),
   };
 }
 
@@ -69,6 +75,20 @@ export class MlxGroup implements Group {
 
   fromFirst(x: MlxArray): MlxArray {
     return this.allSum(this.rank === 0 ? x : zeros(x.shape, x.dtype));
+  }
+
+  send(x: MlxArray, to: number): MlxArray {
+    this.#count(x.bytes);
+    const symbol = "mlx_distributed_send";
+    return make(symbol, mlxc[symbol](out.view, x.handle, to, this.#handle, this.#stream));
+  }
+
+  receive(shape: readonly number[], dtype: Dtype, from: number): MlxArray {
+    const symbol = "mlx_distributed_recv";
+    const [sizes, code] = [ints(shape), codeOf(dtype)];
+    const { length } = shape;
+    const status = mlxc[symbol](out.view, sizes, length, code, from, this.#handle, this.#stream);
+    return make(symbol, status);
   }
 
   free(): void {

@@ -1,5 +1,6 @@
 // The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
 import type { Linear } from "../device/device.ts";
+import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { multiply } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
@@ -7,7 +8,7 @@ import type { BaseConfig } from "./config.ts";
 import { type Block, softCap } from "./layers.ts";
 import type { Model, Step } from "./model.ts";
 import { LayerStates } from "./states.ts";
-import type { Weights } from "./weights.ts";
+import type { Embedding, Weights } from "./weights.ts";
 
 type Transform = (x: MlxArray) => MlxArray;
 
@@ -30,6 +31,8 @@ export type DecoderOptions = {
   makeInput?:
     | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
     | undefined;
+  /** Layers use what earlier ones have made, beside the hidden state: ranks cannot have some of them. */
+  crossesLayers?: boolean | undefined;
   /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
   layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
 };
@@ -47,32 +50,48 @@ export function decoder(
   const { hidden_size: dims, vocab_size: vocabulary, num_hidden_layers: layers } = config;
   const { embeddingScale = 1, logitScale = 1, logitCap, ignored = [] } = options;
   const { afterEmbedding, beforeNorm, afterLogits } = options;
-  const embedding = weights.embedding("model.embed_tokens", vocabulary, dims);
-  const states = new LayerStates();
-  const input = options.makeInput?.(states) ?? ((embedded: MlxArray) => embedded);
-  const blocks = Array.from({ length: layers }, (_, layer) =>
-    makeBlock(`model.layers.${layer}`, layer, states),
+  const { stage } = weights;
+  if (stage && (options.layerInputs || options.crossesLayers)) {
+    throw new LoadError("its layers take what others have made: divide it by --parallelism tensor");
+  }
+  const { first, end } = stage?.layersOf(layers) ?? { first: 0, end: layers };
+  const hasVocabulary = stage?.isFirst ?? true;
+  const embedding = hasVocabulary
+    ? weights.embedding("model.embed_tokens", vocabulary, dims)
+    : undefined;
+  const states = new LayerStates(weights.windows);
+  const input = (embedding && options.makeInput?.(states)) ?? ((embedded: MlxArray) => embedded);
+  const blocks = Array.from({ length: end - first }, (_, i) =>
+    makeBlock(`model.layers.${first + i}`, first + i, states),
   );
-  const norm = makeNorm("model.norm", dims);
-  const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
-  const matrix = tied ? embedding.asLinear : weights.head("lm_head", dims, vocabulary);
-  const head = options.head ? options.head(matrix) : matrix;
+  const norm = (stage?.isLast ?? true) ? makeNorm("model.norm", dims) : undefined;
+  const makeHead = ({ asLinear }: Pick<Embedding, "asLinear">) => {
+    const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
+    const matrix = tied ? asLinear : weights.head("lm_head", dims, vocabulary);
+    return options.head ? options.head(matrix) : matrix;
+  };
+  const head = embedding && makeHead(embedding);
   weights.finish([...UNUSED, ...ignored]);
+  const embed = ({ lookup }: Embedding, tokens: MlxArray, step: Step) => {
+    const h = input(lookup(tokens), tokens, step); // (T, D)
+    const scaled = embeddingScale === 1 ? h : multiply(h, embeddingScale);
+    return afterEmbedding ? afterEmbedding(scaled, step) : scaled;
+  };
   return {
     shape: { dims, vocabulary, maxPositions: config.max_position_embeddings ?? 4096 },
     states,
     forward(tokens, step) {
       using scope = new Scope();
-      let h = input(embedding.lookup(tokens), tokens, step); // (T, D)
-      if (embeddingScale !== 1) h = multiply(h, embeddingScale);
-      if (afterEmbedding) h = afterEmbedding(h, step);
+      const count = tokens.shape[0]!;
+      let h = embedding ? embed(embedding, tokens, step) : stage!.receive(count, dims);
       const inputs = options.layerInputs?.(tokens, h);
       for (const [layer, block] of blocks.entries()) h = block(h, step, inputs?.[layer]);
-      return scope.keep(norm(beforeNorm ? beforeNorm(h) : h));
+      if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
+      return scope.keep(stage ? stage.pass(h, count, dims) : h);
     },
     logits(hidden) {
       using scope = new Scope();
-      let logits = head(hidden);
+      let logits = head!(hidden);
       if (logitScale !== 1) logits = multiply(logits, logitScale);
       if (logitCap) logits = softCap(logits, logitCap);
       return scope.keep(afterLogits ? afterLogits(logits) : logits);

@@ -15,7 +15,7 @@ type Layer = { pool: MlxArray; attention: LatentAttention };
 
 export class LatentStore {
   /** Whose blocks they are in: latents have no window, so all are in one. */
-  readonly #group: number;
+  readonly group: number;
   readonly #layers: Layer[] = [];
   /** By their sizes. */
   readonly #attentions = new Map<string, LatentAttention>();
@@ -28,7 +28,7 @@ export class LatentStore {
     blocks: number,
     dtype: Dtype,
   ) {
-    this.#group = group;
+    this.group = group;
     const kept = device.kvType(dtype);
     try {
       for (const { heads, latent, rotary } of states) {
@@ -53,7 +53,7 @@ export class LatentStore {
 
   /** One token each. `splitsOf` so many thread groups: how many share the tokens of each. */
   decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
-    const own = tables[this.#group]!;
+    const own = tables[this.group]!;
     return {
       attendLatent: ({ index }, rows, options) => {
         const { pool, attention } = this.#layers[index]!;
@@ -69,8 +69,8 @@ export class LatentStore {
     placesOf: (group: number) => MlxArray,
     tilesOf: (most: number) => MlxArray,
   ): LatentStep {
-    const own = tables[this.#group]!;
-    const places = placesOf(this.#group);
+    const own = tables[this.group]!;
+    const places = placesOf(this.group);
     const tiles = new Map<number, MlxArray>();
     const tilesFor = ({ tileTokens }: LatentAttention) => {
       if (tileTokens === undefined) return undefined;
@@ -88,7 +88,7 @@ export class LatentStore {
 
   /** Copies the pairs of blocks of their group; what comes out is there when all are copied. */
   copy(pairsOf: ReadonlyMap<number, MlxArray>): MlxArray[] {
-    const pairs = pairsOf.get(this.#group);
+    const pairs = pairsOf.get(this.group);
     if (!pairs) return [];
     return this.#layers.map(({ pool, attention }) => attention.copy(pool, pairs));
   }

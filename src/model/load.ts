@@ -6,7 +6,7 @@ import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
-import { Weights } from "./weights.ts";
+import { type Parallel, type WeightOptions, Weights } from "./weights.ts";
 
 export type LoadOptions = {
   device: Device;
@@ -14,6 +14,8 @@ export type LoadOptions = {
   keepDequantized?: boolean | undefined;
   /** Ranks that it is divided among; each loads its part. */
   group?: Group | undefined;
+  parallel?: Parallel | undefined;
+  windows?: WeightOptions["windows"];
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Some of the file has been read, a few megabytes at most. */
   onRead?: (() => void) | undefined;

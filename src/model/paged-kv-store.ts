@@ -178,6 +178,10 @@ export class PagedKvStore {
    * Copies blocks in every pool, not before `before` is there, the last thing that a step on the pools makes.
    * What comes out is there when all copies are done: the next step goes behind it.
    */
+  hasGroup(group: number): boolean {
+    return this.#layers.some((layer) => layer.group === group) || this.#latents?.group === group;
+  }
+
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
     const pairsOf = (group: number) => {
       const own = copies.filter((copy) => copy.group === group);

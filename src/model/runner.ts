@@ -211,7 +211,8 @@ export class Runner {
   /** The tokens, not before the pools are as the step before and this step's block copies leave them. */
   #ordered(tokens: MlxArray, { copies, fed }: StepInputs): MlxArray {
     const { after } = this.#device;
-    if (copies.length > 0) return after(tokens, this.#store.copy(copies, this.#latest));
+    const own = copies.filter(({ group }) => this.#store.hasGroup(group));
+    if (own.length > 0) return after(tokens, this.#store.copy(own, this.#latest));
     // Fed tokens are made by the step before.
     return fed || !this.#latest ? tokens : after(tokens, this.#latest);
   }

@@ -61,6 +61,11 @@ export class StateStore {
     return { ...without, ...this.#kv.decodeStep(tables, shape), ...this.#slots.step(moves!) };
   }
 
+  /** Whether a layer of this rank has blocks of a group. */
+  hasGroup(group: number): boolean {
+    return this.#kv.hasGroup(group);
+  }
+
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
     return this.#kv.copy(copies, before);
   }

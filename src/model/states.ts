@@ -25,9 +25,15 @@ export type LatentState = Readonly<LatentShape> & { readonly index: number };
 export type SlotState = { readonly shape: readonly number[]; readonly index: number };
 
 export class LayerStates {
+  /** Of groups that come first, in this order, also where no state of this rank is in them. */
+  readonly windows: readonly (number | undefined)[];
   readonly kvs: KvState[] = [];
   readonly latents: LatentState[] = [];
   readonly slots: SlotState[] = [];
+
+  constructor(windows: readonly (number | undefined)[] = []) {
+    this.windows = windows;
+  }
 
   kv({ heads, kvHeads, headDim, window }: KvShape): KvState {
     const state: KvState = { heads, kvHeads, headDim, window, index: this.kvs.length };
@@ -56,8 +62,12 @@ export type StateGroup = {
 };
 
 /** Latents have no window. */
-export function groupsOf({ kvs, latents }: LayerStates): StateGroup[] {
-  const windows = new Set([...kvs.map(({ window }) => window), ...latents.map(() => undefined)]);
+export function groupsOf({ windows: first, kvs, latents }: LayerStates): StateGroup[] {
+  const windows = new Set([
+    ...first,
+    ...kvs.map(({ window }) => window),
+    ...latents.map(() => undefined),
+  ]);
   return Array.from(windows, (window) => ({
     window,
     kvs: kvs.filter((state) => state.window === window),

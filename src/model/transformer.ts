@@ -41,7 +41,8 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
     return sequentialBlock(mix, mlp, own, design);
   };
   const ignored = [...(design.ignored ?? []), ...unusedTensors(config, design)];
-  const options = { ...design, ignored };
+  const crossesLayers = design.crossesLayers || design.kvOwners !== undefined;
+  const options = { ...design, ignored, crossesLayers };
   return decoder(config, weights, design.layer ?? makeLayer, makeNorm, options);
 }
 

@@ -33,6 +33,7 @@ import {
   sliceOf,
   wholeOf,
 } from "./extents.ts";
+import { Stage } from "./stages.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
   loadDense,
@@ -56,8 +57,11 @@ export type WeightOptions = {
   dtype?: FloatType | undefined;
   /** On CUDA: quantized matrices are dequantized once as well, and not in each step with many rows. */
   keepDequantized?: boolean | undefined;
-  /** The ranks that the weights are divided among. */
+  /** The ranks that the weights are divided among: parts of every layer, or some of the layers. */
   group?: Group | undefined;
+  parallel?: Parallel | undefined;
+  /** Of all layers, where this rank has some of them: how many of the latest tokens they see. */
+  windows?: readonly (number | undefined)[] | undefined;
   onProgress?: OnProgress | undefined;
 };
 
@@ -70,15 +74,22 @@ const matrixKinds = ["weight", "scales", "biases", "bias"];
 export class Weights {
   readonly device: Device;
   readonly dtype: FloatType;
+  /** Where ranks have parts of every layer. */
   readonly group: Group | undefined;
+  /** Where they have some of the layers. */
+  readonly stage: Stage | undefined;
+  readonly windows: readonly (number | undefined)[];
   readonly #keepDequantized: boolean;
   readonly #ledger: TensorLedger;
 
   constructor(checkpoint: Checkpoint, options: WeightOptions) {
-    const { device, dtype, keepDequantized = false, group, onProgress } = options;
+    const { device, dtype, keepDequantized = false, group, parallel, onProgress } = options;
+    const { windows = [] } = options;
     this.device = device;
-    this.group = group;
     this.dtype = dtype ?? device.computeType(storedType(checkpoint));
+    this.group = parallel === "pipeline" ? undefined : group;
+    this.stage = group && parallel === "pipeline" ? new Stage(group, this.dtype) : undefined;
+    this.windows = windows;
     this.#keepDequantized = keepDequantized;
     this.#ledger = new TensorLedger(checkpoint, onProgress, device.isSketch);
   }
@@ -103,12 +114,15 @@ export class Weights {
     return this.#ledger.own(loadDense(stored, dtype, this.device), stored);
   }
 
-  /** This rank's part of a tensor along its first axis. */
+  /** This rank's part of a tensor along its first axis, whatever axes the file gives as many numbers. */
   part(name: string, own: Extent, rest: readonly number[] = []): MlxArray {
     const [whole, shape] = [wholeOf, countOf].map((size) => [size(own), ...rest]) as [
       number[],
       number[],
     ];
+    const { shape: found } = this.#ledger.find(name);
+    const sizeOf = (axes: readonly number[]) => axes.reduce((a, b) => a * b, 1);
+    if (sizeOf(found) === sizeOf(whole)) this.reshape(name, found, whole);
     if (typeof own !== "number") {
       this.#ledger.stored(name, whole);
       const rows = { rows: own.of, runs: [own], shape };
@@ -394,7 +408,8 @@ export class Weights {
 
   /** Throws where the file has tensors that the configuration does not account for. */
   finish(ignored: readonly RegExp[]): void {
-    this.#ledger.finish(ignored);
+    // Other ranks have the other layers.
+    if (!this.stage) this.#ledger.finish(ignored);
   }
 
   /** How many bytes of arrays there are. */
@@ -559,6 +574,9 @@ export class Weights {
     return { weight, scales, biases, quantization: { mode, groupSize, bits } };
   }
 }
+
+/** Parts of every layer, or some of the layers. */
+export type Parallel = "tensor" | "pipeline";
 
 export type Division = { unit?: number; inputOf?: readonly string[] };
 

@@ -7,9 +7,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { type Mailbox, send } from "../engine/mailbox.ts";
+import type { Parallel } from "../engine/protocol.ts";
 import { Channel, isProof, proofOf } from "./channel.ts";
 import { writeRing } from "./hosts.ts";
-import { type FromRankProcess, type Hello, SILENCE_MS, type ToRankUser } from "./protocol.ts";
+import {
+  type FromRankProcess,
+  type FromRankUser,
+  type Hello,
+  SILENCE_MS,
+  type ToRankUser,
+} from "./protocol.ts";
 
 export type RankHost = {
   /** Where it connects to other ranks from, and they to it. */
@@ -20,6 +27,8 @@ export type RankHost = {
 
 export type RankGroupOptions = {
   hosts: readonly RankHost[];
+  /** What each has: parts of every layer, or some of the layers. */
+  parallel: Parallel;
   /** Guards the channel to the server. */
   secret: string;
   version: string;
@@ -98,6 +107,10 @@ export class RankGroup {
     return this.#options.hosts.length;
   }
 
+  get parallel(): Parallel {
+    return this.#options.parallel;
+  }
+
   get localSize(): number {
     return this.#options.hosts.filter(({ isLocal }) => isLocal).length;
   }
@@ -133,8 +146,10 @@ export class RankGroup {
     const { port1, port2 } = new MessageChannel();
     const arrivals = new SharedArrayBuffer(4);
     this.#user = { mailbox: { port: port1, arrivals }, port: port1 };
-    port1.on("message", (bytes: Uint8Array) => {
-      if (this.#isFormed) for (const { channel } of this.#members) channel?.sendBytes(bytes);
+    port1.on("message", (message: FromRankUser) => {
+      if (!this.#isFormed) return;
+      if (message.kind === "giveUp") this.#lose(message.reason);
+      else for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
     });
     // What the Worker before had loaded is nobody's.
     if (this.#isFormed) this.#lose("the engine was restarted");
@@ -331,7 +346,8 @@ function nameOf({ rank, host }: Pick<Member, "rank" | "host">): string {
   return `rank ${rank} (${host.address})`;
 }
 
-function freePorts(count: number): number[] {
+/** So many ports that nothing listens on. */
+export function freePorts(count: number): number[] {
   const listeners = Array.from({ length: count }, () =>
     Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } }),
   );

@@ -5,6 +5,7 @@ import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Lookback } from "../model/sampler.ts";
+import type { Parallel } from "../model/weights.ts";
 
 /** A model as all ranks load it, each its part. */
 export type RankLoad = {
@@ -13,6 +14,7 @@ export type RankLoad = {
   dtype: "float32" | "float16" | "bfloat16";
   keepDequantized: boolean | undefined;
   layout: CacheLayout;
+  parallel: Parallel;
   warmUp: { maxBatch: number; maxLength: number } | undefined;
 };
 
@@ -40,6 +42,11 @@ export type ToRankUser =
   | { kind: "formed" }
   | { kind: "lost"; reason: string }
   | { kind: "message"; rank: number; bytes: Uint8Array };
+
+/** What the engine Worker says: to all ranks, or of them. */
+export type FromRankUser =
+  | { kind: "message"; bytes: Uint8Array }
+  | { kind: "giveUp"; reason: string };
 
 /** Between the main threads, as JSON. */
 export type Hello = { kind: "hello"; rank: number; nonce: string; proof: string; version: string };

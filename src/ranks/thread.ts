@@ -14,13 +14,21 @@ import { openMlx } from "../mlx/runtime.ts";
 import { openCheckpoint } from "../model/checkpoint.ts";
 import { fingerprintOf } from "../model/fingerprint.ts";
 import { loadModel } from "../model/load.ts";
+import type { Model } from "../model/model.ts";
 import { type Launched, Runner } from "../model/runner.ts";
+import { StageRunner } from "../model/stage-runner.ts";
 import { StateStore } from "../model/state-store.ts";
+import type { Parallel } from "../model/weights.ts";
 import type { FromRank, FromRankProcess, RankLoad, ToRank } from "./protocol.ts";
 
 export type FromRankThread = Uint8Array | FromRankProcess;
 
-type Loaded = { runner: Runner; launched: Launched[]; traffic: Traffic; free(): void };
+type Loaded = {
+  runner: Runner | StageRunner;
+  launched: Launched[];
+  traffic: Traffic;
+  free(): void;
+};
 
 /** Of so many steps one is measured: it takes longer. */
 const MEASURED = 64;
@@ -105,17 +113,17 @@ function check({ fingerprint, ...asked }: ToRank & { kind: "check" }): void {
 }
 
 function load(asked: RankLoad): void {
-  const { model: name, dtype, keepDequantized, layout, warmUp } = asked;
+  const { model: name, dtype, keepDequantized, layout, parallel, warmUp } = asked;
   using made = new DisposableStack();
   const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
   const onProgress = (loadedBytes: number, totalBytes: number) =>
     reply({ kind: "progress", model: name, loadedBytes, totalBytes });
-  const model = owned(
-    loadModel(ownPath(asked), { device, dtype, keepDequantized, group, onProgress }),
-  );
+  const windows = layout.groups.map(({ window }) => window);
+  const options = { device, dtype, keepDequantized, group, parallel, windows, onProgress };
+  const model = owned(loadModel(ownPath(asked), options));
   const store = owned(new StateStore(device, model.states, layout, model.dtype));
-  const runner = owned(new Runner(device, model, store, group));
-  if (warmUp) runner.warmUp(warmUp.maxBatch, warmUp.maxLength);
+  const runner = owned(runnerOf(model, store, parallel));
+  if (warmUp && runner instanceof Runner) runner.warmUp(warmUp.maxBatch, warmUp.maxLength);
   const kept = made.move();
   models.set(name, {
     runner,
@@ -124,6 +132,12 @@ function load(asked: RankLoad): void {
     free: () => kept.dispose(),
   });
   reply({ kind: "loaded", model: name, weightBytes: model.weightBytes, kvBytes: store.bytes });
+}
+
+/** Of ranks that have some of the layers, only the first draws, and knows of tokens. */
+function runnerOf(model: Model, store: StateStore, parallel: Parallel): Runner | StageRunner {
+  if (parallel === "tensor") return new Runner(device, model, store, group);
+  return group.rank === 0 ? new Runner(device, model, store) : new StageRunner(model, store);
 }
 
 /** Collectives of a ring run on the CPU, and have no place in a step that is compiled or recorded for a GPU. */

@@ -20,7 +20,7 @@ const reply = (message: FromWorker) => mailbox.port.postMessage(message);
 const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
-const link = ranks && new RankLink(ranks.mailbox, ranks.size, ranks.localSize);
+const link = ranks && new RankLink(ranks);
 const models = new Models(() => openDevice(runtime.backend, runtime.device), link);
 const handler = new MessageHandler({
   models,

@@ -149,8 +149,9 @@ export class Models {
     const fingerprint = fingerprintOf(checkpoint);
     checkpoint.close();
     const warmUp = options.warmUp ? { maxBatch, maxLength } : undefined;
-    const load = { model: name, path, dtype, keepDequantized, layout, warmUp };
-    const runner = ranks.open(load, fingerprint, this.#device!.depth);
+    const { parallel } = ranks;
+    const load = { model: name, path, dtype, keepDequantized, layout, parallel, warmUp };
+    const runner = ranks.open({ load, fingerprint, depth: this.#device!.depth });
     try {
       runner.load(hooks);
     } catch (error) {

@@ -2,7 +2,7 @@
 // sequences, and the arrays of its steps.
 import type { Device } from "../device/device.ts";
 import { roomOf } from "../device/memory.ts";
-import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
+import type { EngineOptions, ModelPlan, Parallel } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { Costs } from "../kv/budget.ts";
 import { plannedGroup } from "../mlx/distributed.ts";
@@ -21,7 +21,7 @@ import { type Sketched, sketchModel } from "./step-needs.ts";
 type SketchedModel = { sketched: Sketched; costs: Costs; needs: ModelNeeds };
 
 /** Ranks that a model is divided among, and how many of them share this machine. */
-export type Ranks = { size: number; localSize: number };
+export type Ranks = { size: number; localSize: number; parallel: Parallel };
 
 /** For one of the ranks that are on this machine, where there are some. */
 export function machineOf({ memory, tokenBudget }: Device, ranks?: Ranks): Machine {
@@ -47,18 +47,22 @@ export function needsOf(
   ranks?: Ranks,
 ): SketchedModel {
   const { dtype, keepUnpacked: keepDequantized, maxBatch, maxLength } = options;
+  const isTensor = ranks?.parallel === "tensor";
   const sketched = sketchModel(
     device,
     path,
-    { dtype, keepDequantized, group: ranks && plannedGroup(0, ranks.size) },
+    { dtype, keepDequantized, group: isTensor ? plannedGroup(0, ranks.size) : undefined },
     {
       maxBatch,
       tokens: Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch),
       maxLength: typeof maxLength === "number" ? maxLength : undefined,
     },
   );
-  const costs = costsOf(device, sketched);
-  const { weightBytes, shape, stepBytes } = sketched;
+  const whole = costsOf(device, sketched);
+  const share = ranks?.parallel === "pipeline" ? stageShare(sketched, ranks) : 1;
+  const costs = scaled(whole, share);
+  const { shape, stepBytes } = sketched;
+  const weightBytes = sketched.weightBytes * share;
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
   return { sketched, costs, needs };
 }
@@ -105,6 +109,19 @@ function planned(
     if (!(error instanceof NoMemoryError)) throw error;
     return { refusal: error.message };
   }
+}
+
+/** Of all layers, what the rank with most of them has. */
+function stageShare({ states }: Pick<LoadedModel, "states">, { size }: Ranks): number {
+  const layers = Math.max(size, states.kvs.length + states.latents.length + states.slots.length);
+  return Math.ceil(layers / size) / layers;
+}
+
+function scaled({ groups, slotBytes }: Costs, share: number): Costs {
+  return {
+    groups: groups.map((group) => ({ ...group, blockBytes: group.blockBytes * share })),
+    slotBytes: slotBytes * share,
+  };
 }
 
 /** What a block of each group takes, and a slot. */

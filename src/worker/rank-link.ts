@@ -2,14 +2,18 @@
 // the ranks are lost.
 import { deserialize, serialize } from "bun:jsc";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
-import { noTraffic, type Traffic } from "../engine/protocol.ts";
+import { noTraffic, type Traffic, type WorkerData } from "../engine/protocol.ts";
 import type { LoadOptions } from "../model/load.ts";
 import type { Launched, StepInputs, StepOutputs } from "../model/runner.ts";
-import type { FromRank, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
+import type { Parallel } from "../model/weights.ts";
+import type { FromRank, FromRankUser, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
 import type { StepRunner } from "./pipeline.ts";
 
 /** How often a load looks for a shutdown, and for other models' work. */
 const LOAD_POLL_MS = 20;
+
+/** Longer than any step takes: ranks that have not answered by then are given up. */
+const STEP_LIMIT_MS = 120_000;
 
 /** A rank has ended or stalled. */
 export class RanksLostError extends Error {
@@ -20,15 +24,17 @@ export class RankLink {
   readonly size: number;
   /** How many of the ranks share this machine's memory. */
   readonly localSize: number;
+  readonly parallel: Parallel;
   readonly #mailbox: Mailbox;
   readonly #runners = new Map<string, RankRunner>();
   #isFormed = false;
   #formations = 0;
 
-  constructor(mailbox: Mailbox, size: number, localSize: number) {
+  constructor({ mailbox, size, localSize, parallel }: NonNullable<WorkerData["ranks"]>) {
     this.#mailbox = mailbox;
     this.size = size;
     this.localSize = localSize;
+    this.parallel = parallel;
   }
 
   /** The number of the group that is there now; what another one had loaded is gone. */
@@ -37,18 +43,25 @@ export class RankLink {
   }
 
   /** The runner of a model: it hears what ranks say of it until it is closed. */
-  open(load: RankLoad, fingerprint: string, depth: number): RankRunner {
-    const runner = new RankRunner(this, { load, fingerprint, depth }, () => {
-      this.#runners.delete(load.model);
-      if (this.#isFormed) this.send({ kind: "unload", model: load.model });
+  open(model: RankModel): RankRunner {
+    const { model: name } = model.load;
+    const runner = new RankRunner(this, model, () => {
+      this.#runners.delete(name);
+      if (this.#isFormed) this.send({ kind: "unload", model: name });
     });
-    this.#runners.set(load.model, runner);
+    this.#runners.set(name, runner);
     return runner;
   }
 
   /** To every rank. */
   send(message: ToRank): void {
-    this.#mailbox.port.postMessage(new Uint8Array(serialize(message)));
+    const bytes = new Uint8Array(serialize(message));
+    this.#mailbox.port.postMessage({ kind: "message", bytes } satisfies FromRankUser);
+  }
+
+  /** The ranks are alive and do not answer: they are ended, and started again. */
+  giveUp(reason: string): void {
+    this.#mailbox.port.postMessage({ kind: "giveUp", reason } satisfies FromRankUser);
   }
 
   /** Takes in all that has arrived; waits so long where there is nothing. */
@@ -76,7 +89,7 @@ export class RankLink {
   }
 }
 
-type RankModel = { load: RankLoad; fingerprint: string; depth: number };
+type RankModel = { load: RankLoad; fingerprint: string; depth: number; stepLimitMs?: number };
 
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
@@ -88,6 +101,7 @@ export class RankRunner implements StepRunner {
   /** Of the model's files. */
   readonly #fingerprint: string;
   readonly #close: () => void;
+  readonly #stepLimitMs: number;
   /** The formation that was asked for the model, the ranks that have its files, and what they hold of it. */
   #asked: number | undefined;
   readonly #checked = new Set<number>();
@@ -98,8 +112,10 @@ export class RankRunner implements StepRunner {
   /** Of the first rank, in all steps. */
   traffic: Traffic = noTraffic;
 
-  constructor(link: RankLink, { load, fingerprint, depth }: RankModel, close: () => void) {
+  constructor(link: RankLink, model: RankModel, close: () => void) {
+    const { load, fingerprint, depth, stepLimitMs = STEP_LIMIT_MS } = model;
     this.#link = link;
+    this.#stepLimitMs = stepLimitMs;
     this.#load = load;
     this.#fingerprint = fingerprint;
     this.depth = depth;
@@ -166,13 +182,23 @@ export class RankRunner implements StepRunner {
       read: () => {
         check();
         this.#link.send({ kind: "read", model });
-        while (this.#outputs.length === 0) {
-          this.#link.poll(Number.POSITIVE_INFINITY);
-          check();
-        }
+        this.#awaitOutputs(check);
         return this.#outputs.shift()!;
       },
     };
+  }
+
+  #awaitOutputs(check: () => void): void {
+    let limitMs = this.#stepLimitMs;
+    while (this.#outputs.length === 0) {
+      const startMs = performance.now();
+      this.#link.poll(limitMs);
+      check();
+      limitMs -= performance.now() - startMs;
+      if (limitMs > 0) continue;
+      this.#link.giveUp(`a step of ${this.#load.model} was not answered in time`);
+      limitMs = Number.POSITIVE_INFINITY;
+    }
   }
 
   hear(rank: number, message: FromRank): void {

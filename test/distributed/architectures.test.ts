@@ -20,6 +20,16 @@ test("three ranks have heads that do not divide evenly, or all of them", async (
   expect(shares).toEqual([1, 1, 1]);
 }, 90_000);
 
+test("two ranks, each with half of the layers, draw what one rank does", async () => {
+  // Windows that only one of the ranks has; latents and experts; recurrent layers.
+  const names = ["llama", "llama-windows", "deepseek_v2", "qwen3_next"];
+  const results = await runOnRanks(2, names, 60_000, "pipeline");
+  expect(results.filter(({ isRight }) => !isRight)).toEqual([]);
+  expect(results).toHaveLength(2 * names.length);
+  const shares = results.filter(({ name }) => name === "llama").map(({ share }) => share.weights);
+  expect(shares[0]! + shares[1]!).toBeCloseTo(1, 2);
+}, 90_000);
+
 test("four ranks share two KV heads", async () => {
   const results = await runOnRanks(4, ["olmo2"], 60_000);
   expect(results.map(({ isRight, share }) => [isRight, share.kv])).toEqual(

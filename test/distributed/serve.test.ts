@@ -60,6 +60,18 @@ test("it answers as a server whose model is whole", async () => {
   }
 }, 60_000);
 
+test("a server whose ranks have some of the layers each answers the same", async () => {
+  const whole = await startTestServer({ args });
+  const staged = await startTestServer({
+    args: [...args, "--ranks", "2", "--parallelism", "pipeline"],
+  });
+  try {
+    expect(await answersOf(staged)).toEqual(await answersOf(whole));
+  } finally {
+    await Promise.all([whole.stop(), staged.stop()]);
+  }
+}, 60_000);
+
 type Ps = {
   models: { blocks: { held: number }; collectives?: { count: number; sent_bytes: number } }[];
   ranks: { rank: number; pid: number; state: string }[];

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { runsOf, transposed } from "../../src/model/arrangement.ts";
+import { columnsOf, orderedRuns, runsOf, transposed } from "../../src/model/arrangement.ts";
 import type { StoredTensor } from "../../src/model/checkpoint.ts";
 
 /** Numbers of two bytes that say where they stand: 0, 1, 2 and so on. */
@@ -30,6 +30,28 @@ describe.each([2, 4, 10, 22, 1000])("read %i bytes at a time", (piece) => {
     const made = transposed("made", counted(2, 3, 4), { first: 1, count: 2 });
     expect([made.shape, made.bytes]).toEqual([[2, 2, 3], 24]);
     expect(numbersOf(made, piece)).toEqual([1, 5, 9, 2, 6, 10, 13, 17, 21, 14, 18, 22]);
+  });
+
+  test("columns are cut out of every row, of each matrix", () => {
+    const made = columnsOf(counted(2, 2, 4), { first: 1, count: 2, of: 4 });
+    expect([made.shape, made.bytes]).toEqual([[2, 2, 2], 16]);
+    expect(numbersOf(made, piece)).toEqual([1, 2, 5, 6, 9, 10, 13, 14]);
+  });
+
+  test("columns are counted as before they were quantized", () => {
+    const made = columnsOf(counted(2, 4), { first: 32, count: 32, of: 128 });
+    expect([made.shape, numbersOf(made, piece)]).toEqual([
+      [2, 1],
+      [1, 5],
+    ]);
+  });
+
+  test("rows are cut out in our order, whatever the file's is", () => {
+    // The file's row 0 is our row 3.
+    const stored = { ...counted(4, 2), rowOrder: (row: number) => 3 - row };
+    const made = orderedRuns(stored, { rows: 4, runs: [{ first: 1, count: 2 }], shape: [2, 2] });
+    expect([made.shape, made.rowOrder]).toEqual([[2, 2], undefined]);
+    expect(numbersOf(made, piece)).toEqual([4, 5, 2, 3]);
   });
 
   test("rows come in runs", () => {

@@ -14,6 +14,7 @@ import { StateStore } from "../../src/model/state-store.ts";
 import { groupsOf } from "../../src/model/states.ts";
 import { TokenCounts } from "../../src/model/token-counts.ts";
 import { ModelEngine, type ModelEngineParts } from "../../src/worker/model-engine.ts";
+import type { StepRunner } from "../../src/worker/pipeline.ts";
 import { ContiguousKv, contiguousStep } from "./contiguous-kv.ts";
 import { deviceOf } from "./devices.ts";
 
@@ -36,18 +37,22 @@ export function makeEngine(
     slots?: number;
     matchers?: ModelEngineParts["matchers"];
     nowMs?: ModelEngineParts["nowMs"];
+    /** Whether the model has slots, where that is not for its own states to say. */
+    hasSlots?: boolean;
+    /** In place of the runner that a model has. */
+    runnerOf?: (store: StateStore) => StepRunner & { free(): void };
   } = {},
   watch: (inputs: StepInputs, step: number) => StepInputs = (inputs) => inputs,
 ) {
   const { blocks = 64, slots = 12, device = deviceOf("cpu"), ...more } = options;
-  const { matchers, nowMs, ...others } = more;
+  const { matchers, nowMs, runnerOf, hasSlots = model.states.slots.length > 0, ...others } = more;
   const all = { ...defaultEngineOptions, ...others, blocks };
   const layout: CacheLayout = {
     groups: groupsOf(model.states).map(({ window }) => ({ blocks, window })),
-    slots: model.states.slots.length > 0 ? slots : undefined,
+    slots: hasSlots ? slots : undefined,
   };
   const store = new StateStore(device, model.states, layout, model.dtype);
-  const runner = new Runner(device, model, store);
+  const runner = runnerOf?.(store) ?? new Runner(device, model, store);
   const cache = new KvCache(layout);
   let steps = 0;
   const engine = new ModelEngine({

@@ -2,31 +2,24 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Parallel } from "../../src/model/weights.ts";
+import { freePorts } from "../../src/ranks/group.ts";
 import type { RankResult } from "./rank-program.ts";
 
 const program = join(import.meta.dir, "rank-program.ts");
-
-/** So many ports that nothing listens on. */
-export function freePorts(count: number): number[] {
-  const listeners = Array.from({ length: count }, () =>
-    Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } }),
-  );
-  const ports = listeners.map(({ port }) => port);
-  for (const each of listeners) each.stop(true);
-  return ports;
-}
 
 /** Runs these tiny models on so many ranks; what each rank says of each. */
 export async function runOnRanks(
   size: number,
   names: readonly string[],
   timeoutMs: number,
+  parallel: Parallel = "tensor",
 ): Promise<RankResult[]> {
   const folder = mkdtempSync(join(tmpdir(), "ranks-"));
   const hosts = join(folder, "hosts.json");
   writeFileSync(hosts, JSON.stringify(freePorts(size).map((port) => [`127.0.0.1:${port}`])));
   const ranks = Array.from({ length: size }, (_, rank) =>
-    Bun.spawn([process.execPath, program, ...names], {
+    Bun.spawn([process.execPath, program, parallel, ...names], {
       env: {
         ...process.env,
         MLX_RANK: String(rank),

@@ -29,6 +29,7 @@ export const hunyuan = family({
     const projectionOf = takenOver(weights, config.use_cla ? config.cla_share_factor : 1);
     return {
       config: { tie_word_embeddings: !weights.has("lm_head.weight") },
+      crossesLayers: config.use_cla,
       headNorms: config.use_qk_norm ? ["query_layernorm", "key_layernorm"] : undefined,
       arrange: (name, sizes) => arrangeGroups(weights, name, sizes),
       parts: (name, sizes, { rope, layer }) =>

@@ -41,6 +41,7 @@ export const iquestLoopCoder = family({
     const second: (() => Block)[] = [];
     return {
       config: { num_hidden_layers: 2 * layers },
+      crossesLayers: true,
       layer: (name, layer, states) => {
         if (layer >= layers) return second[layer - layers]!();
         const attention = `${name}.self_attn`;

@@ -36,6 +36,7 @@ const text = family({
         ...base.experts,
         latent: latent ? { size: latent, norm, ...LATENT_NAMES } : undefined,
       },
+      crossesLayers: config.attn_res_block_size != null,
       ...(config.attn_res_block_size
         ? mixedResiduals(weights, dims, eps, config.attn_res_block_size)
         : {}),

@@ -29,6 +29,7 @@ export const nanbeige = family({
     return {
       config: { num_hidden_layers: layers * loops },
       makeNorm: () => norm,
+      crossesLayers: true,
       layer: (name, at, states) => {
         const layer = at % layers;
         if (at < layers) {

@@ -23,6 +23,7 @@ export const rwkv7 = family({
     const first: { values?: MlxArray } = {};
     return {
       makeNorm,
+      crossesLayers: true,
       layer: (name, layer, states) => {
         const before: AnyNorm = layer === 0 ? makeNorm(`${name}.pre_norm`) : (x) => x;
         const timeNorm = makeNorm(`${name}.attn_norm`);
