@@ -8,7 +8,7 @@ import { tinyCases } from "../test/support/tiny-models.ts";
 
 /** Tiny models that one start of the ranks runs, and how long they may take. */
 const SOME = 40;
-const TIMEOUT_MS = 600_000;
+const TIMEOUT_MS = 300_000;
 
 const { values, positionals } = parseArgs({
   options: {

@@ -2,6 +2,7 @@
 import type { z } from "zod";
 import type { RawColumns } from "../kernels/recurrence.ts";
 import { type BaseConfig, count } from "./config.ts";
+import { countOf, times } from "./extents.ts";
 import { type AttentionBlock, rmsNorm } from "./layers.ts";
 import { convolution, decayRule, deltaScan } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
@@ -51,27 +52,38 @@ export function deltaNet(
   eps: number,
   most = 1,
 ): AttentionBlock {
-  const { dims, keyHeads, valueHeads, keyDim, valueDim, taps } = sizes;
-  const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
+  const { dims, keyDim, valueDim, taps } = sizes;
+  /** Key heads of this rank, with all their value heads. */
+  const each = sizes.valueHeads / sizes.keyHeads;
+  const outputs = weights.divide(sizes.valueHeads * valueDim, {
+    unit: each * valueDim,
+    inputOf: [`${name}.out_proj`],
+  });
+  const ownValueHeads = times(outputs, 1 / valueDim);
+  const ownKeyHeads = times(ownValueHeads, 1 / each);
+  const [keyHeads, valueHeads] = [countOf(ownKeyHeads), countOf(ownValueHeads)];
+  const ownKeys = times(ownKeyHeads, keyDim);
+  const [keys, values] = [countOf(ownKeys), countOf(outputs)];
   const channels = 2 * keys + values;
+  const ownChannels = [ownKeys, ownKeys, outputs];
   const isJoint = weights.has(`${name}.in_proj_qkv.weight`);
   const qkv = isJoint ? ["in_proj_qkv"] : ["q_proj", "k_proj", "v_proj"];
   const parts = [...qkv, "in_proj_z", "in_proj_b", "in_proj_a"].map((part) => `${name}.${part}`);
-  const widths = isJoint ? [channels] : [keys, keys, values];
-  const outputs = [...widths, values, valueHeads, valueHeads];
-  const project = weights.joined(`${name}.in_proj`, parts, dims, outputs);
+  const widths = isJoint ? [ownChannels] : ownChannels;
+  const rates = [ownValueHeads, ownValueHeads];
+  const project = weights.joined(`${name}.in_proj`, parts, dims, [...widths, outputs, ...rates]);
   const convolved = {
-    ...convolution(weights, `${name}.conv1d`, channels, taps, "silu"),
+    ...convolution(weights, `${name}.conv1d`, ownChannels, taps, "silu"),
     column: 0,
   };
   const columns: RawColumns = {
-    ...decayRule(weights, name, valueHeads),
+    ...decayRule(weights, name, ownValueHeads),
     betas: channels + values,
     steps: channels + values + valueHeads,
     betaFactor: most,
     output: { column: channels, norm: rmsNorm(weights, `${name}.norm`, valueDim, eps) },
   };
-  const outProj = weights.linear(`${name}.out_proj`, values, dims);
+  const outProj = weights.linear(`${name}.out_proj`, outputs, dims);
   const inputs = states.slot(taps - 1, channels);
   const state = states.slot(valueHeads, valueDim, keyDim);
   const scan = deltaScan(keyHeads, keyDim);

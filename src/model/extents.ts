@@ -12,6 +12,13 @@ export type Slice = {
 /** A whole axis, or the part of it that this rank has. */
 export type Extent = number | Slice;
 
+/** An axis that is one part behind the other. */
+export type Extents = Extent | readonly Extent[];
+
+export function partsOf(extents: Extents): readonly Extent[] {
+  return typeof extents === "object" && "length" in extents ? extents : [extents];
+}
+
 /** How many of them this rank has. */
 export function countOf(extent: Extent): number {
   return typeof extent === "number" ? extent : extent.count;

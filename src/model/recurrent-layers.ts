@@ -3,6 +3,7 @@ import type { Convolution, Scan } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../mlx/ops.ts";
 import { joined } from "./arrangement.ts";
+import { type Extent, type Extents, partsOf, wholeOf } from "./extents.ts";
 import { rmsNorm } from "./layers.ts";
 import type { Step } from "./model.ts";
 import type { LayerStates } from "./states.ts";
@@ -12,19 +13,22 @@ import type { Weights } from "./weights.ts";
 export function convolution(
   weights: Weights,
   name: string,
-  channels: number,
+  own: Extents,
   taps: number,
   activation?: "silu",
 ): Convolution {
+  const channels = partsOf(own)
+    .map(wholeOf)
+    .reduce((a, b) => a + b);
   const shape = [channels, taps];
   weights.arrange([`${name}.weight`], ([stored]) => {
     const [first, ...rest] = stored!.shape;
     const fits = rest.length === 2 && first === channels && rest[0]! * rest[1]! === taps;
     return { ...stored!, name: `${name}.taps`, shape: fits ? shape : stored!.shape };
   });
-  const stored = weights.tensor(`${name}.taps`, shape, "float32");
+  const stored = weights.part(`${name}.taps`, own, [taps], "float32");
   const bias = weights.has(`${name}.bias`)
-    ? weights.tensor(`${name}.bias`, [channels], "float32")
+    ? weights.part(`${name}.bias`, own, [], "float32")
     : undefined;
   return { weight: weights.computed(() => contiguous(swapAxes(stored, 0, 1))), bias, activation };
 }
@@ -47,11 +51,11 @@ export function joinConvolutions(weights: Weights, name: string): void {
 }
 
 /** How decays follow from steps: (heads) each, float32. */
-export function decayRule(weights: Weights, name: string, heads: number) {
-  const stored = weights.tensor(`${name}.A_log`, [heads], "float32");
+export function decayRule(weights: Weights, name: string, heads: Extent) {
+  const stored = weights.part(`${name}.A_log`, heads, [], "float32");
   return {
     rate: weights.computed(() => negative(exp(stored))),
-    bias: weights.tensor(`${name}.dt_bias`, [heads], "float32"),
+    bias: weights.part(`${name}.dt_bias`, heads, [], "float32"),
   };
 }
 

@@ -23,7 +23,10 @@ export class Stage {
   /** Which of so many layers it has; the first rank, which also has the vocabulary, has no more than others. */
   layersOf(count: number): { first: number; end: number } {
     const { rank, size } = this.#group;
-    if (count < size) throw new LoadError(`config.json: ${count} layers for ${size} ranks`);
+    if (count < size) {
+      const found = `${count} layers for ${size} ranks`;
+      throw new LoadError(`config.json: ${found}: divide it by --parallelism tensor`);
+    }
     const [first, end] = [rank, rank + 1].map((each) => Math.floor((count * each) / size));
     return { first: first!, end: end! };
   }

@@ -28,8 +28,10 @@ import { allLogits, ownTokens } from "./divided-vocabulary.ts";
 import {
   countOf,
   type Extent,
+  type Extents,
   evenSliceOf,
   leastCommonMultiple,
+  partsOf,
   sliceOf,
   wholeOf,
 } from "./extents.ts";
@@ -115,20 +117,26 @@ export class Weights {
   }
 
   /** This rank's part of a tensor along its first axis, whatever axes the file gives as many numbers. */
-  part(name: string, own: Extent, rest: readonly number[] = []): MlxArray {
-    const [whole, shape] = [wholeOf, countOf].map((size) => [size(own), ...rest]) as [
+  part(
+    name: string,
+    own: Extents,
+    rest: readonly number[] = [],
+    dtype: FloatType = this.dtype,
+  ): MlxArray {
+    const parts = partsOf(own);
+    const [whole, shape] = [wholeOf, countOf].map((size) => [sumOf(parts.map(size)), ...rest]) as [
       number[],
       number[],
     ];
     const { shape: found } = this.#ledger.find(name);
     const sizeOf = (axes: readonly number[]) => axes.reduce((a, b) => a * b, 1);
     if (sizeOf(found) === sizeOf(whole)) this.reshape(name, found, whole);
-    if (typeof own !== "number") {
+    if (parts.some((each) => typeof each !== "number")) {
       this.#ledger.stored(name, whole);
-      const rows = { rows: own.of, runs: [own], shape };
+      const rows = { rows: whole[0]!, runs: runsIn(parts, 0), shape };
       this.#ledger.cut(name, (stored) => orderedRuns(stored, rows));
     }
-    return this.tensor(name, shape);
+    return this.tensor(name, shape, dtype);
   }
 
   /** As many numbers, whatever axes the file gives them. */
@@ -164,8 +172,8 @@ export class Weights {
    * `name`.weight, and `name`.bias where the file has one. Outputs may be several parts, one below the other. With a
    * part of its inputs, what ranks make is added up.
    */
-  linear(name: string, inputs: Extent, outputs: Extent | readonly Extent[]): Linear {
-    const parts = Array.isArray(outputs) ? (outputs as readonly Extent[]) : [outputs as Extent];
+  linear(name: string, inputs: Extent, outputs: Extents): Linear {
+    const parts = partsOf(outputs);
     const size = sumOf(parts.map(countOf));
     this.#cut(name, [], parts, [inputs]);
     const matrix = this.#matrix(name, [size, countOf(inputs)]);
@@ -189,7 +197,7 @@ export class Weights {
     name: string,
     parts: readonly string[],
     inputs: number,
-    outputs: readonly Extent[],
+    outputs: readonly Extents[],
   ): Linear {
     if (!this.#areAlike(parts)) {
       const apart = parts.map((part, i) => this.linear(part, inputs, outputs[i]!));
@@ -203,15 +211,16 @@ export class Weights {
       );
     }
     for (const [i, part] of parts.entries()) {
-      this.check(part, [wholeOf(outputs[i]!), inputs]);
-      this.#cut(part, [], [outputs[i]!], [inputs]);
+      const own = partsOf(outputs[i]!);
+      this.check(part, [sumOf(own.map(wholeOf)), inputs]);
+      this.#cut(part, [], own, [inputs]);
     }
     this.#join(name, parts, joined);
     const orders = parts.map((part) => `${part}.input_order`);
     if (this.has(orders[0]!)) {
       this.arrange(orders, ([order]) => ({ ...order!, name: `${name}.input_order` }));
     }
-    return this.linear(name, inputs, sumOf(outputs.map(countOf)));
+    return this.linear(name, inputs, sumOf(outputs.flatMap(partsOf).map(countOf)));
   }
 
   /** Ranks have parts of the vocabulary. */

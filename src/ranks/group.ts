@@ -81,6 +81,8 @@ export class RankGroup {
   #server: Server | undefined;
   #user: { mailbox: Mailbox; port: MessagePort } | undefined;
   #isFormed = false;
+  /** Whether they were told anything since they formed the group. */
+  #isUsed = false;
   #isStopped = false;
   #loss: string | undefined;
   #startedMs = 0;
@@ -143,16 +145,21 @@ export class RankGroup {
   /** The end of a mailbox for an engine Worker, which replaces the one before. */
   connect(): Mailbox {
     this.#user?.port.close();
+    this.#user = undefined;
+    // What ranks have loaded for the Worker before is nobody's.
+    if (this.#isFormed && this.#isUsed) this.#lose("the engine was restarted");
     const { port1, port2 } = new MessageChannel();
     const arrivals = new SharedArrayBuffer(4);
     this.#user = { mailbox: { port: port1, arrivals }, port: port1 };
     port1.on("message", (message: FromRankUser) => {
       if (!this.#isFormed) return;
       if (message.kind === "giveUp") this.#lose(message.reason);
-      else for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
+      else {
+        this.#isUsed = true;
+        for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
+      }
     });
-    // What the Worker before had loaded is nobody's.
-    if (this.#isFormed) this.#lose("the engine was restarted");
+    if (this.#isFormed) this.#tell({ kind: "formed" });
     return { port: port2, arrivals };
   }
 
@@ -288,6 +295,7 @@ export class RankGroup {
     member.state = "ready";
     if (this.#members.some(({ state }) => state !== "ready")) return;
     this.#isFormed = true;
+    this.#isUsed = false;
     this.#loss = undefined;
     this.#tell({ kind: "formed" });
     this.#changed();

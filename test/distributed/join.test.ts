@@ -63,6 +63,25 @@ test("a rank that joins computes with the server, which drains and ends by itsel
   await rank.says(/rank 1: the connection was closed/);
 }, 60_000);
 
+test("ranks end with a server that is killed", async () => {
+  const args = ["--ranks", "2", "--port", "0", "--log-format", "json"];
+  const server = start(["serve", home.model, ...args], SECRET);
+  const [, url] = await server.says(/"url":"([^"]+)","model":"tiny"/);
+  const ps = await startMlxServe(["ps", "--json", "--url", url!], home.env).ended;
+  const [{ ranks }] = JSON.parse(ps.stdout) as [{ ranks: { pid: number }[] }];
+  expect(ranks).toHaveLength(2);
+  server.kill("SIGKILL");
+  const isAlive = ({ pid }: { pid: number }) => {
+    try {
+      return process.kill(pid, 0);
+    } catch {
+      return false;
+    }
+  };
+  while (ranks.some(isAlive)) await Bun.sleep(20);
+  await server.ended;
+}, 30_000);
+
 test("a rank with another secret is refused, and the server says whom it waits for", async () => {
   const port = freePort();
   const server = startServer(port);

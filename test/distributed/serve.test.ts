@@ -92,6 +92,16 @@ test("ps and metrics have its ranks, and what they send each other", async () =>
   expect(await divided.metric("mlx_serve_collective_seconds_total")).toBeGreaterThan(0);
 });
 
+test("an engine that has died is started again, and its ranks with it", async () => {
+  const before = await psOf();
+  await divided.serving.engine.kill();
+  const [[[text]]] = (await answersOf(divided)) as [[[string, string]]];
+  expect(text).toBeString();
+  const after = await psOf();
+  expect(after.ranks.map(({ state }) => state)).toEqual(["ready", "ready"]);
+  expect(after.ranks.map(({ pid }) => pid)).not.toContain(before.ranks[0]!.pid);
+}, 60_000);
+
 /** Long streams, which all are under way when this returns. */
 async function startStreams(count: number): Promise<Promise<string>[]> {
   const before = await divided.metric("mlx_serve_generated_tokens_total");
