@@ -20,6 +20,7 @@ const { values } = parseArgs({
   },
 });
 const [STREAMS, CONSOLES, MOST] = [64, 3, 0.03];
+const POLL_MS = 5;
 
 type Measured = { tokensPerSecond: number; cpuMsPerToken: number };
 
@@ -93,7 +94,8 @@ async function stream(url: string, i: number, signal: AbortSignal): Promise<void
   for (let turn = 0; !signal.aborted; turn++) {
     const body = {
       prompt: `Client ${i}, turn ${turn}: tell me about the sea.`,
-      max_tokens: 200,
+      // Prompts are rare, and never all at once.
+      max_tokens: 1000 + ((37 * i) % 1000),
       ignore_eos: true,
       stream: true,
     };
@@ -107,15 +109,25 @@ async function stream(url: string, i: number, signal: AbortSignal): Promise<void
   }
 }
 
+/** From the end of a step to the end of a later one. */
 async function measure(url: string): Promise<Measured> {
-  const [startMs, tokens, cpuMs] = [performance.now(), await generated(url), cpuMsOf(server.pid)];
+  const first = await stepEnd(url);
   await Bun.sleep(Number(values.seconds) * 1000);
-  const count = (await generated(url)) - tokens;
-  const seconds = (performance.now() - startMs) / 1000;
+  const last = await stepEnd(url);
+  const count = last.tokens - first.tokens;
   return {
-    tokensPerSecond: count / seconds,
-    cpuMsPerToken: (cpuMsOf(server.pid) - cpuMs) / count,
+    tokensPerSecond: (1000 * count) / (last.atMs - first.atMs),
+    cpuMsPerToken: (last.cpuMs - first.cpuMs) / count,
   };
+}
+
+async function stepEnd(url: string): Promise<{ tokens: number; atMs: number; cpuMs: number }> {
+  const before = await generated(url);
+  for (;;) {
+    const tokens = await generated(url);
+    if (tokens > before) return { tokens, atMs: performance.now(), cpuMs: cpuMsOf(server.pid) };
+    await Bun.sleep(POLL_MS);
+  }
 }
 
 async function generated(url: string): Promise<number> {

@@ -1,10 +1,12 @@
 // GET /console.json: who the console is to the server, before it asks for anything that needs a key.
 import { z } from "zod";
+import { Health } from "./health.ts";
 
 export const ConsoleSession = z
   .object({
     needs_key: z.boolean().describe("Whether the server has keys."),
     sent_key: z.boolean().describe("Whether the request had one."),
+    health: Health.describe("As of /health."),
     caller: z
       .object({
         name: z.string(),

@@ -2,10 +2,13 @@
 import { useEffect, useState } from "hono/jsx/dom";
 import { TextField } from "./form.tsx";
 import { keep, kept } from "./kept.ts";
+import { percent } from "./numbers.ts";
 import { pages } from "./pages.ts";
 import { hasKey, setKey } from "./server.ts";
-import { refreshSession, type Session, session } from "./session.ts";
+import { refreshHealth, refreshSession, type Session, session } from "./session.ts";
 import { useStore } from "./store.ts";
+
+const HEALTH_MS = 2000;
 
 const pageOf = () => pages.find(({ name }) => `#${name}` === location.hash) ?? pages[0]!;
 
@@ -16,7 +19,12 @@ export function App() {
     const onHash = () => setPage(pageOf());
     addEventListener("hashchange", onHash);
     void refreshSession();
-    return () => removeEventListener("hashchange", onHash);
+    // A server that is gone is noticed by whoever asks for more.
+    const timer = setInterval(() => void refreshHealth().catch(() => {}), HEALTH_MS);
+    return () => {
+      clearInterval(timer);
+      removeEventListener("hashchange", onHash);
+    };
   }, []);
   useEffect(() => {
     document.title = `${page.title} · mlx-serve`;
@@ -32,6 +40,9 @@ export function App() {
             </a>
           ))}
         </nav>
+        <p class="note" role="status">
+          {activityOf(now.health)}
+        </p>
         <SchemeButton />
         {hasKey() && (
           <button type="button" class="quiet" onClick={forgetKey}>
@@ -44,6 +55,20 @@ export function App() {
       </main>
     </>
   );
+}
+
+const activities = {
+  load: "loading",
+  warm_up: "warming up",
+  compile: "compiling kernels",
+  drain: "shutting down",
+} as const;
+
+function activityOf({ status, reason, activity }: Session["health"]): string {
+  if (!activity) return status === "ok" ? "" : (reason ?? status);
+  const { kind, model, done, total } = activity;
+  const part = done !== undefined && total !== undefined ? percent(done, total) : "";
+  return [activities[kind], model, part].filter(Boolean).join(" ");
 }
 
 function Content({ session: now, page }: { session: Session; page: (typeof pages)[number] }) {

@@ -7,6 +7,7 @@ import type { ConsoleSession } from "../api/console.ts";
 import { presentedKey } from "./auth.ts";
 import { type ConsoleFiles, consoleFiles } from "./console-files.ts";
 import type { HttpEnv } from "./env.ts";
+import { healthOf } from "./health.ts";
 import type { Serving } from "./serving.ts";
 
 /** Scripts and requests of this origin alone, nothing inline, no frame around it, and no text that becomes HTML. */
@@ -88,12 +89,14 @@ export function consoleAsset(which: keyof ConsoleFiles, mediaType: string) {
     };
 }
 
-export function consoleSession({ ring }: Serving) {
+export function consoleSession(serving: Serving) {
+  const { ring } = serving;
   return (c: Context<HttpEnv>): Response => {
     const caller: ReturnType<typeof ring.find> = c.get("caller");
     return c.json({
       needs_key: !ring.open,
       sent_key: presentedKey(c) !== undefined,
+      health: healthOf(serving),
       caller: caller
         ? { name: caller.name, tier: caller.tier, owner: caller.owner, version }
         : null,

@@ -11,7 +11,7 @@ export function health(serving: Serving) {
   };
 }
 
-function healthOf(serving: Serving): Health {
+export function healthOf(serving: Serving): Health {
   const activity = activityOf(serving);
   return { ...stateOf(serving), ...(activity && { activity }) };
 }

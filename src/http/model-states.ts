@@ -31,13 +31,15 @@ export function modelStates(serving: Serving) {
 
 /** None if one file of several would have to be named. */
 function stateOf(
-  { models }: Serving,
+  { models, engine }: Serving,
   { name, maxLength }: ListedModel,
   roomBytes: number,
 ): ModelStates["models"] {
   const source = sourceOf(models, name);
   if (!source) return [];
-  const { state, uses, progress } = models.stateOf(name);
+  const { state, uses } = models.stateOf(name);
+  const { activity } = engine;
+  const load = activity?.kind === "load" && activity.model === name ? activity : undefined;
   const about = knownOf(source)?.description;
   const fileBytes = (about?.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
   return [
@@ -46,7 +48,7 @@ function stateOf(
       state,
       uses,
       is_main: name === models.main,
-      ...(progress && { loaded_bytes: progress.loadedBytes, total_bytes: progress.totalBytes }),
+      ...(load && { loaded_bytes: load.done, total_bytes: load.total }),
       file_bytes: fileBytes,
       fits: state === "loaded" || neededBytes(fileBytes) <= roomBytes,
       format: source.kind === "gguf" ? "gguf" : "safetensors",

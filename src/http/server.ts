@@ -77,13 +77,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engineOptions = engineOptionsOf(settings);
   const admission = new Admission(engineOptions.maxBatch! + settings.maxQueue);
   const hooks: EngineHooks = {
-    onActivity(activity) {
-      if (activity?.kind === "load") {
-        const { model: name, done: loadedBytes, total: totalBytes } = activity;
-        models.onProgress(name, { loadedBytes, totalBytes });
-      }
-      options.onActivity?.(activity);
-    },
+    ...(options.onActivity && { onActivity: options.onActivity }),
     onStep(report) {
       metrics.step(report);
       feed.step(report);

@@ -47,11 +47,7 @@ export type ModelState = {
   state: "loaded" | "loading" | "failed" | "not loaded";
   /** Requests that use it. */
   uses: number;
-  /** Of a load under way, once it reads weights. */
-  progress: LoadProgress | undefined;
 };
-
-export type LoadProgress = { loadedBytes: number; totalBytes: number };
 
 /** As many models as may be loaded are in use. */
 export type LoadedModel = {
@@ -101,7 +97,6 @@ type ModelLoad = {
   done: Promise<void>;
   text: TextModel | undefined;
   info: ModelInfo | undefined;
-  progress: LoadProgress | undefined;
 };
 
 export class ServedModels {
@@ -247,18 +242,11 @@ export class ServedModels {
     });
   }
 
-  /** A load has come so far. */
-  onProgress(name: string, progress: LoadProgress): void {
-    const load = this.#entries.get(name)?.load;
-    if (load) load.progress = progress;
-  }
-
   /** How far the model of this name is; throws ModelNotFoundError. */
   stateOf(name: string): ModelState {
     const { load, hasFailed, uses } = this.#find(name);
-    if (!load) return { state: hasFailed ? "failed" : "not loaded", uses, progress: undefined };
-    const state = load.info ? "loaded" : "loading";
-    return { state, uses, progress: load.info ? undefined : load.progress };
+    if (load) return { state: load.info ? "loaded" : "loading", uses };
+    return { state: hasFailed ? "failed" : "not loaded", uses };
   }
 
   /** What the model of this name would take, without loading it. */
@@ -364,12 +352,7 @@ export class ServedModels {
   }
 
   #startLoad(entry: Entry): ModelLoad {
-    const load: ModelLoad = {
-      done: Promise.resolve(),
-      text: undefined,
-      info: undefined,
-      progress: undefined,
-    };
+    const load: ModelLoad = { done: Promise.resolve(), text: undefined, info: undefined };
     load.done = this.#load(entry, load);
     return load;
   }

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Browser, Page } from "playwright-core";
 import type { PsResponse } from "../../src/api/admin.ts";
+import type { ConsoleSession } from "../../src/api/console.ts";
 import { hasBrowser, openBrowser } from "../support/browser.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { startDialect } from "../support/dialect-model.ts";
@@ -258,6 +259,17 @@ describe.skipIf(!hasBrowser)("a server with keys", () => {
     await page.reload();
     await page.getByLabel("API key").waitFor();
   });
+});
+
+test.skipIf(!hasBrowser)("the page says what the server is at", async () => {
+  const page = await visit();
+  await page.getByLabel("Message").waitFor();
+  expect(await page.getByRole("status").textContent()).toBe("");
+  const told = (await (await server.get("/console.json")).json()) as ConsoleSession;
+  const activity = { kind: "load", model: OTHER, done: 45, total: 100 } as const;
+  const json = { ...told, health: { ...told.health, activity } };
+  await page.route("**/console.json", (route) => route.fulfill({ json }));
+  await page.getByText(`loading ${OTHER} 45%`).waitFor();
 });
 
 describe.skipIf(!hasBrowser)("another origin's page", () => {

@@ -387,7 +387,7 @@ describe("a message", () => {
       },
     ],
     [
-      "longer than the model's maximum context",
+      "The model's maximum context length is 4096 tokens",
       inMessage({ type: "text", text: "x".repeat(5000) }),
     ],
   ];

@@ -155,20 +155,21 @@ async function expectConsole(url: string): Promise<void> {
   expect(bytes).toBeLessThan(150_000);
   expect(ms).toBeLessThan(100);
   const size = `${(bytes / 1000).toFixed(0)} KB in ${ms.toFixed(0)} ms`;
-  console.log(`console: ${size}${hasBrowser ? `, ${await loadedMs(url)} ms in Chromium` : ""}`);
+  const loadMs = hasBrowser ? await loadedMs(url) : 0;
+  console.log(`console: ${size}${hasBrowser ? `, loaded in ${loadMs} ms by Chromium` : ""}`);
+  expect(loadMs).toBeLessThan(100);
 }
 
-/** The shortest of some, until the page has run. */
+/** The shortest of some, until the page has run; without the start of the browser's own process for it. */
 async function loadedMs(url: string): Promise<number> {
   const browser = await openBrowser();
+  const page = await browser.newPage();
   const times: number[] = [];
-  for (let i = 0; i < 5; i++) {
-    const page = await browser.newPage();
+  for (let i = 0; i < 6; i++) {
     await page.goto(url);
     await page.getByLabel("Message").waitFor();
     const load = `performance.getEntriesByType("navigation")[0].loadEventEnd`;
     times.push((await page.evaluate(load)) as number);
-    await page.close();
   }
   await browser.close();
   return Math.round(Math.min(...times));

@@ -16,8 +16,14 @@ const RATE_MS = 3000;
 export function EnginePage() {
   const view = useStore(engine);
   useEffect(() => {
-    openFeed();
-    return closeFeed;
+    // A tab that nobody sees needs no connection: a browser has few of them for a server.
+    const follow = () => (document.hidden ? closeFeed() : openFeed());
+    follow();
+    document.addEventListener("visibilitychange", follow);
+    return () => {
+      document.removeEventListener("visibilitychange", follow);
+      closeFeed();
+    };
   }, []);
   const { state, steps, ended, story, problem, lost } = view;
   if (!state) return <p class="empty">{problem || "Asking the engine…"}</p>;

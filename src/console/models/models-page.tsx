@@ -65,8 +65,8 @@ function PullForm() {
   return (
     <div class="line">
       <TextField
-        label="Repo"
-        placeholder="mlx-community/Qwen3-4B-Instruct-2507-4bit"
+        label="Repo or short name"
+        placeholder="qwen3:4b, or org/name"
         value={name}
         onChange={setName}
       />
