@@ -22,6 +22,12 @@ Driver open() {
   library.find("cuStreamEndCapture", d.cuStreamEndCapture);
   library.find("cuGraphGetNodes", d.cuGraphGetNodes);
   library.find("cuGraphNodeGetType", d.cuGraphNodeGetType);
+  library.find("cuGraphGetEdges_v2", d.cuGraphGetEdges);
+  library.find("cuGraphAddDependencies_v2", d.cuGraphAddDependencies);
+  library.find("cuGraphRemoveDependencies_v2", d.cuGraphRemoveDependencies);
+  library.find("cuGraphKernelNodeGetParams_v2", d.cuGraphKernelNodeGetParams);
+  library.find("cuFuncGetName", d.cuFuncGetName);
+  library.find("cuKernelGetName", d.cuKernelGetName);
   library.find("cuGraphInstantiateWithFlags", d.cuGraphInstantiate);
   library.find("cuGraphLaunch", d.cuGraphLaunch);
   library.find("cuGraphDestroy", d.cuGraphDestroy);

@@ -10,7 +10,21 @@ using CudaStream = struct CUstream_st*;
 using CudaGraph = struct CUgraph_st*;
 using CudaGraphExec = struct CUgraphExec_st*;
 using CudaGraphNode = struct CUgraphNode_st*;
+using CudaFunction = struct CUfunc_st*;
+using CudaKernel = struct CUkern_st*;
 using DevicePointer = unsigned long long;
+
+/** As CUDA has them since 12.3. */
+struct EdgeData {
+  unsigned char from_port, to_port, type, reserved[5];
+};
+struct KernelNode {
+  CudaFunction function;
+  unsigned grid[3], block[3], shared_memory;
+  void **parameters, **extra;
+  CudaKernel kernel;
+  void* context;
+};
 
 struct Driver {
   int (*cuGetErrorString)(int error, const char** text);
@@ -25,6 +39,15 @@ struct Driver {
   int (*cuStreamEndCapture)(CudaStream stream, CudaGraph* graph);
   int (*cuGraphGetNodes)(CudaGraph graph, CudaGraphNode* nodes, size_t* count);
   int (*cuGraphNodeGetType)(CudaGraphNode node, int* type);
+  int (*cuGraphGetEdges)(
+      CudaGraph graph, CudaGraphNode* from, CudaGraphNode* to, EdgeData* data, size_t* count);
+  int (*cuGraphAddDependencies)(
+      CudaGraph graph, const CudaGraphNode* from, const CudaGraphNode* to, const EdgeData* data, size_t count);
+  int (*cuGraphRemoveDependencies)(
+      CudaGraph graph, const CudaGraphNode* from, const CudaGraphNode* to, const EdgeData* data, size_t count);
+  int (*cuGraphKernelNodeGetParams)(CudaGraphNode node, KernelNode* found);
+  int (*cuFuncGetName)(const char** name, CudaFunction function);
+  int (*cuKernelGetName)(const char** name, CudaKernel kernel);
   int (*cuGraphInstantiate)(CudaGraphExec* made, CudaGraph graph, unsigned long long flags);
   int (*cuGraphLaunch)(CudaGraphExec graph, CudaStream stream);
   int (*cuGraphDestroy)(CudaGraph graph);

@@ -123,6 +123,12 @@ Given perform(Arrays computed, mx::Stream stream) {
   return given;
 }
 
+int type_of(CudaGraphNode node) {
+  int type = 0;
+  check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
+  return type;
+}
+
 /** Whether a graph only computes: it must not allocate, for then the addresses are its own. */
 void check_nodes(CudaGraph graph) {
   constexpr int ALLOCATION = 10;
@@ -131,10 +137,37 @@ void check_nodes(CudaGraph graph) {
   require(count > 0, "nothing was captured: MLX_USE_CUDA_GRAPHS is not 0");
   std::vector<CudaGraphNode> nodes(count);
   check(driver().cuGraphGetNodes(graph, nodes.data(), &count), "cuGraphGetNodes");
-  for (CudaGraphNode node : nodes) {
-    int type = 0;
-    check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
-    require(type != ALLOCATION, "a step asked for more memory than in its rehearsal");
+  for (CudaGraphNode node : nodes)
+    require(type_of(node) != ALLOCATION, "a step asked for more memory than in its rehearsal");
+}
+
+/** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/cuda.h). */
+bool waits_itself(CudaGraphNode node) {
+  constexpr int KERNEL = 0;
+  if (type_of(node) != KERNEL) return false;
+  KernelNode found{};
+  check(driver().cuGraphKernelNodeGetParams(node, &found), "cuGraphKernelNodeGetParams");
+  const char* name = nullptr;
+  if (found.function) check(driver().cuFuncGetName(&name, found.function), "cuFuncGetName");
+  else check(driver().cuKernelGetName(&name, found.kernel), "cuKernelGetName");
+  return std::strstr(name, "mlx_serve_") != nullptr;
+}
+
+/**
+ * Lets a kernel of ours begin while another is still at it, which has let it (AWAIT_INPUTS): it loads its weights
+ * meanwhile, and its launch takes no time.
+ */
+void overlap(CudaGraph graph) {
+  constexpr EdgeData PROGRAMMATIC = {1, 0, 1, {}};
+  size_t count = 0;
+  check(driver().cuGraphGetEdges(graph, nullptr, nullptr, nullptr, &count), "cuGraphGetEdges");
+  std::vector<CudaGraphNode> from(count), to(count);
+  std::vector<EdgeData> data(count);
+  check(driver().cuGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), "cuGraphGetEdges");
+  for (size_t i = 0; i < count; i++) {
+    if (!waits_itself(from[i]) || !waits_itself(to[i])) continue;
+    check(driver().cuGraphRemoveDependencies(graph, &from[i], &to[i], &data[i], 1), "cuGraphRemoveDependencies");
+    check(driver().cuGraphAddDependencies(graph, &from[i], &to[i], &PROGRAMMATIC, 1), "cuGraphAddDependencies");
   }
 }
 
@@ -269,6 +302,7 @@ class Recording {
         capture(std::move(takes.back()), stream), driver().cuGraphDestroy);
     settle(stream);
     check_nodes(graph.get());
+    overlap(graph.get());
     CudaGraphExec made = nullptr;
     check(driver().cuGraphInstantiate(&made, graph.get(), 0), "cuGraphInstantiate");
     graph_ = {made, driver().cuGraphExecDestroy};

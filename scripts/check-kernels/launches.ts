@@ -65,10 +65,10 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordRecurrence(language, dtype);
     recordRouting(language, dtype);
     recordBest(language, dtype);
-    recordSumNorms(language, dtype);
   }
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
+    recordSumNorms(dtype);
     recordWideExperts(dtype);
     recordHeadProducts(dtype);
   }
@@ -231,9 +231,9 @@ function recordBest(language: Language, dtype: Dtype): void {
   kernels.free();
 }
 
-function recordSumNorms(language: Language, dtype: Dtype): void {
+function recordSumNorms(dtype: Dtype): void {
   using _ = new Scope();
-  const norms = new SumNorms(language, recordedKernel);
+  const norms = new SumNorms(recordedKernel);
   const weight = zeros([2048], dtype);
   for (const tokens of TOKENS) {
     const rowsOf = (...shape: number[]) => zeros([tokens, ...shape], dtype);

@@ -7,11 +7,10 @@ import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
 import {
   fitsExperts,
-  fitsProduct,
-  isQuickest,
   type Matrix,
   MOST_SORTED,
   Products,
+  quickestRows,
 } from "../kernels/product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
@@ -40,7 +39,7 @@ const STEP_MS = 250;
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts();
-  const sums = new SumNorms("cuda", make);
+  const sums = new SumNorms(make);
   const norm: Device["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
   const products = new Products(make, hasWgmma(info), norm);
@@ -68,14 +67,11 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         return residual ? sums.remember(add(residual, made), { made, residual }) : made;
       };
       const { bias, dtype, keepDequantized } = options;
-      const isQuicker = matrix.kind === "packed" || !bias;
-      if (!isQuicker || !fitsProduct(matrix, dtype)) return plain;
+      if (matrix.kind === "dense" && bias) return plain;
       const own = fused((x, fusing) => products.product(x, matrix, fusing), bias, gpu.gate);
       const isDense = matrix.kind === "dense" || keepDequantized;
-      return (x, fusing) => {
-        const isOurs = x.ndim === 2 && isQuickest(x.shape[0]!, matrix.kind, isDense);
-        return (isOurs ? own : plain)(x, fusing);
-      };
+      const isQuickest = quickestRows(matrix, dtype, isDense);
+      return (x, fusing) => (x.ndim === 2 && isQuickest(x.shape[0]!) ? own : plain)(x, fusing);
     },
     experts: (matrix, bias, keepView) => {
       const linear = gpu.experts(matrix, bias, keepView);

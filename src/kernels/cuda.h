@@ -15,6 +15,14 @@
 #define RSQRT rsqrtf
 #define SINCOS(angle, sine, cosine) sincosf(angle, &sine, &cosine)
 
+// A launch may begin while the one before it still runs, and read what neither that nor itself writes, weights above
+// all; behind this everything before it is there, and the next launch may begin. Where it is not said it comes first.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define AWAIT_INPUTS asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory")
+#elif !defined(AWAIT_INPUTS)
+#define AWAIT_INPUTS
+#endif
+
 #ifdef LAUNCH_BOUNDS
 // MLX writes a kernel's signature without these: the most threads of a group, and how many groups are to share a
 // multiprocessor, for which the compiler spares registers.

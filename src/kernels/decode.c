@@ -20,8 +20,10 @@
   constexpr bool IS_NEW = !SHARES_KV;
   const TokenRange range = split_range<WINDOW, CHUNKED, SPLITS>(length, length - int(IS_NEW), split);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
+  if (SHARES_KV) AWAIT_INPUTS;
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
+  if (!SHARES_KV) AWAIT_INPUTS;
   // While they are being loaded: the queries, the key and the value, a warp each.
   constexpr int PASSES = (QUERIES + (IS_NEW ? 2 : 0) + WARPS - 1) / WARPS;
   constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);

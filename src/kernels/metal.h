@@ -19,3 +19,5 @@
 #define RSQRT metal::precise::rsqrt
 #define SINCOS(angle, sine, cosine) \
   (sine = metal::precise::sin(angle), cosine = metal::precise::cos(angle))
+// Launches do not overlap but where MLX lets them.
+#define AWAIT_INPUTS

@@ -18,6 +18,7 @@
 #include "quantized.h"
   const int K = sizes[1], N = sizes[2], rows = EXPERTS ? 1 : sizes[0] - group_x * 16;
   const int first_row = EXPERTS ? group_x : group_x * 16;
+  if (EXPERTS) AWAIT_INPUTS;
   const long expert = EXPERTS ? reinterpret_cast<const int*>(norm)[group_x] : 0;
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
@@ -53,6 +54,7 @@
   #pragma unroll
   for (int u = 0; u < AHEAD; u++)
     if (u < steps) LOAD_MATRIX(u, u)
+  if (!EXPERTS) AWAIT_INPUTS;
   if (steps > 0) LOAD_ROWS(0, 0, 0)
   for (int s = 0; s < steps; s += AHEAD) {
     #pragma unroll

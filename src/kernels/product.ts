@@ -11,10 +11,10 @@ import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { Constants } from "./constants.ts";
 import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
 import tilesBody from "./expert-tiles.c" with { type: "text" };
-import { ExpertVectors, fitsVector } from "./expert-vector.ts";
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
+import { fitsVector, Vectors } from "./vector.ts";
 
 /** (..., N, K), dense, or quantized and packed by MLX. */
 export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
@@ -68,11 +68,23 @@ function expertForm(matrix: Matrix) {
 }
 
 /**
- * Whether our kernels are the fastest for so many rows (docs/log.md): for one row of a dense matrix MLX is faster,
- * for many cuBLAS; for quantized matrices only from more rows on, unless they are kept dequantized too.
+ * Whether our kernels are the fastest for so many rows (docs/log.md): for many cuBLAS is faster; for quantized matrices
+ * only from more rows on, unless they are kept dequantized too.
  */
-export function isQuickest(rows: number, kind: Matrix["kind"], isUnpacked: boolean): boolean {
-  return (kind === "packed" || rows > 1) && rows <= (isUnpacked ? FEW : MANY);
+export function quickestRows(
+  matrix: Matrix,
+  dtype: Dtype,
+  isUnpacked: boolean,
+): (rows: number) => boolean {
+  const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? FEW : MANY;
+  const isVector = fitsOneRow(matrix, dtype);
+  return (rows) => (rows === 1 && matrix.kind === "dense" ? isVector : rows <= most);
+}
+
+function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
+  const { numbers, outputs, inputs } = formOf(matrix);
+  const isOneType = numbers === dtype && isHalf(dtype);
+  return matrix.kind === "dense" && isOneType && fitsVector(outputs, inputs);
 }
 
 type Form = ReturnType<typeof formOf>;
@@ -188,7 +200,7 @@ export class Products {
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #constants = new Constants();
   readonly #wide: WideExpertProducts | undefined;
-  readonly #vectors: ExpertVectors;
+  readonly #vectors: Vectors;
   readonly #norm: typeof rmsNorm;
   #lastPlan: ExpertPlan | undefined;
 
@@ -196,7 +208,7 @@ export class Products {
   constructor(make: MakeKernel = makeKernel, hasWgmma = false, norm = rmsNorm) {
     this.#makeKernel = make;
     this.#norm = norm;
-    this.#vectors = new ExpertVectors(make, this.#constants);
+    this.#vectors = new Vectors(make, this.#constants);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
   }
 
@@ -207,6 +219,9 @@ export class Products {
     { norm, isGated = false, residual }: ProductOptions,
   ): MlxArray {
     const [rows] = x.shape as [number];
+    if (rows === 1 && matrix.kind === "dense" && fitsOneRow(matrix, x.dtype)) {
+      return this.#vectors.product(x, matrix.weight, { norm, isGated, residual });
+    }
     // For many rows a separate launch of the norm costs little.
     if (norm && (rows > FEW || billionths(norm.eps) === 0)) {
       return this.product(this.#norm(x, norm.weight, norm.eps), matrix, { isGated, residual });
@@ -279,8 +294,8 @@ export class Products {
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const form = expertForm(matrix);
     const { rows, rowTiles, tiles: groups, order } = plan;
-    if (rowTiles === 0 && matrix.kind === "dense" && fitsVector(form.inputs)) {
-      return this.#vectors.product(x, form.weight, order, isGated);
+    if (rowTiles === 0 && matrix.kind === "dense" && fitsVector(form.outputs, form.inputs)) {
+      return this.#vectors.product(x, form.weight, { isGated, chosen: order });
     }
     if (this.#wide && rowTiles === WIDE_ROW_TILES) {
       const sizes = this.#constants.ints(rows, form.inputs, form.outputs, groups);

@@ -75,10 +75,11 @@ export function kernelSource(
       return expand(header);
     });
   const includes = body.match(/^#include .+\n/gm) ?? [];
+  const begin = body.includes("AWAIT_INPUTS") ? "" : "  AWAIT_INPUTS;\n";
   return {
     header: expand(
       [...defines.map((name) => `#define ${name}\n`), names[language], ...includes].join(""),
     ),
-    source: position[language] + body.replace(/^#include .+\n/gm, ""),
+    source: position[language] + begin + body.replace(/^#include .+\n/gm, ""),
   };
 }

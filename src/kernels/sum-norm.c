@@ -4,7 +4,7 @@
 // Inputs: made (rows, EACH, DIMS), shares (rows, EACH), any array without SHARES; residual (rows, DIMS), weight (DIMS),
 // numbers: the norm's epsilon at 0.
 // Outputs: sums (rows, DIMS), and normed of the same shape.
-// Constants: T, EACH, DIMS, SHARES; THREADS of a group.
+// Constants: T of 16 bits, EACH, DIMS, SHARES; THREADS of a group.
 // Groups: one a row.
   struct alignas(2 * sizeof(T)) Pair {
     T x[2];

@@ -2,10 +2,10 @@
 // as always, and what it is made of is remembered: where a norm of it is asked for, one kernel makes both, and the sum
 // becomes what that kernel makes. Nothing computes the first one then.
 import type { MlxArray } from "../mlx/array.ts";
+import { isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { Constants } from "./constants.ts";
 import { KernelCache } from "./kernel-cache.ts";
-import type { Language } from "./source.ts";
 import body from "./sum-norm.c" with { type: "text" };
 
 /** made (T, D), or with shares (T, K) of a token's experts (T, K, D); residual (T, D) */
@@ -21,8 +21,8 @@ export class SumNorms {
   /** What sums are made of, as long as they are there. */
   readonly #addends = new WeakMap<MlxArray, Addends>();
 
-  constructor(language: Language, make: MakeKernel = makeKernel) {
-    this.#kernels = new KernelCache(language, make);
+  constructor(make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache("cuda", make);
   }
 
   remember(sum: MlxArray, addends: Addends): MlxArray {
@@ -69,6 +69,7 @@ function fits({ made, shares, residual }: Addends, weight: MlxArray): boolean {
   const all = shares ? [made, shares, residual] : [made, residual];
   if (all.some(({ handle }) => handle === null) || residual.ndim !== 2) return false;
   const dims = residual.shape[1]!;
-  const isOneType = made.dtype === residual.dtype && weight.dtype === residual.dtype;
+  const { dtype } = residual;
+  const isOneType = isHalf(dtype) && made.dtype === dtype && weight.dtype === dtype;
   return isOneType && dims % 2 === 0 && dims <= 2 * MOST_PAIRS * MOST_THREADS;
 }

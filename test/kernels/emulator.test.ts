@@ -215,6 +215,17 @@ describe.skipIf(backend() !== "cpu")("the emulator", () => {
     );
   }, 60_000);
 
+  test("finds what CUDA's kernels touch before the launch before them has ended", () => {
+    const launch = { language: "cuda" } as const;
+    expect(() => run("y[thread_index] = 1; AWAIT_INPUTS;", launch)).toThrow(
+      "lane 63 writes y before it waits for the launch before",
+    );
+    expect(() =>
+      run("const float early = x[thread_index]; AWAIT_INPUTS; y[thread_index] = early;", launch),
+    ).toThrow("lane 63 reads x before it waits for the launch before");
+    expect(run("AWAIT_INPUTS; y[thread_index] = x[thread_index];", launch)[63]).toBe(63);
+  }, 60_000);
+
   test("runs kernels after a fault as before", () => {
     expect(() => run(faults["a read past an array"]!.body)).toThrow("lane 63 reads");
     expect(run("y[thread_index] = x[thread_index];")[63]).toBe(63);

@@ -9,6 +9,7 @@ import {
   fitsProduct,
   type Matrix,
   Products,
+  quickestRows,
 } from "../../src/kernels/product.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
@@ -128,6 +129,21 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       const matrix = quantize(weight, quantization);
       const dense = dequantize(matrix, quantization, "bfloat16");
       expectExperts({ kind: "packed", matrix, quantization }, dense, "bfloat16", { tokens, each });
+    }, 60_000);
+  }
+
+  // A row of the matrix for a warp, with lanes behind its end, and shared by two warps and by four.
+  for (const [dtype, outputs, inputs] of [
+    ["bfloat16", 128, 352],
+    ["float16", 64, 2304],
+    ["bfloat16", 64, 8192],
+  ] as const) {
+    test(`of one row of ${inputs} with ${outputs} dense ones, ${dtype}`, () => {
+      using _ = new Scope();
+      const weight = random(dtype, 2, outputs, inputs);
+      const matrix = { kind: "dense", weight } as const;
+      expect(quickestRows(matrix, dtype, true)(1)).toBe(true);
+      expectProducts(matrix, weight, dtype, 1);
     }, 60_000);
   }
 
@@ -293,5 +309,19 @@ describe("a matrix fits", () => {
     expect(fitsProduct(dense(64, 96), "float16")).toBe(true);
     expect(fitsProduct(dense(64, 80), "float16")).toBe(false);
     expect(fitsProduct(dense(4096, 4096), "float16")).toBe(false);
+  });
+
+  test("where it is the quickest for so many rows", () => {
+    using _ = new Scope();
+    const rowsOf = (matrix: Matrix, isUnpacked: boolean) =>
+      [1, 2, 16, 17, 256, 257].filter(quickestRows(matrix, "float16", isUnpacked));
+    const dense = (...shape: number[]) =>
+      ({ kind: "dense", weight: random("float16", 1, ...shape) }) as const;
+    expect(rowsOf(dense(64, 96), true)).toEqual([1, 2, 16]);
+    expect(rowsOf(dense(32, 96), true)).toEqual([2, 16]);
+    expect(rowsOf(dense(64, 80), true)).toEqual([1]);
+    expect(rowsOf(dense(64, 8448), true)).toEqual([2, 16]);
+    expect(rowsOf(packed([64, 256], 4, 64), true)).toEqual([1, 2, 16]);
+    expect(rowsOf(packed([64, 256], 4, 64), false)).toEqual([1, 2, 16, 17, 256]);
   });
 });

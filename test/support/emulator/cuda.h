@@ -8,6 +8,7 @@
 #define __expf expf
 #define threadIdx (uint3{unsigned(thread_in_group()), 0, 0})
 #define blockIdx (group_in_grid())
+#define AWAIT_INPUTS await_inputs()
 
 using __nv_bfloat16 = Bfloat16;
 using __half = Float16;

@@ -62,6 +62,7 @@ enum Order { ORDERS_NOTHING = 0, ORDERS_DEVICE = 1, ORDERS_SHARED = 2 };
 
 /** All lanes of the group, or those of a warp, must arrive before any goes on. */
 void group_barrier(int order);
+void await_inputs();
 void warp_barrier(int order);
 
 /** What the lane of this warp has given that each asks for. */

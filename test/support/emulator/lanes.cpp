@@ -23,6 +23,8 @@ constexpr size_t STACK = 256 << 10;
 
 std::vector<Lane> lanes(MOST_LANES);
 int threads;
+/** Whether launches begin while the ones before them still run. */
+bool overlaps;
 jmp_buf scheduler;
 const char* kernel_name;
 char message[1024];
@@ -85,6 +87,7 @@ void run_group() {
     Lane& lane = lanes[i];
     lane.index = i;
     lane.is_done = false;
+    lane.has_waited = !overlaps;
     lane.waits_for = nullptr;
     lane.copies.clear();
     lane.products.clear();
@@ -125,6 +128,10 @@ void wait_for(const Meeting& meeting, long number) {
   me->waits_for = &meeting;
   me->waits_until = number;
   if (_setjmp(me->context) == 0) _longjmp(scheduler, 1);
+}
+
+void await_inputs() {
+  me->has_waited = true;
 }
 
 void group_barrier(int order) {
@@ -172,8 +179,8 @@ struct Named {
 
 extern "C" const char* emulate(
     const char* name, void (*enter)(void**), const Named* arrays, int count, const Named* shared, int shared_count,
-    const int* groups, int threads_of_group, int dynamic, bool may_repeat) {
-  may_repeat_writes = may_repeat;
+    const int* groups, int threads_of_group, int dynamic, bool is_cuda) {
+  may_repeat_writes = overlaps = is_cuda;
   kernel_name = name;
   enter_kernel = enter;
   threads = threads_of_group;

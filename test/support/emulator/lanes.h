@@ -48,6 +48,7 @@ extern Warp warps[MOST_LANES / 32];
 struct Lane {
   int index;
   bool is_started, is_done; // the fibre, and the kernel
+  bool has_waited; // for the launch before
   jmp_buf context;
   const Meeting* waits_for;
   long waits_until; // its number
