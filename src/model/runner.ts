@@ -240,7 +240,9 @@ export class Runner {
       lookbacks: readonly Lookback[],
     ): readonly MlxArray[] => {
       if (members.length === 0) return [];
-      const some = members.map((row, i) => ({ ...rows[row]!, ...lookbacks[i] }));
+      const some = members.map((row, i) =>
+        lookbacks[i] ? { ...rows[row]!, ...lookbacks[i] } : rows[row]!,
+      );
       const made = draw(this.#device, logits!, some, members, best!);
       draws.push({ members, ...made });
       return own(made.pending);
