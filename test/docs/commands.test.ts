@@ -21,6 +21,9 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "journalctl -u mlx-serve -o cat -f",
   ],
   "test/cli/first-model.test.ts runs it, on a terminal": ["mlx-serve"],
+  "it pulls gigabytes: test/hub/popular-models.test.ts has the name": [
+    'npm run -s mlx-serve -- run qwen3:4b "Why is the sky blue?"',
+  ],
   "the same verb runs in docs/development.md, from the checkout": ["mlx-serve doctor"],
   "npm run -s agents runs it, with agents that it installs": [
     "npm run -s mlx-serve -- launch claude",

@@ -208,7 +208,7 @@ describe("Ollama's API", () => {
     ["'options.tfs_z': only 1", inOptions("tfs_z", 0.5)],
     ["'options.mirostat': only 0", inOptions("mirostat", 1)],
     ["'options.penalize_newline': only true", inOptions("penalize_newline", false)],
-    ["longer than the model's maximum", generate({ prompt: "x".repeat(5000) })],
+    ["maximum context length is 4096 tokens", generate({ prompt: "x".repeat(5000) })],
     ["Missing required parameter: 'input'", ["/api/embed", {}]],
     ["'input': expected a string or strings", ["/api/embed", { input: [1, 2] }]],
     ["'truncate': texts are not truncated", ["/api/embed", { input: "a", truncate: true }]],
