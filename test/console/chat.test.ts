@@ -11,7 +11,7 @@ import { writeChatModel } from "../support/chat-model.ts";
 import { startDialect } from "../support/dialect-model.ts";
 import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
-import { type ConsolePage, openConsole } from "./console-page.ts";
+import { type ConsolePage, closeConsoles, openConsole } from "./console-page.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "mlx-serve-console-"));
 const hub = join(folder, "hub");
@@ -19,7 +19,7 @@ const OTHER = "org/other";
 
 let browser: Browser;
 let server: TestServer;
-let opened: ConsolePage[] = [];
+const opened: ConsolePage[] = [];
 
 async function visit(url = server.url): Promise<Page> {
   const one = await openConsole(browser, url);
@@ -63,12 +63,7 @@ beforeAll(async () => {
   ]);
 }, 60_000);
 
-afterEach(async () => {
-  const faults = opened.flatMap((each) => each.faults);
-  await Promise.all(opened.map(({ context }) => context.close()));
-  opened = [];
-  expect(faults).toEqual([]);
-});
+afterEach(() => closeConsoles(opened));
 
 afterAll(async () => {
   await Promise.all([browser?.close(), server?.stop()]);

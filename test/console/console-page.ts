@@ -1,4 +1,5 @@
 // A page of the console in a browser, and everything that it complains about.
+import { expect } from "bun:test";
 import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
 
 export type ConsolePage = {
@@ -35,4 +36,12 @@ export async function openConsole(
   });
   await page.goto(`${url}/`);
   return { page, context, faults };
+}
+
+/** Closes all of them, of which none has complained. */
+export async function closeConsoles(opened: ConsolePage[]): Promise<void> {
+  const closed = opened.splice(0);
+  const faults = closed.flatMap((each) => each.faults);
+  await Promise.all(closed.map(({ context }) => context.close()));
+  expect(faults).toEqual([]);
 }

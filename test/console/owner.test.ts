@@ -10,7 +10,7 @@ import { hasBrowser, openBrowser } from "../support/browser.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
-import { type ConsolePage, openConsole } from "./console-page.ts";
+import { type ConsolePage, closeConsoles, openConsole } from "./console-page.ts";
 
 const root = mkdtempSync(join(tmpdir(), "mlx-serve-owner-"));
 const cache = join(root, "hub");
@@ -20,7 +20,7 @@ const [OWNER, ALICE] = ["sk-owner", "sk-alice"];
 let browser: Browser;
 let hub: LoopbackHub;
 let server: TestServer;
-let opened: ConsolePage[] = [];
+const opened: ConsolePage[] = [];
 
 /** The page of this name, with a key entered. */
 async function visit(
@@ -62,12 +62,7 @@ beforeAll(async () => {
   ]);
 }, 60_000);
 
-afterEach(async () => {
-  const faults = opened.flatMap((each) => each.faults);
-  await Promise.all(opened.map(({ context }) => context.close()));
-  opened = [];
-  expect(faults).toEqual([]);
-});
+afterEach(() => closeConsoles(opened));
 
 afterAll(async () => {
   await Promise.all([browser?.close(), server?.stop(), hub?.stop()]);
