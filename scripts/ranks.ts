@@ -1,6 +1,7 @@
 // Every architecture, divided among 2, 3 and 4 ranks on this machine: each must draw what it draws alone.
-//   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [names of tiny models]
+//   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [--connections ring] [names of tiny models]
 import { parseArgs } from "node:util";
+import type { Connections } from "../src/mlx/distributed.ts";
 import type { Parallel } from "../src/model/weights.ts";
 import { runOnRanks } from "../test/support/rank-processes.ts";
 import type { RankResult } from "../test/support/rank-program.ts";
@@ -14,18 +15,20 @@ const { values, positionals } = parseArgs({
   options: {
     ranks: { type: "string", default: "2,3,4" },
     parallel: { type: "string", default: "tensor,pipeline" },
+    connections: { type: "string", default: "shared" },
   },
   allowPositionals: true,
 });
+const connections = values.connections as Connections;
 const names = positionals.length > 0 ? positionals : tinyCases.map(({ name }) => name);
 
 let failures = 0;
 for (const size of values.ranks.split(",").map(Number)) {
   for (let from = 0; from < names.length; from += SOME) {
     const some = names.slice(from, from + SOME);
-    for (const way of values.parallel.split(",") as Parallel[]) {
-      console.log(way);
-      report(size, some, await runOnRanks(size, some, TIMEOUT_MS, way));
+    for (const parallel of values.parallel.split(",") as Parallel[]) {
+      console.log(parallel);
+      report(size, some, await runOnRanks(size, some, TIMEOUT_MS, { parallel, connections }));
     }
   }
 }

@@ -9,7 +9,7 @@ import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { type Mailbox, send } from "../engine/mailbox.ts";
 import type { Parallel } from "../engine/protocol.ts";
 import { Channel, isProof, proofOf } from "./channel.ts";
-import { writeRing } from "./hosts.ts";
+import { connectionVariables, memoryVariables } from "./connections.ts";
 import {
   type FromRankProcess,
   type FromRankUser,
@@ -85,6 +85,8 @@ export class RankGroup {
   #isUsed = false;
   #isStopped = false;
   #loss: string | undefined;
+  /** The file that ranks of this machine connect by. */
+  #memory: string | undefined;
   #startedMs = 0;
   #checkedMs = 0;
 
@@ -189,26 +191,24 @@ export class RankGroup {
     this.#members = hosts.map((host, rank) => {
       return { rank, host, heardMs: Date.now(), state: "starting" as const };
     });
-    const ring = this.#writeRing();
+    const variables = this.#connectionVariables();
     for (const member of this.#members) {
-      if (member.host.isLocal) member.process = this.#spawn(member, ring);
+      if (member.host.isLocal) member.process = this.#spawn(member, variables);
     }
     this.#changed();
   }
 
-  /** MLX's own file of hosts. */
-  #writeRing(): string {
-    const { hosts, ringPorts = freePorts(hosts.length) } = this.#options;
-    const path = join(this.#folder, "ring.json");
-    writeRing(
-      path,
-      hosts.map(({ address }) => address),
-      ringPorts,
-    );
-    return path;
+  #connectionVariables(): Record<string, string> {
+    const { hosts, ringPorts: ports = freePorts(hosts.length) } = this.#options;
+    const addresses = hosts.map(({ address }) => address);
+    const variables = connectionVariables(join(this.#folder, "ring.json"), { addresses, ports });
+    if (this.localSize < this.size) return variables;
+    const memory = memoryVariables();
+    this.#memory = memory.MLX_SERVE_RANK_MEMORY;
+    return { ...variables, ...memory };
   }
 
-  #spawn(member: Member, ring: string): Bun.Subprocess {
+  #spawn(member: Member, variables: Record<string, string>): Bun.Subprocess {
     const { command, env, secret, control } = this.#options;
     const { rank } = member;
     const server = `${control.hostname}:${this.controlPort}`;
@@ -217,7 +217,8 @@ export class RankGroup {
       env: {
         ...env,
         ...this.#options.envOf?.(rank),
-        ...rankVariables({ rank, server, secret, ring }),
+        ...variables,
+        ...rankVariables({ rank, server, secret }),
       },
       stdio: ["ignore", "inherit", "inherit"],
       onExit: () => void this.#leave(member, "it has ended"),
@@ -339,6 +340,8 @@ export class RankGroup {
     for (const { channel } of members) channel?.close("the group has ended");
     for (const { process } of members) process?.kill("SIGKILL");
     await Promise.all(members.map(({ process }) => process?.exited));
+    // Ranks that have connected have removed it.
+    if (this.#memory) rmSync(this.#memory, { force: true });
   }
 
   #tell(message: ToRankUser): void {
@@ -364,13 +367,12 @@ export function freePorts(count: number): number[] {
   return ports;
 }
 
-export type RankProcess = { rank: number; server: string; secret: string; ring: string };
+export type RankProcess = { rank: number; server: string; secret: string };
 
-/** What a process that is a rank is started with: MLX reads the first two by itself. */
-export function rankVariables({ rank, server, secret, ring }: RankProcess): Record<string, string> {
+/** What a process that is a rank is started with: MLX reads the first by itself. */
+export function rankVariables({ rank, server, secret }: RankProcess): Record<string, string> {
   return {
     MLX_RANK: String(rank),
-    MLX_HOSTFILE: ring,
     MLX_SERVE_RANK_SERVER: server,
     MLX_SERVE_RANK_SECRET: secret,
   };
@@ -379,13 +381,7 @@ export function rankVariables({ rank, server, secret, ring }: RankProcess): Reco
 export function readRankVariables(
   env: Readonly<Record<string, string | undefined>>,
 ): RankProcess | undefined {
-  const { MLX_RANK, MLX_HOSTFILE, MLX_SERVE_RANK_SERVER, MLX_SERVE_RANK_SECRET } = env;
-  if (!MLX_RANK || !MLX_HOSTFILE || !MLX_SERVE_RANK_SERVER || !MLX_SERVE_RANK_SECRET)
-    return undefined;
-  return {
-    rank: Number(MLX_RANK),
-    server: MLX_SERVE_RANK_SERVER,
-    secret: MLX_SERVE_RANK_SECRET,
-    ring: MLX_HOSTFILE,
-  };
+  const { MLX_RANK, MLX_SERVE_RANK_SERVER: server, MLX_SERVE_RANK_SECRET: secret } = env;
+  if (!MLX_RANK || !server || !secret) return undefined;
+  return { rank: Number(MLX_RANK), server, secret };
 }

@@ -24,7 +24,7 @@ test("three ranks have heads that do not divide evenly, or all of them", async (
 test("two ranks, each with half of the layers, draw what one rank does", async () => {
   // Windows that only one of the ranks has; latents and experts; recurrent layers.
   const names = ["llama", "llama-windows", "deepseek_v2", "qwen3_next"];
-  const results = await runOnRanks(2, names, 60_000, "pipeline");
+  const results = await runOnRanks(2, names, 60_000, { parallel: "pipeline" });
   expect(results.filter(({ isRight }) => !isRight)).toEqual([]);
   expect(results).toHaveLength(2 * names.length);
   const shares = results.filter(({ name }) => name === "llama").map(({ share }) => share.weights);

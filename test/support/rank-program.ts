@@ -3,7 +3,7 @@
 import { findLibrary } from "../../ffi/native.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { array } from "../../src/mlx/array.ts";
-import { type Group, MlxGroup } from "../../src/mlx/distributed.ts";
+import { type Connections, type Group, MlxGroup } from "../../src/mlx/distributed.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
@@ -99,8 +99,12 @@ function run(tiny: TinyCase, group: Group, parallel: Parallel): RankResult {
 
 if (import.meta.main) {
   const { backend } = openMlx(findLibrary(), { device: "cpu" });
-  const group = new MlxGroup("ring", backend);
-  const [parallel, ...names] = process.argv.slice(2) as [Parallel, ...string[]];
+  const [connections, parallel, ...names] = process.argv.slice(2) as [
+    Connections,
+    Parallel,
+    ...string[],
+  ];
+  const group = new MlxGroup(connections, backend);
   for (const name of names) {
     try {
       console.log(JSON.stringify(run(tinyCase(name), group, parallel)));
