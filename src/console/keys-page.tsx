@@ -7,8 +7,6 @@ import { Problem } from "./form.tsx";
 import { whole } from "./numbers.ts";
 import { usePolled } from "./polled.ts";
 import { ask, messageOf } from "./server.ts";
-import { session } from "./session.ts";
-import { useStore } from "./store.ts";
 
 const REFRESH_MS = 2000;
 
@@ -80,7 +78,6 @@ const isOver = ({ status }: Batch) =>
   ["failed", "completed", "expired", "cancelled"].includes(status);
 
 function Batches({ list, onChange }: { list: KeyBatches; onChange(): void }) {
-  const { name } = useStore(session);
   const [problem, setProblem] = useState("");
   const attempt = (work: Promise<unknown>) =>
     void work.then(onChange, (error) => setProblem(messageOf(error)));
@@ -111,15 +108,15 @@ function Batches({ list, onChange }: { list: KeyBatches; onChange(): void }) {
               <p class="problem">{message}</p>
             ))}
           </div>
-          {batch.key === name && batch.output_file_id !== null && (
+          {filesOf(batch).map(([name, file]) => (
             <button
               type="button"
-              aria-label={`Results of ${batch.id}`}
-              onClick={() => attempt(download(batch.output_file_id!))}
+              aria-label={`${name} of ${batch.id}`}
+              onClick={() => attempt(download(file))}
             >
-              Results
+              {name}
             </button>
-          )}
+          ))}
           {!isOver(batch) && (
             <button
               type="button"
@@ -138,6 +135,11 @@ function Batches({ list, onChange }: { list: KeyBatches; onChange(): void }) {
 function countsOf({ request_counts: { total, completed, failed } }: Batch): string {
   return `${whole(completed + failed)} of ${whole(total)}${failed > 0 ? `, ${whole(failed)} failed` : ""}`;
 }
+
+const filesOf = ({ output_file_id: output, error_file_id: errors }: Batch) => [
+  ...(output === null ? [] : [["Results", output] as const]),
+  ...(errors === null ? [] : [["Errors", errors] as const]),
+];
 
 /** With the key in a header, which a link could not send. */
 async function download(file: string): Promise<void> {

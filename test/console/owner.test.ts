@@ -125,8 +125,10 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
     await batches.getByText("completed", { exact: true }).waitFor();
     await batches.getByText(id).waitFor();
     expect(await batches.textContent()).toContain("alice · /v1/completions · 1 of 1");
-    // The results are alice's own.
-    expect(await batches.getByRole("button", { name: /^Results/ }).count()).toBe(0);
+    const download = page.waitForEvent("download");
+    await batches.getByRole("button", { name: `Results of ${id}` }).click();
+    const results = readFileSync((await (await download).path())!, "utf8");
+    expect(JSON.parse(results)).toMatchObject({ custom_id: "a", response: { status_code: 200 } });
     await server.settled();
     await page.getByRole("cell", { name: "14", exact: true }).waitFor();
     expect((await row.getByRole("cell").allTextContents()).slice(3, 5)).toEqual(["0", "2"]);
