@@ -75,7 +75,15 @@ describe("models", () => {
     expect(await stateOf(OTHER)).toMatchObject({ state: "loaded", max_model_len: 4096 });
     await server.post("/models/unload", { model: OTHER });
     expect((await stateOf(OTHER))?.state).toBe("not loaded");
-    expect((await server.post("/models/load", { model: BROKEN })).ok).toBe(false);
+    const failed = await server.post("/models/load", { model: BROKEN });
+    expect(failed.status).toBe(500);
+    const { message } = ((await failed.json()) as { error: { message: string } }).error;
+    expect(message).toStartWith("The model cannot be loaded: the model/model.safetensors: ");
+    // A client that only asks for an answer is told no more than that.
+    const prompt = { model: BROKEN, prompt: "Hello" };
+    const refused = await server.post("/v1/completions", prompt);
+    const { message: short } = await expectRefusal(refused, { status: 500 });
+    expect(short).toBe("The model cannot be loaded.");
     expect((await stateOf(BROKEN))?.state).toBe("failed");
   });
 
