@@ -8,17 +8,12 @@ import type { Settings } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
 import type { EngineReport } from "../engine/protocol.ts";
 import { bindProblem } from "../http/guard.ts";
+import { applyKeys } from "../http/keys.ts";
 import { type RunningServer, startServer } from "../http/server.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
-import {
-  defaultKeyFile,
-  type KeyFile,
-  keyFileWarning,
-  newKey,
-  readKeyFile,
-} from "../keys/key-file.ts";
+import { type KeyFile, keyFileOf, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
 import { cutOf } from "../serve/context-length.ts";
@@ -83,7 +78,7 @@ export function readKeys(
   settings: Settings,
   env: Environment = process.env,
 ): { keysPath: string; keys: KeyFile | undefined } {
-  const keysPath = settings.keysFile ?? defaultKeyFile(env);
+  const keysPath = keyFileOf(settings, env);
   const keys = readKeyFile(keysPath);
   if (settings.keysFile !== undefined && !keys)
     throw new UsageError(`${keysPath}: there is no file`);
@@ -133,13 +128,11 @@ function stopOnSignals(server: RunningServer, log: Logger): void {
 }
 
 function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void {
-  const { ring, metrics } = serving;
   try {
     const keys = readKeyFile(path);
     const warning = keys && keyFileWarning(path);
     if (warning) log.warn(warning);
-    if (keys) ring.reload(keys);
-    void metrics.keepKeys(ring.names);
+    applyKeys(serving, keys);
     log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "there is no keys file");
   } catch (error) {
     log.error({ error: (error as Error).message }, "the keys stay as they were");
