@@ -6,7 +6,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import { loadSettings } from "../config/load.ts";
 import type { Settings } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
-import type { EngineReport } from "../engine/protocol.ts";
+import type { EngineReport, Parallel } from "../engine/protocol.ts";
 import { bindProblem } from "../http/guard.ts";
 import { applyKeys } from "../http/keys.ts";
 import { type RunningServer, startServer } from "../http/server.ts";
@@ -166,18 +166,25 @@ function takenBy(port: number): string {
   return ` by mlx-serve (process ${other.pid}): end it by \`mlx-serve stop --url ${other.url}\``;
 }
 
+const divisions: Record<Parallel, string> = {
+  tensor: "each with a part of every layer (tensor)",
+  pipeline: "each with some of the layers (pipeline)",
+};
+
 /** A summary for people; with JSON logs, one line of the log. */
 function announce(
-  { url: bound, ollamaUrl, serving: { settings, ring, log } }: RunningServer,
+  { url: bound, ollamaUrl, serving: { settings, ring, ranks, log } }: RunningServer,
   url: string,
   { name, info }: ServedModel,
   { deviceName, backend: kind }: EngineReport,
 ): void {
-  const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
+  const { weightBytes, kvBytes, blocks, maxLength, dtype, parallel } = info;
   if (!isForPeople(settings.logFormat)) {
     const { ownLength, lengthLimit } = info;
     const lengths = { maxLength, ...(lengthLimit && { ownLength, lengthLimit }) };
-    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, ...lengths }, "ready");
+    const division = parallel && { parallel };
+    const memory = { weightBytes, kvBytes };
+    log.info({ url, model: name, backend: kind, ...division, ...memory, ...lengths }, "ready");
     return;
   }
   const cut = cutOf(info);
@@ -185,6 +192,7 @@ function announce(
     model: `${name}, ${dtype}, context of ${maxLength} tokens`,
     ...(cut !== undefined && { "": cut }),
     device: `${deviceName} (${kind})`,
+    ...(parallel && { ranks: `${ranks!.size}, ${divisions[parallel]}` }),
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",
     keys: ring.open ? "none needed" : "needed",
