@@ -1,15 +1,17 @@
 // The one gate: formatting and lint, types, tests. `npm test -- <pattern>` runs the tests that match.
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const root = join(import.meta.dir, "..");
 const bin = (name: string) => join(root, "node_modules", ".bin", name);
-const junit = join(mkdtempSync(join(tmpdir(), "mlx-serve-")), "junit.xml");
+/** Has what tests leave behind, too: those that kill a process cannot always clean up after it. */
+const temporary = mkdtempSync(join(tmpdir(), "mlx-serve-"));
+const junit = join(temporary, "junit.xml");
 
 // A test's servers compute with one thread each: two processes of as many threads as there are cores would wait
 // for each other.
-const env = { MLX_SERVE_THREADS: "1", ...process.env };
+const env = { MLX_SERVE_THREADS: "1", ...process.env, TMPDIR: temporary };
 
 const passes = (...command: string[]) =>
   Bun.spawnSync(command, { cwd: root, env, stdio: ["ignore", "inherit", "inherit"] }).exitCode ===
@@ -33,6 +35,7 @@ const [tests, failures, skipped] = counts();
 const failed = checks.filter((passed) => !passed).length + Math.max(failures, tested ? 0 : 1);
 if (skipped > 0) console.log(`${skipped} skipped: what they need is not on this machine`);
 console.log(`${tests - skipped + checks.length - failed} passed, ${failed} failed`);
+rmSync(temporary, { recursive: true, force: true });
 process.exitCode = failed === 0 ? 0 : 1;
 
 /** Tests, failures and skipped tests, from the report's first element. */

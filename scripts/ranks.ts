@@ -39,7 +39,7 @@ function report(size: number, some: readonly string[], results: readonly RankRes
   for (const name of some) {
     const own = results.filter((each) => each.name === name);
     const isRight = own.length === size && own.every((each) => each.isRight);
-    const isRefused = own.some(({ error }) => error?.includes("--parallelism tensor"));
+    const isRefused = own.some(({ error }) => error?.includes("--parallel tensor"));
     if (!isRight && !isRefused) failures += 1;
     const shares = own.map(({ share }) => (share ? `${Math.round(share.weights * 100)}%` : "-"));
     const [error = own.length < size ? "no answer" : ""] = own.flatMap((each) => each.error ?? []);

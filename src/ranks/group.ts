@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { type Mailbox, send } from "../engine/mailbox.ts";
-import type { Parallel } from "../engine/protocol.ts";
+import type { Division } from "../engine/protocol.ts";
 import { Channel, isProof, proofOf } from "./channel.ts";
 import { connectionVariables, memoryVariables } from "./connections.ts";
 import {
@@ -28,7 +28,7 @@ export type RankHost = {
 export type RankGroupOptions = {
   hosts: readonly RankHost[];
   /** What each has: parts of every layer, or some of the layers. */
-  parallel: Parallel;
+  division: Division;
   /** Guards the channel to the server. */
   secret: string;
   version: string;
@@ -63,6 +63,8 @@ type Member = {
   channel?: Channel | undefined;
   heardMs: number;
   state: RankState;
+  /** What its arrays may take, once it is ready. */
+  usableBytes?: number | undefined;
 };
 
 const CHECK_MS = 500;
@@ -111,8 +113,8 @@ export class RankGroup {
     return this.#options.hosts.length;
   }
 
-  get parallel(): Parallel {
-    return this.#options.parallel;
+  get division(): Division {
+    return this.#options.division;
   }
 
   get localSize(): number {
@@ -161,7 +163,7 @@ export class RankGroup {
         for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
       }
     });
-    if (this.#isFormed) this.#tell({ kind: "formed" });
+    if (this.#isFormed) this.#tellFormed();
     return { port: port2, arrivals };
   }
 
@@ -294,11 +296,12 @@ export class RankGroup {
     if (message.kind === "failed") this.#lose(`${nameOf(member)}: ${message.reason}`);
     if (message.kind !== "formed") return;
     member.state = "ready";
+    member.usableBytes = message.usableBytes;
     if (this.#members.some(({ state }) => state !== "ready")) return;
     this.#isFormed = true;
     this.#isUsed = false;
     this.#loss = undefined;
-    this.#tell({ kind: "formed" });
+    this.#tellFormed();
     this.#changed();
   }
 
@@ -342,6 +345,10 @@ export class RankGroup {
     await Promise.all(members.map(({ process }) => process?.exited));
     // Ranks that have connected have removed it.
     if (this.#memory) rmSync(this.#memory, { force: true });
+  }
+
+  #tellFormed(): void {
+    this.#tell({ kind: "formed", memory: this.#members.map(({ usableBytes }) => usableBytes!) });
   }
 
   #tell(message: ToRankUser): void {

@@ -47,7 +47,8 @@ const device = untraced(openDevice(backend, info));
 const groups = new Map<Connections, MlxGroup>();
 groupFor("tensor");
 const models = new Map<string, Loaded>();
-tell({ kind: "formed", backend, mlxVersion });
+const { usableBytes } = device.memory.facts();
+tell({ kind: "formed", backend, mlxVersion, usableBytes });
 for (;;)
   handle(
     deserialize(receive<Uint8Array>(mailbox, Number.POSITIVE_INFINITY)!.buffer as ArrayBuffer),
@@ -126,14 +127,15 @@ function check({ fingerprint, ...asked }: ToRank & { kind: "check" }): void {
 }
 
 function load(asked: RankLoad): void {
-  const { model: name, dtype, keepDequantized, layout, parallel, warmUp } = asked;
+  const { model: name, dtype, keepDequantized, layout, parallel, layers, warmUp } = asked;
   using made = new DisposableStack();
   const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
   const onProgress = (loadedBytes: number, totalBytes: number) =>
     reply({ kind: "progress", model: name, loadedBytes, totalBytes });
   const windows = layout.groups.map(({ window }) => window);
   const group = groupFor(parallel);
-  const options = { device, dtype, keepDequantized, group, parallel, windows, onProgress };
+  const part = { group, parallel, layers, windows };
+  const options = { device, dtype, keepDequantized, ...part, onProgress };
   const model = owned(loadModel(ownPath(asked), options));
   const store = owned(new StateStore(device, model.states, layout, model.dtype));
   const runner = owned(runnerOf(model, store, group, parallel));

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { openBlas } from "../../ffi/blas.ts";
@@ -36,6 +36,7 @@ if (process.platform === "linux") {
     const lines = readdirSync(log).flatMap((name) =>
       readFileSync(join(log, name), "utf8").split("\n"),
     );
+    rmSync(log, { recursive: true });
     const bound = lines.filter((line) => /binding file \S*libmlx\.so.*`cblas_sgemm'/.test(line));
     expect(bound).toEqual([expect.stringMatching(/to \S*libmlxc\.so/)]);
   });

@@ -1,5 +1,5 @@
-import { describe, expect, test } from "bun:test";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { afterAll, describe, expect, test } from "bun:test";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findLibrary, headersOf } from "../../ffi/native.ts";
@@ -11,9 +11,12 @@ const all = { ...symbols, ...ownSymbols, ...cudaSymbols };
 const folder = headersOf(findLibrary())!;
 const headers = readHeaders(folder);
 
+const temporary = mkdtempSync(join(tmpdir(), "symbols-"));
+afterAll(() => rmSync(temporary, { recursive: true }));
+
 /** The pinned headers with one text replaced by another. */
 function changedHeaders(file: string, from: string, to: string): string {
-  const copy = mkdtempSync(join(tmpdir(), "headers-"));
+  const copy = mkdtempSync(join(temporary, "headers-"));
   cpSync(folder, copy, { recursive: true });
   const text = readFileSync(join(copy, file), "utf8");
   expect(text).toContain(from);

@@ -1,17 +1,21 @@
 // The launcher in a checkout that has nothing yet, with an npm that the test controls.
-import { expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import {
   chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  rmSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const root = join(import.meta.dir, "../..");
+
+const temporary = mkdtempSync(join(tmpdir(), "launch-"));
+afterAll(() => rmSync(temporary, { recursive: true }));
 
 function program(path: string, body: string): void {
   writeFileSync(path, `#!/bin/sh\n${body}\n`);
@@ -20,7 +24,7 @@ function program(path: string, body: string): void {
 
 /** A checkout with a launcher, a lock file, a set-up that does nothing, and a program. */
 function checkout({ npm, setup = "" }: { npm: string; setup?: string }) {
-  const folder = mkdtempSync(join(tmpdir(), "checkout-"));
+  const folder = mkdtempSync(join(temporary, "checkout-"));
   mkdirSync(join(folder, "scripts"));
   mkdirSync(join(folder, "bin"));
   copyFileSync(join(root, "scripts/launch.mjs"), join(folder, "scripts/launch.mjs"));

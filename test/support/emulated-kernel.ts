@@ -1,9 +1,20 @@
 // A kernel run on a CPU (emulator/): written out as MLX would for CUDA or for Metal, compiled with the C++ compiler that
 // set-up needs anyway, and called with the memory of MLX's arrays. What no GPU may do is an error (emulator/memory.cpp).
 import { dlopen, type Pointer, ptr } from "bun:ffi";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import { cacheDirectory } from "../../ffi/native.ts";
 import {
   attributesOf,
   renderKernel,
@@ -146,24 +157,31 @@ type Named = { name: string; at: number; bytes: number; isOutput?: boolean };
 type Compiled = { entry: Pointer; shared: readonly Named[] };
 
 const libraries = new Map<string, Compiled>();
-let folder: string | undefined;
 
 function compiled(text: string): Compiled {
   const found = libraries.get(text);
   if (found) return found;
-  emulator();
-  const name = join(folder!, `kernel-${libraries.size}`);
-  writeFileSync(`${name}.cpp`, text);
+  const folder = mkdtempSync(join(tmpdir(), "emulated-"));
+  try {
+    const made = compiledIn(folder, text);
+    libraries.set(text, made);
+    return made;
+  } finally {
+    // A library that is loaded needs its file no longer.
+    rmSync(folder, { recursive: true });
+  }
+}
+
+function compiledIn(folder: string, text: string): Compiled {
+  const [source, library] = [join(folder, "kernel.cpp"), join(folder, "kernel.so")];
+  writeFileSync(source, text);
   // Before each access, and where an index or an address is none, functions of the emulator are called.
   const watched = ["-fsanitize=thread", "-fsanitize=bounds,alignment"];
-  compile("-Og", ...watched, "-I", sources, "-c", "-o", `${name}.o`, `${name}.cpp`);
   // What it needs of libraries the emulator has loaded.
-  compile("-shared", "-nostdlib", "-o", `${name}.so`, `${name}.o`, library(), "-lgcc");
-  const { symbols } = dlopen(`${name}.so`, { entry: { args: [], returns: "ptr" } });
+  compile(library, "-Og", ...watched, "-I", sources, "-nostdlib", source, emulator().file, "-lgcc");
+  const { symbols } = dlopen(library, { entry: { args: [], returns: "ptr" } });
   const entry = Number(symbols.entry()) as Pointer;
-  const made = { entry, shared: sharedArrays(`${name}.so`, entry) };
-  libraries.set(text, made);
-  return made;
+  return { entry, shared: sharedArrays(library, entry) };
 }
 
 /** A kernel's arrays of shared memory, where they were loaded. */
@@ -179,7 +197,18 @@ function sharedArrays(file: string, entry: number): Named[] {
 }
 
 const sources = join(import.meta.dir, "emulator");
-const library = () => join(folder!, "emulator.so");
+const emulatorFlags = ["-O2", "-fno-semantic-interposition"];
+
+/** In the cache, by what it is made of. */
+function emulatorFile(): string {
+  const contents = readdirSync(sources)
+    .sort()
+    .map((name) => readFileSync(join(sources, name)));
+  const key = createHash("sha256").update(emulatorFlags.join(" "));
+  for (const each of contents) key.update(each);
+  return join(cacheDirectory(), "emulator", `${key.digest("hex").slice(0, 16)}.so`);
+}
+
 let opened: ReturnType<typeof openEmulator> | undefined;
 
 /** Compiled once for all kernels. */
@@ -189,21 +218,26 @@ function emulator() {
 }
 
 function openEmulator() {
-  folder = mkdtempSync(join(tmpdir(), "emulated-"));
-  const made = folder;
-  process.on("exit", () => rmSync(made, { recursive: true }));
-  const files = ["lanes.cpp", "memory.cpp", "instructions.cpp"].map((name) => join(sources, name));
-  compile("-O2", "-fno-semantic-interposition", "-shared", "-o", library(), ...files);
-  return dlopen(library(), {
+  const file = emulatorFile();
+  if (!existsSync(file)) {
+    const files = ["lanes.cpp", "memory.cpp", "instructions.cpp"];
+    const unfinished = `${file}.${process.pid}`;
+    mkdirSync(dirname(file), { recursive: true });
+    compile(unfinished, ...emulatorFlags, ...files.map((name) => join(sources, name)));
+    renameSync(unfinished, file);
+  }
+  const { emulate } = dlopen(file, {
     emulate: {
       args: ["buffer", "ptr", "buffer", "i32", "buffer", "i32", "buffer", "i32", "i32", "bool"],
       returns: "cstring",
     },
   }).symbols;
+  return { file, emulate };
 }
 
-function compile(...args: string[]): void {
-  const flags = ["-std=c++20", "-w", "-fPIC"];
+/** Makes a library. */
+function compile(library: string, ...args: string[]): void {
+  const flags = ["-std=c++20", "-w", "-fPIC", "-shared", "-o", library];
   const { success, stderr } = Bun.spawnSync(["c++", ...flags, ...args]);
   if (!success) throw new Error(stderr.toString());
 }

@@ -41,11 +41,6 @@ export function EnginePage() {
         </header>
         <StepChart steps={steps} {...(story && { followed: story.id })} />
       </section>
-      <section class="card" aria-label="Requests">
-        <h2>Requests</h2>
-        <RequestTable requests={state.requests} followed={story?.id} />
-      </section>
-      {story && <StoryView story={story} />}
       <div class="halves">
         {state.maps.map((map) => {
           const model = state.models.find(({ name }) => name === map.model);
@@ -62,6 +57,11 @@ export function EnginePage() {
           <Latencies latency={state.latency} />
         </section>
       </div>
+      {story && <StoryView story={story} />}
+      <section class="card" aria-label="Requests">
+        <h2>Requests</h2>
+        <RequestTable requests={state.requests} followed={story?.id} />
+      </section>
       <section class="card" aria-label="Ended">
         <h2>Ended</h2>
         <EndedTable ended={ended} />

@@ -116,7 +116,7 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
       // Two connections may tell the same.
       const isNew = ({ model, step }: { model: string; step: number }) =>
         !view.steps.some((each) => each.step === step && each.model === model);
-      const steps = event.steps.filter(isNew).map((step) => stepOf(event.requests, step, atMs));
+      const steps = stepsOf(event, atMs).filter(isNew);
       const ended = event.ended.filter(({ id }) => !view.ended.some((each) => each.id === id));
       return {
         ...view,
@@ -129,26 +129,30 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
   }
 }
 
-function stepOf(
-  requests: readonly string[],
-  told: StepsEvent["steps"][number],
-  atMs: number,
-): Step {
+function stepsOf({ requests, steps }: StepsEvent, atMs: number): Step[] {
+  // Rows are told where they are others than in the model's step before.
+  const last = new Map<string, readonly Share[]>();
+  return steps.map(({ model, step, ms, preempted, rows }) => {
+    const shares = rows ? sharesOf(requests, rows) : (last.get(model) ?? []);
+    last.set(model, shares);
+    return {
+      ...{ model, step, ms, preempted, atMs, shares },
+      promptTokens: shares.reduce((sum, { promptTokens }) => sum + promptTokens, 0),
+      decodeTokens: shares.reduce((sum, { decodeTokens }) => sum + decodeTokens, 0),
+    };
+  });
+}
+
+function sharesOf(requests: readonly string[], rows: readonly number[]): Share[] {
   const shares = new Map<string, Share>();
-  for (let at = 0; at < told.rows.length; at += 3) {
-    const [index, tokens, isPrompt] = told.rows.slice(at, at + 3) as [number, number, number];
+  for (let at = 0; at < rows.length; at += 3) {
+    const [index, tokens, isPrompt] = rows.slice(at, at + 3) as [number, number, number];
     const id = requests[index]!;
     const share = shares.get(id) ?? { id, promptTokens: 0, decodeTokens: 0 };
     share[isPrompt ? "promptTokens" : "decodeTokens"] += tokens;
     shares.set(id, share);
   }
-  const all = [...shares.values()];
-  return {
-    ...{ model: told.model, step: told.step, ms: told.ms, preempted: told.preempted, atMs },
-    shares: all,
-    promptTokens: all.reduce((sum, { promptTokens }) => sum + promptTokens, 0),
-    decodeTokens: all.reduce((sum, { decodeTokens }) => sum + decodeTokens, 0),
-  };
+  return [...shares.values()];
 }
 
 function continued(

@@ -7,7 +7,7 @@ import type { Step } from "./feed.ts";
 const [COLUMN, GAP, TOP] = [5, 1, 14];
 const HEIGHT = 180;
 /** A prompt's share of a column, of a request that is not followed. */
-const [PROMPT_ALPHA, OTHERS_ALPHA] = [0.45, 0.35];
+const [PROMPT_ALPHA, OTHERS_ALPHA] = [0.45, 0.5];
 
 export function StepChart({ steps, followed }: { steps: readonly Step[]; followed?: string }) {
   const last = steps.at(-1);

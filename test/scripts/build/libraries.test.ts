@@ -1,11 +1,13 @@
-import { expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
+import { afterAll, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { carriedFiles } from "../../../scripts/build/libraries.ts";
 
+const folder = mkdtempSync(join(tmpdir(), "libraries-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
 test("what the library leads to is carried, and nothing else", () => {
-  const folder = mkdtempSync(join(tmpdir(), "libraries-"));
   const contents = {
     "mlx/lib/libmlxc.dylib": "\0@rpath/libmlx.dylib\0",
     "mlx/lib/libmlx.dylib": "\0libblas-1.so.3\0",

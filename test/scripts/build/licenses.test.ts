@@ -1,5 +1,5 @@
-import { expect, test } from "bun:test";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { afterAll, expect, test } from "bun:test";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { libraryIn, nativeDirectory } from "../../../ffi/native.ts";
@@ -17,8 +17,11 @@ const directory = nativeDirectory();
 const library = libraryIn(directory);
 const files = () => carriedFiles(directory, library);
 
+const temporary = mkdtempSync(join(tmpdir(), "licenses-"));
+afterAll(() => rmSync(temporary, { recursive: true }));
+
 function npmPackage(contents: Record<string, string>): string {
-  const folder = mkdtempSync(join(tmpdir(), "package-"));
+  const folder = mkdtempSync(join(temporary, "package-"));
   writeFileSync(join(folder, "package.json"), '{ "name": "some", "version": "1.2.3" }');
   for (const [name, text] of Object.entries(contents)) writeFileSync(join(folder, name), text);
   return folder;
@@ -61,7 +64,7 @@ test.if(existsSync(library))("everything in set-up's libraries has its license",
 });
 
 test("what is inside CUDA's and macOS's libraries is known too", () => {
-  const folder = mkdtempSync(join(tmpdir(), "native-"));
+  const folder = mkdtempSync(join(temporary, "native-"));
   mkdirSync(join(folder, "licenses"));
   for (const name of ["mlx", "mlx-c", "pocketfft", "metal-cpp", "cutlass"]) {
     writeFileSync(join(folder, "licenses", `${name}.txt`), `terms of ${name}`);
@@ -83,7 +86,7 @@ test("a library that nothing is known of is refused, and one whose license is mi
   expect(() => nativeNotices(directory, ["mlx.libs/libnew-1.so"])).toThrow(
     "no license is known for mlx.libs/libnew-1.so",
   );
-  const empty = mkdtempSync(join(tmpdir(), "native-"));
+  const empty = mkdtempSync(join(temporary, "native-"));
   expect(() => nativeNotices(empty, ["mlx/lib/libmlxc.so"])).toThrow("mlx-c.txt is missing");
 });
 
