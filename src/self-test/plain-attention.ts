@@ -78,8 +78,8 @@ export function attended(
   const total = weights.reduce((sum, weight) => sum + weight, rest);
   const output: number[] = Array(query.length).fill(0);
   for (const [t, weight] of weights.entries()) {
-    const value = values[oldest + t]!;
-    for (let d = 0; d < output.length; d++) output[d]! += (weight / total) * value[d]!;
+    const [value, share] = [values[oldest + t]!, weight / total];
+    for (let d = 0; d < output.length; d++) output[d]! += share * value[d]!;
   }
   return output;
 }

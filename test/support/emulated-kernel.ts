@@ -184,16 +184,37 @@ function compiledIn(folder: string, text: string): Compiled {
   return { entry, shared: sharedArrays(library, entry) };
 }
 
-/** A kernel's arrays of shared memory, where they were loaded. */
+/** A kernel's arrays of shared memory, where they were loaded, in their order there. */
 function sharedArrays(file: string, entry: number): Named[] {
-  const { stdout } = Bun.spawnSync(["nm", "-S", "-C", "-n", file]);
-  const listed = stdout.toString();
-  const offset = entry - Number.parseInt(/^(\w+) .* T enter$/m.exec(listed)![1]!, 16);
-  return Array.from(listed.matchAll(/^(\w+) (\w+) [bd] .*::(\w+)$/gm), ([, at, bytes, name]) => ({
-    name: name!,
-    at: Number.parseInt(at!, 16) + offset,
-    bytes: Number.parseInt(bytes!, 16),
-  }));
+  const symbols = elfSymbols(readFileSync(file));
+  const offset = entry - symbols.find(({ name }) => name === "enter")!.at;
+  const arrays = symbols.flatMap(({ name, at, bytes }) => {
+    // A variable of a function's: `_ZZ`, the function, `E`, the length of its name, its name.
+    const [, length, rest] = /^_ZZ.*?E(\d+)([a-z]\w*)$/.exec(name) ?? [];
+    return rest ? [{ name: rest.slice(0, Number(length)), at: at + offset, bytes }] : [];
+  });
+  return arrays.sort((a, b) => a.at - b.at);
+}
+
+/** As `nm -S` lists them, which would be a process for each of hundreds of kernels. */
+function elfSymbols(file: Buffer): Named[] {
+  const word = (at: number) => Number(file.readBigUInt64LE(at));
+  const sections = Array.from({ length: file.readUInt16LE(0x3c) }, (_, i) => {
+    const at = word(0x28) + i * file.readUInt16LE(0x3a);
+    const [type, link] = [file.readUInt32LE(at + 4), file.readUInt32LE(at + 0x28)];
+    return { type, first: word(at + 0x18), bytes: word(at + 0x20), link };
+  });
+  const table = sections.find(({ type }) => type === 2)!; // SHT_SYMTAB
+  const names = sections[table.link]!.first;
+  return Array.from({ length: table.bytes / 24 }, (_, i) => {
+    const at = table.first + i * 24;
+    const name = names + file.readUInt32LE(at);
+    return {
+      name: file.toString("latin1", name, file.indexOf(0, name)),
+      at: word(at + 8),
+      bytes: word(at + 16),
+    };
+  });
 }
 
 const sources = join(import.meta.dir, "emulator");
