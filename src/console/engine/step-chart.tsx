@@ -2,7 +2,7 @@
 // colour, tokens of prompts above in a paler one.
 import { oneDigit, whole } from "../numbers.ts";
 import { Canvas, colourOf, inkOf } from "./canvas.tsx";
-import type { Step } from "./feed.ts";
+import type { Step } from "./engine-view.ts";
 
 const [COLUMN, GAP, TOP] = [5, 1, 14];
 const HEIGHT = 180;
