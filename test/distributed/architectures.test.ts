@@ -8,6 +8,9 @@ test("two ranks, each with half of the weights, draw what one rank does", async 
   const results = await runOnRanks(2, names, 60_000);
   expect(results.filter(({ isRight }) => !isRight)).toEqual([]);
   expect(results).toHaveLength(2 * names.length);
+  expect(results.filter(({ preemptions, cachedTokens }) => !preemptions || !cachedTokens)).toEqual(
+    [],
+  );
   const divided = ["llama", "qwen3_next"];
   const shares = results.filter(({ name }) => divided.includes(name)).map(({ share }) => share);
   expect(shares.every(({ kv }) => kv === 0.5)).toBe(true);
