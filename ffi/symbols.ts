@@ -524,6 +524,8 @@ export const ownSymbols = {
   },
   // int mlx_serve_mask(mlx_array*, mlx_array, mlx_array, mlx_stream)
   mlx_serve_mask: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_shared_group(mlx_distributed_group*, const char*, int, int)
+  mlx_serve_shared_group: { args: ["buffer", "buffer", "i32", "i32"], returns: "i32" },
 } as const;
 
 /** For CUDA only (ffi/cuda): in the libmlxc that we build for Linux. */

@@ -1,6 +1,8 @@
-// Every architecture, divided among 2, 3 and 4 ranks on this machine: each must draw what it draws alone.
-//   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [names of tiny models]
+// Every architecture, plain and quantized, divided among 2, 3 and 4 ranks on this machine: in batches, with prompts that
+// are chunked, sequences that are preempted and prefixes from the cache, each must draw what mlx-lm drew.
+//   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [--connections ring] [names of tiny models]
 import { parseArgs } from "node:util";
+import type { Connections } from "../src/mlx/distributed.ts";
 import type { Parallel } from "../src/model/weights.ts";
 import { runOnRanks } from "../test/support/rank-processes.ts";
 import type { RankResult } from "../test/support/rank-program.ts";
@@ -14,34 +16,48 @@ const { values, positionals } = parseArgs({
   options: {
     ranks: { type: "string", default: "2,3,4" },
     parallel: { type: "string", default: "tensor,pipeline" },
+    connections: { type: "string", default: "shared" },
   },
   allowPositionals: true,
 });
+const connections = values.connections as Connections;
 const names = positionals.length > 0 ? positionals : tinyCases.map(({ name }) => name);
 
-let failures = 0;
+const outcomes = { right: 0, refused: 0, WRONG: 0 };
 for (const size of values.ranks.split(",").map(Number)) {
   for (let from = 0; from < names.length; from += SOME) {
     const some = names.slice(from, from + SOME);
-    for (const way of values.parallel.split(",") as Parallel[]) {
-      console.log(way);
-      report(size, some, await runOnRanks(size, some, TIMEOUT_MS, way));
+    for (const parallel of values.parallel.split(",") as Parallel[]) {
+      const results = await runOnRanks(size, some, TIMEOUT_MS, { parallel, connections });
+      for (const name of some)
+        report(
+          `${size} ranks  ${parallel}  ${name}`,
+          size,
+          results.filter((each) => each.name === name),
+        );
     }
   }
 }
-console.log(failures === 0 ? "all right" : `${failures} failed`);
-process.exitCode = failures === 0 ? 0 : 1;
+const { right, refused, WRONG: wrong } = outcomes;
+console.log(
+  `${right + refused + wrong} cases: ${right} right, ${refused} refused as their layers cannot be divided, ${wrong} wrong`,
+);
+process.exitCode = wrong === 0 ? 0 : 1;
 
-function report(size: number, some: readonly string[], results: readonly RankResult[]): void {
-  for (const name of some) {
-    const own = results.filter((each) => each.name === name);
-    const isRight = own.length === size && own.every((each) => each.isRight);
-    const isRefused = own.some(({ error }) => error?.includes("--parallelism tensor"));
-    if (!isRight && !isRefused) failures += 1;
-    const shares = own.map(({ share }) => (share ? `${Math.round(share.weights * 100)}%` : "-"));
-    const [error = own.length < size ? "no answer" : ""] = own.flatMap((each) => each.error ?? []);
-    console.log(
-      `${size} ranks  ${isRight ? "right" : isRefused ? "refused" : "WRONG"}  ${name}  ${shares.join(" ")} ${error}`,
-    );
-  }
+/** Right are those whose sequences were preempted and had a prefix from the cache, too. */
+function outcomeOf(size: number, own: readonly RankResult[]): keyof typeof outcomes {
+  if (own.some(({ error }) => error?.includes("--parallel tensor"))) return "refused";
+  const isRight = (each: RankResult) =>
+    each.isRight && each.preemptions > 0 && each.cachedTokens > 0;
+  return own.length === size && own.every(isRight) ? "right" : "WRONG";
+}
+
+function report(title: string, size: number, own: readonly RankResult[]): void {
+  const outcome = outcomeOf(size, own);
+  outcomes[outcome] += 1;
+  const shares = own.map(({ share }) => (share ? `${Math.round(share.weights * 100)}%` : "-"));
+  const [error = own.length < size ? "no answer" : ""] = own.flatMap((each) => each.error ?? []);
+  const { preemptions, cachedTokens } = own[0] ?? {};
+  const met = outcome === "refused" ? "" : `${preemptions} preempted, ${cachedTokens} cached`;
+  console.log([outcome, title, shares.join(" "), met, error].join("  ").trimEnd());
 }

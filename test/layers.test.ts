@@ -85,7 +85,7 @@ const allowed: Record<string, string[]> = {
     "src",
     "ffi",
   ],
-  "src/bench": ["src/engine", "src", "src/text", "src/hub", "src/config", "ffi"],
+  "src/bench": ["src/serve", "src/engine", "src", "src/text", "src/hub", "src/config", "ffi"],
   "src/cli": [
     "src/api",
     "src/ranks",

@@ -3,6 +3,7 @@
 #define MLX_SERVE_OPS_H
 
 #include "mlx/c/array.h"
+#include "mlx/c/distributed_group.h"
 #include "mlx/c/stream.h"
 #include "mlx/c/vector.h"
 
@@ -181,6 +182,11 @@ int mlx_serve_scan(
 /** Minus infinity except where a bit of the row's words (uint32) is set. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
+/**
+ * A group of processes of this machine, which share the memory of this file; it is made, and gone when all have come.
+ * Waits for them. Collectives of it are mlx-c's: sums, gathers, and what neighbours send each other, on a CPU.
+ */
+int mlx_serve_shared_group(mlx_distributed_group* res, const char* path, int rank, int size);
 
 #ifdef __cplusplus
 }

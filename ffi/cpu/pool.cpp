@@ -11,14 +11,6 @@ namespace {
 /** Between two tasks of a step there are microseconds; to fall asleep and be woken takes longer. */
 constexpr int SPINS = 4000;
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 class Pool {
  public:
   void set_threads(int threads) {
@@ -53,7 +45,7 @@ class Pool {
     while (take()) {
     }
     for (int spins = 0; done_.load(std::memory_order_acquire) < pieces; spins++) {
-      if (spins < SPINS) pause();
+      if (spins < SPINS) mlx_serve::pause_processor();
       else std::this_thread::yield();
     }
   }
@@ -76,7 +68,7 @@ class Pool {
       if (wanted() && take()) {
         idle = 0;
       } else if (idle < SPINS) {
-        pause();
+        mlx_serve::pause_processor();
       } else {
         std::unique_lock<std::mutex> lock(sleep_);
         sleeping_ += 1;

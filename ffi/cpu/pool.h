@@ -21,6 +21,15 @@ void mlx_serve_pool_run(int pieces, void (*piece)(void* context, int i), void* c
 
 namespace mlx_serve {
 
+/** Between two looks at what another thread is about to write. */
+inline void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 template <class Piece>
 void parallel(int pieces, const Piece& piece) {
   mlx_serve_pool_run(

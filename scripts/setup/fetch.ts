@@ -58,7 +58,22 @@ export async function fetchCxxHeaders(folder: string): Promise<string> {
   const failure =
     `${name} could not be fetched with apt-get; run the command again, ` +
     `or install a C++20 compiler with ${installCommand(["c++"])}`;
-  // State of its own, which takes no root: the system's may be out of date, or empty.
+  await withApt(folder, failure, ["download", name]);
+  await unpackDebs(folder, folder, failure);
+  return folder;
+}
+
+/** A program of the distribution and what it needs that this machine lacks, unpacked into `folder`. */
+export async function fetchProgram(name: string, folder: string): Promise<void> {
+  const failure = `${name} could not be fetched with apt-get: run the command again, or install it`;
+  const state = await withApt(folder, failure, [
+    ...["install", "--download-only", "--no-install-recommends", "--yes", name],
+  ]);
+  await unpackDebs(join(state, "archives"), folder, failure);
+}
+
+/** Runs apt in `folder`, with state of its own, which takes no root: the system's may be out of date, or empty. */
+async function withApt(folder: string, failure: string, args: readonly string[]): Promise<string> {
   const state = join(folder, "apt");
   for (const path of ["lists", "archives"]) {
     await mkdir(join(state, path, "partial"), { recursive: true });
@@ -68,15 +83,19 @@ export async function fetchCxxHeaders(folder: string): Promise<string> {
     "Dir::State::status": "/var/lib/dpkg/status",
     "Dir::Cache": state,
     "APT::Sandbox::User": "root",
+    "Debug::NoLocking": "true",
   };
   const options = Object.entries(settings).flatMap(([key, value]) => ["-o", `${key}=${value}`]);
   const apt = ["env", "-C", folder, "apt-get", "-qq", ...options];
   await runQuietly([...apt, "update"], failure);
-  await runQuietly([...apt, "download", name], failure);
-  const file = (await readdir(folder)).find((path) => path.endsWith(".deb"));
-  if (!file) throw new SetupError(failure);
-  await runQuietly(["dpkg-deb", "-x", join(folder, file), folder], failure);
-  return folder;
+  await runQuietly([...apt, ...args], failure);
+  return state;
+}
+
+async function unpackDebs(from: string, to: string, failure: string): Promise<void> {
+  const files = (await readdir(from)).filter((path) => path.endsWith(".deb"));
+  if (files.length === 0) throw new SetupError(failure);
+  for (const file of files) await runQuietly(["dpkg-deb", "-x", join(from, file), to], failure);
 }
 
 /** Python unpacks both kinds of archive, and is needed for pip already. */

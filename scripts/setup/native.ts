@@ -147,6 +147,7 @@ function ownParts(target: pins.Target, withBlas: boolean): Part[] {
     ["cpu/recurrence.cpp"],
     ["cpu/rows.cpp"],
     ["cpu/pool.cpp"],
+    ["cpu/shared-group.cpp"],
     ["cpu/choice.cpp"],
   ];
   const variants = pins.kernelVariants[processor as "x64" | "arm64"];

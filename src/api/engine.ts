@@ -12,8 +12,9 @@ const StepsEvent = z.object({
       ms: z.number(),
       rows: z
         .array(z.int())
+        .optional()
         .describe(
-          "Three numbers for each sequence: the index of its request, its tokens, and 1 if they are its prompt's.",
+          "Three numbers for each sequence: the index of its request, its tokens, and 1 if they are its prompt's. Absent where they are those of the model's step before in this event.",
         ),
       preempted: z.int(),
       running: z.int(),

@@ -1,4 +1,4 @@
-// GET /keys: whose requests the server accepts, and what they have used.
+// /keys: whose requests the server accepts, and what they have used.
 import { z } from "zod";
 import { Tier } from "./admin.ts";
 
@@ -27,3 +27,43 @@ export const KeyList = z
   })
   .meta({ id: "KeyList" });
 export type KeyList = z.infer<typeof KeyList>;
+
+const name = z
+  .string()
+  .min(1)
+  .max(40)
+  .describe("The key's name: letters, digits, dots, dashes and underscores.");
+const newLimit = z.int().positive().optional().describe("Not limited where it is left out.");
+
+export const AddKeyRequest = z
+  .object({
+    name,
+    tier: Tier.default("NORMAL").describe("The priority of its requests."),
+    limits: z
+      .object({
+        requests_per_minute: newLimit,
+        tokens_per_minute: newLimit,
+        concurrent: newLimit,
+      })
+      .default({})
+      .describe("How much the key may ask for."),
+  })
+  .meta({ id: "AddKeyRequest" });
+export type AddKeyRequest = z.infer<typeof AddKeyRequest>;
+
+export const AddKeyResponse = z
+  .object({
+    name: z.string(),
+    object: z.literal("key"),
+    key: z.string().describe("The key itself, this once: the server keeps its hash alone."),
+  })
+  .meta({ id: "AddKeyResponse" });
+export type AddKeyResponse = z.infer<typeof AddKeyResponse>;
+
+export const RevokeKeyRequest = z.object({ name }).meta({ id: "RevokeKeyRequest" });
+export type RevokeKeyRequest = z.infer<typeof RevokeKeyRequest>;
+
+export const RevokeKeyResponse = z
+  .object({ name: z.string(), object: z.literal("key"), revoked: z.literal(true) })
+  .meta({ id: "RevokeKeyResponse" });
+export type RevokeKeyResponse = z.infer<typeof RevokeKeyResponse>;

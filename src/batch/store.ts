@@ -70,11 +70,12 @@ export class BatchStore {
     );
   }
 
-  file(owner: string, id: string): StoredFile | undefined {
+  /** Of one owner, or of any. */
+  file(owner: string | undefined, id: string): StoredFile | undefined {
     const row = this.#db.get<FileRow>(
-      `SELECT ${fileFields} FROM files WHERE id = ? AND owner = ? AND NOT isDeleted AND ifnull(expiresAt > ?, 1)`,
+      `SELECT ${fileFields} FROM files WHERE id = ? AND owner = ifnull(?, owner) AND NOT isDeleted AND ifnull(expiresAt > ?, 1)`,
       id,
-      owner,
+      owner ?? null,
       nowSeconds(),
     );
     return row && fileOf(row);

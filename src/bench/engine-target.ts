@@ -2,7 +2,8 @@
 import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient, EngineError, type EngineHooks, type RankSource } from "../engine/client.ts";
 import type { ModelSource } from "../hub/source.ts";
-import { openTextModel, type TextModel } from "../text/text-model.ts";
+import { openLoadable } from "../serve/load-check.ts";
+import type { TextModel } from "../text/text-model.ts";
 import type { Sample, Target } from "./target.ts";
 
 export type EngineTargetOptions = {
@@ -17,15 +18,18 @@ export type EngineTargetOptions = {
 
 export async function openEngineTarget(options: EngineTargetOptions): Promise<Target> {
   const { source, chat, maxBatch, ranks, onActivity } = options;
-  const encode = encoder(openTextModel(source.path), chat);
   const hooks = onActivity ? { onActivity } : {};
   const engine = await EngineClient.start(engineSetup(), hooks, ranks);
   const close = async () => {
     await engine.stop();
     await ranks?.stop();
   };
-  const report = await engine.inspect();
-  await engine.load(source.name, source.path, { maxBatch }).catch(async (error) => {
+  const open = async () => {
+    const encode = encoder(await openLoadable(source.path, engine), chat);
+    await engine.load(source.name, source.path, { maxBatch });
+    return { encode, report: await engine.inspect() };
+  };
+  const { encode, report } = await open().catch(async (error) => {
     await close();
     throw error;
   });

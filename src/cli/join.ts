@@ -8,8 +8,9 @@ import { engineSetup } from "../../ffi/native.ts";
 import { version } from "../../package.json";
 import { UsageError } from "../config/usage-error.ts";
 import { resolveModel } from "../hub/source.ts";
+import { connectionVariables } from "../ranks/connections.ts";
 import { type RankProcess, rankVariables, readRankVariables } from "../ranks/group.ts";
-import { DEFAULT_PORT, readHosts, ringPorts, writeRing } from "../ranks/hosts.ts";
+import { DEFAULT_PORT, readHosts, ringPorts } from "../ranks/hosts.ts";
 import { runRank } from "../ranks/rank.ts";
 import { ownProgram } from "./own-program.ts";
 
@@ -52,12 +53,12 @@ async function keepRank(args: string[]): Promise<void> {
   }
   const port = Number(values["rank-port"]);
   const folder = mkdtempSync(joinPath(tmpdir(), "mlx-serve-join-"));
-  const ring = joinPath(folder, "ring.json");
-  writeRing(ring, addresses, ringPorts(addresses.length, port));
+  const places = { addresses, ports: ringPorts(addresses.length, port) };
   const server = `${addresses[0]}:${port}`;
   const env = {
     ...process.env,
-    ...rankVariables({ rank, server, secret, ring }),
+    ...connectionVariables(joinPath(folder, "ring.json"), places),
+    ...rankVariables({ rank, server, secret }),
     ...(model !== undefined && { MLX_SERVE_RANK_MODEL: resolveModel(model).path }),
   };
   let child: Bun.Subprocess | undefined;

@@ -4,14 +4,13 @@ import { loadSettings } from "../config/load.ts";
 import { UsageError } from "../config/usage-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import {
-  changeKeyFile,
-  defaultKeyFile,
-  hashOf,
+  addKey,
   KeyEntry,
   KeyFileError,
+  keyFileOf,
   keyFileWarning,
-  newKey,
   readKeyFile,
+  revokeKey,
 } from "../keys/key-file.ts";
 import { print } from "./print.ts";
 import { didYouMean } from "./suggest.ts";
@@ -44,23 +43,20 @@ function add(args: string[], env: Environment): void {
     "tokens-per-minute": { type: "string" },
     concurrent: { type: "string" },
   });
-  const key = newKey();
-  const entry: KeyEntry = {
+  const entry = {
     name: nameOf(positionals),
-    sha256: hashOf(key).toString("hex"),
     tier: tierOf(values.tier),
     limits: {
       requests_per_minute: limitOf("requests-per-minute", values["requests-per-minute"]),
       tokens_per_minute: limitOf("tokens-per-minute", values["tokens-per-minute"]),
       concurrent: limitOf("concurrent", values.concurrent),
     },
-    created: new Date().toISOString(),
   };
   const path = pathOf(values, env);
-  changeKeyFile(path, (entries) => {
-    if (!entries.some(({ name }) => name === entry.name)) return [...entries, entry];
+  const key = addKey(path, entry);
+  if (key === undefined) {
     throw new KeyFileError(`a key named ${entry.name} is there: revoke it, or take another name`);
-  });
+  }
   // The key alone on stdout, for scripts.
   console.log(key);
   console.error(
@@ -82,11 +78,7 @@ function revoke(args: string[], env: Environment): void {
   const { values, positionals } = parsed(args, fileOption);
   const revoked = nameOf(positionals);
   const path = pathOf(values, env);
-  changeKeyFile(path, (entries) => {
-    const kept = entries.filter(({ name }) => name !== revoked);
-    if (kept.length < entries.length) return kept;
-    throw new KeyFileError(`no key is named ${revoked} in ${path}`);
-  });
+  if (!revokeKey(path, revoked)) throw new KeyFileError(`no key is named ${revoked} in ${path}`);
   console.log(`${revoked} is revoked. ${afterChange}`);
 }
 
@@ -104,7 +96,7 @@ function parsed<const T extends ParseArgsOptionsConfig>(args: string[], options:
 function pathOf(values: { "keys-file"?: string | undefined }, env: Environment): string {
   const flag = values["keys-file"];
   const { settings } = loadSettings(flag === undefined ? [] : [`--keys-file=${flag}`], env);
-  return settings.keysFile ?? defaultKeyFile(env);
+  return keyFileOf(settings, env);
 }
 
 function nameOf([name, ...more]: readonly string[]): string {

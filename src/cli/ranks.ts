@@ -5,6 +5,7 @@ import { backend } from "../../ffi/native.ts";
 import { version } from "../../package.json";
 import type { Settings } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
+import type { Division } from "../engine/protocol.ts";
 import type { Logger } from "../log.ts";
 import { type GroupStatus, RankGroup } from "../ranks/group.ts";
 import { readHosts, ringPorts } from "../ranks/hosts.ts";
@@ -16,21 +17,27 @@ export async function startRanks(
   log: Logger,
   command: readonly string[] = ownProgram(),
 ): Promise<RankGroup | undefined> {
-  const { ranks, hosts, rankPort, rankSecret, threads, parallelism: parallel } = settings;
+  const { ranks, hosts, rankPort, rankSecret, threads } = settings;
   if (ranks > 1 && hosts !== undefined) {
     throw new UsageError(
       "--ranks and --hosts exclude each other: the file says how many there are",
     );
   }
-  if (ranks === 1 && hosts === undefined) return undefined;
+  if (ranks === 1 && hosts === undefined) {
+    if (settings.layers) throw new UsageError("--layers is of ranks: set --ranks or --hosts");
+    return undefined;
+  }
   if (hosts !== undefined && rankSecret === undefined) {
     throw new UsageError("--hosts needs a secret that all ranks know: set MLX_SERVE_RANK_SECRET");
   }
-  if (hosts === undefined) return await startLocalRanks(ranks, { threads, parallel, log, command });
+  if (hosts === undefined) {
+    const division = divisionOf(settings, ranks);
+    return await startLocalRanks(ranks, { threads, division, log, command });
+  }
   const addresses = readHosts(hosts);
   return await RankGroup.start({
     hosts: addresses.map((address, rank) => ({ address, isLocal: rank === 0 })),
-    parallel,
+    division: divisionOf(settings, addresses.length),
     secret: rankSecret!,
     version,
     control: { hostname: addresses[0]!, port: rankPort },
@@ -41,9 +48,19 @@ export async function startRanks(
   });
 }
 
+function divisionOf({ parallel, layers }: Settings, ranks: number): Division {
+  if (layers && parallel === "tensor") {
+    throw new UsageError("--layers is for --parallel pipeline: with tensor each rank has them all");
+  }
+  if (layers && layers.length !== ranks) {
+    throw new UsageError(`--layers has ${layers.length} ranges, and there are ${ranks} ranks`);
+  }
+  return { parallel, layers };
+}
+
 type LocalRanks = {
   threads?: number | undefined;
-  parallel?: Settings["parallelism"];
+  division?: Division;
   log?: Logger;
   command?: readonly string[];
 };
@@ -51,13 +68,13 @@ type LocalRanks = {
 /** They share the cores, and each has a GPU of its own where there are such. */
 export async function startLocalRanks(
   count: number,
-  { threads, parallel = "tensor", log, command = ownProgram() }: LocalRanks = {},
+  { threads, division = { parallel: "auto" }, log, command = ownProgram() }: LocalRanks = {},
 ): Promise<RankGroup | undefined> {
   if (count === 1) return undefined;
   const each = threads ?? Math.max(1, Math.floor(availableParallelism() / count));
   return await RankGroup.start({
     hosts: Array.from({ length: count }, () => ({ address: LOCAL, isLocal: true })),
-    parallel,
+    division,
     secret: randomBytes(32).toString("hex"),
     version,
     control: { hostname: LOCAL, port: 0 },

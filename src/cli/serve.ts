@@ -6,19 +6,14 @@ import packageJson from "../../package.json" with { type: "json" };
 import { loadSettings } from "../config/load.ts";
 import type { Settings } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
-import type { EngineReport } from "../engine/protocol.ts";
+import type { EngineReport, Parallel } from "../engine/protocol.ts";
 import { bindProblem } from "../http/guard.ts";
+import { applyKeys } from "../http/keys.ts";
 import { type RunningServer, startServer } from "../http/server.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
-import {
-  defaultKeyFile,
-  type KeyFile,
-  keyFileWarning,
-  newKey,
-  readKeyFile,
-} from "../keys/key-file.ts";
+import { type KeyFile, keyFileOf, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
 import { cutOf } from "../serve/context-length.ts";
@@ -83,7 +78,7 @@ export function readKeys(
   settings: Settings,
   env: Environment = process.env,
 ): { keysPath: string; keys: KeyFile | undefined } {
-  const keysPath = settings.keysFile ?? defaultKeyFile(env);
+  const keysPath = keyFileOf(settings, env);
   const keys = readKeyFile(keysPath);
   if (settings.keysFile !== undefined && !keys)
     throw new UsageError(`${keysPath}: there is no file`);
@@ -133,13 +128,11 @@ function stopOnSignals(server: RunningServer, log: Logger): void {
 }
 
 function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void {
-  const { ring, metrics } = serving;
   try {
     const keys = readKeyFile(path);
     const warning = keys && keyFileWarning(path);
     if (warning) log.warn(warning);
-    if (keys) ring.reload(keys);
-    void metrics.keepKeys(ring.names);
+    applyKeys(serving, keys);
     log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "there is no keys file");
   } catch (error) {
     log.error({ error: (error as Error).message }, "the keys stay as they were");
@@ -173,18 +166,25 @@ function takenBy(port: number): string {
   return ` by mlx-serve (process ${other.pid}): end it by \`mlx-serve stop --url ${other.url}\``;
 }
 
+const divisions: Record<Parallel, string> = {
+  tensor: "each with a part of every layer (tensor)",
+  pipeline: "each with some of the layers (pipeline)",
+};
+
 /** A summary for people; with JSON logs, one line of the log. */
 function announce(
-  { url: bound, ollamaUrl, serving: { settings, ring, log } }: RunningServer,
+  { url: bound, ollamaUrl, serving: { settings, ring, ranks, log } }: RunningServer,
   url: string,
   { name, info }: ServedModel,
   { deviceName, backend: kind }: EngineReport,
 ): void {
-  const { weightBytes, kvBytes, blocks, maxLength, dtype } = info;
+  const { weightBytes, kvBytes, blocks, maxLength, dtype, parallel } = info;
   if (!isForPeople(settings.logFormat)) {
     const { ownLength, lengthLimit } = info;
     const lengths = { maxLength, ...(lengthLimit && { ownLength, lengthLimit }) };
-    log.info({ url, model: name, backend: kind, weightBytes, kvBytes, ...lengths }, "ready");
+    const division = parallel && { parallel };
+    const memory = { weightBytes, kvBytes };
+    log.info({ url, model: name, backend: kind, ...division, ...memory, ...lengths }, "ready");
     return;
   }
   const cut = cutOf(info);
@@ -192,6 +192,7 @@ function announce(
     model: `${name}, ${dtype}, context of ${maxLength} tokens`,
     ...(cut !== undefined && { "": cut }),
     device: `${deviceName} (${kind})`,
+    ...(parallel && { ranks: `${ranks!.size}, ${divisions[parallel]}` }),
     memory: `weights ${formatBytes(weightBytes)}, KV ${formatBytes(kvBytes)} (${blocks} blocks)`,
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",
     keys: ring.open ? "none needed" : "needed",

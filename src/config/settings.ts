@@ -137,6 +137,20 @@ function list(wanted: string, isRight?: (value: string) => boolean) {
   return z.preprocess(read, z.array(text(wanted, isRight), wanted));
 }
 
+/** First and last layers, as in 0-19,20-39. */
+function layerRanges() {
+  const wanted = "a range of layers for each rank, such as 0-19,20-39";
+  const read = (raw: unknown) =>
+    wordOf(raw)
+      .split(",")
+      .map((part) => {
+        const [, first, last] = /^\s*(\d+)-(\d+)\s*$/.exec(part) ?? [];
+        return { first: Number(first), end: Number(last) + 1 };
+      });
+  const range = z.object({ first: z.int(wanted), end: z.int(wanted) });
+  return z.preprocess(read, z.array(range, wanted));
+}
+
 function listed(value: string): unknown {
   if (!/^\[\s*"/.test(value)) return value.split(",").map((part) => part.trim());
   try {
@@ -155,7 +169,7 @@ const dtypes = ["auto", "float32", "float16", "bfloat16"] as const;
 const logLevels = ["debug", "info", "warn", "error"] as const;
 const logFormats = ["auto", "json", "pretty"] as const;
 const backends = ["cpu", "metal", "cuda"] as const;
-const parallels = ["tensor", "pipeline"] as const;
+const parallels = ["auto", "tensor", "pipeline"] as const;
 
 export const Settings = z.strictObject({
   model: text("the name of a model")
@@ -331,7 +345,7 @@ export const Settings = z.strictObject({
       section: "Batching",
       text: "Sequences that run at once.",
       metavar: "<n>",
-      aliases: ["--max-num-seqs", "--parallel", "-np", "--decode-concurrency"],
+      aliases: ["--max-num-seqs", "-np", "--decode-concurrency"],
     }),
   tokenBudget: tokenCount(32, 2 ** 17)
     .optional()
@@ -500,11 +514,16 @@ export const Settings = z.strictObject({
     metavar: "<file>",
     values: "file",
   }),
-  parallelism: oneOf(parallels).prefault("tensor").register(about, {
+  parallel: oneOf(parallels).prefault("auto").register(about, {
     section: "Machine",
-    text: "What each rank has: a part of every layer (tensor), or some of the layers (pipeline).",
+    text: "What each rank has: a part of every layer (tensor), or some of the layers (pipeline); auto is tensor on one machine and pipeline on several.",
     metavar: "<way>",
     values: parallels,
+  }),
+  layers: layerRanges().optional().register(about, {
+    section: "Machine",
+    text: "With --parallel pipeline: the layers of each rank, as in 0-19,20-39; without it, as many as its part of the memory.",
+    metavar: "<ranges>",
   }),
   rankPort: whole(1, 65_000).prefault(32_322).register(about, {
     section: "Machine",

@@ -66,10 +66,15 @@ const activities = {
 
 function activityOf({ status, reason, activity }: Session["health"]): string {
   if (!activity) return status === "ok" ? "" : (reason ?? status);
-  const { kind, model, done, total } = activity;
-  const part = done !== undefined && total !== undefined ? percent(done, total) : "";
-  return [activities[kind], model, part].filter(Boolean).join(" ");
+  const { kind, model, done } = activity;
+  return [activities[kind], model, done !== undefined && partOf(done, activity.total)]
+    .filter(Boolean)
+    .join(" ");
 }
+
+/** No one knows how many kernels there will be. */
+const partOf = (done: number, total: number | undefined) =>
+  total === undefined ? `(${done})` : percent(done, total);
 
 function Content({ session: now, page }: { session: Session; page: (typeof pages)[number] }) {
   if (now.state === "asking") return <p class="empty">Asking the server…</p>;

@@ -6,7 +6,8 @@ export const oneDigit = (value: number) => value.toFixed(1);
 export function seconds(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  const all = Math.round(ms / 1000);
+  return `${Math.floor(all / 60)} min ${all % 60} s`;
 }
 
 /** 1.2 GB, in powers of ten. */

@@ -3,7 +3,7 @@ import type { FC } from "hono/jsx/dom";
 import { BenchPage } from "./bench-page.tsx";
 import { ChatPage } from "./chat/chat-page.tsx";
 import { EnginePage } from "./engine/engine-page.tsx";
-import { KeysPage } from "./keys-page.tsx";
+import { KeysPage } from "./keys/keys-page.tsx";
 import { ModelsPage } from "./models/models-page.tsx";
 
 export type Page = {

@@ -7,6 +7,7 @@ import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
 import {
   type BlockMap,
+  type Division,
   defaultEngineOptions,
   type EngineActivity,
   type EngineEvent,
@@ -17,7 +18,6 @@ import {
   type ModelInfo,
   type ModelPlan,
   type ModelStats,
-  type Parallel,
   type Refusal,
   type StepReport,
   type ToWorker,
@@ -77,7 +77,7 @@ export type SubmitOptions = {
 export type RankSource = {
   readonly size: number;
   readonly localSize: number;
-  readonly parallel: Parallel;
+  readonly division: Division;
   /** For a new Worker: the one before is no longer heard. */
   connect(): Mailbox;
 };
@@ -307,7 +307,7 @@ export class EngineClient implements MatcherUser {
       mailbox: source.connect(),
       size: source.size,
       localSize: source.localSize,
-      parallel: source.parallel,
+      division: source.division,
     };
     const workerData: WorkerData = {
       mailbox: { port: port2, arrivals },

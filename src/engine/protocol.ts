@@ -5,6 +5,7 @@ import type { MatcherLink } from "../grammar/matchers.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Score, TokenLogprob } from "../model/logprobs.ts";
 import type { Sampling } from "../model/sampler.ts";
+import type { LayerRange } from "../model/stages.ts";
 import type { Parallel } from "../model/weights.ts";
 import type { Priority } from "../schedule/queue.ts";
 import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
@@ -126,6 +127,8 @@ export type ModelInfo = {
   lengthLimit: "setting" | "memory" | undefined;
   blocks: number;
   kvBytes: number;
+  /** Where it is divided among ranks: how. */
+  parallel?: Parallel | undefined;
   /** What `readGauges` reads from any thread. */
   gauges: readonly SharedArrayBuffer[];
   /** Of a model with recurrent layers: what one slot takes, and what `readGauges` reads of all. */
@@ -284,6 +287,13 @@ export type FromWorker =
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 
+/** How models are divided among ranks: as was asked for, or as suits the model and where the ranks are. */
+export type Division = {
+  parallel: Parallel | "auto";
+  /** Of each rank, where it was asked for. */
+  layers?: readonly LayerRange[] | undefined;
+};
+
 /** Given to the Worker when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };
 
@@ -291,7 +301,7 @@ export type WorkerData = {
   mailbox: Mailbox;
   setup: WorkerSetup;
   /** Processes that models are divided among; `localSize` of them share this machine. */
-  ranks?: { mailbox: Mailbox; size: number; localSize: number; parallel: Parallel } | undefined;
+  ranks?: { mailbox: Mailbox; size: number; localSize: number; division: Division } | undefined;
 };
 
 export type EngineReport = {

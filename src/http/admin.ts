@@ -10,7 +10,8 @@ import {
 } from "../api/admin.ts";
 import type { Model } from "../api/models.ts";
 import { collectiveMs } from "../engine/protocol.ts";
-import { NoRoomError } from "../serve/models.ts";
+import type { ModelSource } from "../hub/source.ts";
+import { ModelLoadError, NoRoomError } from "../serve/models.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError } from "./errors.ts";
 import { readRequest } from "./json-body.ts";
@@ -19,7 +20,11 @@ import type { Serving } from "./serving.ts";
 export function loadModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, LoadRequest);
-    const model = await serving.models.get(name);
+    const model = await serving.models.get(name).catch((error: unknown) => {
+      if (!(error instanceof ModelLoadError)) throw error;
+      const reason = withoutPath(error.message, serving.models.sourceOf(name));
+      throw new ApiError(500, `The model cannot be loaded: ${reason}`);
+    });
     return c.json({
       id: model.name,
       object: "model",
@@ -29,6 +34,10 @@ export function loadModel(serving: Serving) {
     } satisfies Model);
   };
 }
+
+/** The owner is told what is wrong with a model, but no client where its files are. */
+export const withoutPath = (reason: string, { path }: Pick<ModelSource, "path">) =>
+  reason.replaceAll(path, "the model");
 
 export function unloadModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {

@@ -26,6 +26,8 @@ export class EngineFeed {
   #next = emptyEvent();
   /** Of the requests in it, by their ids. */
   readonly #indices = new Map<number, number>();
+  /** The rows of each model's last step in it, as the engine reported them. */
+  readonly #lastRows = new Map<string, Int32Array>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
   #isAsking = false;
@@ -66,9 +68,18 @@ export class EngineFeed {
       this.#next.left_out += 1;
       return;
     }
-    const rows = Array.from(rowTokens);
-    for (let at = 0; at < rows.length; at += 3) rows[at] = this.#indexOf(rows[at]!, requests);
+    const isRepeated = areEqual(rowTokens, this.#lastRows.get(model));
+    if (!isRepeated) this.#lastRows.set(model, rowTokens);
+    const rows = isRepeated ? undefined : this.#wireRows(rowTokens, requests);
     steps.push({ model, step, ms: Math.round(ms * 100) / 100, rows, preempted, running, waiting });
+  }
+
+  #wireRows(rowTokens: Int32Array, requests: string[]): number[] {
+    const rows = new Array<number>(rowTokens.length);
+    for (let at = 0; at < rows.length; at++) {
+      rows[at] = at % 3 === 0 ? this.#indexOf(rowTokens[at]!, requests) : rowTokens[at]!;
+    }
+    return rows;
   }
 
   /** Where the event has the request's name. */
@@ -83,6 +94,7 @@ export class EngineFeed {
   #begin(): void {
     this.#next = emptyEvent();
     this.#indices.clear();
+    this.#lastRows.clear();
   }
 
   ended(record: RequestRecord, outcome: Outcome, ms: number): void {
@@ -172,6 +184,12 @@ export class FeedListener {
     this.#arrival.resolve();
     this.#onClose();
   }
+}
+
+function areEqual(rows: Int32Array, others: Int32Array | undefined): boolean {
+  if (rows.length !== others?.length) return false;
+  for (let at = 0; at < rows.length; at++) if (rows[at] !== others[at]) return false;
+  return true;
 }
 
 function emptyEvent(): StepsEvent {

@@ -1,4 +1,4 @@
-// /v1/files: what batches read and write. A key has its own files, and no others.
+// /v1/files: what batches read and write. A key has its own files, and no others; the server's owner may read all.
 import { existsSync } from "node:fs";
 import type { Context } from "hono";
 import {
@@ -62,12 +62,12 @@ export function listFiles(serving: Serving) {
 }
 
 export function getFile(serving: Serving) {
-  return (c: Context<HttpEnv>): Response => c.json(wireFile(ownFile(c, serving)));
+  return (c: Context<HttpEnv>): Response => c.json(wireFile(readableFile(c, serving)));
 }
 
 export function fileContent(serving: Serving) {
   return (c: Context<HttpEnv>): Response => {
-    const path = serving.batches.open.store.pathOf(ownFile(c, serving).id);
+    const path = serving.batches.open.store.pathOf(readableFile(c, serving).id);
     // Someone may have removed it from the folder.
     if (!existsSync(path)) throw unknownFile();
     return new Response(Bun.file(path).stream(), {
@@ -85,8 +85,18 @@ export function deleteFile(serving: Serving) {
 }
 
 /** Another key's file does not exist for this one. */
-function ownFile(c: Context<HttpEnv>, { batches }: Serving): StoredFile {
-  const file = batches.open.store.file(c.get("caller").name, c.req.param("id") ?? "");
+function ownFile(c: Context<HttpEnv>, serving: Serving): StoredFile {
+  return fileOf(c.get("caller").name, c, serving);
+}
+
+function readableFile(c: Context<HttpEnv>, serving: Serving): StoredFile {
+  const { name, owner } = c.get("caller");
+  return fileOf(owner ? undefined : name, c, serving);
+}
+
+/** `key`: whose it has to be. */
+function fileOf(key: string | undefined, c: Context<HttpEnv>, { batches }: Serving): StoredFile {
+  const file = batches.open.store.file(key, c.req.param("id") ?? "");
   if (file) return file;
   throw unknownFile();
 }

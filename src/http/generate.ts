@@ -19,6 +19,7 @@ import { apiErrorOf, ClientGoneError } from "./errors.ts";
 import { type EventSource, streamResponse } from "./event-stream.ts";
 import { Generation } from "./generation.ts";
 import { readRequest } from "./json-body.ts";
+import { PREFIX_HEADER, prefixHash } from "./prefix-hash.ts";
 import { levelOf, lowestOf } from "./priority.ts";
 import type { Serving } from "./serving.ts";
 
@@ -76,16 +77,22 @@ export async function answered<T extends { stream: boolean }>(
         heartbeatMs: serving.heartbeatMs,
       });
       generation.continues();
-      return response;
+      return withPrefixHash(response, conversation);
     }
     const answers = await reply.whole();
     c.get("record").finish = finishOf(answers.map(({ end }) => end));
     generation.end();
-    return c.json(writer.whole(answers, reply.usage));
+    return withPrefixHash(c.json(writer.whole(answers, reply.usage)), conversation);
   } catch (error) {
     generation.end(error);
     throw error;
   }
+}
+
+function withPrefixHash(response: Response, conversation: Conversation): Response {
+  const hash = prefixHash(conversation);
+  if (hash !== undefined) response.headers.set(PREFIX_HEADER, hash);
+  return response;
 }
 
 function eventSource(

@@ -7,6 +7,7 @@ import { rateLimitHeaders } from "../keys/limiter.ts";
 import { refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { forbidden } from "./errors.ts";
+import { PREFIX_HEADER } from "./prefix-hash.ts";
 
 export type GuardOptions = {
   /** Whether the server listens on loopback addresses only. */
@@ -17,7 +18,9 @@ export type GuardOptions = {
   allowedOrigins: readonly string[];
 };
 
-const exposedHeaders = ["x-request-id", "retry-after", ...rateLimitHeaders].join(", ");
+const exposedHeaders = ["x-request-id", PREFIX_HEADER, "retry-after", ...rateLimitHeaders].join(
+  ", ",
+);
 
 export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
   return async (c, next) => {

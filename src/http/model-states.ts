@@ -6,6 +6,7 @@ import type { EngineReport, ModelPlan } from "../engine/protocol.ts";
 import { neededBytes, popularModels } from "../hub/popular-models.ts";
 import { isOffline } from "../hub/settings.ts";
 import type { ListedModel } from "../serve/models.ts";
+import { withoutPath } from "./admin.ts";
 import type { HttpEnv } from "./env.ts";
 import { readRequest } from "./json-body.ts";
 import { knownOf, sourceOf } from "./ollama-models.ts";
@@ -90,12 +91,12 @@ export function planModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model } = await readRequest(c, serving, PlanRequest);
     // Before it is planned, so that an unknown name is a 404.
-    const { path } = models.sourceOf(model);
+    const source = models.sourceOf(model);
     const planned = await models.plan(model).then(
       (plan) => wirePlan(model, plan),
       (error: unknown): PlanResponse => {
         if (!(error instanceof EngineError)) throw error;
-        return { model, fits: false, problem: error.message.replaceAll(path, "the model") };
+        return { model, fits: false, problem: withoutPath(error.message, source) };
       },
     );
     return c.json(planned);

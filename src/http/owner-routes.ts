@@ -9,13 +9,19 @@ import {
 import { BatchObject, CancelBatchRequest, KeyBatches } from "../api/batches.ts";
 import { BenchEvent, BenchRequest } from "../api/bench.ts";
 import { EngineFeedEvent } from "../api/engine.ts";
-import { KeyList } from "../api/keys.ts";
+import {
+  AddKeyRequest,
+  AddKeyResponse,
+  KeyList,
+  RevokeKeyRequest,
+  RevokeKeyResponse,
+} from "../api/keys.ts";
 import { cancelRequest } from "./admin.ts";
 import { cancelAnyBatch, listAllBatches } from "./batches.ts";
 import { runBench } from "./bench.ts";
 import { openAiEvents } from "./dialect.ts";
 import { engineEvents } from "./engine-events.ts";
-import { listKeys } from "./keys.ts";
+import { addKey, listKeys, revokeKey } from "./keys.ts";
 import { modelStates, planModel } from "./model-states.ts";
 import { bodyErrors, type Route } from "./route.ts";
 
@@ -67,6 +73,30 @@ export const ownerRoutes: readonly Route[] = [
     access: "owner",
     isQuiet: true,
     handler: listKeys,
+  },
+  {
+    method: "post",
+    path: "/keys",
+    summary: "Make a key, which the response has this once",
+    tag: "Server",
+    request: AddKeyRequest,
+    response: AddKeyResponse,
+    example: { name: "alice", tier: "HIGH" },
+    errors: [...bodyErrors, 409],
+    access: "owner",
+    handler: addKey,
+  },
+  {
+    method: "post",
+    path: "/keys/revoke",
+    summary: "Accept a key of the keys file no longer",
+    tag: "Server",
+    request: RevokeKeyRequest,
+    response: RevokeKeyResponse,
+    example: { name: "alice" },
+    errors: [...bodyErrors, 404],
+    access: "owner",
+    handler: revokeKey,
   },
   {
     method: "get",

@@ -67,6 +67,14 @@ export function defaultKeyFile(env: Environment = process.env): string {
   return join(configFolder(env), "keys.json");
 }
 
+/** The file that a server with these settings reads. */
+export function keyFileOf(
+  { keysFile }: { keysFile?: string | undefined },
+  env?: Environment,
+): string {
+  return keysFile ?? defaultKeyFile(env);
+}
+
 export function hashOf(key: string): Buffer {
   return createHash("sha256").update(key).digest();
 }
@@ -111,6 +119,32 @@ export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEnt
       `${path}: cannot be written (${codeOf(error)}): check the folder's permissions`,
     );
   }
+}
+
+/** Returns the new key, which is kept nowhere; undefined where the name is taken. */
+export function addKey(
+  path: string,
+  { name, tier, limits }: Pick<KeyEntry, "name" | "tier" | "limits">,
+): string | undefined {
+  const key = newKey();
+  const sha256 = hashOf(key).toString("hex");
+  const entry: KeyEntry = { name, sha256, tier, limits, created: new Date().toISOString() };
+  let isTaken = false;
+  changeKeyFile(path, (entries) => {
+    isTaken = entries.some((each) => each.name === name);
+    return isTaken ? entries : [...entries, entry];
+  });
+  return isTaken ? undefined : key;
+}
+
+/** False where no key has this name. */
+export function revokeKey(path: string, name: string): boolean {
+  let isThere = false;
+  changeKeyFile(path, (entries) => {
+    isThere = entries.some((each) => each.name === name);
+    return entries.filter((each) => each.name !== name);
+  });
+  return isThere;
 }
 
 /** Follows a symbolic link and replaces its target. */

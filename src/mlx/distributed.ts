@@ -2,7 +2,7 @@
 // builds the same collectives in the same order, and each waits there for all others. MLX finds the group in the
 // variables that the process was started with: MLX_RANK and MLX_HOSTFILE for a ring over TCP.
 import { takeHandle } from "../../ffi/error.ts";
-import { mlxc } from "../../ffi/lib.ts";
+import { has, mlxc } from "../../ffi/lib.ts";
 import { cText, type Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
 import { ints, type MlxArray, make } from "./array.ts";
@@ -10,8 +10,20 @@ import { codeOf, type Dtype } from "./dtype.ts";
 import { add, concatenate, zeros } from "./ops.ts";
 import { Stream, stream } from "./stream.ts";
 
-/** MLX's ways to connect ranks; a ring is there in every MLX. */
-export type Connections = "ring" | "jaccl" | "mpi" | "nccl";
+/** MLX's ring over TCP, which is in every MLX, NVIDIA's NCCL, and memory that processes of one machine share. */
+export type Connections = "ring" | "nccl" | "shared";
+
+/** A libmlxc from elsewhere cannot. */
+export function canShareMemory(): boolean {
+  return has("mlx_serve_shared_group");
+}
+
+/** What a rank sends, as a multiple of its array: all of it but its own part, twice, where it goes around a ring. */
+const sumShare: Record<Connections, (size: number) => number> = {
+  ring: (size) => (2 * (size - 1)) / size,
+  nccl: (size) => (2 * (size - 1)) / size,
+  shared: () => 1,
+};
 
 export type Group = {
   readonly rank: number;
@@ -44,6 +56,7 @@ export function plannedGroup(rank: number, size: number): Group {
 export class MlxGroup implements Group {
   readonly rank: number;
   readonly size: number;
+  readonly connections: Connections;
   readonly #handle: Pointer;
   /** Only NCCL computes on a GPU; collectives of the others run on a stream of the CPU. */
   readonly #own: Stream | undefined;
@@ -54,17 +67,15 @@ export class MlxGroup implements Group {
 
   /** Returns when all ranks have connected. */
   constructor(connections: Connections, backend: "cpu" | "metal" | "cuda") {
-    const isStrict = true;
-    const status = mlxc.mlx_distributed_init(out.view, isStrict, cText(connections));
-    this.#handle = takeHandle("mlx_distributed_init", status);
+    this.connections = connections;
+    this.#handle = connections === "shared" ? shareMemory() : initialize(connections);
     this.rank = mlxc.mlx_distributed_group_rank(this.#handle);
     this.size = mlxc.mlx_distributed_group_size(this.#handle);
     this.#own = backend === "cpu" || connections === "nccl" ? undefined : new Stream("cpu");
   }
 
   allSum(x: MlxArray): MlxArray {
-    // Each rank sends all of it but its own part, twice: once to add up, once to hand out.
-    this.#count((2 * x.bytes * (this.size - 1)) / this.size);
+    this.#count(x.bytes * sumShare[this.connections](this.size));
     return this.#run("mlx_distributed_all_sum", x);
   }
 
@@ -115,4 +126,18 @@ export class MlxGroup implements Group {
     this.traffic.collectives += 1;
     this.traffic.bytes += bytes;
   }
+}
+
+function initialize(connections: Connections): Pointer {
+  const isStrict = true;
+  const status = mlxc.mlx_distributed_init(out.view, isStrict, cText(connections));
+  return takeHandle("mlx_distributed_init", status);
+}
+
+function shareMemory(): Pointer {
+  const { MLX_SERVE_RANK_MEMORY = "", MLX_RANK, MLX_WORLD_SIZE } = process.env;
+  const [rank, size] = [Number(MLX_RANK), Number(MLX_WORLD_SIZE)];
+  const symbol = "mlx_serve_shared_group";
+  const status = mlxc[symbol](out.view, cText(MLX_SERVE_RANK_MEMORY), rank, size);
+  return takeHandle(symbol, status);
 }

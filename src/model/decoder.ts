@@ -52,7 +52,7 @@ export function decoder(
   const { afterEmbedding, beforeNorm, afterLogits } = options;
   const { stage } = weights;
   if (stage && (options.layerInputs || options.crossesLayers)) {
-    throw new LoadError("its layers take what others have made: divide it by --parallelism tensor");
+    throw new LoadError("its layers take what others have made: divide it by --parallel tensor");
   }
   const { first, end } = stage?.layersOf(layers) ?? { first: 0, end: layers };
   const hasVocabulary = stage?.isFirst ?? true;
@@ -78,7 +78,7 @@ export function decoder(
     return afterEmbedding ? afterEmbedding(scaled, step) : scaled;
   };
   return {
-    shape: { dims, vocabulary, maxPositions: config.max_position_embeddings ?? 4096 },
+    shape: { dims, vocabulary, layers, maxPositions: config.max_position_embeddings ?? 4096 },
     states,
     forward(tokens, step) {
       using scope = new Scope();

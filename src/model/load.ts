@@ -6,6 +6,7 @@ import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
 import type { Model } from "./model.ts";
 import { architectureOf } from "./registry.ts";
+import type { LayerSplit } from "./stages.ts";
 import { type Parallel, type WeightOptions, Weights } from "./weights.ts";
 
 export type LoadOptions = {
@@ -15,6 +16,8 @@ export type LoadOptions = {
   /** Ranks that it is divided among; each loads its part. */
   group?: Group | undefined;
   parallel?: Parallel | undefined;
+  /** Where each has some of the layers: which. */
+  layers?: LayerSplit | undefined;
   windows?: WeightOptions["windows"];
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Some of the file has been read, a few megabytes at most. */

@@ -69,6 +69,7 @@ export type ModelShape = {
   /** Of a hidden state. */
   dims: number;
   vocabulary: number;
+  layers: number;
   /** The longest sequence it was made for. */
   maxPositions: number;
 };

@@ -7,40 +7,92 @@ import type { Group } from "../mlx/distributed.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { astype } from "../mlx/ops.ts";
 
-export class Stage {
+/** Layers from the first on, before the end. */
+export type LayerRange = { first: number; end: number };
+
+/** Which layers each rank has: these, or as many as its part of the memory. */
+export type LayerSplit = { ranges: readonly LayerRange[] } | { memory: readonly number[] };
+
+/** What a rank has of a model whose layers are divided. */
+export type Stage = {
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  readonly #group: Group;
-  readonly #dtype: Dtype;
-
-  constructor(group: Group, dtype: Dtype) {
-    this.#group = group;
-    this.#dtype = dtype;
-    this.isFirst = group.rank === 0;
-    this.isLast = group.rank === group.size - 1;
-  }
-
-  /** Which of so many layers it has; the first rank, which also has the vocabulary, has no more than others. */
-  layersOf(count: number): { first: number; end: number } {
-    const { rank, size } = this.#group;
-    if (count < size) {
-      const found = `${count} layers for ${size} ranks`;
-      throw new LoadError(`config.json: ${found}: divide it by --parallelism tensor`);
-    }
-    const [first, end] = [rank, rank + 1].map((each) => Math.floor((count * each) / size));
-    return { first: first!, end: end! };
-  }
-
+  /** Which of so many layers it has. */
+  layersOf(count: number): LayerRange;
   /** The hidden states (T, D) that the rank before has made. */
-  receive(tokens: number, dims: number): MlxArray {
-    const { rank, size } = this.#group;
-    return this.#group.receive([tokens, dims], this.#dtype, (rank + size - 1) % size);
-  }
-
+  receive(tokens: number, dims: number): MlxArray;
   /** Sends them to the next rank, or the last rank's to the first; what the first rank gets back are the last one's. */
-  pass(hidden: MlxArray, tokens: number, dims: number): MlxArray {
-    const { rank, size } = this.#group;
-    evaluate(this.#group.send(astype(hidden, this.#dtype), (rank + 1) % size));
-    return this.isFirst ? this.receive(tokens, dims) : hidden;
+  pass(hidden: MlxArray, tokens: number, dims: number): MlxArray;
+};
+
+export function rankStage(group: Group, dtype: Dtype, split: LayerSplit): Stage {
+  const { rank, size } = group;
+  const [before, after] = [(rank + size - 1) % size, (rank + 1) % size];
+  const isFirst = rank === 0;
+  const receive = (tokens: number, dims: number) => group.receive([tokens, dims], dtype, before);
+  return {
+    isFirst,
+    isLast: rank === size - 1,
+    layersOf: (count) => layerRanges(count, split)[rank]!,
+    receive,
+    pass(hidden, tokens, dims) {
+      evaluate(group.send(astype(hidden, dtype), after));
+      return isFirst ? receive(tokens, dims) : hidden;
+    },
+  };
+}
+
+/** All layers, of a model that is to be planned; throws what a rank's would. */
+export function plannedStage(split: LayerSplit): Stage {
+  return {
+    isFirst: true,
+    isLast: true,
+    layersOf(count) {
+      layerRanges(count, split);
+      return { first: 0, end: count };
+    },
+    receive: () => {
+      throw new Error("a planned stage has all layers");
+    },
+    pass: (hidden) => hidden,
+  };
+}
+
+/** Of every rank; throws where they are not all of so many layers. */
+export function layerRanges(count: number, split: LayerSplit): readonly LayerRange[] {
+  return "ranges" in split ? checked(count, split.ranges) : byMemory(count, split.memory);
+}
+
+export function evenly(ranks: number): LayerSplit {
+  return { memory: Array<number>(ranks).fill(1) };
+}
+
+function checked(count: number, ranges: readonly LayerRange[]): readonly LayerRange[] {
+  const isRight =
+    ranges.at(-1)?.end === count &&
+    ranges.every(({ first, end }, i) => first === (ranges[i - 1]?.end ?? 0) && end > first);
+  if (isRight) return ranges;
+  const given = ranges.map(({ first, end }) => `${first}-${end - 1}`).join(",");
+  throw new LoadError(`config.json: layers 0-${count - 1}, and --layers says ${given}`);
+}
+
+/** The first rank, which also has the vocabulary, has no more than others with as much memory. */
+function byMemory(count: number, memory: readonly number[]): readonly LayerRange[] {
+  const ranks = memory.length;
+  if (count < ranks) {
+    const found = `${count} layers for ${ranks} ranks`;
+    throw new LoadError(`config.json: ${found}: divide it by --parallel tensor`);
   }
+  const total = memory.reduce((sum, each) => sum + each, 0);
+  let [first, before] = [0, 0];
+  return memory.map((each, rank) => {
+    before += each;
+    // Everyone has a layer.
+    const fair = Math.floor((count * before) / total + 1e-9);
+    const end =
+      rank === ranks - 1 ? count : Math.min(Math.max(fair, first + 1), count - (ranks - 1 - rank));
+    const range = { first, end };
+    first = end;
+    return range;
+  });
 }

@@ -35,7 +35,7 @@ import {
   sliceOf,
   wholeOf,
 } from "./extents.ts";
-import { Stage } from "./stages.ts";
+import { evenly, type LayerSplit, plannedStage, rankStage, type Stage } from "./stages.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
   loadDense,
@@ -62,6 +62,8 @@ export type WeightOptions = {
   /** The ranks that the weights are divided among: parts of every layer, or some of the layers. */
   group?: Group | undefined;
   parallel?: Parallel | undefined;
+  /** Where each has some of the layers: which; as many unless it says. */
+  layers?: LayerSplit | undefined;
   /** Of all layers, where this rank has some of them: how many of the latest tokens they see. */
   windows?: readonly (number | undefined)[] | undefined;
   onProgress?: OnProgress | undefined;
@@ -86,11 +88,13 @@ export class Weights {
 
   constructor(checkpoint: Checkpoint, options: WeightOptions) {
     const { device, dtype, keepDequantized = false, group, parallel, onProgress } = options;
-    const { windows = [] } = options;
+    const { windows = [], layers = evenly(group?.size ?? 1) } = options;
     this.device = device;
     this.dtype = dtype ?? device.computeType(storedType(checkpoint));
     this.group = parallel === "pipeline" ? undefined : group;
-    this.stage = group && parallel === "pipeline" ? new Stage(group, this.dtype) : undefined;
+    if (group && parallel === "pipeline") {
+      this.stage = device.isSketch ? plannedStage(layers) : rankStage(group, this.dtype, layers);
+    }
     this.windows = windows;
     this.#keepDequantized = keepDequantized;
     this.#ledger = new TensorLedger(checkpoint, onProgress, device.isSketch);
@@ -418,7 +422,7 @@ export class Weights {
   /** Throws where the file has tensors that the configuration does not account for. */
   finish(ignored: readonly RegExp[]): void {
     // Other ranks have the other layers.
-    if (!this.stage) this.#ledger.finish(ignored);
+    if (!this.stage || this.device.isSketch) this.#ledger.finish(ignored);
   }
 
   /** How many bytes of arrays there are. */

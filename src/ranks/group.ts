@@ -7,9 +7,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { type Mailbox, send } from "../engine/mailbox.ts";
-import type { Parallel } from "../engine/protocol.ts";
+import type { Division } from "../engine/protocol.ts";
 import { Channel, isProof, proofOf } from "./channel.ts";
-import { writeRing } from "./hosts.ts";
+import { connectionVariables, memoryVariables } from "./connections.ts";
 import {
   type FromRankProcess,
   type FromRankUser,
@@ -28,7 +28,7 @@ export type RankHost = {
 export type RankGroupOptions = {
   hosts: readonly RankHost[];
   /** What each has: parts of every layer, or some of the layers. */
-  parallel: Parallel;
+  division: Division;
   /** Guards the channel to the server. */
   secret: string;
   version: string;
@@ -63,6 +63,8 @@ type Member = {
   channel?: Channel | undefined;
   heardMs: number;
   state: RankState;
+  /** What its arrays may take, once it is ready. */
+  usableBytes?: number | undefined;
 };
 
 const CHECK_MS = 500;
@@ -85,6 +87,8 @@ export class RankGroup {
   #isUsed = false;
   #isStopped = false;
   #loss: string | undefined;
+  /** The file that ranks of this machine connect by. */
+  #memory: string | undefined;
   #startedMs = 0;
   #checkedMs = 0;
 
@@ -109,8 +113,8 @@ export class RankGroup {
     return this.#options.hosts.length;
   }
 
-  get parallel(): Parallel {
-    return this.#options.parallel;
+  get division(): Division {
+    return this.#options.division;
   }
 
   get localSize(): number {
@@ -159,7 +163,7 @@ export class RankGroup {
         for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
       }
     });
-    if (this.#isFormed) this.#tell({ kind: "formed" });
+    if (this.#isFormed) this.#tellFormed();
     return { port: port2, arrivals };
   }
 
@@ -189,26 +193,24 @@ export class RankGroup {
     this.#members = hosts.map((host, rank) => {
       return { rank, host, heardMs: Date.now(), state: "starting" as const };
     });
-    const ring = this.#writeRing();
+    const variables = this.#connectionVariables();
     for (const member of this.#members) {
-      if (member.host.isLocal) member.process = this.#spawn(member, ring);
+      if (member.host.isLocal) member.process = this.#spawn(member, variables);
     }
     this.#changed();
   }
 
-  /** MLX's own file of hosts. */
-  #writeRing(): string {
-    const { hosts, ringPorts = freePorts(hosts.length) } = this.#options;
-    const path = join(this.#folder, "ring.json");
-    writeRing(
-      path,
-      hosts.map(({ address }) => address),
-      ringPorts,
-    );
-    return path;
+  #connectionVariables(): Record<string, string> {
+    const { hosts, ringPorts: ports = freePorts(hosts.length) } = this.#options;
+    const addresses = hosts.map(({ address }) => address);
+    const variables = connectionVariables(join(this.#folder, "ring.json"), { addresses, ports });
+    if (this.localSize < this.size) return variables;
+    const memory = memoryVariables();
+    this.#memory = memory.MLX_SERVE_RANK_MEMORY;
+    return { ...variables, ...memory };
   }
 
-  #spawn(member: Member, ring: string): Bun.Subprocess {
+  #spawn(member: Member, variables: Record<string, string>): Bun.Subprocess {
     const { command, env, secret, control } = this.#options;
     const { rank } = member;
     const server = `${control.hostname}:${this.controlPort}`;
@@ -217,7 +219,8 @@ export class RankGroup {
       env: {
         ...env,
         ...this.#options.envOf?.(rank),
-        ...rankVariables({ rank, server, secret, ring }),
+        ...variables,
+        ...rankVariables({ rank, server, secret }),
       },
       stdio: ["ignore", "inherit", "inherit"],
       onExit: () => void this.#leave(member, "it has ended"),
@@ -293,11 +296,12 @@ export class RankGroup {
     if (message.kind === "failed") this.#lose(`${nameOf(member)}: ${message.reason}`);
     if (message.kind !== "formed") return;
     member.state = "ready";
+    member.usableBytes = message.usableBytes;
     if (this.#members.some(({ state }) => state !== "ready")) return;
     this.#isFormed = true;
     this.#isUsed = false;
     this.#loss = undefined;
-    this.#tell({ kind: "formed" });
+    this.#tellFormed();
     this.#changed();
   }
 
@@ -339,6 +343,12 @@ export class RankGroup {
     for (const { channel } of members) channel?.close("the group has ended");
     for (const { process } of members) process?.kill("SIGKILL");
     await Promise.all(members.map(({ process }) => process?.exited));
+    // Ranks that have connected have removed it.
+    if (this.#memory) rmSync(this.#memory, { force: true });
+  }
+
+  #tellFormed(): void {
+    this.#tell({ kind: "formed", memory: this.#members.map(({ usableBytes }) => usableBytes!) });
   }
 
   #tell(message: ToRankUser): void {
@@ -364,13 +374,12 @@ export function freePorts(count: number): number[] {
   return ports;
 }
 
-export type RankProcess = { rank: number; server: string; secret: string; ring: string };
+export type RankProcess = { rank: number; server: string; secret: string };
 
-/** What a process that is a rank is started with: MLX reads the first two by itself. */
-export function rankVariables({ rank, server, secret, ring }: RankProcess): Record<string, string> {
+/** What a process that is a rank is started with: MLX reads the first by itself. */
+export function rankVariables({ rank, server, secret }: RankProcess): Record<string, string> {
   return {
     MLX_RANK: String(rank),
-    MLX_HOSTFILE: ring,
     MLX_SERVE_RANK_SERVER: server,
     MLX_SERVE_RANK_SECRET: secret,
   };
@@ -379,13 +388,7 @@ export function rankVariables({ rank, server, secret, ring }: RankProcess): Reco
 export function readRankVariables(
   env: Readonly<Record<string, string | undefined>>,
 ): RankProcess | undefined {
-  const { MLX_RANK, MLX_HOSTFILE, MLX_SERVE_RANK_SERVER, MLX_SERVE_RANK_SECRET } = env;
-  if (!MLX_RANK || !MLX_HOSTFILE || !MLX_SERVE_RANK_SERVER || !MLX_SERVE_RANK_SECRET)
-    return undefined;
-  return {
-    rank: Number(MLX_RANK),
-    server: MLX_SERVE_RANK_SERVER,
-    secret: MLX_SERVE_RANK_SECRET,
-    ring: MLX_HOSTFILE,
-  };
+  const { MLX_RANK, MLX_SERVE_RANK_SERVER: server, MLX_SERVE_RANK_SECRET: secret } = env;
+  if (!MLX_RANK || !server || !secret) return undefined;
+  return { rank: Number(MLX_RANK), server, secret };
 }

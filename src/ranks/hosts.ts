@@ -1,5 +1,5 @@
 // Files of hosts as mlx.launch has them: a list with an entry a rank, `{ "ssh": "name", "ips": ["10.0.0.1"] }`.
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { z } from "zod";
 
 const Hosts = z.array(z.object({ ips: z.array(z.string().min(1)).min(1) })).min(2);
@@ -22,15 +22,6 @@ export function readHosts(path: string): string[] {
 
 /** Ranks reach the server at this port of the first host, and each other at those that follow. */
 export const DEFAULT_PORT = 32322;
-
-/** The file that MLX reads. */
-export function writeRing(
-  path: string,
-  addresses: readonly string[],
-  ports: readonly number[],
-): void {
-  writeFileSync(path, JSON.stringify(addresses.map((address, i) => [`${address}:${ports[i]}`])));
-}
 
 export function ringPorts(count: number, control: number): number[] {
   return Array.from({ length: count }, (_, i) => control + 1 + i);

@@ -5,6 +5,7 @@ import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Lookback } from "../model/sampler.ts";
+import type { LayerSplit } from "../model/stages.ts";
 import type { Parallel } from "../model/weights.ts";
 
 /** A model as all ranks load it, each its part. */
@@ -15,6 +16,7 @@ export type RankLoad = {
   keepDequantized: boolean | undefined;
   layout: CacheLayout;
   parallel: Parallel;
+  layers: LayerSplit;
   warmUp: { maxBatch: number; maxLength: number } | undefined;
 };
 
@@ -39,7 +41,8 @@ export type FromRank =
 
 /** What the server's main thread tells the engine Worker of its ranks, beside what they send. */
 export type ToRankUser =
-  | { kind: "formed" }
+  /** With what arrays may take on each of them. */
+  | { kind: "formed"; memory: readonly number[] }
   | { kind: "lost"; reason: string }
   | { kind: "message"; rank: number; bytes: Uint8Array };
 
@@ -58,7 +61,7 @@ export type ToRankProcess =
   | { kind: "form" };
 export type FromRankProcess =
   | Hello
-  | { kind: "formed"; backend: string; mlxVersion: string }
+  | { kind: "formed"; backend: string; mlxVersion: string; usableBytes: number }
   | { kind: "alive" }
   | { kind: "failed"; reason: string };
 

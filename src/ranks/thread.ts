@@ -9,7 +9,7 @@ import { openDevice } from "../device/open.ts";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
 import { noTraffic, type Traffic, type WorkerSetup } from "../engine/protocol.ts";
 import { resolveModel } from "../hub/source.ts";
-import { MlxGroup } from "../mlx/distributed.ts";
+import { type Connections, MlxGroup } from "../mlx/distributed.ts";
 import { openMlx } from "../mlx/runtime.ts";
 import { openCheckpoint } from "../model/checkpoint.ts";
 import { fingerprintOf } from "../model/fingerprint.ts";
@@ -19,11 +19,13 @@ import { type Launched, Runner } from "../model/runner.ts";
 import { StageRunner } from "../model/stage-runner.ts";
 import { StateStore } from "../model/state-store.ts";
 import type { Parallel } from "../model/weights.ts";
+import { areLocal, connectionsOf } from "./connections.ts";
 import type { FromRank, FromRankProcess, RankLoad, ToRank } from "./protocol.ts";
 
 export type FromRankThread = Uint8Array | FromRankProcess;
 
 type Loaded = {
+  group: MlxGroup;
   runner: Runner | StageRunner;
   launched: Launched[];
   traffic: Traffic;
@@ -42,9 +44,11 @@ const { library, device: kind } = setup;
 openBlas(library);
 const { backend, device: info, mlxVersion } = openMlx(library, kind ? { device: kind } : {});
 const device = untraced(openDevice(backend, info));
-const group = new MlxGroup("ring", backend);
+const groups = new Map<Connections, MlxGroup>();
+groupFor("tensor");
 const models = new Map<string, Loaded>();
-tell({ kind: "formed", backend, mlxVersion });
+const { usableBytes } = device.memory.facts();
+tell({ kind: "formed", backend, mlxVersion, usableBytes });
 for (;;)
   handle(
     deserialize(receive<Uint8Array>(mailbox, Number.POSITIVE_INFINITY)!.buffer as ArrayBuffer),
@@ -63,9 +67,10 @@ function handle(message: ToRank): void {
       models.delete(message.model);
       break;
     case "step": {
-      const { runner, launched, traffic } = models.get(message.model)!;
+      const loaded = models.get(message.model)!;
+      const { group, runner, launched } = loaded;
       group.isMeasured = steps++ % MEASURED === 0;
-      counted(traffic, () => launched.push(runner.launch(message.inputs)));
+      counted(loaded, () => launched.push(runner.launch(message.inputs)));
       group.isMeasured = false;
       break;
     }
@@ -73,8 +78,9 @@ function handle(message: ToRank): void {
       models.get(message.model)!.launched.at(-1)!.draw(message.lookbacks);
       break;
     case "read": {
-      const { launched, traffic } = models.get(message.model)!;
-      const outputs = counted(traffic, () => launched.shift()!.read());
+      const loaded = models.get(message.model)!;
+      const { group, launched, traffic } = loaded;
+      const outputs = counted(loaded, () => launched.shift()!.read());
       if (group.rank === 0) reply({ kind: "outputs", model: message.model, outputs, traffic });
       break;
     }
@@ -82,12 +88,20 @@ function handle(message: ToRank): void {
 }
 
 /** Adds what the work sends to the model's own. */
-function counted<T>(own: Traffic, work: () => T): T {
+function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   const before = { ...group.traffic };
   const made = work();
   for (const key of Object.keys(own) as (keyof Traffic)[])
     own[key] += group.traffic[key] - before[key];
   return made;
+}
+
+/** The ranks, connected as it takes for this: by all of them at the same message. */
+function groupFor(parallel: Parallel): MlxGroup {
+  const connections = connectionsOf({ backend, parallel, areLocal: areLocal() });
+  const group = groups.get(connections) ?? new MlxGroup(connections, backend);
+  groups.set(connections, group);
+  return group;
 }
 
 /** Where this host has the model: where it was told, where the server has it, or in the cache. */
@@ -113,19 +127,22 @@ function check({ fingerprint, ...asked }: ToRank & { kind: "check" }): void {
 }
 
 function load(asked: RankLoad): void {
-  const { model: name, dtype, keepDequantized, layout, parallel, warmUp } = asked;
+  const { model: name, dtype, keepDequantized, layout, parallel, layers, warmUp } = asked;
   using made = new DisposableStack();
   const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
   const onProgress = (loadedBytes: number, totalBytes: number) =>
     reply({ kind: "progress", model: name, loadedBytes, totalBytes });
   const windows = layout.groups.map(({ window }) => window);
-  const options = { device, dtype, keepDequantized, group, parallel, windows, onProgress };
+  const group = groupFor(parallel);
+  const part = { group, parallel, layers, windows };
+  const options = { device, dtype, keepDequantized, ...part, onProgress };
   const model = owned(loadModel(ownPath(asked), options));
   const store = owned(new StateStore(device, model.states, layout, model.dtype));
-  const runner = owned(runnerOf(model, store, parallel));
+  const runner = owned(runnerOf(model, store, group, parallel));
   if (warmUp && runner instanceof Runner) runner.warmUp(warmUp.maxBatch, warmUp.maxLength);
   const kept = made.move();
   models.set(name, {
+    group,
     runner,
     launched: [],
     traffic: { ...noTraffic },
@@ -135,12 +152,20 @@ function load(asked: RankLoad): void {
 }
 
 /** Of ranks that have some of the layers, only the first draws, and knows of tokens. */
-function runnerOf(model: Model, store: StateStore, parallel: Parallel): Runner | StageRunner {
+function runnerOf(
+  model: Model,
+  store: StateStore,
+  group: MlxGroup,
+  parallel: Parallel,
+): Runner | StageRunner {
   if (parallel === "tensor") return new Runner(device, model, store, group);
   return group.rank === 0 ? new Runner(device, model, store) : new StageRunner(model, store);
 }
 
-/** Collectives of a ring run on the CPU, and have no place in a step that is compiled or recorded for a GPU. */
+/**
+ * Collectives on a CPU have no place in a step that is compiled or recorded for a GPU. With NCCL's a step cannot be
+ * recorded either: it is rehearsed until its memory settles, on one rank more often than on another, which would wait.
+ */
 function untraced(opened: Device): Device {
   const trace: Device["trace"] = (build) => ({
     call: (...inputs) => [...build([...inputs])],

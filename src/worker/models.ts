@@ -11,6 +11,7 @@ import { type LoadOptions, loadModel } from "../model/load.ts";
 import type { Model } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { StateStore } from "../model/state-store.ts";
+import type { Parts } from "./division.ts";
 import { ModelEngine } from "./model-engine.ts";
 import type { StepRunner } from "./pipeline.ts";
 import { machineOf, needsOf, planModel } from "./plan.ts";
@@ -84,7 +85,8 @@ export class Models {
     this.#device ??= this.#openDevice();
     const device = this.#device;
     // Before anything is taken: MLX would end the process where there is no memory.
-    const { sketched, costs, needs } = needsOf(device, path, options, this.#ranks);
+    this.#ranks?.awaitFormed(hooks);
+    const { sketched, costs, needs, parts } = needsOf(device, path, options, this.#ranks);
     const plan = planMemory(machineOf(device, this.#ranks), needs, options);
     const { layout, maxLength, stepTokens } = plan;
     const { dtype, shape } = sketched;
@@ -93,7 +95,8 @@ export class Models {
     made.defer(() => device.memory.clearCache());
     made.defer(() => this.#limit());
     const asked = { name, path, dtype, options, plan, hooks };
-    const opened = this.#ranks ? this.#openOnRanks(asked, this.#ranks) : this.#open(asked);
+    const opened =
+      this.#ranks && parts ? this.#openOnRanks(asked, parts, this.#ranks) : this.#open(asked);
     const { runner, weightBytes, kvBytes } = made.adopt(opened, ({ free }) => free());
     const cache = new KvCache({ ...layout, explains: options.debug && options.prefixCaching });
     const engine = new ModelEngine({
@@ -117,6 +120,7 @@ export class Models {
       maxLength,
       ownLength: needs.maxPositions,
       lengthLimit: limitOf(maxLength, needs.maxPositions, options),
+      parallel: parts?.parallel,
       blocks: Math.max(0, ...layout.groups.map((group) => group.blocks)),
       kvBytes,
       gauges: cache.gauges,
@@ -142,15 +146,16 @@ export class Models {
     return { runner, weightBytes, kvBytes: store.bytes, free: () => kept.dispose() };
   }
 
-  #openOnRanks({ name, path, dtype, options, plan, hooks }: Asked, ranks: RankLink): Opened {
+  #openOnRanks(asked: Asked, { parallel, layers }: Parts, ranks: RankLink): Opened {
+    const { name, path, dtype, options, plan, hooks } = asked;
     const { keepUnpacked: keepDequantized, maxBatch } = options;
     const { layout, maxLength } = plan;
     const checkpoint = openCheckpoint(path);
     const fingerprint = fingerprintOf(checkpoint);
     checkpoint.close();
     const warmUp = options.warmUp ? { maxBatch, maxLength } : undefined;
-    const { parallel } = ranks;
-    const load = { model: name, path, dtype, keepDequantized, layout, parallel, warmUp };
+    const part = { layout, parallel, layers, warmUp };
+    const load = { model: name, path, dtype, keepDequantized, ...part };
     const runner = ranks.open({ load, fingerprint, depth: this.#device!.depth });
     try {
       runner.load(hooks);

@@ -2,12 +2,13 @@
 // sequences, and the arrays of its steps.
 import type { Device } from "../device/device.ts";
 import { roomOf } from "../device/memory.ts";
-import type { EngineOptions, ModelPlan, Parallel } from "../engine/protocol.ts";
+import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { Costs } from "../kv/budget.ts";
-import { plannedGroup } from "../mlx/distributed.ts";
 import type { LoadedModel } from "../model/load.ts";
+import { layerRanges } from "../model/stages.ts";
 import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
+import { divide, type Parts, type Ranks } from "./division.ts";
 import {
   limitsOf,
   type Machine,
@@ -18,10 +19,13 @@ import {
 } from "./planner.ts";
 import { type Sketched, sketchModel } from "./step-needs.ts";
 
-type SketchedModel = { sketched: Sketched; costs: Costs; needs: ModelNeeds };
-
-/** Ranks that a model is divided among, and how many of them share this machine. */
-export type Ranks = { size: number; localSize: number; parallel: Parallel };
+type SketchedModel = {
+  sketched: Sketched;
+  costs: Costs;
+  needs: ModelNeeds;
+  /** Of a model that is divided among ranks. */
+  parts: Parts | undefined;
+};
 
 /** For one of the ranks that are on this machine, where there are some. */
 export function machineOf({ memory, tokenBudget }: Device, ranks?: Ranks): Machine {
@@ -47,11 +51,11 @@ export function needsOf(
   ranks?: Ranks,
 ): SketchedModel {
   const { dtype, keepUnpacked: keepDequantized, maxBatch, maxLength } = options;
-  const isTensor = ranks?.parallel === "tensor";
+  const parts = ranks && divide(device, path, { dtype, keepDequantized }, ranks);
   const sketched = sketchModel(
     device,
     path,
-    { dtype, keepDequantized, group: isTensor ? plannedGroup(0, ranks.size) : undefined },
+    { dtype, keepDequantized, ...parts },
     {
       maxBatch,
       tokens: Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch),
@@ -59,12 +63,12 @@ export function needsOf(
     },
   );
   const whole = costsOf(device, sketched);
-  const share = ranks?.parallel === "pipeline" ? stageShare(sketched, ranks) : 1;
+  const share = parts?.parallel === "pipeline" ? stageShare(sketched, parts) : 1;
   const costs = scaled(whole, share);
   const { shape, stepBytes } = sketched;
   const weightBytes = sketched.weightBytes * share;
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
-  return { sketched, costs, needs };
+  return { sketched, costs, needs, parts };
 }
 
 export function planModel(
@@ -111,10 +115,12 @@ function planned(
   }
 }
 
-/** Of all layers, what the rank with most of them has. */
-function stageShare({ states }: Pick<LoadedModel, "states">, { size }: Ranks): number {
-  const layers = Math.max(size, states.kvs.length + states.latents.length + states.slots.length);
-  return Math.ceil(layers / size) / layers;
+/** Of all layers, what the rank with most of them for its memory would have, if it had as much as the first. */
+function stageShare({ shape }: Pick<LoadedModel, "shape">, { layers, memory }: Parts): number {
+  const shares = layerRanges(shape.layers, layers).map(({ first, end }, rank) => {
+    return ((end - first) / shape.layers) * (memory[0]! / memory[rank]!);
+  });
+  return Math.max(...shares);
 }
 
 function scaled({ groups, slotBytes }: Costs, share: number): Costs {

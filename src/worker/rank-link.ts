@@ -2,10 +2,9 @@
 // the ranks are lost.
 import { deserialize, serialize } from "bun:jsc";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
-import { noTraffic, type Traffic, type WorkerData } from "../engine/protocol.ts";
+import { type Division, noTraffic, type Traffic, type WorkerData } from "../engine/protocol.ts";
 import type { LoadOptions } from "../model/load.ts";
 import type { Launched, StepInputs, StepOutputs } from "../model/runner.ts";
-import type { Parallel } from "../model/weights.ts";
 import type { FromRank, FromRankUser, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
 import type { StepRunner } from "./pipeline.ts";
 
@@ -24,22 +23,29 @@ export class RankLink {
   readonly size: number;
   /** How many of the ranks share this machine's memory. */
   readonly localSize: number;
-  readonly parallel: Parallel;
+  readonly division: Division;
+  /** What arrays may take on each rank, once they are there. */
+  memory: readonly number[] | undefined;
   readonly #mailbox: Mailbox;
   readonly #runners = new Map<string, RankRunner>();
   #isFormed = false;
   #formations = 0;
 
-  constructor({ mailbox, size, localSize, parallel }: NonNullable<WorkerData["ranks"]>) {
+  constructor({ mailbox, size, localSize, division }: NonNullable<WorkerData["ranks"]>) {
     this.#mailbox = mailbox;
     this.size = size;
     this.localSize = localSize;
-    this.parallel = parallel;
+    this.division = division;
   }
 
   /** The number of the group that is there now; what another one had loaded is gone. */
   get formation(): number | undefined {
     return this.#isFormed ? this.#formations : undefined;
+  }
+
+  /** Returns when all ranks are there. */
+  awaitFormed({ onRead }: LoadHooks): void {
+    for (; !this.#isFormed; this.poll(LOAD_POLL_MS)) onRead?.();
   }
 
   /** The runner of a model: it hears what ranks say of it until it is closed. */
@@ -74,6 +80,7 @@ export class RankLink {
     switch (message.kind) {
       case "formed":
         this.#isFormed = true;
+        this.memory = message.memory;
         this.#formations += 1;
         break;
       case "lost":

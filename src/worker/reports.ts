@@ -48,7 +48,9 @@ export function rowReports({ rows }: Batch, answers: Answers): RowReport[] {
 export function rowTokens({ rows }: Batch): Int32Array {
   const numbers = new Int32Array(3 * rows.length);
   rows.forEach(({ sequence, start, count }, i) => {
-    numbers.set([sequence.id, count, start < sequence.promptLength ? 1 : 0], 3 * i);
+    numbers[3 * i] = sequence.id;
+    numbers[3 * i + 1] = count;
+    numbers[3 * i + 2] = start < sequence.promptLength ? 1 : 0;
   });
   return numbers;
 }

@@ -66,6 +66,23 @@ export function sketchModel(
   };
 }
 
+/** What the weights would take, or a rank's part of them. */
+export function sketchWeights(
+  real: Device,
+  path: string,
+  load: Omit<LoadOptions, "device">,
+): number {
+  let bytes = 0;
+  sketchesOf(() => {
+    const sketch = real.sketch();
+    const model = loadModel(path, { ...load, device: { ...real, ...sketch } });
+    bytes = model.weightBytes;
+    model.free();
+    return { launches: [], free: () => sketch.free() };
+  });
+  return bytes;
+}
+
 /** Pools of a block and a slot: only their shapes matter. */
 function layoutOf(states: LoadedModel["states"]) {
   return {

@@ -11,12 +11,13 @@ beforeAll(() => {
 });
 afterAll(() => home.remove());
 
-const verbs = [["run", "--local"], ["serve", "--port", "0"], ["show"]];
+/** With the path of the model behind them. */
+const verbs = [["run", "--local"], ["serve", "--port", "0"], ["show"], ["bench", "--model"]];
 
 /** What each verb says of the model, in one line. */
 async function expectLines(path: string, message: RegExp): Promise<void> {
   for (const [verb = "", ...flags] of verbs) {
-    const { stderr, exitCode } = await mlxServe([verb, path, ...flags], home.env, "Hello");
+    const { stderr, exitCode } = await mlxServe([verb, ...flags, path], home.env, "Hello");
     expect([verb, stderr.trim()]).toEqual([verb, expect.stringMatching(message)]);
     expect([stderr.trim().split("\n").length, exitCode]).toEqual([1, 1]);
   }

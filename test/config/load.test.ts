@@ -70,7 +70,7 @@ test("nothing given is the defaults", () => {
     logFormat: "auto",
     logPrompts: false,
     ranks: 1,
-    parallelism: "tensor",
+    parallel: "auto",
     rankPort: 32_322,
   });
   expect(new Set(Object.values(sources))).toEqual(new Set(["default"]));
@@ -164,7 +164,6 @@ const spellings: readonly (readonly [string, Partial<Settings>])[] = [
   ["-nocb", { batching: false }],
   ["--max-batch-size 8", { maxBatchSize: 8 }],
   ["--max-num-seqs 8", { maxBatchSize: 8 }],
-  ["--parallel 8", { maxBatchSize: 8 }],
   ["-np 8", { maxBatchSize: 8 }],
   ["--decode-concurrency 8", { maxBatchSize: 8 }],
   ["--warm-up", { warmUp: true }],
@@ -211,7 +210,16 @@ const spellings: readonly (readonly [string, Partial<Settings>])[] = [
   ["-t 4", { threads: 4 }],
   ["--ranks 2", { ranks: 2 }],
   ["--hosts /hosts.json", { hosts: "/hosts.json" }],
-  ["--parallelism pipeline", { parallelism: "pipeline" }],
+  ["--parallel pipeline", { parallel: "pipeline" }],
+  [
+    "--layers 0-19,20-39",
+    {
+      layers: [
+        { first: 0, end: 20 },
+        { first: 20, end: 40 },
+      ],
+    },
+  ],
   ["--rank-port 4000", { rankPort: 4000 }],
   ["--rank-secret 0123456789abcdef", { rankSecret: "0123456789abcdef" }],
 ];
@@ -313,6 +321,8 @@ describe("values", () => {
     backend: ["vulkan", ""],
     threads: ["0", "-1"],
     ranks: ["0", "65"],
+    parallel: ["8", "data"],
+    layers: ["", "20", "0-", "0-9,", "a-b"],
   };
 
   test.each(Object.entries(wrong))(

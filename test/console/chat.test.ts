@@ -86,6 +86,20 @@ describe.skipIf(!hasBrowser)("a chat", () => {
     expect(await lastFigures(page).textContent()).toMatch(/ 64\/\d+ prompt tokens cached/);
   });
 
+  test("needs nothing that browsers keep from plain http of another machine", async () => {
+    const page = await visit();
+    await page.addInitScript(`
+      delete Crypto.prototype.randomUUID;
+      delete Navigator.prototype.clipboard;
+      Object.defineProperty(globalThis, "isSecureContext", { value: false });
+    `);
+    await page.reload();
+    await set(page, { "Max tokens": "4" });
+    await send(page, "Hello");
+    await ended(page);
+    expect(await page.getByRole("button", { name: "Copy" }).count()).toBe(0);
+  });
+
   test("is stopped", async () => {
     const page = await visit();
     // It never ends by itself.

@@ -1,6 +1,6 @@
 // The owner's pages in a real browser: models, keys, batches, the benchmark; and all pages for everyone.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import axe from "axe-core";
@@ -52,11 +52,15 @@ beforeAll(async () => {
     return [file, { content: readFileSync(join(folder, file)), big }];
   });
   hub.add(REPO, { files: Object.fromEntries(files) });
+  const keys = { keys: [keyEntry("alice", ALICE, { limits: { requests_per_minute: 100 } })] };
+  const keysFile = join(root, "keys.json");
+  writeFileSync(keysFile, JSON.stringify(keys));
+  const sizes = ["--max-models", "2", "--kv-memory", "32MiB"];
   [browser, server] = await Promise.all([
     openBrowser(),
     startTestServer({
-      args: ["--max-models", "2", "--kv-memory", "32MiB", "--api-key", OWNER],
-      keys: { keys: [keyEntry("alice", ALICE, { limits: { requests_per_minute: 100 } })] },
+      args: [...sizes, "--api-key", OWNER, "--keys-file", keysFile],
+      keys,
       env: { HF_HUB_CACHE: cache, HF_ENDPOINT: hub.url },
     }),
   ]);
@@ -125,11 +129,38 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
     await batches.getByText("completed", { exact: true }).waitFor();
     await batches.getByText(id).waitFor();
     expect(await batches.textContent()).toContain("alice · /v1/completions · 1 of 1");
-    // The results are alice's own.
-    expect(await batches.getByRole("button", { name: /^Results/ }).count()).toBe(0);
+    const download = page.waitForEvent("download");
+    await batches.getByRole("button", { name: `Results of ${id}` }).click();
+    const results = readFileSync((await (await download).path())!, "utf8");
+    expect(JSON.parse(results)).toMatchObject({ custom_id: "a", response: { status_code: 200 } });
     await server.settled();
     await page.getByRole("cell", { name: "14", exact: true }).waitFor();
     expect((await row.getByRole("cell").allTextContents()).slice(3, 5)).toEqual(["0", "2"]);
+  });
+
+  test("make a key, show it once, and revoke it", async () => {
+    const page = await visit("Keys and batches");
+    const keys = page.getByRole("region", { name: "Keys", exact: true });
+    await keys.getByLabel("Name of a new key").fill("carol");
+    await keys.getByLabel("Tier").selectOption("LOW");
+    await keys.getByLabel("At once").fill("3");
+    await keys.getByRole("button", { name: "Add key" }).click();
+    const made = page.getByRole("region", { name: "The key of carol" });
+    const key = (await made.locator("code").textContent())!;
+    const asCarol = { headers: { authorization: `Bearer ${key}` } };
+    expect((await server.get("/v1/models", asCarol)).status).toBe(200);
+    const row = keys.getByRole("row", { name: /^carol LOW 3 at once/ });
+    await row.waitFor();
+    await made.getByRole("button", { name: "Close" }).click();
+    expect(await page.content()).not.toContain(key);
+    await row.getByRole("button", { name: "Revoke carol" }).click();
+    await row.getByRole("button", { name: "Revoke carol" }).click();
+    await row.waitFor({ state: "detached" });
+    expect((await server.get("/v1/models", asCarol)).status).toBe(401);
+    await keys.getByLabel("Name of a new key").fill("alice");
+    await keys.getByRole("button", { name: "Add key" }).click();
+    expect(await page.getByRole("alert").textContent()).toStartWith("A key named alice is there");
+    expectRefusal(409);
   });
 
   test("measure the server, with progress and a picture", async () => {

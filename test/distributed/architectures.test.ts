@@ -8,6 +8,9 @@ test("two ranks, each with half of the weights, draw what one rank does", async 
   const results = await runOnRanks(2, names, 60_000);
   expect(results.filter(({ isRight }) => !isRight)).toEqual([]);
   expect(results).toHaveLength(2 * names.length);
+  expect(results.filter(({ preemptions, cachedTokens }) => !preemptions || !cachedTokens)).toEqual(
+    [],
+  );
   const divided = ["llama", "qwen3_next"];
   const shares = results.filter(({ name }) => divided.includes(name)).map(({ share }) => share);
   expect(shares.every(({ kv }) => kv === 0.5)).toBe(true);
@@ -24,7 +27,7 @@ test("three ranks have heads that do not divide evenly, or all of them", async (
 test("two ranks, each with half of the layers, draw what one rank does", async () => {
   // Windows that only one of the ranks has; latents and experts; recurrent layers.
   const names = ["llama", "llama-windows", "deepseek_v2", "qwen3_next"];
-  const results = await runOnRanks(2, names, 60_000, "pipeline");
+  const results = await runOnRanks(2, names, 60_000, { parallel: "pipeline" });
   expect(results.filter(({ isRight }) => !isRight)).toEqual([]);
   expect(results).toHaveLength(2 * names.length);
   const shares = results.filter(({ name }) => name === "llama").map(({ share }) => share.weights);

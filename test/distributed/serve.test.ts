@@ -63,7 +63,7 @@ test("it answers as a server whose model is whole", async () => {
 test("a server whose ranks have some of the layers each answers the same", async () => {
   const whole = await startTestServer({ args });
   const staged = await startTestServer({
-    args: [...args, "--ranks", "2", "--parallelism", "pipeline"],
+    args: [...args, "--ranks", "2", "--parallel", "pipeline", "--layers", "0-0,1-1"],
   });
   try {
     expect(await answersOf(staged)).toEqual(await answersOf(whole));

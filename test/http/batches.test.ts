@@ -445,7 +445,7 @@ test("lists refuse what they do not take", async () => {
   expect(await after.json()).toMatchObject({ data: [], has_more: false });
 });
 
-test("a key sees its own files and batches, and no others", async () => {
+test("a key sees its own files and batches, and no others; the owner reads all", async () => {
   const { id, input_file_id: input } = await alice.start(chatLines(2));
   const { output_file_id: output } = await alice.until(id);
   const headers = { authorization: "Bearer key-bob" };
@@ -464,6 +464,17 @@ test("a key sees its own files and batches, and no others", async () => {
     expect(data.map((each) => each.id)).not.toContain(id);
     expect(data.map((each) => each.id)).not.toContain(input);
   }
+  // The server's owner reads all of them, and changes none.
+  const owned = new BatchCaller(server.get);
+  expect((await owned.batch(id)).output_file_id).toBe(output);
+  expect(await (await server.get(`/v1/files/${output}`)).json()).toMatchObject({ id: output });
+  expect(await owned.content(output!)).toBe(await alice.content(output!));
+  await expectRefusal(await owned.remove(output!), missing);
+  await expectRefusal(await owned.create(input), { status: 400, code: "file_not_found" });
+  const cancelled = await server.get(`/v1/batches/${id}/cancel`, { method: "POST" });
+  await expectRefusal(cancelled, missing);
+  await expectRefusal(await server.get("/v1/batches/batch_absent"), missing);
+  await expectRefusal(await server.get("/v1/files/file-absent/content"), missing);
   // An output is no input.
   const refused = await alice.create(output!);
   await expectRefusal(refused, { status: 400, param: "input_file_id" });

@@ -92,6 +92,28 @@ describe("the feed", () => {
     expect(await listener.read()).toBeUndefined();
   });
 
+  test("tells rows where they change, once in an event, by model", async () => {
+    const { feed } = fakeFeed();
+    const listener = feed.listen(undefined);
+    const others = Int32Array.of(8, 1, 0);
+    const reports = [
+      ...[report(1), report(2), { ...report(1), model: "n" }],
+      ...[{ ...report(3), rowTokens: others }, report(4), { ...report(2), model: "n" }],
+    ];
+    for (const each of reports) feed.step(each);
+    const rowsOf = async () => {
+      await Bun.sleep(3 * STEPS_MS);
+      const event = parsed(await listener.read()).find(({ type }) => type === "steps");
+      return (event as StepsEvent).steps.map(({ rows }) => rows);
+    };
+    const both = [0, 5, 1, 1, 1, 0];
+    expect(await rowsOf()).toEqual([both, undefined, both, [1, 1, 0], both, undefined]);
+    // A listener may have lost the event before.
+    feed.step(report(5));
+    expect(await rowsOf()).toEqual([both]);
+    listener.close();
+  });
+
   test("keeps the newest steps for a listener that does not read, and tells how many it lost", async () => {
     const { feed } = fakeFeed();
     const listener = feed.listen(undefined);
@@ -193,7 +215,9 @@ describe("GET /engine/events", () => {
     const prompts = new Map<string, number>();
     const decoded = new Map<string, number>();
     for (const { requests, steps } of feed.of("steps")) {
-      for (const { rows } of steps) {
+      let rows: number[] = [];
+      for (const step of steps) {
+        rows = step.rows ?? rows;
         for (let at = 0; at < rows.length; at += 3) {
           const [name, counts] = [requests[rows[at]!]!, rows[at + 2] ? prompts : decoded];
           counts.set(name, (counts.get(name) ?? 0) + rows[at + 1]!);

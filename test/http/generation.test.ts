@@ -100,6 +100,25 @@ describe("a chat", () => {
     expect(await cached({ cache_salt: "mine" })).toBe(96);
   });
 
+  test("has a header that all turns of it share, and no other chat", async () => {
+    const hashOf = async (body: object) => {
+      const response = await server.post("/v1/chat/completions", { max_tokens: 1, ...body });
+      await response.text();
+      return response.headers.get("x-prefix-hash");
+    };
+    const [system, user] = [{ role: "system", content: "Be brief." }, messages[0]!];
+    const first = await hashOf({ messages: [system, user] });
+    expect(first).toMatch(/^[0-9a-f]{32}$/);
+    const answer = { role: "assistant", content: "Something." };
+    const turns = [system, user, answer, { role: "user", content: "More." }];
+    expect(await hashOf({ messages: turns })).toBe(first);
+    expect(await hashOf({ messages: turns, stream: true })).toBe(first);
+    const parts = { role: "user", content: [{ type: "text", text: user.content }] };
+    expect(await hashOf({ messages: [system, parts] })).toBe(first);
+    expect(await hashOf({ messages: [user] })).not.toBe(first);
+    expect(await hashOf({ messages: [system, { ...user, content: "Say." }] })).not.toBe(first);
+  });
+
   test("has n answers, each the same alone and in a stream", async () => {
     const request = { ...greedy, temperature: 1, seed: 7, n: 3 };
     const whole = await chat(request);

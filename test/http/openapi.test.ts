@@ -63,6 +63,8 @@ describe("the OpenAPI document", () => {
       "post /batches/cancel",
       "post /bench",
       "post /detokenize",
+      "post /keys",
+      "post /keys/revoke",
       "post /models/load",
       "post /models/plan",
       "post /models/unload",

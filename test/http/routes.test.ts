@@ -107,7 +107,7 @@ describe("the routes", () => {
     const owned = endpoints.filter(({ isOwned }) => isOwned).map(({ path }) => path);
     expect(owned.sort()).toEqual([
       ...["/api/delete", "/api/pull", "/batches", "/batches/cancel", "/bench"],
-      ...["/engine/events", "/keys", "/models", "/models/load"],
+      ...["/engine/events", "/keys", "/keys", "/keys/revoke", "/models", "/models/load"],
       ...["/models/plan", "/models/unload", "/ps", "/requests/cancel"],
     ]);
     for (const { method, path } of endpoints) {

@@ -21,7 +21,7 @@ import { makeRandom } from "../support/random.ts";
 useMlx();
 
 const [HEADS, KV_HEADS, HEAD_DIM, LAYERS] = [4, 2, 8, 2];
-const shape: ModelShape = { dims: HEADS * HEAD_DIM, vocabulary: 16, maxPositions: 1000 };
+const shape: ModelShape = { dims: HEADS * HEAD_DIM, vocabulary: 16, layers: 1, maxPositions: 1000 };
 const layerStates = new LayerStates();
 const states = Array.from({ length: LAYERS }, () =>
   layerStates.kv({ heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM }),

@@ -1,31 +1,54 @@
 // Processes that are the ranks of a group on this machine. All are gone when they are disposed, whatever has happened.
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Connections } from "../../src/mlx/distributed.ts";
 import type { Parallel } from "../../src/model/weights.ts";
+import { connectionVariables, memoryVariables } from "../../src/ranks/connections.ts";
 import { freePorts } from "../../src/ranks/group.ts";
+import type { CollectiveResult } from "./collectives-program.ts";
 import type { RankResult } from "./rank-program.ts";
 
-const program = join(import.meta.dir, "rank-program.ts");
+type Way = { parallel?: Parallel; connections?: Connections };
 
 /** Runs these tiny models on so many ranks; what each rank says of each. */
-export async function runOnRanks(
+export function runOnRanks(
   size: number,
   names: readonly string[],
   timeoutMs: number,
-  parallel: Parallel = "tensor",
+  { parallel = "tensor", connections = "shared" }: Way = {},
 ): Promise<RankResult[]> {
+  return linesOf("rank-program.ts", [connections, parallel, ...names], size, timeoutMs);
+}
+
+/** What collectives make on each of so many ranks. */
+export function runCollectives(
+  size: number,
+  connections: Connections,
+  timeoutMs: number,
+): Promise<CollectiveResult[]> {
+  return linesOf("collectives-program.ts", [connections], size, timeoutMs);
+}
+
+/** What all ranks print, a line of JSON each. */
+async function linesOf<T>(
+  program: string,
+  args: readonly string[],
+  size: number,
+  timeoutMs: number,
+): Promise<T[]> {
   const folder = mkdtempSync(join(tmpdir(), "ranks-"));
-  const hosts = join(folder, "hosts.json");
-  writeFileSync(hosts, JSON.stringify(freePorts(size).map((port) => [`127.0.0.1:${port}`])));
+  const addresses = Array<string>(size).fill("127.0.0.1");
+  const places = { addresses, ports: freePorts(size) };
+  const env = {
+    ...process.env,
+    ...connectionVariables(join(folder, "hosts.json"), places),
+    ...memoryVariables(),
+    OPENBLAS_NUM_THREADS: "1",
+  };
   const ranks = Array.from({ length: size }, (_, rank) =>
-    Bun.spawn([process.execPath, program, parallel, ...names], {
-      env: {
-        ...process.env,
-        MLX_RANK: String(rank),
-        MLX_HOSTFILE: hosts,
-        OPENBLAS_NUM_THREADS: "1",
-      },
+    Bun.spawn([process.execPath, join(import.meta.dir, program), ...args], {
+      env: { ...env, MLX_RANK: String(rank) },
       stderr: "pipe",
     }),
   );
@@ -42,5 +65,6 @@ export async function runOnRanks(
     clearTimeout(timer);
     end();
     rmSync(folder, { recursive: true });
+    rmSync(env.MLX_SERVE_RANK_MEMORY, { force: true });
   }
 }

@@ -3,7 +3,7 @@
 import { findLibrary } from "../../ffi/native.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { array } from "../../src/mlx/array.ts";
-import { type Group, MlxGroup } from "../../src/mlx/distributed.ts";
+import { type Connections, type Group, MlxGroup } from "../../src/mlx/distributed.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
@@ -13,7 +13,7 @@ import type { StateStore } from "../../src/model/state-store.ts";
 import { groupsOf } from "../../src/model/states.ts";
 import type { Parallel } from "../../src/model/weights.ts";
 import { deviceOf } from "./devices.ts";
-import { makeEngine } from "./engine.ts";
+import { type Answer, makeEngine } from "./engine.ts";
 import { goldenOf, loadTinyModel, type TinyCase, tinyCase } from "./tiny-models.ts";
 
 /** `share`: of the bytes of all weights, and of a token's keys and values. */
@@ -21,11 +21,18 @@ export type RankResult = {
   name: string;
   rank: number;
   isRight: boolean;
+  /** How often sequences were preempted, and how much of a prompt was in the prefix cache. */
+  preemptions: number;
+  cachedTokens: number;
   share: { weights: number; kv: number };
   error?: string;
 };
 
-const TOKENS = 12;
+/** Answers end in the third block of their sequences. */
+const TOKENS = 26;
+
+/** Prompts are chunked, and there is room for the blocks or the states of two answers: others are preempted. */
+const LIMITS = { tokenBudget: 24, blocks: 5, slots: 3 };
 
 /** Throws on all ranks where one cannot load it: the others would wait for it. */
 function loadTogether(group: Group, load: () => LoadedModel): LoadedModel {
@@ -76,31 +83,43 @@ function run(tiny: TinyCase, group: Group, parallel: Parallel): RankResult {
   const model = owned(
     loadTogether(group, () => loadTinyModel(tiny, { device, group, parallel, windows })),
   );
-  // Ranks must take the same steps, however long each took.
-  let ms = 0;
   const runnerOf = (store: StateStore) => stageRunner(model, store, group);
   const stage = parallel === "pipeline" ? { runnerOf } : {};
-  const slots = whole.states.slots.length > 0;
-  const engine = owned(makeEngine(model, { nowMs: () => ms++, hasSlots: slots, ...stage }));
+  const hasSlots = whole.states.slots.length > 0;
+  const expected = greedy.slice(0, TOKENS).join();
+  // Ranks must take the same steps, however long each took.
+  let ms = 0;
+  const engine = owned(makeEngine(model, { nowMs: () => ms++, hasSlots, ...stage, ...LIMITS }));
   const sampling = { temperature: 0 };
   const request = { prompt: Uint32Array.from(prompt), maxTokens: TOKENS, sampling };
   const answers = [engine.submit(request), engine.submit({ ...request, n: 2 })].flat();
   engine.run();
-  const expected = greedy.slice(0, TOKENS).join();
+  // One after the other: the last finds its first block, and its state where there was room for it, in the prefix cache.
+  const [alone, again] = [1, 2].map(() => {
+    const [answer] = engine.submit(request) as [Answer];
+    engine.run();
+    return answer;
+  }) as [Answer, Answer];
   const kvOf = ({ states }: typeof model) =>
     states.kvs.reduce((sum, { kvHeads, headDim }) => sum + kvHeads * headDim, 0);
   return {
     name: tiny.name,
     rank: group.rank,
-    isRight: answers.every(({ tokens }) => tokens.join() === expected),
+    isRight: [...answers, alone, again].every(({ tokens }) => tokens.join() === expected),
+    preemptions: engine.engine.scheduler.preemptions,
+    cachedTokens: again.cachedTokens,
     share: { weights: model.weightBytes / whole.weightBytes, kv: kvOf(model) / kvOf(whole) },
   };
 }
 
 if (import.meta.main) {
   const { backend } = openMlx(findLibrary(), { device: "cpu" });
-  const group = new MlxGroup("ring", backend);
-  const [parallel, ...names] = process.argv.slice(2) as [Parallel, ...string[]];
+  const [connections, parallel, ...names] = process.argv.slice(2) as [
+    Connections,
+    Parallel,
+    ...string[],
+  ];
+  const group = new MlxGroup(connections, backend);
   for (const name of names) {
     try {
       console.log(JSON.stringify(run(tinyCase(name), group, parallel)));

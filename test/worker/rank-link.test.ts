@@ -4,6 +4,7 @@ import { afterEach, expect, test } from "bun:test";
 import { MessageChannel, receiveMessageOnPort } from "node:worker_threads";
 import { send } from "../../src/engine/mailbox.ts";
 import type { StepInputs } from "../../src/model/runner.ts";
+import { evenly } from "../../src/model/stages.ts";
 import type { FromRank, FromRankUser, ToRank, ToRankUser } from "../../src/ranks/protocol.ts";
 import { RankLink } from "../../src/worker/rank-link.ts";
 
@@ -19,10 +20,10 @@ function setUp(stepLimitMs?: number) {
   ports.push(port1, port2);
   const arrivals = new SharedArrayBuffer(4);
   const mailbox = { port: port2, arrivals };
-  const link = new RankLink({ mailbox, size: 2, localSize: 2, parallel: "tensor" });
+  const link = new RankLink({ mailbox, size: 2, localSize: 2, division: { parallel: "tensor" } });
   const load = {
     ...{ model: "tiny", path: "/tiny", dtype: "float32" as const, keepDequantized: undefined },
-    ...{ layout, parallel: "tensor" as const, warmUp: undefined },
+    ...{ layout, parallel: "tensor" as const, layers: evenly(2), warmUp: undefined },
   };
   const limit = stepLimitMs === undefined ? {} : { stepLimitMs };
   const runner = link.open({ load, fingerprint: "abc", depth: 1, ...limit });
@@ -40,7 +41,7 @@ function setUp(stepLimitMs?: number) {
     }
   };
   const form = () => {
-    tell({ kind: "formed" });
+    tell({ kind: "formed", memory: [1, 1] });
     runner.isReady();
     for (const rank of [0, 1]) say(rank, { kind: "checked", model: "tiny" });
     runner.isReady();
@@ -66,7 +67,7 @@ test("a model is loaded when all ranks have the same files, and is ready when al
   const { runner, tell, say, heard } = setUp();
   expect(runner.isReady()).toBe(false);
   expect(heard()).toEqual([]);
-  tell({ kind: "formed" });
+  tell({ kind: "formed", memory: [1, 1] });
   expect(runner.isReady()).toBe(false);
   expect(heard()).toEqual([{ kind: "check", model: "tiny", path: "/tiny", fingerprint: "abc" }]);
   say(0, { kind: "checked", model: "tiny" });
@@ -84,7 +85,7 @@ test("a model is loaded when all ranks have the same files, and is ready when al
 
 test("a rank with other files is named, and nothing is loaded", () => {
   const { runner, tell, say, heard } = setUp();
-  tell({ kind: "formed" });
+  tell({ kind: "formed", memory: [1, 1] });
   say(0, { kind: "checked", model: "tiny" });
   say(1, { kind: "refused", model: "tiny", reason: "not the server's model" });
   expect(() => runner.load({})).toThrow("rank 1: not the server's model");

@@ -83,7 +83,9 @@ const noSettings: ChatSettings = {
 
 const UNTITLED = "New chat";
 
-export const newId = () => crypto.randomUUID();
+/** Not `crypto.randomUUID`: pages of plain http from another machine, as on a phone, have none. */
+export const newId = () =>
+  Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 
 export function newChat(model: string, settings: ChatSettings = noSettings): Chat {
   const columns = [{ model, leaf: undefined }];

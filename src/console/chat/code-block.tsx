@@ -1,8 +1,5 @@
 // Text in a fixed font, with a button that copies it, and JSON in colours.
-import { useState } from "hono/jsx/dom";
-
-/** How long the button says that it has copied. */
-const SAID_MS = 1500;
+import { CopyButton } from "../copy-button.tsx";
 
 export function CodeBlock({ text, language }: { text: string; language: string }) {
   return (
@@ -15,20 +12,6 @@ export function CodeBlock({ text, language }: { text: string; language: string }
         <code>{language === "json" ? jsonParts(text) : text}</code>
       </pre>
     </figure>
-  );
-}
-
-export function CopyButton({ text }: { text: string }) {
-  const [isCopied, setCopied] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setCopied(true);
-    setTimeout(setCopied, SAID_MS, false);
-  };
-  return (
-    <button type="button" class="quiet" onClick={() => void copy()}>
-      {isCopied ? "Copied" : "Copy"}
-    </button>
   );
 }
 

@@ -5,7 +5,8 @@ import { Problem } from "../form.tsx";
 import { bytes, oneDigit, percent, whole } from "../numbers.ts";
 import { useStore } from "../store.ts";
 import { BlockMapView } from "./block-map.tsx";
-import { closeFeed, type EngineView, engine, openFeed, type Step } from "./feed.ts";
+import type { EngineView, Step } from "./engine-view.ts";
+import { closeFeed, engine, openFeed } from "./feed.ts";
 import { Latencies } from "./latencies.tsx";
 import { EndedTable, RequestTable, StoryView } from "./request-tables.tsx";
 import { StepChart } from "./step-chart.tsx";
@@ -41,11 +42,6 @@ export function EnginePage() {
         </header>
         <StepChart steps={steps} {...(story && { followed: story.id })} />
       </section>
-      <section class="card" aria-label="Requests">
-        <h2>Requests</h2>
-        <RequestTable requests={state.requests} followed={story?.id} />
-      </section>
-      {story && <StoryView story={story} />}
       <div class="halves">
         {state.maps.map((map) => {
           const model = state.models.find(({ name }) => name === map.model);
@@ -62,6 +58,11 @@ export function EnginePage() {
           <Latencies latency={state.latency} />
         </section>
       </div>
+      {story && <StoryView story={story} />}
+      <section class="card" aria-label="Requests">
+        <h2>Requests</h2>
+        <RequestTable requests={state.requests} followed={story?.id} />
+      </section>
       <section class="card" aria-label="Ended">
         <h2>Ended</h2>
         <EndedTable ended={ended} />

@@ -1,49 +1,9 @@
-// What the engine's feed has told so far: the last steps, the newest state, and the story of one request.
-import type { EngineFeedEvent, StateEvent, StepsEvent } from "../../api/engine.ts";
+// The connection to the engine's feed, and the view that it makes.
+import type { EngineFeedEvent } from "../../api/engine.ts";
 import { ask, messageOf, serverEvents } from "../server.ts";
 import { Store } from "../store.ts";
+import { after, type EngineView, newStory } from "./engine-view.ts";
 
-/** Tokens of one request in a step. */
-export type Share = { id: string; promptTokens: number; decodeTokens: number };
-
-export type Step = {
-  model: string;
-  step: number;
-  ms: number;
-  atMs: number;
-  shares: readonly Share[];
-  promptTokens: number;
-  decodeTokens: number;
-  preempted: number;
-};
-
-export type Ended = StepsEvent["ended"][number];
-export type Running = StateEvent["requests"][number];
-
-/** A request from queue to end, as it was seen. */
-export type Story = {
-  id: string;
-  lines: readonly { atMs: number; text: string }[];
-  promptTokens: number;
-  decodeTokens: number;
-  steps: number;
-  /** Whether its first token had come before. */
-  hasDecoded: boolean;
-};
-
-export type EngineView = {
-  connection: "connecting" | "open" | "closed";
-  problem: string;
-  state: StateEvent | undefined;
-  steps: readonly Step[];
-  ended: readonly Ended[];
-  /** Steps that did not reach the page. */
-  lost: number;
-  story: Story | undefined;
-};
-
-const MAX_STEPS = 300;
-const MAX_ENDED = 30;
 const AGAIN_MS = 1000;
 
 const nothing: EngineView = {
@@ -95,88 +55,4 @@ export function follow(id: string | undefined): void {
   const story = id === undefined ? undefined : newStory(id, engine.value, performance.now());
   engine.set({ ...engine.value, story });
   if (controller) openFeed();
-}
-
-function newStory(id: string, { state }: EngineView, atMs: number): Story {
-  const own = state?.requests.find((request) => request.id === id);
-  const since = own ? `${own.state}, ${Math.round(own.age_ms)} ms old` : "not seen yet";
-  const lines = [{ atMs, text: since }];
-  const hasDecoded = own !== undefined && own.generated_tokens > 0;
-  return { id, lines, promptTokens: 0, decodeTokens: 0, steps: 0, hasDecoded };
-}
-
-/** The view after an event. */
-export function after(view: EngineView, event: EngineFeedEvent, atMs: number): EngineView {
-  switch (event.type) {
-    case "state":
-      return { ...view, state: event };
-    case "lost":
-      return { ...view, lost: view.lost + event.steps };
-    case "steps": {
-      // Two connections may tell the same.
-      const isNew = ({ model, step }: { model: string; step: number }) =>
-        !view.steps.some((each) => each.step === step && each.model === model);
-      const steps = event.steps.filter(isNew).map((step) => stepOf(event.requests, step, atMs));
-      const ended = event.ended.filter(({ id }) => !view.ended.some((each) => each.id === id));
-      return {
-        ...view,
-        steps: [...view.steps, ...steps].slice(-MAX_STEPS),
-        ended: [...ended.toReversed(), ...view.ended].slice(0, MAX_ENDED),
-        lost: view.lost + event.left_out,
-        story: view.story && continued(view.story, steps, ended, atMs),
-      };
-    }
-  }
-}
-
-function stepOf(
-  requests: readonly string[],
-  told: StepsEvent["steps"][number],
-  atMs: number,
-): Step {
-  const shares = new Map<string, Share>();
-  for (let at = 0; at < told.rows.length; at += 3) {
-    const [index, tokens, isPrompt] = told.rows.slice(at, at + 3) as [number, number, number];
-    const id = requests[index]!;
-    const share = shares.get(id) ?? { id, promptTokens: 0, decodeTokens: 0 };
-    share[isPrompt ? "promptTokens" : "decodeTokens"] += tokens;
-    shares.set(id, share);
-  }
-  const all = [...shares.values()];
-  return {
-    ...{ model: told.model, step: told.step, ms: told.ms, preempted: told.preempted, atMs },
-    shares: all,
-    promptTokens: all.reduce((sum, { promptTokens }) => sum + promptTokens, 0),
-    decodeTokens: all.reduce((sum, { decodeTokens }) => sum + decodeTokens, 0),
-  };
-}
-
-function continued(
-  story: Story,
-  steps: readonly Step[],
-  ended: readonly Ended[],
-  atMs: number,
-): Story {
-  const lines = [...story.lines];
-  let { promptTokens, decodeTokens, steps: count, hasDecoded } = story;
-  for (const { step, shares } of steps) {
-    const own = shares.find(({ id }) => id === story.id);
-    if (!own) continue;
-    if (own.promptTokens > 0) {
-      lines.push({ atMs, text: `step ${step} computes ${own.promptTokens} tokens of the prompt` });
-    } else if (!hasDecoded) lines.push({ atMs, text: `step ${step} is its first to decode` });
-    promptTokens += own.promptTokens;
-    decodeTokens += own.decodeTokens;
-    hasDecoded ||= own.decodeTokens > 0;
-    count += 1;
-  }
-  const end = ended.find(({ id }) => id === story.id);
-  if (end) lines.push({ atMs, text: endOf(end) });
-  return { ...story, lines, promptTokens, decodeTokens, steps: count, hasDecoded };
-}
-
-function endOf({ outcome, finish, error, completion_tokens, ms }: Ended): string {
-  const why = error ?? finish ?? "";
-  const tokens = completion_tokens === undefined ? "" : `, ${completion_tokens} tokens`;
-  return `${outcome}${why === "" ? "" : ` (${why})`}${tokens}, after ${Math.round(ms)} ms`;
 }

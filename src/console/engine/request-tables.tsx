@@ -5,7 +5,8 @@ import { Problem } from "../form.tsx";
 import { oneDigit, seconds, whole } from "../numbers.ts";
 import { ask, messageOf } from "../server.ts";
 import { colourOf } from "./canvas.tsx";
-import { type Ended, follow, type Running, type Story } from "./feed.ts";
+import type { Ended, Running, Story } from "./engine-view.ts";
+import { follow } from "./feed.ts";
 
 /** Ids are long; their ends differ. */
 const short = (id: string) => (id.length > 14 ? `…${id.slice(-12)}` : id);

@@ -2,12 +2,12 @@
 // colour, tokens of prompts above in a paler one.
 import { oneDigit, whole } from "../numbers.ts";
 import { Canvas, colourOf, inkOf } from "./canvas.tsx";
-import type { Step } from "./feed.ts";
+import type { Step } from "./engine-view.ts";
 
 const [COLUMN, GAP, TOP] = [5, 1, 14];
 const HEIGHT = 180;
 /** A prompt's share of a column, of a request that is not followed. */
-const [PROMPT_ALPHA, OTHERS_ALPHA] = [0.45, 0.35];
+const [PROMPT_ALPHA, OTHERS_ALPHA] = [0.45, 0.5];
 
 export function StepChart({ steps, followed }: { steps: readonly Step[]; followed?: string }) {
   const last = steps.at(-1);

@@ -1,0 +1,301 @@
+// Two servers behind HAProxy, which comes from the distribution, with scripts/packaging/haproxy.cfg:
+//
+//   npm run -s proxy
+//
+// It fails unless the turns of a conversation reach one server and hit its prefix cache, however the conversation is
+// told; unless the other server goes on with those of one that was killed; and unless a server that drains ends its
+// streams and gets nothing new.
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { cacheDirectory } from "../ffi/native.ts";
+import { freePorts } from "../src/ranks/group.ts";
+import { makeHome, type Running, startMlxServe } from "../test/support/serve-process.ts";
+import { fetchProgram } from "./setup/fetch.ts";
+
+type Turn = { status: number; server: string; prefix: string; cached: number; text: string };
+type Message = { role: string; content: unknown };
+
+const home = makeHome();
+const folder = mkdtempSync(join(tmpdir(), "mlx-serve-proxy-"));
+const [port = 0, ...ports] = freePorts(3);
+const url = `http://127.0.0.1:${port}`;
+const names = ["one", "two"] as const;
+const servers = new Map<string, Running>();
+let failures = 0;
+/** Numbers of openings from here on are those of new conversations. */
+let unsaid = 1000;
+
+const stops = [() => home.remove(), () => rmSync(folder, { recursive: true, force: true })];
+try {
+  await main();
+} finally {
+  for (const server of servers.values()) server.kill("SIGKILL");
+  for (const stop of stops.reverse()) stop();
+}
+process.exit(failures === 0 ? 0 : 1);
+
+async function main(): Promise<void> {
+  await Promise.all(names.map(start));
+  await startProxy(await haproxy());
+  await conversations();
+  await killed();
+  await drained();
+  await abandoned();
+}
+
+function report(isRight: boolean, what: string, seen: unknown): void {
+  if (!isRight) failures += 1;
+  console.log(`${isRight ? "ok  " : "FAIL"} ${what}: ${JSON.stringify(seen)}`);
+}
+
+// ---- What runs
+
+async function start(name: (typeof names)[number]): Promise<void> {
+  const own = String(ports[names.indexOf(name)]);
+  const args = ["serve", home.model, "--port", own, "--log-format", "json"];
+  const server = startMlxServe(args, home.env);
+  servers.set(name, server);
+  await server.says(/"msg":"ready"/);
+}
+
+/** The path of the program: the machine's own, or the distribution's in the cache. */
+async function haproxy(): Promise<string> {
+  const own = Bun.which("haproxy");
+  if (own) return own;
+  const fetched = join(cacheDirectory(), "haproxy");
+  const program = join(fetched, "usr", "sbin", "haproxy");
+  if (!existsSync(program)) {
+    console.error("mlx-serve: fetching haproxy with apt-get");
+    mkdirSync(fetched, { recursive: true });
+    await fetchProgram("haproxy", fetched);
+  }
+  return program;
+}
+
+async function startProxy(program: string): Promise<void> {
+  const shown = readFileSync(join(import.meta.dir, "packaging", "haproxy.cfg"), "utf8");
+  const file = join(folder, "haproxy.cfg");
+  const own = [port, ...ports].reduce(
+    (text, each, i) => text.replace(`:${8080 + i}`, `:${each}`),
+    shown,
+  );
+  writeFileSync(file, own);
+  const libraries = join(
+    program,
+    "../../lib",
+    `${process.arch === "x64" ? "x86_64" : "aarch64"}-linux-gnu`,
+  );
+  const proxy = Bun.spawn([program, "-db", "-f", file], {
+    env: { ...process.env, LD_LIBRARY_PATH: libraries },
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  stops.push(() => proxy.kill("SIGKILL"));
+  await until("the proxy answers", async () => (await fetch(`${url}/health`)).status === 200);
+}
+
+async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + 30_000;
+  while (!(await isSo().catch(() => false))) {
+    if (Date.now() > deadline) throw new Error(`it never came to that ${what}`);
+    await Bun.sleep(50);
+  }
+}
+
+// ---- What clients send
+
+async function say(
+  messages: readonly Message[],
+  headers: Record<string, string> = {},
+  fields: object = {},
+): Promise<Turn> {
+  const response = await post({ messages, max_tokens: 8, temperature: 0, ...fields }, { headers });
+  const isJson = response.headers.get("content-type")?.startsWith("application/json");
+  // Errors of the proxy are HTML.
+  const body = (isJson ? await response.json() : { html: await response.text() }) as {
+    choices?: [{ message: { content: string } }];
+    usage?: { prompt_tokens_details?: { cached_tokens: number } };
+  };
+  return {
+    status: response.status,
+    server: response.headers.get("x-served-by") ?? "none",
+    prefix: response.headers.get("x-prefix-hash") ?? "none",
+    cached: body.usage?.prompt_tokens_details?.cached_tokens ?? 0,
+    text: body.choices?.[0].message.content ?? "",
+  };
+}
+
+function post(body: object, init: RequestInit = {}): Promise<Response> {
+  const headers = { "content-type": "application/json", ...init.headers };
+  const request = { ...init, method: "POST", headers, body: JSON.stringify(body) };
+  return fetch(`${url}/v1/chat/completions`, request);
+}
+
+function opening(i: number): string {
+  return `${i}: ${"What is there to say about the weather? ".repeat(3)}`;
+}
+
+/** Three turns of one. */
+async function converse(
+  i: number,
+  headersOf: (last: Turn | undefined) => Record<string, string> = () => ({}),
+  fields: object = {},
+  beginning: readonly Message[] = [{ role: "user", content: opening(i) }],
+): Promise<Turn[]> {
+  const turns: Turn[] = [];
+  const messages = [...beginning];
+  for (let turn = 0; turn < 3; turn++) {
+    const told = await say(messages, headersOf(turns.at(-1)), fields);
+    turns.push(told);
+    const next = { role: "user", content: `And then, the ${turn}th time?` };
+    messages.push({ role: "assistant", content: told.text }, next);
+  }
+  return turns;
+}
+
+// ---- What is to be seen
+
+async function conversations(): Promise<void> {
+  const system = { role: "system", content: `You are a helper. ${"Be brief. ".repeat(20)}` };
+  const parts = (i: number) => [{ type: "text", text: opening(i) }];
+  const ways: Record<string, (i: number) => Promise<Turn[]>> = {
+    "x-session-id": (i) => converse(i, () => ({ "x-session-id": `ses_${i}` })),
+    "x-claude-code-session-id": (i) => converse(i, () => ({ "x-claude-code-session-id": `c${i}` })),
+    "session-id": (i) => converse(i, () => ({ "session-id": `codex-${i}` })),
+    prompt_cache_key: (i) => converse(i, () => ({}), { prompt_cache_key: `key-${i}` }),
+    "x-prefix-hash": (i) => converse(i, repeatPrefix),
+    "the first message": (i) => converse(i),
+    "the message behind the system's": (i) =>
+      converse(i, () => ({}), {}, [system, { role: "user", content: opening(i) }]),
+    "a message in parts": (i) => converse(i, () => ({}), {}, [{ role: "user", content: parts(i) }]),
+  };
+  const used = new Map<string, number>();
+  let at = 0;
+  for (const [way, run] of Object.entries(ways)) {
+    const all: Turn[][] = [];
+    for (let i = 0; i < 8; i++) all.push(await run(at++));
+    const isRight = all.every(
+      ([first, ...more]) =>
+        more.every(({ server, cached }) => server === first!.server && cached >= 96) &&
+        [first!, ...more].every(({ status, prefix }) => status === 200 && prefix === first!.prefix),
+    );
+    for (const { server } of all.flat()) used.set(server, (used.get(server) ?? 0) + 1);
+    report(isRight, `conversations by ${way}`, {
+      conversations: all.map(([first]) => first!.server),
+      cached: all
+        .flatMap((turns) => turns.slice(1).map(({ cached }) => cached))
+        .sort((a, b) => a - b)[0],
+    });
+  }
+  report(
+    names.every((name) => (used.get(name) ?? 0) > 0),
+    "turns of each server",
+    Object.fromEntries(used),
+  );
+}
+
+/** Whatever else would tell it: a session that is another each time. */
+function repeatPrefix(last: Turn | undefined): Record<string, string> {
+  const other = { "x-session-id": crypto.randomUUID() };
+  return last ? { "x-prefix-hash": last.prefix, ...other } : other;
+}
+
+/** Another server answers what one that is killed was at, and goes on with its conversations. */
+async function killed(): Promise<void> {
+  const numbers = Array.from({ length: 16 }, (_, i) => 100 + i);
+  const ask = (i: number, fields: object) =>
+    say([{ role: "user", content: opening(i) }], {}, fields);
+  const before: Turn[] = [];
+  for (const i of numbers) before.push(await ask(i, {}));
+  const own = numbers.filter((_, i) => before[i]!.server === "one");
+  const long = own.map((i) => ask(i, { max_tokens: 400, ignore_eos: true }));
+  await Bun.sleep(100);
+  servers.get("one")!.kill("SIGKILL");
+  const during = await Promise.all(long);
+  const after: Turn[] = [];
+  for (const i of numbers) after.push(await ask(i, {}));
+  const moved = own.length;
+  report(
+    [...during, ...after].every(({ status }) => status === 200) &&
+      after.every(({ server }) => server === "two") &&
+      moved > 0 &&
+      // What was there has stayed there, cached.
+      after.every(({ cached }, i) => own.includes(numbers[i]!) || cached > 0),
+    "a server that is killed",
+    { moved, stayed: numbers.length - moved, during: during.map(({ status }) => status) },
+  );
+  await start("one");
+  await until("the killed server is back", async () => (await sayNew()).server === "one");
+}
+
+function sayNew(): Promise<Turn> {
+  return say([{ role: "user", content: opening(unsaid++) }]);
+}
+
+async function drained(): Promise<void> {
+  const session = { "x-session-id": await sessionAt("two") };
+  const body = {
+    messages: [{ role: "user", content: "Tell me a story." }],
+    max_tokens: 600,
+    ignore_eos: true,
+    stream: true,
+  };
+  const response = await post(body, { headers: session });
+  servers.get("two")!.kill("SIGTERM");
+  const during: Turn[] = [];
+  let isOver = false;
+  const stream = response.text().finally(() => {
+    isOver = true;
+  });
+  while (!isOver || during.length < 8) during.push(await say(body.messages, session));
+  const text = await stream;
+  const { exitCode } = await servers.get("two")!.ended;
+  const isWhole = text.trimEnd().endsWith("data: [DONE]") && !text.includes('"error"');
+  report(
+    isWhole &&
+      exitCode === 0 &&
+      during.every(({ status, server }) => status === 200 && server === "one"),
+    "a server that drains",
+    { stream: isWhole ? "whole" : text.slice(-200), beside: during.length, exitCode },
+  );
+  await start("two");
+}
+
+/** A session that the proxy sends there. */
+async function sessionAt(name: string): Promise<string> {
+  for (let i = 0; ; i++) {
+    const id = `session ${i}`;
+    if ((await say([{ role: "user", content: "Hello" }], { "x-session-id": id })).server === name)
+      return id;
+  }
+}
+
+/** The server learns that a client is gone which waits for a response that is not streamed. */
+async function abandoned(): Promise<void> {
+  const client = new AbortController();
+  const body = {
+    messages: [{ role: "user", content: "Go on." }],
+    max_tokens: 3000,
+    ignore_eos: true,
+  };
+  const asked = post(body, { signal: client.signal }).catch(() => {});
+  const running = () => counted(/^mlx_serve_http_requests_admitted (\d+)/gm);
+  const gone = () => counted(/^mlx_serve_requests_total\{.*outcome="gone".*\} (\d+)/gm);
+  const ended = () => counted(/^mlx_serve_requests_total\{.*\} (\d+)/gm);
+  const before = { gone: await gone(), ended: await ended() };
+  await until("the request runs", async () => (await running()) === 1);
+  client.abort();
+  await asked;
+  await until("the request has ended", async () => (await ended()) > before.ended);
+  const found = (await gone()) - before.gone;
+  report(found === 1, "a client that is gone", { outcome: found === 1 ? "gone" : "not noticed" });
+}
+
+/** The sum of a metric of both servers. */
+async function counted(pattern: RegExp): Promise<number> {
+  const texts = await Promise.all(
+    ports.map(async (each) => (await fetch(`http://127.0.0.1:${each}/metrics`)).text()),
+  );
+  const counts = [...texts.join("\n").matchAll(pattern)].map(([, count]) => Number(count));
+  return counts.reduce((sum, each) => sum + each, 0);
+}
