@@ -1,8 +1,10 @@
 // mlx-serve join: a rank of a model that a server on another host divides. The process that computes is a child, which
 // ends with the group and is started again.
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join as joinPath } from "node:path";
+import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
 import { version } from "../../package.json";
@@ -12,6 +14,7 @@ import { connectionVariables } from "../ranks/connections.ts";
 import { type RankProcess, rankVariables, readRankVariables } from "../ranks/group.ts";
 import { DEFAULT_PORT, readHosts, ringPorts } from "../ranks/hosts.ts";
 import { runRank } from "../ranks/rank.ts";
+import { Invitation } from "../ranks/ssh.ts";
 import { ownProgram } from "./own-program.ts";
 
 const AGAIN_MS = 1000;
@@ -21,6 +24,7 @@ const options = {
   rank: { type: "string" },
   "rank-port": { type: "string", default: String(DEFAULT_PORT) },
   "rank-secret": { type: "string" },
+  stdin: { type: "boolean" },
 } as const;
 
 export async function join(args: string[]): Promise<void> {
@@ -41,17 +45,39 @@ async function beRank(own: RankProcess): Promise<void> {
 async function keepRank(args: string[]): Promise<void> {
   const { values, positionals } = parseArgs({ args, options, allowPositionals: true });
   const [model] = positionals;
+  if (values.stdin) await joinInvited();
+  else await joinAgain(invitationOf(values), model);
+}
+
+/** Over ssh: the server writes what it is to join, and its end is the end of what it writes. */
+async function joinInvited(): Promise<void> {
+  const lines = createInterface({ input: process.stdin });
+  const [line] = (await once(lines, "line")) as [string];
+  lines.once("close", () => process.kill(process.pid, "SIGTERM"));
+  await joinAgain(Invitation.parse(JSON.parse(line)), undefined);
+}
+
+type Flags = ReturnType<typeof parseArgs<{ options: typeof options }>>["values"];
+
+function invitationOf(values: Flags): Invitation {
   const secret = values["rank-secret"] ?? process.env.MLX_SERVE_RANK_SECRET;
   if (values.hosts === undefined || values.rank === undefined) {
     throw new UsageError("join needs --hosts <file> and --rank <n>");
   }
   if (!secret) throw new UsageError("join needs the server's secret: set MLX_SERVE_RANK_SECRET");
-  const addresses = readHosts(values.hosts);
+  const addresses = readHosts(values.hosts).map(({ address }) => address);
   const rank = Number(values.rank);
   if (!Number.isInteger(rank) || rank < 1 || rank >= addresses.length) {
     throw new UsageError(`--rank is from 1 to ${addresses.length - 1}: the server is rank 0`);
   }
-  const port = Number(values["rank-port"]);
+  return { addresses, rank, port: Number(values["rank-port"]), secret };
+}
+
+/** Until this process is stopped. */
+async function joinAgain(
+  { addresses, rank, port, secret }: Invitation,
+  model: string | undefined,
+): Promise<void> {
   const folder = mkdtempSync(joinPath(tmpdir(), "mlx-serve-join-"));
   const places = { addresses, ports: ringPorts(addresses.length, port) };
   const server = `${addresses[0]}:${port}`;

@@ -8,7 +8,7 @@ import { UsageError } from "../config/usage-error.ts";
 import type { Division } from "../engine/protocol.ts";
 import type { Logger } from "../log.ts";
 import { type GroupStatus, RankGroup } from "../ranks/group.ts";
-import { readHosts, ringPorts } from "../ranks/hosts.ts";
+import { type Host, readHosts, ringPorts } from "../ranks/hosts.ts";
 import { ownProgram } from "./own-program.ts";
 
 /** Undefined where the model is not divided. */
@@ -27,21 +27,27 @@ export async function startRanks(
     if (settings.layers) throw new UsageError("--layers is of ranks: set --ranks or --hosts");
     return undefined;
   }
-  if (hosts !== undefined && rankSecret === undefined) {
-    throw new UsageError("--hosts needs a secret that all ranks know: set MLX_SERVE_RANK_SECRET");
-  }
   if (hosts === undefined) {
     const division = divisionOf(settings, ranks);
     return await startLocalRanks(ranks, { threads, division, log, command });
   }
-  const addresses = readHosts(hosts);
+  const [first, ...others] = readHosts(hosts) as [Host, ...Host[]];
+  if (rankSecret === undefined && others.some(({ ssh }) => ssh === undefined)) {
+    throw new UsageError(
+      "--hosts needs a secret that all ranks know, unless ssh starts them: set MLX_SERVE_RANK_SECRET",
+    );
+  }
+  const size = 1 + others.length;
   return await RankGroup.start({
-    hosts: addresses.map((address, rank) => ({ address, isLocal: rank === 0 })),
-    division: divisionOf(settings, addresses.length),
-    secret: rankSecret!,
+    hosts: [
+      { address: first.address, isLocal: true },
+      ...others.map((host) => ({ ...host, isLocal: false })),
+    ],
+    division: divisionOf(settings, size),
+    secret: rankSecret ?? newSecret(),
     version,
-    control: { hostname: addresses[0]!, port: rankPort },
-    ringPorts: ringPorts(addresses.length, rankPort),
+    control: { hostname: first.address, port: rankPort },
+    ringPorts: ringPorts(size, rankPort),
     command,
     env: process.env,
     onChange: reporter(log),
@@ -75,7 +81,7 @@ export async function startLocalRanks(
   return await RankGroup.start({
     hosts: Array.from({ length: count }, () => ({ address: LOCAL, isLocal: true })),
     division,
-    secret: randomBytes(32).toString("hex"),
+    secret: newSecret(),
     version,
     control: { hostname: LOCAL, port: 0 },
     command,
@@ -86,6 +92,8 @@ export async function startLocalRanks(
 }
 
 const LOCAL = "127.0.0.1";
+
+const newSecret = () => randomBytes(32).toString("hex");
 
 /** Of those that this process may use. */
 function gpuOf(rank: number): string {

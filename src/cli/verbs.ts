@@ -137,6 +137,7 @@ export const verbs: readonly Verb[] = [
       { flag: "--rank", metavar: "<n>", text: "which of them this is, from 1" },
       { flag: "--rank-port", metavar: "<port>", text: "where the server listens (32322)" },
       { flag: "--rank-secret", metavar: "<secret>", text: "the server's" },
+      { flag: "--stdin", text: "all of this as the server writes it, over ssh" },
     ],
     run: async (args) => (await import("./join.ts")).join(args),
   },

@@ -60,6 +60,8 @@ export class MlxGroup implements Group {
   readonly #handle: Pointer;
   /** Only NCCL computes on a GPU; collectives of the others run on a stream of the CPU. */
   readonly #own: Stream | undefined;
+  /** What is sent may wait for its receiver: not so what is computed meanwhile. */
+  readonly #sending = new Stream("cpu");
   /** How many collectives there were, what they have sent, and how long those took that were measured. */
   readonly traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
   /** Collectives are computed one by one, and timed: on all ranks or on none. */
@@ -91,7 +93,7 @@ export class MlxGroup implements Group {
   send(x: MlxArray, to: number): MlxArray {
     this.#count(x.bytes);
     const symbol = "mlx_distributed_send";
-    return make(symbol, mlxc[symbol](out.view, x.handle, to, this.#handle, this.#stream));
+    return make(symbol, mlxc[symbol](out.view, x.handle, to, this.#handle, this.#sending.handle));
   }
 
   receive(shape: readonly number[], dtype: Dtype, from: number): MlxArray {
@@ -105,6 +107,7 @@ export class MlxGroup implements Group {
   free(): void {
     mlxc.mlx_distributed_group_free(this.#handle);
     this.#own?.free();
+    this.#sending.free();
   }
 
   get #stream(): Pointer {

@@ -59,18 +59,29 @@ export class Runner {
   readonly #model: Model;
   readonly #store: StateStore;
   readonly #group: Group | undefined;
+  readonly #isStage: boolean;
   readonly #decoding = new Map<string, Traced>();
   /** What the last step draws. */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read: what comes next goes behind it. */
   #latest: MlxArray | undefined;
 
-  /** Of a model that is divided among the ranks of a group: the first rank draws, and the others follow its steps. */
-  constructor(device: Device, model: Model, store: StateStore, group?: Group) {
+  /**
+   * Of a model that is divided among the ranks of a group: the first rank draws, and the others follow its steps. Where
+   * it is the first of several stages, what the last stage makes of a step is not waited for before the step is read.
+   */
+  constructor(
+    device: Device,
+    model: Model,
+    store: StateStore,
+    group?: Group,
+    { isStage = false }: { isStage?: boolean } = {},
+  ) {
     this.#device = device;
     this.#group = group;
     this.#model = model;
     this.#store = store;
+    this.#isStage = isStage;
   }
 
   /** Steps under way at most, the one that is read among them. */
@@ -250,7 +261,7 @@ export class Runner {
     /** The next step takes its tokens from these. */
     const passOn = (): readonly MlxArray[] => {
       isDrawn = true;
-      if (draws.length === 0) return [];
+      if (draws.length === 0 || this.#isStage) return [];
       const all = astype(inOrder(draws), "uint32");
       // Other ranks know of no padding.
       const next = hold(this.#group ? slice(all, 0, 0, rows.length) : all);
@@ -259,6 +270,11 @@ export class Runner {
       return [next];
     };
     const start = (arrays: readonly MlxArray[]) => {
+      // The next step's layers would be computed behind what the last stage has not sent yet.
+      if (this.#isStage) {
+        unread = [...unread, ...arrays];
+        return;
+      }
       asyncEvaluate(...new Set(arrays));
       this.#latest = arrays[0];
     };

@@ -2,7 +2,7 @@
 // next. The first embeds tokens, and gets the last one's hidden states back: it has the output matrix, and draws.
 
 import { LoadError } from "../files/load-error.ts";
-import { evaluate, type MlxArray } from "../mlx/array.ts";
+import { asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Group } from "../mlx/distributed.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { astype } from "../mlx/ops.ts";
@@ -36,7 +36,10 @@ export function rankStage(group: Group, dtype: Dtype, split: LayerSplit): Stage 
     layersOf: (count) => layerRanges(count, split)[rank]!,
     receive,
     pass(hidden, tokens, dims) {
-      evaluate(group.send(astype(hidden, dtype), after));
+      const sent = astype(hidden, dtype);
+      evaluate(sent);
+      // It is not waited for: ranks that all wait for their receiver would do so for ever.
+      asyncEvaluate(group.send(sent, after));
       return isFirst ? receive(tokens, dims) : hidden;
     },
   };

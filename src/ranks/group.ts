@@ -17,12 +17,15 @@ import {
   SILENCE_MS,
   type ToRankUser,
 } from "./protocol.ts";
+import { SshRank } from "./ssh.ts";
 
 export type RankHost = {
   /** Where it connects to other ranks from, and they to it. */
   address: string;
-  /** Whether this server starts it. */
+  /** Whether it is a process of this server. */
   isLocal: boolean;
+  /** Where ssh starts it; one that is neither joins by itself. */
+  ssh?: string | undefined;
 };
 
 export type RankGroupOptions = {
@@ -86,6 +89,7 @@ export class RankGroup {
   /** Whether they were told anything since they formed the group. */
   #isUsed = false;
   #isStopped = false;
+  #sshRanks: SshRank[] = [];
   #loss: string | undefined;
   /** The file that ranks of this machine connect by. */
   #memory: string | undefined;
@@ -102,6 +106,7 @@ export class RankGroup {
     try {
       await group.#listen();
       group.#startRanks();
+      group.#startOverSsh();
       return group;
     } catch (error) {
       await group.stop();
@@ -173,6 +178,7 @@ export class RankGroup {
     clearInterval(this.#timer);
     this.#user?.port.close();
     await this.#endRanks();
+    await Promise.all(this.#sshRanks.map((each) => each.stop()));
     this.#server?.close();
     rmSync(this.#folder, { recursive: true, force: true });
   }
@@ -198,6 +204,21 @@ export class RankGroup {
       if (member.host.isLocal) member.process = this.#spawn(member, variables);
     }
     this.#changed();
+  }
+
+  /** Once: they join again by themselves. */
+  #startOverSsh(): void {
+    const { hosts, secret } = this.#options;
+    const addresses = hosts.map(({ address }) => address);
+    this.#sshRanks = hosts.flatMap((host, rank) => {
+      if (host.ssh === undefined) return [];
+      const invitation = { addresses, rank, port: this.controlPort, secret };
+      return new SshRank(host.ssh, invitation, (reason) => {
+        if (this.#isStopped || this.#isFormed) return;
+        this.#loss = `${nameOf({ rank, host })}: ${reason}`;
+        this.#changed();
+      });
+    });
   }
 
   #connectionVariables(): Record<string, string> {

@@ -2,10 +2,18 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 
-const Hosts = z.array(z.object({ ips: z.array(z.string().min(1)).min(1) })).min(2);
+/** No option of ssh is a host. */
+const Ssh = z.string().regex(/^[^-\s]\S*$/);
 
-/** Each rank's address. */
-export function readHosts(path: string): string[] {
+const Hosts = z
+  .array(z.object({ ssh: Ssh.optional(), ips: z.array(z.string().min(1)).min(1) }))
+  .min(2);
+
+/** Where a rank is, and by which name ssh reaches it. */
+export type Host = { address: string; ssh?: string | undefined };
+
+/** Of each rank. */
+export function readHosts(path: string): Host[] {
   const problem = (reason: string) => new Error(`${path}: ${reason}`);
   let json: unknown;
   try {
@@ -17,7 +25,7 @@ export function readHosts(path: string): string[] {
   if (!success) {
     throw problem('expected a list of two hosts or more, each with "ips": ["its address"]');
   }
-  return data.map(({ ips }) => ips[0]!);
+  return data.map(({ ips, ssh }) => ({ address: ips[0]!, ssh }));
 }
 
 /** Ranks reach the server at this port of the first host, and each other at those that follow. */

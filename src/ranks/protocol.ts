@@ -26,7 +26,7 @@ export type ToRank =
   | ({ kind: "load" } & RankLoad)
   | { kind: "unload"; model: string }
   | { kind: "step"; model: string; inputs: StepInputs }
-  /** Of the last step, for rows that look back. */
+  /** Of the first step that was not read, for rows that look back. */
   | { kind: "draw"; model: string; lookbacks: readonly Lookback[] }
   /** The first step that was not read: the first rank replies with its outputs. */
   | { kind: "read"; model: string };

@@ -75,7 +75,7 @@ function handle(message: ToRank): void {
       break;
     }
     case "draw":
-      models.get(message.model)!.launched.at(-1)!.draw(message.lookbacks);
+      models.get(message.model)!.launched[0]!.draw(message.lookbacks);
       break;
     case "read": {
       const loaded = models.get(message.model)!;
@@ -159,7 +159,8 @@ function runnerOf(
   parallel: Parallel,
 ): Runner | StageRunner {
   if (parallel === "tensor") return new Runner(device, model, store, group);
-  return group.rank === 0 ? new Runner(device, model, store) : new StageRunner(model, store);
+  if (group.rank > 0) return new StageRunner(model, store);
+  return new Runner(device, model, store, undefined, { isStage: true });
 }
 
 /**

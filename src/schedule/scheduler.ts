@@ -18,6 +18,11 @@ export type SchedulerOptions = {
   maxBatch: number;
   /** Tokens of a step; at least maxBatch. */
   tokenBudget: number;
+  /**
+   * Parts that a step passes one after the other. With several, each is to have a step of its own: of a part of the
+   * decoding sequences, whose tokens are all known.
+   */
+  stages?: number | undefined;
   /** Prompt tokens that take about as long as a step may; they change as it learns. */
   sizes: Readonly<PromptTokens>;
   nowMs: () => number;
@@ -139,7 +144,9 @@ export class Scheduler {
     if (this.#inFlight > 0) {
       if (!this.#canDecode() || this.#outranked(step)) return undefined;
     } else this.#makeWay(step);
+    const most = this.#mostDecoding;
     for (const sequence of [...this.#running]) {
+      if (step.rows.length >= most) break;
       if (isStalled(sequence)) continue;
       if (this.#decodes(sequence) && this.#reserve(sequence, step)) this.#launch(sequence, 1, step);
     }
@@ -240,7 +247,19 @@ export class Scheduler {
     // A token that is under way may be the last one that it was to have.
     const more = sequence.generated + sequence.unread < sequence.maxTokens;
     const room = sequence.launched < this.#maxLength;
+    if (this.#stages > 1 && sequence.unread > 0) return false;
     return sequence.state === "running" && sequence.pending === 1 && more && room;
+  }
+
+  get #stages(): number {
+    return this.#options.stages ?? 1;
+  }
+
+  /** Of a step. */
+  get #mostDecoding(): number {
+    if (this.#stages === 1) return Number.POSITIVE_INFINITY;
+    const decoding = this.#running.filter(({ pending }) => pending === 1);
+    return Math.ceil(decoding.length / this.#stages);
   }
 
   /** Whether there is room for the next token of every decoding sequence. */

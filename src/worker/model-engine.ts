@@ -67,6 +67,7 @@ export class ModelEngine {
       cache,
       maxBatch: options.maxBatch,
       tokenBudget,
+      stages: runner.stages,
       sizes: this.#sizes,
       nowMs: this.#now,
       lookback,

@@ -13,6 +13,8 @@ export type StepRunner = {
   readonly forwards: number;
   /** Steps under way at most. */
   readonly depth: number;
+  /** Parts that a step passes one after the other, where each has its own step: none follows on one that is under way. */
+  readonly stages?: number | undefined;
   launch(inputs: StepInputs): Launched;
   /** Whether a step can be launched now; always unless it says. */
   isReady?(): boolean;
@@ -78,8 +80,8 @@ export class Pipeline {
   step(): Landed | undefined {
     const { runner, scheduler, answers } = this.#parts;
     while (this.#underWay.length < runner.depth && (runner.isReady?.() ?? true)) {
-      // All steps before it were read, so that it can be drawn.
-      if (this.#underWay[0]) this.#draw(this.#underWay[0]);
+      // All steps before it were read, so that it can be drawn: the next one may go on with what it draws.
+      if (this.#underWay[0] && !runner.stages) this.#draw(this.#underWay[0]);
       // Nothing follows on a step that could not be launched or drawn: it has no tokens to go on with.
       if (this.#underWay.some(({ error }) => error !== undefined)) break;
       const batch = scheduler.next(answers.isStalled);

@@ -102,6 +102,7 @@ type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
 export class RankRunner implements StepRunner {
   readonly depth: number;
+  readonly stages: number | undefined;
   forwards = 0;
   readonly #link: RankLink;
   readonly #load: RankLoad;
@@ -125,7 +126,8 @@ export class RankRunner implements StepRunner {
     this.#stepLimitMs = stepLimitMs;
     this.#load = load;
     this.#fingerprint = fingerprint;
-    this.depth = depth;
+    this.stages = load.parallel === "pipeline" ? link.size : undefined;
+    this.depth = this.stages ?? depth;
     this.#close = close;
   }
 

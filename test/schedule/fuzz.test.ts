@@ -13,9 +13,12 @@ const STEPS = process.env.MLX_SERVE_FUZZ_SEED ? 10_000 : 5_000;
 const PRIORITIES = ["LOW", "NORMAL", "HIGH"] as const;
 const CLIENTS = [undefined, "a", "b", "c"];
 
+/** Steps under way at most, and parts that each passes. */
+type Way = { name: string; depth: number; stages?: number };
+
 type Expected = { sequence: Sequence; prompt: number[]; forked: () => boolean; fork: number };
 
-function fuzz(seed: number, depth: number, layout: CacheLayout) {
+function fuzz(seed: number, { depth, stages }: Way, layout: CacheLayout) {
   const random = makeRandom(seed);
   let ms = 0;
   const load = () => {
@@ -24,6 +27,7 @@ function fuzz(seed: number, depth: number, layout: CacheLayout) {
       cache,
       maxBatch: 6,
       tokenBudget: 48,
+      stages,
       sizes: { plain: 40, scored: 24 },
       nowMs: () => ms,
       lookback: 100,
@@ -107,7 +111,10 @@ function fuzz(seed: number, depth: number, layout: CacheLayout) {
         if (isFirst) expectations.get(sample)!.fork = sample === sequence ? 0 : i;
       });
     }
-    for (const { sequence } of batch.rows) expect(isStalled(sequence)).toBe(false);
+    for (const { sequence, start, count } of batch.rows) {
+      expect(isStalled(sequence)).toBe(false);
+      if (stages) expect(start + count).toBeLessThanOrEqual(sequence.length);
+    }
     const samples = batch.rows.flatMap((row) => row.samples);
     const late = samples.filter(({ revisable }) => revisable && random.chance(0.1));
     const drawn = model
@@ -211,14 +218,18 @@ const layouts: Record<string, CacheLayout> = {
   },
 };
 
+const ways: readonly Way[] = [
+  { name: "one step at a time", depth: 1 },
+  { name: "a step launched before the last is read", depth: 2 },
+  { name: "a step in each of three stages", depth: 3, stages: 3 },
+];
+
 for (const [kept, layout] of Object.entries(layouts)) {
   for (const seed of seeds) {
-    for (const [depth, name] of [
-      [1, "one step at a time"],
-      [2, "a step launched before the last is read"],
-    ] as const) {
+    for (const way of ways) {
+      const { name, depth } = way;
       test(`${kept}: ${STEPS} random steps with seed ${seed}, ${name}, end empty and right`, () => {
-        const counts = fuzz(seed, depth, layout);
+        const counts = fuzz(seed, way, layout);
         // A run in which these never happened would prove nothing.
         const never = Object.entries(counts).filter(([, count]) => count === 0);
         const impossible = depth === 1 ? ["failed with a step behind it"] : [];

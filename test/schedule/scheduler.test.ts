@@ -600,3 +600,52 @@ describe("a higher priority", () => {
     expect(rows(scheduler.next())!.map(({ id }) => id)).toEqual([high.id]);
   });
 });
+
+describe("with stages, each of which has a step of its own,", () => {
+  const drawn = ({ rows: all }: Batch) => all.flatMap(({ samples }) => samples.map(() => 1));
+  const idsOf = (batch: Batch | undefined) => batch?.rows.map(({ sequence }) => sequence.id);
+
+  test("decoding sequences are divided among the steps under way", () => {
+    const { one, step, scheduler } = setUp({ stages: 2 });
+    for (let i = 0; i < 5; i++) one({ prompt: range(4, 10 * i), maxTokens: 20 });
+    step();
+    const first = scheduler.next()!;
+    const second = scheduler.next()!;
+    expect([idsOf(first), idsOf(second)]).toEqual([
+      [0, 1, 2],
+      [3, 4],
+    ]);
+    // All others wait for their tokens.
+    expect(scheduler.next()).toBeUndefined();
+    scheduler.commit(first, drawn(first));
+    const third = scheduler.next()!;
+    expect(idsOf(third)).toEqual([0, 1, 2]);
+    scheduler.commit(second, drawn(second));
+    expect(idsOf(scheduler.next())).toEqual([3, 4]);
+  });
+
+  test("they are divided anew when some have ended", () => {
+    const { one, step, scheduler } = setUp({ stages: 2 });
+    const all = Array.from({ length: 4 }, (_, i) =>
+      one({ prompt: range(4, 10 * i), maxTokens: 20 }),
+    );
+    step();
+    const first = scheduler.next()!;
+    const second = scheduler.next()!;
+    for (const each of all.slice(0, 2)) scheduler.abort(each);
+    scheduler.commit(first, drawn(first));
+    expect(scheduler.next()).toBeUndefined();
+    scheduler.commit(second, drawn(second));
+    expect([scheduler.next(), scheduler.next()].map(idsOf)).toEqual([[2], [3]]);
+  });
+
+  test("chunks of a prompt follow each other", () => {
+    const { one, scheduler } = setUp({ stages: 2, tokenBudget: 32 });
+    one({ prompt: range(80), maxTokens: 20 });
+    const steps = [scheduler.next()!, scheduler.next()!];
+    expect(steps.flatMap((batch) => rows(batch))).toEqual([
+      { id: 0, start: 0, count: 32, samples: 0 },
+      { id: 0, start: 32, count: 32, samples: 0 },
+    ]);
+  });
+});
