@@ -40,7 +40,7 @@ for (const size of values.ranks.split(",").map(Number)) {
 }
 const { right, refused, WRONG: wrong } = outcomes;
 console.log(
-  `${right + refused + wrong} cases: ${right} right, ${refused} refused as their layers cannot be divided, ${wrong} wrong`,
+  `${right + refused + wrong} cases: ${right} right, ${refused} refused as their layers cannot be divided or are fewer than ranks, ${wrong} wrong`,
 );
 process.exitCode = wrong === 0 ? 0 : 1;
 

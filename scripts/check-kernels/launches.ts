@@ -3,6 +3,7 @@
 import { findLibrary } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { BestKernels } from "../../src/kernels/best.ts";
+import { Gates } from "../../src/kernels/gate.ts";
 import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
 import {
@@ -69,6 +70,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
     recordSumNorms(dtype);
+    recordGates(dtype);
     recordWideExperts(dtype);
     recordHeadProducts(dtype);
   }
@@ -283,6 +285,13 @@ function recordRouting(language: Language, dtype: Dtype): void {
   }
 }
 
+function recordGates(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const gates = new Gates(recordedKernel);
+  gates.swiglu(zeros([3, 96], dtype));
+  gates.free();
+}
+
 /** Into the latents of 16 heads, and back. */
 function recordHeadProducts(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
@@ -316,6 +325,12 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
         products.product(x, matrix, { norm, residual: zeros([rows, outputs], dtype) });
         products.product(x, matrix, { norm, isGated: true });
       }
+    }
+    // One token, with the most that a lane has at once.
+    for (const inputs of bits === 16 ? [2048, 8192] : [3072, 8192, 10_240]) {
+      const x = zeros([1, inputs], dtype);
+      const norm = Object.assign((x: MlxArray) => x, { weight: zeros([inputs], dtype), eps: 1e-6 });
+      products.product(x, matrixOf(8192, inputs), { norm, isGated: true });
     }
     const experts = matrixOf(16, 1024, 512);
     for (const tokens of [1, 2, 64, 128, 1024]) {

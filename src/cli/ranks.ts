@@ -71,12 +71,19 @@ type LocalRanks = {
   command?: readonly string[];
 };
 
-/** They share the cores, and each has a GPU of its own where there are such. */
+/** One rank would do what the engine does alone, and send it messages besides. */
 export async function startLocalRanks(
   count: number,
-  { threads, division = { parallel: "auto" }, log, command = ownProgram() }: LocalRanks = {},
+  options: LocalRanks = {},
 ): Promise<RankGroup | undefined> {
-  if (count === 1) return undefined;
+  return count === 1 ? undefined : await startLocalGroup(count, options);
+}
+
+/** They share the cores, and each has a GPU of its own where there are such. */
+export async function startLocalGroup(
+  count: number,
+  { threads, division = { parallel: "auto" }, log, command = ownProgram() }: LocalRanks = {},
+): Promise<RankGroup> {
   const each = threads ?? Math.max(1, Math.floor(availableParallelism() / count));
   return await RankGroup.start({
     hosts: Array.from({ length: count }, () => ({ address: LOCAL, isLocal: true })),
@@ -103,8 +110,8 @@ function gpuOf(rank: number): string {
 /** A line when the group is whole, and one for each reason why it is not. */
 function reporter(log: Logger): (status: GroupStatus) => void {
   let last: string | undefined;
-  return ({ isFormed, loss, ranks }) => {
-    if (isFormed) log.info({ ranks: ranks.length }, "the ranks are connected");
+  return ({ isFormed, loss, ranks, connections }) => {
+    if (isFormed) log.info({ ranks: ranks.length, by: connections }, "the ranks are connected");
     else if (loss !== undefined && loss !== last) log.error({ reason: loss }, "a rank was lost");
     last = isFormed ? undefined : loss;
   };

@@ -2,6 +2,7 @@
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
 import { BestKernels } from "../kernels/best.ts";
+import { Gates } from "../kernels/gate.ts";
 import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
@@ -15,18 +16,19 @@ import {
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { SumNorms } from "../kernels/sum-norm.ts";
-import { array } from "../mlx/array.ts";
+import { array, type MlxArray } from "../mlx/array.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { add } from "../mlx/ops.ts";
 import { pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { Device, DeviceKind, ExpertProduct, Linear, LinearOptions } from "./device.ts";
+import type { Device, DeviceKind, ExpertProduct, Gating, Linear, LinearOptions } from "./device.ts";
 import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
   dequantized,
   fused,
+  type Gate,
   gateHalves,
   quantizedLinear,
   weightLinear,
@@ -43,12 +45,18 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const norm: Device["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
   const products = new Products(make, hasWgmma(info), norm);
+  const gates = new Gates(make);
+  const gate: Gate = Object.assign((...given: Parameters<Gate>) => gpu.gate(...given), {
+    halves: (gating: Gating, halves: MlxArray) =>
+      gating === "swiglu" ? gates.swiglu(halves) : undefined,
+  });
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
   const rows = new BestKernels("cuda", make);
   const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
+    gate,
     backend: "cuda",
     hasHostMemory: false,
     // The host may be a thousand launches ahead, but where memory is short it waits for the GPU: what a step needs is
@@ -61,14 +69,14 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
     },
     linear: (matrix, options) => {
-      const product = mlxLinear(matrix, options, gpu.gate);
+      const product = mlxLinear(matrix, options, gate);
       const plain: Linear = (x, { residual, ...fusing } = {}) => {
         const made = product(x, fusing);
         return residual ? sums.remember(add(residual, made), { made, residual }) : made;
       };
       const { bias, dtype, keepDequantized } = options;
       if (matrix.kind === "dense" && bias) return plain;
-      const own = fused((x, fusing) => products.product(x, matrix, fusing), bias, gpu.gate);
+      const own = fused((x, fusing) => products.product(x, matrix, fusing), bias, gate);
       const isDense = matrix.kind === "dense" || keepDequantized;
       const isQuickest = quickestRows(matrix, dtype, isDense);
       return (x, fusing) => (x.ndim === 2 && isQuickest(x.shape[0]!) ? own : plain)(x, fusing);
@@ -88,7 +96,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         if (!gating || gating === "swiglu") {
           return products.experts(x, matrix, plan, gating !== undefined);
         }
-        return gateHalves(products.experts(x, matrix, plan, false), gating, gpu.gate);
+        return gateHalves(products.experts(x, matrix, plan, false), gating, gate);
       };
       return Object.assign(own, { sortedRows: MOST_SORTED + 1 });
     },
@@ -126,6 +134,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       heads.free();
       rows.free();
       sums.free();
+      gates.free();
       gpu.free();
     },
   };
@@ -143,7 +152,7 @@ export function hasWgmma(info: Runtime["device"]): boolean {
  * MLX multiplies a vector by a quantized matrix well. With more rows it reads the matrix once a row, compiles
  * a kernel for a minute, or, with float32 and one group of 64 a row, gives garbage (docs/log.md).
  */
-function mlxLinear(matrix: Matrix, options: LinearOptions, gate: Device["gate"]): Linear {
+function mlxLinear(matrix: Matrix, options: LinearOptions, gate: Gate): Linear {
   if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);
   const { bias } = options;
   const vector = quantizedLinear(matrix, bias, gate);

@@ -20,10 +20,15 @@ import {
 import { Scope } from "../mlx/scope.ts";
 import type { Device, ExpertProduct, Gating, HeadLinear, Linear, LinearOptions } from "./device.ts";
 
-type Gate = Device["gate"];
+/** `halves`: of both beside each other, where a device has a kernel for that. */
+export type Gate = Device["gate"] & {
+  halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;
+};
 
 /** The first half of the last axis gates the second. */
 export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArray {
+  const made = gate.halves?.(gating, halves);
+  if (made) return made;
   const [gates, ups] = split(halves, 2);
   return gate(gating, gates!, ups!);
 }

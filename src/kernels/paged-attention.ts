@@ -134,12 +134,16 @@ function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boo
 }
 
 const WARPS = 8;
+/** Heads that a warp prepares, with the same sines and cosines. */
+const PREPARED_HEADS = 8;
 /**
  * Of a group by tensor cores, where there are more groups than processors: then several share one. And of heads whose
  * sums would not fit the shared memory of more.
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
+/** Tiles that a warp has loaded, where a group has a processor to itself and its heads leave the registers for them. */
+const MOST_STAGES = 2;
 
 /** How a tile of a chunk is divided: 16 rows times `rowTiles` a warp, over `keys` keys at a time. */
 type ChunkTiling = { warps: number; rowTiles: number; keys: number };
@@ -187,11 +191,13 @@ export class PagedAttention implements BlockAttention {
     const { heads, headDim } = this.#shape;
     const [tokens, columns] = qkv.shape as [number, number];
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
+    const all = columns / headDim;
+    const warps = Math.min(WARPS, Math.ceil(all / PREPARED_HEADS));
     return this.#kernels.run("prepare", prepareBody, inputs, "queries", {
       outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
-      grid: [WARPS * 32, Math.ceil(columns / headDim / WARPS), tokens],
-      threadGroup: [WARPS * 32, 1, 1],
-      template: { ...this.#headTemplate(work), WARPS },
+      grid: [warps * 32, Math.ceil(all / (warps * PREPARED_HEADS)), tokens],
+      threadGroup: [warps * 32, 1, 1],
+      template: { ...this.#headTemplate(work), WARPS: warps, OWN: PREPARED_HEADS },
     });
   }
 
@@ -265,7 +271,13 @@ export class PagedAttention implements BlockAttention {
       ],
       grid: [warps * 32, groups, tokens * splits],
       threadGroup: [warps * 32, 1, 1],
-      template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
+      template: {
+        ...template,
+        WARPS: warps,
+        QUERIES: this.#queries,
+        STAGES: this.#byTensorCores && warps === WARPS && headDim <= 128 ? MOST_STAGES : 1,
+        SPLITS: splits,
+      },
     });
   }
 

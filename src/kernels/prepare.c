@@ -3,27 +3,83 @@
 // Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), with SHARES_KV only the queries, layer (layer.h), keys and values
 // (blocks, KV_HEADS, 32, D), which are written to, places (packPlaces).
 // Output: queries (tokens, HEADS, D).
-// Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS of the layer; WARPS of a group, a
-// head each.
-// Groups: (1, heads of qkv / WARPS, tokens).
+// Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS of the layer; WARPS of a group, OWN
+// heads each.
+// Groups: (1, heads of qkv / (WARPS * OWN), tokens).
 #include "head.h"
   constexpr int ALL_HEADS = HEADS + (SHARES_KV ? 0 : 2 * KV_HEADS);
-  const int token = group_z, index = group_y * WARPS + warp;
+  const int token = group_z, first = (group_y * WARPS + warp) * OWN;
   const int position = places[3 * token], slot = places[3 * token + 1];
-  SHARED float prepared[WARPS * D];
-  const bool is_query = index < HEADS, is_value = index >= HEADS + KV_HEADS;
-  const DEVICE T* from = qkv + (long(token) * ALL_HEADS + (index < ALL_HEADS ? index : 0)) * D;
-  IN_SHARED float* head = prepared + warp * D;
-  const DEVICE float* norm = is_query ? layer + LAYER_QUERY_NORM
-                           : is_value ? layer_value_norm<D>(layer)
-                           : layer_key_norm<D>(layer);
-  prepare_head<T, D, ROTARY_DIMS>(
-      from, head, layer, is_value ? VALUES_NORMED : NORMED, norm, ROTARY_DIMS > 0 && !is_value, position, lane);
-  if (index < ALL_HEADS) {
-    const int kv = (index - HEADS) % KV_HEADS;
-    const long at = ((long(slot / 32) * KV_HEADS + kv) * 32 + slot % 32) * D;
-    // MLX takes inputs for constant; launches that read these slots depend on this one's output.
-    DEVICE T* to = is_query ? queries + (long(token) * HEADS + index) * D
-                            : const_cast<DEVICE T*>(is_value ? values : keys) + at;
+  const DEVICE T* from = qkv + long(token) * ALL_HEADS * D;
+  // Where a head goes. MLX takes inputs for constant; launches that read these slots depend on this one's output.
+#define PREPARED_AT(index) \
+  ((index) < HEADS \
+       ? queries + (long(token) * HEADS + (index)) * D \
+       : const_cast<DEVICE T*>((index) >= HEADS + KV_HEADS ? values : keys) + \
+             ((long(slot / 32) * KV_HEADS + ((index) - HEADS) % KV_HEADS) * 32 + slot % 32) * D)
+#define NORM_OF(index) \
+  ((index) < HEADS                ? layer + LAYER_QUERY_NORM \
+   : (index) >= HEADS + KV_HEADS ? layer_value_norm<D>(layer) \
+                                  : layer_key_norm<D>(layer))
+  // A lane has what is rotated with each other: EACH neighbours of the first half of a head, and of the second.
+  constexpr bool IS_WHOLE = (D == 64 || D == 128 || D == 256) && (ROTARY_DIMS == 0 || ROTARY_DIMS == D);
+  constexpr int EACH = IS_WHOLE ? D / 64 : 1;
+  struct alignas(EACH * sizeof(T)) Part {
+    T x[EACH];
+  };
+  if (IS_WHOLE) {
+    Part halves[OWN][2];
+    for (int i = 0; i < OWN; i++)
+      for (int h = 0; h < 2; h++) {
+        const int index = first + i < ALL_HEADS ? first + i : ALL_HEADS - 1;
+        halves[i][h] = *reinterpret_cast<const DEVICE Part*>(from + long(index) * D + h * (D / 2) + lane * EACH);
+      }
+    float sines[EACH], cosines[EACH];
+    for (int e = 0; e < EACH && ROTARY_DIMS > 0; e++)
+      SINCOS(float(position) / layer_wavelengths<D>(layer)[lane * EACH + e], sines[e], cosines[e]);
+    const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
+    for (int i = 0; i < OWN; i++) {
+      const int index = first + i;
+      const bool is_value = index >= HEADS + KV_HEADS;
+      float head[2][EACH], squares = 0;
+      for (int e = 0; e < 2 * EACH; e++) {
+        head[e / EACH][e % EACH] = float(halves[i][e / EACH].x[e % EACH]);
+        squares += head[e / EACH][e % EACH] * head[e / EACH][e % EACH];
+      }
+      if (is_value ? VALUES_NORMED : NORMED) {
+        const DEVICE float* norm = NORM_OF(index);
+        for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
+        const float scale = RSQRT(squares / D + layer[LAYER_NORM_EPS]);
+        // Rounded to T, as the unfused operations do.
+        for (int e = 0; e < 2 * EACH; e++) {
+          const float factor = norm[e / EACH * (D / 2) + lane * EACH + e % EACH];
+          head[e / EACH][e % EACH] = float(T(head[e / EACH][e % EACH] * scale * factor));
+        }
+      }
+      if (index >= ALL_HEADS) continue;
+      Part made[2];
+      for (int e = 0; e < EACH; e++) {
+        const bool is_rotated = ROTARY_DIMS > 0 && !is_value;
+        const float a = head[0][e] * (is_rotated ? magnitude : 1), b = head[1][e] * (is_rotated ? magnitude : 1);
+        made[0].x[e] = T(is_rotated ? a * cosines[e] - b * sines[e] : a);
+        made[1].x[e] = T(is_rotated ? a * sines[e] + b * cosines[e] : b);
+      }
+      DEVICE T* to = PREPARED_AT(index) + lane * EACH;
+      for (int h = 0; h < 2; h++) *reinterpret_cast<DEVICE Part*>(to + h * (D / 2)) = made[h];
+    }
+    return;
+  }
+  SHARED float prepared[IS_WHOLE ? 1 : WARPS * D];
+  for (int i = 0; i < OWN; i++) {
+    const int index = first + i;
+    const bool is_value = index >= HEADS + KV_HEADS;
+    IN_SHARED float* head = prepared + warp * D;
+    prepare_head<T, D, ROTARY_DIMS>(
+        from + long(index < ALL_HEADS ? index : 0) * D, head, layer, is_value ? VALUES_NORMED : NORMED,
+        NORM_OF(index), ROTARY_DIMS > 0 && !is_value, position, lane);
+    if (index >= ALL_HEADS) continue;
+    DEVICE T* to = PREPARED_AT(index);
     for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
   }
+#undef PREPARED_AT
+#undef NORM_OF

@@ -82,9 +82,10 @@ export function quickestRows(
 }
 
 function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
-  const { numbers, outputs, inputs } = formOf(matrix);
-  const isOneType = numbers === dtype && isHalf(dtype);
-  return matrix.kind === "dense" && isOneType && fitsVector(outputs, inputs);
+  const form = formOf(matrix);
+  const isOneType = form.numbers === dtype && isHalf(dtype);
+  const isKnown = matrix.kind === "dense" || fitsProduct(matrix, dtype);
+  return isOneType && isKnown && fitsVector(form);
 }
 
 type Form = ReturnType<typeof formOf>;
@@ -219,8 +220,8 @@ export class Products {
     { norm, isGated = false, residual }: ProductOptions,
   ): MlxArray {
     const [rows] = x.shape as [number];
-    if (rows === 1 && matrix.kind === "dense" && fitsOneRow(matrix, x.dtype)) {
-      return this.#vectors.product(x, matrix.weight, { norm, isGated, residual });
+    if (rows === 1 && fitsOneRow(matrix, x.dtype)) {
+      return this.#vectors.product(x, matrix, formOf(matrix), { norm, isGated, residual });
     }
     // For many rows a separate launch of the norm costs little.
     if (norm && (rows > FEW || billionths(norm.eps) === 0)) {
@@ -294,8 +295,8 @@ export class Products {
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const form = expertForm(matrix);
     const { rows, rowTiles, tiles: groups, order } = plan;
-    if (rowTiles === 0 && matrix.kind === "dense" && fitsVector(form.outputs, form.inputs)) {
-      return this.#vectors.product(x, form.weight, { isGated, chosen: order });
+    if (rowTiles === 0 && fitsVector(form)) {
+      return this.#vectors.product(x, matrix, form, { isGated, chosen: order });
     }
     if (this.#wide && rowTiles === WIDE_ROW_TILES) {
       const sizes = this.#constants.ints(rows, form.inputs, form.outputs, groups);

@@ -11,9 +11,12 @@ import body from "./sum-norm.c" with { type: "text" };
 /** made (T, D), or with shares (T, K) of a token's experts (T, K, D); residual (T, D) */
 export type Addends = { made: MlxArray; shares?: MlxArray | undefined; residual: MlxArray };
 
-/** Pairs of features that a thread keeps at most, of the largest groups. */
+/** Of a group, and of the features that a thread keeps. */
 const MOST_THREADS = 1024;
-const MOST_PAIRS = 8;
+const MOST_FEATURES = 16;
+
+/** Features that a thread moves at once. */
+const wideOf = (dims: number) => [8, 4, 2].find((wide) => dims % wide === 0)!;
 
 export class SumNorms {
   readonly #kernels: KernelCache;
@@ -38,7 +41,8 @@ export class SumNorms {
     const { made, shares, residual } = addends;
     const [rows, dims] = residual.shape as [number, number];
     const { dtype } = residual;
-    const threads = Math.min(MOST_THREADS, Math.ceil(dims / 64) * 32);
+    const wide = wideOf(dims);
+    const threads = Math.min(MOST_THREADS, Math.ceil(dims / (32 * wide)) * 32);
     const numbers = this.#constants.floats(eps);
     const inputs = { made, shares: shares ?? numbers, residual, weight, numbers };
     const output = { shape: [rows, dims], dtype };
@@ -51,6 +55,7 @@ export class SumNorms {
         EACH: shares ? made.shape[1]! : 1,
         DIMS: dims,
         SHARES: shares !== undefined,
+        WIDE: wide,
         THREADS: threads,
       },
     }) as [MlxArray, MlxArray];
@@ -71,5 +76,5 @@ function fits({ made, shares, residual }: Addends, weight: MlxArray): boolean {
   const dims = residual.shape[1]!;
   const { dtype } = residual;
   const isOneType = isHalf(dtype) && made.dtype === dtype && weight.dtype === dtype;
-  return isOneType && dims % 2 === 0 && dims <= 2 * MOST_PAIRS * MOST_THREADS;
+  return isOneType && dims % 2 === 0 && dims <= MOST_FEATURES * MOST_THREADS;
 }

@@ -56,6 +56,8 @@ export type GroupStatus = {
   /** Why it is not: what was lost last, and who has not come. */
   reason?: string | undefined;
   loss?: string | undefined;
+  /** What connects them, once they are. */
+  connections?: string | undefined;
   ranks: RankStatus[];
 };
 
@@ -93,6 +95,7 @@ export class RankGroup {
   #loss: string | undefined;
   /** The file that ranks of this machine connect by. */
   #memory: string | undefined;
+  #connections: string | undefined;
   #startedMs = 0;
   #checkedMs = 0;
 
@@ -143,6 +146,7 @@ export class RankGroup {
         : "the ranks connect to each other";
     return {
       isFormed: this.#isFormed,
+      connections: this.#connections,
       loss: this.#loss,
       reason: this.#isFormed ? undefined : [this.#loss, waiting].filter(Boolean).join("; "),
       ranks: this.#members.map(({ rank, host, process, state }) => {
@@ -317,6 +321,7 @@ export class RankGroup {
     if (message.kind === "failed") this.#lose(`${nameOf(member)}: ${message.reason}`);
     if (message.kind !== "formed") return;
     member.state = "ready";
+    this.#connections = message.connections;
     member.usableBytes = message.usableBytes;
     if (this.#members.some(({ state }) => state !== "ready")) return;
     this.#isFormed = true;

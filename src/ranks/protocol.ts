@@ -3,6 +3,7 @@
 
 import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
+import type { Connections } from "../mlx/distributed.ts";
 import type { StepInputs, StepOutputs } from "../model/runner.ts";
 import type { Lookback } from "../model/sampler.ts";
 import type { LayerSplit } from "../model/stages.ts";
@@ -61,7 +62,13 @@ export type ToRankProcess =
   | { kind: "form" };
 export type FromRankProcess =
   | Hello
-  | { kind: "formed"; backend: string; mlxVersion: string; usableBytes: number }
+  | {
+      kind: "formed";
+      backend: string;
+      mlxVersion: string;
+      connections: Connections;
+      usableBytes: number;
+    }
   | { kind: "alive" }
   | { kind: "failed"; reason: string };
 

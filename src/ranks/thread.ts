@@ -45,10 +45,10 @@ openBlas(library);
 const { backend, device: info, mlxVersion } = openMlx(library, kind ? { device: kind } : {});
 const device = untraced(openDevice(backend, info));
 const groups = new Map<Connections, MlxGroup>();
-groupFor("tensor");
+const { connections } = groupFor("tensor");
 const models = new Map<string, Loaded>();
 const { usableBytes } = device.memory.facts();
-tell({ kind: "formed", backend, mlxVersion, usableBytes });
+tell({ kind: "formed", backend, mlxVersion, connections, usableBytes });
 for (;;)
   handle(
     deserialize(receive<Uint8Array>(mailbox, Number.POSITIVE_INFINITY)!.buffer as ArrayBuffer),
@@ -98,9 +98,9 @@ function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
 
 /** The ranks, connected as it takes for this: by all of them at the same message. */
 function groupFor(parallel: Parallel): MlxGroup {
-  const connections = connectionsOf({ backend, parallel, areLocal: areLocal() });
-  const group = groups.get(connections) ?? new MlxGroup(connections, backend);
-  groups.set(connections, group);
+  const kind = connectionsOf({ backend, parallel, areLocal: areLocal() });
+  const group = groups.get(kind) ?? new MlxGroup(kind, backend);
+  groups.set(kind, group);
   return group;
 }
 

@@ -52,7 +52,7 @@ export class PlainLatentAttention implements LatentAttention {
       const seen = Array.from({ length: position + 1 }, (_, t) => {
         const block = sequences[row]!.blocks[Math.floor(t / BLOCK_TOKENS)]!;
         const at = (block * BLOCK_TOKENS + (t % BLOCK_TOKENS)) * dims;
-        return [...memory.subarray(at, at + dims)];
+        return memory.subarray(at, at + dims);
       });
       return Array.from({ length: heads }, (_, head) => {
         const query = vector(allQueries, token * heads + head, position);

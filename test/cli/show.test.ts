@@ -188,7 +188,7 @@ test("show says in one line what is wrong with a model", async () => {
 });
 
 /** Of which the header is a small part of the file. */
-const wideConfig = { ...tinyConfig, hidden_size: 1024, intermediate_size: 1024 };
+const wideConfig = { ...tinyConfig, hidden_size: 640, intermediate_size: 640 };
 
 /** A model that loads: random weights, and a tokenizer. */
 function wholeModel(changed: object = {}): string {

@@ -1,10 +1,21 @@
 // What connects ranks: the ways there are, and what memory that they share makes.
 import { expect, test } from "bun:test";
+import { startLocalRanks, startRanks } from "../../src/cli/ranks.ts";
+import { loadSettings } from "../../src/config/load.ts";
+import { makeLogger } from "../../src/log.ts";
 import { connectionsOf } from "../../src/ranks/connections.ts";
 import { useMlx } from "../support/mlx.ts";
 import { runCollectives } from "../support/rank-processes.ts";
 
 useMlx();
+
+test("one rank is no ranks: the engine computes as it does without", async () => {
+  expect(await startLocalRanks(1)).toBeUndefined();
+  const { settings } = loadSettings(["--ranks", "1"], {});
+  expect(
+    await startRanks(settings, makeLogger({ level: "error", format: "json" })),
+  ).toBeUndefined();
+});
 
 test.each([
   ["cuda", "tensor", true, "nccl"],

@@ -47,6 +47,7 @@ test("a rank that joins computes with the server, which drains and ends by itsel
   const server = startServer(port);
   const rank = startRank(port, SECRET);
   const [, url] = await server.says(/"url":"([^"]+)","model":"tiny"/);
+  await server.says(/"ranks":2,"by":"ring","msg":"the ranks are connected"/);
   const response = await fetch(`${url}/v1/completions`, {
     method: "POST",
     headers: { "content-type": "application/json" },

@@ -85,6 +85,7 @@ test("ps and metrics have its ranks, and what they send each other", async () =>
     [0, "ready"],
     [1, "ready"],
   ]);
+  expect(divided.serving.ranks!.status().connections).toBe("shared");
   const { count, sent_bytes } = models[0]!.collectives!;
   expect(count).toBeGreaterThan(0);
   expect(await divided.metric("mlx_serve_collectives_total")).toBe(count);

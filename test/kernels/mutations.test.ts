@@ -59,10 +59,10 @@ const mutations = [
     found: /mlx_serve_decode .*lane \d+ asks for what lane \d+ of its warp has/,
   },
   {
-    name: "a missing bound of what is read",
+    name: "a wrong bound of what is read",
     kernel: "prepare",
-    from: "(index < ALL_HEADS ? index : 0)",
-    to: "index",
+    from: "long(index < ALL_HEADS ? index : 0)",
+    to: "long(index + 1)",
     found: /mlx_serve_prepare .*lane \d+ reads 4 bytes at byte \d+ of qkv, which has \d+/,
   },
   {
@@ -75,8 +75,8 @@ const mutations = [
   {
     name: "a swapped stride",
     kernel: "prepare",
-    from: "((long(slot / 32) * KV_HEADS + kv) * 32 + slot % 32) * D",
-    to: "((long(slot / 32) * 32 + slot % 32) * KV_HEADS + kv) * D",
+    from: "((long(slot / 32) * KV_HEADS + ((index) - HEADS) % KV_HEADS) * 32 + slot % 32) * D",
+    to: "((long(slot / 32) * 32 + slot % 32) * KV_HEADS + ((index) - HEADS) % KV_HEADS) * D",
     found: WRONG,
   },
   {

@@ -147,6 +147,22 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     }, 60_000);
   }
 
+  // Lanes behind the end of a row of the matrix, several rows for a warp, and a row shared by two warps and by eight.
+  for (const [bits, outputs, inputs] of [
+    [4, 2 * 8448, 384],
+    [8, 64, 1024],
+    [8, 64, 5120],
+    [4, 64, 8448],
+  ] as const) {
+    test(`of one row of ${inputs} with ${outputs} of ${bits} bits`, () => {
+      using _ = new Scope();
+      const quantization = { mode: "affine", groupSize: 64, bits } as const;
+      const matrix = quantize(random("bfloat16", 2, outputs, inputs), quantization);
+      const dense = dequantize(matrix, quantization, "bfloat16");
+      expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", 1);
+    }, 60_000);
+  }
+
   // Tiles that are full, nearly empty, and of one warpgroup alone; more steps than stages.
   for (const [dtype, tokens, each] of [
     ["bfloat16", 50, 4],

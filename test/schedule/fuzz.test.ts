@@ -1,5 +1,5 @@
 // Random submits, forks, aborts, late masks, failures, unloads and steps, with every invariant checked after
-// each. The seeds are printed by a failing test's name; MLX_SERVE_FUZZ_SEED runs another one.
+// each. The seeds are printed by a failing test's name; MLX_SERVE_FUZZ_SEED runs another one, for longer.
 import { expect, test } from "bun:test";
 import { readGauges } from "../../src/kv/blocks.ts";
 import { type CacheLayout, KvCache } from "../../src/kv/kv-cache.ts";
@@ -9,7 +9,7 @@ import type { Sequence } from "../../src/schedule/sequence.ts";
 import { BlockModel, expectedTokens } from "../support/block-model.ts";
 import { makeRandom } from "../support/random.ts";
 
-const STEPS = 10_000;
+const STEPS = process.env.MLX_SERVE_FUZZ_SEED ? 10_000 : 5_000;
 const PRIORITIES = ["LOW", "NORMAL", "HIGH"] as const;
 const CLIENTS = [undefined, "a", "b", "c"];
 

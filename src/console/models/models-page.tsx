@@ -10,8 +10,6 @@ import {
   busy,
   load,
   type ModelRow,
-  msLeft,
-  type Pull,
   problem,
   pull,
   pulls,
@@ -20,6 +18,7 @@ import {
   states,
   unload,
 } from "./models.ts";
+import { msLeft, type Pull } from "./pull-progress.ts";
 
 const REFRESH_MS = 1000;
 

@@ -4,19 +4,9 @@ import type { OllamaPullStatus } from "../../api/ollama-models.ts";
 import { ask, askJson, messageOf, partsOf } from "../server.ts";
 import { refreshSession } from "../session.ts";
 import { Store } from "../store.ts";
+import { after, type Pull } from "./pull-progress.ts";
 
 export type ModelRow = ModelStates["models"][number];
-
-export type Pull = {
-  name: string;
-  status: string;
-  completed: number;
-  total: number;
-  /** When it began, and how much was there then. */
-  startMs: number;
-  startBytes: number | undefined;
-  controller: AbortController;
-};
 
 export const states = new Store<ModelStates | undefined>(undefined);
 export const pulls = new Store<readonly Pull[]>([]);
@@ -82,17 +72,4 @@ export async function pull(name: string): Promise<void> {
   }
   show(undefined);
   await Promise.all([refreshModels(), refreshSession()]);
-}
-
-function after(before: Pull, { status, completed, total }: OllamaPullStatus): Pull {
-  if (completed === undefined || total === undefined) return { ...before, status };
-  const startBytes = before.startBytes ?? completed;
-  const startMs = before.startBytes === undefined ? performance.now() : before.startMs;
-  return { ...before, status, completed, total, startBytes, startMs };
-}
-
-/** At the speed so far; undefined while that is unknown. */
-export function msLeft({ completed, total, startMs, startBytes }: Pull): number | undefined {
-  const [bytes, ms] = [completed - (startBytes ?? completed), performance.now() - startMs];
-  return bytes > 0 ? ((total - completed) * ms) / bytes : undefined;
 }

@@ -14,6 +14,9 @@ struct uint3 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+struct float4 {
+  float x, y, z, w;
+};
 
 /** An array of the group's, with room behind it that is nobody's: what is past its end is found out (memory.cpp). */
 #define SHARED_MEMORY static constinit __attribute__((aligned(1 << 16)))

@@ -1,0 +1,36 @@
+// SwiGLU of rows that have both halves beside each other, on NVIDIA GPUs: MLX's moves a number at a time.
+import type { MlxArray } from "../mlx/array.ts";
+import { isHalf } from "../mlx/dtype.ts";
+import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
+import { Constants } from "./constants.ts";
+import body from "./gate.c" with { type: "text" };
+import { KernelCache } from "./kernel-cache.ts";
+
+const THREADS = 256;
+
+export class Gates {
+  readonly #kernels: KernelCache;
+  readonly #constants = new Constants();
+
+  constructor(make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache("cuda", make);
+  }
+
+  /** halves (R, 2 N) -> silu(first) * second (R, N); undefined where there is no kernel for them. */
+  swiglu(halves: MlxArray): MlxArray | undefined {
+    const [rows, both] = halves.shape as [number, number];
+    if (halves.ndim !== 2 || !isHalf(halves.dtype) || both % 16 !== 0) return undefined;
+    const inputs = { halves, sizes: this.#constants.ints(rows, both / 2) };
+    return this.#kernels.run("gate", body, inputs, "gated", {
+      outputs: [{ shape: [rows, both / 2], dtype: halves.dtype }],
+      grid: [Math.ceil((rows * both) / 16 / THREADS) * THREADS, 1, 1],
+      threadGroup: [THREADS, 1, 1],
+      template: { T: halves.dtype, THREADS },
+    });
+  }
+
+  free(): void {
+    this.#kernels.free();
+    this.#constants.free();
+  }
+}
