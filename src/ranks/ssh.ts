@@ -57,6 +57,8 @@ export class SshRank {
         stdin: "pipe",
         stdout: "ignore",
         stderr: "pipe",
+        // A terminal signals all of its processes; the rank is to end when the server has drained.
+        detached: true,
       });
       this.#process = child;
       child.stdin.write(`${JSON.stringify(this.#invitation)}\n`);

@@ -152,6 +152,12 @@ test("a rank that ssh has started computes with the server, and ends with it", a
   // Each program on the way has become the next.
   const pid = Number(readFileSync(`${log}.pid`, "utf8"));
   expect(isAlive({ pid })).toBe(true);
+  // A terminal's Ctrl-C is not for it: the server drains first.
+  const groupOf = (each: number) =>
+    Bun.spawnSync(["ps", "-o", "pgid=", "-p", String(each)])
+      .stdout.toString()
+      .trim();
+  expect(groupOf(pid)).toBe(String(pid));
   server.kill("SIGTERM");
   expect((await server.ended).exitCode).toBe(0);
   while (isAlive({ pid })) await Bun.sleep(20);
