@@ -81,7 +81,7 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
   }, 120_000);
 
   test("on an Apple GPU", () => {
-    const ofCudaAlone = /product|expert|route|combine|best|chunks|tiles|tokens|norm|vector/;
+    const ofCudaAlone = /product|expert|route|combine|best|chunks|tiles|tokens|norm|vector|gate/;
     const own = kernels.filter((name) => !ofCudaAlone.test(name));
     expect(launched((make) => openDevice("metal", {}, make), /attention|convolution|scan/)).toEqual(
       own,

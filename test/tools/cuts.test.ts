@@ -119,7 +119,7 @@ test("text without a call is returned unchanged", () => {
 });
 
 describe("parsing takes linear time in", () => {
-  const LENGTH = 40_000;
+  const LENGTH = 100_000;
   // The others share the parser of one of these.
   const own = allFormats.filter(({ name }) => !/functools|granite|list/.test(name));
 
@@ -136,14 +136,18 @@ describe("parsing takes linear time in", () => {
         `${opener}${" ".repeat(LENGTH)}`,
         `${opener}{"name": "note", "arguments": {"text": ${"[".repeat(LENGTH)}`,
       ];
-      for (const text of hostile) {
+      const processorMs = (text: string) => {
         const parser = messageParser({ thinking: "possible", format, tools });
         const before = process.cpuUsage();
         for (const char of text) parser.push(char);
         parser.end(false);
-        const { user } = process.cpuUsage(before);
-        // Linear parsing takes 0.04 s or less; a quadratic parser takes seconds.
-        expect(user / 1000).toBeLessThan(400);
+        return process.cpuUsage(before).user / 1000;
+      };
+      for (const text of hostile) {
+        // Linear parsing takes 0.1 s or less; a quadratic parser takes seconds. What the compiler and the collector of
+        // the process do meanwhile counts too, and not every time.
+        const isQuick = [1, 2, 3].some(() => processorMs(text) < 700);
+        expect(isQuick).toBe(true);
       }
     });
   }
