@@ -4,7 +4,7 @@
 // (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces).
 // Output: attended (tokens, HEADS, D).
 // Constants: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer; QUERIES of the heads
-// that share their keys in a group of WARPS warps, which have STAGES tiles loaded by tensor cores.
+// that share their keys in a group of WARPS warps.
 // Groups: (1, HEADS / QUERIES, tokens).
 #include "attention.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
@@ -14,7 +14,7 @@
   const DEVICE int* table = tables + 2 + places[3 * token + 2] * (tables[0] + 1);
   const TokenRange range = split_range<WINDOW, CHUNKED, 1>(length, length, 0);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
-  LoadedTokens<T, D, WARPS, STAGES> loaded;
+  LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
   SHARED float prepared[QUERIES * D];
   const long first = (long(token) * HEADS + first_head) * D;

@@ -2,7 +2,7 @@
 // TOKENS of them in a round.
 
 /** The tokens that a lane has a part of, for the round that comes next. */
-template <typename T, int D, int WARPS, int STAGES>
+template <typename T, int D, int WARPS>
 struct LoadedTokens {
   enum {
     LANES = D % 256 == 0 ? 32 : D % 128 == 0 ? 16 : 8,
@@ -46,11 +46,11 @@ FUNCTION void load_round(
 }
 
 /** Starts to load the first tokens. */
-template <typename T, int D, int KV_HEADS, int WARPS, int STAGES>
+template <typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void begin_blocks(
-    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS, STAGES>& loaded,
+    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS>& loaded,
     int lane, int warp) {
-  typedef LoadedTokens<T, D, WARPS, STAGES> Loaded;
+  typedef LoadedTokens<T, D, WARPS> Loaded;
   const int token = first_token<Loaded>(blocks.range, lane, warp);
   load_round<T, D, KV_HEADS, Loaded>(blocks, blocks.keys, token, lane, loaded.keys);
   load_round<T, D, KV_HEADS, Loaded>(blocks, blocks.values, token, lane, loaded.values);
@@ -60,12 +60,12 @@ FUNCTION void begin_blocks(
  * Attends with `queries` (QUERIES, D); what this warp has found goes to `sums`, `tops` and `totals`, which
  * store_attention explains. Each bundle of lanes keeps a softmax of its own until the end.
  */
-template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS, int STAGES>
+template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(
-    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS, STAGES>& loaded,
+    const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS>& loaded,
     const IN_SHARED float* queries, const DEVICE float* layer, int lane, int warp, IN_SHARED float* sums,
     IN_SHARED float* tops, IN_SHARED float* totals) {
-  typedef LoadedTokens<T, D, WARPS, STAGES> Loaded;
+  typedef LoadedTokens<T, D, WARPS> Loaded;
   constexpr int LANES = Loaded::LANES, EACH = Loaded::EACH, WIDE = Loaded::WIDE, PACKS = Loaded::PACKS;
   constexpr int BUNDLES = Loaded::BUNDLES, TOKENS = Loaded::TOKENS, ROUND = Loaded::ROUND;
   const int bundle = lane / LANES, end = blocks.range.end;

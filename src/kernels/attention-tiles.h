@@ -3,10 +3,10 @@
 
 constexpr int TILE = 8;
 
-/** Of a warp's next tiles: of the keys a lane has a part of token lane / 4, of the values of tokens lane % 4 * 2 and + 1. */
-template <typename T, int D, int WARPS, int STAGES>
+/** Of the next tile's keys a lane has a part of token lane / 4, of its values of tokens lane % 4 * 2 and + 1. */
+template <typename T, int D, int WARPS>
 struct LoadedTokens {
-  uint4 keys[STAGES][D / 32], values[STAGES][2][D / 64];
+  uint4 keys[D / 32], values[2][D / 64];
 };
 
 /** A warp's first tile; it takes every WARPS-th. */
@@ -30,44 +30,41 @@ FUNCTION int token_in_block(TokenRange range, int tile, int t) {
   return min(max(tile * TILE + t, range.begin), range.end - 1) % 32 * D;
 }
 
-template <typename T, int D, int KV_HEADS, int WARPS, int STAGES>
+template <typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void load_keys(
-    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS, STAGES>& loaded, int stage, int tile,
-    long block, int lane) {
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int tile, long block,
+    int lane) {
   if (tile >= end_tile(blocks.range)) return;
   #pragma unroll
   for (int p = 0; p < D / 32; p++) {
     const int token = token_in_block<D>(blocks.range, tile, lane / 4);
     const T* from = blocks.keys + block + token + p * 32 + lane % 4 * 8;
-    loaded.keys[stage][p] = *reinterpret_cast<const uint4*>(from);
+    loaded.keys[p] = *reinterpret_cast<const uint4*>(from);
   }
 }
 
-template <typename T, int D, int KV_HEADS, int WARPS, int STAGES>
+template <typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void load_values(
-    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS, STAGES>& loaded, int stage, int tile,
-    long block, int lane) {
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int tile, long block,
+    int lane) {
   if (tile >= end_tile(blocks.range)) return;
   #pragma unroll
   for (int i = 0; i < 2 * (D / 64); i++) {
     const int t = i % 2, p = i / 2;
     const int token = token_in_block<D>(blocks.range, tile, lane % 4 * 2 + t);
     const T* from = blocks.values + block + token + p * 64 + lane / 4 * 8;
-    loaded.values[stage][t][p] = *reinterpret_cast<const uint4*>(from);
+    loaded.values[t][p] = *reinterpret_cast<const uint4*>(from);
   }
 }
 
 /** Starts to load the first tokens. */
-template <typename T, int D, int KV_HEADS, int WARPS, int STAGES>
+template <typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void begin_blocks(
-    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS, STAGES>& loaded, int lane, int warp) {
-  #pragma unroll
-  for (int s = 0; s < STAGES; s++) {
-    const int tile = first_tile(blocks.range, warp) + s * WARPS;
-    const long block = block_of(blocks, tile);
-    load_keys(blocks, loaded, s, tile, block, lane);
-    load_values(blocks, loaded, s, tile, block, lane);
-  }
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int lane, int warp) {
+  const int tile = first_tile(blocks.range, warp);
+  const long block = block_of(blocks, tile);
+  load_keys(blocks, loaded, tile, block, lane);
+  load_values(blocks, loaded, tile, block, lane);
 }
 
 /**
@@ -77,9 +74,9 @@ FUNCTION void begin_blocks(
  * queries 2 `low` and 2 `low` + 1. The order in which a head's elements are summed is that in which they were
  * loaded.
  */
-template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS, int STAGES>
+template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(
-    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS, STAGES>& loaded, const float* queries,
+    const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, const float* queries,
     const float* layer, int lane, int warp, float* sums, float* tops, float* totals) {
   const T* type = nullptr;
   const int high = lane / 4, low = lane % 4;
@@ -92,24 +89,17 @@ FUNCTION void attend_blocks(
   const float scale = CAPPED ? 1 : layer[LAYER_SCALE];
   float sum[D / 16][4] = {}, top = -1e30f, total = 0;
   const int first = first_tile(blocks.range, warp), end = end_tile(blocks.range);
-  constexpr int ROUND = STAGES * WARPS;
-  long next_block[STAGES];
-  #pragma unroll
-  for (int s = 0; s < STAGES; s++) next_block[s] = block_of(blocks, first + ROUND + s * WARPS);
-  for (int round = first; round < end; round += ROUND)
-  #pragma unroll
-  for (int s = 0; s < STAGES; s++) {
-    const int tile = round + s * WARPS;
-    if (STAGES > 1 && tile >= end) break;
+  long next_block = block_of(blocks, first + WARPS);
+  for (int tile = first; tile < end; tile += WARPS) {
     float score[4] = {};
     #pragma unroll
     for (int i = 0; i < D / 32; i++) {
       const unsigned* q = query[i];
-      const uint4 k = loaded.keys[s][i];
+      const uint4 k = loaded.keys[i];
       mma_m16n8k16(score, q[0], 0, q[1], 0, k.x, k.y, type);
       mma_m16n8k16(score, q[2], 0, q[3], 0, k.z, k.w, type);
     }
-    load_keys(blocks, loaded, s, tile + ROUND, next_block[s], lane);
+    load_keys(blocks, loaded, tile + WARPS, next_block, lane);
     float most = top;
     #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -130,7 +120,7 @@ FUNCTION void attend_blocks(
     const float keeps[2] = {__shfl_sync(~0u, keep, low * 8), __shfl_sync(~0u, keep, low * 8 + 4)};
     #pragma unroll
     for (int i = 0; i < D / 16; i++) {
-      const uint4 u = loaded.values[s][0][i / 4], v = loaded.values[s][1][i / 4];
+      const uint4 u = loaded.values[0][i / 4], v = loaded.values[1][i / 4];
       const unsigned x = i % 4 == 0 ? u.x : i % 4 == 1 ? u.y : i % 4 == 2 ? u.z : u.w;
       const unsigned y = i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w;
       #pragma unroll
@@ -139,8 +129,8 @@ FUNCTION void attend_blocks(
       mma_m16n8k16(
           sum[i], __byte_perm(x, y, 0x5410), __byte_perm(x, y, 0x7632), 0, 0, weights, 0, type);
     }
-    load_values(blocks, loaded, s, tile + ROUND, next_block[s], lane);
-    next_block[s] = block_of(blocks, tile + 2 * ROUND);
+    load_values(blocks, loaded, tile + WARPS, next_block, lane);
+    next_block = block_of(blocks, tile + 2 * WARPS);
   }
   total += SHUFFLE_XOR(total, 1);
   total += SHUFFLE_XOR(total, 2);

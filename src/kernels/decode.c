@@ -5,8 +5,8 @@
 // (blocks, KV_HEADS, 32, D), which are written to as well, tables (packTables).
 // Output: attended, as store_attention writes it.
 // Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of
-// the layer; QUERIES of the heads that share their keys in a group of WARPS warps, which have STAGES
-// tiles loaded by tensor cores; SPLITS, the groups that share a sequence's tokens.
+// the layer; QUERIES of the heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a
+// sequence's tokens.
 // Groups: (1, HEADS / QUERIES, tokens * SPLITS).
 #include "attention.h"
 #include "head.h"
@@ -21,7 +21,7 @@
   const TokenRange range = split_range<WINDOW, CHUNKED, SPLITS>(length, length - int(IS_NEW), split);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
   if (SHARES_KV) AWAIT_INPUTS;
-  LoadedTokens<T, D, WARPS, STAGES> loaded;
+  LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
   if (!SHARES_KV) AWAIT_INPUTS;
   // While they are being loaded: the queries, the key and the value, a warp each.

@@ -142,8 +142,6 @@ const PREPARED_HEADS = 8;
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
-/** Tiles that a warp has loaded, where a group has a processor to itself and its heads leave the registers for them. */
-const MOST_STAGES = 2;
 
 /** How a tile of a chunk is divided: 16 rows times `rowTiles` a warp, over `keys` keys at a time. */
 type ChunkTiling = { warps: number; rowTiles: number; keys: number };
@@ -271,13 +269,7 @@ export class PagedAttention implements BlockAttention {
       ],
       grid: [warps * 32, groups, tokens * splits],
       threadGroup: [warps * 32, 1, 1],
-      template: {
-        ...template,
-        WARPS: warps,
-        QUERIES: this.#queries,
-        STAGES: this.#byTensorCores && warps === WARPS && headDim <= 128 ? MOST_STAGES : 1,
-        SPLITS: splits,
-      },
+      template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
     });
   }
 
