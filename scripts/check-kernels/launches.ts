@@ -95,6 +95,7 @@ function recordAttention(language: Language, dtype: Dtype): void {
       const heads = KV_HEADS * headsPerKv;
       const shape = { heads, kvHeads: KV_HEADS, headDim };
       const attention = new PagedAttention(language, shape, dtype, recordedKernel);
+      const onHopper = new PagedAttention(language, shape, dtype, recordedKernel, true);
       const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
       const pools = { keys: pool, values: pool };
       for (const tokens of TOKENS) {
@@ -107,10 +108,12 @@ function recordAttention(language: Language, dtype: Dtype): void {
           attention.attend(queries, pools, tables, places, work);
           const tiles = array(new Int32Array(2 * tokens));
           attention.chunks?.attend(queries, pools, tables, places, tiles, work);
+          onHopper.chunks?.attend(queries, pools, tables, places, tiles, work);
         }
         attention.copy(pool, array(new Int32Array(2 * tokens)));
       }
       attention.free();
+      onHopper.free();
     }
   }
 }

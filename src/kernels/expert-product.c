@@ -2,9 +2,8 @@
 // For experts with many rows: a group has ROWS of them and COLUMNS of the matrix, larger tiles than those of
 // product-many.c, which has its operands in registers. What it reads per product is what takes the time.
 //
-// Both operands are in shared memory, in lines of 64 numbers a row: 128 bytes, whose packs of 8 numbers are swizzled
-// as wgmma expects it. There are STAGES of such steps: two of them are being multiplied, the others copied. Each of
-// the two warpgroups multiplies 64 rows.
+// Both operands are in shared memory, in panels of 64 numbers a row (wgmma-operand.h). There are STAGES of such steps:
+// two of them are being multiplied, the others copied. Each of the two warpgroups multiplies 64 rows.
 //
 // Inputs: x (tokens, K) of T, weight (experts, N, K) of T, sizes (rows, K, N, tiles), plan (expert-tiles.c, with tiles
 // of ROWS). A row of x is for EACH rows of the output, which follow one another.
@@ -16,7 +15,8 @@
 // Dynamic shared memory for the stages, and 1,024 bytes to align them.
 #include "cuda-instructions.h"
 #include "wgmma.h"
-  constexpr int ROWS = 128, COLUMNS = 256, LINE = 128, STAGE = (ROWS + COLUMNS) * LINE;
+#include "wgmma-operand.h"
+  constexpr int ROWS = 128, COLUMNS = 256, LINE = LINE_BYTES, STAGE = (ROWS + COLUMNS) * LINE;
   constexpr int OWN = GATED ? COLUMNS / 2 : COLUMNS;
   const int K = sizes[1], N = sizes[2], index = group_z * BAND + group_x;
   const int* tile = plan + sizes[0] + 3 * index;
@@ -28,7 +28,7 @@
   // A thread copies the same pack of lines that are APART.
   constexpr int APART = 256 / 8, HALF = COLUMNS / 2;
   const int line = thread_index / 8, pack = thread_index % 8;
-  const unsigned place = stages + line * LINE + (pack ^ line % 8) * 16;
+  const unsigned place = stages + swizzled_pack<ROWS>(line, pack);
   const T* matrix = weight + long(tile[0]) * N * K + long(first + line) * K + pack * 8;
   const T* halves[2] = {matrix, matrix + long(GATED ? columns : HALF) * K};
   const T* sources[ROWS / APART];
@@ -50,8 +50,6 @@
     }
     cp_async_commit();
   };
-  // An operand whose lines begin at `at`: swizzled over 128 bytes, 8 lines apart by 1,024 bytes.
-  auto operand = [](unsigned at) { return (at >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62; };
   const int warpgroup = warp / 4;
   float sum[COLUMNS / 2] = {};
   for (int s = 0; s < STAGES - 2; s++) fetch(s);
@@ -66,8 +64,9 @@
       wgmma_fence();
       #pragma unroll
       for (int k = 0; k < 4; k++)
-        wgmma_m64n256k16(
-            sum, operand(stage + warpgroup * 64 * LINE + k * 32), operand(stage + ROWS * LINE + k * 32), x);
+        wgmma_m64k16(
+            sum, wgmma_operand(stage + warpgroup * 64 * LINE + k * 32), wgmma_operand(stage + ROWS * LINE + k * 32),
+            true, x);
       wgmma_commit();
     }
     // Into the stage of two steps ago, which both warpgroups had waited for at the barrier.

@@ -14,6 +14,7 @@ import { KernelCache } from "./kernel-cache.ts";
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
 import type { Language } from "./source.ts";
+import warpgroupChunksBody from "./warpgroup-chunks.c" with { type: "text" };
 
 export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 
@@ -108,6 +109,7 @@ export function packPlaces(
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
   most: number,
+  atLeast = 0,
 ): Int32Array {
   const tiles: { first: number; count: number; seen: number }[] = [];
   let at = 0;
@@ -119,7 +121,7 @@ export function packTiles(
     at += all;
   }
   tiles.sort((a, b) => b.seen - a.seen);
-  const packed = new Int32Array(2 * 8 * Math.ceil(tiles.length / 8));
+  const packed = new Int32Array(2 * 8 * Math.ceil(Math.max(tiles.length, atLeast) / 8));
   packed.set(tiles.flatMap(({ first, count }) => [first, count]));
   return packed;
 }
@@ -143,12 +145,32 @@ const PREPARED_HEADS = 8;
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
 
-/** How a tile of a chunk is divided: 16 rows times `rowTiles` a warp, over `keys` keys at a time. */
-type ChunkTiling = { warps: number; rowTiles: number; keys: number };
+/** What attends with tiles of chunks, of so many rows: one for each query head of a token that shares a KV head. */
+type ChunkKernel = {
+  name: string;
+  body: string;
+  rows: number;
+  threads: number;
+  sharedMemory: number;
+  template: Readonly<Record<string, number>>;
+};
 
-/** What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs. */
-function chunkTiling(headDim: number): ChunkTiling {
-  return { warps: 4, rowTiles: headDim > 128 ? 1 : 2, keys: 32 };
+/** In both two stages of keys and values, of 2 bytes each, are beside the queries. */
+function chunkKernel(headDim: number, hasWgmma: boolean): ChunkKernel {
+  if (hasWgmma && [64, 128, 256].includes(headDim)) {
+    const [rows, keys] = [128, 64];
+    // And what it takes to align them.
+    const sharedMemory = (rows + 4 * keys) * headDim * 2 + 1024;
+    const template = { KEYS: keys };
+    const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
+    return { name, body, rows, threads: 256, sharedMemory, template };
+  }
+  // What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs.
+  const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
+  const rows = warps * rowTiles * 16;
+  const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
+  const template = { WARPS: warps, MT: rowTiles, KEYS: keys };
+  return { name: "chunks", body: chunksBody, rows, threads: warps * 32, sharedMemory, template };
 }
 
 export class PagedAttention implements BlockAttention {
@@ -162,7 +184,14 @@ export class PagedAttention implements BlockAttention {
   readonly #byTensorCores: boolean;
   readonly chunks: ChunkAttention | undefined;
 
-  constructor(language: Language, shape: PagedShape, dtype: Dtype, make: MakeKernel = makeKernel) {
+  /** `hasWgmma`: of Hopper's GPUs. */
+  constructor(
+    language: Language,
+    shape: PagedShape,
+    dtype: Dtype,
+    make: MakeKernel = makeKernel,
+    hasWgmma = false,
+  ) {
     this.#language = language;
     this.#shape = shape;
     this.#dtype = dtype;
@@ -173,7 +202,7 @@ export class PagedAttention implements BlockAttention {
     const defines = this.#byTensorCores ? ["TENSOR_CORES"] : [];
     this.#kernels = new KernelCache(language, make, defines);
     this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
-    this.chunks = this.#makeChunks();
+    this.chunks = this.#makeChunks(hasWgmma);
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
@@ -227,24 +256,21 @@ export class PagedAttention implements BlockAttention {
   }
 
   /** By the tensor cores of NVIDIA GPUs. */
-  #makeChunks(): ChunkAttention | undefined {
+  #makeChunks(hasWgmma: boolean): ChunkAttention | undefined {
     const { heads, kvHeads, headDim } = this.#shape;
-    const { warps, rowTiles, keys } = chunkTiling(headDim);
-    const rows = warps * rowTiles * 16;
+    const { name, body, rows, threads, sharedMemory, template } = chunkKernel(headDim, hasWgmma);
     const tileTokens = Math.floor((rows * kvHeads) / heads);
     const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
     if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
-    // Queries, and two stages of keys and values, of 2 bytes each.
-    const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
     const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
       const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places, tiles };
       const launch = {
         outputs: [{ shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype }],
-        grid: [warps * 32, kvHeads, tiles.shape[0]! / 2],
-        threadGroup: [warps * 32, 1, 1],
-        template: { ...this.#attentionTemplate(work), WARPS: warps, MT: rowTiles, KEYS: keys },
+        grid: [threads, kvHeads, tiles.shape[0]! / 2],
+        threadGroup: [threads, 1, 1],
+        template: { ...this.#attentionTemplate(work), ...template },
       } as const;
-      return this.#kernels.run("chunks", chunksBody, inputs, "attended", launch, sharedMemory);
+      return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
     };
     return { tileTokens, attend };
   }

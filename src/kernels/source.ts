@@ -17,6 +17,7 @@ import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 import scan from "./scan.h" with { type: "text" };
 import wgmma from "./wgmma.h" with { type: "text" };
+import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 
 export type Language = "cuda" | "metal";
 
@@ -37,6 +38,7 @@ const headers = new Map([
   ["quantized.h", quantized],
   ["scan.h", scan],
   ["wgmma.h", wgmma],
+  ["wgmma-operand.h", wgmmaOperand],
 ]);
 
 const names: Record<Language, string> = { cuda, metal };

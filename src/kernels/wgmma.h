@@ -1,5 +1,5 @@
 // Products of whole warpgroups, Hopper's wgmma, as functions; CUDA with compute capability 9.0 only. They run while
-// the threads go on, and read their operands in shared memory by descriptors. The tests' emulator
+// the threads go on, and read operands in shared memory by descriptors (wgmma-operand.h). The tests' emulator
 // (test/support/emulator) has the same functions for a CPU.
 
 /** What this thread has written to shared memory, by copies too, is visible to wgmma after the next barrier. */
@@ -26,25 +26,52 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
   "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+#define REGISTERS_32 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_64 \
+  REGISTERS_32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_128 \
+  REGISTERS_64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define WGMMA_OF(TYPE, NAME) \
-/** d (64, 256) += a (64, 16) b (256, 16), spread over a warpgroup. The last argument only names the type. */ \
-__device__ __forceinline__ void wgmma_m64n256k16( \
-    float (&d)[128], unsigned long long a, unsigned long long b, const TYPE*) { \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." NAME "." NAME " " \
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, " \
-               "%128, %129, 1, 1, 1, 0, 0;" \
-               : SUMS_32(0), SUMS_32(32), SUMS_32(64), SUMS_32(96) : "l"(a), "l"(b)); \
+// The operands behind the sums are numbered from FIRST on.
+#define WGMMA_OF_SUMS(COUNT, COLUMNS, TYPE, NAME, FIRST, SECOND, THIRD, FOURTH, FIFTH) \
+/** d (64, COLUMNS) = a (64, 16) b (COLUMNS, 16), spread over a warpgroup, added to d if `adds`. The last argument \
+ *  only names the type. */ \
+__device__ __forceinline__ void wgmma_m64k16( \
+    float (&d)[COUNT], unsigned long long a, unsigned long long b, bool adds, const TYPE*) { \
+  asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " THIRD ", 0;\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " " \
+               "{" REGISTERS_##COUNT "}, " FIRST ", " SECOND ", adds, 1, 1, 0, 0; }" \
+               : SUMS_##COUNT(0) : "l"(a), "l"(b), "r"(int(adds))); \
+} \
+/** d (64, COLUMNS) += a (64, 16) b (16, COLUMNS): `a` is in registers, as mma_m16n8k16 takes it, 16 rows a warp. */ \
+__device__ __forceinline__ void wgmma_m64k16_transposed( \
+    float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, const TYPE*) { \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " " \
+               "{" REGISTERS_##COUNT "}, {" FIRST ", " SECOND ", " THIRD ", " FOURTH "}, " FIFTH ", 1, 1, 1, 1;" \
+               : SUMS_##COUNT(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \
 }
+#define WGMMA_OF(TYPE, NAME) \
+  WGMMA_OF_SUMS(32, 64, TYPE, NAME, "%32", "%33", "%34", "%35", "%36") \
+  WGMMA_OF_SUMS(64, 128, TYPE, NAME, "%64", "%65", "%66", "%67", "%68") \
+  WGMMA_OF_SUMS(128, 256, TYPE, NAME, "%128", "%129", "%130", "%131", "%132")
 WGMMA_OF(__nv_bfloat16, "bf16")
 WGMMA_OF(__half, "f16")
 #undef WGMMA_OF
+#undef WGMMA_OF_SUMS
+#undef REGISTERS_128
+#undef REGISTERS_64
+#undef REGISTERS_32
+#undef SUMS_128
+#undef SUMS_64
 #undef SUMS_32
 #undef SUMS_8

@@ -4,6 +4,7 @@ import { backend } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
+import { checkChunks } from "../support/checked-chunks.ts";
 import { useMlx } from "../support/mlx.ts";
 import { mutatedKernel } from "../support/mutated-kernel.ts";
 
@@ -124,6 +125,71 @@ const copyMutations = [
   },
 ] as const;
 
+/** Of asynchronous products, which only Hopper has. */
+const productMutations = [
+  {
+    name: "operands that are not swizzled",
+    from: "(pack % 8 ^ row % 8)",
+    to: "(pack % 8)",
+    found: WRONG,
+  },
+  {
+    name: "values whose panels are elsewhere",
+    from: "KEYS * LINE_BYTES), queries",
+    to: "KEYS / 2 * LINE_BYTES), queries",
+    found: WRONG,
+  },
+  {
+    name: "a mask that leaves out the token itself",
+    from: "key > last",
+    to: "key >= last",
+    found: WRONG,
+  },
+  {
+    name: "no mask",
+    from: "const bool is_whole = ",
+    to: "const bool is_whole = true || ",
+    found: WRONG,
+  },
+  {
+    name: "scores that are not waited for",
+    from: "wgmma_wait<1>(score);",
+    to: "wgmma_wait<2>(score);",
+    found: WRONG,
+  },
+  {
+    name: "weights that are written to while they are multiplied",
+    from: "weigh(tile);\n    wgmma_wait<0>(sum);",
+    to: "weigh(tile);\n    wgmma_wait<1>(sum);",
+    found: /what lane \d+ was multiplying was written to/,
+  },
+  {
+    name: "copies that are not fenced",
+    from: "    fence_proxy_async();\n",
+    to: "",
+    found:
+      /lane \d+ multiplies byte \d+ of the dynamic shared memory, which lane \d+ has written and not fenced/,
+  },
+  {
+    name: "registers that are not fenced",
+    from: "    wgmma_fence();\n    multiply_keys(tile);",
+    to: "    multiply_keys(tile);",
+    found: /lane \d+ multiplies with registers that it has not fenced/,
+  },
+  {
+    name: "a barrier out behind a wait",
+    from: "fence_proxy_async();\n    BARRIER;",
+    to: "fence_proxy_async();",
+    found: /which nobody has written|a race|has not been waited for/,
+  },
+  {
+    name: "a copy to what is still multiplied",
+    from: "fetch(keys_at(tile + 1), keys,",
+    to: "fetch(keys_at(tile), keys,",
+    found: /a race: lane \d+ writes byte \d+ of the dynamic shared memory, which lane \d+ has read/,
+  },
+] as const;
+
 describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {
   test.each(mutations)(
     "$name",
@@ -146,6 +212,23 @@ describe.skipIf(backend() !== "cpu")(
         const check = deviceChecks(device).find(({ name }) => /^scan of tokens.*bf/.test(name))!;
         expect(() => outcomeOf(check, device)).toThrow(found);
         device.free();
+      },
+      60_000,
+    );
+  },
+);
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel with products of warpgroups the tests notice",
+  () => {
+    test.each(productMutations)(
+      "$name",
+      ({ from, to, found }) => {
+        const make = mutatedKernel("warpgroup_chunks", from, to);
+        const shape = { headDim: 128, kvHeads: 1, headsPerKv: 1 };
+        expect(() => checkChunks({ ...shape, dtype: "bfloat16", hasWgmma: true }, make)).toThrow(
+          found,
+        );
       },
       60_000,
     );

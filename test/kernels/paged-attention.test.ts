@@ -2,25 +2,14 @@
 // the GPU's kernels. On a CPU some of the CUDA kernels and all of the Metal kernels are run too, emulated.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import {
-  type LayerWork,
-  PagedAttention,
-  packPlaces,
-  packTables,
-  packTiles,
-} from "../../src/kernels/paged-attention.ts";
-import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
-import { array } from "../../src/mlx/array.ts";
-import type { MakeKernel } from "../../src/mlx/kernel.ts";
-import { astype } from "../../src/mlx/ops.ts";
-import { Scope } from "../../src/mlx/scope.ts";
-import { attended } from "../../src/self-test/plain-attention.ts";
-import { type AttentionCase, checkAttention, tolerance } from "../support/checked-attention.ts";
+import { hasWgmma } from "../../src/device/cuda.ts";
+import { packTiles } from "../../src/kernels/paged-attention.ts";
+import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
+import { type ChunkCase, checkChunks } from "../support/checked-chunks.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
-import { makeRandom } from "../support/random.ts";
 
-useMlx();
+const mlx = useMlx();
 const kind = backend();
 
 const cases: AttentionCase[] = [
@@ -175,6 +164,23 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       dtype: "bfloat16",
       scores: { window: 50, chunked: true },
     },
+    { headDim: 64, kvHeads: 2, headsPerKv: 1, dtype: "float16", hasWgmma: true },
+    {
+      headDim: 128,
+      kvHeads: 1,
+      headsPerKv: 3,
+      dtype: "bfloat16",
+      hasWgmma: true,
+      scores: { window: 150, softcap: 2, sinks: true },
+    },
+    {
+      headDim: 256,
+      kvHeads: 1,
+      headsPerKv: 2,
+      dtype: "bfloat16",
+      hasWgmma: true,
+      scores: { window: 100, chunked: true },
+    },
   ];
   for (const each of chunks) {
     test(`chunks: ${JSON.stringify(each)}`, () => checkChunks(each, emulatedKernel), 120_000);
@@ -190,8 +196,6 @@ describe.skipIf(kind !== "cpu")("Metal kernels, emulated", () => {
     test(JSON.stringify(few), () => checkAttention(few, { emulated: "metal" }), 120_000);
   }
 });
-
-type ChunkCase = Omit<AttentionCase, "normed" | "valuesNormed" | "rotaryDims" | "splits">;
 
 const chunkCases: ChunkCase[] = [
   ...[64, 80, 96, 128, 256].flatMap((headDim) =>
@@ -233,6 +237,12 @@ describe.skipIf(kind !== "cuda")("chunks by tensor cores", () => {
   }
 });
 
+describe.skipIf(kind !== "cuda")("chunks by the tensor cores of the GPU at hand", () => {
+  for (const each of chunkCases) {
+    test(JSON.stringify(each), () => checkChunks({ ...each, hasWgmma: hasWgmma(mlx.device) }));
+  }
+});
+
 test("tiles with the longest context come first, padded with empty ones", () => {
   const chunks = [
     { start: 0, count: 5 },
@@ -242,97 +252,3 @@ test("tiles with the longest context come first, padded with empty ones", () => 
   const tiles = [5, 2, 11, 4, 7, 4, 4, 1, 0, 4, 0, 0, 0, 0, 0, 0];
   expect([...packTiles(chunks, 4)]).toEqual(tiles);
 });
-
-/** Chunks of several sequences, one from its start; none ends at the end of a block or a tile. */
-function checkChunks(
-  { headDim, kvHeads, headsPerKv, dtype, scores }: ChunkCase,
-  make?: MakeKernel,
-): void {
-  const chunks = [
-    { start: 45, count: 83 },
-    { start: 0, count: 139 },
-    { start: 131, count: 1 },
-    { start: 96, count: 33 },
-  ];
-  const heads = kvHeads * headsPerKv;
-  const random = makeRandom(headDim + headsPerKv);
-  const numbers = (count: number) =>
-    Float32Array.from({ length: count }, () => random.below(4001) / 1000 - 2);
-  using _ = new Scope();
-  const rounded = (values: Float32Array, shape: number[]) => {
-    const made = astype(array(values, shape), dtype);
-    return { made, values: Float32Array.from(astype(made, "float32").numbers()) };
-  };
-  const width = 8;
-  const rows = chunks.map(({ start, count }, row) => {
-    const blocks = Array.from({ length: width }, (_, i) => ((row * width + i) * 5) % 32);
-    return { length: start + count, blocks };
-  });
-  const slotOf = (row: number, position: number) =>
-    rows[row]!.blocks[Math.floor(position / BLOCK_TOKENS)]! * BLOCK_TOKENS +
-    (position % BLOCK_TOKENS);
-  /** Where a head of a token begins. */
-  const at = (row: number, position: number, kv: number) => {
-    const slot = slotOf(row, position);
-    const block = Math.floor(slot / BLOCK_TOKENS);
-    return ((block * kvHeads + kv) * BLOCK_TOKENS + (slot % BLOCK_TOKENS)) * headDim;
-  };
-  /** A slot without a token holds NaN. */
-  const pool = () => {
-    const values = new Float32Array(32 * kvHeads * BLOCK_TOKENS * headDim).fill(Number.NaN);
-    for (const [row, { length }] of rows.entries())
-      for (let position = 0; position < length; position++)
-        for (let kv = 0; kv < kvHeads; kv++) values.set(numbers(headDim), at(row, position, kv));
-    return rounded(values, [32, kvHeads, BLOCK_TOKENS, headDim]);
-  };
-  const [keys, values] = [pool(), pool()];
-  const tokens = chunks.flatMap(({ start, count }, row) =>
-    Array.from({ length: count }, (_, i) => {
-      return { position: start + i, slot: slotOf(row, start + i), row };
-    }),
-  );
-  const queries = rounded(numbers(tokens.length * heads * headDim), [
-    tokens.length,
-    heads * headDim,
-  ]);
-  const sinks = scores?.sinks ? rounded(numbers(heads), [heads]) : undefined;
-  const work: LayerWork = { ...scores, scale: headDim ** -0.5, sinks: sinks?.made };
-  const kernels = new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, make);
-  const found = kernels.chunks!.attend(
-    queries.made,
-    { keys: keys.made, values: values.made },
-    array(packTables(rows, width)),
-    array(packPlaces(tokens)),
-    array(packTiles(chunks, kernels.chunks!.tileTokens)),
-    work,
-  );
-  const result = astype(found, "float32").numbers();
-  kernels.free();
-
-  const seen = (of: Float32Array, kv: number) =>
-    rows.map(({ length }, row) =>
-      Array.from({ length }, (_, position) => [
-        ...of.subarray(at(row, position, kv), at(row, position, kv) + headDim),
-      ]),
-    );
-  let worst = 0;
-  for (let head = 0; head < heads; head++) {
-    const kv = Math.floor(head / headsPerKv);
-    const [seenKeys, seenValues] = [seen(keys.values, kv), seen(values.values, kv)];
-    for (const [token, { position, row }] of tokens.entries()) {
-      const from = (token * heads + head) * headDim;
-      const expected = attended(
-        [...queries.values.subarray(from, from + headDim)],
-        seenKeys[row]!.slice(0, position + 1),
-        seenValues[row]!.slice(0, position + 1),
-        sinks?.values[head],
-        work,
-      );
-      for (const [d, value] of expected.entries()) {
-        const difference = Math.abs(value - result[from + d]!);
-        worst = Math.max(worst, difference); // NaN stays NaN
-      }
-    }
-  }
-  expect(worst).toBeLessThan(tolerance[dtype]);
-}

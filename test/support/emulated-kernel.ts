@@ -10,9 +10,10 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
 import {
@@ -161,27 +162,39 @@ const libraries = new Map<string, Compiled>();
 function compiled(text: string): Compiled {
   const found = libraries.get(text);
   if (found) return found;
-  const folder = mkdtempSync(join(tmpdir(), "emulated-"));
-  try {
-    const made = compiledIn(folder, text);
-    libraries.set(text, made);
-    return made;
-  } finally {
-    // A library that is loaded needs its file no longer.
-    rmSync(folder, { recursive: true });
-  }
-}
-
-function compiledIn(folder: string, text: string): Compiled {
-  const [source, library] = [join(folder, "kernel.cpp"), join(folder, "kernel.so")];
-  writeFileSync(source, text);
-  // Before each access, and where an index or an address is none, functions of the emulator are called.
-  const watched = ["-fsanitize=thread", "-fsanitize=bounds,alignment"];
-  // What it needs of libraries the emulator has loaded.
-  compile(library, "-Og", ...watched, "-I", sources, "-nostdlib", source, emulator().file, "-lgcc");
+  const library = libraryOf(text);
   const { symbols } = dlopen(library, { entry: { args: [], returns: "ptr" } });
   const entry = Number(symbols.entry()) as Pointer;
-  return { entry, shared: sharedArrays(library, entry) };
+  const made = { entry, shared: sharedArrays(library, entry) };
+  libraries.set(text, made);
+  return made;
+}
+
+// Before each access, and where an index or an address is none, functions of the emulator are called.
+const kernelFlags = ["-Og", "-fsanitize=thread", "-fsanitize=bounds,alignment", "-nostdlib"];
+
+/** Beside the emulator, by what it is made of: compiling takes longer than most kernels run. */
+function libraryOf(text: string): string {
+  const { file, kernels } = emulator();
+  const key = createHash("sha256")
+    .update([file, ...kernelFlags, text].join("\n"))
+    .digest("hex");
+  const library = join(kernels, `${key.slice(0, 32)}.so`);
+  if (existsSync(library)) {
+    utimesSync(library, new Date(), new Date());
+    return library;
+  }
+  const folder = mkdtempSync(join(kernels, "unfinished-"));
+  try {
+    const [source, unfinished] = [join(folder, "kernel.cpp"), join(folder, "kernel.so")];
+    writeFileSync(source, text);
+    // What it needs of libraries the emulator has loaded.
+    compile(unfinished, ...kernelFlags, "-I", sources, source, file, "-lgcc");
+    renameSync(unfinished, library);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+  return library;
 }
 
 /** A kernel's arrays of shared memory, where they were loaded, in their order there. */
@@ -247,13 +260,28 @@ function openEmulator() {
     compile(unfinished, ...emulatorFlags, ...files.map((name) => join(sources, name)));
     renameSync(unfinished, file);
   }
+  const kernels = join(dirname(file), "kernels");
+  mkdirSync(kernels, { recursive: true });
+  forgetUnused(kernels);
   const { emulate } = dlopen(file, {
     emulate: {
       args: ["buffer", "ptr", "buffer", "i32", "buffer", "i32", "buffer", "i32", "i32", "bool"],
       returns: "cstring",
     },
   }).symbols;
-  return { file, emulate };
+  return { file, kernels, emulate };
+}
+
+const UNUSED_MS = 14 * 24 * 3600 * 1000;
+
+/** Kernels that were changed leave behind what they were compiled to, and processes that were killed what they had begun. */
+function forgetUnused(kernels: string): void {
+  for (const name of readdirSync(kernels)) {
+    const path = join(kernels, name);
+    const used = statSync(path, { throwIfNoEntry: false });
+    if (used && Date.now() - used.mtimeMs > UNUSED_MS)
+      rmSync(path, { recursive: true, force: true });
+  }
 }
 
 /** Makes a library. */

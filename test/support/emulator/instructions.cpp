@@ -1,7 +1,8 @@
 // CUDA's instructions of src/kernels on a CPU. What the lanes of a warp do together is computed by the last one to
 // arrive, as CUDA defines it. Asynchronous copies arrive when they are waited for, and not before; what they copy must
-// not change until then, and what they write must not be touched. So with asynchronous products: their sums change when they are waited for, and their operands
-// must not until then.
+// not change until then, and what they write must not be touched. So with asynchronous products: their sums change when
+// they are waited for, and their operands must not until then. What these read of shared memory must have been fenced
+// by the lane that wrote it, and registers by their own.
 #include <algorithm>
 #include <cstring>
 
@@ -43,33 +44,94 @@ struct Matrices {
   unsigned at, made[4];
 };
 
-/** 16 numbers of one row of an operand: lines of 128 bytes, swizzled over 8 of them. */
-template <typename T>
-void read_operand(float (&made)[16], uint64_t descriptor, int row) {
+/** Where 8 numbers of an operand are: of line `line` of a panel, whose lines of 128 bytes are swizzled over 8 of them. */
+unsigned pack_at(uint64_t descriptor, int panel, int line, int pack) {
   if (descriptor >> 62 != 1) fault("an operand is not swizzled over 128 bytes");
-  const unsigned start = (descriptor & 0x3fff) << 4, apart = (descriptor >> 32 & 0x3fff) << 4;
-  for (int half = 0; half < 2; half++) {
-    const unsigned at = start + row / 8 * apart + row % 8 * 128 + half * 16;
-    T numbers[8];
-    memcpy(numbers, in_shared_memory(at ^ (at >> 7 & 7) << 4), 16);
-    for (int i = 0; i < 8; i++) made[half * 8 + i] = numbers[i];
+  const unsigned start = (descriptor & 0x3fff) << 4;
+  const unsigned panels = (descriptor >> 16 & 0x3fff) << 4, eights = (descriptor >> 32 & 0x3fff) << 4;
+  const unsigned at = start + panel * panels + line / 8 * eights + line % 8 * 128 + pack * 16;
+  return at ^ (at >> 7 & 7) << 4;
+}
+
+/** 16 numbers of each row, in two packs of its line. */
+template <typename T>
+void read_row(float (&made)[16], uint64_t descriptor, int row) {
+  for (int i = 0; i < 16; i++) {
+    T number;
+    memcpy(&number, in_shared_memory(pack_at(descriptor, 0, row, i / 8)) + i % 8 * 2, 2);
+    made[i] = number;
   }
 }
 
-/** What a lane has of a product (64, 256). */
+/** A column of 16 lines. */
 template <typename T>
-void compute_product(float* made, uint64_t a, uint64_t b, int lane) {
-  const int row = lane / 32 % 4 * 16 + lane % 32 / 4, column = lane % 4 * 2;
+void read_column(float (&made)[16], uint64_t descriptor, int column) {
+  for (int i = 0; i < 16; i++) {
+    T number;
+    memcpy(&number, in_shared_memory(pack_at(descriptor, column / 64, i, column / 8 % 8)) + column % 8 * 2, 2);
+    made[i] = number;
+  }
+}
+
+/** This lane's part of what its warp reads of the operands: 16 rows of the one, and all of the other. */
+void touch_operands(const Product& product) {
+  const int lane = me->in_warp(), columns = product.sums * 2;
+  if (!product.registers)
+    touched(pack_at(product.a, 0, me->index / 32 % 4 * 16 + lane / 2, lane % 2), Access::MULTIPLY);
+  for (int i = lane; i < columns * 2; i += 32) {
+    const unsigned at = product.registers ? pack_at(product.b, i / 128, i / 8 % 16, i % 8)
+                                          : pack_at(product.b, 0, i / 2, i % 2);
+    touched(at, Access::MULTIPLY);
+  }
+}
+
+/** What a lane has of a product: 64 rows, two columns of sums each. */
+template <typename T>
+void compute_product(float* made, const Product& product) {
+  const int row = me->index / 32 % 4 * 16 + me->in_warp() / 4, column = me->in_warp() % 4 * 2;
   float rows[2][16], other[16];
-  for (int r = 0; r < 2; r++) read_operand<T>(rows[r], a, row + r * 8);
-  for (int i = 0; i < 64; i++) {
-    read_operand<T>(other, b, i / 2 * 8 + column + i % 2);
+  memcpy(rows, product.rows, sizeof(rows));
+  for (int r = 0; r < 2 && !product.registers; r++) read_row<T>(rows[r], product.a, row + r * 8);
+  for (int i = 0; i < product.sums / 2; i++) {
+    const int at = i / 2 * 8 + column + i % 2;
+    if (product.registers) read_column<T>(other, product.b, at);
+    else read_row<T>(other, product.b, at);
     for (int r = 0; r < 2; r++) {
       float dot = 0;
       for (int k = 0; k < 16; k++) dot += rows[r][k] * other[k];
       made[i / 2 * 4 + r * 2 + i % 2] = dot;
     }
   }
+}
+
+/** What a lane brings into a product of its warpgroup. */
+struct Brought {
+  uint64_t a, b;
+  unsigned registers[4];
+};
+
+/** For all the lanes of a warp, which must agree. */
+template <typename T>
+void begin_product(Product product) {
+  static Exchange<Brought> exchange;
+  Brought* const all = exchange.begin();
+  Brought& mine = all[me->in_warp()];
+  mine = {product.a, product.b, {}};
+  if (product.registers) memcpy(mine.registers, product.registers, sizeof(mine.registers));
+  in_warp("wgmma", [] {});
+  if (mine.a != all[0].a || mine.b != all[0].b)
+    fault("lane %d multiplies other operands than the first of its warp", me->index);
+  if (!me->has_fenced) fault("lane %d multiplies with registers that it has not fenced", me->index);
+  for (int i = 0; i < 32 && product.registers; i++) {
+    const Brought& its = all[me->in_warp() / 4 * 4 + i / 8];
+    product.rows[i / 2 % 2][i / 8 * 2 + i % 2 + i / 4 % 2 * 8] = half_of<T>(its.registers[i / 2 % 4], i % 2);
+  }
+  memcpy(product.taken, mine.registers, sizeof(product.taken));
+  product.compute = compute_product<T>;
+  product.group = me->product_groups;
+  touch_operands(product);
+  product.compute(product.begun, product);
+  me->products.push_back(product);
 }
 } // namespace
 
@@ -186,30 +248,50 @@ void wait_copies(int pending) {
 
 // ---- Products of warpgroups
 
+void fence_proxy_async() {
+  me->fenced_writes = write_count;
+}
+
+void wgmma_fence() {
+  me->has_fenced = true;
+}
+
 void wgmma_commit() {
   me->product_groups += 1;
 }
 
-template <typename T>
-void wgmma_m64n256k16(float (&sum)[128], uint64_t a, uint64_t b, const T*) {
-  Product product = {compute_product<T>, a, b, sum, me->product_groups, {}};
-  product.compute(product.begun, a, b, me->index);
-  me->products.push_back(product);
+template <int SUMS, typename T>
+void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T*) {
+  begin_product<T>({.a = a, .b = b, .sum = sum, .sums = SUMS, .adds = adds});
+}
+
+template <int SUMS, typename T>
+void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*) {
+  begin_product<T>({.b = b, .registers = a, .sum = sum, .sums = SUMS, .adds = true});
 }
 
 void wait_products(int pending) {
+  me->has_fenced = false;
   for (const Product& product : take_groups(me->products, me->product_groups, pending)) {
     float made[128];
-    product.compute(made, product.a, product.b, me->index);
-    if (memcmp(made, product.begun, sizeof(made)) != 0) fault("what lane %d was multiplying was written to", me->index);
-    for (int i = 0; i < 128; i++) product.sum[i] += made[i];
+    touch_operands(product);
+    product.compute(made, product);
+    const bool is_same = memcmp(made, product.begun, product.sums * sizeof(float)) == 0;
+    if (!is_same || (product.registers && memcmp(product.registers, product.taken, sizeof(product.taken)) != 0))
+      fault("what lane %d was multiplying was written to", me->index);
+    for (int i = 0; i < product.sums; i++) product.sum[i] = made[i] + (product.adds ? product.sum[i] : 0);
   }
 }
 
+#define PRODUCTS_OF(SUMS, TYPE) \
+  template void wgmma_m64k16(float (&)[SUMS], uint64_t, uint64_t, bool, const TYPE*); \
+  template void wgmma_m64k16_transposed(float (&)[SUMS], const unsigned (&)[4], uint64_t, const TYPE*);
 #define OF(TYPE) \
   template void mma_m16n8k16( \
       float (&)[4], unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, const TYPE*); \
-  template void wgmma_m64n256k16(float (&)[128], uint64_t, uint64_t, const TYPE*);
+  PRODUCTS_OF(32, TYPE) \
+  PRODUCTS_OF(64, TYPE) \
+  PRODUCTS_OF(128, TYPE)
 OF(Bfloat16)
 OF(Float16)
 template void ldmatrix_x4<false>(unsigned (&)[4], unsigned);

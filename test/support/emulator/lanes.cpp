@@ -13,6 +13,7 @@
 #include "memory.h"
 
 Lane* me;
+std::vector<Lane> lanes(MOST_LANES);
 Warp warps[MOST_LANES / 32];
 Group group;
 char* dynamic_memory;
@@ -21,7 +22,6 @@ unsigned dynamic_bytes;
 namespace {
 constexpr size_t STACK = 256 << 10;
 
-std::vector<Lane> lanes(MOST_LANES);
 int threads;
 /** Whether launches begin while the ones before them still run. */
 bool overlaps;
@@ -92,6 +92,8 @@ void run_group() {
     lane.copies.clear();
     lane.products.clear();
     lane.copy_groups = lane.product_groups = 0;
+    lane.fenced_writes = 0;
+    lane.has_fenced = false;
   }
   for (int w = 0; w < threads / 32; w++) warps[w] = {};
   group.missing = 0;

@@ -31,11 +31,16 @@ struct Copy {
 
 /** A product of a warpgroup that may be computed at any time until it is waited for. */
 struct Product {
-  void (*compute)(float* made, uint64_t a, uint64_t b, int lane);
-  uint64_t a, b;
-  float* sum;
-  int group;
-  float begun[128]; // what it was when it began
+  uint64_t a = 0, b = 0; // descriptors
+  const unsigned* registers = nullptr; // instead of `a`, and `b` is transposed then
+  float* sum = nullptr;
+  int sums = 0;
+  bool adds = false;
+  int group = 0;
+  void (*compute)(float* made, const Product&) = nullptr;
+  unsigned taken[4] = {}; // what was in the registers when it began
+  float rows[2][16] = {}; // and what a lane's rows were by all lanes' registers
+  float begun[128] = {}; // and what it was
 };
 
 struct Warp : Meeting {
@@ -55,6 +60,8 @@ struct Lane {
   std::vector<Copy> copies;
   std::vector<Product> products;
   int copy_groups, product_groups;
+  uint32_t fenced_writes; // to shared memory: those that products may read
+  bool has_fenced; // registers, since products were waited for
   int in_warp() const {
     return index % 32;
   }
@@ -69,8 +76,9 @@ struct Group : Meeting {
   Epochs epochs, first;
 };
 
-/** The one that runs, if any. */
+/** The one that runs, if any, and all. */
 extern Lane* me;
+extern std::vector<Lane> lanes;
 extern Group group;
 /** Of the launch, by the numbers that instructions address it with. */
 extern char* dynamic_memory;

@@ -21,6 +21,7 @@ enum Readers : uint8_t { NO_LANE, ONE_LANE, LANES_OF_ONE_WARP, LANES_OF_WARPS, L
 struct Cell {
   uint32_t written, written_in_warp; // in which epoch of the group and of the warp
   uint32_t read, read_in_warp;
+  uint32_t write; // the how manieth
   uint16_t writer, reader, other_reader;
   Readers readers;
   bool is_under_way; // by an asynchronous copy of the writer's
@@ -174,6 +175,7 @@ void note_read(const Array& array, Cell& cell, const Now& now) {
 } // namespace
 
 bool may_repeat_writes;
+uint32_t write_count;
 
 const char* find_changed() {
   const Array* changed = nullptr;
@@ -188,7 +190,7 @@ void touch(const void* at, size_t bytes, Access access) {
   Array* const array = array_at(static_cast<const char*>(at));
   if (!array) return;
   const ptrdiff_t first = static_cast<const char*>(at) - array->data;
-  const bool is_read = access == Access::READ;
+  const bool is_read = access == Access::READ || access == Access::MULTIPLY;
   const char* const does = is_read ? "reads" : "writes";
   if (first < 0 || first + bytes > array->bytes) {
     fault(
@@ -198,6 +200,7 @@ void touch(const void* at, size_t bytes, Access access) {
   if (!me->has_waited && !array->is_shared && !(is_read && array->is_early))
     fault("lane %d %s %s before it waits for the launch before", me->index, does, array->name);
   const Now now = now_in(*array);
+  write_count += !is_read;
   for (size_t i = first / CELL_BYTES; i <= (first + bytes - 1) / CELL_BYTES; i++) {
     Cell& cell = array->cells[i];
     const bool is_written = cell.written != 0 && !(array->is_shared && cell.written < now.first);
@@ -208,12 +211,17 @@ void touch(const void* at, size_t bytes, Access access) {
     expect_written_before(*array, i, cell, now, is_read);
     if ((is_read || access == Access::ATOMIC) && array->begins_unwritten && !is_written)
       fault("lane %d reads byte %zu of %s, which nobody has written", me->index, i * CELL_BYTES, array->name);
+    if (access == Access::MULTIPLY && cell.write > lanes[cell.writer].fenced_writes)
+      fault(
+          "lane %d multiplies byte %zu of %s, which lane %d has written and not fenced", me->index, i * CELL_BYTES,
+          array->name, cell.writer);
     if (!is_read) expect_read_before(*array, i, cell, now);
     if (is_read) note_read(*array, cell, now);
     // Those of an atomic operation are in order with each other.
     if (is_read || access == Access::ATOMIC) continue;
     cell.written = now.epoch;
     cell.written_in_warp = now.in_warp;
+    cell.write = write_count;
     cell.writer = now.lane;
     cell.is_under_way = access == Access::BEGIN_COPY;
   }

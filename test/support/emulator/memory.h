@@ -1,9 +1,16 @@
 // The memory of a launch, and what its lanes have done with each part of it.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
-/** An asynchronous copy is under way from its beginning to its arrival: nobody may touch what it writes until then. */
-enum class Access { READ, WRITE, ATOMIC, BEGIN_COPY, END_COPY };
+/**
+ * An asynchronous copy is under way from its beginning to its arrival: nobody may touch what it writes until then. What
+ * an asynchronous product reads must have been fenced by its writer.
+ */
+enum class Access { READ, MULTIPLY, WRITE, ATOMIC, BEGIN_COPY, END_COPY };
+
+/** How often something was written. */
+extern uint32_t write_count;
 
 /** Of the lane that runs; what is no array of the launch's is not looked at. */
 void touch(const void* at, size_t bytes, Access access);
