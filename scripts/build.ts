@@ -50,7 +50,7 @@ try {
 async function build(target: Target, outfile: string): Promise<void> {
   const [system, processor] = target.split("-");
   const directory = nativeDirectory(process.env, target);
-  if (!existsSync(directory)) await makeNative(directory, target);
+  if (!existsSync(directory)) await makeNative(target);
   const library = libraryIn(directory, system);
   const staging = mkdtempSync(join(tmpdir(), "mlx-serve-build-"));
   try {

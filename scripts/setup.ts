@@ -16,7 +16,7 @@ import { makeNative } from "./setup/native.ts";
 import { SetupError } from "./setup/run.ts";
 
 try {
-  if (!hasLibrary()) await makeNative(nativeDirectory());
+  if (!hasLibrary()) await makeNative();
   const model = defaultModelPath();
   if (process.argv[2] !== "native" && !existsSync(model)) await makeModel(model);
 } catch (error) {

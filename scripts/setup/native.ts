@@ -5,13 +5,14 @@ import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { libraryIn, target } from "../../ffi/native.ts";
+import { libraryIn, nativeDirectory, target } from "../../ffi/native.ts";
 import * as pins from "../../ffi/pins.ts";
 import { type Compiler, findCompiler } from "./compiler.ts";
 import { fetchCrate, fetchWheel, unpack } from "./fetch.ts";
-import { progress, requireTools, runQuietly, writableDirectory } from "./run.ts";
+import { progress, requireTools, runQuietly, SetupError, writableDirectory } from "./run.ts";
 
-export async function makeNative(directory: string, name: pins.Target = target()): Promise<void> {
+export async function makeNative(name: pins.Target = target()): Promise<void> {
+  const directory = nativeDirectory(process.env, name);
   const [system, processor] = name.split("-");
   requireTools(["python3"]);
   const parent = await writableDirectory(dirname(directory));
@@ -65,6 +66,10 @@ export async function makeNative(directory: string, name: pins.Target = target()
   for (const name of hasCuda(system) ? ["compiled", "recording"] : []) {
     const header = join(include, "mlx", "c", `mlx-serve-${name}.h`);
     await copyFile(join(ownFolder, "cuda", `${name}.h`), header);
+  }
+  if (nativeDirectory(process.env, name) !== directory) {
+    await rm(building, { recursive: true });
+    throw new SetupError("ffi/ has changed while it was compiled; run the command again");
   }
   await rm(work, { recursive: true });
   // Another process may have finished first; its folder is the same.

@@ -4,12 +4,14 @@
 import { afterAll, expect, test } from "bun:test";
 import {
   chmodSync,
+  cpSync,
   existsSync,
   linkSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   rmSync,
+  symlinkSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 import {
@@ -21,7 +23,8 @@ import {
 } from "../../ffi/native.ts";
 import { mlxC } from "../../ffi/pins.ts";
 
-const script = join(import.meta.dir, "../../scripts/setup.ts");
+const root = join(import.meta.dir, "../..");
+const setup = join(root, "scripts/setup.ts");
 const folders: string[] = [];
 afterAll(() => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
@@ -89,10 +92,10 @@ const complete = {
   cargo: cargo(":"),
 };
 
-type Options = { cache: string; path: string; env?: Record<string, string> };
+type Options = { cache: string; path: string; env?: Record<string, string>; script?: string };
 
 /** Set-up with an empty cache, but for the model. */
-function start({ cache, path, env = {} }: Options) {
+function start({ cache, path, env = {}, script = setup }: Options) {
   if (!existsSync(join(cache, "models"))) linkModel(cache);
   // A group of its own, so that it can be killed with all it has started.
   return Bun.spawn([process.execPath, script], {
@@ -306,3 +309,21 @@ test("a libmlxc of the user's own whose headers differ is refused", async () => 
   expect(lines).toEqual([expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC does not fit: mlx_/)]);
   expect(exitCode).toBe(1);
 });
+
+test("sources that change while they are compiled leave no library under the name of either", async () => {
+  const cache = folder();
+  const copy = folder();
+  for (const name of ["ffi", "scripts", "src"]) {
+    cpSync(join(root, name), join(copy, name), { recursive: true });
+  }
+  symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));
+  const script = join(copy, "scripts/setup.ts");
+  const edited = compiler(`echo >> ${copy}/ffi/cpu/ops.h`);
+  const path = await tools({ ...complete, "c++": edited });
+  const { exitCode, lines } = await run({ cache, path, script });
+  expect(lines.at(-1)).toBe(
+    "mlx-serve: ffi/ has changed while it was compiled; run the command again",
+  );
+  expect(exitCode).toBe(1);
+  expect(readdirSync(join(cache, "native"))).toEqual([]);
+}, 60_000);

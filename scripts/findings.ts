@@ -1,0 +1,35 @@
+// What a script prints that shows how programs behave together: a line for each thing that is to be seen.
+
+export class Findings {
+  failures = 0;
+
+  add(isRight: boolean, what: string, seen: unknown): void {
+    if (!isRight) this.failures += 1;
+    console.log(`${isRight ? "ok  " : "FAIL"} ${what}: ${JSON.stringify(seen)}`);
+  }
+}
+
+const PATIENCE_MS = 30_000;
+
+/** What is waited for, unless that takes too long. */
+export function within<T>(what: string, wanted: Promise<T>): Promise<T> {
+  const tooLong = Bun.sleep(PATIENCE_MS).then(() => {
+    throw new Error(`it never came to that ${what}`);
+  });
+  return Promise.race([wanted, tooLong]);
+}
+
+export async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + PATIENCE_MS;
+  const isSoNow = async () => {
+    try {
+      return await isSo();
+    } catch {
+      return false;
+    }
+  };
+  while (!(await isSoNow())) {
+    if (Date.now() > deadline) throw new Error(`it never came to that ${what}`);
+    await Bun.sleep(50);
+  }
+}
