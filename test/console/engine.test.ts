@@ -26,6 +26,19 @@ const ask = (i: number) =>
     { headers: { "x-request-id": `request-${i}` } },
   );
 
+/** In the page: how many bars of columns were drawn since it was first asked. */
+const COLUMNS_DRAWN = `(() => {
+  if (window.columns === undefined) {
+    window.columns = 0;
+    const { fillRect } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillRect = function (...rectangle) {
+      if (rectangle[2] === 4) window.columns += 1;
+      fillRect.apply(this, rectangle);
+    };
+  }
+  return window.columns;
+})()`;
+
 describe.skipIf(!hasBrowser)("the engine's page", () => {
   test("follows 16 requests, cancels them, and agrees with /ps and /metrics", async () => {
     const { page, context, faults } = await openConsole(browser, server.url);
@@ -47,6 +60,14 @@ describe.skipIf(!hasBrowser)("the engine's page", () => {
     expect(await steps.getAttribute("aria-label")).toMatch(
       /^Step \d+ of tiny: 0 prompt tokens and 4 decoded tokens of 4 requests in /,
     );
+
+    // Each column once: with many requests, all of them with every event would be more than a browser can draw.
+    const seen = async () => Number(/\d+/.exec((await steps.getAttribute("aria-label"))!)![0]);
+    const [before, drawn] = [await seen(), await page.evaluate<number>(COLUMNS_DRAWN)];
+    while ((await seen()) < before + 40) await Bun.sleep(50);
+    const after = await page.evaluate<number>(COLUMNS_DRAWN);
+    expect(after - drawn).toBeGreaterThan(0);
+    expect(after - drawn).toBeLessThan(4 * 4 * ((await seen()) - before));
 
     // One of those that wait, from the queue to its end.
     const waiting = ps.requests.at(-1)!.id;
