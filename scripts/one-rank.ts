@@ -1,10 +1,13 @@
 // A group of a single rank on this device, where more are not at hand: it connects, loads a model and draws what the
 // engine draws without ranks. On CUDA that starts NCCL.
-//   npm run -s one-rank -- [model]
+//   npm run -s one-rank -- [model] [--dtype float32]
+// A rank's products are rounded before they are summed: in 16 bits and with random weights its tokens may differ.
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { backend, engineSetup } from "../ffi/native.ts";
 import { startLocalGroup } from "../src/cli/ranks.ts";
 import { EngineClient } from "../src/engine/client.ts";
+import type { EngineOptions } from "../src/engine/protocol.ts";
 import { resolveModel } from "../src/hub/source.ts";
 import type { RankGroup } from "../src/ranks/group.ts";
 
@@ -13,7 +16,12 @@ const MAX_TOKENS = 64;
 const PROMPT_TOKENS = 40;
 
 const program = [process.execPath, join(import.meta.dir, "../src/main.ts")];
-const { name, path } = resolveModel(process.argv[2] ?? "default");
+const { values, positionals } = parseArgs({
+  options: { dtype: { type: "string" } },
+  allowPositionals: true,
+});
+const { name, path } = resolveModel(positionals[0] ?? "default");
+const dtype = values.dtype as EngineOptions["dtype"];
 
 const alone = await answers();
 const ranks = await startLocalGroup(1, { division: { parallel: "tensor" }, command: program });
@@ -29,7 +37,7 @@ process.exit(isSame ? 0 : 1);
 /** What the model draws after a few prompts, all at once, and how fast after the first time. */
 async function answers(group?: RankGroup): Promise<{ tokens: string; perSecond: number }> {
   const engine = await EngineClient.start(engineSetup(), {}, group);
-  await engine.load(name, path, { maxBatch: REQUESTS });
+  await engine.load(name, path, { maxBatch: REQUESTS, dtype });
   await drawn(engine);
   const startMs = performance.now();
   const tokens = await drawn(engine);

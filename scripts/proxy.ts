@@ -5,13 +5,13 @@
 // It fails unless the turns of a conversation reach one server and hit its prefix cache, however the conversation is
 // told; unless the other server goes on with those of one that was killed; and unless a server that drains ends its
 // streams and gets nothing new.
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { cacheDirectory } from "../ffi/native.ts";
 import { freePorts } from "../src/ranks/group.ts";
 import { makeHome, type Running, startMlxServe } from "../test/support/serve-process.ts";
-import { fetchProgram } from "./setup/fetch.ts";
+import { Findings, until } from "./findings.ts";
+import { findProgram, type Program } from "./setup/program.ts";
 
 type Turn = { status: number; server: string; prefix: string; cached: number; text: string };
 type Message = { role: string; content: unknown };
@@ -22,7 +22,7 @@ const [port = 0, ...ports] = freePorts(3);
 const url = `http://127.0.0.1:${port}`;
 const names = ["one", "two"] as const;
 const servers = new Map<string, Running>();
-let failures = 0;
+const findings = new Findings();
 /** Numbers of openings from here on are those of new conversations. */
 let unsaid = 1000;
 
@@ -33,20 +33,15 @@ try {
   for (const server of servers.values()) server.kill("SIGKILL");
   for (const stop of stops.reverse()) stop();
 }
-process.exit(failures === 0 ? 0 : 1);
+process.exit(findings.failures === 0 ? 0 : 1);
 
 async function main(): Promise<void> {
   await Promise.all(names.map(start));
-  await startProxy(await haproxy());
+  await startProxy(await findProgram("haproxy", "usr/sbin/haproxy"));
   await conversations();
   await killed();
   await drained();
   await abandoned();
-}
-
-function report(isRight: boolean, what: string, seen: unknown): void {
-  if (!isRight) failures += 1;
-  console.log(`${isRight ? "ok  " : "FAIL"} ${what}: ${JSON.stringify(seen)}`);
 }
 
 // ---- What runs
@@ -59,21 +54,7 @@ async function start(name: (typeof names)[number]): Promise<void> {
   await server.says(/"msg":"ready"/);
 }
 
-/** The path of the program: the machine's own, or the distribution's in the cache. */
-async function haproxy(): Promise<string> {
-  const own = Bun.which("haproxy");
-  if (own) return own;
-  const fetched = join(cacheDirectory(), "haproxy");
-  const program = join(fetched, "usr", "sbin", "haproxy");
-  if (!existsSync(program)) {
-    console.error("mlx-serve: fetching haproxy with apt-get");
-    mkdirSync(fetched, { recursive: true });
-    await fetchProgram("haproxy", fetched);
-  }
-  return program;
-}
-
-async function startProxy(program: string): Promise<void> {
+async function startProxy({ path, env }: Program): Promise<void> {
   const shown = readFileSync(join(import.meta.dir, "packaging", "haproxy.cfg"), "utf8");
   const file = join(folder, "haproxy.cfg");
   const own = [port, ...ports].reduce(
@@ -81,25 +62,12 @@ async function startProxy(program: string): Promise<void> {
     shown,
   );
   writeFileSync(file, own);
-  const libraries = join(
-    program,
-    "../../lib",
-    `${process.arch === "x64" ? "x86_64" : "aarch64"}-linux-gnu`,
-  );
-  const proxy = Bun.spawn([program, "-db", "-f", file], {
-    env: { ...process.env, LD_LIBRARY_PATH: libraries },
+  const proxy = Bun.spawn([path, "-db", "-f", file], {
+    env,
     stdio: ["ignore", "ignore", "inherit"],
   });
   stops.push(() => proxy.kill("SIGKILL"));
   await until("the proxy answers", async () => (await fetch(`${url}/health`)).status === 200);
-}
-
-async function until(what: string, isSo: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 30_000;
-  while (!(await isSo().catch(() => false))) {
-    if (Date.now() > deadline) throw new Error(`it never came to that ${what}`);
-    await Bun.sleep(50);
-  }
 }
 
 // ---- What clients send
@@ -180,14 +148,14 @@ async function conversations(): Promise<void> {
         [first!, ...more].every(({ status, prefix }) => status === 200 && prefix === first!.prefix),
     );
     for (const { server } of all.flat()) used.set(server, (used.get(server) ?? 0) + 1);
-    report(isRight, `conversations by ${way}`, {
+    findings.add(isRight, `conversations by ${way}`, {
       conversations: all.map(([first]) => first!.server),
       cached: all
         .flatMap((turns) => turns.slice(1).map(({ cached }) => cached))
         .sort((a, b) => a - b)[0],
     });
   }
-  report(
+  findings.add(
     names.every((name) => (used.get(name) ?? 0) > 0),
     "turns of each server",
     Object.fromEntries(used),
@@ -215,7 +183,7 @@ async function killed(): Promise<void> {
   const after: Turn[] = [];
   for (const i of numbers) after.push(await ask(i, {}));
   const moved = own.length;
-  report(
+  findings.add(
     [...during, ...after].every(({ status }) => status === 200) &&
       after.every(({ server }) => server === "two") &&
       moved > 0 &&
@@ -251,7 +219,7 @@ async function drained(): Promise<void> {
   const text = await stream;
   const { exitCode } = await servers.get("two")!.ended;
   const isWhole = text.trimEnd().endsWith("data: [DONE]") && !text.includes('"error"');
-  report(
+  findings.add(
     isWhole &&
       exitCode === 0 &&
       during.every(({ status, server }) => status === 200 && server === "one"),
@@ -288,7 +256,9 @@ async function abandoned(): Promise<void> {
   await asked;
   await until("the request has ended", async () => (await ended()) > before.ended);
   const found = (await gone()) - before.gone;
-  report(found === 1, "a client that is gone", { outcome: found === 1 ? "gone" : "not noticed" });
+  findings.add(found === 1, "a client that is gone", {
+    outcome: found === 1 ? "gone" : "not noticed",
+  });
 }
 
 /** The sum of a metric of both servers. */

@@ -5,6 +5,7 @@
 // Each rank counts the pieces that it has put down, and puts them down in turns: what one reads of the turn before
 // nobody writes to until all have come to the next one. A rank that does not come is waited for: its group ends it.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -40,8 +41,10 @@ constexpr size_t PIECE = 256 * 1024;
 constexpr uint32_t TURNS = 2;
 /** How many pieces one rank may have sent that its neighbour has not received. */
 constexpr uint32_t UNDER_WAY = 16;
-/** A rank waits for most of the others for less than it takes to sleep and to be woken. */
-constexpr int SPINS = 4000;
+/** A rank waits for most of the others for less than it takes to sleep and to be woken: some milliseconds where the
+ * processor sleeps, too, as in a virtual machine. At first it only looks, then it lets others have its core. */
+constexpr int SPINS = 2000;
+constexpr int YIELDS = 10'000;
 
 /** A number that grows, and those who wait for it. */
 struct alignas(64) Counter {
@@ -54,9 +57,10 @@ struct alignas(64) Counter {
   }
 
   void await(uint32_t wanted) {
-    for (int spins = 0; spins < SPINS; spins++) {
+    for (int spins = 0; spins < SPINS + YIELDS; spins++) {
       if (has(count.load(std::memory_order_acquire), wanted)) return;
-      pause_processor();
+      if (spins < SPINS) pause_processor();
+      else sched_yield();
     }
     sleepers.fetch_add(1);
     for (uint32_t seen = count.load(); !has(seen, wanted); seen = count.load()) sleep(seen);

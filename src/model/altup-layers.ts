@@ -1,6 +1,7 @@
 // Several hidden states of a token, of which each layer computes one and predicts the others (AltUp), and a low-rank
 // branch beside attention (LAuReL), as Gemma 3n has them.
 import type { z } from "zod";
+import type { Linear } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
@@ -39,46 +40,60 @@ export const altUpKeys = {
 type AltUpConfig = Pick<BaseConfig, "hidden_size" | "rms_norm_eps"> &
   z.infer<z.ZodObject<typeof altUpKeys>>;
 
-/** One hidden state (T, D) to several (T, N, D) of its magnitude, and several to their mean. */
-export function hiddenStreams(
-  { hidden_size: dims, altup_num_inputs: inputs }: AltUpConfig,
+type StreamsConfig = Pick<AltUpConfig, "hidden_size" | "altup_num_inputs">;
+
+/** One hidden state (T, D) to several (T, N, D) of its magnitude. */
+export function spreadStreams(config: StreamsConfig, weights: Weights) {
+  const spreading = projections(config, weights, "altup_projections");
+  return (h: MlxArray): MlxArray => {
+    const all = [h, ...spreading.map((project) => like(h, project(h)))];
+    return concatenate(
+      all.map((x) => expandDims(x, 1)),
+      1,
+    );
+  };
+}
+
+/** Several to their mean. */
+export function mergeStreams(config: StreamsConfig, weights: Weights) {
+  const { altup_num_inputs: inputs } = config;
+  const merging = projections(config, weights, "altup_unembed_projections");
+  return (h: MlxArray): MlxArray => {
+    const [first, ...rest] = split(h, inputs, 1).map((x) => squeeze(x, 1)) as [MlxArray];
+    const all = rest.map((x, i) => like(first, merging[i]!(x)));
+    return divide(
+      all.reduce((total, x) => add(total, x), first),
+      inputs,
+    );
+  };
+}
+
+/** Of all hidden states but the first. */
+function projections(
+  { hidden_size: dims, altup_num_inputs: inputs }: StreamsConfig,
   weights: Weights,
-) {
-  const projections = (name: string) => {
-    // GGUF files have them in one tensor.
-    const isStacked = weights.has(`model.${name}.weight`);
-    if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
-    return Array.from({ length: inputs - 1 }, (_, i) => {
-      const own = `model.${name}.${i}`;
-      if (isStacked) {
-        weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
-        weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
-      }
-      return weights.linear(own, dims, dims);
-    });
-  };
-  const spreading = projections("altup_projections");
-  const merging = projections("altup_unembed_projections");
-  const magnitude = (x: MlxArray) => power(divide(sum(multiply(x, x), -1, true), dims), 0.5);
-  const like = (first: MlxArray, x: MlxArray) =>
-    multiply(x, divide(magnitude(first), magnitude(x)));
-  return {
-    spread(h: MlxArray): MlxArray {
-      const all = [h, ...spreading.map((project) => like(h, project(h)))];
-      return concatenate(
-        all.map((x) => expandDims(x, 1)),
-        1,
-      );
-    },
-    merge(h: MlxArray): MlxArray {
-      const [first, ...rest] = split(h, inputs, 1).map((x) => squeeze(x, 1)) as [MlxArray];
-      const all = rest.map((x, i) => like(first, merging[i]!(x)));
-      return divide(
-        all.reduce((total, x) => add(total, x), first),
-        inputs,
-      );
-    },
-  };
+  name: string,
+): Linear[] {
+  // GGUF files have them in one tensor.
+  const isStacked = weights.has(`model.${name}.weight`);
+  if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
+  return Array.from({ length: inputs - 1 }, (_, i) => {
+    const own = `model.${name}.${i}`;
+    if (isStacked) {
+      weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
+      weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
+    }
+    return weights.linear(own, dims, dims);
+  });
+}
+
+/** x with the magnitude of the first. */
+function like(first: MlxArray, x: MlxArray): MlxArray {
+  return multiply(x, divide(magnitude(first), magnitude(x)));
+}
+
+function magnitude(x: MlxArray): MlxArray {
+  return power(divide(sum(multiply(x, x), -1, true), x.shape.at(-1)!), 0.5);
 }
 
 /** x (T, N, D): attention, the low-rank branch and the MLP compute the active hidden state. */

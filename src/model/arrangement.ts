@@ -144,22 +144,27 @@ export function orderedRuns(
   return { ...runsOf(name, stored, { rows, runs: single, shape }), rowOrder: undefined };
 }
 
-/** Some columns of each row, of so many: with quantized numbers their number is that before quantization. */
+/** Some columns of each row, run after run, of so many: with quantized numbers their number is that before quantization. */
 export function columnsOf(
   stored: StoredTensor,
-  { first, count, of }: { first: number; count: number; of: number },
+  { runs, of }: { runs: readonly RowRun[]; of: number },
 ): StoredTensor {
   const { shape, bytes } = stored;
   const columns = shape.at(-1)!;
   const rows = shape.reduce((a, b) => a * b, 1) / columns;
-  const [rowBytes, skipped, length] = [1, first / of, count / of].map(
-    (part) => (part * bytes) / rows,
-  ) as [number, number, number];
+  const rowBytes = bytes / rows;
+  const bytesOf = (count: number) => (count * rowBytes) / of;
+  const begins = starts(runs.map(({ count }) => bytesOf(count)));
+  const count = runs.reduce((sum, run) => sum + run.count, 0);
+  const length = bytesOf(count);
   const read = (offset: number, target: Uint8Array) => {
     for (let done = 0; done < target.length; ) {
       const [row, within] = [Math.floor((offset + done) / length), (offset + done) % length];
-      const some = Math.min(length - within, target.length - done);
-      stored.read(row * rowBytes + skipped + within, target.subarray(done, done + some));
+      const index = begins.findLastIndex((begin) => begin <= within);
+      const [run, skipped] = [runs[index]!, within - begins[index]!];
+      const some = Math.min(bytesOf(run.count) - skipped, target.length - done);
+      const from = row * rowBytes + bytesOf(run.first) + skipped;
+      stored.read(from, target.subarray(done, done + some));
       done += some;
     }
   };
@@ -169,6 +174,18 @@ export function columnsOf(
     bytes: rows * length,
     read,
   };
+}
+
+/** Columns that take these of all inputs, where each takes the input that `order` says. */
+export function columnsThatTake(order: Uint32Array, { first, count }: RowRun): RowRun[] {
+  const runs: RowRun[] = [];
+  for (const [column, input] of order.entries()) {
+    if (input < first || input >= first + count) continue;
+    const last = runs.at(-1);
+    if (last && last.first + last.count === column) last.count += 1;
+    else runs.push({ first: column, count: 1 });
+  }
+  return runs;
 }
 
 /** Some columns of matrices (count, rows, columns) as rows: (count, columns that are picked, rows). */

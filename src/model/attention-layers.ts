@@ -3,6 +3,7 @@ import type { Norm } from "../device/device.ts";
 import { LoadError } from "../files/load-error.ts";
 import { clip } from "../mlx/ops.ts";
 import { type BaseConfig, headsOf, windowOf } from "./config.ts";
+import type { Crossing } from "./crossings.ts";
 import type { AttentionDesign } from "./design.ts";
 import { headwiseNorms as headwise, rotatedFirst } from "./head-changes.ts";
 import {
@@ -23,12 +24,31 @@ import { layerRopes, type Rope } from "./rope.ts";
 import type { KvState, LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
+/** Keys and values that layers read of the last owner that sees as far, by their windows. */
+export type KvCrossings = ReadonlyMap<number | undefined, Crossing>;
+
+export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCrossings {
+  const { slides = () => false, kvOwners = Infinity } = design;
+  const found = new Map<number | undefined, Crossing>();
+  const windows = Array.from({ length: config.num_hidden_layers }, (_, layer) =>
+    windowOf(config, layer, slides),
+  );
+  for (const [to, window] of windows.entries()) {
+    const from = windows.lastIndexOf(window, kvOwners - 1);
+    if (to < kvOwners || from < 0) continue;
+    const { kvHeads, headDim } = design.heads?.(from) ?? headsOf(config);
+    found.set(window, { from, to, width: 2 * kvHeads * headDim });
+  }
+  return found;
+}
+
 /** `offset`: of the norms' weights. */
 export function attentionLayers(
   config: BaseConfig,
   weights: Weights,
   design: AttentionDesign,
   offset: number,
+  crossings: KvCrossings,
 ): (name: string, layer: number, states: LayerStates) => AttentionBlock {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const { slides = () => false, kvOwners = Infinity } = design;
@@ -49,7 +69,11 @@ export function attentionLayers(
     const window = windowOf(config, layer, slides);
     const whole = () => ropeOf(window, all.headDim);
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
+    const crossing = crossings.get(window);
     const shared = layer < kvOwners ? undefined : latest.get(window);
+    // The first layer of a rank that reads what another rank's layer has made keeps it, for the others too.
+    const taken = layer < kvOwners || shared ? undefined : crossing;
+    const isSharing = shared !== undefined || taken !== undefined;
     design.arrange?.(name, all, layer);
     if (rope && design.rotatesNeighbours) {
       arrangeHalves(weights, name, all, rope.dims);
@@ -57,15 +81,18 @@ export function attentionLayers(
       if (query) arrangeNormHalves(weights, `${name}.${query}`, all.heads, all, rope.dims);
       if (key) arrangeNormHalves(weights, `${name}.${key}`, all.kvHeads, all, rope.dims);
     }
-    const sizes = design.hasWholeHeads ? all : ownHeads(weights, name, all);
-    const headNorm = (part: string) =>
-      rmsNorm(weights, `${name}.${part}`, sizes.headDim, eps, offset);
+    const sizes = ownHeads(weights, name, all);
+    const headNorm = (part: string, of = name) =>
+      rmsNorm(weights, `${of}.${part}`, sizes.headDim, eps, offset);
+    const keysOf = taken ? name.replace(`.${layer}.`, `.${taken.from}.`) : name;
     const { attention } = design;
     const options = typeof attention === "function" ? attention(name, all, layer) : attention;
     const plain = () => plainNorm(weights, sizes.headDim, eps);
     const attend = attentionBlock(weights, name, states, sizes, {
       shared,
-      ...headNorms(design, shared !== undefined, headNorm, plain),
+      taken,
+      handsOn: weights.stage && crossing?.from === layer ? crossing : undefined,
+      ...headNorms(design, shared ? undefined : keysOf, headNorm, plain),
       ...projectionParts(weights, name, sizes, design, eps, rope),
       afterwards:
         design.outputGate &&
@@ -75,7 +102,7 @@ export function attentionLayers(
           { ...sizes, heads: headFeatures(sizes, 1) },
           design.outputGate,
         ),
-      ...design.parts?.(name, sizes, { layer, rope, isSharing: shared !== undefined }),
+      ...design.parts?.(name, sizes, { layer, rope, isSharing }),
       attention: { scale: sizes.headDim ** -0.5, ...options, window },
     });
     latest.set(window, attend.state);
@@ -83,17 +110,18 @@ export function attentionLayers(
   };
 }
 
+/** `keysOf`: whose attention has the norm of keys, where there are some to be written. */
 function headNorms(
   { headNorms, normsValues }: AttentionDesign,
-  isSharing: boolean,
-  headNorm: (part: string) => Norm,
+  keysOf: string | undefined,
+  headNorm: (part: string, of?: string) => Norm,
   plain: () => Norm,
 ): Pick<AttentionParts, "qNorm" | "kNorm" | "vNorm"> {
   const [query, key] = headNorms === "plain" ? [] : (headNorms ?? []);
-  const of = (part: string | undefined) => (part ? headNorm(part) : plain());
+  const norm = (part: string | undefined, of?: string) => (part ? headNorm(part, of) : plain());
   return {
-    qNorm: headNorms && of(query),
-    kNorm: headNorms && !isSharing ? of(key) : undefined,
+    qNorm: headNorms && norm(query),
+    kNorm: headNorms && keysOf ? norm(key, keysOf) : undefined,
     vNorm: normsValues ? plain() : undefined,
   };
 }

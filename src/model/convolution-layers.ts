@@ -1,7 +1,16 @@
 // Convolutions of the last few tokens in place of attention.
 import type { MlxArray } from "../mlx/array.ts";
 import { expandDims, multiply, reshape, sigmoid, split } from "../mlx/ops.ts";
-import { type AttentionBlock, type AttentionSizes, projection, rmsNorm } from "./layers.ts";
+import { countOf } from "./extents.ts";
+import {
+  type AttentionBlock,
+  type AttentionSizes,
+  headFeatures,
+  kvFeatures,
+  ownHeads,
+  projection,
+  rmsNorm,
+} from "./layers.ts";
 import { convolution } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -14,10 +23,11 @@ export function shortConvolution(
   dims: number,
   taps: number,
 ): AttentionBlock {
-  const inProj = weights.linear(`${name}.in_proj`, dims, 3 * dims);
-  const outProj = weights.linear(`${name}.out_proj`, dims, dims);
-  const convolved = convolution(weights, `${name}.conv`, dims, taps);
-  const inputs = states.slot(taps - 1, dims);
+  const channels = weights.divide(dims, { inputOf: [`${name}.out_proj`] });
+  const inProj = weights.linear(`${name}.in_proj`, dims, [channels, channels, channels]);
+  const outProj = weights.linear(`${name}.out_proj`, channels, dims);
+  const convolved = convolution(weights, `${name}.conv`, channels, taps);
+  const inputs = states.slot(taps - 1, countOf(channels));
   return (x, step, { norm, residual } = {}) => {
     const [before, behind, value] = split(inProj(x, { norm }), 3);
     const mixed = step.convolve(inputs, multiply(before!, value!), convolved);
@@ -30,20 +40,21 @@ export function convolvedMixer(
   weights: Weights,
   name: string,
   states: LayerStates,
-  sizes: AttentionSizes,
+  all: AttentionSizes,
   taps: number,
   eps: number,
 ): AttentionBlock {
+  const sizes = ownHeads(weights, name, all);
   const { dims, heads, kvHeads, headDim } = sizes;
   const [queries, keys] = [heads * headDim, kvHeads * headDim];
   const project = projection(weights, name, sizes);
-  const oProj = weights.linear(`${name}.o_proj`, queries, dims);
+  const oProj = weights.linear(`${name}.o_proj`, headFeatures(sizes), dims);
   const [qNorm, kNorm] = ["q_norm", "k_norm"].map((part) =>
     rmsNorm(weights, `${name}.${part}`, headDim, eps, 1),
   );
   const [forKeys, forValues] = ["key_conv", "value_conv"].map((part) => ({
     state: states.slot(taps - 1, keys),
-    convolution: convolution(weights, `${name}.${part}`, keys, taps),
+    convolution: convolution(weights, `${name}.${part}`, kvFeatures(sizes), taps),
   }));
   const byHead = (x: MlxArray, axes: number[]) => reshape(x, [-1, ...axes, headDim]);
   return (x, step, { norm, residual } = {}) => {

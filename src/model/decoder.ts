@@ -1,10 +1,10 @@
 // The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
 import type { Linear } from "../device/device.ts";
-import { LoadError } from "../files/load-error.ts";
 import type { MlxArray } from "../mlx/array.ts";
-import { multiply } from "../mlx/ops.ts";
+import { multiply, reshape } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BaseConfig } from "./config.ts";
+import { type Crossing, crossingsAt, sideBySide, takeApart, widthOf } from "./crossings.ts";
 import { type Block, softCap } from "./layers.ts";
 import type { Model, Step } from "./model.ts";
 import { LayerStates } from "./states.ts";
@@ -31,11 +31,16 @@ export type DecoderOptions = {
   makeInput?:
     | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
     | undefined;
-  /** Layers use what earlier ones have made, beside the hidden state: ranks cannot have some of them. */
-  crossesLayers?: boolean | undefined;
-  /** What each layer gets beside the hidden state: tokens (T), the embedded tokens -> one a layer. */
-  layerInputs?: ((tokens: MlxArray, embedded: MlxArray) => MlxArray[]) | undefined;
+  /** What layers take of earlier ones beside the hidden state. */
+  crossings?: readonly Crossing[] | undefined;
+  /** Of so many hidden states of a token: (T, streams, D). */
+  streams?: number | undefined;
+  /** What each layer gets beside the hidden state, of so many features. */
+  layerInputs?: { width: number; make(): LayerInputs } | undefined;
 };
+
+/** tokens (T), the embedded tokens -> one a layer */
+export type LayerInputs = (tokens: MlxArray, embedded: MlxArray) => MlxArray[];
 
 /** Frequencies that follow from the configuration, a tied matrix that is there twice, what predicts further tokens. */
 const UNUSED = [/\binv_freq$/, /\blm_head\./, /(^|\.)mtp[._]/];
@@ -49,16 +54,19 @@ export function decoder(
 ): Model {
   const { hidden_size: dims, vocab_size: vocabulary, num_hidden_layers: layers } = config;
   const { embeddingScale = 1, logitScale = 1, logitCap, ignored = [] } = options;
-  const { afterEmbedding, beforeNorm, afterLogits } = options;
+  const { afterEmbedding, beforeNorm, afterLogits, streams = 1 } = options;
   const { stage } = weights;
-  if (stage && (options.layerInputs || options.crossesLayers)) {
-    throw new LoadError("its layers take what others have made: divide it by --parallel tensor");
-  }
-  const { first, end } = stage?.layersOf(layers) ?? { first: 0, end: layers };
+  const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
+  const vocabularyLayers = layersWorth(weights, layers, tied);
+  const { first, end } = stage?.layersOf(layers, vocabularyLayers) ?? { first: 0, end: layers };
   const hasVocabulary = stage?.isFirst ?? true;
   const embedding = hasVocabulary
     ? weights.embedding("model.embed_tokens", vocabulary, dims)
     : undefined;
+  const makeInputs = embedding && options.layerInputs?.make();
+  const inputs = inputCrossings(options, layers);
+  const crossings = [...(options.crossings ?? []), ...inputs];
+  const [arriving, leaving] = [crossingsAt(first, crossings), crossingsAt(end, crossings)];
   const states = new LayerStates(weights.windows);
   const input = (embedding && options.makeInput?.(states)) ?? ((embedded: MlxArray) => embedded);
   const blocks = Array.from({ length: end - first }, (_, i) =>
@@ -66,7 +74,6 @@ export function decoder(
   );
   const norm = (stage?.isLast ?? true) ? makeNorm("model.norm", dims) : undefined;
   const makeHead = ({ asLinear }: Pick<Embedding, "asLinear">) => {
-    const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
     const matrix = tied ? asLinear : weights.head("lm_head", dims, vocabulary);
     return options.head ? options.head(matrix) : matrix;
   };
@@ -77,17 +84,23 @@ export function decoder(
     const scaled = embeddingScale === 1 ? h : multiply(h, embeddingScale);
     return afterEmbedding ? afterEmbedding(scaled, step) : scaled;
   };
+  const receive = (tokens: number) => {
+    const width = streams * dims;
+    const received = stage!.receive(tokens, width + widthOf(arriving));
+    const h = takeApart(received, width, arriving);
+    return streams === 1 ? h : reshape(h, [tokens, streams, dims]);
+  };
   return {
     shape: { dims, vocabulary, layers, maxPositions: config.max_position_embeddings ?? 4096 },
     states,
     forward(tokens, step) {
       using scope = new Scope();
       const count = tokens.shape[0]!;
-      let h = embedding ? embed(embedding, tokens, step) : stage!.receive(count, dims);
-      const inputs = options.layerInputs?.(tokens, h);
-      for (const [layer, block] of blocks.entries()) h = block(h, step, inputs?.[layer]);
+      let h = embedding ? embed(embedding, tokens, step) : receive(count);
+      for (const [i, value] of makeInputs?.(tokens, h).entries() ?? []) inputs[i]!.value = value;
+      for (const [i, block] of blocks.entries()) h = block(h, step, inputs[first + i]?.value);
       if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
-      return scope.keep(stage ? stage.pass(h, count, dims) : h);
+      return scope.keep(stage ? stage.pass(sideBySide(h, leaving), count, dims) : h);
     },
     logits(hidden) {
       using scope = new Scope();
@@ -97,4 +110,18 @@ export function decoder(
       return scope.keep(afterLogits ? afterLogits(logits) : logits);
     },
   };
+}
+
+/** One for each layer, made of tokens before the first. */
+function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossing[] {
+  if (!layerInputs) return [];
+  const { width } = layerInputs;
+  return Array.from({ length: layers }, (_, to) => ({ from: -1, to, width }));
+}
+
+/** What the vocabulary takes, in layers of which there are so many. */
+function layersWorth(weights: Weights, layers: number, tied: boolean): number {
+  const vocabulary =
+    weights.storedBytes("model.embed") + (tied ? 0 : weights.storedBytes("lm_head."));
+  return (layers * vocabulary) / weights.storedBytes("model.layers.");
 }

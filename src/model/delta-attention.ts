@@ -12,7 +12,14 @@ import {
   split,
   zeros,
 } from "../mlx/ops.ts";
-import { type AttentionBlock, projection, rmsNorm } from "./layers.ts";
+import {
+  type AttentionBlock,
+  type AttentionSizes,
+  headFeatures,
+  ownHeads,
+  projection,
+  rmsNorm,
+} from "./layers.ts";
 import { convolution, deltaScan, joinConvolutions } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -31,15 +38,18 @@ export function deltaAttention(
   sizes: DeltaSizes,
   { eps, least }: { eps: number; least?: number | null | undefined },
 ): AttentionBlock {
-  const { dims, heads, headDim, taps } = sizes;
-  const width = heads * headDim;
-  const project = projection(weights, name, { dims, heads, kvHeads: heads, headDim });
+  const { dims, headDim, taps } = sizes;
+  const own = ownHeads(weights, name, { ...sizes, kvHeads: sizes.heads });
+  const { heads } = own;
+  const [width, features] = [heads * headDim, headFeatures(own)];
+  const project = projection(weights, name, own);
   joinConvolutions(weights, name);
-  const convolved = convolution(weights, `${name}.conv1d`, 3 * width, taps, "silu");
-  const gatesOf = deltaGates(weights, name, sizes);
-  const { rate, bias } = featureRates(weights, name, sizes);
+  const channels = [features, features, features];
+  const convolved = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
+  const gatesOf = deltaGates(weights, name, own);
+  const { rate, bias } = featureRates(weights, name, own);
   const headNorm = rmsNorm(weights, `${name}.o_norm`, headDim, eps);
-  const oProj = weights.linear(`${name}.o_proj`, width, dims);
+  const oProj = weights.linear(`${name}.o_proj`, features, dims);
   const inputs = states.slot(taps - 1, 3 * width);
   const state = states.slot(heads, headDim, headDim);
   const scan = deltaScan(heads, headDim);
@@ -60,8 +70,9 @@ export function deltaAttention(
 }
 
 /** x -> (T, heads * features) of steps and of how far it is open, and (T, heads) of betas. */
-function deltaGates(weights: Weights, name: string, { dims, heads, headDim }: DeltaSizes) {
-  const width = heads * headDim;
+function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
+  const { dims, headDim } = own;
+  const width = headFeatures(own);
   const [isNarrowF, isNarrowG] = ["f_a_proj", "g_a_proj"].map((part) =>
     weights.has(`${name}.${part}.weight`),
   );
@@ -70,6 +81,7 @@ function deltaGates(weights: Weights, name: string, { dims, heads, headDim }: De
     ...(isNarrowG ? ["g_a_proj"] : []),
     "b_proj",
   ].map((part) => `${name}.${part}`);
+  const heads = headFeatures(own, 1);
   const sizes = parts.map((_, i) => (i === parts.length - 1 ? heads : headDim));
   const narrow = weights.joined(`${name}.narrow_proj`, parts, dims, sizes);
   const wide = (isNarrow: boolean | undefined, part: string) =>
@@ -91,12 +103,12 @@ function deltaGates(weights: Weights, name: string, { dims, heads, headDim }: De
 function featureRates(
   weights: Weights,
   name: string,
-  { heads, headDim }: DeltaSizes,
+  own: AttentionSizes,
 ): { rate: MlxArray; bias: MlxArray } {
-  const width = heads * headDim;
-  const stored = weights.vector(`${name}.A_log`, heads, "float32");
+  const { heads, headDim } = own;
+  const stored = weights.part(`${name}.A_log`, headFeatures(own, 1), [], "float32");
   const rate = weights.computed(() =>
-    reshape(add(reshape(exp(stored), [heads, 1]), zeros([1, headDim])), [width]),
+    reshape(add(reshape(exp(stored), [heads, 1]), zeros([1, headDim])), [heads * headDim]),
   );
-  return { rate, bias: weights.vector(`${name}.dt_bias`, width, "float32") };
+  return { rate, bias: weights.part(`${name}.dt_bias`, headFeatures(own), [], "float32") };
 }

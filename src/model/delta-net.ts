@@ -2,8 +2,7 @@
 import type { z } from "zod";
 import type { RawColumns } from "../kernels/recurrence.ts";
 import { type BaseConfig, count } from "./config.ts";
-import { countOf, times } from "./extents.ts";
-import { type AttentionBlock, rmsNorm } from "./layers.ts";
+import { type AttentionBlock, headFeatures, kvFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { convolution, decayRule, deltaScan } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -53,17 +52,12 @@ export function deltaNet(
   most = 1,
 ): AttentionBlock {
   const { dims, keyDim, valueDim, taps } = sizes;
-  /** Key heads of this rank, with all their value heads. */
-  const each = sizes.valueHeads / sizes.keyHeads;
-  const outputs = weights.divide(sizes.valueHeads * valueDim, {
-    unit: each * valueDim,
-    inputOf: [`${name}.out_proj`],
-  });
-  const ownValueHeads = times(outputs, 1 / valueDim);
-  const ownKeyHeads = times(ownValueHeads, 1 / each);
-  const [keyHeads, valueHeads] = [countOf(ownKeyHeads), countOf(ownValueHeads)];
-  const ownKeys = times(ownKeyHeads, keyDim);
-  const [keys, values] = [countOf(ownKeys), countOf(outputs)];
+  const all = { dims, heads: sizes.valueHeads, kvHeads: sizes.keyHeads, headDim: valueDim };
+  const own = ownHeads(weights, name, all, "out_proj");
+  const { heads: valueHeads, kvHeads: keyHeads } = own;
+  const ownValueHeads = headFeatures(own, 1);
+  const [outputs, ownKeys] = [headFeatures(own), kvFeatures(own, keyDim)];
+  const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
   const channels = 2 * keys + values;
   const ownChannels = [ownKeys, ownKeys, outputs];
   const isJoint = weights.has(`${name}.in_proj_qkv.weight`);

@@ -74,8 +74,6 @@ export type AttentionDesign = {
   localRopeBase?: number | undefined;
   /** Whether a layer has a window, where layer_types does not say. */
   slides?: ((layer: number) => boolean) | undefined;
-  /** Every rank has all heads. */
-  hasWholeHeads?: boolean | undefined;
   /** RMS norms over each head of queries and keys, under these names or without weights. */
   headNorms?: readonly [query: string, key: string] | "plain" | undefined;
   /** The same with weights of their own for each head, and any kind of norm. */

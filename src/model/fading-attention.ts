@@ -2,7 +2,7 @@
 import type { MlxArray } from "../mlx/array.ts";
 import { add, concatenate, multiply, reshape, sigmoid, split, zeros } from "../mlx/ops.ts";
 import { type BaseConfig, count, headsOf } from "./config.ts";
-import { type AttentionBlock, rmsNorm } from "./layers.ts";
+import { type AttentionBlock, headFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { groupedNorm } from "./recurrent-layers.ts";
 import { makeRope, type Rope, ropeOptions, rotated } from "./rope.ts";
 import type { LayerStates } from "./states.ts";
@@ -45,17 +45,22 @@ function fadingAttention(
   { rope, isNormed, groups, pace }: FadingParts,
 ): AttentionBlock {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
-  const { heads, headDim } = headsOf({ ...config, num_key_value_heads: undefined });
-  const width = heads * headDim;
-  const project = weights.linear(`${name}.qkv_proj`, dims, 3 * width);
+  const all = headsOf({ ...config, num_key_value_heads: undefined });
+  // A rank has heads of whole groups, or of one.
+  const own = ownHeads(weights, name, { dims, ...all, kvHeads: groups });
+  const { heads, headDim } = own;
+  const [width, features] = [heads * headDim, headFeatures(own)];
+  const project = weights.linear(`${name}.qkv_proj`, dims, [features, features, features]);
   const [qNorm, kNorm] = ["query_layernorm", "key_layernorm"].map((part) =>
     isNormed ? rmsNorm(weights, `${name}.${part}`, headDim, eps) : undefined,
   );
-  const norm = groupedNorm(weights, `${name}.g_norm`, width, eps, groups);
-  const gate = weights.linear(`${name}.g_proj`, dims, width);
-  const oProj = weights.linear(`${name}.o_proj`, width, dims);
+  const norm = groupedNorm(weights, `${name}.g_norm`, features, eps, groups);
+  const gate = weights.linear(`${name}.g_proj`, dims, features);
+  const oProj = weights.linear(`${name}.o_proj`, features, dims);
+  const first = own.own?.heads.first ?? 0;
+  const ownSlopes = slopes(all.heads).slice(first, first + heads);
   const decays = weights.constant(
-    Float32Array.from(slopes(heads), (slope) => Math.exp(-slope * (pace + 1e-5))),
+    Float32Array.from(ownSlopes, (slope) => Math.exp(-slope * (pace + 1e-5))),
   );
   // What is read is scaled: what is written may as well be.
   const betas = weights.constant(new Float32Array(heads).fill(headDim ** -0.5));

@@ -13,13 +13,13 @@ import {
   multiply,
   negative,
   power,
-  reshape,
   sigmoid,
   where,
   zeros,
 } from "../mlx/ops.ts";
 import { activationOf } from "./activations.ts";
 import { type BaseConfig, count } from "./config.ts";
+import { countOf, type Extent, times } from "./extents.ts";
 import type { AttentionBlock } from "./layers.ts";
 import type { Step } from "./model.ts";
 import { convolution } from "./recurrent-layers.ts";
@@ -43,13 +43,15 @@ export function gatedRecurrence(
   states: LayerStates,
 ): AttentionBlock {
   const { hidden_size: dims, conv1d_width: taps } = config;
-  const gate = weights.linear(`${name}.linear_y`, dims, dims);
-  const project = weights.linear(`${name}.linear_x`, dims, dims);
-  const outProj = weights.linear(`${name}.linear_out`, dims, dims);
+  const headDim = dims / config.num_attention_heads;
+  const channels = weights.divide(dims, { unit: headDim, inputOf: [`${name}.linear_out`] });
+  const gate = weights.linear(`${name}.linear_y`, dims, channels);
+  const project = weights.linear(`${name}.linear_x`, dims, channels);
+  const outProj = weights.linear(`${name}.linear_out`, channels, dims);
   const gelu = activationOf("gelu_pytorch_tanh", "hidden_activation");
-  const convolved = convolution(weights, `${name}.conv_1d`, dims, taps);
-  const inputs = states.slot(taps - 1, dims);
-  const recur = recurrence(config, weights, `${name}.rg_lru`, states);
+  const convolved = convolution(weights, `${name}.conv_1d`, channels, taps);
+  const inputs = states.slot(taps - 1, countOf(channels));
+  const recur = recurrence(weights, `${name}.rg_lru`, states, channels, headDim);
   return (input, step, { norm, residual } = {}) => {
     const x = norm ? norm(input) : input;
     const read = recur(step.convolve(inputs, project(x), convolved), step);
@@ -58,30 +60,34 @@ export function gatedRecurrence(
 }
 
 /** state = decay * state + sqrt(1 - decay^2) * opened input, of each channel; both gates are made of the input. */
-function recurrence(config: RecurrenceConfig, weights: Weights, name: string, states: LayerStates) {
-  const { hidden_size: dims, num_attention_heads: heads } = config;
-  const headDim = dims / heads;
+function recurrence(
+  weights: Weights,
+  name: string,
+  states: LayerStates,
+  channels: Extent,
+  headDim: number,
+) {
+  const [width, heads] = [countOf(channels), times(channels, 1 / headDim)];
   const gateOf = (part: string) => {
     weights.rename({ [`${name}.${part}_weight`]: `${name}.${part}.weight` });
-    const bias = weights.tensor(`${name}.${part}_bias`, [heads, headDim]);
+    const bias = weights.part(`${name}.${part}_bias`, channels);
     const product = weights.byHead(`${name}.${part}`, heads, headDim, headDim, {
       isTransposed: true,
     });
-    return (x: MlxArray) =>
-      sigmoid(add(product({ rows: x, first: 0, stride: headDim }), reshape(bias, [dims])));
+    return (x: MlxArray) => sigmoid(add(product({ rows: x, first: 0, stride: headDim }), bias));
   };
   const [inputGate, recurrentGate] = [gateOf("input_gate"), gateOf("recurrent_gate")];
-  const stored = weights.tensor(`${name}.recurrent_param`, [dims], "float32");
+  const stored = weights.part(`${name}.recurrent_param`, channels, [], "float32");
   const rate = weights.computed(() => multiply(logAddExp(stored, 0), -8));
   const unit = weights.constant(Float32Array.from({ length: KEYS }, (_, i) => (i === 0 ? 1 : 0)));
-  const state = states.slot(dims, 1, KEYS);
+  const state = states.slot(width, 1, KEYS);
   const scan = {
     keyHeads: 1,
-    columns: { values: 0, keys: dims, queries: dims },
+    columns: { values: 0, keys: width, queries: width },
     deltaRule: false,
   };
   return (x: MlxArray, step: Step) => {
-    const powers = multiply(astype(recurrentGate(x), "float32"), rate); // (T, dims)
+    const powers = multiply(astype(recurrentGate(x), "float32"), rate); // (T, channels)
     const rest = maximum(add(negative(exp(multiply(powers, 2))), 1), 0);
     // There is nothing before the first token of a sequence.
     const isFirst = expandDims(lessEqual(step.positions(), 0), 1);

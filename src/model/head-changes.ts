@@ -17,6 +17,7 @@ import {
   where,
   zeros,
 } from "../mlx/ops.ts";
+import { type Crossing, handingOn, takingOver } from "./crossings.ts";
 import {
   type AttentionBlock,
   type AttentionParts,
@@ -148,21 +149,29 @@ export function narrowValues(
 }
 
 /** Of `each` layers the first has keys and values, and the others take them over. */
-export function takenOver(weights: Weights, each: number) {
-  let shared: MlxArray;
-  return (name: string, sizes: AttentionSizes, layer: number): Projection => {
-    const { dims, heads, kvHeads, headDim } = sizes;
-    const [queries, whole] = [heads * headDim, (heads + 2 * kvHeads) * headDim];
-    if (layer % each === 0) {
-      const project = projection(weights, name, sizes);
-      if (each === 1) return project;
-      return (x, fused) => {
-        const qkv = project(x, fused);
-        shared = slice(qkv, 1, queries, whole);
-        return qkv;
-      };
-    }
-    const toQueries = weights.linear(`${name}.q_proj`, dims, headFeatures(sizes));
-    return (x, fused) => concatenate([toQueries(x, fused), shared], -1);
-  };
+export function takenOver(
+  { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
+  layers: number,
+  each: number,
+): Crossing[] {
+  const width = 2 * kvHeads * headDim;
+  return Array.from({ length: Math.ceil(layers / each) }, (_, i) => {
+    return { from: i * each, to: Math.min((i + 1) * each, layers) - 1, width };
+  });
+}
+
+/** With keys and values of its own, or those that it takes over. */
+export function projectionWith(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  layer: number,
+  shared: readonly Crossing[],
+): Projection {
+  const crossing = shared.find(({ from, to }) => from <= layer && layer <= to);
+  if (crossing && crossing.from < layer) {
+    return takingOver(weights.linear(`${name}.q_proj`, sizes.dims, headFeatures(sizes)), crossing);
+  }
+  const project = projection(weights, name, sizes);
+  return crossing ? handingOn(project, 2 * sizes.kvHeads * sizes.headDim, crossing) : project;
 }

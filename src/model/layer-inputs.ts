@@ -3,6 +3,7 @@ import type { z } from "zod";
 import type { MlxArray } from "../mlx/array.ts";
 import { add, less, multiply, reshape, split, squeeze, where } from "../mlx/ops.ts";
 import { type BaseConfig, count } from "./config.ts";
+import type { LayerInputs } from "./decoder.ts";
 import { rmsNorm } from "./layers.ts";
 import type { Weights } from "./weights.ts";
 
@@ -19,10 +20,7 @@ type LayerInputsConfig = Pick<
   z.infer<z.ZodObject<typeof layerInputKeys>>;
 
 /** What each layer gets of a token: an embedding of its own, and a part of the common one projected. */
-export function layerInputs(
-  config: LayerInputsConfig,
-  weights: Weights,
-): (tokens: MlxArray, embedded: MlxArray) => MlxArray[] {
+export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerInputs {
   const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
   const { hidden_size_per_layer_input: each, vocab_size_per_layer_input: vocabulary } = config;
   const embedding = weights.embedding("model.embed_tokens_per_layer", vocabulary, layers * each);

@@ -23,11 +23,12 @@ import {
   tanh,
 } from "../mlx/ops.ts";
 import type { Activation } from "./activations.ts";
-import { countOf, type Extent, type Slice, times } from "./extents.ts";
+import { type Crossing, handingOn, takingOver } from "./crossings.ts";
+import { countOf, type Extent, type Slice, sliceOf, times } from "./extents.ts";
 import type { AttentionOptions, Step } from "./model.ts";
 import type { Rope } from "./rope.ts";
 import type { KvState, LayerStates } from "./states.ts";
-import type { Total, Weights } from "./weights.ts";
+import type { Division, Total, Weights } from "./weights.ts";
 
 /** `offset` is added to the weight: Gemma stores weights as their distance from 1. */
 export function rmsNorm(
@@ -61,15 +62,26 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
-/** An RMS norm over an axis of which this rank may have a part. */
-export function dividedNorm(weights: Weights, name: string, dims: Extent, eps: number): AnyNorm {
+/** An RMS norm over an axis of which this rank may have a part: of one of its groups, where each has a norm by itself. */
+export function dividedNorm(
+  weights: Weights,
+  name: string,
+  dims: Extent,
+  eps: number,
+  groups = 1,
+): AnyNorm {
   if (typeof dims === "number") return rmsNorm(weights, name, dims, eps);
   const weight = weights.part(`${name}.weight`, dims);
+  const width = dims.of / groups;
+  const place = Math.floor(dims.first / width);
+  const isOwn = weights.constant(Float32Array.from({ length: groups }, (_, i) => +(i === place)));
   const total = weights.totals(dims)!;
   return (x) => {
     const exact = astype(x, "float32");
-    const squares = total(sum(multiply(exact, exact), -1, true));
-    const scale = power(add(divide(squares, dims.of * (dims.copies ?? 1)), eps), -0.5);
+    const all = sum(multiply(exact, exact), -1, true); // (T, 1)
+    const own = dims.copies ? divide(all, dims.copies) : all;
+    const squares = slice(total(multiply(own, isOwn)), 1, place, place + 1);
+    const scale = power(add(divide(squares, width), eps), -0.5);
     return multiply(astype(multiply(exact, scale), x.dtype), weight);
   };
 }
@@ -222,32 +234,58 @@ export function kvFeatures(
 
 /**
  * The heads of this rank: KV heads with all their queries, or some of the queries of one KV head that other ranks have
- * too; all of them where they cannot be divided so.
+ * too; all of them where they cannot be divided so. `output`: the matrix that takes what heads make.
  */
-export function ownHeads(weights: Weights, name: string, sizes: AttentionSizes): AttentionSizes {
+export function ownHeads(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  output = "o_proj",
+): AttentionSizes {
   const { group } = weights;
   const { heads, kvHeads, valueDim: value = sizes.headDim } = sizes;
   if (!group) return sizes;
-  const isShared = kvHeads < group.size && group.size % kvHeads === 0;
-  const each = isShared ? heads / group.size : heads / kvHeads;
+  const each = heads / kvHeads;
   if (!Number.isInteger(each)) return sizes;
-  const division = { unit: each * value, inputOf: [`${name}.o_proj`] };
-  const features = weights.divide(heads * value, division);
+  const isShared = kvHeads < group.size;
+  const inputOf = [`${name}.${output}`];
+  const features = weights.divide(
+    heads * value,
+    isShared
+      ? { unit: value, inputOf, sliceOf: sharedSlice(each * value, kvHeads) }
+      : { unit: each * value, inputOf },
+  );
   if (typeof features === "number") return sizes;
   const queries = times(features, 1 / value) as Slice;
-  const keys: Slice = isShared
-    ? {
-        first: Math.floor((group.rank * kvHeads) / group.size),
-        count: 1,
-        of: kvHeads,
-        copies: group.size / kvHeads,
-      }
+  const keys = isShared
+    ? { count: 1, of: kvHeads, ...sharedBy(kvHeads, group) }
     : (times(queries, 1 / each) as Slice);
   return {
     ...sizes,
     heads: queries.count,
     kvHeads: keys.count,
     own: { heads: queries, kvHeads: keys },
+  };
+}
+
+type Ranks = { rank: number; size: number };
+
+/** Which of fewer KV heads a rank has, and with how many other ranks: the first ranks have more of it for themselves. */
+function sharedBy(kvHeads: number, { rank, size }: Ranks) {
+  const first = Math.ceil(((rank + 1) * kvHeads) / size) - 1;
+  const ranksFrom = (kvHead: number) => Math.floor((kvHead * size) / kvHeads);
+  return { first, copies: ranksFrom(first + 1) - ranksFrom(first), place: rank - ranksFrom(first) };
+}
+
+/** Queries of a KV head, `each` features, are divided among the ranks that have it. */
+function sharedSlice(each: number, kvHeads: number): NonNullable<Division["sliceOf"]> {
+  return (unit, ranks) => {
+    const { first, copies, place } = sharedBy(kvHeads, ranks);
+    const most = Math.ceil(ranks.size / kvHeads);
+    const canDivide = each % unit === 0 && each / unit >= most;
+    const own = sliceOf(each, unit, { rank: place, size: copies });
+    if (!canDivide || typeof own === "number") return each * kvHeads;
+    return { first: first * each + own.first, count: own.count, of: each * kvHeads };
   };
 }
 
@@ -310,6 +348,10 @@ export type AttentionParts = {
   outputs?: Extent | undefined;
   /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
   shared?: KvState | undefined;
+  /** Keys and values that another rank's layer has made: read as if they were its own. */
+  taken?: Crossing | undefined;
+  /** Where its own go, for other ranks' layers. */
+  handsOn?: Crossing | undefined;
 };
 
 export type AttentionBlock = (
@@ -329,17 +371,19 @@ export function attentionBlock(
   sizes: AttentionSizes,
   parts: AttentionParts,
 ): SharedBlock {
-  const { rope, qNorm, kNorm, vNorm, shared, afterwards } = parts;
+  const { rope, qNorm, kNorm, vNorm, shared, taken, handsOn, afterwards } = parts;
   const width = headFeatures(sizes);
   if (rope && rope.dims > sizes.headDim) {
     const features = `${rope.dims} features of heads that have ${sizes.headDim}`;
     throw new LoadError(`config.json: RoPE cannot rotate ${features}`);
   }
-  const project =
+  const own: HeadProjection =
     parts.project ??
-    (shared
+    (shared || taken
       ? weights.linear(`${name}.q_proj`, sizes.dims, width)
       : projection(weights, name, sizes));
+  const whole = taken ? takingOver(own, taken) : own;
+  const project = handsOn ? handingOn(whole, handsOn.width, handsOn) : whole;
   const oProj = weights.linear(`${name}.o_proj`, parts.outputs ?? width, sizes.dims);
   const attention = ownSinks(weights, sizes, parts.attention);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };

@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { MlxArray } from "../mlx/array.ts";
 import { concatenate, exp, negative, reshape, slice, split } from "../mlx/ops.ts";
 import { type BaseConfig, count } from "./config.ts";
+import { countOf, type Extent, times } from "./extents.ts";
 import type { AnyNorm, AttentionBlock } from "./layers.ts";
 import { convolution, decayRule } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
@@ -48,30 +49,33 @@ export function mambaMixer(
   weights: Weights,
   name: string,
   states: LayerStates,
-  { dims, channels, heads, stateSize, rank, taps }: MambaSizes,
+  { dims, channels: width, heads, stateSize, rank, taps }: MambaSizes,
   norms?: MambaNorms,
 ): AttentionBlock {
-  const project = weights.linear(`${name}.in_proj`, dims, 2 * channels);
+  const headDim = heads ? width / heads : 1;
+  const inputOf = [`${name}.x_proj`, `${name}.out_proj`];
+  const own = weights.divide(width, { unit: headDim, inputOf });
+  const [channels, ownHeads] = [countOf(own), times(own, 1 / headDim)];
+  const project = weights.linear(`${name}.in_proj`, dims, [own, own]);
   const convolved = {
-    ...convolution(weights, `${name}.conv1d`, channels, taps, "silu"),
+    ...convolution(weights, `${name}.conv1d`, own, taps, "silu"),
     column: 0,
   };
-  const narrow = weights.linear(`${name}.x_proj`, channels, rank + 2 * stateSize);
-  const toSteps = weights.linear(`${name}.dt_proj`, rank, heads ?? channels);
+  // What follows from all channels: ranks add it up.
+  const narrow = weights.linear(`${name}.x_proj`, own, rank + 2 * stateSize);
+  const toSteps = weights.linear(`${name}.dt_proj`, rank, ownHeads);
   const rule = heads
-    ? decayRule(weights, name, heads)
-    : channelRule(weights, name, channels, stateSize);
+    ? decayRule(weights, name, ownHeads)
+    : channelRule(weights, name, own, stateSize);
   const columns = { steps: 0, ...rule };
-  const outProj = weights.linear(`${name}.out_proj`, channels, dims);
+  const outProj = weights.linear(`${name}.out_proj`, own, dims);
   const inputs = states.slot(taps - 1, channels);
-  const state = heads
-    ? states.slot(heads, channels / heads, stateSize)
-    : states.slot(channels, 1, stateSize);
+  const state = states.slot(countOf(ownHeads), headDim, stateSize);
   const scan = {
     keyHeads: 1,
     columns: { values: 0, keys: channels, queries: channels + stateSize },
     deltaRule: false,
-    skip: weights.tensor(`${name}.D`, [heads ?? channels], "float32"),
+    skip: weights.part(`${name}.D`, ownHeads, [], "float32"),
   };
   return (x, step, { norm, residual } = {}) => {
     const raw = project(x, { norm });
@@ -88,11 +92,11 @@ export function mambaMixer(
 }
 
 /** How decays follow from steps: of each channel and each of its state's features. */
-function channelRule(weights: Weights, name: string, channels: number, stateSize: number) {
-  const stored = weights.tensor(`${name}.A_log`, [channels, stateSize], "float32");
+function channelRule(weights: Weights, name: string, channels: Extent, stateSize: number) {
+  const stored = weights.part(`${name}.A_log`, channels, [stateSize], "float32");
   return {
-    rate: weights.computed(() => reshape(negative(exp(stored)), [channels * stateSize])),
+    rate: weights.computed(() => reshape(negative(exp(stored)), [stored.size])),
     // That of dt_proj is that of the steps.
-    bias: weights.constant(new Float32Array(channels)),
+    bias: weights.constant(new Float32Array(countOf(channels))),
   };
 }

@@ -5,7 +5,8 @@ import type { Convolution, RawColumns, Scan } from "../kernels/recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { multiply, slice } from "../mlx/ops.ts";
 import { type BaseConfig, count, type Keys, StepLimits } from "./config.ts";
-import type { AttentionBlock } from "./layers.ts";
+import type { Extent } from "./extents.ts";
+import { type AttentionBlock, headFeatures, kvFeatures, ownHeads } from "./layers.ts";
 import { convolution, decayRule, groupedNorm } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -60,48 +61,46 @@ export type Mamba2Sizes = {
 /** y (T, heads * headDim) and its gate -> what the output projection takes. */
 export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
 
-/** The usual one: the gate first, then a norm, over each of the groups by itself. */
-function normAfterGate(
-  weights: Weights,
-  name: string,
-  dims: number,
-  eps: number,
-  groups = 1,
-): GatedNorm {
-  const norm = groupedNorm(weights, name, dims, eps, groups);
-  return (y, gate) => norm(weights.device.gate("swiglu", gate, y));
-}
-
-/** As the configuration says, with the usual norm; `limits` of step sizes where it gives none. */
+/**
+ * As the configuration says, with the usual norm: the gate first, then a norm over each of the groups by itself. `limits`
+ * of step sizes where it gives none.
+ */
 export function mamba2Layer(
   config: Mamba2Config & Pick<BaseConfig, "rms_norm_eps">,
   weights: Weights,
   name: string,
   states: LayerStates,
-  { groups, limits }: { groups?: number; limits?: readonly [number, number] } = {},
+  { groups = 1, limits }: { groups?: number; limits?: readonly [number, number] } = {},
 ): AttentionBlock {
-  const sizes = mamba2Sizes(config, limits);
-  const [width, eps] = [sizes.heads * sizes.headDim, config.rms_norm_eps];
-  const norm = normAfterGate(weights, `${name}.norm`, width, eps, groups);
-  return mamba2Mixer(weights, name, states, sizes, norm);
+  return mamba2Mixer(weights, name, states, mamba2Sizes(config, limits), (values) => {
+    const norm = groupedNorm(weights, `${name}.norm`, values, config.rms_norm_eps, groups);
+    return (y, gate) => norm(weights.device.gate("swiglu", gate, y));
+  });
 }
 
 /** Factors on parts of what goes into a mixer. */
 export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
 
-/** Mamba 2's mixer: in_proj, conv1d, A_log, D, dt_bias, out_proj, and a norm of the caller's. */
+/** Mamba 2's mixer: in_proj, conv1d, A_log, D, dt_bias, out_proj, and a norm of the caller's, for this rank's values. */
 export function mamba2Mixer(
   weights: Weights,
   name: string,
   states: LayerStates,
-  { dims, heads, headDim, groups, stateSize, taps, limits }: Mamba2Sizes,
-  gatedNorm: GatedNorm,
+  sizes: Mamba2Sizes,
+  makeNorm: (values: Extent) => GatedNorm,
   factors?: Mamba2Factors,
 ): AttentionBlock {
+  const { dims, headDim, stateSize, taps, limits } = sizes;
+  const own = ownHeads(weights, name, { ...sizes, kvHeads: sizes.groups }, "out_proj");
+  const { heads, kvHeads: groups } = own;
+  const steps = headFeatures(own, 1);
+  const outputs = headFeatures(own);
   const [values, keys] = [heads * headDim, groups * stateSize];
+  const ownKeys = kvFeatures(own, stateSize);
+  const ownChannels = [outputs, ownKeys, ownKeys];
   const channels = values + 2 * keys;
-  const project = weights.linear(`${name}.in_proj`, dims, values + channels + heads);
-  const unscaled = convolution(weights, `${name}.conv1d`, channels, taps, "silu");
+  const project = weights.linear(`${name}.in_proj`, dims, [outputs, ...ownChannels, steps]);
+  const unscaled = convolution(weights, `${name}.conv1d`, ownChannels, taps, "silu");
   const scaled = factors
     ? scaledInputs(weights, unscaled, [
         [values, factors.values],
@@ -111,19 +110,20 @@ export function mamba2Mixer(
     : unscaled;
   const convolved = { ...scaled, column: values };
   const columns: RawColumns = {
-    ...decayRule(weights, name, heads),
+    ...decayRule(weights, name, steps),
     steps: values + channels,
     factor: factors?.steps,
     limits,
   };
-  const outProj = weights.linear(`${name}.out_proj`, values, dims);
+  const gatedNorm = makeNorm(outputs);
+  const outProj = weights.linear(`${name}.out_proj`, outputs, dims);
   const inputs = states.slot(taps - 1, channels);
   const state = states.slot(heads, headDim, stateSize);
   const scan: Scan = {
     keyHeads: groups,
     columns: { values: 0, keys: values, queries: values + keys },
     deltaRule: false,
-    skip: weights.tensor(`${name}.D`, [heads], "float32"),
+    skip: weights.part(`${name}.D`, steps, [], "float32"),
   };
   return (x, step, { norm, residual }: Pick<Fused, "norm" | "residual"> = {}) => {
     const raw = project(x, { norm });

@@ -2,32 +2,45 @@
 import type { Norm } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { astype, concatenate, expandDims, multiply, softmax, sum } from "../mlx/ops.ts";
+import type { BaseConfig } from "./config.ts";
+import type { Crossing } from "./crossings.ts";
 import type { Design } from "./design.ts";
 import type { Weights } from "./weights.ts";
 
 /** `size` layers add to one sum. Attention, MLPs and the last norm take a mixture of all sums before. */
-export function mixedResiduals(weights: Weights, dims: number, eps: number, size: number): Design {
-  // In the order in which they come.
-  let sums: MlxArray[] = [];
-  const mixture = (name: string) => {
+export function mixedResiduals(
+  weights: Weights,
+  { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps }: BaseConfig,
+  size: number,
+): Design {
+  const sums = Array.from({ length: Math.ceil(layers / size) }, (_, i): Crossing => {
+    return { from: i * size, to: layers - 1, width: dims };
+  });
+  /** With the sums that layers before this one have begun. */
+  const mixture = (name: string, before: number) => {
     const mix = residualMixture(weights, name, dims, eps);
-    return (partial: MlxArray) => mix(sums, partial);
+    const begun = sums.filter(({ from }) => from < before);
+    return (partial: MlxArray) =>
+      mix(
+        begun.map(({ value }) => value!),
+        partial,
+      );
   };
   return {
+    crossings: sums,
     combine: ({ name, layer, mix, mlp, norms }) => {
-      const beforeAttention = mixture(`${name}.self_attention_res`);
-      const beforeMlp = mixture(`${name}.mlp_res`);
+      const beforeAttention = mixture(`${name}.self_attention_res`, layer);
+      const beforeMlp = mixture(`${name}.mlp_res`, layer + 1);
+      const begun = sums.find(({ from }) => from === layer);
       const [inputNorm, postNorm] = [norms.attention as Norm, norms.mlp as Norm];
       return (x, step) => {
-        if (layer === 0) sums = [];
         const taken = beforeAttention(x);
-        const begins = layer % size === 0;
-        if (begins) sums = [...sums, x];
-        const h = mix(taken, step, { norm: inputNorm, residual: begins ? undefined : x });
+        if (begun) begun.value = x;
+        const h = mix(taken, step, { norm: inputNorm, residual: begun ? undefined : x });
         return mlp(beforeMlp(h), { norm: postNorm, residual: h });
       };
     },
-    beforeNorm: mixture("model.output_attn_res"),
+    beforeNorm: mixture("model.output_attn_res", layers),
   };
 }
 

@@ -3,8 +3,8 @@ import type { Convolution, Scan } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../mlx/ops.ts";
 import { joined } from "./arrangement.ts";
-import { type Extent, type Extents, partsOf, wholeOf } from "./extents.ts";
-import { rmsNorm } from "./layers.ts";
+import { countOf, type Extent, type Extents, partsOf, wholeOf } from "./extents.ts";
+import { type AnyNorm, dividedNorm } from "./layers.ts";
 import type { Step } from "./model.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
@@ -70,18 +70,21 @@ export function deltaScan(keyHeads: number, keyDim: number): Scan {
   };
 }
 
-/** A norm over each of the groups by itself, with one weight for all features. */
+/** A norm over each of the groups by itself, with one weight for all features. A rank has some groups, or a part of one. */
 export function groupedNorm(
   weights: Weights,
   name: string,
-  dims: number,
+  dims: Extent,
   eps: number,
   groups: number,
-): (x: MlxArray) => MlxArray {
-  if (groups === 1) return rmsNorm(weights, name, dims, eps);
-  const weight = weights.tensor(`${name}.weight`, [dims]);
+): AnyNorm {
+  const [width, own] = [wholeOf(dims) / groups, countOf(dims)];
+  // Where some ranks have a part of a group, all add up: also those that have one by themselves.
+  const isShared = typeof dims !== "number" && groups < weights.group!.size;
+  if (groups === 1 || isShared) return dividedNorm(weights, name, dims, eps, groups);
+  const weight = weights.part(`${name}.weight`, dims);
   return (x) => {
-    const grouped = reshape(x, [-1, groups, dims / groups]);
-    return multiply(reshape(weights.device.rmsNorm(grouped, undefined, eps), [-1, dims]), weight);
+    const grouped = reshape(x, [-1, own / width, width]);
+    return multiply(reshape(weights.device.rmsNorm(grouped, undefined, eps), [-1, own]), weight);
   };
 }

@@ -23,6 +23,8 @@ import {
 } from "../mlx/ops.ts";
 import { squaredRelu } from "./activations.ts";
 import { type BaseConfig, count } from "./config.ts";
+import type { Crossing } from "./crossings.ts";
+import { countOf, type Extent } from "./extents.ts";
 import type { Step } from "./model.ts";
 import { delayed } from "./recurrent-layers.ts";
 import type { LayerStates } from "./states.ts";
@@ -55,8 +57,9 @@ export function channelMixer(
   const { hidden_size: dims, intermediate_size: hidden } = config;
   const shift = tokenShift(weights, states, dims);
   const share = mixed(weights, `${name}.x_k`, dims);
-  const up = weights.linear(`${name}.key`, dims, hidden);
-  const down = weights.linear(`${name}.value`, hidden, dims);
+  const own = weights.divide(hidden, { inputOf: [`${name}.value`] });
+  const up = weights.linear(`${name}.key`, dims, own);
+  const down = weights.linear(`${name}.value`, own, dims);
   return (x: MlxArray, step: Step) => down(squaredRelu(up(share(x, shift(x, step)))));
 }
 
@@ -70,12 +73,11 @@ function mixed(weights: Weights, name: string, dims: number) {
 function lowRank(
   weights: Weights,
   name: string,
-  dims: number,
-  rank: number,
+  { dims, rank, outputs }: { dims: number; rank: number; outputs: Extent },
   activation: (x: MlxArray) => MlxArray = (x) => x,
 ): Linear {
   const narrow = weights.linear(`${name}.lora.0`, dims, rank);
-  const wide = weights.linear(`${name}.lora.2`, rank, dims);
+  const wide = weights.linear(`${name}.lora.2`, rank, outputs);
   return (x) => wide(activation(narrow(x)));
 }
 
@@ -85,41 +87,45 @@ export function timeMixer(
   name: string,
   layer: number,
   states: LayerStates,
-  first: { values?: MlxArray },
+  first: Crossing,
 ) {
   const { hidden_size: dims, head_dim: headDim, rms_norm_eps: eps } = config;
-  const heads = dims / headDim;
-  if (!Number.isInteger(heads)) {
+  if (dims % headDim !== 0) {
     throw new LoadError(`config.json: head_dim: ${headDim} features do not divide ${dims}`);
   }
+  const outputs = weights.divide(dims, { unit: headDim, inputOf: [`${name}.o_proj`] });
+  const width = countOf(outputs);
+  const heads = width / headDim;
   splitShares(weights, name);
   const shift = tokenShift(weights, states, dims);
   const [forR, forW, forK, forV, forA, forG] = ["r", "w", "k", "v", "a", "g"].map((part) =>
     mixed(weights, `${name}.x_${part}`, dims),
   ) as [Mix, Mix, Mix, Mix, Mix, Mix];
-  const [rProj, kProj, vProj, oProj] = ["r", "k", "v", "o"].map((part) =>
-    weights.linear(`${name}.${part}_proj`, dims, dims),
-  ) as [Linear, Linear, Linear, Linear];
-  const toDecays = lowRank(weights, `${name}.w_lora`, dims, config.decay_low_rank_dim, tanh);
-  const toRates = lowRank(weights, `${name}.a_lora`, dims, config.a_low_rank_dim);
-  const toGates = lowRank(weights, `${name}.g_lora`, dims, config.gate_low_rank_dim, sigmoid);
+  const [rProj, kProj, vProj] = ["r", "k", "v"].map((part) =>
+    weights.linear(`${name}.${part}_proj`, dims, outputs),
+  ) as [Linear, Linear, Linear];
+  const oProj = weights.linear(`${name}.o_proj`, outputs, dims);
+  const sizes = (rank: number) => ({ dims, rank, outputs });
+  const toDecays = lowRank(weights, `${name}.w_lora`, sizes(config.decay_low_rank_dim), tanh);
+  const toRates = lowRank(weights, `${name}.a_lora`, sizes(config.a_low_rank_dim));
+  const toGates = lowRank(weights, `${name}.g_lora`, sizes(config.gate_low_rank_dim), sigmoid);
   const toShares =
-    layer > 0 ? lowRank(weights, `${name}.v_lora`, dims, config.v_low_rank_dim) : undefined;
+    layer > 0 ? lowRank(weights, `${name}.v_lora`, sizes(config.v_low_rank_dim)) : undefined;
   const [keyScale, keyRate, bonus] = ["k_k", "k_a", "r_k"].map((part) =>
-    weights.vector(`${name}.${part}`, dims),
+    weights.part(`${name}.${part}`, outputs),
   ) as [MlxArray, MlxArray, MlxArray];
   const [weight, bias] = ["weight", "bias"].map((part) =>
-    weights.vector(`${name}.g_norm.${part}`, dims),
+    weights.part(`${name}.g_norm.${part}`, outputs),
   ) as [MlxArray, MlxArray];
   const state = states.slot(heads, headDim, headDim);
   const scan = {
     keyHeads: heads,
-    columns: { queries: 0, keys: dims, values: 2 * dims },
-    erasing: { find: 3 * dims, put: 4 * dims },
+    columns: { queries: 0, keys: width, values: 2 * width },
+    erasing: { find: 3 * width, put: 4 * width },
     deltaRule: false,
   };
   const byHead = (x: MlxArray) => reshape(x, [-1, heads, headDim]);
-  const whole = (x: MlxArray) => reshape(x, [-1, dims]);
+  const whole = (x: MlxArray) => reshape(x, [-1, width]);
   return (x: MlxArray, step: Step) => {
     const difference = shift(x, step);
     const [r, raw, v] = [
@@ -128,9 +134,9 @@ export function timeMixer(
       forV(x, difference),
     ];
     const own = vProj(v);
-    if (layer === 0) first.values = own;
+    if (layer === 0) first.value = own;
     const values = toShares
-      ? add(own, multiply(subtract(first.values!, own), sigmoid(toShares(v))))
+      ? add(own, multiply(subtract(first.value!, own), sigmoid(toShares(v))))
       : own;
     const rates = sigmoid(toRates(forA(x, difference)));
     const decays = exp(

@@ -17,8 +17,8 @@ export type LayerSplit = { ranges: readonly LayerRange[] } | { memory: readonly 
 export type Stage = {
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  /** Which of so many layers it has. */
-  layersOf(count: number): LayerRange;
+  /** Which of so many layers it has; `vocabulary`: what that takes, in layers. */
+  layersOf(count: number, vocabulary: number): LayerRange;
   /** The hidden states (T, D) that the rank before has made. */
   receive(tokens: number, dims: number): MlxArray;
   /** Sends them to the next rank, or the last rank's to the first; what the first rank gets back are the last one's. */
@@ -33,7 +33,7 @@ export function rankStage(group: Group, dtype: Dtype, split: LayerSplit): Stage 
   return {
     isFirst,
     isLast: rank === size - 1,
-    layersOf: (count) => layerRanges(count, split)[rank]!,
+    layersOf: (count, vocabulary) => layerRanges(count, split, vocabulary)[rank]!,
     receive,
     pass(hidden, tokens, dims) {
       const sent = astype(hidden, dtype);
@@ -45,25 +45,14 @@ export function rankStage(group: Group, dtype: Dtype, split: LayerSplit): Stage 
   };
 }
 
-/** All layers, of a model that is to be planned; throws what a rank's would. */
-export function plannedStage(split: LayerSplit): Stage {
-  return {
-    isFirst: true,
-    isLast: true,
-    layersOf(count) {
-      layerRanges(count, split);
-      return { first: 0, end: count };
-    },
-    receive: () => {
-      throw new Error("a planned stage has all layers");
-    },
-    pass: (hidden) => hidden,
-  };
-}
-
 /** Of every rank; throws where they are not all of so many layers. */
-export function layerRanges(count: number, split: LayerSplit): readonly LayerRange[] {
-  return "ranges" in split ? checked(count, split.ranges) : byMemory(count, split.memory);
+export function layerRanges(
+  count: number,
+  split: LayerSplit,
+  vocabulary: number,
+): readonly LayerRange[] {
+  if ("ranges" in split) return checked(count, split.ranges);
+  return byMemory(count, split.memory, vocabulary);
 }
 
 export function evenly(ranks: number): LayerSplit {
@@ -79,21 +68,25 @@ function checked(count: number, ranges: readonly LayerRange[]): readonly LayerRa
   throw new LoadError(`config.json: layers 0-${count - 1}, and --layers says ${given}`);
 }
 
-/** The first rank, which also has the vocabulary, has no more than others with as much memory. */
-function byMemory(count: number, memory: readonly number[]): readonly LayerRange[] {
+/** The first rank also has the vocabulary, and so fewer layers than others with as much memory. */
+function byMemory(
+  count: number,
+  memory: readonly number[],
+  vocabulary: number,
+): readonly LayerRange[] {
   const ranks = memory.length;
   if (count < ranks) {
     const found = `${count} layers for ${ranks} ranks`;
     throw new LoadError(`config.json: ${found}: divide it by --parallel tensor`);
   }
-  const total = memory.reduce((sum, each) => sum + each, 0);
-  let [first, before] = [0, 0];
-  return memory.map((each, rank) => {
-    before += each;
+  let first = 0;
+  return memory.map((own, rank) => {
+    const after = memory.slice(rank + 1);
+    const beside = rank === 0 ? vocabulary : 0;
+    const left = own + after.reduce((sum, each) => sum + each, 0);
+    const fair = Math.ceil(((count - first + beside) * own) / left - beside - 0.5);
     // Everyone has a layer.
-    const fair = Math.floor((count * before) / total + 1e-9);
-    const end =
-      rank === ranks - 1 ? count : Math.min(Math.max(fair, first + 1), count - (ranks - 1 - rank));
+    const end = Math.min(first + Math.max(fair, 1), count - after.length);
     const range = { first, end };
     first = end;
     return range;

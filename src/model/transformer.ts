@@ -2,7 +2,7 @@
 import type { Linear } from "../device/device.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { add, multiply } from "../mlx/ops.ts";
-import { attentionLayers } from "./attention-layers.ts";
+import { attentionLayers, kvCrossings } from "./attention-layers.ts";
 import type { BaseConfig } from "./config.ts";
 import { decoder } from "./decoder.ts";
 import { type Design, type Norms, usualNorms } from "./design.ts";
@@ -26,7 +26,8 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
   const offset = config.norm_offset ?? design.normOffset ?? 0;
   const usualNorm = design.isLayerNorm ? layerNorm : rmsNorm;
   const makeNorm = design.makeNorm ?? ((name, size) => usualNorm(weights, name, size, eps, offset));
-  const makeAttention = attentionLayers(config, weights, design, offset);
+  const shared = kvCrossings(config, design);
+  const makeAttention = attentionLayers(config, weights, design, offset, shared);
   const makeMlp = mlpLayers(config, weights, design);
   const makeLayer = (name: string, layer: number, states: LayerStates): Block => {
     const part = typeof attentionName === "function" ? attentionName(layer) : attentionName;
@@ -41,8 +42,8 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
     return sequentialBlock(mix, mlp, own, design);
   };
   const ignored = [...(design.ignored ?? []), ...unusedTensors(config, design)];
-  const crossesLayers = design.crossesLayers || design.kvOwners !== undefined;
-  const options = { ...design, ignored, crossesLayers };
+  const crossings = [...(design.crossings ?? []), ...shared.values()];
+  const options = { ...design, ignored, crossings };
   return decoder(config, weights, design.layer ?? makeLayer, makeNorm, options);
 }
 

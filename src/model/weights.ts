@@ -17,6 +17,7 @@ import { add, astype, concatenate, dequantize, type QuantizationMode, take } fro
 import { Scope } from "../mlx/scope.ts";
 import {
   columnsOf,
+  columnsThatTake,
   joined,
   joinedExperts,
   orderedRuns,
@@ -32,10 +33,12 @@ import {
   evenSliceOf,
   leastCommonMultiple,
   partsOf,
+  type Slice,
   sliceOf,
   wholeOf,
 } from "./extents.ts";
-import { evenly, type LayerSplit, plannedStage, rankStage, type Stage } from "./stages.ts";
+import { computedWords } from "./formats/computed.ts";
+import { evenly, type LayerSplit, rankStage, type Stage } from "./stages.ts";
 import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
   loadDense,
@@ -92,9 +95,7 @@ export class Weights {
     this.device = device;
     this.dtype = dtype ?? device.computeType(storedType(checkpoint));
     this.group = parallel === "pipeline" ? undefined : group;
-    if (group && parallel === "pipeline") {
-      this.stage = device.isSketch ? plannedStage(layers) : rankStage(group, this.dtype, layers);
-    }
+    if (group && parallel === "pipeline") this.stage = rankStage(group, this.dtype, layers);
     this.windows = windows;
     this.#keepDequantized = keepDequantized;
     this.#ledger = new TensorLedger(checkpoint, onProgress, device.isSketch);
@@ -102,6 +103,11 @@ export class Weights {
 
   has(name: string): boolean {
     return this.#ledger.get(name) !== undefined;
+  }
+
+  /** What the file has of tensors whose names begin so. */
+  storedBytes(prefix: string): number {
+    return this.#ledger.names(prefix).reduce((sum, name) => sum + this.#ledger.find(name).bytes, 0);
   }
 
   /** Whether a tensor has such a name. */
@@ -159,11 +165,17 @@ export class Weights {
    * This rank's part of an axis, in multiples of `unit`. `inputOf`: matrices that take the axis as their input. All of
    * it where it cannot be divided so.
    */
-  divide(size: number, { unit = 1, inputOf = [] }: Division = {}): Extent {
-    if (!this.group) return size;
-    if (inputOf.some((name) => this.has(`${name}.input_order`))) return size;
+  divide(size: number, { unit = 1, inputOf = [], ...division }: Division = {}): Extent {
+    const { group } = this;
+    if (!group) return size;
     const units = inputOf.map((name) => this.#inputUnit(name, size));
-    return sliceOf(size, leastCommonMultiple(unit, ...units), this.group);
+    const each = leastCommonMultiple(unit, ...units);
+    const parts = Array.from({ length: group.size }, (_, rank) => {
+      const ranks = { rank, size: group.size };
+      return division.sliceOf?.(each, ranks) ?? sliceOf(size, each, ranks);
+    });
+    const canDivide = inputOf.every((name, i) => this.#hasRunsOf(name, parts, units[i]!));
+    return canDivide ? parts[group.rank]! : size;
   }
 
   /** Adds up what ranks make of their parts of an axis; undefined where each has all of it. */
@@ -183,12 +195,14 @@ export class Weights {
     const matrix = this.#matrix(name, [size, countOf(inputs)]);
     const product = this.#linear(matrix, this.#bias(name, [size], inputs));
     const order = this.#ledger.get(`${name}.input_order`);
-    if (order) return reordered(product, this.#ledger.own(loadPlain(order, this.device), order));
+    const ordered = order
+      ? reordered(product, this.#ledger.own(loadPlain(order, this.device), order))
+      : product;
     const total = this.totals(inputs);
-    if (!total) return product;
+    if (!total) return ordered;
     // Every rank adds the residual: all build one graph, and so the same collectives in one order.
     return (x, { residual, ...fused } = {}) => {
-      const whole = total(product(x, fused));
+      const whole = total(ordered(x, fused));
       return residual ? add(residual, whole) : whole;
     };
   }
@@ -391,6 +405,13 @@ export class Weights {
     this.rename({ [`${name}.reordered.`]: `${name}.` });
   }
 
+  /** The columns of a matrix take so many inputs from other places. */
+  orderInputs(name: string, inputs: number, placeOf: (input: number) => number): void {
+    const before = this.#inputOrder(name) ?? Uint32Array.from({ length: inputs }, (_, i) => i);
+    const order = before.map(placeOf);
+    this.arrange([`${name}.weight`], () => wordsOf(`${name}.input_order`, order));
+  }
+
   /** Other names for all tensors that have these parts in theirs, one part after the other. */
   renameParts(parts: Readonly<Record<string, string>>): void {
     const all = Object.entries(parts);
@@ -422,7 +443,7 @@ export class Weights {
   /** Throws where the file has tensors that the configuration does not account for. */
   finish(ignored: readonly RegExp[]): void {
     // Other ranks have the other layers.
-    if (!this.stage || this.device.isSketch) this.#ledger.finish(ignored);
+    if (!this.stage) this.#ledger.finish(ignored);
   }
 
   /** How many bytes of arrays there are. */
@@ -476,6 +497,7 @@ export class Weights {
     const count = leading.reduce((a, b) => a * b, 1);
     const runs = Array.from({ length: count }, (_, i) => runsIn(outputs, i * rows)).flat();
     const own = sumOf(outputs.map(countOf));
+    const columns = typeof inputs === "number" ? undefined : this.#columns(name, inputs);
     for (const kind of matrixKinds) {
       const part = `${name}.${kind}`;
       if (!this.has(part)) continue;
@@ -483,9 +505,36 @@ export class Weights {
         const shape = [...leading, own, ...stored.shape.slice(leading.length + 1)];
         const some =
           own === rows ? stored : orderedRuns(stored, { rows: count * rows, runs, shape });
-        return kind === "bias" || typeof inputs === "number" ? some : columnsOf(some, inputs);
+        return kind === "bias" || !columns ? some : columnsOf(some, columns);
       });
     }
+  }
+
+  /** The columns that take these inputs, in an order that is then one of these inputs alone. */
+  #columns(name: string, inputs: Slice): { runs: readonly RowRun[]; of: number } {
+    const { first, count, of } = inputs;
+    const order = this.#inputOrder(name);
+    if (!order) return { runs: [inputs], of };
+    const isOwn = (input: number) => input >= first && input < first + count;
+    const own = order.filter(isOwn).map((input) => input - first);
+    this.#ledger.cut(`${name}.input_order`, (stored) => wordsOf(stored.name, own));
+    return { runs: columnsThatTake(order, inputs), of };
+  }
+
+  /** Which input each column takes, if not that of its own place. */
+  #inputOrder(name: string): Uint32Array | undefined {
+    const stored = this.#ledger.get(`${name}.input_order`);
+    return stored && new Uint32Array(bytesOf(stored).buffer);
+  }
+
+  /** Whether the columns of each part of the inputs are runs of what is quantized together. */
+  #hasRunsOf(name: string, parts: readonly Extent[], unit: number): boolean {
+    const order = this.#inputOrder(name);
+    if (!order) return true;
+    const isWhole = ({ first, count }: RowRun) => first % unit === 0 && count % unit === 0;
+    return parts.every(
+      (part) => typeof part === "number" || columnsThatTake(order, part).every(isWhole),
+    );
   }
 
   /** So many inputs of a matrix are quantized together. */
@@ -505,7 +554,7 @@ export class Weights {
     const kinds = matrixKinds.map((kind) =>
       parts.map((part) => tail(this.#ledger.get(`${part}.${kind}`))),
     );
-    const orders = parts.map((part) => contentOf(this.#ledger.get(`${part}.input_order`)));
+    const orders = parts.map((part) => this.#inputOrder(part)?.join());
     return [...kinds, orders].every((each) => each.every((one) => one === each[0]));
   }
 
@@ -591,7 +640,12 @@ export class Weights {
 /** Parts of every layer, or some of the layers. */
 export type Parallel = "tensor" | "pipeline";
 
-export type Division = { unit?: number; inputOf?: readonly string[] };
+export type Division = {
+  unit?: number;
+  inputOf?: readonly string[];
+  /** A rank's part in multiples of a unit, where that is not as much for each rank; all of it for all ranks or for none. */
+  sliceOf?: (unit: number, ranks: { rank: number; size: number }) => Extent;
+};
 
 /** What a rank has made -> the sum over all ranks. */
 export type Total = (part: MlxArray) => MlxArray;
@@ -632,12 +686,15 @@ function storedType({ format, tensors, config }: Checkpoint): FloatType {
   return stored.find(isFloatType) ?? "bfloat16";
 }
 
-/** What a tensor of few bytes holds, to be compared. */
-function contentOf(stored: StoredTensor | undefined): string | undefined {
-  if (!stored) return undefined;
+function wordsOf(name: string, words: Uint32Array): StoredTensor {
+  return computedWords({ name, shape: [words.length], fill: (target) => target.set(words) });
+}
+
+/** What a tensor of few bytes holds. */
+function bytesOf(stored: StoredTensor): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(stored.bytes);
   stored.read(0, bytes);
-  return bytes.toBase64();
+  return bytes;
 }
 
 function isFloatType(name: unknown): name is FloatType {

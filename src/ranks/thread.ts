@@ -14,13 +14,13 @@ import { openMlx } from "../mlx/runtime.ts";
 import { openCheckpoint } from "../model/checkpoint.ts";
 import { fingerprintOf } from "../model/fingerprint.ts";
 import { loadModel } from "../model/load.ts";
-import type { Model } from "../model/model.ts";
 import { type Launched, Runner } from "../model/runner.ts";
-import { StageRunner } from "../model/stage-runner.ts";
+import type { StageRunner } from "../model/stage-runner.ts";
 import { StateStore } from "../model/state-store.ts";
 import type { Parallel } from "../model/weights.ts";
 import { areLocal, connectionsOf } from "./connections.ts";
 import type { FromRank, FromRankProcess, RankLoad, ToRank } from "./protocol.ts";
+import { rankRunner } from "./runner.ts";
 
 export type FromRankThread = Uint8Array | FromRankProcess;
 
@@ -138,7 +138,7 @@ function load(asked: RankLoad): void {
   const options = { device, dtype, keepDequantized, ...part, onProgress };
   const model = owned(loadModel(ownPath(asked), options));
   const store = owned(new StateStore(device, model.states, layout, model.dtype));
-  const runner = owned(runnerOf(model, store, group, parallel));
+  const runner = owned(rankRunner(device, model, store, part));
   if (warmUp && runner instanceof Runner) runner.warmUp(warmUp.maxBatch, warmUp.maxLength);
   const kept = made.move();
   models.set(name, {
@@ -149,18 +149,6 @@ function load(asked: RankLoad): void {
     free: () => kept.dispose(),
   });
   reply({ kind: "loaded", model: name, weightBytes: model.weightBytes, kvBytes: store.bytes });
-}
-
-/** Of ranks that have some of the layers, only the first draws, and knows of tokens. */
-function runnerOf(
-  model: Model,
-  store: StateStore,
-  group: MlxGroup,
-  parallel: Parallel,
-): Runner | StageRunner {
-  if (parallel === "tensor") return new Runner(device, model, store, group);
-  if (group.rank > 0) return new StageRunner(model, store);
-  return new Runner(device, model, store, undefined, { isStage: true });
 }
 
 /**

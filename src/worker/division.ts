@@ -4,7 +4,7 @@ import type { Division, Parallel } from "../engine/protocol.ts";
 import { type Group, plannedGroup } from "../mlx/distributed.ts";
 import type { LoadOptions } from "../model/load.ts";
 import type { LayerSplit } from "../model/stages.ts";
-import { sketchWeights } from "./step-needs.ts";
+import { sketchParts } from "./step-needs.ts";
 
 /** Ranks that a model is divided among, how many of them share this machine, and the memory of each once it is known. */
 export type Ranks = {
@@ -37,7 +37,7 @@ export function divide(device: Device, path: string, kind: Kind, ranks: Ranks): 
   const { parallel } = division;
   if (parallel !== "auto") return partsOf(parallel);
   if (division.layers) return partsOf("pipeline");
-  const weightsOf = (parts?: Parts) => sketchWeights(device, path, { ...kind, ...parts });
+  const weightsOf = (parts?: Parts) => sketchParts(device, path, { ...kind, ...parts }).weightBytes;
   /** Undefined for a model whose layers cannot be divided; what else may be wrong with it, its load says. */
   const pipeline = () => {
     const parts = partsOf("pipeline");

@@ -6,6 +6,7 @@ import { type Division, noTraffic, type Traffic, type WorkerData } from "../engi
 import type { LoadOptions } from "../model/load.ts";
 import type { Launched, StepInputs, StepOutputs } from "../model/runner.ts";
 import type { FromRank, FromRankUser, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
+import { stepsOnRanks } from "../ranks/runner.ts";
 import type { StepRunner } from "./pipeline.ts";
 
 /** How often a load looks for a shutdown, and for other models' work. */
@@ -96,7 +97,7 @@ export class RankLink {
   }
 }
 
-type RankModel = { load: RankLoad; fingerprint: string; depth: number; stepLimitMs?: number };
+type RankModel = { load: RankLoad; fingerprint: string; stepLimitMs?: number };
 
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
@@ -121,13 +122,14 @@ export class RankRunner implements StepRunner {
   traffic: Traffic = noTraffic;
 
   constructor(link: RankLink, model: RankModel, close: () => void) {
-    const { load, fingerprint, depth, stepLimitMs = STEP_LIMIT_MS } = model;
+    const { load, fingerprint, stepLimitMs = STEP_LIMIT_MS } = model;
+    const { depth, stages } = stepsOnRanks(load.parallel, link.size);
     this.#link = link;
     this.#stepLimitMs = stepLimitMs;
     this.#load = load;
     this.#fingerprint = fingerprint;
-    this.stages = load.parallel === "pipeline" ? link.size : undefined;
-    this.depth = this.stages ?? depth;
+    this.stages = stages;
+    this.depth = depth;
     this.#close = close;
   }
 

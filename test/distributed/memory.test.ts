@@ -1,19 +1,22 @@
-// What ranks hold of a model, by MLX's own count: each its share of the weights and of the KV cache, as was planned. Their
-// parts are loaded one after the other: nothing is computed, so no rank waits for another.
+// What ranks hold of a model, by MLX's own count: each its share of the weights, of the KV cache and of recurrent states, as
+// was planned. Their parts are loaded one after the other: nothing is computed, so no rank waits for another.
 import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defaultEngineOptions, type Parallel } from "../../src/engine/protocol.ts";
+import { bytesOf } from "../../src/kv/budget.ts";
 import { plannedGroup } from "../../src/mlx/distributed.ts";
-import { activeMemory } from "../../src/mlx/memory.ts";
+import { activeMemory, clearCache } from "../../src/mlx/memory.ts";
 import { type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { evenly } from "../../src/model/stages.ts";
 import { StateStore } from "../../src/model/state-store.ts";
-import { bytesOf, type FileTensor, writeSafetensors } from "../../src/self-test/tiny-weights.ts";
+import { blockBytes, groupsOf, type LayerStates } from "../../src/model/states.ts";
 import { needsOf } from "../../src/worker/plan.ts";
 import { deviceOf, freeDevices } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
+import { wideModels, writeWideModel } from "../support/wide-models.ts";
 
 useMlx();
 const root = mkdtempSync(join(tmpdir(), "rank-memory-"));
@@ -22,64 +25,27 @@ afterAll(() => {
   rmSync(root, { recursive: true });
 });
 
-const LAYERS = 12;
-const BLOCKS = 64;
+/** So many that what a pool has for padding is little beside them. */
+const MANY = 64;
 
-const config = {
-  model_type: "llama",
-  hidden_size: 384,
-  num_hidden_layers: LAYERS,
-  intermediate_size: 1536,
-  num_attention_heads: 12,
-  num_key_value_heads: 12,
-  rms_norm_eps: 1e-5,
-  vocab_size: 240,
-  max_position_embeddings: 256,
-  tie_word_embeddings: true,
-};
-
-/** A Llama whose 12 heads and 12 layers divide evenly among 2, 3 and 4 ranks. All its weights are 0. */
-function writeLlama(quantization?: { group_size: number; bits: number }): string {
-  const { hidden_size: hidden, intermediate_size: width, vocab_size: vocabulary } = config;
-  const tensors = new Map<string, FileTensor>();
-  const put = (name: string, shape: number[], dtype: "F32" | "U32" = "F32") => {
-    const bytes = bytesOf(new Uint32Array(shape.reduce((a, b) => a * b)));
-    tensors.set(name, { dtype, shape, bytes });
+function layoutOf(states: LayerStates) {
+  return {
+    groups: groupsOf(states).map(({ window }) => ({ blocks: MANY, window })),
+    slots: states.slots.length > 0 ? MANY : undefined,
   };
-  const matrix = (name: string, rows: number, columns: number) => {
-    if (!quantization) return put(`${name}.weight`, [rows, columns]);
-    const { bits, group_size } = quantization;
-    put(`${name}.weight`, [rows, (columns * bits) / 32], "U32");
-    for (const part of ["scales", "biases"]) put(`${name}.${part}`, [rows, columns / group_size]);
-  };
-  matrix("model.embed_tokens", vocabulary, hidden);
-  put("model.norm.weight", [hidden]);
-  for (let i = 0; i < LAYERS; i++) {
-    const layer = `model.layers.${i}`;
-    for (const each of ["q", "k", "v", "o"])
-      matrix(`${layer}.self_attn.${each}_proj`, hidden, hidden);
-    matrix(`${layer}.mlp.gate_proj`, width, hidden);
-    matrix(`${layer}.mlp.up_proj`, width, hidden);
-    matrix(`${layer}.mlp.down_proj`, hidden, width);
-    put(`${layer}.input_layernorm.weight`, [hidden]);
-    put(`${layer}.post_attention_layernorm.weight`, [hidden]);
-  }
-  const path = mkdtempSync(join(root, "llama-"));
-  writeFileSync(join(path, "config.json"), JSON.stringify({ ...config, quantization }));
-  writeSafetensors(join(path, "model.safetensors"), tensors);
-  return path;
 }
 
-type Held = { weights: number; kv: number };
+type Held = { weights: number; states: number };
 
 function heldBy(path: string, part: Partial<LoadOptions> = {}): Held {
   const device = deviceOf("cpu");
-  const layout = { groups: [{ blocks: BLOCKS, window: undefined }], slots: undefined };
+  // Arrays may get larger buffers that others have left.
+  clearCache();
   const before = activeMemory();
-  const model = loadModel(path, { device, windows: [undefined], ...part });
+  const model = loadModel(path, { device, ...part });
   const loaded = activeMemory();
-  const store = new StateStore(device, model.states, layout, model.dtype);
-  const held = { weights: loaded - before, kv: activeMemory() - loaded };
+  const store = new StateStore(device, model.states, layoutOf(model.states), model.dtype);
+  const held = { weights: loaded - before, states: activeMemory() - loaded };
   store.free();
   model.free();
   expect(activeMemory()).toBe(before);
@@ -91,28 +57,77 @@ function expectWithin(share: number, found: number, expected: number): void {
   expect(found / expected).toBeLessThan(1 + share);
 }
 
-const paths = {
-  "a plain model": writeLlama(),
-  "a quantized model": writeLlama({ group_size: 32, bits: 4 }),
-};
+function expectShares(path: string, size: number, parallel: Parallel): void {
+  const whole = heldBy(path);
+  const ranks = { size, localSize: size, division: { parallel } };
+  const { needs, sketched } = needsOf(deviceOf("cpu"), path, defaultEngineOptions, ranks);
+  const planned = bytesOf(needs.costs, layoutOf(sketched.states));
+  for (let rank = 0; rank < size; rank++) {
+    const part = { group: plannedGroup(rank, size), parallel, layers: evenly(size) };
+    const held = heldBy(path, part);
+    expectWithin(0.1, held.weights, whole.weights / size);
+    expectWithin(0.1, held.states, whole.states / size);
+    expectWithin(0.1, held.weights, needs.weightBytes);
+    expectWithin(0.1, held.states, planned);
+  }
+}
 
-const cases = [2, 3, 4].flatMap((size) =>
-  (["tensor", "pipeline"] as const).map((parallel): [number, Parallel] => [size, parallel]),
+const cases = Object.entries(wideModels).flatMap(([kind, model]) =>
+  [false, true].map((isQuantized) => {
+    const path = mkdtempSync(join(root, "model-"));
+    writeWideModel(path, model, isQuantized);
+    return { kind: isQuantized ? `${kind}, quantized` : kind, path };
+  }),
 );
 
-describe.each(Object.entries(paths))("%s", (_, path) => {
-  test.each(cases)("on %i ranks, %s, has its share on each", (size, parallel) => {
-    const whole = heldBy(path);
-    const division = { parallel };
-    const ranks = { size, localSize: size, division };
-    const { needs } = needsOf(deviceOf("cpu"), path, defaultEngineOptions, ranks);
-    for (let rank = 0; rank < size; rank++) {
-      const part = { group: plannedGroup(rank, size), parallel, layers: evenly(size) };
-      const held = heldBy(path, part);
-      expectWithin(0.1, held.weights, whole.weights / size);
-      expectWithin(0.1, held.kv, whole.kv / size);
-      expectWithin(0.1, held.weights, needs.weightBytes);
-      expectWithin(0.1, held.kv, needs.costs.groups[0]!.blockBytes * BLOCKS);
-    }
+describe.each(cases)("a model of $kind", ({ path }) => {
+  test.each([2, 3, 4])("has its share of every layer on each of %i ranks", (size) => {
+    expectShares(path, size, "tensor");
   });
+});
+
+describe.each(cases.filter(({ kind }) => kind.startsWith("attention")))(
+  "a model of $kind",
+  ({ path }) => {
+    test.each([2, 3, 4])("has its share of the layers on each of %i ranks", (size) => {
+      expectShares(path, size, "pipeline");
+    });
+  },
+);
+
+test("the first of three ranks has fewer layers for a vocabulary that takes as much as three", () => {
+  const path = mkdtempSync(join(root, "model-"));
+  const { config, tensors } = wideModels.attention;
+  const vocabulary = 18_438;
+  const embedding = { "model.embed_tokens.weight": [vocabulary, 384] };
+  const model = {
+    config: { ...config, vocab_size: vocabulary },
+    tensors: { ...tensors, ...embedding },
+  };
+  writeWideModel(path, model, true);
+  const whole = heldBy(path).weights;
+  for (let rank = 0; rank < 3; rank++) {
+    const part = { group: plannedGroup(rank, 3), parallel: "pipeline", layers: evenly(3) } as const;
+    expectWithin(0.02, heldBy(path, part).weights, whole / 3);
+  }
+});
+
+test("of layers that differ, the plan has what the rank with most of them holds", () => {
+  const path = mkdtempSync(join(root, "tiny-"));
+  // Its first layers have keys and values, and its first rank an embedding for each layer.
+  writeTinyModel(path, tinyCase("gemma3n"));
+  const device = deviceOf("cpu");
+  const ranks = { size: 3, localSize: 3, division: { parallel: "pipeline" } } as const;
+  const { needs, sketched } = needsOf(device, path, defaultEngineOptions, ranks);
+  const windows = groupsOf(sketched.states).map(({ window }) => window);
+  const held = [0, 1, 2].map((rank) => {
+    const group = plannedGroup(rank, 3);
+    const model = loadModel(path, { device, group, parallel: "pipeline", windows });
+    model.free();
+    const blocks = groupsOf(model.states).map((each) => blockBytes(each, "float32"));
+    return [model.weightBytes, ...blocks];
+  });
+  const most = held[0]!.map((_, i) => Math.max(...held.map((each) => each[i]!)));
+  const { weightBytes, costs } = needs;
+  expect([weightBytes, ...costs.groups.map((group) => group.blockBytes)]).toEqual(most);
 });

@@ -20,17 +20,18 @@ const schema = {
   required: ["n"],
 };
 
-/** Greedy and sampled, with penalties, log-probabilities, several answers, and a grammar. */
+/** Greedy and sampled, with penalties, log-probabilities (of the prompt, too), several answers, and a grammar. */
 const kinds: Record<string, unknown>[] = [
   { temperature: 0 },
   { temperature: 1, seed: 7, top_p: 0.9 },
   { temperature: 0, repetition_penalty: 1.3, presence_penalty: 0.5 },
   { temperature: 0, logprobs: 2 },
+  { temperature: 0, logprobs: 1, echo: true },
   { temperature: 1, seed: 5, n: 2 },
   { temperature: 0, response_format: { type: "json_schema", json_schema: { name: "n", schema } } },
 ];
 
-const requests = Array.from({ length: 12 }, (_, i) => ({
+const requests = Array.from({ length: 14 }, (_, i) => ({
   // Every second begins as the one before it.
   prompt: `${"The quick brown fox. ".repeat(3 + (i >> 1))}${i}`,
   max_tokens: 60,

@@ -33,17 +33,27 @@ describe.each([2, 4, 10, 22, 1000])("read %i bytes at a time", (piece) => {
   });
 
   test("columns are cut out of every row, of each matrix", () => {
-    const made = columnsOf(counted(2, 2, 4), { first: 1, count: 2, of: 4 });
+    const made = columnsOf(counted(2, 2, 4), { runs: [{ first: 1, count: 2 }], of: 4 });
     expect([made.shape, made.bytes]).toEqual([[2, 2, 2], 16]);
     expect(numbersOf(made, piece)).toEqual([1, 2, 5, 6, 9, 10, 13, 14]);
   });
 
   test("columns are counted as before they were quantized", () => {
-    const made = columnsOf(counted(2, 4), { first: 32, count: 32, of: 128 });
+    const made = columnsOf(counted(2, 4), { runs: [{ first: 32, count: 32 }], of: 128 });
     expect([made.shape, numbersOf(made, piece)]).toEqual([
       [2, 1],
       [1, 5],
     ]);
+  });
+
+  test("columns come in runs", () => {
+    const runs = [
+      { first: 0, count: 1 },
+      { first: 2, count: 2 },
+    ];
+    const made = columnsOf(counted(2, 5), { runs, of: 5 });
+    expect([made.shape, made.bytes]).toEqual([[2, 3], 12]);
+    expect(numbersOf(made, piece)).toEqual([0, 2, 3, 5, 7, 8]);
   });
 
   test("rows are cut out in our order, whatever the file's is", () => {

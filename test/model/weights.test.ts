@@ -3,6 +3,7 @@ import type { Backend } from "../../ffi/native.ts";
 import type { Gating } from "../../src/device/device.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { array, evaluate, liveArrays, type MlxArray } from "../../src/mlx/array.ts";
+import { plannedGroup } from "../../src/mlx/distributed.ts";
 import type { Dtype, HostArray } from "../../src/mlx/dtype.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
 import {
@@ -12,10 +13,12 @@ import {
   dequantize,
   type Quantization,
   quantize,
+  slice,
   subtract,
 } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { Checkpoint, StoredTensor } from "../../src/model/checkpoint.ts";
+import type { Slice } from "../../src/model/extents.ts";
 import { type WeightOptions, Weights } from "../../src/model/weights.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -406,6 +409,42 @@ describe("Weights under other names and in another order", () => {
     const other = "here: h.0.c.weight: expected shape (2,3), found (3,2)";
     expect(() => wrong.reshape("h.0.c.weight", [2, 3], [6])).toThrow(new LoadError(other));
     wrong.free();
+  });
+});
+
+describe("Weights whose columns take inputs in another order, divided among ranks", () => {
+  const how = { mode: "affine", bits: 4, groupSize: 32 } as const;
+  const ordered = (order: (column: number) => number): FileTensors => {
+    const data = Uint32Array.from({ length: 128 }, (_, column) => order(column));
+    return { ...packed("p", [8, 128], how), "p.input_order": { dtype: "U32", shape: [128], data } };
+  };
+  const division = { unit: 64, inputOf: ["p"] };
+
+  test("have the columns that take each rank's inputs", () => {
+    const tensors = ordered((column) => [0, 64, 32, 96][Math.floor(column / 32)]! + (column % 32));
+    const rows = randomNumbers(2 * 128, 3);
+    const parts = [0, 1].map((rank) =>
+      numbers(weightsOf(tensors, { group: plannedGroup(rank, 2) }), (own) => {
+        const inputs = own.divide(128, division) as Slice;
+        expect(inputs).toEqual({ first: 64 * rank, count: 64, of: 128 });
+        const { first, count } = inputs;
+        return own.linear("p", inputs, 8)(slice(array(rows, [2, 128]), 1, first, first + count));
+      }),
+    );
+    const whole = numbers(weightsOf(tensors), (own) =>
+      own.linear("p", 128, 8)(array(rows, [2, 128])),
+    );
+    const sums = parts[0]!.map((value, i) => value + parts[1]![i]!);
+    expectClose(sums, whole, 1e-5);
+  });
+
+  test("are whole where what is quantized together takes inputs of several ranks", () => {
+    const weights = weightsOf(
+      ordered((column) => (column % 2) * 64 + Math.floor(column / 2)),
+      { group: plannedGroup(0, 2) },
+    );
+    expect(weights.divide(128, division)).toBe(128);
+    weights.free();
   });
 });
 

@@ -40,6 +40,8 @@ export type TinyCase = {
   extends?: string;
   /** Of the file, where mlx-lm reads another. */
   file_config?: Record<string, unknown>;
+  /** Names and shapes, where they are not the golden's. */
+  tensors?: Golden["tensors"];
 };
 
 export type Golden = {
@@ -67,8 +69,8 @@ export function tinyCase(name: string): TinyCase {
   return tinyCases.find((tiny) => tiny.name === name)!;
 }
 
-export function goldenOf({ name, extends: base }: TinyCase): Golden {
-  const { tensors } = goldens[base ?? name]!;
+export function goldenOf({ name, extends: base, tensors: own }: TinyCase): Golden {
+  const tensors = own ?? goldens[base ?? name]!.tensors;
   return { ...goldens[name]!, tensors };
 }
 

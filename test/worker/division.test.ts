@@ -30,13 +30,16 @@ const divided = (name: string, size: number, localSize: number, division = auto)
 
 test("ranks of one machine have parts of every layer, where these are about even", () => {
   expect(divided("llama", 2, 2).parallel).toBe("tensor");
-  // Two KV heads among three ranks are on every rank.
-  expect(divided("llama", 3, 3).parallel).toBe("pipeline");
+  // Two KV heads among three ranks: each has those of its queries.
+  expect(divided("llama", 3, 3).parallel).toBe("tensor");
+  // Two groups of heads are on all three.
+  expect(divided("mamba2", 3, 3).parallel).toBe("pipeline");
 });
 
 test("ranks of several hosts have some of the layers each, where the model's layers can be divided", () => {
   expect(divided("llama", 2, 1).parallel).toBe("pipeline");
-  expect(divided("gemma3n", 2, 1).parallel).toBe("tensor");
+  // Later layers take keys and values of earlier ones.
+  expect(divided("gemma3n", 2, 1).parallel).toBe("pipeline");
   // More ranks than layers.
   expect(divided("llama", 9, 1).parallel).toBe("tensor");
 });

@@ -26,7 +26,7 @@ function setUp(stepLimitMs?: number) {
     ...{ layout, parallel: "tensor" as const, layers: evenly(2), warmUp: undefined },
   };
   const limit = stepLimitMs === undefined ? {} : { stepLimitMs };
-  const runner = link.open({ load, fingerprint: "abc", depth: 1, ...limit });
+  const runner = link.open({ load, fingerprint: "abc", ...limit });
   const tell = (message: ToRankUser) => send({ port: port1, arrivals }, message);
   const say = (rank: number, message: FromRank) =>
     tell({ kind: "message", rank, bytes: new Uint8Array(serialize(message)) });

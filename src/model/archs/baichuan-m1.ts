@@ -3,7 +3,7 @@ import { z } from "zod";
 import { add, concatenate, reshape, slice, swapAxes, zeros } from "../../mlx/ops.ts";
 import { count, headsOf, integer } from "../config.ts";
 import { family } from "../family.ts";
-import type { AttentionSizes } from "../layers.ts";
+import { type AttentionSizes, headFeatures, kvFeatures, ownHeads } from "../layers.ts";
 import { normedRows } from "../norm-head.ts";
 import { makeRope } from "../rope.ts";
 import type { Weights } from "../weights.ts";
@@ -22,17 +22,19 @@ export const baichuanM1 = family({
     mix: (name, layer, states) => {
       const isNear = near.includes(layer);
       const { num_swa_attention_heads, num_swa_key_value_heads } = config;
-      const sizes = headsOf({
+      const all = headsOf({
         hidden_size: dims,
         head_dim: config.head_dim,
         num_attention_heads: (isNear && num_swa_attention_heads) || config.num_attention_heads,
         num_key_value_heads: (isNear && num_swa_key_value_heads) || config.num_key_value_heads,
       });
+      const sizes = ownHeads(weights, name, { dims, ...all });
       const { heads, kvHeads, headDim } = sizes;
       const [queries, keys] = [heads * headDim, kvHeads * headDim];
+      const [ownQueries, ownKeys] = [headFeatures(sizes), kvFeatures(sizes)];
       const window = isNear ? config.sliding_window : undefined;
-      const project = weights.linear(`${name}.W_pack`, dims, queries + 2 * keys);
-      const oProj = weights.linear(`${name}.o_proj`, queries, dims);
+      const project = weights.linear(`${name}.W_pack`, dims, [ownQueries, ownKeys, ownKeys]);
+      const oProj = weights.linear(`${name}.o_proj`, ownQueries, dims);
       const convolved = { weight: tapsOf(weights, name, sizes), column: queries };
       const inputs = states.slot(1, 2 * keys);
       const state = states.kv({ ...sizes, window });
@@ -49,17 +51,13 @@ export const baichuanM1 = family({
 });
 
 /** Two for each KV head, of keys and of values, for each of its features: (2, channels) */
-function tapsOf(
-  weights: Weights,
-  name: string,
-  { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
-) {
+function tapsOf(weights: Weights, name: string, sizes: AttentionSizes) {
+  const { kvHeads, headDim } = sizes;
   const [keys, values] = ["conv_k", "conv_v"].map((part) =>
-    weights.tensor(`${name}.${part}`, [1, 1, kvHeads, 1, 2], "float32"),
+    weights.part(`${name}.${part}`, kvFeatures(sizes, 1), [2], "float32"),
   );
   return weights.computed(() => {
-    const both = concatenate([keys!, values!], 2);
-    const byHead = swapAxes(reshape(both, [2 * kvHeads, 2]), 0, 1);
+    const byHead = swapAxes(concatenate([keys!, values!], 0), 0, 1);
     const spread = add(reshape(byHead, [2, 2 * kvHeads, 1]), zeros([1, 1, headDim]));
     return reshape(spread, [2, 2 * kvHeads * headDim]);
   });

@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
 import { count, flag, headsOf, positive, real } from "../config.ts";
+import type { Extent } from "../extents.ts";
 import { type ConfigOf, family } from "../family.ts";
 import {
   type GatedNorm,
@@ -106,19 +107,15 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
   const sizes = mamba2Sizes({ ...config, time_step_limit: undefined });
   const all = config.ssm_multipliers.map((factor) => factor * config.ssm_in_multiplier);
   const [gates, values, keys, queries, steps] = all as [number, number, number, number, number];
-  const { heads, headDim, groups } = sizes;
   const gated: GatedNorm = (y, gate) => weights.device.gate("swiglu", scaled(gate, gates), y);
-  const norm = config.mamba_rms_norm
-    ? groupedNorm(weights, `${name}.norm`, heads * headDim, config.rms_norm_eps, groups)
-    : (x: MlxArray) => x;
-  return mamba2Mixer(
-    weights,
-    name,
-    states,
-    sizes,
-    config.mamba_norm_before_gate
+  const makeNorm = (own: Extent): GatedNorm => {
+    if (!config.mamba_rms_norm) return gated;
+    const norm = groupedNorm(weights, `${name}.norm`, own, config.rms_norm_eps, sizes.groups);
+    return config.mamba_norm_before_gate
       ? (y, gate) => gated(norm(y), gate)
-      : (y, gate) => norm(gated(y, gate)),
-    all.every((factor) => factor === 1) ? undefined : { values, keys, queries, steps },
-  );
+      : (y, gate) => norm(gated(y, gate));
+  };
+  const isScaled = all.some((factor) => factor !== 1);
+  const factors = isScaled ? { values, keys, queries, steps } : undefined;
+  return mamba2Mixer(weights, name, states, sizes, makeNorm, factors);
 }

@@ -4,12 +4,12 @@
 import { z } from "zod";
 import { slice, squeeze } from "../../mlx/ops.ts";
 import { normalQuantile, sparseGeglu } from "../activations.ts";
-import { altUpBlock, altUpKeys, hiddenStreams } from "../altup-layers.ts";
+import { altUpBlock, altUpKeys, mergeStreams, spreadStreams } from "../altup-layers.ts";
 import { count, integer, kvOwnersOf, positive, real } from "../config.ts";
 import { normsAround } from "../design.ts";
 import { family, textPart } from "../family.ts";
 import { layerInputKeys, layerInputs } from "../layer-inputs.ts";
-import { gatedMlp } from "../layers.ts";
+import { gatedMlp, ownWidth } from "../layers.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 const text = family({
@@ -29,8 +29,7 @@ const text = family({
   design: (config, weights) => {
     const { hidden_size: dims, intermediate_size: hidden, activation_deviations } = config;
     const { num_hidden_layers: layers, num_kv_shared_layers: sharing } = config;
-    const streams = hiddenStreams(config, weights);
-    const inputs = layerInputs(config, weights);
+    const { isFirst = true, isLast = true } = weights.stage ?? {};
     return {
       config: { intermediate_size: [hidden].flat()[0]! },
       norms: normsAround,
@@ -43,17 +42,23 @@ const text = family({
         const sparsity = config.activation_sparsity_pattern?.[layer] ?? 0;
         const quantile = sparsity > 0 ? normalQuantile(sparsity) : undefined;
         const deviations = activation_deviations ? activation_deviations[layer] : quantile;
-        const gating = deviations == null ? "geglu" : sparseGeglu(weights.device, deviations);
         const width = Array.isArray(hidden) ? hidden[layer]! : hidden;
-        // What is sparse depends on all of the width.
-        const own = deviations == null ? undefined : width;
+        const own = ownWidth(weights, name, width);
+        const gating = deviations == null ? "geglu" : sparseGeglu(weights, own, deviations);
         return gatedMlp(weights, name, dims, width, gating, own);
       },
       combine: (parts) => altUpBlock(config, weights, parts),
       embeddingScale: dims ** 0.5,
-      afterEmbedding: streams.spread,
-      layerInputs: (tokens, h) => inputs(tokens, squeeze(slice(h, 1, 0, 1), 1)),
-      beforeNorm: streams.merge,
+      streams: config.altup_num_inputs,
+      afterEmbedding: isFirst ? spreadStreams(config, weights) : undefined,
+      layerInputs: {
+        width: config.hidden_size_per_layer_input,
+        make: () => {
+          const inputs = layerInputs(config, weights);
+          return (tokens, h) => inputs(tokens, squeeze(slice(h, 1, 0, 1), 1));
+        },
+      },
+      beforeNorm: isLast ? mergeStreams(config, weights) : undefined,
       logitCap: config.final_logit_softcapping,
     };
   },

@@ -103,7 +103,10 @@ export const gemma4Text = family({
       combine: (parts) => gemma4Block(config, weights, parts),
       embeddingScale: dims ** 0.5,
       layerInputs: each
-        ? layerInputs({ ...config, hidden_size_per_layer_input: each }, weights)
+        ? {
+            width: each,
+            make: () => layerInputs({ ...config, hidden_size_per_layer_input: each }, weights),
+          }
         : undefined,
       logitCap: config.final_logit_softcapping,
     };

@@ -1,9 +1,9 @@
 // Hunyuan's models with experts: norms on queries and keys behind RoPE, and layers that take over keys and values.
 import { z } from "zod";
-import { count, flag } from "../config.ts";
+import { count, flag, headsOf } from "../config.ts";
 import { routedMlp } from "../experts.ts";
 import { family } from "../family.ts";
-import { rotatedFirst, takenOver } from "../head-changes.ts";
+import { projectionWith, rotatedFirst, takenOver } from "../head-changes.ts";
 import { arrangeGroups } from "../qkv.ts";
 
 /** One for all layers, or one a layer. */
@@ -26,14 +26,15 @@ export const hunyuan = family({
   },
   design: (config, weights) => {
     const { hidden_size: dims, intermediate_size, num_experts, use_mixed_mlp_moe } = config;
-    const projectionOf = takenOver(weights, config.use_cla ? config.cla_share_factor : 1);
+    const { num_hidden_layers: layers, use_cla, cla_share_factor } = config;
+    const shared = use_cla ? takenOver(headsOf(config), layers, cla_share_factor) : [];
     return {
       config: { tie_word_embeddings: !weights.has("lm_head.weight") },
-      crossesLayers: config.use_cla,
+      crossings: shared,
       headNorms: config.use_qk_norm ? ["query_layernorm", "key_layernorm"] : undefined,
       arrange: (name, sizes) => arrangeGroups(weights, name, sizes),
       parts: (name, sizes, { rope, layer }) =>
-        rotatedFirst(projectionOf(name, sizes, layer), sizes, rope!),
+        rotatedFirst(projectionWith(weights, name, sizes, layer, shared), sizes, rope!),
       mlp: (name, layer) => {
         if (num_experts === 1) return undefined;
         const shared = use_mixed_mlp_moe ? ofLayer(config.num_shared_expert, layer) : 0;

@@ -4,6 +4,7 @@ import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
+  concatenate,
   contiguous,
   multiply,
   reshape,
@@ -13,6 +14,7 @@ import {
   sum,
 } from "../../mlx/ops.ts";
 import { count, headsOf } from "../config.ts";
+import { type Crossing, handingOn } from "../crossings.ts";
 import { family } from "../family.ts";
 import { rotatedFirst } from "../head-changes.ts";
 import {
@@ -20,11 +22,15 @@ import {
   type AttentionSizes,
   type Block,
   gatedMlp,
+  headFeatures,
+  ownHeads,
   preNormBlock,
   projection,
   rmsNorm,
 } from "../layers.ts";
+import type { Step } from "../model.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
+import type { LayerStates } from "../states.ts";
 import type { Weights } from "../weights.ts";
 
 export const iquestLoopCoder = family({
@@ -33,49 +39,74 @@ export const iquestLoopCoder = family({
   design: (config, weights) => {
     const { hidden_size: dims, intermediate_size, rms_norm_eps: eps } = config;
     const { num_hidden_layers: layers, loop_window_size: window } = config;
-    const sizes = { dims, ...headsOf(config) };
-    const width = sizes.heads * sizes.headDim;
-    const rope = makeRope(weights, ropeOptions(config, sizes.headDim));
-    const scale = sizes.headDim ** -0.5;
-    /** Of each layer, its second pass. */
-    const second: (() => Block)[] = [];
-    return {
-      config: { num_hidden_layers: 2 * layers },
-      crossesLayers: true,
-      layer: (name, layer, states) => {
-        if (layer >= layers) return second[layer - layers]!();
-        const attention = `${name}.self_attn`;
-        // Gates are made of queries with their position, so that RoPE comes before attention.
-        const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
-        const oProj = weights.linear(`${attention}.o_proj`, width, dims);
-        const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
-        const inputNorm = rmsNorm(weights, `${name}.input_layernorm`, dims, eps);
-        const postNorm = rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps);
-        const first = states.kv(sizes);
-        const [own, whole, near] = [{ scale }, { scale }, { scale, window }];
-        const attend: AttentionBlock = (x, step, { norm, residual } = {}) =>
-          oProj(step.attend(first, project(x, { norm }, step), sizes, own), { residual });
-        second[layer] = () => {
+    const all = { dims, ...headsOf(config) };
+    const rope = makeRope(weights, ropeOptions(config, all.headDim));
+    const scale = all.headDim ** -0.5;
+    const kvWidth = 2 * all.kvHeads * all.headDim;
+    /** Of each layer, its two passes. */
+    const passes: { first(): Block; second(): Block }[] = [];
+    /** Keys and values of the first pass, which the second reads. */
+    const crossings = Array.from({ length: layers }, (_, from): Crossing => {
+      return { from, to: layers + from, width: kvWidth };
+    });
+    const makePasses = (layer: number, states: LayerStates) => {
+      const name = `model.layers.${layer}`;
+      const attention = `${name}.self_attn`;
+      const crossing = crossings[layer]!;
+      const sizes = ownHeads(weights, attention, all);
+      const width = sizes.heads * sizes.headDim;
+      // Gates are made of queries with their position, so that RoPE comes before attention.
+      const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
+      const oProj = weights.linear(`${attention}.o_proj`, headFeatures(sizes), dims);
+      const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
+      const inputNorm = rmsNorm(weights, `${name}.input_layernorm`, dims, eps);
+      const postNorm = rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps);
+      const firstKv = states.kv(sizes);
+      const [own, whole, near] = [{ scale }, { scale }, { scale, window }];
+      let isFirstElsewhere = true;
+      return {
+        first() {
+          isFirstElsewhere = false;
+          const handed = weights.stage ? handingOn(project, kvWidth, crossing) : project;
+          const attend: AttentionBlock = (x, step, { norm, residual } = {}) =>
+            oProj(step.attend(firstKv, handed(x, { norm }, step), sizes, own), { residual });
+          return preNormBlock(attend, mlp, inputNorm, postNorm);
+        },
+        second() {
           const mix = gatedMix(weights, `model.gate_projections.${layer}`, sizes);
           const state = states.kv({ ...sizes, window });
+          const far: (queries: MlxArray, step: Step) => MlxArray = isFirstElsewhere
+            ? (queries, step) =>
+                step.attend(firstKv, concatenate([queries, crossing.value!], -1), sizes, whole)
+            : (queries, step) => step.attend(firstKv, queries, { ...sizes, sharesKv: true }, whole);
           const attendBoth: AttentionBlock = (x, step, { norm, residual } = {}) => {
             const qkv = project(x, { norm }, step);
             const queries = contiguous(slice(qkv, 1, 0, width));
-            const far = step.attend(first, queries, { ...sizes, sharesKv: true }, whole);
-            return oProj(mix(queries, far, step.attend(state, qkv, sizes, near)), { residual });
+            const seen = step.attend(state, qkv, sizes, near);
+            return oProj(mix(queries, far(queries, step), seen), { residual });
           };
           return preNormBlock(attendBoth, mlp, inputNorm, postNorm);
-        };
-        return preNormBlock(attend, mlp, inputNorm, postNorm);
+        },
+      };
+    };
+    return {
+      config: { num_hidden_layers: 2 * layers },
+      crossings,
+      layer: (_, at, states) => {
+        const layer = at % layers;
+        passes[layer] ??= makePasses(layer, states);
+        return at < layers ? passes[layer].first() : passes[layer].second();
       },
     };
   },
 });
 
 /** gate * far + (1 - gate) * near, with a gate a head that its query opens. */
-function gatedMix(weights: Weights, name: string, { heads, headDim }: AttentionSizes) {
-  const weight = weights.tensor(`${name}.weight`, [heads, headDim]);
-  const bias = weights.tensor(`${name}.bias`, [heads]);
+function gatedMix(weights: Weights, name: string, sizes: AttentionSizes) {
+  const { heads, headDim } = sizes;
+  const own = headFeatures(sizes, 1);
+  const weight = weights.part(`${name}.weight`, own, [headDim]);
+  const bias = weights.part(`${name}.bias`, own);
   return (queries: MlxArray, far: MlxArray, near: MlxArray) => {
     const byHead = (x: MlxArray) => reshape(x, [-1, heads, headDim]);
     const scores = add(sum(multiply(byHead(queries), weight), -1), bias); // (T, heads)

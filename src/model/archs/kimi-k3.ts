@@ -26,7 +26,7 @@ const text = family({
   },
   names: { "_res.proj_weight": "_res_proj.weight", "_res.norm_weight": "_res_norm.weight" },
   design: (config, weights, base) => {
-    const { hidden_size: dims, rms_norm_eps: eps, routed_expert_hidden_size: latent } = config;
+    const { rms_norm_eps: eps, routed_expert_hidden_size: latent } = config;
     const outputGate = config.mla_use_output_gate ? { name: "g_proj" } : undefined;
     const norm = config.latent_moe_use_norm ? { name: "routed_expert_norm", eps } : undefined;
     return {
@@ -36,9 +36,8 @@ const text = family({
         ...base.experts,
         latent: latent ? { size: latent, norm, ...LATENT_NAMES } : undefined,
       },
-      crossesLayers: config.attn_res_block_size != null,
       ...(config.attn_res_block_size
-        ? mixedResiduals(weights, dims, eps, config.attn_res_block_size)
+        ? mixedResiduals(weights, config, config.attn_res_block_size)
         : {}),
     };
   },

@@ -2,7 +2,15 @@
 import { z } from "zod";
 import { count, flag, headsOf, real } from "../config.ts";
 import { family } from "../family.ts";
-import { attentionBlock, type Block, gatedMlp, preNormBlock, rmsNorm } from "../layers.ts";
+import {
+  attentionBlock,
+  type Block,
+  gatedMlp,
+  ownHeads,
+  preNormBlock,
+  rmsNorm,
+  type SharedBlock,
+} from "../layers.ts";
 import { makeRope, ropeOptions } from "../rope.ts";
 
 export const nanbeige = family({
@@ -20,28 +28,30 @@ export const nanbeige = family({
     const { num_hidden_layers: layers, loop_loss_weights, skip_loop_final_norm } = config;
     const { hidden_size: dims, intermediate_size: hidden, rms_norm_eps: eps } = config;
     const loops = loop_loss_weights?.length ? loop_loss_weights.length + 1 : config.num_loops;
-    const sizes = { dims, ...headsOf(config) };
-    const rope = makeRope(weights, ropeOptions(config, sizes.headDim));
-    const attention = { scale: sizes.headDim ** -0.5 };
+    const all = { dims, ...headsOf(config) };
+    const rope = makeRope(weights, ropeOptions(config, all.headDim));
+    const attention = { scale: all.headDim ** -0.5 };
     const norm = rmsNorm(weights, "model.norm", dims, eps);
     /** Makes the block of a layer's next loop. */
     const next: (() => Block)[] = [];
     return {
       config: { num_hidden_layers: layers * loops },
       makeNorm: () => norm,
-      crossesLayers: true,
-      layer: (name, at, states) => {
+      layer: (_, at, states) => {
         const layer = at % layers;
-        if (at < layers) {
+        if (!next[layer]) {
+          const name = `model.layers.${layer}`;
           const parts = { rope, attention };
-          let attend = attentionBlock(weights, `${name}.self_attn`, states, sizes, parts);
+          const sizes = ownHeads(weights, `${name}.self_attn`, all);
+          const makeAttend = () =>
+            attentionBlock(weights, `${name}.self_attn`, states, sizes, parts);
+          let attend: SharedBlock | undefined;
           const mlp = gatedMlp(weights, `${name}.mlp`, dims, hidden);
           const inputNorm = rmsNorm(weights, `${name}.input_layernorm`, dims, eps);
           const postNorm = rmsNorm(weights, `${name}.post_attention_layernorm`, dims, eps);
           next[layer] = () => {
-            const block = preNormBlock(attend, mlp, inputNorm, postNorm);
-            attend = attend.again();
-            return block;
+            attend = attend?.again() ?? makeAttend();
+            return preNormBlock(attend, mlp, inputNorm, postNorm);
           };
         }
         const block = next[layer]!();

@@ -1,6 +1,5 @@
 // PLaMo 13B: attention and MLP beside each other behind one norm; the first query of each KV head, then the second.
 import { LoadError } from "../../files/load-error.ts";
-import { reshape, swapAxes } from "../../mlx/ops.ts";
 import { count, flag } from "../config.ts";
 import { family } from "../family.ts";
 
@@ -18,22 +17,19 @@ export const plamo = family({
       config: { num_key_value_heads: all / shared },
       isParallel: true,
       norms: { attention: "norm" },
-      // Rows of o_proj are in the order of the file's heads, which is not that of their KV heads.
-      hasWholeHeads: true,
-      parts: (name, { dims, heads, kvHeads, headDim }) => {
-        if (rows_in_order) return {};
+      arrange: (name, { dims, heads, kvHeads, headDim }) => {
+        if (rows_in_order) return;
         weights.check(`${name}.q_proj`, [heads * headDim, dims]);
         const order = Array.from({ length: heads }, (_, head) => {
           const [group, query] = [Math.floor(head / shared), head % shared];
           return { first: (query * kvHeads + group) * headDim, count: headDim };
         });
         weights.reorder(`${name}.q_proj`, order);
-        return {
-          afterwards: (attended) => {
-            const byGroup = reshape(attended, [-1, kvHeads, shared, headDim]);
-            return reshape(swapAxes(byGroup, 1, 2), [-1, heads * headDim]);
-          },
-        };
+        weights.orderInputs(`${name}.o_proj`, heads * headDim, (input) => {
+          const head = Math.floor(input / headDim);
+          const [query, group] = [Math.floor(head / kvHeads), head % kvHeads];
+          return (group * shared + query) * headDim + (input % headDim);
+        });
       },
     };
   },

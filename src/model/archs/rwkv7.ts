@@ -1,7 +1,7 @@
 // RWKV 7 (Goose): a recurrent state for each head, and no attention at all.
-import type { MlxArray } from "../../mlx/array.ts";
 import { add } from "../../mlx/ops.ts";
 import { withoutAttention } from "../config.ts";
+import type { Crossing } from "../crossings.ts";
 import { family } from "../family.ts";
 import { type AnyNorm, layerNorm } from "../layers.ts";
 import { channelMixer, rwkvKeys, timeMixer } from "../rwkv-layers.ts";
@@ -17,13 +17,13 @@ export const rwkv7 = family({
   // There are no values before the first layer's; some files have matrices for a share of them.
   leftOut: /^model\.layers\.0\.attn\.v_lora\./,
   design: (config, weights) => {
-    const { hidden_size: dims, rms_norm_eps: eps } = config;
+    const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
     const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
     // What all layers add to their values: those of the first.
-    const first: { values?: MlxArray } = {};
+    const first: Crossing = { from: 0, to: layers - 1, width: dims };
     return {
       makeNorm,
-      crossesLayers: true,
+      crossings: [first],
       layer: (name, layer, states) => {
         const before: AnyNorm = layer === 0 ? makeNorm(`${name}.pre_norm`) : (x) => x;
         const timeNorm = makeNorm(`${name}.attn_norm`);

@@ -3,6 +3,7 @@
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, reshape } from "../../mlx/ops.ts";
 import { flag, real } from "../config.ts";
+import type { Crossing } from "../crossings.ts";
 import { family } from "../family.ts";
 import { changedHeads } from "../head-changes.ts";
 import { headFeatures, plainNorm, projection } from "../layers.ts";
@@ -31,6 +32,8 @@ export const talkie = family({
     weights.rename({ lm_head_gain: "model.lm_head_gain" });
     if (weights.has("lm_head")) weights.rename({ lm_head: "lm_head.weight" });
     const norm = plainNorm(weights, dims, eps);
+    /** What all layers add again. */
+    const embedded: Crossing = { from: -1, to: config.num_hidden_layers - 1, width: dims };
     const logitGain =
       config.logit_gain == null
         ? weights.scalar("model.lm_head_gain.w_g")
@@ -53,15 +56,18 @@ export const talkie = family({
         const [attentionGain, mlpGain, skip] = ["attn_gain", "mlp_gain", "embed_skip"].map((part) =>
           weights.scalar(`${name}.${part}.a_g`),
         ) as [MlxArray, MlxArray, MlxArray];
-        return (x, step, embedded) => {
+        return (x, step) => {
           const h = add(x, multiply(mix(x, step, { norm }), attentionGain));
           const made = add(h, multiply(mlp(h, { norm }), mlpGain));
-          return add(made, multiply(embedded!, skip));
+          return add(made, multiply(embedded.value!, skip));
         };
       },
-      afterEmbedding: norm,
+      crossings: [embedded],
+      afterEmbedding: (h) => {
+        embedded.value = norm(h);
+        return embedded.value;
+      },
       afterLogits: (logits) => multiply(logits, logitGain),
-      layerInputs: (_, embedded) => Array(config.num_hidden_layers).fill(embedded),
     };
   },
 });
