@@ -534,6 +534,8 @@ export const cudaSymbols = {
   mlx_serve_compile_kernel: { args: ["ptr"], returns: "i32" },
   // int mlx_serve_pinned(mlx_array*, const void*, const int*, size_t, mlx_dtype)
   mlx_serve_pinned: { args: ["buffer", "buffer", "buffer", "u64", "i32"], returns: "i32" },
+  // int mlx_serve_fetch(mlx_array*, mlx_array, mlx_stream)
+  mlx_serve_fetch: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_recording_new(mlx_serve_recording*, mlx_vector_array, mlx_vector_array, int, mlx_stream)
   mlx_serve_recording_new: { args: ["buffer", "ptr", "ptr", "i32", "ptr"], returns: "i32" },
   // int mlx_serve_play(mlx_vector_array*, mlx_serve_recording, mlx_vector_array, mlx_stream)

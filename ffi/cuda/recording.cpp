@@ -389,6 +389,36 @@ mx::array pinned(const void* data, mx::Shape shape, mx::Dtype dtype) {
   return made;
 }
 
+/**
+ * A copy of the host's memory, in order behind what makes it. MLX would move the array to memory of both, for which it
+ * waits until the GPU does nothing at all.
+ */
+class Fetch : public mx::Primitive {
+ public:
+  explicit Fetch(mx::Stream stream) : Primitive(stream) {}
+
+  void eval_cpu(const Arrays&, Arrays&) override {
+    throw std::runtime_error("the host has what it computes");
+  }
+
+  void eval_gpu(const Arrays& inputs, Arrays& outputs) override {
+    const mx::array& x = inputs[0];
+    mx::array& made = outputs[0];
+    if (memory_of(x)->device == -1) return made.copy_shared_buffer(x);
+    pin(made);
+    const auto place = [](const mx::array& at) { return reinterpret_cast<DevicePointer>(address_of(at)); };
+    check(driver().cuMemcpyAsync(place(made), place(x), x.nbytes(), stream_of(stream())), "cuMemcpyAsync");
+  }
+
+  const char* name() const override {
+    return "mlx_serve_fetch";
+  }
+};
+
+mx::array fetched(const mx::array& x, mx::Stream stream) {
+  return mx::array(x.shape(), x.dtype(), std::make_shared<Fetch>(stream), {mx::contiguous(x, false, stream)});
+}
+
 using Handle = std::shared_ptr<Recording>;
 
 } // namespace
@@ -401,6 +431,12 @@ extern "C" int mlx_serve_pinned(
   return attempt([&] {
     const mx::Shape dims(shape, shape + shape_num);
     mlx_array_set_(*res, mlx_serve::pinned(data, dims, mlx_dtype_to_cpp(dtype)));
+  });
+}
+
+extern "C" int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s) {
+  return attempt([&] {
+    mlx_array_set_(*res, mlx_serve::fetched(mlx_array_get_(x), mlx_stream_get_(s)));
   });
 }
 

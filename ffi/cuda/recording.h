@@ -17,6 +17,8 @@ typedef struct mlx_serve_recording_ {
 /** A copy of these numbers where both the host and the GPU read them, without moving pages. */
 int mlx_serve_pinned(
     mlx_array* res, const void* data, const int* shape, size_t shape_num, mlx_dtype dtype);
+/** A copy that the host reads once it is evaluated, or the array itself where the host reads that. */
+int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
  * All that computes `outputs` from `inputs`, which are evaluated. The outputs come so many times, by the same
  * operations: all but the last may be run, as rehearsals. Nobody else may hold them, and they are taken out

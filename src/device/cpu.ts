@@ -78,7 +78,6 @@ export function cpuDevice(): DeviceKind {
     stepMs: STEP_MS,
     paddedRows: (rows) => rows,
     compiles: false,
-    stage: (values) => array(values),
     // MLX would hand a compiled closure to a C++ compiler as the step runs.
     trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
   };

@@ -16,14 +16,14 @@ import {
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { SumNorms } from "../kernels/sum-norm.ts";
-import { array, type MlxArray } from "../mlx/array.ts";
+import type { MlxArray } from "../mlx/array.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { add } from "../mlx/ops.ts";
-import { pinned, Recorded } from "../mlx/recording.ts";
+import { fetched, pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, DeviceKind, ExpertProduct, Gating, Linear, LinearOptions } from "./device.ts";
-import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
+import { gpuParts, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
   dequantized,
@@ -37,10 +37,12 @@ import {
 /** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
 const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
+const LEAST_PROMPT = 64;
+const MOST_PADDING = 1024;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
-  const gpu = gpuParts();
+  const gpu = gpuParts(has("mlx_serve_pinned") ? pinnedValues : hostValues);
   const sums = new SumNorms(make);
   const norm: Device["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
@@ -53,7 +55,6 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
   const rows = new BestKernels("cuda", make);
-  const canPin = has("mlx_serve_pinned");
   return {
     ...gpu,
     gate,
@@ -121,12 +122,17 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
     best: (x) => rows.best(x),
-    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make),
+    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make, hasWgmma(info)),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
+    // The host takes 16 ms to launch such a step, the GPU as long for 8,000 tokens of a small model (docs/log.md).
+    paddedTokens: (tokens) => {
+      const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
+      const step = Math.min(octave / 4, MOST_PADDING);
+      return Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
+    },
     stepMs: STEP_MS,
-    stage: canPin ? pinned : (values) => array(values),
     trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {
       products.free();
@@ -139,6 +145,16 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     },
   };
 }
+
+/**
+ * Arrays that MLX makes of host values may get memory that the GPU's were in. It is moved to where the host writes, and
+ * so is what the host reads; each time all of the GPU is waited for, and the next step's launches with it.
+ */
+const pinnedValues: typeof hostValues = {
+  stage: pinned,
+  spread: (values) => add(pinned(values), 0),
+  fetch: fetched,
+};
 
 /** Hopper has so many multiprocessors at most. */
 const HOPPER_GROUPS = 132;

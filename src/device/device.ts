@@ -142,10 +142,16 @@ export type Device = {
   readonly stepMs: number;
   /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
   paddedRows(rows: number): number;
+  /** The number of tokens that a step with prompts is padded to where it is recorded. */
+  paddedTokens?(tokens: number): number;
   /** Whether kernels and steps are compiled when they are first used, so that warming up helps. */
   readonly compiles: boolean;
-  /** Host values for one step. */
-  stage(values: HostArray): MlxArray;
+  /** Host values for one step, which takes them once. */
+  stage(values: HostArray, shape?: readonly number[]): MlxArray;
+  /** Host values for one step, which all its layers take. */
+  spread(values: HostArray): MlxArray;
+  /** Of what a step makes, what the host is to read once it is evaluated. */
+  fetch(x: MlxArray): MlxArray;
   /** `rehearsal`: inputs that it may be called with several times, of no consequence to anybody. */
   trace(
     build: (inputs: MlxArray[]) => readonly MlxArray[],

@@ -26,12 +26,20 @@ import type { Device, Gating } from "./device.ts";
 import { expertLinear, headLinear } from "./linear.ts";
 import { combine, route } from "./routing.ts";
 
+/** Values that come from the host, and those that it reads, as MLX takes them. */
+export const hostValues: Pick<Device, "stage" | "spread" | "fetch"> = {
+  stage: (values, shape) => array(values, shape),
+  spread: (values) => array(values),
+  fetch: (x) => x,
+};
+
 /** What MLX's operations do on any device. */
-export function mlxParts() {
+export function mlxParts(values = hostValues) {
   const gates = compiledGates();
   const gate: Device["gate"] = (gating, gate, up) =>
     typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up);
   return {
+    ...values,
     allocate: (shape, dtype) => zeros(shape, dtype),
     experts: (matrix, bias, keepView) =>
       Object.assign(expertLinear(matrix, bias, keepView, gate), { sortedRows: 64 }),
@@ -46,8 +54,8 @@ export function mlxParts() {
     mask: (x, bits) => {
       const [rows, vocabulary] = x.shape as [number, number];
       const bytes = new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength);
-      const table = astype(array(bitsOfByte, [256, 8]), "bool");
-      const flags = take(table, array(bytes, [rows, bytes.length / rows]), 0); // (R, bytes, 8)
+      const table = astype(values.stage(bitsOfByte, [256, 8]), "bool");
+      const flags = take(table, values.stage(bytes, [rows, bytes.length / rows]), 0); // (R, bytes, 8)
       return where(slice(reshape(flags, [rows, -1]), 1, 0, vocabulary), x, -Infinity);
     },
     after: (integers, before) => {
@@ -59,9 +67,9 @@ export function mlxParts() {
   } satisfies Partial<Device>;
 }
 
-export function gpuParts() {
+export function gpuParts(values = hostValues) {
   return {
-    ...mlxParts(),
+    ...mlxParts(values),
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
     keepsQuantized: () => true,

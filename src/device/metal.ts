@@ -2,7 +2,6 @@
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention } from "../kernels/paged-attention.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
-import { array } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
@@ -42,7 +41,6 @@ export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel)
     recurrence: () => new RecurrenceKernels("metal", make),
     tokenBudget: TOKEN_BUDGET,
     stepMs: STEP_MS,
-    stage: (values) => array(values),
     trace: (build) => new Compiled(build),
   };
 }

@@ -1,10 +1,10 @@
 import type { Backend } from "../../ffi/native.ts";
-import { array } from "../mlx/array.ts";
 import type { MakeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
 import type { Device, DeviceKind } from "./device.ts";
+import { hostValues } from "./gpu.ts";
 import { deviceMemory } from "./memory.ts";
 import { metalDevice } from "./metal.ts";
 
@@ -17,8 +17,8 @@ const devices: Record<Backend, Open> = {
 };
 
 /** Steps of a sketch are never recorded, and wait for no GPU. */
-const unrecorded: Pick<Device, "stage" | "trace"> = {
-  stage: (values) => array(values),
+const unrecorded: typeof hostValues & Pick<Device, "trace"> = {
+  ...hostValues,
   trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
 };
 

@@ -23,10 +23,16 @@ import { stream } from "./stream.ts";
 const TAKES = 5;
 
 /** Values for one call, in memory that the GPU reads without pages being moved. */
-export function pinned(values: HostArray): MlxArray {
+export function pinned(values: HostArray, shape: readonly number[] = [values.length]): MlxArray {
   const symbol = "mlx_serve_pinned";
-  const [shape, dtype] = [ints([values.length]), codeOf(dtypeOf(values))];
-  return make(symbol, mlxc[symbol](out.view, values, shape, 1, dtype));
+  const dtype = codeOf(dtypeOf(values));
+  return make(symbol, mlxc[symbol](out.view, values, ints(shape), shape.length, dtype));
+}
+
+/** A copy that the host reads without the GPU being waited for longer than for what makes it. */
+export function fetched(x: MlxArray): MlxArray {
+  const symbol = "mlx_serve_fetch";
+  return make(symbol, mlxc[symbol](out.view, x.handle, stream));
 }
 
 /**

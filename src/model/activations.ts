@@ -1,5 +1,5 @@
 // What MLPs put between their products: by the names that configurations have for it, or as a family has it.
-import type { Device, Gating } from "../device/device.ts";
+import type { Gating } from "../device/device.ts";
 import { LoadError, quoted } from "../files/load-error.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import {
@@ -24,6 +24,7 @@ import {
   where,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
+import { type Extent, wholeOf } from "./extents.ts";
 import type { Weights } from "./weights.ts";
 
 export type Activation = (x: MlxArray) => MlxArray;
@@ -99,14 +100,15 @@ export function situ(beta: number, most: number | null | undefined): Gating {
   };
 }
 
-/** As Gemma 3n has it: only gates open that are so many standard deviations above their mean. */
-export function sparseGeglu(device: Device, deviations: number): Gating {
-  const mean = (x: MlxArray) => divide(sum(x, -1, true), x.shape.at(-1)!);
+/** As Gemma 3n has it: only gates open that are so many standard deviations above the mean of all ranks' gates. */
+export function sparseGeglu(weights: Weights, width: Extent, deviations: number): Gating {
+  const total = weights.totals(width) ?? ((x) => x);
+  const mean = (x: MlxArray) => divide(total(sum(x, -1, true)), wholeOf(width));
   return (gates, ups) => {
     const apart = subtract(gates, mean(gates));
     const deviation = power(mean(multiply(apart, apart)), 0.5);
     const open = maximum(subtract(apart, multiply(deviation, deviations)), 0);
-    return device.gate("geglu", open, ups);
+    return weights.device.gate("geglu", open, ups);
   };
 }
 

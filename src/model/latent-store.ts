@@ -47,6 +47,11 @@ export class LatentStore {
     }
   }
 
+  /** In how many tokens layers take tiles. */
+  get tileSizes(): (number | undefined)[] {
+    return this.#layers.map(({ attention }) => attention.tileTokens);
+  }
+
   get bytes(): number {
     return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
   }

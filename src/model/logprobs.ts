@@ -1,7 +1,7 @@
 // Log-probabilities of tokens, from the logits as the model gave them. Whole rows of a vocabulary stay on the
 // device: what is read is a number a token and a few of the most likely ones.
 import type { Device } from "../device/device.ts";
-import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { evaluate, type MlxArray } from "../mlx/array.ts";
 import {
   argpartition,
   astype,
@@ -40,13 +40,13 @@ export function scoreTokens(
   const most = Math.min(Math.max(...tops), vocabulary);
   const top = most > 0 ? slice(argpartition(negative(x), most - 1), 1, 0, most) : undefined;
   const values = top && subtract(takeAlongAxis(x, top), total); // (R, most)
+  const pending = [own, ...(top && values ? [top, values] : [])].map((each) => device.fetch(each));
   return {
-    pending: [own, ...(top && values ? [top, values] : [])],
+    pending,
     read() {
-      const logprobs = own.numbers();
-      const [ids, likely] = [top?.numbers() ?? [], values?.numbers() ?? []];
+      const [logprobs, ids = [], likely = []] = pending.map((each) => each.numbers());
       return tops.map((count, row) => ({
-        logprob: logprobs[row],
+        logprob: logprobs![row],
         top: ids
           .slice(row * most, (row + 1) * most)
           .map((token, i) => ({ token, logprob: likely[row * most + i]! }))
@@ -59,6 +59,7 @@ export function scoreTokens(
 
 /** logits (R, V) -> of each row the logits of its own tokens. In a scope: it makes arrays. */
 export function pickLogits(
+  { stage, fetch }: Device,
   logits: MlxArray,
   tokens: readonly (readonly number[])[],
 ): { pending: readonly MlxArray[]; read(): number[][] } {
@@ -67,7 +68,8 @@ export function pickLogits(
   tokens.forEach((own, row) => {
     columns.set(own, row * width);
   });
-  const values = astype(takeAlongAxis(logits, array(columns, [tokens.length, width])), "float32");
+  const picked = takeAlongAxis(logits, stage(columns, [tokens.length, width]));
+  const values = fetch(astype(picked, "float32"));
   return {
     pending: [values],
     read() {
@@ -95,7 +97,12 @@ export function scorePrompt(
     const to = Math.min(from + rows, tokens.length);
     const tops = Array<number>(to - from).fill(top);
     const piece = logits(slice(hidden, 0, from, to));
-    const { pending, read } = scoreTokens(device, piece, array(tokens.slice(from, to)), tops);
+    const { pending, read } = scoreTokens(
+      device,
+      piece,
+      device.stage(tokens.slice(from, to)),
+      tops,
+    );
     evaluate(...pending);
     scores.push(...read());
   }

@@ -8,13 +8,12 @@ import type { Device } from "../device/device.ts";
 import {
   type BlockAttention,
   type LayerWork,
-  packPlaces,
   packTables,
   packTiles,
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { BlockCopy } from "../kv/kv-cache.ts";
-import { array, evaluate, type MlxArray } from "../mlx/array.ts";
+import { evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { attention } from "../mlx/fast.ts";
 import {
@@ -150,11 +149,60 @@ export class PagedKvStore {
    * behind `copy`. In a scope: it makes arrays.
    */
   begin(rows: readonly KvRow[]): PagedStep {
+    const { spread } = this.#device;
+    const isDecode = rows.every(({ count }) => count === 1);
+    if (this.areChunked && !isDecode) return this.chunkStep(this.chunkInputs(rows).map(spread));
     const { tables: packed, width } = this.tablesOf(rows);
-    const tables = packed.map((each) => array(each));
-    return rows.every(({ count }) => count === 1)
+    const tables = packed.map(spread);
+    return isDecode
       ? this.decodeStep(tables, { width, parts: this.partsOf(rows) })
       : this.#mixedStep(rows, tables);
+  }
+
+  /** Whether all layers have a kernel for chunks: then a step with prompts takes nothing but integers. */
+  get areChunked(): boolean {
+    // Without a group no integers say where tokens stand.
+    return this.#scratch.length > 0 && this.#layers.every(({ attention }) => attention.chunks);
+  }
+
+  /**
+   * For each group its tables and the places of all tokens, then their tiles of each size: with `isPadded` so many that
+   * only the numbers of rows and tokens say how many.
+   */
+  chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const places = this.#scratch.map((_, group) => placesOf(rows, group));
+    const tiles = this.#tileSizes().map((most) =>
+      packTiles(rows, most, isPadded ? tokens / most + rows.length : 0),
+    );
+    return [...this.tablesOf(rows).tables, ...places, ...tiles];
+  }
+
+  /** Of arrays as `chunkInputs` has them. They may be inputs of a function that is being traced. */
+  chunkStep(arrays: readonly MlxArray[]): PagedStep {
+    const groups = this.#scratch.length;
+    const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
+    const sizes = this.#tileSizes();
+    const tilesOf = (most: number) => arrays[2 * groups + sizes.indexOf(most)]!;
+    const attend: Step["attend"] = ({ index }, qkv, heads, options) => {
+      const layer = this.#layers[index]!;
+      const { attention, pools, group } = layer;
+      const work = workOf(layer, heads, options);
+      const [table, at] = [tables[group]!, places[group]!];
+      const queries = attention.prepare(qkv, pools, at, work);
+      const { tileTokens } = attention.chunks!;
+      return attention.chunks!.attend(queries, pools, table, at, tilesOf(tileTokens), work);
+    };
+    const positions = () => flatten(slice(reshape(places[0]!, [-1, 3]), 1, 0, 1));
+    const packed = (group: number) => places[group]!;
+    return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tilesOf) };
+  }
+
+  /** In how many tokens layers take tiles. */
+  #tileSizes(): number[] {
+    const sizes = this.#layers.map(({ attention }) => attention.chunks?.tileTokens);
+    const all = [...sizes, ...(this.#latents?.tileSizes ?? [])];
+    return [...new Set(all)].filter((size) => size !== undefined);
   }
 
   /** One token each. The tables may be inputs of a function that is being traced. */
@@ -185,7 +233,9 @@ export class PagedKvStore {
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
     const pairsOf = (group: number) => {
       const own = copies.filter((copy) => copy.group === group);
-      const listed = array(Int32Array.from(own.flatMap(({ from, to }) => [from, to])));
+      const listed = this.#device.spread(
+        Int32Array.from(own.flatMap(({ from, to }) => [from, to])),
+      );
       return before ? this.#device.after(listed, before) : listed;
     };
     const touched = new Map(copies.map(({ group }) => [group, pairsOf(group)]));
@@ -205,28 +255,20 @@ export class PagedKvStore {
   }
 
   #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): PagedStep {
-    const placesOf = (group: number) =>
-      rows.flatMap(({ start, count, tables }, row) =>
-        Array.from({ length: count }, (_, i) => {
-          const position = start + i;
-          const block = tables[group]![Math.floor(position / BLOCK_TOKENS)]!;
-          return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
-        }),
-      );
+    const { spread } = this.#device;
     /** What launches of layers that have this in common take. */
     const planned = new Map<string, ReturnType<typeof plan>>();
     const plan = ({ group, attention }: Layer) => {
-      const tokens = placesOf(group);
-      const places = array(packPlaces(tokens));
+      const places = spread(placesOf(rows, group));
       const { chunks } = attention;
       const segments = segmentsOf(rows, (row) => this.#methodOf(row, attention)).map(
         (segment, _, all) => {
           const { from, to, method } = segment;
           return {
             ...segment,
-            places: all.length === 1 ? places : array(packPlaces(tokens.slice(from, to))),
+            places: all.length === 1 ? places : slice(places, 0, 3 * from, 3 * to),
             tiles:
-              chunks && method === "chunks" && array(packTiles(segment.rows, chunks.tileTokens)),
+              chunks && method === "chunks" && spread(packTiles(segment.rows, chunks.tileTokens)),
           };
         },
       );
@@ -256,14 +298,14 @@ export class PagedKvStore {
       });
       return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
     };
-    const packed = (group: number) => array(packPlaces(placesOf(group)));
+    const packed = (group: number) => spread(placesOf(rows, group));
     const positions = () => {
       const each = rows.flatMap(({ start, count }) =>
         Array.from({ length: count }, (_, i) => start + i),
       );
-      return array(Int32Array.from(each));
+      return spread(Int32Array.from(each));
     };
-    const tiles = (most: number) => array(packTiles(rows, most));
+    const tiles = (most: number) => spread(packTiles(rows, most));
     return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tiles) };
   }
 
@@ -284,7 +326,7 @@ export class PagedKvStore {
     const { window } = sight;
     const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
     const end = Math.ceil((start + count) / BLOCK_TOKENS);
-    const used = array(Int32Array.from(tables[group]!.slice(first, end)));
+    const used = this.#device.spread(Int32Array.from(tables[group]!.slice(first, end)));
     // Blocks are gathered after this step's keys and values are in them.
     const blocks = this.#device.after(used, written);
     const length = start + count - first * BLOCK_TOKENS;
@@ -358,6 +400,22 @@ export function tableWidth(rows: readonly { start: number; count: number }[]): n
   const longest = rows.reduce((most, { start, count }) => Math.max(most, start + count), 1);
   const blocks = Math.ceil(longest / BLOCK_TOKENS);
   return Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(blocks)));
+}
+
+/** As `packPlaces` has them, of all tokens of the rows: a prompt may have thousands. */
+function placesOf(rows: readonly KvRow[], group: number): Int32Array {
+  const packed = new Int32Array(3 * rows.reduce((sum, { count }) => sum + count, 0));
+  let at = 0;
+  for (const [row, { start, count, tables }] of rows.entries()) {
+    const blocks = tables[group]!;
+    for (let position = start; position < start + count; position++) {
+      const block = blocks[Math.floor(position / BLOCK_TOKENS)]!;
+      packed[at++] = position;
+      packed[at++] = block * BLOCK_TOKENS + (position % BLOCK_TOKENS);
+      packed[at++] = row;
+    }
+  }
+  return packed;
 }
 
 /** Into how many of the parts rows are split, where there are too few of them to keep the device busy. */

@@ -1,11 +1,11 @@
 // Runs the steps of a model: one forward pass over all rows, and a token for each row that is sampled. A step
 // is launched and read later; where the device lets steps overlap, the tokens that one draws go on to the
 // next without passing through the host. Steps of decoding rows alone are traced, once for each of a few
-// batch sizes, so that on CUDA they are a single launch.
+// batch sizes, so that on CUDA they are a single launch; steps with prompts where the device records those too.
 import type { Device, Traced } from "../device/device.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { BlockCopy } from "../kv/kv-cache.ts";
-import { array, asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
+import { asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Group } from "../mlx/distributed.ts";
 import { astype, less, maximum, slice, sum, take, where, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
@@ -60,7 +60,8 @@ export class Runner {
   readonly #store: StateStore;
   readonly #group: Group | undefined;
   readonly #isStage: boolean;
-  readonly #decoding = new Map<string, Traced>();
+  /** Steps by their shapes. */
+  readonly #traced = new Map<string, Traced>();
   /** What the last step draws. */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read: what comes next goes behind it. */
@@ -97,7 +98,9 @@ export class Runner {
       copies.length + scores.length + sums.length === 0 &&
       samples.length === rows.length &&
       rows.every(({ count }) => count === 1);
-    const forward = isDecode ? this.#decode(inputs) : this.#mixed(inputs);
+    const forward = isDecode
+      ? this.#decode(inputs)
+      : (this.#prompts(inputs) ?? this.#mixed(inputs));
     return this.#group && this.#group.rank > 0
       ? this.#follow(inputs, forward)
       : this.#start(inputs, forward);
@@ -113,7 +116,7 @@ export class Runner {
     const steps = this.#warmUpSteps(maxBatch, maxLength);
     for (const [index, rows] of steps.entries()) {
       onStep(index, steps.length);
-      const tokens = new Uint32Array(rows.reduce((sum, { count }) => sum + count, 0));
+      const tokens = new Uint32Array(tokensOf(rows));
       const samples = rows.map((_, at) => ({ at, row: greedy }));
       this.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
     }
@@ -146,17 +149,78 @@ export class Runner {
   /** After everything that was launched has been read. */
   free(): void {
     this.#drawn?.free();
-    for (const each of this.#decoding.values()) each.free();
+    for (const each of this.#traced.values()) each.free();
   }
 
   #mixed(inputs: StepInputs): Forward {
     const { rows, samples, sums } = inputs;
     const tokens = this.#ordered(this.#tokens(inputs, inputs.tokens.length), inputs);
     const hidden = this.#model.forward(tokens, this.#store.begin(rows)); // (T, D)
-    const added = sums.map(({ from, to }) => astype(sum(slice(hidden, 0, from, to), 0), "float32"));
+    const { stage, fetch } = this.#device;
+    const added = sums.map(({ from, to }) =>
+      fetch(astype(sum(slice(hidden, 0, from, to), 0), "float32")),
+    );
     if (samples.length === 0) return { hidden, added };
-    const sampled = take(hidden, array(Int32Array.from(samples, ({ at }) => at)), 0); // (R, D)
-    return { hidden, added, ...this.#logits(sampled) };
+    const sampled = take(hidden, stage(Int32Array.from(samples, ({ at }) => at)), 0); // (R, D)
+    const { logits, best } = this.#logits(sampled);
+    const [indices, highest] = [fetch(best.indices), fetch(best.highest)];
+    return { hidden, added, logits, best: { indices, highest } };
+  }
+
+  /** Padded, where the device records such steps: there are few shapes of them then. */
+  #prompts(inputs: StepInputs): Forward | undefined {
+    const { rows, tokens, copies, samples, scores, sums } = inputs;
+    const size = this.#device.paddedTokens?.(tokens.length);
+    if (size === undefined || this.#group || this.#isStage) return undefined;
+    if (copies.length + scores.length + sums.length > 0) return undefined;
+    const all = this.#withPadding(rows, size);
+    const taken = this.#store.promptInputs(all);
+    if (!taken) return undefined;
+    const sampled = new Int32Array(all.length);
+    sampled.set(samples.map(({ at }) => at));
+    const staged = [sampled, ...taken.arrays].map((each) => this.#device.stage(each));
+    const ordered = this.#ordered(this.#tokens(inputs, size), inputs);
+    const prompts = this.#promptsOf(size, all.length, taken.width);
+    const [indices, highest, logits] = prompts.call(ordered, ...staged);
+    const best = { indices: indices!, highest: highest! };
+    // Where nothing is sampled they are all that can be waited for.
+    return { hidden: best.indices, added: [], logits: logits!, best };
+  }
+
+  /** Behind the rows nobody's tokens until there are so many, and rows without tokens until there is a usual number. */
+  #withPadding(rows: readonly StateRow[], size: number): StateRow[] {
+    const all = [...rows];
+    for (let left = size - tokensOf(rows); left > 0; left -= BLOCK_TOKENS) {
+      all.push(this.#store.scratchRow(0, Math.min(left, BLOCK_TOKENS)));
+    }
+    const usual = 8 * 4 ** Math.max(0, Math.ceil(Math.log2(all.length / 8) / 2));
+    return [...all, ...Array<StateRow>(usual - all.length).fill(this.#store.scratchRow(0, 0))];
+  }
+
+  /** tokens (T), which of them are sampled (R), arrays of `promptInputs` -> as of decoding */
+  #promptsOf(size: number, rows: number, width: number): Traced {
+    return this.#tracedOf(
+      `prompts ${size} ${rows} ${width}`,
+      ([tokens, sampled, ...arrays]) => {
+        const hidden = this.#model.forward(tokens!, this.#store.promptStep(arrays));
+        const { best, logits } = this.#logits(take(hidden, sampled!, 0));
+        return [best.indices, best.highest, logits];
+      },
+      () => this.#promptRehearsal(size, rows, width),
+    );
+  }
+
+  #promptRehearsal(size: number, rows: number, width: number): MlxArray[] {
+    const { stage } = this.#device;
+    const longest = width * BLOCK_TOKENS;
+    const all: StateRow[] = [];
+    for (let left = size; left > 0; left -= longest) {
+      const count = Math.min(left, longest);
+      all.push(this.#store.scratchRow(longest - count, count));
+    }
+    const empty = Array<StateRow>(rows - all.length).fill(this.#store.scratchRow(0, 0));
+    const { arrays } = this.#store.promptInputs([...all, ...empty])!;
+    return [new Uint32Array(size), new Int32Array(rows), ...arrays].map((each) => stage(each));
   }
 
   #decode(inputs: StepInputs): Forward {
@@ -174,19 +238,22 @@ export class Runner {
 
   /** tokens (B), arrays of `decodeInputs` -> the most likely tokens (B), their logits (B), all logits (B, V) */
   #decodingOf(size: number, shape: DecodeInputs["shape"]): Traced {
-    const key = `${size} ${shape.width} ${shape.parts}`;
-    const decoding =
-      this.#decoding.get(key) ??
-      this.#device.trace(
-        ([tokens, ...arrays]) => {
-          const step = this.#store.decodeStep(arrays, shape);
-          const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
-          return [best.indices, best.highest, logits];
-        },
-        () => this.#rehearsal(size, shape),
-      );
-    this.#decoding.set(key, decoding);
-    return decoding;
+    return this.#tracedOf(
+      `${size} ${shape.width} ${shape.parts}`,
+      ([tokens, ...arrays]) => {
+        const step = this.#store.decodeStep(arrays, shape);
+        const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
+        return [best.indices, best.highest, logits];
+      },
+      () => this.#rehearsal(size, shape),
+    );
+  }
+
+  /** One for each shape of steps, made when it first occurs. */
+  #tracedOf(key: string, ...step: Parameters<Device["trace"]>): Traced {
+    const traced = this.#traced.get(key) ?? this.#device.trace(...step);
+    this.#traced.set(key, traced);
+    return traced;
   }
 
   /** Inputs of such a step that are nobody's tokens. */
@@ -262,7 +329,7 @@ export class Runner {
     const passOn = (): readonly MlxArray[] => {
       isDrawn = true;
       if (draws.length === 0 || this.#isStage) return [];
-      const all = astype(inOrder(draws), "uint32");
+      const all = astype(inOrder(this.#device, draws), "uint32");
       // Other ranks know of no padding.
       const next = hold(this.#group ? slice(all, 0, 0, rows.length) : all);
       if (this.#drawn) owned.add(this.#drawn);
@@ -373,5 +440,9 @@ type Forward = {
   logits?: MlxArray;
   best?: Best;
 };
+
+function tokensOf(rows: readonly StateRow[]): number {
+  return rows.reduce((sum, { count }) => sum + count, 0);
+}
 
 const greedy: SampleRow = { sampling: { temperature: 0, seed: 0 }, index: 0 };

@@ -5,7 +5,7 @@
 // it has: the token is the first whose cumulative probability exceeds it. So a seeded request draws the
 // same alone, in a batch, and when it is recomputed after it was preempted.
 import type { Device } from "../device/device.ts";
-import { array, type MlxArray } from "../mlx/array.ts";
+import type { MlxArray } from "../mlx/array.ts";
 import {
   add,
   arange,
@@ -114,13 +114,16 @@ export function draw(
     if (kind === PLAIN) {
       // Those of padding may stay behind them: a recorded step takes them as they are.
       if (areFirst(all)) return { members, tokens: best.indices, highest: best.highest };
-      return { members, tokens: rowsOf(best.indices, all), highest: rowsOf(best.highest, all) };
+      const [tokens, highest] = [best.indices, best.highest].map((each) =>
+        device.fetch(rowsOf(device, each, all)),
+      );
+      return { members, tokens: tokens!, highest: highest! };
     }
-    const x = astype(rowsOf(logits, all), "float32"); // (G, V)
+    const x = astype(rowsOf(device, logits, all), "float32"); // (G, V)
     const group = members.map((i) => rows[i]!);
     return { members, ...drawGroup(device, x, group) };
   });
-  const tokens = inOrder(draws);
+  const tokens = inOrder(device, draws);
   const scored = [...rows.keys()].filter(
     (i) => rows[i]!.sampling.logprobs !== undefined && !isLate[i],
   );
@@ -130,10 +133,11 @@ export function draw(
       ? scoreTokens(
           device,
           rowsOf(
+            device,
             logits,
             scored.map((i) => at[i]!),
           ),
-          rowsOf(tokens, scored),
+          rowsOf(device, tokens, scored),
           tops,
         )
       : undefined;
@@ -143,7 +147,9 @@ export function draw(
   const picking =
     picked.length > 0
       ? pickLogits(
+          device,
           rowsOf(
+            device,
             logits,
             picked.map((i) => at[i]!),
           ),
@@ -181,8 +187,8 @@ export function draw(
   };
 }
 
-function rowsOf(x: MlxArray, at: readonly number[]): MlxArray {
-  if (!areFirst(at)) return take(x, intArray(at), 0);
+function rowsOf({ stage }: Device, x: MlxArray, at: readonly number[]): MlxArray {
+  if (!areFirst(at)) return take(x, stage(Int32Array.from(at)), 0);
   return x.shape[0] === at.length ? x : slice(x, 0, 0, at.length);
 }
 
@@ -192,6 +198,7 @@ function areFirst(at: readonly number[]): boolean {
 
 /** Tokens that were drawn group by group, in the order of their rows. */
 export function inOrder(
+  { stage, fetch }: Device,
   groups: readonly { members: readonly number[]; tokens: MlxArray }[],
 ): MlxArray {
   if (groups.length === 1) return groups[0]!.tokens;
@@ -201,7 +208,7 @@ export function inOrder(
   const places = new Int32Array(groups.reduce((count, { members }) => count + members.length, 0));
   let place = 0;
   for (const { members } of groups) for (const row of members) places[row] = place++;
-  return take(concatenate(parts), array(places));
+  return fetch(take(concatenate(parts), stage(places)));
 }
 
 // ---- What a row needs
@@ -238,25 +245,27 @@ function drawGroup(
 ): { tokens: MlxArray; highest: MlxArray } {
   const { sampling, counts, mask } = rows[0]!;
   let x = logits;
-  if (counts) x = penalize(x, rows);
-  if (sampling.logitBias?.size) x = bias(x, rows);
+  if (counts) x = penalize(device, x, rows);
+  if (sampling.logitBias?.size) x = bias(device, x, rows);
   if (mask) x = device.mask(x, sideBySide(rows.map((row) => row.mask as Uint32Array)));
   const { indices, highest } = device.best(x);
   const method = methodOf(sampling);
-  return { tokens: method === "greedy" ? indices : methods[method](device, x, rows), highest };
+  const tokens = method === "greedy" ? indices : methods[method](device, x, rows);
+  return { tokens: device.fetch(tokens), highest: device.fetch(highest) };
 }
 
 // ---- What changes the logits
 
 /** vLLM's and OpenAI's: repetition over prompt and output, presence and frequency over the output. */
-function penalize(x: MlxArray, rows: readonly DrawRow[]): MlxArray {
+function penalize(device: Device, x: MlxArray, rows: readonly DrawRow[]): MlxArray {
   const counted = rows.map(({ counts }) => counts!);
   // Rows are padded with their first token again: it gets the same value twice.
   const { indices, values: output } = perToken(
+    device,
     counted.map(({ tokens, outputCounts }) => ({ tokens, values: outputCounts })),
     ({ tokens, values }) => [tokens[0]!, values[0]!],
   );
-  const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
+  const column = (value: (sampling: Sampling) => number) => columnOf(device, rows, value);
   const repetition = column(({ repetitionPenalty = 1 }) => repetitionPenalty);
   const presence = column(({ presencePenalty = 0 }) => presencePenalty);
   const frequency = column(({ frequencyPenalty = 0 }) => frequencyPenalty);
@@ -271,12 +280,12 @@ function penalize(x: MlxArray, rows: readonly DrawRow[]): MlxArray {
   return putAlongAxis(x, indices, subtract(repeated, penalty));
 }
 
-function bias(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+function bias(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const biases = rows.map(({ sampling: { logitBias } }) => ({
     tokens: Int32Array.from(logitBias!.keys()),
     values: Float32Array.from(logitBias!.values()),
   }));
-  const { indices, values } = perToken(biases, () => [0, 0]);
+  const { indices, values } = perToken(device, biases, () => [0, 0]);
   return scatterAddAxis(x, indices, values);
 }
 
@@ -284,6 +293,7 @@ type TokenValues = { tokens: Int32Array; values: Float32Array };
 
 /** Tokens and their values (rows, the most there are), shorter rows padded. */
 function perToken(
+  { stage }: Device,
   rows: readonly TokenValues[],
   padding: (row: TokenValues) => [token: number, value: number],
 ): { indices: MlxArray; values: MlxArray } {
@@ -299,13 +309,17 @@ function perToken(
     values.fill(value, end, to);
   });
   const shape = [rows.length, width];
-  return { indices: array(indices, shape), values: array(values, shape) };
+  return { indices: stage(indices, shape), values: stage(values, shape) };
 }
 
 /** One number a row (rows, 1). */
-function columnOf(rows: readonly SampleRow[], value: (sampling: Sampling) => number): MlxArray {
-  return array(
-    rows.map(({ sampling }) => value(sampling)),
+function columnOf(
+  { stage }: Device,
+  rows: readonly SampleRow[],
+  value: (sampling: Sampling) => number,
+): MlxArray {
+  return stage(
+    Float32Array.from(rows, ({ sampling }) => value(sampling)),
     [rows.length, 1],
   );
 }
@@ -323,24 +337,24 @@ function sideBySide(masks: readonly Uint32Array[]): Uint32Array {
 
 const methods = {
   whole: (device: Device, x: MlxArray, rows: readonly SampleRow[]) =>
-    squeeze(indexAbove(device.softmax(heated(x, rows)), rows), 1),
+    squeeze(indexAbove(device, device.softmax(heated(device, x, rows)), rows), 1),
   truncated: drawTruncated,
 };
 
-function heated(x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+function heated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   return divide(
     x,
-    columnOf(rows, ({ temperature }) => temperature),
+    columnOf(device, rows, ({ temperature }) => temperature),
   );
 }
 
 /** Of the most probable: top_k of them, then top_p of their sum, then min_p of the first's own. */
 function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const scaled = heated(x, rows);
+  const scaled = heated(device, x, rows);
   const order = argsort(negative(scaled)); // (G, V)
   const likely = device.softmax(takeAlongAxis(scaled, order));
   const vocabulary = x.shape[1]!;
-  const column = (value: (sampling: Sampling) => number) => columnOf(rows, value);
+  const column = (value: (sampling: Sampling) => number) => columnOf(device, rows, value);
   const topK = column(({ topK }) => (topK && topK > 0 ? topK : vocabulary));
   const topP = column(({ topP = 1 }) => topP);
   const minP = column(({ minP = 0 }) => minP);
@@ -351,15 +365,17 @@ function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]):
   const isLikely = greaterEqual(first, multiply(minP, max(first, -1, true)));
   // The first is always kept, whatever a tiny top_p says.
   const kept = where(logicalAnd(enough, isLikely), first, where(less(ranks, 1), first, 0));
-  return squeeze(takeAlongAxis(order, indexAbove(kept, rows)), 1);
+  return squeeze(takeAlongAxis(order, indexAbove(device, kept, rows)), 1);
 }
 
 /** (G, 1): the first index whose cumulative weight exceeds the row's number, of all the weight. */
-function indexAbove(weights: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  const numbers = rows.map(({ sampling, index }) => unitNumber(sampling.seed, index));
+function indexAbove({ stage }: Device, weights: MlxArray, rows: readonly SampleRow[]): MlxArray {
+  const numbers = Float32Array.from(rows, ({ sampling, index }) =>
+    unitNumber(sampling.seed, index),
+  );
   const cumulative = cumsum(weights);
   const total = slice(cumulative, 1, -1); // (G, 1)
-  const threshold = multiply(array(numbers, [rows.length, 1]), total);
+  const threshold = multiply(stage(numbers, [rows.length, 1]), total);
   const index = sum(lessEqual(cumulative, threshold), -1, true);
   return minimum(astype(index, "int32"), weights.shape[1]! - 1);
 }
@@ -377,8 +393,4 @@ function mix(a: number, b: number): number {
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
   return (hash ^ (hash >>> 16)) >>> 0;
-}
-
-function intArray(values: readonly number[]): MlxArray {
-  return array(Int32Array.from(values));
 }

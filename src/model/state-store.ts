@@ -1,10 +1,10 @@
 // All that the layers of a model keep of its sequences: keys, values and latents in blocks, recurrent states in slots.
 import type { Device } from "../device/device.ts";
 import type { BlockCopy, CacheLayout, SlotMove } from "../kv/kv-cache.ts";
-import { array, type MlxArray } from "../mlx/array.ts";
+import type { MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import type { Step } from "./model.ts";
-import { type DecodeShape, type KvRow, PagedKvStore } from "./paged-kv-store.ts";
+import { type DecodeShape, type KvRow, PagedKvStore, tableWidth } from "./paged-kv-store.ts";
 import { SlotStore } from "./slot-store.ts";
 import type { LayerStates } from "./states.ts";
 
@@ -14,13 +14,18 @@ export type StateRow = KvRow & { move?: SlotMove | undefined };
 /** The integers of a step that decodes one token of each row: as inputs of a function, and what they are like. */
 export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
 
+/** Those of a step with prompts, and how wide its tables are. */
+export type PromptInputs = { arrays: Int32Array[]; width: number };
+
 export class StateStore {
+  readonly #device: Device;
   readonly #kv: PagedKvStore;
   readonly #slots: SlotStore | undefined;
 
   /** Frees what it has where memory runs out. */
   constructor(device: Device, states: LayerStates, { groups, slots }: CacheLayout, dtype: Dtype) {
     const blocks = groups.map((group) => group.blocks);
+    this.#device = device;
     this.#kv = new PagedKvStore(device, states, blocks, dtype);
     try {
       if (slots !== undefined) this.#slots = new SlotStore(device, states.slots, slots);
@@ -45,7 +50,11 @@ export class StateStore {
    */
   begin(rows: readonly StateRow[]): Step {
     const slots = this.#slots;
-    return { ...without, ...this.#kv.begin(rows), ...slots?.step(array(slots.movesOf(rows))) };
+    return {
+      ...without,
+      ...this.#kv.begin(rows),
+      ...slots?.step(this.#device.spread(slots.movesOf(rows))),
+    };
   }
 
   decodeInputs(rows: readonly StateRow[]): DecodeInputs {
@@ -59,6 +68,17 @@ export class StateStore {
     if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, shape) };
     const [moves, ...tables] = arrays;
     return { ...without, ...this.#kv.decodeStep(tables, shape), ...this.#slots.step(moves!) };
+  }
+
+  /** The integers of a step with prompts, where it takes nothing else. */
+  promptInputs(rows: readonly StateRow[]): PromptInputs | undefined {
+    if (!this.#kv.areChunked || this.#slots) return undefined;
+    return { arrays: this.#kv.chunkInputs(rows, true), width: tableWidth(rows) };
+  }
+
+  /** Of arrays as `promptInputs` has them. They may be inputs of a function that is being traced. */
+  promptStep(arrays: readonly MlxArray[]): Step {
+    return { ...without, ...this.#kv.chunkStep(arrays) };
   }
 
   /** Whether a layer of this rank has blocks of a group. */

@@ -143,7 +143,10 @@ export class Scheduler {
     // A sequence can be preempted only when no step under way uses its blocks.
     if (this.#inFlight > 0) {
       if (!this.#canDecode() || this.#outranked(step)) return undefined;
-    } else this.#makeWay(step);
+    } else {
+      this.#makeWay(step);
+      if (this.#stages > 1) this.#makeRoom(step);
+    }
     const most = this.#mostDecoding;
     for (const sequence of [...this.#running]) {
       if (step.rows.length >= most) break;
@@ -267,6 +270,17 @@ export class Scheduler {
     if (this.#cache.hasBlockFor(this.#running.length)) return true;
     const decoding = this.#running.filter((each) => this.#decodes(each));
     return this.#cache.hasRoom(decoding, 1);
+  }
+
+  /** Of the decoding sequences a step has only some, and while it is under way none is preempted for the others. */
+  #makeRoom(step: StepBuilder): void {
+    while (!this.#canDecode()) {
+      const decoding = this.#running.filter((each) => this.#decodes(each));
+      const victim = decoding.length > 1 ? this.#victim() : undefined;
+      if (!victim) return;
+      this.#preempt(victim, step);
+      step.isShort = true;
+    }
   }
 
   /** Makes room for one token of a decoding sequence, if need be by preempting lower ones. */

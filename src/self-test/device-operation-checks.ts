@@ -1,7 +1,7 @@
 // What devices compute by their own means in the place of MLX's operations, against plain arithmetic.
 import type { Device } from "../device/device.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
-import { add, multiply, zeros } from "../mlx/ops.ts";
+import { add, multiply, slice, zeros } from "../mlx/ops.ts";
 import { type DeviceCheck, numbersOf } from "./check.ts";
 import {
   byRow,
@@ -60,7 +60,13 @@ const operations: Record<string, (device: Device) => Made[]> = {
   order: (device) => [
     [device.after(array(Int32Array.of(3, -4, 5)), array([Number.NaN, 1])), [3, -4, 5]],
   ],
-  staging: (device) => [[device.stage(Int32Array.of(3, -4, 5)), [3, -4, 5]]],
+  staging: (device) => [
+    [device.stage(Int32Array.of(3, -4, 5, 6), [2, 2]), [3, -4, 5, 6]],
+    [device.spread(Int32Array.of(3, -4, 5)), [3, -4, 5]],
+    [device.fetch(multiply(matrix(), 2)), values.map((x) => 2 * x)],
+    // A view, whose numbers are not one behind the other.
+    [device.fetch(slice(matrix(), 1, 0, 2)), byRow(values, (row) => row.slice(0, 2))],
+  ],
   tracing: (device) => {
     // The third call is of a step that was recorded, where steps are.
     const build = ([x]: MlxArray[]) => [add(multiply(x!, 2), 1)];

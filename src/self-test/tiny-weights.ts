@@ -55,19 +55,23 @@ export function valuesOf(
   }
   const factor = Math.fround(reach * gain);
   const count = shape.reduce((a, b) => a * b, 1);
-  return uniform(`${seed}/${name}`, count).map((x) => Math.fround(x * factor) + center);
+  const values = uniform(`${seed}/${name}`, count);
+  for (let i = 0; i < count; i++) values[i] = Math.fround(values[i]! * factor) + center;
+  return values;
 }
 
 /** Numbers in [-1, 1), multiples of 2^-23: a hash of their index, seeded by the key. */
 export function uniform(key: string, count: number): Float32Array {
   const start = fnv1a(key);
-  return Float32Array.from({ length: count }, (_, i) => {
+  const made = new Float32Array(count);
+  for (let i = 0; i < count; i++) {
     let x = (Math.imul(i, 0x9e37_79b1) + start) | 0;
     x = Math.imul(x ^ (x >>> 16), 0x85eb_ca6b);
     x = Math.imul(x ^ (x >>> 13), 0xc2b2_ae35);
     x ^= x >>> 16;
-    return (x >>> 8) / 2 ** 23 - 1;
-  });
+    made[i] = (x >>> 8) / 2 ** 23 - 1;
+  }
+  return made;
 }
 
 function fnv1a(text: string): number {

@@ -156,7 +156,7 @@ export class Models {
     const warmUp = options.warmUp ? { maxBatch, maxLength } : undefined;
     const part = { layout, parallel, layers, warmUp };
     const load = { model: name, path, dtype, keepDequantized, ...part };
-    const runner = ranks.open({ load, fingerprint, depth: this.#device!.depth });
+    const runner = ranks.open({ load, fingerprint });
     try {
       runner.load(hooks);
     } catch (error) {

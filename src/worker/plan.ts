@@ -5,8 +5,8 @@ import { roomOf } from "../device/memory.ts";
 import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { Costs } from "../kv/budget.ts";
-import type { LoadedModel } from "../model/load.ts";
-import { layerRanges } from "../model/stages.ts";
+import { plannedGroup } from "../mlx/distributed.ts";
+import type { LoadedModel, LoadOptions } from "../model/load.ts";
 import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
 import { divide, type Parts, type Ranks } from "./division.ts";
 import {
@@ -17,7 +17,7 @@ import {
   NoMemoryError,
   planMemory,
 } from "./planner.ts";
-import { type Sketched, sketchModel } from "./step-needs.ts";
+import { type Sketched, sketchModel, sketchParts } from "./step-needs.ts";
 
 type SketchedModel = {
   sketched: Sketched;
@@ -51,22 +51,22 @@ export function needsOf(
   ranks?: Ranks,
 ): SketchedModel {
   const { dtype, keepUnpacked: keepDequantized, maxBatch, maxLength } = options;
-  const parts = ranks && divide(device, path, { dtype, keepDequantized }, ranks);
-  const sketched = sketchModel(
-    device,
-    path,
-    { dtype, keepDequantized, ...parts },
-    {
-      maxBatch,
-      tokens: Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch),
-      maxLength: typeof maxLength === "number" ? maxLength : undefined,
-    },
-  );
-  const whole = costsOf(device, sketched);
-  const share = parts?.parallel === "pipeline" ? stageShare(sketched, parts) : 1;
-  const costs = scaled(whole, share);
-  const { shape, stepBytes } = sketched;
-  const weightBytes = sketched.weightBytes * share;
+  const kind = { dtype, keepDequantized };
+  const parts = ranks && divide(device, path, kind, ranks);
+  const stages = parts?.parallel === "pipeline" ? parts : undefined;
+  const sketched = sketchModel(device, path, stages ? kind : { ...kind, ...parts }, {
+    maxBatch,
+    tokens: Math.max(options.tokenBudget ?? device.tokenBudget, maxBatch),
+    maxLength: typeof maxLength === "number" ? maxLength : undefined,
+  });
+  const whole = { weightBytes: sketched.weightBytes, costs: costsOf(device, sketched) };
+  const { weightBytes, costs } = stages
+    ? largestStage(device, path, kind, sketched, stages)
+    : whole;
+  const { shape } = sketched;
+  // Recorded steps keep the memory of the largest; one that is not recorded takes its own.
+  const held = device.paddedTokens ? 2 : 1;
+  const stepBytes: typeof sketched.stepBytes = (...step) => held * sketched.stepBytes(...step);
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
   return { sketched, costs, needs, parts };
 }
@@ -115,12 +115,37 @@ function planned(
   }
 }
 
-/** Of all layers, what the rank with most of them for its memory would have, if it had as much as the first. */
-function stageShare({ shape }: Pick<LoadedModel, "shape">, { layers, memory }: Parts): number {
-  const shares = layerRanges(shape.layers, layers).map(({ first, end }, rank) => {
-    return ((end - first) / shape.layers) * (memory[0]! / memory[rank]!);
+type Held = Pick<ModelNeeds, "weightBytes" | "costs">;
+
+/** The most that a rank which has some of the layers takes, for its memory: of as much as the first rank has. */
+function largestStage(
+  device: Device,
+  path: string,
+  kind: Pick<LoadOptions, "dtype" | "keepDequantized">,
+  { states }: Pick<LoadedModel, "states">,
+  parts: Parts,
+): Held {
+  const { memory } = parts;
+  const windows = groupsOf(states).map(({ window }) => window);
+  const ranks = memory.map((bytes, rank): Held => {
+    const group = plannedGroup(rank, memory.length);
+    const part = sketchParts(device, path, { ...kind, ...parts, group, windows });
+    const share = memory[0]! / bytes;
+    return {
+      weightBytes: part.weightBytes * share,
+      costs: scaled(costsOf(device, part), share),
+    };
   });
-  return Math.max(...shares);
+  const most = (take: (held: Held) => number) => Math.max(...ranks.map(take));
+  return {
+    weightBytes: most((held) => held.weightBytes),
+    costs: {
+      groups: windows.map((window, group) => {
+        return { window, blockBytes: most(({ costs }) => costs.groups[group]!.blockBytes) };
+      }),
+      slotBytes: most(({ costs }) => costs.slotBytes),
+    },
+  };
 }
 
 function scaled({ groups, slotBytes }: Costs, share: number): Costs {

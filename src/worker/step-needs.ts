@@ -66,21 +66,22 @@ export function sketchModel(
   };
 }
 
-/** What the weights would take, or a rank's part of them. */
-export function sketchWeights(
+/** What weights and states there would be, or a rank's part of them. */
+export function sketchParts(
   real: Device,
   path: string,
   load: Omit<LoadOptions, "device">,
-): number {
-  let bytes = 0;
+): Pick<LoadedModel, "dtype" | "weightBytes" | "states"> {
+  let parts: Pick<LoadedModel, "dtype" | "weightBytes" | "states"> | undefined;
   sketchesOf(() => {
     const sketch = real.sketch();
     const model = loadModel(path, { ...load, device: { ...real, ...sketch } });
-    bytes = model.weightBytes;
+    const { dtype, weightBytes, states } = model;
+    parts = { dtype, weightBytes, states };
     model.free();
     return { launches: [], free: () => sketch.free() };
   });
-  return bytes;
+  return parts!;
 }
 
 /** Pools of a block and a slot: only their shapes matter. */

@@ -639,6 +639,29 @@ describe("with stages, each of which has a step of its own,", () => {
     expect([scheduler.next(), scheduler.next()].map(idsOf)).toEqual([[2], [3]]);
   });
 
+  test("one of them is preempted when there is no block for all, and the others go on", () => {
+    const stages = 3;
+    const { one, step, scheduler } = setUp({ stages, blocks: 4, watermark: 0, tokenBudget: 128 });
+    const prompts = [0, 1, 2].map((i) => range(BLOCK_TOKENS - 1, 100 * i));
+    const all = prompts.map((prompt) => one({ prompt, maxTokens: 9 }));
+    step();
+    expect(scheduler.running).toHaveLength(3);
+    // All are about to fill their first block, and there is one more.
+    const underWay: Batch[] = [];
+    for (let i = 0; i < 12; i++) {
+      while (underWay.length < stages) {
+        const next = scheduler.next();
+        if (!next) break;
+        underWay.push(next);
+      }
+      const first = underWay.shift()!;
+      scheduler.commit(first, drawn(first));
+    }
+    expect(scheduler.preemptions).toBeGreaterThan(0);
+    expect(all.map(({ finished }) => finished)).not.toContain("length");
+    expect(all.filter(({ generated }) => generated > 2).length).toBe(2);
+  });
+
   test("chunks of a prompt follow each other", () => {
     const { one, scheduler } = setUp({ stages: 2, tokenBudget: 32 });
     one({ prompt: range(80), maxTokens: 20 });

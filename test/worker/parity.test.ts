@@ -1,7 +1,11 @@
 // Whatever the scheduler does to a request, its tokens are those it gets alone.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Device } from "../../src/device/device.ts";
 import type { EngineRequest, Sampling } from "../../src/engine/protocol.ts";
+import type { ChunkAttention } from "../../src/kernels/paged-attention.ts";
+import { array } from "../../src/mlx/array.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
+import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -79,6 +83,50 @@ test.each(["greedy", "penalties", "seed"])("steps that overlap give the same, %s
   }
   engine.free();
 });
+
+test.each(["greedy", "seed"])(
+  "steps that are padded, as recorded ones are, give the same, %s",
+  (name) => {
+    const sizes = new Set<number>();
+    const device: Device = {
+      ...plainGpu(),
+      attention: (shape) => new TiledAttention(shape),
+      paddedTokens: (tokens) => {
+        const size = 48 * Math.ceil(tokens / 48);
+        sizes.add(size);
+        return size;
+      },
+    };
+    // A prompt is longer than two steps: nothing is sampled in the first.
+    const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 60, device });
+    const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings[name]!, 2));
+    const answers = runCrowd(engine, requests, 4);
+    expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);
+    expect([...sizes].sort()).toEqual([48, 96]);
+    for (const [i, answer] of answers.entries()) {
+      for (const [j, each] of answer.entries()) expectSame(each, alone(requests[i]!, j));
+    }
+    engine.free();
+  },
+);
+
+/** With a kernel for chunks, which computes what its tiles say and nothing else. */
+class TiledAttention extends PlainAttention {
+  readonly chunks: ChunkAttention = {
+    tileTokens: 5,
+    attend: (queries, pools, tables, places, tiles, work) => {
+      const all = this.attend(queries, pools, tables, places, work);
+      const made = new Float32Array(all.size).fill(Number.NaN);
+      const [numbers, width] = [all.numbers(), all.shape[1]!];
+      const each = tiles.numbers();
+      for (let i = 0; i < each.length; i += 2) {
+        const [from, to] = [each[i]! * width, (each[i]! + each[i + 1]!) * width];
+        made.set(numbers.slice(from, to), from);
+      }
+      return array(made, all.shape);
+    },
+  };
+}
 
 test("a step makes one forward, with a row for each request that runs", () => {
   const rows: number[] = [];

@@ -21,10 +21,10 @@ afterAll(() => {
 
 describe("the memory of a step is known within 10%", () => {
   for (const [maxBatch, tokens] of [
-    [1, 512],
-    [32, 512],
+    [1, 128],
+    [32, 128],
     [32, 64],
-    [8, 1024],
+    [8, 256],
   ] as const) {
     test(`of ${tokens} tokens in ${maxBatch} rows of the default model`, () => {
       const before = [liveArrays(), activeMemory()];
