@@ -5,15 +5,12 @@ import { engineSetup } from "../../ffi/native.ts";
 import packageJson from "../../package.json" with { type: "json" };
 import { loadSettings } from "../config/load.ts";
 import type { Settings } from "../config/settings.ts";
-import { UsageError } from "../config/usage-error.ts";
 import type { EngineReport, Parallel } from "../engine/protocol.ts";
-import { bindProblem } from "../http/guard.ts";
 import { applyKeys } from "../http/keys.ts";
 import { type RunningServer, startServer } from "../http/server.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
-import type { Environment } from "../hub/settings.ts";
-import { type KeyFile, keyFileOf, keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
+import { keyFileWarning, newKey, readKeyFile } from "../keys/key-file.ts";
 import { isForPeople, type Logger, makeLogger } from "../log.ts";
 import { printable } from "../printable.ts";
 import { cutOf } from "../serve/context-length.ts";
@@ -28,6 +25,7 @@ import { firstModel } from "./first-model.ts";
 import { modelHere } from "./model-here.ts";
 import { logActivity, showActivity } from "./progress.ts";
 import { startRanks } from "./ranks.ts";
+import { readKeys } from "./read-keys.ts";
 
 export async function serve(args: string[]): Promise<void> {
   const { settings, sources } = loadSettings(args);
@@ -71,21 +69,6 @@ export async function serve(args: string[]): Promise<void> {
     await server.drain();
     throw error;
   }
-}
-
-/** The keys file, if there is one. Throws where others could reach the server without a key. */
-export function readKeys(
-  settings: Settings,
-  env: Environment = process.env,
-): { keysPath: string; keys: KeyFile | undefined } {
-  const keysPath = keyFileOf(settings, env);
-  const keys = readKeyFile(keysPath);
-  if (settings.keysFile !== undefined && !keys)
-    throw new UsageError(`${keysPath}: there is no file`);
-  const keysSet = keys !== undefined || settings.apiKey.length > 0;
-  const problem = bindProblem({ ...settings, keysSet });
-  if (problem) throw new UsageError(problem);
-  return { keysPath, keys };
 }
 
 /** An address that local clients can use: 0.0.0.0 and :: mean all interfaces. */

@@ -8,7 +8,7 @@ import { Health } from "../api/health.ts";
 import { ModelList } from "../api/models.ts";
 import { Settings } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
-import { isLoopback } from "../http/guard.ts";
+import { isLoopback } from "../http/bind.ts";
 import { codeOf, quoted } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { knownServers, type ServerEntry } from "../serve/server-file.ts";

@@ -15,7 +15,7 @@ import type { ServiceCommand, ServiceManager } from "../service/manager.ts";
 import { systemd } from "../service/systemd.ts";
 import { ownProgram } from "./own-program.ts";
 import { print } from "./print.ts";
-import { readKeys } from "./serve.ts";
+import { readKeys } from "./read-keys.ts";
 import { health } from "./server-client.ts";
 import { quotedWord } from "./shell-word.ts";
 import { didYouMean } from "./suggest.ts";

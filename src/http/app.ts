@@ -2,10 +2,11 @@
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { ZodError } from "zod";
 import { authenticate, limit, requireOwner } from "./auth.ts";
+import { isLoopback } from "./bind.ts";
 import { openAi, refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
-import { guard, isLoopback } from "./guard.ts";
+import { guard } from "./guard.ts";
 import { requestLog } from "./request-log.ts";
 import type { Route } from "./route.ts";
 import { routes } from "./routes.ts";

@@ -1,9 +1,9 @@
 // Rejects requests of foreign web pages. A page that the user has open can send requests to this machine,
 // under any name whose DNS its owner controls (DNS rebinding). The Host and Origin headers give such requests
 // away, with or without keys.
-import { isIPv4 } from "node:net";
 import type { Context, MiddlewareHandler } from "hono";
 import { rateLimitHeaders } from "../keys/limiter.ts";
+import { isLoopback } from "./bind.ts";
 import { refusalResponse } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { forbidden } from "./errors.ts";
@@ -35,25 +35,6 @@ export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
     c.res.headers.set("Access-Control-Expose-Headers", exposedHeaders);
     c.res.headers.append("Vary", "Origin");
   };
-}
-
-/** Loopback addresses; 0.0.0.0 and :: are reachable from outside. */
-export function isLoopback(host: string): boolean {
-  const name = host.toLowerCase();
-  return ["localhost", "::1", "[::1]"].includes(name) || (isIPv4(name) && name.startsWith("127."));
-}
-
-/** Why the server must not listen there, and how to fix it. */
-export function bindProblem(bind: {
-  host: string;
-  keysSet: boolean;
-  insecureNoAuth: boolean;
-}): string | undefined {
-  if (isLoopback(bind.host) || bind.keysSet || bind.insecureNoAuth) return undefined;
-  return (
-    `on ${bind.host} anyone who reaches this machine could use the server: set --api-key, ` +
-    "make a key with `mlx-serve keys add <name>`, or pass --insecure-no-auth"
-  );
 }
 
 function hostProblem(c: Context, { loopback, allowedHosts }: GuardOptions): string | undefined {

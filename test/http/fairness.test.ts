@@ -10,7 +10,7 @@ import { startTestServer, type TestServer } from "../support/server.ts";
 /** How long a step with prompts takes at most on a CPU. */
 const TARGET_MS = 250;
 
-const LONG = 1500;
+const LONG = 900;
 const keys = [
   keyEntry("long", "key-long"),
   keyEntry("batch", "key-batch", { tier: "LOW" }),

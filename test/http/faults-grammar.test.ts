@@ -272,11 +272,11 @@ test("a compilation that times out is aborted, and the streams of other clients 
   await listening;
 }, 60_000);
 
-test("thousands of schemas are all enforced, and their memory is freed", async () => {
+test("hundreds of schemas are all enforced, and their memory is freed", async () => {
   const from = performance.now();
   let next = 0;
   // As many as there is time for, but enough of them on a busy machine too.
-  const goesOn = () => next < 320 || performance.now() - from < 8000;
+  const goesOn = () => next < 320 || performance.now() - from < 3000;
   const askOn = async (count: number) => {
     while (next < count && goesOn()) {
       const i = next++;

@@ -1,8 +1,9 @@
 import { describe, expect, test } from "bun:test";
 import { Hono } from "hono";
+import { bindProblem, isLoopback } from "../../src/http/bind.ts";
 import type { HttpEnv } from "../../src/http/env.ts";
 import { errorResponse } from "../../src/http/errors.ts";
-import { bindProblem, type GuardOptions, guard, isLoopback } from "../../src/http/guard.ts";
+import { type GuardOptions, guard } from "../../src/http/guard.ts";
 
 /** An app whose handler answers with a Response of its own. */
 function appOf(options: Partial<GuardOptions> = {}) {
