@@ -101,7 +101,10 @@ for (const [document, own] of Map.groupBy(steps, (step) => step.document)) {
     beforeAll(async () => {
       // Where packages have to be installed, that takes longer than a test may.
       for (const { block } of run) interpreters[block.info]?.();
-      shell = await DocumentShell.start({ isTiny: !withAnswers.includes(document) });
+      shell = await DocumentShell.start({
+        isTiny: !withAnswers.includes(document),
+        hasNpm: document === "README.md",
+      });
     }, 300_000);
     afterAll(() => shell.stop(), 30_000);
 

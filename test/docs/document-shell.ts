@@ -5,6 +5,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
+import packageJson from "../../package.json" with { type: "json" };
 import { knownServers } from "../../src/serve/server-file.ts";
 import { LoopbackHub } from "../hub/loopback-hub.ts";
 import { writeChatModel } from "../support/chat-model.ts";
@@ -18,6 +19,21 @@ const PORTS = ["8080", "11434"] as const;
 
 type Environment = Record<string, string | undefined>;
 
+export type DocumentShellOptions = { isTiny: boolean; hasNpm: boolean };
+
+/** A function of the shell that runs `npm start -- …` and `npm run -s <script> -- …` as npm does. */
+function npmStandIn(): string {
+  const cases = Object.entries(packageJson.scripts).map(
+    ([name, command]) => `${name}) ${command} "$@";;`,
+  );
+  return `npm() {
+  case "$1 $2" in "run -s") shift 2;; start*) ;; *) echo "npm $*: unknown here"; return 1;; esac
+  local script=$1; shift
+  [ "$1" = -- ] && shift
+  case "$script" in ${cases.join(" ")} *) echo "there is no script $script"; return 1;; esac
+}`;
+}
+
 export class DocumentShell {
   readonly #home: string;
   /** The free ones in their place. */
@@ -28,8 +44,11 @@ export class DocumentShell {
   readonly #printed: AsyncIterator<Uint8Array>;
   #hasServer = false;
 
-  /** `isTiny`: the default model is a tiny one with random weights, so that servers start and answer fast. */
-  static async start({ isTiny }: { isTiny: boolean }): Promise<DocumentShell> {
+  /**
+   * `isTiny`: the default model is a tiny one with random weights, so that servers start and answer fast.
+   * `hasNpm`: npm itself runs the scripts. It takes longer than most of them.
+   */
+  static async start({ isTiny, hasNpm }: DocumentShellOptions): Promise<DocumentShell> {
     const home = mkdtempSync(join(tmpdir(), "mlx-serve-docs-"));
     const model = join(home, "tiny");
     writeChatModel(model);
@@ -39,7 +58,9 @@ export class DocumentShell {
     const hub = await LoopbackHub.start();
     hub.add(REPO, { files: Object.fromEntries(files) });
     const settings = isTiny ? { MLX_SERVE_MODEL: model, MLX_SERVE_MAX_TOKENS: "16" } : {};
-    return new DocumentShell(home, [await freePort(), await freePort()], hub, settings);
+    const shell = new DocumentShell(home, [await freePort(), await freePort()], hub, settings);
+    if (!hasNpm) shell.#type(npmStandIn());
+    return shell;
   }
 
   private constructor(

@@ -11,7 +11,7 @@ import { openTextModel } from "../../src/text/text-model.ts";
 import { schemas } from "../support/schemas.ts";
 
 /** `SCHEMAS=100 npm test -- test/grammar/smollm2.test.ts` takes minutes. */
-const COUNT = Number(process.env.SCHEMAS ?? 18);
+const COUNT = Number(process.env.SCHEMAS ?? 12);
 const [HELD, FREE, MAX_TOKENS] = [12, 2, 96];
 const path = defaultModelPath();
 const { chat, tokenizer, stopTokens } = openTextModel(path);

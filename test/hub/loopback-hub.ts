@@ -226,11 +226,21 @@ function commitOf(repo: HubRepo): string {
   return new Bun.CryptoHasher("sha1").update(text).digest("hex");
 }
 
-export function sha256(content: Uint8Array): string {
-  return new Bun.CryptoHasher("sha256").update(content).digest("hex");
-}
+export const sha256 = oncePerFile((content) =>
+  new Bun.CryptoHasher("sha256").update(content).digest("hex"),
+);
 
-export function gitSha1(content: Uint8Array): string {
+export const gitSha1 = oncePerFile((content) => {
   const header = `blob ${content.length}\0`;
   return new Bun.CryptoHasher("sha1").update(header).update(content).digest("hex");
+});
+
+/** Every request asks for the hashes of all files, and some have a hundred megabytes. */
+function oncePerFile(hash: (content: Uint8Array) => string): (content: Uint8Array) => string {
+  const known = new WeakMap<Uint8Array, string>();
+  return (content) => {
+    const found = known.get(content) ?? hash(content);
+    known.set(content, found);
+    return found;
+  };
 }

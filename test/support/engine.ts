@@ -63,6 +63,7 @@ export function makeEngine(
         return runner.forwards;
       },
       depth: runner.depth,
+      stages: "stages" in runner ? runner.stages : undefined,
       launch: (inputs) => runner.launch(watch(inputs, steps++)),
     },
     vocabulary: model.shape.vocabulary,

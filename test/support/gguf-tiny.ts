@@ -1,4 +1,8 @@
 // GGUF files of the tiny models, as llama.cpp's converter writes them.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/load.ts";
 import type { FileTensor } from "../../src/self-test/tiny-weights.ts";
 import families from "../golden/models/gguf-names.json" with { type: "json" };
 import {
@@ -20,7 +24,7 @@ import {
   rename,
   type Tensors,
 } from "./gguf-conversion.ts";
-import type { GgufFile, GgufFileTensor } from "./gguf-file.ts";
+import { type GgufFile, type GgufFileTensor, writeGguf } from "./gguf-file.ts";
 import { layered } from "./gguf-layered.ts";
 import { recurrent } from "./gguf-recurrent.ts";
 import { plainTensors, tinyCase } from "./tiny-models.ts";
@@ -374,6 +378,17 @@ export function tinyGguf(name: string, store = plain): GgufFile {
     },
     tensors: Object.fromEntries(Array.from(tensors, ([key, tensor]) => [key, store(tensor)])),
   };
+}
+
+/** The model, as it is read from such a file. Its holder frees it. */
+export function loadTinyGguf(name: string, options: LoadOptions): LoadedModel {
+  const folder = mkdtempSync(join(tmpdir(), "tiny-gguf-"));
+  try {
+    const path = writeGguf(join(folder, "model.gguf"), tinyGguf(name));
+    return loadModel(path, { ...options, dtype: "float32" });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }
 
 /** The numbers that a configuration has under one of the keys. */

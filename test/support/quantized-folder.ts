@@ -45,12 +45,12 @@ export function quantizedLlama(
 
 /** Integers below `limit`. */
 function integers(count: number, limit: number, seed: number): Uint32Array {
-  return Uint32Array.from(randomNumbers(count, seed), (x) => Math.floor(((x + 1) / 2) * limit));
+  return new Uint32Array(randomNumbers(count, seed).map((x) => Math.floor(((x + 1) / 2) * limit)));
 }
 
 /** As f16 has them, of about a fiftieth. */
 function scales(count: number, seed: number): Float32Array {
-  return Float32Array.from(randomNumbers(count, seed), (x) => Math.f16round(0.02 + x / 100));
+  return randomNumbers(count, seed).map((x) => Math.f16round(0.02 + x / 100));
 }
 
 type Packed = { dtype: "I32"; shape: number[]; data: Int32Array };
@@ -63,7 +63,7 @@ function pack(
 ): Packed {
   const [rows, columns] = shape;
   const bits = 32 / perWord;
-  const data = Int32Array.from({ length: rows * columns }, (_, i) => {
+  const data = new Int32Array(rows * columns).map((_, i) => {
     let word = 0;
     for (let field = 0; field < perWord; field++) {
       word |= at(Math.floor(i / columns), i % columns, field) << (bits * field);
@@ -79,7 +79,7 @@ function affine({ rows, columns, seed }: Matrix, bits: number, groupOf: (input: 
   const quants = integers(rows * columns, 2 ** bits, seed);
   const zeros = integers(groups * rows, 2 ** bits - 1, seed + 1000);
   const scale = scales(groups * rows, seed + 2000);
-  const numbers = Float32Array.from(quants, (quant, i) => {
+  const numbers = new Float32Array(quants).map((quant, i) => {
     const group = groupOf(i % columns) * rows + Math.floor(i / columns);
     return scale[group]! * (quant - zeros[group]! - 1);
   });

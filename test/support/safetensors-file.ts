@@ -65,7 +65,6 @@ export function writeFolder(folder: string, config: object, tensors: FileTensors
   return folder;
 }
 
-/** The same numbers every time, in -scale to scale. */
 /** A folder whose weights are holes in a file: it has their size and takes no space. */
 export function writeHollowFolder(
   folder: string,
@@ -90,12 +89,15 @@ export function writeHollowFolder(
   return folder;
 }
 
+/** The same numbers every time, in -scale to scale. */
 export function randomNumbers(count: number, seed = 1, scale = 1): Float32Array {
   let state = seed * 2654435761;
-  return Float32Array.from({ length: count }, () => {
+  const made = new Float32Array(count);
+  for (let i = 0; i < count; i++) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return ((state >>> 8) / 2 ** 23 - 1) * scale;
-  });
+    made[i] = ((state >>> 8) / 2 ** 23 - 1) * scale;
+  }
+  return made;
 }
 
 export function f32(shape: readonly number[], values: Float32Array): FileTensor {

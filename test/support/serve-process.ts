@@ -87,3 +87,10 @@ export function mlxServe(
 ): Promise<Ended> {
   return startMlxServe(args, env, input).ended;
 }
+
+/** Where it listens, once its model is loaded. */
+export async function urlOf(server: Running): Promise<string> {
+  const [, url] = await server.says(/(http:\/\/[\d.]+:\d+)/);
+  while (!(await fetch(`${url}/health`).catch(() => undefined))?.ok) await Bun.sleep(50);
+  return url!;
+}

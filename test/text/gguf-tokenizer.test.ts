@@ -50,12 +50,18 @@ function converted(pre: string | undefined): GgufMetadata {
   return metadata({ model: "gpt2", tokens, token_type: types, merges, ...(pre && { pre }) });
 }
 
-function expectGolden(tokenizer: Tokenizer, golden: Golden): void {
+/** Of the corpus, the texts that `isRead` says. */
+function expectGolden(
+  tokenizer: Tokenizer,
+  golden: Golden,
+  isRead: (index: number) => boolean = () => true,
+): void {
   expect(tokenizer.encode(golden.text, parsed)).toEqual(golden.ids);
-  const ids = corpus.map((text) => tokenizer.encode(text, parsed));
-  expect(ids.map(checksum)).toEqual(golden.crcs);
+  const some = <T>(all: readonly T[]) => all.filter((_, i) => isRead(i));
+  const ids = some(corpus).map((text) => tokenizer.encode(text, parsed));
+  expect(ids.map(checksum)).toEqual(some(golden.crcs));
   const decoded = ids.map((each) => tokenizer.decode(each, { skipControl: false }));
-  expect(decoded.map((text) => Bun.hash.crc32(text))).toEqual(golden.decoded!);
+  expect(decoded.map((text) => Bun.hash.crc32(text))).toEqual(some(golden.decoded!));
 }
 
 /** text.py says why some text is left out, and why by lines. */
@@ -69,9 +75,10 @@ function expectSentencePieceGolden(tokenizer: Tokenizer, golden: Golden): void {
 }
 
 describe("byte-level BPE has the ids of the Rust library", () => {
-  for (const [pre, golden] of Object.entries(byteLevel)) {
+  for (const [at, [pre, golden]] of Object.entries(byteLevel).entries()) {
     test(`with the pre-tokenizer ${pre}`, () => {
-      expectGolden(tokenizerFromGguf(converted(pre)), golden);
+      // All texts are made of the same snippets: each has a third of them.
+      expectGolden(tokenizerFromGguf(converted(pre)), golden, (i) => i % 3 === at % 3);
     });
   }
 
