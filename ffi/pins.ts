@@ -130,12 +130,15 @@ export const mlxCFlags = ["-O3", "-DNDEBUG", "-fPIC"] as const;
 /** How our own C and C++ (ffi/blas.c, ffi/cpu) is compiled. */
 export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
 
+const avx512 = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"];
+
 /** ffi/cpu/kernels.cpp is compiled once per variant; choice.cpp selects one at run time. */
 export const kernelVariants: Record<"x64" | "arm64", Record<string, readonly string[]>> = {
   x64: {
     plain: [],
     avx2: ["-mavx2", "-mfma"],
-    avx512: ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"],
+    avx512,
+    amx: [...avx512, "-mamx-tile", "-mamx-bf16"],
   },
   arm64: { plain: [] },
 };

@@ -1,5 +1,7 @@
 #if defined(__x86_64__)
 #include <sys/platform/x86.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <cstdlib>
@@ -20,9 +22,21 @@ extern const Kernels table;
 namespace avx512 {
 extern const Kernels table;
 }
+namespace amx {
+extern const Kernels table;
+}
 #endif
 
 namespace {
+
+#if defined(__x86_64__)
+/** Linux keeps the registers of AMX only for processes that ask for it. */
+bool may_use_amx() {
+  constexpr int REQUEST = 0x1023, TILES = 18;
+  return CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_BF16) &&
+      syscall(SYS_arch_prctl, REQUEST, TILES) == 0;
+}
+#endif
 
 /** `MLX_SERVE_KERNELS` names one of less, for tests. */
 const Kernels& choose() {
@@ -32,6 +46,7 @@ const Kernels& choose() {
   // glibc's answer and not the compiler's, which asks for a library that zig does not have.
   const bool has512 = CPU_FEATURE_ACTIVE(AVX512F) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
       CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL);
+  if (has512 && wants("amx") && may_use_amx()) return amx::table;
   if (has512 && wants("avx512")) return avx512::table;
   if (CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(FMA) && wants("avx2")) {
     return avx2::table;

@@ -7,9 +7,6 @@
 
 namespace mlx_serve {
 
-/** From here on BLAS is faster, which packs the weights first. */
-constexpr int MANY_ROWS = 128;
-
 /** Products below this many multiplications are not worth another thread. */
 constexpr long SMALL = 1 << 16;
 

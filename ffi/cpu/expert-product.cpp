@@ -20,9 +20,28 @@ struct ExpertProducts {
   const unsigned char* w;
   const unsigned char* scales;
   const float* biases;
-  const float* x; // (rows, depth)
+  const float* x; // (rows, depth), those of an expert arranged where it is quantized
   float beta;
   float* out; // (rows, columns)
+
+  /** Some of a share's rows, those that are arranged together. */
+  void put(const float* const* rows, Share share, int first, float* to) const {
+    to += offset(share);
+    if (scales) return kernels().arrange(rows, first, share.count, depth, bits, to);
+    for (int i = first; i < std::min(share.count, first + ARRANGED_ROWS); i++, rows++) {
+      std::copy(*rows, *rows + depth, to + static_cast<long>(i) * depth);
+    }
+  }
+
+  /** How many floats the rows take. */
+  size_t size(int rows) const {
+    return scales ? arranged_size(rows, depth) : static_cast<size_t>(rows) * depth;
+  }
+
+  /** What more rows than this are faster by BLAS. */
+  int most_rows() const {
+    return scales ? kernels().most_quantized : MANY_ROWS;
+  }
 
   /** Some columns for few rows. */
   void multiply_some(Share share, int from, int to) const {
@@ -59,8 +78,12 @@ struct ExpertProducts {
     return w + static_cast<long>(share.expert) * columns * (static_cast<long>(depth) * bits / 8);
   }
 
+  size_t offset(Share share) const {
+    return size(share.first);
+  }
+
   const float* x_of(Share share) const {
-    return x + static_cast<long>(share.first) * depth;
+    return x + offset(share);
   }
 
   float* out_of(Share share) const {
@@ -102,7 +125,7 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
   std::vector<Share> few;
   for (const Share& share : shares) {
 #ifdef WITH_BLAS
-    if (share.count > MANY_ROWS) {
+    if (share.count > products.most_rows()) {
       products.multiply_all(share);
       continue;
     }
@@ -116,6 +139,7 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
 struct Sorted {
   std::vector<int> rows;
   std::vector<Share> shares;
+  std::vector<std::pair<int, int>> blocks; // A share, and the first of its rows that are arranged together.
 
   Sorted(const std::vector<int>& chosen, int experts) : rows(chosen.size()) {
     std::vector<int> next(experts);
@@ -123,7 +147,10 @@ struct Sorted {
     int first = 0;
     for (int expert = 0; expert < experts; expert++) {
       const int count = next[expert];
-      if (count > 0) shares.push_back({expert, first, count});
+      if (count > 0) {
+        for (int i = 0; i < count; i += ARRANGED_ROWS) blocks.push_back({static_cast<int>(shares.size()), i});
+        shares.push_back({expert, first, count});
+      }
       next[expert] = first;
       first += count;
     }
@@ -143,13 +170,19 @@ void multiply_experts(
   if (count == 0) return;
   const int each = count / x.count(), width = gated ? columns / 2 : columns;
   const Sorted sorted(chosen, products.experts);
-  const Buffer arranged(static_cast<size_t>(count) * depth), made(static_cast<size_t>(count) * columns);
-  each_row(count, depth, [&](long i, auto& copies) {
-    const int row = sorted.rows[i];
-    kernels().arrange(x.at(row / each, copies[0]), depth, products.bits, arranged.data() + i * depth);
-    if (!bias) return;
-    const float* added = bias + static_cast<long>(chosen[row]) * columns;
-    std::copy(added, added + columns, made.data() + i * columns);
+  const Buffer arranged(products.size(count)), made(static_cast<size_t>(count) * columns);
+  parallel(static_cast<int>(sorted.blocks.size()), [&](int block) {
+    const auto [index, first] = sorted.blocks[block];
+    const Share share = sorted.shares[index];
+    std::vector<float> copies[ARRANGED_ROWS];
+    const float* rows[ARRANGED_ROWS];
+    const float* added = bias ? bias + static_cast<long>(share.expert) * columns : nullptr;
+    for (int i = first; i < std::min(share.count, first + ARRANGED_ROWS); i++) {
+      const long at = share.first + i;
+      rows[i - first] = x.at(sorted.rows[at] / each, copies[i - first]);
+      if (added) std::copy(added, added + columns, made.data() + at * columns);
+    }
+    products.put(rows, share, first, arranged.data());
   });
   products.x = arranged.data();
   products.beta = bias ? 1 : 0;

@@ -9,14 +9,39 @@
 #include "kernels/quantized-product.h"
 #include "kernels/recurrence.h"
 #include "kernels/rows.h"
+#if defined(__AMX_BF16__)
+#include "kernels/amx-product.h"
+#endif
 
 namespace mlx_serve {
 namespace VARIANT {
 
 extern const Kernels table = {
-    product,       arrange, quantized_product, dequantize, prepare,     attend,  prepare_latent,
-    attend_latent, gate,    norm,              best,       log_sum_exp, softmax, convolve,
-    scan,          mask};
+    product,
+#if defined(__AMX_BF16__)
+    arrange_tiles,
+    TILED,
+    tiled_product,
+    __INT_MAX__,
+#else
+    arrange,
+    GROUP,
+    quantized_product,
+    MANY_ROWS,
+#endif
+    dequantize,
+    prepare,
+    attend,
+    prepare_latent,
+    attend_latent,
+    gate,
+    norm,
+    best,
+    log_sum_exp,
+    softmax,
+    convolve,
+    scan,
+    mask};
 
 } // namespace VARIANT
 } // namespace mlx_serve

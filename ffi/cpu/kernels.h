@@ -6,6 +6,15 @@ namespace mlx_serve {
 
 constexpr int BLOCK_TOKENS = 32;
 
+/** The fewest weights that share a scale. */
+constexpr int GROUP = 32;
+
+/** So many rows of a quantized product are arranged together. */
+constexpr int ARRANGED_ROWS = 16;
+
+/** Products of more rows than this are faster by BLAS, which packs the weights first. */
+constexpr int MANY_ROWS = 128;
+
 /** What a layer does to queries and keys, and to their scores. */
 struct Layer {
   int heads, kv_heads, dim;
@@ -63,7 +72,7 @@ struct Product {
  */
 struct QuantizedProduct {
   int rows, depth, bits, group;
-  const float* x; // (rows, depth), each row as `arrange` leaves it
+  const float* x; // as `arrange` leaves it
   const unsigned char* w; // (columns, depth * bits / 8)
   const void* scales; // (columns, depth / group)
   const float* biases;
@@ -127,11 +136,16 @@ struct ScanRow {
 struct Kernels {
   /** Some columns of a product of few rows. */
   void (*product)(const Product&, int from, int to);
-  /** A row in the order in which quantized weights are fastest to dequantize. */
-  void (*arrange)(const float* x, int depth, int bits, float* out);
-  /** Some columns of a product of few rows. */
+  /**
+   * Some of so many rows as quantized weights are fastest to multiply with, `arranged` numbers for each GROUP of a row: the
+   * ARRANGED_ROWS from a multiple of them on, or as many as there are.
+   */
+  void (*arrange)(const float* const* x, int first, int rows, int depth, int bits, float* arranged);
+  int arranged;
+  /** Some columns of a product of up to `most_quantized` rows. */
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
-  /** Some columns' weights in that order: (to - from, depth) */
+  int most_quantized;
+  /** Some columns' weights in the order of `arrange`: (to - from, depth) */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
   /** Norms and rotates one token's heads, and writes its key and value to their slot, unless they are shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);

@@ -34,7 +34,7 @@ void multiply_many(const QuantizedProduct& product, int columns) {
 
 void multiply(const QuantizedProduct& product, int columns) {
 #ifdef WITH_BLAS
-  if (product.rows > MANY_ROWS) return multiply_many(product, columns);
+  if (product.rows > kernels().most_quantized) return multiply_many(product, columns);
 #endif
   const long multiplications = static_cast<long>(product.rows) * columns * product.depth;
   each_columns(columns, multiplications, [&](int from, int to) {
@@ -76,19 +76,25 @@ void multiply_fused(
   const int count = product.rows, depth = product.depth;
   const bool adds = residual && !fused.gated;
   float* out = product.out;
-  const Buffer x(static_cast<size_t>(count) * depth);
+  const Buffer x(arranged_size(count, depth));
   const Buffer halves(fused.gated ? static_cast<size_t>(count) * columns : 0);
-  each_row(count, depth, [&](long row, auto& copies) {
-    const float* from = rows.at(row, copies[0]);
-    if (fused.norm) {
-      copies[1].resize(depth);
-      kernels().norm(from, fused.norm, depth, fused.eps, copies[1].data());
-      from = copies[1].data();
+  parallel((count + ARRANGED_ROWS - 1) / ARRANGED_ROWS, [&](int block) {
+    const int first = block * ARRANGED_ROWS, some = std::min(ARRANGED_ROWS, count - first);
+    const Buffer normed(fused.norm ? static_cast<size_t>(some) * depth : 0);
+    std::vector<float> copies[ARRANGED_ROWS], copy;
+    const float* from[ARRANGED_ROWS];
+    for (int i = 0; i < some; i++) {
+      from[i] = rows.at(first + i, copies[i]);
+      if (fused.norm) {
+        float* const to = normed.data() + static_cast<long>(i) * depth;
+        kernels().norm(from[i], fused.norm, depth, fused.eps, to);
+        from[i] = to;
+      }
+      if (!adds) continue;
+      const float* added = residual->at(first + i, copy);
+      std::copy(added, added + columns, out + static_cast<long>(first + i) * columns);
     }
-    kernels().arrange(from, depth, product.bits, x.data() + row * depth);
-    if (!adds) return;
-    const float* added = residual->at(row, copies[0]);
-    std::copy(added, added + columns, out + row * columns);
+    kernels().arrange(from, first, count, depth, product.bits, x.data());
   });
   product.x = x.data();
   product.beta = adds ? 1 : 0;

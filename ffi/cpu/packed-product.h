@@ -15,6 +15,11 @@ struct QuantizedMatrix {
 /** Throws unless there are kernels for it, it has so many axes, and its rows are `depth` weights. */
 void check_quantized(const QuantizedMatrix& matrix, int axes, int depth);
 
+/** How many floats so many rows of a quantized product take once they are arranged. */
+inline size_t arranged_size(int rows, int depth) {
+  return static_cast<size_t>(rows) * (depth / GROUP) * kernels().arranged;
+}
+
 /** All columns of a product of any number of rows, on the threads of the pool. */
 void multiply(const QuantizedProduct& product, int columns);
 

@@ -233,6 +233,8 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
         [70, 384],
         // Parts of its depth end within groups.
         [131, 1408],
+        // More than is unpacked at once.
+        [40, 2176],
       ] as const) {
         using _ = new Scope();
         const packed = quantize(array(uneven(columns * depth), [columns, depth]), how);
@@ -412,7 +414,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
 describe.skipIf(backend() !== "cpu" || process.env.MLX_SERVE_KERNELS !== undefined)(
   "the kernels for other processors",
   () => {
-    for (const kind of process.arch === "x64" ? ["plain", "avx2"] : []) {
+    for (const kind of process.arch === "x64" ? ["plain", "avx2", "avx512"] : []) {
       test(`${kind} give the same`, () => {
         const files = ["test/mlx/cpu.test.ts", "test/kernels/paged-attention.test.ts"];
         const some = 'operations of our own|^kernels on cpu.*("headDim":(8|40|100),|softcap|sinks)';
