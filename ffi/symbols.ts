@@ -494,6 +494,17 @@ export const ownSymbols = {
   mlx_serve_log_sum_exp: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_softmax(mlx_array*, mlx_array, mlx_stream)
   mlx_serve_softmax: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_lookup(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, int, int, mlx_stream)
+  mlx_serve_lookup: {
+    args: ["buffer", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "ptr"],
+    returns: "i32",
+  },
+  // int mlx_serve_sequence_new(mlx_serve_sequence*, mlx_vector_array, mlx_vector_array)
+  mlx_serve_sequence_new: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_sequence_run(mlx_vector_array*, mlx_serve_sequence, mlx_vector_array, mlx_stream)
+  mlx_serve_sequence_run: { args: ["buffer", "ptr", "ptr", "ptr"], returns: "i32" },
+  // int mlx_serve_sequence_free(mlx_serve_sequence)
+  mlx_serve_sequence_free: { args: ["ptr"], returns: "i32" },
   // int mlx_serve_convolve(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, mlx_stream)
   mlx_serve_convolve: {
     args: ["buffer", "ptr", "ptr", "ptr", "ptr", "ptr", "bool", "ptr"],

@@ -50,6 +50,11 @@ class Operation : public mx::Primitive {
     mx::cpu::get_command_encoder(stream()).dispatch(make_(inputs, outputs));
   }
 
+  /** Of outputs that have their memory already. */
+  Task task(const Arrays& inputs, Arrays& outputs) const {
+    return make_(inputs, outputs);
+  }
+
   void eval_gpu(const Arrays&, Arrays&) override {
     throw std::runtime_error(std::string(name_) + " runs on a CPU only");
   }

@@ -182,6 +182,35 @@ int mlx_serve_scan(
 /** Minus infinity except where a bit of the row's words (uint32) is set. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
+/** Rows of a matrix, of float32 where there are no scales: indices (T) of uint32 -> (T, in). */
+int mlx_serve_lookup(
+    mlx_array* res,
+    const mlx_array indices,
+    const mlx_array weight,
+    const mlx_array scales,
+    const mlx_array biases,
+    int bits,
+    int group,
+    const mlx_stream s);
+
+typedef struct mlx_serve_sequence_ {
+  void* ctx;
+} mlx_serve_sequence;
+
+/**
+ * All that computes `outputs` from `places`, which are evaluated. Nothing is computed, and the outputs are good for nothing
+ * else. An error where an operation of them is not one of these.
+ */
+int mlx_serve_sequence_new(
+    mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs);
+/** The outputs for inputs of the places' shapes. One of more than 64 KiB is only there until another sequence is run. */
+int mlx_serve_sequence_run(
+    mlx_vector_array* res,
+    const mlx_serve_sequence sequence,
+    const mlx_vector_array inputs,
+    const mlx_stream s);
+int mlx_serve_sequence_free(mlx_serve_sequence sequence);
+
 /**
  * A group of processes of this machine, which share the memory of this file; it is made, and gone when all have come.
  * Waits for them. Collectives of it are mlx-c's: sums, gathers, and what neighbours send each other, on a CPU.

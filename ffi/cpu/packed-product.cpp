@@ -1,6 +1,8 @@
 // Products with quantized matrices.
 #include "packed-product.h"
 
+#include <cmath>
+
 #include "blas.h"
 #include "columns.h"
 #include "ops.h"
@@ -153,10 +155,76 @@ mx::array packed_product(
   return operation(stream, "mlx_serve_packed_product", shape, inputs, make);
 }
 
+/** A row's weights in their order. */
+void dequantize_row(const QuantizedProduct& matrix, long row, float* out) {
+  static constexpr float levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
+  const auto& [rows, depth, bits, group, x, w, scales, biases, beta, to, stride] = matrix;
+  const unsigned char* packed = w + row * (depth / 8 * bits);
+  const long first = row * (depth / group);
+  for (int i = 0; i < depth; i++) {
+    const long own = first + i / group;
+    const int q = bits == 8 ? packed[i] : packed[i / 2] >> i % 2 * 4 & 15;
+    if (biases) out[i] = static_cast<const float*>(scales)[own] * q + biases[own];
+    else out[i] = std::ldexp(levels[q], static_cast<const unsigned char*>(scales)[own] - 127);
+  }
+}
+
+mx::array lookup(
+    const mx::array& indices, const mx::array& weight, const QuantizedMatrix* quantized, mx::Stream stream) {
+  require(indices.dtype() == mx::uint32 && indices.ndim() == 1, "the indices are no uint32 in a row");
+  require(weight.ndim() == 2 && weight.size() > 0, "the weights are no matrix");
+  const int depth = quantized ? weight.shape(1) * 32 / quantized->bits : weight.shape(1);
+  const int count = indices.shape(0), rows = weight.shape(0);
+  Arrays inputs = {indices, weight};
+  if (quantized) {
+    check_quantized(*quantized, 2, depth);
+    inputs.push_back(quantized->scales);
+    inputs.push_back(quantized->biases ? *quantized->biases : quantized->scales);
+  } else {
+    require(weight.dtype() == mx::float32, "the weights are not float32");
+  }
+  const int bits = quantized ? quantized->bits : 0, group = quantized ? quantized->group : 0;
+  const auto make = [=, biased = quantized && quantized->biases](const Arrays& in, Arrays& out) -> Task {
+    const auto* chosen = memory<uint32_t>(in[0]);
+    float* to = out[0].data<float>();
+    if (!bits) {
+      const float* from = memory<float>(in[1]);
+      return [=] {
+        each_row(count, depth, [&](long i, auto&) {
+          const float* row = from + static_cast<long>(std::min<uint32_t>(chosen[i], rows - 1)) * depth;
+          std::copy(row, row + depth, to + i * depth);
+        });
+      };
+    }
+    QuantizedProduct matrix = {rows, depth, bits, group, nullptr};
+    matrix.w = reinterpret_cast<const unsigned char*>(memory<uint32_t>(in[1]));
+    matrix.scales = memory<unsigned char>(in[2]);
+    matrix.biases = biased ? memory<float>(in[3]) : nullptr;
+    return [=] {
+      each_row(count, depth, [&](long i, auto&) {
+        dequantize_row(matrix, std::min<uint32_t>(chosen[i], rows - 1), to + i * depth);
+      });
+    };
+  };
+  return operation(stream, "mlx_serve_lookup", {count, depth}, inputs, make);
+}
+
 } // namespace
 } // namespace mlx_serve
 
 using mlx_serve::result;
+
+extern "C" int mlx_serve_lookup(
+    mlx_array* res, const mlx_array indices, const mlx_array weight, const mlx_array scales,
+    const mlx_array biases, int bits, int group, const mlx_stream s) {
+  return result(res, [&] {
+    const auto& matrix = mlx_array_get_(weight);
+    const mx::array* shifts = biases.ctx ? &mlx_array_get_(biases) : nullptr;
+    if (!scales.ctx) return mlx_serve::lookup(mlx_array_get_(indices), matrix, nullptr, mlx_stream_get_(s));
+    const mlx_serve::QuantizedMatrix quantized = {matrix, mlx_array_get_(scales), shifts, bits, group};
+    return mlx_serve::lookup(mlx_array_get_(indices), matrix, &quantized, mlx_stream_get_(s));
+  });
+}
 
 extern "C" int mlx_serve_packed_product(
     mlx_array* res, const mlx_array x, const mlx_array weight, const mlx_array scales,

@@ -13,10 +13,10 @@
 #include <memory>
 #include <set>
 #include <stdexcept>
-#include <unordered_set>
 #include <vector>
 
 #include "../calls.h"
+#include "../tape.h"
 #include "driver.h"
 #include "memory.h"
 #include "mlx/c/private/mlx.h"
@@ -53,41 +53,6 @@ CudaStream stream_of(mx::Stream stream) {
 void settle(mx::Stream stream) {
   mx::synchronize(stream);
   mx::synchronize(stream);
-}
-
-/** What a step does, in order, and what it takes that is there already. */
-struct Tape {
-  Arrays computed, taken;
-};
-
-Tape tape_of(const Arrays& outputs) {
-  Tape tape;
-  std::unordered_set<std::uintptr_t> seen;
-  std::vector<std::pair<mx::array, size_t>> path;
-  const auto visit = [&](const mx::array& x) {
-    if (!seen.insert(x.id()).second) return;
-    if (x.status() != mx::array::Status::unscheduled) {
-      tape.taken.push_back(x);
-      return;
-    }
-    require(x.has_primitive(), "an array has nothing that computes it");
-    for (const auto& sibling : x.siblings()) seen.insert(sibling.id());
-    path.emplace_back(x, 0);
-  };
-  for (const auto& output : outputs) {
-    visit(output);
-    while (!path.empty()) {
-      auto& [x, next] = path.back();
-      if (next < x.inputs().size()) {
-        const mx::array input = x.inputs()[next++];
-        visit(input);
-      } else {
-        tape.computed.push_back(x);
-        path.pop_back();
-      }
-    }
-  }
-  return tape;
 }
 
 /** What operations were given: sizes of memory, and the memory that arrays have it in. */

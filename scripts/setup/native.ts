@@ -151,6 +151,7 @@ function ownParts(target: pins.Target, withBlas: boolean): Part[] {
     ["cpu/packed-product.cpp", ...blas],
     ["cpu/recurrence.cpp"],
     ["cpu/rows.cpp"],
+    ["cpu/sequence.cpp"],
     ["cpu/pool.cpp"],
     ["cpu/shared-group.cpp"],
     ["cpu/choice.cpp"],

@@ -5,6 +5,7 @@ import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
+import { Sequenced } from "../mlx/sequence.ts";
 import { cpuEvaluation } from "./cpu-evaluation.ts";
 import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
 import { mlxParts } from "./gpu.ts";
@@ -37,6 +38,15 @@ export function cpuDevice(): DeviceKind {
     evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
+    lookup: (matrix, tokens, dtype) => {
+      const isOwn = dtype === "float32" && (matrix.kind === "packed" || isFloat32(matrix.weight));
+      if (!isOwn || tokens.dtype !== "uint32" || tokens.ndim !== 1) {
+        return mlx.lookup(matrix, tokens, dtype);
+      }
+      return matrix.kind === "packed"
+        ? own.lookup(tokens, matrix.matrix, matrix.quantization)
+        : own.lookup(tokens, matrix);
+    },
     linear: (matrix, options) => {
       if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);
       const { matrix: packed, quantization } = matrix;
@@ -78,7 +88,6 @@ export function cpuDevice(): DeviceKind {
     stepMs: STEP_MS,
     paddedRows: (rows) => rows,
     compiles: false,
-    // MLX would hand a compiled closure to a C++ compiler as the step runs.
-    trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
+    trace: (build) => new Sequenced(build),
   };
 }

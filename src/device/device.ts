@@ -99,6 +99,8 @@ export type Device = {
 
   /** Whether it multiplies by such a quantized matrix as it is; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
+  /** The rows of a matrix that tokens (T) have: (T, in) */
+  lookup(matrix: Matrix, tokens: MlxArray, dtype: FloatType): MlxArray;
   linear(matrix: Matrix, options: LinearOptions): Linear;
   /** A matrix for each expert. */
   experts(

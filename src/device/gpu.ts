@@ -23,7 +23,7 @@ import {
 } from "../mlx/ops.ts";
 import type { SketchNode } from "../mlx/sketch.ts";
 import type { Device, Gating } from "./device.ts";
-import { expertLinear, headLinear } from "./linear.ts";
+import { expertLinear, headLinear, lookup } from "./linear.ts";
 import { combine, route } from "./routing.ts";
 
 /** Values that come from the host, and those that it reads, as MLX takes them. */
@@ -41,6 +41,7 @@ export function mlxParts(values = hostValues) {
   return {
     ...values,
     allocate: (shape, dtype) => zeros(shape, dtype),
+    lookup,
     experts: (matrix, bias, keepView) =>
       Object.assign(expertLinear(matrix, bias, keepView, gate), { sortedRows: 64 }),
     route: (x, scores, routing) => route(scores(x), routing),

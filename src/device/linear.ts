@@ -20,6 +20,18 @@ import {
 import { Scope } from "../mlx/scope.ts";
 import type { Device, ExpertProduct, Gating, HeadLinear, Linear, LinearOptions } from "./device.ts";
 
+/** The rows of a matrix that tokens have. */
+export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
+  if (matrix.kind === "dense") return take(matrix.weight, tokens);
+  const { weight, scales, biases } = matrix.matrix;
+  const rows = {
+    weight: take(weight, tokens),
+    scales: take(scales, tokens),
+    biases: biases && take(biases, tokens),
+  };
+  return dequantize(rows, matrix.quantization, dtype);
+};
+
 /** `halves`: of both beside each other, where a device has a kernel for that. */
 export type Gate = Device["gate"] & {
   halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;

@@ -9,6 +9,22 @@ export function allocate(shape: readonly number[]): MlxArray {
   return op("mlx_serve_room", ints(shape), shape.length);
 }
 
+/** Rows of a matrix, of float32 where there are no scales: indices (T) -> (T, in) */
+export function lookup(
+  indices: MlxArray,
+  { weight, scales, biases }: Partial<QuantizedMatrix> & { weight: MlxArray },
+  quantization: Quantization = {},
+): MlxArray {
+  return op(
+    "mlx_serve_lookup",
+    indices.handle,
+    weight.handle,
+    optionalHandle(scales),
+    optionalHandle(biases),
+    ...packing(quantization),
+  );
+}
+
 export type BlockPools = { keys: MlxArray; values: MlxArray };
 
 /** `sharesKv`: keys and values are in the pools already, and there are only queries. */

@@ -13,7 +13,7 @@ import { blockOf, type GgufType } from "../files/gguf.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import type { Group } from "../mlx/distributed.ts";
-import { add, astype, concatenate, dequantize, type QuantizationMode, take } from "../mlx/ops.ts";
+import { add, astype, concatenate, type QuantizationMode } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import {
   columnsOf,
@@ -247,7 +247,7 @@ export class Weights {
     const own = group ? evenSliceOf(vocabulary, group) : vocabulary;
     this.#cut(name, [], [own], [dims]);
     const matrix = this.#matrix(name, [countOf(own), dims]);
-    const rows = (tokens: MlxArray) => lookup(matrix, tokens, this.dtype);
+    const rows = (tokens: MlxArray) => this.device.lookup(matrix, tokens, this.dtype);
     // Made when it is asked for: devices may keep a copy of a matrix that they multiply by.
     const asLinear = () => this.#ofVocabulary(this.#linear(matrix, undefined), own);
     return {
@@ -699,15 +699,4 @@ function bytesOf(stored: StoredTensor): Uint8Array<ArrayBuffer> {
 
 function isFloatType(name: unknown): name is FloatType {
   return name === "float32" || name === "float16" || name === "bfloat16";
-}
-
-function lookup(matrix: Matrix, tokens: MlxArray, dtype: FloatType): MlxArray {
-  if (matrix.kind === "dense") return take(matrix.weight, tokens);
-  const { weight, scales, biases } = matrix.matrix;
-  const rows = {
-    weight: take(weight, tokens),
-    scales: take(scales, tokens),
-    biases: biases && take(biases, tokens),
-  };
-  return dequantize(rows, matrix.quantization, dtype);
 }

@@ -18,6 +18,7 @@ import {
   slice,
   split,
   swapAxes,
+  take,
 } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -248,6 +249,14 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
       }
     }
     openBlas(findLibrary());
+  });
+
+  test.each(packings)("rows of a table with $mode of $bits bits in groups of $groupSize", (how) => {
+    using _ = new Scope();
+    const packed = quantize(array(uneven(50 * 256), [50, 256]), how);
+    const tokens = array(Uint32Array.from([49, 0, 3, 3, 17]));
+    const expected = take(dequantize(packed, how), tokens).numbers();
+    expect(errorOf(cpu.lookup(tokens, packed, how), expected)).toBeLessThan(1e-6);
   });
 
   test("products with packed matrices and what is around them", () => {

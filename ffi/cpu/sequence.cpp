@@ -1,0 +1,207 @@
+// A step of a model is some two hundred operations, and MLX takes about as long to have them computed one by one as a small
+// model takes for a tenth of its step, on a core that the step could use. As a sequence their tasks are made once, and then
+// run one after the other.
+//
+// A task holds addresses, so what it reads and writes is kept. Memory that no later task of the step reads is given to the
+// next ones, and all sequences share it: one runs at a time.
+#include <map>
+#include <unordered_map>
+
+#include "../tape.h"
+#include "operation.h"
+#include "ops.h"
+
+namespace mlx_serve {
+namespace {
+
+/** Memory by its size, that no task needs which is yet to be added to a sequence. */
+using FreeMemory = std::multimap<size_t, mx::array>;
+
+/** That of all sequences there are. */
+std::shared_ptr<FreeMemory> shared_memory() {
+  static std::weak_ptr<FreeMemory> only;
+  auto memory = only.lock();
+  if (!memory) only = memory = std::make_shared<FreeMemory>();
+  return memory;
+}
+
+/** Larger outputs are not copied: they are only what the sequence has made last. */
+constexpr size_t MOST_COPIED = 1 << 16;
+
+class Sequence {
+ public:
+  Sequence(Arrays places, const Arrays& outputs)
+      : memory_(shared_memory()), places_(std::move(places)), outputs_(outputs) {
+    const Tape tape = tape_of(outputs);
+    for (const auto& x : tape.computed) {
+      const bool is_own = dynamic_cast<Operation*>(&x.primitive());
+      if (!is_own) throw std::runtime_error(std::string(x.primitive().name()) + " is MLX's own");
+    }
+    kept_ = tape.taken;
+    std::unordered_map<std::uintptr_t, int> uses;
+    for (const auto& x : tape.computed) {
+      for (const auto& input : x.inputs()) uses[input.id()]++;
+    }
+    for (const auto& output : outputs) uses[output.id()]++;
+    std::unordered_map<std::uintptr_t, mx::array> given;
+    for (const auto& x : tape.computed) {
+      auto made = x.outputs();
+      for (auto& output : made) {
+        const mx::array memory = take(output.nbytes());
+        kept_.push_back(memory);
+        given.emplace(output.id(), memory);
+        mx::array::Flags flags;
+        flags.contiguous = flags.row_contiguous = true;
+        flags.col_contiguous = output.ndim() <= 1 || output.size() <= 1;
+        output.copy_shared_buffer(memory, output.strides(), flags, output.size());
+        output.set_status(mx::array::Status::available);
+      }
+      tasks_.push_back(static_cast<Operation&>(x.primitive()).task(x.inputs(), made));
+      for (const auto& input : x.inputs()) {
+        if (--uses[input.id()] == 0) give_back(given, input);
+      }
+      for (const auto& output : made) {
+        if (uses[output.id()] == 0) give_back(given, output);
+      }
+    }
+    for (const auto& x : tape.computed) const_cast<mx::array&>(x).detach();
+    // Until then nothing else of this sequence could have had it; the others may.
+    for (const auto& output : outputs) give_back(given, output);
+  }
+
+  const Arrays& outputs() const {
+    return outputs_;
+  }
+
+  const Arrays& places() const {
+    return places_;
+  }
+
+  void run() const {
+    for (const auto& task : tasks_) task();
+  }
+
+ private:
+  mx::array take(size_t bytes) {
+    // Twice as large is still better than more.
+    const auto found = memory_->lower_bound(bytes);
+    if (found != memory_->end() && found->first <= 2 * bytes) {
+      mx::array memory = found->second;
+      memory_->erase(found);
+      return memory;
+    }
+    mx::array memory({static_cast<int>((bytes + LINE - 1) / LINE * LINE)}, mx::uint8, nullptr, {});
+    allocate(memory);
+    memory.set_status(mx::array::Status::available);
+    return memory;
+  }
+
+  void give_back(std::unordered_map<std::uintptr_t, mx::array>& given, const mx::array& x) {
+    const auto found = given.find(x.id());
+    if (found == given.end()) return;
+    memory_->emplace(found->second.nbytes(), found->second);
+    given.erase(found);
+  }
+
+  std::shared_ptr<FreeMemory> memory_;
+  Arrays places_, outputs_, kept_;
+  std::vector<Task> tasks_;
+};
+
+/** The inputs are copied to their places, and the small ones of what comes out to memory of their own. */
+class Run : public mx::Primitive {
+ public:
+  Run(mx::Stream stream, std::shared_ptr<Sequence> sequence)
+      : Primitive(stream), sequence_(std::move(sequence)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    struct Copy {
+      const void* from;
+      void* to;
+      size_t bytes;
+    };
+    std::vector<Copy> in, out;
+    for (size_t i = 0; i < inputs.size(); i++) {
+      require(inputs[i].flags().row_contiguous, "an input is not in row order");
+      const mx::array& place = sequence_->places()[i];
+      in.push_back({inputs[i].data<char>(), const_cast<char*>(place.data<char>()), place.nbytes()});
+    }
+    for (size_t i = 0; i < outputs.size(); i++) {
+      const mx::array& made = sequence_->outputs()[i];
+      if (made.nbytes() > MOST_COPIED) {
+        outputs[i].copy_shared_buffer(made);
+      } else {
+        allocate(outputs[i]);
+        out.push_back({made.data<char>(), outputs[i].data<char>(), made.nbytes()});
+      }
+    }
+    mx::cpu::get_command_encoder(stream()).dispatch(
+        [sequence = sequence_, in = std::move(in), out = std::move(out)] {
+          for (const auto& [from, to, bytes] : in) std::memcpy(to, from, bytes);
+          sequence->run();
+          for (const auto& [from, to, bytes] : out) std::memcpy(to, from, bytes);
+        });
+  }
+
+  void eval_gpu(const Arrays&, Arrays&) override {
+    throw std::runtime_error("a sequence runs on a CPU only");
+  }
+
+  const char* name() const override {
+    return "mlx_serve_sequence";
+  }
+
+ private:
+  std::shared_ptr<Sequence> sequence_;
+};
+
+Arrays run(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, mx::Stream stream) {
+  const Arrays& places = sequence->places();
+  require(inputs.size() == places.size(), "there are not as many inputs as places");
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const bool fits = inputs[i].shape() == places[i].shape() && inputs[i].dtype() == places[i].dtype();
+    require(fits, "an input does not fit its place");
+  }
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> types;
+  for (const auto& output : sequence->outputs()) {
+    shapes.push_back(output.shape());
+    types.push_back(output.dtype());
+  }
+  return mx::array::make_arrays(
+      std::move(shapes), types, std::make_shared<Run>(stream, sequence), inputs);
+}
+
+std::shared_ptr<Sequence>& sequence_of(mlx_serve_sequence sequence) {
+  require(sequence.ctx != nullptr, "there is no sequence");
+  return *static_cast<std::shared_ptr<Sequence>*>(sequence.ctx);
+}
+
+} // namespace
+} // namespace mlx_serve
+
+using mlx_serve::attempt;
+
+extern "C" int mlx_serve_sequence_new(
+    mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs) {
+  return attempt([&] {
+    auto sequence = std::make_shared<mlx_serve::Sequence>(
+        mlx_vector_array_get_(places), mlx_vector_array_get_(outputs));
+    res->ctx = new std::shared_ptr<mlx_serve::Sequence>(std::move(sequence));
+  });
+}
+
+extern "C" int mlx_serve_sequence_run(
+    mlx_vector_array* res, const mlx_serve_sequence sequence, const mlx_vector_array inputs,
+    const mlx_stream s) {
+  return attempt([&] {
+    mlx_vector_array_set_(
+        *res,
+        mlx_serve::run(
+            mlx_serve::sequence_of(sequence), mlx_vector_array_get_(inputs), mlx_stream_get_(s)));
+  });
+}
+
+extern "C" int mlx_serve_sequence_free(mlx_serve_sequence sequence) {
+  return attempt([&] { delete &mlx_serve::sequence_of(sequence); });
+}
