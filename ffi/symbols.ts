@@ -499,6 +499,8 @@ export const ownSymbols = {
     args: ["buffer", "ptr", "ptr", "ptr", "ptr", "i32", "i32", "ptr"],
     returns: "i32",
   },
+  // int mlx_serve_are_own(bool*, mlx_vector_array)
+  mlx_serve_are_own: { args: ["buffer", "ptr"], returns: "i32" },
   // int mlx_serve_sequence_new(mlx_serve_sequence*, mlx_vector_array, mlx_vector_array)
   mlx_serve_sequence_new: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_sequence_run(mlx_vector_array*, mlx_serve_sequence, mlx_vector_array, mlx_stream)

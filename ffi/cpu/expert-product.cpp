@@ -38,7 +38,7 @@ struct ExpertProducts {
     return scales ? arranged_size(rows, depth) : static_cast<size_t>(rows) * depth;
   }
 
-  /** What more rows than this are faster by BLAS. */
+  /** More rows than this are faster by BLAS. */
   int most_rows() const {
     return scales ? kernels().most_quantized : MANY_ROWS;
   }

@@ -197,6 +197,8 @@ typedef struct mlx_serve_sequence_ {
   void* ctx;
 } mlx_serve_sequence;
 
+/** Whether nothing but these operations computes the outputs. */
+int mlx_serve_are_own(bool* res, const mlx_vector_array outputs);
 /**
  * All that computes `outputs` from `places`, which are evaluated. Nothing is computed, and the outputs are good for nothing
  * else. An error where an operation of them is not one of these.

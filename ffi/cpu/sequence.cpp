@@ -3,7 +3,7 @@
 // run one after the other.
 //
 // A task holds addresses, so what it reads and writes is kept. Memory that no later task of the step reads is given to the
-// next ones, and all sequences share it: one runs at a time.
+// next ones, and all sequences of a thread share it: one of them runs at a time.
 #include <map>
 #include <unordered_map>
 
@@ -17,12 +17,17 @@ namespace {
 /** Memory by its size, that no task needs which is yet to be added to a sequence. */
 using FreeMemory = std::multimap<size_t, mx::array>;
 
-/** That of all sequences there are. */
+/** That of all sequences of this thread: those of another run beside them. */
 std::shared_ptr<FreeMemory> shared_memory() {
-  static std::weak_ptr<FreeMemory> only;
+  static thread_local std::weak_ptr<FreeMemory> only;
   auto memory = only.lock();
   if (!memory) only = memory = std::make_shared<FreeMemory>();
   return memory;
+}
+
+bool are_own(const Tape& tape) {
+  const auto is_own = [](const mx::array& x) { return dynamic_cast<Operation*>(&x.primitive()) != nullptr; };
+  return std::all_of(tape.computed.begin(), tape.computed.end(), is_own);
 }
 
 /** Larger outputs are not copied: they are only what the sequence has made last. */
@@ -33,10 +38,7 @@ class Sequence {
   Sequence(Arrays places, const Arrays& outputs)
       : memory_(shared_memory()), places_(std::move(places)), outputs_(outputs) {
     const Tape tape = tape_of(outputs);
-    for (const auto& x : tape.computed) {
-      const bool is_own = dynamic_cast<Operation*>(&x.primitive());
-      if (!is_own) throw std::runtime_error(std::string(x.primitive().name()) + " is MLX's own");
-    }
+    require(are_own(tape), "an operation is MLX's own");
     kept_ = tape.taken;
     std::unordered_map<std::uintptr_t, int> uses;
     for (const auto& x : tape.computed) {
@@ -181,6 +183,10 @@ std::shared_ptr<Sequence>& sequence_of(mlx_serve_sequence sequence) {
 } // namespace mlx_serve
 
 using mlx_serve::attempt;
+
+extern "C" int mlx_serve_are_own(bool* res, const mlx_vector_array outputs) {
+  return attempt([&] { *res = mlx_serve::are_own(mlx_serve::tape_of(mlx_vector_array_get_(outputs))); });
+}
 
 extern "C" int mlx_serve_sequence_new(
     mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs) {

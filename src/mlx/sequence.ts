@@ -1,6 +1,6 @@
 // On a CPU: a function of arrays whose operations are kept when it is called again, and run as one (ffi/cpu/sequence.cpp).
 // Where some of them are MLX's own it is built anew each time.
-import { check, MlxError, takeHandle } from "../../ffi/error.ts";
+import { check, takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
 import { out } from "../../ffi/slot.ts";
@@ -14,8 +14,6 @@ import { stream } from "./stream.ts";
  * are evaluated before the next call of any.
  */
 export class Sequenced {
-  /** Why it is built anew each time. */
-  failure: MlxError | undefined;
   readonly #build: (inputs: MlxArray[]) => readonly MlxArray[];
   #sequence: Pointer | undefined;
   #calls = 0;
@@ -51,16 +49,21 @@ export class Sequenced {
     // Arrays of its own, where the inputs of every call are copied to.
     const places = inputs.map((input) => add(input, 0));
     evaluate(...places);
-    const symbol = "mlx_serve_sequence_new";
-    try {
-      const outputs = this.#build(places);
-      const status = withVector(places, (from) =>
-        withVector(outputs, (to) => mlxc[symbol](out.view, from, to)),
-      );
+    const outputs = this.#build(places);
+    withVector(outputs, (to) => {
+      if (!areOwn(to)) return;
+      const symbol = "mlx_serve_sequence_new";
+      const status = withVector(places, (from) => mlxc[symbol](out.view, from, to));
       this.#sequence = takeHandle(symbol, status);
-    } catch (error) {
-      if (!(error instanceof MlxError)) throw error;
-      this.failure = error;
-    }
+    });
   }
+}
+
+const answer = new Uint8Array(1);
+
+/** Asked before: of several engines in a process an error is told to the last (ffi/error.ts). */
+function areOwn(outputs: Pointer): boolean {
+  const symbol = "mlx_serve_are_own";
+  check(symbol, mlxc[symbol](answer, outputs));
+  return answer[0] === 1;
 }

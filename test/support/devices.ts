@@ -16,14 +16,15 @@ export function deviceOf(backend: Backend): Device {
 /** A GPU's way of running steps, on a CPU: plain arithmetic in the place of its kernels. */
 export function plainGpu(): Device {
   return once("plain", () => {
-    const { trace, stage } = openDevice("cpu");
+    const { stage } = openDevice("cpu");
     return {
       ...openDevice("metal"),
       kvType: () => "float32",
       attention: (shape) => new PlainAttention(shape),
       latentAttention: (shape) => new PlainLatentAttention(shape),
       recurrence: () => plainRecurrence,
-      trace,
+      // Built anew each time.
+      trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
       stage,
     };
   });
