@@ -249,9 +249,15 @@ export class Runner {
     );
   }
 
-  /** One for each shape of steps, made when it first occurs. */
-  #tracedOf(key: string, ...step: Parameters<Device["trace"]>): Traced {
-    const traced = this.#traced.get(key) ?? this.#device.trace(...step);
+  /**
+   * One for each shape of steps, made when it first occurs. Those of ranks are built anew each time: collectives on a CPU
+   * have no place in a step that is compiled or recorded for a GPU; one with NCCL's is rehearsed until its memory settles,
+   * on one rank more often than on another, which would wait; and nothing may be evaluated ahead of what others send.
+   */
+  #tracedOf(key: string, ...[build, rehearsal]: Parameters<Device["trace"]>): Traced {
+    const anew: Traced = { call: (...inputs) => [...build([...inputs])], free() {} };
+    if (this.#group || this.#isStage) return anew;
+    const traced = this.#traced.get(key) ?? this.#device.trace(build, rehearsal);
     this.#traced.set(key, traced);
     return traced;
   }

@@ -43,7 +43,7 @@ const reply = (message: FromRank) => tell(new Uint8Array(serialize(message)));
 const { library, device: kind } = setup;
 openBlas(library);
 const { backend, device: info, mlxVersion } = openMlx(library, kind ? { device: kind } : {});
-const device = untraced(openDevice(backend, info));
+const device: Device = { ...openDevice(backend, info), compiles: false };
 const groups = new Map<Connections, MlxGroup>();
 const { connections } = groupFor("tensor");
 const models = new Map<string, Loaded>();
@@ -149,16 +149,4 @@ function load(asked: RankLoad): void {
     free: () => kept.dispose(),
   });
   reply({ kind: "loaded", model: name, weightBytes: model.weightBytes, kvBytes: store.bytes });
-}
-
-/**
- * Collectives on a CPU have no place in a step that is compiled or recorded for a GPU. With NCCL's a step cannot be
- * recorded either: it is rehearsed until its memory settles, on one rank more often than on another, which would wait.
- */
-function untraced(opened: Device): Device {
-  const trace: Device["trace"] = (build) => ({
-    call: (...inputs) => [...build([...inputs])],
-    free() {},
-  });
-  return { ...opened, trace, compiles: false };
 }

@@ -19,6 +19,7 @@ const otherFlags = {
   "bun test": ["--timeout"],
   "npm run attack": ["--short"],
   "npm run bench:compare": ["--rounds"],
+  "npm run bench:engine": ["--no-peer", "--tokens"],
   "npm run bench:console": ["--tiny", "--seconds", "--browser"],
   "npm run build": ["--target"],
   "npm run order": ["--seeds", "--first", "--model", "--feature"],
