@@ -72,6 +72,11 @@ export type Traced = {
   free(): void;
 };
 
+/** One that is neither: built anew by each call. */
+export function untraced(build: (inputs: MlxArray[]) => readonly MlxArray[]): Traced {
+  return { call: (...inputs) => [...build([...inputs])], free() {} };
+}
+
 export type Device = {
   readonly backend: Backend;
 

@@ -3,7 +3,7 @@ import type { MakeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
-import type { Device, DeviceKind } from "./device.ts";
+import { type Device, type DeviceKind, untraced } from "./device.ts";
 import { hostValues } from "./gpu.ts";
 import { deviceMemory } from "./memory.ts";
 import { metalDevice } from "./metal.ts";
@@ -19,7 +19,7 @@ const devices: Record<Backend, Open> = {
 /** Steps of a sketch are never recorded, and wait for no GPU. */
 const unrecorded: typeof hostValues & Pick<Device, "trace"> = {
   ...hostValues,
-  trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
+  trace: untraced,
 };
 
 /** The device of an opened MLX, and what MLX says of it. Its holder frees it. */

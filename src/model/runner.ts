@@ -2,7 +2,7 @@
 // is launched and read later; where the device lets steps overlap, the tokens that one draws go on to the
 // next without passing through the host. Steps of decoding rows alone are traced, once for each of a few
 // batch sizes, so that on CUDA they are a single launch; steps with prompts where the device records those too.
-import type { Device, Traced } from "../device/device.ts";
+import { type Device, type Traced, untraced } from "../device/device.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { BlockCopy } from "../kv/kv-cache.ts";
 import { asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
@@ -255,8 +255,7 @@ export class Runner {
    * on one rank more often than on another, which would wait; and nothing may be evaluated ahead of what others send.
    */
   #tracedOf(key: string, ...[build, rehearsal]: Parameters<Device["trace"]>): Traced {
-    const anew: Traced = { call: (...inputs) => [...build([...inputs])], free() {} };
-    if (this.#group || this.#isStage) return anew;
+    if (this.#group || this.#isStage) return untraced(build);
     const traced = this.#traced.get(key) ?? this.#device.trace(build, rehearsal);
     this.#traced.set(key, traced);
     return traced;

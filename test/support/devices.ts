@@ -1,7 +1,7 @@
 // Devices for tests: one of each kind, made when it is first asked for. Any can be asked to compute by MLX's
 // operations, wherever MLX runs; only kernels of its own need the real thing.
 import type { Backend } from "../../ffi/native.ts";
-import type { Device } from "../../src/device/device.ts";
+import { type Device, untraced } from "../../src/device/device.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { PlainLatentAttention } from "../../src/self-test/plain-latent-attention.ts";
@@ -23,8 +23,7 @@ export function plainGpu(): Device {
       attention: (shape) => new PlainAttention(shape),
       latentAttention: (shape) => new PlainLatentAttention(shape),
       recurrence: () => plainRecurrence,
-      // Built anew each time.
-      trace: (build) => ({ call: (...inputs) => [...build([...inputs])], free() {} }),
+      trace: untraced,
       stage,
     };
   });
