@@ -131,6 +131,7 @@ export const mlxCFlags = ["-O3", "-DNDEBUG", "-fPIC"] as const;
 export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
 
 const avx512 = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"];
+const vnni = [...avx512, "-mavx512vnni"];
 
 /** ffi/cpu/kernels.cpp is compiled once per variant; choice.cpp selects one at run time. */
 export const kernelVariants: Record<"x64" | "arm64", Record<string, readonly string[]>> = {
@@ -138,7 +139,8 @@ export const kernelVariants: Record<"x64" | "arm64", Record<string, readonly str
     plain: [],
     avx2: ["-mavx2", "-mfma"],
     avx512,
-    amx: [...avx512, "-mamx-tile", "-mamx-bf16"],
+    vnni,
+    amx: [...vnni, "-mamx-tile", "-mamx-bf16"],
   },
   arm64: { plain: [] },
 };

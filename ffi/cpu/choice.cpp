@@ -22,6 +22,9 @@ extern const Kernels table;
 namespace avx512 {
 extern const Kernels table;
 }
+namespace vnni {
+extern const Kernels table;
+}
 namespace amx {
 extern const Kernels table;
 }
@@ -46,7 +49,9 @@ const Kernels& choose() {
   // glibc's answer and not the compiler's, which asks for a library that zig does not have.
   const bool has512 = CPU_FEATURE_ACTIVE(AVX512F) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
       CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL);
-  if (has512 && wants("amx") && may_use_amx()) return amx::table;
+  const bool has_vnni = has512 && CPU_FEATURE_ACTIVE(AVX512_VNNI);
+  if (has_vnni && wants("amx") && may_use_amx()) return amx::table;
+  if (has_vnni && wants("vnni")) return vnni::table;
   if (has512 && wants("avx512")) return avx512::table;
   if (CPU_FEATURE_ACTIVE(AVX2) && CPU_FEATURE_ACTIVE(FMA) && wants("avx2")) {
     return avx2::table;

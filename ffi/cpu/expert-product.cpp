@@ -27,7 +27,7 @@ struct ExpertProducts {
   /** Some of a share's rows, those that are arranged together. */
   void put(const float* const* rows, Share share, int first, float* to) const {
     to += offset(share);
-    if (scales) return kernels().arrange(rows, first, share.count, depth, bits, to);
+    if (scales) return kernels().arrange(rows, first, quantized(share), to);
     for (int i = first; i < std::min(share.count, first + ARRANGED_ROWS); i++, rows++) {
       std::copy(*rows, *rows + depth, to + static_cast<long>(i) * depth);
     }

@@ -140,7 +140,7 @@ struct Kernels {
    * Some of so many rows as quantized weights are fastest to multiply with, `arranged` numbers for each GROUP of a row: the
    * ARRANGED_ROWS from a multiple of them on, or as many as there are.
    */
-  void (*arrange)(const float* const* x, int first, int rows, int depth, int bits, float* arranged);
+  void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;
   /** Some columns of a product of up to `most_quantized` rows. */
   void (*quantized_product)(const QuantizedProduct&, int from, int to);

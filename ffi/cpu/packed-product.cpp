@@ -22,7 +22,7 @@ void multiply_many(const QuantizedProduct& product, int columns) {
   float* const weights = kept.data(); // The name alone would be another thread's in the lambda.
   for (int column = 0; column < columns; column += most) {
     const int count = std::min(most, columns - column);
-    each_columns(count, static_cast<long>(product.rows) * count * depth, [&](int from, int to) {
+    each_columns(count, product.rows, depth, [&](int from, int to) {
       kernels().dequantize(product, column + from, column + to, weights + static_cast<long>(from) * depth);
     });
     const Product part = {product.rows, depth, product.x,    depth,        weights,
@@ -38,8 +38,7 @@ void multiply(const QuantizedProduct& product, int columns) {
 #ifdef WITH_BLAS
   if (product.rows > kernels().most_quantized) return multiply_many(product, columns);
 #endif
-  const long multiplications = static_cast<long>(product.rows) * columns * product.depth;
-  each_columns(columns, multiplications, [&](int from, int to) {
+  each_columns(columns, product.rows, product.depth, [&](int from, int to) {
     kernels().quantized_product(product, from, to);
   });
 }
@@ -96,7 +95,7 @@ void multiply_fused(
       const float* added = residual->at(first + i, copy);
       std::copy(added, added + columns, out + static_cast<long>(first + i) * columns);
     }
-    kernels().arrange(from, first, count, depth, product.bits, x.data());
+    kernels().arrange(from, first, product, x.data());
   });
   product.x = x.data();
   product.beta = adds ? 1 : 0;

@@ -9,7 +9,7 @@ extern "C" bool mlx_serve_product(
   using namespace mlx_serve;
   if (rows > MANY_ROWS) return false;
   const Product product = {rows, depth, x, x_stride, w, w_stride, alpha, beta, out, out_stride};
-  each_columns(columns, static_cast<long>(rows) * columns * depth, [&](int from, int to) {
+  each_columns(columns, rows, depth, [&](int from, int to) {
     kernels().product(product, from, to);
   });
   return true;

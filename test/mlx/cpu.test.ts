@@ -251,6 +251,38 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     openBlas(findLibrary());
   });
 
+  test("products with packed matrices of few rows, however large their numbers are", () => {
+    // Its own, so that those of the other tests stay the same.
+    const own = makeRandom(6);
+    const numbers = (count: number) =>
+      Float32Array.from({ length: count }, () => own.below(20_001) / 10_000 - 1);
+    for (const bits of [4, 8]) {
+      for (const depth of [256, 288, 544, 576]) {
+        using _ = new Scope();
+        const how = { mode: "affine", bits, groupSize: 32 } as const;
+        const packed = quantize(array(numbers(21 * depth), [21, depth]), how);
+        const weights = swapAxes(dequantize(packed, how), 0, 1);
+        for (const factor of [1, 1e-6, 1e12, 0]) {
+          // Of each group the numbers are larger than those of the one before, and those of one are 0.
+          const large = numbers(2 * depth).map(
+            (x, i) => x * factor * 2 ** ((i >> 5) % 9) * +(i >> 5 !== 3),
+          );
+          const x = array(large, [2, depth]);
+          const expected = matmul(x, weights).numbers();
+          const most = Math.max(...expected.map(Math.abs), Number.MIN_VALUE);
+          const found = cpu.packedProduct(x, packed, how).numbers();
+          for (const [i, y] of found.entries())
+            expect(Math.abs(y - expected[i]!) / most).toBeLessThan(1e-5);
+        }
+        for (const wrong of [Number.NaN, Number.POSITIVE_INFINITY]) {
+          const x = array(numbers(depth).fill(wrong, 40, 41), [1, depth]);
+          const found = cpu.packedProduct(x, packed, how).numbers();
+          expect(found.some(Number.isFinite)).toBe(false);
+        }
+      }
+    }
+  });
+
   test.each(packings)("rows of a table with $mode of $bits bits in groups of $groupSize", (how) => {
     using _ = new Scope();
     const packed = quantize(array(uneven(50 * 256), [50, 256]), how);
@@ -423,7 +455,7 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
 describe.skipIf(backend() !== "cpu" || process.env.MLX_SERVE_KERNELS !== undefined)(
   "the kernels for other processors",
   () => {
-    for (const kind of process.arch === "x64" ? ["plain", "avx2", "avx512"] : []) {
+    for (const kind of process.arch === "x64" ? ["plain", "avx2", "avx512", "vnni"] : []) {
       test(`${kind} give the same`, () => {
         const files = ["test/mlx/cpu.test.ts", "test/kernels/paged-attention.test.ts"];
         const some = 'operations of our own|^kernels on cpu.*("headDim":(8|40|100),|softcap|sinks)';

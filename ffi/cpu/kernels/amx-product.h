@@ -88,8 +88,9 @@ static INLINE void transpose(__m512* x) {
 }
 
 /** Rows as the second operand of tiles: pairs of the depth, next to those of the other rows. */
-static void arrange_tiles(const float* const* x, int first, int rows, int depth, int bits, float* arranged) {
-  if (rows <= MOST_UNTILED) return arrange(x, first, rows, depth, bits, arranged);
+static void arrange_tiles(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
+  if (p.rows <= MOST_UNTILED) return arrange(x, first, p, arranged);
+  const int rows = p.rows, depth = p.depth, bits = p.bits;
   const Block block = block_of(arranged, first, rows, depth);
   const __mmask16 lanes = (1u << block.count) - 1;
   float* to = (float*)block.x;

@@ -2,17 +2,27 @@
 // kernels.cpp.
 #pragma once
 
-#include "product.h"
+#include "quantized-sums.h"
 #include "quantized-weights.h"
+#if defined(__AVX512VNNI__)
+#include "integer-product.h"
+#endif
 
 namespace mlx_serve {
 namespace VARIANT {
 
 /** With 16 lanes two words are dequantized at once, their nibbles interleaved. */
-static void arrange(const float* const* x, int first, int rows, int depth, int bits, float* arranged) {
+static void arrange(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
+  const int rows = p.rows, depth = p.depth;
+#if defined(__AVX512VNNI__)
+  if (takes_integers(p)) {
+    if (p.bits == 4) return arrange_as_integers<4>(x, first, p, arranged);
+    return arrange_as_integers<8>(x, first, p, arranged);
+  }
+#endif
   for (int row = first; row < rows && row < first + ARRANGED_ROWS; row++, x++) {
     float* const out = arranged + (long)row * depth;
-    if (LANES < 16 || bits != 4) {
+    if (LANES < 16 || p.bits != 4) {
       __builtin_memcpy(out, *x, depth * sizeof(float));
       continue;
     }
@@ -47,14 +57,7 @@ static INLINE void quantized_tile(const QuantizedProduct& p, int column) {
       }
     }
   }
-  float whole[M * N + LANES - 1];
-  for (int k = 0; k < M * N; k += LANES) store(whole + k, sums(parts + k));
-  for (int m = 0; m < M; m++) {
-    float* out = p.out + m * p.out_stride + column;
-    for (int n = 0; n < N; n++) {
-      out[n] = p.beta == 0 ? whole[m * N + n] : whole[m * N + n] + p.beta * out[n];
-    }
-  }
+  put_sums<M, N>(p, parts, column, 1);
 }
 
 /** Not inlined: with all instances in one function the addresses are spilled. */
@@ -114,6 +117,9 @@ static INLINE void quantized_columns(const QuantizedProduct& p, int from, int to
 }
 
 static void quantized_product(const QuantizedProduct& p, int from, int to) {
+#if defined(__AVX512VNNI__)
+  if (takes_integers(p)) return p.bits == 4 ? integer_product<4>(p, from, to) : integer_product<8>(p, from, to);
+#endif
   if (!p.biases) quantized_columns<Mxfp4>(p, from, to);
   else if (p.bits == 4) quantized_columns<Affine<4>>(p, from, to);
   else quantized_columns<Affine<8>>(p, from, to);
