@@ -1,11 +1,12 @@
-// The engine beside mlx-lm's BatchGenerator: the same weights, in one run and in turns, with prompts of
-// random tokens, greedy and to the last token. `bun scripts/bench-gpu.ts <folder of a model>`, and
+// The engine beside mlx-lm's BatchGenerator and vLLM: weights of the same shape, in one run and in turns, with
+// prompts of random tokens, greedy and to the last token. `bun scripts/bench-gpu.ts <folder of a model>`, and
 //
-//   --requests 1,5,16,64,128   at once; 64x1024 is 64 with prompts of 1024 tokens
+//   --requests 1,5,16,64,128   at once; 64x1024 is 64 with prompts of 1024 tokens, 64x1024x16 with 16 new ones
 //   --prompt 128 --new 256     tokens of a prompt, and of an answer
 //   --rounds 2                 the best of each figure counts
 //   --python <path>            a Python that has mlx-lm; without it, it is installed from PyPI
-//   --no-peer                  without mlx-lm
+//   --vllm-python python3      one that has vLLM, by VLLM_PYTHONPATH where that is set
+//   --peers mlx-lm             or vllm, or mlx-lm,vllm, or none
 //   --http                     the server over sockets too
 //   --scaling                  the engine alone at 1, 2, 4, ..., 256 requests: whether it ever falls
 //   --prefill-gap              the engine alone: 32 streams while a prompt of 8192 tokens is read
@@ -20,15 +21,20 @@ import { parseArgs } from "node:util";
 import { defaultEngineOptions } from "../src/engine/protocol.ts";
 import { readSafetensorsIndex } from "../src/files/safetensors.ts";
 import { BLOCK_TOKENS } from "../src/kv/blocks.ts";
-import { bestOf, type Figures, figuresOf, type Memory } from "./bench-gpu/figures.ts";
-import { measurePrefillGap, type PrefillGap } from "./bench-gpu/prefill-gap.ts";
+import { against, bestOf, figuresOf, type Memory } from "./bench-gpu/figures.ts";
+import { measurePrefillGap } from "./bench-gpu/prefill-gap.ts";
+import type { Report, Result } from "./bench-gpu/report.ts";
 import {
+  absentSystem,
   engineSystem,
   type Load,
   mlxLmSystem,
+  mostOf,
   type Own,
+  parseLoads,
   type System,
   startEngine,
+  vllmSystem,
 } from "./bench-gpu/systems.ts";
 import { mlxLmPython } from "./compare/mlx-lm.ts";
 
@@ -39,7 +45,8 @@ const { values, positionals } = parseArgs({
     new: { type: "string", default: "256" },
     rounds: { type: "string", default: "2" },
     python: { type: "string" },
-    peer: { type: "boolean", default: true },
+    "vllm-python": { type: "string", default: "python3" },
+    peers: { type: "string", default: "mlx-lm" },
     http: { type: "boolean", default: false },
     scaling: { type: "boolean", default: false },
     "prefill-gap": { type: "boolean", default: false },
@@ -51,29 +58,16 @@ const { values, positionals } = parseArgs({
     json: { type: "string" },
   },
   allowPositionals: true,
-  allowNegative: true,
 });
 const [folder] = positionals;
 if (folder === undefined) throw new Error("name the folder of a model");
 const rounds = Number(values.rounds);
-const loads = (values.scaling ? "1,2,4,8,16,32,64,128,256" : values.requests)
-  .split(",")
-  .map((each): Load => {
-    const [requests, prompt = values.prompt] = each.split("x");
-    return { requests: Number(requests), prompt: Number(prompt), new: Number(values.new) };
-  });
-
-/** Of one system at one load. */
-type Result = Load & {
-  system: string;
-  best?: Figures;
-  rounds: Figures[];
-  error?: string;
-  /** Against mlx-lm. */
-  decodeRatio?: number;
-  fullBatchRatio?: number;
-  firstRatio?: number;
-};
+const loads = parseLoads(
+  values.scaling ? "1,2,4,8,16,32,64,128,256" : values.requests,
+  Number(values.prompt),
+  Number(values.new),
+);
+const peers = parsePeers(values.peers);
 
 const fixed = (value: number | undefined, digits = 0) => value?.toFixed(digits) ?? "-";
 const columns: [title: string, cell: (result: Result) => string][] = [
@@ -84,36 +78,46 @@ const columns: [title: string, cell: (result: Result) => string][] = [
   ["end to end", ({ best }) => fixed(best?.endToEnd)],
   ["first token, median ms", ({ best }) => fixed(best?.firstMedianMs, 1)],
   ["longest", ({ best }) => fixed(best?.firstMaxMs, 1)],
+  ["prompt tokens/s", ({ best }) => fixed(best?.prefill)],
   ["step ms", ({ best }) => fixed(best?.stepMs, 3)],
   ["of the memory limit", ({ best }) => fixed(best?.memoryShare, 3)],
-  ["decode / mlx-lm", ({ decodeRatio }) => fixed(decodeRatio, 2)],
-  ["full batch / mlx-lm", ({ fullBatchRatio }) => fixed(fullBatchRatio, 2)],
-  ["first token / mlx-lm", ({ firstRatio }) => fixed(firstRatio, 2)],
+  ...peers.flatMap((peer): typeof columns => [
+    [`decode / ${peer}`, (result) => fixed(result.against[peer]?.decode, 2)],
+    [`full batch / ${peer}`, (result) => fixed(result.against[peer]?.fullBatch, 2)],
+    [`prompts / ${peer}`, (result) => fixed(result.against[peer]?.prefill, 2)],
+    [`first token / ${peer}`, (result) => fixed(result.against[peer]?.first, 2)],
+  ]),
 ];
 
 const tokenBudget = values["token-budget"] ? Number(values["token-budget"]) : undefined;
 const streams = Number(values.streams);
-const maxBatch = Math.max(streams + 1, ...loads.map(({ requests }) => requests));
-/** Beside mlx-lm twice what the loads need, and not half of the GPU's memory. */
-const blocks = values.peer
-  ? Math.max(...loads.map((load) => 2 * load.requests * blocksOf(load.prompt + load.new)))
-  : undefined;
+const maxBatch = Math.max(streams + 1, mostOf(loads));
+/** Beside others what the loads need and some more, and not half of the GPU's memory. */
+const spare = peers.includes("vllm") ? 1.1 : 2;
+const blocks =
+  peers.length > 0
+    ? Math.max(
+        ...loads.map((load) => Math.ceil(spare * load.requests * blocksOf(load.prompt + load.new))),
+      )
+    : undefined;
+/** What mlx-lm may take of the memory, buffers that it keeps for later among them. */
+const mlxLmShare = peers.includes("vllm") ? 0.35 : 0.6;
 const engineOptions = { maxBatch, tokenBudget, blocks, keepUnpacked: values["keep-unpacked"] };
 const http = values.http ? await import("./bench-gpu/http.ts") : undefined;
 const served = await http?.startServed(folder, engineOptions);
 const own = served ?? (await startEngine(folder, engineOptions));
 const memory = memoryOf(own);
 const { deviceName, mlxVersion } = await own.engine.inspect();
-const report = {
+const report: Report = {
   model: basename(resolve(folder)),
   device: deviceName,
   mlxVersion,
   dtype: own.info.dtype,
   tokenBudget: tokenBudget ?? defaultEngineOptions.tokenBudget,
   memory,
-  results: [] as Result[],
-  verdict: undefined as string | undefined,
-  prefillGap: [] as PrefillGap[],
+  versions: {},
+  results: [],
+  prefillGap: [],
 };
 console.log(
   `${report.model} on ${deviceName}, MLX ${mlxVersion}: ` +
@@ -128,23 +132,20 @@ async function measureLoads(): Promise<void> {
   const systems = [engineSystem(own)];
   if (!values.scaling) {
     if (http && served) systems.push(await http.httpSystem(served));
-    if (values.peer) {
-      systems.push(await mlxLmSystem(values.python ?? mlxLmPython(), folder!, own));
+    for (const peer of peers) {
+      systems.push(await startPeer(peer).catch((error) => absentSystem(peer, error)));
     }
   }
+  for (const { name, version } of systems) if (version) report.versions[name] = version;
   printRow(columns.map(([title]) => title));
   printRow(columns.map(() => "---"));
   for (const load of loads) {
     const measured = await measureInTurns(systems, load);
-    const peer = measured.find(({ system }) => system === "mlx-lm")?.best;
     for (const result of measured) {
-      const { best, system } = result;
-      if (best && peer && system !== "mlx-lm") {
-        result.decodeRatio = best.decode / peer.decode;
-        if (best.fullBatch && peer.fullBatch) {
-          result.fullBatchRatio = best.fullBatch / peer.fullBatch;
+      for (const { system, best } of measured) {
+        if (result.best && best && isPeer(system) && !isPeer(result.system)) {
+          result.against[system] = against(result.best, best);
         }
-        result.firstRatio = best.firstMedianMs / peer.firstMedianMs;
       }
       printRow(columns.map(([, cell]) => cell(result)));
     }
@@ -158,10 +159,16 @@ async function measureLoads(): Promise<void> {
   save();
 }
 
+async function startPeer(peer: string): Promise<System> {
+  return peer === "vllm"
+    ? await vllmSystem(values["vllm-python"], folder!, own, loads)
+    : await mlxLmSystem(values.python ?? mlxLmPython(), folder!, own, mlxLmShare);
+}
+
 /** Each warms up with a whole round, for what is compiled, and then they take turns. */
 async function measureInTurns(systems: readonly System[], load: Load): Promise<Result[]> {
   const all = systems.map((system) => {
-    const result: Result = { ...load, system: system.name, rounds: [] };
+    const result: Result = { ...load, system: system.name, rounds: [], against: {} };
     return { system, result };
   });
   for (let round = 0; round <= rounds; round++) {
@@ -226,6 +233,18 @@ function memoryOf({ info }: Own): Memory {
     kvBytesPerToken: info.kvBytes / (info.blocks * BLOCK_TOKENS),
     bytesPerSecond: Number(values.bandwidth) * 1e9,
   };
+}
+
+function parsePeers(text: string): string[] {
+  const names = text === "none" ? [] : text.split(",");
+  for (const name of names) {
+    if (!isPeer(name)) throw new Error(`a peer is mlx-lm or vllm, and not ${name}`);
+  }
+  return names;
+}
+
+function isPeer(system: string): boolean {
+  return system === "mlx-lm" || system === "vllm";
 }
 
 function blocksOf(tokens: number): number {

@@ -5,7 +5,7 @@
 //                            [-- --concurrency 1,8] [-- --out <folder>]
 //
 // The others are installed from PyPI and npm into the cache when they are first asked for.
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename, join, relative } from "node:path";
 import { parseArgs } from "node:util";
@@ -15,6 +15,7 @@ import { builtInPrompts } from "../src/bench/prompts.ts";
 import { machine } from "../src/bench/report.ts";
 import { type Pass, resultsOf } from "../src/bench/results.ts";
 import { openServerTarget } from "../src/bench/server-target.ts";
+import { gpuPartOf, withGpuPart } from "./compare/gpu-page.ts";
 import { type Comparison, page, picture } from "./compare/page.ts";
 import { type System, startLlamaCpp, startMlxLm, startOurs } from "./compare/systems.ts";
 
@@ -57,7 +58,10 @@ try {
     systems: measured,
   };
   mkdirSync(values.out, { recursive: true });
-  writeFileSync(join(values.out, "benchmarks.md"), page(comparison));
+  const file = join(values.out, "benchmarks.md");
+  // The part about GPUs is measured elsewhere (scripts/bench-gpu-peers.ts).
+  const gpu = existsSync(file) ? gpuPartOf(readFileSync(file, "utf8")) : undefined;
+  writeFileSync(file, withGpuPart(page(comparison), gpu));
   writeFileSync(join(values.out, "benchmarks.svg"), picture(comparison));
   say(`written to ${relative(process.cwd(), values.out) || "."}/benchmarks.md and .svg`);
 } finally {

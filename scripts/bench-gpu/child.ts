@@ -1,6 +1,8 @@
 // A process that answers each line of JSON with a line of JSON. It says one line when it is ready.
 
 export type Child = {
+  /** What it said then. */
+  ready: { version?: string };
   ask<T>(question: object): Promise<T>;
   stop(): Promise<void>;
 };
@@ -18,8 +20,9 @@ export async function startChild(command: string[], env: NodeJS.ProcessEnv = {})
     if (done) throw new Error(`${command.join(" ")} has ended with ${await child.exited}`);
     return JSON.parse(value);
   };
-  await read();
+  const ready = await read();
   return {
+    ready,
     async ask(question) {
       child.stdin.write(`${JSON.stringify(question)}\n`);
       await child.stdin.flush();

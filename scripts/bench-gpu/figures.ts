@@ -12,7 +12,10 @@ export type Figures = {
   /** Tokens a second of the whole round, prefill included. */
   endToEnd: number;
   firstMedianMs: number;
+  /** All prompts are read. */
   firstMaxMs: number;
+  /** Tokens of prompts a second until then. */
+  prefill: number;
   /** While all run. */
   stepMs?: number | undefined;
   /** Of the step, how much it takes to read weights, keys and values at the full bandwidth. */
@@ -36,6 +39,7 @@ export function figuresOf(arrivals: Arrivals, promptTokens: number, memory: Memo
     endToEnd: perSecond(tokens.length, end),
     firstMedianMs: median(firsts),
     firstMaxMs: begun,
+    prefill: perSecond(arrivals.length * promptTokens, begun),
     ...fullBatchOf(arrivals, promptTokens, memory),
   };
 }
@@ -80,11 +84,29 @@ export function bestOf(rounds: readonly Figures[]): Figures {
     endToEnd: most("endToEnd"),
     firstMedianMs: least("firstMedianMs"),
     firstMaxMs: least("firstMaxMs"),
+    prefill: most("prefill"),
     ...(isFull && {
       fullBatch: most("fullBatch"),
       stepMs: least("stepMs"),
       memoryShare: most("memoryShare"),
     }),
+  };
+}
+
+/** How many times as fast as a peer, or how long it takes where the peer takes 1. */
+export type Against = {
+  decode: number;
+  fullBatch?: number | undefined;
+  prefill: number;
+  first: number;
+};
+
+export function against(own: Figures, peer: Figures): Against {
+  return {
+    decode: own.decode / peer.decode,
+    ...(own.fullBatch && peer.fullBatch && { fullBatch: own.fullBatch / peer.fullBatch }),
+    prefill: own.prefill / peer.prefill,
+    first: own.firstMedianMs / peer.firstMedianMs,
   };
 }
 

@@ -3,7 +3,7 @@ line {"requests": n, "prompt": n, "new": n, "vocabulary": n} of its standard inp
 random prompts at once and prints {"arrivals": [[ms]]}: of each request, when each token came. Where that
 fails it prints {"error": text}. All of them run in one batch; what else can be set is left as mlx-lm has it.
 
-    python scripts/bench-gpu/mlx-lm.py <folder>
+    python scripts/bench-gpu/mlx-lm.py <folder> <share of the memory>
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 import time
 
 import mlx.core as mx
+import mlx_lm
 from mlx_lm.generate import BatchGenerator
 from mlx_lm.utils import load_model
 
@@ -41,11 +42,12 @@ def measure(requests, prompt, new, vocabulary):
         generator.close()
 
 
-# The other program has its share of the GPU: buffers that are kept for later must not take it.
+folder, share = sys.argv[1:]
+# Other programs have their share of the GPU: buffers that are kept for later must not take it.
 limit = mx.set_memory_limit(2**40)
-mx.set_memory_limit(int(0.6 * limit))
-model, _ = load_model(pathlib.Path(sys.argv[1]))
-answer({"device": str(mx.default_device())})
+mx.set_memory_limit(int(float(share) * limit))
+model, _ = load_model(pathlib.Path(folder))
+answer({"device": str(mx.default_device()), "version": mlx_lm.__version__})
 for line in sys.stdin:
     try:
         answer({"arrivals": measure(**json.loads(line))})

@@ -128,7 +128,7 @@ ${table(
 `;
 }
 
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
   return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
 }
@@ -141,5 +141,5 @@ function speed({
   return `${median.toFixed(1)} (${tokens_per_second_min.toFixed(1)} - ${tokens_per_second_max.toFixed(1)})`;
 }
 
-const ratio = (value: number) => `${value.toFixed(2)}x`;
-const inMs = (ms: number) => (ms < 10 ? ms.toFixed(1) : ms.toFixed(0));
+export const ratio = (value: number) => `${value.toFixed(2)}x`;
+export const inMs = (ms: number) => (ms < 10 ? ms.toFixed(1) : ms.toFixed(0));
