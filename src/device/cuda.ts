@@ -5,7 +5,7 @@ import { BestKernels } from "../kernels/best.ts";
 import { Gates } from "../kernels/gate.ts";
 import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
-import { PagedAttention } from "../kernels/paged-attention.ts";
+import { PagedAttention, type WarpgroupChunks } from "../kernels/paged-attention.ts";
 import {
   fitsExperts,
   type Matrix,
@@ -122,7 +122,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
     best: (x) => rows.best(x),
-    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make, hasWgmma(info)),
+    attention: (shape, dtype) =>
+      new PagedAttention("cuda", shape, dtype, make, warpgroupChunks(info)),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
@@ -162,6 +163,10 @@ const HOPPER_GROUPS = 132;
 /** Hopper's products of whole warpgroups; Blackwell has others in their place. */
 export function hasWgmma(info: Runtime["device"]): boolean {
   return info.architecture === "sm_90";
+}
+
+export function warpgroupChunks(info: Runtime["device"]): WarpgroupChunks | undefined {
+  return hasWgmma(info) ? { groups: HOPPER_GROUPS } : undefined;
 }
 
 /**
