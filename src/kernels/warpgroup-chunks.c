@@ -41,6 +41,7 @@
     return item;
   };
   auto begin_of = [&](const Item& item) { return oldest_seen<WINDOW, CHUNKED>(item.position) / KEYS; };
+  auto table_of = [&](const Item& item) { return 2 + places[3 * item.first + 2] * (tables[0] + 1); };
   auto newest_of = [&](const Item& item) { return item.position + item.count - 1; };
   Item own = item_of(0);
   if (own.count == 0) return;
@@ -67,13 +68,13 @@
   // What is copied next: the keys of step `ahead_step` of `ahead`, and the values of the step before it, from blocks that
   // are known.
   Item ahead = own;
-  int ahead_round = 0, ahead_step = begin_of(ahead), key_stage = 0, value_stage = 0;
-  int blocks[KEYS / 32], value_kv = 0, values_from = 0, values_to = 0;
+  int ahead_round = 0, ahead_step = begin_of(ahead), key_stage = 0;
+  int ahead_table = table_of(ahead), value_blocks[KEYS / 32], value_kv = 0, values_from = 0, values_to = 0;
   bool has_values = false;
   // A thread copies the same pack of rows that are APART; those outside of from..to become zero.
   constexpr int APART = THREADS / PACKS;
   const int own_row = thread_index / PACKS, own_pack = thread_index % PACKS;
-  auto fetch = [&](unsigned to, const T* pool, int kv, int first, int last) {
+  auto fetch = [&](unsigned to, const T* pool, const int (&blocks)[KEYS / 32], int kv, int first, int last) {
     const T* from = pool + (long(kv) * 32 + own_row) * D + own_pack * 8;
     #pragma unroll
     for (int i = 0; i < KEYS; i += APART)
@@ -82,30 +83,33 @@
           from + (long(blocks[i / 32]) * KV_HEADS * 32 + i % 32) * D,
           unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0);
   };
-  auto fetch_keys = [&] {
-    const int* table = tables + 2 + places[3 * ahead.first + 2] * (tables[0] + 1);
+  auto fetch_behind = [&] {
+    const bool has_keys = ahead.count > 0;
     const int newest = newest_of(ahead);
-    #pragma unroll
-    for (int b = 0; b < KEYS / 32; b++) blocks[b] = table[min(ahead_step * (KEYS / 32) + b, newest / 32)];
+    int key_blocks[KEYS / 32] = {};
+    if (has_keys)
+      #pragma unroll
+      for (int b = 0; b < KEYS / 32; b++)
+        key_blocks[b] = tables[ahead_table + min(ahead_step * (KEYS / 32) + b, newest / 32)];
+    if (has_values) fetch(values_at(key_stage == 0 ? STAGES - 1 : key_stage - 1), values, value_blocks, value_kv, values_from, values_to);
     // Scores of tokens that are not seen are not looked at, but their values are multiplied with zero: an empty slot may
     // hold anything, NaN too.
-    fetch(keys_at(key_stage), keys, ahead.kv, 0, KEYS - 1);
+    if (has_keys) fetch(keys_at(key_stage), keys, key_blocks, ahead.kv, 0, KEYS - 1);
+    cp_async_commit();
+    has_values = has_keys;
+    if (!has_keys) return;
+    #pragma unroll
+    for (int b = 0; b < KEYS / 32; b++) value_blocks[b] = key_blocks[b];
     value_kv = ahead.kv;
-    values_from = oldest_seen<WINDOW, CHUNKED>(ahead.position) - ahead_step * KEYS;
+    values_from = WINDOW > 0 ? oldest_seen<WINDOW, CHUNKED>(ahead.position) - ahead_step * KEYS : 0;
     values_to = newest - ahead_step * KEYS;
-    value_stage = key_stage;
     key_stage = stage_behind(key_stage);
     ahead_step += 1;
     if (ahead_step <= newest / KEYS) return;
     ahead_round += 1;
     ahead = item_of(ahead_round);
     ahead_step = begin_of(ahead);
-  };
-  auto fetch_behind = [&] {
-    if (has_values) fetch(values_at(value_stage), values, value_kv, values_from, values_to);
-    has_values = ahead.count > 0;
-    if (has_values) fetch_keys();
-    cp_async_commit();
+    ahead_table = table_of(ahead);
   };
   // What was copied becomes visible to wgmma, and to that of the other threads.
   auto await_copies = [&] {
@@ -133,8 +137,8 @@
   };
   const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
   const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
-  // Scores become weights, relative to the highest so far; `keep` is what becomes of the sums before.
-  auto weigh = [&](int step) {
+  // The highest scores so far; `keep` is what becomes of the sums before.
+  auto find_tops = [&](int step) {
     const int base = step * KEYS, lowest = own.position + warp * 16 / HEADS_PER_KV;
     const int highest = min(newest_of(own), own.position + (warp * 16 + 15) / HEADS_PER_KV);
     const bool is_whole = base + KEYS - 1 <= lowest && base >= oldest_seen<WINDOW, CHUNKED>(highest);
@@ -153,24 +157,32 @@
           if (key > last || (WINDOW > 0 && key < first)) score[j / 2 * 4 + r * 2 + j % 2] = -3e38f;
         }
       }
+    // Those of even and of odd columns do not wait for each other.
+    float most[4] = {score[0], score[1], score[2], score[3]};
+    #pragma unroll
+    for (int i = 4; i < KEYS / 2; i++) most[i % 4] = fmaxf(most[i % 4], score[i]);
+    #pragma unroll
+    for (int r = 0; r < 2; r++) most[r] = fmaxf(top[r], fmaxf(most[r * 2], most[r * 2 + 1]));
+    #pragma unroll
+    for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 1));
+    #pragma unroll
+    for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 2));
     #pragma unroll
     for (int r = 0; r < 2; r++) {
-      float most = top[r];
-      #pragma unroll
-      for (int j = 0; j < KEYS / 4; j++) most = fmaxf(most, score[j / 2 * 4 + r * 2 + j % 2]);
-      most = fmaxf(most, SHUFFLE_XOR(most, 1));
-      most = fmaxf(most, SHUFFLE_XOR(most, 2));
-      keep[r] = ex2_approx((top[r] - most) * scale);
-      top[r] = most;
-      float all = total[r] * keep[r];
-      #pragma unroll
-      for (int j = 0; j < KEYS / 4; j++) {
-        float& x = score[j / 2 * 4 + r * 2 + j % 2];
-        x = ex2_approx(fmaf(x, scale, -most * scale));
-        all += x;
-      }
-      total[r] = all;
+      keep[r] = ex2_approx((top[r] - most[r]) * scale);
+      top[r] = most[r];
     }
+  };
+  // Scores become weights, relative to the highest.
+  auto weigh = [&] {
+    float all[2] = {total[0] * keep[0], total[1] * keep[1]};
+    #pragma unroll
+    for (int i = 0; i < KEYS / 2; i++) {
+      const int r = i / 2 % 2;
+      score[i] = ex2_approx(fmaf(score[i], scale, -top[r] * scale));
+      all[r] += score[i];
+    }
+    for (int r = 0; r < 2; r++) total[r] = all[r];
   };
   auto pack_weights = [&] {
     #pragma unroll
@@ -232,15 +244,21 @@
         top[r] = -1e30f;
         total[r] = 0;
       }
-    weigh(step);
-    wgmma_wait<0>(sum);
-    if (begins) {
-      if (GROUPS > 0 && round > 0) store(item_of(round - 1), tops, totals);
+    find_tops(step);
+    auto finish_sums = [&] {
+      wgmma_wait<0>(sum);
+      if (begins) {
+        if (GROUPS > 0 && round > 0) store(item_of(round - 1), tops, totals);
+        #pragma unroll
+        for (int i = 0; i < D / 2; i++) sum[i] = 0;
+      }
       #pragma unroll
-      for (int i = 0; i < D / 2; i++) sum[i] = 0;
-    }
-    #pragma unroll
-    for (int i = 0; i < D / 2; i++) sum[i] *= keep[i / 2 % 2];
+      for (int i = 0; i < D / 2; i++) sum[i] *= keep[i / 2 % 2];
+    };
+    // By turns these products have come to their end meanwhile.
+    if (BY_TURNS) finish_sums();
+    weigh();
+    if (!BY_TURNS) finish_sums();
     pack_weights();
     cp_async_commit();
     await_copies();

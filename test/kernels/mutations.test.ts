@@ -159,8 +159,8 @@ const productMutations = [
   },
   {
     name: "weights that are written to while they are multiplied",
-    from: "weigh(step);\n    wgmma_wait<0>(sum);",
-    to: "weigh(step);\n    wgmma_wait<1>(sum);",
+    from: "auto finish_sums = [&] {\n      wgmma_wait<0>(sum);",
+    to: "auto finish_sums = [&] {\n      wgmma_wait<1>(sum);",
     found: /what lane \d+ was multiplying was written to/,
   },
   {

@@ -173,6 +173,13 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       hopper: { groups: 3 },
       scores: { window: 150, softcap: 2, sinks: true },
     },
+    { headDim: 128, kvHeads: 2, headsPerKv: 2, dtype: "bfloat16", hopper: { groups: 5 } },
+    ...[
+      { groups: 3, keys: 64, stages: 2 },
+      { groups: 0, keys: 64, stages: 3 },
+    ].map((hopper) => {
+      return { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" as const, hopper };
+    }),
     {
       headDim: 256,
       kvHeads: 1,
