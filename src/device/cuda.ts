@@ -39,6 +39,8 @@ const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
+/** From so many rows on a product takes as long if it adds the residual, and the sum need not be read twice. */
+const ADDING_ROWS = 2048;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
@@ -72,6 +74,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     linear: (matrix, options) => {
       const product = mlxLinear(matrix, options, gate);
       const plain: Linear = (x, { residual, ...fusing } = {}) => {
+        if (residual && x.shape[0]! >= ADDING_ROWS) return product(x, { residual, ...fusing });
         const made = product(x, fusing);
         return residual ? sums.remember(add(residual, made), { made, residual }) : made;
       };
