@@ -48,6 +48,10 @@ const loads = [
   { name: "2,048 after 6,144", chunks: [{ start: 6144, count: 2048 }] },
   { name: "64 x 32 after 1,024", chunks: repeat(64, { start: 1024, count: 32 }) },
   { name: "64 x 1 after 1,024", chunks: repeat(64, { start: 1024, count: 1 }) },
+  {
+    name: "8 x 1,017 beside 56 x 1 after 1,024",
+    chunks: [...repeat(56, { start: 1024, count: 1 }), ...repeat(8, { start: 0, count: 1017 })],
+  },
   { name: "1 x 100", chunks: [{ start: 0, count: 100 }] },
 ];
 /** Launches behind one another, so that the host's part does not count. */

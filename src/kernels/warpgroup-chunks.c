@@ -25,25 +25,29 @@
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS, THREADS = 256, ROWS = 128, PACKS = D / 8;
   constexpr bool BY_TURNS = STAGES == 3;
   const int warpgroup = warp / 4;
-  // A tile and a head of keys: which the group has in each round, and which step it begins with. Behind the last is one
-  // without tokens. To read them again is better than to keep them: there is no register left.
+  // A tile and a head of keys: which the group has in each lap. Behind the last is one without tokens. To read them again is
+  // better than to keep them: there is no register left.
   struct Item {
     int first, count, kv, position;
   };
-  auto item_of = [&](int round) {
-    const int index = round * GROUPS + (GROUPS == 0 || round % 2 == 0 ? group_x : GROUPS - 1 - group_x);
+  auto item_of = [&](int lap) {
+    const int index = lap * GROUPS + (GROUPS == 0 || lap % 2 == 0 ? group_x : GROUPS - 1 - group_x);
     Item item = {};
-    if (index >= sizes[0] * KV_HEADS || (GROUPS == 0 && round > 0)) return item;
+    if (lap < 0 || index >= sizes[0] * KV_HEADS || (GROUPS == 0 && lap > 0)) return item;
     item.first = tiles[index / KV_HEADS * 2];
     item.count = tiles[index / KV_HEADS * 2 + 1];
     item.kv = index % KV_HEADS;
     item.position = places[3 * item.first];
     return item;
   };
+  // Every other group begins with its shortest: then all that single tokens see is not read at the same time.
+  const int forward = GROUPS > 0 && group_x % 2 == 1 ? -1 : 1;
+  int lap = forward < 0 ? sizes[0] * KV_HEADS / max(GROUPS, 1) : 0;
+  while (lap > 0 && item_of(lap).count == 0) lap--;
   auto begin_of = [&](const Item& item) { return oldest_seen<WINDOW, CHUNKED>(item.position) / KEYS; };
   auto table_of = [&](const Item& item) { return 2 + places[3 * item.first + 2] * (tables[0] + 1); };
   auto newest_of = [&](const Item& item) { return item.position + item.count - 1; };
-  Item own = item_of(0);
+  Item own = item_of(lap);
   if (own.count == 0) return;
   const unsigned queries_at = (dynamic_shared_memory() + 1023) / 1024 * 1024;
   const unsigned stages = queries_at + ROWS * D * 2;
@@ -68,19 +72,19 @@
   // What is copied next: the keys of step `ahead_step` of `ahead`, and the values of the step before it, from blocks that
   // are known.
   Item ahead = own;
-  int ahead_round = 0, ahead_step = begin_of(ahead), key_stage = 0;
-  int ahead_table = table_of(ahead), value_blocks[KEYS / 32], value_kv = 0, values_from = 0, values_to = 0;
+  int ahead_lap = lap, ahead_step = begin_of(ahead), key_stage = 0;
+  int ahead_table = table_of(ahead), value_blocks[KEYS / 32], values_from = 0, values_to = 0;
   bool has_values = false;
   // A thread copies the same pack of rows that are APART; those outside of from..to become zero.
   constexpr int APART = THREADS / PACKS;
   const int own_row = thread_index / PACKS, own_pack = thread_index % PACKS;
-  auto fetch = [&](unsigned to, const T* pool, const int (&blocks)[KEYS / 32], int kv, int first, int last) {
-    const T* from = pool + (long(kv) * 32 + own_row) * D + own_pack * 8;
+  auto fetch = [&](unsigned to, const T* pool, const int (&blocks)[KEYS / 32], int first, int last) {
+    const T* from = pool + own_row * D + own_pack * 8;
     #pragma unroll
     for (int i = 0; i < KEYS; i += APART)
       cp_async(
           to + swizzled_pack<KEYS>(own_row, own_pack) + i * LINE_BYTES,
-          from + (long(blocks[i / 32]) * KV_HEADS * 32 + i % 32) * D,
+          from + (long(blocks[i / 32]) * 32 + i % 32) * D,
           unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0);
   };
   auto fetch_behind = [&] {
@@ -90,24 +94,24 @@
     if (has_keys)
       #pragma unroll
       for (int b = 0; b < KEYS / 32; b++)
-        key_blocks[b] = tables[ahead_table + min(ahead_step * (KEYS / 32) + b, newest / 32)];
-    if (has_values) fetch(values_at(key_stage == 0 ? STAGES - 1 : key_stage - 1), values, value_blocks, value_kv, values_from, values_to);
+        key_blocks[b] = tables[ahead_table + min(ahead_step * (KEYS / 32) + b, newest / 32)] * KV_HEADS + ahead.kv;
+    const int stage = key_stage == 0 ? STAGES - 1 : key_stage - 1;
+    if (has_values) fetch(values_at(stage), values, value_blocks, values_from, values_to);
     // Scores of tokens that are not seen are not looked at, but their values are multiplied with zero: an empty slot may
     // hold anything, NaN too.
-    if (has_keys) fetch(keys_at(key_stage), keys, key_blocks, ahead.kv, 0, KEYS - 1);
+    if (has_keys) fetch(keys_at(key_stage), keys, key_blocks, 0, KEYS - 1);
     cp_async_commit();
     has_values = has_keys;
     if (!has_keys) return;
     #pragma unroll
     for (int b = 0; b < KEYS / 32; b++) value_blocks[b] = key_blocks[b];
-    value_kv = ahead.kv;
     values_from = WINDOW > 0 ? oldest_seen<WINDOW, CHUNKED>(ahead.position) - ahead_step * KEYS : 0;
     values_to = newest - ahead_step * KEYS;
     key_stage = stage_behind(key_stage);
     ahead_step += 1;
     if (ahead_step <= newest / KEYS) return;
-    ahead_round += 1;
-    ahead = item_of(ahead_round);
+    ahead_lap += forward;
+    ahead = item_of(ahead_lap);
     ahead_step = begin_of(ahead);
     ahead_table = table_of(ahead);
   };
@@ -117,7 +121,7 @@
     fence_proxy_async();
     BARRIER;
   };
-  float score[KEYS / 2], sum[D / 2] = {}, top[2] = {-1e30f, -1e30f}, total[2] = {}, keep[2];
+  float score[KEYS / 2], sum[D / 2] = {}, top[2], total[2] = {}, keep[2];
   unsigned weights[KEYS / 16][4] = {};
   auto multiply_keys = [&](int stage) {
     const unsigned own_queries = queries_at + warpgroup * 64 * LINE_BYTES;
@@ -137,6 +141,14 @@
   };
   const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
   const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
+  // A sink is a score without a value, of one of the lanes that share a row.
+  auto begin_rows = [&] {
+    for (int r = 0; r < 2; r++) {
+      const int head = own.kv * HEADS_PER_KV + (row + r * 8) % HEADS_PER_KV;
+      top[r] = SINKS ? layer_sinks<D, ROTARY_DIMS>(layer)[head] * log2e / scale : -1e30f;
+      total[r] = SINKS && lane % 4 == 0 ? 1 : 0;
+    }
+  };
   // The highest scores so far; `keep` is what becomes of the sums before.
   auto find_tops = [&](int step) {
     const int base = step * KEYS, lowest = own.position + warp * 16 / HEADS_PER_KV;
@@ -189,22 +201,15 @@
     for (int i = 0; i < KEYS / 4; i++)
       weights[i / 4][i % 4] = pack_pair(score[i * 2], score[i * 2 + 1], queries);
   };
-  auto store = [&](const Item& item, const float (&tops)[2], const float (&totals)[2]) {
+  auto store = [&](const Item& item, const float (&totals)[2]) {
     #pragma unroll
     for (int r = 0; r < 2; r++) {
       const int at = row + r * 8;
-      float all = totals[r], factor = 1;
+      float all = totals[r];
       all += SHUFFLE_XOR(all, 1);
       all += SHUFFLE_XOR(all, 2);
       if (at >= item.count * HEADS_PER_KV) continue;
-      if (SINKS) {
-        const float most = tops[r] * scale;
-        const int head = item.kv * HEADS_PER_KV + at % HEADS_PER_KV;
-        const float sink = layer_sinks<D, ROTARY_DIMS>(layer)[head] * log2e;
-        factor = ex2_approx(most - fmaxf(most, sink));
-        all = all * factor + ex2_approx(sink - fmaxf(most, sink));
-      }
-      factor /= all;
+      const float factor = 1 / all;
       T* to = attended + start_of(item) + (long(at / HEADS_PER_KV) * HEADS + at % HEADS_PER_KV) * D + column;
       #pragma unroll
       for (int j = 0; j < D / 8; j++) {
@@ -222,7 +227,7 @@
     await_copies();
   }
   // Before the first step stand keys in the place of values: their sums are nobody's.
-  int stage = 0, stage_before = -STAGES, round = 0, step = begin_of(own);
+  int stage = 0, stage_before = -STAGES, step = begin_of(own);
   bool begins = true;
   for (;;) {
     wgmma_fence();
@@ -235,20 +240,16 @@
     // It is the other's turn; and nobody reads the queries any more.
     if (BY_TURNS || (GROUPS > 0 && ends)) BARRIER;
     if (GROUPS > 0 && ends) {
-      const Item behind = item_of(round + 1);
+      const Item behind = item_of(lap + forward);
       if (behind.count > 0) fetch_queries(behind);
     }
-    const float tops[2] = {top[0], top[1]}, totals[2] = {total[0], total[1]};
-    if (GROUPS > 0 && begins)
-      for (int r = 0; r < 2; r++) {
-        top[r] = -1e30f;
-        total[r] = 0;
-      }
+    const float totals[2] = {total[0], total[1]};
+    if (begins) begin_rows();
     find_tops(step);
     auto finish_sums = [&] {
       wgmma_wait<0>(sum);
       if (begins) {
-        if (GROUPS > 0 && round > 0) store(item_of(round - 1), tops, totals);
+        if (GROUPS > 0 && stage_before >= 0) store(item_of(lap - forward), totals);
         #pragma unroll
         for (int i = 0; i < D / 2; i++) sum[i] = 0;
       }
@@ -267,14 +268,14 @@
     stage = stage_behind(stage);
     step += 1;
     if (!ends) continue;
-    const Item behind = item_of(round + 1);
+    const Item behind = item_of(lap + forward);
     if (behind.count == 0) break;
     own = behind;
-    round += 1;
+    lap += forward;
     step = begin_of(own);
   }
   wgmma_fence();
   multiply_values(stage_before);
   if (BY_TURNS && warpgroup == 0) BARRIER;
   wgmma_wait<0>(sum);
-  store(own, top, total);
+  store(own, total);
