@@ -1,16 +1,18 @@
 // Attention over chunks of prompts on an NVIDIA GPU with wgmma: the kernel for it (src/kernels/warpgroup-chunks.c) and
 // the one for all GPUs (src/kernels/chunks.c) by turns, with the shape of Qwen3-0.6B, or of `--heads 24 --kv-heads 8
-// --head-dim 128 --window 1024`. `MLX_SERVE_BACKEND=cuda bun scripts/bench-chunks.ts`, and `--rounds 5`. It fails if the
-// two differ.
+// --head-dim 128 --window 1024`. `MLX_SERVE_BACKEND=cuda bun scripts/bench-chunks.ts`, and `--rounds 5`. With `--variants
+// 64x2x0,128x3x132` so many keys a step, stages of them and groups that share all tiles; 0 groups: each tile has its own.
+// It fails if any two differ.
 import { parseArgs } from "node:util";
 import { findLibrary } from "../ffi/native.ts";
-import { hasWgmma } from "../src/device/cuda.ts";
+import { hasWgmma, warpgroupChunks } from "../src/device/cuda.ts";
 import {
   type LayerWork,
   PagedAttention,
   packPlaces,
   packTables,
   packTiles,
+  type WarpgroupChunks,
 } from "../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../src/mlx/array.ts";
@@ -27,6 +29,7 @@ const { values } = parseArgs({
     "kv-heads": { type: "string", default: "8" },
     "head-dim": { type: "string", default: "128" },
     window: { type: "string" },
+    variants: { type: "string", default: "" },
   },
 });
 const [heads, kvHeads, headDim] = [values.heads, values["kv-heads"], values["head-dim"]].map(
@@ -45,6 +48,10 @@ const loads = [
   { name: "2,048 after 6,144", chunks: [{ start: 6144, count: 2048 }] },
   { name: "64 x 32 after 1,024", chunks: repeat(64, { start: 1024, count: 32 }) },
   { name: "64 x 1 after 1,024", chunks: repeat(64, { start: 1024, count: 1 }) },
+  {
+    name: "8 x 1,017 beside 56 x 1 after 1,024",
+    chunks: [...repeat(56, { start: 1024, count: 1 }), ...repeat(8, { start: 0, count: 1017 })],
+  },
   { name: "1 x 100", chunks: [{ start: 0, count: 100 }] },
 ];
 /** Launches behind one another, so that the host's part does not count. */
@@ -53,11 +60,16 @@ const CHAIN = 20;
 const { device } = openMlx(findLibrary(), { device: "gpu" });
 if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
 
-const made = (isHopper: boolean) =>
-  new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, makeKernel, isHopper);
+const made = (hopper: WarpgroupChunks | undefined) =>
+  new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, makeKernel, hopper);
+const variants = values.variants.split(",").filter((each) => each !== "");
 const kernels = new Map([
-  ["chunks", made(false)],
-  ["warpgroups", made(true)],
+  ["chunks", made(undefined)],
+  ["warpgroups", made(warpgroupChunks(device))],
+  ...variants.map((each) => {
+    const [keys, stages, groups] = each.split("x").map(Number) as [number, number, number];
+    return [each, made({ keys, stages, groups })] as const;
+  }),
 ]);
 
 let isGood = true;

@@ -95,7 +95,7 @@ function recordAttention(language: Language, dtype: Dtype): void {
       const heads = KV_HEADS * headsPerKv;
       const shape = { heads, kvHeads: KV_HEADS, headDim };
       const attention = new PagedAttention(language, shape, dtype, recordedKernel);
-      const onHopper = new PagedAttention(language, shape, dtype, recordedKernel, true);
+      const onHopper = new PagedAttention(language, shape, dtype, recordedKernel, { groups: 132 });
       const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
       const pools = { keys: pool, values: pool };
       for (const tokens of TOKENS) {

@@ -5,7 +5,7 @@ import { BestKernels } from "../kernels/best.ts";
 import { Gates } from "../kernels/gate.ts";
 import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
-import { PagedAttention } from "../kernels/paged-attention.ts";
+import { PagedAttention, type WarpgroupChunks } from "../kernels/paged-attention.ts";
 import {
   fitsExperts,
   type Matrix,
@@ -39,6 +39,8 @@ const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
+/** From so many rows on a product takes as long if it adds the residual, and the sum need not be read twice. */
+const ADDING_ROWS = 2048;
 
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
@@ -72,6 +74,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     linear: (matrix, options) => {
       const product = mlxLinear(matrix, options, gate);
       const plain: Linear = (x, { residual, ...fusing } = {}) => {
+        if (residual && x.shape[0]! >= ADDING_ROWS) return product(x, { residual, ...fusing });
         const made = product(x, fusing);
         return residual ? sums.remember(add(residual, made), { made, residual }) : made;
       };
@@ -122,7 +125,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       return (x) => (fitsHeads(x, matrices) ? heads.product(x, matrices) : plain(x));
     },
     best: (x) => rows.best(x),
-    attention: (shape, dtype) => new PagedAttention("cuda", shape, dtype, make, hasWgmma(info)),
+    attention: (shape, dtype) =>
+      new PagedAttention("cuda", shape, dtype, make, warpgroupChunks(info)),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
@@ -162,6 +166,10 @@ const HOPPER_GROUPS = 132;
 /** Hopper's products of whole warpgroups; Blackwell has others in their place. */
 export function hasWgmma(info: Runtime["device"]): boolean {
   return info.architecture === "sm_90";
+}
+
+export function warpgroupChunks(info: Runtime["device"]): WarpgroupChunks | undefined {
+  return hasWgmma(info) ? { groups: HOPPER_GROUPS } : undefined;
 }
 
 /**

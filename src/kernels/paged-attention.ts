@@ -8,6 +8,7 @@ import { astype, concatenate, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 import attendBody from "./attend.c" with { type: "text" };
 import chunksBody from "./chunks.c" with { type: "text" };
+import { Constants } from "./constants.ts";
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
@@ -151,19 +152,27 @@ type ChunkKernel = {
   body: string;
   rows: number;
   threads: number;
+  /** That share all tiles and heads; if there are none, each has a group of its own. */
+  groups?: number;
   sharedMemory: number;
   template: Readonly<Record<string, number>>;
 };
 
-/** In both two stages of keys and values, of 2 bytes each, are beside the queries. */
-function chunkKernel(headDim: number, hasWgmma: boolean): ChunkKernel {
-  if (hasWgmma && [64, 128, 256].includes(headDim)) {
-    const [rows, keys] = [128, 64];
+/** Of Hopper's GPUs: how many groups run at once, and how many keys they take at a time, in so many stages. */
+export type WarpgroupChunks = { groups: number; keys?: number; stages?: number };
+
+/** In both stages of keys and values, of 2 bytes each, are beside the queries. */
+function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
+  if (hopper && [64, 128, 256].includes(headDim)) {
+    // What fits the registers, and the 227 KiB of shared memory.
+    const isWide = headDim > 128;
+    const { keys = isWide ? 64 : 128, stages = isWide ? 2 : 3 } = hopper;
+    const [rows, groups] = [128, isWide ? 0 : hopper.groups];
     // And what it takes to align them.
-    const sharedMemory = (rows + 4 * keys) * headDim * 2 + 1024;
-    const template = { KEYS: keys };
+    const sharedMemory = (rows + 2 * stages * keys) * headDim * 2 + 1024;
+    const template = { KEYS: keys, STAGES: stages, GROUPS: groups };
     const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
-    return { name, body, rows, threads: 256, sharedMemory, template };
+    return { name, body, rows, threads: 256, groups, sharedMemory, template };
   }
   // What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs.
   const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
@@ -179,18 +188,19 @@ export class PagedAttention implements BlockAttention {
   readonly #dtype: Dtype;
   readonly #kernels: KernelCache;
   readonly #layers: PackedLayers<LayerWork>;
+  readonly #constants = new Constants();
   readonly #queries: number;
   /** On NVIDIA GPUs, where a head can be spread over a warp. */
   readonly #byTensorCores: boolean;
   readonly chunks: ChunkAttention | undefined;
 
-  /** `hasWgmma`: of Hopper's GPUs. */
+  /** `hopper`: of its GPUs. */
   constructor(
     language: Language,
     shape: PagedShape,
     dtype: Dtype,
     make: MakeKernel = makeKernel,
-    hasWgmma = false,
+    hopper?: WarpgroupChunks,
   ) {
     this.#language = language;
     this.#shape = shape;
@@ -202,7 +212,7 @@ export class PagedAttention implements BlockAttention {
     const defines = this.#byTensorCores ? ["TENSOR_CORES"] : [];
     this.#kernels = new KernelCache(language, make, defines);
     this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
-    this.chunks = this.#makeChunks(hasWgmma);
+    this.chunks = this.#makeChunks(hopper);
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
@@ -253,23 +263,30 @@ export class PagedAttention implements BlockAttention {
   free(): void {
     this.#kernels.free();
     this.#layers.free();
+    this.#constants.free();
   }
 
   /** By the tensor cores of NVIDIA GPUs. */
-  #makeChunks(hasWgmma: boolean): ChunkAttention | undefined {
+  #makeChunks(hopper: WarpgroupChunks | undefined): ChunkAttention | undefined {
     const { heads, kvHeads, headDim } = this.#shape;
-    const { name, body, rows, threads, sharedMemory, template } = chunkKernel(headDim, hasWgmma);
+    const kernel = chunkKernel(headDim, hopper);
+    const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
+    const isShared = groups !== undefined;
     const tileTokens = Math.floor((rows * kvHeads) / heads);
     const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
     if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
     const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
-      const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places, tiles };
+      const count = tiles.shape[0]! / 2;
+      const inputs = {
+        ...{ queries, layer: this.#layers.of(work), ...pools, tables, places, tiles },
+        ...(isShared && { sizes: this.#constants.ints(count) }),
+      };
       const launch = {
         outputs: [{ shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype }],
-        grid: [threads, kvHeads, tiles.shape[0]! / 2],
+        grid: isShared ? [threads * (groups || kvHeads * count), 1, 1] : [threads, kvHeads, count],
         threadGroup: [threads, 1, 1],
         template: { ...this.#attentionTemplate(work), ...template },
-      } as const;
+      } satisfies KernelLaunch;
       return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
     };
     return { tileTokens, attend };

@@ -27,6 +27,9 @@
   struct alignas(EACH * sizeof(T)) Part {
     T x[EACH];
   };
+  struct alignas(EACH * sizeof(float)) Factors {
+    float x[EACH];
+  };
   if (IS_WHOLE) {
     Part halves[OWN][2];
     for (int i = 0; i < OWN; i++)
@@ -35,7 +38,7 @@
         halves[i][h] = *reinterpret_cast<const DEVICE Part*>(from + long(index) * D + h * (D / 2) + lane * EACH);
       }
     float sines[EACH], cosines[EACH];
-    for (int e = 0; e < EACH && ROTARY_DIMS > 0; e++)
+    for (int e = 0; e < EACH && ROTARY_DIMS > 0 && first < HEADS + KV_HEADS; e++)
       SINCOS(float(position) / layer_wavelengths<D>(layer)[lane * EACH + e], sines[e], cosines[e]);
     const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
     for (int i = 0; i < OWN; i++) {
@@ -51,9 +54,9 @@
         for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
         const float scale = RSQRT(squares / D + layer[LAYER_NORM_EPS]);
         // Rounded to T, as the unfused operations do.
-        for (int e = 0; e < 2 * EACH; e++) {
-          const float factor = norm[e / EACH * (D / 2) + lane * EACH + e % EACH];
-          head[e / EACH][e % EACH] = float(T(head[e / EACH][e % EACH] * scale * factor));
+        for (int h = 0; h < 2; h++) {
+          const Factors factors = *reinterpret_cast<const DEVICE Factors*>(norm + h * (D / 2) + lane * EACH);
+          for (int e = 0; e < EACH; e++) head[h][e] = float(T(head[h][e] * scale * factors.x[e]));
         }
       }
       if (index >= ALL_HEADS) continue;

@@ -155,12 +155,12 @@ const productMutations = [
     name: "scores that are not waited for",
     from: "wgmma_wait<1>(score);",
     to: "wgmma_wait<2>(score);",
-    found: WRONG,
+    found: NOT_WAITED_FOR,
   },
   {
     name: "weights that are written to while they are multiplied",
-    from: "weigh(tile);\n    wgmma_wait<0>(sum);",
-    to: "weigh(tile);\n    wgmma_wait<1>(sum);",
+    from: "auto finish_sums = [&] {\n      wgmma_wait<0>(sum);",
+    to: "auto finish_sums = [&] {\n      wgmma_wait<1>(sum);",
     found: /what lane \d+ was multiplying was written to/,
   },
   {
@@ -172,8 +172,8 @@ const productMutations = [
   },
   {
     name: "registers that are not fenced",
-    from: "    wgmma_fence();\n    multiply_keys(tile);",
-    to: "    multiply_keys(tile);",
+    from: "    wgmma_fence();\n    multiply_keys(stage);",
+    to: "    multiply_keys(stage);",
     found: /lane \d+ multiplies with registers that it has not fenced/,
   },
   {
@@ -184,9 +184,45 @@ const productMutations = [
   },
   {
     name: "a copy to what is still multiplied",
-    from: "fetch(keys_at(tile + 1), keys,",
-    to: "fetch(keys_at(tile), keys,",
+    from: "stage == STAGES - 1 ? 0",
+    to: "stage == STAGES - 2 ? 0",
     found: /a race: lane \d+ writes byte \d+ of the dynamic shared memory, which lane \d+ has read/,
+  },
+  {
+    name: "no turns",
+    from: "if (BY_TURNS || (GROUPS > 0 && ends)) BARRIER;",
+    to: "",
+    found: /lane \d+ waits at a barrier|a race|nobody has written|has not been waited for/,
+  },
+  {
+    name: "queries of the next tile that are copied too early",
+    from: "    wgmma_wait<1>(score);\n",
+    to: "    if (step == newest_of(own) / KEYS) fetch_queries(own);\n    wgmma_wait<1>(score);\n",
+    found: /a race: lane \d+ writes byte \d+ of the dynamic shared memory, which lane \d+ has read/,
+  },
+  {
+    name: "a second warpgroup that copies as late as the first",
+    from: "    fetch_behind();\n    await_copies();\n  }",
+    to: "    await_copies();\n  }",
+    found: /a race|nobody has written|has not been waited for/,
+  },
+  {
+    name: "sums of one tile in those of the next",
+    from: "sum[i] = 0;",
+    to: "sum[i] += 0;",
+    found: WRONG,
+  },
+  {
+    name: "values of empty slots",
+    from: "unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0",
+    to: "16",
+    found: WRONG,
+  },
+  {
+    name: "a tile that no group has",
+    from: "GROUPS - 1 - group_x",
+    to: "group_x + 1",
+    found: WRONG,
   },
 ] as const;
 
@@ -226,9 +262,9 @@ describe.skipIf(backend() !== "cpu")(
       ({ from, to, found }) => {
         const make = mutatedKernel("warpgroup_chunks", from, to);
         const shape = { headDim: 128, kvHeads: 1, headsPerKv: 1 };
-        expect(() => checkChunks({ ...shape, dtype: "bfloat16", hasWgmma: true }, make)).toThrow(
-          found,
-        );
+        expect(() =>
+          checkChunks({ ...shape, dtype: "bfloat16", hopper: { groups: 2 } }, make),
+        ).toThrow(found);
       },
       60_000,
     );

@@ -2,7 +2,7 @@
 // the GPU's kernels. On a CPU some of the CUDA kernels and all of the Metal kernels are run too, emulated.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { hasWgmma } from "../../src/device/cuda.ts";
+import { warpgroupChunks } from "../../src/device/cuda.ts";
 import { packTiles } from "../../src/kernels/paged-attention.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
 import { type ChunkCase, checkChunks } from "../support/checked-chunks.ts";
@@ -164,21 +164,28 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       dtype: "bfloat16",
       scores: { window: 50, chunked: true },
     },
-    { headDim: 64, kvHeads: 2, headsPerKv: 1, dtype: "float16", hasWgmma: true },
+    { headDim: 64, kvHeads: 2, headsPerKv: 1, dtype: "float16", hopper: { groups: 3 } },
     {
       headDim: 128,
       kvHeads: 1,
       headsPerKv: 3,
       dtype: "bfloat16",
-      hasWgmma: true,
+      hopper: { groups: 3 },
       scores: { window: 150, softcap: 2, sinks: true },
     },
+    { headDim: 128, kvHeads: 2, headsPerKv: 2, dtype: "bfloat16", hopper: { groups: 5 } },
+    ...[
+      { groups: 3, keys: 64, stages: 2 },
+      { groups: 0, keys: 64, stages: 3 },
+    ].map((hopper) => {
+      return { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" as const, hopper };
+    }),
     {
       headDim: 256,
       kvHeads: 1,
       headsPerKv: 2,
       dtype: "bfloat16",
-      hasWgmma: true,
+      hopper: { groups: 3 },
       scores: { window: 100, chunked: true },
     },
   ];
@@ -239,7 +246,7 @@ describe.skipIf(kind !== "cuda")("chunks by tensor cores", () => {
 
 describe.skipIf(kind !== "cuda")("chunks by the tensor cores of the GPU at hand", () => {
   for (const each of chunkCases) {
-    test(JSON.stringify(each), () => checkChunks({ ...each, hasWgmma: hasWgmma(mlx.device) }));
+    test(JSON.stringify(each), () => checkChunks({ ...each, hopper: warpgroupChunks(mlx.device) }));
   }
 });
 

@@ -6,6 +6,7 @@ import {
   packPlaces,
   packTables,
   packTiles,
+  type WarpgroupChunks,
 } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array } from "../../src/mlx/array.ts";
@@ -17,7 +18,7 @@ import { type AttentionCase, tolerance } from "./checked-attention.ts";
 import { makeRandom } from "./random.ts";
 
 export type ChunkCase = Omit<AttentionCase, "normed" | "valuesNormed" | "rotaryDims" | "splits"> & {
-  hasWgmma?: boolean;
+  hopper?: WarpgroupChunks | undefined;
 };
 
 /** Of the pools: as many as the tables of the four sequences have. */
@@ -25,7 +26,7 @@ const BLOCKS = 52;
 
 /** Chunks of several sequences, one from its start; none ends at the end of a block or a tile. */
 export function checkChunks(
-  { headDim, kvHeads, headsPerKv, dtype, scores, hasWgmma = false }: ChunkCase,
+  { headDim, kvHeads, headsPerKv, dtype, scores, hopper }: ChunkCase,
   make?: MakeKernel,
 ): void {
   const chunks = [
@@ -77,7 +78,7 @@ export function checkChunks(
   ]);
   const sinks = scores?.sinks ? rounded(numbers(heads), [heads]) : undefined;
   const work: LayerWork = { ...scores, scale: headDim ** -0.5, sinks: sinks?.made };
-  const kernels = new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, make, hasWgmma);
+  const kernels = new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, make, hopper);
   const { tileTokens, attend } = kernels.chunks!;
   const result = freeing(kernels, () => {
     const found = attend(

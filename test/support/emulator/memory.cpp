@@ -75,7 +75,8 @@ Cell* make_cells(size_t count) {
 
 /** What a kernel may read before it waits for the launch before: that one has made none of them. */
 bool is_early(std::string_view name) {
-  for (const char* each : {"weight", "scales", "biases", "norm", "sizes", "layer", "tables", "keys", "values"})
+  for (const char* each :
+       {"weight", "scales", "biases", "norm", "sizes", "layer", "tables", "places", "tiles", "keys", "values"})
     if (name == each) return true;
   return false;
 }
