@@ -94,7 +94,7 @@ export async function vllmSystem(
   loads: readonly Load[],
 ): Promise<System> {
   const sizes = [longestOf(loads), mostOf(loads), vllmKvBytes(info, loads)];
-  const program = [python, join(import.meta.dir, "vllm.py"), folder, ...sizes.map(String)];
+  const program = [python, join(import.meta.dir, "vllm-engine.py"), folder, ...sizes.map(String)];
   const { VLLM_PYTHONPATH: path } = process.env;
   return await childSystem("vllm", program, info, path ? { PYTHONPATH: path } : {});
 }

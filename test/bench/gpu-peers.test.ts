@@ -72,7 +72,7 @@ describe("a program that is asked for loads", () => {
   const folder = mkdtempSync(join(tmpdir(), "gpu-peers-"));
   afterAll(() => rmSync(folder, { recursive: true }));
   const program = join(folder, "stand-in.ts");
-  // As vllm.py does, without vLLM.
+  // As vllm-engine.py does, without vLLM.
   writeFileSync(
     program,
     `console.log(JSON.stringify({ version: "0.24.0" }));

@@ -1,7 +1,7 @@
 """vLLM for scripts/bench-gpu.ts, with the lines of mlx-lm.py on standard input and output. It has random weights of
 the folder's shape: only config.json is read. States of recurrent layers are in float32, as mlx-serve keeps them.
 
-    python scripts/bench-gpu/vllm.py <folder> <longest sequence> <requests at once> <bytes of keys and values>
+    python scripts/bench-gpu/vllm-engine.py <folder> <longest sequence> <requests at once> <bytes of keys and values>
 """
 
 import itertools
