@@ -2,7 +2,7 @@
 // a JSON of everything after each model, and the part of docs/benchmarks.md about GPUs with its pictures:
 //
 //   npm run -s bench:gpu-peers [-- --models qwen3-0.6b,llama-3.2-3b,llama-3.2-3b:4] [-- --peers mlx-lm,vllm]
-//     [-- --loads 1,16,64,128,256,64x1024,1x8192x32,8x32768x32] [-- --new 256] [-- --rounds 2] [-- --json <file>]
+//     [-- --loads 1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32] [-- --new 256] [-- --rounds 2] [-- --json <file>]
 //     [-- --python <with mlx-lm>] [-- --vllm-python <with vLLM>] [-- --out <folder>] [-- --from <JSON,JSON>]
 //
 // A model is a shape of scripts/random-model.ts, with its bits after a colon; vLLM has none of those in few bits. With
@@ -28,7 +28,7 @@ const { values } = parseArgs({
   options: {
     models: { type: "string", default: "qwen3-0.6b,llama-3.2-3b,llama-3.2-3b:4" },
     peers: { type: "string", default: "mlx-lm,vllm" },
-    loads: { type: "string", default: "1,16,64,128,256,64x1024,1x8192x32,8x32768x32" },
+    loads: { type: "string", default: "1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32" },
     new: { type: "string", default: "256" },
     rounds: { type: "string", default: "2" },
     json: { type: "string", default: join(bench, "gpu-peers.json") },

@@ -117,5 +117,5 @@ export function median(values: readonly number[]): number {
 }
 
 function perSecond(tokens: number, ms: number): number {
-  return (tokens * 1000) / ms;
+  return tokens === 0 ? 0 : (tokens * 1000) / ms;
 }
