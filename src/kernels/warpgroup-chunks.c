@@ -75,17 +75,18 @@
   int ahead_lap = lap, ahead_step = begin_of(ahead), key_stage = 0;
   int ahead_table = table_of(ahead), value_blocks[KEYS / 32], values_from = 0, values_to = 0;
   bool has_values = false;
-  // A thread copies the same pack of rows that are APART; those outside of from..to become zero.
+  // A thread copies the same pack of rows that are APART; where it is checked, those outside of first..last
+  // become zero.
   constexpr int APART = THREADS / PACKS;
   const int own_row = thread_index / PACKS, own_pack = thread_index % PACKS;
-  auto fetch = [&](unsigned to, const T* pool, const int (&blocks)[KEYS / 32], int first, int last) {
+  auto fetch = [&](unsigned to, const T* pool, const int (&blocks)[KEYS / 32], bool is_checked, int first, int last) {
     const T* from = pool + own_row * D + own_pack * 8;
     #pragma unroll
     for (int i = 0; i < KEYS; i += APART)
       cp_async(
           to + swizzled_pack<KEYS>(own_row, own_pack) + i * LINE_BYTES,
           from + (long(blocks[i / 32]) * 32 + i % 32) * D,
-          unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0);
+          !is_checked || unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0);
   };
   auto fetch_behind = [&] {
     const bool has_keys = ahead.count > 0;
@@ -96,10 +97,10 @@
       for (int b = 0; b < KEYS / 32; b++)
         key_blocks[b] = tables[ahead_table + min(ahead_step * (KEYS / 32) + b, newest / 32)] * KV_HEADS + ahead.kv;
     const int stage = key_stage == 0 ? STAGES - 1 : key_stage - 1;
-    if (has_values) fetch(values_at(stage), values, value_blocks, values_from, values_to);
+    if (has_values) fetch(values_at(stage), values, value_blocks, true, values_from, values_to);
     // Scores of tokens that are not seen are not looked at, but their values are multiplied with zero: an empty slot may
     // hold anything, NaN too.
-    if (has_keys) fetch(keys_at(key_stage), keys, key_blocks, 0, KEYS - 1);
+    if (has_keys) fetch(keys_at(key_stage), keys, key_blocks, false, 0, 0);
     cp_async_commit();
     has_values = has_keys;
     if (!has_keys) return;
@@ -121,22 +122,24 @@
     fence_proxy_async();
     BARRIER;
   };
-  float score[KEYS / 2], sum[D / 2] = {}, top[2], total[2] = {}, keep[2];
+  float score[KEYS / 2], sum[D / 2], top[2], total[2] = {}, keep[2];
   unsigned weights[KEYS / 16][4] = {};
   auto multiply_keys = [&](int stage) {
-    const unsigned own_queries = queries_at + warpgroup * 64 * LINE_BYTES;
+    const auto own_queries = wgmma_operand(queries_at + warpgroup * 64 * LINE_BYTES), own_keys = wgmma_operand(keys_at(stage));
     #pragma unroll
     for (int k = 0; k < D / 16; k++)
       wgmma_m64k16(
-          score, wgmma_operand(own_queries + k / 4 * ROWS * LINE_BYTES + k % 4 * 32),
-          wgmma_operand(keys_at(stage) + k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
+          score, operand_behind(own_queries, k / 4 * ROWS * LINE_BYTES + k % 4 * 32),
+          operand_behind(own_keys, k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
     wgmma_commit();
   };
-  auto multiply_values = [&](int stage) {
+  // Added to what the tile's steps before have made, if there were some.
+  auto multiply_values = [&](int stage, bool adds) {
+    const auto own_values = wgmma_operand(values_at(stage), KEYS * LINE_BYTES);
     #pragma unroll
     for (int k = 0; k < KEYS / 16; k++)
       wgmma_m64k16_transposed(
-          sum, weights[k], wgmma_operand(values_at(stage) + k * 16 * LINE_BYTES, KEYS * LINE_BYTES), queries);
+          sum, weights[k], operand_behind(own_values, k * 16 * LINE_BYTES), adds || k > 0, queries);
     wgmma_commit();
   };
   const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
@@ -228,11 +231,11 @@
   }
   // Before the first step stand keys in the place of values: their sums are nobody's.
   int stage = 0, stage_before = -STAGES, step = begin_of(own);
-  bool begins = true;
+  bool begins = true, began = true;
   for (;;) {
     wgmma_fence();
     multiply_keys(stage);
-    multiply_values(stage_before);
+    multiply_values(stage_before, !began);
     // Into the stages of what all had waited for at the barrier.
     fetch_behind();
     wgmma_wait<1>(score);
@@ -248,11 +251,7 @@
     find_tops(step);
     auto finish_sums = [&] {
       wgmma_wait<0>(sum);
-      if (begins) {
-        if (GROUPS > 0 && stage_before >= 0) store(item_of(lap - forward), totals);
-        #pragma unroll
-        for (int i = 0; i < D / 2; i++) sum[i] = 0;
-      }
+      if (GROUPS > 0 && begins && stage_before >= 0) store(item_of(lap - forward), totals);
       #pragma unroll
       for (int i = 0; i < D / 2; i++) sum[i] *= keep[i / 2 % 2];
     };
@@ -263,6 +262,7 @@
     pack_weights();
     cp_async_commit();
     await_copies();
+    began = begins;
     begins = ends;
     stage_before = stage;
     stage = stage_behind(stage);
@@ -275,7 +275,7 @@
     step = begin_of(own);
   }
   wgmma_fence();
-  multiply_values(stage_before);
+  multiply_values(stage_before, !began);
   if (BY_TURNS && warpgroup == 0) BARRIER;
   wgmma_wait<0>(sum);
   store(own, total);

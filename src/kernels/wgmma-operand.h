@@ -17,3 +17,8 @@ FUNCTION unsigned long long wgmma_operand(unsigned at, unsigned panels = 16) {
   constexpr unsigned long long EIGHT_LINES = 8 * LINE_BYTES, SWIZZLED = 1ull << 62;
   return at / 16 | (unsigned long long)(panels / 16) << 16 | EIGHT_LINES / 16 << 32 | SWIZZLED;
 }
+
+/** An operand so many bytes behind another, in multiples of 16. */
+FUNCTION unsigned long long operand_behind(unsigned long long operand, unsigned bytes) {
+  return operand + bytes / 16;
+}

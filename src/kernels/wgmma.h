@@ -43,7 +43,7 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // The operands behind the sums are numbered from FIRST on.
-#define WGMMA_OF_SUMS(COUNT, COLUMNS, TYPE, NAME, FIRST, SECOND, THIRD, FOURTH, FIFTH) \
+#define WGMMA_OF_SUMS(COUNT, COLUMNS, TYPE, NAME, FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH) \
 /** d (64, COLUMNS) = a (64, 16) b (COLUMNS, 16), spread over a warpgroup, added to d if `adds`. The last argument \
  *  only names the type. */ \
 __device__ __forceinline__ void wgmma_m64k16( \
@@ -53,17 +53,19 @@ __device__ __forceinline__ void wgmma_m64k16( \
                "{" REGISTERS_##COUNT "}, " FIRST ", " SECOND ", adds, 1, 1, 0, 0; }" \
                : SUMS_##COUNT(0) : "l"(a), "l"(b), "r"(int(adds))); \
 } \
-/** d (64, COLUMNS) += a (64, 16) b (16, COLUMNS): `a` is in registers, as mma_m16n8k16 takes it, 16 rows a warp. */ \
+/** d (64, COLUMNS) = a (64, 16) b (16, COLUMNS), or added to it: `a` is in registers, as mma_m16n8k16 takes it, 16 rows a \
+ *  warp. */ \
 __device__ __forceinline__ void wgmma_m64k16_transposed( \
-    float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, const TYPE*) { \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " " \
-               "{" REGISTERS_##COUNT "}, {" FIRST ", " SECOND ", " THIRD ", " FOURTH "}, " FIFTH ", 1, 1, 1, 1;" \
-               : SUMS_##COUNT(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \
+    float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, bool adds, const TYPE*) { \
+  asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " SIXTH ", 0;\n" \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " " \
+               "{" REGISTERS_##COUNT "}, {" FIRST ", " SECOND ", " THIRD ", " FOURTH "}, " FIFTH ", adds, 1, 1, 1; }" \
+               : SUMS_##COUNT(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(adds))); \
 }
 #define WGMMA_OF(TYPE, NAME) \
-  WGMMA_OF_SUMS(32, 64, TYPE, NAME, "%32", "%33", "%34", "%35", "%36") \
-  WGMMA_OF_SUMS(64, 128, TYPE, NAME, "%64", "%65", "%66", "%67", "%68") \
-  WGMMA_OF_SUMS(128, 256, TYPE, NAME, "%128", "%129", "%130", "%131", "%132")
+  WGMMA_OF_SUMS(32, 64, TYPE, NAME, "%32", "%33", "%34", "%35", "%36", "%37") \
+  WGMMA_OF_SUMS(64, 128, TYPE, NAME, "%64", "%65", "%66", "%67", "%68", "%69") \
+  WGMMA_OF_SUMS(128, 256, TYPE, NAME, "%128", "%129", "%130", "%131", "%132", "%133")
 WGMMA_OF(__nv_bfloat16, "bf16")
 WGMMA_OF(__half, "f16")
 #undef WGMMA_OF

@@ -135,8 +135,8 @@ const productMutations = [
   },
   {
     name: "values whose panels are elsewhere",
-    from: "KEYS * LINE_BYTES), queries",
-    to: "KEYS / 2 * LINE_BYTES), queries",
+    from: "KEYS * LINE_BYTES);",
+    to: "KEYS / 2 * LINE_BYTES);",
     found: WRONG,
   },
   {
@@ -208,13 +208,13 @@ const productMutations = [
   },
   {
     name: "sums of one tile in those of the next",
-    from: "sum[i] = 0;",
-    to: "sum[i] += 0;",
+    from: "adds || k > 0",
+    to: "true",
     found: WRONG,
   },
   {
     name: "values of empty slots",
-    from: "unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0",
+    from: "!is_checked || unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0",
     to: "16",
     found: WRONG,
   },

@@ -107,9 +107,9 @@ void wgmma_commit();
 /** sum (64, 2 * SUMS) = a (64, 16) b (2 * SUMS, 16), spread over a warpgroup, or added to it. */
 template <int SUMS, typename T>
 void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T*);
-/** sum (64, 2 * SUMS) += a (64, 16) b (16, 2 * SUMS), with `a` in registers. */
+/** sum (64, 2 * SUMS) = a (64, 16) b (16, 2 * SUMS), with `a` in registers, or added to it. */
 template <int SUMS, typename T>
-void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*);
+void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, bool adds, const T*);
 void wait_products(int pending);
 template <int PENDING, int N>
 inline void wgmma_wait(float (&)[N]) {

@@ -266,8 +266,8 @@ void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T
 }
 
 template <int SUMS, typename T>
-void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*) {
-  begin_product<T>({.b = b, .registers = a, .sum = sum, .sums = SUMS, .adds = true});
+void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, bool adds, const T*) {
+  begin_product<T>({.b = b, .registers = a, .sum = sum, .sums = SUMS, .adds = adds});
 }
 
 void wait_products(int pending) {
@@ -285,7 +285,7 @@ void wait_products(int pending) {
 
 #define PRODUCTS_OF(SUMS, TYPE) \
   template void wgmma_m64k16(float (&)[SUMS], uint64_t, uint64_t, bool, const TYPE*); \
-  template void wgmma_m64k16_transposed(float (&)[SUMS], const unsigned (&)[4], uint64_t, const TYPE*);
+  template void wgmma_m64k16_transposed(float (&)[SUMS], const unsigned (&)[4], uint64_t, bool, const TYPE*);
 #define OF(TYPE) \
   template void mma_m16n8k16( \
       float (&)[4], unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, const TYPE*); \
