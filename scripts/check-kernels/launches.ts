@@ -72,6 +72,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordSumNorms(dtype);
     recordGates(dtype);
     recordWideExperts(dtype);
+    recordWarpgroups(dtype);
     recordHeadProducts(dtype);
   }
   if (language === "metal") recordSelfTest();
@@ -344,6 +345,31 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
     }
     products.free();
   }
+}
+
+/** Many rows with a quantized matrix, where a GPU has wgmma: in groups of each size, and in clusters and without. */
+function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const products = new Products(recordedKernel, true);
+  for (const [bits, groupSize] of [
+    [4, 32],
+    [4, 64],
+    [4, 128],
+    [8, 32],
+    [8, 64],
+  ] as const) {
+    const quantization = { mode: "affine", groupSize, bits } as const;
+    for (const outputs of [1024, 16_384, 65_536]) {
+      const matrix = quantize(zeros([outputs, 512], dtype), quantization);
+      const packed = { kind: "packed", matrix, quantization } as const;
+      for (const rows of groupSize === 64 ? [32, 64, 96, 128, 192, 256] : [128, 256]) {
+        const x = zeros([rows, 512], dtype);
+        products.product(x, packed, { isGated: true });
+        products.product(x, packed, { residual: zeros([rows, outputs], dtype) });
+      }
+    }
+  }
+  products.free();
 }
 
 /** Many rows with dense experts, where a GPU has wgmma. */

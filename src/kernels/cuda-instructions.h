@@ -76,6 +76,10 @@ __device__ __forceinline__ void store_shared(unsigned at, unsigned pair) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(pair));
 }
 
+__device__ __forceinline__ void store_shared(unsigned at, float number) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(number));
+}
+
 /** sum += the four floats at `at`. */
 __device__ __forceinline__ void add_shared(float (&sum)[4], unsigned at) {
   float four[4];

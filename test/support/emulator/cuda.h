@@ -1,5 +1,5 @@
-// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h
-// and wgmma.h (instructions.cpp).
+// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h,
+// cluster.h and wgmma.h (instructions.cpp).
 #include "kernel.h"
 
 #define __device__ static
@@ -87,6 +87,7 @@ uint4 load_shared(unsigned at);
 void store_shared(unsigned at, const float (&four)[4]);
 void store_shared(unsigned at, const uint4& four);
 void store_shared(unsigned at, unsigned pair);
+void store_shared(unsigned at, float number);
 void add_shared(float (&sum)[4], unsigned at);
 
 /** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight lanes each. */
@@ -101,16 +102,26 @@ inline void cp_async_wait() {
   wait_copies(PENDING);
 }
 
+void cluster_barrier();
+void add_shared_of(int index, float (&sum)[4], unsigned at);
+
 void fence_proxy_async();
 void wgmma_fence();
 void wgmma_commit();
 /** sum (64, 2 * SUMS) = a (64, 16) b (2 * SUMS, 16), spread over a warpgroup, or added to it. */
 template <int SUMS, typename T>
 void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T*);
-/** sum (64, 2 * SUMS) += a (64, 16) b (16, 2 * SUMS), with `a` in registers. */
+/** sum (64, 2 * SUMS) += a (64, 16) b (2 * SUMS, 16), with `a` in registers. */
+template <int SUMS, typename T>
+void wgmma_m64k16(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*);
+/** The same with b (16, 2 * SUMS). */
 template <int SUMS, typename T>
 void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*);
 void wait_products(int pending);
+template <int PENDING>
+inline void wgmma_wait() {
+  wait_products(PENDING);
+}
 template <int PENDING, int N>
 inline void wgmma_wait(float (&)[N]) {
   wait_products(PENDING);

@@ -15,7 +15,7 @@ char* in_shared_memory(unsigned at, unsigned bytes = 16) {
   const unsigned first = dynamic_shared_memory();
   if (at % bytes != 0 || at < first || at + bytes > first + dynamic_bytes)
     fault("lane %d addresses byte %d of its dynamic shared memory, %u at once", me->index, int(at - first), bytes);
-  return dynamic_memory + (at - first);
+  return me->group->dynamic_memory + (at - first);
 }
 
 /** The same, which this lane reads or writes there. */
@@ -79,8 +79,8 @@ void touch_operands(const Product& product) {
   if (!product.registers)
     touched(pack_at(product.a, 0, me->index / 32 % 4 * 16 + lane / 2, lane % 2), Access::MULTIPLY);
   for (int i = lane; i < columns * 2; i += 32) {
-    const unsigned at = product.registers ? pack_at(product.b, i / 128, i / 8 % 16, i % 8)
-                                          : pack_at(product.b, 0, i / 2, i % 2);
+    const unsigned at = product.is_transposed ? pack_at(product.b, i / 128, i / 8 % 16, i % 8)
+                                              : pack_at(product.b, 0, i / 2, i % 2);
     touched(at, Access::MULTIPLY);
   }
 }
@@ -94,7 +94,7 @@ void compute_product(float* made, const Product& product) {
   for (int r = 0; r < 2 && !product.registers; r++) read_row<T>(rows[r], product.a, row + r * 8);
   for (int i = 0; i < product.sums / 2; i++) {
     const int at = i / 2 * 8 + column + i % 2;
-    if (product.registers) read_column<T>(other, product.b, at);
+    if (product.is_transposed) read_column<T>(other, product.b, at);
     else read_row<T>(other, product.b, at);
     for (int r = 0; r < 2; r++) {
       float dot = 0;
@@ -196,9 +196,24 @@ void store_shared(unsigned at, unsigned pair) {
   memcpy(touched(at, Access::WRITE, 4), &pair, 4);
 }
 
+void store_shared(unsigned at, float number) {
+  memcpy(touched(at, Access::WRITE, 4), &number, 4);
+}
+
 void add_shared(float (&sum)[4], unsigned at) {
   float four[4];
   memcpy(four, touched(at, Access::READ), 16);
+  for (int i = 0; i < 4; i++) sum[i] += four[i];
+}
+
+void add_shared_of(int index, float (&sum)[4], unsigned at) {
+  if (index < 0 || index >= group_count) fault("lane %d reads of group %d of its cluster", me->index, index);
+  const Group& other = groups[index];
+  const char* const from = other.dynamic_memory + (in_shared_memory(at) - me->group->dynamic_memory);
+  if (other.has_ended) fault("lane %d reads shared memory of group %d of its cluster, which ends", me->index, index);
+  touch_of(other, from, 16);
+  float four[4];
+  memcpy(four, from, 16);
   for (int i = 0; i < 4; i++) sum[i] += four[i];
 }
 
@@ -266,8 +281,13 @@ void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T
 }
 
 template <int SUMS, typename T>
-void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*) {
+void wgmma_m64k16(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*) {
   begin_product<T>({.b = b, .registers = a, .sum = sum, .sums = SUMS, .adds = true});
+}
+
+template <int SUMS, typename T>
+void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*) {
+  begin_product<T>({.b = b, .registers = a, .is_transposed = true, .sum = sum, .sums = SUMS, .adds = true});
 }
 
 void wait_products(int pending) {
@@ -285,12 +305,16 @@ void wait_products(int pending) {
 
 #define PRODUCTS_OF(SUMS, TYPE) \
   template void wgmma_m64k16(float (&)[SUMS], uint64_t, uint64_t, bool, const TYPE*); \
+  template void wgmma_m64k16(float (&)[SUMS], const unsigned (&)[4], uint64_t, const TYPE*); \
   template void wgmma_m64k16_transposed(float (&)[SUMS], const unsigned (&)[4], uint64_t, const TYPE*);
 #define OF(TYPE) \
   template void mma_m16n8k16( \
       float (&)[4], unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, const TYPE*); \
+  PRODUCTS_OF(16, TYPE) \
   PRODUCTS_OF(32, TYPE) \
+  PRODUCTS_OF(48, TYPE) \
   PRODUCTS_OF(64, TYPE) \
+  PRODUCTS_OF(96, TYPE) \
   PRODUCTS_OF(128, TYPE)
 OF(Bfloat16)
 OF(Float16)

@@ -1,0 +1,148 @@
+// Products of many rows with quantized matrices on an NVIDIA GPU with wgmma, by turns: of the same matrix in bfloat16 by
+// MLX (cuBLAS), by the kernel for all GPUs (src/kernels/product-many.c), and by the one for Hopper
+// (src/kernels/warpgroup-product.c). `MLX_SERVE_BACKEND=cuda bun scripts/bench-products.ts`, with the matrices of
+// Llama-3.2-3B in 4 bits, or `--matrices qkv:5120x3072,gate-up:16384x3072:gated --bits 8 --group-size 32 --rows 64,128
+// --rounds 5`. `--variants 2x2x128x4,1x1x64x6,...`: other groups of the last kernel beside the one that it would choose,
+// as tiles x shares x step x stages, and `x rows` of a group behind it, `_` in place of a number for what it would choose
+// (src/kernels/warpgroup-product.ts). It fails if results differ.
+import { parseArgs } from "node:util";
+import { findLibrary } from "../ffi/native.ts";
+import { hasWgmma } from "../src/device/cuda.ts";
+import { type Packed, Products } from "../src/kernels/product.ts";
+import { type GroupShape, groupShape } from "../src/kernels/warpgroup-product.ts";
+import { evaluate, type MlxArray } from "../src/mlx/array.ts";
+import { makeKernel } from "../src/mlx/kernel.ts";
+import { astype, dequantize, matmul, quantize, swapAxes } from "../src/mlx/ops.ts";
+import { key, normal } from "../src/mlx/random.ts";
+import { openMlx } from "../src/mlx/runtime.ts";
+import { Scope } from "../src/mlx/scope.ts";
+
+const { values } = parseArgs({
+  options: {
+    matrices: {
+      type: "string",
+      default: "qkv:5120x3072,o:3072x3072,gate-up:16384x3072:gated,down:3072x8192,head:128256x3072",
+    },
+    bits: { type: "string", default: "4" },
+    "group-size": { type: "string", default: "64" },
+    rows: { type: "string", default: "17,32,64,96,128,256" },
+    rounds: { type: "string", default: "5" },
+    variants: { type: "string", default: "" },
+  },
+});
+const dtype = "bfloat16";
+const quantization = {
+  mode: "affine",
+  bits: Number(values.bits),
+  groupSize: Number(values["group-size"]),
+} as const;
+/** Launches behind one another, so that the host's part does not count. */
+const CHAIN = 20;
+/** Weights that are multiplied in turns, so that none is in the L2 cache, as in a model. */
+const CACHE_BYTES = 2 ** 27;
+
+const { device } = openMlx(findLibrary(), { device: "gpu" });
+if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
+
+const variants = values.variants.split(",").filter(Boolean).map(parseVariant);
+const many = new Products(makeKernel, false);
+const warpgroups = [{}, ...variants].map((groups) => ({
+  groups,
+  products: new Products(makeKernel, true, undefined, groups),
+}));
+
+let isGood = true;
+for (const described of values.matrices.split(",")) {
+  const [name, sizes, gated] = described.split(":") as [string, string, string?];
+  const [outputs, inputs] = sizes.split("x").map(Number) as [number, number];
+  const isGated = gated !== undefined;
+  using _ = new Scope();
+  const bytes = (outputs * inputs * quantization.bits) / 8;
+  const copies = Math.min(CHAIN, Math.ceil(CACHE_BYTES / bytes));
+  const packed = Array.from({ length: copies }, (_, i): Packed => {
+    const weight = astype(normal(key(i), [outputs, inputs]), dtype);
+    return { kind: "packed", matrix: quantize(weight, quantization), quantization };
+  });
+  const dense = packed.map(({ matrix }) => swapAxes(dequantize(matrix, quantization, dtype), 0, 1));
+  evaluate(...packed.flatMap(({ matrix }) => [matrix.weight, matrix.scales, matrix.biases!]));
+  evaluate(...dense);
+  for (const rows of values.rows.split(",").map(Number)) {
+    using _ = new Scope();
+    const x = astype(normal(key(99), [rows, inputs]), dtype);
+    evaluate(x);
+    // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated.
+    const ways = [
+      { way: "bfloat16", by: (i: number, _: boolean) => matmul(x, dense[i]!) },
+      {
+        way: "product-many",
+        by: (i: number, isGated: boolean) => many.product(x, packed[i]!, { isGated }),
+      },
+      ...warpgroups.map(({ groups, products }) => ({
+        way: nameOf(
+          groupShape({ rows, columns: outputs, inputs, bits: quantization.bits }, groups),
+        ),
+        by: (i: number, isGated: boolean) => products.product(x, packed[i]!, { isGated }),
+      })),
+    ].map((each) => ({ ...each, seconds: Number.POSITIVE_INFINITY }));
+    const numbers = (made: MlxArray) => Float32Array.from(astype(made, "float32").numbers());
+    const plain = numbers(ways[0]!.by(0, false));
+    const gates = isGated ? numbers(ways[1]!.by(0, true)) : undefined;
+    const differences = ways.map(({ by }, i) => {
+      using _ = new Scope();
+      const own = furthest(plain, numbers(by(0, false)));
+      return i > 0 && gates ? Math.max(own, furthest(gates, numbers(by(0, true)))) : own;
+    });
+    for (let round = 0; round < Number(values.rounds); round++)
+      for (const way of ways)
+        way.seconds = Math.min(
+          way.seconds,
+          secondsOf((i) => way.by(i % copies, isGated)),
+        );
+    console.log(`${name} (${outputs}, ${inputs}), ${rows} rows:`);
+    for (const [i, { way, seconds }] of ways.entries()) {
+      const difference = differences[i]!;
+      if (!(difference < 2e-2)) isGood = false;
+      const rate = (2 * rows * outputs * inputs) / seconds / 1e12;
+      console.log(
+        `  ${way.padEnd(42)} ${(seconds * 1e6).toFixed(1).padStart(7)} us ${rate.toFixed(0).padStart(4)} TFLOP/s` +
+          `  ${(ways[0]!.seconds / seconds).toFixed(2)} x, differs by ${difference.toExponential(1)}`,
+      );
+    }
+  }
+}
+many.free();
+for (const { products } of warpgroups) products.free();
+if (!isGood) {
+  console.error("the results differ");
+  process.exitCode = 1;
+}
+
+function parseVariant(text: string): Partial<GroupShape> {
+  const [tiles, shares, step, stages, rows] = text
+    .split("x")
+    .map((each) => (each === "_" ? undefined : Number(each)));
+  const asked = { tiles, shares, step, stages, rows };
+  return Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined));
+}
+
+function nameOf({ rows, tiles, shares, step, stages }: GroupShape): string {
+  return `wgmma ${tiles}x${shares}x${step}x${stages}x${rows}`;
+}
+
+function secondsOf(product: (i: number) => MlxArray): number {
+  using _ = new Scope();
+  const made = Array.from({ length: CHAIN }, (_, i) => product(i));
+  const start = Bun.nanoseconds();
+  evaluate(...made);
+  return (Bun.nanoseconds() - start) / 1e9 / CHAIN;
+}
+
+/** As a part of the largest number; NaN where either is. */
+function furthest(a: Float32Array, b: Float32Array): number {
+  let [worst, largest] = [0, 0];
+  for (let i = 0; i < a.length; i++) {
+    worst = Math.max(worst, Math.abs(a[i]! - b[i]!));
+    largest = Math.max(largest, Math.abs(a[i]!));
+  }
+  return worst / largest;
+}

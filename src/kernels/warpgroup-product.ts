@@ -1,0 +1,157 @@
+// Products of many rows with a quantized matrix, on NVIDIA GPUs with wgmma (Hopper).
+import type { MlxArray } from "../mlx/array.ts";
+import type { MakeKernel } from "../mlx/kernel.ts";
+import { KernelCache } from "./kernel-cache.ts";
+import body from "./warpgroup-product.c" with { type: "text" };
+
+/** What a group has, and how many share K. */
+export type GroupShape = {
+  rows: number;
+  /** Of 128 columns. */
+  tiles: number;
+  shares: number;
+  /** Numbers of K at once, and how many such are in shared memory. */
+  step: number;
+  stages: number;
+};
+
+/** Columns are dequantized once for so many rows; wgmma has a shape for each. */
+const ROWS = [32, 64, 96, 128, 192, 256];
+
+/** With more, the sums of two tiles do not fit in registers. */
+const MOST_ROWS_OF_TWO = 128;
+
+const THREADS = 256;
+const MOST_SHARES = 8;
+const LEAST_STAGES = 4;
+const MOST_STAGES = 6;
+
+/** Of a group, without what it takes to align them. */
+const SHARED_BYTES = 226 * 1024;
+
+/** Multiprocessors of an H200, and its eighths, of which one runs all groups of a cluster. */
+const GROUPS = 132;
+const EIGHTHS = 8;
+const OF_EIGHTH = 16;
+
+/** What begins and ends a group's work takes as long as so many numbers of K; one tile alone reads more a product. */
+const ENDS = 384;
+const ONE_TILE = 1.3;
+
+type Sizes = { rows: number; columns: number; inputs: number; bits: number };
+
+/** Whether the matrix is of whole steps. */
+export function fitsWarpgroups({ inputs }: { inputs: number }): boolean {
+  return inputs % 128 === 0;
+}
+
+/** The one that should take the least time, of those that are as it is `asked`. */
+export function groupShape(
+  { rows, columns, inputs, bits }: Sizes,
+  asked: Partial<GroupShape> = {},
+): GroupShape {
+  const own = asked.rows ?? ROWS.find((most) => rows <= most) ?? ROWS.at(-1)!;
+  const shapes = [2, 1]
+    .filter((tiles) => tiles === 1 || own <= MOST_ROWS_OF_TWO)
+    .filter((tiles) => tiles === (asked.tiles ?? tiles))
+    .flatMap((tiles) =>
+      Array.from({ length: MOST_SHARES }, (_, i) => {
+        const shares = i + 1;
+        const clusters = Math.ceil(columns / (tiles * 128)) * Math.ceil(rows / own);
+        const atOnce = shares === 1 ? GROUPS : EIGHTHS * Math.floor(OF_EIGHTH / shares);
+        const numbers = Math.ceil(inputs / 128 / shares) * 128 + ENDS;
+        const cost = Math.ceil(clusters / atOnce) * numbers * (tiles === 1 ? ONE_TILE : tiles);
+        return { rows: own, tiles, shares, cost };
+      }),
+    )
+    .filter(({ shares }) => shares === (asked.shares ?? shares));
+  const { cost: _, ...best } = shapes.reduce((a, b) => (b.cost < a.cost ? b : a));
+  return { ...best, ...stagesOf(best, bits, asked) };
+}
+
+/** Long steps, if there can be enough of them. */
+function stagesOf(
+  shape: Pick<GroupShape, "rows" | "tiles">,
+  bits: number,
+  asked: Partial<GroupShape>,
+) {
+  const most = (step: number) =>
+    Math.min(MOST_STAGES, Math.floor(SHARED_BYTES / stageBytes({ ...shape, step }, bits)));
+  const step = asked.step ?? (most(128) >= LEAST_STAGES ? 128 : 64);
+  return { step, stages: asked.stages ?? most(step) };
+}
+
+function stageBytes(
+  { rows, tiles, step }: Pick<GroupShape, "rows" | "tiles" | "step">,
+  bits: number,
+) {
+  return rows * step * 2 + (tiles * 128 * step * bits) / 8;
+}
+
+export class WarpgroupProducts {
+  readonly #make: MakeKernel;
+  readonly #asked: Partial<GroupShape>;
+  /** By the groups of a cluster. */
+  readonly #kernels = new Map<number, KernelCache>();
+
+  constructor(make: MakeKernel, asked: Partial<GroupShape>) {
+    this.#make = make;
+    this.#asked = asked;
+  }
+
+  /** x (rows, K), weight (N, K), sizes (rows, K, N) -> (rows, N), or gated (rows, N / 2) */
+  product(
+    given: Readonly<
+      Record<"x" | "weight" | "scales" | "biases" | "sizes", MlxArray> & {
+        residual: MlxArray | undefined;
+      }
+    >,
+    form: { outputs: number; inputs: number; bits: number; span: number },
+    isGated: boolean,
+  ): MlxArray {
+    const { x, residual } = given;
+    const { outputs, inputs, bits, span } = form;
+    const [rows] = x.shape as [number];
+    const shape = groupShape({ rows, columns: outputs, inputs, bits }, this.#asked);
+    const { tiles, shares, step, stages } = shape;
+    const launch = {
+      outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+      grid: [
+        shares * THREADS,
+        Math.ceil(outputs / (tiles * 128)),
+        Math.ceil(rows / shape.rows),
+      ] as const,
+      threadGroup: [THREADS, 1, 1] as const,
+      template: {
+        T: x.dtype,
+        BITS: bits,
+        SPAN: span,
+        GATED: isGated,
+        RESIDUAL: residual !== undefined,
+        ROWS: shape.rows,
+        TILES: tiles,
+        STEP: step,
+        STAGES: stages,
+        SHARES: shares,
+      },
+    };
+    const sums = shape.rows * (tiles * 128 + 4) * 4;
+    const sharedMemory = Math.max(stages * stageBytes(shape, bits), sums) + 1024;
+    const name = `warpgroup_product_${sharedMemory}`;
+    // Inputs that the kernel does not use may be any array.
+    const inputsOf = { ...given, residual: residual ?? x };
+    return this.#kernelsOf(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
+  }
+
+  free(): void {
+    for (const each of this.#kernels.values()) each.free();
+  }
+
+  #kernelsOf(shares: number): KernelCache {
+    const found = this.#kernels.get(shares);
+    if (found) return found;
+    const made = new KernelCache("cuda", this.#make, shares > 1 ? [`CLUSTER ${shares}`] : []);
+    this.#kernels.set(shares, made);
+    return made;
+  }
+}
