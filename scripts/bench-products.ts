@@ -12,8 +12,9 @@ import { type Packed, Products } from "../src/kernels/product.ts";
 import { type GroupShape, groupShape } from "../src/kernels/warpgroup-product.ts";
 import { evaluate, type MlxArray } from "../src/mlx/array.ts";
 import { makeKernel } from "../src/mlx/kernel.ts";
-import { astype, dequantize, matmul, quantize, swapAxes } from "../src/mlx/ops.ts";
+import { astype, dequantize, matmul, quantize, split, swapAxes } from "../src/mlx/ops.ts";
 import { key, normal } from "../src/mlx/random.ts";
+import { Recorded } from "../src/mlx/recording.ts";
 import { openMlx } from "../src/mlx/runtime.ts";
 import { Scope } from "../src/mlx/scope.ts";
 
@@ -36,10 +37,12 @@ const quantization = {
   bits: Number(values.bits),
   groupSize: Number(values["group-size"]),
 } as const;
-/** Launches behind one another, so that the host's part does not count. */
-const CHAIN = 20;
+/** Launches behind one another, recorded as a step of a model is: the host's part does not count. */
+const CHAIN = 40;
 /** Weights that are multiplied in turns, so that none is in the L2 cache, as in a model. */
 const CACHE_BYTES = 2 ** 27;
+/** Rows that are multiplied in turns: MLX computes only once what is the same. */
+const BATCHES = 8;
 
 const { device } = openMlx(findLibrary(), { device: "gpu" });
 if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
@@ -51,6 +54,8 @@ const warpgroups = [{}, ...variants].map((groups) => ({
   products: new Products(makeKernel, true, undefined, groups),
 }));
 
+type Way = { way: string; by(x: MlxArray, matrix: number, isGated: boolean): MlxArray };
+
 let isGood = true;
 for (const described of values.matrices.split(",")) {
   const [name, sizes, gated] = described.split(":") as [string, string, string?];
@@ -58,7 +63,7 @@ for (const described of values.matrices.split(",")) {
   const isGated = gated !== undefined;
   using _ = new Scope();
   const bytes = (outputs * inputs * quantization.bits) / 8;
-  const copies = Math.min(CHAIN, Math.ceil(CACHE_BYTES / bytes));
+  const copies = Math.min(CHAIN, Math.max(CHAIN / BATCHES, Math.ceil(CACHE_BYTES / bytes)));
   const packed = Array.from({ length: copies }, (_, i): Packed => {
     const weight = astype(normal(key(i), [outputs, inputs]), dtype);
     return { kind: "packed", matrix: quantize(weight, quantization), quantization };
@@ -68,44 +73,52 @@ for (const described of values.matrices.split(",")) {
   evaluate(...dense);
   for (const rows of values.rows.split(",").map(Number)) {
     using _ = new Scope();
-    const x = astype(normal(key(99), [rows, inputs]), dtype);
-    evaluate(x);
+    const all = astype(normal(key(100), [BATCHES * rows, inputs]), dtype);
+    evaluate(all);
+    const byProducts =
+      (products: Products): Way["by"] =>
+      (x, i, isGated) =>
+        products.product(x, packed[i]!, { isGated });
+    const sizes = { rows, columns: outputs, inputs, bits: quantization.bits };
     // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated.
-    const ways = [
-      { way: "bfloat16", by: (i: number, _: boolean) => matmul(x, dense[i]!) },
-      {
-        way: "product-many",
-        by: (i: number, isGated: boolean) => many.product(x, packed[i]!, { isGated }),
-      },
+    const ways: Way[] = [
+      { way: "bfloat16", by: (x, i) => matmul(x, dense[i]!) },
+      { way: "product-many", by: byProducts(many) },
       ...warpgroups.map(({ groups, products }) => ({
-        way: nameOf(
-          groupShape({ rows, columns: outputs, inputs, bits: quantization.bits }, groups),
-        ),
-        by: (i: number, isGated: boolean) => products.product(x, packed[i]!, { isGated }),
+        way: nameOf(groupShape(sizes, groups)),
+        by: byProducts(products),
       })),
-    ].map((each) => ({ ...each, seconds: Number.POSITIVE_INFINITY }));
+    ];
+    const timed = ways.map(({ way, by }) => {
+      const chain = ([all]: MlxArray[]) => {
+        const batches = split(all!, BATCHES, 0);
+        return Array.from({ length: CHAIN }, (_, i) =>
+          by(batches[Math.floor(i / copies)]!, i % copies, isGated),
+        );
+      };
+      const recorded = new Recorded(chain, () => [all]);
+      return { way, recorded, seconds: Number.POSITIVE_INFINITY };
+    });
     const numbers = (made: MlxArray) => Float32Array.from(astype(made, "float32").numbers());
-    const plain = numbers(ways[0]!.by(0, false));
-    const gates = isGated ? numbers(ways[1]!.by(0, true)) : undefined;
+    const first = split(all, BATCHES, 0)[0]!;
+    const plain = numbers(matmul(first, dense[0]!));
+    const gates = isGated ? numbers(ways[1]!.by(first, 0, true)) : undefined;
     const differences = ways.map(({ by }, i) => {
       using _ = new Scope();
-      const own = furthest(plain, numbers(by(0, false)));
-      return i > 0 && gates ? Math.max(own, furthest(gates, numbers(by(0, true)))) : own;
+      const own = furthest(plain, numbers(by(first, 0, false)));
+      return i > 0 && gates ? Math.max(own, furthest(gates, numbers(by(first, 0, true)))) : own;
     });
     for (let round = 0; round < Number(values.rounds); round++)
-      for (const way of ways)
-        way.seconds = Math.min(
-          way.seconds,
-          secondsOf((i) => way.by(i % copies, isGated)),
-        );
+      for (const way of timed) way.seconds = Math.min(way.seconds, secondsOf(way.recorded, all));
+    for (const { recorded } of timed) recorded.free();
     console.log(`${name} (${outputs}, ${inputs}), ${rows} rows:`);
-    for (const [i, { way, seconds }] of ways.entries()) {
+    for (const [i, { way, seconds }] of timed.entries()) {
       const difference = differences[i]!;
       if (!(difference < 2e-2)) isGood = false;
       const rate = (2 * rows * outputs * inputs) / seconds / 1e12;
       console.log(
         `  ${way.padEnd(42)} ${(seconds * 1e6).toFixed(1).padStart(7)} us ${rate.toFixed(0).padStart(4)} TFLOP/s` +
-          `  ${(ways[0]!.seconds / seconds).toFixed(2)} x, differs by ${difference.toExponential(1)}`,
+          `  ${(timed[0]!.seconds / seconds).toFixed(2)} x, differs by ${difference.toExponential(1)}`,
       );
     }
   }
@@ -129,9 +142,14 @@ function nameOf({ rows, tiles, shares, step, stages }: GroupShape): string {
   return `wgmma ${tiles}x${shares}x${step}x${stages}x${rows}`;
 }
 
-function secondsOf(product: (i: number) => MlxArray): number {
+function secondsOf(recorded: Recorded, all: MlxArray): number {
   using _ = new Scope();
-  const made = Array.from({ length: CHAIN }, (_, i) => product(i));
+  // The second call records it.
+  while (!recorded.isRecorded) {
+    evaluate(...recorded.call(all));
+    if (recorded.failure) throw recorded.failure;
+  }
+  const made = recorded.call(all);
   const start = Bun.nanoseconds();
   evaluate(...made);
   return (Bun.nanoseconds() - start) / 1e9 / CHAIN;

@@ -57,10 +57,8 @@
   auto fetch_rows = [&](int step) {
     const unsigned to = stages + step % STAGES * STAGE + swizzled_pack<ROWS>(own_row, own_pack);
     #pragma unroll
-    for (int i = 0; i < ROWS; i += ROWS_APART) {
-      const bool is_row = own_row + i < rows;
-      cp_async(to + i * LINE_BYTES, rows_from + (is_row ? long(i) * K + step * STEP : 0 - long(own_row) * K), is_row ? 16 : 0);
-    }
+    for (int i = 0; i < ROWS; i += ROWS_APART)
+      cp_async(to + i * LINE_BYTES, rows_from + (long(i) * K + step * STEP), own_row + i < rows ? 16 : 0);
   };
   // Scales and biases of a step, for the columns that a lane dequantizes: two of each tile.
   constexpr int SPANS = SPAN < STEP ? STEP / SPAN : 1;
