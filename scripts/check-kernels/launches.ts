@@ -347,29 +347,31 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
   }
 }
 
-/** Many rows with a quantized matrix, where a GPU has wgmma: in groups of each size, and in clusters and without. */
+/** Many rows with a quantized matrix, where a GPU has wgmma: in groups of each size, in clusters and without. */
 function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
-  using _ = new Scope();
-  const products = new Products(recordedKernel, true);
-  for (const [bits, groupSize] of [
-    [4, 32],
-    [4, 64],
-    [4, 128],
-    [8, 32],
-    [8, 64],
+  for (const [tiles, shares, bits, groupSize, ...numbers] of [
+    [1, 1, 4, 64, 32, 64, 96, 128, 192, 256],
+    [2, 1, 4, 64, 32, 64, 96, 128],
+    [1, 5, 4, 64, 64, 128, 256],
+    [2, 2, 4, 64, 64, 128],
+    [2, 1, 4, 32, 128],
+    [2, 1, 4, 128, 128],
+    [1, 1, 8, 64, 64, 256],
+    [2, 1, 8, 32, 128],
+    [2, 2, 8, 64, 128],
   ] as const) {
+    using _ = new Scope();
+    const products = new Products(recordedKernel, true, undefined, { tiles, shares });
     const quantization = { mode: "affine", groupSize, bits } as const;
-    for (const outputs of [1024, 16_384, 65_536]) {
-      const matrix = quantize(zeros([outputs, 512], dtype), quantization);
-      const packed = { kind: "packed", matrix, quantization } as const;
-      for (const rows of groupSize === 64 ? [32, 64, 96, 128, 192, 256] : [128, 256]) {
-        const x = zeros([rows, 512], dtype);
-        products.product(x, packed, { isGated: true });
-        products.product(x, packed, { residual: zeros([rows, outputs], dtype) });
-      }
+    const matrix = quantize(zeros([512, 1024], dtype), quantization);
+    const packed = { kind: "packed", matrix, quantization } as const;
+    for (const rows of numbers) {
+      const x = zeros([rows, 1024], dtype);
+      products.product(x, packed, { isGated: true });
+      products.product(x, packed, { residual: zeros([rows, 512], dtype) });
     }
+    products.free();
   }
-  products.free();
 }
 
 /** Many rows with dense experts, where a GPU has wgmma. */

@@ -2,9 +2,9 @@
 // product-many.c does, but a group has more columns of the matrix, and all of them with up to ROWS rows: what it reads
 // per product is what takes the time. Where that leaves too few groups, those of a cluster split K between them.
 //
-// What is computed is the transpose: a warpgroup has TILES times 64 columns, which are the rows of wgmma's first operand.
-// They are dequantized into its registers, some while others are multiplied. A lane has two neighbours of each pack of 8,
-// a byte or two of it. The rows of x are the second operand, in shared memory as they are (wgmma-operand.h).
+// What is computed is the transpose: a warpgroup has TILES times 64 columns, which are the rows of wgmma's first
+// operand. They are dequantized into its registers, some while others are multiplied. A lane has two neighbours of each
+// pack of 8, a byte or two of it. The rows of x are the second operand, in shared memory as they are (wgmma-operand.h).
 //
 // Both come to shared memory in steps of STEP numbers. There are STAGES: two of them are being multiplied, the others
 // copied. In the end the sums take their place, a line of columns for each row, and each group of the cluster finishes
@@ -15,8 +15,8 @@
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
 // Constants: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES of K.
-// Groups: (SHARES, columns / COLUMNS, rows / ROWS), of 256 threads, in clusters of SHARES. Dynamic shared memory for the
-// stages or the sums, and 1,024 bytes to align them.
+// Groups: (SHARES, N / COLUMNS, rows / ROWS), of 256 threads, in clusters of SHARES. Dynamic shared memory for the stages
+// or the sums, and 1,024 bytes to align them.
 #include "cluster.h"
 #include "quantized.h"
 #include "wgmma.h"
@@ -76,7 +76,8 @@
       next_bias[i] = *reinterpret_cast<const Factors*>(biases + at);
     }
   };
-  // 32 numbers of K, which are two products of 16.
+  // A part is 32 numbers of K, two products of 16.
+  constexpr int PARTS = STEP / 32;
   auto dequantize_part = [&](unsigned (&operand)[TILES][2][4], unsigned stage, int part) {
     constexpr int LOADS = BITS / 4;
     #pragma unroll
@@ -113,7 +114,8 @@
     if (s < steps) fetch_rows(s);
     cp_async_commit();
   }
-  for (int s = 0; s < steps; s++) {
+  // Waits for what a step needs, and dequantizes the first part of it.
+  auto begin_step = [&](int s) {
     cp_async_wait<STAGES - 3>();
     // What was copied becomes visible to wgmma, and to that of the other threads.
     fence_proxy_async();
@@ -130,17 +132,23 @@
       bias[i] = next_bias[i];
     }
     if (s + 1 < steps) load_factors(s + 1);
+    dequantize_part(operands[0], stages + s % STAGES * STAGE, 0);
+  };
+  if (steps > 0) begin_step(0);
+  for (int s = 0; s < steps; s++) {
     const unsigned stage = stages + s % STAGES * STAGE;
     #pragma unroll
-    for (int part = 0; part < STEP / 32; part++) {
-      dequantize_part(operands[part % 2], stage, part);
+    for (int part = 0; part < PARTS; part++) {
       multiply_part(operands[part % 2], stage, part);
       // The registers of the part before are free.
       wgmma_wait<1>();
+      if (part + 1 < PARTS) dequantize_part(operands[(part + 1) % 2], stage, part + 1);
+      else if (s + 1 < steps) begin_step(s + 1);
     }
+    // Of products that go on in the next round the compiler would wait for each.
+    #pragma unroll
+    for (int t = 0; t < TILES; t++) wgmma_wait<0>(sum[t]);
   }
-  #pragma unroll
-  for (int t = 0; t < TILES; t++) wgmma_wait<0>(sum[t]);
   BARRIER;
   // The rows of a quad are in banks of their own.
   constexpr int LINE = COLUMNS + 4;

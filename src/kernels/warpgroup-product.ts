@@ -18,8 +18,8 @@ export type GroupShape = {
 /** Columns are dequantized once for so many rows; wgmma has a shape for each. */
 const ROWS = [32, 64, 96, 128, 192, 256];
 
-/** With more, the sums of two tiles do not fit in registers. */
-const MOST_ROWS_OF_TWO = 128;
+/** Rows of a group by its tiles: with more, the sums do not fit in registers. */
+const MOST_ROWS = { 1: 256, 2: 128 };
 
 const THREADS = 256;
 const MOST_SHARES = 8;
@@ -46,27 +46,27 @@ export function fitsWarpgroups({ inputs }: { inputs: number }): boolean {
 }
 
 /** The one that should take the least time, of those that are as it is `asked`. */
-export function groupShape(
-  { rows, columns, inputs, bits }: Sizes,
-  asked: Partial<GroupShape> = {},
-): GroupShape {
-  const own = asked.rows ?? ROWS.find((most) => rows <= most) ?? ROWS.at(-1)!;
-  const shapes = [2, 1]
-    .filter((tiles) => tiles === 1 || own <= MOST_ROWS_OF_TWO)
+export function groupShape(sizes: Sizes, asked: Partial<GroupShape> = {}): GroupShape {
+  const shapes = ([2, 1] as const)
     .filter((tiles) => tiles === (asked.tiles ?? tiles))
-    .flatMap((tiles) =>
-      Array.from({ length: MOST_SHARES }, (_, i) => {
-        const shares = i + 1;
-        const clusters = Math.ceil(columns / (tiles * 128)) * Math.ceil(rows / own);
-        const atOnce = shares === 1 ? GROUPS : EIGHTHS * Math.floor(OF_EIGHTH / shares);
-        const numbers = Math.ceil(inputs / 128 / shares) * 128 + ENDS;
-        const cost = Math.ceil(clusters / atOnce) * numbers * (tiles === 1 ? ONE_TILE : tiles);
-        return { rows: own, tiles, shares, cost };
-      }),
-    )
+    .flatMap((tiles) => {
+      const groups = Math.ceil(sizes.rows / MOST_ROWS[tiles]);
+      const rows = asked.rows ?? ROWS.find((most) => sizes.rows <= most * groups)!;
+      return Array.from({ length: MOST_SHARES }, (_, i) => ({ rows, tiles, shares: i + 1 }));
+    })
     .filter(({ shares }) => shares === (asked.shares ?? shares));
-  const { cost: _, ...best } = shapes.reduce((a, b) => (b.cost < a.cost ? b : a));
-  return { ...best, ...stagesOf(best, bits, asked) };
+  const best = shapes.reduce((a, b) => (costOf(b, sizes) < costOf(a, sizes) ? b : a));
+  return { ...best, ...stagesOf(best, sizes.bits, asked) };
+}
+
+type Split = Pick<GroupShape, "rows" | "tiles" | "shares">;
+
+/** Clusters that run one after another, by what a group of them multiplies. */
+function costOf({ rows, tiles, shares }: Split, sizes: Sizes): number {
+  const clusters = Math.ceil(sizes.columns / (tiles * 128)) * Math.ceil(sizes.rows / rows);
+  const atOnce = shares === 1 ? GROUPS : EIGHTHS * Math.floor(OF_EIGHTH / shares);
+  const numbers = Math.ceil(sizes.inputs / 128 / shares) * 128 + ENDS;
+  return Math.ceil(clusters / atOnce) * numbers * rows * (tiles === 1 ? ONE_TILE : tiles);
 }
 
 /** Long steps, if there can be enough of them. */

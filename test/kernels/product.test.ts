@@ -11,6 +11,7 @@ import {
   Products,
   quickestRows,
 } from "../../src/kernels/product.ts";
+import { groupShape } from "../../src/kernels/warpgroup-product.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import { makeKernel } from "../../src/mlx/kernel.ts";
@@ -217,11 +218,12 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     [4, 32, "bfloat16", 17, 80, 384, undefined],
     [4, 64, "float16", 64, 176, 384, { tiles: 1, shares: 1, step: 64, stages: 4 }],
     [4, 128, "bfloat16", 70, 48, 640, { tiles: 2, shares: 2, step: 128, stages: 3 }],
-    [4, 128, "bfloat16", 33, 32, 256, { tiles: 1, shares: 3, step: 64, stages: 3 }],
+    [4, 128, "bfloat16", 33, 32, 128, { tiles: 1, shares: 3, step: 64, stages: 3 }],
     [8, 64, "bfloat16", 37, 272, 256, { tiles: 2, shares: 1, step: 64, stages: 3 }],
     [8, 32, "float16", 100, 32, 384, undefined],
     [8, 128, "float16", 130, 16, 256, undefined],
-    [4, 64, "bfloat16", 300, 16, 128, undefined],
+    [8, 64, "float16", 250, 16, 128, { tiles: 1 }],
+    [4, 64, "bfloat16", 300, 16, 128, { tiles: 1 }],
   ] as const) {
     const shapeOf = shape ? `, ${Object.values(shape)}` : "";
     test(`of ${rows} rows of ${inputs} with ${outputs} of ${bits} bits in groups of ${groupSize} by wgmma${shapeOf}`, () => {
@@ -357,6 +359,24 @@ describe("a matrix fits", () => {
     expect(fitsProduct(dense(64, 96), "float16")).toBe(true);
     expect(fitsProduct(dense(64, 80), "float16")).toBe(false);
     expect(fitsProduct(dense(4096, 4096), "float16")).toBe(false);
+  });
+
+  test("in groups that a multiprocessor has memory for, and as many as it has multiprocessors", () => {
+    const shapeOf = (rows: number, columns: number, inputs: number, bits = 4) =>
+      groupShape({ rows, columns, inputs, bits });
+    for (const rows of [17, 50, 128, 129, 256, 1000]) {
+      for (const bits of [4, 8]) {
+        const { tiles, step, stages, ...shape } = shapeOf(rows, 4096, 4096, bits);
+        const bytes = stages * step * (shape.rows * 2 + (tiles * 128 * bits) / 8);
+        expect(bytes).toBeLessThanOrEqual(226 * 1024);
+        expect(stages).toBeGreaterThanOrEqual(4);
+      }
+    }
+    // Of Llama-3.2-3B.
+    expect(shapeOf(128, 16_384, 3072)).toMatchObject({ rows: 128, tiles: 2, shares: 2 });
+    expect(shapeOf(64, 3072, 3072)).toMatchObject({ rows: 64, tiles: 1, shares: 5 });
+    expect(shapeOf(65, 128_256, 3072)).toMatchObject({ rows: 96, tiles: 2, shares: 1 });
+    expect(shapeOf(256, 16_384, 3072)).toMatchObject({ rows: 128, tiles: 2, shares: 1 });
   });
 
   test("where it is the quickest for so many rows", () => {
