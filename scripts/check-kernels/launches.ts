@@ -352,8 +352,9 @@ function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
   for (const [tiles, shares, bits, groupSize, ...numbers] of [
     [1, 1, 4, 64, 32, 64, 96, 128, 192, 256],
     [2, 1, 4, 64, 32, 64, 96, 128],
-    [1, 5, 4, 64, 64, 128, 256],
+    [1, 4, 4, 64, 64, 128, 256],
     [2, 2, 4, 64, 64, 128],
+    [2, 8, 4, 64, 32, 64, 96, 128],
     [2, 1, 4, 32, 128],
     [2, 1, 4, 128, 128],
     [1, 1, 8, 64, 64, 256],
@@ -361,7 +362,11 @@ function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
     [2, 2, 8, 64, 128],
   ] as const) {
     using _ = new Scope();
-    const products = new Products(recordedKernel, true, undefined, { tiles, shares });
+    const products = new Products(recordedKernel, true, undefined, {
+      tiles,
+      shares,
+      leastRows: 17,
+    });
     const quantization = { mode: "affine", groupSize, bits } as const;
     const matrix = quantize(zeros([512, 1024], dtype), quantization);
     const packed = { kind: "packed", matrix, quantization } as const;

@@ -7,11 +7,9 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/** sum += the four floats at `at` of the shared memory of the cluster's group `index`. */
-__device__ __forceinline__ void add_shared_of(int index, float (&sum)[4], unsigned at) {
-  float four[4];
+/** The four floats at `at` of the shared memory of the cluster's group `index`. */
+__device__ __forceinline__ void load_shared_of(int index, float (&four)[4], unsigned at) {
   asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5;\n"
                "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
                : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3]) : "r"(at), "r"(index));
-  for (int i = 0; i < 4; i++) sum[i] += four[i];
 }

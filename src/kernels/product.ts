@@ -15,7 +15,7 @@ import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
 import { fitsVector, Vectors } from "./vector.ts";
-import { fitsWarpgroups, type GroupShape, WarpgroupProducts } from "./warpgroup-product.ts";
+import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
 
 /** (..., N, K), dense, or quantized and packed by MLX. */
 export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
@@ -215,7 +215,7 @@ export class Products {
     make: MakeKernel = makeKernel,
     hasWgmma = false,
     norm = rmsNorm,
-    groups: Partial<GroupShape> = {},
+    groups: AskedShape = {},
   ) {
     this.#makeKernel = make;
     this.#norm = norm;
@@ -240,7 +240,7 @@ export class Products {
     }
     const form = formOf(matrix);
     const { weight, outputs, inputs, bits } = form;
-    if (this.#warpgroups && matrix.kind === "packed" && rows > FEW && fitsWarpgroups(form)) {
+    if (matrix.kind === "packed" && rows > FEW && this.#warpgroups?.takes(rows, form)) {
       const { scales, biases } = matrix.matrix;
       const sizes = this.#constants.ints(rows, inputs, outputs);
       const given = { x, weight, scales, biases: biases!, sizes, residual };

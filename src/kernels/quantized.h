@@ -20,7 +20,7 @@ FUNCTION float dequantize_byte(unsigned word, int i, T scale, T bias) {
 template <typename T>
 FUNCTION unsigned dequantize_halves(unsigned two, unsigned scales, unsigned biases, const T* type) {
   const uint3 integers = integer_pairs(type);
-  const unsigned numbers = (two & 0x000f000f) | integers.x;
+  const unsigned numbers = and_or(two, 0x000f000f, integers.x);
   return fma_pair(fma_pair(numbers, integers.y, integers.z, type), scales, biases, type);
 }
 
@@ -45,17 +45,16 @@ FUNCTION uint4 dequantize(const uint4& loaded, int sub, T scale, T bias) {
   return {made[0], made[1], made[2], made[3]};
 }
 
-/** Weights 2 * quad and 2 * quad + 1 of 8 neighbours, whose words these are, as a pair. */
+/** Weights 2 * quad and 2 * quad + 1 of 8 neighbours, whose words these are, as a pair; `scales` and `biases` are pairs
+ *  of the same. */
 template <int BITS, typename T>
-FUNCTION unsigned dequantize_pair(const unsigned* words, int quad, T scale, T bias) {
-  const T* type = nullptr;
+FUNCTION unsigned dequantize_pair(const unsigned* words, int quad, unsigned scales, unsigned biases, const T* type) {
   if (BITS == 8) {
     const unsigned two = __byte_perm(words[0], words[1], 0x10 + 0x22 * quad);
+    const T scale = *reinterpret_cast<const T*>(&scales), bias = *reinterpret_cast<const T*>(&biases);
     return pack_pair(dequantize_byte(two, 0, scale, bias), dequantize_byte(two, 1, scale, bias), type);
   }
   const unsigned byte = __byte_perm(words[0], 0, 0x4440 + quad);
-  const unsigned scales = pack_pair(float(scale), float(scale), type);
-  const unsigned biases = pack_pair(float(bias), float(bias), type);
   // Its second half at the beginning of the second half of a register.
   return dequantize_halves(byte * 0x1001, scales, biases, type);
 }

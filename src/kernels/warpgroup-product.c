@@ -6,8 +6,8 @@
 // operand. They are dequantized into its registers, some while others are multiplied. A lane has two neighbours of each
 // pack of 8, a byte or two of it. The rows of x are the second operand, in shared memory as they are (wgmma-operand.h).
 //
-// Both come to shared memory in steps of STEP numbers. There are STAGES: two of them are being multiplied, the others
-// copied. In the end the sums take their place, a line of columns for each row, and each group of the cluster finishes
+// Both come to shared memory in steps of STEP numbers, with scales and biases. There are STAGES: two of them are being
+// multiplied, the others copied. In the end the sums take their place, a line of columns for each row, and each group of the cluster finishes
 // some packs of columns with the sums of all.
 //
 // Inputs: x (rows, K), weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T, sizes (rows,
@@ -23,7 +23,9 @@
 #include "wgmma-operand.h"
   constexpr int THREADS = 256, COLUMNS = TILES * 128, OWN = GATED ? COLUMNS / 2 : COLUMNS;
   constexpr int COLUMN_BYTES = STEP * BITS / 8, CHUNKS = COLUMN_BYTES / 16, PACKS = STEP / 8;
-  constexpr int MATRIX = ROWS * STEP * 2, STAGE = MATRIX + COLUMNS * COLUMN_BYTES;
+  constexpr int SPANS = SPAN < STEP ? STEP / SPAN : 1, WORD_SPANS = 2, FACTOR_BYTES = SPANS < WORD_SPANS ? 4 : SPANS * 2;
+  constexpr int MATRIX = ROWS * STEP * 2, FACTORS = MATRIX + COLUMNS * COLUMN_BYTES;
+  constexpr int STAGE = FACTORS + COLUMNS * 2 * FACTOR_BYTES;
   const int K = sizes[1], N = sizes[2], columns = GATED ? N / 2 : N;
   const int share = group_x, first = group_y * OWN, first_row = group_z * ROWS;
   const int rows = min(ROWS, sizes[0] - first_row);
@@ -60,21 +62,41 @@
     for (int i = 0; i < ROWS; i += ROWS_APART)
       cp_async(to + i * LINE_BYTES, rows_from + (long(i) * K + step * STEP), own_row + i < rows ? 16 : 0);
   };
-  // Scales and biases of a step, for the columns that a lane dequantizes: two of each tile.
-  constexpr int SPANS = SPAN < STEP ? STEP / SPAN : 1;
-  struct alignas(SPANS * sizeof(T)) Factors {
-    T of[SPANS];
+  // Scales and biases come with the numbers, those of a column's spans of a step in whole words. A word of a single span
+  // has another's in its other half.
+  auto first_span = [&](int line, int step) { return unsigned(line) * (K / SPAN) + (begin + step) * STEP / SPAN; };
+  const unsigned factor_line = line_of(thread_index % COLUMNS);
+  auto fetch_factors = [&](int step) {
+    const unsigned at = first_span(factor_line, step) / WORD_SPANS * WORD_SPANS;
+    #pragma unroll
+    for (int i = 0; i < COLUMNS * 2 / THREADS; i++) {
+      const int own = i * THREADS + thread_index;
+      cp_async_small<FACTOR_BYTES>(
+          stages + step % STAGES * STAGE + FACTORS + own * FACTOR_BYTES, (own < COLUMNS ? scales : biases) + at);
+    }
+  };
+  // Of a step, for the columns that a lane dequantizes: two of each tile.
+  struct Words {
+    unsigned of[FACTOR_BYTES / 4];
   };
   const int warpgroup = warp / 4, group = lane / 4, quad = lane % 4;
   auto column_of = [&](int i) { return (warpgroup * TILES + i / 2) * 64 + warp % 4 * 16 + i % 2 * 8 + group; };
-  Factors scale[TILES * 2], bias[TILES * 2], next_scale[TILES * 2], next_bias[TILES * 2];
+  Words scale[TILES * 2], bias[TILES * 2];
   auto load_factors = [&](int step) {
     #pragma unroll
     for (int i = 0; i < TILES * 2; i++) {
-      const unsigned at = unsigned(line_of(column_of(i))) * (K / SPAN) + (begin + step) * STEP / SPAN;
-      next_scale[i] = *reinterpret_cast<const Factors*>(scales + at);
-      next_bias[i] = *reinterpret_cast<const Factors*>(biases + at);
+      const unsigned at = stages + step % STAGES * STAGE + FACTORS + column_of(i) * FACTOR_BYTES;
+      load_shared(scale[i].of, at);
+      load_shared(bias[i].of, at + COLUMNS * FACTOR_BYTES);
+      if (SPANS == 1 && first_span(line_of(column_of(i)), step) % 2 == 1) {
+        scale[i].of[0] >>= 16;
+        bias[i].of[0] >>= 16;
+      }
     }
+  };
+  // The factor of a span, twice.
+  auto factor_pair = [](const Words& words, int span) {
+    return __byte_perm(words.of[span / 2], 0, span % 2 == 0 ? 0x1010 : 0x3232);
   };
   // A part is 32 numbers of K, two products of 16.
   constexpr int PARTS = STEP / 32;
@@ -87,10 +109,11 @@
       const unsigned words[8] = {loaded[0].x, loaded[0].y, loaded[0].z, loaded[0].w, loaded[LOADS - 1].x,
                                  loaded[LOADS - 1].y, loaded[LOADS - 1].z, loaded[LOADS - 1].w};
       const int span = part * 32 / SPAN;
+      const unsigned scale_pair = factor_pair(scale[i], span), bias_pair = factor_pair(bias[i], span);
       #pragma unroll
       for (int pack = 0; pack < 4; pack++)
         operand[i / 2][pack / 2][pack % 2 * 2 + i % 2] =
-            dequantize_pair<BITS>(words + pack * (BITS / 4), quad, scale[i].of[span], bias[i].of[span]);
+            dequantize_pair<BITS>(words + pack * (BITS / 4), quad, scale_pair, bias_pair, x);
     }
   };
   float sum[TILES][ROWS / 2] = {};
@@ -107,8 +130,10 @@
     wgmma_commit();
   };
   for (int s = 0; s < STAGES - 2; s++)
-    if (s < steps) fetch_matrix(s);
-  if (steps > 0) load_factors(0);
+    if (s < steps) {
+      fetch_matrix(s);
+      fetch_factors(s);
+    }
   AWAIT_INPUTS;
   for (int s = 0; s < STAGES - 2; s++) {
     if (s < steps) fetch_rows(s);
@@ -120,18 +145,7 @@
     // What was copied becomes visible to wgmma, and to that of the other threads.
     fence_proxy_async();
     BARRIER;
-    // Into the stage of two steps ago, which both warpgroups had waited for at the barrier.
-    if (s + STAGES - 2 < steps) {
-      fetch_matrix(s + STAGES - 2);
-      fetch_rows(s + STAGES - 2);
-    }
-    cp_async_commit();
-    #pragma unroll
-    for (int i = 0; i < TILES * 2; i++) {
-      scale[i] = next_scale[i];
-      bias[i] = next_bias[i];
-    }
-    if (s + 1 < steps) load_factors(s + 1);
+    load_factors(s);
     dequantize_part(operands[0], stages + s % STAGES * STAGE, 0);
   };
   if (steps > 0) begin_step(0);
@@ -140,6 +154,13 @@
     #pragma unroll
     for (int part = 0; part < PARTS; part++) {
       multiply_part(operands[part % 2], stage, part);
+      // Into the stage of two steps ago, which both warpgroups had waited for at this step's barrier.
+      if (part == 0 && s + STAGES - 2 < steps) {
+        fetch_matrix(s + STAGES - 2);
+        fetch_factors(s + STAGES - 2);
+        fetch_rows(s + STAGES - 2);
+      }
+      if (part == 0) cp_async_commit();
       // The registers of the part before are free.
       wgmma_wait<1>();
       if (part + 1 < PARTS) dequantize_part(operands[(part + 1) % 2], stage, part + 1);
@@ -160,11 +181,17 @@
       store_shared(sum_at(j / 2 * 8 + quad * 2 + j % 2, column_of(i)), sum[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2]);
   if (SHARES > 1) cluster_barrier();
   else BARRIER;
-  auto total = [&](float (&made)[4], int row, int column) {
-    for (int c = 0; c < 4; c++) made[c] = 0;
-    if (SHARES == 1) add_shared(made, sum_at(row, column));
+  // Loads of other groups take long: all of them are under way before the first is added.
+  auto total = [&](float (&made)[8], int row, int column) {
+    float four[SHARES][2][4] = {};
     #pragma unroll
-    for (int other = 0; other < SHARES && SHARES > 1; other++) add_shared_of(other, made, sum_at(row, column));
+    for (int i = 0; i < SHARES * 2; i++) {
+      const unsigned at = sum_at(row, column + i % 2 * 4);
+      if (SHARES == 1) add_shared(four[0][i % 2], at);
+      else load_shared_of(i / 2, four[i / 2][i % 2], at);
+    }
+    #pragma unroll
+    for (int i = 0; i < SHARES * 8; i++) made[i % 8] = (i < 8 ? 0 : made[i % 8]) + four[i / 8][i / 4 % 2][i % 4];
   };
   constexpr int OWN_PACKS = OWN / 8;
   for (int i = share * THREADS + thread_index; i < rows * OWN_PACKS; i += SHARES * THREADS) {
@@ -175,20 +202,19 @@
     if (RESIDUAL) before = *reinterpret_cast<const uint4*>(residual + to);
     const T* added = reinterpret_cast<const T*>(&before);
     unsigned pairs[4];
+    float sums[8], ups[8];
+    total(sums, row, column);
+    if (GATED) total(ups, row, OWN + column);
     #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      float four[4], ups[4];
-      total(four, row, column + half * 4);
-      if (GATED) total(ups, row, OWN + column + half * 4);
-      for (int c = 0; c < 4; c++) {
-        if (GATED) {
-          const float gate = float(T(four[c])), up = float(T(ups[c]));
-          four[c] = __fdividef(gate, 1 + EXP(-gate)) * up;
-        }
-        if (RESIDUAL) four[c] += float(added[half * 4 + c]);
+    for (int c = 0; c < 8; c++) {
+      if (GATED) {
+        const float gate = float(T(sums[c])), up = float(T(ups[c]));
+        sums[c] = __fdividef(gate, 1 + EXP(-gate)) * up;
       }
-      for (int c = 0; c < 2; c++) pairs[half * 2 + c] = pack_pair(four[c * 2], four[c * 2 + 1], x);
+      if (RESIDUAL) sums[c] += float(added[c]);
     }
+    #pragma unroll
+    for (int c = 0; c < 4; c++) pairs[c] = pack_pair(sums[c * 2], sums[c * 2 + 1], x);
     *reinterpret_cast<uint4*>(made + to) = {pairs[0], pairs[1], pairs[2], pairs[3]};
   }
   // Others may still read this group's sums.

@@ -22,9 +22,11 @@ const ROWS = [32, 64, 96, 128, 192, 256];
 const MOST_ROWS = { 1: 256, 2: 128 };
 
 const THREADS = 256;
-const MOST_SHARES = 8;
 const LEAST_STAGES = 4;
 const MOST_STAGES = 6;
+
+/** Groups of a cluster: numbers that leave none of an eighth's multiprocessors over. */
+const SHARES = [1, 2, 4, 8];
 
 /** Of a group, without what it takes to align them. */
 const SHARED_BYTES = 226 * 1024;
@@ -34,69 +36,82 @@ const GROUPS = 132;
 const EIGHTHS = 8;
 const OF_EIGHTH = 16;
 
-/** What begins and ends a group's work takes as long as so many numbers of K; one tile alone reads more a product. */
-const ENDS = 384;
-const ONE_TILE = 1.3;
+/** What a multiprocessor multiplies in a cycle, and has from the L2 cache where all of them read. */
+const PRODUCTS = 2048;
+const L2_BYTES = 24;
 
-type Sizes = { rows: number; columns: number; inputs: number; bits: number };
+/** Cycles: beside a step of 128 numbers, for a group's beginning and end, and for the sums of a cluster. */
+const STEP_CYCLES = 300;
+const END_CYCLES = 3000;
+const SHARED_CYCLES = 2500;
 
-/** Whether the matrix is of whole steps. */
-export function fitsWarpgroups({ inputs }: { inputs: number }): boolean {
-  return inputs % 128 === 0;
-}
+/** With fewer rows product-many.c is quicker. */
+const LEAST_ROWS = 33;
+
+type Sizes = { rows: number; columns: number; inputs: number; bits: number; span: number };
+
+/** In place of what should be the quickest. */
+export type AskedShape = Partial<GroupShape> & { leastRows?: number };
 
 /** The one that should take the least time, of those that are as it is `asked`. */
-export function groupShape(sizes: Sizes, asked: Partial<GroupShape> = {}): GroupShape {
+export function groupShape(sizes: Sizes, asked: AskedShape = {}): GroupShape {
   const shapes = ([2, 1] as const)
     .filter((tiles) => tiles === (asked.tiles ?? tiles))
     .flatMap((tiles) => {
       const groups = Math.ceil(sizes.rows / MOST_ROWS[tiles]);
       const rows = asked.rows ?? ROWS.find((most) => sizes.rows <= most * groups)!;
-      return Array.from({ length: MOST_SHARES }, (_, i) => ({ rows, tiles, shares: i + 1 }));
-    })
-    .filter(({ shares }) => shares === (asked.shares ?? shares));
+      return (asked.shares ? [asked.shares] : SHARES).map((shares) => ({ rows, tiles, shares }));
+    });
   const best = shapes.reduce((a, b) => (costOf(b, sizes) < costOf(a, sizes) ? b : a));
-  return { ...best, ...stagesOf(best, sizes.bits, asked) };
+  return { ...best, ...stagesOf(best, sizes, asked) };
 }
 
 type Split = Pick<GroupShape, "rows" | "tiles" | "shares">;
 
-/** Clusters that run one after another, by what a group of them multiplies. */
+/** Cycles, of clusters that run one after another. */
 function costOf({ rows, tiles, shares }: Split, sizes: Sizes): number {
   const clusters = Math.ceil(sizes.columns / (tiles * 128)) * Math.ceil(sizes.rows / rows);
   const atOnce = shares === 1 ? GROUPS : EIGHTHS * Math.floor(OF_EIGHTH / shares);
-  const numbers = Math.ceil(sizes.inputs / 128 / shares) * 128 + ENDS;
-  return Math.ceil(clusters / atOnce) * numbers * rows * (tiles === 1 ? ONE_TILE : tiles);
+  const steps = Math.ceil(sizes.inputs / 128 / shares);
+  const multiplied = (tiles * 128 * rows * 128) / PRODUCTS;
+  const loaded = stageBytes({ rows, tiles, step: 128 }, sizes) / L2_BYTES;
+  const ends = END_CYCLES + (shares > 1 ? SHARED_CYCLES : 0);
+  return (
+    Math.ceil(clusters / atOnce) * (steps * (Math.max(multiplied, loaded) + STEP_CYCLES) + ends)
+  );
 }
 
 /** Long steps, if there can be enough of them. */
-function stagesOf(
-  shape: Pick<GroupShape, "rows" | "tiles">,
-  bits: number,
-  asked: Partial<GroupShape>,
-) {
+function stagesOf(shape: Pick<GroupShape, "rows" | "tiles">, sizes: Sizes, asked: AskedShape) {
   const most = (step: number) =>
-    Math.min(MOST_STAGES, Math.floor(SHARED_BYTES / stageBytes({ ...shape, step }, bits)));
+    Math.min(MOST_STAGES, Math.floor(SHARED_BYTES / stageBytes({ ...shape, step }, sizes)));
   const step = asked.step ?? (most(128) >= LEAST_STAGES ? 128 : 64);
-  return { step, stages: asked.stages ?? most(step) };
+  return { step, stages: Math.min(asked.stages ?? MOST_STAGES, most(step)) };
 }
 
+/** Rows, numbers of the matrix, and their scales and biases in whole words (warpgroup-product.c). */
 function stageBytes(
   { rows, tiles, step }: Pick<GroupShape, "rows" | "tiles" | "step">,
-  bits: number,
+  { bits, span }: Pick<Sizes, "bits" | "span">,
 ) {
-  return rows * step * 2 + (tiles * 128 * step * bits) / 8;
+  const ofColumn = (step * bits) / 8 + 2 * Math.max(4, (step / span) * 2);
+  return rows * step * 2 + tiles * 128 * ofColumn;
 }
 
 export class WarpgroupProducts {
   readonly #make: MakeKernel;
-  readonly #asked: Partial<GroupShape>;
+  readonly #asked: AskedShape;
   /** By the groups of a cluster. */
   readonly #kernels = new Map<number, KernelCache>();
 
-  constructor(make: MakeKernel, asked: Partial<GroupShape>) {
+  constructor(make: MakeKernel, asked: AskedShape) {
     this.#make = make;
     this.#asked = asked;
+  }
+
+  /** Whether it is quicker with so many rows, and the matrix of whole steps. */
+  takes(rows: number, { inputs }: { inputs: number }): boolean {
+    return rows >= (this.#asked.leastRows ?? LEAST_ROWS) && inputs % 128 === 0;
   }
 
   /** x (rows, K), weight (N, K), sizes (rows, K, N) -> (rows, N), or gated (rows, N / 2) */
@@ -112,7 +127,7 @@ export class WarpgroupProducts {
     const { x, residual } = given;
     const { outputs, inputs, bits, span } = form;
     const [rows] = x.shape as [number];
-    const shape = groupShape({ rows, columns: outputs, inputs, bits }, this.#asked);
+    const shape = groupShape({ rows, columns: outputs, inputs, bits, span }, this.#asked);
     const { tiles, shares, step, stages } = shape;
     const launch = {
       outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
@@ -136,7 +151,7 @@ export class WarpgroupProducts {
       },
     };
     const sums = shape.rows * (tiles * 128 + 4) * 4;
-    const sharedMemory = Math.max(stages * stageBytes(shape, bits), sums) + 1024;
+    const sharedMemory = Math.max(stages * stageBytes(shape, form), sums) + 1024;
     const name = `warpgroup_product_${sharedMemory}`;
     // Inputs that the kernel does not use may be any array.
     const inputsOf = { ...given, residual: residual ?? x };

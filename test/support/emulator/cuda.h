@@ -70,6 +70,10 @@ inline unsigned fma_pair(unsigned x, unsigned y, unsigned z, const T* type) {
   return pack_pair(one(0), one(1), type);
 }
 
+inline unsigned and_or(unsigned x, unsigned mask, unsigned bits) {
+  return (x & mask) | bits;
+}
+
 int atomic_add(int* at, int added);
 
 /** sum (16, 8) += a (16, 16) b (16, 8), spread over a warp. */
@@ -84,6 +88,8 @@ inline unsigned dynamic_shared_memory() {
 void* shared_pointer(unsigned at);
 uint4 load_constant(const void* from);
 uint4 load_shared(unsigned at);
+void load_shared(unsigned (&loaded)[1], unsigned at);
+void load_shared(unsigned (&loaded)[2], unsigned at);
 void store_shared(unsigned at, const float (&four)[4]);
 void store_shared(unsigned at, const uint4& four);
 void store_shared(unsigned at, unsigned pair);
@@ -94,7 +100,12 @@ void add_shared(float (&sum)[4], unsigned at);
 template <bool TRANSPOSED>
 void ldmatrix_x4(unsigned (&made)[4], unsigned at);
 
-void cp_async(unsigned to, const void* from, int bytes);
+/** `written`: zeros behind the bytes too. */
+void cp_async(unsigned to, const void* from, int bytes, int written = 16);
+template <int BYTES>
+inline void cp_async_small(unsigned to, const void* from) {
+  cp_async(to, from, BYTES, BYTES);
+}
 void cp_async_commit();
 void wait_copies(int pending);
 template <int PENDING = 0>
@@ -103,7 +114,7 @@ inline void cp_async_wait() {
 }
 
 void cluster_barrier();
-void add_shared_of(int index, float (&sum)[4], unsigned at);
+void load_shared_of(int index, float (&four)[4], unsigned at);
 
 void fence_proxy_async();
 void wgmma_fence();

@@ -184,6 +184,14 @@ uint4 load_shared(unsigned at) {
   return read;
 }
 
+void load_shared(unsigned (&loaded)[1], unsigned at) {
+  memcpy(loaded, touched(at, Access::READ, 4), 4);
+}
+
+void load_shared(unsigned (&loaded)[2], unsigned at) {
+  memcpy(loaded, touched(at, Access::READ, 8), 8);
+}
+
 void store_shared(unsigned at, const float (&four)[4]) {
   memcpy(touched(at, Access::WRITE), four, 16);
 }
@@ -206,15 +214,13 @@ void add_shared(float (&sum)[4], unsigned at) {
   for (int i = 0; i < 4; i++) sum[i] += four[i];
 }
 
-void add_shared_of(int index, float (&sum)[4], unsigned at) {
+void load_shared_of(int index, float (&four)[4], unsigned at) {
   if (index < 0 || index >= group_count) fault("lane %d reads of group %d of its cluster", me->index, index);
   const Group& other = groups[index];
   const char* const from = other.dynamic_memory + (in_shared_memory(at) - me->group->dynamic_memory);
   if (other.has_ended) fault("lane %d reads shared memory of group %d of its cluster, which ends", me->index, index);
   touch_of(other, from, 16);
-  float four[4];
   memcpy(four, from, 16);
-  for (int i = 0; i < 4; i++) sum[i] += four[i];
 }
 
 template <bool TRANSPOSED>
@@ -238,12 +244,12 @@ void ldmatrix_x4(unsigned (&made)[4], unsigned at) {
   memcpy(made, all[me->in_warp()].made, sizeof(made));
 }
 
-void cp_async(unsigned to, const void* from, int bytes) {
-  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 != 0)
+void cp_async(unsigned to, const void* from, int bytes, int written) {
+  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % written != 0)
     fault("lane %d copies from an unaligned address", me->index);
   if (bytes > 0) touch(from, bytes, Access::READ);
-  touched(to, Access::BEGIN_COPY);
-  Copy copy = {to, from, bytes, me->copy_groups, {}};
+  touched(to, Access::BEGIN_COPY, written);
+  Copy copy = {to, from, bytes, written, me->copy_groups, {}};
   memcpy(copy.taken, from, bytes);
   me->copies.push_back(copy);
 }
@@ -253,10 +259,10 @@ void cp_async_commit() {
 }
 
 void wait_copies(int pending) {
-  for (const auto& [to, from, bytes, group, taken] : take_groups(me->copies, me->copy_groups, pending)) {
+  for (const auto& [to, from, bytes, written, group, taken] : take_groups(me->copies, me->copy_groups, pending)) {
     if (memcmp(taken, from, bytes) != 0) fault("what lane %d was copying was written to", me->index);
-    char* const place = touched(to, Access::END_COPY);
-    memset(place, 0, 16);
+    char* const place = touched(to, Access::END_COPY, written);
+    memset(place, 0, written);
     memcpy(place, from, bytes);
   }
 }

@@ -24,7 +24,7 @@ struct Epochs {
 struct Copy {
   unsigned to;
   const void* from;
-  int bytes;
+  int bytes, written; // zeros too
   int group; // how many were committed before
   char taken[16]; // what was there when it began
 };
