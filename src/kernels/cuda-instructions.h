@@ -54,10 +54,15 @@ __device__ __forceinline__ void cp_async(unsigned to, const void* from, int byte
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** The same with 4 or 8 bytes, of which neighbours are copied later. */
+/** The same of memory whose neighbours are copied later: the L2 cache loads 128 bytes at once. */
+__device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+/** So with 4 or 8 bytes. */
 template <int BYTES>
-__device__ __forceinline__ void cp_async_small(unsigned to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));
+__device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));
 }
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;"); }

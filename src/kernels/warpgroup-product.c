@@ -50,7 +50,7 @@
     #pragma unroll
     for (int i = 0; i < COLUMNS / COLUMNS_APART; i++) {
       const int column = own_column + i * COLUMNS_APART;
-      cp_async(
+      cp_async_ahead(
           to + chunk_at(column, own_chunk), reinterpret_cast<const char*>(weight) + (lines[i] + step * COLUMN_BYTES),
           is_column(column) ? 16 : 0);
     }
@@ -71,7 +71,7 @@
     #pragma unroll
     for (int i = 0; i < COLUMNS * 2 / THREADS; i++) {
       const int own = i * THREADS + thread_index;
-      cp_async_small<FACTOR_BYTES>(
+      cp_async_ahead<FACTOR_BYTES>(
           stages + step % STAGES * STAGE + FACTORS + own * FACTOR_BYTES, (own < COLUMNS ? scales : biases) + at);
     }
   };

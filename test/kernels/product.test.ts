@@ -218,6 +218,7 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     [4, 32, "bfloat16", 17, 80, 384, { leastRows: 17 }],
     [4, 64, "float16", 64, 176, 384, { tiles: 1, shares: 1, step: 64, stages: 4 }],
     [4, 128, "bfloat16", 70, 48, 640, { tiles: 2, shares: 2, step: 128, stages: 3 }],
+    [4, 64, "bfloat16", 40, 48, 640, { tiles: 2, shares: 8, step: 128, stages: 4 }],
     [4, 128, "bfloat16", 33, 32, 128, { tiles: 1, shares: 3, step: 64, stages: 3 }],
     [8, 64, "bfloat16", 37, 272, 256, { tiles: 2, shares: 1, step: 64, stages: 3 }],
     [8, 32, "float16", 100, 32, 384, undefined],

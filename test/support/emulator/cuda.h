@@ -102,8 +102,11 @@ void ldmatrix_x4(unsigned (&made)[4], unsigned at);
 
 /** `written`: zeros behind the bytes too. */
 void cp_async(unsigned to, const void* from, int bytes, int written = 16);
+inline void cp_async_ahead(unsigned to, const void* from, int bytes) {
+  cp_async(to, from, bytes);
+}
 template <int BYTES>
-inline void cp_async_small(unsigned to, const void* from) {
+inline void cp_async_ahead(unsigned to, const void* from) {
   cp_async(to, from, BYTES, BYTES);
 }
 void cp_async_commit();
