@@ -100,14 +100,18 @@
   };
   // A part is 32 numbers of K, two products of 16.
   constexpr int PARTS = STEP / 32;
-  auto dequantize_part = [&](unsigned (&operand)[TILES][2][4], unsigned stage, int part) {
-    constexpr int LOADS = BITS / 4;
+  constexpr int LOADS = BITS / 4;
+  uint4 loaded[TILES * 2][LOADS];
+  auto load_part = [&](unsigned stage, int part) {
+    #pragma unroll
+    for (int i = 0; i < TILES * 2 * LOADS; i++)
+      loaded[i / LOADS][i % LOADS] = load_shared(stage + chunk_at(column_of(i / LOADS), part * LOADS + i % LOADS));
+  };
+  auto dequantize_part = [&](unsigned (&operand)[TILES][2][4], int part) {
     #pragma unroll
     for (int i = 0; i < TILES * 2; i++) {
-      uint4 loaded[LOADS];
-      for (int c = 0; c < LOADS; c++) loaded[c] = load_shared(stage + chunk_at(column_of(i), part * LOADS + c));
-      const unsigned words[8] = {loaded[0].x, loaded[0].y, loaded[0].z, loaded[0].w, loaded[LOADS - 1].x,
-                                 loaded[LOADS - 1].y, loaded[LOADS - 1].z, loaded[LOADS - 1].w};
+      const uint4 &begin = loaded[i][0], &end = loaded[i][LOADS - 1];
+      const unsigned words[8] = {begin.x, begin.y, begin.z, begin.w, end.x, end.y, end.z, end.w};
       const int span = part * 32 / SPAN;
       const unsigned scale_pair = factor_pair(scale[i], span), bias_pair = factor_pair(bias[i], span);
       #pragma unroll
@@ -146,7 +150,8 @@
     fence_proxy_async();
     BARRIER;
     load_factors(s);
-    dequantize_part(operands[0], stages + s % STAGES * STAGE, 0);
+    load_part(stages + s % STAGES * STAGE, 0);
+    dequantize_part(operands[0], 0);
   };
   if (steps > 0) begin_step(0);
   for (int s = 0; s < steps; s++) {
@@ -161,9 +166,10 @@
         fetch_rows(s + STAGES - 2);
       }
       if (part == 0) cp_async_commit();
+      if (part + 1 < PARTS) load_part(stage, part + 1);
       // The registers of the part before are free.
       wgmma_wait<1>();
-      if (part + 1 < PARTS) dequantize_part(operands[(part + 1) % 2], stage, part + 1);
+      if (part + 1 < PARTS) dequantize_part(operands[(part + 1) % 2], part + 1);
       else if (s + 1 < steps) begin_step(s + 1);
     }
     // Of products that go on in the next round the compiler would wait for each.

@@ -36,14 +36,14 @@ const GROUPS = 132;
 const EIGHTHS = 8;
 const OF_EIGHTH = 16;
 
-/** What a multiprocessor multiplies in a cycle, and has from the L2 cache where all of them read. */
+/** What a multiprocessor multiplies in a cycle, and has from the L2 cache and from its cluster where all of them read. */
 const PRODUCTS = 2048;
 const L2_BYTES = 24;
+const CLUSTER_BYTES = 14;
 
-/** Cycles: beside a step of 128 numbers, for a group's beginning and end, and for the sums of a cluster. */
+/** Cycles beside a step of 128 numbers, and for a group's beginning and end. */
 const STEP_CYCLES = 300;
 const END_CYCLES = 3000;
-const SHARED_CYCLES = 2500;
 
 /** With fewer rows product-many.c is quicker. */
 const LEAST_ROWS = 33;
@@ -75,10 +75,9 @@ function costOf({ rows, tiles, shares }: Split, sizes: Sizes): number {
   const steps = Math.ceil(sizes.inputs / 128 / shares);
   const multiplied = (tiles * 128 * rows * 128) / PRODUCTS;
   const loaded = stageBytes({ rows, tiles, step: 128 }, sizes) / L2_BYTES;
-  const ends = END_CYCLES + (shares > 1 ? SHARED_CYCLES : 0);
-  return (
-    Math.ceil(clusters / atOnce) * (steps * (Math.max(multiplied, loaded) + STEP_CYCLES) + ends)
-  );
+  const summed = (rows * tiles * 128 * 4 * (shares - 1)) / shares / CLUSTER_BYTES;
+  const cycles = steps * (Math.max(multiplied, loaded) + STEP_CYCLES) + summed + END_CYCLES;
+  return Math.ceil(clusters / atOnce) * cycles;
 }
 
 /** Long steps, if there can be enough of them. */
