@@ -7,27 +7,29 @@
 // pack of 8, a byte or two of it. The rows of x are the second operand, in shared memory as they are (wgmma-operand.h).
 //
 // Both come to shared memory in steps of STEP numbers, with scales and biases. There are STAGES: two of them are being
-// multiplied, the others copied. In the end the sums take their place, a line of columns for each row, and each group of the cluster finishes
-// some packs of columns with the sums of all.
+// multiplied, the others copied. In the end the sums take their place, a line of columns for each row, and each group
+// of the cluster finishes some packs of columns with the sums of all.
 //
 // Inputs: x (rows, K), weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T, sizes (rows,
 // K, N), residual (rows, columns), any array if not used.
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
 // Constants: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES of K.
-// Groups: (SHARES, N / COLUMNS, rows / ROWS), of 256 threads, in clusters of SHARES. Dynamic shared memory for the stages
-// or the sums, and 1,024 bytes to align them.
+// Groups: (SHARES, rows / ROWS, N / COLUMNS), of 256 threads, in clusters of SHARES: those with the same columns run
+// together, and the L2 cache has these. Dynamic shared memory for the stages or the sums, and 1,024 bytes to align
+// them.
 #include "cluster.h"
 #include "quantized.h"
 #include "wgmma.h"
 #include "wgmma-operand.h"
   constexpr int THREADS = 256, COLUMNS = TILES * 128, OWN = GATED ? COLUMNS / 2 : COLUMNS;
   constexpr int COLUMN_BYTES = STEP * BITS / 8, CHUNKS = COLUMN_BYTES / 16, PACKS = STEP / 8;
-  constexpr int SPANS = SPAN < STEP ? STEP / SPAN : 1, WORD_SPANS = 2, FACTOR_BYTES = SPANS < WORD_SPANS ? 4 : SPANS * 2;
+  constexpr int WORD_SPANS = 2, SPANS = SPAN < STEP ? STEP / SPAN : 1;
+  constexpr int FACTOR_BYTES = SPANS < WORD_SPANS ? 4 : SPANS * 2;
   constexpr int MATRIX = ROWS * STEP * 2, FACTORS = MATRIX + COLUMNS * COLUMN_BYTES;
   constexpr int STAGE = FACTORS + COLUMNS * 2 * FACTOR_BYTES;
   const int K = sizes[1], N = sizes[2], columns = GATED ? N / 2 : N;
-  const int share = group_x, first = group_y * OWN, first_row = group_z * ROWS;
+  const int share = group_x, first = group_z * OWN, first_row = group_y * ROWS;
   const int rows = min(ROWS, sizes[0] - first_row);
   const int begin = K / STEP * share / SHARES, steps = K / STEP * (share + 1) / SHARES - begin;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
@@ -62,8 +64,8 @@
     for (int i = 0; i < ROWS; i += ROWS_APART)
       cp_async(to + i * LINE_BYTES, rows_from + (long(i) * K + step * STEP), own_row + i < rows ? 16 : 0);
   };
-  // Scales and biases come with the numbers, those of a column's spans of a step in whole words. A word of a single span
-  // has another's in its other half.
+  // Scales and biases come with the numbers, those of a column's spans of a step in whole words. A word of a single
+  // span has another's in its other half.
   auto first_span = [&](int line, int step) { return unsigned(line) * (K / SPAN) + (begin + step) * STEP / SPAN; };
   const unsigned factor_line = line_of(thread_index % COLUMNS);
   auto fetch_factors = [&](int step) {

@@ -132,8 +132,8 @@ export class WarpgroupProducts {
       outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
       grid: [
         shares * THREADS,
-        Math.ceil(outputs / (tiles * 128)),
         Math.ceil(rows / shape.rows),
+        Math.ceil(outputs / (tiles * 128)),
       ] as const,
       threadGroup: [THREADS, 1, 1] as const,
       template: {
