@@ -18,7 +18,12 @@ const REGISTERS = 65_536;
 const STATIC_BYTES = 48 * 1024;
 const DYNAMIC_BYTES = 99 * 1024;
 /** Kernels for compute capability 9.0 alone, which has more. */
-const HOPPER = ["mlx_serve_expert_product", "mlx_serve_scan_tokens", "mlx_serve_warpgroup_chunks"];
+const HOPPER = [
+  "mlx_serve_expert_product",
+  "mlx_serve_scan_tokens",
+  "mlx_serve_warpgroup_chunks",
+  "mlx_serve_warpgroup_product",
+];
 const HOPPER_BYTES = 227 * 1024;
 /** Above this MLX asks that a group may have more than the first. */
 const RAISED_BYTES = 48_000;

@@ -72,6 +72,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordSumNorms(dtype);
     recordGates(dtype);
     recordWideExperts(dtype);
+    recordWarpgroups(dtype);
     recordHeadProducts(dtype);
   }
   if (language === "metal") recordSelfTest();
@@ -341,6 +342,38 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
       const plan = products.plan(chosen, tokens, experts)!;
       products.experts(zeros([tokens, 512], dtype), experts, plan, true);
       products.experts(zeros([4 * tokens, 512], dtype), experts, plan, false);
+    }
+    products.free();
+  }
+}
+
+/** Many rows with a quantized matrix, where a GPU has wgmma: in groups of each size, in clusters and without. */
+function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
+  for (const [tiles, shares, bits, groupSize, ...numbers] of [
+    [1, 1, 4, 64, 32, 64, 96, 128, 192, 256],
+    [2, 1, 4, 64, 32, 64, 96, 128],
+    [1, 4, 4, 64, 64, 128, 256],
+    [2, 2, 4, 64, 64, 128],
+    [2, 8, 4, 64, 32, 64, 96, 128],
+    [2, 1, 4, 32, 128],
+    [2, 1, 4, 128, 128],
+    [1, 1, 8, 64, 64, 256],
+    [2, 1, 8, 32, 128],
+    [2, 2, 8, 64, 128],
+  ] as const) {
+    using _ = new Scope();
+    const products = new Products(recordedKernel, true, undefined, {
+      tiles,
+      shares,
+      leastRows: 17,
+    });
+    const quantization = { mode: "affine", groupSize, bits } as const;
+    const matrix = quantize(zeros([512, 1024], dtype), quantization);
+    const packed = { kind: "packed", matrix, quantization } as const;
+    for (const rows of numbers) {
+      const x = zeros([rows, 1024], dtype);
+      products.product(x, packed, { isGated: true });
+      products.product(x, packed, { residual: zeros([rows, 512], dtype) });
     }
     products.free();
   }

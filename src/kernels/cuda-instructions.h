@@ -26,6 +26,13 @@ __device__ __forceinline__ unsigned fma_pair(unsigned x, unsigned y, unsigned z,
 INSTRUCTIONS_ON_PAIRS_OF(__nv_bfloat16, "bf16")
 INSTRUCTIONS_ON_PAIRS_OF(__half, "f16")
 
+/** x & mask | bits: compilers make two instructions of it where both are constants. */
+__device__ __forceinline__ unsigned and_or(unsigned x, unsigned mask, unsigned bits) {
+  unsigned made;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(made) : "r"(x), "r"(mask), "r"(bits));
+  return made;
+}
+
 /** Where the launch's dynamic shared memory begins. */
 __device__ __forceinline__ unsigned dynamic_shared_memory() {
   extern __shared__ __align__(16) unsigned char memory[];
@@ -47,6 +54,17 @@ __device__ __forceinline__ void cp_async(unsigned to, const void* from, int byte
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
+/** The same of memory whose neighbours are copied later: the L2 cache loads 128 bytes at once. */
+__device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+/** So with 4 or 8 bytes. */
+template <int BYTES>
+__device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
 
 /** For the copies that this thread has committed, but for the last PENDING groups of them. */
@@ -62,6 +80,14 @@ __device__ __forceinline__ uint4 load_shared(unsigned at) {
   return loaded;
 }
 
+/** 4 or 8 bytes. */
+__device__ __forceinline__ void load_shared(unsigned (&loaded)[1], unsigned at) {
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded[0]) : "r"(at));
+}
+__device__ __forceinline__ void load_shared(unsigned (&loaded)[2], unsigned at) {
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(loaded[0]), "=r"(loaded[1]) : "r"(at));
+}
+
 __device__ __forceinline__ void store_shared(unsigned at, const float (&four)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
                ::"r"(at), "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]));
@@ -74,6 +100,10 @@ __device__ __forceinline__ void store_shared(unsigned at, const uint4& four) {
 
 __device__ __forceinline__ void store_shared(unsigned at, unsigned pair) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(pair));
+}
+
+__device__ __forceinline__ void store_shared(unsigned at, float number) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(number));
 }
 
 /** sum += the four floats at `at`. */

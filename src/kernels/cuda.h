@@ -28,3 +28,8 @@
 // multiprocessor, for which the compiler spares registers.
 #define __global__ __attribute__((global)) __launch_bounds__(LAUNCH_BOUNDS)
 #endif
+
+#ifdef CLUSTER
+// So many groups run together (cluster.h).
+#define __global__ __attribute__((global)) __attribute__((cluster_dims(CLUSTER, 1, 1)))
+#endif

@@ -1,7 +1,7 @@
 // Products of rows with a matrix on NVIDIA GPUs, fused with their neighbours in a model: the norm before, the gate,
 // the residual behind. Where a product takes microseconds, each launch that is saved counts. There is a kernel for
 // few rows, and one for many with a quantized matrix, which it dequantizes once for all of them. Where GPUs can do more,
-// many rows with dense experts have another (expert-product.ts).
+// many rows have others: with a quantized matrix (warpgroup-product.ts), and with dense experts (expert-product.ts).
 import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../mlx/dtype.ts";
@@ -15,6 +15,7 @@ import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
 import { fitsVector, Vectors } from "./vector.ts";
+import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
 
 /** (..., N, K), dense, or quantized and packed by MLX. */
 export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
@@ -201,16 +202,26 @@ export class Products {
   readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
   readonly #constants = new Constants();
   readonly #wide: WideExpertProducts | undefined;
+  readonly #warpgroups: WarpgroupProducts | undefined;
   readonly #vectors: Vectors;
   readonly #norm: typeof rmsNorm;
   #lastPlan: ExpertPlan | undefined;
 
-  /** `hasWgmma`: the GPU is of compute capability 9.0. `norm`: of rows too many to be fused with a product. */
-  constructor(make: MakeKernel = makeKernel, hasWgmma = false, norm = rmsNorm) {
+  /**
+   * `hasWgmma`: the GPU is of compute capability 9.0. `norm`: of rows too many to be fused with a product. `groups`: in
+   * place of those that should be the quickest with wgmma.
+   */
+  constructor(
+    make: MakeKernel = makeKernel,
+    hasWgmma = false,
+    norm = rmsNorm,
+    groups: AskedShape = {},
+  ) {
     this.#makeKernel = make;
     this.#norm = norm;
     this.#vectors = new Vectors(make, this.#constants);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
+    this.#warpgroups = hasWgmma ? new WarpgroupProducts(make, groups) : undefined;
   }
 
   /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
@@ -228,7 +239,13 @@ export class Products {
       return this.product(this.#norm(x, norm.weight, norm.eps), matrix, { isGated, residual });
     }
     const form = formOf(matrix);
-    const { outputs, bits } = form;
+    const { weight, outputs, inputs, bits } = form;
+    if (matrix.kind === "packed" && rows > FEW && this.#warpgroups?.takes(rows, form)) {
+      const { scales, biases } = matrix.matrix;
+      const sizes = this.#constants.ints(rows, inputs, outputs);
+      const given = { x, weight, scales, biases: biases!, sizes, residual };
+      return this.#warpgroups.product(given, form, isGated);
+    }
     const launch =
       rows > FEW
         ? launchOfMany(rows, outputs, bits)
@@ -309,6 +326,7 @@ export class Products {
 
   free(): void {
     this.#wide?.free();
+    this.#warpgroups?.free();
     this.#vectors.free();
     for (const each of this.#configured.values()) each.free();
     this.#constants.free();

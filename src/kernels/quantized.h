@@ -9,6 +9,21 @@ FUNCTION uint3 integer_pairs(const __half*) {
   return {0x64006400, 0x3c003c00, 0xe400e400};
 }
 
+/** Byte `i` of a word as a weight: as the last bits of 2^23 it becomes a float faster than by a conversion. */
+template <typename T>
+FUNCTION float dequantize_byte(unsigned word, int i, T scale, T bias) {
+  const unsigned bits = __byte_perm(word, 0x4b000000, 0x7650 + i);
+  return (__uint_as_float(bits) - 8388608.0f) * float(scale) + float(bias);
+}
+
+/** The first 4 bits of each half of `two` as a pair of weights; `scales` and `biases` are pairs. */
+template <typename T>
+FUNCTION unsigned dequantize_halves(unsigned two, unsigned scales, unsigned biases, const T* type) {
+  const uint3 integers = integer_pairs(type);
+  const unsigned numbers = and_or(two, 0x000f000f, integers.x);
+  return fma_pair(fma_pair(numbers, integers.y, integers.z, type), scales, biases, type);
+}
+
 /**
  * 8 weights, scale * q + bias, of the 16 bytes that a lane has loaded: number `sub` of their eights. With 4 bits
  * they come in the order 0, 4, 1, 5, 2, 6, 3, 7, because the halves of a word are taken at once.
@@ -20,22 +35,28 @@ FUNCTION uint4 dequantize(const uint4& loaded, int sub, T scale, T bias) {
   unsigned made[4];
   if (BITS == 16) return loaded;
   if (BITS == 8) {
-    // As the last bits of 2^23 a byte becomes a float faster than by a conversion.
-    const auto number = [&](int i) {
-      const unsigned bits = __byte_perm(words[sub * 2 + i / 4], 0x4b000000, 0x7650 + i % 4);
-      return (__uint_as_float(bits) - 8388608.0f) * float(scale) + float(bias);
-    };
+    const auto number = [&](int i) { return dequantize_byte(words[sub * 2 + i / 4], i % 4, scale, bias); };
     for (int i = 0; i < 4; i++) made[i] = pack_pair(number(2 * i), number(2 * i + 1), type);
   } else {
-    const uint3 integers = integer_pairs(type);
     const unsigned scales = pack_pair(float(scale), float(scale), type);
     const unsigned biases = pack_pair(float(bias), float(bias), type);
-    for (int i = 0; i < 4; i++) {
-      const unsigned two = (words[sub] >> (4 * i) & 0x000f000f) | integers.x;
-      made[i] = fma_pair(fma_pair(two, integers.y, integers.z, type), scales, biases, type);
-    }
+    for (int i = 0; i < 4; i++) made[i] = dequantize_halves(words[sub] >> (4 * i), scales, biases, type);
   }
   return {made[0], made[1], made[2], made[3]};
+}
+
+/** Weights 2 * quad and 2 * quad + 1 of 8 neighbours, whose words these are, as a pair; `scales` and `biases` are pairs
+ *  of the same. */
+template <int BITS, typename T>
+FUNCTION unsigned dequantize_pair(const unsigned* words, int quad, unsigned scales, unsigned biases, const T* type) {
+  if (BITS == 8) {
+    const unsigned two = __byte_perm(words[0], words[1], 0x10 + 0x22 * quad);
+    const T scale = *reinterpret_cast<const T*>(&scales), bias = *reinterpret_cast<const T*>(&biases);
+    return pack_pair(dequantize_byte(two, 0, scale, bias), dequantize_byte(two, 1, scale, bias), type);
+  }
+  const unsigned byte = __byte_perm(words[0], 0, 0x4440 + quad);
+  // Its second half at the beginning of the second half of a register.
+  return dequantize_halves(byte * 0x1001, scales, biases, type);
 }
 
 /** 8 neighbours of x in the order of `dequantize`. */

@@ -2,6 +2,11 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
+import { Products } from "../../src/kernels/product.ts";
+import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import { astype, dequantize, matmul, quantize, subtract, swapAxes } from "../../src/mlx/ops.ts";
+import { key, normal } from "../../src/mlx/random.ts";
+import { Scope } from "../../src/mlx/scope.ts";
 import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
 import { checkChunks } from "../support/checked-chunks.ts";
@@ -226,6 +231,110 @@ const productMutations = [
   },
 ] as const;
 
+/** Of products whose operands are in registers, and of clusters. */
+const clusterMutations = [
+  {
+    name: "rows that are not swizzled",
+    from: "(pack % 8 ^ row % 8)",
+    to: "(pack % 8)",
+    found: WRONG,
+  },
+  { name: "weights of another lane", from: "0x4440 + quad", to: "0x4440", found: WRONG },
+  { name: "weights in the wrong half", from: "byte * 0x1001", to: "byte * 0x101", found: WRONG },
+  {
+    name: "scales of the step before",
+    from: "load_factors(s);",
+    to: "load_factors(max(s - 1, 0));",
+    found: WRONG,
+  },
+  {
+    name: "registers that are written to while they are multiplied",
+    from: "wgmma_wait<1>();",
+    to: "wgmma_wait<2>();",
+    found: /what lane \d+ was multiplying was written to/,
+  },
+  {
+    name: "sums that are not waited for",
+    from: "wgmma_wait<0>(sum[t]);",
+    to: "wgmma_wait<1>(sum[t]);",
+    found: /never waited for its products|toBeLessThan|a race/,
+  },
+  {
+    name: "registers that are not fenced",
+    from: "    wgmma_fence();\n",
+    to: "",
+    found: /lane \d+ multiplies with registers that it has not fenced/,
+  },
+  {
+    name: "copies that are not fenced",
+    from: "    fence_proxy_async();\n",
+    to: "",
+    found:
+      /lane \d+ multiplies byte \d+ of the dynamic shared memory, which lane \d+ has written and not fenced/,
+  },
+  {
+    name: "a wait for too few copies",
+    from: "cp_async_wait<STAGES - 3>();",
+    to: "cp_async_wait<STAGES - 2>();",
+    found: NOT_WAITED_FOR,
+  },
+  {
+    name: "a barrier out behind a wait",
+    from: "fence_proxy_async();\n    BARRIER;",
+    to: "fence_proxy_async();",
+    found: /which nobody has written|a race|has not been waited for/,
+  },
+  {
+    name: "a copy to what is still multiplied",
+    from: "fetch_rows(s + STAGES - 2);",
+    to: "fetch_rows(s + STAGES - 1);",
+    found: /where a copy of lane \d+ has not been waited for|a race/,
+  },
+  {
+    name: "rows that are read before the launch before has made them",
+    from: "  AWAIT_INPUTS;\n",
+    to: "",
+    found: /lane \d+ reads x before it waits for the launch before/,
+  },
+  {
+    name: "a barrier of the group in place of its cluster's",
+    from: "if (SHARES > 1) cluster_barrier();\n  else BARRIER;",
+    to: "BARRIER;",
+    found: /which nobody has written before a barrier of the cluster/,
+  },
+  {
+    name: "a group that ends before others have read its sums",
+    from: "sums.\n  if (SHARES > 1) cluster_barrier();",
+    to: "sums.\n",
+    found: /lane \d+ reads shared memory of group \d+ of its cluster, which ends/,
+  },
+  {
+    name: "the sums of a group left out",
+    from: "load_shared_of(i / 2, ",
+    to: "load_shared_of(0, ",
+    found: WRONG,
+  },
+] as const;
+
+/** 50 rows with a matrix in 4 bits, by groups of two that split more steps than they have stages. */
+function checkCluster(make: MakeKernel): void {
+  using _ = new Scope();
+  const quantization = { mode: "affine", groupSize: 64, bits: 4 } as const;
+  const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
+  const [x, matrix] = [random(1, 50, 768), quantize(random(2, 16, 768), quantization)];
+  const groups = { tiles: 1, shares: 2, step: 64, stages: 4 };
+  const products = new Products(make, true, undefined, groups);
+  try {
+    const found = products.product(x, { kind: "packed", matrix, quantization }, {});
+    const exact = dequantize(matrix, quantization, "float32");
+    const expected = matmul(astype(x, "float32"), swapAxes(exact, 0, 1));
+    const off = subtract(astype(found, "float32"), expected).numbers();
+    expect(Math.max(...off.map(Math.abs))).toBeLessThan(1);
+  } finally {
+    products.free();
+  }
+}
+
 describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {
   test.each(mutations)(
     "$name",
@@ -265,6 +374,27 @@ describe.skipIf(backend() !== "cpu")(
         expect(() =>
           checkChunks({ ...shape, dtype: "bfloat16", hopper: { groups: 2 } }, make),
         ).toThrow(found);
+      },
+      60_000,
+    );
+  },
+);
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel with products of a cluster the tests notice",
+  () => {
+    const kernel = "warpgroup_product_54272";
+
+    test("nothing where nothing is wrong", () => {
+      expect(() =>
+        checkCluster(mutatedKernel(kernel, "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n")),
+      ).not.toThrow();
+    }, 60_000);
+
+    test.each(clusterMutations)(
+      "$name",
+      ({ from, to, found }) => {
+        expect(() => checkCluster(mutatedKernel(kernel, from, to))).toThrow(found);
       },
       60_000,
     );

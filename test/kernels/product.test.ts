@@ -11,6 +11,7 @@ import {
   Products,
   quickestRows,
 } from "../../src/kernels/product.ts";
+import { groupShape } from "../../src/kernels/warpgroup-product.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import { makeKernel } from "../../src/mlx/kernel.ts";
@@ -35,8 +36,10 @@ import { useMlx } from "../support/mlx.ts";
 const mlx = useMlx();
 const hasCuda = backend() === "cuda";
 
-const makeProducts = () =>
-  hasCuda ? new Products(makeKernel, hasWgmma(mlx.device)) : new Products(emulatedKernel, true);
+const makeProducts = (isHopper = true) =>
+  hasCuda
+    ? new Products(makeKernel, isHopper && hasWgmma(mlx.device))
+    : new Products(emulatedKernel, isHopper);
 
 const exact = (x: MlxArray) => astype(x, "float32");
 
@@ -60,7 +63,13 @@ function gated(product: MlxArray): MlxArray {
 }
 
 /** Compares the product, alone and with what can be around it, with that of the same matrix in float32. */
-function expectProducts(matrix: Matrix, dense: MlxArray, dtype: Half, rows: number): void {
+function expectProducts(
+  matrix: Matrix,
+  dense: MlxArray,
+  dtype: Half,
+  rows: number,
+  products = makeProducts(),
+): void {
   const [outputs, inputs] = dense.shape as [number, number];
   const x = random(dtype, 1, rows, inputs);
   const residual = random(dtype, 3, rows, outputs);
@@ -68,7 +77,6 @@ function expectProducts(matrix: Matrix, dense: MlxArray, dtype: Half, rows: numb
   const transposed = swapAxes(exact(dense), 0, 1);
   const plain = matmul(exact(x), transposed);
   const normed = matmul(rmsNorm(exact(x), exact(norm.weight), norm.eps), transposed);
-  const products = makeProducts();
   // Packed weights are rounded once more.
   const most = dtype === "float16" ? 0.002 : matrix.kind === "packed" ? 0.015 : 0.01;
   expect(fitsProduct(matrix, dtype)).toBe(true);
@@ -199,9 +207,35 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     const matrix = quantize(random("bfloat16", 2, 80, 256), quantization);
     const dense = dequantize(matrix, quantization, "bfloat16");
     for (const rows of [5, 37]) {
-      expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", rows);
+      const products = makeProducts(false);
+      expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", rows, products);
     }
   }, 60_000);
+
+  // Groups of each number of rows, and several of them; with one tile and two; alone and in clusters, where steps are
+  // fewer than groups too; columns that fill no group.
+  for (const [bits, groupSize, dtype, rows, outputs, inputs, shape] of [
+    [4, 32, "bfloat16", 17, 80, 384, { leastRows: 17 }],
+    [4, 64, "float16", 64, 176, 384, { tiles: 1, shares: 1, step: 64, stages: 4 }],
+    [4, 128, "bfloat16", 70, 48, 640, { tiles: 2, shares: 2, step: 128, stages: 3 }],
+    [4, 64, "bfloat16", 40, 48, 640, { tiles: 2, shares: 8, step: 128, stages: 4 }],
+    [4, 128, "bfloat16", 33, 32, 128, { tiles: 1, shares: 3, step: 64, stages: 3 }],
+    [8, 64, "bfloat16", 37, 272, 256, { tiles: 2, shares: 1, step: 64, stages: 3 }],
+    [8, 32, "float16", 100, 32, 384, undefined],
+    [8, 128, "float16", 130, 16, 256, undefined],
+    [8, 64, "float16", 250, 16, 128, { tiles: 1 }],
+    [4, 64, "bfloat16", 300, 16, 128, { tiles: 1 }],
+  ] as const) {
+    const shapeOf = shape ? `, ${Object.values(shape)}` : "";
+    test(`of ${rows} rows of ${inputs} with ${outputs} of ${bits} bits in groups of ${groupSize} by wgmma${shapeOf}`, () => {
+      using _ = new Scope();
+      const quantization = { mode: "affine", groupSize, bits } as const;
+      const matrix = quantize(random(dtype, 2, outputs, inputs), quantization);
+      const dense = dequantize(matrix, quantization, dtype);
+      const products = new Products(emulatedKernel, true, undefined, shape);
+      expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, rows, products);
+    }, 120_000);
+  }
 
   test("of 5 rows with a dense matrix", () => {
     using _ = new Scope();
@@ -220,7 +254,8 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       const quantization = { mode: "affine", groupSize: 32, bits } as const;
       const matrix = quantize(random("bfloat16", 2, 64, 384), quantization);
       const dense = dequantize(matrix, quantization, "bfloat16");
-      expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", rows);
+      const products = makeProducts(false);
+      expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", rows, products);
     }, 60_000);
   }
 });
@@ -325,6 +360,25 @@ describe("a matrix fits", () => {
     expect(fitsProduct(dense(64, 96), "float16")).toBe(true);
     expect(fitsProduct(dense(64, 80), "float16")).toBe(false);
     expect(fitsProduct(dense(4096, 4096), "float16")).toBe(false);
+  });
+
+  test("in groups that a multiprocessor has memory for, and as many as it has multiprocessors", () => {
+    const shapeOf = (rows: number, columns: number, inputs: number, bits = 4) =>
+      groupShape({ rows, columns, inputs, bits, span: 64 });
+    for (const rows of [17, 50, 128, 129, 256, 1000]) {
+      for (const bits of [4, 8]) {
+        const { tiles, step, stages, ...shape } = shapeOf(rows, 4096, 4096, bits);
+        const ofColumn = (step * bits) / 8 + 2 * Math.max(4, step / 32);
+        const bytes = stages * (step * shape.rows * 2 + tiles * 128 * ofColumn);
+        expect(bytes).toBeLessThanOrEqual(226 * 1024);
+        expect(stages).toBeGreaterThanOrEqual(4);
+      }
+    }
+    // Of Llama-3.2-3B.
+    expect(shapeOf(128, 16_384, 3072)).toMatchObject({ rows: 128, tiles: 2, shares: 2 });
+    expect(shapeOf(64, 3072, 3072)).toMatchObject({ rows: 64, tiles: 2, shares: 8 });
+    expect(shapeOf(65, 128_256, 3072)).toMatchObject({ rows: 96, tiles: 2, shares: 1 });
+    expect(shapeOf(256, 16_384, 3072)).toMatchObject({ rows: 128, tiles: 2, shares: 1 });
   });
 
   test("where it is the quickest for so many rows", () => {

@@ -22,7 +22,7 @@ import {
   uniqueName,
 } from "../../scripts/check-kernels/metal-signature.ts";
 import { MOST_SHARED_BYTES } from "../../scripts/check-kernels/metal-tree.ts";
-import { cudaInstructions, type Language, wgmma } from "../../src/kernels/source.ts";
+import { cluster, cudaInstructions, type Language, wgmma } from "../../src/kernels/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
@@ -63,6 +63,7 @@ function run(emulated: Emulated, given: readonly MlxArray[]): MlxArray[] {
     Int32Array.from(groups),
     launch.threadGroup[0],
     source.sharedMemory ?? 0,
+    Number(/^#define CLUSTER (\d+)/m.exec(source.header ?? "")?.[1] ?? 1),
     language === "cuda",
   );
   if (fault !== null) throw new Error(String(fault));
@@ -130,7 +131,7 @@ function cudaText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
     ...source.outputs.map((name, i) => [`${types[outputs[i]!.dtype]}*`, name]),
   ];
   const text = `
-${source.header?.replace(cudaInstructions, "").replace(wgmma, "")}
+${source.header?.replace(cudaInstructions, "").replace(cluster, "").replace(wgmma, "")}
 ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
 ${source.source}
@@ -265,7 +266,19 @@ function openEmulator() {
   forgetUnused(kernels);
   const { emulate } = dlopen(file, {
     emulate: {
-      args: ["buffer", "ptr", "buffer", "i32", "buffer", "i32", "buffer", "i32", "i32", "bool"],
+      args: [
+        "buffer",
+        "ptr",
+        "buffer",
+        "i32",
+        "buffer",
+        "i32",
+        "buffer",
+        "i32",
+        "i32",
+        "i32",
+        "bool",
+      ],
       returns: "cstring",
     },
   }).symbols;

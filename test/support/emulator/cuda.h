@@ -1,5 +1,5 @@
-// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h
-// and wgmma.h (instructions.cpp).
+// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h,
+// cluster.h and wgmma.h (instructions.cpp).
 #include "kernel.h"
 
 #define __device__ static
@@ -70,6 +70,10 @@ inline unsigned fma_pair(unsigned x, unsigned y, unsigned z, const T* type) {
   return pack_pair(one(0), one(1), type);
 }
 
+inline unsigned and_or(unsigned x, unsigned mask, unsigned bits) {
+  return (x & mask) | bits;
+}
+
 int atomic_add(int* at, int added);
 
 /** sum (16, 8) += a (16, 16) b (16, 8), spread over a warp. */
@@ -84,16 +88,27 @@ inline unsigned dynamic_shared_memory() {
 void* shared_pointer(unsigned at);
 uint4 load_constant(const void* from);
 uint4 load_shared(unsigned at);
+void load_shared(unsigned (&loaded)[1], unsigned at);
+void load_shared(unsigned (&loaded)[2], unsigned at);
 void store_shared(unsigned at, const float (&four)[4]);
 void store_shared(unsigned at, const uint4& four);
 void store_shared(unsigned at, unsigned pair);
+void store_shared(unsigned at, float number);
 void add_shared(float (&sum)[4], unsigned at);
 
 /** Four matrices (8, 8) of 16 bits, whose rows the lanes point at, eight lanes each. */
 template <bool TRANSPOSED>
 void ldmatrix_x4(unsigned (&made)[4], unsigned at);
 
-void cp_async(unsigned to, const void* from, int bytes);
+/** `written`: zeros behind the bytes too. */
+void cp_async(unsigned to, const void* from, int bytes, int written = 16);
+inline void cp_async_ahead(unsigned to, const void* from, int bytes) {
+  cp_async(to, from, bytes);
+}
+template <int BYTES>
+inline void cp_async_ahead(unsigned to, const void* from) {
+  cp_async(to, from, BYTES, BYTES);
+}
 void cp_async_commit();
 void wait_copies(int pending);
 template <int PENDING = 0>
@@ -101,16 +116,26 @@ inline void cp_async_wait() {
   wait_copies(PENDING);
 }
 
+void cluster_barrier();
+void load_shared_of(int index, float (&four)[4], unsigned at);
+
 void fence_proxy_async();
 void wgmma_fence();
 void wgmma_commit();
 /** sum (64, 2 * SUMS) = a (64, 16) b (2 * SUMS, 16), spread over a warpgroup, or added to it. */
 template <int SUMS, typename T>
 void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T*);
-/** sum (64, 2 * SUMS) = a (64, 16) b (16, 2 * SUMS), with `a` in registers, or added to it. */
+/** sum (64, 2 * SUMS) += a (64, 16) b (2 * SUMS, 16), with `a` in registers. */
+template <int SUMS, typename T>
+void wgmma_m64k16(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*);
+/** With b (16, 2 * SUMS), and added or not. */
 template <int SUMS, typename T>
 void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, bool adds, const T*);
 void wait_products(int pending);
+template <int PENDING>
+inline void wgmma_wait() {
+  wait_products(PENDING);
+}
 template <int PENDING, int N>
 inline void wgmma_wait(float (&)[N]) {
   wait_products(PENDING);

@@ -15,7 +15,7 @@ char* in_shared_memory(unsigned at, unsigned bytes = 16) {
   const unsigned first = dynamic_shared_memory();
   if (at % bytes != 0 || at < first || at + bytes > first + dynamic_bytes)
     fault("lane %d addresses byte %d of its dynamic shared memory, %u at once", me->index, int(at - first), bytes);
-  return dynamic_memory + (at - first);
+  return me->group->dynamic_memory + (at - first);
 }
 
 /** The same, which this lane reads or writes there. */
@@ -79,8 +79,8 @@ void touch_operands(const Product& product) {
   if (!product.registers)
     touched(pack_at(product.a, 0, me->index / 32 % 4 * 16 + lane / 2, lane % 2), Access::MULTIPLY);
   for (int i = lane; i < columns * 2; i += 32) {
-    const unsigned at = product.registers ? pack_at(product.b, i / 128, i / 8 % 16, i % 8)
-                                          : pack_at(product.b, 0, i / 2, i % 2);
+    const unsigned at = product.is_transposed ? pack_at(product.b, i / 128, i / 8 % 16, i % 8)
+                                              : pack_at(product.b, 0, i / 2, i % 2);
     touched(at, Access::MULTIPLY);
   }
 }
@@ -94,7 +94,7 @@ void compute_product(float* made, const Product& product) {
   for (int r = 0; r < 2 && !product.registers; r++) read_row<T>(rows[r], product.a, row + r * 8);
   for (int i = 0; i < product.sums / 2; i++) {
     const int at = i / 2 * 8 + column + i % 2;
-    if (product.registers) read_column<T>(other, product.b, at);
+    if (product.is_transposed) read_column<T>(other, product.b, at);
     else read_row<T>(other, product.b, at);
     for (int r = 0; r < 2; r++) {
       float dot = 0;
@@ -184,6 +184,14 @@ uint4 load_shared(unsigned at) {
   return read;
 }
 
+void load_shared(unsigned (&loaded)[1], unsigned at) {
+  memcpy(loaded, touched(at, Access::READ, 4), 4);
+}
+
+void load_shared(unsigned (&loaded)[2], unsigned at) {
+  memcpy(loaded, touched(at, Access::READ, 8), 8);
+}
+
 void store_shared(unsigned at, const float (&four)[4]) {
   memcpy(touched(at, Access::WRITE), four, 16);
 }
@@ -196,10 +204,23 @@ void store_shared(unsigned at, unsigned pair) {
   memcpy(touched(at, Access::WRITE, 4), &pair, 4);
 }
 
+void store_shared(unsigned at, float number) {
+  memcpy(touched(at, Access::WRITE, 4), &number, 4);
+}
+
 void add_shared(float (&sum)[4], unsigned at) {
   float four[4];
   memcpy(four, touched(at, Access::READ), 16);
   for (int i = 0; i < 4; i++) sum[i] += four[i];
+}
+
+void load_shared_of(int index, float (&four)[4], unsigned at) {
+  if (index < 0 || index >= group_count) fault("lane %d reads of group %d of its cluster", me->index, index);
+  const Group& other = groups[index];
+  const char* const from = other.dynamic_memory + (in_shared_memory(at) - me->group->dynamic_memory);
+  if (other.has_ended) fault("lane %d reads shared memory of group %d of its cluster, which ends", me->index, index);
+  touch_of(other, from, 16);
+  memcpy(four, from, 16);
 }
 
 template <bool TRANSPOSED>
@@ -223,12 +244,12 @@ void ldmatrix_x4(unsigned (&made)[4], unsigned at) {
   memcpy(made, all[me->in_warp()].made, sizeof(made));
 }
 
-void cp_async(unsigned to, const void* from, int bytes) {
-  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 != 0)
+void cp_async(unsigned to, const void* from, int bytes, int written) {
+  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % written != 0)
     fault("lane %d copies from an unaligned address", me->index);
   if (bytes > 0) touch(from, bytes, Access::READ);
-  touched(to, Access::BEGIN_COPY);
-  Copy copy = {to, from, bytes, me->copy_groups, {}};
+  touched(to, Access::BEGIN_COPY, written);
+  Copy copy = {to, from, bytes, written, me->copy_groups, {}};
   memcpy(copy.taken, from, bytes);
   me->copies.push_back(copy);
 }
@@ -238,10 +259,10 @@ void cp_async_commit() {
 }
 
 void wait_copies(int pending) {
-  for (const auto& [to, from, bytes, group, taken] : take_groups(me->copies, me->copy_groups, pending)) {
+  for (const auto& [to, from, bytes, written, group, taken] : take_groups(me->copies, me->copy_groups, pending)) {
     if (memcmp(taken, from, bytes) != 0) fault("what lane %d was copying was written to", me->index);
-    char* const place = touched(to, Access::END_COPY);
-    memset(place, 0, 16);
+    char* const place = touched(to, Access::END_COPY, written);
+    memset(place, 0, written);
     memcpy(place, from, bytes);
   }
 }
@@ -266,8 +287,13 @@ void wgmma_m64k16(float (&sum)[SUMS], uint64_t a, uint64_t b, bool adds, const T
 }
 
 template <int SUMS, typename T>
+void wgmma_m64k16(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, const T*) {
+  begin_product<T>({.b = b, .registers = a, .sum = sum, .sums = SUMS, .adds = true});
+}
+
+template <int SUMS, typename T>
 void wgmma_m64k16_transposed(float (&sum)[SUMS], const unsigned (&a)[4], uint64_t b, bool adds, const T*) {
-  begin_product<T>({.b = b, .registers = a, .sum = sum, .sums = SUMS, .adds = adds});
+  begin_product<T>({.b = b, .registers = a, .is_transposed = true, .sum = sum, .sums = SUMS, .adds = adds});
 }
 
 void wait_products(int pending) {
@@ -285,12 +311,16 @@ void wait_products(int pending) {
 
 #define PRODUCTS_OF(SUMS, TYPE) \
   template void wgmma_m64k16(float (&)[SUMS], uint64_t, uint64_t, bool, const TYPE*); \
+  template void wgmma_m64k16(float (&)[SUMS], const unsigned (&)[4], uint64_t, const TYPE*); \
   template void wgmma_m64k16_transposed(float (&)[SUMS], const unsigned (&)[4], uint64_t, bool, const TYPE*);
 #define OF(TYPE) \
   template void mma_m16n8k16( \
       float (&)[4], unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, const TYPE*); \
+  PRODUCTS_OF(16, TYPE) \
   PRODUCTS_OF(32, TYPE) \
+  PRODUCTS_OF(48, TYPE) \
   PRODUCTS_OF(64, TYPE) \
+  PRODUCTS_OF(96, TYPE) \
   PRODUCTS_OF(128, TYPE)
 OF(Bfloat16)
 OF(Float16)

@@ -1,5 +1,5 @@
-// A group of threads on a CPU. Each lane is a fibre, and runs until it has to wait for others; a warp may run far ahead
-// of the others, and the last one runs first.
+// A group of threads on a CPU, or those of a cluster. Each lane is a fibre, and runs until it has to wait for others; a
+// warp may run far ahead of the others, and the last one runs first.
 #include "lanes.h"
 
 #include <sys/mman.h>
@@ -15,19 +15,24 @@
 Lane* me;
 std::vector<Lane> lanes(MOST_LANES);
 Warp warps[MOST_LANES / 32];
-Group group;
-char* dynamic_memory;
+Group groups[MOST_GROUPS];
+int group_count;
+uint32_t cluster_writes;
 unsigned dynamic_bytes;
 
 namespace {
 constexpr size_t STACK = 256 << 10;
 
-int threads;
+int threads; // of a group
+/** How often barriers have ordered memory, those of any group; and where those of a cluster meet. */
+Epochs latest;
+Meeting cluster;
 /** Whether launches begin while the ones before them still run. */
 bool overlaps;
 jmp_buf scheduler;
 const char* kernel_name;
 char message[1024];
+const Group* told_by;
 void (*enter_kernel)(void**);
 void** arguments;
 
@@ -41,7 +46,7 @@ char* stacks() {
 void begin() {
   for (;;) {
     enter_kernel(arguments);
-    me->is_done = true;
+    me->is_done = me->group->has_ended = true;
     if (_setjmp(me->context) == 0) _longjmp(scheduler, 1);
   }
 }
@@ -65,7 +70,7 @@ void resume(Lane& lane) {
 void expect_ended() {
   if (const char* const name = find_changed())
     snprintf(message, sizeof(message), "a race: it writes to %s what another group has used, and not the same", name);
-  for (int i = 0; i < threads && !*message; i++) {
+  for (int i = 0; i < threads * group_count && !*message; i++) {
     if (!lanes[i].copies.empty()) snprintf(message, sizeof(message), "lane %d never waited for its copies", i);
     if (!lanes[i].products.empty()) snprintf(message, sizeof(message), "lane %d never waited for its products", i);
   }
@@ -77,15 +82,17 @@ void tell_deadlock(int left) {
     if (lane.is_done) continue;
     snprintf(
         message, sizeof(message), "lane %d waits at %s for lanes that never come there; %d of %d have ended",
-        lane.index, lane.waits_for->operation, threads - left, threads);
+        lane.index, lane.waits_for->operation, threads * group_count - left, threads * group_count);
     return;
   }
 }
 
-void run_group() {
-  for (int i = 0; i < threads; i++) {
+void run_groups() {
+  const int all = threads * group_count;
+  for (int i = 0; i < all; i++) {
     Lane& lane = lanes[i];
     lane.index = i;
+    lane.group = &groups[i / threads];
     lane.is_done = false;
     lane.has_waited = !overlaps;
     lane.waits_for = nullptr;
@@ -95,11 +102,11 @@ void run_group() {
     lane.fenced_writes = 0;
     lane.has_fenced = false;
   }
-  for (int w = 0; w < threads / 32; w++) warps[w] = {};
-  group.missing = 0;
-  for (int left = threads; left > 0;) {
+  for (int w = 0; w < all / 32; w++) warps[w] = {};
+  cluster.missing = 0;
+  for (int left = all; left > 0;) {
     bool is_stuck = true;
-    for (int i = threads - 1; i >= 0; i--) {
+    for (int i = all - 1; i >= 0; i--) {
       Lane& lane = lanes[i];
       if (lane.is_done || (lane.waits_for && lane.waits_for->number == lane.waits_until)) continue;
       is_stuck = false;
@@ -110,6 +117,28 @@ void run_group() {
     if (is_stuck) return tell_deadlock(left);
   }
   expect_ended();
+}
+
+void advance(Group& group, int order) {
+  latest.advance(order);
+  if (order & ORDERS_DEVICE) group.epochs.device = latest.device;
+  if (order & ORDERS_SHARED) group.epochs.shared = latest.shared;
+}
+
+/** The group, or the first of its cluster, begins. */
+void begin_groups(unsigned x, unsigned y, unsigned z) {
+  for (int i = 0; i < group_count; i++) {
+    Group& group = groups[i];
+    group.x = x + i;
+    group.y = y;
+    group.z = z;
+    group.missing = 0;
+    group.has_ended = false;
+    advance(group, ORDERS_DEVICE | ORDERS_SHARED);
+    group.first = group.epochs;
+    memset(group.dynamic_memory, 0xff, dynamic_bytes); // NaN
+  }
+  cluster_writes = 0;
 }
 } // namespace
 
@@ -122,6 +151,7 @@ void fault(const char* format, ...) {
   va_list values;
   va_start(values, format);
   vsnprintf(message, sizeof(message), format, values);
+  told_by = me->group;
   va_end(values);
   _longjmp(scheduler, 1);
 }
@@ -137,7 +167,14 @@ void await_inputs() {
 }
 
 void group_barrier(int order) {
-  meet(group, threads, "a barrier of the group", [&] { group.epochs.advance(order); });
+  meet(*me->group, threads, "a barrier of the group", [&] { advance(*me->group, order); });
+}
+
+void cluster_barrier() {
+  meet(cluster, threads * group_count, "a barrier of the cluster", [] {
+    for (int i = 0; i < group_count; i++) advance(groups[i], ORDERS_SHARED);
+    cluster_writes = write_count;
+  });
 }
 
 void warp_barrier(int order) {
@@ -164,11 +201,11 @@ float from_lane_xor(const char* operation, float x, int mask) {
 }
 
 int thread_in_group() {
-  return me->index;
+  return me->index % threads;
 }
 
 uint3 group_in_grid() {
-  return {group.x, group.y, group.z};
+  return {me->group->x, me->group->y, me->group->z};
 }
 
 /** An array of the launch, or what a group has of shared memory, as the caller writes it down. */
@@ -181,11 +218,13 @@ struct Named {
 
 extern "C" const char* emulate(
     const char* name, void (*enter)(void**), const Named* arrays, int count, const Named* shared, int shared_count,
-    const int* groups, int threads_of_group, int dynamic, bool is_cuda) {
+    const int* grid, int threads_of_group, int dynamic, int groups_of_cluster, bool is_cuda) {
   may_repeat_writes = overlaps = is_cuda;
   kernel_name = name;
   enter_kernel = enter;
   threads = threads_of_group;
+  group_count = groups_of_cluster;
+  told_by = &groups[0];
   *message = 0;
   std::vector<void*> made(count);
   for (int i = 0; i < count; i++) {
@@ -198,19 +237,14 @@ extern "C" const char* emulate(
   for (int i = 0; i < shared_count; i++)
     add_shared_array(shared[i].name, static_cast<char*>(shared[i].memory), shared[i].bytes);
   dynamic_bytes = dynamic;
-  dynamic_memory = add_dynamic_memory(dynamic);
+  for (int i = 0; i < group_count; i++) groups[i].dynamic_memory = add_dynamic_memory(dynamic);
   arguments = made.data();
-  group.epochs = {};
-  for (unsigned z = 0; z < unsigned(groups[2]); z++)
-    for (unsigned y = 0; y < unsigned(groups[1]); y++)
-      for (unsigned x = 0; x < unsigned(groups[0]) && !*message; x++) {
-        group.x = x;
-        group.y = y;
-        group.z = z;
-        group.epochs.advance(ORDERS_DEVICE | ORDERS_SHARED);
-        group.first = group.epochs;
-        memset(dynamic_memory, 0xff, dynamic); // NaN
-        run_group();
+  latest = {};
+  for (unsigned z = 0; z < unsigned(grid[2]); z++)
+    for (unsigned y = 0; y < unsigned(grid[1]); y++)
+      for (unsigned x = 0; x < unsigned(grid[0]) && !*message; x += group_count) {
+        begin_groups(x, y, z);
+        run_groups();
       }
   for (int i = 0; i < count; i++) memcpy(arrays[i].memory, made[i], arrays[i].bytes);
   forget_memory();
@@ -218,6 +252,6 @@ extern "C" const char* emulate(
   // Those that a fault has left in the middle of a kernel begin anew.
   for (Lane& lane : lanes) lane.is_started = false;
   static char told[1280];
-  snprintf(told, sizeof(told), "%s, group (%u, %u, %u): %s", kernel_name, group.x, group.y, group.z, message);
+  snprintf(told, sizeof(told), "%s, group (%u, %u, %u): %s", kernel_name, told_by->x, told_by->y, told_by->z, message);
   return told;
 }

@@ -24,7 +24,7 @@ struct Epochs {
 struct Copy {
   unsigned to;
   const void* from;
-  int bytes;
+  int bytes, written; // zeros too
   int group; // how many were committed before
   char taken[16]; // what was there when it began
 };
@@ -32,7 +32,8 @@ struct Copy {
 /** A product of a warpgroup that may be computed at any time until it is waited for. */
 struct Product {
   uint64_t a = 0, b = 0; // descriptors
-  const unsigned* registers = nullptr; // instead of `a`, and `b` is transposed then
+  const unsigned* registers = nullptr; // instead of `a`
+  bool is_transposed = false; // `b`
   float* sum = nullptr;
   int sums = 0;
   bool adds = false;
@@ -47,11 +48,23 @@ struct Warp : Meeting {
   Epochs epochs;
 };
 
-constexpr int MOST_LANES = 1024;
+/** Of a cluster. */
+constexpr int MOST_LANES = 2048, MOST_GROUPS = 8;
 extern Warp warps[MOST_LANES / 32];
 
+struct Group : Meeting {
+  unsigned x, y, z;
+  /** Of a launch, which has all its groups one after another, or clusters of them. The first ones of this group are its
+   *  own. */
+  Epochs epochs, first;
+  /** By the numbers that instructions address it with. */
+  char* dynamic_memory;
+  bool has_ended; // a lane of it
+};
+
 struct Lane {
-  int index;
+  int index; // in its cluster
+  Group* group;
   bool is_started, is_done; // the fibre, and the kernel
   bool has_waited; // for the launch before
   jmp_buf context;
@@ -70,18 +83,14 @@ struct Lane {
   }
 };
 
-struct Group : Meeting {
-  unsigned x, y, z;
-  /** Of a launch, which has all its groups one after another. The first ones of this group are its own. */
-  Epochs epochs, first;
-};
-
 /** The one that runs, if any, and all. */
 extern Lane* me;
 extern std::vector<Lane> lanes;
-extern Group group;
-/** Of the launch, by the numbers that instructions address it with. */
-extern char* dynamic_memory;
+/** Those of the cluster that runs; without clusters there is one. */
+extern Group groups[MOST_GROUPS];
+extern int group_count;
+/** What was written before the last barrier of the cluster. */
+extern uint32_t cluster_writes;
 extern unsigned dynamic_bytes;
 
 void wait_for(const Meeting& meeting, long number);
@@ -116,7 +125,7 @@ void in_warp(const char* operation, Last last) {
  */
 template <typename T>
 struct Exchange {
-  T of[32][2][32];
+  T of[MOST_LANES / 32][2][32];
   T* begin() {
     return of[me->index / 32][me->warp().number % 2];
   }

@@ -113,6 +113,7 @@ struct Now {
 
 Now now_in(const Array& array) {
   const Epochs& of_warp = me->warp().epochs;
+  const Group& group = *me->group;
   if (array.is_shared) return {group.first.shared, group.epochs.shared, of_warp.shared, me->index};
   return {group.first.device, group.epochs.device, of_warp.device, me->index};
 }
@@ -135,7 +136,7 @@ bool is_repeated(const Array& array, size_t index, bool is_others) {
 
 void expect_written_before(const Array& array, size_t index, const Cell& cell, const Now& now, bool is_read) {
   if (cell.written == 0 || (array.is_shared && cell.written < now.first)) return;
-  const bool is_others = cell.written < now.first;
+  const bool is_others = cell.written < now.first || lanes[cell.writer].group != me->group;
   if (!is_read && is_repeated(array, index, is_others)) return;
   if (is_others || !now.is_after(cell.written, cell.written_in_warp, cell.writer))
     tell_race(array, index, "written", cell.writer, is_others, is_read ? "reads" : "writes");
@@ -225,6 +226,18 @@ void touch(const void* at, size_t bytes, Access access) {
     cell.write = write_count;
     cell.writer = now.lane;
     cell.is_under_way = access == Access::BEGIN_COPY;
+  }
+}
+
+void touch_of(const Group& other, const void* at, size_t bytes) {
+  const Array& array = *array_at(static_cast<const char*>(at));
+  const size_t first = static_cast<const char*>(at) - array.data;
+  for (size_t i = first / CELL_BYTES; i <= (first + bytes - 1) / CELL_BYTES; i++) {
+    const Cell& cell = array.cells[i];
+    if (cell.written < other.first.shared || cell.is_under_way || cell.write > cluster_writes)
+      fault(
+          "lane %d reads byte %zu of another group's memory, which nobody has written before a barrier of the cluster",
+          me->index, i * CELL_BYTES);
   }
 }
 

@@ -15,6 +15,9 @@ extern uint32_t write_count;
 /** Of the lane that runs; what is no array of the launch's is not looked at. */
 void touch(const void* at, size_t bytes, Access access);
 
+/** The same where it reads shared memory of a group of its cluster. */
+void touch_of(const struct Group& other, const void* at, size_t bytes);
+
 /**
  * Whether a group may write to the device memory what another has written there, as long as it is the same: CUDA's
  * kernels do so on purpose, Metal's must not. Where it was not, after a group.

@@ -1,0 +1,15 @@
+// Groups of a cluster, CLUSTER neighbours in the direction of x that run together and can read each other's shared
+// memory; CUDA with compute capability 9.0 only. The tests' emulator (test/support/emulator) has the same functions for
+// a CPU.
+
+/** All threads of the cluster must arrive before any goes on; what they have written to shared memory is there then. */
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/** The four floats at `at` of the shared memory of the cluster's group `index`. */
+__device__ __forceinline__ void load_shared_of(int index, float (&four)[4], unsigned at) {
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5;\n"
+               "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there]; }"
+               : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3]) : "r"(at), "r"(index));
+}
