@@ -109,8 +109,8 @@ function runPart(run: GpuRun): string {
   const systems = systemsOf(report);
   const peers = systems.filter((name) => name !== OURS);
   const loads = loadsOf(report);
-  const cells = (value: (figures: Figures) => string | undefined, ratioOf: RatioOf) =>
-    loads.map((load) => {
+  const cells = (value: (figures: Figures) => string | undefined, ratioOf: RatioOf) => {
+    const rows = loads.map((load) => {
       const at = (name: string) => resultAt(report, name, load);
       const shown = (name: string) => {
         const best = at(name)?.best;
@@ -127,6 +127,9 @@ function runPart(run: GpuRun): string {
         ...peers.flatMap((peer) => [shown(peer), against(peer)]),
       ];
     });
+    // Loads of one new token are of prompts alone.
+    return rows.filter(([, ...found]) => found.some((each) => each !== "-"));
+  };
   const head = ["load", OURS, ...peers.flatMap((peer) => [peer, `${OURS} / ${peer}`])];
   return `### ${title}
 ![Tokens per second by concurrent requests](${gpuPictureName(run)})
