@@ -95,7 +95,8 @@ export function bestOf(rounds: readonly Figures[]): Figures {
 
 /** How many times as fast as a peer, or how long it takes where the peer takes 1. */
 export type Against = {
-  decode: number;
+  /** Where there is more than a first token. */
+  decode?: number | undefined;
   fullBatch?: number | undefined;
   prefill: number;
   first: number;
@@ -103,7 +104,7 @@ export type Against = {
 
 export function against(own: Figures, peer: Figures): Against {
   return {
-    decode: own.decode / peer.decode,
+    ...(peer.decode > 0 && { decode: own.decode / peer.decode }),
     ...(own.fullBatch && peer.fullBatch && { fullBatch: own.fullBatch / peer.fullBatch }),
     prefill: own.prefill / peer.prefill,
     first: own.firstMedianMs / peer.firstMedianMs,

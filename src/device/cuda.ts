@@ -39,6 +39,12 @@ const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
+/**
+ * A GPU makes about so many in products of 16 bits, two for each weight of two bytes. Where a step takes it longer than
+ * the host takes to launch it, nothing is won by a recording, for which the step is run several times.
+ */
+const FLOPS_PER_MS = 6e11;
+const LONGEST_RECORDED_MS = 25;
 /** From so many rows on a product takes as long if it adds the residual, and the sum need not be read twice. */
 const ADDING_ROWS = 2048;
 
@@ -131,7 +137,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
     // The host takes 16 ms to launch such a step, the GPU as long for 8,000 tokens of a small model (docs/log.md).
-    paddedTokens: (tokens) => {
+    paddedTokens: (tokens, weightBytes) => {
+      if ((tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS) return undefined;
       const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
       const step = Math.min(octave / 4, MOST_PADDING);
       return Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;

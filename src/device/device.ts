@@ -149,8 +149,8 @@ export type Device = {
   readonly stepMs: number;
   /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
   paddedRows(rows: number): number;
-  /** The number of tokens that a step with prompts is padded to where it is recorded. */
-  paddedTokens?(tokens: number): number;
+  /** The number of tokens that a step with prompts is padded to where it is recorded, with weights of so many bytes. */
+  paddedTokens?(tokens: number, weightBytes: number): number | undefined;
   /** Whether kernels and steps are compiled when they are first used, so that warming up helps. */
   readonly compiles: boolean;
   /** Host values for one step, which takes them once. */

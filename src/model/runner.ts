@@ -60,6 +60,7 @@ export class Runner {
   readonly #store: StateStore;
   readonly #group: Group | undefined;
   readonly #isStage: boolean;
+  readonly #weightBytes: number;
   /** Steps by their shapes. */
   readonly #traced = new Map<string, Traced>();
   /** What the last step draws. */
@@ -76,13 +77,14 @@ export class Runner {
     model: Model,
     store: StateStore,
     group?: Group,
-    { isStage = false }: { isStage?: boolean } = {},
+    { isStage = false, weightBytes = 0 }: { isStage?: boolean; weightBytes?: number } = {},
   ) {
     this.#device = device;
     this.#group = group;
     this.#model = model;
     this.#store = store;
     this.#isStage = isStage;
+    this.#weightBytes = weightBytes;
   }
 
   /** Steps under way at most, the one that is read among them. */
@@ -170,7 +172,7 @@ export class Runner {
   /** Padded, where the device records such steps: there are few shapes of them then. */
   #prompts(inputs: StepInputs): Forward | undefined {
     const { rows, tokens, copies, samples, scores, sums } = inputs;
-    const size = this.#device.paddedTokens?.(tokens.length);
+    const size = this.#device.paddedTokens?.(tokens.length, this.#weightBytes);
     if (size === undefined || this.#group || this.#isStage) return undefined;
     if (copies.length + scores.length + sums.length > 0) return undefined;
     const all = this.#withPadding(rows, size);

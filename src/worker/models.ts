@@ -139,9 +139,9 @@ export class Models {
     const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
     this.#limit(plan);
     const store = owned(new StateStore(device, model.states, plan.layout, model.dtype));
-    const runner = owned(new Runner(device, model, store));
-    if (options.warmUp) runner.warmUp(maxBatch, plan.maxLength, hooks.onWarmUp);
     const { weightBytes } = model;
+    const runner = owned(new Runner(device, model, store, undefined, { weightBytes }));
+    if (options.warmUp) runner.warmUp(maxBatch, plan.maxLength, hooks.onWarmUp);
     const kept = made.move();
     return { runner, weightBytes, kvBytes: store.bytes, free: () => kept.dispose() };
   }

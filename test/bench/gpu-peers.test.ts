@@ -144,6 +144,16 @@ describe("the part of the page about GPUs", () => {
     expect(text).toContain("| 2 x 1,024 + 11 | 10 | 0.20 | - | - | 20 | 0.10 |");
   });
 
+  test("of one new token has only prompts", () => {
+    const only = figuresOf(arrivals([10, 10], 5, 1), 100, memory);
+    expect(only.decode).toBe(0);
+    expect(against(only, only)).toEqual({ prefill: 1, first: 1 });
+    const one = { ...load, new: 1, system: "mlx-serve", best: only, rounds: [only], against: {} };
+    const text = gpuPart({ ...comparison, runs: [{ ...run, report: { ...report, results: [one] } }] });
+    const rows = text.split("\n").filter((line) => line.startsWith("| 2 x 1,024 + 1 |"));
+    expect(rows).toEqual(["| 2 x 1,024 + 1 | 10 (20,000) |", "| 2 x 1,024 + 1 | 10 | - |"]);
+  });
+
   test("tells date, device, versions and command", () => {
     const text = gpuPart(comparison);
     expect(text).toContain("Written on 2026-11-17 by `npm run -s bench:gpu-peers -- --models");

@@ -174,3 +174,10 @@ test.each(layouts)(
   },
   120_000,
 );
+
+test("on CUDA prompts are recorded where the GPU takes no longer than the host", () => {
+  const padded = deviceOf("cuda").paddedTokens!;
+  expect(padded(8000, 1.2e9)).toBe(8192);
+  expect(padded(1000, 6.4e9)).toBe(1024);
+  expect(padded(8000, 6.4e9)).toBeUndefined();
+});

@@ -90,3 +90,20 @@ test("a libmlxc without what the device needs is an error of the load, not of th
   expect(models.busy).toBe(false);
   expect(() => load(models)).toThrow("no operations for a CPU");
 });
+
+test("a device is told how large a model is whose prompts it might record", () => {
+  const told: number[] = [];
+  const device: Device = {
+    ...plainGpu(),
+    compiles: true,
+    paddedTokens: (_, weightBytes) => {
+      told.push(weightBytes);
+      return undefined;
+    },
+  };
+  const models = new Models(() => device);
+  const { weightBytes } = load(models, { warmUp: true });
+  expect(weightBytes).toBeGreaterThan(0);
+  expect(told.at(-1)).toBe(weightBytes);
+  models.unload("tiny");
+});
