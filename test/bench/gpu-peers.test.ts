@@ -149,7 +149,10 @@ describe("the part of the page about GPUs", () => {
     expect(only.decode).toBe(0);
     expect(against(only, only)).toEqual({ prefill: 1, first: 1 });
     const one = { ...load, new: 1, system: "mlx-serve", best: only, rounds: [only], against: {} };
-    const text = gpuPart({ ...comparison, runs: [{ ...run, report: { ...report, results: [one] } }] });
+    const text = gpuPart({
+      ...comparison,
+      runs: [{ ...run, report: { ...report, results: [one] } }],
+    });
     const rows = text.split("\n").filter((line) => line.startsWith("| 2 x 1,024 + 1 |"));
     expect(rows).toEqual(["| 2 x 1,024 + 1 | 10 (20,000) |", "| 2 x 1,024 + 1 | 10 | - |"]);
   });
