@@ -80,8 +80,8 @@ export function makeMatrix(
   return { matrix: { kind: "packed", matrix, quantization }, numbers };
 }
 
-/** Rows for each way to multiply: a vector, few, many. */
-const rowCounts = [1, 5, 40, 300];
+/** Rows for each way to multiply: a vector, few, many of two kinds, and those of prompts. */
+const rowCounts = [1, 5, 40, 100, 300];
 
 function checkLinear(
   device: Device,

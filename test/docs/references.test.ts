@@ -26,6 +26,7 @@ const otherFlags = {
   "npm run order": ["--seeds", "--first", "--model", "--feature"],
   "npm run soak": ["--minutes"],
   "scripts/bench-gpu.ts": ["--peers", "--new", "--python", "--prefill-gap", "--scaling", "--http"],
+  "scripts/bench-products.ts": ["--rows"],
   "scripts/random-model.ts": ["--bits"],
   systemctl: ["--now"],
 };

@@ -322,7 +322,7 @@ function checkCluster(make: MakeKernel): void {
   const quantization = { mode: "affine", groupSize: 64, bits: 4 } as const;
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
   const [x, matrix] = [random(1, 50, 768), quantize(random(2, 16, 768), quantization)];
-  const groups = { tiles: 1, shares: 2, step: 64, stages: 4 };
+  const groups = { tiles: 1, shares: 2, step: 64, stages: 4, leastRows: 50 };
   const products = new Products(make, true, undefined, groups);
   try {
     const found = products.product(x, { kind: "packed", matrix, quantization }, {});
