@@ -67,6 +67,11 @@ const loads = parseLoads(
   Number(values.prompt),
   Number(values.new),
 );
+/** Peers by name, and how each starts once the engine has. */
+const startPeer: Record<string, () => Promise<System>> = {
+  "mlx-lm": async () => mlxLmSystem(values.python ?? mlxLmPython(), folder, own, mlxLmShare),
+  vllm: async () => vllmSystem(values["vllm-python"], folder, own, loads),
+};
 const peers = parsePeers(values.peers);
 
 const fixed = (value: number | undefined, digits = 0) => value?.toFixed(digits) ?? "-";
@@ -133,7 +138,7 @@ async function measureLoads(): Promise<void> {
   if (!values.scaling) {
     if (http && served) systems.push(await http.httpSystem(served));
     for (const peer of peers) {
-      systems.push(await startPeer(peer).catch((error) => absentSystem(peer, error)));
+      systems.push(await startPeer[peer]!().catch((error) => absentSystem(peer, error)));
     }
   }
   for (const { name, version } of systems) if (version) report.versions[name] = version;
@@ -157,12 +162,6 @@ async function measureLoads(): Promise<void> {
   report.verdict = scalingVerdict();
   console.log(report.verdict);
   save();
-}
-
-async function startPeer(peer: string): Promise<System> {
-  return peer === "vllm"
-    ? await vllmSystem(values["vllm-python"], folder!, own, loads)
-    : await mlxLmSystem(values.python ?? mlxLmPython(), folder!, own, mlxLmShare);
 }
 
 /** Each warms up with a whole round, for what is compiled, and then they take turns. */
@@ -238,13 +237,15 @@ function memoryOf({ info }: Own): Memory {
 function parsePeers(text: string): string[] {
   const names = text === "none" ? [] : text.split(",");
   for (const name of names) {
-    if (!isPeer(name)) throw new Error(`a peer is mlx-lm or vllm, and not ${name}`);
+    if (!isPeer(name)) {
+      throw new Error(`a peer is ${Object.keys(startPeer).join(" or ")}, and not ${name}`);
+    }
   }
   return names;
 }
 
 function isPeer(system: string): boolean {
-  return system === "mlx-lm" || system === "vllm";
+  return Object.hasOwn(startPeer, system);
 }
 
 function blocksOf(tokens: number): number {

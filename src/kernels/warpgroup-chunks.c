@@ -16,8 +16,8 @@
 // Output: attended (tokens, HEADS, D).
 // Constants: T of 16 bits, D of whole panels, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer;
 // KEYS, STAGES, GROUPS or 0.
-// Groups: GROUPS, or KV_HEADS * tiles, of 256 threads with dynamic shared memory for 128 + 2 * STAGES * KEYS rows, and 1,024 bytes to align
-// them.
+// Groups: GROUPS, or KV_HEADS * tiles, of 256 threads with dynamic shared memory for 128 + 2 * STAGES * KEYS rows, and
+// 1,024 bytes to align them.
 #include "cuda-instructions.h"
 #include "layer.h"
 #include "wgmma.h"

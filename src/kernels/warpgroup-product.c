@@ -217,7 +217,7 @@
     for (int c = 0; c < 8; c++) {
       if (GATED) {
         const float gate = float(T(sums[c])), up = float(T(ups[c]));
-        sums[c] = __fdividef(gate, 1 + EXP(-gate)) * up;
+        sums[c] = DIVIDE(gate, 1 + EXP(-gate)) * up;
       }
       if (RESIDUAL) sums[c] += float(added[c]);
     }
