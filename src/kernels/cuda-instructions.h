@@ -41,11 +41,22 @@ __device__ __forceinline__ unsigned dynamic_shared_memory() {
 
 __device__ __forceinline__ void* shared_pointer(unsigned at) { return __cvta_shared_to_generic(at); }
 
-/** 16 bytes that no launch writes, asked for where the program says so: compilers wait for some before they go on. */
+/**
+ * 16 bytes that no launch writes, asked for where the program says so: compilers wait for some before they go on. It must not
+ * be the instruction for constant memory, for they move those behind AWAIT_INPUTS.
+ */
 __device__ __forceinline__ uint4 load_constant(const void* from) {
   uint4 loaded;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w) : "l"(from));
+  return loaded;
+}
+
+/** The same of what the launch before this one has made. */
+__device__ __forceinline__ uint4 load_made(const void* from) {
+  uint4 loaded;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w) : "l"(from) : "memory");
   return loaded;
 }
 

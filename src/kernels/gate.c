@@ -1,15 +1,17 @@
 // silu(gate) * up of rows whose first half is the gate; CUDA only. A thread has 8 neighbours.
 //
-// Inputs: halves (rows, 2 N) of T, sizes (rows, N).
+// Input: halves (rows, 2 N) of T.
 // Output: gated (rows, N).
-// Constants: T of 16 bits, THREADS of a group.
-// Groups: rows * N / 8 / THREADS.
+// Constants: T of 16 bits, N, THREADS of a group.
+// Groups: N / 8 / THREADS, rounded up, for each row.
 #include "cuda-instructions.h"
-  const int packs = sizes[1] / 8;
-  const long own = long(group_x) * THREADS + thread_index, row = own / packs, pack = own % packs;
-  if (row >= sizes[0]) return;
-  const uint4* from = reinterpret_cast<const uint4*>(halves) + row * 2 * packs + pack;
-  const uint4 both[2] = {from[0], from[packs]};
+  constexpr int PACKS = N / 8;
+  constexpr int GROUPS = (PACKS + THREADS - 1) / THREADS;
+  const long row = group_x / GROUPS;
+  const int pack = group_x % GROUPS * THREADS + thread_index;
+  if (pack >= PACKS) return;
+  const uint4* from = reinterpret_cast<const uint4*>(halves) + row * 2 * PACKS + pack;
+  const uint4 both[2] = {from[0], from[PACKS]};
   const T* gate = reinterpret_cast<const T*>(&both[0]);
   const T* up = reinterpret_cast<const T*>(&both[1]);
   uint4 made;
@@ -23,4 +25,4 @@
     }
     pairs[i] = pack_pair(two[0], two[1], halves);
   }
-  reinterpret_cast<uint4*>(gated)[own] = made;
+  reinterpret_cast<uint4*>(gated)[row * PACKS + pack] = made;

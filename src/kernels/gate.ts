@@ -2,15 +2,13 @@
 import type { MlxArray } from "../mlx/array.ts";
 import { isHalf } from "../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
-import { Constants } from "./constants.ts";
 import body from "./gate.c" with { type: "text" };
 import { KernelCache } from "./kernel-cache.ts";
 
-const THREADS = 256;
+const THREADS = [256, 128, 64] as const;
 
 export class Gates {
   readonly #kernels: KernelCache;
-  readonly #constants = new Constants();
 
   constructor(make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache("cuda", make);
@@ -20,17 +18,17 @@ export class Gates {
   swiglu(halves: MlxArray): MlxArray | undefined {
     const [rows, both] = halves.shape as [number, number];
     if (halves.ndim !== 2 || !isHalf(halves.dtype) || both % 16 !== 0) return undefined;
-    const inputs = { halves, sizes: this.#constants.ints(rows, both / 2) };
-    return this.#kernels.run("gate", body, inputs, "gated", {
+    const packs = both / 16;
+    const threads = THREADS.find((count) => packs % count === 0) ?? THREADS[0];
+    return this.#kernels.run("gate", body, { halves }, "gated", {
       outputs: [{ shape: [rows, both / 2], dtype: halves.dtype }],
-      grid: [Math.ceil((rows * both) / 16 / THREADS) * THREADS, 1, 1],
-      threadGroup: [THREADS, 1, 1],
-      template: { T: halves.dtype, THREADS },
+      grid: [rows * Math.ceil(packs / threads) * threads, 1, 1],
+      threadGroup: [threads, 1, 1],
+      template: { T: halves.dtype, N: both / 2, THREADS: threads },
     });
   }
 
   free(): void {
     this.#kernels.free();
-    this.#constants.free();
   }
 }

@@ -7,36 +7,39 @@
 // they are used, AHEAD of them of the matrix: its bytes are what takes the time.
 //
 // Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of
-// T, sizes (rows, K, N), norm (K), residual (rows, columns); those that are not used may be any array. With EXPERTS:
+// T, sizes (rows), norm (K), residual (rows, columns); those that are not used may be any array. With EXPERTS:
 // weight (experts, N, K), and norm has the expert of each row of the output, which is a group's only one; a row of x
 // is for EACH of those.
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
-// Constants: T of 16 bits, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: none), GATED, RESIDUAL,
+// Constants: T of 16 bits, K, N, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: none), GATED, RESIDUAL,
 // EXPERTS, EACH; NT, KS, WARPS, AHEAD.
 // Groups: (rows / 16, N / (WARPS / KS * NT * 8)), or with EXPERTS (rows, ...).
 #include "quantized.h"
-  const int K = sizes[1], N = sizes[2], rows = EXPERTS ? 1 : sizes[0] - group_x * 16;
+  const int rows = EXPERTS ? 1 : sizes[0] - group_x * 16;
   const int first_row = EXPERTS ? group_x : group_x * 16;
   if (EXPERTS) AWAIT_INPUTS;
   const long expert = EXPERTS ? reinterpret_cast<const int*>(norm)[group_x] : 0;
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
-  const int columns = GATED ? N / 2 : N;
+  constexpr int COLUMNS = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;
   const int first = (group_y * (WARPS / KS) + warp / KS) * OWN * 8;
   const int steps = (K / STEP - share + KS - 1) / KS;
   const int start = share * STEP + quad * 8 * SUB;
   unsigned from[NT];
   for (int j = 0; j < NT; j++) {
-    const int n = (j < OWN ? first + j * 8 : columns + first + (j - OWN) * 8) + group;
+    const int n = (j < OWN ? first + j * 8 : COLUMNS + first + (j - OWN) * 8) + group;
     from[j] = (n * (K / SUB) + start / SUB) * 2;
   }
   const char* matrix = reinterpret_cast<const char*>(weight) + expert * N * (K / SUB) * 2;
   const T* matrix_scales = scales + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* row = x + long(first_row / EACH + group) * K + start;
-  uint4 w[AHEAD][NT], a[2] = {}, b[2] = {};
+  // Of rows of x, and of the norm: as many as are on their way, one for each part of a step.
+  constexpr int DEEP = 4;
+  static_assert(AHEAD * SUB % DEEP == 0, "parts have the same place in every round of loads");
+  uint4 w[AHEAD][NT], a[DEEP] = {}, b[DEEP] = {}, factors[DEEP];
   T scale[AHEAD][NT], bias[AHEAD][NT];
 #define LOAD_MATRIX(slot, step) \
   for (int j = 0; j < NT; j++) { \
@@ -45,29 +48,40 @@
     if (BITS < 16) scale[slot][j] = matrix_scales[at / (SPAN * BITS / 8)]; \
     if (BITS < 16) bias[slot][j] = matrix_biases[at / (SPAN * BITS / 8)]; \
   }
-#define LOAD_ROWS(slot, step, sub) { \
-    const int k = (step) * KS * STEP + (sub) * 8; \
+#define LOAD_ROWS(slot, part) \
+  if ((part) < steps * SUB) { \
+    const int k = (part) / SUB * KS * STEP + (part) % SUB * 8; \
     if (group < rows) a[slot] = *reinterpret_cast<const uint4*>(row + k); \
     if (8 + group < rows) b[slot] = *reinterpret_cast<const uint4*>(row + 8 * K + k); \
+    if (EPS > 0) factors[slot] = *reinterpret_cast<const uint4*>(norm + start + k); \
   }
   float sum[NT][4] = {}, square[4] = {};
   #pragma unroll
   for (int u = 0; u < AHEAD; u++)
     if (u < steps) LOAD_MATRIX(u, u)
   if (!EXPERTS) AWAIT_INPUTS;
-  if (steps > 0) LOAD_ROWS(0, 0, 0)
+  #pragma unroll
+  for (int part = 0; part < DEEP - 1; part++) LOAD_ROWS(part, part)
+  // Where a lane has two columns of a row in the end.
+  struct alignas(2 * sizeof(T)) Pair {
+    T x[2];
+  };
+  const auto place = [&](int r, int j) {
+    return long(first_row + r * 8 + group) * COLUMNS + first + j * 8 + quad * 2;
+  };
+  Pair addends[2][OWN];
+  for (int r = 0; RESIDUAL && r < 2; r++)
+    for (int j = 0; j < OWN; j++)
+      if (share == 0 && r * 8 + group < rows)
+        addends[r][j] = *reinterpret_cast<const Pair*>(residual + place(r, j));
   for (int s = 0; s < steps; s += AHEAD) {
     #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
       if (s + u >= steps) break;
       #pragma unroll
       for (int sub = 0; sub < SUB; sub++) {
-        const int now = (u * SUB + sub) % 2;
-        uint4 factors;
-        if (EPS > 0)
-          factors = *reinterpret_cast<const uint4*>(norm + start + (s + u) * KS * STEP + sub * 8);
-        if (sub + 1 < SUB) LOAD_ROWS(1 - now, s + u, sub + 1)
-        else if (s + u + 1 < steps) LOAD_ROWS(1 - now, s + u + 1, 0)
+        const int now = (u * SUB + sub) % DEEP;
+        LOAD_ROWS((now + DEEP - 1) % DEEP, (s + u) * SUB + sub + DEEP - 1)
         uint4 p = a[now], q = b[now];
         if (EPS > 0) {
           // Rows times themselves: their sums of squares are on the diagonals of two tiles.
@@ -75,8 +89,8 @@
           mma_m16n8k16(square, p.z, 0, p.w, 0, p.z, p.w, x);
           mma_m16n8k16(square, 0, q.x, 0, q.y, q.x, q.y, x);
           mma_m16n8k16(square, 0, q.z, 0, q.w, q.z, q.w, x);
-          p = multiply_pairs(p, factors, x);
-          q = multiply_pairs(q, factors, x);
+          p = multiply_pairs(p, factors[now], x);
+          q = multiply_pairs(q, factors[now], x);
         }
         p = interleave<BITS>(p);
         q = interleave<BITS>(q);
@@ -115,19 +129,19 @@
   }
   if (share > 0) return;
   for (int r = 0; r < 2; r++) {
-    const int at = r * 8 + group;
-    if (at >= rows) continue;
+    if (r * 8 + group >= rows) continue;
     const float factor = EPS > 0 ? RSQRT(squares[r] / K + EPS * 1e-9f) : 1;
     for (int j = 0; j < OWN; j++) {
-      const long to = long(first_row + at) * columns + first + j * 8 + quad * 2;
+      Pair pair;
       for (int c = 0; c < 2; c++) {
         float result = sum[j][r * 2 + c] * factor;
         if (GATED) {
           const float gate = float(T(result)), up = float(T(sum[j + OWN][r * 2 + c] * factor));
           result = gate / (1 + EXP(-gate)) * up;
         }
-        if (RESIDUAL) result += float(residual[to + c]);
-        made[to + c] = T(result);
+        if (RESIDUAL) result += float(addends[r][j].x[c]);
+        pair.x[c] = T(result);
       }
+      *reinterpret_cast<Pair*>(made + place(r, j)) = pair;
     }
   }

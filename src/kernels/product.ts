@@ -22,13 +22,17 @@ export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
 export type Packed = { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
 
 /** cuBLAS is faster with larger matrices. */
-const MOST_ELEMENTS = 2 ** 23;
+const MOST_ELEMENTS = 10 * 2 ** 20;
 
 /** The most rows of the kernel for few. */
 const FEW = 16;
 
 /** With more rows than this it is faster to dequantize the matrix for cuBLAS. */
 const MANY = 256;
+
+/** With so many rows reading a matrix takes the time, if it is large: less, where it is quantized. */
+const READING_ROWS = 64;
+const LARGE = 2 ** 27;
 
 /** The multiprocessors of an H200: groups that it runs at once, one on each. */
 const GROUPS = 132;
@@ -77,7 +81,10 @@ export function quickestRows(
   dtype: Dtype,
   isUnpacked: boolean,
 ): (rows: number) => boolean {
-  const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? FEW : MANY;
+  const { outputs, inputs } = formOf(matrix);
+  const isRead = matrix.kind === "packed" && outputs * inputs >= LARGE;
+  const unpacked = isRead ? READING_ROWS : FEW;
+  const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? unpacked : MANY;
   const isVector = fitsOneRow(matrix, dtype);
   return (rows) => (rows === 1 && matrix.kind === "dense" ? isVector : rows <= most);
 }
@@ -108,6 +115,8 @@ type Launch = {
   /** The kernel's name, and its text. */
   name: string;
   body: string;
+  /** Groups that are to share a multiprocessor, where compilers would take too many registers for that. */
+  resident?: number;
   /** Per group: warps, rows, and bytes of dynamic shared memory. */
   warps: number;
   rows: number;
@@ -120,17 +129,18 @@ type Launch = {
 };
 
 /** With more columns per warp the rows are read less often, if there are still enough groups. */
-function launchOfFew(kind: Matrix["kind"], { outputs }: Form, eps: number): Launch {
+function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: number): Launch {
   const launch = (tiles: number, shares: number, ahead: number) => ({
     name: "product",
     body: fewBody,
+    resident: 2,
     warps: 8,
     rows: FEW,
     sharedMemory: 0,
     tiles,
     shares,
     // Loads of the matrix in flight.
-    template: { AHEAD: ahead, EPS: billionths(eps), EXPERTS: false },
+    template: { K: inputs, N: outputs, AHEAD: ahead, EPS: billionths(eps), EXPERTS: false },
   });
   const isWhole = (columns: number) => outputs % columns === 0;
   if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
@@ -380,16 +390,17 @@ export class Products {
     return configured.call(x, weight, scales, biases!, sizes, norm ?? x, residual ?? x)[0]!;
   }
 
-  #kernelOf({ name, body, sharedMemory }: Launch): Kernel {
+  #kernelOf({ name, body, sharedMemory, warps, resident }: Launch): Kernel {
     const key = `${name} ${sharedMemory}`;
     const found = this.#kernels.get(key);
     if (found) return found;
+    const bounds = resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : [];
     const made = this.#makeKernel("cuda", {
       name: `mlx_serve_${name}`,
       inputs: ["x", "weight", "scales", "biases", "sizes", "norm", "residual"],
       outputs: ["made"],
       sharedMemory,
-      ...kernelSource(body, "cuda"),
+      ...kernelSource(body, "cuda", bounds),
     });
     this.#kernels.set(key, made);
     return made;

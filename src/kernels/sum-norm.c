@@ -10,6 +10,8 @@
     T x[WIDE];
   };
   constexpr int PACKS = DIMS / WIDE, OWN = (PACKS + THREADS - 1) / THREADS, WARPS = THREADS / 32;
+  const float epsilon = numbers[0];
+  AWAIT_INPUTS;
   const long row = group_x;
   const DEVICE Pack* from = reinterpret_cast<const DEVICE Pack*>(made) + row * EACH * PACKS;
   const DEVICE Pack* before = reinterpret_cast<const DEVICE Pack*>(residual) + row * PACKS;
@@ -42,7 +44,7 @@
   BARRIER;
   square = 0.0f;
   for (int i = 0; i < WARPS; i++) square += squares[i];
-  const float scale = RSQRT(square / DIMS + numbers[0]);
+  const float scale = RSQRT(square / DIMS + epsilon);
   for (int i = 0; i < OWN; i++) {
     const int at = i * THREADS + thread_index;
     if (at < PACKS) {

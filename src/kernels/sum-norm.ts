@@ -44,7 +44,7 @@ export class SumNorms {
     const wide = wideOf(dims);
     const threads = Math.min(MOST_THREADS, Math.ceil(dims / (32 * wide)) * 32);
     const numbers = this.#constants.floats(eps);
-    const inputs = { made, shares: shares ?? numbers, residual, weight, numbers };
+    const inputs = { made, shares: shares ?? made, residual, weight, numbers };
     const output = { shape: [rows, dims], dtype };
     const [both, normed] = this.#kernels.runAll("sum_norm", body, inputs, ["sums", "normed"], {
       outputs: [output, output],

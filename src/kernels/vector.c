@@ -1,92 +1,116 @@
 // Multiplies one token with a dense matrix, or with those of its experts; CUDA only. Optionally fuses the RMS norm
 // before, the gate, and the residual behind. It takes as long as it takes to read the matrix, so a warp reads whole rows
 // of it, or a share of them, LINES at once, with all loads on their way before the first is used, and before the
-// token is there. A lane has every 32nd pack of 8 numbers.
+// token is there. A lane has every 32nd pack of 8 numbers. With a norm, which every group makes for itself, groups take
+// turns: each goes on with the rows that are GROUPS further, of which a pack is loaded where the one before was multiplied.
 //
-// Inputs: x (1 or rows, K) of T, weight (N, K) of T, sizes (K, N), norm (K), numbers: the norm's epsilon at 0, residual
-// (columns); those that are not used may be any array. With EXPERTS: weight (experts, N, K), chosen (rows): those of the
-// token.
+// Inputs: x (1 or rows, K) of T, weight (N, K) of T, norm (K), numbers: the norm's epsilon at 0, residual (columns);
+// those that are not used may be any array. With EXPERTS: weight (experts, N, K), chosen (rows): those of the token.
 // Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
-// Constants: T of 16 bits, NORMED, GATED, RESIDUAL, EXPERTS, EACH: rows for a row of x; PACKS: K / (256 SHARES), rounded
-// up; LINES; WARPS, of which SHARES have the same lines.
-// Groups: (columns / (WARPS / SHARES * LINES), rows).
+// Constants: T of 16 bits, K, N, NORMED, GATED, RESIDUAL, EXPERTS, EACH: rows for a row of x; PACKS: K / (256 SHARES),
+// rounded up; LINES; WARPS, of which SHARES have the same lines; GROUPS that share a matrix.
+// Groups: (GROUPS, rows).
 #include "quantized.h"
-  const int K = sizes[0], N = sizes[1], columns = GATED ? N / 2 : N;
-  const int share = warp % SHARES, first = (group_x * (WARPS / SHARES) + warp / SHARES) * LINES;
+  constexpr int COLUMNS = GATED ? N / 2 : N, ALL = GATED ? 2 * LINES : LINES, STEP = WARPS / SHARES * LINES;
+  constexpr int MORE = GROUPS * STEP;
+  const int share = warp % SHARES;
+  int first = group_x * STEP + warp / SHARES * LINES;
   const T* row = x + long(group_y / EACH) * K;
   const T* matrix = weight;
   if (EXPERTS) {
     AWAIT_INPUTS;
     matrix += long(chosen[group_y]) * N * K;
   }
-  constexpr int ALL = GATED ? 2 * LINES : LINES;
-  uint4 own[PACKS], factors[NORMED ? PACKS : 1], w[ALL][PACKS];
-  #pragma unroll
-  for (int i = 0; i < PACKS; i++) {
-    // Lanes behind the end multiply a pack of the row by zeros.
-    const int at = ((i * SHARES + share) * 32 + lane) * 8;
+  // Lanes behind the end multiply a pack of the row by zeros.
+  constexpr bool IS_WHOLE = PACKS * SHARES * 256 == K;
+  const auto place = [&](int i) { return ((i * SHARES + share) * 32 + lane) * 8; };
+  const auto is_there = [&](int i) { return IS_WHOLE || place(i) < K; };
+  uint4 w[ALL][PACKS], factors[NORMED ? PACKS : 1];
+  const auto load = [&](int i, int lines) {
+    const T* from = matrix + long(lines) * K + (IS_WHOLE ? place(0) : is_there(i) ? place(i) : 0);
     #pragma unroll
     for (int j = 0; j < ALL; j++) {
-      const int line = first + j % LINES + (j < LINES ? 0 : columns);
-      w[j][i] = load_constant(matrix + long(line) * K + (at < K ? at : 0));
+      const long line = j % LINES + (j < LINES ? 0 : COLUMNS);
+      w[j][i] = load_constant(from + line * K + (IS_WHOLE ? i * SHARES * 256 : 0));
     }
-    if (NORMED) factors[i] = load_constant(norm + (at < K ? at : 0));
+  };
+  #pragma unroll
+  for (int i = 0; i < PACKS; i++) {
+    load(i, first);
+    if (NORMED) factors[i] = load_constant(norm + (is_there(i) ? place(i) : 0));
   }
+  const float epsilon = NORMED ? numbers[0] : 0;
   if (!EXPERTS) AWAIT_INPUTS;
+  uint4 own[PACKS];
   #pragma unroll
   for (int i = 0; i < PACKS; i++) {
-    const int at = ((i * SHARES + share) * 32 + lane) * 8;
-    own[i] = at < K ? *reinterpret_cast<const uint4*>(row + at) : uint4{0, 0, 0, 0};
+    own[i] = load_made(row + (is_there(i) ? place(i) : 0));
+    if (!is_there(i)) own[i] = uint4{0, 0, 0, 0};
   }
-  float sum[ALL] = {}, square = 0;
+  // A lane has a line in the end. What is added to it is loaded now: behind the next launch's weights it would take long.
+  static_assert(!RESIDUAL || MORE >= COLUMNS, "no turns");
+  const T added = residual[RESIDUAL ? long(group_y) * COLUMNS + first + lane % LINES : 0];
+  const auto number = [&](int i, int k) { return float(reinterpret_cast<const T*>(&own[i])[k]); };
+  // Those of a norm are kept as floats, which takes no more registers than their factors.
+  float normed[NORMED ? PACKS : 1][8], square = 0;
   #pragma unroll
-  for (int i = 0; i < PACKS; i++) {
-    const T* inputs = reinterpret_cast<const T*>(&own[i]);
-    const T* scales = reinterpret_cast<const T*>(&factors[NORMED ? i : 0]);
-    float numbers_of[8];
+  for (int i = 0; NORMED && i < PACKS; i++) {
+    const T* by = reinterpret_cast<const T*>(&factors[i]);
     #pragma unroll
     for (int k = 0; k < 8; k++) {
-      numbers_of[k] = float(inputs[k]);
-      square += NORMED ? numbers_of[k] * numbers_of[k] : 0;
-      if (NORMED) numbers_of[k] *= float(scales[k]);
+      square += number(i, k) * number(i, k);
+      normed[i][k] = number(i, k) * float(by[k]);
     }
+  }
+  for (int turn = 0;; turn++) {
+    const int next = first + MORE;
+    const bool goes_on = MORE < COLUMNS && next < COLUMNS;
+    float sum[ALL] = {};
     #pragma unroll
-    for (int j = 0; j < ALL; j++) {
-      const T* weights = reinterpret_cast<const T*>(&w[j][i]);
+    for (int i = 0; i < PACKS; i++) {
       #pragma unroll
-      for (int k = 0; k < 8; k++) sum[j] += numbers_of[k] * float(weights[k]);
+      for (int j = 0; j < ALL; j++) {
+        const T* weights = reinterpret_cast<const T*>(&w[j][i]);
+        #pragma unroll
+        for (int k = 0; k < 8; k++)
+          sum[j] += (NORMED ? normed[NORMED ? i : 0][k] : number(i, k)) * float(weights[k]);
+      }
+      if (goes_on) load(i, next);
     }
-  }
-  #pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) {
-    for (int j = 0; j < ALL; j++) sum[j] += SHUFFLE_XOR(sum[j], mask);
-    if (NORMED) square += SHUFFLE_XOR(square, mask);
-  }
-  if (SHARES > 1) {
-    constexpr int KEPT = ALL + 1;
-    SHARED float others[WARPS * KEPT];
-    if (lane == 0) {
-      for (int j = 0; j < ALL; j++) others[warp * KEPT + j] = sum[j];
-      others[warp * KEPT + ALL] = square;
+    float all = square;
+    #pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) {
+      for (int j = 0; j < ALL; j++) sum[j] += SHUFFLE_XOR(sum[j], mask);
+      if (NORMED) all += SHUFFLE_XOR(all, mask);
     }
-    BARRIER;
-    if (share > 0) return;
-    for (int s = 1; s < SHARES; s++) {
-      for (int j = 0; j < ALL; j++) sum[j] += others[(warp + s) * KEPT + j];
-      square += others[(warp + s) * KEPT + ALL];
+    if (SHARES > 1) {
+      // Those of the turn before are still being read.
+      constexpr int KEPT = ALL + 1;
+      SHARED float others[2 * WARPS * KEPT];
+      float* kept = others + (turn % 2 * WARPS + warp) * KEPT;
+      if (lane == 0) {
+        for (int j = 0; j < ALL; j++) kept[j] = sum[j];
+        kept[ALL] = all;
+      }
+      BARRIER;
+      for (int s = 1; share == 0 && s < SHARES; s++) {
+        for (int j = 0; j < ALL; j++) sum[j] += kept[s * KEPT + j];
+        all += kept[s * KEPT + ALL];
+      }
     }
-  }
-  if (lane > 0) return;
-  const float scale = NORMED ? RSQRT(square / K + numbers[0]) : 1.0f;
-  #pragma unroll
-  for (int j = 0; j < LINES; j++) {
-    const long to = long(group_y) * columns + first + j;
-    float result = sum[j] * scale;
-    if (GATED) {
-      const float gate = float(T(result)), up = float(T(sum[ALL - LINES + j] * scale));
-      result = gate / (1 + EXP(-gate)) * up;
+    const float scale = NORMED ? RSQRT(all / K + epsilon) : 1.0f;
+    #pragma unroll
+    for (int j = 0; j < LINES; j++) {
+      if (lane != j || share > 0) continue;
+      float result = sum[j] * scale;
+      if (GATED) {
+        const float gate = float(T(result)), up = float(T(sum[ALL - LINES + j] * scale));
+        result = gate / (1 + EXP(-gate)) * up;
+      }
+      if (RESIDUAL) result += float(added);
+      made[long(group_y) * COLUMNS + first + j] = T(result);
     }
-    if (RESIDUAL) result += float(residual[to]);
-    made[to] = T(result);
+    if (!goes_on) break;
+    first = next;
   }

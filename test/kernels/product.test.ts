@@ -140,11 +140,12 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     }, 60_000);
   }
 
-  // A row of the matrix for a warp, with lanes behind its end, and shared by two warps and by four.
+  // A row of the matrix for a warp, with lanes behind its end, and shared by two warps and by four; groups that take turns.
   for (const [dtype, outputs, inputs] of [
     ["bfloat16", 128, 352],
     ["float16", 64, 2304],
     ["bfloat16", 64, 8192],
+    ["bfloat16", 2304, 2304],
   ] as const) {
     test(`of one row of ${inputs} with ${outputs} dense ones, ${dtype}`, () => {
       using _ = new Scope();

@@ -87,6 +87,7 @@ inline unsigned dynamic_shared_memory() {
 }
 void* shared_pointer(unsigned at);
 uint4 load_constant(const void* from);
+uint4 load_made(const void* from);
 uint4 load_shared(unsigned at);
 void load_shared(unsigned (&loaded)[1], unsigned at);
 void load_shared(unsigned (&loaded)[2], unsigned at);

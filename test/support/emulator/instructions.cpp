@@ -178,6 +178,10 @@ uint4 load_constant(const void* from) {
   return loaded;
 }
 
+uint4 load_made(const void* from) {
+  return load_constant(from);
+}
+
 uint4 load_shared(unsigned at) {
   uint4 read;
   memcpy(&read, touched(at, Access::READ), 16);

@@ -54,6 +54,7 @@ void begin() {
 /** Contexts are slow, and needed to get onto a stack for the first time only. */
 void resume(Lane& lane) {
   me = &lane;
+  show_shared_memory(lane.group - groups);
   if (_setjmp(scheduler) == 0) {
     if (lane.is_started) _longjmp(lane.context, 1);
     lane.is_started = true;

@@ -48,6 +48,14 @@ std::vector<Array> arrays; // of the launch, one a slot
 std::vector<Array> shared_slots;
 char* shared_begin;
 
+/** What a group of a cluster has in the arrays of `shared_slots`, one after the other, while others run. */
+struct SharedOfGroup {
+  std::vector<std::vector<char>> data;
+  std::vector<Cell*> cells;
+};
+SharedOfGroup shared_of[MOST_GROUPS];
+int shown_group;
+
 /** What a group has written that another had written or read, and what was there. */
 struct Repeated {
   const Array* array;
@@ -76,7 +84,7 @@ Cell* make_cells(size_t count) {
 /** What a kernel may read before it waits for the launch before: that one has made none of them. */
 bool is_early(std::string_view name) {
   for (const char* each :
-       {"weight", "scales", "biases", "norm", "sizes", "layer", "tables", "places", "tiles", "keys", "values"})
+       {"weight", "scales", "biases", "norm", "numbers", "sizes", "layer", "tables", "places", "tiles", "keys", "values"})
     if (name == each) return true;
   return false;
 }
@@ -260,7 +268,31 @@ void add_shared_array(const char* name, char* at, size_t bytes) {
   shared_slots[slot] = make_array(name, at, bytes, true, true);
 }
 
+void show_shared_memory(int group) {
+  if (group == shown_group) return;
+  SharedOfGroup &before = shared_of[shown_group], &now = shared_of[group];
+  for (SharedOfGroup* each : {&before, &now}) {
+    each->data.resize(shared_slots.size());
+    each->cells.resize(shared_slots.size());
+  }
+  for (size_t i = 0; i < shared_slots.size(); i++) {
+    Array& array = shared_slots[i];
+    before.data[i].assign(array.data, array.data + array.bytes);
+    before.cells[i] = array.cells;
+    if (!now.cells[i]) now.cells[i] = make_cells(array.cell_count);
+    array.cells = now.cells[i];
+    if (!now.data[i].empty()) memcpy(array.data, now.data[i].data(), array.bytes);
+  }
+  shown_group = group;
+}
+
 void forget_memory() {
+  show_shared_memory(0);
+  for (SharedOfGroup& group : shared_of) {
+    for (size_t i = 0; &group != shared_of && i < group.cells.size(); i++)
+      if (group.cells[i]) munmap(group.cells[i], pages(shared_slots[i].cell_count * sizeof(Cell)));
+    group = {};
+  }
   for (size_t i = 0; i < arrays.size(); i++) {
     char* const data = arena() + SLOT * i + SLOT / 2;
     mmap(data, pages(arrays[i].bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);

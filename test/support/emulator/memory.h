@@ -30,3 +30,6 @@ void* add_array(const char* name, const void* from, size_t bytes, bool is_output
 char* add_dynamic_memory(size_t bytes);
 void add_shared_array(const char* name, char* at, size_t bytes);
 void forget_memory();
+
+/** Arrays of shared memory have one address for all groups of a cluster: this one's are there from now on. */
+void show_shared_memory(int group);
