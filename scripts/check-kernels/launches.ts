@@ -105,6 +105,9 @@ function recordAttention(language: Language, dtype: Dtype): void {
         for (const work of worksOf(heads, headDim)) {
           attention.decode(qkv, pools, tables, work);
           attention.decode(qkv, pools, tables, work, 4);
+          for (const splits of [2, 8]) {
+            if (onHopper.clustered) onHopper.decode(qkv, pools, tables, work, splits);
+          }
           const queries = attention.prepare(qkv, pools, places, work);
           attention.attend(queries, pools, tables, places, work);
           const tiles = array(new Int32Array(2 * tokens));

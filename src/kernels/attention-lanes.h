@@ -63,7 +63,7 @@ FUNCTION void begin_blocks(
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(
     const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS>& loaded,
-    const IN_SHARED float* queries, const DEVICE float* layer, int lane, int warp, IN_SHARED float* sums,
+    const IN_SHARED float* queries, float scale, float cap, int lane, int warp, IN_SHARED float* sums,
     IN_SHARED float* tops, IN_SHARED float* totals) {
   typedef LoadedTokens<T, D, WARPS> Loaded;
   constexpr int LANES = Loaded::LANES, EACH = Loaded::EACH, WIDE = Loaded::WIDE, PACKS = Loaded::PACKS;
@@ -75,7 +75,7 @@ FUNCTION void attend_blocks(
     total[q] = 0;
     for (int i = 0; i < EACH; i++) {
       // Rounded to T, as between two operations.
-      query[q][i] = float(T(queries[q * D + lane % LANES * EACH + i])) * layer[LAYER_SCALE];
+      query[q][i] = float(T(queries[q * D + lane % LANES * EACH + i])) * scale;
       sum[q][i] = 0;
     }
   }
@@ -97,7 +97,7 @@ FUNCTION void attend_blocks(
     for (int q = 0; q < QUERIES; q++) {
       float highest = top[q];
       for (int t = 0; t < TOKENS; t++) {
-        if (CAPPED) score[t][q] = layer[LAYER_SOFTCAP] * TANH(score[t][q] / layer[LAYER_SOFTCAP]);
+        if (CAPPED) score[t][q] = cap * TANH(score[t][q] / cap);
         if (round + t * BUNDLES >= end) score[t][q] = -1e30f;
         highest = score[t][q] > highest ? score[t][q] : highest;
       }

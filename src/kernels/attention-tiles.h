@@ -7,6 +7,8 @@ constexpr int TILE = 8;
 template <typename T, int D, int WARPS>
 struct LoadedTokens {
   uint4 keys[D / 32], values[2][D / 64];
+  /** Where the block of the tile behind it begins. */
+  long next_block;
 };
 
 /** A warp's first tile; it takes every WARPS-th. */
@@ -65,6 +67,7 @@ FUNCTION void begin_blocks(
   const long block = block_of(blocks, tile);
   load_keys(blocks, loaded, tile, block, lane);
   load_values(blocks, loaded, tile, block, lane);
+  loaded.next_block = block_of(blocks, tile + WARPS);
 }
 
 /**
@@ -77,7 +80,7 @@ FUNCTION void begin_blocks(
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(
     const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, const float* queries,
-    const float* layer, int lane, int warp, float* sums, float* tops, float* totals) {
+    float layer_scale, float cap, int lane, int warp, float* sums, float* tops, float* totals) {
   const T* type = nullptr;
   const int high = lane / 4, low = lane % 4;
   unsigned query[D / 32][4];
@@ -86,10 +89,9 @@ FUNCTION void attend_blocks(
     const int d = high * D + i / 4 * 32 + low * 8 + i % 4 * 2;
     query[i / 4][i % 4] = high < QUERIES ? pack_pair(queries[d], queries[d + 1], type) : 0;
   }
-  const float scale = CAPPED ? 1 : layer[LAYER_SCALE];
+  const float scale = CAPPED ? 1 : layer_scale;
   float sum[D / 16][4] = {}, top = -1e30f, total = 0;
   const int first = first_tile(blocks.range, warp), end = end_tile(blocks.range);
-  long next_block = block_of(blocks, first + WARPS);
   for (int tile = first; tile < end; tile += WARPS) {
     float score[4] = {};
     #pragma unroll
@@ -99,12 +101,12 @@ FUNCTION void attend_blocks(
       mma_m16n8k16(score, q[0], 0, q[1], 0, k.x, k.y, type);
       mma_m16n8k16(score, q[2], 0, q[3], 0, k.z, k.w, type);
     }
-    load_keys(blocks, loaded, tile + WARPS, next_block, lane);
+    load_keys(blocks, loaded, tile + WARPS, loaded.next_block, lane);
     float most = top;
     #pragma unroll
     for (int i = 0; i < 2; i++) {
       float& x = score[i];
-      if (CAPPED) x = layer[LAYER_SOFTCAP] * TANH(x * (layer[LAYER_SCALE] / layer[LAYER_SOFTCAP]));
+      if (CAPPED) x = cap * TANH(x * (layer_scale / cap));
       const int t = tile * TILE + low * 2 + i;
       if (t < blocks.range.begin || t >= blocks.range.end) x = -3e38f;
       most = fmaxf(most, x);
@@ -129,8 +131,8 @@ FUNCTION void attend_blocks(
       mma_m16n8k16(
           sum[i], __byte_perm(x, y, 0x5410), __byte_perm(x, y, 0x7632), 0, 0, weights, 0, type);
     }
-    load_values(blocks, loaded, tile + WARPS, next_block, lane);
-    next_block = block_of(blocks, tile + 2 * WARPS);
+    load_values(blocks, loaded, tile + WARPS, loaded.next_block, lane);
+    loaded.next_block = block_of(blocks, tile + 2 * WARPS);
   }
   total += SHUFFLE_XOR(total, 1);
   total += SHUFFLE_XOR(total, 2);

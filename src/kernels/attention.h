@@ -34,11 +34,42 @@ struct SequenceBlocks {
 #include "attention-lanes.h"
 #endif
 
+/** Of one feature: the highest score, the sum of weights relative to it, and the sum of values by them. */
+struct MergedFeature {
+  float highest, total, sum;
+};
+
 /**
- * Merges what the warps have left in shared memory: the highest score `tops` (WARPS, QUERIES), the sum of
- * weights relative to it `totals`, and the sum of values `sums` (WARPS, QUERIES, D). With `has_newest` the
- * token that is not in the blocks is added, by its scores (QUERIES) and its value (D). Query q is head
- * first_head + q of `token`.
+ * What the warps have left in shared memory of feature d of query q: the highest score `tops` (WARPS, QUERIES), the sum of
+ * weights relative to it `totals`, and the sum of values `sums` (WARPS, QUERIES, D). With `has_newest` the token that is
+ * not in the blocks is added, by its scores (QUERIES) and its value (D), and with SINKS the sink of the head.
+ */
+template <int D, int WARPS, int QUERIES, bool SINKS>
+FUNCTION MergedFeature merge_warps(
+    const IN_SHARED float* sums, const IN_SHARED float* tops, const IN_SHARED float* totals,
+    bool has_newest, const IN_SHARED float* newest_scores, const IN_SHARED float* newest_value, float sink, int q, int d) {
+  MergedFeature merged = {SINKS ? sink : -1e30f, 0, 0};
+  if (has_newest && newest_scores[q] > merged.highest) merged.highest = newest_scores[q];
+  for (int w = 0; w < WARPS; w++) {
+    const float top = tops[w * QUERIES + q];
+    merged.highest = top > merged.highest ? top : merged.highest;
+  }
+  if (SINKS) merged.total = EXP(sink - merged.highest);
+  if (has_newest) {
+    const float weight = EXP(newest_scores[q] - merged.highest);
+    merged.total += weight;
+    merged.sum += newest_value[d] * weight;
+  }
+  for (int w = 0; w < WARPS; w++) {
+    const float weight = EXP(tops[w * QUERIES + q] - merged.highest);
+    merged.total += totals[w * QUERIES + q] * weight;
+    merged.sum += sums[(w * QUERIES + q) * D + d] * weight;
+  }
+  return merged;
+}
+
+/**
+ * Merges what the warps have left in shared memory (merge_warps). Query q is head first_head + q of `token`.
  *
  * With SPLITS of 1 `out` (tokens, heads, D) gets the result. Otherwise (tokens, heads, SPLITS, D + 2) gets the
  * sum of values, then the highest score and the sum of weights, which merge.c brings together.
@@ -52,32 +83,69 @@ FUNCTION void store_attention(
   for (int j = thread_index; j < QUERIES * D; j += WARPS * 32) {
     const int q = j / D, d = j % D;
     const int head = first_head + q;
-    float highest = SINKS && SPLITS == 1 ? sinks[head] : -1e30f;
-    if (has_newest && newest_scores[q] > highest) highest = newest_scores[q];
-    for (int w = 0; w < WARPS; w++) {
-      const float top = tops[w * QUERIES + q];
-      highest = top > highest ? top : highest;
-    }
-    float total = SINKS && SPLITS == 1 ? EXP(sinks[head] - highest) : 0, sum = 0;
-    if (has_newest) {
-      const float weight = EXP(newest_scores[q] - highest);
-      total += weight;
-      sum += newest_value[d] * weight;
-    }
-    for (int w = 0; w < WARPS; w++) {
-      const float weight = EXP(tops[w * QUERIES + q] - highest);
-      total += totals[w * QUERIES + q] * weight;
-      sum += sums[(w * QUERIES + q) * D + d] * weight;
-    }
+    constexpr bool HAS_SINK = SINKS && SPLITS == 1;
+    const MergedFeature merged = merge_warps<D, WARPS, QUERIES, HAS_SINK>(
+        sums, tops, totals, has_newest, newest_scores, newest_value, HAS_SINK ? sinks[head] : 0, q, d);
     if (SPLITS == 1) {
-      out[(long(token) * HEADS + head) * D + d] = Out(sum / total);
+      out[(long(token) * HEADS + head) * D + d] = Out(merged.sum / merged.total);
     } else {
       const long to = ((long(token) * HEADS + head) * SPLITS + split) * (D + 2);
-      out[to + d] = Out(sum);
+      out[to + d] = Out(merged.sum);
       if (d == 0) {
-        out[to + D] = Out(highest);
-        out[to + D + 1] = Out(total);
+        out[to + D] = Out(merged.highest);
+        out[to + D + 1] = Out(merged.total);
       }
     }
   }
 }
+
+#ifdef CLUSTER
+#include "cluster.h"
+
+/**
+ * The same where the splits of a sequence are the groups of a cluster. Each leaves in shared memory what it has found, the
+ * values of a query and behind them its highest score and its sum of weights, and the first brings them together.
+ */
+template <int D, int WARPS, int QUERIES, int HEADS, bool SINKS, typename Out>
+FUNCTION void store_cluster_attention(
+    const float* sums, const float* tops, const float* totals, bool has_newest, const float* newest_scores,
+    const float* newest_value, const float* sinks, int token, int split, int first_head, int thread_index, Out* out) {
+  constexpr int LINE = D + 4;
+  const unsigned found = dynamic_shared_memory();
+  BARRIER;
+  for (int j = thread_index; j < QUERIES * D; j += WARPS * 32) {
+    const int q = j / D, d = j % D;
+    const MergedFeature merged = merge_warps<D, WARPS, QUERIES, false>(
+        sums, tops, totals, has_newest, newest_scores, newest_value, 0, q, d);
+    store_shared(found + (q * LINE + d) * 4, merged.sum);
+    if (d > 1) continue;
+    store_shared(found + (q * LINE + D + d) * 4, d == 0 ? merged.highest : merged.total);
+    store_shared(found + (q * LINE + D + 2 + d) * 4, 0.0f);
+  }
+  cluster_barrier();
+  for (int j = thread_index; split == 0 && j < QUERIES * D / 4; j += WARPS * 32) {
+    const int q = j / (D / 4), d = j % (D / 4) * 4;
+    float scores[CLUSTER][4], values[CLUSTER][4];
+    #pragma unroll
+    for (int i = 0; i < CLUSTER; i++) {
+      load_shared_of(i, scores[i], found + (q * LINE + D) * 4);
+      load_shared_of(i, values[i], found + (q * LINE + d) * 4);
+    }
+    const float sink = SINKS ? sinks[first_head + q] : 0;
+    float highest = SINKS ? sink : -1e30f, sum[4] = {};
+    #pragma unroll
+    for (int i = 0; i < CLUSTER; i++) highest = fmaxf(highest, scores[i][0]);
+    float total = SINKS ? EXP(sink - highest) : 0;
+    #pragma unroll
+    for (int i = 0; i < CLUSTER; i++) {
+      const float weight = EXP(scores[i][0] - highest);
+      total += scores[i][1] * weight;
+      for (int c = 0; c < 4; c++) sum[c] += values[i][c] * weight;
+    }
+    for (int c = 0; c < 4; c++)
+      out[(long(token) * HEADS + first_head + q) * D + d + c] = Out(sum[c] / total);
+  }
+  // The first may still read.
+  cluster_barrier();
+}
+#endif

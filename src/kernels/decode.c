@@ -6,12 +6,12 @@
 // Output: attended, as store_attention writes it.
 // Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of
 // the layer; QUERIES of the heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a
-// sequence's tokens.
-// Groups: (1, HEADS / QUERIES, tokens * SPLITS).
+// sequence's tokens, CLUSTERED: as a cluster, with QUERIES (D + 4) floats of shared memory, and all of the output is theirs.
+// Groups: (1, HEADS / QUERIES, tokens * SPLITS), or where they are clustered (SPLITS, HEADS / QUERIES, tokens).
 #include "attention.h"
 #include "head.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
-  const int token = group_z / SPLITS, split = group_z % SPLITS;
+  const int token = CLUSTERED ? group_z : group_z / SPLITS, split = CLUSTERED ? group_x : group_z % SPLITS;
   const int kv = group_y / (HEADS_PER_KV / QUERIES), part = group_y % (HEADS_PER_KV / QUERIES);
   const int first_head = kv * HEADS_PER_KV + part * QUERIES;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
@@ -23,10 +23,22 @@
   if (SHARES_KV) AWAIT_INPUTS;
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
-  if (!SHARES_KV) AWAIT_INPUTS;
-  // While they are being loaded: the queries, the key and the value, a warp each.
+  // While they are being loaded: the queries, the key and the value, a warp each; first what is known of them before the
+  // launch before has made them.
   constexpr int PASSES = (QUERIES + (IS_NEW ? 2 : 0) + WARPS - 1) / WARPS;
   constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);
+  const float scale = layer[LAYER_SCALE], cap = layer[LAYER_SOFTCAP];
+  const long slot = ((long(table[position / 32]) * KV_HEADS + kv) * 32 + position % 32) * D;
+  const HeadAngles<ROTARY_DIMS> angles = load_angles<D, ROTARY_DIMS>(layer, position, lane);
+  HeadNorm<D> norms[PASSES];
+  for (int pass = 0; pass < PASSES; pass++) {
+    const int own = pass * WARPS + warp;
+    const DEVICE float* weights = IS_NEW && own == QUERIES       ? layer_key_norm<D>(layer)
+                                : IS_NEW && own == QUERIES + 1 ? layer_value_norm<D>(layer)
+                                                               : layer + LAYER_QUERY_NORM;
+    norms[pass] = load_norm<D>(layer, weights, lane);
+  }
+  if (!SHARES_KV) AWAIT_INPUTS;
   SHARED float prepared[PASSES * WARPS * D];
   for (int pass = 0; pass < PASSES; pass++) {
     const int own = pass * WARPS + warp;
@@ -36,18 +48,15 @@
                     : first_head + (own < QUERIES ? own : 0);
     const DEVICE T* from = qkv + (long(token) * ALL_HEADS + index) * D;
     IN_SHARED float* head = prepared + own * D;
-    const DEVICE float* norm = is_key ? layer_key_norm<D>(layer)
-                             : is_value ? layer_value_norm<D>(layer)
-                             : layer + LAYER_QUERY_NORM;
     prepare_head<T, D, ROTARY_DIMS>(
-        from, head, layer, is_value ? VALUES_NORMED : NORMED, norm, ROTARY_DIMS > 0 && !is_value, position, lane);
+        from, head, is_value ? VALUES_NORMED : NORMED, norms[pass], ROTARY_DIMS > 0 && !is_value, angles, lane);
     if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
-      const long slot = ((long(table[position / 32]) * KV_HEADS + kv) * 32 + position % 32) * D;
       // MLX takes inputs for constant; nothing else reads this slot before the next launch.
       DEVICE T* to = const_cast<DEVICE T*>(is_key ? keys : values) + slot;
       for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
     }
   }
+  BARRIER;
   IN_SHARED float* queries = prepared;
   IN_SHARED float* newest_key = prepared + QUERIES * D;
   IN_SHARED float* newest_value = newest_key + D;
@@ -61,12 +70,17 @@
       if (D % 32 == 0 || d < D) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
     }
     for (int mask = 16; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);
-    score *= layer[LAYER_SCALE];
-    const float cap = layer[LAYER_SOFTCAP];
+    score *= scale;
     if (lane == 0) newest_scores[q] = CAPPED ? cap * TANH(score / cap) : score;
   }
   SHARED float sums[WARPS * QUERIES * D], tops[WARPS * QUERIES], totals[WARPS * QUERIES];
-  attend_blocks<QUERIES, CAPPED>(blocks, loaded, queries, layer, lane, warp, sums, tops, totals);
+  attend_blocks<QUERIES, CAPPED>(blocks, loaded, queries, scale, cap, lane, warp, sums, tops, totals);
+#ifdef CLUSTER
+  store_cluster_attention<D, WARPS, QUERIES, HEADS, SINKS>(
+      sums, tops, totals, IS_NEW && split == SPLITS - 1, newest_scores, newest_value,
+      layer_sinks<D, ROTARY_DIMS>(layer), token, split, first_head, thread_index, attended);
+#else
   store_attention<D, WARPS, QUERIES, HEADS, SPLITS, SINKS>(
       sums, tops, totals, IS_NEW && split == SPLITS - 1, newest_scores, newest_value,
       layer_sinks<D, ROTARY_DIMS>(layer), token, split, first_head, thread_index, attended);
+#endif

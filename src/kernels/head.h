@@ -1,46 +1,68 @@
-// One head of a token on its way into attention.
+// One head of a token on its way into attention, by one warp. What does not depend on the head is loaded before.
 #include "layer.h"
 
-/**
- * Normalizes and rotates the head `from` (D) into `head`, D floats of shared memory, by one warp. The barriers
- * are for the whole group: every warp must call this together, each with a `head` of its own.
- */
+/** How a token's heads are rotated: by a lane the pairs lane, lane + 32, ... */
+template <int ROTARY_DIMS>
+struct HeadAngles {
+  enum { COUNT = (ROTARY_DIMS / 2 + 31) / 32 };
+  float sines[COUNT + 1], cosines[COUNT + 1], magnitude;
+};
+
+template <int D, int ROTARY_DIMS>
+FUNCTION HeadAngles<ROTARY_DIMS> load_angles(const DEVICE float* layer, int position, int lane) {
+  HeadAngles<ROTARY_DIMS> angles;
+  angles.magnitude = layer[LAYER_ROPE_MAGNITUDE];
+  for (int i = 0; i < HeadAngles<ROTARY_DIMS>::COUNT; i++) {
+    const int d = i * 32 + lane < ROTARY_DIMS / 2 ? i * 32 + lane : 0;
+    SINCOS(float(position) / layer_wavelengths<D>(layer)[d], angles.sines[i], angles.cosines[i]);
+  }
+  return angles;
+}
+
+/** The norm of a head: by a lane of the features lane, lane + 32, ... */
+template <int D>
+struct HeadNorm {
+  enum { COUNT = (D + 31) / 32 };
+  float weights[COUNT], epsilon;
+};
+
+template <int D>
+FUNCTION HeadNorm<D> load_norm(const DEVICE float* layer, const DEVICE float* weights, int lane) {
+  HeadNorm<D> norm;
+  norm.epsilon = layer[LAYER_NORM_EPS];
+  for (int i = 0; i < HeadNorm<D>::COUNT; i++) norm.weights[i] = weights[i * 32 + lane < D ? i * 32 + lane : 0];
+  return norm;
+}
+
+/** Normalizes and rotates the head `from` (D) into `head`, D floats of shared memory that are this warp's. */
 template <typename T, int D, int ROTARY_DIMS>
 FUNCTION void prepare_head(
-    const DEVICE T* from, IN_SHARED float* head, const DEVICE float* layer, bool is_normed,
-    const DEVICE float* norm, bool is_rotated, int position, int lane) {
-  constexpr int ANGLES = (ROTARY_DIMS / 2 + 31) / 32;
-  float sines[ANGLES + 1], cosines[ANGLES + 1];
-  float squares = 0;
-  for (int d = lane; d < D; d += 32) {
-    const float x = float(from[d]);
-    head[d] = x;
-    squares += x * x;
-  }
-  // While the head is being loaded.
-  if (is_rotated) {
-    for (int i = 0; i < ANGLES; i++) {
-      const int d = i * 32 + lane < ROTARY_DIMS / 2 ? i * 32 + lane : 0;
-      SINCOS(float(position) / layer_wavelengths<D>(layer)[d], sines[i], cosines[i]);
-    }
+    const DEVICE T* from, IN_SHARED float* head, bool is_normed, const PRIVATE HeadNorm<D>& norm, bool is_rotated,
+    const PRIVATE HeadAngles<ROTARY_DIMS>& angles, int lane) {
+  constexpr int COUNT = HeadNorm<D>::COUNT;
+  float x[COUNT], squares = 0;
+  for (int i = 0; i < COUNT; i++) {
+    x[i] = i * 32 + lane < D ? float(from[i * 32 + lane]) : 0;
+    squares += x[i] * x[i];
   }
   if (is_normed) {
     for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
-    const float scale = RSQRT(squares / D + layer[LAYER_NORM_EPS]);
+    const float scale = RSQRT(squares / D + norm.epsilon);
     // Rounded to T, as the unfused operations do.
-    for (int d = lane; d < D; d += 32) head[d] = float(T(head[d] * scale * norm[d]));
+    for (int i = 0; i < COUNT; i++) x[i] = float(T(x[i] * scale * norm.weights[i]));
   }
-  BARRIER;
+  for (int i = 0; i < COUNT; i++)
+    if (i * 32 + lane < D) head[i * 32 + lane] = x[i];
+  WARP_BARRIER;
   if (is_rotated) {
-    const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
-    for (int i = 0; i < ANGLES; i++) {
+    for (int i = 0; i < HeadAngles<ROTARY_DIMS>::COUNT; i++) {
       const int d = i * 32 + lane;
       if (d >= ROTARY_DIMS / 2) break;
-      const float sine = sines[i], cosine = cosines[i];
-      const float a = head[d] * magnitude, b = head[d + ROTARY_DIMS / 2] * magnitude;
+      const float sine = angles.sines[i], cosine = angles.cosines[i];
+      const float a = head[d] * angles.magnitude, b = head[d + ROTARY_DIMS / 2] * angles.magnitude;
       head[d] = a * cosine - b * sine;
       head[d + ROTARY_DIMS / 2] = a * sine + b * cosine;
     }
   }
-  BARRIER;
+  WARP_BARRIER;
 }

@@ -71,6 +71,8 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
+  /** Into so many splits, which must not be more, it costs nothing to divide a sequence: they need no launch to be merged. */
+  readonly clustered?: number | undefined;
   /** Undefined where no kernel attends with many tokens of a sequence at once. */
   readonly chunks?: ChunkAttention | undefined;
   /** Copies blocks within a pool, pairs (C * 2) of from and to; evaluate the result. */
@@ -145,6 +147,8 @@ const PREPARED_HEADS = 8;
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
+/** Groups that a cluster has on any GPU that knows them. */
+const MOST_CLUSTERED = 8;
 
 /** What attends with tiles of chunks, of so many rows: one for each query head of a token that shares a KV head. */
 type ChunkKernel = {
@@ -192,7 +196,11 @@ export class PagedAttention implements BlockAttention {
   readonly #queries: number;
   /** On NVIDIA GPUs, where a head can be spread over a warp. */
   readonly #byTensorCores: boolean;
+  readonly clustered: number | undefined;
   readonly chunks: ChunkAttention | undefined;
+  /** Of clusters, by how many groups they have. */
+  readonly #clusters = new Map<number, KernelCache>();
+  readonly #make: MakeKernel;
 
   /** `hopper`: of its GPUs. */
   constructor(
@@ -209,8 +217,9 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = shape;
     this.#byTensorCores =
       language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
-    const defines = this.#byTensorCores ? ["TENSOR_CORES"] : [];
-    this.#kernels = new KernelCache(language, make, defines);
+    this.clustered = hopper && this.#byTensorCores ? MOST_CLUSTERED : undefined;
+    this.#make = make;
+    this.#kernels = new KernelCache(language, make, this.#defines);
     this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
     this.chunks = this.#makeChunks(hopper);
   }
@@ -219,8 +228,12 @@ export class PagedAttention implements BlockAttention {
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, tables };
     const tokens = qkv.shape[0]!;
     const template = { ...this.#headTemplate(work), ...this.#attentionTemplate(work) };
-    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, template);
-    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, template, splits);
+    const plain = { ...template, CLUSTERED: false };
+    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, plain);
+    if (this.clustered && splits <= this.clustered) {
+      return this.#clusterAttention(inputs, tokens, { ...template, CLUSTERED: true }, splits);
+    }
+    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, plain, splits);
     return this.#merge(parts, inputs.layer, tokens, work, splits);
   }
 
@@ -262,6 +275,7 @@ export class PagedAttention implements BlockAttention {
 
   free(): void {
     this.#kernels.free();
+    for (const each of this.#clusters.values()) each.free();
     this.#layers.free();
     this.#constants.free();
   }
@@ -302,8 +316,7 @@ export class PagedAttention implements BlockAttention {
   ): MlxArray {
     const { heads, headDim } = this.#shape;
     const groups = heads / this.#queries;
-    const isMany = this.#byTensorCores && groups * tokens * splits > MANY_GROUPS;
-    const warps = isMany || headDim > 256 ? FEWER_WARPS : WARPS;
+    const warps = this.#warpsOf(tokens, splits);
     return this.#kernels.run(name, body, inputs, "attended", {
       outputs: [
         splits === 1
@@ -314,6 +327,42 @@ export class PagedAttention implements BlockAttention {
       threadGroup: [warps * 32, 1, 1],
       template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
     });
+  }
+
+  /** A sequence's splits are a cluster, which merges what they have found. */
+  #clusterAttention(
+    inputs: Readonly<Record<string, MlxArray>>,
+    tokens: number,
+    template: KernelLaunch["template"],
+    splits: number,
+  ): MlxArray {
+    const { heads, headDim } = this.#shape;
+    const warps = this.#warpsOf(tokens, splits);
+    const launch = {
+      outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
+      grid: [warps * 32 * splits, heads / this.#queries, tokens],
+      threadGroup: [warps * 32, 1, 1],
+      template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
+    } satisfies KernelLaunch;
+    const defines = [...this.#defines, `CLUSTER ${splits}`];
+    const kernels =
+      this.#clusters.get(splits) ?? new KernelCache(this.#language, this.#make, defines);
+    this.#clusters.set(splits, kernels);
+    const name = `decode_cluster_${splits}`;
+    const sharedMemory = this.#queries * (headDim + 4) * 4;
+    return kernels.run(name, decodeBody, inputs, "attended", launch, sharedMemory);
+  }
+
+  #warpsOf(tokens: number, splits: number): number {
+    const { heads, headDim } = this.#shape;
+    const groups = (heads / this.#queries) * tokens * splits;
+    const isMany = this.#byTensorCores && groups > MANY_GROUPS;
+    return isMany || headDim > 256 ? FEWER_WARPS : WARPS;
+  }
+
+  /** Macros that headers ask for. */
+  get #defines(): readonly string[] {
+    return this.#byTensorCores ? ["TENSOR_CORES"] : [];
   }
 
   #merge(

@@ -73,13 +73,15 @@
     return;
   }
   SHARED float prepared[IS_WHOLE ? 1 : WARPS * D];
+  const HeadAngles<ROTARY_DIMS> angles = load_angles<D, ROTARY_DIMS>(layer, position, lane);
   for (int i = 0; i < OWN; i++) {
     const int index = first + i;
     const bool is_value = index >= HEADS + KV_HEADS;
     IN_SHARED float* head = prepared + warp * D;
+    const HeadNorm<D> norm = load_norm<D>(layer, NORM_OF(index), lane);
     prepare_head<T, D, ROTARY_DIMS>(
-        from + long(index < ALL_HEADS ? index : 0) * D, head, layer, is_value ? VALUES_NORMED : NORMED,
-        NORM_OF(index), ROTARY_DIMS > 0 && !is_value, position, lane);
+        from + long(index < ALL_HEADS ? index : 0) * D, head, is_value ? VALUES_NORMED : NORMED, norm,
+        ROTARY_DIMS > 0 && !is_value, angles, lane);
     if (index >= ALL_HEADS) continue;
     DEVICE T* to = PREPARED_AT(index);
     for (int d = lane; d < D; d += 32) to[d] = T(head[d]);

@@ -69,6 +69,9 @@ const BUSY_GROUPS = 256;
 /** A part of a sequence that is worth a thread group of its own. */
 const SPLIT_TOKENS = 256;
 const MOST_PARTS = 16;
+/** The same where parts are merged in one launch: as many as a group goes through at once. And how many groups run at once. */
+const CLUSTER_TOKENS = 64;
+const MULTIPROCESSORS = 132;
 const MOST_LATENT_PARTS = 64;
 
 export class PagedKvStore {
@@ -140,8 +143,14 @@ export class PagedKvStore {
   /** Into how many parts the longest of these rows may be split, of one token each. */
   partsOf(rows: readonly KvRow[]): number {
     const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
-    const most = Math.max(1, Math.floor(longest / SPLIT_TOKENS));
-    return splitsFor(Math.min(most, MOST_PARTS), rows.length, this.#fewestKvHeads);
+    const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
+    const clustered = this.#layers[0]?.attention.clustered;
+    if (!clustered || longest < CLUSTER_TOKENS || parts > clustered) {
+      return splitsFor(parts, rows.length, this.#fewestKvHeads);
+    }
+    // Where they are short, as long as no group has to wait for another.
+    const busy = parts > 1 ? BUSY_GROUPS : MULTIPROCESSORS;
+    return splitsFor(clustered, rows.length, this.#fewestKvHeads, busy);
   }
 
   /**
@@ -419,8 +428,13 @@ function placesOf(rows: readonly KvRow[], group: number): Int32Array {
 }
 
 /** Into how many of the parts rows are split, where there are too few of them to keep the device busy. */
-export function splitsFor(parts: number, rows: number, kvHeads: number): number {
-  const wanted = Math.floor(BUSY_GROUPS / (rows * kvHeads));
+export function splitsFor(
+  parts: number,
+  rows: number,
+  kvHeads: number,
+  busy = BUSY_GROUPS,
+): number {
+  const wanted = Math.floor(busy / (rows * kvHeads));
   return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(parts, wanted))));
 }
 

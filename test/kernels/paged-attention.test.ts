@@ -148,6 +148,23 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
     test(JSON.stringify(each), () => checkAttention(each, { emulated: "cuda" }), 120_000);
   }
 
+  const clustered: AttentionCase[] = [
+    { headDim: 128, kvHeads: 2, headsPerKv: 3, dtype: "bfloat16", rotaryDims: 128, splits: 8 },
+    {
+      headDim: 64,
+      kvHeads: 1,
+      headsPerKv: 4,
+      dtype: "float16",
+      normed: true,
+      splits: 2,
+      scores: { sinks: true, window: 60 },
+    },
+  ];
+  for (const each of clustered) {
+    const by = { emulated: "cuda", hopper: { groups: 132 } } as const;
+    test(`clusters: ${JSON.stringify(each)}`, () => checkAttention(each, by), 120_000);
+  }
+
   const chunks: ChunkCase[] = [
     { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" },
     {

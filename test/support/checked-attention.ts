@@ -9,6 +9,7 @@ import {
   PagedAttention,
   packPlaces,
   packTables,
+  type WarpgroupChunks,
 } from "../../src/kernels/paged-attention.ts";
 import type { Language } from "../../src/kernels/source.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
@@ -45,7 +46,7 @@ export type AttentionCase = {
 export const tolerance = { float32: kind === "cpu" ? 1e-5 : 2e-4, float16: 4e-3, bfloat16: 3e-2 };
 
 /** What computes: a CPU's operations, a GPU's kernels, or a GPU's kernels emulated on a CPU. */
-export type By = typeof kind | { emulated: Language; make?: MakeKernel };
+export type By = typeof kind | { emulated: Language; make?: MakeKernel; hopper?: WarpgroupChunks };
 
 export function checkAttention(each: AttentionCase, by: By): void {
   const { headDim, kvHeads, headsPerKv, dtype } = each;
@@ -54,7 +55,7 @@ export function checkAttention(each: AttentionCase, by: By): void {
     by === "cpu"
       ? new CpuAttention(headDim, dtype)
       : typeof by === "object"
-        ? new PagedAttention(by.emulated, shape, dtype, by.make ?? emulatedKernel)
+        ? new PagedAttention(by.emulated, shape, dtype, by.make ?? emulatedKernel, by.hopper)
         : new PagedAttention(by, shape, dtype);
   try {
     compare(each, by, kernels);
