@@ -11,7 +11,7 @@
 //   --scaling                  the engine alone at 1, 2, 4, ..., 256 requests: whether it ever falls
 //   --prefill-gap              the engine alone: 32 streams while a prompt of 8192 tokens is read
 //   --streams 32 --long 8192   how many, and how long, for that
-//   --keep-unpacked            the engine's option of that name
+//   --keep-unpacked on         or off: the engine's option of that name, where it is not to decide by itself
 //   --token-budget <n>         tokens of a step, where that is not to be the default
 //   --bandwidth 4800           of the memory, in GB/s
 //   --json <file>              everything, also of each round
@@ -52,7 +52,7 @@ const { values, positionals } = parseArgs({
     "prefill-gap": { type: "boolean", default: false },
     streams: { type: "string", default: "32" },
     long: { type: "string", default: "8192" },
-    "keep-unpacked": { type: "boolean", default: false },
+    "keep-unpacked": { type: "string" },
     "token-budget": { type: "string" },
     bandwidth: { type: "string", default: "4800" },
     json: { type: "string" },
@@ -107,7 +107,12 @@ const blocks =
     : undefined;
 /** What mlx-lm may take of the memory, buffers that it keeps for later among them. */
 const mlxLmShare = peers.includes("vllm") ? 0.35 : 0.6;
-const engineOptions = { maxBatch, tokenBudget, blocks, keepUnpacked: values["keep-unpacked"] };
+const asked = values["keep-unpacked"];
+if (asked !== undefined && asked !== "on" && asked !== "off") {
+  throw new Error("--keep-unpacked is on or off");
+}
+const keepUnpacked = asked === undefined ? undefined : asked === "on";
+const engineOptions = { maxBatch, tokenBudget, blocks, keepUnpacked };
 const http = values.http ? await import("./bench-gpu/http.ts") : undefined;
 const served = await http?.startServed(folder, engineOptions);
 const own = served ?? (await startEngine(folder, engineOptions));

@@ -26,7 +26,9 @@ export async function startServed(folder: string, options: OwnOptions): Promise<
   const { maxBatch, tokenBudget, keepUnpacked } = options;
   const args = ["--port", "0", "--max-batch-size", String(maxBatch)];
   if (tokenBudget) args.push("--token-budget", String(tokenBudget));
-  if (keepUnpacked) args.push("--keep-unpacked");
+  if (keepUnpacked !== undefined) {
+    args.push(keepUnpacked ? "--keep-unpacked" : "--no-keep-unpacked");
+  }
   const server = await startServer({
     settings: loadSettings(args, {}).settings,
     model: { kind: "folder", path: resolve(folder), name: basename(resolve(folder)) },

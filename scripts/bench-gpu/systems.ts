@@ -22,7 +22,7 @@ export type OwnOptions = {
   maxBatch: number;
   tokenBudget: number | undefined;
   blocks: number | undefined;
-  keepUnpacked: boolean;
+  keepUnpacked: boolean | undefined;
 };
 
 /** A loaded engine of this process. */

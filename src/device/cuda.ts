@@ -37,6 +37,7 @@ import {
 /** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
 const TOKEN_BUDGET = 8192;
 const STEP_MS = 250;
+const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
 /**
@@ -144,6 +145,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       return Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
     },
     stepMs: STEP_MS,
+    spareShare: SPARE_SHARE,
     trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {
       products.free();

@@ -99,7 +99,7 @@ export type EngineOptions = {
   /** Whether prompts share the KV blocks of common prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /** On CUDA quantized weights are kept dequantized as well, for steps with many rows. */
+  /** On CUDA quantized weights are kept dequantized as well, for steps with many rows; by default where that takes little. */
   keepUnpacked?: boolean | undefined;
   /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
   warmUp?: boolean | undefined;

@@ -28,6 +28,7 @@ type Asked = {
   name: string;
   path: string;
   dtype: FloatType;
+  keepDequantized: boolean;
   options: EngineOptions;
   plan: MemoryPlan;
   hooks: LoadHooks;
@@ -86,7 +87,12 @@ export class Models {
     const device = this.#device;
     // Before anything is taken: MLX would end the process where there is no memory.
     this.#ranks?.awaitFormed(hooks);
-    const { sketched, costs, needs, parts } = needsOf(device, path, options, this.#ranks);
+    const { sketched, costs, needs, parts, keepDequantized } = needsOf(
+      device,
+      path,
+      options,
+      this.#ranks,
+    );
     const plan = planMemory(machineOf(device, this.#ranks), needs, options);
     const { layout, maxLength, stepTokens } = plan;
     const { dtype, shape } = sketched;
@@ -94,7 +100,7 @@ export class Models {
     using made = new DisposableStack();
     made.defer(() => device.memory.clearCache());
     made.defer(() => this.#limit());
-    const asked = { name, path, dtype, options, plan, hooks };
+    const asked = { name, path, dtype, keepDequantized, options, plan, hooks };
     const opened =
       this.#ranks && parts ? this.#openOnRanks(asked, parts, this.#ranks) : this.#open(asked);
     const { runner, weightBytes, kvBytes } = made.adopt(opened, ({ free }) => free());
@@ -131,11 +137,11 @@ export class Models {
     return { engine, info, plan, free: () => kept.dispose() };
   }
 
-  #open({ path, dtype, options, plan, hooks }: Asked): Opened {
+  #open({ path, dtype, keepDequantized, options, plan, hooks }: Asked): Opened {
     const device = this.#device!;
     using made = new DisposableStack();
     const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
-    const { keepUnpacked: keepDequantized, maxBatch } = options;
+    const { maxBatch } = options;
     const model = owned(loadModel(path, { device, dtype, keepDequantized, ...hooks }));
     this.#limit(plan);
     const store = owned(new StateStore(device, model.states, plan.layout, model.dtype));
@@ -147,8 +153,8 @@ export class Models {
   }
 
   #openOnRanks(asked: Asked, { parallel, layers }: Parts, ranks: RankLink): Opened {
-    const { name, path, dtype, options, plan, hooks } = asked;
-    const { keepUnpacked: keepDequantized, maxBatch } = options;
+    const { name, path, dtype, keepDequantized, options, plan, hooks } = asked;
+    const { maxBatch } = options;
     const { layout, maxLength } = plan;
     const checkpoint = openCheckpoint(path);
     const fingerprint = fingerprintOf(checkpoint);

@@ -25,6 +25,8 @@ type SketchedModel = {
   needs: ModelNeeds;
   /** Of a model that is divided among ranks. */
   parts: Parts | undefined;
+  /** Whether quantized weights are kept dequantized too. */
+  keepDequantized: boolean;
 };
 
 /** For one of the ranks that are on this machine, where there are some. */
@@ -50,7 +52,8 @@ export function needsOf(
   options: EngineOptions,
   ranks?: Ranks,
 ): SketchedModel {
-  const { dtype, keepUnpacked: keepDequantized, maxBatch, maxLength } = options;
+  const { dtype, maxBatch, maxLength } = options;
+  const keepDequantized = options.keepUnpacked ?? isSpare(device, path, dtype);
   const kind = { dtype, keepDequantized };
   const parts = ranks && divide(device, path, kind, ranks);
   const stages = parts?.parallel === "pipeline" ? parts : undefined;
@@ -68,7 +71,16 @@ export function needsOf(
   const held = device.paddedTokens ? 2 : 1;
   const stepBytes: typeof sketched.stepBytes = (...step) => held * sketched.stepBytes(...step);
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
-  return { sketched, costs, needs, parts };
+  return { sketched, costs, needs, parts, keepDequantized };
+}
+
+/** Whether a dequantized copy of the weights takes so little that it is worth its memory. */
+function isSpare(device: Device, path: string, dtype: LoadOptions["dtype"]): boolean {
+  if (!device.spareShare) return false;
+  const bytesOf = (keepDequantized: boolean) =>
+    sketchParts(device, path, { dtype, keepDequantized }).weightBytes;
+  const copy = bytesOf(true) - bytesOf(false);
+  return copy > 0 && copy <= device.spareShare * device.memory.facts().usableBytes;
 }
 
 export function planModel(

@@ -44,7 +44,6 @@ test("nothing given is the defaults", () => {
     model: "default",
     servedModelName: [],
     dtype: "auto",
-    keepUnpacked: false,
     maxModels: 2,
     host: "127.0.0.1",
     port: 8080,

@@ -37,7 +37,7 @@ afterAll(() => {
 });
 
 const newFolder = () => mkdtempSync(join(root, "model-"));
-const options = defaultEngineOptions;
+const options = { ...defaultEngineOptions, keepUnpacked: false };
 
 /** The same file with nothing behind its header: its bytes are holes. */
 function hollow(path: string): void {
@@ -96,6 +96,28 @@ describe("a plan says what a load will hold", () => {
       }
     });
   }
+
+  test("with a dequantized copy of quantized weights where that takes little of a GPU's memory", () => {
+    const { config, tensors } = quantizedLlama(folderFormats.awq!);
+    const path = writeFolder(newFolder(), config, tensors);
+    const gpu = deviceOf("cuda");
+    const bytesOf = (keepDequantized: boolean) => {
+      const model = loadModel(path, { device: gpu, keepDequantized });
+      const { weightBytes } = model;
+      model.free();
+      return weightBytes;
+    };
+    const planned = (keepUnpacked: boolean | undefined, device = gpu) =>
+      planModel(device, path, { ...options, keepUnpacked }).weightBytes;
+    const [plain, both] = [bytesOf(false), bytesOf(true)];
+    expect(both).toBeGreaterThan(plain);
+    expect(planned(undefined)).toBe(both);
+    expect(planned(false)).toBe(plain);
+    const share = (both - plain) / gpu.memory.facts().usableBytes;
+    expect(planned(undefined, { ...gpu, spareShare: 1.01 * share })).toBe(both);
+    expect(planned(undefined, { ...gpu, spareShare: 0.99 * share })).toBe(plain);
+    expect(planned(true, { ...gpu, spareShare: 0.99 * share })).toBe(both);
+  });
 
   test("of a GGUF file, on a CPU and on a GPU", () => {
     for (const backend of ["cpu", "metal"] as const) {
