@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <climits>
 
 #include "pool.h"
 
@@ -15,18 +16,40 @@ constexpr int READING_ROWS = 2;
 constexpr long READ = 1 << 18;
 
 /** How many pieces of a product are a thread's. */
-inline long pieces_each(int columns, int rows, int depth, int threads) {
+inline int pieces_each(int columns, int rows, int depth, int threads) {
   if (rows > READING_ROWS) return 4;
   return static_cast<long>(columns) * depth < 2 * READ * threads ? 1 : 2;
 }
 
-/** Calls for all columns of a product, some at a time: 16, or a whole number of them. */
+/** A piece is a whole number of so many columns: vectors and tiles of kernels take as many. */
+inline int step_of(int rows) {
+  return rows > READING_ROWS ? 32 : 16;
+}
+
+/**
+ * How many columns are a piece, so that no thread has more of them than need be. Of equals the smallest: where a thread is
+ * late the others take more of them.
+ */
+inline int piece_of(int columns, int rows, int depth, int threads) {
+  const int step = step_of(rows), steps = (columns + step - 1) / step;
+  int piece = steps, least = INT_MAX;
+  for (int each = pieces_each(columns, rows, depth, threads); each > 0; each--) {
+    const int some = (steps + each * threads - 1) / (each * threads);
+    const int pieces = (steps + some - 1) / some;
+    const int most = some * ((pieces + threads - 1) / threads);
+    if (most < least) {
+      least = most;
+      piece = some;
+    }
+  }
+  return piece * step;
+}
+
+/** Calls for all columns of a product, some at a time. */
 template <class Some>
 void each_columns(int columns, int rows, int depth, const Some& some) {
-  const int threads = mlx_serve_pool_threads();
   const bool is_small = static_cast<long>(rows) * columns * depth < SMALL;
-  const int most = is_small ? 1 : pieces_each(columns, rows, depth, threads) * threads;
-  const int each = ((columns + most - 1) / most + 15) / 16 * 16;
+  const int each = is_small ? columns : piece_of(columns, rows, depth, mlx_serve_pool_threads());
   parallel((columns + each - 1) / each, [&](int i) {
     some(i * each, std::min(columns, (i + 1) * each));
   });

@@ -169,8 +169,8 @@ constexpr int TILED_COLUMNS = 2 * TILE;
 /** Groups that are unpacked, multiplied and scaled together, each while others are: what was stored is slow to load at once. */
 constexpr int BATCH = 2;
 
-/** Unpacked weights stay in the L2 cache for all rows: so many groups of them. */
-constexpr int SLICE = 64;
+/** So many groups of the depth at a time: for them unpacked weights stay in the L2 cache for all rows, and x for all columns. */
+constexpr int SLICE = 24;
 
 struct Columns {
   int first, count;
@@ -197,11 +197,14 @@ static INLINE float scaled_by(unsigned char exponent) {
 /** A product of TILED_COLUMNS with a slice of the depth. */
 template <class Scale, class Unpack>
 struct TiledProduct {
+  /** Exponents of a byte, those of mxfp4, have none. */
+  static constexpr bool HAS_BIASES = sizeof(Scale) == sizeof(float);
   const QuantizedProduct& p;
   const Unpack unpack_bits;
   unsigned short weights[SLICE][TILED_COLUMNS][GROUP] __attribute__((aligned(64)));
   float made[2][BATCH][TILED_COLUMNS][TILE] __attribute__((aligned(64))); // of one batch, and of the one before
   __m512 sums[TILED_COLUMNS];
+  int shaped = 0; // The rows that the tiles have their shapes for: to be told of them takes the processor long.
 
   TiledProduct(const QuantizedProduct& p, Unpack unpack) : p(p), unpack_bits(unpack) {
     // Lanes that no row has are multiplied too, and that is slow with what may have lain there.
@@ -252,16 +255,16 @@ struct TiledProduct {
     long places[COUNT];
     for (int i = 0; i < COUNT; i++) {
       totals[i] = _mm512_maskz_loadu_ps((1u << block.count) - 1, block.at(groups.first + i + 1) - block.count);
-      places[i] = columns.first * row_groups + ((groups.first + i) >> shift);
+      places[i] = (groups.first + i) >> shift;
     }
-    const auto* scales = (const Scale*)p.scales;
-    const float* biases = p.biases;
+    const auto* scales = (const Scale*)p.scales + columns.first * row_groups;
+    const float* biases = HAS_BIASES ? p.biases + columns.first * row_groups : nullptr;
     for (int column = 0; column < columns.count; column++, scales += row_groups) {
       __m512 sum = sums[column];
       for (int i = 0; i < COUNT; i++) {
         sum = _mm512_fmadd_ps(_mm512_load_ps(from[i][column]), _mm512_set1_ps(scaled_by(scales[places[i]])), sum);
       }
-      if (biases) {
+      if constexpr (HAS_BIASES) {
         for (int i = 0; i < COUNT; i++) sum = _mm512_fmadd_ps(totals[i], _mm512_set1_ps(biases[places[i]]), sum);
         biases += row_groups;
       }
@@ -287,8 +290,11 @@ struct TiledProduct {
 
   /** The first block unpacks the weights for all others; where there are none it keeps few of them. */
   void multiply_block(const Block& block, Columns columns, Groups slice) {
-    const Shapes shapes(block);
-    _tile_loadconfig(&shapes);
+    if (block.count != shaped) {
+      const Shapes shapes(block);
+      _tile_loadconfig(&shapes);
+      shaped = block.count;
+    }
     const bool is_first = block.first == 0, is_only = p.rows <= TILE;
     const auto unpacked = [&](int batch) { return weights + (is_only ? batch % 4 : batch) * BATCH; };
     const int batches = (slice.count + BATCH - 1) / BATCH;
@@ -312,10 +318,10 @@ template <class Scale, class Unpack>
 static void multiply_columns(const QuantizedProduct& p, Unpack unpack, int from, int to) {
   TiledProduct<Scale, Unpack> product(p, unpack);
   const int groups = p.depth / GROUP;
-  for (int column = from; column < to; column += TILED_COLUMNS) {
-    const Columns columns = {column, to - column < TILED_COLUMNS ? to - column : TILED_COLUMNS};
-    for (int start = 0; start < groups; start += SLICE) {
-      const Groups slice = {start, groups - start < SLICE ? groups - start : SLICE};
+  for (int start = 0; start < groups; start += SLICE) {
+    const Groups slice = {start, groups - start < SLICE ? groups - start : SLICE};
+    for (int column = from; column < to; column += TILED_COLUMNS) {
+      const Columns columns = {column, to - column < TILED_COLUMNS ? to - column : TILED_COLUMNS};
       for (int row = 0; row < p.rows; row += TILE) {
         product.multiply_block(block_of(p.x, row, p.rows, p.depth), columns, slice);
       }
