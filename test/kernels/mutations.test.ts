@@ -45,10 +45,9 @@ const mutations = [
   {
     name: "a barrier out between lanes of a simdgroup",
     kernel: "prepare",
-    from: "  BARRIER;\n  if (is_rotated) {",
+    from: "  WARP_BARRIER;\n  if (is_rotated) {",
     to: "  if (is_rotated) {",
-    found:
-      /mlx_serve_prepare .*a race: lane \d+ reads byte \d+ of prepared, which lane \d+ has written/,
+    found: /mlx_serve_prepare .*lane \d+ reads byte \d+ of prepared, which nobody has written/,
   },
   {
     name: "a wrong lane mask",
@@ -88,16 +87,44 @@ const mutations = [
   {
     name: "a lost normalization of a head",
     kernel: "decode",
-    from: "head[d] * scale * norm[d]",
-    to: "head[d] * norm[d]",
+    from: "x[i] * scale * norm.weights[i]",
+    to: "x[i] * norm.weights[i]",
     found: WRONG,
   },
   {
     name: "a lost normalization of the weights",
     kernel: "attend",
-    from: "Out(sum / total)",
-    to: "Out(sum)",
+    from: "Out(merged.sum / merged.total)",
+    to: "Out(merged.sum)",
     found: WRONG,
+  },
+] as const;
+
+/** Of attention by clusters, which only CUDA has. */
+const clusterAttentionMutations = [
+  {
+    name: "a barrier of the cluster out before its groups are read",
+    from: "  cluster_barrier();\n  for (int j",
+    to: "  BARRIER;\n  for (int j",
+    found: /which nobody has written before a barrier of the cluster/,
+  },
+  {
+    name: "a group that ends before the first has read it",
+    from: "  // The first may still read.\n  cluster_barrier();",
+    to: "",
+    found: /lane \d+ reads shared memory of group \d+ of its cluster, which ends/,
+  },
+  {
+    name: "a group left out",
+    from: "load_shared_of(i, values[i], ",
+    to: "load_shared_of(0, values[i], ",
+    found: WRONG,
+  },
+  {
+    name: "heads that are read before the launch before has made them",
+    from: "  if (!SHARES_KV) AWAIT_INPUTS;\n",
+    to: "",
+    found: /lane \d+ reads qkv before it waits for the launch before/,
   },
 ] as const;
 
@@ -345,6 +372,22 @@ describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests noti
     60_000,
   );
 });
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel by clusters the tests notice",
+  () => {
+    test.each(clusterAttentionMutations)(
+      "$name",
+      ({ from, to, found }) => {
+        const make = mutatedKernel("decode_cluster_4", from, to);
+        const by = { emulated: "cuda", make, hopper: { groups: 132 } } as const;
+        const each = { ...attention, dtype: "bfloat16", splits: 4 } as const;
+        expect(() => checkAttention(each, by)).toThrow(found);
+      },
+      60_000,
+    );
+  },
+);
 
 describe.skipIf(backend() !== "cpu")(
   "in an emulated CUDA kernel with copies the tests notice",
