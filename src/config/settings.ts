@@ -200,7 +200,7 @@ export const Settings = z.strictObject({
   }),
   keepUnpacked: onOff().optional().register(about, {
     section: "Model",
-    text: "On CUDA, also keep a dequantized 16-bit copy of weights of 8 bits and less: prefill and large batches are faster, at the cost of its memory. Without it, where the copy takes a tenth of the GPU's memory or less.",
+    text: "On CUDA, also keep a dequantized 16-bit copy of weights of 8 bits and less: prefill and large batches are faster, at the cost of its memory. Without it, where the copy takes a tenth of the GPU's free memory or less.",
   }),
   maxModelLen: autoOr(tokenCount(0, 2 ** 24))
     .transform((length) => (length === 0 ? undefined : length))

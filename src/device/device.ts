@@ -147,7 +147,7 @@ export type Device = {
   /** Tokens of a step unless the options say, and how long one with prompts may take. */
   readonly tokenBudget: number;
   readonly stepMs: number;
-  /** Where quantized weights are quicker with a dequantized copy beside them: how much of the memory it may take unasked. */
+  /** Where quantized weights are quicker with a dequantized copy beside them: how much of the free memory it may take unasked. */
   readonly spareShare?: number | undefined;
   /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
   paddedRows(rows: number): number;

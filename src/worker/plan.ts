@@ -80,7 +80,7 @@ function isSpare(device: Device, path: string, dtype: LoadOptions["dtype"]): boo
   const bytesOf = (keepDequantized: boolean) =>
     sketchParts(device, path, { dtype, keepDequantized }).weightBytes;
   const copy = bytesOf(true) - bytesOf(false);
-  return copy > 0 && copy <= device.spareShare * device.memory.facts().usableBytes;
+  return copy > 0 && copy <= device.spareShare * roomOf(device.memory.facts());
 }
 
 export function planModel(

@@ -11,6 +11,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
+import { roomOf } from "../../src/device/memory.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { activeMemory, memoryLimit } from "../../src/mlx/memory.ts";
@@ -97,7 +98,7 @@ describe("a plan says what a load will hold", () => {
     });
   }
 
-  test("with a dequantized copy of quantized weights where that takes little of a GPU's memory", () => {
+  test("with a dequantized copy of quantized weights where that takes little of a GPU's free memory", () => {
     const { config, tensors } = quantizedLlama(folderFormats.awq!);
     const path = writeFolder(newFolder(), config, tensors);
     const gpu = deviceOf("cuda");
@@ -113,10 +114,10 @@ describe("a plan says what a load will hold", () => {
     expect(both).toBeGreaterThan(plain);
     expect(planned(undefined)).toBe(both);
     expect(planned(false)).toBe(plain);
-    const share = (both - plain) / gpu.memory.facts().usableBytes;
-    expect(planned(undefined, { ...gpu, spareShare: 1.01 * share })).toBe(both);
-    expect(planned(undefined, { ...gpu, spareShare: 0.99 * share })).toBe(plain);
-    expect(planned(true, { ...gpu, spareShare: 0.99 * share })).toBe(both);
+    const share = (both - plain) / roomOf(gpu.memory.facts());
+    expect(planned(undefined, { ...gpu, spareShare: 2 * share })).toBe(both);
+    expect(planned(undefined, { ...gpu, spareShare: share / 2 })).toBe(plain);
+    expect(planned(true, { ...gpu, spareShare: share / 2 })).toBe(both);
   });
 
   test("of a GGUF file, on a CPU and on a GPU", () => {
