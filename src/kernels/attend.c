@@ -21,7 +21,8 @@
   for (int j = thread_index; j < QUERIES * D; j += WARPS * 32) prepared[j] = float(queries[first + j]);
   BARRIER;
   SHARED float sums[WARPS * QUERIES * D], tops[WARPS * QUERIES], totals[WARPS * QUERIES];
-  attend_blocks<QUERIES, CAPPED>(blocks, loaded, prepared, layer[LAYER_SCALE], layer[LAYER_SOFTCAP], lane, warp, sums, tops, totals);
+  attend_blocks<QUERIES, CAPPED>(
+      blocks, loaded, prepared, layer[LAYER_SCALE], layer[LAYER_SOFTCAP], lane, warp, sums, tops, totals);
   // All tokens are in the blocks, so there is no newest one to add.
   store_attention<D, WARPS, QUERIES, HEADS, 1, SINKS>(
       sums, tops, totals, false, prepared, prepared, layer_sinks<D, ROTARY_DIMS>(layer), token, 0,

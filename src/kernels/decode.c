@@ -6,12 +6,17 @@
 // Output: attended, as store_attention writes it.
 // Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of
 // the layer; QUERIES of the heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a
-// sequence's tokens, CLUSTERED: as a cluster, with QUERIES (D + 4) floats of shared memory, and all of the output is theirs.
-// Groups: (1, HEADS / QUERIES, tokens * SPLITS), or where they are clustered (SPLITS, HEADS / QUERIES, tokens).
+// sequence's tokens.
+// Groups: (1, HEADS / QUERIES, tokens * SPLITS), or where CLUSTER is defined, as SPLITS, (SPLITS, HEADS / QUERIES, tokens) with
+// QUERIES (D + 4) floats of shared memory each: they merge what they have found.
 #include "attention.h"
 #include "head.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
-  const int token = CLUSTERED ? group_z : group_z / SPLITS, split = CLUSTERED ? group_x : group_z % SPLITS;
+#ifdef CLUSTER
+  const int token = group_z, split = group_x;
+#else
+  const int token = group_z / SPLITS, split = group_z % SPLITS;
+#endif
   const int kv = group_y / (HEADS_PER_KV / QUERIES), part = group_y % (HEADS_PER_KV / QUERIES);
   const int first_head = kv * HEADS_PER_KV + part * QUERIES;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);

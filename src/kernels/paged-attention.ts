@@ -228,12 +228,11 @@ export class PagedAttention implements BlockAttention {
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, tables };
     const tokens = qkv.shape[0]!;
     const template = { ...this.#headTemplate(work), ...this.#attentionTemplate(work) };
-    const plain = { ...template, CLUSTERED: false };
-    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, plain);
+    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, template);
     if (this.clustered && splits <= this.clustered) {
-      return this.#clusterAttention(inputs, tokens, { ...template, CLUSTERED: true }, splits);
+      return this.#clusterAttention(inputs, tokens, template, splits);
     }
-    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, plain, splits);
+    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, template, splits);
     return this.#merge(parts, inputs.layer, tokens, work, splits);
   }
 
