@@ -10,9 +10,12 @@
 #include "recording.h"
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "../calls.h"
@@ -20,6 +23,7 @@
 #include "driver.h"
 #include "memory.h"
 #include "mlx/c/private/mlx.h"
+#include "mlx/device.h"
 #include "mlx/memory.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
@@ -106,10 +110,20 @@ void check_nodes(CudaGraph graph) {
     require(type_of(node) != ALLOCATION, "a step asked for more memory than in its rehearsal");
 }
 
+/** Whether AWAIT_INPUTS is something: only GPUs of 9.0 and later know it. */
+bool kernels_wait() {
+  const auto name = std::get<std::string>(mx::device_info(mx::Device::gpu).at("architecture")); // sm_90
+  return std::stoi(name.substr(3)) >= 90;
+}
+
+bool is_kernel(CudaGraphNode node) {
+  constexpr int KERNEL = 0;
+  return type_of(node) == KERNEL;
+}
+
 /** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/cuda.h). */
 bool waits_itself(CudaGraphNode node) {
-  constexpr int KERNEL = 0;
-  if (type_of(node) != KERNEL) return false;
+  if (!is_kernel(node)) return false;
   KernelNode found{};
   check(driver().cuGraphKernelNodeGetParams(node, &found), "cuGraphKernelNodeGetParams");
   const char* name = nullptr;
@@ -119,8 +133,10 @@ bool waits_itself(CudaGraphNode node) {
 }
 
 /**
- * Lets a kernel of ours begin while another is still at it, which has let it (AWAIT_INPUTS): it loads its weights
- * meanwhile, and its launch takes no time.
+ * Lets a kernel of ours begin before the one ahead of it has ended: it loads its weights meanwhile, and its launch takes
+ * no time. Behind one of ours it begins when that has its inputs (AWAIT_INPUTS). Others say nothing: behind them it
+ * begins when the last of their groups ends, and what they have written may still be on its way. A node behind several
+ * others is left as it is.
  */
 void overlap(CudaGraph graph) {
   constexpr EdgeData PROGRAMMATIC = {1, 0, 1, {}};
@@ -129,8 +145,10 @@ void overlap(CudaGraph graph) {
   std::vector<CudaGraphNode> from(count), to(count);
   std::vector<EdgeData> data(count);
   check(driver().cuGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), "cuGraphGetEdges");
+  std::map<CudaGraphNode, int> before;
+  for (CudaGraphNode node : to) before[node] += 1;
   for (size_t i = 0; i < count; i++) {
-    if (!waits_itself(from[i]) || !waits_itself(to[i])) continue;
+    if (before[to[i]] > 1 || !is_kernel(from[i]) || !waits_itself(to[i])) continue;
     check(driver().cuGraphRemoveDependencies(graph, &from[i], &to[i], &data[i], 1), "cuGraphRemoveDependencies");
     check(driver().cuGraphAddDependencies(graph, &from[i], &to[i], &PROGRAMMATIC, 1), "cuGraphAddDependencies");
   }
@@ -267,7 +285,7 @@ class Recording {
         capture(std::move(takes.back()), stream), driver().cuGraphDestroy);
     settle(stream);
     check_nodes(graph.get());
-    overlap(graph.get());
+    if (kernels_wait()) overlap(graph.get());
     CudaGraphExec made = nullptr;
     check(driver().cuGraphInstantiate(&made, graph.get(), 0), "cuGraphInstantiate");
     graph_ = {made, driver().cuGraphExecDestroy};

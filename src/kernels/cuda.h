@@ -15,8 +15,9 @@
 #define RSQRT rsqrtf
 #define SINCOS(angle, sine, cosine) sincosf(angle, &sine, &cosine)
 
-// A launch may begin while the one before it still runs, and read what neither that nor itself writes, weights above
-// all; behind this everything before it is there, and the next launch may begin. Where it is not said it comes first.
+// A launch may begin while the one before it still runs, whoever wrote that. It may read what no launch of the step has
+// written, weights above all, and write nothing; behind this everything before it is there, and the next launch may
+// begin. Where it is not said it comes first.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define AWAIT_INPUTS asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory")
 #elif !defined(AWAIT_INPUTS)
