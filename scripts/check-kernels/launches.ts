@@ -251,6 +251,7 @@ function recordSumNorms(dtype: Dtype): void {
       const sum = norms.remember(rowsOf(2048), { residual: rowsOf(2048), ...addends });
       norms.norm(sum, weight, 1e-6);
     }
+    norms.norm(rowsOf(2048), weight, 1e-6);
   }
   norms.free();
 }

@@ -1,10 +1,11 @@
 // Adds what was made to a residual, what a token's experts have made by their shares, and makes the RMS norm of the
-// sum, rounded to T as it is kept. A group has a row; a thread has packs of WIDE features.
+// sum, rounded to T as it is kept; where ALONE is defined there is nothing to add. A group has a row; a thread has packs of
+// WIDE features.
 //
 // Inputs: made (rows, EACH, DIMS), shares (rows, EACH), any array without SHARES; residual (rows, DIMS), weight (DIMS),
-// numbers: the norm's epsilon at 0.
-// Outputs: sums (rows, DIMS), and normed of the same shape.
-// Constants: T of 16 bits, EACH, DIMS, SHARES; WIDE, THREADS of a group.
+// numbers: the norm's epsilon at 0. With ALONE only the last three.
+// Outputs: sums (rows, DIMS), and normed of the same shape. With ALONE only that.
+// Constants: T of 16 bits, DIMS; EACH, SHARES, but with ALONE; WIDE, THREADS of a group.
 // Groups: one a row.
   struct alignas(WIDE * sizeof(T)) Pack {
     T x[WIDE];
@@ -13,17 +14,26 @@
   const float epsilon = numbers[0];
   AWAIT_INPUTS;
   const long row = group_x;
-  const DEVICE Pack* from = reinterpret_cast<const DEVICE Pack*>(made) + row * EACH * PACKS;
   const DEVICE Pack* before = reinterpret_cast<const DEVICE Pack*>(residual) + row * PACKS;
   const DEVICE Pack* factors = reinterpret_cast<const DEVICE Pack*>(weight);
-  DEVICE Pack* after = reinterpret_cast<DEVICE Pack*>(sums) + row * PACKS;
   DEVICE Pack* to = reinterpret_cast<DEVICE Pack*>(normed) + row * PACKS;
+#ifdef ALONE
+  // A single row may be a part of a longer one, and begin anywhere.
+  const bool is_aligned = reinterpret_cast<unsigned long>(residual) % sizeof(Pack) == 0;
+#else
+  const DEVICE Pack* from = reinterpret_cast<const DEVICE Pack*>(made) + row * EACH * PACKS;
+  DEVICE Pack* after = reinterpret_cast<DEVICE Pack*>(sums) + row * PACKS;
+#endif
   Pack kept[OWN], factor[OWN];
   float square = 0.0f;
   for (int i = 0; i < OWN; i++) {
     const int at = i * THREADS + thread_index;
     if (at < PACKS) {
       factor[i] = factors[at];
+#ifdef ALONE
+      if (is_aligned) kept[i] = before[at];
+      else for (int j = 0; j < WIDE; j++) kept[i].x[j] = residual[row * DIMS + at * WIDE + j];
+#else
       const Pack base = before[at];
       float sum[WIDE] = {};
       for (int k = 0; k < EACH; k++) {
@@ -31,11 +41,10 @@
         const float share = SHARES ? float(shares[row * EACH + k]) : 1.0f;
         for (int j = 0; j < WIDE; j++) sum[j] += share * float(part.x[j]);
       }
-      for (int j = 0; j < WIDE; j++) {
-        kept[i].x[j] = T(float(base.x[j]) + sum[j]);
-        square += float(kept[i].x[j]) * float(kept[i].x[j]);
-      }
+      for (int j = 0; j < WIDE; j++) kept[i].x[j] = T(float(base.x[j]) + sum[j]);
       after[at] = kept[i];
+#endif
+      for (int j = 0; j < WIDE; j++) square += float(kept[i].x[j]) * float(kept[i].x[j]);
     }
   }
   for (int mask = 16; mask > 0; mask /= 2) square += SHUFFLE_XOR(square, mask);

@@ -1,7 +1,8 @@
 // What devices compute by their own means in the place of MLX's operations, against plain arithmetic.
 import type { Device } from "../device/device.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
-import { add, multiply, slice, zeros } from "../mlx/ops.ts";
+import type { Dtype } from "../mlx/dtype.ts";
+import { add, astype, multiply, slice, zeros } from "../mlx/ops.ts";
 import { type DeviceCheck, numbersOf } from "./check.ts";
 import {
   byRow,
@@ -21,12 +22,13 @@ import { sigmoid } from "./plain-products.ts";
 const operations: Record<string, (device: Device) => Made[]> = {
   rmsNorm: (device) => {
     const weight = others.slice(0, COLUMNS);
-    return [
-      [
-        device.rmsNorm(matrix(), array(weight), 1e-5),
-        byRow(values, (row) => normed(row, weight, 1e-5)),
-      ],
-    ];
+    const of = (dtype: Dtype, most: number): Made => {
+      const [x, factors] = [astype(matrix(), dtype), astype(array(weight), dtype)];
+      const plain = numbersOf(factors);
+      const expected = byRow(numbersOf(x), (row) => normed(row, plain, 1e-5));
+      return [device.rmsNorm(x, factors, 1e-5), expected, most];
+    };
+    return [of("float32", 1e-5), of("float16", 3e-3), of("bfloat16", 3e-2)];
   },
   gates: (device) => {
     const geglu = (x: number) =>

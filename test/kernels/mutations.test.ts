@@ -3,6 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { Products } from "../../src/kernels/product.ts";
+import { SumNorms } from "../../src/kernels/sum-norm.ts";
+import { rmsNorm } from "../../src/mlx/fast.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, dequantize, matmul, quantize, subtract, swapAxes } from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
@@ -361,6 +363,62 @@ function checkCluster(make: MakeKernel): void {
     products.free();
   }
 }
+
+const normMutations = [
+  {
+    name: "rows that are read before the launch before has made them",
+    from: "  AWAIT_INPUTS;\n",
+    to: "",
+    found: /lane \d+ reads residual before it waits for the launch before/,
+  },
+  {
+    name: "a barrier out before the squares of all warps are added",
+    from: "  BARRIER;\n",
+    to: "",
+    found: /lane \d+ reads byte \d+ of squares, which nobody has written|a race/,
+  },
+  {
+    name: "squares that are left out",
+    from: "for (int mask = 16; mask > 0; mask /= 2) square +=",
+    to: "for (int mask = 8; mask > 0; mask /= 2) square +=",
+    found: WRONG,
+  },
+  {
+    name: "packs past the row",
+    from: "if (at < PACKS) {\n      factor",
+    to: "{\n      factor",
+    found: /lane \d+ reads 16 bytes at byte \d+ of weight, which has/,
+  },
+] as const;
+
+/** Of 2 rows that leave threads of their group without a pack. */
+function checkNorm(make: MakeKernel): void {
+  using _ = new Scope();
+  const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
+  const [x, weight] = [random(1, 2, 1032), random(2, 1032)];
+  const norms = new SumNorms(make);
+  try {
+    const found = norms.norm(x, weight, 1e-5)!;
+    const off = subtract(found, rmsNorm(x, weight, 1e-5)).numbers();
+    expect(Math.max(...off.map(Math.abs))).toBeLessThan(0.05);
+  } finally {
+    norms.free();
+  }
+}
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel of a norm the tests notice",
+  () => {
+    test("nothing where nothing is wrong", () => {
+      const same = mutatedKernel("norm", "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n");
+      expect(() => checkNorm(same)).not.toThrow();
+    });
+
+    test.each(normMutations)("$name", ({ from, to, found }) => {
+      expect(() => checkNorm(mutatedKernel("norm", from, to))).toThrow(found);
+    });
+  },
+);
 
 describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {
   test.each(mutations)(

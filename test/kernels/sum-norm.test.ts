@@ -1,4 +1,5 @@
-// A sum and the norm of it by one launch, by a GPU's kernel or by the emulated one, beside MLX's operations.
+// A sum and the norm of it by one launch, and norms alone, by a GPU's kernel or by the emulated one, beside MLX's
+// operations.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { combine } from "../../src/device/routing.ts";
@@ -6,11 +7,12 @@ import { SumNorms } from "../../src/kernels/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
-import { makeKernel } from "../../src/mlx/kernel.ts";
-import { add, astype, multiply } from "../../src/mlx/ops.ts";
+import { type MakeKernel, makeKernel } from "../../src/mlx/kernel.ts";
+import { add, astype, multiply, slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
+import { mutatedKernel } from "../support/mutated-kernel.ts";
 import { makeRandom } from "../support/random.ts";
 
 useMlx();
@@ -75,25 +77,82 @@ describe.skipIf(kind === "metal")("of sums", () => {
     norms.free();
   });
 
-  test("nothing but a sum whose addends are still there, of one type, has such a norm", () => {
+  test("no sum comes from it whose addends are gone, or of another type", () => {
     using _ = new Scope();
     const norms = makeNorms();
     const [residual, weight] = [numbers(1, "float16", 1, 64), numbers(2, "float16", 64)];
-    const sumOf = (dtype: Dtype) => {
-      const made = numbers(3, dtype, 1, 64);
-      return norms.remember(add(residual, made), { made, residual });
+    const other = add(residual, 100);
+    const expectAlone = (sum: MlxArray) => {
+      expectNear(norms.norm(sum, weight, EPS)!, rmsNorm(other, weight, EPS), 2e-3);
+      expect(sum.numbers()).toEqual(other.numbers());
     };
+    const sumOf = (dtype: Dtype) =>
+      norms.remember(add(residual, 100), { made: numbers(3, dtype, 1, 64), residual });
     const gone = () => {
       using scope = new Scope();
       return scope.keep(sumOf("float16"));
     };
-    expect(norms.norm(residual, weight, EPS)).toBeUndefined();
-    expect(norms.norm(sumOf("float16"), undefined, EPS)).toBeUndefined();
-    expect(norms.norm(sumOf("bfloat16"), weight, EPS)).toBeUndefined();
-    expect(norms.norm(gone(), weight, EPS)).toBeUndefined();
-    const sum = sumOf("float16");
-    expect(norms.norm(sum, weight, EPS)).toBeDefined();
-    expect(norms.norm(sum, weight, EPS)).toBeUndefined();
+    expectAlone(gone());
+    expectAlone(sumOf("bfloat16"));
+    norms.free();
+  });
+});
+
+const aloneCases = [
+  { rows: 1, dims: 2 },
+  { rows: 5, dims: 66 },
+  { rows: 3, dims: 1024 },
+  { rows: 2, dims: 1030 },
+  { rows: 2, dims: 2048 },
+  { rows: 4, dims: 2052 },
+  { rows: 16, dims: 3072 },
+  { rows: 1, dims: 16_384 },
+];
+
+describe.skipIf(kind === "metal")("alone", () => {
+  const expectNorm = (norms: SumNorms, x: MlxArray, tolerance: number) => {
+    const weight = numbers(4, x.dtype, x.shape[1]!);
+    expectNear(norms.norm(x, weight, EPS)!, rmsNorm(x, weight, EPS), tolerance);
+    norms.free();
+  };
+
+  for (const [dtype, tolerance] of Object.entries(tolerances) as [Dtype, number][]) {
+    for (const { rows, dims } of aloneCases) {
+      test(`${rows} rows of ${dims} in ${dtype}`, () => {
+        using _ = new Scope();
+        expectNorm(makeNorms(), numbers(1, dtype, rows, dims), tolerance);
+      });
+    }
+  }
+
+  test("small numbers, where epsilon shows", () => {
+    using _ = new Scope();
+    expectNorm(makeNorms(), multiply(numbers(1, "bfloat16", 2, 64), 1e-3), 2e-2);
+  });
+
+  test("a row that begins anywhere in another", () => {
+    using _ = new Scope();
+    expectNorm(makeNorms(), slice(numbers(1, "float16", 1, 70), 1, 3, 67), 2e-3);
+    if (kind !== "cpu") return;
+    // The emulator moves arrays to addresses of its own.
+    const isAligned = "reinterpret_cast<unsigned long>(residual) % sizeof(Pack) == 0";
+    const make: MakeKernel = mutatedKernel("norm", isAligned, "false");
+    expectNorm(new SumNorms(make), numbers(1, "float16", 2, 64), 2e-3);
+  });
+
+  test("none of other types, of other shapes, without a weight or of too many features", () => {
+    using _ = new Scope();
+    const norms = makeNorms();
+    const [x, weight] = [numbers(1, "float16", 1, 64), numbers(2, "float16", 64)];
+    expect(norms.norm(x, undefined, EPS)).toBeUndefined();
+    expect(norms.norm(x, astype(weight, "bfloat16"), EPS)).toBeUndefined();
+    expect(norms.norm(x, numbers(2, "float16", 32), EPS)).toBeUndefined();
+    expect(norms.norm(numbers(1, "float16", 1, 1, 64), weight, EPS)).toBeUndefined();
+    const of = (dtype: Dtype, dims: number) =>
+      norms.norm(numbers(1, dtype, 1, dims), numbers(2, dtype, dims), EPS);
+    expect(of("float32", 64)).toBeUndefined();
+    expect(of("float16", 63)).toBeUndefined();
+    expect(of("float16", 16_386)).toBeUndefined();
     norms.free();
   });
 });

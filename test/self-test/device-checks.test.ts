@@ -46,13 +46,15 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
   const bodyOf = (name: string) =>
     readFileSync(join(folder, name), "utf8").replace(/^#include .+\n/gm, "");
 
-  /** The files whose kernels the checks of a device launch; none of them computes anything. */
-  function launched(make: (make: MakeKernel) => Device, isMeant: RegExp): string[] {
+  /** The kernels that the checks of a device launch, and their files; none of them computes anything. */
+  function launched(make: (make: MakeKernel) => Device, isMeant: RegExp) {
     const sources = new Set<string>();
-    const device = make((_, { source }) => ({
+    const names = new Set<string>();
+    const device = make((_, { name, source }) => ({
       configure: ({ outputs }) => ({
         call: () => {
           sources.add(source);
+          names.add(name);
           return outputs.map(({ shape, dtype }) => ops.zeros(shape, dtype));
         },
         free() {},
@@ -66,26 +68,28 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
       } catch {}
     }
     device.free();
-    return kernels.filter((name) =>
+    const files = kernels.filter((name) =>
       sources.values().some((source) => source.includes(bodyOf(name))),
     );
+    return { files, names };
   }
 
   /** On a CPU MLX takes long for products with most types. */
   const quick = /^(?!product: |(product|experts), quantized: (?!4 bits in groups of 64, bfloat16))/;
 
   test("on an NVIDIA GPU", () => {
-    expect(launched((make) => openDevice("cuda", { architecture: "sm_90" }, make), quick)).toEqual(
-      kernels,
-    );
+    const open = (make: MakeKernel) => openDevice("cuda", { architecture: "sm_90" }, make);
+    const { files, names } = launched(open, quick);
+    expect(files).toEqual(kernels);
+    // Of one file, with a sum and without.
+    expect([...names]).toEqual(expect.arrayContaining(["mlx_serve_sum_norm", "mlx_serve_norm"]));
   }, 120_000);
 
   test("on an Apple GPU", () => {
     const ofCudaAlone = /product|expert|route|combine|best|chunks|tiles|tokens|norm|vector|gate/;
     const own = kernels.filter((name) => !ofCudaAlone.test(name));
-    expect(launched((make) => openDevice("metal", {}, make), /attention|convolution|scan/)).toEqual(
-      own,
-    );
+    const open = (make: MakeKernel) => openDevice("metal", {}, make);
+    expect(launched(open, /attention|convolution|scan/).files).toEqual(own);
   }, 120_000);
 });
 
