@@ -18,6 +18,9 @@ Driver open() {
   library.find("cuCtxSetCurrent", d.cuCtxSetCurrent);
   library.find("cuMemHostAlloc", d.cuMemHostAlloc);
   library.find("cuMemcpyAsync", d.cuMemcpyAsync);
+  library.find("cuModuleLoadData", d.cuModuleLoadData);
+  library.find("cuModuleGetFunction", d.cuModuleGetFunction);
+  library.find("cuLaunchKernel", d.cuLaunchKernel);
   library.find("cuStreamBeginCapture_v2", d.cuStreamBeginCapture);
   library.find("cuStreamEndCapture", d.cuStreamEndCapture);
   library.find("cuGraphGetNodes", d.cuGraphGetNodes);

@@ -10,6 +10,7 @@ using CudaStream = struct CUstream_st*;
 using CudaGraph = struct CUgraph_st*;
 using CudaGraphExec = struct CUgraphExec_st*;
 using CudaGraphNode = struct CUgraphNode_st*;
+using CudaModule = struct CUmod_st*;
 using CudaFunction = struct CUfunc_st*;
 using CudaKernel = struct CUkern_st*;
 using DevicePointer = unsigned long long;
@@ -35,6 +36,11 @@ struct Driver {
   int (*cuCtxSetCurrent)(void* context);
   int (*cuMemHostAlloc)(void** memory, size_t bytes, unsigned flags);
   int (*cuMemcpyAsync)(DevicePointer to, DevicePointer from, size_t bytes, CudaStream stream);
+  int (*cuModuleLoadData)(CudaModule* module, const void* image);
+  int (*cuModuleGetFunction)(CudaFunction* function, CudaModule module, const char* name);
+  int (*cuLaunchKernel)(
+      CudaFunction function, unsigned groups_x, unsigned groups_y, unsigned groups_z, unsigned threads_x,
+      unsigned threads_y, unsigned threads_z, unsigned shared_memory, CudaStream stream, void** parameters, void** extra);
   int (*cuStreamBeginCapture)(CudaStream stream, int mode);
   int (*cuStreamEndCapture)(CudaStream stream, CudaGraph* graph);
   int (*cuGraphGetNodes)(CudaGraph graph, CudaGraphNode* nodes, size_t* count);

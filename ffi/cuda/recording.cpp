@@ -20,6 +20,7 @@
 
 #include "../calls.h"
 #include "../tape.h"
+#include "copies.h"
 #include "driver.h"
 #include "memory.h"
 #include "mlx/c/private/mlx.h"
@@ -212,6 +213,7 @@ class Recording {
  public:
   Recording(Arrays inputs, Takes takes, mx::Stream stream) : inputs_(std::move(inputs)) {
     for (const auto& input : inputs_) require(input.flags().row_contiguous, "an input is a view");
+    load_copies();
     settle(stream);
     const auto lent = lend_pool();
     std::set<size_t> sizes;
@@ -250,26 +252,24 @@ class Recording {
 
   void play(const Arrays& inputs, Arrays& outputs, mx::Stream stream) {
     const CudaStream handle = stream_of(stream);
-    const auto copy = [&](void* to, const void* from, size_t bytes) {
-      const auto place = [](const void* at) { return reinterpret_cast<DevicePointer>(at); };
-      check(driver().cuMemcpyAsync(place(to), place(from), bytes, handle), "cuMemcpyAsync");
-    };
+    std::vector<Copy> given, taken;
     for (size_t i = 0; i < inputs.size(); i++) {
       require(inputs[i].flags().row_contiguous, "an input is a view");
-      copy(address_of(inputs_[i]), address_of(inputs[i]), inputs[i].nbytes());
+      given.push_back({address_of(inputs_[i]), address_of(inputs[i]), inputs[i].nbytes()});
     }
-    check(driver().cuGraphLaunch(graph_.get(), handle), "cuGraphLaunch");
     for (size_t i = 0; i < outputs.size(); i++) {
       Made& made = made_[i];
-      constexpr size_t SMALL = 64 << 10;
-      if (made.bytes <= SMALL) {
+      if (made.bytes <= SMALL_BYTES) {
         pin(outputs[i]);
-        copy(address_of(outputs[i]), made.memory.data, made.bytes);
+        taken.push_back({address_of(outputs[i]), made.memory.data, made.bytes});
       } else {
         const auto keep = [](mx::allocator::Buffer) {};
         outputs[i].set_data({mx::allocator::Buffer(&made.memory), keep});
       }
     }
+    copy_all(given, handle);
+    check(driver().cuGraphLaunch(graph_.get(), handle), "cuGraphLaunch");
+    copy_all(taken, handle);
   }
 
  private:

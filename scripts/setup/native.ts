@@ -161,7 +161,7 @@ function ownParts(target: pins.Target, withBlas: boolean): Part[] {
     names.push(["cpu/kernels.cpp", `-DVARIANT=${variant}`, ...flags]);
   }
   if (withBlas) names.push(["cpu/product.cpp"], ["blas.c"]);
-  const cuda = ["compiled", "driver", "memory", "recording"];
+  const cuda = ["compiled", "copies", "driver", "memory", "recording"];
   if (hasCuda(system)) names.push(...cuda.map((name): [string] => [`cuda/${name}.cpp`]));
   return names.map(([name, ...flags]) => ({
     source: join(ownFolder, name),

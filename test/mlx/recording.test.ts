@@ -131,6 +131,39 @@ describe.skipIf(!hasCuda)("on CUDA", () => {
     recorded.free();
   });
 
+  test("arrays of any number, size and place are given and taken", () => {
+    using _ = new Scope();
+    const LARGE = 100_000;
+    const lengths = [9, 10, 11, 12, 15, 16, 17, 20, 31, 32, 64, 100, 4096, 4097, 65_536, LARGE];
+    /** Of bytes, one that begins behind others, and numbers of 4 bytes. */
+    const inputs = (first: number) => {
+      const values = lengths.map((length) =>
+        Uint8Array.from({ length }, (_, i) => (first + 7 * i) % 200),
+      );
+      const bytes = values.map((each) => pinned(each));
+      const behind = slice(pinned(Uint8Array.from({ length: 40 }, (_, i) => first + i)), 0, 3, 20);
+      const words = [3, 6, 1000, LARGE / 4].map((length) =>
+        pinned(Float32Array.from({ length }, (_, i) => first + i)),
+      );
+      return [...bytes, behind, ...words];
+    };
+    const recorded = new Recorded(
+      (given) => given.map((x) => add(x, 1)),
+      () => inputs(0),
+    );
+    for (const first of [1, 2, 3, 4]) {
+      const given = inputs(first);
+      const expected = given.map((x) => x.numbers().map((value) => value + 1));
+      // What is large is only there for operations that are evaluated before the next call.
+      const taken = recorded.call(...given).map((x) => (x.bytes > 65_536 ? multiply(x, 1) : x));
+      evaluate(...taken);
+      expect(taken.map((x) => x.numbers())).toEqual(expected);
+    }
+    expect(recorded.failure).toBeUndefined();
+    expect(recorded.isRecorded).toBe(true);
+    recorded.free();
+  });
+
   test("numbers that are staged are there for the device and for us", () => {
     using _ = new Scope();
     const x = pinned(Float32Array.of(1, 2, 3));
