@@ -68,6 +68,8 @@ export type LinearOptions = {
 export type Traced = {
   /** What comes out may live in memory that the next call overwrites: evaluate what uses it before. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
+  /** The same with streams that wait for it: where recording it takes long, that is put off until it pays. */
+  callBeside?(...inputs: readonly MlxArray[]): MlxArray[];
   /** After everything that it has made was read. */
   free(): void;
 };

@@ -1,5 +1,5 @@
-// On CUDA: a compiled function that is recorded when it is called again, one launch instead of some hundreds
-// (ffi/cuda/recording.cpp). Where it cannot be recorded it stays a compiled function.
+// On CUDA: a compiled function that is recorded when it is called again, or later where streams would wait for that; one
+// launch instead of some hundreds (ffi/cuda/recording.cpp). Where it cannot be recorded it stays a compiled function.
 import { check, MlxError, takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
@@ -21,6 +21,8 @@ import { stream } from "./stream.ts";
 
 /** Two rehearsals are enough for most; the last is captured. */
 const TAKES = 5;
+/** A recording takes about as long as so many calls lose by not being recorded. */
+const WORTH_CALLS = 16;
 
 /** Values for one call, in memory that the GPU reads without pages being moved. */
 export function pinned(values: HostArray, shape: readonly number[] = [values.length]): MlxArray {
@@ -46,6 +48,7 @@ export class Recorded {
   readonly #rehearsal: () => readonly MlxArray[];
   #recording: Pointer | undefined;
   #calls = 0;
+  #isTried = false;
 
   /** Before it is captured it is rehearsed, with these inputs: what it writes in place must be nobody's. */
   constructor(
@@ -61,8 +64,24 @@ export class Recorded {
   }
 
   call(...inputs: readonly MlxArray[]): MlxArray[] {
+    return this.#call(inputs, 2);
+  }
+
+  /** With streams that wait for it, and would for a recording. */
+  callBeside(...inputs: readonly MlxArray[]): MlxArray[] {
+    return this.#call(inputs, WORTH_CALLS);
+  }
+
+  /** After all that it has made was read. */
+  free(): void {
+    this.#forget();
+    this.#compiled.free();
+  }
+
+  /** From so many calls on, of either kind, it is recorded. */
+  #call(inputs: readonly MlxArray[], recordedFrom: number): MlxArray[] {
     this.#calls += 1;
-    if (this.#calls === 2 && has("mlx_serve_recording_new")) this.#record();
+    if (this.#calls >= recordedFrom && !this.#isTried) this.#record();
     if (!this.#recording) return this.#compiled.call(...inputs);
     try {
       return this.#play(this.#recording, inputs);
@@ -74,12 +93,6 @@ export class Recorded {
     }
   }
 
-  /** After all that it has made was read. */
-  free(): void {
-    this.#forget();
-    this.#compiled.free();
-  }
-
   #forget(): void {
     const symbol = "mlx_serve_recording_free";
     if (this.#recording) check(symbol, mlxc[symbol](this.#recording));
@@ -87,6 +100,8 @@ export class Recorded {
   }
 
   #record(): void {
+    this.#isTried = true;
+    if (!has("mlx_serve_recording_new")) return;
     using _ = new Scope();
     // Arrays of its own, where the inputs of every call are copied to.
     const places = this.#rehearsal().map((input) => add(input, 0));

@@ -183,7 +183,10 @@ export class Runner {
     const staged = [sampled, ...taken.arrays].map((each) => this.#device.stage(each));
     const ordered = this.#ordered(this.#tokens(inputs, size), inputs);
     const prompts = this.#promptsOf(size, all.length, taken.width);
-    const [indices, highest, logits] = prompts.call(ordered, ...staged);
+    const given = [ordered, ...staged];
+    const isBeside = rows.some(({ count }) => count === 1);
+    const made = isBeside ? prompts.callBeside?.(...given) : undefined;
+    const [indices, highest, logits] = made ?? prompts.call(...given);
     const best = { indices: indices!, highest: highest! };
     // Where nothing is sampled they are all that can be waited for.
     return { hidden: best.indices, added: [], logits: logits!, best };

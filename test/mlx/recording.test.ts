@@ -39,6 +39,41 @@ test.skipIf(hasCuda)("what cannot be recorded says why, and is called as before"
   recorded.free();
 });
 
+describe("is recorded once", () => {
+  /** The calls that record it. `kinds` has a letter for each call: "b" where streams wait for it, "a" where none does. */
+  const recordedAt = (kinds: string) => {
+    using _ = new Scope();
+    const found: number[] = [];
+    let calls = 0;
+    const recorded = new Recorded(
+      ([x]) => [multiply(x!, 2)],
+      () => {
+        found.push(calls);
+        return [array([0])];
+      },
+    );
+    for (const kind of kinds) {
+      calls += 1;
+      const call = kind === "b" ? "callBeside" : "call";
+      expect(recorded[call](array([calls]))[0]!.numbers()).toEqual([2 * calls]);
+    }
+    recorded.free();
+    return found;
+  };
+
+  test("at its second call where no stream waits, whoever waited for the first", () => {
+    expect(recordedAt("aaaa")).toEqual([2]);
+    expect(recordedAt("baaa")).toEqual([2]);
+    expect(recordedAt("abbba".padEnd(40, "b"))).toEqual([5]);
+  });
+
+  test("beside streams when that pays, by calls of both kinds", () => {
+    expect(recordedAt("b".repeat(15))).toEqual([]);
+    expect(recordedAt("b".repeat(40))).toEqual([16]);
+    expect(recordedAt("a".padEnd(40, "b"))).toEqual([16]);
+  });
+});
+
 describe.skipIf(!hasCuda)("on CUDA", () => {
   const [IN, OUT] = [3072, 1024];
 
@@ -73,6 +108,7 @@ describe.skipIf(!hasCuda)("on CUDA", () => {
     using _ = new Scope();
     const { recorded, run, input } = network(128);
     for (let i = 0; i < 6; i++) expect(read(recorded.call(input(i)))).toEqual(read(run(input(i))));
+    expect(read(recorded.callBeside(input(6)))).toEqual(read(run(input(6))));
     expect(recorded.failure).toBeUndefined();
     expect(recorded.isRecorded).toBe(true);
     recorded.free();

@@ -12,6 +12,7 @@ import { StateStore } from "../../src/model/state-store.ts";
 import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { TiledAttention } from "../support/tiled-attention.ts";
 import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
 let model: LoadedModel;
@@ -138,6 +139,38 @@ test("a step that samples nothing is complete when it has been read", () => {
   step.read();
   expect(waits).toHaveBeenCalledTimes(1);
   waits.mockRestore();
+  runner.free();
+  store.free();
+});
+
+test("a step with prompts that is recorded is told whether streams wait for it, and one that decodes is not", () => {
+  const calls: string[] = [];
+  const device: Device = {
+    ...plainGpu(),
+    attention: (shape) => new TiledAttention(shape),
+    paddedTokens: () => 64,
+    trace: (build) => {
+      const called =
+        (kind: string) =>
+        (...inputs: readonly MlxArray[]) => {
+          calls.push(`${kind} ${inputs[0]!.size}`);
+          return [...build([...inputs])];
+        };
+      return { call: called("call"), callBeside: called("beside"), free() {} };
+    },
+  };
+  const store = new StateStore(device, model.states, { groups: [{ blocks: 3 }] }, model.dtype);
+  const runner = new Runner(device, model, store);
+  const runStep = (...counts: readonly number[]) => {
+    const tokens = new Uint32Array(counts.reduce((sum, count) => sum + count));
+    const rows = counts.map((count, i) => ({ start: 0, count, tables: [[i]] }));
+    const samples = counts.map((_, at) => ({ at, row: greedy }));
+    runner.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
+  };
+  runStep(20, 9);
+  runStep(1, 20, 9);
+  runStep(1, 1);
+  expect(calls).toEqual(["call 64", "beside 64", "call 2"]);
   runner.free();
   store.free();
 });

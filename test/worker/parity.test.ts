@@ -2,10 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
 import type { EngineRequest, Sampling } from "../../src/engine/protocol.ts";
-import type { ChunkAttention } from "../../src/kernels/paged-attention.ts";
-import { array } from "../../src/mlx/array.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -19,6 +16,7 @@ import {
   samplings,
   watchOf,
 } from "../support/parity.ts";
+import { TiledAttention } from "../support/tiled-attention.ts";
 import { loadTinyModel, tinyCase } from "../support/tiny-models.ts";
 
 let model: LoadedModel;
@@ -109,24 +107,6 @@ test.each(["greedy", "seed"])(
     engine.free();
   },
 );
-
-/** With a kernel for chunks, which computes what its tiles say and nothing else. */
-class TiledAttention extends PlainAttention {
-  readonly chunks: ChunkAttention = {
-    tileTokens: 5,
-    attend: (queries, pools, tables, places, tiles, work) => {
-      const all = this.attend(queries, pools, tables, places, work);
-      const made = new Float32Array(all.size).fill(Number.NaN);
-      const [numbers, width] = [all.numbers(), all.shape[1]!];
-      const each = tiles.numbers();
-      for (let i = 0; i < each.length; i += 2) {
-        const [from, to] = [each[i]! * width, (each[i]! + each[i + 1]!) * width];
-        made.set(numbers.slice(from, to), from);
-      }
-      return array(made, all.shape);
-    },
-  };
-}
 
 test("a step makes one forward, with a row for each request that runs", () => {
   const rows: number[] = [];
