@@ -36,6 +36,8 @@ import {
 
 /** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
 const TOKEN_BUDGET = 8192;
+/** Streams would notice larger steps. One of the numbers that steps are padded to. */
+const BESIDE_TOKENS = 2048;
 const STEP_MS = 250;
 const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
@@ -137,6 +139,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
+    besideTokens: BESIDE_TOKENS,
     // The host takes 16 ms to launch such a step, the GPU as long for 8,000 tokens of a small model (docs/log.md).
     paddedTokens: (tokens, weightBytes) => {
       if ((tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS) return undefined;

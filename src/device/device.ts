@@ -146,8 +146,11 @@ export type Device = {
 
   /** Steps under way at most, the one that is read among them. */
   readonly depth: number;
-  /** Tokens of a step unless the options say, and how long one with prompts may take. */
+  /** Tokens of a step unless the options say. */
   readonly tokenBudget: number;
+  /** Of a step beside as many streams as there are prompts, where it is to have fewer. */
+  readonly besideTokens?: number | undefined;
+  /** How long a step with prompts may take unless the options say. */
   readonly stepMs: number;
   /** Where quantized weights are quicker with a dequantized copy beside them: how much of the free memory it may take unasked. */
   readonly spareShare?: number | undefined;

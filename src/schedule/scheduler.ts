@@ -1,8 +1,9 @@
 // Decides what each step computes. One loop, one token budget a step: first a token for every decoding
 // sequence, then chunked prefill, of running sequences and of waiting ones, in the queue's order. A step has
-// as many prompt tokens as take about the target time. Chunks far into a prompt are smaller: a token costs
-// more there, and decoding sequences wait for it. When blocks run out, the sequence with the lowest standing
-// is preempted and recomputed later; so is one of lower priority when the batch is full and a higher one waits.
+// as many prompt tokens as take about the target time. Decoding sequences wait for it: beside them it may have
+// fewer, and chunks far into a prompt are smaller, where a token costs more. When blocks run out, the sequence
+// with the lowest standing is preempted and recomputed later; so is one of lower priority when the batch is full
+// and a higher one waits.
 //
 // Steps may overlap: a step may be planned before the one before it is committed. A sequence then takes part
 // in both, and its blocks are released only when the last of them has landed.
@@ -18,6 +19,11 @@ export type SchedulerOptions = {
   maxBatch: number;
   /** Tokens of a step; at least maxBatch. */
   tokenBudget: number;
+  /**
+   * Tokens of a step with a decoding sequence for each prompt that waits or is being computed, or more where prompts would
+   * have less than a block of it. With more prompts, how soon all are computed counts for more than how evenly streams run.
+   */
+  besideTokens?: number | undefined;
   /**
    * Parts that a step passes one after the other. With several, each is to have a step of its own: of a part of the
    * decoding sequences, whose tokens are all known.
@@ -298,6 +304,9 @@ export class Scheduler {
   #prefill(step: StepBuilder): void {
     const isPrefilling = (each: Sequence) => each.pending > 1 && !step.isStalled(each);
     const running = this.#running.filter(isPrefilling);
+    const { besideTokens } = this.#options;
+    const decoding = step.rows.length;
+    if (besideTokens && decoding >= running.length + this.#waiting.length) step.limit(besideTokens);
     let isOpen = !this.#isFull;
     while (!step.isFull && (isOpen || running.length > 0)) {
       const next = this.#waiting.next(step.nowMs, isOpen ? step.isStalled : () => true, running);
@@ -552,6 +561,11 @@ class StepBuilder {
     this.#sizes = { ...options.sizes };
     this.nowMs = options.nowMs();
     this.isStalled = isStalled;
+  }
+
+  /** To so many tokens, those of decoding sequences among them; a block is left for prompts if the budget has one. */
+  limit(tokens: number): void {
+    this.#left = Math.min(this.#left, Math.max(tokens - this.rows.length, BLOCK_TOKENS));
   }
 
   get isFull(): boolean {

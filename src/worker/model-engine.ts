@@ -29,6 +29,8 @@ export type ModelEngineParts = {
   lookback: number;
   /** Tokens of a step unless the options say. */
   tokenBudget: number;
+  /** As the scheduler has it. */
+  besideTokens?: number | undefined;
   /** How long a step with prompts may take unless the options say. */
   stepMs: number;
   options: EngineOptions;
@@ -67,6 +69,7 @@ export class ModelEngine {
       cache,
       maxBatch: options.maxBatch,
       tokenBudget,
+      besideTokens: parts.besideTokens,
       stages: runner.stages,
       sizes: this.#sizes,
       nowMs: this.#now,

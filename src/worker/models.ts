@@ -113,6 +113,7 @@ export class Models {
       maxLength,
       lookback: lookbackOf(sketched),
       tokenBudget: stepTokens,
+      besideTokens: device.besideTokens,
       stepMs: device.stepMs,
       options,
       matchers: (lane) => this.matchers.get(lane),

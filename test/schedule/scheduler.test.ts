@@ -158,6 +158,63 @@ describe("a batch", () => {
     }
   });
 
+  describe("with a limit beside streams", () => {
+    /** The tokens of the steps until all prompts of 1,000 tokens are computed that come while these streams run. */
+    const sizes = (
+      streams: number,
+      prompts: number,
+      options: { besideTokens: number; tokenBudget?: number },
+    ) => {
+      const { one, step } = setUp({ blocks: 300, maxBatch: 16, tokenBudget: 640, ...options });
+      for (const i of range(streams)) one({ prompt: range(2, i * 10), maxTokens: 1000 });
+      if (streams > 0) step();
+      const asked = range(prompts).map((i) =>
+        one({ prompt: range(1000, 2000 + i), maxTokens: 99 }),
+      );
+      const found: number[] = [];
+      while (asked.some(({ generated }) => generated === 0)) {
+        found.push(step()!.rows.reduce((sum, { count }) => sum + count, 0));
+      }
+      return found;
+    };
+
+    test("has no more tokens than that, those of the streams among them", () => {
+      expect(sizes(4, 1, { besideTokens: 128 })).toEqual([
+        ...Array(8).fill(128),
+        1000 - 8 * 124 + 4,
+      ]);
+    });
+
+    test("has the whole budget where no stream runs", () => {
+      expect(sizes(0, 1, { besideTokens: 128 })).toEqual([640, 360]);
+    });
+
+    test("has it where more prompts wait or are computed than streams run, and no longer", () => {
+      // The first of three prompts is complete in the second step, and a stream since.
+      const [first, second, ...others] = sizes(2, 3, { besideTokens: 128 });
+      expect([first, second]).toEqual([640, 640]);
+      expect(others.slice(0, -1)).toEqual(Array(others.length - 1).fill(128));
+      expect(others.length).toBe(Math.ceil((3000 - 2 * 638) / 125));
+    });
+
+    test("has a block of a prompt, however many streams run", () => {
+      const blocks = Math.floor(1000 / BLOCK_TOKENS);
+      const rest = 1000 - blocks * BLOCK_TOKENS;
+      const expected = [...Array(blocks).fill(15 + BLOCK_TOKENS), 15 + rest];
+      expect(sizes(15, 1, { besideTokens: 16 })).toEqual(expected);
+    });
+
+    test("has no more than the budget where that is smaller", () => {
+      for (const [besideTokens, tokenBudget] of [
+        [128, 64],
+        [8, 24],
+      ] as const) {
+        const found = sizes(4, 1, { besideTokens, tokenBudget });
+        expect(new Set(found.slice(0, -1))).toEqual(new Set([tokenBudget]));
+      }
+    });
+  });
+
   test("that fails ends its sequences and no others", () => {
     const { one, scheduler, run } = setUp({ maxBatch: 2 });
     const [a, b, c] = range(3).map((i) => one({ prompt: range(40, i * 100) })) as [

@@ -70,6 +70,7 @@ export function makeEngine(
     maxLength: model.shape.maxPositions,
     lookback: 100,
     tokenBudget: device.tokenBudget,
+    besideTokens: device.besideTokens,
     stepMs: device.stepMs,
     options: all,
     ...(matchers && { matchers }),

@@ -107,3 +107,22 @@ test("a device is told how large a model is whose prompts it might record", () =
   expect(told.at(-1)).toBe(weightBytes);
   models.unload("tiny");
 });
+
+test("a device says how many tokens a step has beside streams", () => {
+  const models = new Models(() => ({ ...deviceOf("cpu"), besideTokens: 40 }));
+  load(models);
+  const engine = models.get("tiny")!;
+  const ask = (id: number, tokens: number) =>
+    engine.submit(id, {
+      prompt: new Uint32Array(tokens).fill(id),
+      maxTokens: 20,
+      sampling: { temperature: 0 },
+    });
+  const step = () => engine.step()!.report;
+  ask(1, 3);
+  expect(step()).toMatchObject({ prefillTokens: 3, decodeTokens: 0 });
+  ask(2, 60);
+  expect(step()).toMatchObject({ prefillTokens: 39, decodeTokens: 1 });
+  for (const id of [1, 2]) engine.abort(id);
+  models.unload("tiny");
+});
