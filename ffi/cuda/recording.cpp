@@ -117,14 +117,10 @@ bool kernels_wait() {
   return std::stoi(name.substr(3)) >= 90;
 }
 
-bool is_kernel(CudaGraphNode node) {
-  constexpr int KERNEL = 0;
-  return type_of(node) == KERNEL;
-}
-
 /** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/cuda.h). */
 bool waits_itself(CudaGraphNode node) {
-  if (!is_kernel(node)) return false;
+  constexpr int KERNEL = 0;
+  if (type_of(node) != KERNEL) return false;
   KernelNode found{};
   check(driver().cuGraphKernelNodeGetParams(node, &found), "cuGraphKernelNodeGetParams");
   const char* name = nullptr;
@@ -135,9 +131,8 @@ bool waits_itself(CudaGraphNode node) {
 
 /**
  * Lets a kernel of ours begin before the one ahead of it has ended: it loads its weights meanwhile, and its launch takes
- * no time. Behind one of ours it begins when that has its inputs (AWAIT_INPUTS). Others say nothing: behind them it
- * begins when the last of their groups ends, and what they have written may still be on its way. A node behind several
- * others is left as it is.
+ * no time. That one must let it: ours do when they have their inputs (AWAIT_INPUTS), and those of cuBLAS that begin early
+ * themselves. Behind others it would begin later than it does now (docs/log.md). A node behind several is left as it is.
  */
 void overlap(CudaGraph graph) {
   constexpr EdgeData PROGRAMMATIC = {1, 0, 1, {}};
@@ -147,9 +142,13 @@ void overlap(CudaGraph graph) {
   std::vector<EdgeData> data(count);
   check(driver().cuGraphGetEdges(graph, from.data(), to.data(), data.data(), &count), "cuGraphGetEdges");
   std::map<CudaGraphNode, int> before;
-  for (CudaGraphNode node : to) before[node] += 1;
+  std::set<CudaGraphNode> early;
   for (size_t i = 0; i < count; i++) {
-    if (before[to[i]] > 1 || !is_kernel(from[i]) || !waits_itself(to[i])) continue;
+    before[to[i]] += 1;
+    if (data[i].type == PROGRAMMATIC.type) early.insert(to[i]);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (before[to[i]] > 1 || !(early.contains(from[i]) || waits_itself(from[i])) || !waits_itself(to[i])) continue;
     check(driver().cuGraphRemoveDependencies(graph, &from[i], &to[i], &data[i], 1), "cuGraphRemoveDependencies");
     check(driver().cuGraphAddDependencies(graph, &from[i], &to[i], &PROGRAMMATIC, 1), "cuGraphAddDependencies");
   }

@@ -13,6 +13,9 @@ import { type Client, compare, compareService, FairQueue, type Flow, levels } fr
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
+/** So many decoding sequences for each prompt are many (`besideTokens`). */
+const STREAMS_A_PROMPT = 8;
+
 export type SchedulerOptions = {
   cache: KvCache;
   /** Sequences that run at once. */
@@ -20,8 +23,9 @@ export type SchedulerOptions = {
   /** Tokens of a step; at least maxBatch. */
   tokenBudget: number;
   /**
-   * Tokens of a step with a decoding sequence for each prompt that waits or is being computed, or more where prompts would
-   * have less than a block of it. With more prompts, how soon all are computed counts for more than how evenly streams run.
+   * Tokens of a step in which many sequences decode for each prompt that waits or is being computed, or more where prompts
+   * would have less than a block of it. With more prompts, how soon all are computed counts for more than how evenly streams
+   * run.
    */
   besideTokens?: number | undefined;
   /**
@@ -306,7 +310,8 @@ export class Scheduler {
     const running = this.#running.filter(isPrefilling);
     const { besideTokens } = this.#options;
     const decoding = step.rows.length;
-    if (besideTokens && decoding >= running.length + this.#waiting.length) step.limit(besideTokens);
+    const prompts = running.length + this.#waiting.length;
+    if (besideTokens && decoding >= STREAMS_A_PROMPT * prompts) step.limit(besideTokens);
     let isOpen = !this.#isFull;
     while (!step.isFull && (isOpen || running.length > 0)) {
       const next = this.#waiting.next(step.nowMs, isOpen ? step.isStalled : () => true, running);

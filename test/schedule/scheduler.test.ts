@@ -179,9 +179,9 @@ describe("a batch", () => {
     };
 
     test("has no more tokens than that, those of the streams among them", () => {
-      expect(sizes(4, 1, { besideTokens: 128 })).toEqual([
+      expect(sizes(8, 1, { besideTokens: 128 })).toEqual([
         ...Array(8).fill(128),
-        1000 - 8 * 124 + 4,
+        1000 - 8 * 120 + 8,
       ]);
     });
 
@@ -189,12 +189,12 @@ describe("a batch", () => {
       expect(sizes(0, 1, { besideTokens: 128 })).toEqual([640, 360]);
     });
 
-    test("has it where more prompts wait or are computed than streams run, and no longer", () => {
-      // The first of three prompts is complete in the second step, and a stream since.
-      const [first, second, ...others] = sizes(2, 3, { besideTokens: 128 });
+    test("has it where fewer streams run for each prompt that waits or is computed, and no longer", () => {
+      // The first of two prompts is complete in the second step, and a stream since.
+      const [first, second, ...others] = sizes(10, 2, { besideTokens: 128 });
       expect([first, second]).toEqual([640, 640]);
       expect(others.slice(0, -1)).toEqual(Array(others.length - 1).fill(128));
-      expect(others.length).toBe(Math.ceil((3000 - 2 * 638) / 125));
+      expect(others.length).toBe(Math.ceil((2000 - 2 * 630) / 117));
     });
 
     test("has a block of a prompt, however many streams run", () => {
@@ -209,7 +209,7 @@ describe("a batch", () => {
         [128, 64],
         [8, 24],
       ] as const) {
-        const found = sizes(4, 1, { besideTokens, tokenBudget });
+        const found = sizes(8, 1, { besideTokens, tokenBudget });
         expect(new Set(found.slice(0, -1))).toEqual(new Set([tokenBudget]));
       }
     });

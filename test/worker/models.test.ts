@@ -110,7 +110,7 @@ test("a device is told how large a model is whose prompts it might record", () =
 
 test("a device says how many tokens a step has beside streams", () => {
   const models = new Models(() => ({ ...deviceOf("cpu"), besideTokens: 40 }));
-  load(models);
+  load(models, { blocks: 16 });
   const engine = models.get("tiny")!;
   const ask = (id: number, tokens: number) =>
     engine.submit(id, {
@@ -119,10 +119,11 @@ test("a device says how many tokens a step has beside streams", () => {
       sampling: { temperature: 0 },
     });
   const step = () => engine.step()!.report;
-  ask(1, 3);
-  expect(step()).toMatchObject({ prefillTokens: 3, decodeTokens: 0 });
-  ask(2, 60);
-  expect(step()).toMatchObject({ prefillTokens: 39, decodeTokens: 1 });
-  for (const id of [1, 2]) engine.abort(id);
+  const streams = [1, 2, 3, 4, 5, 6, 7, 8];
+  for (const id of streams) ask(id, 3);
+  expect(step()).toMatchObject({ prefillTokens: 24, decodeTokens: 0 });
+  ask(9, 60);
+  expect(step()).toMatchObject({ prefillTokens: 32, decodeTokens: 8 });
+  for (const id of [...streams, 9]) engine.abort(id);
   models.unload("tiny");
 });
