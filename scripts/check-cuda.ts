@@ -20,6 +20,7 @@ const DYNAMIC_BYTES = 99 * 1024;
 /** Kernels for compute capability 9.0 alone, which has more. */
 const HOPPER = [
   "mlx_serve_expert_product",
+  "mlx_serve_streamed_vector",
   "mlx_serve_scan_tokens",
   "mlx_serve_warpgroup_chunks",
   "mlx_serve_warpgroup_product",

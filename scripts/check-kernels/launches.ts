@@ -69,6 +69,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
   }
   for (const dtype of language === "cuda" ? (["float16", "bfloat16"] as const) : []) {
     recordProducts(dtype);
+    recordStreams(dtype);
     recordSumNorms(dtype);
     recordGates(dtype);
     recordWideExperts(dtype);
@@ -349,6 +350,34 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
     }
     products.free();
   }
+}
+
+/** One token with a quantized matrix on a Hopper GPU: as many tiles at once as there are, and a head's many. */
+function recordStreams(dtype: "float16" | "bfloat16"): void {
+  const products = new Products(recordedKernel, true);
+  for (const [bits, groupSize, outputs, inputs] of [
+    [4, 64, 5120, 3072],
+    [4, 64, 3072, 8192],
+    [4, 64, 16_384, 3072],
+    [4, 64, 128_256, 3072],
+    [4, 32, 6144, 1024],
+    [4, 128, 6144, 5120],
+    [8, 32, 4096, 4096],
+    [8, 64, 16_384, 2048],
+    [8, 128, 3072, 8192],
+  ] as const) {
+    using _ = new Scope();
+    const quantization = { mode: "affine", groupSize, bits } as const;
+    const matrix = quantize(zeros([outputs, inputs], dtype), quantization);
+    const form: Matrix = { kind: "packed", matrix, quantization };
+    const x = zeros([1, inputs], dtype);
+    const norm = Object.assign((x: MlxArray) => x, { weight: zeros([inputs], dtype), eps: 1e-6 });
+    products.product(x, form, {});
+    products.product(x, form, { residual: zeros([1, outputs], dtype) });
+    products.product(x, form, { norm });
+    products.product(x, form, { norm, isGated: true });
+  }
+  products.free();
 }
 
 /** Many rows with a quantized matrix, where a GPU has wgmma: in groups of each size, in clusters and without. */

@@ -22,6 +22,12 @@ __device__ __forceinline__ unsigned fma_pair(unsigned x, unsigned y, unsigned z,
   unsigned pair; \
   asm("fma.rn." NAME "x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z)); \
   return pair; \
+} \
+/** One of them in shared memory. */ \
+__device__ __forceinline__ TYPE load_shared_number(unsigned at, const TYPE*) { \
+  unsigned short bits; \
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(at)); \
+  return *reinterpret_cast<const TYPE*>(&bits); \
 }
 INSTRUCTIONS_ON_PAIRS_OF(__nv_bfloat16, "bf16")
 INSTRUCTIONS_ON_PAIRS_OF(__half, "f16")

@@ -14,7 +14,7 @@ import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { kernelSource } from "./source.ts";
-import { fitsVector, Vectors } from "./vector.ts";
+import { fitsVector, MULTIPROCESSORS, Vectors } from "./vector.ts";
 import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
 
 /** (..., N, K), dense, or quantized and packed by MLX. */
@@ -225,11 +225,14 @@ export class Products {
     make: MakeKernel = makeKernel,
     hasWgmma = false,
     norm = rmsNorm,
-    groups: AskedShape = {},
+    {
+      multiprocessors = MULTIPROCESSORS,
+      ...groups
+    }: AskedShape & { multiprocessors?: number } = {},
   ) {
     this.#makeKernel = make;
     this.#norm = norm;
-    this.#vectors = new Vectors(make, this.#constants);
+    this.#vectors = new Vectors(make, this.#constants, hasWgmma ? multiprocessors : undefined);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
     this.#warpgroups = hasWgmma ? new WarpgroupProducts(make, groups) : undefined;
   }

@@ -6,6 +6,7 @@ import attention from "./attention.h" with { type: "text" };
 import attentionLanes from "./attention-lanes.h" with { type: "text" };
 import attentionTiles from "./attention-tiles.h" with { type: "text" };
 import best from "./best.h" with { type: "text" };
+import bulk from "./bulk.h" with { type: "text" };
 import cluster from "./cluster.h" with { type: "text" };
 import cuda from "./cuda.h" with { type: "text" };
 import cudaInstructions from "./cuda-instructions.h" with { type: "text" };
@@ -23,13 +24,14 @@ import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 export type Language = "cuda" | "metal";
 
 /** The tests' emulator has these functions of its own. */
-export { cluster, cudaInstructions, wgmma };
+export { bulk, cluster, cudaInstructions, wgmma };
 
 const headers = new Map([
   ["attention.h", attention],
   ["attention-lanes.h", attentionLanes],
   ["attention-tiles.h", attentionTiles],
   ["best.h", best],
+  ["bulk.h", bulk],
   ["cluster.h", cluster],
   ["cuda-instructions.h", cudaInstructions],
   ["head.h", head],

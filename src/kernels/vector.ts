@@ -6,6 +6,7 @@ import type { Constants } from "./constants.ts";
 import { KernelCache } from "./kernel-cache.ts";
 import packedBody from "./packed-vector.c" with { type: "text" };
 import type { Matrix } from "./product.ts";
+import streamBody from "./streamed-vector.c" with { type: "text" };
 import denseBody from "./vector.c" with { type: "text" };
 
 /** How a kernel reads a matrix. */
@@ -39,7 +40,7 @@ const MOST_PACKS = 8;
 const MOST_PREPARED = 10_240;
 
 /** Of a Hopper GPU; the largest of others have about as many. */
-const MULTIPROCESSORS = 132;
+export const MULTIPROCESSORS = 132;
 
 /** Weights of `bits` each; of 16 they are not quantized. */
 export type VectorForm = { outputs: number; inputs: number; bits: number };
@@ -82,6 +83,59 @@ function divided(form: VectorForm, columns: number, isGated: boolean, isNormed: 
   return { shares, packs, lines, groups: Math.ceil(steps() / turns), resident };
 }
 
+/** Of a group that streams a quantized matrix: warps that compute, and what each can have of it at once. */
+const STREAM_WARPS = 16;
+const STREAM_PARTS = 5;
+/** More than half of a multiprocessor's: its groups are to be on different ones. */
+const LEAST_STREAM_BYTES = 116 * 1024;
+const MOST_STREAM_BYTES = 192 * 1024;
+/** Turns whose results are kept. */
+const KEPT_TILES = 16;
+
+type StreamOptions = {
+  isGated: boolean;
+  isNormed: boolean;
+  isAdded: boolean;
+  multiprocessors: number;
+};
+
+/** How a quantized matrix is streamed, a tile of 8 rows of each half after the other; undefined where it cannot be. */
+function streaming(
+  { inputs, bits }: VectorForm,
+  span: number,
+  columns: number,
+  { isGated, isNormed, isAdded, multiprocessors }: StreamOptions,
+) {
+  const steps = (inputs * bits) / 512;
+  const isWhole = Number.isInteger(steps) && inputs % span === 0 && columns % 8 === 0;
+  if (!isWhole || ![32, 64, 128].includes(span)) return undefined;
+  const pairs = Math.ceil(steps / 2 / STREAM_WARPS);
+  const warps = Math.ceil(steps / 2 / pairs);
+  const halves = isGated ? 2 : 1;
+  const tiles = columns / 8;
+  const tileBytes = halves * 8 * ((inputs * bits) / 8 + (4 * inputs) / span);
+  const digitBytes = (1 + warps) * pairs * 512 * (isNormed ? 2 : 1);
+  const room = MOST_STREAM_BYTES - digitBytes;
+  const few = Math.ceil(tiles / multiprocessors);
+  const ways = [few, 2, 1].flatMap((lines) => {
+    const all = tiles / lines;
+    const turns = Math.ceil(all / multiprocessors);
+    const slots = Math.min(turns, Math.floor(room / (lines * tileBytes)));
+    const isPossible =
+      Number.isInteger(all) &&
+      lines * halves * pairs <= STREAM_PARTS &&
+      (slots > 1 || slots === turns) &&
+      (!isAdded || turns * lines <= Math.min(KEPT_TILES, warps * 4));
+    return isPossible ? [{ lines, slots, turns, groups: Math.ceil(all / turns) }] : [];
+  });
+  // With more lines there is less to do for each; but all groups are to have about as many.
+  const least = Math.min(...ways.map(({ lines, turns }) => lines * turns));
+  const best = ways.find(({ lines, turns }) => lines * turns <= 1.1 * least);
+  if (!best) return undefined;
+  const bytes = digitBytes + best.slots * (best.lines * tileBytes + 16) + 8;
+  return { ...best, warps, pairs, sharedMemory: Math.max(bytes, LEAST_STREAM_BYTES) };
+}
+
 export type VectorOptions = ProductOptions & {
   /** The weight has a matrix for each expert, of which these (R) are the token's. */
   chosen?: MlxArray | undefined;
@@ -92,10 +146,13 @@ export class Vectors {
   /** By their bounds: of how many groups share a multiprocessor, for which compilers spare registers. */
   readonly #kernels = new Map<string, KernelCache>();
   readonly #constants: Constants;
+  readonly #multiprocessors: number | undefined;
 
-  constructor(make: MakeKernel, constants: Constants) {
+  /** `multiprocessors`: of a Hopper GPU; undefined on others. */
+  constructor(make: MakeKernel, constants: Constants, multiprocessors: number | undefined) {
     this.#make = make;
     this.#constants = constants;
+    this.#multiprocessors = multiprocessors;
   }
 
   /** x (1, K), or a row for each expert; matrix (N, K) or (E, N, K) -> (1 or R, N), or where it is gated N / 2 */
@@ -108,14 +165,13 @@ export class Vectors {
     const { outputs, inputs, bits } = form;
     const rows = chosen?.size ?? 1;
     const columns = isGated ? outputs / 2 : outputs;
-    const { name, body, warps } = readingOf(bits);
-    const { shares, packs, lines, groups, resident } = divided(
-      form,
-      columns,
-      isGated,
-      norm !== undefined,
-    );
     const isPacked = matrix.kind === "packed";
+    const span = isPacked ? (matrix.quantization.groupSize ?? 64) : 0;
+    const fused = { isGated, isNormed: norm !== undefined, isAdded: residual !== undefined };
+    const stream =
+      isPacked && this.#multiprocessors && !chosen
+        ? streaming(form, span, columns, { ...fused, multiprocessors: this.#multiprocessors })
+        : undefined;
     const given = {
       x,
       weight: isPacked ? matrix.matrix.weight : matrix.weight,
@@ -123,34 +179,68 @@ export class Vectors {
       norm: norm?.weight ?? x,
       numbers: this.#constants.floats(norm?.eps ?? 0),
       residual: residual ?? x,
-      chosen: chosen ?? x,
     };
-    const launch: KernelLaunch = {
-      outputs: [{ shape: [rows, columns], dtype: x.dtype }],
-      grid: [groups * warps * 32, rows, 1],
-      threadGroup: [warps * 32, 1, 1],
-      template: {
-        T: x.dtype,
-        K: inputs,
-        N: outputs,
-        ...(isPacked && { BITS: bits, SPAN: matrix.quantization.groupSize ?? 64 }),
-        NORMED: norm !== undefined,
-        GATED: isGated,
-        RESIDUAL: residual !== undefined,
-        EXPERTS: chosen !== undefined,
-        EACH: rows / x.shape[0]!,
-        PACKS: packs,
-        LINES: lines,
-        WARPS: warps,
-        SHARES: shares,
-        GROUPS: groups,
-      },
+    const template = {
+      T: x.dtype,
+      K: inputs,
+      N: outputs,
+      ...(isPacked && { BITS: bits, SPAN: span }),
+      NORMED: fused.isNormed,
+      GATED: isGated,
+      RESIDUAL: fused.isAdded,
     };
-    const bounds = resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : [];
+    const run = (
+      name: string,
+      body: string,
+      inputs: typeof given & { chosen?: MlxArray },
+      {
+        warps,
+        groups,
+        own,
+      }: { warps: number; groups: number; own: Record<string, number | boolean> },
+      { resident, sharedMemory }: { resident?: number | undefined; sharedMemory?: number } = {},
+    ) => {
+      const launch: KernelLaunch = {
+        outputs: [{ shape: [rows, columns], dtype: x.dtype }],
+        grid: [groups * warps * 32, rows, 1],
+        threadGroup: [warps * 32, 1, 1],
+        template: { ...template, ...own, GROUPS: groups },
+      };
+      const kernels = this.#kernelsOf(resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : []);
+      return kernels.run(name, body, inputs, "made", launch, sharedMemory);
+    };
+    if (stream) {
+      const { warps, pairs, lines, slots, groups, sharedMemory } = stream;
+      const own = { WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots };
+      const name = `streamed_vector_${sharedMemory}`;
+      const division = { warps: warps + 1, groups, own };
+      return run(name, streamBody, given, division, { resident: 1, sharedMemory });
+    }
+    const { name, body, warps } = readingOf(bits);
+    const { shares, packs, lines, groups, resident } = divided(
+      form,
+      columns,
+      isGated,
+      fused.isNormed,
+    );
+    const own = {
+      EXPERTS: chosen !== undefined,
+      EACH: rows / x.shape[0]!,
+      PACKS: packs,
+      LINES: lines,
+      WARPS: warps,
+      SHARES: shares,
+    };
+    const inputsOfAll = { ...given, chosen: chosen ?? x };
+    const unique = resident ? `${name}_${resident}` : name;
+    return run(unique, body, inputsOfAll, { warps, groups, own }, { resident });
+  }
+
+  #kernelsOf(bounds: readonly string[]): KernelCache {
     const key = bounds.join();
     const kernels = this.#kernels.get(key) ?? new KernelCache("cuda", this.#make, bounds);
     this.#kernels.set(key, kernels);
-    return kernels.run(resident ? `${name}_${resident}` : name, body, given, "made", launch);
+    return kernels;
   }
 
   free(): void {

@@ -6,7 +6,17 @@ import { Products } from "../../src/kernels/product.ts";
 import { SumNorms } from "../../src/kernels/sum-norm.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
-import { astype, dequantize, matmul, quantize, subtract, swapAxes } from "../../src/mlx/ops.ts";
+import {
+  astype,
+  dequantize,
+  matmul,
+  multiply,
+  quantize,
+  sigmoid,
+  split,
+  subtract,
+  swapAxes,
+} from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
@@ -364,6 +374,79 @@ function checkCluster(make: MakeKernel): void {
   }
 }
 
+/** Of one token's product, whose weights are on their way while it computes. */
+const streamMutations = [
+  {
+    name: "weights that are not waited for",
+    from: "    barrier_wait(arrived(turn), turn / SLOTS % 2);\n",
+    to: "",
+    found: /where a copy of lane \d+ has not been waited for/,
+  },
+  {
+    name: "weights that were waited for the time before",
+    from: "    barrier_wait(arrived(turn), turn / SLOTS % 2);\n",
+    to: "    barrier_wait(arrived(turn), 0);\n",
+    found: /where a copy of lane \d+ has not been waited for/,
+  },
+  {
+    name: "a slot that is filled while it is read",
+    from: "if (turn >= SLOTS) barrier_wait(arrived(turn) + 8, (turn / SLOTS - 1) % 2);",
+    to: "",
+    found: /a race|has not been waited for|all have arrived/,
+  },
+  {
+    name: "a slot that nobody says is free",
+    from: "if (lane == 0) barrier_arrive(arrived(turn) + 8);",
+    to: "",
+    found: /waits at a barrier of shared memory for lanes that never come there/,
+  },
+  {
+    name: "results of other warps that are read too early",
+    from: "    meet();\n    float all",
+    to: "    float all",
+    found: /a race|which nobody has written/,
+  },
+  {
+    name: "a number of the token that is read too early",
+    from: "  AWAIT_INPUTS;\n",
+    to: "",
+    found: /lane \d+ reads x before it waits for the launch before/,
+  },
+  {
+    name: "steps of odd rows the wrong way round",
+    from: "is_second = of_pair ^ swapped",
+    to: "is_second = of_pair",
+    found: WRONG,
+  },
+  { name: "digits of another span", from: "column / SPANS * 4", to: "0", found: WRONG },
+  { name: "what was added to weights left", from: "j % 2 ? 64 : 1024", to: "1024", found: WRONG },
+];
+
+/** A token with two matrices in 4 bits, by two groups with more tiles than slots. */
+function checkStream(make: MakeKernel): void {
+  using _ = new Scope();
+  const quantization = { mode: "affine", groupSize: 64, bits: 4 } as const;
+  const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
+  const [x, weight] = [random(1, 1, 2048), random(2, 2048)];
+  const matrix = quantize(random(3, 512, 2048), quantization);
+  const products = new Products(make, true, undefined, { multiprocessors: 2 });
+  try {
+    const fused = { norm: { weight, eps: 1e-6 }, isGated: true };
+    const found = products.product(x, { kind: "packed", matrix, quantization }, fused);
+    const exact = dequantize(matrix, quantization, "float32");
+    const normed = rmsNorm(astype(x, "float32"), astype(weight, "float32"), 1e-6);
+    const [gate, up] = split(matmul(normed, swapAxes(exact, 0, 1)), 2);
+    const expected = multiply(multiply(gate!, sigmoid(gate!)), up!).numbers();
+    const largest = Math.max(...expected.map(Math.abs));
+    const off = astype(found, "float32")
+      .numbers()
+      .map((number, i) => number - expected[i]!);
+    expect(Math.max(...off.map(Math.abs)) / largest).toBeLessThan(0.01);
+  } finally {
+    products.free();
+  }
+}
+
 const normMutations = [
   {
     name: "rows that are read before the launch before has made them",
@@ -475,6 +558,27 @@ describe.skipIf(backend() !== "cpu")(
         expect(() =>
           checkChunks({ ...shape, dtype: "bfloat16", hopper: { groups: 2 } }, make),
         ).toThrow(found);
+      },
+      60_000,
+    );
+  },
+);
+
+describe.skipIf(backend() !== "cpu")(
+  "in an emulated CUDA kernel that streams weights the tests notice",
+  () => {
+    const kernel = "streamed_vector_193624";
+
+    test("nothing where nothing is wrong", () => {
+      expect(() =>
+        checkStream(mutatedKernel(kernel, "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n")),
+      ).not.toThrow();
+    }, 60_000);
+
+    test.each(streamMutations)(
+      "$name",
+      ({ from, to, found }) => {
+        expect(() => checkStream(mutatedKernel(kernel, from, to))).toThrow(found);
       },
       60_000,
     );

@@ -14,7 +14,7 @@ import {
 import { groupShape } from "../../src/kernels/warpgroup-product.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
-import { makeKernel } from "../../src/mlx/kernel.ts";
+import { type MakeKernel, makeKernel } from "../../src/mlx/kernel.ts";
 import {
   add,
   astype,
@@ -171,6 +171,48 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       expectProducts({ kind: "packed", matrix, quantization }, dense, "bfloat16", 1);
     }, 60_000);
   }
+
+  // By streams: spans of a quarter of a step and of two, numbers of steps that are odd, slots that are filled again, and more
+  // turns than results are kept of.
+  for (const [bits, groupSize, dtype, outputs, inputs, multiprocessors] of [
+    [4, 32, "bfloat16", 512, 2048, 2],
+    [4, 64, "float16", 512, 2048, 2],
+    [4, 128, "bfloat16", 128, 640, 1],
+    [8, 32, "float16", 64, 448, 1],
+    [8, 128, "bfloat16", 64, 1152, 1],
+  ] as const) {
+    test(`of one row of ${inputs} with ${outputs} of ${bits} bits in groups of ${groupSize}, streamed`, () => {
+      using _ = new Scope();
+      const quantization = { mode: "affine", groupSize, bits } as const;
+      const matrix = quantize(random(dtype, 2, outputs, inputs), quantization);
+      const dense = dequantize(matrix, quantization, dtype);
+      const names = new Set<string>();
+      const make: MakeKernel = (language, source) => {
+        names.add(source.name);
+        return emulatedKernel(language, source);
+      };
+      const products = new Products(make, true, undefined, { multiprocessors });
+      expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, 1, products);
+      expect([...names].join()).toContain("streamed_vector");
+    }, 60_000);
+  }
+
+  test("of numbers of the token that are far from 1", () => {
+    using _ = new Scope();
+    const quantization = { mode: "affine", groupSize: 64, bits: 4 } as const;
+    const matrix = quantize(random("bfloat16", 2, 64, 1024), quantization);
+    const transposed = swapAxes(dequantize(matrix, quantization, "float32"), 0, 1);
+    // From the smallest to the largest that are usual, all in one row.
+    const powers = Float32Array.from({ length: 1024 }, (_, i) => 2 ** ((i % 61) - 30));
+    const x = astype(multiply(normal(key(1), [1, 1024]), array(powers, [1, 1024])), "bfloat16");
+    const products = makeProducts();
+    for (const times of [1, 2 ** -90, 2 ** 60]) {
+      const scaled = astype(multiply(exact(x), array(Float32Array.of(times))), "bfloat16");
+      const found = products.product(scaled, { kind: "packed", matrix, quantization }, {});
+      expect(difference(found, matmul(exact(scaled), transposed))).toBeLessThan(0.01);
+    }
+    products.free();
+  }, 60_000);
 
   // Tiles that are full, nearly empty, and of one warpgroup alone; more steps than stages.
   for (const [dtype, tokens, each] of [

@@ -22,7 +22,7 @@ import {
   uniqueName,
 } from "../../scripts/check-kernels/metal-signature.ts";
 import { MOST_SHARED_BYTES } from "../../scripts/check-kernels/metal-tree.ts";
-import { cluster, cudaInstructions, type Language, wgmma } from "../../src/kernels/source.ts";
+import { bulk, cluster, cudaInstructions, type Language, wgmma } from "../../src/kernels/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
@@ -131,7 +131,7 @@ function cudaText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
     ...source.outputs.map((name, i) => [`${types[outputs[i]!.dtype]}*`, name]),
   ];
   const text = `
-${source.header?.replace(cudaInstructions, "").replace(cluster, "").replace(wgmma, "")}
+${source.header?.replace(cudaInstructions, "").replace(bulk, "").replace(cluster, "").replace(wgmma, "")}
 ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
 ${source.source}

@@ -1,5 +1,5 @@
 // CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h,
-// cluster.h and wgmma.h (instructions.cpp).
+// bulk.h, cluster.h and wgmma.h (instructions.cpp).
 #include "kernel.h"
 
 #define __device__ static
@@ -45,6 +45,9 @@ inline float ex2_approx(float x) {
 inline float __uint_as_float(unsigned bits) {
   return __builtin_bit_cast(float, bits);
 }
+inline unsigned __float_as_uint(float x) {
+  return __builtin_bit_cast(unsigned, x);
+}
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t both = x | uint64_t(y) << 32;
   unsigned made = 0;
@@ -89,6 +92,11 @@ void* shared_pointer(unsigned at);
 uint4 load_constant(const void* from);
 uint4 load_made(const void* from);
 uint4 load_shared(unsigned at);
+uint16_t load_shared_bits(unsigned at);
+template <typename T>
+inline T load_shared_number(unsigned at, const T*) {
+  return __builtin_bit_cast(T, load_shared_bits(at));
+}
 void load_shared(unsigned (&loaded)[1], unsigned at);
 void load_shared(unsigned (&loaded)[2], unsigned at);
 void store_shared(unsigned at, const float (&four)[4]);
@@ -116,6 +124,12 @@ template <int PENDING = 0>
 inline void cp_async_wait() {
   wait_copies(PENDING);
 }
+
+void barrier_init(unsigned at, int count);
+void barrier_arrive(unsigned at);
+void barrier_expect(unsigned at, int bytes);
+void barrier_wait(unsigned at, int parity);
+void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier);
 
 void cluster_barrier();
 void load_shared_of(int index, float (&four)[4], unsigned at);

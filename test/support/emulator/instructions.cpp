@@ -271,6 +271,86 @@ void wait_copies(int pending) {
   }
 }
 
+uint16_t load_shared_bits(unsigned at) {
+  uint16_t bits;
+  memcpy(&bits, touched(at, Access::READ, 2), 2);
+  return bits;
+}
+
+// ---- Copies that barriers count
+
+namespace {
+CountingBarrier& barrier_at(unsigned at) {
+  in_shared_memory(at, 8);
+  const auto found = me->group->barriers.find(at);
+  if (found == me->group->barriers.end()) fault("lane %d uses a barrier that was never made", me->index);
+  return found->second;
+}
+
+void complete(CountingBarrier& barrier) {
+  order_group();
+  for (const auto& [to, from, taken] : barrier.copies) {
+    if (memcmp(taken.data(), from, taken.size()) != 0) fault("what lane %d was copying was written to", me->index);
+    char* const place = in_shared_memory(to);
+    touch(place, taken.size(), Access::END_COPY);
+    memcpy(place, from, taken.size());
+  }
+  barrier.copies.clear();
+  barrier.left = barrier.count;
+  barrier.expected = barrier.asked = 0;
+  barrier.completed += 1;
+  barrier.number += 1;
+  order_group();
+}
+
+bool can_complete(const CountingBarrier& barrier) {
+  return barrier.left == 0 && barrier.asked == barrier.expected;
+}
+} // namespace
+
+void barrier_init(unsigned at, int count) {
+  touched(at, Access::WRITE, 8);
+  CountingBarrier& barrier = me->group->barriers[at];
+  barrier.operation = "a barrier of shared memory";
+  barrier.count = barrier.left = count;
+}
+
+void barrier_arrive(unsigned at) {
+  CountingBarrier& barrier = barrier_at(at);
+  if (barrier.left == 0) fault("lane %d arrives at a barrier where all have arrived", me->index);
+  barrier.left -= 1;
+  if (!can_complete(barrier)) return;
+  // Copies arrive as late as they may, when they are waited for.
+  if (barrier.copies.empty()) complete(barrier);
+  else barrier.number += 1;
+}
+
+void barrier_expect(unsigned at, int bytes) {
+  barrier_at(at).expected += bytes;
+  barrier_arrive(at);
+}
+
+void barrier_wait(unsigned at, int parity) {
+  CountingBarrier& barrier = barrier_at(at);
+  while (barrier.completed % 2 == parity) {
+    if (can_complete(barrier)) complete(barrier);
+    else wait_for(barrier, barrier.number);
+  }
+}
+
+void bulk_copy(unsigned to, const void* from, int bytes, unsigned at) {
+  CountingBarrier& barrier = barrier_at(at);
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
+    fault("lane %d copies %d bytes from an unaligned address", me->index, bytes);
+  touch(from, bytes, Access::READ);
+  in_shared_memory(to + bytes - 16);
+  touch(in_shared_memory(to), bytes, Access::BEGIN_COPY);
+  const char* const source = static_cast<const char*>(from);
+  barrier.copies.push_back({to, source, std::vector<char>(source, source + bytes)});
+  barrier.asked += bytes;
+  if (can_complete(barrier)) barrier.number += 1;
+}
+
 // ---- Products of warpgroups
 
 void fence_proxy_async() {

@@ -52,6 +52,7 @@ float exp2f(float) noexcept;
 float expf(float) noexcept;
 float fmaf(float, float, float) noexcept;
 float fmaxf(float, float) noexcept;
+float fabsf(float) noexcept;
 float log1pf(float) noexcept;
 float logf(float) noexcept;
 void sincosf(float, float*, float*) noexcept;

@@ -75,6 +75,9 @@ void expect_ended() {
     if (!lanes[i].copies.empty()) snprintf(message, sizeof(message), "lane %d never waited for its copies", i);
     if (!lanes[i].products.empty()) snprintf(message, sizeof(message), "lane %d never waited for its products", i);
   }
+  for (int i = 0; i < group_count && !*message; i++)
+    for (const auto& [at, barrier] : groups[i].barriers)
+      if (!barrier.copies.empty()) snprintf(message, sizeof(message), "nobody waited for the copies of a barrier");
 }
 
 /** Of the lanes that have not ended: one that waits, and for what. */
@@ -135,6 +138,7 @@ void begin_groups(unsigned x, unsigned y, unsigned z) {
     group.z = z;
     group.missing = 0;
     group.has_ended = false;
+    group.barriers.clear();
     advance(group, ORDERS_DEVICE | ORDERS_SHARED);
     group.first = group.epochs;
     memset(group.dynamic_memory, 0xff, dynamic_bytes); // NaN
@@ -169,6 +173,10 @@ void await_inputs() {
 
 void group_barrier(int order) {
   meet(*me->group, threads, "a barrier of the group", [&] { advance(*me->group, order); });
+}
+
+void order_group() {
+  advance(*me->group, ORDERS_DEVICE | ORDERS_SHARED);
 }
 
 void cluster_barrier() {

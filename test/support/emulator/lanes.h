@@ -2,6 +2,7 @@
 #pragma once
 #include <csetjmp>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 /** Ends the launch. Its message begins with the kernel's name. */
@@ -27,6 +28,21 @@ struct Copy {
   int bytes, written; // zeros too
   int group; // how many were committed before
   char taken[16]; // what was there when it began
+};
+
+/** A copy that a barrier of shared memory counts: it may arrive at any time until that is waited for. */
+struct BulkCopy {
+  unsigned to;
+  const char* from;
+  std::vector<char> taken; // what was there when it began
+};
+
+/** Its meetings are those who look whether it is complete. */
+struct CountingBarrier : Meeting {
+  int count = 0, left = 0; // arrivals
+  int expected = 0, asked = 0; // bytes
+  long completed = 0;
+  std::vector<BulkCopy> copies;
 };
 
 /** A product of a warpgroup that may be computed at any time until it is waited for. */
@@ -60,6 +76,7 @@ struct Group : Meeting {
   /** By the numbers that instructions address it with. */
   char* dynamic_memory;
   bool has_ended; // a lane of it
+  std::map<unsigned, CountingBarrier> barriers; // by their addresses
 };
 
 struct Lane {
@@ -94,6 +111,9 @@ extern uint32_t cluster_writes;
 extern unsigned dynamic_bytes;
 
 void wait_for(const Meeting& meeting, long number);
+
+/** What lanes of the group did before is ordered before what they do next. */
+void order_group();
 
 template <typename Last>
 void meet(Meeting& meeting, int size, const char* operation, Last last) {
