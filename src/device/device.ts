@@ -148,7 +148,7 @@ export type Device = {
   readonly depth: number;
   /** Tokens of a step unless the options say. */
   readonly tokenBudget: number;
-  /** Of a step beside as many streams as there are prompts, where it is to have fewer. */
+  /** Of a step beside many streams, where it is to have fewer (src/schedule/scheduler.ts). */
   readonly besideTokens?: number | undefined;
   /** How long a step with prompts may take unless the options say. */
   readonly stepMs: number;

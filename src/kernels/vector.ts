@@ -89,7 +89,7 @@ const STREAM_PARTS = 5;
 /** More than half of a multiprocessor's: its groups are to be on different ones. */
 const LEAST_STREAM_BYTES = 116 * 1024;
 const MOST_STREAM_BYTES = 192 * 1024;
-/** Turns whose results are kept. */
+/** Whose results are kept until all warps have theirs. */
 const KEPT_TILES = 16;
 
 type StreamOptions = {
