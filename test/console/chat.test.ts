@@ -53,7 +53,11 @@ beforeAll(async () => {
   const repo = join(hub, `models--${OTHER.replace("/", "--")}`);
   mkdirSync(join(repo, "refs"), { recursive: true });
   writeFileSync(join(repo, "refs", "main"), "0".repeat(40));
-  writeChatModel(join(repo, "snapshots", "0".repeat(40)), { recites: "abcdefg \n" });
+  writeChatModel(join(repo, "snapshots", "0".repeat(40)), {
+    recites: "abcdefg \n",
+    // Long enough to be stopped before its end, however slow the machine is.
+    maxPositions: 2 ** 16,
+  });
   [browser, server] = await Promise.all([
     openBrowser(),
     startTestServer({
