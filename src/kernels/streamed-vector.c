@@ -1,8 +1,8 @@
-// Multiplies one token with a quantized matrix by tensor cores; CUDA only, on Hopper GPUs. Optionally fuses the RMS norm before, the gate, and the residual behind. A tile is 8 rows of the matrix, or with GATED 8 of
-// each half. A group has LINES neighbouring tiles at once, and then those GROUPS times as many further. SLOTS times as many are
-// on their way to shared memory at any time, asked for by a warp of their own, the first of them before the token is there: the
-// memory is never idle. The other warps share K: each has PAIRS pairs of steps, which are 64 bytes of each row, 16 of them a
-// lane's.
+// Multiplies one token with a quantized matrix by tensor cores; CUDA only, on Hopper GPUs. Optionally fuses the RMS norm
+// before, the gate, and the residual behind. A tile is 8 rows of the matrix, or with GATED 8 of each half. A group has LINES
+// neighbouring tiles at once, and then those GROUPS times as many further. SLOTS times as many are on their way to shared
+// memory at any time, asked for by a warp of their own, the first of them before the token is there. The other warps share K:
+// each has PAIRS pairs of steps, which are 64 bytes of each row, 16 of them a lane's.
 //
 // A weight is the last bits of 1024 as a number of 16 bits, exact and without a conversion; or with 4 bits 16 times itself, four
 // bits further. The numbers of the token are scaled by a power of two for each pair of steps, so that they are as well, and their
@@ -25,14 +25,16 @@
   constexpr int DIGITS = NORMED ? 2 : 1, PASSES = SPANS == 4 ? DIGITS : 1, VALUES = SPANS == 4 ? 2 : 1;
   constexpr int HALVES = GATED ? 2 : 1, COLUMNS = N / HALVES, ROW_STEPS = K / STEP, ROW_SPANS = K / SPAN;
   constexpr int PARTS = LINES * HALVES, ROWS = LINES * 8, ALL = COLUMNS / ROWS, MOST_TURNS = (ALL + GROUPS - 1) / GROUPS;
-  constexpr int FEW = LINES < 16 ? 16 / LINES : 1, BLOCK = MOST_TURNS < FEW ? MOST_TURNS : FEW; // of turns, whose results are kept until all warps have theirs
+  // Turns whose results are kept until all warps have theirs.
+  constexpr int FEW = LINES < 16 ? 16 / LINES : 1, BLOCK = MOST_TURNS < FEW ? MOST_TURNS : FEW;
   constexpr int ROW_BYTES = ROW_STEPS * 64, FACTOR_BYTES = ROW_SPANS * 2, HALF_BYTES = ROWS * (ROW_BYTES + 2 * FACTOR_BYTES);
   constexpr int DIGIT_BYTES = PAIRS * 512 * DIGITS;
   const T* type = nullptr;
   const __half* half = nullptr;
   const int quad = lane % 4, line = lane / 4, first_step = warp * PAIRS * 2;
   const unsigned zeros = dynamic_shared_memory(), digits = zeros + (1 + warp) * DIGIT_BYTES;
-  const unsigned slots = zeros + (1 + WARPS) * DIGIT_BYTES, barriers = slots + SLOTS * HALVES * HALF_BYTES, finished = barriers + SLOTS * 16;
+  const unsigned slots = zeros + (1 + WARPS) * DIGIT_BYTES, barriers = slots + SLOTS * HALVES * HALF_BYTES;
+  const unsigned finished = barriers + SLOTS * 16;
   const int turns = (ALL - group_x + GROUPS - 1) / GROUPS;
   // A slot has a barrier for what arrives, and one for the warps that are done with it.
   const auto arrived = [&](int turn) { return barriers + turn % SLOTS * 16; };
@@ -98,7 +100,7 @@
     }
     #pragma unroll
     for (int mask = 1; mask < 32; mask *= 2) largest = fmaxf(largest, SHUFFLE_XOR(largest, mask));
-    // So that the largest is between 2^12 and 2^13; what is not that large is exact to 2^-24.
+    // So that the largest is between 2^12 and 2^13: of small ones less than 2^-24 is lost.
     const int exponent = min(max(int(__float_as_uint(largest) >> 23), 13), 253);
     const float grown = __uint_as_float(unsigned(266 - exponent) << 23);
     shrunk[i] = __uint_as_float(unsigned(exponent - 12) << 23);
@@ -164,7 +166,7 @@
   SHARED float others[BLOCK * PARTS][WARPS][8];
   for (int turn = 0; turn < turns; turn++) {
     barrier_wait(arrived(turn), turn / SLOTS % 2);
-    const unsigned slot = slot_at(turn);
+    const auto part_at = [&](int p) { return slot_at(turn) + p % HALVES * HALF_BYTES; };
     float sum[PARTS] = {};
     #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
@@ -172,7 +174,7 @@
       uint4 w[PARTS][2];
       for (int p = 0; p < PARTS; p++)
         for (int s = 0; s < 2; s++)
-          w[p][s] = load_shared(slot + p % HALVES * HALF_BYTES + (p / HALVES * 8 + line) * ROW_BYTES + step_of(i * 2 + s) * 64 + quad * 16);
+          w[p][s] = load_shared(part_at(p) + (p / HALVES * 8 + line) * ROW_BYTES + step_of(i * 2 + s) * 64 + quad * 16);
       #pragma unroll
       for (int word = 0; word < 4; word++)
         #pragma unroll
@@ -191,13 +193,15 @@
           #pragma unroll
           for (int p = 0; BITS == 4 && p < PARTS; p++)
             mma_m16n8k16(
-                product[p], a[p][NUMBERS - 4], a[p][NUMBERS - 3], a[p][NUMBERS - 2], a[p][NUMBERS - 1], own_digit.z, own_digit.w, half);
+                product[p], a[p][NUMBERS - 4], a[p][NUMBERS - 3], a[p][NUMBERS - 2], a[p][NUMBERS - 1], own_digit.z,
+                own_digit.w, half);
         }
       #pragma unroll
       for (int p = 0; p < PARTS; p++)
         for (int v = 0; v < VALUES; v++) {
-          const unsigned at = slot + p % HALVES * HALF_BYTES + ROWS * ROW_BYTES + ((p / HALVES * 8 + line) * ROW_SPANS + span[i][v]) * 2;
-          const float scale = float(load_shared_number(at, type)), bias = float(load_shared_number(at + ROWS * FACTOR_BYTES, type));
+          const unsigned at = part_at(p) + ROWS * ROW_BYTES + ((p / HALVES * 8 + line) * ROW_SPANS + span[i][v]) * 2;
+          const float scale = float(load_shared_number(at, type));
+          const float bias = float(load_shared_number(at + ROWS * FACTOR_BYTES, type));
           const float low = is_second ? product[p][2] : product[p][0], high = is_second ? product[p][3] : product[p][1];
           const float made_of = VALUES == 1 ? low + high : v ? high : low;
           sum[p] += shrunk[i] * (scale * (made_of - offset[i][v]) + bias * total[i][v]);
