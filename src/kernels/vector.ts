@@ -136,6 +136,48 @@ function streaming(
   return { ...best, warps, pairs, sharedMemory: Math.max(bytes, LEAST_STREAM_BYTES) };
 }
 
+/** How a kernel is launched, but for what is multiplied. */
+type VectorLaunch = {
+  name: string;
+  body: string;
+  warps: number;
+  groups: number;
+  resident?: number | undefined;
+  sharedMemory?: number;
+  template: Readonly<Record<string, number>>;
+};
+
+/** With a warp more, that asks for the weights. */
+function streamLaunch(stream: NonNullable<ReturnType<typeof streaming>>): VectorLaunch {
+  const { warps, pairs, lines, slots, groups, sharedMemory } = stream;
+  return {
+    name: `streamed_vector_${sharedMemory}`,
+    body: streamBody,
+    warps: warps + 1,
+    groups,
+    resident: 1,
+    sharedMemory,
+    template: { WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots },
+  };
+}
+
+function readLaunch(
+  form: VectorForm,
+  columns: number,
+  { isGated, isNormed }: Pick<StreamOptions, "isGated" | "isNormed">,
+): VectorLaunch {
+  const { name, body, warps } = readingOf(form.bits);
+  const { shares, packs, lines, groups, resident } = divided(form, columns, isGated, isNormed);
+  return {
+    name: resident ? `${name}_${resident}` : name,
+    body,
+    warps,
+    groups,
+    resident,
+    template: { PACKS: packs, LINES: lines, WARPS: warps, SHARES: shares },
+  };
+}
+
 export type VectorOptions = ProductOptions & {
   /** The weight has a matrix for each expert, of which these (R) are the token's. */
   chosen?: MlxArray | undefined;
@@ -168,10 +210,12 @@ export class Vectors {
     const isPacked = matrix.kind === "packed";
     const span = isPacked ? (matrix.quantization.groupSize ?? 64) : 0;
     const fused = { isGated, isNormed: norm !== undefined, isAdded: residual !== undefined };
-    const stream =
-      isPacked && this.#multiprocessors && !chosen
-        ? streaming(form, span, columns, { ...fused, multiprocessors: this.#multiprocessors })
-        : undefined;
+    const multiprocessors = isPacked && !chosen ? this.#multiprocessors : undefined;
+    const streamed =
+      multiprocessors && streaming(form, span, columns, { ...fused, multiprocessors });
+    const { name, body, warps, groups, resident, sharedMemory, template } = streamed
+      ? streamLaunch(streamed)
+      : readLaunch(form, columns, fused);
     const given = {
       x,
       weight: isPacked ? matrix.matrix.weight : matrix.weight,
@@ -179,61 +223,27 @@ export class Vectors {
       norm: norm?.weight ?? x,
       numbers: this.#constants.floats(norm?.eps ?? 0),
       residual: residual ?? x,
+      ...(!streamed && { chosen: chosen ?? x }),
     };
-    const template = {
-      T: x.dtype,
-      K: inputs,
-      N: outputs,
-      ...(isPacked && { BITS: bits, SPAN: span }),
-      NORMED: fused.isNormed,
-      GATED: isGated,
-      RESIDUAL: fused.isAdded,
+    const launch: KernelLaunch = {
+      outputs: [{ shape: [rows, columns], dtype: x.dtype }],
+      grid: [groups * warps * 32, rows, 1],
+      threadGroup: [warps * 32, 1, 1],
+      template: {
+        T: x.dtype,
+        K: inputs,
+        N: outputs,
+        ...(isPacked && { BITS: bits, SPAN: span }),
+        NORMED: fused.isNormed,
+        GATED: isGated,
+        RESIDUAL: fused.isAdded,
+        ...(!streamed && { EXPERTS: chosen !== undefined, EACH: rows / x.shape[0]! }),
+        ...template,
+        GROUPS: groups,
+      },
     };
-    const run = (
-      name: string,
-      body: string,
-      inputs: typeof given & { chosen?: MlxArray },
-      {
-        warps,
-        groups,
-        own,
-      }: { warps: number; groups: number; own: Record<string, number | boolean> },
-      { resident, sharedMemory }: { resident?: number | undefined; sharedMemory?: number } = {},
-    ) => {
-      const launch: KernelLaunch = {
-        outputs: [{ shape: [rows, columns], dtype: x.dtype }],
-        grid: [groups * warps * 32, rows, 1],
-        threadGroup: [warps * 32, 1, 1],
-        template: { ...template, ...own, GROUPS: groups },
-      };
-      const kernels = this.#kernelsOf(resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : []);
-      return kernels.run(name, body, inputs, "made", launch, sharedMemory);
-    };
-    if (stream) {
-      const { warps, pairs, lines, slots, groups, sharedMemory } = stream;
-      const own = { WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots };
-      const name = `streamed_vector_${sharedMemory}`;
-      const division = { warps: warps + 1, groups, own };
-      return run(name, streamBody, given, division, { resident: 1, sharedMemory });
-    }
-    const { name, body, warps } = readingOf(bits);
-    const { shares, packs, lines, groups, resident } = divided(
-      form,
-      columns,
-      isGated,
-      fused.isNormed,
-    );
-    const own = {
-      EXPERTS: chosen !== undefined,
-      EACH: rows / x.shape[0]!,
-      PACKS: packs,
-      LINES: lines,
-      WARPS: warps,
-      SHARES: shares,
-    };
-    const inputsOfAll = { ...given, chosen: chosen ?? x };
-    const unique = resident ? `${name}_${resident}` : name;
-    return run(unique, body, inputsOfAll, { warps, groups, own }, { resident });
+    const kernels = this.#kernelsOf(resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : []);
+    return kernels.run(name, body, given, "made", launch, sharedMemory);
   }
 
   #kernelsOf(bounds: readonly string[]): KernelCache {
