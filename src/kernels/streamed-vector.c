@@ -15,7 +15,7 @@
 // Output: made (1, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
 // Constants: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, WARPS that compute;
-// PAIRS of a warp, rounded up; LINES; SLOTS; GROUPS.
+// PAIRS of a warp, rounded up; LINES; SLOTS; KEPT: tiles whose results a group has room for; GROUPS.
 // Groups: (GROUPS), of a warp more. Shared memory: zeros, then each warp's digits, as many bytes, then the slots, and barriers.
 #include "quantized.h"
 #include "bulk.h"
@@ -26,7 +26,7 @@
   constexpr int HALVES = GATED ? 2 : 1, COLUMNS = N / HALVES, ROW_STEPS = K / STEP, ROW_SPANS = K / SPAN;
   constexpr int PARTS = LINES * HALVES, ROWS = LINES * 8, ALL = COLUMNS / ROWS, MOST_TURNS = (ALL + GROUPS - 1) / GROUPS;
   // Turns whose results are kept until all warps have theirs.
-  constexpr int FEW = LINES < 16 ? 16 / LINES : 1, BLOCK = MOST_TURNS < FEW ? MOST_TURNS : FEW;
+  constexpr int BLOCK = MOST_TURNS * LINES < KEPT ? MOST_TURNS : KEPT / LINES;
   constexpr int ROW_BYTES = ROW_STEPS * 64, FACTOR_BYTES = ROW_SPANS * 2, HALF_BYTES = ROWS * (ROW_BYTES + 2 * FACTOR_BYTES);
   constexpr int DIGIT_BYTES = PAIRS * 512 * DIGITS;
   const T* type = nullptr;

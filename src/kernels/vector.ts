@@ -157,7 +157,7 @@ function streamLaunch(stream: NonNullable<ReturnType<typeof streaming>>): Vector
     groups,
     resident: 1,
     sharedMemory,
-    template: { WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots },
+    template: { WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots, KEPT: KEPT_TILES },
   };
 }
 
