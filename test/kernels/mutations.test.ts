@@ -489,18 +489,34 @@ function checkNorm(make: MakeKernel): void {
   }
 }
 
-describe.skipIf(backend() !== "cpu")(
-  "in an emulated CUDA kernel of a norm the tests notice",
-  () => {
+/** A check that finds nothing in the kernel as it is, and each of these in it. */
+function expectNoticed(
+  title: string,
+  kernel: string,
+  check: (make: MakeKernel) => void,
+  mutations: readonly { name: string; from: string; to: string; found: string | RegExp }[],
+): void {
+  describe.skipIf(backend() !== "cpu")(title, () => {
     test("nothing where nothing is wrong", () => {
-      const same = mutatedKernel("norm", "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n");
-      expect(() => checkNorm(same)).not.toThrow();
-    });
+      const same = mutatedKernel(kernel, "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n");
+      expect(() => check(same)).not.toThrow();
+    }, 60_000);
 
-    test.each(normMutations)("$name", ({ from, to, found }) => {
-      expect(() => checkNorm(mutatedKernel("norm", from, to))).toThrow(found);
-    });
-  },
+    test.each(mutations)(
+      "$name",
+      ({ from, to, found }) => {
+        expect(() => check(mutatedKernel(kernel, from, to))).toThrow(found);
+      },
+      60_000,
+    );
+  });
+}
+
+expectNoticed(
+  "in an emulated CUDA kernel of a norm the tests notice",
+  "norm",
+  checkNorm,
+  normMutations,
 );
 
 describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {
@@ -564,44 +580,16 @@ describe.skipIf(backend() !== "cpu")(
   },
 );
 
-describe.skipIf(backend() !== "cpu")(
+expectNoticed(
   "in an emulated CUDA kernel that streams weights the tests notice",
-  () => {
-    const kernel = "streamed_vector_193624";
-
-    test("nothing where nothing is wrong", () => {
-      expect(() =>
-        checkStream(mutatedKernel(kernel, "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n")),
-      ).not.toThrow();
-    }, 60_000);
-
-    test.each(streamMutations)(
-      "$name",
-      ({ from, to, found }) => {
-        expect(() => checkStream(mutatedKernel(kernel, from, to))).toThrow(found);
-      },
-      60_000,
-    );
-  },
+  "streamed_vector_193624",
+  checkStream,
+  streamMutations,
 );
 
-describe.skipIf(backend() !== "cpu")(
+expectNoticed(
   "in an emulated CUDA kernel with products of a cluster the tests notice",
-  () => {
-    const kernel = "warpgroup_product_54272";
-
-    test("nothing where nothing is wrong", () => {
-      expect(() =>
-        checkCluster(mutatedKernel(kernel, "AWAIT_INPUTS;\n", "AWAIT_INPUTS; \n")),
-      ).not.toThrow();
-    }, 60_000);
-
-    test.each(clusterMutations)(
-      "$name",
-      ({ from, to, found }) => {
-        expect(() => checkCluster(mutatedKernel(kernel, from, to))).toThrow(found);
-      },
-      60_000,
-    );
-  },
+  "warpgroup_product_54272",
+  checkCluster,
+  clusterMutations,
 );
