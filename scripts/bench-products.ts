@@ -4,11 +4,12 @@
 // Llama-3.2-3B in 4 bits, or `--matrices qkv:5120x3072,gate-up:16384x3072:gated --bits 8 --group-size 32 --rows 64,128
 // --rounds 5`. A line has the microseconds of each, and the last one's groups as tiles x shares x step x stages x rows.
 // `--variants 2x2x128x4,1x1x64x6,_x4,...`: other groups, in a second line, the quickest first; `_`, or what is left out
-// at the end, is as it would choose it (src/kernels/warpgroup-product.ts). It fails if results differ.
+// at the end, is as it would choose it (src/kernels/warpgroup-product.ts). `--bits 16`: dense matrices, by MLX and by the
+// kernel for some rows (src/kernels/dense-product.c). It fails if results differ.
 import { parseArgs } from "node:util";
 import { findLibrary } from "../ffi/native.ts";
 import { hasWgmma } from "../src/device/cuda.ts";
-import { type Packed, Products } from "../src/kernels/product.ts";
+import { type Matrix, Products } from "../src/kernels/product.ts";
 import { type AskedShape, type GroupShape, groupShape } from "../src/kernels/warpgroup-product.ts";
 import { evaluate, type MlxArray } from "../src/mlx/array.ts";
 import { makeKernel } from "../src/mlx/kernel.ts";
@@ -32,9 +33,10 @@ const { values } = parseArgs({
   },
 });
 const dtype = "bfloat16";
+const isDense = values.bits === "16";
 const quantization = {
   mode: "affine",
-  bits: Number(values.bits),
+  bits: isDense ? 8 : Number(values.bits),
   groupSize: Number(values["group-size"]),
 } as const;
 /** Launches behind one another, recorded as a step of a model is: the host's part does not count. */
@@ -64,15 +66,22 @@ for (const described of values.matrices.split(",")) {
   const [outputs, inputs] = sizes.split("x").map(Number) as [number, number];
   const isGated = gated !== undefined;
   using _ = new Scope();
-  const bytes = (outputs * inputs * quantization.bits) / 8;
+  const bytes = (outputs * inputs * Number(values.bits)) / 8;
   const copies = Math.min(CHAIN, Math.max(CHAIN / BATCHES, Math.ceil(CACHE_BYTES / bytes)));
-  const packed = Array.from({ length: copies }, (_, i): Packed => {
+  const matrices = Array.from({ length: copies }, (_, i): Matrix => {
     const weight = astype(normal(key(i), [outputs, inputs]), dtype);
-    return { kind: "packed", matrix: quantize(weight, quantization), quantization };
+    return isDense
+      ? { kind: "dense", weight }
+      : { kind: "packed", matrix: quantize(weight, quantization), quantization };
   });
-  const dense = packed.map(({ matrix }) => swapAxes(dequantize(matrix, quantization, dtype), 0, 1));
-  evaluate(...packed.flatMap(({ matrix }) => [matrix.weight, matrix.scales, matrix.biases!]));
-  evaluate(...dense);
+  const weights = matrices.map((each) =>
+    each.kind === "dense" ? each.weight : dequantize(each.matrix, quantization, dtype),
+  );
+  for (const each of matrices)
+    if (each.kind === "packed")
+      evaluate(each.matrix.weight, each.matrix.scales, each.matrix.biases!);
+  evaluate(...weights);
+  const dense = weights.map((each) => swapAxes(each, 0, 1));
   for (const rows of values.rows.split(",").map(Number)) {
     using _ = new Scope();
     const all = astype(normal(key(100), [BATCHES * rows, inputs]), dtype);
@@ -80,15 +89,15 @@ for (const described of values.matrices.split(",")) {
     const byProducts =
       (products: Products): Way["by"] =>
       (x, i, isGated) =>
-        products.product(x, packed[i]!, { isGated });
+        products.product(x, matrices[i]!, { isGated });
     const { bits, groupSize: span } = quantization;
     const sizes = { rows, columns: outputs, inputs, bits, span };
     // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated.
     const possible: Way[] = [
       { name: "bfloat16", by: (x, i) => matmul(x, dense[i]!) },
-      { name: "product-many", by: byProducts(many) },
+      ...(isDense ? [] : [{ name: "product-many", by: byProducts(many) }]),
       ...warpgroups.map(({ groups, products }) => ({
-        name: nameOf(groupShape(sizes, groups)),
+        name: isDense ? "dense-product" : nameOf(groupShape(sizes, groups)),
         by: byProducts(products),
       })),
     ];
@@ -120,9 +129,12 @@ for (const described of values.matrices.split(",")) {
       if (!isRight) isGood = false;
       return `${name} ${(seconds * 1e6).toFixed(1)}${isRight ? "" : ` differs by ${differences[i]}`}`;
     });
-    const faster = (timed[0]!.seconds / timed[2]!.seconds).toFixed(2);
-    console.log(`${name} ${rows} rows: ${told.slice(0, 3).join(", ")} us, ${faster} x bfloat16`);
-    const others = timed.map(({ seconds }, i) => ({ seconds, told: told[i]! })).slice(3);
+    const chosen = isDense ? 1 : 2;
+    const faster = (timed[0]!.seconds / timed[chosen]!.seconds).toFixed(2);
+    console.log(
+      `${name} ${rows} rows: ${told.slice(0, chosen + 1).join(", ")} us, ${faster} x bfloat16`,
+    );
+    const others = timed.map(({ seconds }, i) => ({ seconds, told: told[i]! })).slice(chosen + 1);
     if (others.length > 0) {
       const sorted = others.sort((a, b) => a.seconds - b.seconds);
       console.log(`  ${sorted.map(({ told }) => told).join(", ")}`);

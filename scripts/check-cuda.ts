@@ -19,6 +19,7 @@ const STATIC_BYTES = 48 * 1024;
 const DYNAMIC_BYTES = 99 * 1024;
 /** Kernels for compute capability 9.0 alone, which has more. */
 const HOPPER = [
+  "mlx_serve_dense_product",
   "mlx_serve_expert_product",
   "mlx_serve_streamed_vector",
   "mlx_serve_scan_tokens",

@@ -74,6 +74,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordGates(dtype);
     recordWideExperts(dtype);
     recordWarpgroups(dtype);
+    recordDense(dtype);
     recordHeadProducts(dtype);
   }
   if (language === "metal") recordSelfTest();
@@ -410,6 +411,27 @@ function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
     }
     products.free();
   }
+}
+
+/** Some rows with a dense matrix, where a GPU has wgmma: in groups of one warpgroup and two, and in clusters. */
+function recordDense(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const products = new Products(recordedKernel, true);
+  for (const [outputs, inputs] of [
+    [1024, 2048],
+    [1024, 3072],
+    [4096, 1024],
+    [3072, 8192],
+    [16384, 3072],
+  ] as const) {
+    const matrix = { kind: "dense", weight: zeros([outputs, inputs], dtype) } as const;
+    for (const rows of [32, 64]) {
+      const x = zeros([rows, inputs], dtype);
+      products.product(x, matrix, { isGated: true });
+      products.product(x, matrix, { residual: zeros([rows, outputs], dtype) });
+    }
+  }
+  products.free();
 }
 
 /** Many rows with dense experts, where a GPU has wgmma. */

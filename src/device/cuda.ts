@@ -7,9 +7,11 @@ import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
 import { PagedAttention, type WarpgroupChunks } from "../kernels/paged-attention.ts";
 import {
+  type Dense,
   fitsExperts,
   type Matrix,
   MOST_SORTED,
+  type Packed,
   Products,
   quickestRows,
 } from "../kernels/product.ts";
@@ -19,14 +21,13 @@ import { SumNorms } from "../kernels/sum-norm.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
-import { add } from "../mlx/ops.ts";
+import { add, dequantize, type QuantizedMatrix, swapAxes } from "../mlx/ops.ts";
 import { fetched, pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import type { Device, DeviceKind, ExpertProduct, Gating, Linear, LinearOptions } from "./device.ts";
 import { gpuParts, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
-  dequantized,
   fused,
   type Gate,
   gateHalves,
@@ -66,6 +67,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
   const rows = new BestKernels("cuda", make);
+  const copies = new WeakMap<QuantizedMatrix, Dense>();
   return {
     ...gpu,
     gate,
@@ -80,19 +82,37 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       launchesOf: (_, isView) => (isView ? 0 : 1),
       temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
     },
+    // Of an embedding that is the last product's matrix too, one row of the copy is quicker to find.
+    lookup: (matrix, tokens, dtype) => {
+      const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
+      return gpu.lookup(copy ?? matrix, tokens, dtype);
+    },
     linear: (matrix, options) => {
-      const product = mlxLinear(matrix, options, gate);
+      const { bias, dtype } = options;
+      const copy = matrix.kind === "packed" ? keptCopy(matrix, options) : undefined;
+      if (matrix.kind === "packed" && copy) copies.set(matrix.matrix, copy);
+      const product = mlxLinear(matrix, copy, options, gate);
       const plain: Linear = (x, { residual, ...fusing } = {}) => {
         if (residual && x.shape[0]! >= ADDING_ROWS) return product(x, { residual, ...fusing });
         const made = product(x, fusing);
         return residual ? sums.remember(add(residual, made), { made, residual }) : made;
       };
-      const { bias, dtype, keepDequantized } = options;
       if (matrix.kind === "dense" && bias) return plain;
-      const own = fused((x, fusing) => products.product(x, matrix, fusing), bias, gate);
-      const isDense = matrix.kind === "dense" || keepDequantized;
-      const isQuickest = quickestRows(matrix, dtype, isDense);
-      return (x, fusing) => (x.ndim === 2 && isQuickest(x.shape[0]!) ? own : plain)(x, fusing);
+      const ways = [matrix, copy].flatMap((each) => {
+        if (!each) return [];
+        const own = fused((x, fusing) => products.product(x, each, fusing), bias, gate);
+        const isUnpacked = each.kind === "dense" || copy !== undefined;
+        const isQuickest = quickestRows(each, dtype, isUnpacked, hasWgmma(info));
+        // Of one row quantized numbers are read in less time.
+        return {
+          own,
+          isQuickest: (rows: number) => isQuickest(rows) && (each === matrix || rows > 1),
+        };
+      });
+      return (x, fusing) => {
+        const way = x.ndim === 2 && ways.find(({ isQuickest }) => isQuickest(x.shape[0]!));
+        return (way ? way.own : plain)(x, fusing);
+      };
     },
     experts: (matrix, bias, keepView) => {
       const linear = gpu.experts(matrix, bias, keepView);
@@ -188,10 +208,26 @@ export function warpgroupChunks(info: Runtime["device"]): WarpgroupChunks | unde
  * MLX multiplies a vector by a quantized matrix well. With more rows it reads the matrix once a row, compiles
  * a kernel for a minute, or, with float32 and one group of 64 a row, gives garbage (docs/log.md).
  */
-function mlxLinear(matrix: Matrix, options: LinearOptions, gate: Gate): Linear {
+function mlxLinear(
+  matrix: Matrix,
+  copy: Dense | undefined,
+  options: LinearOptions,
+  gate: Gate,
+): Linear {
   if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);
   const { bias } = options;
   const vector = quantizedLinear(matrix, bias, gate);
-  const rows = denseLinear(dequantized(matrix, options), bias, gate);
+  const rows = copy
+    ? weightLinear(copy.weight, options, gate)
+    : denseLinear(() => swapAxes(dequantizedMatrix(matrix, options), -1, -2), bias, gate);
   return (x, fusing) => (x.size === x.shape.at(-1) ? vector : rows)(x, fusing);
 }
+
+function keptCopy(matrix: Packed, options: LinearOptions): Dense | undefined {
+  if (!options.keepDequantized) return undefined;
+  const weight = options.keepWeight(() => dequantizedMatrix(matrix, options));
+  return { kind: "dense", weight };
+}
+
+const dequantizedMatrix = ({ matrix, quantization }: Packed, { dtype }: LinearOptions) =>
+  dequantize(matrix, quantization, dtype);

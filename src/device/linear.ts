@@ -1,6 +1,6 @@
 // Products of rows with a weight matrix, in the ways that devices choose from.
 import { columnsOf } from "../kernels/latent-attention.ts";
-import type { Matrix, Packed } from "../kernels/product.ts";
+import type { Dense, Matrix, Packed } from "../kernels/product.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import {
@@ -113,16 +113,6 @@ function keepTransposed(
   return () => view;
 }
 
-/** (in, out): dequantized in each call, or once where it is kept. */
-export function dequantized(
-  { matrix, quantization }: Packed,
-  options: LinearOptions,
-): () => MlxArray {
-  const make = () => dequantize(matrix, quantization, options.dtype);
-  if (options.keepDequantized) return keepTransposed(options.keepWeight(make), options);
-  return () => swapAxes(make(), -1, -2);
-}
-
 /** Heads by MLX's operations. */
 export function headLinear(
   weight: MlxArray,
@@ -161,10 +151,7 @@ function gatherQuantized({ matrix, quantization }: Packed): Gather {
   return (x, chosen, sorted) => gatherQmm(x, matrix, { rhs: chosen, sorted }, quantization);
 }
 
-function gatherDense(
-  { weight }: Extract<Matrix, { kind: "dense" }>,
-  keepView: LinearOptions["keepView"],
-): Gather {
+function gatherDense({ weight }: Dense, keepView: LinearOptions["keepView"]): Gather {
   const transposed = keepTransposed(weight, { keepView });
   return (x, chosen, sorted) => gatherMm(x, transposed(), { rhs: chosen, sorted });
 }

@@ -9,6 +9,7 @@ import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Quantization, QuantizedMatrix } from "../mlx/ops.ts";
 import { Constants } from "./constants.ts";
+import { DenseProducts, denseShape } from "./dense-product.ts";
 import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
 import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
@@ -18,7 +19,8 @@ import { fitsVector, MULTIPROCESSORS, Vectors } from "./vector.ts";
 import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
 
 /** (..., N, K), dense, or quantized and packed by MLX. */
-export type Matrix = { kind: "dense"; weight: MlxArray } | Packed;
+export type Matrix = Dense | Packed;
+export type Dense = { kind: "dense"; weight: MlxArray };
 export type Packed = { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
 
 /** cuBLAS is faster with larger matrices. */
@@ -26,6 +28,9 @@ const MOST_ELEMENTS = 10 * 2 ** 20;
 
 /** The most rows of the kernel for few. */
 const FEW = 16;
+
+/** With more rows cuBLAS is as quick with a dense matrix. */
+const MOST_DENSE = 128;
 
 /** With more rows than this it is faster to dequantize the matrix for cuBLAS. */
 const MANY = 256;
@@ -80,13 +85,26 @@ export function quickestRows(
   matrix: Matrix,
   dtype: Dtype,
   isUnpacked: boolean,
+  hasWgmma: boolean,
 ): (rows: number) => boolean {
-  const { outputs, inputs } = formOf(matrix);
+  const form = formOf(matrix);
+  const { outputs, inputs } = form;
   const isRead = matrix.kind === "packed" && outputs * inputs >= LARGE;
   const unpacked = isRead ? READING_ROWS : FEW;
   const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? unpacked : MANY;
   const isVector = fitsOneRow(matrix, dtype);
-  return (rows) => (rows === 1 && matrix.kind === "dense" ? isVector : rows <= most);
+  const isDense =
+    hasWgmma && matrix.kind === "dense" && matrix.weight.dtype === dtype && isHalf(dtype);
+  return (rows) => {
+    if (rows === 1 && matrix.kind === "dense") return isVector;
+    return rows <= most || (isDense && denseShapeOf(rows, form) !== undefined);
+  };
+}
+
+/** How a dense matrix is multiplied where there is wgmma; undefined where there are other kernels, or cuBLAS. */
+function denseShapeOf(rows: number, { outputs, inputs }: Form) {
+  if (rows <= FEW || rows > MOST_DENSE) return undefined;
+  return denseShape({ rows, columns: outputs, inputs });
 }
 
 function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
@@ -213,6 +231,7 @@ export class Products {
   readonly #constants = new Constants();
   readonly #wide: WideExpertProducts | undefined;
   readonly #warpgroups: WarpgroupProducts | undefined;
+  readonly #dense: DenseProducts | undefined;
   readonly #vectors: Vectors;
   readonly #norm: typeof rmsNorm;
   #lastPlan: ExpertPlan | undefined;
@@ -235,6 +254,7 @@ export class Products {
     this.#vectors = new Vectors(make, this.#constants, hasWgmma ? multiprocessors : undefined);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
     this.#warpgroups = hasWgmma ? new WarpgroupProducts(make, groups) : undefined;
+    this.#dense = hasWgmma ? new DenseProducts(make) : undefined;
   }
 
   /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
@@ -258,6 +278,11 @@ export class Products {
       const sizes = this.#constants.ints(rows, inputs, outputs);
       const given = { x, weight, scales, biases: biases!, sizes, residual };
       return this.#warpgroups.product(given, form, isGated);
+    }
+    const dense = this.#dense && matrix.kind === "dense" && denseShapeOf(rows, form);
+    if (this.#dense && dense) {
+      const sizes = this.#constants.ints(rows);
+      return this.#dense.product({ x, weight, sizes, residual }, dense, isGated);
     }
     const launch =
       rows > FEW
@@ -340,6 +365,7 @@ export class Products {
   free(): void {
     this.#wide?.free();
     this.#warpgroups?.free();
+    this.#dense?.free();
     this.#vectors.free();
     for (const each of this.#configured.values()) each.free();
     this.#constants.free();

@@ -18,6 +18,7 @@ import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 import scan from "./scan.h" with { type: "text" };
+import warpgroupSums from "./warpgroup-sums.h" with { type: "text" };
 import wgmma from "./wgmma.h" with { type: "text" };
 import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 
@@ -41,6 +42,7 @@ const headers = new Map([
   ["moves.h", moves],
   ["quantized.h", quantized],
   ["scan.h", scan],
+  ["warpgroup-sums.h", warpgroupSums],
   ["wgmma.h", wgmma],
   ["wgmma-operand.h", wgmmaOperand],
 ]);

@@ -20,6 +20,7 @@
 // them.
 #include "cluster.h"
 #include "quantized.h"
+#include "warpgroup-sums.h"
 #include "wgmma.h"
 #include "wgmma-operand.h"
   constexpr int THREADS = 256, COLUMNS = TILES * 128, OWN = GATED ? COLUMNS / 2 : COLUMNS;
@@ -81,8 +82,8 @@
   struct Words {
     unsigned of[FACTOR_BYTES / 4];
   };
-  const int warpgroup = warp / 4, group = lane / 4, quad = lane % 4;
-  auto column_of = [&](int i) { return (warpgroup * TILES + i / 2) * 64 + warp % 4 * 16 + i % 2 * 8 + group; };
+  const int quad = lane % 4;
+  auto column_of = [&](int i) { return sums_column<TILES>(warp, lane, i); };
   Words scale[TILES * 2], bias[TILES * 2];
   auto load_factors = [&](int step) {
     #pragma unroll
@@ -179,14 +180,7 @@
     for (int t = 0; t < TILES; t++) wgmma_wait<0>(sum[t]);
   }
   BARRIER;
-  // The rows of a quad are in banks of their own.
-  constexpr int LINE = COLUMNS + 4;
-  auto sum_at = [&](int row, int column) { return stages + (row * LINE + column) * 4; };
-  #pragma unroll
-  for (int i = 0; i < TILES * 2; i++)
-    #pragma unroll
-    for (int j = 0; j < ROWS / 4; j++)
-      store_shared(sum_at(j / 2 * 8 + quad * 2 + j % 2, column_of(i)), sum[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2]);
+  store_sums<COLUMNS>(stages, sum, warp, lane);
   if (SHARES > 1) cluster_barrier();
   else BARRIER;
   // Loads of other groups take long: all of them are under way before the first is added.
@@ -194,7 +188,7 @@
     float four[SHARES][2][4] = {};
     #pragma unroll
     for (int i = 0; i < SHARES * 2; i++) {
-      const unsigned at = sum_at(row, column + i % 2 * 4);
+      const unsigned at = stages + (row * sums_line(COLUMNS) + column + i % 2 * 4) * 4;
       if (SHARES == 1) add_shared(four[0][i % 2], at);
       else load_shared_of(i / 2, four[i / 2][i % 2], at);
     }
@@ -208,22 +202,10 @@
     const long to = long(first_row + row) * columns + first + column;
     uint4 before = {};
     if (RESIDUAL) before = *reinterpret_cast<const uint4*>(residual + to);
-    const T* added = reinterpret_cast<const T*>(&before);
-    unsigned pairs[4];
     float sums[8], ups[8];
     total(sums, row, column);
     if (GATED) total(ups, row, OWN + column);
-    #pragma unroll
-    for (int c = 0; c < 8; c++) {
-      if (GATED) {
-        const float gate = float(T(sums[c])), up = float(T(ups[c]));
-        sums[c] = DIVIDE(gate, 1 + EXP(-gate)) * up;
-      }
-      if (RESIDUAL) sums[c] += float(added[c]);
-    }
-    #pragma unroll
-    for (int c = 0; c < 4; c++) pairs[c] = pack_pair(sums[c * 2], sums[c * 2 + 1], x);
-    *reinterpret_cast<uint4*>(made + to) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    *reinterpret_cast<uint4*>(made + to) = finished_pack<GATED, RESIDUAL>(sums, ups, before, x);
   }
   // Others may still read this group's sums.
   if (SHARES > 1) cluster_barrier();

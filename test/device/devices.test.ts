@@ -2,20 +2,26 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import type { Gating } from "../../src/device/device.ts";
+import { openDevice } from "../../src/device/open.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
+import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import {
   add,
+  astype,
   concatenate,
   dequantize,
   matmul,
+  multiply,
   quantize,
   reshape,
   slice,
   split,
   swapAxes,
+  take,
 } from "../../src/mlx/ops.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";
 import { deviceOf } from "../support/devices.ts";
+import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
 import { randomNumbers } from "../support/safetensors-file.ts";
 
@@ -183,4 +189,83 @@ test("on CUDA prompts are recorded where the GPU takes no longer than the host",
   expect(padded(8000, 6.4e9)).toBeUndefined();
   // Nothing is added to a step that has all it may beside streams.
   expect(padded(besideTokens!, 1.2e9)).toBe(besideTokens!);
+});
+
+describe.skipIf(backend() !== "cpu")("on Hopper a kept copy of quantized weights", () => {
+  /** A matrix, and what is multiplied by it; `kept` is what is kept for a copy. */
+  function opened(bits: number, kept = (copy: MlxArray) => copy) {
+    const quantization = { bits, groupSize: 64, mode: "affine" } as const;
+    const launched: string[] = [];
+    const make: MakeKernel = (language, source) => {
+      const kernel = emulatedKernel(language, source);
+      return {
+        ...kernel,
+        configure: (launch) => {
+          const configured = kernel.configure(launch);
+          const call = (...given: MlxArray[]) => {
+            launched.push(source.name.replace(/^mlx_serve_|_\d+$/g, ""));
+            return configured.call(...given);
+          };
+          return { ...configured, call };
+        },
+      };
+    };
+    const device = openDevice("cuda", { architecture: "sm_90" }, make);
+    const held: MlxArray[] = [];
+    const keep = (each: MlxArray) => {
+      held.push(hold(each));
+      return each;
+    };
+    const numbers = astype(array(randomNumbers(64 * 512, 1), [64, 512]), "bfloat16");
+    const matrix = quantize(numbers, quantization);
+    const form = { kind: "packed", matrix, quantization } as const;
+    const linear = device.linear(form, {
+      dtype: "bfloat16",
+      bias: undefined,
+      keepDequantized: true,
+      keepView: keep,
+      keepWeight: (made) => keep(kept(made())),
+    });
+    const free = () => {
+      for (const each of held) each.free();
+      device.free();
+    };
+    return { device, form, linear, launched, free };
+  }
+
+  // There are no kernels for 6 bits.
+  test.each([
+    [4, ["streamed_vector", "product", "dense_product", "dense_product"]],
+    [6, ["product", "dense_product", "dense_product"]],
+  ])(
+    "is multiplied with more than a few rows, and not with one of %i bits",
+    (bits, expectedLaunches) => {
+      using _ = new Scope();
+      const { form, linear, launched, free } = opened(bits);
+      const whole = swapAxes(dequantize(form.matrix, form.quantization, "float32"), -1, -2);
+      for (const rows of [1, 16, 17, 128, 129]) {
+        const x = astype(array(randomNumbers(rows * 512, rows), [rows, 512]), "bfloat16");
+        const expected = matmul(astype(x, "float32"), whole).numbers();
+        const before = launched.length;
+        const found = astype(linear(x), "float32").numbers();
+        // MLX rounds its own sums.
+        if (launched.length === before) continue;
+        const worst = Math.max(...found.map((value, i) => Math.abs(value - expected[i]!)));
+        expect(worst).toBeLessThan(0.02 * Math.max(...expected.map(Math.abs)));
+      }
+      expect(launched).toEqual(expectedLaunches);
+      free();
+    },
+    60_000,
+  );
+
+  test("has the rows that are looked up", () => {
+    using _ = new Scope();
+    const { device, form, free } = opened(4, (copy) => multiply(copy, 2));
+    const tokens = array(Uint32Array.of(3, 60));
+    const found = astype(device.lookup(form, tokens, "bfloat16"), "float32").numbers();
+    const rows = dequantize(form.matrix, form.quantization, "bfloat16");
+    expect(found).toEqual(astype(multiply(take(rows, tokens), 2), "float32").numbers());
+    free();
+  });
 });

@@ -374,6 +374,74 @@ function checkCluster(make: MakeKernel): void {
   }
 }
 
+/** Of products of a cluster whose groups copy their sums to each other. */
+const denseMutations = [
+  {
+    name: "rows that are read before the launch before has made them",
+    from: "  AWAIT_INPUTS;\n",
+    to: "",
+    found: /lane \d+ reads x before it waits for the launch before/,
+  },
+  {
+    name: "a barrier out behind a wait",
+    from: "fence_proxy_async();\n    BARRIER;\n    const unsigned stage",
+    to: "fence_proxy_async();\n    const unsigned stage",
+    found: /which nobody has written|a race|has not been waited for/,
+  },
+  {
+    name: "a copy to what is still multiplied",
+    from: "STAGES - 2;\n  constexpr int MATRIX",
+    to: "STAGES - 1;\n  constexpr int MATRIX",
+    found: /where a copy of lane \d+ has not been waited for|a race/,
+  },
+  {
+    name: "sums that are copied and not fenced",
+    from: "    fence_proxy_async();\n    // The barriers",
+    to: "    // The barriers",
+    found: /which lane \d+ has written and not fenced/,
+  },
+  {
+    name: "sums that are copied before all warps have them",
+    from: "  BARRIER;\n  if (SHARES > 1) {\n    if (thread_index < SHARES",
+    to: "  if (SHARES > 1) {\n    if (thread_index < SHARES",
+    found: /which nobody has written|a race/,
+  },
+  {
+    name: "sums of others that are not waited for",
+    from: "    barrier_wait(barrier, 0);\n",
+    to: "",
+    found: /where a copy of lane \d+ has not been waited for|which nobody has written/,
+  },
+  {
+    name: "a group that ends before others have its sums",
+    from: "there.\n  if (SHARES > 1) cluster_wait();",
+    to: "there.\n",
+    found: /which ends/,
+  },
+  {
+    name: "the sums of another group in place of its own",
+    from: "(s == share ? stages : received)",
+    to: "received",
+    found: /which nobody has written/,
+  },
+] as const;
+
+/** 50 rows with a dense matrix, by groups of four that split more steps than they have stages. */
+function checkDense(make: MakeKernel): void {
+  using _ = new Scope();
+  const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
+  const [x, weight] = [random(1, 50, 4096), random(2, 64, 4096)];
+  const products = new Products(make, true);
+  try {
+    const found = products.product(x, { kind: "dense", weight }, {});
+    const expected = matmul(astype(x, "float32"), swapAxes(astype(weight, "float32"), 0, 1));
+    const off = subtract(astype(found, "float32"), expected).numbers();
+    expect(Math.max(...off.map(Math.abs))).toBeLessThan(2);
+  } finally {
+    products.free();
+  }
+}
+
 /** Of one token's product, whose weights are on their way while it computes. */
 const streamMutations = [
   {
@@ -592,4 +660,11 @@ expectNoticed(
   "warpgroup_product_54272",
   checkCluster,
   clusterMutations,
+);
+
+expectNoticed(
+  "in an emulated CUDA kernel whose groups copy sums to each other the tests notice",
+  "dense_product_198664",
+  checkDense,
+  denseMutations,
 );

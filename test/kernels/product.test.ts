@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { hasWgmma } from "../../src/device/cuda.ts";
+import { denseShape } from "../../src/kernels/dense-product.ts";
 import { WIDE_ROW_TILES } from "../../src/kernels/expert-product.ts";
 import {
   type ExpertPlan,
@@ -151,8 +152,26 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       using _ = new Scope();
       const weight = random(dtype, 2, outputs, inputs);
       const matrix = { kind: "dense", weight } as const;
-      expect(quickestRows(matrix, dtype, true)(1)).toBe(true);
+      expect(quickestRows(matrix, dtype, true, true)(1)).toBe(true);
       expectProducts(matrix, weight, dtype, 1);
+    }, 60_000);
+  }
+
+  // By warpgroups: clusters of four and two, none, stages that are filled again, groups of two warpgroups, rows that others finish.
+  for (const [dtype, rows, outputs, inputs, shape] of [
+    ["bfloat16", 17, 64, 512, { rows: 32, warpgroups: 1, shares: 4, stages: 2 }],
+    ["float16", 64, 128, 4096, { rows: 64, warpgroups: 1, shares: 4, stages: 11 }],
+    ["bfloat16", 90, 64, 512, { rows: 96, warpgroups: 1, shares: 4, stages: 2 }],
+    ["bfloat16", 128, 128, 384, { rows: 128, warpgroups: 1, shares: 2, stages: 3 }],
+    ["bfloat16", 33, 128, 384, { rows: 64, warpgroups: 1, shares: 2, stages: 3 }],
+    ["bfloat16", 30, 64, 64 * 15, { rows: 32, warpgroups: 1, shares: 1, stages: 12 }],
+    ["bfloat16", 20, 8704, 128, { rows: 32, warpgroups: 2, shares: 1, stages: 2 }],
+  ] as const) {
+    test(`of ${rows} rows of ${inputs} with ${outputs} dense ones, ${dtype}`, () => {
+      using _ = new Scope();
+      const weight = random(dtype, 2, outputs, inputs);
+      expect(denseShape({ rows, columns: outputs, inputs })).toEqual(shape);
+      expectProducts({ kind: "dense", weight }, weight, dtype, rows);
     }, 60_000);
   }
 
@@ -337,10 +356,11 @@ describe.skipIf(!hasCuda)("products (an NVIDIA GPU is needed)", () => {
         expectExperts({ kind: "dense", weight }, weight, dtype, { tokens: 2000, each: 5 });
       }, 60_000);
     }
-    for (const rows of [1, 2, 5, 9, 16]) {
+    for (const rows of [1, 2, 5, 9, 16, 20, 37, 64]) {
       for (const [inputs, outputs] of [
         [1024, 4096],
         [3072, 1024],
+        [1024, 8704],
         [96, 64],
       ] as const) {
         test(`${dtype}: ${rows} rows, ${inputs} to ${outputs}`, () => {
@@ -427,7 +447,7 @@ describe("a matrix fits", () => {
   test("where it is the quickest for so many rows", () => {
     using _ = new Scope();
     const rowsOf = (matrix: Matrix, isUnpacked: boolean) =>
-      [1, 2, 16, 17, 256, 257].filter(quickestRows(matrix, "float16", isUnpacked));
+      [1, 2, 16, 17, 256, 257].filter(quickestRows(matrix, "float16", isUnpacked, false));
     const dense = (...shape: number[]) =>
       ({ kind: "dense", weight: random("float16", 1, ...shape) }) as const;
     expect(rowsOf(dense(64, 96), true)).toEqual([1, 2, 16]);

@@ -132,6 +132,9 @@ void barrier_wait(unsigned at, int parity);
 void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier);
 
 void cluster_barrier();
+void cluster_arrive();
+void cluster_wait();
+void bulk_copy_to(int index, unsigned to, unsigned from, int bytes, unsigned barrier);
 void load_shared_of(int index, float (&four)[4], unsigned at);
 
 void fence_proxy_async();

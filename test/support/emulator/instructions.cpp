@@ -289,7 +289,8 @@ CountingBarrier& barrier_at(unsigned at) {
 
 void complete(CountingBarrier& barrier) {
   order_group();
-  for (const auto& [to, from, taken] : barrier.copies) {
+  for (const auto& [to, from, of, taken] : barrier.copies) {
+    if (of && of->has_ended) fault("lane %d waits for a copy from group %td of its cluster, which ends", me->index, of - groups);
     if (memcmp(taken.data(), from, taken.size()) != 0) fault("what lane %d was copying was written to", me->index);
     char* const place = in_shared_memory(to);
     touch(place, taken.size(), Access::END_COPY);
@@ -346,7 +347,27 @@ void bulk_copy(unsigned to, const void* from, int bytes, unsigned at) {
   in_shared_memory(to + bytes - 16);
   touch(in_shared_memory(to), bytes, Access::BEGIN_COPY);
   const char* const source = static_cast<const char*>(from);
-  barrier.copies.push_back({to, source, std::vector<char>(source, source + bytes)});
+  barrier.copies.push_back({to, source, nullptr, std::vector<char>(source, source + bytes)});
+  barrier.asked += bytes;
+  if (can_complete(barrier)) barrier.number += 1;
+}
+
+void bulk_copy_to(int index, unsigned to, unsigned from, int bytes, unsigned at) {
+  if (index < 0 || index >= group_count) fault("lane %d copies to group %d of its cluster", me->index, index);
+  Group& other = groups[index];
+  if (other.has_ended) fault("lane %d copies to group %d of its cluster, which ends", me->index, index);
+  const auto found = other.barriers.find(at);
+  if (found == other.barriers.end()) fault("lane %d copies to group %d of its cluster, which has no barrier", me->index, index);
+  if (bytes % 16 != 0) fault("lane %d copies %d bytes", me->index, bytes);
+  in_shared_memory(from + bytes - 16);
+  in_shared_memory(to + bytes - 16);
+  const char* const source = in_shared_memory(from);
+  // Copies read shared memory as products do.
+  touch(source, bytes, Access::MULTIPLY);
+  const char* const place = other.dynamic_memory + (in_shared_memory(to) - me->group->dynamic_memory);
+  begin_copy_of(other, place, bytes);
+  CountingBarrier& barrier = found->second;
+  barrier.copies.push_back({to, source, me->group, std::vector<char>(source, source + bytes)});
   barrier.asked += bytes;
   if (can_complete(barrier)) barrier.number += 1;
 }

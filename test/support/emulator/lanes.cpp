@@ -99,6 +99,7 @@ void run_groups() {
     lane.group = &groups[i / threads];
     lane.is_done = false;
     lane.has_waited = !overlaps;
+    lane.arrived = -1;
     lane.waits_for = nullptr;
     lane.copies.clear();
     lane.products.clear();
@@ -184,6 +185,23 @@ void cluster_barrier() {
     for (int i = 0; i < group_count; i++) advance(groups[i], ORDERS_SHARED);
     cluster_writes = write_count;
   });
+}
+
+void cluster_arrive() {
+  if (me->arrived != -1) fault("lane %d arrives at a barrier of the cluster where it has arrived", me->index);
+  me->arrived = cluster.number;
+  if (cluster.missing == 0) {
+    cluster.missing = threads * group_count;
+    cluster.operation = "a barrier of the cluster";
+  }
+  cluster.missing -= 1;
+  if (cluster.missing == 0) cluster.number += 1;
+}
+
+void cluster_wait() {
+  if (me->arrived == -1) fault("lane %d waits at a barrier of the cluster where it has not arrived", me->index);
+  if (cluster.number == me->arrived) wait_for(cluster, me->arrived);
+  me->arrived = -1;
 }
 
 void warp_barrier(int order) {

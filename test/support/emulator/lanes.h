@@ -34,6 +34,7 @@ struct Copy {
 struct BulkCopy {
   unsigned to;
   const char* from;
+  const struct Group* of; // whose shared memory that is, if it is
   std::vector<char> taken; // what was there when it began
 };
 
@@ -84,6 +85,7 @@ struct Lane {
   Group* group;
   bool is_started, is_done; // the fibre, and the kernel
   bool has_waited; // for the launch before
+  long arrived; // the number of the cluster's meeting, or -1
   jmp_buf context;
   const Meeting* waits_for;
   long waits_until; // its number

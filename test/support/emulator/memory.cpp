@@ -249,6 +249,24 @@ void touch_of(const Group& other, const void* at, size_t bytes) {
   }
 }
 
+void begin_copy_of(const Group& other, const void* at, size_t bytes) {
+  int owner = 0;
+  while (lanes[owner].group != &other) owner += 1;
+  Array& array = *array_at(static_cast<const char*>(at));
+  const size_t first = static_cast<const char*>(at) - array.data;
+  write_count += 1;
+  for (size_t i = first / CELL_BYTES; i <= (first + bytes - 1) / CELL_BYTES; i++) {
+    Cell& cell = array.cells[i];
+    if (cell.written >= other.first.shared || cell.read >= other.first.shared)
+      fault("lane %d copies to byte %zu of another group's memory, which that has used", me->index, i * CELL_BYTES);
+    cell.written = other.epochs.shared;
+    cell.written_in_warp = 0;
+    cell.write = write_count;
+    cell.writer = owner;
+    cell.is_under_way = true;
+  }
+}
+
 void* add_array(const char* name, const void* from, size_t bytes, bool is_output) {
   char* const data = add(name, bytes, false, is_output);
   // Nobody has written what a kernel makes.

@@ -18,6 +18,9 @@ void touch(const void* at, size_t bytes, Access access);
 /** The same where it reads shared memory of a group of its cluster. */
 void touch_of(const struct Group& other, const void* at, size_t bytes);
 
+/** The same where a copy to it begins, of which that has touched nothing before; a lane of it waits for the copy. */
+void begin_copy_of(const struct Group& other, const void* at, size_t bytes);
+
 /**
  * Whether a group may write to the device memory what another has written there, as long as it is the same: CUDA's
  * kernels do so on purpose, Metal's must not. Where it was not, after a group.

@@ -1,0 +1,42 @@
+// How a product ends whose sums warpgroups have: a line of columns for each row in shared memory, of which packs of 8 columns
+// are finished. CUDA with compute capability 9.0 only.
+#include "cuda-instructions.h"
+
+/** Numbers of a line: the rows of a quad are in banks of their own. */
+FUNCTION constexpr int sums_line(int columns) { return columns + 4; }
+
+/** Of a thread's sums, as wgmma has them, the column: two of each tile of 64, and TILES of a warpgroup. */
+template <int TILES>
+FUNCTION int sums_column(int warp, int lane, int i) {
+  return (warp / 4 * TILES + i / 2) * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;
+}
+
+template <int COLUMNS, int TILES, int SUMS>
+FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp, int lane) {
+  #pragma unroll
+  for (int i = 0; i < TILES * 2; i++)
+    #pragma unroll
+    for (int j = 0; j < SUMS / 2; j++) {
+      const int row = j / 2 * 8 + lane % 4 * 2 + j % 2;
+      store_shared(
+          to + (row * sums_line(COLUMNS) + sums_column<TILES>(warp, lane, i)) * 4, sum[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2]);
+    }
+}
+
+/** Gated by `up`, and added to what was there before. The last argument only names the type. */
+template <bool GATED, bool RESIDUAL, typename T>
+FUNCTION uint4 finished_pack(const float (&sum)[8], const float (&up)[8], const uint4& before, const T* type) {
+  const T* added = reinterpret_cast<const T*>(&before);
+  float made[8];
+  #pragma unroll
+  for (int c = 0; c < 8; c++) {
+    made[c] = sum[c];
+    if (GATED) {
+      const float gate = float(T(sum[c]));
+      made[c] = DIVIDE(gate, 1 + EXP(-gate)) * float(T(up[c]));
+    }
+    if (RESIDUAL) made[c] += float(added[c]);
+  }
+  return {pack_pair(made[0], made[1], type), pack_pair(made[2], made[3], type), pack_pair(made[4], made[5], type),
+          pack_pair(made[6], made[7], type)};
+}
