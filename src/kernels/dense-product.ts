@@ -19,12 +19,13 @@ const ROWS = [32, 64, 96, 128];
 const STEP = 64;
 const COLUMNS = 64;
 
-/** Numbers of a clusters' groups that were tried; with eight, several share a multiprocessor (docs/log.md). */
+/** Groups of a cluster: of eight, some share a multiprocessor while others have nothing to do (docs/log.md). */
 const SHARES = [1, 2, 4];
 const MOST_STAGES = 12;
 
-/** Of a group: what MLX may be asked for, and what it takes to align the stages behind a barrier. */
+/** Of a group. With more, so little is left for L1 that attention on the same multiprocessor takes longer (docs/log.md). */
 const SHARED_BYTES = 195 * 1024;
+/** What it takes to align the stages behind a barrier. */
 const ALIGNING_BYTES = 1024 + 8;
 
 /** Groups that run at once, one on each multiprocessor of an H200, and of them enough. */
