@@ -25,7 +25,7 @@ export type SchedulerOptions = {
   /**
    * Tokens of a step in which many sequences decode for each prompt that waits or is being computed, or more where prompts
    * would have less than a block of it. With more prompts, how soon all are computed counts for more than how evenly streams
-   * run.
+   * run: chunks far into one of several are as large as any.
    */
   besideTokens?: number | undefined;
   /**
@@ -312,6 +312,7 @@ export class Scheduler {
     const decoding = step.rows.length;
     const prompts = running.length + this.#waiting.length;
     if (besideTokens && decoding >= STREAMS_A_PROMPT * prompts) step.limit(besideTokens);
+    else if (besideTokens && prompts > 1) step.hurry();
     let isOpen = !this.#isFull;
     while (!step.isFull && (isOpen || running.length > 0)) {
       const next = this.#waiting.next(step.nowMs, isOpen ? step.isStalled : () => true, running);
@@ -559,6 +560,8 @@ class StepBuilder {
   #shareBeside = BESIDE_ANSWER;
   /** Whether a decoding sequence takes part, whose stream would notice how long the step takes. */
   #isShared = false;
+  /** Whether that counts for less than how soon prompts are computed. */
+  #isHurried = false;
 
   constructor(options: SchedulerOptions, isStalled: (sequence: Sequence) => boolean) {
     this.#left = options.tokenBudget;
@@ -571,6 +574,10 @@ class StepBuilder {
   /** To so many tokens, those of decoding sequences among them; a block is left for prompts if the budget has one. */
   limit(tokens: number): void {
     this.#left = Math.min(this.#left, Math.max(tokens - this.rows.length, BLOCK_TOKENS));
+  }
+
+  hurry(): void {
+    this.#isHurried = true;
   }
 
   get isFull(): boolean {
@@ -613,6 +620,6 @@ class StepBuilder {
 
   /** Of a prompt token. A prompt alone is best computed in as few steps as can be. */
   #price(start: number): number {
-    return this.#isShared ? Math.max(start / this.#lookback, 1) : 1;
+    return this.#isShared && !this.#isHurried ? Math.max(start / this.#lookback, 1) : 1;
   }
 }

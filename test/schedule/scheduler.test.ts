@@ -197,6 +197,24 @@ describe("a batch", () => {
       expect(others.length).toBe(Math.ceil((2000 - 2 * 630) / 117));
     });
 
+    test("has whole chunks far into one of several prompts", () => {
+      const counts = (prompts: number, besideTokens: number | undefined) => {
+        const { one, step } = setUp({ blocks: 300, tokenBudget: 641, lookback: 100, besideTokens });
+        one({ prompt: range(5), maxTokens: 1000 });
+        step();
+        const [long] = range(prompts).map((i) => one({ prompt: range(2000, 7 + i), maxTokens: 9 }));
+        const found: number[] = [];
+        while (long!.generated === 0) {
+          const own = step()!.rows.filter(({ sequence }) => sequence === long);
+          found.push(...own.map(({ count }) => count));
+        }
+        return found;
+      };
+      expect(counts(2, 128)).toEqual([640, 640, 640, 80]);
+      expect(counts(1, 128).slice(0, 3)).toEqual([640, 100, 86]);
+      expect(counts(2, undefined).slice(0, 3)).toEqual([640, 100, 86]);
+    });
+
     test("has a block of a prompt, however many streams run", () => {
       const blocks = Math.floor(1000 / BLOCK_TOKENS);
       const rest = 1000 - blocks * BLOCK_TOKENS;
