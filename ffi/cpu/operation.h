@@ -1,5 +1,6 @@
 // Operations of our own as primitives of MLX. Shapes and types are checked when an operation is built; an exception
-// there becomes an mlx-c error. The work itself is done on the stream's thread, with the threads of the pool.
+// there becomes an mlx-c error. The work itself is done on the stream's thread, that of a kept sequence on the caller's
+// (sequence.cpp), with the threads of the pool.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@ import { backend } from "../../ffi/native.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import * as cpu from "../../src/mlx/cpu.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
-import { add, flatten, quantize, take } from "../../src/mlx/ops.ts";
+import { add, flatten, quantize, subtract, take } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { Sequenced } from "../../src/mlx/sequence.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -58,6 +58,19 @@ describe.skipIf(backend() !== "cpu")("operations that are kept", () => {
       const tokens = tokensOf(5);
       const found = kept.call(tokens).map((each) => each.numbers());
       expect(kept.isKept).toBe(call > 1);
+      expect(found).toEqual(build(tokens).map((each) => each.numbers()));
+    }
+    kept.free();
+  });
+
+  test("take inputs that are not computed yet", () => {
+    using _ = new Scope();
+    const build = model();
+    const kept = new Sequenced(([tokens]) => build(tokens!));
+    for (let call = 1; call <= 4; call++) {
+      const tokens = tokensOf(5);
+      const one = array(Uint32Array.of(1));
+      const found = kept.call(subtract(add(tokens, one), one)).map((each) => each.numbers());
       expect(found).toEqual(build(tokens).map((each) => each.numbers()));
     }
     kept.free();
