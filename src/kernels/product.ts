@@ -29,9 +29,6 @@ const MOST_ELEMENTS = 10 * 2 ** 20;
 /** The most rows of the kernel for few. */
 const FEW = 16;
 
-/** With more rows cuBLAS is as quick with a dense matrix. */
-const MOST_DENSE = 128;
-
 /** With more rows than this it is faster to dequantize the matrix for cuBLAS. */
 const MANY = 256;
 
@@ -103,8 +100,7 @@ export function quickestRows(
 
 /** How a dense matrix is multiplied where there is wgmma; undefined where there are other kernels, or cuBLAS. */
 function denseShapeOf(rows: number, { outputs, inputs }: Form) {
-  if (rows <= FEW || rows > MOST_DENSE) return undefined;
-  return denseShape({ rows, columns: outputs, inputs });
+  return rows <= FEW ? undefined : denseShape({ rows, columns: outputs, inputs });
 }
 
 function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
