@@ -75,7 +75,8 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
   }
 
   /** On a CPU MLX takes long for products with most types. */
-  const quick = /^(?!product: (?!bfloat16)|(product|experts), quantized: (?!4 bits in groups of 64, bfloat16))/;
+  const quick =
+    /^(?!product: (?!bfloat16)|(product|experts), quantized: (?!4 bits in groups of 64, bfloat16))/;
 
   test("on an NVIDIA GPU", () => {
     const open = (make: MakeKernel) => openDevice("cuda", { architecture: "sm_90" }, make);
