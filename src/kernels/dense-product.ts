@@ -2,7 +2,7 @@
 import type { MlxArray } from "../mlx/array.ts";
 import type { MakeKernel } from "../mlx/kernel.ts";
 import body from "./dense-product.c" with { type: "text" };
-import { KernelCache } from "./kernel-cache.ts";
+import { KernelCaches } from "./kernel-cache.ts";
 
 /** What a group has, and how many share K. */
 export type DenseShape = {
@@ -58,12 +58,10 @@ function bytesOf({ rows, warpgroups }: Pick<DenseShape, "rows" | "warpgroups">) 
 }
 
 export class DenseProducts {
-  readonly #make: MakeKernel;
-  /** By the groups of a cluster. */
-  readonly #kernels = new Map<number, KernelCache>();
+  readonly #kernels: KernelCaches;
 
   constructor(make: MakeKernel) {
-    this.#make = make;
+    this.#kernels = new KernelCaches("cuda", make);
   }
 
   /** x (rows, K), weight (N, K), sizes (rows) -> (rows, N), or gated (rows, N / 2) */
@@ -100,18 +98,10 @@ export class DenseProducts {
     const name = `dense_product_${sharedMemory}`;
     // Inputs that the kernel does not use may be any array.
     const inputsOf = { ...given, residual: residual ?? x };
-    return this.#kernelsOf(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
+    return this.#kernels.clustered(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
   }
 
   free(): void {
-    for (const each of this.#kernels.values()) each.free();
-  }
-
-  #kernelsOf(shares: number): KernelCache {
-    const found = this.#kernels.get(shares);
-    if (found) return found;
-    const made = new KernelCache("cuda", this.#make, shares > 1 ? [`CLUSTER ${shares}`] : []);
-    this.#kernels.set(shares, made);
-    return made;
+    this.#kernels.free();
   }
 }

@@ -73,3 +73,31 @@ export class KernelCache {
     });
   }
 }
+
+/** Those of one body that differ in the macros that they are compiled with. */
+export class KernelCaches {
+  readonly #language: Language;
+  readonly #make: MakeKernel;
+  readonly #caches = new Map<string, KernelCache>();
+
+  constructor(language: Language, make: MakeKernel) {
+    this.#language = language;
+    this.#make = make;
+  }
+
+  with(defines: readonly string[]): KernelCache {
+    const key = defines.join();
+    const cache = this.#caches.get(key) ?? new KernelCache(this.#language, this.#make, defines);
+    this.#caches.set(key, cache);
+    return cache;
+  }
+
+  /** In clusters of so many groups, or without. */
+  clustered(groups: number): KernelCache {
+    return this.with(groups > 1 ? [`CLUSTER ${groups}`] : []);
+  }
+
+  free(): void {
+    for (const each of this.#caches.values()) each.free();
+  }
+}

@@ -11,7 +11,7 @@ import chunksBody from "./chunks.c" with { type: "text" };
 import { Constants } from "./constants.ts";
 import copyBody from "./copy.c" with { type: "text" };
 import decodeBody from "./decode.c" with { type: "text" };
-import { KernelCache } from "./kernel-cache.ts";
+import { KernelCache, KernelCaches } from "./kernel-cache.ts";
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
 import type { Language } from "./source.ts";
@@ -198,9 +198,7 @@ export class PagedAttention implements BlockAttention {
   readonly #byTensorCores: boolean;
   readonly clustered: number | undefined;
   readonly chunks: ChunkAttention | undefined;
-  /** Of clusters, by how many groups they have. */
-  readonly #clusters = new Map<number, KernelCache>();
-  readonly #make: MakeKernel;
+  readonly #clusters: KernelCaches;
 
   /** `hopper`: of its GPUs. */
   constructor(
@@ -218,7 +216,7 @@ export class PagedAttention implements BlockAttention {
     this.#byTensorCores =
       language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
     this.clustered = hopper && this.#byTensorCores ? MOST_CLUSTERED : undefined;
-    this.#make = make;
+    this.#clusters = new KernelCaches(language, make);
     this.#kernels = new KernelCache(language, make, this.#defines);
     this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
     this.chunks = this.#makeChunks(hopper);
@@ -274,7 +272,7 @@ export class PagedAttention implements BlockAttention {
 
   free(): void {
     this.#kernels.free();
-    for (const each of this.#clusters.values()) each.free();
+    this.#clusters.free();
     this.#layers.free();
     this.#constants.free();
   }
@@ -343,10 +341,7 @@ export class PagedAttention implements BlockAttention {
       threadGroup: [warps * 32, 1, 1],
       template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
     } satisfies KernelLaunch;
-    const defines = [...this.#defines, `CLUSTER ${splits}`];
-    const kernels =
-      this.#clusters.get(splits) ?? new KernelCache(this.#language, this.#make, defines);
-    this.#clusters.set(splits, kernels);
+    const kernels = this.#clusters.with([...this.#defines, `CLUSTER ${splits}`]);
     const name = `decode_cluster_${splits}`;
     const sharedMemory = this.#queries * (headDim + 4) * 4;
     return kernels.run(name, decodeBody, inputs, "attended", launch, sharedMemory);

@@ -3,7 +3,7 @@ import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import type { KernelLaunch, MakeKernel } from "../mlx/kernel.ts";
 import type { Constants } from "./constants.ts";
-import { KernelCache } from "./kernel-cache.ts";
+import { KernelCaches } from "./kernel-cache.ts";
 import packedBody from "./packed-vector.c" with { type: "text" };
 import type { Matrix } from "./product.ts";
 import streamBody from "./streamed-vector.c" with { type: "text" };
@@ -184,15 +184,14 @@ export type VectorOptions = ProductOptions & {
 };
 
 export class Vectors {
-  readonly #make: MakeKernel;
   /** By their bounds: of how many groups share a multiprocessor, for which compilers spare registers. */
-  readonly #kernels = new Map<string, KernelCache>();
+  readonly #kernels: KernelCaches;
   readonly #constants: Constants;
   readonly #multiprocessors: number | undefined;
 
   /** `multiprocessors`: of a Hopper GPU; undefined on others. */
   constructor(make: MakeKernel, constants: Constants, multiprocessors: number | undefined) {
-    this.#make = make;
+    this.#kernels = new KernelCaches("cuda", make);
     this.#constants = constants;
     this.#multiprocessors = multiprocessors;
   }
@@ -242,18 +241,13 @@ export class Vectors {
         GROUPS: groups,
       },
     };
-    const kernels = this.#kernelsOf(resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : []);
+    const kernels = this.#kernels.with(
+      resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : [],
+    );
     return kernels.run(name, body, given, "made", launch, sharedMemory);
   }
 
-  #kernelsOf(bounds: readonly string[]): KernelCache {
-    const key = bounds.join();
-    const kernels = this.#kernels.get(key) ?? new KernelCache("cuda", this.#make, bounds);
-    this.#kernels.set(key, kernels);
-    return kernels;
-  }
-
   free(): void {
-    for (const each of this.#kernels.values()) each.free();
+    this.#kernels.free();
   }
 }

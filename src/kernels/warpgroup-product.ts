@@ -1,7 +1,7 @@
 // Products of many rows with a quantized matrix, on NVIDIA GPUs with wgmma (Hopper).
 import type { MlxArray } from "../mlx/array.ts";
 import type { MakeKernel } from "../mlx/kernel.ts";
-import { KernelCache } from "./kernel-cache.ts";
+import { KernelCaches } from "./kernel-cache.ts";
 import body from "./warpgroup-product.c" with { type: "text" };
 
 /** What a group has, and how many share K. */
@@ -98,13 +98,11 @@ function stageBytes(
 }
 
 export class WarpgroupProducts {
-  readonly #make: MakeKernel;
   readonly #asked: AskedShape;
-  /** By the groups of a cluster. */
-  readonly #kernels = new Map<number, KernelCache>();
+  readonly #kernels: KernelCaches;
 
   constructor(make: MakeKernel, asked: AskedShape) {
-    this.#make = make;
+    this.#kernels = new KernelCaches("cuda", make);
     this.#asked = asked;
   }
 
@@ -154,18 +152,10 @@ export class WarpgroupProducts {
     const name = `warpgroup_product_${sharedMemory}`;
     // Inputs that the kernel does not use may be any array.
     const inputsOf = { ...given, residual: residual ?? x };
-    return this.#kernelsOf(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
+    return this.#kernels.clustered(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
   }
 
   free(): void {
-    for (const each of this.#kernels.values()) each.free();
-  }
-
-  #kernelsOf(shares: number): KernelCache {
-    const found = this.#kernels.get(shares);
-    if (found) return found;
-    const made = new KernelCache("cuda", this.#make, shares > 1 ? [`CLUSTER ${shares}`] : []);
-    this.#kernels.set(shares, made);
-    return made;
+    this.#kernels.free();
   }
 }

@@ -50,31 +50,28 @@ describe.skipIf(backend() !== "cpu")("operations that are kept", () => {
   const tokensOf = (count: number) =>
     array(Uint32Array.from({ length: count }, () => random.below(COLUMNS)));
 
-  test("make what they make one by one, for each call's inputs", () => {
-    using _ = new Scope();
-    const build = model();
-    const kept = new Sequenced(([tokens]) => build(tokens!));
-    for (let call = 1; call <= 6; call++) {
-      const tokens = tokensOf(5);
-      const found = kept.call(tokens).map((each) => each.numbers());
-      expect(kept.isKept).toBe(call > 1);
-      expect(found).toEqual(build(tokens).map((each) => each.numbers()));
-    }
-    kept.free();
-  });
-
-  test("take inputs that are not computed yet", () => {
-    using _ = new Scope();
-    const build = model();
-    const kept = new Sequenced(([tokens]) => build(tokens!));
-    for (let call = 1; call <= 4; call++) {
-      const tokens = tokensOf(5);
+  const inputs: Record<string, (tokens: MlxArray) => MlxArray> = {
+    "are there": (tokens) => tokens,
+    "are not computed yet": (tokens) => {
       const one = array(Uint32Array.of(1));
-      const found = kept.call(subtract(add(tokens, one), one)).map((each) => each.numbers());
-      expect(found).toEqual(build(tokens).map((each) => each.numbers()));
-    }
-    kept.free();
-  });
+      return subtract(add(tokens, one), one);
+    },
+  };
+  test.each(Object.entries(inputs))(
+    "make what they make one by one, for each call's inputs, that %s",
+    (_, asGiven) => {
+      using _scope = new Scope();
+      const build = model();
+      const kept = new Sequenced(([tokens]) => build(tokens!));
+      for (let call = 1; call <= 6; call++) {
+        const tokens = tokensOf(5);
+        const found = kept.call(asGiven(tokens)).map((each) => each.numbers());
+        expect(kept.isKept).toBe(call > 1);
+        expect(found).toEqual(build(tokens).map((each) => each.numbers()));
+      }
+      kept.free();
+    },
+  );
 
   test("take inputs that are computed just before, and are read later", () => {
     using _ = new Scope();
