@@ -71,7 +71,7 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Into so many splits, which must not be more, it costs nothing to divide a sequence: they need no launch to be merged. */
+  /** Into so many splits it costs nothing to divide a sequence, where rows are few: they need no launch to be merged. */
   readonly clustered?: number | undefined;
   /** Undefined where no kernel attends with many tokens of a sequence at once. */
   readonly chunks?: ChunkAttention | undefined;
@@ -149,6 +149,8 @@ const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
 /** Groups that a cluster has on any GPU that knows them. */
 const MOST_CLUSTERED = 8;
+/** Where there are more groups, clusters of more than two wait until all of one fit: splits are merged by a launch. */
+const MOST_IN_CLUSTERS = 256;
 
 /** What attends with tiles of chunks, of so many rows: one for each query head of a token that shares a KV head. */
 type ChunkKernel = {
@@ -227,7 +229,7 @@ export class PagedAttention implements BlockAttention {
     const tokens = qkv.shape[0]!;
     const template = { ...this.#headTemplate(work), ...this.#attentionTemplate(work) };
     if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, template);
-    if (this.clustered && splits <= this.clustered) {
+    if (this.clustered && splits <= this.clustered && this.#fitClusters(tokens, splits)) {
       return this.#clusterAttention(inputs, tokens, template, splits);
     }
     const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, template, splits);
@@ -347,11 +349,17 @@ export class PagedAttention implements BlockAttention {
     return kernels.run(name, decodeBody, inputs, "attended", launch, sharedMemory);
   }
 
+  #fitClusters(tokens: number, splits: number): boolean {
+    return splits === 2 || this.#groupsOf(tokens, splits) <= MOST_IN_CLUSTERS;
+  }
+
+  #groupsOf(tokens: number, splits: number): number {
+    return (this.#shape.heads / this.#queries) * tokens * splits;
+  }
+
   #warpsOf(tokens: number, splits: number): number {
-    const { heads, headDim } = this.#shape;
-    const groups = (heads / this.#queries) * tokens * splits;
-    const isMany = this.#byTensorCores && groups > MANY_GROUPS;
-    return isMany || headDim > 256 ? FEWER_WARPS : WARPS;
+    const isMany = this.#byTensorCores && this.#groupsOf(tokens, splits) > MANY_GROUPS;
+    return isMany || this.#shape.headDim > 256 ? FEWER_WARPS : WARPS;
   }
 
   /** Macros that headers ask for. */

@@ -63,12 +63,14 @@ type Layer = {
  */
 const LEAST_WIDTH = 8;
 
-/** Thread groups that keep a GPU busy. */
+/** Thread groups that keep a GPU busy; and its memory, where tables are so wide that nothing else counts. */
 const BUSY_GROUPS = 256;
+const LONG_WIDTH = 256;
+const LONG_BUSY_GROUPS = 512;
 
 /** A part of a sequence that is worth a thread group of its own. */
 const SPLIT_TOKENS = 256;
-const MOST_PARTS = 16;
+const MOST_PARTS = 64;
 /** The same where parts are merged in one launch: as many as a group goes through at once. And how many groups run at once. */
 const CLUSTER_TOKENS = 64;
 const MULTIPROCESSORS = 132;
@@ -146,7 +148,7 @@ export class PagedKvStore {
     const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
     const clustered = this.#layers[0]?.attention.clustered;
     if (!clustered || longest < CLUSTER_TOKENS || parts > clustered) {
-      return splitsFor(parts, rows.length, this.#fewestKvHeads);
+      return splitsFor(parts, rows.length, this.#fewestKvHeads, busyGroups(tableWidth(rows)));
     }
     // Where they are short, as long as no group has to wait for another.
     const busy = parts > 1 ? BUSY_GROUPS : MULTIPROCESSORS;
@@ -225,7 +227,7 @@ export class PagedKvStore {
       attend: ({ index, kvHeads }, qkv, heads, options) => {
         const layer = this.#layers[index]!;
         const work = workOf(layer, heads, options);
-        const splits = splitsFor(parts, qkv.shape[0]!, kvHeads);
+        const splits = splitsFor(parts, qkv.shape[0]!, kvHeads, busyGroups(width));
         return layer.attention.decode(qkv, layer.pools, tables[layer.group]!, work, splits);
       },
     };
@@ -425,6 +427,11 @@ function placesOf(rows: readonly KvRow[], group: number): Int32Array {
     }
   }
   return packed;
+}
+
+/** For tables so wide. */
+function busyGroups(width: number): number {
+  return width >= LONG_WIDTH ? LONG_BUSY_GROUPS : BUSY_GROUPS;
 }
 
 /** Into how many of the parts rows are split, where there are too few of them to keep the device busy. */

@@ -3,7 +3,10 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { warpgroupChunks } from "../../src/device/cuda.ts";
-import { packTiles } from "../../src/kernels/paged-attention.ts";
+import { PagedAttention, packTiles } from "../../src/kernels/paged-attention.ts";
+import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import { zeros } from "../../src/mlx/ops.ts";
+import { Scope } from "../../src/mlx/scope.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
 import { type ChunkCase, checkChunks } from "../support/checked-chunks.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
@@ -164,6 +167,29 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
     const by = { emulated: "cuda", hopper: { groups: 132 } } as const;
     test(`clusters: ${JSON.stringify(each)}`, () => checkAttention(each, by), 120_000);
   }
+
+  test("clusters of more than two are not for more groups than find room at once", () => {
+    const kernelOf = (tokens: number, splits: number): string => {
+      using _ = new Scope();
+      let made = "";
+      const make: MakeKernel = (_, { name }) => {
+        made = name;
+        throw new Error(name);
+      };
+      const shape = { heads: 16, kvHeads: 8, headDim: 64 };
+      const attention = new PagedAttention("cuda", shape, "bfloat16", make, { groups: 132 });
+      const pool = zeros([1, 8, 32, 64], "bfloat16");
+      const tables = zeros([1 + 2 * tokens], "int32");
+      const qkv = zeros([tokens, 32 * 64], "bfloat16");
+      const pools = { keys: pool, values: pool };
+      expect(() => attention.decode(qkv, pools, tables, { scale: 1 }, splits)).toThrow(made);
+      attention.free();
+      return made;
+    };
+    expect(kernelOf(4, 8)).toContain("decode_cluster_8");
+    expect(kernelOf(8, 8)).toContain("decode_parts");
+    expect(kernelOf(32, 2)).toContain("decode_cluster_2");
+  });
 
   const chunks: ChunkCase[] = [
     { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" },

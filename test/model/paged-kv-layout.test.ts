@@ -1,6 +1,12 @@
 import { expect, test } from "bun:test";
 import { packTables } from "../../src/kernels/paged-attention.ts";
-import { splitsFor, tableWidth } from "../../src/model/paged-kv-store.ts";
+import { PagedKvStore, splitsFor, tableWidth } from "../../src/model/paged-kv-store.ts";
+import { LayerStates } from "../../src/model/states.ts";
+import { PlainAttention } from "../../src/self-test/plain-attention.ts";
+import { plainGpu } from "../support/devices.ts";
+import { useMlx } from "../support/mlx.ts";
+
+useMlx();
 
 test("tables have a length and blocks of each row, padded to a common width", () => {
   const rows = [
@@ -32,4 +38,22 @@ test("few long rows are split into parts, many or short ones are not", () => {
   expect(splitsFor(16, 4, 8)).toBe(8);
   expect(splitsFor(1, 1, 8)).toBe(1);
   expect(splitsFor(16, 64, 8)).toBe(1);
+});
+
+/** Of a step that decodes so many rows of this length, on a GPU with clusters of 8. */
+function splitsOf(rows: number, length: number): number {
+  const state = { heads: 16, kvHeads: 8, headDim: 64 };
+  const states = new LayerStates();
+  states.kv(state);
+  const attention = Object.assign(new PlainAttention(state), { clustered: 8 });
+  const device = { ...plainGpu(), attention: () => attention };
+  const store = new PagedKvStore(device, states, [1], "float32");
+  const parts = store.partsOf(Array(rows).fill({ start: length - 1, count: 1, tables: [[]] }));
+  store.free();
+  return parts;
+}
+
+test("rows that are long have as many groups as it takes to keep the memory busy", () => {
+  expect([1, 4, 8].map((rows) => splitsOf(rows, 4096))).toEqual([16, 8, 4]);
+  expect([1, 4, 8, 32].map((rows) => splitsOf(rows, 32_768))).toEqual([64, 16, 8, 2]);
 });
