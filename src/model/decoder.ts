@@ -5,7 +5,7 @@ import { multiply, reshape } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
 import type { BaseConfig } from "./config.ts";
 import { type Crossing, crossingsAt, sideBySide, takeApart, widthOf } from "./crossings.ts";
-import { type Block, softCap } from "./layers.ts";
+import { type Block, rowsOf, softCap } from "./layers.ts";
 import type { Model, Step } from "./model.ts";
 import { LayerStates } from "./states.ts";
 import type { Embedding, Weights } from "./weights.ts";
@@ -72,6 +72,8 @@ export function decoder(
   const blocks = Array.from({ length: end - first }, (_, i) =>
     makeBlock(`model.layers.${first + i}`, first + i, states),
   );
+  /** Where nothing behind the last layer takes what it has made of other tokens. */
+  const lastForRows = stage || beforeNorm ? undefined : blocks.at(-1)?.forRows;
   const norm = (stage?.isLast ?? true) ? makeNorm("model.norm", dims) : undefined;
   const makeHead = ({ asLinear }: Pick<Embedding, "asLinear">) => {
     const matrix = tied ? asLinear : weights.head("lm_head", dims, vocabulary);
@@ -93,14 +95,19 @@ export function decoder(
   return {
     shape: { dims, vocabulary, layers, maxPositions: config.max_position_embeddings ?? 4096 },
     states,
-    forward(tokens, step) {
+    forward(tokens, step, rows) {
       using scope = new Scope();
       const count = tokens.shape[0]!;
       let h = embedding ? embed(embedding, tokens, step) : receive(count);
       for (const [i, value] of makeInputs?.(tokens, h).entries() ?? []) inputs[i]!.value = value;
-      for (const [i, block] of blocks.entries()) h = block(h, step, inputs[first + i]?.value);
+      for (const [i, block] of blocks.entries()) {
+        const input = inputs[first + i]?.value;
+        const some = i === blocks.length - 1 ? rows : undefined;
+        h = some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
+      }
       if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
-      return scope.keep(stage ? stage.pass(sideBySide(h, leaving), count, dims) : h);
+      if (stage) h = stage.pass(sideBySide(h, leaving), count, dims);
+      return scope.keep(lastForRows ? h : rowsOf(h, rows));
     },
     logits(hidden) {
       using scope = new Scope();

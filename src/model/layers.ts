@@ -354,11 +354,27 @@ export type AttentionParts = {
   handsOn?: Crossing | undefined;
 };
 
-export type AttentionBlock = (
-  x: MlxArray,
-  step: Step,
-  fused?: Pick<Fused, "norm" | "residual">,
-) => MlxArray;
+/** Of all tokens; `forRows`: of some of them alone, `rows` (R), where that is less work. What it keeps is of all. */
+type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => MlxArray) & {
+  forRows?: ((rows: MlxArray, ...inputs: Inputs) => MlxArray) | undefined;
+};
+
+export function forRows<Inputs extends unknown[]>(
+  block: OfTokens<Inputs>,
+  rows: MlxArray,
+  ...inputs: Inputs
+): MlxArray {
+  return block.forRows?.(rows, ...inputs) ?? take(block(...inputs), rows, 0);
+}
+
+/** Some of x (T, ...), or all. */
+export function rowsOf(x: MlxArray, rows: MlxArray | undefined): MlxArray {
+  return rows ? take(x, rows, 0) : x;
+}
+
+type AttentionInputs = [x: MlxArray, step: Step, fused?: Pick<Fused, "norm" | "residual">];
+
+export type AttentionBlock = OfTokens<AttentionInputs>;
 
 /** `again`: the same weights as another layer, with keys and values of its own. */
 export type SharedBlock = AttentionBlock & { state: KvState; again(): SharedBlock };
@@ -388,12 +404,17 @@ export function attentionBlock(
   const attention = ownSinks(weights, sizes, parts.attention);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
   const over = (state: KvState): SharedBlock => {
-    const block: AttentionBlock = (x, step, { norm, residual } = {}) => {
+    const attend = (
+      rows: MlxArray | undefined,
+      ...[x, step, { norm, residual } = {}]: AttentionInputs
+    ) => {
       const qkv = project(x, { norm }, step);
-      const attended = step.attend(state, qkv, heads, attention);
-      return oProj(afterwards ? afterwards(attended, x, { norm }) : attended, { residual });
+      const attended = step.attend(state, qkv, heads, attention, rows);
+      const made = afterwards ? afterwards(attended, rowsOf(x, rows), { norm }) : attended;
+      return oProj(made, { residual: residual && rowsOf(residual, rows) });
     };
-    return Object.assign(block, { state, again });
+    const block = (...inputs: AttentionInputs) => attend(undefined, ...inputs);
+    return Object.assign(block, { forRows: attend, state, again });
   };
   const again = () => over(states.kv({ ...sizes, window: attention.window }));
   return shared ? over(shared) : again();
@@ -439,7 +460,7 @@ function opened(x: MlxArray, gates: MlxArray): MlxArray {
 }
 
 /** `input`: what the layer gets beside the hidden state, in models that have such. */
-export type Block = (x: MlxArray, step: Step, input?: MlxArray) => MlxArray;
+export type Block = OfTokens<[x: MlxArray, step: Step, input?: MlxArray]>;
 
 /** The usual order: norm, attend, add; norm, compute, add. */
 export function preNormBlock(

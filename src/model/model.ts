@@ -48,9 +48,15 @@ export interface Step {
    * Applies norms and RoPE to this step's queries and keys, writes its keys and values to the KV store, and
    * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D). A layer that shares an earlier
    * one's keys and values brings only queries. They are made of what that layer has attended to, so this launch is
-   * ordered behind the one that writes.
+   * ordered behind the one that writes. With `rows` (R) only these of the tokens attend: (R, heads * D)
    */
-  attend(state: KvState, qkv: MlxArray, heads: Heads, options: AttentionOptions): MlxArray;
+  attend(
+    state: KvState,
+    qkv: MlxArray,
+    heads: Heads,
+    options: AttentionOptions,
+    rows?: MlxArray,
+  ): MlxArray;
   /**
    * Writes this step's latents to their store, and lets all heads of each token attend to those of its sequence: all
    * features are the key, the latent ones are the value. The norm is applied to the latent features, RoPE to the
@@ -77,8 +83,8 @@ export type ModelShape = {
 export type Model = {
   shape: ModelShape;
   states: LayerStates;
-  /** tokens (T) -> the last hidden state (T, D) */
-  forward(tokens: MlxArray, step: Step): MlxArray;
+  /** tokens (T) -> the last hidden state (T, D), or that of some of the tokens alone, `rows` (R): (R, D) */
+  forward(tokens: MlxArray, step: Step, rows?: MlxArray): MlxArray;
   /** Rows of the hidden state (R, D), those that are sampled, -> (R, vocabulary) */
   logits(hidden: MlxArray): MlxArray;
 };

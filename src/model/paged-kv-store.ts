@@ -195,12 +195,13 @@ export class PagedKvStore {
     const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
     const sizes = this.#tileSizes();
     const tilesOf = (most: number) => arrays[2 * groups + sizes.indexOf(most)]!;
-    const attend: Step["attend"] = ({ index }, qkv, heads, options) => {
+    const attend: Step["attend"] = ({ index }, qkv, heads, options, some) => {
       const layer = this.#layers[index]!;
       const { attention, pools, group } = layer;
       const work = workOf(layer, heads, options);
       const [table, at] = [tables[group]!, places[group]!];
       const queries = attention.prepare(qkv, pools, at, work);
+      if (some) return attendSome(layer, queries, table, at, work, some);
       const { tileTokens } = attention.chunks!;
       return attention.chunks!.attend(queries, pools, table, at, tilesOf(tileTokens), work);
     };
@@ -224,11 +225,13 @@ export class PagedKvStore {
       ...this.#latents?.decodeStep(tables, (groups) =>
         splitsFor(Math.min(width, MOST_LATENT_PARTS), groups, 1),
       ),
-      attend: ({ index, kvHeads }, qkv, heads, options) => {
+      attend: ({ index, kvHeads }, qkv, heads, options, some) => {
         const layer = this.#layers[index]!;
         const work = workOf(layer, heads, options);
         const splits = splitsFor(parts, qkv.shape[0]!, kvHeads, busyGroups(width));
-        return layer.attention.decode(qkv, layer.pools, tables[layer.group]!, work, splits);
+        const table = tables[layer.group]!;
+        const attended = layer.attention.decode(qkv, layer.pools, table, work, splits);
+        return some ? take(attended, some, 0) : attended;
       },
     };
   }
@@ -291,12 +294,13 @@ export class PagedKvStore {
       planned.set(key, found);
       return found;
     };
-    const attend: Step["attend"] = ({ index }, qkv, heads, options) => {
+    const attend: Step["attend"] = ({ index }, qkv, heads, options, some) => {
       const layer = this.#layers[index]!;
       const { attention, pools, group } = layer;
       const { places, segments } = planOf(layer);
       const work = workOf(layer, heads, options);
       const queries = attention.prepare(qkv, pools, places, work);
+      if (some) return attendSome(layer, queries, tables[group]!, places, work, some);
       const outputs = segments.map(({ from, to, method, rows: own, places: at, tiles }) => {
         const part = segments.length === 1 ? queries : slice(queries, 0, from, to);
         if (attention.chunks && tiles) {
@@ -383,6 +387,19 @@ function workOf(
   const work = { ...options, norms, rope, sharesKv };
   works.set(options, work);
   return work;
+}
+
+/** `some` (R) of the tokens, each by itself. */
+function attendSome(
+  { attention, pools }: Layer,
+  queries: MlxArray,
+  tables: MlxArray,
+  places: MlxArray,
+  work: LayerWork,
+  some: MlxArray,
+): MlxArray {
+  const own = flatten(take(reshape(places, [-1, 3]), some, 0));
+  return attention.attend(take(queries, some, 0), pools, tables, own, work);
 }
 
 /** bool: which tokens of first..end those of start..end see: themselves and those before, back to the window's edge. */

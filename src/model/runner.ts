@@ -155,16 +155,20 @@ export class Runner {
   }
 
   #mixed(inputs: StepInputs): Forward {
-    const { rows, samples, sums } = inputs;
-    const tokens = this.#ordered(this.#tokens(inputs, inputs.tokens.length), inputs);
-    const hidden = this.#model.forward(tokens, this.#store.begin(rows)); // (T, D)
+    const { rows, samples, scores, sums } = inputs;
     const { stage, fetch } = this.#device;
+    const tokens = this.#ordered(this.#tokens(inputs, inputs.tokens.length), inputs);
+    const at = samples.map((sample) => sample.at);
+    // Something must be waited for.
+    const sampled = stage(Int32Array.from(at.length > 0 ? at : [0]));
+    // Where nothing is asked of the other tokens, the last layer has less to compute.
+    const wanted = scores.length + sums.length === 0 ? sampled : undefined;
+    const hidden = this.#model.forward(tokens, this.#store.begin(rows), wanted); // (T, D) or (R, D)
     const added = sums.map(({ from, to }) =>
       fetch(astype(sum(slice(hidden, 0, from, to), 0), "float32")),
     );
     if (samples.length === 0) return { hidden, added };
-    const sampled = take(hidden, stage(Int32Array.from(samples, ({ at }) => at)), 0); // (R, D)
-    const { logits, best } = this.#logits(sampled);
+    const { logits, best } = this.#logits(wanted ? hidden : take(hidden, sampled, 0));
     const [indices, highest] = [fetch(best.indices), fetch(best.highest)];
     return { hidden, added, logits, best: { indices, highest } };
   }
@@ -178,7 +182,7 @@ export class Runner {
     const all = this.#withPadding(rows, size);
     const taken = this.#store.promptInputs(all);
     if (!taken) return undefined;
-    const sampled = new Int32Array(all.length);
+    const sampled = new Int32Array(all.length).fill(earliestToken(all));
     sampled.set(samples.map(({ at }) => at));
     const staged = [sampled, ...taken.arrays].map((each) => this.#device.stage(each));
     const ordered = this.#ordered(this.#tokens(inputs, size), inputs);
@@ -207,8 +211,8 @@ export class Runner {
     return this.#tracedOf(
       `prompts ${size} ${rows} ${width}`,
       ([tokens, sampled, ...arrays]) => {
-        const hidden = this.#model.forward(tokens!, this.#store.promptStep(arrays));
-        const { best, logits } = this.#logits(take(hidden, sampled!, 0));
+        const hidden = this.#model.forward(tokens!, this.#store.promptStep(arrays), sampled!);
+        const { best, logits } = this.#logits(hidden);
         return [best.indices, best.highest, logits];
       },
       () => this.#promptRehearsal(size, rows, width),
@@ -453,6 +457,16 @@ type Forward = {
 
 function tokensOf(rows: readonly StateRow[]): number {
   return rows.reduce((sum, { count }) => sum + count, 0);
+}
+
+/** Which has the least to attend to. */
+function earliestToken(rows: readonly StateRow[]): number {
+  let [earliest, least, at] = [0, Infinity, 0];
+  for (const { start, count } of rows) {
+    if (count > 0 && start < least) [earliest, least] = [at, start];
+    at += count;
+  }
+  return earliest;
 }
 
 const greedy: SampleRow = { sampling: { temperature: 0, seed: 0 }, index: 0 };

@@ -11,12 +11,14 @@ import {
   type AnyNorm,
   type AttentionBlock,
   type Block,
+  forRows,
   gatedMlp,
   layerNorm,
   plainMlp,
   rmsNorm,
+  rowsOf,
 } from "./layers.ts";
-import type { Model } from "./model.ts";
+import type { Model, Step } from "./model.ts";
 import type { LayerStates } from "./states.ts";
 import type { Weights } from "./weights.ts";
 
@@ -94,6 +96,7 @@ function sequentialBlock(
     after: AnyNorm | undefined,
     compute: Linear,
     scale: number,
+    rows?: MlxArray,
   ) => {
     // RMS norms before a product, and sums behind it, are fused into it where nothing stands between.
     const norm = before && "eps" in before ? before : undefined;
@@ -101,20 +104,26 @@ function sequentialBlock(
     if (!after && scale === 1 && sum === add) return compute(input, { norm, residual: x });
     const made = compute(input, { norm });
     const normed = after ? after(made) : made;
-    return sum(x, scale === 1 ? normed : multiply(normed, scale));
+    return sum(rowsOf(x, rows), scale === 1 ? normed : multiply(normed, scale));
   };
-  return (x, step) => {
-    const attend: Linear = (input, fused) => mix(input, step, fused);
-    const h = branch(x, norms.attention, norms.afterAttention, attend, branchScale);
+  const compute = (rows: MlxArray | undefined, x: MlxArray, step: Step) => {
+    const attend: Linear = (input, fused) =>
+      rows ? forRows(mix, rows, input, step, fused) : mix(input, step, fused);
+    const h = branch(x, norms.attention, norms.afterAttention, attend, branchScale, rows);
     return mlp ? branch(h, norms.mlp, norms.afterMlp, mlp, branchScale * mlpScale) : h;
   };
+  const block: Block = (x, step) => compute(undefined, x, step);
+  return Object.assign(block, { forRows: compute });
 }
 
 /** x + attend(norm(x)) + mlp(norm(x)) */
 function parallelBlock(mix: AttentionBlock, mlp: Linear, norms: Norms): Block {
-  return (x, step) => {
+  const compute = (rows: MlxArray | undefined, x: MlxArray, step: Step) => {
     const input = norms.attention ? norms.attention(x) : x;
-    const h = mix(input, step, { residual: x });
-    return mlp(norms.mlp ? norms.mlp(x) : input, { residual: h });
+    const fused = { residual: x };
+    const h = rows ? forRows(mix, rows, input, step, fused) : mix(input, step, fused);
+    return mlp(norms.mlp ? norms.mlp(rowsOf(x, rows)) : rowsOf(input, rows), { residual: h });
   };
+  const block: Block = (x, step) => compute(undefined, x, step);
+  return Object.assign(block, { forRows: compute });
 }

@@ -6,7 +6,7 @@ import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import type { MlxArray } from "../../src/mlx/array.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import { Runner } from "../../src/model/runner.ts";
+import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import type { SampleRow } from "../../src/model/sampler.ts";
 import { StateStore } from "../../src/model/state-store.ts";
 import { PlainAttention } from "../../src/self-test/plain-attention.ts";
@@ -141,6 +141,44 @@ test("a step that samples nothing is complete when it has been read", () => {
   waits.mockRestore();
   runner.free();
   store.free();
+});
+
+/** How many tokens each launch of attention has, of the step of these counts of tokens that samples the last of each. */
+function attendedTokens(counts: readonly number[], asked: Partial<StepInputs> = {}) {
+  const attended: number[] = [];
+  class Counted extends PlainAttention {
+    override attend(...args: Parameters<BlockAttention["attend"]>): MlxArray {
+      attended.push(args[0].shape[0]!);
+      return super.attend(...args);
+    }
+  }
+  const device = { ...plainGpu(), attention: () => new Counted(model.states.kvs[0]!) };
+  const groups = [{ blocks: counts.length }];
+  const store = new StateStore(device, model.states, { groups }, model.dtype);
+  const runner = new Runner(device, model, store);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const lasts = counts.map((_, i) => counts.slice(0, i + 1).reduce((sum, n) => sum + n, 0) - 1);
+  const { sampled } = runner
+    .launch({
+      tokens: Uint32Array.from({ length: total }, (_, i) => i),
+      rows: counts.map((count, i) => ({ start: 0, count, tables: [[i]] })),
+      samples: lasts.map((at) => ({ at, row: greedy })),
+      ...{ copies: [], scores: [], sums: [], ...asked },
+    })
+    .read();
+  runner.free();
+  store.free();
+  return { attended, tokens: sampled.map(({ token }) => token) };
+}
+
+test("the last layer attends and computes for no token but those that something is asked of", () => {
+  const before = Array(model.shape.layers - 1).fill(14);
+  const few = attendedTokens([9, 5]);
+  expect(few.attended).toEqual([...before, 2]);
+  expect(attendedTokens([9, 5], { samples: [] }).attended).toEqual([...before, 1]);
+  const all = attendedTokens([9, 5], { sums: [{ from: 0, to: 14 }] });
+  expect(all.attended).toEqual([...before, 14]);
+  expect(few.tokens).toEqual(all.tokens);
 });
 
 test("a step with prompts that is recorded is told whether streams wait for it, and one that decodes is not", () => {
