@@ -6,9 +6,12 @@ import { add } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
 
 const FEWEST = 8;
+const COUNTERS = 64;
 
 export class Constants {
   readonly #made = new Map<string, MlxArray>();
+  readonly #counters = new WeakMap<MlxArray, number>();
+  #owners = 0;
 
   /** int32, with zeros behind the values. */
   ints(...values: readonly number[]): MlxArray {
@@ -18,6 +21,16 @@ export class Constants {
   /** float32, with zeros behind the values. */
   floats(...values: readonly number[]): MlxArray {
     return this.#of(`floats ${values.join()}`, () => Float32Array.from(padded(values)));
+  }
+
+  /**
+   * A zero that launches of this owner may write to, as long as it is zero behind each of them. Launches of some
+   * COUNTERS owners may run at the same time.
+   */
+  counter(owner: MlxArray): MlxArray {
+    const place = this.#counters.get(owner) ?? this.#owners++ % COUNTERS;
+    this.#counters.set(owner, place);
+    return this.#of(`counter ${place}`, () => Int32Array.from(padded([])));
   }
 
   free(): void {

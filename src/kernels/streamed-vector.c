@@ -1,8 +1,10 @@
 // Multiplies one token with a quantized matrix by tensor cores; CUDA only, on Hopper GPUs. Optionally fuses the RMS norm
-// before, the gate, and the residual behind. A tile is 8 rows of the matrix, or with GATED 8 of each half. A group has LINES
-// neighbouring tiles at once, and then those GROUPS times as many further. SLOTS times as many are on their way to shared
-// memory at any time, asked for by a warp of their own, the first of them before the token is there. The other warps share K:
-// each has PAIRS pairs of steps, which are 64 bytes of each row, 16 of them a lane's.
+// before, the gate, and the residual behind. A tile is 8 rows of the matrix, or with GATED 8 of each half. In a turn a group has
+// LINES neighbouring tiles, in the next one those GROUPS times as many further. SLOTS turns are on their way to shared memory at
+// any time, asked for by a warp of their own: EARLY of them before the token is there, the others behind what is asked of the token,
+// which would come late otherwise. The memory serves some multiprocessors quicker than others: with CLAIMED what is behind the
+// first SLOTS turns is had by the group that comes first. The other warps share K: each has PAIRS pairs of steps, which are
+// 64 bytes of each row, 16 of them a lane's.
 //
 // A weight is the last bits of 1024 as a number of 16 bits, exact and without a conversion; or with 4 bits 16 times itself, four
 // bits further. The numbers of the token are scaled by a power of two for each pair of steps, so that they are as well, and their
@@ -11,11 +13,12 @@
 // and zeros elsewhere: what the rows of the other step make of it is not used.
 //
 // Inputs: x (1, K) of T, weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T,
-// norm (K), numbers: the norm's epsilon at 0, residual (columns); those that are not used may be any array.
+// norm (K), numbers: the norm's epsilon at 0, residual (columns), claims: with CLAIMED, 0 at 0, which is written to, and 0 again
+// behind the launch; those that are not used may be any array.
 // Output: made (1, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
 // the matrix's first half.
 // Constants: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, WARPS that compute;
-// PAIRS of a warp, rounded up; LINES; SLOTS; KEPT: tiles whose results a group has room for; GROUPS.
+// PAIRS of a warp, rounded up; LINES; SLOTS; EARLY; CLAIMED; KEPT: tiles whose results a group has room for; GROUPS.
 // Groups: (GROUPS), of a warp more. Shared memory: zeros, then each warp's digits, as many bytes, then the slots, and barriers.
 #include "quantized.h"
 #include "bulk.h"
@@ -25,6 +28,7 @@
   constexpr int DIGITS = NORMED ? 2 : 1, PASSES = SPANS == 4 ? DIGITS : 1, VALUES = SPANS == 4 ? 2 : 1;
   constexpr int HALVES = GATED ? 2 : 1, COLUMNS = N / HALVES, ROW_STEPS = K / STEP, ROW_SPANS = K / SPAN;
   constexpr int PARTS = LINES * HALVES, ROWS = LINES * 8, ALL = COLUMNS / ROWS, MOST_TURNS = (ALL + GROUPS - 1) / GROUPS;
+  static_assert(!CLAIMED || (!RESIDUAL && SLOTS * GROUPS <= ALL), "a group has the first turns, and residuals are of those");
   // Turns whose results are kept until all warps have theirs.
   constexpr int BLOCK = MOST_TURNS * LINES < KEPT ? MOST_TURNS : KEPT / LINES;
   constexpr int ROW_BYTES = ROW_STEPS * 64, FACTOR_BYTES = ROW_SPANS * 2, HALF_BYTES = ROWS * (ROW_BYTES + 2 * FACTOR_BYTES);
@@ -39,12 +43,15 @@
   // A slot has a barrier for what arrives, and one for the warps that are done with it.
   const auto arrived = [&](int turn) { return barriers + turn % SLOTS * 16; };
   const auto slot_at = [&](int turn) { return slots + turn % SLOTS * (HALVES * HALF_BYTES); };
-  const auto load = [&](int turn) {
+  // Which tiles a slot has.
+  SHARED int places[SLOTS];
+  const auto load = [&](int turn, int place) {
     const unsigned barrier = arrived(turn);
+    places[turn % SLOTS] = place;
     barrier_expect(barrier, HALVES * HALF_BYTES);
     #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-      const long from = h * COLUMNS + (group_x + turn * GROUPS) * ROWS;
+      const long from = h * COLUMNS + place * ROWS;
       const unsigned to = slot_at(turn) + h * HALF_BYTES;
       bulk_copy(to, reinterpret_cast<const char*>(weight) + from * ROW_BYTES, ROWS * ROW_BYTES, barrier);
       bulk_copy(to + ROWS * ROW_BYTES, scales + from * ROW_SPANS, ROWS * FACTOR_BYTES, barrier);
@@ -61,9 +68,25 @@
   for (int i = thread_index; i < DIGIT_BYTES / 16; i += (WARPS + 1) * 32) store_shared(zeros + i * 16, uint4{0, 0, 0, 0});
   BARRIER;
   if (warp == WARPS) {
-    for (int turn = 0; lane == 0 && turn < turns; turn++) {
+    for (int turn = 0; lane == 0 && (CLAIMED || turn < turns); turn++) {
+      if (turn == EARLY) {
+        AWAIT_INPUTS;
+        pause_shortly();
+      }
       if (turn >= SLOTS) barrier_wait(arrived(turn) + 8, (turn / SLOTS - 1) % 2);
-      load(turn);
+      int place = group_x + turn * GROUPS;
+      if (CLAIMED && turn >= SLOTS) {
+        // Each group asks once in vain, and the last one to do so leaves it as it was.
+        int* next = const_cast<int*>(claims);
+        place = SLOTS * GROUPS + atomic_add(next, 1);
+        if (place == ALL + GROUPS - 1) *next = 0;
+        if (place >= ALL) {
+          places[turn % SLOTS] = place;
+          barrier_arrive(arrived(turn));
+          return;
+        }
+      }
+      load(turn, place);
     }
     return;
   }
@@ -163,9 +186,35 @@
     if (lane == 0) barrier_arrive(finished);
     barrier_wait(finished, completed++ % 2);
   };
+  // Sums of the turns that are kept, and where these belong.
   SHARED float others[BLOCK * PARTS][WARPS][8];
-  for (int turn = 0; turn < turns; turn++) {
+  SHARED int kept_places[BLOCK];
+  int kept = 0;
+  const auto finish = [&] {
+    meet();
+    float all = 0;
+    for (int i = 0; NORMED && i < WARPS; i++) all += squares[i];
+    const float scale = NORMED ? RSQRT(all / K + epsilon) : 1.0f;
+    for (int i = thread_index; i < kept * ROWS; i += WARPS * 32) {
+      float result = 0, up = 0;
+      #pragma unroll
+      for (int j = 0; j < WARPS; j++) {
+        result += others[i / 8 * HALVES][j][i % 8];
+        if (GATED) up += others[i / 8 * HALVES + HALVES - 1][j][i % 8];
+      }
+      result *= scale;
+      if (GATED) {
+        const float gate = float(T(result));
+        result = gate / (1 + EXP(-gate)) * float(T(up * scale));
+      }
+      if (RESIDUAL) result += float(added);
+      made[kept_places[i / ROWS] * ROWS + i % ROWS] = T(result);
+    }
+  };
+  for (int turn = 0; CLAIMED || turn < turns; turn++) {
     barrier_wait(arrived(turn), turn / SLOTS % 2);
+    const int place = places[turn % SLOTS];
+    if (place >= ALL) break;
     const auto part_at = [&](int p) { return slot_at(turn) + p % HALVES * HALF_BYTES; };
     float sum[PARTS] = {};
     #pragma unroll
@@ -207,34 +256,20 @@
           sum[p] += shrunk[i] * (scale * (made_of - offset[i][v]) + bias * total[i][v]);
         }
     }
-    if (turn + SLOTS < turns) {
+    if (CLAIMED || turn + SLOTS < turns) {
       WARP_BARRIER;
       if (lane == 0) barrier_arrive(arrived(turn) + 8);
     }
     #pragma unroll
     for (int mask = 1; mask < 4; mask *= 2)
       for (int p = 0; p < PARTS; p++) sum[p] += SHUFFLE_XOR(sum[p], mask);
-    const int in_block = turn % BLOCK;
-    for (int p = 0; quad == 0 && p < PARTS; p++) others[in_block * PARTS + p][warp][line] = sum[p];
-    if (in_block != BLOCK - 1 && turn != turns - 1) continue;
-    meet();
-    float all = 0;
-    for (int i = 0; NORMED && i < WARPS; i++) all += squares[i];
-    const float scale = NORMED ? RSQRT(all / K + epsilon) : 1.0f;
-    for (int i = thread_index; i < (in_block + 1) * ROWS; i += WARPS * 32) {
-      float result = 0, up = 0;
-      #pragma unroll
-      for (int j = 0; j < WARPS; j++) {
-        result += others[i / 8 * HALVES][j][i % 8];
-        if (GATED) up += others[i / 8 * HALVES + HALVES - 1][j][i % 8];
-      }
-      result *= scale;
-      if (GATED) {
-        const float gate = float(T(result));
-        result = gate / (1 + EXP(-gate)) * float(T(up * scale));
-      }
-      if (RESIDUAL) result += float(added);
-      made[(group_x + (turn - in_block + i / ROWS) * GROUPS) * ROWS + i % ROWS] = T(result);
+    if (kept == BLOCK) {
+      finish();
+      meet();
+      kept = 0;
     }
-    if (turn != turns - 1) meet();
+    for (int p = 0; quad == 0 && p < PARTS; p++) others[kept * PARTS + p][warp][line] = sum[p];
+    if (thread_index == 0) kept_places[kept] = place;
+    kept += 1;
   }
+  if (kept > 0) finish();

@@ -85,10 +85,18 @@ function divided(form: VectorForm, columns: number, isGated: boolean, isNormed: 
 
 /** Of a group that streams a quantized matrix: warps that compute, and what each can have of it at once. */
 const STREAM_WARPS = 16;
-const STREAM_PARTS = 5;
-/** More than half of a multiprocessor's: its groups are to be on different ones. */
-const LEAST_STREAM_BYTES = 116 * 1024;
+const STREAM_PARTS = 4;
+/**
+ * More than half of a multiprocessor's: its groups are to be on different ones. And more than 132 KiB: then 164 are for
+ * shared memory, and what is launched next has room beside it.
+ */
+const LEAST_STREAM_BYTES = 136 * 1024;
 const MOST_STREAM_BYTES = 192 * 1024;
+/** On their way at any time, where groups claim what is behind; and into how many turns that is divided, at least. */
+const CLAIMED_STREAM_BYTES = 112 * 1024;
+/** Before the token is there: more would delay it. */
+const EARLY_STREAM_BYTES = 70 * 1024;
+const CLAIMED_TURNS = 6;
 /** Whose results are kept until all warps have theirs. */
 const KEPT_TILES = 16;
 
@@ -117,23 +125,31 @@ function streaming(
   const digitBytes = (1 + warps) * pairs * 512 * (isNormed ? 2 : 1);
   const room = MOST_STREAM_BYTES - digitBytes;
   const few = Math.ceil(tiles / multiprocessors);
-  const ways = [few, 2, 1].flatMap((lines) => {
+  const ways = [few, 4, 2, 1].flatMap((lines) => {
     const all = tiles / lines;
     const turns = Math.ceil(all / multiprocessors);
-    const slots = Math.min(turns, Math.floor(room / (lines * tileBytes)));
+    const fit = (bytes: number) => Math.min(turns, Math.floor(bytes / (lines * tileBytes)));
+    const isClaimed = !isAdded && fit(room) < turns;
+    const slots = isClaimed ? fit(Math.min(room, CLAIMED_STREAM_BYTES)) : fit(room);
     const isPossible =
       Number.isInteger(all) &&
       lines * halves * pairs <= STREAM_PARTS &&
       (slots > 1 || slots === turns) &&
       (!isAdded || turns * lines <= Math.min(KEPT_TILES, warps * 4));
-    return isPossible ? [{ lines, slots, turns, groups: Math.ceil(all / turns) }] : [];
+    const groups = isClaimed ? multiprocessors : Math.ceil(all / turns);
+    return isPossible ? [{ lines, slots, turns, isClaimed, groups }] : [];
   });
-  // With more lines there is less to do for each; but all groups are to have about as many.
+  // With more lines there is less to do for each; but all groups are to have about as many, unless they claim theirs.
   const least = Math.min(...ways.map(({ lines, turns }) => lines * turns));
-  const best = ways.find(({ lines, turns }) => lines * turns <= 1.1 * least);
+  const best =
+    ways.find(
+      ({ isClaimed, turns, lines }) => isClaimed && (turns >= CLAIMED_TURNS || lines === 1),
+    ) ?? ways.find(({ lines, turns }) => lines * turns <= 1.1 * least);
   if (!best) return undefined;
-  const bytes = digitBytes + best.slots * (best.lines * tileBytes + 16) + 8;
-  return { ...best, warps, pairs, sharedMemory: Math.max(bytes, LEAST_STREAM_BYTES) };
+  const turnBytes = best.lines * tileBytes;
+  const early = Math.max(1, Math.floor(EARLY_STREAM_BYTES / turnBytes));
+  const bytes = digitBytes + best.slots * (turnBytes + 16) + 8;
+  return { ...best, early, warps, pairs, sharedMemory: Math.max(bytes, LEAST_STREAM_BYTES) };
 }
 
 /** How a kernel is launched, but for what is multiplied. */
@@ -144,12 +160,12 @@ type VectorLaunch = {
   groups: number;
   resident?: number | undefined;
   sharedMemory?: number;
-  template: Readonly<Record<string, number>>;
+  template: Readonly<Record<string, number | boolean>>;
 };
 
 /** With a warp more, that asks for the weights. */
 function streamLaunch(stream: NonNullable<ReturnType<typeof streaming>>): VectorLaunch {
-  const { warps, pairs, lines, slots, groups, sharedMemory } = stream;
+  const { warps, pairs, lines, slots, early, isClaimed, groups, sharedMemory } = stream;
   return {
     name: `streamed_vector_${sharedMemory}`,
     body: streamBody,
@@ -157,7 +173,10 @@ function streamLaunch(stream: NonNullable<ReturnType<typeof streaming>>): Vector
     groups,
     resident: 1,
     sharedMemory,
-    template: { WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots, KEPT: KEPT_TILES },
+    template: {
+      ...{ WARPS: warps, PAIRS: pairs, LINES: lines, SLOTS: slots, KEPT: KEPT_TILES },
+      ...{ EARLY: early, CLAIMED: isClaimed },
+    },
   };
 }
 
@@ -215,14 +234,17 @@ export class Vectors {
     const { name, body, warps, groups, resident, sharedMemory, template } = streamed
       ? streamLaunch(streamed)
       : readLaunch(form, columns, fused);
+    const weight = isPacked ? matrix.matrix.weight : matrix.weight;
     const given = {
       x,
-      weight: isPacked ? matrix.matrix.weight : matrix.weight,
+      weight,
       ...(isPacked && { scales: matrix.matrix.scales, biases: matrix.matrix.biases! }),
       norm: norm?.weight ?? x,
       numbers: this.#constants.floats(norm?.eps ?? 0),
       residual: residual ?? x,
-      ...(!streamed && { chosen: chosen ?? x }),
+      ...(streamed
+        ? { claims: streamed.isClaimed ? this.#constants.counter(weight) : this.#constants.ints(0) }
+        : { chosen: chosen ?? x }),
     };
     const launch: KernelLaunch = {
       outputs: [{ shape: [rows, columns], dtype: x.dtype }],

@@ -78,6 +78,7 @@ inline unsigned and_or(unsigned x, unsigned mask, unsigned bits) {
 }
 
 int atomic_add(int* at, int added);
+inline void pause_shortly() {}
 
 /** sum (16, 8) += a (16, 16) b (16, 8), spread over a warp. */
 template <typename T>
