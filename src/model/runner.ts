@@ -92,6 +92,11 @@ export class Runner {
     return this.#device.depth;
   }
 
+  /** Whether a step may be launched before the one before it is read, and so go on with tokens that nobody knows yet. */
+  get #overlaps(): boolean {
+    return this.depth > 1 || this.#group !== undefined;
+  }
+
   launch(inputs: StepInputs): Launched {
     using _ = new Scope();
     this.forwards += 1;
@@ -339,10 +344,10 @@ export class Runner {
       draws.push({ members, ...made });
       return own(made.pending);
     };
-    /** The next step takes its tokens from these. */
+    /** The next step takes its tokens from these, where it may be launched before they are read. */
     const passOn = (): readonly MlxArray[] => {
       isDrawn = true;
-      if (draws.length === 0 || this.#isStage) return [];
+      if (draws.length === 0 || this.#isStage || !this.#overlaps) return [];
       const all = astype(inOrder(this.#device, draws), "uint32");
       // Other ranks know of no padding.
       const next = hold(this.#group ? slice(all, 0, 0, rows.length) : all);
