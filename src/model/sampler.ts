@@ -106,6 +106,7 @@ export function draw(
   at: readonly number[],
   best: Best,
 ): Draw {
+  if (areFirst(at) && rows.every(isMostLikely)) return mostLikely(rows.length, best);
   const isLate = rows.map(({ mask }) => mask === "late");
   const kinds = rows.map((row, i) => (isLate[i] ? PLAIN : kindOf(row)));
   const groups = Map.groupBy(rows.keys(), (i) => kinds[i]!);
@@ -183,6 +184,27 @@ export function draw(
         if (sampled[i]!.token !== undefined) sampled[i]!.logits = values[at]!;
       });
       return sampled;
+    },
+  };
+}
+
+/** Whether nothing but its most likely token is wanted of a row. */
+function isMostLikely(row: DrawRow): boolean {
+  const { logprobs, logitsOf } = row.sampling;
+  if (logprobs !== undefined || logitsOf !== undefined || row.mask === "late") return false;
+  return kindOf(row) === PLAIN;
+}
+
+/** What most steps draw. It goes without all that others need: on a CPU a step leaves none of it in the caches. */
+function mostLikely(count: number, { indices, highest }: Best): Draw {
+  return {
+    tokens: indices,
+    pending: [indices, highest],
+    read() {
+      const [ids, values] = [indices.numbers(), highest.numbers()];
+      return Array.from({ length: count }, (_, i) => ({
+        token: Number.isFinite(values[i]) ? ids[i]! : undefined,
+      }));
     },
   };
 }
