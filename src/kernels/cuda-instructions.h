@@ -143,10 +143,10 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned at) {
 }
 
 /** What was there before. */
+__device__ __forceinline__ int atomic_add(int* at, int added) { return atomicAdd(at, added); }
+
 /** So long that what other threads ask of the memory is asked first. */
 __device__ __forceinline__ void pause_shortly() { __nanosleep(100); }
-
-__device__ __forceinline__ int atomic_add(int* at, int added) { return atomicAdd(at, added); }
 
 /** 2^x */
 __device__ __forceinline__ float ex2_approx(float x) {

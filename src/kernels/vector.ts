@@ -92,10 +92,10 @@ const STREAM_PARTS = 4;
  */
 const LEAST_STREAM_BYTES = 136 * 1024;
 const MOST_STREAM_BYTES = 192 * 1024;
-/** On their way at any time, where groups claim what is behind; and into how many turns that is divided, at least. */
-const CLAIMED_STREAM_BYTES = 112 * 1024;
 /** Before the token is there: more would delay it. */
 const EARLY_STREAM_BYTES = 70 * 1024;
+/** On their way at any time, where groups claim what is behind; and into how many turns all is divided, at least. */
+const CLAIMED_STREAM_BYTES = 112 * 1024;
 const CLAIMED_TURNS = 6;
 /** Whose results are kept until all warps have theirs. */
 const KEPT_TILES = 16;
