@@ -1,6 +1,7 @@
 // The first compile of a GPU's kernels, as every place tells it: an engine stands in whose first step takes so long.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
+import type { Browser } from "playwright-core";
 import type { ConsoleSession } from "../../src/api/console.ts";
 import type { Health } from "../../src/api/health.ts";
 import { openConsole } from "../console/console-page.ts";
@@ -10,12 +11,18 @@ import { onTerminal } from "../support/terminal.ts";
 
 let home: Home;
 let env: Record<string, string>;
-beforeAll(() => {
+let browser: Browser | undefined;
+beforeAll(async () => {
   home = makeHome({ recites: "abcdefg \n" });
   const preload = join(import.meta.dir, "../support/compiling-engine.ts");
   env = { ...home.env, BUN_OPTIONS: `--preload ${preload}` };
+  // The first time it is unpacked.
+  if (hasBrowser) browser = await openBrowser();
+}, 60_000);
+afterAll(async () => {
+  await browser?.close();
+  home.remove();
 });
-afterAll(() => home.remove());
 
 test("run says how many kernels it has begun, and then the answer", async () => {
   const terminal = onTerminal(["run", "--local", home.model, "Hello"], env);
@@ -44,8 +51,7 @@ test.skipIf(!hasBrowser)(
     const slow = { ...env, TEST_COMPILE_MS: "2500" };
     const server = startMlxServe(["serve", home.model, "--port", "0"], slow);
     const [, url] = await server.says(/(http:\/\/[\d.]+:\d+)/);
-    const browser = await openBrowser();
-    const one = await openConsole(browser, url!);
+    const one = await openConsole(browser!, url!);
     await one.page.getByLabel("Message").fill("Hello");
     await one.page.keyboard.press("Enter");
     const health = async () => (await (await fetch(`${url}/health`)).json()) as Health;
@@ -62,7 +68,7 @@ test.skipIf(!hasBrowser)(
     await one.page.getByText(/^compiling kernels/).waitFor({ state: "detached" });
     expect(await health()).toEqual({ status: "ok" });
     expect(one.faults).toEqual([]);
-    await browser.close();
+    await one.page.close();
     server.kill("SIGTERM");
     expect((await server.ended).exitCode).toBe(0);
   },
