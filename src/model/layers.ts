@@ -359,12 +359,21 @@ type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => MlxArray) & {
   forRows?: ((rows: MlxArray, ...inputs: Inputs) => MlxArray) | undefined;
 };
 
+/** Of what computes both: of all tokens where there are no `rows`. */
+export function ofTokens<Inputs extends unknown[]>(
+  compute: (rows: MlxArray | undefined, ...inputs: Inputs) => MlxArray,
+) {
+  const all = (...inputs: Inputs) => compute(undefined, ...inputs);
+  return Object.assign(all, { forRows: compute });
+}
+
+/** Of all tokens where there are no `rows`. */
 export function forRows<Inputs extends unknown[]>(
   block: OfTokens<Inputs>,
-  rows: MlxArray,
+  rows: MlxArray | undefined,
   ...inputs: Inputs
 ): MlxArray {
-  return block.forRows?.(rows, ...inputs) ?? take(block(...inputs), rows, 0);
+  return (rows && block.forRows?.(rows, ...inputs)) ?? rowsOf(block(...inputs), rows);
 }
 
 /** Some of x (T, ...), or all. */
@@ -404,17 +413,13 @@ export function attentionBlock(
   const attention = ownSinks(weights, sizes, parts.attention);
   const heads = { ...sizes, qNorm, kNorm, vNorm, rope, sharesKv: shared !== undefined };
   const over = (state: KvState): SharedBlock => {
-    const attend = (
-      rows: MlxArray | undefined,
-      ...[x, step, { norm, residual } = {}]: AttentionInputs
-    ) => {
+    const block = ofTokens<AttentionInputs>((rows, x, step, { norm, residual } = {}) => {
       const qkv = project(x, { norm }, step);
       const attended = step.attend(state, qkv, heads, attention, rows);
       const made = afterwards ? afterwards(attended, rowsOf(x, rows), { norm }) : attended;
       return oProj(made, { residual: residual && rowsOf(residual, rows) });
-    };
-    const block = (...inputs: AttentionInputs) => attend(undefined, ...inputs);
-    return Object.assign(block, { forRows: attend, state, again });
+    });
+    return Object.assign(block, { state, again });
   };
   const again = () => over(states.kv({ ...sizes, window: attention.window }));
   return shared ? over(shared) : again();

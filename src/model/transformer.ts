@@ -14,6 +14,7 @@ import {
   forRows,
   gatedMlp,
   layerNorm,
+  ofTokens,
   plainMlp,
   rmsNorm,
   rowsOf,
@@ -106,24 +107,18 @@ function sequentialBlock(
     const normed = after ? after(made) : made;
     return sum(rowsOf(x, rows), scale === 1 ? normed : multiply(normed, scale));
   };
-  const compute = (rows: MlxArray | undefined, x: MlxArray, step: Step) => {
-    const attend: Linear = (input, fused) =>
-      rows ? forRows(mix, rows, input, step, fused) : mix(input, step, fused);
+  return ofTokens((rows, x: MlxArray, step: Step) => {
+    const attend: Linear = (input, fused) => forRows(mix, rows, input, step, fused);
     const h = branch(x, norms.attention, norms.afterAttention, attend, branchScale, rows);
     return mlp ? branch(h, norms.mlp, norms.afterMlp, mlp, branchScale * mlpScale) : h;
-  };
-  const block: Block = (x, step) => compute(undefined, x, step);
-  return Object.assign(block, { forRows: compute });
+  });
 }
 
 /** x + attend(norm(x)) + mlp(norm(x)) */
 function parallelBlock(mix: AttentionBlock, mlp: Linear, norms: Norms): Block {
-  const compute = (rows: MlxArray | undefined, x: MlxArray, step: Step) => {
+  return ofTokens((rows, x: MlxArray, step: Step) => {
     const input = norms.attention ? norms.attention(x) : x;
-    const fused = { residual: x };
-    const h = rows ? forRows(mix, rows, input, step, fused) : mix(input, step, fused);
+    const h = forRows(mix, rows, input, step, { residual: x });
     return mlp(norms.mlp ? norms.mlp(rowsOf(x, rows)) : rowsOf(input, rows), { residual: h });
-  };
-  const block: Block = (x, step) => compute(undefined, x, step);
-  return Object.assign(block, { forRows: compute });
+  });
 }
