@@ -140,7 +140,7 @@ export const kernelVariants: Record<"x64" | "arm64", Record<string, readonly str
     avx2: ["-mavx2", "-mfma"],
     avx512,
     vnni,
-    amx: [...vnni, "-mamx-tile", "-mamx-bf16"],
+    amx: [...vnni, "-mavx512vbmi", "-mamx-tile", "-mamx-int8"],
   },
   arm64: { plain: [] },
 };

@@ -36,7 +36,7 @@ namespace {
 /** Linux keeps the registers of AMX only for processes that ask for it. */
 bool may_use_amx() {
   constexpr int REQUEST = 0x1023, TILES = 18;
-  return CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_BF16) &&
+  return CPU_FEATURE_ACTIVE(AVX512_VBMI) && CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_INT8) &&
       syscall(SYS_arch_prctl, REQUEST, TILES) == 0;
 }
 #endif

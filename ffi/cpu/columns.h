@@ -22,16 +22,14 @@ inline int pieces_each(int columns, int rows, int depth, int threads) {
 }
 
 /** A piece is a whole number of so many columns: vectors and tiles of kernels take as many. */
-inline int step_of(int rows) {
-  return rows > READING_ROWS ? 32 : 16;
-}
+constexpr int COLUMN_STEP = 16;
 
 /**
  * How many columns are a piece, so that no thread has more of them than need be. Of equals the smallest: where a thread is
  * late the others take more of them.
  */
 inline int piece_of(int columns, int rows, int depth, int threads) {
-  const int step = step_of(rows), steps = (columns + step - 1) / step;
+  const int steps = (columns + COLUMN_STEP - 1) / COLUMN_STEP;
   int piece = steps, least = INT_MAX;
   for (int each = pieces_each(columns, rows, depth, threads); each > 0; each--) {
     const int some = (steps + each * threads - 1) / (each * threads);
@@ -42,7 +40,7 @@ inline int piece_of(int columns, int rows, int depth, int threads) {
       piece = some;
     }
   }
-  return piece * step;
+  return piece * COLUMN_STEP;
 }
 
 /** Calls for all columns of a product, some at a time. */

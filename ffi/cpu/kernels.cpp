@@ -9,7 +9,7 @@
 #include "kernels/quantized-product.h"
 #include "kernels/recurrence.h"
 #include "kernels/rows.h"
-#if defined(__AMX_BF16__)
+#if defined(__AMX_INT8__)
 #include "kernels/amx-product.h"
 #endif
 
@@ -18,7 +18,7 @@ namespace VARIANT {
 
 extern const Kernels table = {
     product,
-#if defined(__AMX_BF16__)
+#if defined(__AMX_INT8__)
     arrange_tiles,
     TILED,
     tiled_product,
