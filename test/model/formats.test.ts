@@ -1,7 +1,7 @@
 // Folders of other tools: each matrix has the numbers that the tool itself reads in it (scripts/goldens/formats.py).
 import { describe, expect, test } from "bun:test";
 import { join } from "node:path";
-import { array } from "../../src/mlx/array.ts";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import type { Checkpoint, StoredTensor } from "../../src/model/checkpoint.ts";
 import { asMlxLayout } from "../../src/model/quantized-folder.ts";
@@ -53,17 +53,22 @@ function weightsOf(golden: Golden, by: "lookup" | "product", matrix = "m"): Numb
       ? weights
           .embedding(matrix, outputs, inputs)
           .lookup(array(Int32Array.from({ length: outputs }, (_, i) => i)))
-      : weights.linear(matrix, inputs, outputs)(identity(inputs));
-  const numbers = Float32Array.from(found.numbers(), (value) => value + 0);
+          .numbers()
+      : withIdentity(weights.linear(matrix, inputs, outputs), inputs);
+  const numbers = Float32Array.from(found, (value) => value + 0);
   weights.finish([]);
   weights.free();
   return by === "lookup" ? numbers : transposed(numbers, [inputs, outputs]);
 }
 
-function identity(size: number) {
-  const ones = new Float32Array(size * size);
-  for (let i = 0; i < size; i++) ones[i * size + i] = 1;
-  return array(ones, [size, size]);
+/** Of few rows at a time: with more of them products may round the weights. */
+function withIdentity(product: (rows: MlxArray) => MlxArray, size: number): number[] {
+  const each = 8;
+  return Array.from({ length: size / each }, (_, part) => {
+    const ones = new Float32Array(each * size);
+    for (let i = 0; i < each; i++) ones[i * size + part * each + i] = 1;
+    return product(array(ones, [each, size])).numbers();
+  }).flat();
 }
 
 function transposed(numbers: Numbers, [rows, columns]: readonly [number, number]): Numbers {

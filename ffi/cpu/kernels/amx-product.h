@@ -85,16 +85,6 @@ static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
 }
 
-/** Below this all numbers are 0. */
-constexpr float LEAST_TOP = 1e-30f;
-
-/** Integers, their digits in the bytes of a lane. */
-static INLINE __m512i integers_of(Floats x) {
-  // Each digit above the others carries what these are short of.
-  const __m512i middle = _mm512_set1_epi32(0x808080);
-  return _mm512_xor_si512(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)x), middle), middle);
-}
-
 /** Where the lowest digits of GROUP integers are, in the order of a tile: of 4 bits first those of the low ones of a byte. */
 static INLINE __m512i tile_order(int bits) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

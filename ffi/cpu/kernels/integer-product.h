@@ -12,6 +12,9 @@ constexpr int DIGITS = 3;
 /** The largest integer whose digits of -128 to 127 all fit. */
 constexpr float MOST_INTEGER = 127 * 65536;
 
+/** Where all numbers are smaller they are 0. */
+constexpr float LEAST_TOP = 1e-30f;
+
 /** So many groups' scales are a vector. */
 constexpr int SCALES = LANES;
 
@@ -26,6 +29,13 @@ constexpr int LEAST_INTEGERS = 256, INTEGERS = DIGITS * GROUP / 4 + 2 + 14;
 
 static INLINE bool takes_integers(const QuantizedProduct& p) {
   return p.rows <= MOST_INTEGER_ROWS && p.biases && p.depth >= LEAST_INTEGERS;
+}
+
+/** Integers, their digits in the bytes of a lane. */
+static INLINE __m512i integers_of(Floats x) {
+  // Each digit above the others carries what these are short of.
+  const __m512i middle = _mm512_set1_epi32(0x808080);
+  return _mm512_xor_si512(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)x), middle), middle);
 }
 
 /**
@@ -56,22 +66,17 @@ struct Integers {
   void put(const float* x, int depth) const {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    // Each digit above the others carries what these are short of.
-    const __m512i middle = _mm512_set1_epi32(0x808080);
-    const auto integers = [&](Floats x) {
-      return _mm512_xor_si512(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)x), middle), middle);
-    };
     auto* const scale = (float*)scales;
     auto* const total = (float*)sums;
     const int groups = depth / GROUP;
     for (int group = 0; group < groups; group++, x += GROUP) {
       const Floats a = load(x), b = load(x + LANES);
       const Floats most = max(max(a, -a), max(b, -b));
-      const float top = highest(most) > 1e-30f ? highest(most) : 1e-30f;
+      const float top = highest(most) > LEAST_TOP ? highest(most) : LEAST_TOP;
       scale[group] = top / MOST_INTEGER;
       total[group] = sum(a + b);
       const float inverse = MOST_INTEGER / top;
-      __m512i low = integers(a * inverse), high = integers(b * inverse);
+      __m512i low = integers_of(a * inverse), high = integers_of(b * inverse);
       signed char* const to = (signed char*)digits + group / GROUPS * BYTES + group % GROUPS * (GROUP / PLANES);
       if constexpr (BITS == 4) {
         put_digits(_mm512_permutex2var_epi32(low, even, high), to);
