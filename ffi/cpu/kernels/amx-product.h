@@ -17,8 +17,12 @@ constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 /** So many times 16 columns at a time: their digits stay in the L2 cache for all rows. */
 constexpr int PANEL_TILES = 8, PANEL_COLUMNS = PANEL_TILES * TILE;
 
-/** The most floats for GROUP numbers of a row of x, those of a row of one group: a step of digits and a scale, in whole lines. */
+/**
+ * The most floats for GROUP numbers of a row of x, those of a row of one group: a step of digits, a scale, and one for what a
+ * tile reads behind the last rows; in whole lines.
+ */
 constexpr int TILED = 64;
+static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILED >= INTEGERS);
 
 /** With fewer rows it takes longer to unpack the weights than tiles save. */
 constexpr int MOST_UNTILED = 12;
@@ -188,10 +192,8 @@ struct Bytes {
   INLINE void unpack(const Packed& from, signed char (*to)[STEP]) const {
     __m512i integers[STEP / LANES];
     for (int i = 0; i < STEP; i += LANES) {
-      const bool is_there = i < GROUP || !from.is_half;
-      const __m128i bytes = _mm_maskz_loadu_epi32(is_there ? 0xf : 0, from.bits + i);
-      const auto quants = (Floats)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
       const int group = i / GROUP;
+      const Floats quants = group > 0 && from.is_half ? Floats{} : Affine<8>::quants(from.bits + i);
       integers[i / LANES] = integers_of((quants * from.scales[group] + from.biases[group]) * from.factor);
     }
     for (int digit = 0; digit < DIGITS; digit++) {
