@@ -93,14 +93,16 @@ FUNCTION void attend_blocks(
   float sum[D / 16][4] = {}, top = -1e30f, total = 0;
   const int first = first_tile(blocks.range, warp), end = end_tile(blocks.range);
   for (int tile = first; tile < end; tile += WARPS) {
-    float score[4] = {};
+    // Two sums, which do not wait for each other.
+    float score[4] = {}, other[4] = {};
     #pragma unroll
     for (int i = 0; i < D / 32; i++) {
       const unsigned* q = query[i];
       const uint4 k = loaded.keys[i];
       mma_m16n8k16(score, q[0], 0, q[1], 0, k.x, k.y, type);
-      mma_m16n8k16(score, q[2], 0, q[3], 0, k.z, k.w, type);
+      mma_m16n8k16(other, q[2], 0, q[3], 0, k.z, k.w, type);
     }
+    for (int i = 0; i < 2; i++) score[i] += other[i];
     load_keys(blocks, loaded, tile + WARPS, loaded.next_block, lane);
     float most = top;
     #pragma unroll

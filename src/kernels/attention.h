@@ -123,14 +123,19 @@ FUNCTION void store_cluster_attention(
     store_shared(found + (q * LINE + D + 2 + d) * 4, 0.0f);
   }
   cluster_barrier();
-  for (int j = thread_index; split == 0 && j < QUERIES * D / 4; j += WARPS * 32) {
-    const int q = j / (D / 4), d = j % (D / 4) * 4;
+  constexpr int FOURS = QUERIES * D / 4, TURNS = (FOURS + WARPS * 32 - 1) / (WARPS * 32);
+  for (int turn = 0; turn < TURNS; turn++) {
+    const int j = turn * WARPS * 32 + thread_index, q = j / (D / 4), d = j % (D / 4) * 4;
+    const bool is_own = split == 0 && j < FOURS;
     float scores[CLUSTER][4], values[CLUSTER][4];
     #pragma unroll
-    for (int i = 0; i < CLUSTER; i++) {
+    for (int i = 0; is_own && i < CLUSTER; i++) {
       load_shared_of(i, scores[i], found + (q * LINE + D) * 4);
       load_shared_of(i, values[i], found + (q * LINE + d) * 4);
     }
+    // Nothing is read behind this: the others may end.
+    if (turn == TURNS - 1) cluster_arrive();
+    if (!is_own) continue;
     const float sink = SINKS ? sinks[first_head + q] : 0;
     float highest = SINKS ? sink : -1e30f, sum[4] = {};
     #pragma unroll
@@ -145,7 +150,7 @@ FUNCTION void store_cluster_attention(
     for (int c = 0; c < 4; c++)
       out[(long(token) * HEADS + first_head + q) * D + d + c] = Out(sum[c] / total);
   }
-  // The first may still read.
-  cluster_barrier();
+  // The first reads what they have.
+  if (split != 0) cluster_wait();
 }
 #endif

@@ -113,18 +113,34 @@ const mutations = [
 ] as const;
 
 /** Of attention by clusters, which only CUDA has. */
+const MAY_BE_READ =
+  /lane \d+ ends, and another group of its cluster may still read its shared memory/;
+const READ_OF_OTHERS = `    #pragma unroll
+    for (int i = 0; is_own && i < CLUSTER; i++) {
+      load_shared_of(i, scores[i], found + (q * LINE + D) * 4);
+      load_shared_of(i, values[i], found + (q * LINE + d) * 4);
+    }`;
+const OTHERS_MAY_END = `    // Nothing is read behind this: the others may end.
+    if (turn == TURNS - 1) cluster_arrive();
+`;
 const clusterAttentionMutations = [
   {
     name: "a barrier of the cluster out before its groups are read",
-    from: "  cluster_barrier();\n  for (int j",
-    to: "  BARRIER;\n  for (int j",
+    from: "  cluster_barrier();\n  constexpr",
+    to: "  BARRIER;\n  constexpr",
     found: /which nobody has written before a barrier of the cluster/,
   },
   {
     name: "a group that ends before the first has read it",
-    from: "  // The first may still read.\n  cluster_barrier();",
+    from: "  if (split != 0) cluster_wait();",
     to: "",
-    found: /lane \d+ reads shared memory of group \d+ of its cluster, which ends/,
+    found: MAY_BE_READ,
+  },
+  {
+    name: "a group that may end before the last of it is read",
+    from: `${READ_OF_OTHERS}\n${OTHERS_MAY_END}`,
+    to: `${OTHERS_MAY_END}${READ_OF_OTHERS}`,
+    found: MAY_BE_READ,
   },
   {
     name: "a group left out",
@@ -345,7 +361,7 @@ const clusterMutations = [
     name: "a group that ends before others have read its sums",
     from: "sums.\n  if (SHARES > 1) cluster_barrier();",
     to: "sums.\n",
-    found: /lane \d+ reads shared memory of group \d+ of its cluster, which ends/,
+    found: MAY_BE_READ,
   },
   {
     name: "the sums of a group left out",

@@ -46,6 +46,8 @@ char* stacks() {
 void begin() {
   for (;;) {
     enter_kernel(arguments);
+    if (me->met <= me->group->read_until)
+      fault("lane %d ends, and another group of its cluster may still read its shared memory", me->index);
     me->is_done = me->group->has_ended = true;
     if (_setjmp(me->context) == 0) _longjmp(scheduler, 1);
   }
@@ -100,6 +102,7 @@ void run_groups() {
     lane.is_done = false;
     lane.has_waited = !overlaps;
     lane.arrived = -1;
+    lane.met = cluster.number;
     lane.waits_for = nullptr;
     lane.copies.clear();
     lane.products.clear();
@@ -139,6 +142,7 @@ void begin_groups(unsigned x, unsigned y, unsigned z) {
     group.z = z;
     group.missing = 0;
     group.has_ended = false;
+    group.read_until = -1;
     group.barriers.clear();
     advance(group, ORDERS_DEVICE | ORDERS_SHARED);
     group.first = group.epochs;
@@ -185,6 +189,7 @@ void cluster_barrier() {
     for (int i = 0; i < group_count; i++) advance(groups[i], ORDERS_SHARED);
     cluster_writes = write_count;
   });
+  me->met = cluster.number;
 }
 
 void cluster_arrive() {
@@ -201,7 +206,12 @@ void cluster_arrive() {
 void cluster_wait() {
   if (me->arrived == -1) fault("lane %d waits at a barrier of the cluster where it has not arrived", me->index);
   if (cluster.number == me->arrived) wait_for(cluster, me->arrived);
+  me->met = me->arrived + 1;
   me->arrived = -1;
+}
+
+void keep_until_read(Group& other) {
+  if (&other != me->group) other.read_until = me->arrived == -1 ? cluster.number : me->arrived + 1;
 }
 
 void warp_barrier(int order) {

@@ -77,6 +77,7 @@ struct Group : Meeting {
   /** By the numbers that instructions address it with. */
   char* dynamic_memory;
   bool has_ended; // a lane of it
+  long read_until; // by others of its cluster: the number of the meeting behind which they have
   std::map<unsigned, CountingBarrier> barriers; // by their addresses
 };
 
@@ -86,6 +87,7 @@ struct Lane {
   bool is_started, is_done; // the fibre, and the kernel
   bool has_waited; // for the launch before
   long arrived; // the number of the cluster's meeting, or -1
+  long met; // of these: those that it has waited for
   jmp_buf context;
   const Meeting* waits_for;
   long waits_until; // its number
@@ -108,6 +110,8 @@ extern std::vector<Lane> lanes;
 /** Those of the cluster that runs; without clusters there is one. */
 extern Group groups[MOST_GROUPS];
 extern int group_count;
+/** The lane reads the other's shared memory, which has to be there until then. */
+void keep_until_read(Group& other);
 /** What was written before the last barrier of the cluster. */
 extern uint32_t cluster_writes;
 extern unsigned dynamic_bytes;
