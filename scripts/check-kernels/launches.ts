@@ -6,6 +6,7 @@ import { BestKernels } from "../../src/kernels/best.ts";
 import { Gates } from "../../src/kernels/gate.ts";
 import { HeadProducts } from "../../src/kernels/head-product.ts";
 import { LatentKernels } from "../../src/kernels/latent-attention.ts";
+import { Lookups } from "../../src/kernels/lookup.ts";
 import {
   type LayerWork,
   PagedAttention,
@@ -72,6 +73,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordStreams(dtype);
     recordSumNorms(dtype);
     recordGates(dtype);
+    recordLookups(dtype);
     recordWideExperts(dtype);
     recordWarpgroups(dtype);
     recordDense(dtype);
@@ -300,6 +302,18 @@ function recordGates(dtype: "float16" | "bfloat16"): void {
   const gates = new Gates(recordedKernel);
   gates.swiglu(zeros([3, 96], dtype));
   gates.free();
+}
+
+/** Of a token and of many, in rows of fewer packs than a group has threads and of more. */
+function recordLookups(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const lookups = new Lookups(recordedKernel);
+  for (const dims of [1024, 3072, 16_384]) {
+    for (const tokens of [1, 1024]) {
+      lookups.rows(zeros([64, dims], dtype), array(new Uint32Array(tokens)));
+    }
+  }
+  lookups.free();
 }
 
 /** Into the latents of 16 heads, and back. */

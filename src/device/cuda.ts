@@ -5,6 +5,7 @@ import { BestKernels } from "../kernels/best.ts";
 import { Gates } from "../kernels/gate.ts";
 import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
 import { LatentKernels } from "../kernels/latent-attention.ts";
+import { Lookups } from "../kernels/lookup.ts";
 import { PagedAttention, type WarpgroupChunks } from "../kernels/paged-attention.ts";
 import {
   type Dense,
@@ -67,6 +68,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
   const rows = new BestKernels("cuda", make);
+  const lookups = new Lookups(make);
   const copies = new WeakMap<QuantizedMatrix, Dense>();
   return {
     ...gpu,
@@ -85,7 +87,9 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     // Of an embedding that is the last product's matrix too, one row of the copy is quicker to find.
     lookup: (matrix, tokens, dtype) => {
       const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
-      return gpu.lookup(copy ?? matrix, tokens, dtype);
+      const from = copy ?? matrix;
+      const found = from.kind === "dense" ? lookups.rows(from.weight, tokens) : undefined;
+      return found ?? gpu.lookup(from, tokens, dtype);
     },
     linear: (matrix, options) => {
       const { bias, dtype } = options;
@@ -175,6 +179,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       routing.free();
       heads.free();
       rows.free();
+      lookups.free();
       sums.free();
       gates.free();
       gpu.free();

@@ -1,9 +1,9 @@
 // What devices compute by their own means in the place of MLX's operations, against plain arithmetic.
-import type { Device } from "../device/device.ts";
+import type { Device, FloatType } from "../device/device.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
 import { add, astype, multiply, slice, zeros } from "../mlx/ops.ts";
-import { type DeviceCheck, numbersOf } from "./check.ts";
+import { type DeviceCheck, noise, numbersOf } from "./check.ts";
 import {
   byRow,
   COLUMNS,
@@ -17,9 +17,20 @@ import {
   values,
 } from "./operation-inputs.ts";
 import { normed } from "./plain-attention.ts";
-import { sigmoid } from "./plain-products.ts";
+import { rowsOf, sigmoid } from "./plain-products.ts";
 
 const operations: Record<string, (device: Device) => Made[]> = {
+  lookup: (device) => {
+    const width = 72;
+    const of = (dtype: FloatType, count: number): Made => {
+      const tokens = Uint32Array.from({ length: count }, (_, i) => ROWS - 1 - ((i * 31) % ROWS));
+      const weight = astype(array(noise("embedding", ROWS * width), [ROWS, width]), dtype);
+      const rows = rowsOf(numbersOf(weight), width);
+      const found = device.lookup({ kind: "dense", weight }, array(tokens), dtype);
+      return [found, [...tokens].flatMap((token) => rows[token]!), 0];
+    };
+    return [of("float32", 5), of("float16", 1), of("bfloat16", 3), of("bfloat16", 1024)];
+  },
   rmsNorm: (device) => {
     const weight = others.slice(0, COLUMNS);
     const of = (dtype: Dtype, most: number): Made => {

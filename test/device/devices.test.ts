@@ -261,11 +261,12 @@ describe.skipIf(backend() !== "cpu")("on Hopper a kept copy of quantized weights
 
   test("has the rows that are looked up", () => {
     using _ = new Scope();
-    const { device, form, free } = opened(4, (copy) => multiply(copy, 2));
+    const { device, form, launched, free } = opened(4, (copy) => multiply(copy, 2));
     const tokens = array(Uint32Array.of(3, 60));
     const found = astype(device.lookup(form, tokens, "bfloat16"), "float32").numbers();
     const rows = dequantize(form.matrix, form.quantization, "bfloat16");
     expect(found).toEqual(astype(multiply(take(rows, tokens), 2), "float32").numbers());
+    expect(launched).toEqual(["lookup"]);
     free();
   });
 });

@@ -2,8 +2,10 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
+import { Lookups } from "../../src/kernels/lookup.ts";
 import { Products } from "../../src/kernels/product.ts";
 import { SumNorms } from "../../src/kernels/sum-norm.ts";
+import { array } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import {
@@ -16,6 +18,7 @@ import {
   split,
   subtract,
   swapAxes,
+  take,
 } from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -593,6 +596,49 @@ function checkNorm(make: MakeKernel): void {
   }
 }
 
+const lookupMutations = [
+  {
+    name: "tokens that are read before the launch before has made them",
+    from: "  AWAIT_INPUTS;\n",
+    to: "",
+    found: /lane \d+ reads tokens before it waits for the launch before/,
+  },
+  {
+    name: "a row behind the last",
+    from: "token < ROWS ? token : ROWS - 1",
+    to: "token",
+    found: /lane \d+ reads 16 bytes at byte \d+ of matrix, which has/,
+  },
+  {
+    name: "the row of another token of the group",
+    from: "from[rows[i] * PACKS",
+    to: "from[rows[0] * PACKS",
+    found: WRONG,
+  },
+  {
+    name: "packs past the row",
+    from: "at < PACKS;",
+    to: "at < PACKS + THREADS;",
+    found: /lane \d+ reads 16 bytes at byte \d+ of matrix, which has|of found, which/,
+  },
+] as const;
+
+/** Of a group's tokens one after the other, the last of which has no row. */
+function checkLookup(make: MakeKernel): void {
+  using _ = new Scope();
+  const matrix = astype(normal(key(1), [10, 72]), "bfloat16");
+  const tokens = Uint32Array.from({ length: 1024 }, (_, i) => (i * 7) % 10);
+  const lookups = new Lookups(make);
+  try {
+    const expected = take(matrix, array(tokens.with(1023, 9)));
+    const found = lookups.rows(matrix, array(tokens.with(1023, 10)))!;
+    const off = subtract(found, expected).numbers();
+    expect(Math.max(...off.map(Math.abs))).toBeLessThan(1e-9);
+  } finally {
+    lookups.free();
+  }
+}
+
 /** A check that finds nothing in the kernel as it is, and each of these in it. */
 function expectNoticed(
   title: string,
@@ -621,6 +667,13 @@ expectNoticed(
   "norm",
   checkNorm,
   normMutations,
+);
+
+expectNoticed(
+  "in an emulated CUDA kernel that looks rows up the tests notice",
+  "lookup",
+  checkLookup,
+  lookupMutations,
 );
 
 describe.skipIf(backend() !== "cpu")("in an emulated Metal kernel the tests notice", () => {

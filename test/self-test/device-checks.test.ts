@@ -87,7 +87,8 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
   }, 120_000);
 
   test("on an Apple GPU", () => {
-    const ofCudaAlone = /product|expert|route|combine|best|chunks|tiles|tokens|norm|vector|gate/;
+    const ofCudaAlone =
+      /product|expert|route|combine|best|chunks|tiles|tokens|norm|vector|gate|lookup/;
     const own = kernels.filter((name) => !ofCudaAlone.test(name));
     const open = (make: MakeKernel) => openDevice("metal", {}, make);
     expect(launched(open, /attention|convolution|scan/).files).toEqual(own);
