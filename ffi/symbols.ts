@@ -420,8 +420,12 @@ export const symbols = {
 
 /** Our own CPU operations (ffi/cpu/ops.h). A libmlxc built elsewhere lacks them. */
 export const ownSymbols = {
-  // int mlx_serve_room(mlx_array*, const int*, size_t, mlx_stream)
-  mlx_serve_room: { args: ["buffer", "buffer", "u64", "ptr"], returns: "i32" },
+  // int mlx_serve_room(mlx_array*, const int*, size_t, mlx_dtype, mlx_stream)
+  mlx_serve_room: { args: ["buffer", "buffer", "u64", "i32", "ptr"], returns: "i32" },
+  // int mlx_serve_panel_rows(void)
+  mlx_serve_panel_rows: { args: [], returns: "i32" },
+  // int mlx_serve_panels(mlx_array*, mlx_array, mlx_stream)
+  mlx_serve_panels: { args: ["buffer", "ptr", "ptr"], returns: "i32" },
   // int mlx_serve_decode(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_array, mlx_array, bool, bool, bool, int, int, bool, bool, bool, mlx_stream)
   mlx_serve_decode: {
     args: [

@@ -14,12 +14,12 @@ struct Share {
   int expert, first, count;
 };
 
-/** Products of sorted rows with a matrix for each expert, (columns, depth): float32 where there are no scales. */
+/** Products of sorted rows with a matrix for each expert, (columns, depth). */
 struct ExpertProducts {
-  int experts, columns, depth, bits, group;
-  const unsigned char* w;
-  const unsigned char* scales;
-  const float* biases;
+  int experts, columns, depth;
+  const float* w; // null where they are quantized
+  QuantizedShape shape;
+  QuantizedProduct first; // that of the first expert, without rows
   const float* x; // (rows, depth), those of an expert arranged where it is quantized
   float beta;
   float* out; // (rows, columns)
@@ -27,7 +27,7 @@ struct ExpertProducts {
   /** Some of a share's rows, those that are arranged together. */
   void put(const float* const* rows, Share share, int first, float* to) const {
     to += offset(share);
-    if (scales) return kernels().arrange(rows, first, quantized(share), to);
+    if (!w) return kernels().arrange(rows, first, quantized(share), to);
     for (int i = first; i < std::min(share.count, first + ARRANGED_ROWS); i++, rows++) {
       std::copy(*rows, *rows + depth, to + static_cast<long>(i) * depth);
     }
@@ -35,47 +35,49 @@ struct ExpertProducts {
 
   /** How many floats the rows take. */
   size_t size(int rows) const {
-    return scales ? arranged_size(rows, depth) : static_cast<size_t>(rows) * depth;
+    return !w ? arranged_size(rows, depth) : static_cast<size_t>(rows) * depth;
   }
 
   /** More rows than this are faster by BLAS. */
   int most_rows() const {
-    return scales ? kernels().most_quantized : MANY_ROWS;
+    return mlx_serve::most_rows(!w && shape.in_panels);
   }
 
   /** Some columns for few rows. */
   void multiply_some(Share share, int from, int to) const {
-    if (scales) kernels().quantized_product(quantized(share), from, to);
+    if (!w) kernels().quantized_product(quantized(share), from, to);
     else kernels().product(plain(share), from, to);
   }
 
 #ifdef WITH_BLAS
   /** All columns for many rows. */
   void multiply_all(Share share) const {
-    if (scales) multiply(quantized(share), columns);
+    if (!w) multiply(quantized(share), columns);
     else blas_product(plain(share), columns);
   }
 #endif
 
  private:
   Product plain(Share share) const {
-    return {share.count, depth, x_of(share), depth, reinterpret_cast<const float*>(w_of(share)),
+    return {share.count, depth, x_of(share), depth, w + static_cast<long>(share.expert) * columns * depth,
             depth,       1,     beta,        out_of(share), columns};
   }
 
   QuantizedProduct quantized(Share share) const {
-    const long groups = static_cast<long>(share.expert) * columns * (depth / group);
-    QuantizedProduct product = {share.count, depth, bits, group, x_of(share), w_of(share)};
-    product.scales = scales + groups * (biases ? sizeof(float) : 1);
-    product.biases = biases ? biases + groups : nullptr;
+    const long before = static_cast<long>(share.expert) * columns;
+    const auto behind = [](const void* from, size_t bytes) {
+      return from ? static_cast<const unsigned char*>(from) + bytes : nullptr;
+    };
+    QuantizedProduct product = first;
+    product.rows = share.count;
+    product.x = x_of(share);
+    product.w = behind(first.w, shape.weight_bytes(before));
+    product.scales = behind(first.scales, shape.scale_bytes(before));
+    product.biases = behind(first.biases, shape.scale_bytes(before));
     product.beta = beta;
     product.out = out_of(share);
     product.out_stride = columns;
     return product;
-  }
-
-  const unsigned char* w_of(Share share) const {
-    return w + static_cast<long>(share.expert) * columns * (static_cast<long>(depth) * bits / 8);
   }
 
   size_t offset(Share share) const {
@@ -211,29 +213,29 @@ mx::array expert_product(
       "the experts are no 32-bit integers in a row");
   const int rows = x.shape(0), depth = x.shape(1), count = chosen.shape(0);
   require(rows == 0 ? count == 0 : count % rows == 0, "there are not as many experts for each row");
-  Arrays inputs = {x, chosen, weight};
+  Arrays inputs = {x, chosen};
+  QuantizedShape shape = {};
   if (quantized) {
-    check_quantized(*quantized, 3, depth);
-    inputs.push_back(quantized->scales);
-    inputs.push_back(quantized->biases ? *quantized->biases : quantized->scales);
+    shape = shape_of(*quantized, 3, depth);
+    put_inputs(*quantized, inputs);
   } else {
+    inputs.push_back(weight);
     require(weight.dtype() == mx::float32 && weight.ndim() == 3, "the weights are no matrices of float32");
     require(weight.size() > 0 && weight.shape(2) == depth, "the weights do not fit the last axis");
   }
-  const int experts = weight.shape(0), columns = weight.shape(1);
+  const int experts = weight.shape(0), columns = quantized ? shape.columns : weight.shape(1);
   require(!gated || columns % 2 == 0, "there are no halves to gate");
   if (bias) {
     const bool is_one = bias->dtype() == mx::float32 && bias->shape() == mx::Shape{experts, columns};
     require(is_one, "the bias does not fit the weights");
     inputs.push_back(*bias);
   }
-  const int bits = quantized ? quantized->bits : 32, group = quantized ? quantized->group : 0;
-  const auto make = [=, has_biases = quantized && quantized->biases, has_bias = bias != nullptr](
+  const auto make = [=, is_quantized = quantized != nullptr, has_bias = bias != nullptr](
                         const Arrays& in, Arrays& out) -> Task {
-    ExpertProducts products = {experts, columns, depth, bits, group};
-    products.w = memory<unsigned char>(in[2]);
-    products.scales = group ? memory<unsigned char>(in[3]) : nullptr;
-    products.biases = has_biases ? memory<float>(in[4]) : nullptr;
+    ExpertProducts products = {experts, columns, depth};
+    products.w = is_quantized ? nullptr : memory<float>(in[2]);
+    products.shape = shape;
+    if (is_quantized) products.first = shape.product(&in[2]);
     const float* added = has_bias ? memory<float>(in.back()) : nullptr;
     float* to = out[0].data<float>();
     const Rows rows(in[0]);
@@ -246,8 +248,8 @@ mx::array expert_product(
       multiply_experts(products, rows, listed, added, gated, to);
     };
   };
-  const mx::Shape shape = {count, gated ? columns / 2 : columns};
-  return operation(stream, "mlx_serve_expert_product", shape, inputs, make);
+  const mx::Shape made = {count, gated ? columns / 2 : columns};
+  return operation(stream, "mlx_serve_expert_product", made, inputs, make);
 }
 
 } // namespace

@@ -25,14 +25,11 @@ extern const Kernels table = {
     __INT_MAX__,
 #else
     arrange,
-#if defined(__AVX512VNNI__)
-    INTEGERS,
-#else
     GROUP,
-#endif
     quantized_product,
     MANY_ROWS,
 #endif
+    TAKES_PANELS,
     dequantize,
     prepare,
     attend,

@@ -66,16 +66,25 @@ struct Product {
   long out_stride;
 };
 
+/** So many columns are a panel. */
+constexpr int PANEL_COLUMNS = 16;
+
+/** What scales and biases are. */
+enum class Numbers { float32, float16, bfloat16 };
+
 /**
  * A product with a quantized matrix: weights are scale * q + bias, q has 4 or 8 bits, the lowest first. Without biases it
- * is mxfp4: q is a float of 4 bits, and a scale is the 8 bits of an exponent.
+ * is mxfp4: q is a float of 4 bits, and a scale is the 8 bits of an exponent. In panels a word of 32 bits, a scale or a bias
+ * of a column is next to those of the panel's other columns: (columns / PANEL_COLUMNS, depth * bits / 32, PANEL_COLUMNS).
  */
 struct QuantizedProduct {
   int rows, depth, bits, group;
   const float* x; // as `arrange` leaves it
   const unsigned char* w; // (columns, depth * bits / 8)
   const void* scales; // (columns, depth / group)
-  const float* biases;
+  const void* biases;
+  Numbers numbers; // float32 but in panels
+  bool in_panels;
   float beta;
   float* out; // (rows, columns): x w' + beta out
   long out_stride;
@@ -142,9 +151,11 @@ struct Kernels {
    */
   void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;
-  /** Some columns of a product of up to `most_quantized` rows. */
+  /** Some columns of a product, of a matrix in panels of up to `most_quantized` rows, and otherwise of MANY_ROWS. */
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
   int most_quantized;
+  /** Whether it takes matrices in panels: they are multiplied faster than others. */
+  bool takes_panels;
   /** Some columns' weights in the order of `arrange`: (to - from, depth) */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
   /** Norms and rotates one token's heads, and writes its key and value to their slot, unless they are shared. */

@@ -70,9 +70,9 @@ class Operation : public mx::Primitive {
 };
 
 inline mx::array operation(
-    mx::Stream stream, const char* name, mx::Shape shape, Arrays inputs, MakeTask make) {
+    mx::Stream stream, const char* name, mx::Shape shape, Arrays inputs, MakeTask make, mx::Dtype type = mx::float32) {
   auto primitive = std::make_shared<Operation>(stream, name, std::move(make));
-  return mx::array(std::move(shape), mx::float32, std::move(primitive), std::move(inputs));
+  return mx::array(std::move(shape), type, std::move(primitive), std::move(inputs));
 }
 
 /** An input that is read as it lies in memory. */

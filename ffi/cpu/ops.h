@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/** Uninitialized float32, aligned to a cache line. */
-int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s);
+/** Uninitialized, aligned to a cache line. */
+int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype dtype, const mlx_stream s);
 /**
  * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
  * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies
@@ -85,9 +85,17 @@ int mlx_serve_copy_blocks(
     const mlx_array pool,
     const mlx_array pairs,
     const mlx_stream s);
+/** How many rows of a quantized matrix are a panel where this processor multiplies by panels, otherwise 0. */
+int mlx_serve_panel_rows(void);
+/**
+ * The weights, scales or biases of a quantized matrix in panels: (..., out, n) -> (..., out / 16, n, 16). A panel has the
+ * first elements of its rows, then the second ones. They are in the memory of x, which is not to be read any more.
+ */
+int mlx_serve_panels(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
  * x (..., in) with a matrix that MLX has quantized to 4 or 8 bits: weight (out, in * bits / 32) of uint32, scales
  * and biases (out, in / group), groups of 32, 64 or 128; or to mxfp4, with scales of uint8 and no biases -> (..., out).
+ * All of it may be in panels, and then scales and biases may have 16 bits.
  * Fused with it: the RMS norm of the rows before, with its weight (in); `gated`: silu(first half) * second half; the
  * residual added to the result.
  */

@@ -36,31 +36,49 @@ void multiply_many(const QuantizedProduct& product, int columns) {
 
 void multiply(const QuantizedProduct& product, int columns) {
 #ifdef WITH_BLAS
-  if (product.rows > kernels().most_quantized) return multiply_many(product, columns);
+  if (product.rows > most_rows(product.in_panels)) return multiply_many(product, columns);
 #endif
   each_columns(columns, product.rows, product.depth, [&](int from, int to) {
     kernels().quantized_product(product, from, to);
   });
 }
 
-void check_quantized(const QuantizedMatrix& matrix, int axes, int depth) {
+QuantizedShape shape_of(const QuantizedMatrix& matrix, int axes, int depth) {
   const auto& [weight, scales, biases, bits, group] = matrix;
   require(bits == 4 || bits == 8, "the weights have neither 4 nor 8 bits");
   require(group == 32 || group == 64 || group == 128, "the groups are not of 32, 64 or 128 weights");
   require(biases || (bits == 4 && group == 32), "without biases there are not 4 bits in groups of 32");
-  const bool is_stack = weight.dtype() == mx::uint32 && static_cast<int>(weight.ndim()) == axes;
+  const bool in_panels = static_cast<int>(weight.ndim()) == axes + 1 && weight.shape(-1) == PANEL_COLUMNS;
+  const bool is_stack = weight.dtype() == mx::uint32 && (in_panels || static_cast<int>(weight.ndim()) == axes);
   require(is_stack, "the weights are no rows of uint32");
-  const bool fits = depth % group == 0 && weight.shape(-1) == depth / 32 * bits;
+  require(!in_panels || kernels().takes_panels, "this processor has no products with panels");
+  const int words = weight.shape(in_panels ? -2 : -1), rows = weight.shape(in_panels ? -3 : -2);
+  const bool fits = depth % group == 0 && words == depth / 32 * bits;
   require(weight.size() > 0 && fits, "the weights do not fit the last axis");
-  auto groups = leading(weight);
-  groups.push_back(depth / group);
-  const auto fits_groups = [&](const mx::array& x, mx::Dtype type) {
-    return x.dtype() == type && x.shape() == groups;
-  };
-  if (!biases) return require(fits_groups(scales, mx::uint8), "there is not a uint8 scale for each group");
-  require(
-      fits_groups(scales, mx::float32) && fits_groups(*biases, mx::float32),
-      "there is not a float32 scale and bias for each group");
+  auto groups = weight.shape();
+  groups[groups.size() - (in_panels ? 2 : 1)] = depth / group;
+  QuantizedShape shape = {rows * (in_panels ? PANEL_COLUMNS : 1), depth, bits, group, biases != nullptr, in_panels};
+  if (!biases) {
+    require(scales.dtype() == mx::uint8 && scales.shape() == groups, "there is not a uint8 scale for each group");
+    return shape;
+  }
+  const auto type = scales.dtype();
+  if (in_panels && type == mx::float16) shape.numbers = Numbers::float16;
+  else if (in_panels && type == mx::bfloat16) shape.numbers = Numbers::bfloat16;
+  else require(type == mx::float32, "there is not a float32 scale and bias for each group");
+  const bool are_alike = biases->dtype() == type && scales.shape() == groups && biases->shape() == groups;
+  require(are_alike, "there is not a float32 scale and bias for each group");
+  return shape;
+}
+
+QuantizedProduct QuantizedShape::product(const mx::array* in) const {
+  QuantizedProduct product = {0, depth, bits, group, nullptr};
+  product.w = memory<unsigned char>(in[0]);
+  product.scales = memory<unsigned char>(in[1]);
+  product.biases = has_biases ? memory<unsigned char>(in[2]) : nullptr;
+  product.numbers = numbers;
+  product.in_panels = in_panels;
+  return product;
 }
 
 namespace {
@@ -120,15 +138,15 @@ mx::array packed_product(
     float eps,
     bool gated,
     mx::Stream stream) {
-  const auto& [weight, scales, biases, bits, group] = matrix;
   check_rows(x);
   const int depth = x.shape(-1);
-  check_quantized(matrix, 2, depth);
-  const int columns = weight.shape(0);
+  const QuantizedShape quantized = shape_of(matrix, 2, depth);
+  const int columns = quantized.columns;
   require(!gated || columns % 2 == 0, "there are no halves to gate");
   auto shape = leading(x);
   shape.push_back(gated ? columns / 2 : columns);
-  Arrays inputs = {x, weight, scales, biases ? *biases : scales};
+  Arrays inputs = {x};
+  put_inputs(matrix, inputs);
   if (norm) {
     const bool is_one = norm->dtype() == mx::float32 && norm->shape() == mx::Shape{depth};
     require(is_one, "the norm does not fit the last axis");
@@ -139,13 +157,10 @@ mx::array packed_product(
     require(is_one, "the residual does not fit the product");
     inputs.push_back(*residual);
   }
-  const auto make = [=, bits = bits, group = group, biased = biases != nullptr, normed = norm != nullptr,
-                     adds = residual != nullptr](const Arrays& in, Arrays& out) -> Task {
+  const auto make = [=, normed = norm != nullptr, adds = residual != nullptr](const Arrays& in, Arrays& out) -> Task {
     const Rows rows(in[0]), added(adds ? in.back() : in[0]);
-    QuantizedProduct product = {rows.count(), depth, bits, group, nullptr};
-    product.w = reinterpret_cast<const unsigned char*>(memory<uint32_t>(in[1]));
-    product.scales = memory<unsigned char>(in[2]);
-    product.biases = biased ? memory<float>(in[3]) : nullptr;
+    QuantizedProduct product = quantized.product(&in[1]);
+    product.rows = rows.count();
     product.out = out[0].data<float>();
     product.out_stride = columns;
     const Fusion fused = {normed ? memory<float>(in[4]) : nullptr, eps, gated};
@@ -154,39 +169,47 @@ mx::array packed_product(
   return operation(stream, "mlx_serve_packed_product", shape, inputs, make);
 }
 
+float number_at(const void* from, Numbers numbers, long index) {
+  if (numbers == Numbers::float32) return static_cast<const float*>(from)[index];
+  if (numbers == Numbers::float16) return static_cast<const mx::float16_t*>(from)[index];
+  return static_cast<const mx::bfloat16_t*>(from)[index];
+}
+
 /** A row's weights in their order. */
 void dequantize_row(const QuantizedProduct& matrix, long row, float* out) {
   static constexpr float levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
-  const auto& [rows, depth, bits, group, x, w, scales, biases, beta, to, stride] = matrix;
-  const unsigned char* packed = w + row * (depth / 8 * bits);
-  const long first = row * (depth / group);
+  const int depth = matrix.depth, bits = matrix.bits, group = matrix.group, each = 32 / bits;
+  // In panels those of other rows are between them.
+  const long apart = matrix.in_panels ? PANEL_COLUMNS : 1;
+  const auto place = [&](int count, int i) { return (row - row % apart) * count + i * apart + row % apart; };
+  const auto* words = reinterpret_cast<const uint32_t*>(matrix.w);
   for (int i = 0; i < depth; i++) {
-    const long own = first + i / group;
-    const int q = bits == 8 ? packed[i] : packed[i / 2] >> i % 2 * 4 & 15;
-    if (biases) out[i] = static_cast<const float*>(scales)[own] * q + biases[own];
-    else out[i] = std::ldexp(levels[q], static_cast<const unsigned char*>(scales)[own] - 127);
+    const long own = place(depth / group, i / group);
+    const int q = words[place(depth / each, i / each)] >> i % each * bits & ((1 << bits) - 1);
+    if (!matrix.biases) out[i] = std::ldexp(levels[q], static_cast<const unsigned char*>(matrix.scales)[own] - 127);
+    else out[i] = number_at(matrix.scales, matrix.numbers, own) * q + number_at(matrix.biases, matrix.numbers, own);
   }
 }
 
 mx::array lookup(
     const mx::array& indices, const mx::array& weight, const QuantizedMatrix* quantized, mx::Stream stream) {
   require(indices.dtype() == mx::uint32 && indices.ndim() == 1, "the indices are no uint32 in a row");
-  require(weight.ndim() == 2 && weight.size() > 0, "the weights are no matrix");
-  const int depth = quantized ? weight.shape(1) * 32 / quantized->bits : weight.shape(1);
-  const int count = indices.shape(0), rows = weight.shape(0);
-  Arrays inputs = {indices, weight};
+  require(weight.ndim() >= 2 && weight.size() > 0, "the weights are no matrix");
+  const int count = indices.shape(0);
+  Arrays inputs = {indices};
+  QuantizedShape shape = {weight.shape(0), weight.shape(1)};
   if (quantized) {
-    check_quantized(*quantized, 2, depth);
-    inputs.push_back(quantized->scales);
-    inputs.push_back(quantized->biases ? *quantized->biases : quantized->scales);
+    shape = shape_of(*quantized, 2, weight.shape(1) * 32 / quantized->bits);
+    put_inputs(*quantized, inputs);
   } else {
-    require(weight.dtype() == mx::float32, "the weights are not float32");
+    require(weight.dtype() == mx::float32 && weight.ndim() == 2, "the weights are no matrix of float32");
+    inputs.push_back(weight);
   }
-  const int bits = quantized ? quantized->bits : 0, group = quantized ? quantized->group : 0;
-  const auto make = [=, biased = quantized && quantized->biases](const Arrays& in, Arrays& out) -> Task {
+  const int depth = shape.depth, rows = shape.columns;
+  const auto make = [=, is_quantized = quantized != nullptr](const Arrays& in, Arrays& out) -> Task {
     const auto* chosen = memory<uint32_t>(in[0]);
     float* to = out[0].data<float>();
-    if (!bits) {
+    if (!is_quantized) {
       const float* from = memory<float>(in[1]);
       return [=] {
         each_row(count, depth, [&](long i, auto&) {
@@ -195,10 +218,7 @@ mx::array lookup(
         });
       };
     }
-    QuantizedProduct matrix = {rows, depth, bits, group, nullptr};
-    matrix.w = reinterpret_cast<const unsigned char*>(memory<uint32_t>(in[1]));
-    matrix.scales = memory<unsigned char>(in[2]);
-    matrix.biases = biased ? memory<float>(in[3]) : nullptr;
+    const QuantizedProduct matrix = shape.product(&in[1]);
     return [=] {
       each_row(count, depth, [&](long i, auto&) {
         dequantize_row(matrix, std::min<uint32_t>(chosen[i], rows - 1), to + i * depth);
@@ -208,10 +228,61 @@ mx::array lookup(
   return operation(stream, "mlx_serve_lookup", {count, depth}, inputs, make);
 }
 
+template <class T>
+void put_in_panels(T* all, int panels, int width) {
+  each_row(panels, PANEL_COLUMNS * width, [&](long panel, auto&) {
+    T* const to = all + panel * PANEL_COLUMNS * width;
+    const std::vector<T> rows(to, to + PANEL_COLUMNS * width);
+    for (int i = 0; i < width; i++) {
+      for (int row = 0; row < PANEL_COLUMNS; row++) to[i * PANEL_COLUMNS + row] = rows[row * width + i];
+    }
+  });
+}
+
+/** In the memory of x. */
+class Panels : public Operation {
+ public:
+  using Operation::Operation;
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    const auto& x = inputs[0];
+    outputs[0].copy_shared_buffer(x, outputs[0].strides(), x.flags(), x.data_size());
+    mx::cpu::get_command_encoder(stream()).dispatch(task(inputs, outputs));
+  }
+};
+
+mx::array panels(const mx::array& x, mx::Stream stream) {
+  const bool has_rows = x.ndim() >= 2 && x.size() > 0 && x.shape(-2) % PANEL_COLUMNS == 0;
+  require(has_rows, "the rows are no whole number of panels");
+  const size_t bytes = x.itemsize();
+  require(bytes <= sizeof(uint32_t), "the elements are larger than a word");
+  auto shape = x.shape();
+  const int width = shape.back(), all = static_cast<int>(x.size() / width / PANEL_COLUMNS);
+  shape[shape.size() - 2] /= PANEL_COLUMNS;
+  shape.push_back(PANEL_COLUMNS);
+  const auto make = [=](const Arrays& in, Arrays&) -> Task {
+    auto* const to = memory<unsigned char>(in[0]);
+    return [=] {
+      if (bytes == 1) put_in_panels(to, all, width);
+      else if (bytes == 2) put_in_panels(reinterpret_cast<uint16_t*>(to), all, width);
+      else put_in_panels(reinterpret_cast<uint32_t*>(to), all, width);
+    };
+  };
+  return mx::array(shape, x.dtype(), std::make_shared<Panels>(stream, "mlx_serve_panels", make), {x});
+}
+
 } // namespace
 } // namespace mlx_serve
 
 using mlx_serve::result;
+
+extern "C" int mlx_serve_panel_rows() {
+  return mlx_serve::kernels().takes_panels ? mlx_serve::PANEL_COLUMNS : 0;
+}
+
+extern "C" int mlx_serve_panels(mlx_array* res, const mlx_array x, const mlx_stream s) {
+  return result(res, [&] { return mlx_serve::panels(mlx_array_get_(x), mlx_stream_get_(s)); });
+}
 
 extern "C" int mlx_serve_lookup(
     mlx_array* res, const mlx_array indices, const mlx_array weight, const mlx_array scales,

@@ -6,11 +6,11 @@
 namespace mlx_serve {
 namespace {
 
-mx::array room(const int* shape, size_t axes, mx::Stream stream) {
+mx::array room(const int* shape, size_t axes, mx::Dtype type, mx::Stream stream) {
   const mx::Shape sizes(shape, shape + axes);
   for (const int size : sizes) require(size >= 0, "a size is below 0");
   const auto make = [](const Arrays&, Arrays&) -> Task { return [] {}; };
-  return operation(stream, "mlx_serve_room", sizes, {}, make);
+  return operation(stream, "mlx_serve_room", sizes, {}, make, type);
 }
 
 mx::array gate(const mx::array& gates, const mx::array& ups, bool gelu, mx::Stream stream) {
@@ -127,8 +127,8 @@ mx::array mask(const mx::array& x, const mx::array& words, mx::Stream stream) {
 using mlx_serve::result;
 
 extern "C" int mlx_serve_room(
-    mlx_array* res, const int* shape, size_t shape_num, const mlx_stream s) {
-  return result(res, [&] { return mlx_serve::room(shape, shape_num, mlx_stream_get_(s)); });
+    mlx_array* res, const int* shape, size_t shape_num, mlx_dtype dtype, const mlx_stream s) {
+  return result(res, [&] { return mlx_serve::room(shape, shape_num, mlx_dtype_to_cpp(dtype), mlx_stream_get_(s)); });
 }
 
 extern "C" int mlx_serve_gate(

@@ -5,6 +5,8 @@ import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
+import { isHalf } from "../mlx/dtype.ts";
+import { astype, flatten, reshape } from "../mlx/ops.ts";
 import { Sequenced } from "../mlx/sequence.ts";
 import { cpuEvaluation } from "./cpu-evaluation.ts";
 import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
@@ -32,20 +34,27 @@ export function cpuDevice(): DeviceKind {
     // Only float32 products are quick, and 16 bits are converted too slowly to do it in every step.
     computeType: () => "float32",
     kvType: () => "float32",
-    allocate: (shape, dtype) =>
-      dtype === "float32" ? own.allocate(shape) : mlx.allocate(shape, dtype),
+    allocate: own.allocate,
     hasHostMemory: true,
     evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
+    // Panels take 16 bits as they are, which are read sooner.
+    scaleType: (stored) => stored,
+    packedRows: (rows) => {
+      const panels = own.panels(rows);
+      if (panels) return panels;
+      return isHalf(rows.dtype) ? astype(rows, "float32") : rows;
+    },
     lookup: (matrix, tokens, dtype) => {
-      const isOwn = dtype === "float32" && (matrix.kind === "packed" || isFloat32(matrix.weight));
-      if (!isOwn || tokens.dtype !== "uint32" || tokens.ndim !== 1) {
-        return mlx.lookup(matrix, tokens, dtype);
+      const isPlain = tokens.dtype === "uint32" && tokens.ndim === 1;
+      if (matrix.kind === "packed") {
+        const rows = isPlain ? tokens : astype(flatten(tokens), "uint32");
+        const found = own.lookup(rows, matrix.matrix, matrix.quantization);
+        return isPlain ? found : reshape(found, [...tokens.shape, -1]);
       }
-      return matrix.kind === "packed"
-        ? own.lookup(tokens, matrix.matrix, matrix.quantization)
-        : own.lookup(tokens, matrix);
+      const isOwn = dtype === "float32" && isFloat32(matrix.weight) && isPlain;
+      return isOwn ? own.lookup(tokens, matrix) : mlx.lookup(matrix, tokens, dtype);
     },
     linear: (matrix, options) => {
       if (matrix.kind === "dense") return weightLinear(matrix.weight, options, gate);

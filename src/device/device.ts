@@ -106,6 +106,13 @@ export type Device = {
 
   /** Whether it multiplies by such a quantized matrix as it is; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
+  /** What the scales and biases of a quantized matrix are kept in, of those that are stored in a type. */
+  scaleType(stored: FloatType, dtype: FloatType): FloatType;
+  /**
+   * A part of a quantized matrix as its products read it: its weights, scales or biases, (..., out, n). It may be in the memory of
+   * the rows, which are not to be read any more.
+   */
+  packedRows(rows: MlxArray): MlxArray;
   /** The rows of a matrix that tokens (T) have: (T, in) */
   lookup(matrix: Matrix, tokens: MlxArray, dtype: FloatType): MlxArray;
   linear(matrix: Matrix, options: LinearOptions): Linear;

@@ -74,6 +74,8 @@ export function gpuParts(values = hostValues) {
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
     keepsQuantized: () => true,
+    scaleType: (_, dtype) => dtype,
+    packedRows: (rows) => rows,
     longPrompt: 512,
     depth: 2,
     // With each row more up to 8, then in steps of a quarter of the power of two below.

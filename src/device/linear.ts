@@ -11,6 +11,7 @@ import {
   gatherMm,
   gatherQmm,
   matmul,
+  type QuantizedMatrix,
   quantizedMatmul,
   reshape,
   split,
@@ -31,6 +32,18 @@ export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
   };
   return dequantize(rows, matrix.quantization, dtype);
 };
+
+/** A quantized matrix as the device's products read it, in its place. */
+export function packedFor(
+  { packedRows }: Device,
+  { weight, scales, biases }: QuantizedMatrix,
+): QuantizedMatrix {
+  return {
+    weight: packedRows(weight),
+    scales: packedRows(scales),
+    biases: biases && packedRows(biases),
+  };
+}
 
 /** `halves`: of both beside each other, where a device has a kernel for that. */
 export type Gate = Device["gate"] & {

@@ -1,12 +1,14 @@
 // Operations of our own for a CPU (ffi/cpu): what MLX computes there in several passes, a number at a time,
 // they compute in one, vectorized, on all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
+import { mlxc } from "../../ffi/lib.ts";
 import { ints, type MlxArray, optionalHandle } from "./array.ts";
+import { codeOf, type Dtype } from "./dtype.ts";
 import { op, opList } from "./op.ts";
 import type { Quantization, QuantizedMatrix } from "./ops.ts";
 
 /** An array whose memory is not filled, aligned to cache lines. */
-export function allocate(shape: readonly number[]): MlxArray {
-  return op("mlx_serve_room", ints(shape), shape.length);
+export function allocate(shape: readonly number[], dtype: Dtype): MlxArray {
+  return op("mlx_serve_room", ints(shape), shape.length, codeOf(dtype));
 }
 
 /** Rows of a matrix, of float32 where there are no scales: indices (T) -> (T, in) */
@@ -147,6 +149,20 @@ export function attendLatent(
 /** Copies blocks within a pool, pairs of from and to; evaluate the result. */
 export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
+}
+
+/** How many rows of a quantized matrix are a panel where this processor multiplies by panels, otherwise 0. */
+export function panelRows(): number {
+  return mlxc.mlx_serve_panel_rows();
+}
+
+/**
+ * The weights, scales or biases of a quantized matrix in panels, where the processor has them and the rows are a whole number
+ * of them: (..., out, n) -> (..., out / 16, n, 16). They are in the memory of the rows, which are not to be read any more.
+ */
+export function panels(rows: MlxArray): MlxArray | undefined {
+  const isWhole = panelRows() > 0 && rows.shape.at(-2)! % panelRows() === 0;
+  return isWhole ? op("mlx_serve_panels", rows.handle) : undefined;
 }
 
 /** Whether `packedProduct` takes a matrix that is quantized so. */

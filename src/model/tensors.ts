@@ -87,12 +87,26 @@ export function loadDequantized(
   });
 }
 
-/** A GGUF matrix in one of MLX's layouts, where the two have the same numbers. `dtype` is that of scales. */
+/** A part of a quantized matrix as the device's products read it. */
+export function loadPacked(load: () => MlxArray, device: Device): MlxArray {
+  const rows = load();
+  using _ = new Scope();
+  const made = device.packedRows(rows);
+  if (made === rows) return rows;
+  if (!device.isSketch) made.evaluate();
+  rows.free();
+  return hold(made);
+}
+
+/**
+ * A GGUF matrix in one of MLX's layouts, where the two have the same numbers. `dtype` is that of scales: where it holds not all
+ * of them the matrix is not exact.
+ */
 export function loadRepacked(
   stored: StoredTensor,
   dtype: "float16" | "float32",
   device: Device,
-): { matrix: QuantizedMatrix; quantization: Quantization } | undefined {
+): { matrix: QuantizedMatrix; quantization: Quantization; isExact: boolean } | undefined {
   const { format: type, shape } = stored;
   if (!isRepacked(type)) return undefined;
   const layout = mlxLayoutOf(type);
@@ -105,18 +119,23 @@ export function loadRepacked(
   const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", device);
   const scales = prepare(groups, isAffine ? dtype : "uint8", device);
   const biases = isAffine ? prepare(groups, dtype, device) : undefined;
+  let isExact = true;
   const fill = (bytes: Uint8Array, row: number, count: number) => {
     const part = ({ target }: Prepared, perRow: number) =>
       target.subarray(row * perRow, (row + count) * perRow);
-    repack(type, bytes, {
+    const parts = {
       weight: part(weight, wordsPerRow),
       scales: part(scales, groupsPerRow),
       biases: biases && part(biases, groupsPerRow),
-    } as Repacked);
+    } as Repacked;
+    repack(type, bytes, parts);
+    const [low, high] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+    if (parts.biases?.includes(low) || parts.biases?.includes(high)) isExact = false;
   };
   if (!device.isSketch) forRows(stored, fill);
-  const matrix = { weight: weight.finish(), scales: scales.finish(), biases: biases?.finish() };
-  return { matrix, quantization: layout };
+  const part = ({ finish }: Prepared) => loadPacked(finish, device);
+  const matrix = { weight: part(weight), scales: part(scales), biases: biases && part(biases) };
+  return { matrix, quantization: layout, isExact };
 }
 
 /** An array filled by `write`. */

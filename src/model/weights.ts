@@ -43,6 +43,7 @@ import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
   loadDense,
   loadDequantized,
+  loadPacked,
   loadPlain,
   loadRepacked,
   plainType,
@@ -582,11 +583,12 @@ export class Weights {
     if (!device.keepsQuantized(dtype, quantization)) {
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
-    // Scales of another type than x would give the product a third.
     const load = (part: StoredTensor) =>
-      part === weight || quantization.mode !== "affine"
-        ? loadPlain(part, device)
-        : loadDense(part, dtype, device);
+      loadPacked(() => {
+        const isPlain = part === weight || quantization.mode !== "affine";
+        if (isPlain) return loadPlain(part, device);
+        return loadDense(part, device.scaleType(plainType(part) as FloatType, dtype), device);
+      }, device);
     const parts = [weight, scales, ...(biases ? [biases] : [])];
     const [w, s, b] = parts.map((part) => ledger.own(load(part), part));
     return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
@@ -606,9 +608,15 @@ export class Weights {
 
   /** A GGUF matrix that a layout of MLX's holds exactly. */
   #repacked(stored: StoredTensor): Matrix | undefined {
-    const dtype = this.dtype === "float32" ? "float32" : "float16";
-    const loaded = loadRepacked(stored, dtype, this.device);
+    const { device, dtype } = this;
+    const load = (type: FloatType) =>
+      loadRepacked(stored, type === "float32" ? type : "float16", device);
+    let loaded = load(device.scaleType("float16", dtype));
     if (!loaded) return undefined;
+    if (!loaded.isExact && dtype === "float32") {
+      for (const part of Object.values(loaded.matrix)) part?.free();
+      loaded = load("float32")!;
+    }
     const { weight, scales, biases } = loaded.matrix;
     this.#ledger.own(scales);
     if (biases) this.#ledger.own(biases);

@@ -64,7 +64,7 @@ function checkExperts(
   quantization?: Required<Quantization>,
 ): Finding[] {
   const [experts, outputs, inputs] = shape;
-  const { matrix, numbers } = makeMatrix("experts", shape, dtype, quantization);
+  const { matrix, numbers } = makeMatrix(device, "experts", shape, dtype, quantization);
   const matrices = rowsOf(numbers, outputs * inputs);
   const most = mostOf(device, dtype);
   return keeping(({ keepView }) => {

@@ -1,5 +1,6 @@
 // Products with matrices, quantized ones, and those of heads, by the device at hand and by plain arithmetic.
 import type { Device, FloatType } from "../device/device.ts";
+import { packedFor } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { astype, contiguous, type Quantization, quantize, swapAxes } from "../mlx/ops.ts";
@@ -64,6 +65,7 @@ export function rounded(key: string, shape: readonly number[], dtype: FloatType)
 
 /** A matrix as the device has it, and its numbers. Those of a quantized one are unpacked here. */
 export function makeMatrix(
+  device: Device,
   key: string,
   shape: readonly number[],
   dtype: FloatType,
@@ -77,7 +79,7 @@ export function makeMatrix(
   const scales = numbersOf(matrix.scales);
   const biases = matrix.biases && numbersOf(matrix.biases);
   const numbers = dequantized(bytes, scales, biases, quantization);
-  return { matrix: { kind: "packed", matrix, quantization }, numbers };
+  return { matrix: { kind: "packed", matrix: packedFor(device, matrix), quantization }, numbers };
 }
 
 /** Rows for each way to multiply: a vector, few, many of two kinds, and those of prompts. */
@@ -89,7 +91,7 @@ function checkLinear(
   quantization?: Required<Quantization>,
 ): Finding[] {
   const [inputs, outputs] = [512, 128];
-  const { matrix, numbers } = makeMatrix("matrix", [outputs, inputs], dtype, quantization);
+  const { matrix, numbers } = makeMatrix(device, "matrix", [outputs, inputs], dtype, quantization);
   const weight = rounded("norm", [inputs], dtype);
   const eps = 1e-5;
   const bias = rounded("bias", [outputs], dtype);

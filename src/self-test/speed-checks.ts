@@ -1,6 +1,7 @@
 // A short benchmark. What the device's memory and its products come to is measured first; the rest is told as a part of
 // that, so that what is slow is known on machines that nobody has measured before.
 import type { Device, FloatType } from "../device/device.ts";
+import { packedFor } from "../device/linear.ts";
 import { type LayerWork, packPlaces, packTables, packTiles } from "../kernels/paged-attention.ts";
 import type { Matrix } from "../kernels/product.ts";
 import { packMoves, type Scan } from "../kernels/recurrence.ts";
@@ -108,7 +109,7 @@ function measureVectors(device: Device, limits: Limits): Figure[] {
   const dense = vectorRate(device);
   const quantization = { mode: "affine", bits: 4, groupSize: 64 } as const;
   const outputs = sizesOf(device).elements / inputs;
-  const matrix = quantize(random(device, [outputs, inputs]), quantization);
+  const matrix = packedFor(device, quantize(random(device, [outputs, inputs]), quantization));
   const parts = [matrix.weight, matrix.scales, matrix.biases!];
   evaluate(...parts);
   const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);

@@ -1,6 +1,7 @@
 // The operations of our own for a CPU against plain arithmetic, and what they refuse. Attention over blocks
 // has its values in test/kernels.
 import { describe, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
 import { openBlas } from "../../ffi/blas.ts";
 import { MlxError } from "../../ffi/error.ts";
 import { backend, findLibrary } from "../../ffi/native.ts";
@@ -9,6 +10,7 @@ import * as cpu from "../../src/mlx/cpu.ts";
 import {
   add,
   addmm,
+  astype,
   dequantize,
   flatten,
   matmul,
@@ -226,6 +228,51 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     [32, 64, 128].map((groupSize) => ({ mode: "affine", bits, groupSize }) as const),
   );
   packings.push({ mode: "mxfp4", bits: 4, groupSize: 32 });
+
+  test("matrices are in panels where the processor has integer products of vectors", () => {
+    using _ = new Scope();
+    const kind = process.env.MLX_SERVE_KERNELS;
+    const hasVnni =
+      process.arch === "x64" && / avx512_vnni /.test(readFileSync("/proc/cpuinfo", "latin1"));
+    const found = cpu.panels(
+      array(
+        Uint32Array.from({ length: 2 * 32 * 3 }, (_, i) => i),
+        [2, 32, 3],
+      ),
+    );
+    expect(found !== undefined).toBe(kind ? kind === "vnni" : hasVnni);
+    expect(cpu.panels(array(new Uint32Array(17), [17, 1]))).toBeUndefined();
+    if (!found) return;
+    expect([found.dtype, found.shape]).toEqual(["uint32", [2, 2, 3, 16]]);
+    const expected = Array.from({ length: 2 * 32 * 3 }, (_, i) => {
+      const [panel, word, row] = [Math.floor(i / 48), Math.floor(i / 16) % 3, i % 16];
+      return (panel * 16 + row) * 3 + word;
+    });
+    expect(found.numbers()).toEqual(expected);
+  });
+
+  /** A matrix as it is, and in panels where there are any: with scales of 32 and of 16 bits, which lose some of them. */
+  function layoutsOf(packed: QuantizedMatrix, { mode }: Quantization) {
+    const types = mode === "affine" ? (["float32", "float16", "bfloat16"] as const) : [undefined];
+    const others = types.flatMap((type) => {
+      const rounded = (x: MlxArray) => (type ? astype(x, type) : x);
+      const biases = packed.biases && rounded(packed.biases);
+      const rows = { weight: packed.weight, scales: rounded(packed.scales), biases };
+      const inPanels = (x: MlxArray) => cpu.panels(array(x.data(), x.shape, x.dtype));
+      const weight = inPanels(rows.weight);
+      if (!weight) return [];
+      const scales = inPanels(rows.scales)!;
+      const exact = (x: MlxArray) => (type ? astype(x, "float32") : x);
+      const plain = {
+        weight: rows.weight,
+        scales: exact(rows.scales),
+        biases: biases && exact(biases),
+      };
+      return [{ matrix: { weight, scales, biases: biases && inPanels(biases) }, plain }];
+    });
+    return [{ matrix: packed, plain: packed }, ...others];
+  }
+
   test.each(packings)("products with $mode of $bits bits in groups of $groupSize", (how) => {
     for (const threads of ["1", "2"]) {
       openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
@@ -236,15 +283,21 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
         [131, 1408],
         // More than is unpacked at once.
         [40, 2176],
+        // Whole panels: one, some that are read in several places and one more, and more than a strip.
+        [16, 128],
+        [144, 1408],
+        [208, 2176],
       ] as const) {
         using _ = new Scope();
         const packed = quantize(array(uneven(columns * depth), [columns, depth]), how);
-        const weights = swapAxes(dequantize(packed, how), 0, 1);
-        for (const rows of [1, 2, 3, 4, 5, 6, 7, 8, 16, 33, 70, 129, 200]) {
-          const x = array(numbers(rows * depth), [rows, depth]);
-          const found = cpu.packedProduct(x, packed, how);
-          expect(found.shape).toEqual([rows, columns]);
-          expect(errorOf(found, matmul(x, weights).numbers())).toBeLessThan(5e-5);
+        for (const { matrix, plain } of layoutsOf(packed, how)) {
+          const weights = swapAxes(dequantize(plain, how, "float32"), 0, 1);
+          for (const rows of [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33, 70, 129, 200]) {
+            const x = array(numbers(rows * depth), [rows, depth]);
+            const found = cpu.packedProduct(x, matrix, how);
+            expect(found.shape).toEqual([rows, columns]);
+            expect(errorOf(found, matmul(x, weights).numbers())).toBeLessThan(5e-5);
+          }
         }
       }
     }
@@ -256,32 +309,35 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
     const own = makeRandom(6);
     const numbers = (count: number) =>
       Float32Array.from({ length: count }, () => own.below(20_001) / 10_000 - 1);
+    const COLUMNS = 32;
     for (const bits of [4, 8]) {
       for (const depth of [256, 288, 544, 576]) {
         using _ = new Scope();
         const how = { mode: "affine", bits, groupSize: 32 } as const;
-        const packed = quantize(array(numbers(21 * depth), [21, depth]), how);
-        const weights = swapAxes(dequantize(packed, how), 0, 1);
-        for (const rows of [2, 20]) {
-          for (const factor of [1, 1e-6, 1e12, 0]) {
-            // Of each group the numbers are larger than those of the one before, and those of one are 0.
-            const large = numbers(rows * depth).map(
-              (x, i) => x * factor * 2 ** ((i >> 5) % 9) * +(i >> 5 !== 3),
-            );
-            const x = array(large, [rows, depth]);
-            const expected = matmul(x, weights).numbers();
-            const most = Math.max(...expected.map(Math.abs), Number.MIN_VALUE);
-            const found = cpu.packedProduct(x, packed, how).numbers();
-            for (const [i, y] of found.entries())
-              expect(Math.abs(y - expected[i]!) / most).toBeLessThan(1e-5);
+        const packed = quantize(array(numbers(COLUMNS * depth), [COLUMNS, depth]), how);
+        for (const { matrix, plain } of layoutsOf(packed, how)) {
+          const weights = swapAxes(dequantize(plain, how, "float32"), 0, 1);
+          for (const rows of [2, 20]) {
+            for (const factor of [1, 1e-6, 1e12, 0]) {
+              // Of each group the numbers are larger than those of the one before, and those of one are 0.
+              const large = numbers(rows * depth).map(
+                (x, i) => x * factor * 2 ** ((i >> 5) % 9) * +(i >> 5 !== 3),
+              );
+              const x = array(large, [rows, depth]);
+              const expected = matmul(x, weights).numbers();
+              const most = Math.max(...expected.map(Math.abs), Number.MIN_VALUE);
+              const found = cpu.packedProduct(x, matrix, how).numbers();
+              for (const [i, y] of found.entries())
+                expect(Math.abs(y - expected[i]!) / most).toBeLessThan(1e-5);
+            }
           }
-        }
-        for (const wrong of [Number.NaN, Number.POSITIVE_INFINITY]) {
-          for (const rows of [1, 20]) {
-            const x = array(numbers(rows * depth).fill(wrong, 40, 41), [rows, depth]);
-            const found = cpu.packedProduct(x, packed, how).numbers();
-            expect(found.slice(0, 21).some(Number.isFinite)).toBe(false);
-            expect(found.slice(21).every(Number.isFinite)).toBe(true);
+          for (const wrong of [Number.NaN, Number.POSITIVE_INFINITY]) {
+            for (const rows of [1, 20]) {
+              const x = array(numbers(rows * depth).fill(wrong, 40, 41), [rows, depth]);
+              const found = cpu.packedProduct(x, matrix, how).numbers();
+              expect(found.slice(0, COLUMNS).some(Number.isFinite)).toBe(false);
+              expect(found.slice(COLUMNS).every(Number.isFinite)).toBe(true);
+            }
           }
         }
       }
@@ -290,40 +346,46 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
 
   test.each(packings)("rows of a table with $mode of $bits bits in groups of $groupSize", (how) => {
     using _ = new Scope();
-    const packed = quantize(array(uneven(50 * 256), [50, 256]), how);
-    const tokens = array(Uint32Array.from([49, 0, 3, 3, 17]));
-    const expected = take(dequantize(packed, how), tokens).numbers();
-    expect(errorOf(cpu.lookup(tokens, packed, how), expected)).toBeLessThan(1e-6);
+    for (const rows of [50, 64]) {
+      const packed = quantize(array(uneven(rows * 256), [rows, 256]), how);
+      const tokens = array(Uint32Array.from([49, 0, 3, 3, 17]));
+      for (const { matrix, plain } of layoutsOf(packed, how)) {
+        const expected = take(dequantize(plain, how, "float32"), tokens).numbers();
+        expect(errorOf(cpu.lookup(tokens, matrix, how), expected)).toBeLessThan(1e-6);
+      }
+    }
   });
 
   test("products with packed matrices and what is around them", () => {
     using _ = new Scope();
     const how = { mode: "affine", bits: 4, groupSize: 32 } as const;
-    const packed = quantize(array(numbers(70 * 96), [70, 96]), how);
-    const weights = swapAxes(dequantize(packed, how), 0, 1);
+    const COLUMNS = 96;
+    const packed = quantize(array(numbers(COLUMNS * 96), [COLUMNS, 96]), how);
     const norm = { weight: array(numbers(96)), eps: 1e-5 };
-    for (const rows of [1, 5, 20, 150]) {
-      const x = array(numbers(rows * 96, 3), [rows, 96]);
-      const whole = array(numbers(rows * 70), [rows, 70]);
-      // In any layout.
-      const half = swapAxes(array(numbers(rows * 35), [35, rows]), 0, 1);
-      for (const normed of [undefined, norm]) {
-        const left = normed ? cpu.rmsNorm(x, normed.weight, normed.eps) : x;
-        const product = matmul(left, weights);
-        const gated = cpu.gate("swiglu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
-        const check = (options: cpu.ProductOptions, expected: MlxArray) => {
-          const found = cpu.packedProduct(x, packed, how, { norm: normed, ...options });
-          expect(found.shape).toEqual(expected.shape);
-          // What one half is off by is multiplied by the other, which is up to 40.
-          const bar = options.isGated ? 1e-4 : 5e-5;
-          expect(errorOf(found, expected.numbers())).toBeLessThan(bar);
-        };
-        check({}, product);
-        check({ residual: whole }, add(product, whole));
-        check({ isGated: true }, gated);
-        check({ isGated: true, residual: half }, add(gated, half));
+    for (const { matrix, plain } of layoutsOf(packed, how))
+      for (const rows of [1, 5, 20, 150]) {
+        const weights = swapAxes(dequantize(plain, how, "float32"), 0, 1);
+        const x = array(numbers(rows * 96, 3), [rows, 96]);
+        const whole = array(numbers(rows * COLUMNS), [rows, COLUMNS]);
+        // In any layout.
+        const half = swapAxes(array(numbers((rows * COLUMNS) / 2), [COLUMNS / 2, rows]), 0, 1);
+        for (const normed of [undefined, norm]) {
+          const left = normed ? cpu.rmsNorm(x, normed.weight, normed.eps) : x;
+          const product = matmul(left, weights);
+          const gated = cpu.gate("swiglu", ...(split(product, 2, -1) as [MlxArray, MlxArray]));
+          const check = (options: cpu.ProductOptions, expected: MlxArray) => {
+            const found = cpu.packedProduct(x, matrix, how, { norm: normed, ...options });
+            expect(found.shape).toEqual(expected.shape);
+            // What one half is off by is multiplied by the other, which is up to 40.
+            const bar = options.isGated ? 1e-4 : 5e-5;
+            expect(errorOf(found, expected.numbers())).toBeLessThan(bar);
+          };
+          check({}, product);
+          check({ residual: whole }, add(product, whole));
+          check({ isGated: true }, gated);
+          check({ isGated: true, residual: half }, add(gated, half));
+        }
       }
-    }
   });
 
   test("products with packed matrices, of rows in any layout", () => {
@@ -353,9 +415,11 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
   /** Matrices as float32 or quantized, and their numbers. */
   function expertMatrices(shape: number[], how: Quantization | undefined) {
     const plain = array(uneven(shape.reduce((a, b) => a * b)), shape);
-    if (!how) return { matrices: { weight: plain }, weights: plain.numbers() };
-    const matrices = quantize(plain, how);
-    return { matrices, weights: dequantize(matrices, how).numbers() };
+    if (!how) return [{ matrices: { weight: plain }, weights: plain.numbers() }];
+    return layoutsOf(quantize(plain, how), how).map(({ matrix, plain }) => ({
+      matrices: matrix,
+      weights: dequantize(plain, how, "float32").numbers(),
+    }));
   }
 
   /** Rows of x, each for so many of the experts in turn. */
@@ -382,25 +446,28 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
       [70, 384],
       // Parts of its depth end within groups.
       [35, 1408],
+      [48, 416],
     ] as const) {
+      if (depth % (how?.groupSize ?? 1) > 0) continue;
       using _ = new Scope();
-      const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], how);
-      const cases = [1, 2, 3, 6, 7, 32, 150, 200].flatMap((rows) =>
-        routings.map((route) => {
-          const chosen = Array.from({ length: rows }, (_, row) => route(row));
-          const tokens = rows % 3 === 0 ? rows / 3 : rows;
-          const x = numbers(tokens * depth);
-          const expected = expertRows(x, weights, chosen, [columns, depth]).flat();
-          const experts = array(Uint32Array.from(chosen));
-          return { x: array(x, [tokens, depth]), experts, expected };
-        }),
-      );
-      for (const threads of ["1", "2"]) {
-        openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
-        for (const { x, experts, expected } of cases) {
-          const found = cpu.expertProduct(x, experts, matrices, how);
-          expect(found.shape).toEqual([expected.length / columns, columns]);
-          expect(errorOf(found, expected)).toBeLessThan(5e-5);
+      for (const { matrices, weights } of expertMatrices([EXPERTS, columns, depth], how)) {
+        const cases = [1, 2, 3, 6, 7, 32, 150, 200].flatMap((rows) =>
+          routings.map((route) => {
+            const chosen = Array.from({ length: rows }, (_, row) => route(row));
+            const tokens = rows % 3 === 0 ? rows / 3 : rows;
+            const x = numbers(tokens * depth);
+            const expected = expertRows(x, weights, chosen, [columns, depth]).flat();
+            const experts = array(Uint32Array.from(chosen));
+            return { x: array(x, [tokens, depth]), experts, expected };
+          }),
+        );
+        for (const threads of ["1", "2"]) {
+          openBlas(findLibrary(), { MLX_SERVE_THREADS: threads });
+          for (const { x, experts, expected } of cases) {
+            const found = cpu.expertProduct(x, experts, matrices, how);
+            expect(found.shape).toEqual([expected.length / columns, columns]);
+            expect(errorOf(found, expected)).toBeLessThan(5e-5);
+          }
         }
       }
     }
@@ -409,32 +476,33 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
 
   const formats = [undefined, packings[0], packings.at(-1)];
   test.each(formats)("products with experts, their biases and the gate: %j", (how) => {
-    const [columns, depth] = [70, 96];
+    const [columns, depth] = [96, 96];
     for (const rows of [1, 6, 150]) {
       using _ = new Scope();
-      const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], how);
-      const bias = numbers(EXPERTS * columns);
-      const chosen = Array.from({ length: rows }, () => random.below(2) * 3);
-      const x = numbers(rows * depth);
-      const products = expertRows(x, weights, chosen, [columns, depth]);
-      for (const isBiased of [false, true]) {
-        const whole = products.map((row, i) =>
-          row.map((value, at) => value + (isBiased ? bias[chosen[i]! * columns + at]! : 0)),
-        );
-        const half = columns / 2;
-        const gated = whole.map((row) =>
-          row.slice(0, half).map((value, at) => silu(value) * row[half + at]!),
-        );
-        for (const isGated of [false, true]) {
-          const found = cpu.expertProduct(
-            array(x, [rows, depth]),
-            array(Int32Array.from(chosen)),
-            matrices,
-            how,
-            { bias: isBiased ? array(bias, [EXPERTS, columns]) : undefined, isGated },
+      for (const { matrices, weights } of expertMatrices([EXPERTS, columns, depth], how)) {
+        const bias = numbers(EXPERTS * columns);
+        const chosen = Array.from({ length: rows }, () => random.below(2) * 3);
+        const x = numbers(rows * depth);
+        const products = expertRows(x, weights, chosen, [columns, depth]);
+        for (const isBiased of [false, true]) {
+          const whole = products.map((row, i) =>
+            row.map((value, at) => value + (isBiased ? bias[chosen[i]! * columns + at]! : 0)),
           );
-          expect(found.shape).toEqual([rows, isGated ? half : columns]);
-          expect(errorOf(found, (isGated ? gated : whole).flat())).toBeLessThan(5e-5);
+          const half = columns / 2;
+          const gated = whole.map((row) =>
+            row.slice(0, half).map((value, at) => silu(value) * row[half + at]!),
+          );
+          for (const isGated of [false, true]) {
+            const found = cpu.expertProduct(
+              array(x, [rows, depth]),
+              array(Int32Array.from(chosen)),
+              matrices,
+              how,
+              { bias: isBiased ? array(bias, [EXPERTS, columns]) : undefined, isGated },
+            );
+            expect(found.shape).toEqual([rows, isGated ? half : columns]);
+            expect(errorOf(found, (isGated ? gated : whole).flat())).toBeLessThan(5e-5);
+          }
         }
       }
     }
@@ -443,7 +511,9 @@ describe.skipIf(backend() !== "cpu")("operations of our own, on a CPU", () => {
   test("products with experts, of rows and indices in any layout, and of none", () => {
     using _ = new Scope();
     const [columns, depth] = [40, 64];
-    const { matrices, weights } = expertMatrices([EXPERTS, columns, depth], undefined);
+    const [{ matrices, weights }] = expertMatrices([EXPERTS, columns, depth], undefined) as [
+      { matrices: { weight: MlxArray }; weights: number[] },
+    ];
     const x = array(numbers(depth * 6), [depth, 6]);
     const chosen = [4, 0, 3, 3, 1, 0];
     // A column of a matrix.

@@ -15,6 +15,7 @@ import {
 import { Scope } from "../../src/mlx/scope.ts";
 import type { StoredTensor } from "../../src/model/checkpoint.ts";
 import { loadDense, loadDequantized, loadRepacked } from "../../src/model/tensors.ts";
+import { Weights } from "../../src/model/weights.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { randomNumbers } from "../support/safetensors-file.ts";
@@ -241,6 +242,46 @@ describe("loadRepacked", () => {
       expect(numbers.findIndex((value, i) => value !== expected[i])).toBe(-1);
       for (const part of [matrix.weight, matrix.scales, matrix.biases]) part?.free();
     }
+  });
+
+  const affine = ["Q4_0", "Q4_1", "Q8_0", "TQ1_0", "TQ2_0"] as const;
+  test.each(affine)("keeps every number of %s for a CPU, with scales of 16 bits", (type) => {
+    const device = deviceOf("cpu");
+    for (const rows of [320, 41]) {
+      const source = randomBlocks(type, [rows, 512]);
+      const loaded = loadRepacked(stored(type, [rows, 512], source), "float16", device)!;
+      const { matrix, quantization } = loaded;
+      using _ = new Scope();
+      const tokens = array(Uint32Array.from({ length: rows }, (_, i) => i));
+      const found = device.lookup({ kind: "packed", matrix, quantization }, tokens, "float32");
+      const expected = decoded(type, source);
+      expect(found.numbers().findIndex((value, i) => value !== expected[i])).toBe(-1);
+      expect(loaded.isExact).toBe(true);
+      for (const part of [matrix.weight, matrix.scales, matrix.biases]) part?.free();
+    }
+  });
+
+  test("tells where 16 bits do not hold a bias, and a CPU keeps all bits of such a matrix", () => {
+    const device = deviceOf("cpu");
+    const source = randomBlocks("Q8_0", [64, 256]);
+    new DataView(source.buffer, source.byteOffset).setFloat16(34 * 100, 1024, true);
+    const tensor = { ...stored("Q8_0", [64, 256], source), name: "e.weight" };
+    const { isExact, matrix } = loadRepacked(tensor, "float16", device)!;
+    expect(isExact).toBe(false);
+    for (const part of [matrix.weight, matrix.scales, matrix.biases]) part?.free();
+    const tensors = new Map([[tensor.name, tensor]]);
+    const made = { path: "e.gguf", format: "gguf", config: {}, tensors, close() {} } as const;
+    const weights = new Weights(made, { device });
+    using _ = new Scope();
+    const tokens = array(
+      Int32Array.from({ length: 64 }, (_, i) => i),
+      [4, 16],
+    );
+    const found = weights.embedding("e", 64, 256).lookup(tokens);
+    expect(found.shape).toEqual([4, 16, 256]);
+    const expected = decoded("Q8_0", source);
+    expect(found.numbers().findIndex((value, i) => value !== expected[i])).toBe(-1);
+    weights.free();
   });
 
   test("leaves types of other layouts to others", () => {

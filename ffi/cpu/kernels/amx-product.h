@@ -1,4 +1,4 @@
-// Products of more rows with quantized weights, by AMX: it multiplies tiles of bytes, and sums in 32 bits. Numbers of x and
+// Products of more rows with quantized weights in panels, by AMX: it multiplies tiles of bytes, and sums in 32 bits. Numbers of x and
 // weights become integers of 24 bits by the largest of their row or column, three digits of 8 each, and of the nine products of
 // digits the six that count are summed: to twice of what float32 is off by. Part of kernels.cpp.
 #pragma once
@@ -11,21 +11,25 @@ namespace VARIANT {
 /** A tile of sums is 16 columns by 16 rows of x; one of an operand is a digit of 16 of them by STEP of the depth. */
 constexpr int TILE = 16, STEP = 64;
 
-/** So much of the depth at a time has scales of its own. The digits of 16 rows stay in the L1 cache for a panel's columns. */
+/** So much of the depth at a time has scales of its own. The digits of 16 rows stay in the L1 cache for a strip's columns. */
 constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 
-/** So many times 16 columns at a time: their digits stay in the L2 cache for all rows. */
-constexpr int PANEL_TILES = 8, PANEL_COLUMNS = PANEL_TILES * TILE;
+/** So many panels at a time, a strip: their digits stay in the L2 cache for all rows. */
+constexpr int STRIP_TILES = 8, STRIP_COLUMNS = STRIP_TILES * TILE;
 
 /**
  * The most floats for GROUP numbers of a row of x, those of a row of one group: a step of digits, a scale, and one for what a
  * tile reads behind the last rows; in whole lines.
  */
 constexpr int TILED = 64;
-static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILED >= INTEGERS);
+static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILE == PANEL_COLUMNS);
 
 /** With fewer rows it takes longer to unpack the weights than tiles save. */
 constexpr int MOST_UNTILED = 12;
+
+static INLINE bool takes_tiles(const QuantizedProduct& p) {
+  return p.in_panels && p.rows > MOST_UNTILED;
+}
 
 /** Part of the depth. */
 struct DepthSlice {
@@ -58,33 +62,6 @@ struct Block {
   }
 };
 
-/** Lane i of x[j] becomes lane j of x[i]. */
-static INLINE void transpose(__m512* x) {
-  __m512 pairs[TILE], fours[TILE];
-  for (int i = 0; i < TILE; i += 2) {
-    pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-  }
-  const auto low = [](__m512 a, __m512 b) { return (__m512)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); };
-  const auto high = [](__m512 a, __m512 b) { return (__m512)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); };
-  for (int i = 0; i < TILE; i += 4) {
-    fours[i] = low(pairs[i], pairs[i + 2]);
-    fours[i + 1] = high(pairs[i], pairs[i + 2]);
-    fours[i + 2] = low(pairs[i + 1], pairs[i + 3]);
-    fours[i + 3] = high(pairs[i + 1], pairs[i + 3]);
-  }
-  for (int i = 0; i < 4; i++) {
-    const __m512 a = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0x44);
-    const __m512 b = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0xee);
-    const __m512 c = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0x44);
-    const __m512 d = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0xee);
-    x[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-    x[i + 4] = _mm512_shuffle_f32x4(a, c, 0xdd);
-    x[i + 8] = _mm512_shuffle_f32x4(b, d, 0x88);
-    x[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-  }
-}
-
 static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
 }
@@ -107,7 +84,7 @@ static INLINE __m512i digit_of(const __m512i* integers, int digit, __m512i order
 
 /** Rows as the second operand of tiles: four of the depth, next to those of the other rows. */
 static void arrange_tiles(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
-  if (p.rows <= MOST_UNTILED) return arrange(x, first, p, arranged);
+  if (!takes_tiles(p)) return arrange(x, first, p, arranged);
   const Block block(arranged, first, p);
   const __m512i order = tile_order(p.bits);
   for (int start = 0; start < p.depth; start += SLICE) {
@@ -148,27 +125,55 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
   }
 }
 
-/** What STEP weights of a column are made of: its bits, of which there may be half, and the scale and bias of each GROUP. */
-struct Packed {
-  const unsigned char* bits;
-  bool is_half;
-  const float *scales, *biases;
-  float factor; // that makes them integers
+/** What makes integers of STEP weights of a column: the scale and bias of each GROUP. */
+struct Scaling {
+  float scales[2], biases[2], factor;
 };
 
 /** Weights of 4 bits: a group has 16 different ones. */
+template <class Kind>
 struct Nibbles {
-  static constexpr int BITS = 4;
-  Floats levels;
-  float most; // of them
+  static constexpr int WORDS = STEP * 4 / 32;
+  const Floats levels = Kind::levels();
 
-  /** To the same row of three tiles. */
-  INLINE void unpack(const Packed& from, signed char (*to)[STEP]) const {
+  /** To a row of three tiles for each column. */
+  template <class Scalings>
+  INLINE void unpack(const __m512i* words, const Scalings& scaling, signed char (*to)[STEP]) const {
+    // Column 4 * i + j has its words in lane i of fours[j].
+    __m512i pairs[WORDS], fours[2][4];
+    for (int i = 0; i < WORDS; i += 2) {
+      pairs[i] = _mm512_unpacklo_epi32(words[i], words[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_epi32(words[i], words[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+      for (int j = 0; j < 2; j++) {
+        fours[i][2 * j] = _mm512_unpacklo_epi64(pairs[4 * i + j], pairs[4 * i + j + 2]);
+        fours[i][2 * j + 1] = _mm512_unpackhi_epi64(pairs[4 * i + j], pairs[4 * i + j + 2]);
+      }
+    }
+    const auto lane = [&](int j, auto lane) {
+      const __m512i twice = _mm512_shuffle_i32x4(fours[0][j], fours[1][j], decltype(lane)::value * 0x55);
+      const int column = 4 * decltype(lane)::value + j;
+      unpack_column(twice, scaling(column), to + column);
+    };
+    for (int j = 0; j < 4; j++) {
+      lane(j, Index<0>{});
+      lane(j, Index<1>{});
+      lane(j, Index<2>{});
+      lane(j, Index<3>{});
+    }
+  }
+
+ private:
+  template <int I>
+  struct Index {
+    static constexpr int value = I;
+  };
+
+  /** `twice`: the words of a group, and again, and those of the next one. */
+  INLINE void unpack_column(__m512i twice, const Scaling& from, signed char (*to)[STEP]) const {
     const __m512i a = integers_of((levels * from.scales[0] + from.biases[0]) * from.factor);
     const __m512i b = integers_of((levels * from.scales[1] + from.biases[1]) * from.factor);
-    const __m256i bytes = _mm256_maskz_loadu_epi32(from.is_half ? 0xf : 0xff, from.bits);
-    const __m512i twice =
-        _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), _mm512_castsi256_si512(bytes));
     // Each byte's low or high nibble in its bits 2 to 5: a weight is 4 bytes. The digit goes to the bits below.
     const long long low = 0x362e261e160e063e, high = 0x3a322a221a120a02;
     const __m512i nibbles =
@@ -185,19 +190,26 @@ struct Nibbles {
 
 /** Weights of 8 bits. */
 struct Bytes {
-  static constexpr int BITS = 8;
-  static constexpr float most = 255;
-  __m512i order = tile_order(BITS);
+  static constexpr int WORDS = STEP * 8 / 32;
+  const __m512i order = tile_order(8);
 
-  INLINE void unpack(const Packed& from, signed char (*to)[STEP]) const {
-    __m512i integers[STEP / LANES];
-    for (int i = 0; i < STEP; i += LANES) {
-      const int group = i / GROUP;
-      const Floats quants = group > 0 && from.is_half ? Floats{} : Affine<8>::quants(from.bits + i);
-      integers[i / LANES] = integers_of((quants * from.scales[group] + from.biases[group]) * from.factor);
-    }
-    for (int digit = 0; digit < DIGITS; digit++) {
-      _mm512_store_si512(to + digit * TILE, digit_of(integers, digit, order));
+  template <class Scalings>
+  INLINE void unpack(const __m512i* words, const Scalings& scaling, signed char (*to)[STEP]) const {
+    __m512 columns[WORDS];
+    for (int i = 0; i < WORDS; i++) columns[i] = (__m512)words[i];
+    transpose(columns);
+    for (int column = 0; column < TILE; column++) {
+      unsigned char bytes[STEP] __attribute__((aligned(64)));
+      _mm512_store_si512(bytes, (__m512i)columns[column]);
+      const Scaling from = scaling(column);
+      __m512i integers[STEP / LANES];
+      for (int i = 0; i < STEP; i += LANES) {
+        const Floats weights = Affine<8>::quants(bytes + i) * from.scales[i / GROUP] + from.biases[i / GROUP];
+        integers[i / LANES] = integers_of(weights * from.factor);
+      }
+      for (int digit = 0; digit < DIGITS; digit++) {
+        _mm512_store_si512(to + digit * TILE + column, digit_of(integers, digit, order));
+      }
     }
   }
 };
@@ -226,28 +238,22 @@ struct Shapes {
   }
 };
 
+/** A whole number of panels. */
 struct Columns {
   int first, count;
-
-  /** Up to TILE of them. */
-  INLINE Columns tile(int index) const {
-    const int left = count - index * TILE;
-    return {first + index * TILE, left < TILE ? left : TILE};
-  }
 };
 
-/** The columns of a panel with a slice of the depth, and the sums of up to TILE rows with up to TILE of them. */
-template <class Scale, class Unpack>
+/** The columns of a strip with a slice of the depth, and the sums of up to TILE rows with a panel of them. */
+template <class Kind, class Unpack>
 struct TiledProduct {
-  /** Of a slice, in whole vectors. */
-  static constexpr int GROUPS = (SLICE / GROUP + LANES - 1) / LANES * LANES;
+  static constexpr int GROUPS = SLICE / GROUP;
   typedef signed char Digits[DIGITS * TILE][STEP];
 
   const QuantizedProduct& p;
-  const Unpack bits;
-  Digits weights[PANEL_TILES * SLICE_STEPS] __attribute__((aligned(64)));
-  float column_scales[PANEL_TILES][TILE];
-  float scales[TILE][GROUPS], biases[TILE][GROUPS], factors[TILE]; // of the columns that are unpacked
+  const Unpack bits{};
+  Digits weights[STRIP_TILES * SLICE_STEPS] __attribute__((aligned(64)));
+  float column_scales[STRIP_TILES][TILE];
+  float scales[GROUPS][TILE], biases[GROUPS][TILE], factors[TILE]; // of the panel that is unpacked
 
   /** Sums that are not in `out` yet: they are put there while the next ones are made. */
   struct {
@@ -256,71 +262,50 @@ struct TiledProduct {
     const float* row_scales;
     float* out;
     float beta;
-    int rows = 0, columns;
+    int rows = 0;
   } made;
 
-  TiledProduct(const QuantizedProduct& p, Unpack bits) : p(p), bits(bits) {}
-
-  static INLINE __m512 load_shared(const float* from, __mmask16 lanes) {
-    return _mm512_maskz_loadu_ps(lanes, from);
-  }
-
-  /** As `power_of_two` has it. */
-  static INLINE __m512 load_shared(const unsigned char* exponents, __mmask16 lanes) {
-    const __m512i shifted = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, exponents)), 23);
-    return (__m512)_mm512_max_epu32(shifted, _mm512_set1_epi32(1 << 22));
-  }
+  explicit TiledProduct(const QuantizedProduct& p) : p(p) {}
 
   /** Finds the columns' scales, by their largest weights. */
-  INLINE void measure(Columns columns, const DepthSlice& slice, float* own_scales) {
+  INLINE void measure(const Panel& panel, const DepthSlice& slice, float* own_scales) {
     constexpr int LARGER = 11; // of two numbers without their signs
-    const int shift = __builtin_ctz(p.group / GROUP), groups = slice.size / GROUP;
-    const long row_groups = p.depth / p.group, first = slice.start / p.group;
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i spread = _mm512_srli_epi32(lanes, shift);
-    __m512 tops[TILE] = {};
-    for (int column = 0; column < columns.count; column++) {
-      const long at = (columns.first + column) * row_groups + first;
-      for (int i = 0; i < GROUPS; i += LANES) {
-        const __mmask16 some = first_lanes(groups - i), shared = first_lanes(((groups - i - 1) >> shift) + 1);
-        const long from = at + (i >> shift), ahead = from + TILE * row_groups;
-        __builtin_prefetch((const Scale*)p.scales + ahead, 0, 2);
-        if (p.biases) __builtin_prefetch(p.biases + ahead, 0, 2);
-        const auto load_spread = [&](const auto* x) {
-          return _mm512_maskz_permutexvar_ps(some, spread, load_shared(x + from, shared));
-        };
-        const __m512 scale = load_spread((const Scale*)p.scales);
-        const __m512 bias = p.biases ? load_spread(p.biases) : _mm512_setzero_ps();
-        const __m512 last = _mm512_fmadd_ps(scale, _mm512_set1_ps(bits.most), bias);
-        tops[column] = _mm512_range_ps(tops[column], _mm512_range_ps(bias, last, LARGER), LARGER);
-        store(scales[column] + i, (Floats)scale);
-        store(biases[column] + i, (Floats)bias);
-      }
+    const int shift = __builtin_ctz(p.group);
+    __m512 top = (__m512)all(LEAST_TOP);
+    for (int group = 0; group < slice.size / GROUP; group++) {
+      const long at = panel.numbers + (long)((slice.start + group * GROUP) >> shift) * PANEL_COLUMNS;
+      Kind::prefetch(p, at + p.depth / p.group * PANEL_COLUMNS);
+      const auto [scale, bias] = Kind::group(p, at);
+      const __m512 last = (__m512)(scale * Kind::MOST + bias);
+      top = _mm512_range_ps(top, _mm512_range_ps((__m512)bias, last, LARGER), LARGER);
+      store(scales[group], scale);
+      store(biases[group], bias);
     }
-    transpose(tops);
-    Floats top = all(LEAST_TOP);
-    for (const __m512& some : tops) top = max(top, (Floats)some);
-    store(factors, MOST_INTEGER / top);
-    store(own_scales, top / MOST_INTEGER);
+    store(factors, MOST_INTEGER / (Floats)top);
+    store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /** Of a step of the panel. Those that no other rows need take turns in two places. */
+  /** Of a step of the strip. Those that no other rows need take turns in two places. */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }
 
-  INLINE void unpack(Columns panel, const DepthSlice& slice, int step) {
+  INLINE void unpack(Columns strip, const DepthSlice& slice, int step) {
     const int tile = step / slice.steps, at = step % slice.steps * STEP, group = at / GROUP;
-    if (tile * TILE >= panel.count) return;
-    const Columns columns = panel.tile(tile);
-    if (at == 0) measure(columns, slice, column_scales[tile]);
-    const long row_bytes = (long)p.depth * Unpack::BITS / 8;
-    const unsigned char* from = p.w + columns.first * row_bytes + (slice.start + at) * Unpack::BITS / 8;
+    if (tile * TILE >= strip.count) return;
+    const Panel panel(p, strip.first + tile * TILE);
+    if (at == 0) measure(panel, slice, column_scales[tile]);
+    const auto* from = (const __m512i*)panel.words + (long)(slice.start + at) * Kind::BITS / 32;
     const bool is_half = slice.size - at < STEP;
-    for (int column = 0; column < columns.count; column++, from += row_bytes) {
-      __builtin_prefetch(from + AHEAD, 0, 2);
-      bits.unpack({from, is_half, scales[column] + group, biases[column] + group, factors[column]}, digits(step) + column);
+    __m512i words[Unpack::WORDS];
+    for (int i = 0; i < Unpack::WORDS; i++) {
+      __builtin_prefetch((const char*)(from + i) + AHEAD, 0, 2);
+      words[i] = is_half && i >= Unpack::WORDS / 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(from + i);
     }
+    const int next = is_half ? group : group + 1;
+    bits.unpack(words, [&](int column) -> Scaling {
+      return {{scales[group][column], scales[next][column]}, {biases[group][column], biases[next][column]}, factors[column]};
+    }, digits(step));
   }
 
   static INLINE void multiply(const Block& block, const DepthSlice& slice, int step, const Digits& w) {
@@ -352,27 +337,24 @@ struct TiledProduct {
     transpose(sums);
     // The product of two highest digits counts 2 to the power of 32.
     const Floats scales = made.column_scales * (1L << 32);
-    const __mmask16 some = first_lanes(made.columns);
     float* out = made.out;
     for (int i = 0; i < made.rows; i++, out += p.out_stride) {
-      __m512 row = (__m512)((Floats)sums[i] * scales * made.row_scales[i]);
-      if (made.beta != 0) row += made.beta * _mm512_maskz_loadu_ps(some, out);
-      _mm512_mask_storeu_ps(out, some, row);
+      const Floats row = (Floats)sums[i] * scales * made.row_scales[i];
+      store(out, made.beta == 0 ? row : row + made.beta * load(out));
     }
     made.rows = 0;
   }
 
-  /** The sums of some rows with the columns of a tile; the first rows unpack the panel's weights for all others. */
-  void multiply_block(const Block& block, Columns panel, const DepthSlice& slice, int tile) {
+  /** The sums of some rows with the columns of a tile; the first rows unpack the strip's weights for all others. */
+  void multiply_block(const Block& block, Columns strip, const DepthSlice& slice, int tile) {
     const int first = tile * slice.steps;
-    const Columns columns = panel.tile(tile);
     // What was stored is slow to load at once: each step is unpacked before the one ahead of it is multiplied.
-    if (block.first == 0 && tile == 0) unpack(panel, slice, 0);
+    if (block.first == 0 && tile == 0) unpack(strip, slice, 0);
     _tile_zero(FIRST);
     _tile_zero(SECOND);
     _tile_zero(THIRD);
     for (int i = 0; i < slice.steps; i++) {
-      if (block.first == 0) unpack(panel, slice, first + i + 1);
+      if (block.first == 0) unpack(strip, slice, first + i + 1);
       multiply(block, slice, i, digits(first + i));
       if (i == 0 && made.rows > 0) finish();
     }
@@ -381,25 +363,24 @@ struct TiledProduct {
     _tile_stored(THIRD, made.sums[THIRD], TILE * 4);
     made.row_scales = block.scales(slice);
     made.column_scales = load(column_scales[tile]);
-    made.out = p.out + block.first * p.out_stride + columns.first;
+    made.out = p.out + block.first * p.out_stride + strip.first + tile * TILE;
     made.beta = slice.index == 0 ? p.beta : 1;
     made.rows = block.count;
-    made.columns = columns.count;
   }
 };
 
-template <class Scale, class Unpack>
-static void multiply_columns(const QuantizedProduct& p, Unpack bits, int from, int to) {
-  TiledProduct<Scale, Unpack> product(p, bits);
+template <class Kind, class Unpack>
+static void multiply_columns(const QuantizedProduct& p, int from, int to) {
+  TiledProduct<Kind, Unpack> product(p);
   const Shapes shapes;
   _tile_loadconfig(&shapes);
   for (int start = 0; start < p.depth; start += SLICE) {
     const DepthSlice slice(start / SLICE, p.depth);
-    for (int first = from; first < to; first += PANEL_COLUMNS) {
-      const Columns panel = {first, to - first < PANEL_COLUMNS ? to - first : PANEL_COLUMNS};
+    for (int first = from; first < to; first += STRIP_COLUMNS) {
+      const Columns strip = {first, to - first < STRIP_COLUMNS ? to - first : STRIP_COLUMNS};
       for (int row = 0; row < p.rows; row += TILE) {
         const Block block(p.x, row, p);
-        for (int tile = 0; tile * TILE < panel.count; tile++) product.multiply_block(block, panel, slice, tile);
+        for (int tile = 0; tile * TILE < strip.count; tile++) product.multiply_block(block, strip, slice, tile);
       }
     }
   }
@@ -408,10 +389,10 @@ static void multiply_columns(const QuantizedProduct& p, Unpack bits, int from, i
 }
 
 static void tiled_product(const QuantizedProduct& p, int from, int to) {
-  if (p.rows <= MOST_UNTILED) quantized_product(p, from, to);
-  else if (!p.biases) multiply_columns<unsigned char>(p, Nibbles{Mxfp4::levels(), 6}, from, to);
-  else if (p.bits == 4) multiply_columns<float>(p, Nibbles{Affine<4>::levels(), 15}, from, to);
-  else multiply_columns<float>(p, Bytes{}, from, to);
+  if (!takes_tiles(p)) quantized_product(p, from, to);
+  else if (!p.biases) multiply_columns<PanelFloats, Nibbles<PanelFloats>>(p, from, to);
+  else if (p.bits == 4) multiply_columns<PanelInts<4>, Nibbles<PanelInts<4>>>(p, from, to);
+  else multiply_columns<PanelInts<8>, Bytes>(p, from, to);
 }
 
 } // namespace VARIANT

@@ -1,8 +1,8 @@
-// Products of few rows with quantized weights by integers (VNNI): a group of x becomes integers of 24 bits, three digits of 8,
-// and what their sums are multiplied with, so that all is as exact as float32. Part of kernels.cpp.
+// Products of few rows with quantized weights in panels by integers (VNNI): a group of x becomes integers of 24 bits, three digits
+// of 8, and what their sums are multiplied with, so that all is as exact as float32. Part of kernels.cpp.
 #pragma once
 
-#include "quantized-sums.h"
+#include "panels.h"
 
 namespace mlx_serve {
 namespace VARIANT {
@@ -15,21 +15,14 @@ constexpr float MOST_INTEGER = 127 * 65536;
 /** Where all numbers are smaller they are 0. */
 constexpr float LEAST_TOP = 1e-30f;
 
-/** So many groups' scales are a vector. */
-constexpr int SCALES = LANES;
+/** How far ahead a panel's words are prefetched, and its scales, in groups. */
+constexpr int WORDS_AHEAD = 2048, GROUPS_AHEAD = 16;
 
-/** How far ahead a column's bytes and scales are prefetched. */
-constexpr int BITS_AHEAD = 1024, SCALES_AHEAD = 64;
+/** So many rows at a time: their sums are in registers. */
+constexpr int MOST_ROWS = 6;
 
 /** More rows take no longer as floats. */
-constexpr int MOST_INTEGER_ROWS = 2;
-
-/** Of GROUP numbers of a row of x: their digits, their scale and their sum, and for rows of LEAST_INTEGERS what fills vectors. */
-constexpr int LEAST_INTEGERS = 256, INTEGERS = DIGITS * GROUP / 4 + 2 + 14;
-
-static INLINE bool takes_integers(const QuantizedProduct& p) {
-  return p.rows <= MOST_INTEGER_ROWS && p.biases && p.depth >= LEAST_INTEGERS;
-}
+constexpr int MOST_INTEGER_ROWS = 32;
 
 /** Integers, their digits in the bytes of a lane. */
 static INLINE __m512i integers_of(Floats x) {
@@ -39,164 +32,131 @@ static INLINE __m512i integers_of(Floats x) {
 }
 
 /**
- * A row of x as integers. Weights are read 64 bytes at a time, a block; for each there are the digits, the highest last,
- * and of 4 bits first those of the low ones of a byte. Then come the scales and sums of all groups.
+ * A row of x as integers. Of each group there are the digits, the highest last, and of these first what is multiplied with the
+ * first plane of the weights. Then come the scales and sums of all groups.
  */
-template <int BITS>
-struct Integers {
-  static constexpr int BLOCK = 64 * 8 / BITS, GROUPS = BLOCK / GROUP, PLANES = 8 / BITS;
-  static constexpr long BYTES = 64 * PLANES * DIGITS;
-  const signed char* digits;
-  const float *scales, *sums;
+struct IntegerRow {
+  static constexpr int BYTES = DIGITS * GROUP;
+  signed char* digits;
+  float *scales, *sums;
 
-  INLINE Integers(const float* arranged, int row, int depth) {
-    const long blocks = (depth + BLOCK - 1) / BLOCK, groups = (depth / GROUP + SCALES - 1) / SCALES * SCALES;
-    digits = (const signed char*)arranged + row * (blocks * BYTES + 2 * groups * (long)sizeof(float));
-    scales = (const float*)(digits + blocks * BYTES);
+  INLINE IntegerRow(const float* arranged, int row, int depth) {
+    const long groups = depth / GROUP;
+    digits = (signed char*)(arranged + row * groups * (BYTES / 4 + 2));
+    scales = (float*)(digits + groups * BYTES);
     sums = scales + groups;
   }
 
-  /** The digits of LANES integers. */
+  /** What the integers count where this is the largest number: a power of two, by which nothing is rounded. */
+  static INLINE float scale_of(float top) {
+    const float least = (top > LEAST_TOP ? top : LEAST_TOP) * (1 / MOST_INTEGER);
+    unsigned bits;
+    __builtin_memcpy(&bits, &least, sizeof bits);
+    bits = (bits + 0x7fffff) & 0x7f800000; // up to the next one
+    float scale;
+    __builtin_memcpy(&scale, &bits, sizeof scale);
+    return scale;
+  }
+
   static INLINE void put_digits(__m512i x, signed char* to) {
     for (int digit = 0; digit < DIGITS; digit++) {
-      _mm_storeu_si128((__m128i*)(to + digit * PLANES * 64), _mm512_cvtepi32_epi8(_mm512_srli_epi32(x, 8 * digit)));
+      _mm_storeu_si128((__m128i*)(to + digit * GROUP), _mm512_cvtepi32_epi8(_mm512_srli_epi32(x, 8 * digit)));
     }
   }
 
-  void put(const float* x, int depth) const {
+  INLINE void put(const float* x, int depth, int bits) const {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    auto* const scale = (float*)scales;
-    auto* const total = (float*)sums;
-    const int groups = depth / GROUP;
-    for (int group = 0; group < groups; group++, x += GROUP) {
+    for (int group = 0; group < depth / GROUP; group++, x += GROUP) {
       const Floats a = load(x), b = load(x + LANES);
-      const Floats most = max(max(a, -a), max(b, -b));
-      const float top = highest(most) > LEAST_TOP ? highest(most) : LEAST_TOP;
-      scale[group] = top / MOST_INTEGER;
-      total[group] = sum(a + b);
-      const float inverse = MOST_INTEGER / top;
-      __m512i low = integers_of(a * inverse), high = integers_of(b * inverse);
-      signed char* const to = (signed char*)digits + group / GROUPS * BYTES + group % GROUPS * (GROUP / PLANES);
-      if constexpr (BITS == 4) {
-        put_digits(_mm512_permutex2var_epi32(low, even, high), to);
-        put_digits(_mm512_permutex2var_epi32(low, odd, high), to + 64);
-      } else {
-        put_digits(low, to);
-        put_digits(high, to + LANES);
-      }
+      scales[group] = scale_of(highest(max(max(a, -a), max(b, -b))));
+      sums[group] = sum(a + b);
+      const float inverse = 1 / scales[group];
+      const __m512i low = integers_of(a * inverse), high = integers_of(b * inverse);
+      signed char* const to = digits + group * BYTES;
+      put_digits(bits == 4 ? _mm512_permutex2var_epi32(low, even, high) : low, to);
+      put_digits(bits == 4 ? _mm512_permutex2var_epi32(low, odd, high) : high, to + GROUP / 2);
     }
-    for (int group = groups; group % SCALES != 0; group++) scale[group] = total[group] = 0;
   }
 };
 
-template <int BITS>
-static void arrange_as_integers(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
-  for (int row = first; row < p.rows; row++) Integers<BITS>(arranged, row, p.depth).put(x[row - first], p.depth);
-}
+static_assert(IntegerRow::BYTES / 4 + 2 <= GROUP, "it is no larger than x");
 
-/** A block's weights, and their sums with digits of x. */
-template <int BITS>
-struct Weights;
-
-template <>
-struct Weights<4> {
-  __m512i low, high;
-
-  INLINE Weights(__m512i bits) {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    low = _mm512_and_si512(bits, nibble);
-    high = _mm512_and_si512(_mm512_srli_epi16(bits, 4), nibble);
-  }
-
-  /** 8 products of 4 and 24 bits are less than 31. */
-  INLINE __m512 sums(const signed char* digits) const {
-    const auto* x = (const __m512i*)digits;
-    __m512i sum = _mm512_setzero_si512();
-    for (int digit = DIGITS - 1; digit >= 0; digit--) {
-      sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 8), low, _mm512_loadu_si512(x + 2 * digit));
-      sum = _mm512_dpbusd_epi32(sum, high, _mm512_loadu_si512(x + 2 * digit + 1));
-    }
-    return _mm512_cvtepi32_ps(sum);
-  }
-};
-
-template <>
-struct Weights<8> {
-  __m512i bytes;
-
-  INLINE Weights(__m512i bits) : bytes(bits) {}
-
-  /** With all digits they would not fit 32 bits. */
-  INLINE __m512 sums(const signed char* digits) const {
-    const auto* x = (const __m512i*)digits;
-    const __m512i zero = _mm512_setzero_si512();
-    const __m512i high = _mm512_dpbusd_epi32(zero, bytes, _mm512_loadu_si512(x + 2));
-    __m512i low = _mm512_dpbusd_epi32(zero, bytes, _mm512_loadu_si512(x + 1));
-    low = _mm512_dpbusd_epi32(_mm512_slli_epi32(low, 8), bytes, _mm512_loadu_si512(x));
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(65536), _mm512_cvtepi32_ps(low));
-  }
-};
-
-/** N columns that are `apart` from each other: memory that is read in several places at a time is read faster. */
-template <int BITS, int M, int N>
-static INLINE void integer_tile(const QuantizedProduct& p, int column, long apart) {
-  typedef Integers<BITS> Row;
-  const long row_bytes = (long)p.depth * BITS / 8, row_groups = p.depth / p.group;
+/** M rows with the columns of N panels that are `apart` from each other: memory that is read in several places is read faster. */
+template <class Kind, int M, int N>
+static INLINE void integer_tile(const QuantizedProduct& p, int first, int column, long apart) {
   const int groups = p.depth / GROUP, shift = __builtin_ctz(p.group / GROUP);
-  const unsigned char* const w = p.w + column * row_bytes;
-  const float* const scales = (const float*)p.scales + column * row_groups;
-  const float* const biases = p.biases + column * row_groups;
-  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i spread = _mm512_srli_epi32(lanes, shift);
-  const __m512i widened = _mm512_srli_epi32(lanes, BITS == 4 ? 2 : 3);
-  Floats parts[M * N + LANES - 1] = {};
-  for (int first = 0; first < groups; first += SCALES) {
-    const int some = groups - first < SCALES ? groups - first : SCALES;
-    const __mmask16 shared = (1u << (some >> shift)) - 1;
-    __m512 scaled[M * N];
-    for (int n = 0; n < N; n++) {
-      const long at = n * apart * row_groups + (first >> shift);
-      __builtin_prefetch(scales + at + SCALES_AHEAD, 0, 2);
-      __builtin_prefetch(biases + at + SCALES_AHEAD, 0, 2);
-      const __m512 scale = _mm512_permutexvar_ps(spread, _mm512_maskz_loadu_ps(shared, scales + at));
-      const __m512 bias = _mm512_permutexvar_ps(spread, _mm512_maskz_loadu_ps(shared, biases + at));
-      for (int m = 0; m < M; m++) {
-        const Row x(p.x, m, p.depth);
-        scaled[m * N + n] = _mm512_mul_ps(scale, _mm512_loadu_ps(x.scales + first));
-        parts[m * N + n] += (Floats)bias * load(x.sums + first);
-      }
-    }
-    for (int group = 0; group < some; group += Row::GROUPS) {
-      const long block = (first + group) / Row::GROUPS;
-      const int left = some - group;
-      const __mmask16 words = left < Row::GROUPS ? (1u << left * (LANES / Row::GROUPS)) - 1 : 0xffff;
-      const __m512i own = _mm512_add_epi32(widened, _mm512_set1_epi32(group));
+  const auto panel = [&](int n) { return Panel(p, column + n * apart); };
+  const auto row = [&](int m) { return IntegerRow(p.x, first + m, p.depth); };
+  Floats sums[M][N] = {};
+  for (int group = 0; group < groups; group++) {
+    __m512i digits[DIGITS][M][N] = {};
+    #pragma GCC unroll 8
+    for (int word = 0; word < Kind::WORDS; word++) {
       for (int n = 0; n < N; n++) {
-        const unsigned char* bits = w + n * apart * row_bytes + block * 64;
-        __builtin_prefetch(bits + BITS_AHEAD, 0, 2);
-        const Weights<BITS> weights(_mm512_maskz_loadu_epi32(words, bits));
+        const unsigned char* const from = panel(n).words + ((long)group * Kind::WORDS + word) * 64;
+        __builtin_prefetch(from + WORDS_AHEAD, 0, 2);
+        __m512i planes[Kind::PLANES];
+        Kind::unpack(_mm512_loadu_si512(from), planes);
         for (int m = 0; m < M; m++) {
-          const __m512 sums = weights.sums(Row(p.x, m, p.depth).digits + block * Row::BYTES);
-          parts[m * N + n] += (Floats)sums * (Floats)_mm512_permutexvar_ps(own, scaled[m * N + n]);
+          const signed char* const x = row(m).digits + group * IntegerRow::BYTES + word * 4;
+          for (int plane = 0; plane < Kind::PLANES; plane++) {
+            for (int digit = 0; digit < DIGITS; digit++) {
+              int four;
+              __builtin_memcpy(&four, x + digit * GROUP + plane * (GROUP / 2), sizeof four);
+              digits[digit][m][n] =
+                  _mm512_dpbusd_epi32(digits[digit][m][n], planes[plane], _mm512_set1_epi32(four));
+            }
+          }
         }
       }
     }
+    for (int n = 0; n < N; n++) {
+      const long at = panel(n).numbers + (long)(group >> shift) * PANEL_COLUMNS;
+      Kind::prefetch(p, at + GROUPS_AHEAD * PANEL_COLUMNS);
+      const PanelGroup own = Kind::group(p, at);
+      for (int m = 0; m < M; m++) {
+        const __m512i high = _mm512_add_epi32(_mm512_slli_epi32(digits[2][m][n], 8), digits[1][m][n]);
+        const Floats sum = (Floats)_mm512_cvtepi32_ps(high) * 256 + (Floats)_mm512_cvtepi32_ps(digits[0][m][n]);
+        sums[m][n] += sum * (own.scale * row(m).scales[group]) + own.bias * row(m).sums[group];
+      }
+    }
   }
-  put_sums<M, N>(p, parts, column, apart);
+  for (int m = 0; m < M; m++) {
+    for (int n = 0; n < N; n++) {
+      float* const out = p.out + (first + m) * p.out_stride + column + n * apart;
+      store(out, p.beta == 0 ? sums[m][n] : sums[m][n] + p.beta * load(out));
+    }
+  }
 }
 
-template <int BITS, int M>
-static __attribute__((noinline)) void integer_tiles(const QuantizedProduct& p, int from, int to) {
-  const int apart = (to - from) / COLUMNS;
-  for (int i = 0; i < apart; i++) integer_tile<BITS, M, COLUMNS>(p, from + i, apart);
-  for (int column = from + COLUMNS * apart; column < to; column++) integer_tile<BITS, M, 1>(p, column, 0);
+/** Not inlined: with all instances in one function the addresses are spilled. */
+template <class Kind, int M, int N>
+static __attribute__((noinline)) void integer_tiles(const QuantizedProduct& p, int first, int from, int to) {
+  const int apart = (to - from) / PANEL_COLUMNS / N * PANEL_COLUMNS;
+  for (int column = from; column < from + apart; column += PANEL_COLUMNS) {
+    integer_tile<Kind, M, N>(p, first, column, apart);
+  }
+  for (int column = from + N * apart; column < to; column += PANEL_COLUMNS) integer_tile<Kind, M, 1>(p, first, column, 0);
 }
 
-template <int BITS>
+template <class Kind>
 static void integer_product(const QuantizedProduct& p, int from, int to) {
-  if (p.rows == 1) integer_tiles<BITS, 1>(p, from, to);
-  else integer_tiles<BITS, 2>(p, from, to);
+  if (p.rows == 1) return integer_tiles<Kind, 1, 4>(p, 0, from, to);
+  if (p.rows == 2) return integer_tiles<Kind, 2, 2>(p, 0, from, to);
+  // A panel stays in the L1 cache for all rows.
+  const int turns = (p.rows + MOST_ROWS - 1) / MOST_ROWS;
+  for (int column = from; column < to; column += PANEL_COLUMNS) {
+    for (int turn = 0; turn < turns; turn++) {
+      const int first = p.rows * turn / turns, end = column + PANEL_COLUMNS;
+      switch (p.rows * (turn + 1) / turns - first) {
+        case 3: integer_tiles<Kind, 3, 1>(p, first, column, end); break;
+        case 4: integer_tiles<Kind, 4, 1>(p, first, column, end); break;
+        case 5: integer_tiles<Kind, 5, 1>(p, first, column, end); break;
+        case 6: integer_tiles<Kind, 6, 1>(p, first, column, end); break;
+      }
+    }
+  }
 }
 
 } // namespace VARIANT

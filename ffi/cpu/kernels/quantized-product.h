@@ -11,18 +11,30 @@
 namespace mlx_serve {
 namespace VARIANT {
 
+#if defined(__AVX512VNNI__)
+constexpr bool TAKES_PANELS = true;
+
+static INLINE bool takes_integers(const QuantizedProduct& p) {
+  return p.in_panels && p.rows <= MOST_INTEGER_ROWS;
+}
+#else
+constexpr bool TAKES_PANELS = false;
+#endif
+
 /** With 16 lanes two words are dequantized at once, their nibbles interleaved. */
 static void arrange(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   const int rows = p.rows, depth = p.depth;
 #if defined(__AVX512VNNI__)
   if (takes_integers(p)) {
-    if (p.bits == 4) return arrange_as_integers<4>(x, first, p, arranged);
-    return arrange_as_integers<8>(x, first, p, arranged);
+    for (int row = first; row < rows && row < first + ARRANGED_ROWS; row++) {
+      IntegerRow(arranged, row, depth).put(x[row - first], depth, p.bits);
+    }
+    return;
   }
 #endif
   for (int row = first; row < rows && row < first + ARRANGED_ROWS; row++, x++) {
     float* const out = arranged + (long)row * depth;
-    if (LANES < 16 || p.bits != 4) {
+    if (LANES < 16 || p.bits != 4 || p.in_panels) {
       __builtin_memcpy(out, *x, depth * sizeof(float));
       continue;
     }
@@ -42,7 +54,7 @@ static INLINE void quantized_tile(const QuantizedProduct& p, int column) {
   const float* x = p.x;
   const unsigned char* w = p.w + column * row_bytes;
   const auto* scales = (const typename Group::Scale*)p.scales + column * groups;
-  const float* biases = p.biases + column * groups;
+  const float* biases = (const float*)p.biases + column * groups;
   const int shift = __builtin_ctz(p.group);
   Floats parts[M * N + LANES - 1] = {};
   for (long i = 0; i < p.depth; i += GROUP, w += GROUP * BITS / 8) {
@@ -79,7 +91,7 @@ static INLINE void dequantize_some(
     for (unsigned i = start; i < (unsigned)end; i += GROUP) {
       const unsigned char* bits = p.w + column * row_bytes + i * BITS / 8;
       const long group = column * groups + (i >> shift);
-      const Group own(scales + group, p.biases + group);
+      const Group own(scales + group, (const float*)p.biases + group);
       __builtin_prefetch(bits + AHEAD, 0, 2);
       for (int j = 0; j < GROUP; j += LANES) {
         store(out + i - start + j, own.weights(bits + j * BITS / 8));
@@ -87,6 +99,34 @@ static INLINE void dequantize_some(
     }
   }
 }
+
+/** WIDTH columns at a time are dequantized into the L1 cache, in slices of the depth: `put` leaves them there. */
+template <int WIDTH, class Put>
+static INLINE void dequantized_product(const QuantizedProduct& p, int from, int to, const Put& put) {
+  float panel[WIDTH * DEPTH] __attribute__((aligned(64)));
+  const int slices = (p.depth + DEPTH - 1) / DEPTH;
+  const int depth = ((p.depth + slices - 1) / slices + GROUP - 1) / GROUP * GROUP;
+  for (int column = from; column < to; column += WIDTH) {
+    const int end = column + WIDTH < to ? column + WIDTH : to;
+    for (int start = 0; start < p.depth; start += depth) {
+      const int some = start + depth < p.depth ? depth : p.depth - start;
+      put(column, end, start, some, panel);
+      const float before = start == 0 ? p.beta : 1;
+      const Product part = {p.rows, some, p.x + start,    p.depth,     panel, some,
+                            1,      before, p.out + column, p.out_stride};
+      product(part, 0, end - column);
+    }
+  }
+}
+
+#if defined(__AVX512VNNI__)
+template <class Kind>
+static void panel_columns(const QuantizedProduct& p, int from, int to) {
+  dequantized_product<PANEL_COLUMNS>(p, from, to, [&](int column, int, int start, int some, float* panel) {
+    dequantize_panel<Kind>(p, column, start, start + some, panel, some);
+  });
+}
+#endif
 
 template <class Group>
 static INLINE void quantized_columns(const QuantizedProduct& p, int from, int to) {
@@ -100,25 +140,15 @@ static INLINE void quantized_columns(const QuantizedProduct& p, int from, int to
     case 6: return quantized_tiles<Group, 6>(p, from, to);
 #endif
   }
-  float panel[PANEL * DEPTH] __attribute__((aligned(64)));
-  const int slices = (p.depth + DEPTH - 1) / DEPTH;
-  const int depth = ((p.depth + slices - 1) / slices + GROUP - 1) / GROUP * GROUP;
-  for (int column = from; column < to; column += PANEL) {
-    const int end = column + PANEL < to ? column + PANEL : to;
-    for (int start = 0; start < p.depth; start += depth) {
-      const int some = start + depth < p.depth ? depth : p.depth - start;
-      dequantize_some<Group>(p, column, end, start, start + some, panel, some);
-      const float before = start == 0 ? p.beta : 1;
-      const Product part = {p.rows, some, p.x + start,    p.depth,     panel, some,
-                            1,      before, p.out + column, p.out_stride};
-      product(part, 0, end - column);
-    }
-  }
+  dequantized_product<PANEL>(p, from, to, [&](int column, int end, int start, int some, float* panel) {
+    dequantize_some<Group>(p, column, end, start, start + some, panel, some);
+  });
 }
 
 static void quantized_product(const QuantizedProduct& p, int from, int to) {
 #if defined(__AVX512VNNI__)
-  if (takes_integers(p)) return p.bits == 4 ? integer_product<4>(p, from, to) : integer_product<8>(p, from, to);
+  if (takes_integers(p)) return with_kind(p, [&](auto kind) { integer_product<decltype(kind)>(p, from, to); });
+  if (p.in_panels) return with_kind(p, [&](auto kind) { panel_columns<decltype(kind)>(p, from, to); });
 #endif
   if (!p.biases) quantized_columns<Mxfp4>(p, from, to);
   else if (p.bits == 4) quantized_columns<Affine<4>>(p, from, to);
@@ -126,6 +156,15 @@ static void quantized_product(const QuantizedProduct& p, int from, int to) {
 }
 
 static void dequantize(const QuantizedProduct& p, int from, int to, float* out) {
+#if defined(__AVX512VNNI__)
+  if (p.in_panels) {
+    return with_kind(p, [&](auto kind) {
+      for (int column = from; column < to; column += PANEL_COLUMNS, out += (long)PANEL_COLUMNS * p.depth) {
+        dequantize_panel<decltype(kind)>(p, column, 0, p.depth, out, p.depth);
+      }
+    });
+  }
+#endif
   if (!p.biases) dequantize_some<Mxfp4>(p, from, to, 0, p.depth, out, p.depth);
   else if (p.bits == 4) dequantize_some<Affine<4>>(p, from, to, 0, p.depth, out, p.depth);
   else dequantize_some<Affine<8>>(p, from, to, 0, p.depth, out, p.depth);

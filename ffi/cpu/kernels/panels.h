@@ -1,0 +1,157 @@
+// Quantized matrices in panels: a vector has a word, a scale or a bias of each of its columns. Part of kernels.cpp.
+#pragma once
+
+#include "quantized-weights.h"
+
+namespace mlx_serve {
+namespace VARIANT {
+
+static_assert(PANEL_COLUMNS == LANES);
+
+/** Lane i of x[j] becomes lane j of x[i]. */
+static INLINE void transpose(__m512* x) {
+  __m512 pairs[LANES], fours[LANES];
+  for (int i = 0; i < LANES; i += 2) {
+    pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+  const auto low = [](__m512 a, __m512 b) { return (__m512)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); };
+  const auto high = [](__m512 a, __m512 b) { return (__m512)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); };
+  for (int i = 0; i < LANES; i += 4) {
+    fours[i] = low(pairs[i], pairs[i + 2]);
+    fours[i + 1] = high(pairs[i], pairs[i + 2]);
+    fours[i + 2] = low(pairs[i + 1], pairs[i + 3]);
+    fours[i + 3] = high(pairs[i + 1], pairs[i + 3]);
+  }
+  for (int i = 0; i < 4; i++) {
+    const __m512 a = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0x44);
+    const __m512 b = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0xee);
+    const __m512 c = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0x44);
+    const __m512 d = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0xee);
+    x[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+    x[i + 4] = _mm512_shuffle_f32x4(a, c, 0xdd);
+    x[i + 8] = _mm512_shuffle_f32x4(b, d, 0x88);
+    x[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+  }
+}
+
+/** A number of each column. */
+static INLINE Floats load_numbers(const void* from, Numbers numbers, long index) {
+  if (numbers == Numbers::float32) return load((const float*)from + index);
+  const __m256i halves = _mm256_loadu_si256((const __m256i*)((const short*)from + index));
+  if (numbers == Numbers::float16) return _mm512_cvtph_ps(halves);
+  return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+}
+
+static INLINE void prefetch_numbers(const void* from, Numbers numbers, long index) {
+  __builtin_prefetch((const char*)from + (numbers == Numbers::float32 ? 4 : 2) * index, 0, 2);
+}
+
+/** As `power_of_two` has it, for each column. */
+static INLINE Floats load_powers(const void* exponents, long index) {
+  const __m128i bytes = _mm_loadu_si128((const __m128i*)((const char*)exponents + index));
+  const __m512i shifted = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23);
+  return (Floats)_mm512_max_epu32(shifted, _mm512_set1_epi32(1 << 22));
+}
+
+/** A group of each column: its weights are scale * q + bias, where a q is a byte. */
+struct PanelGroup {
+  Floats scale, bias;
+};
+
+/** Weights of SIZE bits. A word has PLANES of them in each byte, the next ones of the row; MOST is the largest. */
+template <int SIZE>
+struct PanelInts {
+  static constexpr int BITS = SIZE, PLANES = 8 / BITS, WORDS = GROUP * BITS / 32;
+  static constexpr float MOST = (1 << BITS) - 1;
+
+  static INLINE Floats levels() {
+    return Affine<4>::levels();
+  }
+
+  static INLINE PanelGroup group(const QuantizedProduct& p, long index) {
+    return {load_numbers(p.scales, p.numbers, index), load_numbers(p.biases, p.numbers, index)};
+  }
+
+  static INLINE void prefetch(const QuantizedProduct& p, long index) {
+    prefetch_numbers(p.scales, p.numbers, index);
+    prefetch_numbers(p.biases, p.numbers, index);
+  }
+
+  static INLINE void unpack(__m512i words, __m512i* planes) {
+    if constexpr (BITS == 8) {
+      planes[0] = words;
+    } else {
+      const __m512i nibble = _mm512_set1_epi8(15);
+      planes[0] = _mm512_and_si512(words, nibble);
+      planes[1] = _mm512_and_si512(_mm512_srli_epi16(words, 4), nibble);
+    }
+  }
+};
+
+/** Those of mxfp4: q is 12 more than twice the float of 4 bits. */
+struct PanelFloats {
+  static constexpr int BITS = 4, PLANES = 2, WORDS = 4;
+  static constexpr float MOST = 24;
+
+  static INLINE Floats levels() {
+    return Mxfp4::levels() * 2 + 12;
+  }
+
+  static INLINE PanelGroup group(const QuantizedProduct& p, long index) {
+    const Floats power = load_powers(p.scales, index);
+    return {power / 2, power * -6};
+  }
+
+  static INLINE void prefetch(const QuantizedProduct& p, long index) {
+    __builtin_prefetch((const char*)p.scales + index, 0, 2);
+  }
+
+  static INLINE void unpack(__m512i words, __m512i* planes) {
+    const __m512i bytes = _mm512_broadcast_i32x4(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)levels())));
+    PanelInts<4>::unpack(words, planes);
+    for (int i = 0; i < PLANES; i++) planes[i] = _mm512_shuffle_epi8(bytes, planes[i]);
+  }
+};
+
+/** Calls with the kind that the weights are. */
+template <class Use>
+static INLINE void with_kind(const QuantizedProduct& p, const Use& use) {
+  if (!p.biases) use(PanelFloats{});
+  else if (p.bits == 4) use(PanelInts<4>{});
+  else use(PanelInts<8>{});
+}
+
+/** Where the panel is that begins with a column: its words, and the first of its scales and biases. */
+struct Panel {
+  const unsigned char* words;
+  long numbers;
+
+  INLINE Panel(const QuantizedProduct& p, int column)
+      : words(p.w + (long)column * p.depth * p.bits / 8), numbers((long)column * (p.depth / p.group)) {}
+};
+
+/** start..end of the depth of a panel's columns, which are `stride` apart in `out`. */
+template <class Kind>
+static void dequantize_panel(const QuantizedProduct& p, int column, int start, int end, float* out, long stride) {
+  const Panel panel(p, column);
+  const int shift = __builtin_ctz(p.group);
+  for (int i = start; i < end; i += LANES) {
+    const PanelGroup group = Kind::group(p, panel.numbers + (long)(i >> shift) * PANEL_COLUMNS);
+    __m512 columns[LANES];
+    for (int word = 0; word < Kind::WORDS / 2; word++) {
+      __m512i planes[Kind::PLANES];
+      Kind::unpack(_mm512_loadu_si512(panel.words + ((long)i * Kind::BITS / 32 + word) * 64), planes);
+      for (int at = 0; at < 32 / Kind::BITS; at++) {
+        const __m512i shifted = _mm512_srli_epi32(planes[at % Kind::PLANES], at / Kind::PLANES * 8);
+        const __m512i q = _mm512_and_si512(shifted, _mm512_set1_epi32(255));
+        columns[word * (32 / Kind::BITS) + at] = _mm512_cvtepi32_ps(q) * group.scale + group.bias;
+      }
+    }
+    transpose(columns);
+    for (int j = 0; j < LANES; j++) store(out + j * stride + i - start, (Floats)columns[j]);
+  }
+}
+
+} // namespace VARIANT
+} // namespace mlx_serve
