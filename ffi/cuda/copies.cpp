@@ -1,6 +1,14 @@
 // A copy by cuMemcpyAsync goes through one of the GPU's copy engines, which takes it microseconds, however few bytes there
-// are. A step takes a handful of small arrays and gives back two: a kernel copies them all, in no more time than one.
+// are. A step takes a handful of small arrays and gives back two: a kernel copies them all, in no more time than one, and is
+// part of the step's graph, for between a launch and a graph microseconds pass too.
 #include "copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "../calls.h"
 
 namespace mlx_serve {
 namespace {
@@ -19,8 +27,6 @@ static_assert(sizeof(Ranges) == 384, "the kernel's parameter has so many bytes")
 // Which range it is, says the group's y. All threads of its groups copy units that lie one behind the other: of 16 bytes
 // where both addresses and the length are multiples of that, else of 4, else of 1.
 constexpr const char* KERNEL = R"(
-.version 7.0
-.target sm_75
 .address_size 64
 
 .visible .entry mlx_serve_copy_ranges(.param .align 8 .b8 ranges[384]) {
@@ -36,6 +42,7 @@ constexpr const char* KERNEL = R"(
   ld.param.u64 to, [range];
   ld.param.u64 from, [range+8];
   ld.param.u64 bytes, [range+16];
+  AWAIT_INPUTS
 
   or.b64 all, to, from;
   or.b64 all, all, bytes;
@@ -77,54 +84,93 @@ WIDE:
 }
 )";
 
+constexpr const char* NAME = "mlx_serve_copy_ranges";
+
 /** It stays loaded as long as the process runs. */
-CudaFunction kernel() {
-  static const CudaFunction found = [] {
-    CudaModule module = nullptr;
-    CudaFunction function = nullptr;
-    check(driver().cuModuleLoadData(&module, KERNEL), "the kernel that copies, cuModuleLoadData");
-    check(driver().cuModuleGetFunction(&function, module, "mlx_serve_copy_ranges"), "cuModuleGetFunction");
-    return function;
-  }();
-  return found;
+CudaFunction kernel = nullptr;
+
+DevicePointer place(const void* at) {
+  return reinterpret_cast<DevicePointer>(at);
 }
 
-/** With as many groups as copy the longest at once. */
-void launch(Ranges& ranges, unsigned count, CudaStream stream) {
-  constexpr unsigned THREADS = 256, WIDE = 16;
-  unsigned long long longest = 0;
-  for (unsigned i = 0; i < count; i++)
-    if (ranges.each[i].bytes > longest) longest = ranges.each[i].bytes;
-  const unsigned groups = (longest + THREADS * WIDE - 1) / (THREADS * WIDE);
-  void* parameters[] = {&ranges};
-  check(
-      driver().cuLaunchKernel(kernel(), groups, count, 1, THREADS, 1, 1, 0, stream, parameters, nullptr),
-      "cuLaunchKernel");
+/** The small ones, as many at a time as the kernel takes. */
+std::vector<std::pair<Ranges, unsigned>> ranges_of(const std::vector<Copy>& copies) {
+  std::vector<std::pair<Ranges, unsigned>> all;
+  for (const auto& [to, from, bytes] : copies) {
+    if (bytes == 0 || bytes > SMALL_BYTES) continue;
+    if (all.empty() || all.back().second == MOST) all.push_back({});
+    auto& [ranges, count] = all.back();
+    ranges.each[count++] = {place(to), place(from), bytes};
+  }
+  return all;
 }
 
 } // namespace
 
-void load_copies() {
-  kernel();
+void load_copies(bool waits) {
+  if (kernel) return;
+  std::string text = KERNEL;
+  const std::string head = waits ? ".version 7.8\n.target sm_90\n" : ".version 7.0\n.target sm_75\n";
+  const std::string await = waits ? "griddepcontrol.wait; griddepcontrol.launch_dependents;" : "";
+  const std::string place = "AWAIT_INPUTS";
+  text = head + text.replace(text.find(place), place.size(), await);
+  CudaModule module = nullptr;
+  check(driver().cuModuleLoadData(&module, text.c_str()), "the kernel that copies, cuModuleLoadData");
+  check(driver().cuModuleGetFunction(&kernel, module, NAME), "cuModuleGetFunction");
 }
 
-void copy_all(const std::vector<Copy>& copies, CudaStream stream) {
-  Ranges ranges{};
-  unsigned count = 0;
-  for (const auto& [to, from, bytes] : copies) {
-    const auto place = [](const void* at) { return reinterpret_cast<DevicePointer>(at); };
-    if (bytes == 0) continue;
-    if (bytes > SMALL_BYTES) {
-      check(driver().cuMemcpyAsync(place(to), place(from), bytes, stream), "cuMemcpyAsync");
-      continue;
-    }
-    ranges.each[count++] = {place(to), place(from), bytes};
-    if (count == MOST) {
-      launch(ranges, count, stream);
-      count = 0;
+struct RecordedCopies::Launch {
+  Ranges captured;
+  CudaGraphNode node;
+  KernelNode parameters;
+};
+
+RecordedCopies::RecordedCopies() = default;
+RecordedCopies::~RecordedCopies() = default;
+
+void RecordedCopies::capture(const std::vector<Copy>& copies, CudaStream stream) {
+  constexpr unsigned THREADS = 256, WIDE = 16;
+  for (auto& [ranges, count] : ranges_of(copies)) {
+    unsigned long long longest = 0;
+    for (unsigned i = 0; i < count; i++) longest = std::max(longest, ranges.each[i].bytes);
+    // As many groups as copy the longest at once.
+    const unsigned groups = (longest + THREADS * WIDE - 1) / (THREADS * WIDE);
+    void* parameters[] = {&ranges};
+    check(
+        driver().cuLaunchKernel(kernel, groups, count, 1, THREADS, 1, 1, 0, stream, parameters, nullptr),
+        "cuLaunchKernel");
+    launches_.push_back({ranges, nullptr, {}});
+  }
+}
+
+void RecordedCopies::find(const std::vector<CudaGraphNode>& nodes) {
+  for (CudaGraphNode node : nodes) {
+    KernelNode found{};
+    const char* const name = kernel_of(node, found);
+    if (!name || std::strcmp(name, NAME) != 0) continue;
+    for (Launch& launch : launches_) {
+      if (std::memcmp(found.parameters[0], &launch.captured, sizeof(Ranges)) != 0) continue;
+      launch.node = node;
+      launch.parameters = found;
     }
   }
-  if (count > 0) launch(ranges, count, stream);
+  for (const Launch& launch : launches_) require(launch.node != nullptr, "a copy was not captured");
+}
+
+void RecordedCopies::prepare(const std::vector<Copy>& copies, CudaGraphExec graph, CudaStream stream) {
+  for (const auto& [to, from, bytes] : copies) {
+    if (bytes <= SMALL_BYTES) continue;
+    check(driver().cuMemcpyAsync(place(to), place(from), bytes, stream), "cuMemcpyAsync");
+  }
+  auto all = ranges_of(copies);
+  require(all.size() == launches_.size(), "a recording is played with other copies");
+  for (size_t i = 0; i < all.size(); i++) {
+    void* parameters[] = {&all[i].first};
+    KernelNode given = launches_[i].parameters;
+    given.parameters = parameters;
+    check(
+        driver().cuGraphExecKernelNodeSetParams(graph, launches_[i].node, &given), "cuGraphExecKernelNodeSetParams");
+  }
 }
 
 } // namespace mlx_serve

@@ -17,10 +17,30 @@ struct Copy {
 /** Arrays of at most so many bytes are copied by one launch. */
 constexpr size_t SMALL_BYTES = 64 << 10;
 
-/** Loads the kernel that copies. Throws where that cannot be. */
-void load_copies();
+/** Loads the kernel that copies; `waits` for the launch before it, as those of src/kernels/cuda.h. Throws where that cannot be. */
+void load_copies(bool waits);
 
-/** None of them reads what another writes. */
-void copy_all(const std::vector<Copy>& copies, CudaStream stream);
+/**
+ * Copies that a graph begins or ends with. Their places differ from one launch of it to the next, but not their lengths. None
+ * of them reads what another writes.
+ */
+class RecordedCopies {
+ public:
+  RecordedCopies();
+  ~RecordedCopies();
+
+  /** Those of small arrays become nodes of the graph that the stream is captured as. */
+  void capture(const std::vector<Copy>& copies, CudaStream stream);
+
+  /** Finds its own among the nodes of the graph, which has to be there as long as this. */
+  void find(const std::vector<CudaGraphNode>& nodes);
+
+  /** Tells what the next launch of the graph copies, and copies what is not small by itself, in front of it. */
+  void prepare(const std::vector<Copy>& copies, CudaGraphExec graph, CudaStream stream);
+
+ private:
+  struct Launch;
+  std::vector<Launch> launches_;
+};
 
 } // namespace mlx_serve

@@ -32,6 +32,7 @@ Driver open() {
   library.find("cuFuncGetName", d.cuFuncGetName);
   library.find("cuKernelGetName", d.cuKernelGetName);
   library.find("cuGraphInstantiateWithFlags", d.cuGraphInstantiate);
+  library.find("cuGraphExecKernelNodeSetParams_v2", d.cuGraphExecKernelNodeSetParams);
   library.find("cuGraphLaunch", d.cuGraphLaunch);
   library.find("cuGraphDestroy", d.cuGraphDestroy);
   library.find("cuGraphExecDestroy", d.cuGraphExecDestroy);
@@ -43,6 +44,18 @@ Driver open() {
 const Driver& driver() {
   static const Driver found = open();
   return found;
+}
+
+const char* kernel_of(CudaGraphNode node, KernelNode& found) {
+  constexpr int KERNEL = 0;
+  int type = 0;
+  check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
+  if (type != KERNEL) return nullptr;
+  check(driver().cuGraphKernelNodeGetParams(node, &found), "cuGraphKernelNodeGetParams");
+  const char* name = nullptr;
+  if (found.function) check(driver().cuFuncGetName(&name, found.function), "cuFuncGetName");
+  else check(driver().cuKernelGetName(&name, found.kernel), "cuKernelGetName");
+  return name;
 }
 
 void check(int error, const char* what) {

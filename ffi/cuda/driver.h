@@ -55,6 +55,7 @@ struct Driver {
   int (*cuFuncGetName)(const char** name, CudaFunction function);
   int (*cuKernelGetName)(const char** name, CudaKernel kernel);
   int (*cuGraphInstantiate)(CudaGraphExec* made, CudaGraph graph, unsigned long long flags);
+  int (*cuGraphExecKernelNodeSetParams)(CudaGraphExec graph, CudaGraphNode node, const KernelNode* given);
   int (*cuGraphLaunch)(CudaGraphExec graph, CudaStream stream);
   int (*cuGraphDestroy)(CudaGraph graph);
   int (*cuGraphExecDestroy)(CudaGraphExec graph);
@@ -62,6 +63,9 @@ struct Driver {
 
 /** Throws where there is none. */
 const Driver& driver();
+
+/** The kernel that a node of a graph launches, if it does: its name, and how it is launched. */
+const char* kernel_of(CudaGraphNode node, KernelNode& found);
 
 /** Throws what CUDA says of an error. */
 void check(int error, const char* what);

@@ -99,8 +99,8 @@ int type_of(CudaGraphNode node) {
   return type;
 }
 
-/** Whether a graph only computes: it must not allocate, for then the addresses are its own. */
-void check_nodes(CudaGraph graph) {
+/** Those of a graph that only computes: it must not allocate, for then the addresses are its own. */
+std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   constexpr int ALLOCATION = 10;
   size_t count = 0;
   check(driver().cuGraphGetNodes(graph, nullptr, &count), "cuGraphGetNodes");
@@ -109,6 +109,7 @@ void check_nodes(CudaGraph graph) {
   check(driver().cuGraphGetNodes(graph, nodes.data(), &count), "cuGraphGetNodes");
   for (CudaGraphNode node : nodes)
     require(type_of(node) != ALLOCATION, "a step asked for more memory than in its rehearsal");
+  return nodes;
 }
 
 /** Whether AWAIT_INPUTS is something: only GPUs of 9.0 and later know it. */
@@ -119,14 +120,9 @@ bool kernels_wait() {
 
 /** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/cuda.h). */
 bool waits_itself(CudaGraphNode node) {
-  constexpr int KERNEL = 0;
-  if (type_of(node) != KERNEL) return false;
   KernelNode found{};
-  check(driver().cuGraphKernelNodeGetParams(node, &found), "cuGraphKernelNodeGetParams");
-  const char* name = nullptr;
-  if (found.function) check(driver().cuFuncGetName(&name, found.function), "cuFuncGetName");
-  else check(driver().cuKernelGetName(&name, found.kernel), "cuKernelGetName");
-  return std::strstr(name, "mlx_serve_") != nullptr;
+  const char* const name = kernel_of(node, found);
+  return name && std::strstr(name, "mlx_serve_") != nullptr;
 }
 
 /**
@@ -212,7 +208,7 @@ class Recording {
  public:
   Recording(Arrays inputs, Takes takes, mx::Stream stream) : inputs_(std::move(inputs)) {
     for (const auto& input : inputs_) require(input.flags().row_contiguous, "an input is a view");
-    load_copies();
+    load_copies(kernels_wait());
     settle(stream);
     const auto lent = lend_pool();
     std::set<size_t> sizes;
@@ -251,24 +247,24 @@ class Recording {
 
   void play(const Arrays& inputs, Arrays& outputs, mx::Stream stream) {
     const CudaStream handle = stream_of(stream);
-    std::vector<Copy> given, taken;
+    std::vector<Copy> from, to;
     for (size_t i = 0; i < inputs.size(); i++) {
       require(inputs[i].flags().row_contiguous, "an input is a view");
-      given.push_back({address_of(inputs_[i]), address_of(inputs[i]), inputs[i].nbytes()});
+      from.push_back({address_of(inputs_[i]), address_of(inputs[i]), inputs[i].nbytes()});
     }
     for (size_t i = 0; i < outputs.size(); i++) {
       Made& made = made_[i];
       if (made.bytes <= SMALL_BYTES) {
         pin(outputs[i]);
-        taken.push_back({address_of(outputs[i]), made.memory.data, made.bytes});
+        to.push_back({address_of(outputs[i]), made.memory.data, made.bytes});
       } else {
         const auto keep = [](mx::allocator::Buffer) {};
         outputs[i].set_data({mx::allocator::Buffer(&made.memory), keep});
       }
     }
-    copy_all(given, handle);
-    check(driver().cuGraphLaunch(graph_.get(), handle), "cuGraphLaunch");
-    copy_all(taken, handle);
+    given_.prepare(from, playable_.get(), handle);
+    copied_.prepare(to, playable_.get(), handle);
+    check(driver().cuGraphLaunch(playable_.get(), handle), "cuGraphLaunch");
   }
 
  private:
@@ -280,14 +276,15 @@ class Recording {
       is_settled = mx::get_active_memory() + mx::get_cache_memory() == had;
     }
     require(is_settled, "a step asks for other memory each time");
-    const std::unique_ptr<CUgraph_st, int (*)(CudaGraph)> graph(
-        capture(std::move(takes.back()), stream), driver().cuGraphDestroy);
+    graph_ = {capture(std::move(takes.back()), stream), driver().cuGraphDestroy};
     settle(stream);
-    check_nodes(graph.get());
-    if (kernels_wait()) overlap(graph.get());
+    const auto nodes = nodes_of(graph_.get());
+    given_.find(nodes);
+    copied_.find(nodes);
+    if (kernels_wait()) overlap(graph_.get());
     CudaGraphExec made = nullptr;
-    check(driver().cuGraphInstantiate(&made, graph.get(), 0), "cuGraphInstantiate");
-    graph_ = {made, driver().cuGraphExecDestroy};
+    check(driver().cuGraphInstantiate(&made, graph_.get(), 0), "cuGraphInstantiate");
+    playable_ = {made, driver().cuGraphExecDestroy};
   }
 
   /** The sizes of memory that the step was given. */
@@ -306,6 +303,10 @@ class Recording {
     check(driver().cuStreamBeginCapture(handle, RELAXED), "cuStreamBeginCapture");
     CudaGraph graph = nullptr;
     try {
+      // Where they are copied from and to, a launch is told.
+      std::vector<Copy> from, to;
+      for (const auto& input : inputs_) from.push_back({address_of(input), nullptr, input.nbytes()});
+      given_.capture(from, handle);
       const Given given = perform(std::move(tape.computed), stream);
       for (const auto& output : outputs) {
         require(output.flags().row_contiguous, "an output is a view");
@@ -313,7 +314,9 @@ class Recording {
         require(given.memory.contains(memory_of(output)), "an output is not the step's own");
         made_.push_back({output.shape(), output.dtype(), output.nbytes(),
                          {address_of(output), memory->size - output.offset(), memory->device}});
+        if (output.nbytes() <= SMALL_BYTES) to.push_back({nullptr, address_of(output), output.nbytes()});
       }
+      copied_.capture(to, handle);
     } catch (...) {
       if (driver().cuStreamEndCapture(handle, &graph) == 0 && graph) driver().cuGraphDestroy(graph);
       throw;
@@ -327,7 +330,10 @@ class Recording {
   /** Weights, pools of keys and values, constants: a graph holds their addresses. */
   Arrays taken_;
   std::vector<Made> made_;
-  std::unique_ptr<CUgraphExec_st, int (*)(CudaGraphExec)> graph_{nullptr, nullptr};
+  /** What a step begins and ends with. */
+  RecordedCopies given_, copied_;
+  std::unique_ptr<CUgraph_st, int (*)(CudaGraph)> graph_{nullptr, nullptr};
+  std::unique_ptr<CUgraphExec_st, int (*)(CudaGraphExec)> playable_{nullptr, nullptr};
 };
 
 class Play : public mx::Primitive {
