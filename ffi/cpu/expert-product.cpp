@@ -38,9 +38,9 @@ struct ExpertProducts {
     return !w ? arranged_size(rows, depth) : static_cast<size_t>(rows) * depth;
   }
 
-  /** More rows than this are faster by BLAS. */
-  int most_rows() const {
-    return mlx_serve::most_rows(!w && shape.in_panels);
+  /** Whether so many rows are faster by BLAS. */
+  bool are_many(int rows) const {
+    return rows > MANY_ROWS && (w || !shape.in_panels);
   }
 
   /** Some columns for few rows. */
@@ -127,7 +127,7 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
   std::vector<Share> few;
   for (const Share& share : shares) {
 #ifdef WITH_BLAS
-    if (share.count > products.most_rows()) {
+    if (products.are_many(share.count)) {
       products.multiply_all(share);
       continue;
     }

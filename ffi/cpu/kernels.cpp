@@ -22,12 +22,10 @@ extern const Kernels table = {
     arrange_tiles,
     TILED,
     tiled_product,
-    __INT_MAX__,
 #else
     arrange,
     GROUP,
     quantized_product,
-    MANY_ROWS,
 #endif
     TAKES_PANELS,
     dequantize,

@@ -151,12 +151,11 @@ struct Kernels {
    */
   void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;
-  /** Some columns of a product, of a matrix in panels of up to `most_quantized` rows, and otherwise of MANY_ROWS. */
+  /** Some columns of a product. */
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
-  int most_quantized;
   /** Whether it takes matrices in panels: they are multiplied faster than others. */
   bool takes_panels;
-  /** Some columns' weights in the order of `arrange`: (to - from, depth) */
+  /** Some columns' weights in the order of `arrange`, of a matrix that is not in panels: (to - from, depth) */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
   /** Norms and rotates one token's heads, and writes its key and value to their slot, unless they are shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);

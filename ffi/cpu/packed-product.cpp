@@ -36,7 +36,7 @@ void multiply_many(const QuantizedProduct& product, int columns) {
 
 void multiply(const QuantizedProduct& product, int columns) {
 #ifdef WITH_BLAS
-  if (product.rows > most_rows(product.in_panels)) return multiply_many(product, columns);
+  if (product.rows > MANY_ROWS && !product.in_panels) return multiply_many(product, columns);
 #endif
   each_columns(columns, product.rows, product.depth, [&](int from, int to) {
     kernels().quantized_product(product, from, to);

@@ -6,8 +6,8 @@
 namespace mlx_serve {
 
 /**
- * (..., out, in): weight (..., out, in * bits / 32), scales and biases (..., out, in / group); mxfp4 has no biases. In panels
- * each of them has an axis more (kernels.h).
+ * (..., out, in): weight (..., out, in * bits / 32), scales and biases (..., out, in / group); mxfp4 has no biases. In
+ * panels each of them has an axis more (kernels.h).
  */
 struct QuantizedMatrix {
   const mx::array &weight, &scales;
@@ -49,11 +49,6 @@ inline void put_inputs(const QuantizedMatrix& matrix, Arrays& inputs) {
 /** How many floats so many rows of a quantized product take once they are arranged. */
 inline size_t arranged_size(int rows, int depth) {
   return static_cast<size_t>(rows) * (depth / GROUP) * kernels().arranged;
-}
-
-/** With more rows a product is faster by BLAS. */
-inline int most_rows(bool in_panels) {
-  return in_panels ? kernels().most_quantized : MANY_ROWS;
 }
 
 /** All columns of a product of any number of rows, on the threads of the pool. */

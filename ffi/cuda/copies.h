@@ -17,12 +17,12 @@ struct Copy {
 /** Arrays of at most so many bytes are copied by one launch. */
 constexpr size_t SMALL_BYTES = 64 << 10;
 
-/** Loads the kernel that copies; `waits` for the launch before it, as those of src/kernels/cuda.h. Throws where that cannot be. */
+/** Loads the kernel that copies, which `waits` for the launch before it, as ours do. Throws where that cannot be. */
 void load_copies(bool waits);
 
 /**
- * Copies that a graph begins or ends with. Their places differ from one launch of it to the next, but not their lengths. None
- * of them reads what another writes.
+ * Copies that a graph begins or ends with. Their places differ from one launch of it to the next, but not their lengths.
+ * None of them reads what another writes.
  */
 class RecordedCopies {
  public:

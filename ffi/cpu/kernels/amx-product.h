@@ -1,6 +1,6 @@
-// Products of more rows with quantized weights in panels, by AMX: it multiplies tiles of bytes, and sums in 32 bits. Numbers of x and
-// weights become integers of 24 bits by the largest of their row or column, three digits of 8 each, and of the nine products of
-// digits the six that count are summed: to twice of what float32 is off by. Part of kernels.cpp.
+// Products of more rows with quantized weights in panels, by AMX: it multiplies tiles of bytes, and sums in 32 bits. Numbers
+// of x and weights become integers of 24 bits by the largest of their row or column, three digits of 8 each, and of the nine
+// products of digits the six that count are summed: to twice of what float32 is off by. Part of kernels.cpp.
 #pragma once
 
 #include "quantized-product.h"
@@ -61,6 +61,33 @@ struct Block {
     return digits(slice, slice.steps, 0);
   }
 };
+
+/** Lane i of x[j] becomes lane j of x[i]. */
+static INLINE void transpose(__m512* x) {
+  __m512 pairs[TILE], fours[TILE];
+  for (int i = 0; i < TILE; i += 2) {
+    pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+  const auto low = [](__m512 a, __m512 b) { return (__m512)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); };
+  const auto high = [](__m512 a, __m512 b) { return (__m512)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); };
+  for (int i = 0; i < TILE; i += 4) {
+    fours[i] = low(pairs[i], pairs[i + 2]);
+    fours[i + 1] = high(pairs[i], pairs[i + 2]);
+    fours[i + 2] = low(pairs[i + 1], pairs[i + 3]);
+    fours[i + 3] = high(pairs[i + 1], pairs[i + 3]);
+  }
+  for (int i = 0; i < 4; i++) {
+    const __m512 a = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0x44);
+    const __m512 b = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0xee);
+    const __m512 c = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0x44);
+    const __m512 d = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0xee);
+    x[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+    x[i + 4] = _mm512_shuffle_f32x4(a, c, 0xdd);
+    x[i + 8] = _mm512_shuffle_f32x4(b, d, 0x88);
+    x[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+  }
+}
 
 static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
@@ -126,8 +153,12 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
 }
 
 /** What makes integers of STEP weights of a column: the scale and bias of each GROUP. */
+struct Pair {
+  float of[2];
+};
 struct Scaling {
-  float scales[2], biases[2], factor;
+  Pair scales, biases;
+  float factor;
 };
 
 /** Weights of 4 bits: a group has 16 different ones. */
@@ -172,8 +203,8 @@ struct Nibbles {
 
   /** `twice`: the words of a group, and again, and those of the next one. */
   INLINE void unpack_column(__m512i twice, const Scaling& from, signed char (*to)[STEP]) const {
-    const __m512i a = integers_of((levels * from.scales[0] + from.biases[0]) * from.factor);
-    const __m512i b = integers_of((levels * from.scales[1] + from.biases[1]) * from.factor);
+    const __m512i a = integers_of((levels * from.scales.of[0] + from.biases.of[0]) * from.factor);
+    const __m512i b = integers_of((levels * from.scales.of[1] + from.biases.of[1]) * from.factor);
     // Each byte's low or high nibble in its bits 2 to 5: a weight is 4 bytes. The digit goes to the bits below.
     const long long low = 0x362e261e160e063e, high = 0x3a322a221a120a02;
     const __m512i nibbles =
@@ -204,7 +235,7 @@ struct Bytes {
       const Scaling from = scaling(column);
       __m512i integers[STEP / LANES];
       for (int i = 0; i < STEP; i += LANES) {
-        const Floats weights = Affine<8>::quants(bytes + i) * from.scales[i / GROUP] + from.biases[i / GROUP];
+        const Floats weights = Affine<8>::quants(bytes + i) * from.scales.of[i / GROUP] + from.biases.of[i / GROUP];
         integers[i / LANES] = integers_of(weights * from.factor);
       }
       for (int digit = 0; digit < DIGITS; digit++) {
@@ -303,9 +334,11 @@ struct TiledProduct {
       words[i] = is_half && i >= Unpack::WORDS / 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(from + i);
     }
     const int next = is_half ? group : group + 1;
-    bits.unpack(words, [&](int column) -> Scaling {
-      return {{scales[group][column], scales[next][column]}, {biases[group][column], biases[next][column]}, factors[column]};
-    }, digits(step));
+    const auto scaling = [&](int column) -> Scaling {
+      const auto both = [&](const auto& numbers) { return Pair{numbers[group][column], numbers[next][column]}; };
+      return {both(scales), both(biases), factors[column]};
+    };
+    bits.unpack(words, scaling, digits(step));
   }
 
   static INLINE void multiply(const Block& block, const DepthSlice& slice, int step, const Digits& w) {

@@ -1,4 +1,4 @@
-// Products of few rows with quantized weights in panels by integers (VNNI): a group of x becomes integers of 24 bits, three digits
+// Products with quantized weights in panels by integers (VNNI): a group of x becomes integers of 24 bits, three digits
 // of 8, and what their sums are multiplied with, so that all is as exact as float32. Part of kernels.cpp.
 #pragma once
 
@@ -21,9 +21,6 @@ constexpr int WORDS_AHEAD = 2048, GROUPS_AHEAD = 16;
 /** So many rows at a time: their sums are in registers. */
 constexpr int MOST_ROWS = 6;
 
-/** More rows take no longer as floats. */
-constexpr int MOST_INTEGER_ROWS = 32;
-
 /** Integers, their digits in the bytes of a lane. */
 static INLINE __m512i integers_of(Floats x) {
   // Each digit above the others carries what these are short of.
@@ -32,8 +29,8 @@ static INLINE __m512i integers_of(Floats x) {
 }
 
 /**
- * A row of x as integers. Of each group there are the digits, the highest last, and of these first what is multiplied with the
- * first plane of the weights. Then come the scales and sums of all groups.
+ * A row of x as integers. Of each group there are the digits, the highest last, and of these first what is multiplied with
+ * the first plane of the weights. Then come the scales and sums of all groups.
  */
 struct IntegerRow {
   static constexpr int BYTES = DIGITS * GROUP;
@@ -82,7 +79,7 @@ struct IntegerRow {
 
 static_assert(IntegerRow::BYTES / 4 + 2 <= GROUP, "it is no larger than x");
 
-/** M rows with the columns of N panels that are `apart` from each other: memory that is read in several places is read faster. */
+/** M rows with N panels that are `apart` from each other: memory that is read in several places is read faster. */
 template <class Kind, int M, int N>
 static INLINE void integer_tile(const QuantizedProduct& p, int first, int column, long apart) {
   const int groups = p.depth / GROUP, shift = __builtin_ctz(p.group / GROUP);

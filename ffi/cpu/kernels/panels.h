@@ -8,33 +8,6 @@ namespace VARIANT {
 
 static_assert(PANEL_COLUMNS == LANES);
 
-/** Lane i of x[j] becomes lane j of x[i]. */
-static INLINE void transpose(__m512* x) {
-  __m512 pairs[LANES], fours[LANES];
-  for (int i = 0; i < LANES; i += 2) {
-    pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-  }
-  const auto low = [](__m512 a, __m512 b) { return (__m512)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); };
-  const auto high = [](__m512 a, __m512 b) { return (__m512)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); };
-  for (int i = 0; i < LANES; i += 4) {
-    fours[i] = low(pairs[i], pairs[i + 2]);
-    fours[i + 1] = high(pairs[i], pairs[i + 2]);
-    fours[i + 2] = low(pairs[i + 1], pairs[i + 3]);
-    fours[i + 3] = high(pairs[i + 1], pairs[i + 3]);
-  }
-  for (int i = 0; i < 4; i++) {
-    const __m512 a = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0x44);
-    const __m512 b = _mm512_shuffle_f32x4(fours[i], fours[i + 4], 0xee);
-    const __m512 c = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0x44);
-    const __m512 d = _mm512_shuffle_f32x4(fours[i + 8], fours[i + 12], 0xee);
-    x[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-    x[i + 4] = _mm512_shuffle_f32x4(a, c, 0xdd);
-    x[i + 8] = _mm512_shuffle_f32x4(b, d, 0x88);
-    x[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-  }
-}
-
 /** A number of each column. */
 static INLINE Floats load_numbers(const void* from, Numbers numbers, long index) {
   if (numbers == Numbers::float32) return load((const float*)from + index);
@@ -130,28 +103,6 @@ struct Panel {
   INLINE Panel(const QuantizedProduct& p, int column)
       : words(p.w + (long)column * p.depth * p.bits / 8), numbers((long)column * (p.depth / p.group)) {}
 };
-
-/** start..end of the depth of a panel's columns, which are `stride` apart in `out`. */
-template <class Kind>
-static void dequantize_panel(const QuantizedProduct& p, int column, int start, int end, float* out, long stride) {
-  const Panel panel(p, column);
-  const int shift = __builtin_ctz(p.group);
-  for (int i = start; i < end; i += LANES) {
-    const PanelGroup group = Kind::group(p, panel.numbers + (long)(i >> shift) * PANEL_COLUMNS);
-    __m512 columns[LANES];
-    for (int word = 0; word < Kind::WORDS / 2; word++) {
-      __m512i planes[Kind::PLANES];
-      Kind::unpack(_mm512_loadu_si512(panel.words + ((long)i * Kind::BITS / 32 + word) * 64), planes);
-      for (int at = 0; at < 32 / Kind::BITS; at++) {
-        const __m512i shifted = _mm512_srli_epi32(planes[at % Kind::PLANES], at / Kind::PLANES * 8);
-        const __m512i q = _mm512_and_si512(shifted, _mm512_set1_epi32(255));
-        columns[word * (32 / Kind::BITS) + at] = _mm512_cvtepi32_ps(q) * group.scale + group.bias;
-      }
-    }
-    transpose(columns);
-    for (int j = 0; j < LANES; j++) store(out + j * stride + i - start, (Floats)columns[j]);
-  }
-}
 
 } // namespace VARIANT
 } // namespace mlx_serve

@@ -13,10 +13,6 @@ namespace VARIANT {
 
 #if defined(__AVX512VNNI__)
 constexpr bool TAKES_PANELS = true;
-
-static INLINE bool takes_integers(const QuantizedProduct& p) {
-  return p.in_panels && p.rows <= MOST_INTEGER_ROWS;
-}
 #else
 constexpr bool TAKES_PANELS = false;
 #endif
@@ -25,7 +21,7 @@ constexpr bool TAKES_PANELS = false;
 static void arrange(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   const int rows = p.rows, depth = p.depth;
 #if defined(__AVX512VNNI__)
-  if (takes_integers(p)) {
+  if (p.in_panels) {
     for (int row = first; row < rows && row < first + ARRANGED_ROWS; row++) {
       IntegerRow(arranged, row, depth).put(x[row - first], depth, p.bits);
     }
@@ -34,7 +30,7 @@ static void arrange(const float* const* x, int first, const QuantizedProduct& p,
 #endif
   for (int row = first; row < rows && row < first + ARRANGED_ROWS; row++, x++) {
     float* const out = arranged + (long)row * depth;
-    if (LANES < 16 || p.bits != 4 || p.in_panels) {
+    if (LANES < 16 || p.bits != 4) {
       __builtin_memcpy(out, *x, depth * sizeof(float));
       continue;
     }
@@ -100,34 +96,6 @@ static INLINE void dequantize_some(
   }
 }
 
-/** WIDTH columns at a time are dequantized into the L1 cache, in slices of the depth: `put` leaves them there. */
-template <int WIDTH, class Put>
-static INLINE void dequantized_product(const QuantizedProduct& p, int from, int to, const Put& put) {
-  float panel[WIDTH * DEPTH] __attribute__((aligned(64)));
-  const int slices = (p.depth + DEPTH - 1) / DEPTH;
-  const int depth = ((p.depth + slices - 1) / slices + GROUP - 1) / GROUP * GROUP;
-  for (int column = from; column < to; column += WIDTH) {
-    const int end = column + WIDTH < to ? column + WIDTH : to;
-    for (int start = 0; start < p.depth; start += depth) {
-      const int some = start + depth < p.depth ? depth : p.depth - start;
-      put(column, end, start, some, panel);
-      const float before = start == 0 ? p.beta : 1;
-      const Product part = {p.rows, some, p.x + start,    p.depth,     panel, some,
-                            1,      before, p.out + column, p.out_stride};
-      product(part, 0, end - column);
-    }
-  }
-}
-
-#if defined(__AVX512VNNI__)
-template <class Kind>
-static void panel_columns(const QuantizedProduct& p, int from, int to) {
-  dequantized_product<PANEL_COLUMNS>(p, from, to, [&](int column, int, int start, int some, float* panel) {
-    dequantize_panel<Kind>(p, column, start, start + some, panel, some);
-  });
-}
-#endif
-
 template <class Group>
 static INLINE void quantized_columns(const QuantizedProduct& p, int from, int to) {
   switch (p.rows) {
@@ -140,15 +108,25 @@ static INLINE void quantized_columns(const QuantizedProduct& p, int from, int to
     case 6: return quantized_tiles<Group, 6>(p, from, to);
 #endif
   }
-  dequantized_product<PANEL>(p, from, to, [&](int column, int end, int start, int some, float* panel) {
-    dequantize_some<Group>(p, column, end, start, start + some, panel, some);
-  });
+  float panel[PANEL * DEPTH] __attribute__((aligned(64)));
+  const int slices = (p.depth + DEPTH - 1) / DEPTH;
+  const int depth = ((p.depth + slices - 1) / slices + GROUP - 1) / GROUP * GROUP;
+  for (int column = from; column < to; column += PANEL) {
+    const int end = column + PANEL < to ? column + PANEL : to;
+    for (int start = 0; start < p.depth; start += depth) {
+      const int some = start + depth < p.depth ? depth : p.depth - start;
+      dequantize_some<Group>(p, column, end, start, start + some, panel, some);
+      const float before = start == 0 ? p.beta : 1;
+      const Product part = {p.rows, some, p.x + start,    p.depth,     panel, some,
+                            1,      before, p.out + column, p.out_stride};
+      product(part, 0, end - column);
+    }
+  }
 }
 
 static void quantized_product(const QuantizedProduct& p, int from, int to) {
 #if defined(__AVX512VNNI__)
-  if (takes_integers(p)) return with_kind(p, [&](auto kind) { integer_product<decltype(kind)>(p, from, to); });
-  if (p.in_panels) return with_kind(p, [&](auto kind) { panel_columns<decltype(kind)>(p, from, to); });
+  if (p.in_panels) return with_kind(p, [&](auto kind) { integer_product<decltype(kind)>(p, from, to); });
 #endif
   if (!p.biases) quantized_columns<Mxfp4>(p, from, to);
   else if (p.bits == 4) quantized_columns<Affine<4>>(p, from, to);
@@ -156,15 +134,6 @@ static void quantized_product(const QuantizedProduct& p, int from, int to) {
 }
 
 static void dequantize(const QuantizedProduct& p, int from, int to, float* out) {
-#if defined(__AVX512VNNI__)
-  if (p.in_panels) {
-    return with_kind(p, [&](auto kind) {
-      for (int column = from; column < to; column += PANEL_COLUMNS, out += (long)PANEL_COLUMNS * p.depth) {
-        dequantize_panel<decltype(kind)>(p, column, 0, p.depth, out, p.depth);
-      }
-    });
-  }
-#endif
   if (!p.biases) dequantize_some<Mxfp4>(p, from, to, 0, p.depth, out, p.depth);
   else if (p.bits == 4) dequantize_some<Affine<4>>(p, from, to, 0, p.depth, out, p.depth);
   else dequantize_some<Affine<8>>(p, from, to, 0, p.depth, out, p.depth);
