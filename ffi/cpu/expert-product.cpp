@@ -19,7 +19,7 @@ struct ExpertProducts {
   int experts, columns, depth;
   const float* w; // null where they are quantized
   QuantizedShape shape;
-  QuantizedProduct first; // that of the first expert, without rows
+  QuantizedProduct matrix; // the first expert's, without rows
   const float* x; // (rows, depth), those of an expert arranged where it is quantized
   float beta;
   float* out; // (rows, columns)
@@ -35,7 +35,7 @@ struct ExpertProducts {
 
   /** How many floats the rows take. */
   size_t size(int rows) const {
-    return !w ? arranged_size(rows, depth) : static_cast<size_t>(rows) * depth;
+    return w ? static_cast<size_t>(rows) * depth : arranged_size(rows, depth);
   }
 
   /** Whether so many rows are faster by BLAS. */
@@ -45,15 +45,15 @@ struct ExpertProducts {
 
   /** Some columns for few rows. */
   void multiply_some(Share share, int from, int to) const {
-    if (!w) kernels().quantized_product(quantized(share), from, to);
-    else kernels().product(plain(share), from, to);
+    if (w) kernels().product(plain(share), from, to);
+    else kernels().quantized_product(quantized(share), from, to);
   }
 
 #ifdef WITH_BLAS
   /** All columns for many rows. */
   void multiply_all(Share share) const {
-    if (!w) multiply(quantized(share), columns);
-    else blas_product(plain(share), columns);
+    if (w) blas_product(plain(share), columns);
+    else multiply(quantized(share), columns);
   }
 #endif
 
@@ -68,12 +68,12 @@ struct ExpertProducts {
     const auto behind = [](const void* from, size_t bytes) {
       return from ? static_cast<const unsigned char*>(from) + bytes : nullptr;
     };
-    QuantizedProduct product = first;
+    QuantizedProduct product = matrix;
     product.rows = share.count;
     product.x = x_of(share);
-    product.w = behind(first.w, shape.weight_bytes(before));
-    product.scales = behind(first.scales, shape.scale_bytes(before));
-    product.biases = behind(first.biases, shape.scale_bytes(before));
+    product.w = behind(matrix.w, shape.weight_bytes(before));
+    product.scales = behind(matrix.scales, shape.scale_bytes(before));
+    product.biases = behind(matrix.biases, shape.scale_bytes(before));
     product.beta = beta;
     product.out = out_of(share);
     product.out_stride = columns;
@@ -235,7 +235,7 @@ mx::array expert_product(
     ExpertProducts products = {experts, columns, depth};
     products.w = is_quantized ? nullptr : memory<float>(in[2]);
     products.shape = shape;
-    if (is_quantized) products.first = shape.product(&in[2]);
+    if (is_quantized) products.matrix = shape.product(&in[2]);
     const float* added = has_bias ? memory<float>(in.back()) : nullptr;
     float* to = out[0].data<float>();
     const Rows rows(in[0]);

@@ -12,7 +12,7 @@ constexpr int GROUP = 32;
 /** So many rows of a quantized product are arranged together. */
 constexpr int ARRANGED_ROWS = 16;
 
-/** Products of more rows than this are faster by BLAS, which packs the weights first. */
+/** Products of more rows than this are faster by BLAS, which packs the weights first; but for those with panels. */
 constexpr int MANY_ROWS = 128;
 
 /** What a layer does to queries and keys, and to their scores. */

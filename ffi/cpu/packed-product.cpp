@@ -178,16 +178,20 @@ float number_at(const void* from, Numbers numbers, long index) {
 /** A row's weights in their order. */
 void dequantize_row(const QuantizedProduct& matrix, long row, float* out) {
   static constexpr float levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
-  const int depth = matrix.depth, bits = matrix.bits, group = matrix.group, each = 32 / bits;
+  const int bits = matrix.bits, each = 32 / bits, words = matrix.depth / each, groups = matrix.depth / matrix.group;
   // In panels those of other rows are between them.
-  const long apart = matrix.in_panels ? PANEL_COLUMNS : 1;
-  const auto place = [&](int count, int i) { return (row - row % apart) * count + i * apart + row % apart; };
-  const auto* words = reinterpret_cast<const uint32_t*>(matrix.w);
-  for (int i = 0; i < depth; i++) {
-    const long own = place(depth / group, i / group);
-    const int q = words[place(depth / each, i / each)] >> i % each * bits & ((1 << bits) - 1);
-    if (!matrix.biases) out[i] = std::ldexp(levels[q], static_cast<const unsigned char*>(matrix.scales)[own] - 127);
-    else out[i] = number_at(matrix.scales, matrix.numbers, own) * q + number_at(matrix.biases, matrix.numbers, own);
+  const long apart = matrix.in_panels ? PANEL_COLUMNS : 1, before = row - row % apart;
+  const auto* packed = reinterpret_cast<const uint32_t*>(matrix.w) + before * words + row % apart;
+  for (int word = 0; word < words; word++) {
+    const long own = before * groups + word * each / matrix.group * apart + row % apart;
+    const bool is_affine = matrix.biases != nullptr;
+    const int exponent = is_affine ? 0 : static_cast<const unsigned char*>(matrix.scales)[own] - 127;
+    const float scale = is_affine ? number_at(matrix.scales, matrix.numbers, own) : 0;
+    const float bias = is_affine ? number_at(matrix.biases, matrix.numbers, own) : 0;
+    for (int i = 0; i < each; i++) {
+      const int q = packed[word * apart] >> i * bits & ((1 << bits) - 1);
+      *out++ = is_affine ? scale * q + bias : std::ldexp(levels[q], exponent);
+    }
   }
 }
 

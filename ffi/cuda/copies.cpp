@@ -112,8 +112,8 @@ void load_copies(bool waits) {
   std::string text = KERNEL;
   const std::string head = waits ? ".version 7.8\n.target sm_90\n" : ".version 7.0\n.target sm_75\n";
   const std::string await = waits ? "griddepcontrol.wait; griddepcontrol.launch_dependents;" : "";
-  const std::string place = "AWAIT_INPUTS";
-  text = head + text.replace(text.find(place), place.size(), await);
+  const std::string name = "AWAIT_INPUTS";
+  text = head + text.replace(text.find(name), name.size(), await);
   CudaModule module = nullptr;
   check(driver().cuModuleLoadData(&module, text.c_str()), "the kernel that copies, cuModuleLoadData");
   check(driver().cuModuleGetFunction(&kernel, module, NAME), "cuModuleGetFunction");

@@ -46,11 +46,15 @@ const Driver& driver() {
   return found;
 }
 
-const char* kernel_of(CudaGraphNode node, KernelNode& found) {
-  constexpr int KERNEL = 0;
+int type_of(CudaGraphNode node) {
   int type = 0;
   check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
-  if (type != KERNEL) return nullptr;
+  return type;
+}
+
+const char* kernel_of(CudaGraphNode node, KernelNode& found) {
+  constexpr int KERNEL = 0;
+  if (type_of(node) != KERNEL) return nullptr;
   check(driver().cuGraphKernelNodeGetParams(node, &found), "cuGraphKernelNodeGetParams");
   const char* name = nullptr;
   if (found.function) check(driver().cuFuncGetName(&name, found.function), "cuFuncGetName");

@@ -64,6 +64,8 @@ struct Driver {
 /** Throws where there is none. */
 const Driver& driver();
 
+int type_of(CudaGraphNode node);
+
 /** The kernel that a node of a graph launches, if it does: its name, and how it is launched. */
 const char* kernel_of(CudaGraphNode node, KernelNode& found);
 

@@ -93,12 +93,6 @@ Given perform(Arrays computed, mx::Stream stream) {
   return given;
 }
 
-int type_of(CudaGraphNode node) {
-  int type = 0;
-  check(driver().cuGraphNodeGetType(node, &type), "cuGraphNodeGetType");
-  return type;
-}
-
 /** Those of a graph that only computes: it must not allocate, for then the addresses are its own. */
 std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   constexpr int ALLOCATION = 10;

@@ -74,6 +74,7 @@ export function gpuParts(values = hostValues) {
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
     keepsQuantized: () => true,
+    // Scales of another type than x would give the product a third.
     scaleType: (_, dtype) => dtype,
     packedRows: (rows) => rows,
     longPrompt: 512,

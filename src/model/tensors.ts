@@ -87,9 +87,8 @@ export function loadDequantized(
   });
 }
 
-/** A part of a quantized matrix as the device's products read it. */
-export function loadPacked(load: () => MlxArray, device: Device): MlxArray {
-  const rows = load();
+/** A part of a quantized matrix that was loaded, as the device's products read it. */
+export function packed(rows: MlxArray, device: Device): MlxArray {
   using _ = new Scope();
   const made = device.packedRows(rows);
   if (made === rows) return rows;
@@ -129,11 +128,10 @@ export function loadRepacked(
       biases: biases && part(biases, groupsPerRow),
     } as Repacked;
     repack(type, bytes, parts);
-    const [low, high] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
-    if (parts.biases?.includes(low) || parts.biases?.includes(high)) isExact = false;
+    if (parts.biases?.includes(-Infinity) || parts.biases?.includes(Infinity)) isExact = false;
   };
   if (!device.isSketch) forRows(stored, fill);
-  const part = ({ finish }: Prepared) => loadPacked(finish, device);
+  const part = ({ finish }: Prepared) => packed(finish(), device);
   const matrix = { weight: part(weight), scales: part(scales), biases: biases && part(biases) };
   return { matrix, quantization: layout, isExact };
 }

@@ -43,9 +43,9 @@ import { type OnProgress, TensorLedger } from "./tensor-ledger.ts";
 import {
   loadDense,
   loadDequantized,
-  loadPacked,
   loadPlain,
   loadRepacked,
+  packed,
   plainType,
   type StoredQuantized,
 } from "./tensors.ts";
@@ -584,13 +584,11 @@ export class Weights {
       return { kind: "dense", weight: this.#dense(name, shape) };
     }
     const load = (part: StoredTensor) =>
-      loadPacked(() => {
-        const isPlain = part === weight || quantization.mode !== "affine";
-        if (isPlain) return loadPlain(part, device);
-        return loadDense(part, device.scaleType(plainType(part) as FloatType, dtype), device);
-      }, device);
+      part === weight || quantization.mode !== "affine"
+        ? loadPlain(part, device)
+        : loadDense(part, device.scaleType(plainType(part) as FloatType, dtype), device);
     const parts = [weight, scales, ...(biases ? [biases] : [])];
-    const [w, s, b] = parts.map((part) => ledger.own(load(part), part));
+    const [w, s, b] = parts.map((part) => ledger.own(packed(load(part), device), part));
     return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
   }
 

@@ -161,9 +161,9 @@ struct Scaling {
   float factor;
 };
 
-/** Weights of 4 bits: a group has 16 different ones. */
+/** Makes digits of a panel's weights. Of 4 bits a group has 16 different ones. */
 template <class Kind>
-struct Nibbles {
+struct Unpack {
   static constexpr int WORDS = STEP * 4 / 32;
   const Floats levels = Kind::levels();
 
@@ -219,8 +219,8 @@ struct Nibbles {
   }
 };
 
-/** Weights of 8 bits. */
-struct Bytes {
+template <>
+struct Unpack<PanelInts<8>> {
   static constexpr int WORDS = STEP * 8 / 32;
   const __m512i order = tile_order(8);
 
@@ -275,13 +275,13 @@ struct Columns {
 };
 
 /** The columns of a strip with a slice of the depth, and the sums of up to TILE rows with a panel of them. */
-template <class Kind, class Unpack>
+template <class Kind>
 struct TiledProduct {
   static constexpr int GROUPS = SLICE / GROUP;
   typedef signed char Digits[DIGITS * TILE][STEP];
 
   const QuantizedProduct& p;
-  const Unpack bits{};
+  const Unpack<Kind> bits{};
   Digits weights[STRIP_TILES * SLICE_STEPS] __attribute__((aligned(64)));
   float column_scales[STRIP_TILES][TILE];
   float scales[GROUPS][TILE], biases[GROUPS][TILE], factors[TILE]; // of the panel that is unpacked
@@ -328,10 +328,11 @@ struct TiledProduct {
     if (at == 0) measure(panel, slice, column_scales[tile]);
     const auto* from = (const __m512i*)panel.words + (long)(slice.start + at) * Kind::BITS / 32;
     const bool is_half = slice.size - at < STEP;
-    __m512i words[Unpack::WORDS];
-    for (int i = 0; i < Unpack::WORDS; i++) {
+    constexpr int WORDS = Unpack<Kind>::WORDS;
+    __m512i words[WORDS];
+    for (int i = 0; i < WORDS; i++) {
       __builtin_prefetch((const char*)(from + i) + AHEAD, 0, 2);
-      words[i] = is_half && i >= Unpack::WORDS / 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(from + i);
+      words[i] = is_half && i >= WORDS / 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(from + i);
     }
     const int next = is_half ? group : group + 1;
     const auto scaling = [&](int column) -> Scaling {
@@ -402,9 +403,9 @@ struct TiledProduct {
   }
 };
 
-template <class Kind, class Unpack>
+template <class Kind>
 static void multiply_columns(const QuantizedProduct& p, int from, int to) {
-  TiledProduct<Kind, Unpack> product(p);
+  TiledProduct<Kind> product(p);
   const Shapes shapes;
   _tile_loadconfig(&shapes);
   for (int start = 0; start < p.depth; start += SLICE) {
@@ -422,10 +423,8 @@ static void multiply_columns(const QuantizedProduct& p, int from, int to) {
 }
 
 static void tiled_product(const QuantizedProduct& p, int from, int to) {
-  if (!takes_tiles(p)) quantized_product(p, from, to);
-  else if (!p.biases) multiply_columns<PanelFloats, Nibbles<PanelFloats>>(p, from, to);
-  else if (p.bits == 4) multiply_columns<PanelInts<4>, Nibbles<PanelInts<4>>>(p, from, to);
-  else multiply_columns<PanelInts<8>, Bytes>(p, from, to);
+  if (!takes_tiles(p)) return quantized_product(p, from, to);
+  with_kind(p, [&](auto kind) { multiply_columns<decltype(kind)>(p, from, to); });
 }
 
 } // namespace VARIANT

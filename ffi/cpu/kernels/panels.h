@@ -38,6 +38,7 @@ struct PanelInts {
   static constexpr int BITS = SIZE, PLANES = 8 / BITS, WORDS = GROUP * BITS / 32;
   static constexpr float MOST = (1 << BITS) - 1;
 
+  /** All there are of 4 bits. */
   static INLINE Floats levels() {
     return Affine<4>::levels();
   }

@@ -2,7 +2,7 @@
 // kernels.cpp.
 #pragma once
 
-#include "quantized-sums.h"
+#include "product.h"
 #include "quantized-weights.h"
 #if defined(__AVX512VNNI__)
 #include "integer-product.h"
@@ -43,6 +43,19 @@ static void arrange(const float* const* x, int first, const QuantizedProduct& p,
   }
 }
 
+/** The sums of M rows with N columns; parts are whole vectors of them. */
+template <int M, int N>
+static INLINE void put_sums(const QuantizedProduct& p, const Floats* parts, int column) {
+  float whole[M * N + LANES - 1];
+  for (int k = 0; k < M * N; k += LANES) store(whole + k, sums(parts + k));
+  for (int m = 0; m < M; m++) {
+    float* out = p.out + m * p.out_stride + column;
+    for (int n = 0; n < N; n++, out++) {
+      *out = p.beta == 0 ? whole[m * N + n] : whole[m * N + n] + p.beta * *out;
+    }
+  }
+}
+
 template <class Group, int M, int N>
 static INLINE void quantized_tile(const QuantizedProduct& p, int column) {
   constexpr int BITS = Group::BITS;
@@ -65,7 +78,7 @@ static INLINE void quantized_tile(const QuantizedProduct& p, int column) {
       }
     }
   }
-  put_sums<M, N>(p, parts, column, 1);
+  put_sums<M, N>(p, parts, column);
 }
 
 /** Not inlined: with all instances in one function the addresses are spilled. */
