@@ -436,14 +436,32 @@ function placesOf(rows: readonly KvRow[], group: number): Int32Array {
   let at = 0;
   for (const [row, { start, count, tables }] of rows.entries()) {
     const blocks = tables[group]!;
-    for (let position = start; position < start + count; position++) {
-      const block = blocks[Math.floor(position / BLOCK_TOKENS)]!;
-      packed[at++] = position;
-      packed[at++] = block * BLOCK_TOKENS + (position % BLOCK_TOKENS);
-      packed[at++] = row;
+    const end = start + count;
+    for (let position = start; position < end; ) {
+      const block = Math.floor(position / BLOCK_TOKENS);
+      const next = Math.min(end, (block + 1) * BLOCK_TOKENS);
+      placeTokens(packed, at, position, next, (blocks[block]! - block) * BLOCK_TOKENS, row);
+      at += 3 * (next - position);
+      position = next;
     }
   }
   return packed;
+}
+
+/** Of one block. A function of its own, which is compiled after a few blocks: in one loop a prompt's tokens are interpreted. */
+function placeTokens(
+  packed: Int32Array,
+  at: number,
+  from: number,
+  to: number,
+  toSlot: number,
+  row: number,
+): void {
+  for (let position = from; position < to; position++, at += 3) {
+    packed[at] = position;
+    packed[at + 1] = position + toSlot;
+    packed[at + 2] = row;
+  }
 }
 
 /** For tables so wide. */

@@ -126,6 +126,11 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.#tokens[this.#length++] = token;
   }
 
+  /** Makes the keys of the blocks that are full of known tokens once so many are computed. */
+  hash(computed: number): void {
+    this.key(Math.floor(Math.min(computed, this.#length) / BLOCK_TOKENS) - 1);
+  }
+
   /** The prefix key of its block number `index`, which must be full of known tokens; of -1, the root. */
   key(index: number): string {
     if (index < 0) return this.#rootKey;

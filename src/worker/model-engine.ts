@@ -98,7 +98,8 @@ export class ModelEngine {
     const isUnknown = (token: number) =>
       !(Number.isInteger(token) && token >= 0 && token < vocabulary);
     const named = [...(sampling.logitBias?.keys() ?? []), ...(sampling.logitsOf ?? [])];
-    if (prompt.length === 0 || prompt.some(isUnknown) || named.some(isUnknown)) return "bad_token";
+    const isKnown = prompt.length > 0 && areBelow(vocabulary, prompt);
+    if (!isKnown || named.some(isUnknown)) return "bad_token";
     const arrivalMs = this.#now();
     const reading = readingOf(request);
     // What is read of every prompt token must be computed.
@@ -197,4 +198,10 @@ export class ModelEngine {
     this.#load[0] = running;
     this.#load[1] = this.#answers.size - running;
   }
+}
+
+/** By a loop of its own: a function that is called for each token of a long prompt delays its first answer. */
+function areBelow(end: number, tokens: Uint32Array): boolean {
+  for (let i = 0; i < tokens.length; i++) if (tokens[i]! >= end) return false;
+  return true;
 }

@@ -116,6 +116,8 @@ export class Pipeline {
         return answer;
       });
       const launched = runner.launch(prepared.inputs);
+      // While the device computes: when the step has landed, what it drew would wait for them.
+      for (const { sequence, start, count } of batch.rows) sequence.hash(start + count);
       return { batch, launchedMs, reports, prepared, launched, late: [] };
     } catch (error) {
       return { batch, launchedMs, reports, error, late: [] };

@@ -7,7 +7,7 @@ import {
   type EngineRequest,
   type RequestEvent,
 } from "../../src/engine/protocol.ts";
-import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import { BLOCK_TOKENS, readGauges } from "../../src/kv/blocks.ts";
 import { KvCache } from "../../src/kv/kv-cache.ts";
 import type { Launched, StepInputs, StepOutputs } from "../../src/model/runner.ts";
 import type { Sampled } from "../../src/model/sampler.ts";
@@ -194,6 +194,42 @@ describe("a step", () => {
     expect(answer(1).tokens).toEqual(answerTo(range(60), 9, 1));
     expect(answer(2).tokens).toEqual(answerTo(range(3, 500), 9, 2));
     expect(answer(3).tokens).toEqual(answerTo(range(40, 600), 9, 3));
+  });
+
+  test("has the keys of a prompt's blocks made before it is read", () => {
+    const { CryptoHasher } = Bun;
+    let isRead = false;
+    const late: string[] = [];
+    class ReadRunner extends HashRunner {
+      override launch(inputs: StepInputs): Launched {
+        const launched = super.launch(inputs);
+        const read = () => {
+          isRead = true;
+          return launched.read();
+        };
+        return { ...launched, read };
+      }
+    }
+    const { engine, submit, pool } = setUpWith(ReadRunner, { tokenBudget: 96 });
+    submit(1, { prompt: range(90), maxTokens: 3 });
+    submit(2, { prompt: range(70, 100), maxTokens: 3 });
+    Bun.CryptoHasher = class extends CryptoHasher {
+      override update(...given: Parameters<InstanceType<typeof CryptoHasher>["update"]>) {
+        if (isRead) late.push(String(given[0]));
+        return super.update(...given);
+      }
+    };
+    try {
+      while (!engine.scheduler.idle) {
+        isRead = false;
+        engine.step();
+      }
+    } finally {
+      Bun.CryptoHasher = CryptoHasher;
+    }
+    // 64 tokens of the one and 64 of the other.
+    expect(readGauges(pool.gauges).cached).toBe(4);
+    expect(late).toEqual([]);
   });
 
   test("reports its rows, and the tokens of prompts apart from those of answers", () => {
