@@ -5,7 +5,8 @@
 // --rounds 5`. A line has the microseconds of each, and the last one's groups as tiles x shares x step x stages x rows.
 // `--variants 2x2x128x4,1x1x64x6,_x4,...`: other groups, in a second line, the quickest first; `_`, or what is left out
 // at the end, is as it would choose it (src/kernels/warpgroup-product.ts). `--bits 16`: dense matrices, by MLX and by the
-// kernel for some rows (src/kernels/dense-product.c). It fails if results differ.
+// kernel for some rows (src/kernels/dense-product.c), with `--rows 8192` by the one for prompts (src/kernels/prompt-product.c).
+// It fails if results differ.
 import { parseArgs } from "node:util";
 import { findLibrary } from "../ffi/native.ts";
 import { hasWgmma } from "../src/device/cuda.ts";
@@ -13,7 +14,22 @@ import { type Matrix, Products } from "../src/kernels/product.ts";
 import { type AskedShape, type GroupShape, groupShape } from "../src/kernels/warpgroup-product.ts";
 import { evaluate, type MlxArray } from "../src/mlx/array.ts";
 import { makeKernel } from "../src/mlx/kernel.ts";
-import { astype, dequantize, matmul, quantize, split, swapAxes } from "../src/mlx/ops.ts";
+import {
+  astype,
+  dequantize,
+  flatten,
+  matmul,
+  max,
+  maximum,
+  multiply,
+  negative,
+  quantize,
+  sigmoid,
+  split,
+  subtract,
+  sum,
+  swapAxes,
+} from "../src/mlx/ops.ts";
 import { key, normal } from "../src/mlx/random.ts";
 import { Recorded } from "../src/mlx/recording.ts";
 import { openMlx } from "../src/mlx/runtime.ts";
@@ -97,7 +113,7 @@ for (const described of values.matrices.split(",")) {
       { name: "bfloat16", by: (x, i) => matmul(x, dense[i]!) },
       ...(isDense ? [] : [{ name: "product-many", by: byProducts(many) }]),
       ...warpgroups.map(({ groups, products }) => ({
-        name: isDense ? "dense-product" : nameOf(groupShape(sizes, groups)),
+        name: isDense ? "our kernel" : nameOf(groupShape(sizes, groups)),
         by: byProducts(products),
       })),
     ];
@@ -112,14 +128,14 @@ for (const described of values.matrices.split(",")) {
       const recorded = new Recorded(chain, () => [all]);
       return { name, recorded, seconds: Number.POSITIVE_INFINITY };
     });
-    const numbers = (made: MlxArray) => Float32Array.from(astype(made, "float32").numbers());
     const first = split(all, BATCHES, 0)[0]!;
-    const plain = numbers(matmul(first, dense[0]!));
-    const gates = isGated ? numbers(ways[1]!.by(first, 0, true)) : undefined;
+    const plain = matmul(first, dense[0]!);
+    const [gate, up] = split(plain, 2) as [MlxArray, MlxArray];
+    const gates = multiply(multiply(gate, sigmoid(gate)), up);
     const differences = ways.map(({ by }, i) => {
       using _ = new Scope();
-      const own = furthest(plain, numbers(by(first, 0, false)));
-      return i > 0 && gates ? Math.max(own, furthest(gates, numbers(by(first, 0, true)))) : own;
+      const own = furthest(plain, by(first, 0, false));
+      return i > 0 && isGated ? Math.max(own, furthest(gates, by(first, 0, true))) : own;
     });
     for (let round = 0; round < Number(values.rounds); round++)
       for (const way of timed) way.seconds = Math.min(way.seconds, secondsOf(way.recorded, all));
@@ -174,11 +190,12 @@ function secondsOf(recorded: Recorded, all: MlxArray): number {
 }
 
 /** As a part of the largest number; NaN where either is. */
-function furthest(a: Float32Array, b: Float32Array): number {
-  let [worst, largest] = [0, 0];
-  for (let i = 0; i < a.length; i++) {
-    worst = Math.max(worst, Math.abs(a[i]! - b[i]!));
-    largest = Math.max(largest, Math.abs(a[i]!));
-  }
-  return worst / largest;
+function furthest(a: MlxArray, b: MlxArray): number {
+  const most = (x: MlxArray) => {
+    const sizes = flatten(maximum(x, negative(x)));
+    // The largest of them may be none of those that are NaN.
+    return max(sizes, 0).numbers()[0]! + 0 * sum(sizes, 0).numbers()[0]!;
+  };
+  const exact = astype(a, "float32");
+  return most(subtract(exact, astype(b, "float32"))) / most(exact);
 }

@@ -11,6 +11,12 @@ __device__ __forceinline__ void cluster_barrier() {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
+/** Arrives at the barrier (bulk.h) that stands at the same place in the shared memory of the cluster's group `index`. */
+__device__ __forceinline__ void barrier_arrive_at(int index, unsigned at) {
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+               "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(at), "r"(index) : "memory");
+}
+
 /** The four floats at `at` of the shared memory of the cluster's group `index`. */
 __device__ __forceinline__ void load_shared_of(int index, float (&four)[4], unsigned at) {
   asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5;\n"

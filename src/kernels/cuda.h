@@ -24,13 +24,18 @@
 #define AWAIT_INPUTS
 #endif
 
-#ifdef LAUNCH_BOUNDS
 // MLX writes a kernel's signature without these: the most threads of a group, and how many groups are to share a
-// multiprocessor, for which the compiler spares registers.
-#define __global__ __attribute__((global)) __launch_bounds__(LAUNCH_BOUNDS)
+// multiprocessor, for which the compiler spares registers; and how many groups run together (cluster.h).
+#ifdef LAUNCH_BOUNDS
+#define BOUNDED __launch_bounds__(LAUNCH_BOUNDS)
+#else
+#define BOUNDED
 #endif
-
 #ifdef CLUSTER
-// So many groups run together (cluster.h).
-#define __global__ __attribute__((global)) __attribute__((cluster_dims(CLUSTER, 1, 1)))
+#define CLUSTERED __attribute__((cluster_dims(CLUSTER, 1, 1)))
+#else
+#define CLUSTERED
+#endif
+#if defined(LAUNCH_BOUNDS) || defined(CLUSTER)
+#define __global__ __attribute__((global)) BOUNDED CLUSTERED
 #endif

@@ -14,6 +14,7 @@ import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-prod
 import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
+import { clusterShape, PromptProducts } from "./prompt-product.ts";
 import { kernelSource } from "./source.ts";
 import { fitsVector, MULTIPROCESSORS, Vectors } from "./vector.ts";
 import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
@@ -76,13 +77,14 @@ function expertForm(matrix: Matrix) {
 
 /**
  * Whether our kernels are the fastest for so many rows (docs/log.md): for many cuBLAS is faster; for quantized matrices
- * only from more rows on, unless they are kept dequantized too.
+ * only from more rows on, unless they are kept dequantized too. From `promptRows` on ours are asked for.
  */
 export function quickestRows(
   matrix: Matrix,
   dtype: Dtype,
   isUnpacked: boolean,
   hasWgmma: boolean,
+  promptRows = Number.POSITIVE_INFINITY,
 ): (rows: number) => boolean {
   const form = formOf(matrix);
   const { outputs, inputs } = form;
@@ -92,8 +94,10 @@ export function quickestRows(
   const isVector = fitsOneRow(matrix, dtype);
   const isDense =
     hasWgmma && matrix.kind === "dense" && matrix.weight.dtype === dtype && isHalf(dtype);
+  const isPrompt = isDense && clusterShape(outputs, inputs) !== undefined;
   return (rows) => {
     if (rows === 1 && matrix.kind === "dense") return isVector;
+    if (isPrompt && rows >= promptRows) return true;
     return rows <= most || (isDense && denseShapeOf(rows, form) !== undefined);
   };
 }
@@ -228,6 +232,7 @@ export class Products {
   readonly #wide: WideExpertProducts | undefined;
   readonly #warpgroups: WarpgroupProducts | undefined;
   readonly #dense: DenseProducts | undefined;
+  readonly #prompts: PromptProducts | undefined;
   readonly #vectors: Vectors;
   readonly #norm: typeof rmsNorm;
   #lastPlan: ExpertPlan | undefined;
@@ -251,6 +256,7 @@ export class Products {
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
     this.#warpgroups = hasWgmma ? new WarpgroupProducts(make, groups) : undefined;
     this.#dense = hasWgmma ? new DenseProducts(make) : undefined;
+    this.#prompts = hasWgmma ? new PromptProducts(make) : undefined;
   }
 
   /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
@@ -275,10 +281,12 @@ export class Products {
       const given = { x, weight, scales, biases: biases!, sizes, residual };
       return this.#warpgroups.product(given, form, isGated);
     }
-    const dense = this.#dense && matrix.kind === "dense" && denseShapeOf(rows, form);
-    if (this.#dense && dense) {
-      const sizes = this.#constants.ints(rows);
-      return this.#dense.product({ x, weight, sizes, residual }, dense, isGated);
+    if (this.#dense && this.#prompts && matrix.kind === "dense" && rows > FEW) {
+      const given = { x, weight, sizes: this.#constants.ints(rows), residual };
+      const dense = denseShapeOf(rows, form);
+      if (dense) return this.#dense.product(given, dense, isGated);
+      const cluster = clusterShape(outputs, inputs);
+      if (cluster) return this.#prompts.product(given, cluster, isGated);
     }
     const launch =
       rows > FEW
@@ -362,6 +370,7 @@ export class Products {
     this.#wide?.free();
     this.#warpgroups?.free();
     this.#dense?.free();
+    this.#prompts?.free();
     this.#vectors.free();
     for (const each of this.#configured.values()) each.free();
     this.#constants.free();

@@ -18,6 +18,7 @@ import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 import scan from "./scan.h" with { type: "text" };
+import tensorCopy from "./tensor-copy.h" with { type: "text" };
 import warpgroupSums from "./warpgroup-sums.h" with { type: "text" };
 import wgmma from "./wgmma.h" with { type: "text" };
 import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
@@ -25,7 +26,7 @@ import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 export type Language = "cuda" | "metal";
 
 /** The tests' emulator has these functions of its own. */
-export { bulk, cluster, cudaInstructions, wgmma };
+export { bulk, cluster, cudaInstructions, tensorCopy, wgmma };
 
 const headers = new Map([
   ["attention.h", attention],
@@ -42,6 +43,7 @@ const headers = new Map([
   ["moves.h", moves],
   ["quantized.h", quantized],
   ["scan.h", scan],
+  ["tensor-copy.h", tensorCopy],
   ["warpgroup-sums.h", warpgroupSums],
   ["wgmma.h", wgmma],
   ["wgmma-operand.h", wgmmaOperand],

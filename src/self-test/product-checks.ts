@@ -52,6 +52,10 @@ export function productChecks(device: Device): DeviceCheck[] {
         })),
     ]),
     ...computed.map((dtype) => ({
+      name: `product of a prompt: ${dtype}`,
+      run: (by: Device) => checkPrompt(by, dtype),
+    })),
+    ...computed.map((dtype) => ({
       name: `products of heads: ${dtype}`,
       run: (by: Device) => checkHeads(by, dtype),
     })),
@@ -129,6 +133,28 @@ function checkLinear(
         close(" and a gate", linear(x, { norm, gating: "swiglu" }), gated(afterNorm, outputs)),
       ];
     });
+  });
+}
+
+/** Rows that are no whole tiles, and more of them than most kernels take. */
+function checkPrompt(device: Device, dtype: FloatType): Finding[] {
+  const [rows, inputs, outputs] = [1030, 128, 512];
+  const { matrix, numbers } = makeMatrix(device, "matrix", [outputs, inputs], dtype, undefined);
+  const x = rounded("x", [rows, inputs], dtype);
+  const residual = rounded("residual", [rows, outputs], dtype);
+  const plain = product(numbersOf(x), numbers, inputs);
+  const plainResidual = numbersOf(residual);
+  const sum = plain.map((value, i) => value + plainResidual[i]!);
+  return keeping((keep) => {
+    const options = { dtype, keepDequantized: false, bias: undefined, ...keep };
+    const linear = device.linear(matrix, options);
+    const close = (what: string, found: MlxArray, expected: readonly number[]) =>
+      comparedByPart(`${rows} rows${what}`, numbersOf(found), expected, mostOf(device, dtype));
+    return [
+      close("", linear(x), plain),
+      close(" and a residual", linear(x, { residual }), sum),
+      close(" and a gate", linear(x, { gating: "swiglu" }), gated(plain, outputs)),
+    ];
   });
 }
 

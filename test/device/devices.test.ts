@@ -18,6 +18,7 @@ import {
   split,
   swapAxes,
   take,
+  zeros,
 } from "../../src/mlx/ops.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";
 import { deviceOf } from "../support/devices.ts";
@@ -190,6 +191,46 @@ test("on CUDA prompts are recorded where the GPU takes no longer than the host",
   // Nothing is added to a step that has all it may beside streams.
   expect(padded(besideTokens!, 1.2e9)).toBe(besideTokens!);
 });
+
+test.skipIf(backend() !== "cpu")(
+  "on Hopper prompts are multiplied by our kernel only where it is asked for",
+  () => {
+    using _ = new Scope();
+    const launched = (isAsked: boolean, rows: number, outputs: number) => {
+      if (isAsked) process.env.MLX_SERVE_PROMPT_PRODUCTS = "1";
+      const names: string[] = [];
+      const make: MakeKernel = (_, { name }) => ({
+        configure: ({ outputs }) => ({
+          call: () => {
+            names.push(name);
+            return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+          },
+          free() {},
+        }),
+        free() {},
+      });
+      const device = openDevice("cuda", { architecture: "sm_90" }, make);
+      delete process.env.MLX_SERVE_PROMPT_PRODUCTS;
+      const weight = zeros([outputs, 64], "bfloat16");
+      const options = { dtype: "bfloat16", bias: undefined, keepDequantized: false } as const;
+      const held: MlxArray[] = [];
+      const keepView = (view: MlxArray) => {
+        held.push(hold(view));
+        return view;
+      };
+      const keep = { keepView, keepWeight: (made: () => MlxArray) => keepView(made()) };
+      const linear = device.linear({ kind: "dense", weight }, { ...options, ...keep });
+      linear(zeros([rows, 64], "bfloat16"));
+      for (const each of held) each.free();
+      device.free();
+      return names;
+    };
+    expect(launched(true, 1024, 512)).toEqual(["mlx_serve_prompt_product"]);
+    expect(launched(true, 1023, 512)).toEqual([]);
+    expect(launched(true, 1024, 640)).toEqual([]);
+    expect(launched(false, 1024, 512)).toEqual([]);
+  },
+);
 
 describe.skipIf(backend() !== "cpu")("on Hopper a kept copy of quantized weights", () => {
   /** A matrix, and what is multiplied by it; `kept` is what is kept for a copy. */

@@ -4,11 +4,13 @@ import { backend } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { Lookups } from "../../src/kernels/lookup.ts";
 import { Products } from "../../src/kernels/product.ts";
+import { clusterShape, PromptProducts } from "../../src/kernels/prompt-product.ts";
 import { SumNorms } from "../../src/kernels/sum-norm.ts";
 import { array } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import {
+  add,
   astype,
   dequantize,
   matmul,
@@ -461,6 +463,102 @@ function checkDense(make: MakeKernel): void {
   }
 }
 
+/** Of products of prompts, whose groups copy to each other what they multiply. */
+const promptMutations = [
+  {
+    name: "rows that are read before the launch before has made them",
+    from: "  AWAIT_INPUTS;\n  cluster_barrier();",
+    to: "  cluster_barrier();",
+    found: /lane \d+ writes maps before it waits for the launch before/,
+  },
+  {
+    name: "barriers that others use before they are made",
+    from: "AWAIT_INPUTS;\n  cluster_barrier();",
+    to: "AWAIT_INPUTS;",
+    found: /that was never made/,
+  },
+  {
+    name: "a stage that is copied to once half of its warps are done with it",
+    from: "NEIGHBOURS * WARPS);",
+    to: "NEIGHBOURS * WARPS / 2);",
+    found:
+      /which that has used, or still does|has not been waited for|what lane \d+ was multiplying was written to/,
+  },
+  {
+    name: "a stage that is copied to without asking whether others are done with it",
+    from: "if (step >= STAGES) barrier_wait",
+    to: "if (step >= 2 * STAGES) barrier_wait",
+    found: /arrives at a barrier where all have arrived/,
+  },
+  {
+    name: "a stage that is given back while it is still multiplied",
+    from: "          wgmma_wait<1>();\n",
+    to: "",
+    found:
+      /which that has used, or still does|has not been waited for|what lane \d+ was multiplying was written to/,
+  },
+  {
+    name: "steps that are multiplied before they have come",
+    from: "        barrier_wait(full + stage * 8, step / STAGES % 2);\n",
+    to: "",
+    found: /which nobody has written|has not been waited for/,
+  },
+  {
+    name: "rows that are copied to groups with others",
+    from: "same_rows |= 1u << (i * DOWN + down)",
+    to: "same_rows |= 1u << (down * ACROSS + i)",
+    found: /which nobody has written|never come there|has not been waited for|which that has used/,
+  },
+  {
+    name: "a share of the columns that nobody copies",
+    from: "columns_to = to + MATRIX + (half * HALF + down * COLUMN_SHARE)",
+    to: "columns_to = to + MATRIX + (half * HALF)",
+    found: /has not been waited for|which that has used, or still does/,
+  },
+  {
+    name: "sums of the tile before",
+    from: "s > 0 || k > 0, x",
+    to: "true, x",
+    found: /toBeLessThan/,
+  },
+  {
+    name: "numbers that are stored before all lanes have made theirs",
+    from: "        WARP_BARRIER;\n        #pragma unroll\n        for (int i = 0; i < 8; i++)\n          if",
+    to: "        #pragma unroll\n        for (int i = 0; i < 8; i++)\n          if",
+    found: /which nobody has written|a race/,
+  },
+  {
+    name: "rows behind the last one",
+    from: "return first + row_of(i) < rows;",
+    to: "return true;",
+    found: /of residual, which has/,
+  },
+  {
+    name: "a group that ends while others copy to it",
+    from: "to this group.\n  cluster_barrier();",
+    to: "to this group.\n",
+    found: /which ends/,
+  },
+] as const;
+
+/** 140 rows with a dense matrix, by a cluster of four that has two tiles, of more steps than stages. */
+function checkPrompt(make: MakeKernel): void {
+  using _ = new Scope();
+  const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
+  const [x, weight, residual] = [random(1, 140, 320), random(2, 1024, 320), random(3, 140, 1024)];
+  const prompts = new PromptProducts(make);
+  try {
+    const given = { x, weight, residual, sizes: array(Int32Array.of(140)) };
+    const found = prompts.product(given, clusterShape(1024, 320)!, false, 4);
+    const product = matmul(astype(x, "float32"), swapAxes(astype(weight, "float32"), 0, 1));
+    const expected = add(product, astype(residual, "float32"));
+    const off = subtract(astype(found, "float32"), expected).numbers();
+    expect(off.reduce((most, each) => Math.max(most, Math.abs(each)), 0)).toBeLessThan(0.5);
+  } finally {
+    prompts.free();
+  }
+}
+
 /** Of one token's product, whose weights are on their way while it computes. */
 const streamMutations = [
   {
@@ -756,4 +854,11 @@ expectNoticed(
   "dense_product_198664",
   checkDense,
   denseMutations,
+);
+
+expectNoticed(
+  "in an emulated CUDA kernel whose groups copy what they multiply to each other the tests notice",
+  "prompt_product",
+  checkPrompt,
+  promptMutations,
 );

@@ -12,6 +12,7 @@ import {
   Products,
   quickestRows,
 } from "../../src/kernels/product.ts";
+import { clusterShape, PromptProducts } from "../../src/kernels/prompt-product.ts";
 import { groupShape } from "../../src/kernels/warpgroup-product.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
@@ -296,6 +297,32 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       const dense = dequantize(matrix, quantization, dtype);
       const products = new Products(emulatedKernel, true, undefined, { leastRows: 17, ...shape });
       expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, rows, products);
+    }, 120_000);
+  }
+
+  // Tiles that are full and nearly empty; clusters of four groups and of two; one cluster for all tiles, and several of them;
+  // more steps than stages, and fewer.
+  for (const [dtype, rows, outputs, inputs, groups] of [
+    ["bfloat16", 260, 512, 320, 4],
+    ["float16", 130, 1024, 128, 8],
+    ["bfloat16", 100, 768, 320, 4],
+  ] as const) {
+    test(`of a prompt's ${rows} rows of ${inputs} with ${outputs}, ${dtype}, by ${groups} groups`, () => {
+      using _ = new Scope();
+      const prompts = new PromptProducts(emulatedKernel);
+      const shape = clusterShape(outputs, inputs)!;
+      expect(shape).toEqual({ down: 2, across: outputs % 512 === 0 ? 2 : 1 });
+      const [x, weight] = [random(dtype, 1, rows, inputs), random(dtype, 2, outputs, inputs)];
+      const residual = random(dtype, 3, rows, outputs);
+      const sizes = array(Int32Array.of(rows));
+      const plain = matmul(exact(x), swapAxes(exact(weight), 0, 1));
+      const most = dtype === "float16" ? 0.002 : 0.01;
+      const product = (added?: MlxArray, isGated = false) =>
+        prompts.product({ x, weight, sizes, residual: added }, shape, isGated, groups);
+      expect(difference(product(), plain)).toBeLessThan(most);
+      expect(difference(product(residual), add(plain, exact(residual)))).toBeLessThan(most);
+      expect(difference(product(undefined, true), gated(plain))).toBeLessThan(most);
+      prompts.free();
     }, 120_000);
   }
 

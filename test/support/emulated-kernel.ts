@@ -22,7 +22,14 @@ import {
   uniqueName,
 } from "../../scripts/check-kernels/metal-signature.ts";
 import { MOST_SHARED_BYTES } from "../../scripts/check-kernels/metal-tree.ts";
-import { bulk, cluster, cudaInstructions, type Language, wgmma } from "../../src/kernels/source.ts";
+import {
+  bulk,
+  cluster,
+  cudaInstructions,
+  type Language,
+  tensorCopy,
+  wgmma,
+} from "../../src/kernels/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
@@ -119,6 +126,9 @@ const types: Partial<Record<Dtype, string>> = {
   uint32: "unsigned",
 };
 
+/** Headers whose functions the emulator has. */
+const own = [cudaInstructions, bulk, cluster, tensorCopy, wgmma];
+
 function cudaText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
   const { outputs, template = {} } = launch;
   const constants = Object.entries(template).map(([name, value]) =>
@@ -131,7 +141,7 @@ function cudaText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
     ...source.outputs.map((name, i) => [`${types[outputs[i]!.dtype]}*`, name]),
   ];
   const text = `
-${source.header?.replace(cudaInstructions, "").replace(bulk, "").replace(cluster, "").replace(wgmma, "")}
+${own.reduce((header, each) => header?.replace(each, ""), source.header)}
 ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
 ${source.source}

@@ -1,5 +1,5 @@
 // CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h,
-// bulk.h, cluster.h and wgmma.h (instructions.cpp).
+// bulk.h, cluster.h, tensor-copy.h and wgmma.h (instructions.cpp).
 #include "kernel.h"
 
 #define __device__ static
@@ -132,13 +132,23 @@ void barrier_expect(unsigned at, int bytes);
 void barrier_wait(unsigned at, int parity);
 void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier);
 
+/** A warp writes down a matrix (rows, columns) of 16 bits, of which boxes of 64 columns and `box` rows are copied. */
+void make_tensor_map(void* map, unsigned shared, const void* matrix, int rows, int columns, int box, int lane);
+void tensor_copy(unsigned to, const void* map, int column, int row, unsigned barrier);
+void tensor_copy_to(unsigned groups, unsigned to, const void* map, int column, int row, unsigned barrier);
+
 void cluster_barrier();
 void cluster_arrive();
 void cluster_wait();
 void bulk_copy_to(int index, unsigned to, unsigned from, int bytes, unsigned barrier);
+void barrier_arrive_at(int index, unsigned at);
 void load_shared_of(int index, float (&four)[4], unsigned at);
 
 void fence_proxy_async();
+template <int REGISTERS>
+inline void give_registers() {}
+template <int REGISTERS>
+inline void take_registers() {}
 void wgmma_fence();
 void wgmma_commit();
 /** sum (64, 2 * SUMS) = a (64, 16) b (2 * SUMS, 16), spread over a warpgroup, or added to it. */

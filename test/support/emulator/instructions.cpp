@@ -282,33 +282,75 @@ uint16_t load_shared_bits(unsigned at) {
 // ---- Copies that barriers count
 
 namespace {
-CountingBarrier& barrier_at(unsigned at) {
+/** Barriers of one address in all groups of a cluster. */
+CountingBarrier& barrier_of(Group& group, unsigned at) {
   in_shared_memory(at, 8);
-  const auto found = me->group->barriers.find(at);
-  if (found == me->group->barriers.end()) fault("lane %d uses a barrier that was never made", me->index);
+  const auto found = group.barriers.find(at);
+  if (found == group.barriers.end())
+    fault("lane %d uses a barrier of group %td of its cluster that was never made", me->index, &group - groups);
   return found->second;
 }
 
-void complete(CountingBarrier& barrier) {
-  order_group();
+CountingBarrier& barrier_at(unsigned at) {
+  return barrier_of(*me->group, at);
+}
+
+void complete(CountingBarrier& barrier, Group& owner) {
+  order_group(owner);
   for (const auto& [to, from, of, taken] : barrier.copies) {
     if (of && of->has_ended) fault("lane %d waits for a copy from group %td of its cluster, which ends", me->index, of - groups);
     if (memcmp(taken.data(), from, taken.size()) != 0) fault("what lane %d was copying was written to", me->index);
     char* const place = in_shared_memory(to);
-    touch(place, taken.size(), Access::END_COPY);
+    touch(place, taken.size(), Access::END_BULK_COPY);
     memcpy(place, from, taken.size());
   }
+  for (int i = 0; i < group_count; i++) owner.known[i] = std::max(owner.known[i], barrier.arrived[i]);
   barrier.copies.clear();
   barrier.left = barrier.count;
   barrier.expected = barrier.asked = 0;
   barrier.completed += 1;
   barrier.number += 1;
-  order_group();
+  order_group(owner);
 }
 
 bool can_complete(const CountingBarrier& barrier) {
   return barrier.left == 0 && barrier.asked == barrier.expected;
 }
+
+void arrive(CountingBarrier& barrier, Group& owner) {
+  if (barrier.left == 0) fault("lane %d arrives at a barrier where all have arrived", me->index);
+  barrier.left -= 1;
+  if (!can_complete(barrier)) return;
+  // Copies arrive as late as they may, when they are waited for.
+  if (barrier.copies.empty()) complete(barrier, owner);
+  else barrier.number += 1;
+}
+
+Group& other_group(int index, const char* does) {
+  if (index < 0 || index >= group_count) fault("lane %d %s group %d of its cluster", me->index, does, index);
+  if (groups[index].has_ended) fault("lane %d %s group %d of its cluster, which ends", me->index, does, index);
+  return groups[index];
+}
+
+void begin_bulk_copy(Group& group, unsigned to, const char* from, int bytes, const Group* of, CountingBarrier& barrier) {
+  in_shared_memory(to + bytes - 16);
+  char* const own = in_shared_memory(to);
+  if (&group == me->group) touch(own, bytes, Access::BEGIN_COPY);
+  else begin_copy_of(group, group.dynamic_memory + (own - me->group->dynamic_memory), bytes);
+  barrier.copies.push_back({to, from, of, std::vector<char>(from, from + bytes)});
+  barrier.asked += bytes;
+}
+
+/** After all that an instruction has asked for. */
+void tell_waiting(CountingBarrier& barrier) {
+  if (can_complete(barrier)) barrier.number += 1;
+}
+
+/** In the first of 128 bytes. */
+struct TensorMap {
+  const char* matrix;
+  int rows, columns, box;
+};
 } // namespace
 
 void barrier_init(unsigned at, int count) {
@@ -319,13 +361,17 @@ void barrier_init(unsigned at, int count) {
 }
 
 void barrier_arrive(unsigned at) {
-  CountingBarrier& barrier = barrier_at(at);
-  if (barrier.left == 0) fault("lane %d arrives at a barrier where all have arrived", me->index);
-  barrier.left -= 1;
-  if (!can_complete(barrier)) return;
-  // Copies arrive as late as they may, when they are waited for.
-  if (barrier.copies.empty()) complete(barrier);
-  else barrier.number += 1;
+  arrive(barrier_at(at), *me->group);
+}
+
+void barrier_arrive_at(int index, unsigned at) {
+  Group& other = other_group(index, "arrives at");
+  CountingBarrier& barrier = barrier_of(other, at);
+  if (&other != me->group) {
+    order_group(*me->group);
+    barrier.arrived[me->group - groups] = me->group->epochs.shared;
+  }
+  arrive(barrier, other);
 }
 
 void barrier_expect(unsigned at, int bytes) {
@@ -336,7 +382,7 @@ void barrier_expect(unsigned at, int bytes) {
 void barrier_wait(unsigned at, int parity) {
   CountingBarrier& barrier = barrier_at(at);
   while (barrier.completed % 2 == parity) {
-    if (can_complete(barrier)) complete(barrier);
+    if (can_complete(barrier)) complete(barrier, *me->group);
     else wait_for(barrier, barrier.number);
   }
 }
@@ -346,32 +392,60 @@ void bulk_copy(unsigned to, const void* from, int bytes, unsigned at) {
   if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
     fault("lane %d copies %d bytes from an unaligned address", me->index, bytes);
   touch(from, bytes, Access::READ);
-  in_shared_memory(to + bytes - 16);
-  touch(in_shared_memory(to), bytes, Access::BEGIN_COPY);
-  const char* const source = static_cast<const char*>(from);
-  barrier.copies.push_back({to, source, nullptr, std::vector<char>(source, source + bytes)});
-  barrier.asked += bytes;
-  if (can_complete(barrier)) barrier.number += 1;
+  begin_bulk_copy(*me->group, to, static_cast<const char*>(from), bytes, nullptr, barrier);
+  tell_waiting(barrier);
 }
 
 void bulk_copy_to(int index, unsigned to, unsigned from, int bytes, unsigned at) {
-  if (index < 0 || index >= group_count) fault("lane %d copies to group %d of its cluster", me->index, index);
-  Group& other = groups[index];
-  if (other.has_ended) fault("lane %d copies to group %d of its cluster, which ends", me->index, index);
-  const auto found = other.barriers.find(at);
-  if (found == other.barriers.end()) fault("lane %d copies to group %d of its cluster, which has no barrier", me->index, index);
+  Group& other = other_group(index, "copies to");
+  CountingBarrier& barrier = barrier_of(other, at);
   if (bytes % 16 != 0) fault("lane %d copies %d bytes", me->index, bytes);
   in_shared_memory(from + bytes - 16);
-  in_shared_memory(to + bytes - 16);
   const char* const source = in_shared_memory(from);
   // Copies read shared memory as products do.
   touch(source, bytes, Access::MULTIPLY);
-  const char* const place = other.dynamic_memory + (in_shared_memory(to) - me->group->dynamic_memory);
-  begin_copy_of(other, place, bytes);
-  CountingBarrier& barrier = found->second;
-  barrier.copies.push_back({to, source, me->group, std::vector<char>(source, source + bytes)});
-  barrier.asked += bytes;
-  if (can_complete(barrier)) barrier.number += 1;
+  begin_bulk_copy(other, to, source, bytes, me->group, barrier);
+  tell_waiting(barrier);
+}
+
+void make_tensor_map(void* map, unsigned shared, const void* matrix, int rows, int columns, int box, int lane) {
+  if (lane != me->in_warp()) fault("lane %d of its warp says that it is lane %d", me->in_warp(), lane);
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0) fault("lane %d puts a map at an unaligned address", me->index);
+  if (box < 1 || box > 256 || columns % 8 != 0) fault("lane %d maps boxes of %d rows of %d columns", me->index, box, columns);
+  in_shared_memory(shared, 128);
+  touched(shared + lane * 4, Access::WRITE, 4);
+  touch(static_cast<char*>(map) + lane * 4, 4, Access::WRITE);
+  in_warp("make_tensor_map", [&] {
+    const TensorMap made = {static_cast<const char*>(matrix), rows, columns, box};
+    memcpy(map, &made, sizeof(made));
+    me->warp().epochs.advance(ORDERS_DEVICE | ORDERS_SHARED);
+  });
+}
+
+void tensor_copy_to(unsigned to_groups, unsigned to, const void* at, int column, int row, unsigned barrier) {
+  TensorMap map;
+  touch(at, 128, Access::READ);
+  memcpy(&map, at, sizeof(map));
+  if (to % 128 != 0) fault("lane %d copies a box to byte %u of its shared memory", me->index, to);
+  for (int index = 0; to_groups >> index; index++) {
+    if (!(to_groups >> index & 1)) continue;
+    Group& group = other_group(index, "copies to");
+    CountingBarrier& counted = barrier_of(group, barrier);
+    for (int i = 0; i < map.box * 8; i++) {
+      static const char zeros[16] = {};
+      const int line = row + i / 8, first = column + i % 8 * 8;
+      const bool is_there = line >= 0 && line < map.rows && first >= 0 && first < map.columns;
+      const char* const from = is_there ? map.matrix + (long(line) * map.columns + first) * 2 : zeros;
+      touch(from, 16, Access::READ);
+      const unsigned place = to + i * 16;
+      begin_bulk_copy(group, place ^ (place >> 7 & 7) << 4, from, 16, nullptr, counted);
+    }
+    tell_waiting(counted);
+  }
+}
+
+void tensor_copy(unsigned to, const void* map, int column, int row, unsigned barrier) {
+  tensor_copy_to(1u << (me->group - groups), to, map, column, row, barrier);
 }
 
 // ---- Products of warpgroups
@@ -414,6 +488,7 @@ void wait_products(int pending) {
       fault("what lane %d was multiplying was written to", me->index);
     for (int i = 0; i < product.sums; i++) product.sum[i] = made[i] + (product.adds ? product.sum[i] : 0);
   }
+  in_warp("wgmma_wait", [] {});
 }
 
 #define PRODUCTS_OF(SUMS, TYPE) \

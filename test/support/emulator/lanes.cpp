@@ -143,6 +143,7 @@ void begin_groups(unsigned x, unsigned y, unsigned z) {
     group.missing = 0;
     group.has_ended = false;
     group.read_until = -1;
+    memset(group.known, 0, sizeof(group.known));
     group.barriers.clear();
     advance(group, ORDERS_DEVICE | ORDERS_SHARED);
     group.first = group.epochs;
@@ -180,8 +181,8 @@ void group_barrier(int order) {
   meet(*me->group, threads, "a barrier of the group", [&] { advance(*me->group, order); });
 }
 
-void order_group() {
-  advance(*me->group, ORDERS_DEVICE | ORDERS_SHARED);
+void order_group(Group& group) {
+  advance(group, ORDERS_DEVICE | ORDERS_SHARED);
 }
 
 void cluster_barrier() {

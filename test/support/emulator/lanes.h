@@ -21,6 +21,9 @@ struct Epochs {
   void advance(int order);
 };
 
+/** Of a cluster. */
+constexpr int MOST_LANES = 2048, MOST_GROUPS = 8;
+
 /** A copy to shared memory that may arrive at any time until it is waited for. */
 struct Copy {
   unsigned to;
@@ -42,6 +45,7 @@ struct BulkCopy {
 struct CountingBarrier : Meeting {
   int count = 0, left = 0; // arrivals
   int expected = 0, asked = 0; // bytes
+  uint32_t arrived[MOST_GROUPS] = {}; // in which epoch of another group its lanes have
   long completed = 0;
   std::vector<BulkCopy> copies;
 };
@@ -65,8 +69,6 @@ struct Warp : Meeting {
   Epochs epochs;
 };
 
-/** Of a cluster. */
-constexpr int MOST_LANES = 2048, MOST_GROUPS = 8;
 extern Warp warps[MOST_LANES / 32];
 
 struct Group : Meeting {
@@ -77,6 +79,7 @@ struct Group : Meeting {
   /** By the numbers that instructions address it with. */
   char* dynamic_memory;
   bool has_ended; // a lane of it
+  uint32_t known[MOST_GROUPS]; // what others of its cluster did before these epochs of theirs is over, as this one knows
   long read_until; // by others of its cluster: the number of the meeting behind which they have
   std::map<unsigned, CountingBarrier> barriers; // by their addresses
 };
@@ -119,7 +122,7 @@ extern unsigned dynamic_bytes;
 void wait_for(const Meeting& meeting, long number);
 
 /** What lanes of the group did before is ordered before what they do next. */
-void order_group();
+void order_group(Group& group);
 
 template <typename Last>
 void meet(Meeting& meeting, int size, const char* operation, Last last) {

@@ -25,6 +25,7 @@ struct Cell {
   uint16_t writer, reader, other_reader;
   Readers readers;
   bool is_under_way; // by an asynchronous copy of the writer's
+  bool is_bulk; // such a copy has written it
 };
 constexpr size_t CELL_BYTES = 2;
 
@@ -214,14 +215,15 @@ void touch(const void* at, size_t bytes, Access access) {
   for (size_t i = first / CELL_BYTES; i <= (first + bytes - 1) / CELL_BYTES; i++) {
     Cell& cell = array->cells[i];
     const bool is_written = cell.written != 0 && !(array->is_shared && cell.written < now.first);
-    if (is_written && cell.is_under_way && access != Access::END_COPY)
+    const bool ends_copy = access == Access::END_COPY || access == Access::END_BULK_COPY;
+    if (is_written && cell.is_under_way && !ends_copy)
       fault(
           "lane %d %s byte %zu of %s, where a copy of lane %d has not been waited for", me->index, does,
           i * CELL_BYTES, array->name, cell.writer);
     expect_written_before(*array, i, cell, now, is_read);
     if ((is_read || access == Access::ATOMIC) && array->begins_unwritten && !is_written)
       fault("lane %d reads byte %zu of %s, which nobody has written", me->index, i * CELL_BYTES, array->name);
-    if (access == Access::MULTIPLY && cell.write > lanes[cell.writer].fenced_writes)
+    if (access == Access::MULTIPLY && !cell.is_bulk && cell.write > lanes[cell.writer].fenced_writes)
       fault(
           "lane %d multiplies byte %zu of %s, which lane %d has written and not fenced", me->index, i * CELL_BYTES,
           array->name, cell.writer);
@@ -234,6 +236,7 @@ void touch(const void* at, size_t bytes, Access access) {
     cell.write = write_count;
     cell.writer = now.lane;
     cell.is_under_way = access == Access::BEGIN_COPY;
+    cell.is_bulk = access == Access::END_BULK_COPY;
   }
 }
 
@@ -257,8 +260,12 @@ void begin_copy_of(const Group& other, const void* at, size_t bytes) {
   write_count += 1;
   for (size_t i = first / CELL_BYTES; i <= (first + bytes - 1) / CELL_BYTES; i++) {
     Cell& cell = array.cells[i];
-    if (cell.written >= other.first.shared || cell.read >= other.first.shared)
-      fault("lane %d copies to byte %zu of another group's memory, which that has used", me->index, i * CELL_BYTES);
+    const uint32_t used = cell.written > cell.read ? cell.written : cell.read;
+    const bool is_under_way = cell.is_under_way && cell.written >= other.first.shared;
+    if (is_under_way || (used >= other.first.shared && used >= me->group->known[&other - groups]))
+      fault(
+          "lane %d copies to byte %zu of another group's memory, which that has used, or still does", me->index,
+          i * CELL_BYTES);
     cell.written = other.epochs.shared;
     cell.written_in_warp = 0;
     cell.write = write_count;

@@ -5,9 +5,9 @@
 
 /**
  * An asynchronous copy is under way from its beginning to its arrival: nobody may touch what it writes until then. What
- * an asynchronous product reads must have been fenced by its writer.
+ * an asynchronous product reads must have been fenced by its writer, but for what a copy of its own kind has brought.
  */
-enum class Access { READ, MULTIPLY, WRITE, ATOMIC, BEGIN_COPY, END_COPY };
+enum class Access { READ, MULTIPLY, WRITE, ATOMIC, BEGIN_COPY, END_COPY, END_BULK_COPY };
 
 /** How often something was written. */
 extern uint32_t write_count;
@@ -18,7 +18,10 @@ void touch(const void* at, size_t bytes, Access access);
 /** The same where it reads shared memory of a group of its cluster. */
 void touch_of(const struct Group& other, const void* at, size_t bytes);
 
-/** The same where a copy to it begins, of which that has touched nothing before; a lane of it waits for the copy. */
+/**
+ * The same where a copy to it begins: what that has done there before must be known to be over (barrier_arrive_at). A lane of
+ * it waits for the copy.
+ */
 void begin_copy_of(const struct Group& other, const void* at, size_t bytes);
 
 /**
