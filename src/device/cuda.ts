@@ -54,6 +54,9 @@ const LONGEST_RECORDED_MS = 25;
 /** From so many rows on a product takes as long if it adds the residual, and the sum need not be read twice. */
 const ADDING_ROWS = 2048;
 
+const takesLong = (tokens: number, weightBytes: number) =>
+  (tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS;
+
 /** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts(has("mlx_serve_pinned") ? pinnedValues : hostValues);
@@ -170,11 +173,12 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     besideTokens: BESIDE_TOKENS,
     // The host takes 16 ms to launch such a step, the GPU as long for 8,000 tokens of a small model (docs/log.md).
     paddedTokens: (tokens, weightBytes) => {
-      if ((tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS) return undefined;
+      if (takesLong(tokens, weightBytes)) return undefined;
       const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
       const step = Math.min(octave / 4, MOST_PADDING);
       return Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
     },
+    beginsEarly: takesLong,
     stepMs: STEP_MS,
     spareShare: SPARE_SHARE,
     trace: (build, rehearsal) => new Recorded(build, rehearsal),

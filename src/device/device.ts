@@ -165,6 +165,11 @@ export type Device = {
   paddedRows(rows: number): number;
   /** The number of tokens that a step with prompts is padded to where it is recorded, with weights of so many bytes. */
   paddedTokens?(tokens: number, weightBytes: number): number | undefined;
+  /**
+   * Whether a step of so many tokens that is not recorded, with weights of so many bytes, takes the device so long that it had
+   * better begin with the first layers while the others are built; it does not unless it says.
+   */
+  beginsEarly?(tokens: number, weightBytes: number): boolean;
   /** Whether kernels and steps are compiled when they are first used, so that warming up helps. */
   readonly compiles: boolean;
   /** Host values for one step, which takes them once. */

@@ -17,9 +17,10 @@ const devices: Record<Backend, Open> = {
 };
 
 /** Steps of a sketch are never recorded, and wait for no GPU. */
-const unrecorded: typeof hostValues & Pick<Device, "trace"> = {
+const unrecorded: typeof hostValues & Pick<Device, "trace" | "beginsEarly"> = {
   ...hostValues,
   trace: untraced,
+  beginsEarly: () => false,
 };
 
 /** The device of an opened MLX, and what MLX says of it. Its holder frees it. */

@@ -95,7 +95,7 @@ export function decoder(
   return {
     shape: { dims, vocabulary, layers, maxPositions: config.max_position_embeddings ?? 4096 },
     states,
-    forward(tokens, step, rows) {
+    forward(tokens, step, rows, begin) {
       using scope = new Scope();
       const count = tokens.shape[0]!;
       let h = embedding ? embed(embedding, tokens, step) : receive(count);
@@ -103,7 +103,12 @@ export function decoder(
       for (const [i, block] of blocks.entries()) {
         const input = inputs[first + i]?.value;
         const some = i === blocks.length - 1 ? rows : undefined;
-        h = some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
+        const made =
+          some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
+        // What is evaluated by now would keep its memory as long as somebody holds it.
+        if (begin && crossings.length === 0 && made !== h && h.scope === scope) h.free();
+        h = made;
+        if (begin && isPowerOfTwo(i + 1) && !some) begin(h);
       }
       if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
       if (stage) h = stage.pass(sideBySide(h, leaving), count, dims);
@@ -118,6 +123,9 @@ export function decoder(
     },
   };
 }
+
+/** While a device computes so many layers, as many again are built. */
+const isPowerOfTwo = (layers: number) => (layers & (layers - 1)) === 0;
 
 /** One for each layer, made of tokens before the first. */
 function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossing[] {

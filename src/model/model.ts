@@ -83,8 +83,16 @@ export type ModelShape = {
 export type Model = {
   shape: ModelShape;
   states: LayerStates;
-  /** tokens (T) -> the last hidden state (T, D), or that of some of the tokens alone, `rows` (R): (R, D) */
-  forward(tokens: MlxArray, step: Step, rows?: MlxArray): MlxArray;
+  /**
+   * tokens (T) -> the last hidden state (T, D), or that of some of the tokens alone, `rows` (R): (R, D). `begin` gets what some
+   * layers have made while those behind them are not built yet, and may start its evaluation.
+   */
+  forward(
+    tokens: MlxArray,
+    step: Step,
+    rows?: MlxArray,
+    begin?: (hidden: MlxArray) => void,
+  ): MlxArray;
   /** Rows of the hidden state (R, D), those that are sampled, -> (R, vocabulary) */
   logits(hidden: MlxArray): MlxArray;
 };

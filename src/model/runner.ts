@@ -168,7 +168,9 @@ export class Runner {
     const sampled = stage(Int32Array.from(at.length > 0 ? at : [0]));
     // Where nothing is asked of the other tokens, the last layer has less to compute.
     const wanted = scores.length + sums.length === 0 ? sampled : undefined;
-    const hidden = this.#model.forward(tokens, this.#store.begin(rows), wanted); // (T, D) or (R, D)
+    const begin = this.#beginsEarly(tokens.size) ? asyncEvaluate : undefined;
+    const step = this.#store.begin(rows);
+    const hidden = this.#model.forward(tokens, step, wanted, begin); // (T, D) or (R, D)
     const added = sums.map(({ from, to }) =>
       fetch(astype(sum(slice(hidden, 0, from, to), 0), "float32")),
     );
@@ -176,6 +178,12 @@ export class Runner {
     const { logits, best } = this.#logits(wanted ? hidden : take(hidden, sampled, 0));
     const [indices, highest] = [fetch(best.indices), fetch(best.highest)];
     return { hidden, added, logits, best: { indices, highest } };
+  }
+
+  /** Of ranks none begins with what another does not expect yet. */
+  #beginsEarly(tokens: number): boolean {
+    if (this.#group || this.#isStage) return false;
+    return this.#device.beginsEarly?.(tokens, this.#weightBytes) ?? false;
   }
 
   /** Padded, where the device records such steps: there are few shapes of them then. */

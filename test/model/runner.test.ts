@@ -181,6 +181,48 @@ test("the last layer attends and computes for no token but those that something 
   expect(few.tokens).toEqual(all.tokens);
 });
 
+test("a step that takes the device long begins with its first layers while the others are built", () => {
+  const start = mlxc.mlx_async_eval;
+  const eventsOf = (isLong: boolean) => {
+    const events: string[] = [];
+    class Told extends PlainAttention {
+      override attend(...args: Parameters<BlockAttention["attend"]>): MlxArray {
+        events.push("built");
+        return super.attend(...args);
+      }
+    }
+    const device: Device = {
+      ...plainGpu(),
+      attention: () => new Told(model.states.kvs[0]!),
+      beginsEarly: (tokens, weightBytes) => {
+        events.push(`${tokens} tokens, ${weightBytes} bytes`);
+        return isLong;
+      },
+    };
+    const store = new StateStore(device, model.states, { groups: [{ blocks: 1 }] }, model.dtype);
+    const runner = new Runner(device, model, store, undefined, { weightBytes: 77 });
+    const started = spyOn(mlxc, "mlx_async_eval").mockImplementation((arrays) => {
+      events.push("started");
+      return start(arrays);
+    });
+    const tokens = Uint32Array.from({ length: 9 }, (_, i) => i);
+    const rows = [{ start: 0, count: 9, tables: [[0]] }];
+    const samples = [{ at: 8, row: greedy }];
+    const step = runner.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] });
+    started.mockRestore();
+    const { sampled } = step.read();
+    runner.free();
+    store.free();
+    return { events, token: sampled[0]!.token };
+  };
+  expect(model.shape.layers).toBe(3);
+  const [long, short] = [eventsOf(true), eventsOf(false)];
+  const asked = "9 tokens, 77 bytes";
+  expect(long.events).toEqual([asked, "built", "started", "built", "started", "built", "started"]);
+  expect(short.events).toEqual([asked, "built", "built", "built", "started"]);
+  expect(long.token).toBe(short.token!);
+});
+
 test("a step with prompts that is recorded is told whether streams wait for it, and one that decodes is not", () => {
   const calls: string[] = [];
   const device: Device = {

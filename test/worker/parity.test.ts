@@ -108,6 +108,27 @@ test.each(["greedy", "seed"])(
   },
 );
 
+test.each(["greedy", "seed"])(
+  "steps that begin while their last layers are not built give the same, %s",
+  (name) => {
+    const lengths = new Set<number>();
+    const beginsEarly = (tokens: number) => {
+      lengths.add(tokens);
+      return true;
+    };
+    const device: Device = { ...plainGpu(), beginsEarly };
+    const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, device });
+    const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings[name]!, 2));
+    const answers = runCrowd(engine, requests, 4);
+    expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);
+    expect(lengths.size).toBeGreaterThan(3);
+    for (const [i, answer] of answers.entries()) {
+      for (const [j, each] of answer.entries()) expectSame(each, alone(requests[i]!, j));
+    }
+    engine.free();
+  },
+);
+
 test("a step makes one forward, with a row for each request that runs", () => {
   const rows: number[] = [];
   const engine = makeEngine(model, { maxBatch: 8, blocks: 100 }, (inputs) => {
