@@ -140,11 +140,7 @@
             if (RESIDUAL) load_shared(before, at);
             #pragma unroll
             for (int c = 0; c < 2; c++) {
-              two[c] = sums[c];
-              if (GATED) {
-                const float gate = float(T(sums[c]));
-                two[c] = DIVIDE(gate, 1 + EXP(-gate)) * float(T(sums[64 + c]));
-              }
+              two[c] = GATED ? gated_sum(sums[c], sums[64 + c], x) : sums[c];
               if (RESIDUAL) two[c] += float(reinterpret_cast<const T*>(before)[c]);
             }
             store_shared(at, pack_pair(two[0], two[1], x));

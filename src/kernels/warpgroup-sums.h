@@ -23,6 +23,13 @@ FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp,
     }
 }
 
+/** silu(sum) * up, both rounded to T first, as if they had been stored. The last argument only names the type. */
+template <typename T>
+FUNCTION float gated_sum(float sum, float up, const T*) {
+  const float gate = float(T(sum));
+  return DIVIDE(gate, 1 + EXP(-gate)) * float(T(up));
+}
+
 /** Gated by `up`, and added to what was there before. The last argument only names the type. */
 template <bool GATED, bool RESIDUAL, typename T>
 FUNCTION uint4 finished_pack(const float (&sum)[8], const float (&up)[8], const uint4& before, const T* type) {
@@ -30,11 +37,7 @@ FUNCTION uint4 finished_pack(const float (&sum)[8], const float (&up)[8], const 
   float made[8];
   #pragma unroll
   for (int c = 0; c < 8; c++) {
-    made[c] = sum[c];
-    if (GATED) {
-      const float gate = float(T(sum[c]));
-      made[c] = DIVIDE(gate, 1 + EXP(-gate)) * float(T(up[c]));
-    }
+    made[c] = GATED ? gated_sum(sum[c], up[c], type) : sum[c];
     if (RESIDUAL) made[c] += float(added[c]);
   }
   return {pack_pair(made[0], made[1], type), pack_pair(made[2], made[3], type), pack_pair(made[4], made[5], type),
