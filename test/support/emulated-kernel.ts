@@ -36,15 +36,27 @@ import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kerne
 import { op } from "../../src/mlx/op.ts";
 import { zeros } from "../../src/mlx/ops.ts";
 
-export const emulatedKernel: MakeKernel = (language, source) => ({
-  configure: (launch) => ({
-    call: (...inputs) => run({ language, source, launch }, inputs),
+const emulated =
+  (inOrder: boolean): MakeKernel =>
+  (language, source) => ({
+    configure: (launch) => ({
+      call: (...inputs) => run({ language, source, launch, inOrder }, inputs),
+      free() {},
+    }),
     free() {},
-  }),
-  free() {},
-});
+  });
 
-type Emulated = { language: Language; source: KernelSource; launch: KernelLaunch };
+/** Lanes take turns, the last one first. */
+export const emulatedKernel = emulated(false);
+/** Lanes run in their order, each as far as it can: what it does not wait for is not there. */
+export const orderedKernel = emulated(true);
+
+type Emulated = {
+  language: Language;
+  source: KernelSource;
+  launch: KernelLaunch;
+  inOrder: boolean;
+};
 
 function run(emulated: Emulated, given: readonly MlxArray[]): MlxArray[] {
   const { language, source, launch } = emulated;
@@ -72,6 +84,7 @@ function run(emulated: Emulated, given: readonly MlxArray[]): MlxArray[] {
     source.sharedMemory ?? 0,
     Number(/^#define CLUSTER (\d+)/m.exec(source.header ?? "")?.[1] ?? 1),
     language === "cuda",
+    emulated.inOrder,
   );
   if (fault !== null) throw new Error(String(fault));
   return outputs;
@@ -287,6 +300,7 @@ function openEmulator() {
         "i32",
         "i32",
         "i32",
+        "bool",
         "bool",
       ],
       returns: "cstring",

@@ -42,6 +42,9 @@ inline float __fdividef(float x, float y) {
 inline float ex2_approx(float x) {
   return exp2f(x);
 }
+inline float rcp_approx(float x) {
+  return 1 / x;
+}
 inline float __uint_as_float(unsigned bits) {
   return __builtin_bit_cast(float, bits);
 }
@@ -136,6 +139,13 @@ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier);
 void make_tensor_map(void* map, unsigned shared, const void* matrix, int rows, int columns, int box, int lane);
 void tensor_copy(unsigned to, const void* map, int column, int row, unsigned barrier);
 void tensor_copy_to(unsigned groups, unsigned to, const void* map, int column, int row, unsigned barrier);
+void acquire_tensor_map(const void* map);
+void tensor_store(const void* map, int column, int row, unsigned from);
+void wait_stores(int pending);
+template <int PENDING>
+inline void tensor_stores_wait() {
+  wait_stores(PENDING);
+}
 
 void cluster_barrier();
 void cluster_arrive();

@@ -328,7 +328,8 @@ void arrive(CountingBarrier& barrier, Group& owner) {
 
 Group& other_group(int index, const char* does) {
   if (index < 0 || index >= group_count) fault("lane %d %s group %d of its cluster", me->index, does, index);
-  if (groups[index].has_ended) fault("lane %d %s group %d of its cluster, which ends", me->index, does, index);
+  if (groups[index].has_ended && &groups[index] != me->group)
+    fault("lane %d %s group %d of its cluster, which ends", me->index, does, index);
   return groups[index];
 }
 
@@ -446,6 +447,40 @@ void tensor_copy_to(unsigned to_groups, unsigned to, const void* at, int column,
 
 void tensor_copy(unsigned to, const void* map, int column, int row, unsigned barrier) {
   tensor_copy_to(1u << (me->group - groups), to, map, column, row, barrier);
+}
+
+void acquire_tensor_map(const void* map) {
+  touch(map, 128, Access::READ);
+}
+
+void tensor_store(const void* at, int column, int row, unsigned from) {
+  TensorMap map;
+  touch(at, 128, Access::READ);
+  memcpy(&map, at, sizeof(map));
+  if (from % 128 != 0) fault("lane %d stores a box of byte %u of its shared memory", me->index, from);
+  Store store;
+  for (int i = 0; i < map.box * 8; i++) {
+    const int line = row + i / 8, first = column + i % 8 * 8;
+    const bool is_there = line >= 0 && line < map.rows && first >= 0 && first < map.columns;
+    const unsigned place = from + i * 16, swizzled = place ^ (place >> 7 & 7) << 4;
+    // It reads shared memory as products do.
+    StoredPack pack = {swizzled, is_there ? const_cast<char*>(map.matrix) + (long(line) * map.columns + first) * 2 : nullptr, {}};
+    memcpy(pack.taken, touched(swizzled, Access::MULTIPLY), 16);
+    store.push_back(pack);
+  }
+  me->stores.push_back(store);
+}
+
+void wait_stores(int pending) {
+  while (int(me->stores.size()) > pending) {
+    for (const auto& [from, to, taken] : me->stores.front()) {
+      if (memcmp(touched(from, Access::MULTIPLY), taken, 16) != 0) fault("what lane %d was storing was written to", me->index);
+      if (!to) continue;
+      touch(to, 16, Access::WRITE);
+      memcpy(to, taken, 16);
+    }
+    me->stores.erase(me->stores.begin());
+  }
 }
 
 // ---- Products of warpgroups

@@ -29,6 +29,8 @@ Epochs latest;
 Meeting cluster;
 /** Whether launches begin while the ones before them still run. */
 bool overlaps;
+/** Whether lanes run in their order, each as far as it can. Otherwise they take turns, the last one first. */
+bool in_order;
 jmp_buf scheduler;
 const char* kernel_name;
 char message[1024];
@@ -76,6 +78,7 @@ void expect_ended() {
   for (int i = 0; i < threads * group_count && !*message; i++) {
     if (!lanes[i].copies.empty()) snprintf(message, sizeof(message), "lane %d never waited for its copies", i);
     if (!lanes[i].products.empty()) snprintf(message, sizeof(message), "lane %d never waited for its products", i);
+    if (!lanes[i].stores.empty()) snprintf(message, sizeof(message), "lane %d never waited for its stores", i);
   }
   for (int i = 0; i < group_count && !*message; i++)
     for (const auto& [at, barrier] : groups[i].barriers)
@@ -106,6 +109,7 @@ void run_groups() {
     lane.waits_for = nullptr;
     lane.copies.clear();
     lane.products.clear();
+    lane.stores.clear();
     lane.copy_groups = lane.product_groups = 0;
     lane.fenced_writes = 0;
     lane.has_fenced = false;
@@ -114,13 +118,14 @@ void run_groups() {
   cluster.missing = 0;
   for (int left = all; left > 0;) {
     bool is_stuck = true;
-    for (int i = all - 1; i >= 0; i--) {
-      Lane& lane = lanes[i];
+    for (int i = 0; i < all; i++) {
+      Lane& lane = lanes[in_order ? i : all - 1 - i];
       if (lane.is_done || (lane.waits_for && lane.waits_for->number == lane.waits_until)) continue;
       is_stuck = false;
       resume(lane);
       if (*message) return;
       left -= lane.is_done;
+      if (in_order) break;
     }
     if (is_stuck) return tell_deadlock(left);
   }
@@ -187,7 +192,7 @@ void order_group(Group& group) {
 
 void cluster_barrier() {
   meet(cluster, threads * group_count, "a barrier of the cluster", [] {
-    for (int i = 0; i < group_count; i++) advance(groups[i], ORDERS_SHARED);
+    for (int i = 0; i < group_count; i++) advance(groups[i], ORDERS_DEVICE | ORDERS_SHARED);
     cluster_writes = write_count;
   });
   me->met = cluster.number;
@@ -256,8 +261,9 @@ struct Named {
 
 extern "C" const char* emulate(
     const char* name, void (*enter)(void**), const Named* arrays, int count, const Named* shared, int shared_count,
-    const int* grid, int threads_of_group, int dynamic, int groups_of_cluster, bool is_cuda) {
+    const int* grid, int threads_of_group, int dynamic, int groups_of_cluster, bool is_cuda, bool is_in_order) {
   may_repeat_writes = overlaps = is_cuda;
+  in_order = is_in_order;
   kernel_name = name;
   enter_kernel = enter;
   threads = threads_of_group;

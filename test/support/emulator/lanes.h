@@ -41,6 +41,14 @@ struct BulkCopy {
   std::vector<char> taken; // what was there when it began
 };
 
+/** 16 bytes of shared memory that are copied to device memory, if they are in the matrix, by the time that they are waited for. */
+struct StoredPack {
+  unsigned from;
+  char* to;
+  char taken[16]; // what was there when it began
+};
+using Store = std::vector<StoredPack>;
+
 /** Its meetings are those who look whether it is complete. */
 struct CountingBarrier : Meeting {
   int count = 0, left = 0; // arrivals
@@ -96,6 +104,7 @@ struct Lane {
   long waits_until; // its number
   std::vector<Copy> copies;
   std::vector<Product> products;
+  std::vector<Store> stores;
   int copy_groups, product_groups;
   uint32_t fenced_writes; // to shared memory: those that products may read
   bool has_fenced; // registers, since products were waited for
