@@ -5,12 +5,14 @@
 // --rounds 5`. A line has the microseconds of each, and the last one's groups as tiles x shares x step x stages x rows.
 // `--variants 2x2x128x4,1x1x64x6,_x4,...`: other groups, in a second line, the quickest first; `_`, or what is left out
 // at the end, is as it would choose it (src/kernels/warpgroup-product.ts). `--bits 16`: dense matrices, by MLX and by the
-// kernel for some rows (src/kernels/dense-product.c), with `--rows 8192` by the one for prompts (src/kernels/prompt-product.c).
-// It fails if results differ.
+// kernel for some rows (src/kernels/dense-product.c), with `--rows 8192 --matrices gate-up:16384x3072:gated` by the one for
+// prompts (src/kernels/prompt-product.c), beside MLX's with the gate behind it. It fails if results differ.
 import { parseArgs } from "node:util";
 import { findLibrary } from "../ffi/native.ts";
 import { hasWgmma } from "../src/device/cuda.ts";
+import { Gates } from "../src/kernels/gate.ts";
 import { type Matrix, Products } from "../src/kernels/product.ts";
+import { fitsPrompt } from "../src/kernels/prompt-product.ts";
 import { type AskedShape, type GroupShape, groupShape } from "../src/kernels/warpgroup-product.ts";
 import { evaluate, type MlxArray } from "../src/mlx/array.ts";
 import { makeKernel } from "../src/mlx/kernel.ts";
@@ -67,6 +69,7 @@ if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
 
 const variants = values.variants.split(",").filter(Boolean).map(parseVariant);
 const many = new Products(makeKernel, false);
+const gateKernels = new Gates(makeKernel);
 /** With few rows too, where a model would not have it. */
 const leastRows = 17;
 const warpgroups = [{}, ...variants].map((groups) => ({
@@ -108,9 +111,17 @@ for (const described of values.matrices.split(",")) {
         products.product(x, matrices[i]!, { isGated });
     const { bits, groupSize: span } = quantization;
     const sizes = { rows, columns: outputs, inputs, bits, span };
-    // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated.
+    const isPrompt = isDense && isGated && fitsPrompt(rows, outputs, inputs);
+    // A gate alone is no product: but beside the kernel for prompts bfloat16 is measured without one, and compared with what is
+    // not gated.
     const possible: Way[] = [
-      { name: "bfloat16", by: (x, i) => matmul(x, dense[i]!) },
+      {
+        name: isPrompt ? "bfloat16 and a gate" : "bfloat16",
+        by: (x, i) => {
+          const made = matmul(x, dense[i]!);
+          return isPrompt ? gateKernels.swiglu(made)! : made;
+        },
+      },
       ...(isDense ? [] : [{ name: "product-many", by: byProducts(many) }]),
       ...warpgroups.map(({ groups, products }) => ({
         name: isDense ? "our kernel" : nameOf(groupShape(sizes, groups)),
@@ -134,6 +145,7 @@ for (const described of values.matrices.split(",")) {
     const gates = multiply(multiply(gate, sigmoid(gate)), up);
     const differences = ways.map(({ by }, i) => {
       using _ = new Scope();
+      if (isPrompt) return furthest(gates, by(first, 0, true));
       const own = furthest(plain, by(first, 0, false));
       return i > 0 && isGated ? Math.max(own, furthest(gates, by(first, 0, true))) : own;
     });
@@ -158,6 +170,7 @@ for (const described of values.matrices.split(",")) {
   }
 }
 many.free();
+gateKernels.free();
 for (const { products } of warpgroups) products.free();
 if (!isGood) {
   console.error("the results differ");

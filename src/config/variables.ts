@@ -8,7 +8,5 @@ export const otherVariables: Readonly<Record<string, string>> = {
   MLX_SERVE_FFI_TRACE: "1: at the end, how often MLX was called and how long it took",
   MLX_SERVE_DOWNLOADS: "a folder with the files that set-up would fetch",
   MLX_SERVE_KERNELS: "vnni, avx512, avx2 or plain: compute as a lesser x86 processor would",
-  MLX_SERVE_PROMPT_PRODUCTS:
-    "1: on Hopper GPUs a kernel that none of them has run yet multiplies prompts, and not cuBLAS",
   MLX_SERVE_FUZZ_SEED: "the seed of the tests that fuzz",
 };

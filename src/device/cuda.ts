@@ -16,7 +16,6 @@ import {
   Products,
   quickestRows,
 } from "../kernels/product.ts";
-import { LEAST_ROWS } from "../kernels/prompt-product.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { SumNorms } from "../kernels/sum-norm.ts";
@@ -64,9 +63,6 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const norm: Device["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
   const products = new Products(make, hasWgmma(info), norm);
-  // No GPU has run that kernel yet: it has to be asked for.
-  const isAsked = process.env.MLX_SERVE_PROMPT_PRODUCTS === "1";
-  const promptRows = isAsked ? LEAST_ROWS : Number.POSITIVE_INFINITY;
   const gates = new Gates(make);
   const gate: Gate = Object.assign((...given: Parameters<Gate>) => gpu.gate(...given), {
     halves: (gating: Gating, halves: MlxArray) =>
@@ -113,15 +109,17 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         if (!each) return [];
         const own = fused((x, fusing) => products.product(x, each, fusing), bias, gate);
         const isUnpacked = each.kind === "dense" || copy !== undefined;
-        const isQuickest = quickestRows(each, dtype, isUnpacked, hasWgmma(info), promptRows);
+        const isQuickest = quickestRows(each, dtype, isUnpacked, hasWgmma(info));
         // Of one row quantized numbers are read in less time.
         return {
           own,
-          isQuickest: (rows: number) => isQuickest(rows) && (each === matrix || rows > 1),
+          isQuickest: (rows: number, isGated: boolean) =>
+            isQuickest(rows, isGated) && (each === matrix || rows > 1),
         };
       });
       return (x, fusing) => {
-        const way = x.ndim === 2 && ways.find(({ isQuickest }) => isQuickest(x.shape[0]!));
+        const isGated = !bias && fusing?.gating === "swiglu" && !fusing.residual;
+        const way = x.ndim === 2 && ways.find((each) => each.isQuickest(x.shape[0]!, isGated));
         return (way ? way.own : plain)(x, fusing);
       };
     },

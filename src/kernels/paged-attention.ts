@@ -158,7 +158,7 @@ type ChunkKernel = {
   body: string;
   rows: number;
   threads: number;
-  /** That share all tiles and heads; if there are none, each has a group of its own. */
+  /** By a warpgroup that loads: groups that share all tiles and heads; if there are none, each has a group of its own. */
   groups?: number;
   sharedMemory: number;
   template: Readonly<Record<string, number>>;
@@ -167,6 +167,11 @@ type ChunkKernel = {
 /** Of Hopper's GPUs: how many groups run at once, and how many keys they take at a time, in so many stages. */
 export type WarpgroupChunks = { groups: number; keys?: number; stages?: number };
 
+/** Two warpgroups that compute, and one that loads. */
+const LOADED_THREADS = 384;
+/** What copies know of a matrix, in numbers of 32 bits; a group has one of keys and one of values. */
+const MAP_WORDS = 32;
+
 /** In both stages of keys and values, of 2 bytes each, are beside the queries. */
 function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
   if (hopper && [64, 128, 256].includes(headDim)) {
@@ -174,11 +179,12 @@ function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): Chun
     const isWide = headDim > 128;
     const { keys = isWide ? 64 : 128, stages = isWide ? 2 : 3 } = hopper;
     const [rows, groups] = [128, isWide ? 0 : hopper.groups];
-    // And what it takes to align them.
-    const sharedMemory = (rows + 2 * stages * keys) * headDim * 2 + 1024;
+    // With barriers, and what it takes to align them.
+    const barriers = 5 * stages + 2;
+    const sharedMemory = (rows + 2 * stages * keys) * headDim * 2 + barriers * 8 + 1024;
     const template = { KEYS: keys, STAGES: stages, GROUPS: groups };
     const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
-    return { name, body, rows, threads: 256, groups, sharedMemory, template };
+    return { name, body, rows, threads: LOADED_THREADS, groups, sharedMemory, template };
   }
   // What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs.
   const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
@@ -200,7 +206,7 @@ export class PagedAttention implements BlockAttention {
   readonly #byTensorCores: boolean;
   readonly clustered: number | undefined;
   readonly chunks: ChunkAttention | undefined;
-  readonly #clusters: KernelCaches;
+  readonly #bounded: KernelCaches;
 
   /** `hopper`: of its GPUs. */
   constructor(
@@ -218,7 +224,7 @@ export class PagedAttention implements BlockAttention {
     this.#byTensorCores =
       language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
     this.clustered = hopper && this.#byTensorCores ? MOST_CLUSTERED : undefined;
-    this.#clusters = new KernelCaches(language, make);
+    this.#bounded = new KernelCaches(language, make);
     this.#kernels = new KernelCache(language, make, this.#defines);
     this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
     this.chunks = this.#makeChunks(hopper);
@@ -274,7 +280,7 @@ export class PagedAttention implements BlockAttention {
 
   free(): void {
     this.#kernels.free();
-    this.#clusters.free();
+    this.#bounded.free();
     this.#layers.free();
     this.#constants.free();
   }
@@ -284,23 +290,32 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    const isShared = groups !== undefined;
     const tileTokens = Math.floor((rows * kvHeads) / heads);
     const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
     if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
     const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
       const count = tiles.shape[0]! / 2;
-      const inputs = {
-        ...{ queries, layer: this.#layers.of(work), ...pools, tables, places, tiles },
-        ...(isShared && { sizes: this.#constants.ints(count) }),
-      };
-      const launch = {
-        outputs: [{ shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype }],
-        grid: isShared ? [threads * (groups || kvHeads * count), 1, 1] : [threads, kvHeads, count],
-        threadGroup: [threads, 1, 1],
+      const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places, tiles };
+      const attended = { shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype };
+      const made = {
+        threadGroup: [threads, 1, 1] as const,
         template: { ...this.#attentionTemplate(work), ...template },
-      } satisfies KernelLaunch;
-      return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
+      };
+      if (groups === undefined) {
+        const launch = { ...made, outputs: [attended], grid: [threads, kvHeads, count] as const };
+        return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
+      }
+      const launched = groups || kvHeads * count;
+      const maps = { shape: [launched * 2 * MAP_WORDS], dtype: "int32" as const };
+      const launch = {
+        ...made,
+        outputs: [attended, maps],
+        grid: [threads * launched, 1, 1] as const,
+      };
+      const sizes = this.#constants.ints(count, pools.keys.shape[0]!);
+      const kernels = this.#bounded.with([`LAUNCH_BOUNDS ${threads}, 1`]);
+      const names = ["attended", "maps"];
+      return kernels.runAll(name, body, { ...inputs, sizes }, names, launch, sharedMemory)[0]!;
     };
     return { tileTokens, attend };
   }
@@ -343,7 +358,7 @@ export class PagedAttention implements BlockAttention {
       threadGroup: [warps * 32, 1, 1],
       template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
     } satisfies KernelLaunch;
-    const kernels = this.#clusters.with([...this.#defines, `CLUSTER ${splits}`]);
+    const kernels = this.#bounded.with([...this.#defines, `CLUSTER ${splits}`]);
     const name = `decode_cluster_${splits}`;
     const sharedMemory = this.#queries * (headDim + 4) * 4;
     return kernels.run(name, decodeBody, inputs, "attended", launch, sharedMemory);

@@ -14,7 +14,7 @@ import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-prod
 import tilesBody from "./expert-tiles.c" with { type: "text" };
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
-import { clusterShape, PromptProducts } from "./prompt-product.ts";
+import { fitsPrompt, PromptProducts } from "./prompt-product.ts";
 import { kernelSource } from "./source.ts";
 import { fitsVector, MULTIPROCESSORS, Vectors } from "./vector.ts";
 import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
@@ -76,16 +76,15 @@ function expertForm(matrix: Matrix) {
 }
 
 /**
- * Whether our kernels are the fastest for so many rows (docs/log.md): for many cuBLAS is faster; for quantized matrices
- * only from more rows on, unless they are kept dequantized too. From `promptRows` on ours are asked for.
+ * Whether our kernels are the fastest for so many rows (docs/log.md): for many cuBLAS is faster, unless they are `gated`; for
+ * quantized matrices only from more rows on, unless they are kept dequantized too.
  */
 export function quickestRows(
   matrix: Matrix,
   dtype: Dtype,
   isUnpacked: boolean,
   hasWgmma: boolean,
-  promptRows = Number.POSITIVE_INFINITY,
-): (rows: number) => boolean {
+): (rows: number, isGated: boolean) => boolean {
   const form = formOf(matrix);
   const { outputs, inputs } = form;
   const isRead = matrix.kind === "packed" && outputs * inputs >= LARGE;
@@ -94,11 +93,11 @@ export function quickestRows(
   const isVector = fitsOneRow(matrix, dtype);
   const isDense =
     hasWgmma && matrix.kind === "dense" && matrix.weight.dtype === dtype && isHalf(dtype);
-  const isPrompt = isDense && clusterShape(outputs, inputs) !== undefined;
-  return (rows) => {
+  return (rows, isGated) => {
     if (rows === 1 && matrix.kind === "dense") return isVector;
-    if (isPrompt && rows >= promptRows) return true;
-    return rows <= most || (isDense && denseShapeOf(rows, form) !== undefined);
+    if (rows <= most) return true;
+    const isPrompt = isGated && fitsPrompt(rows, outputs, inputs);
+    return isDense && (isPrompt || denseShapeOf(rows, form) !== undefined);
   };
 }
 
@@ -285,8 +284,9 @@ export class Products {
       const given = { x, weight, sizes: this.#constants.ints(rows), residual };
       const dense = denseShapeOf(rows, form);
       if (dense) return this.#dense.product(given, dense, isGated);
-      const cluster = clusterShape(outputs, inputs);
-      if (cluster) return this.#prompts.product(given, cluster, isGated);
+      if (isGated && !residual && fitsPrompt(rows, outputs, inputs)) {
+        return this.#prompts.product({ x, weight, sizes: given.sizes });
+      }
     }
     const launch =
       rows > FEW

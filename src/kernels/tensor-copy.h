@@ -53,3 +53,20 @@ __device__ __forceinline__ void tensor_copy_to(
                "[%0], [%1, {%2, %3}], [%4], %5;"
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)groups) : "memory");
 }
+
+/** Another warp than the one that made the map must say so before it uses it. */
+__device__ __forceinline__ void acquire_tensor_map(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
+/** Starts to copy a box of shared memory, fenced, to where it begins in the matrix. What is past the matrix is left out. */
+__device__ __forceinline__ void tensor_store(const void* map, int column, int row, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;"
+               ::"l"(map), "r"(column), "r"(row), "r"(from) : "memory");
+}
+
+/** Until what this thread has stored, but for the last PENDING boxes, may be written to in shared memory. */
+template <int PENDING>
+__device__ __forceinline__ void tensor_stores_wait() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}

@@ -1,32 +1,32 @@
 // Attends with chunks of prompts by Hopper's wgmma; CUDA with compute capability 9.0 only. A tile is as chunks.c has it:
-// a few consecutive tokens of one sequence with all their query heads that share a head of keys, a row each. Of the two
-// warpgroups each has 64 rows, with their softmax in registers. As many groups as run at once share all tiles, the longest
+// a few consecutive tokens of one sequence with all their query heads that share a head of keys, a row each. Two warpgroups
+// compute: each has 64 rows, with their softmax in registers. As many groups as run at once share all tiles, the longest
 // first, there and back again; or each tile has groups of its own.
 //
 // Queries, keys and values are in shared memory as wgmma reads them (wgmma-operand.h). A step is KEYS keys of a tile. While
-// its softmax is computed, the weights of the step before are multiplied with their values, and the keys and values behind
-// are being copied. The steps of one tile follow those of another without a break: a tile's sums are there in the first
-// step of the next.
+// its softmax is computed, the weights of the step before are multiplied with their values. The steps of one tile follow those
+// of another without a break: a tile's sums are complete in the first step of the next. The tensor cores multiply for one
+// warpgroup while the other computes its softmax; that comes about by itself.
 //
-// With three stages of keys and values the warpgroups take turns: one's products run while the other computes its softmax.
-// The second one is half a step behind, and copies a step further ahead. With two stages they go together.
+// A third warpgroup loads: one warp copies keys, one copies values, and one zeroes the values that no token of the tile sees,
+// for an empty slot may hold anything, NaN too. Barriers say what has arrived, and what all warps that multiply it are done with.
 //
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles), sizes: their number at 0.
-// Output: attended (tokens, HEADS, D).
+// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles), sizes: their number, and that of blocks.
+// Outputs: attended (tokens, HEADS, D); maps: for each group where keys and values are, as copies take it.
 // Constants: T of 16 bits, D of whole panels, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer;
 // KEYS, STAGES, GROUPS or 0.
-// Groups: GROUPS, or KV_HEADS * tiles, of 256 threads with dynamic shared memory for 128 + 2 * STAGES * KEYS rows, and
-// 1,024 bytes to align them.
+// Groups: GROUPS, or KV_HEADS * tiles, of 384 threads with dynamic shared memory for 128 + 2 * STAGES * KEYS rows,
+// 5 * STAGES + 2 barriers, and 1,024 bytes to align them.
+#include "bulk.h"
 #include "cuda-instructions.h"
 #include "layer.h"
+#include "tensor-copy.h"
 #include "wgmma.h"
 #include "wgmma-operand.h"
-  constexpr int HEADS_PER_KV = HEADS / KV_HEADS, THREADS = 256, ROWS = 128, PACKS = D / 8;
-  constexpr bool BY_TURNS = STAGES == 3;
-  const int warpgroup = warp / 4;
-  // A tile and a head of keys: which the group has in each lap. Behind the last is one without tokens. To read them again is
-  // better than to keep them: there is no register left.
+  constexpr int HEADS_PER_KV = HEADS / KV_HEADS, ROWS = 128, PACKS = D / 8, WARPS = 8;
+  constexpr int MATRIX = KEYS * D * 2, MAP_BYTES = 128;
+  // A tile and a head of keys: which the group has in each lap. Behind the last is one without tokens.
   struct Item {
     int first, count, kv, position;
   };
@@ -44,238 +44,284 @@
   const int forward = GROUPS > 0 && group_x % 2 == 1 ? -1 : 1;
   int lap = forward < 0 ? sizes[0] * KV_HEADS / max(GROUPS, 1) : 0;
   while (lap > 0 && item_of(lap).count == 0) lap--;
-  auto begin_of = [&](const Item& item) { return oldest_seen<WINDOW, CHUNKED>(item.position) / KEYS; };
-  auto table_of = [&](const Item& item) { return 2 + places[3 * item.first + 2] * (tables[0] + 1); };
   auto newest_of = [&](const Item& item) { return item.position + item.count - 1; };
-  Item own = item_of(lap);
-  if (own.count == 0) return;
+  auto begin_of = [&](const Item& item) { return oldest_seen<WINDOW, CHUNKED>(item.position) / KEYS; };
+  const Item first_item = item_of(lap);
+  if (first_item.count == 0) return;
   const unsigned queries_at = (dynamic_shared_memory() + 1023) / 1024 * 1024;
-  const unsigned stages = queries_at + ROWS * D * 2;
-  auto keys_at = [&](int stage) { return stages + stage * KEYS * D * 2; };
-  auto values_at = [&](int stage) { return stages + (STAGES + stage) * KEYS * D * 2; };
-  auto stage_behind = [&](int stage) { return stage == STAGES - 1 ? 0 : stage + 1; };
-  auto start_of = [&](const Item& item) {
-    return (long(item.first) * KV_HEADS + item.kv) * HEADS_PER_KV * D;
-  };
-  // Each warpgroup copies its own queries. Rows that the tile does not fill repeat the last one's.
-  auto fetch_queries = [&](const Item& item) {
-    const int thread = thread_index % 128, pack = thread % PACKS;
-    const T* from = queries + start_of(item) + pack * 8;
-    #pragma unroll 1
-    for (int i = 0; i < 64; i += 128 / PACKS) {
-      const int at = warpgroup * 64 + i + thread / PACKS, row = min(at, item.count * HEADS_PER_KV - 1);
-      cp_async(
-          queries_at + swizzled_pack<ROWS>(at, pack),
-          from + (long(row / HEADS_PER_KV) * HEADS + row % HEADS_PER_KV) * D, 16);
+  const unsigned stages = queries_at + ROWS * D * 2, barriers = stages + 2 * STAGES * MATRIX;
+  auto keys_at = [&](int stage) { return stages + stage * MATRIX; };
+  auto values_at = [&](int stage) { return stages + (STAGES + stage) * MATRIX; };
+  auto keys_full = [&](int stage) { return barriers + stage * 8; };
+  auto keys_empty = [&](int stage) { return barriers + (STAGES + stage) * 8; };
+  auto values_come = [&](int stage) { return barriers + (2 * STAGES + stage) * 8; };
+  auto values_full = [&](int stage) { return barriers + (3 * STAGES + stage) * 8; };
+  auto values_empty = [&](int stage) { return barriers + (4 * STAGES + stage) * 8; };
+  auto meeting_of = [&](int warpgroup) { return barriers + (5 * STAGES + warpgroup) * 8; };
+  if (thread_index == 0) {
+    for (int stage = 0; stage < STAGES; stage++) {
+      barrier_init(keys_full(stage), 1);
+      barrier_init(keys_empty(stage), WARPS);
+      barrier_init(values_come(stage), 1);
+      barrier_init(values_full(stage), 1);
+      barrier_init(values_empty(stage), WARPS);
     }
-  };
-  // What is copied next: the keys of step `ahead_step` of `ahead`, and the values of the step before it, from blocks that
-  // are known.
-  Item ahead = own;
-  int ahead_lap = lap, ahead_step = begin_of(ahead), key_stage = 0;
-  int ahead_table = table_of(ahead), value_blocks[KEYS / 32], values_from = 0, values_to = 0;
-  bool has_values = false;
-  // A thread copies the same pack of rows that are APART; where it is checked, those outside of first..last
-  // become zero.
-  constexpr int APART = THREADS / PACKS;
-  const int own_row = thread_index / PACKS, own_pack = thread_index % PACKS;
-  auto fetch = [&](unsigned to, const T* pool, const int (&blocks)[KEYS / 32], bool is_checked, int first, int last) {
-    const T* from = pool + own_row * D + own_pack * 8;
-    #pragma unroll
-    for (int i = 0; i < KEYS; i += APART)
-      cp_async(
-          to + swizzled_pack<KEYS>(own_row, own_pack) + i * LINE_BYTES,
-          from + (long(blocks[i / 32]) * 32 + i % 32) * D,
-          !is_checked || unsigned(i + own_row - first) <= unsigned(last - first) ? 16 : 0);
-  };
-  auto fetch_behind = [&] {
-    const bool has_keys = ahead.count > 0;
-    const int newest = newest_of(ahead);
-    int key_blocks[KEYS / 32] = {};
-    if (has_keys)
-      #pragma unroll
-      for (int b = 0; b < KEYS / 32; b++)
-        key_blocks[b] = tables[ahead_table + min(ahead_step * (KEYS / 32) + b, newest / 32)] * KV_HEADS + ahead.kv;
-    const int stage = key_stage == 0 ? STAGES - 1 : key_stage - 1;
-    if (has_values) fetch(values_at(stage), values, value_blocks, true, values_from, values_to);
-    // Scores of tokens that are not seen are not looked at, but their values are multiplied with zero: an empty slot may
-    // hold anything, NaN too.
-    if (has_keys) fetch(keys_at(key_stage), keys, key_blocks, false, 0, 0);
-    cp_async_commit();
-    has_values = has_keys;
-    if (!has_keys) return;
-    #pragma unroll
-    for (int b = 0; b < KEYS / 32; b++) value_blocks[b] = key_blocks[b];
-    values_from = WINDOW > 0 ? oldest_seen<WINDOW, CHUNKED>(ahead.position) - ahead_step * KEYS : 0;
-    values_to = newest - ahead_step * KEYS;
-    key_stage = stage_behind(key_stage);
-    ahead_step += 1;
-    if (ahead_step <= newest / KEYS) return;
-    ahead_lap += forward;
-    ahead = item_of(ahead_lap);
-    ahead_step = begin_of(ahead);
-    ahead_table = table_of(ahead);
-  };
-  // What was copied becomes visible to wgmma, and to that of the other threads.
-  auto await_copies = [&] {
-    cp_async_wait();
-    fence_proxy_async();
-    BARRIER;
-  };
-  float score[KEYS / 2], sum[D / 2], top[2], total[2] = {}, keep[2];
-  unsigned weights[KEYS / 16][4] = {};
-  auto multiply_keys = [&](int stage) {
-    const auto own_queries = wgmma_operand(queries_at + warpgroup * 64 * LINE_BYTES), own_keys = wgmma_operand(keys_at(stage));
-    #pragma unroll
-    for (int k = 0; k < D / 16; k++)
-      wgmma_m64k16(
-          score, operand_behind(own_queries, k / 4 * ROWS * LINE_BYTES + k % 4 * 32),
-          operand_behind(own_keys, k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
-    wgmma_commit();
-  };
-  // Added to what the tile's steps before have made, if there were some.
-  auto multiply_values = [&](int stage, bool adds) {
-    const auto own_values = wgmma_operand(values_at(stage), KEYS * LINE_BYTES);
-    #pragma unroll
-    for (int k = 0; k < KEYS / 16; k++)
-      wgmma_m64k16_transposed(
-          sum, weights[k], operand_behind(own_values, k * 16 * LINE_BYTES), adds || k > 0, queries);
-    wgmma_commit();
-  };
-  const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
-  const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
-  // A sink is a score without a value, of one of the lanes that share a row.
-  auto begin_rows = [&] {
-    for (int r = 0; r < 2; r++) {
-      const int head = own.kv * HEADS_PER_KV + (row + r * 8) % HEADS_PER_KV;
-      top[r] = SINKS ? layer_sinks<D, ROTARY_DIMS>(layer)[head] * log2e / scale : -1e30f;
-      total[r] = SINKS && lane % 4 == 0 ? 1 : 0;
+    for (int warpgroup = 0; warpgroup < 2; warpgroup++) barrier_init(meeting_of(warpgroup), WARPS / 2);
+  }
+  AWAIT_INPUTS;
+  BARRIER;
+  if (warp >= WARPS) {
+    give_registers<40>();
+    // Visits all steps of the group in order, with their stage and how often it was used before.
+    auto walk = [&](auto visit) {
+      Item item = first_item;
+      int n = 0;
+      for (int at = lap; item.count > 0; at += forward) {
+        const Item behind = item_of(at + forward);
+        const int last = newest_of(item) / KEYS;
+        for (int step = begin_of(item); step <= last; step++, n++) visit(item, step, n % STAGES, n / STAGES);
+        item = behind;
+      }
+    };
+    if (warp < WARPS + 2) {
+      const bool copies_values = warp > WARPS;
+      const unsigned first_stage = copies_values ? values_at(0) : keys_at(0);
+      char* const map = reinterpret_cast<char*>(maps) + (group_x * 2 + copies_values) * MAP_BYTES;
+      make_tensor_map(map, first_stage, copies_values ? values : keys, sizes[1] * KV_HEADS * 32, D, 32, lane);
+      // The stage was written to, and copies write to it in another way.
+      fence_proxy_async();
+      WARP_BARRIER;
+      if (lane == 0)
+        walk([&](const Item& item, int step, int stage, int uses) {
+          const int* table = tables + 2 + places[3 * item.first + 2] * (tables[0] + 1);
+          const int newest = newest_of(item) / 32;
+          int rows[KEYS / 32];
+          #pragma unroll
+          for (int b = 0; b < KEYS / 32; b++)
+            rows[b] = (table[min(step * (KEYS / 32) + b, newest)] * KV_HEADS + item.kv) * 32;
+          if (uses > 0) barrier_wait(copies_values ? values_empty(stage) : keys_empty(stage), (uses + 1) % 2);
+          const unsigned counted = copies_values ? values_come(stage) : keys_full(stage);
+          const unsigned to = first_stage + stage * MATRIX;
+          barrier_expect(counted, MATRIX);
+          #pragma unroll
+          for (int b = 0; b < KEYS / 32; b++)
+            #pragma unroll
+            for (int panel = 0; panel < D / 64; panel++)
+              tensor_copy(to + (panel * KEYS + b * 32) * LINE_BYTES, map, panel * 64, rows[b], counted);
+        });
+      WARP_BARRIER;
+    } else if (warp == WARPS + 2) {
+      walk([&](const Item& item, int step, int stage, int uses) {
+        barrier_wait(values_come(stage), uses % 2);
+        // Scores of tokens that are not seen are masked, but their values are multiplied by zero.
+        const int first = WINDOW > 0 ? oldest_seen<WINDOW, CHUNKED>(item.position) - step * KEYS : 0;
+        const int last = newest_of(item) - step * KEYS;
+        if (first > 0 || last < KEYS - 1) {
+          for (int c = lane; c < KEYS * PACKS; c += 32)
+            if (c / PACKS < first || c / PACKS > last)
+              store_shared(values_at(stage) + swizzled_pack<KEYS>(c / PACKS, c % PACKS), uint4{});
+          fence_proxy_async();
+        }
+        WARP_BARRIER;
+        if (lane == 0) barrier_arrive(values_full(stage));
+      });
     }
-  };
-  // The highest scores so far; `keep` is what becomes of the sums before.
-  auto find_tops = [&](int step) {
-    const int base = step * KEYS, lowest = own.position + warp * 16 / HEADS_PER_KV;
-    const int highest = min(newest_of(own), own.position + (warp * 16 + 15) / HEADS_PER_KV);
-    const bool is_whole = base + KEYS - 1 <= lowest && base >= oldest_seen<WINDOW, CHUNKED>(highest);
-    if (CAPPED)
+  } else {
+    take_registers<232>();
+    const int warpgroup = warp / 4;
+    auto start_of = [&](const Item& item) { return (long(item.first) * KV_HEADS + item.kv) * HEADS_PER_KV * D; };
+    // A barrier of the warpgroup's warps.
+    int meetings = 0;
+    auto meet = [&] {
+      WARP_BARRIER;
+      if (lane == 0) barrier_arrive(meeting_of(warpgroup));
+      barrier_wait(meeting_of(warpgroup), meetings++ % 2);
+    };
+    // Each warpgroup copies its own queries. Rows that the tile does not fill repeat the last one's.
+    auto fetch_queries = [&](const Item& item) {
+      const int thread = thread_index % 128, pack = thread % PACKS;
+      const T* from = queries + start_of(item) + pack * 8;
+      #pragma unroll 1
+      for (int i = 0; i < 64; i += 128 / PACKS) {
+        const int at = warpgroup * 64 + i + thread / PACKS, row = min(at, item.count * HEADS_PER_KV - 1);
+        cp_async(
+            queries_at + swizzled_pack<ROWS>(at, pack),
+            from + (long(row / HEADS_PER_KV) * HEADS + row % HEADS_PER_KV) * D, 16);
+      }
+      cp_async_commit();
+    };
+    // They become visible to the warpgroup's wgmma.
+    auto await_queries = [&] {
+      cp_async_wait();
+      fence_proxy_async();
+      meet();
+    };
+    float score[KEYS / 2], sum[D / 2], top[2], total[2] = {}, keep[2];
+    unsigned weights[KEYS / 16][4] = {};
+    auto multiply_keys = [&](int stage) {
+      const auto own_queries = wgmma_operand(queries_at + warpgroup * 64 * LINE_BYTES), own_keys = wgmma_operand(keys_at(stage));
       #pragma unroll
-      for (int i = 0; i < KEYS / 2; i++)
-        score[i] = layer[LAYER_SOFTCAP] * TANH(score[i] * (layer[LAYER_SCALE] / layer[LAYER_SOFTCAP]));
-    if (!is_whole)
+      for (int k = 0; k < D / 16; k++)
+        wgmma_m64k16(
+            score, operand_behind(own_queries, k / 4 * ROWS * LINE_BYTES + k % 4 * 32),
+            operand_behind(own_keys, k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
+      wgmma_commit();
+    };
+    // Added to what the tile's steps before have made, if there were some.
+    auto multiply_values = [&](unsigned at, bool adds) {
+      const auto own_values = wgmma_operand(at, KEYS * LINE_BYTES);
+      #pragma unroll
+      for (int k = 0; k < KEYS / 16; k++)
+        wgmma_m64k16_transposed(
+            sum, weights[k], operand_behind(own_values, k * 16 * LINE_BYTES), adds || k > 0, queries);
+      wgmma_commit();
+    };
+    const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
+    const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
+    Item item = first_item, behind = item_of(lap + forward);
+    // Of the tile: its last step, and those in which this warp's rows see all keys.
+    int last_step, whole_begin, whole_end;
+    auto begin_item = [&] {
+      const int lowest = item.position + warp * 16 / HEADS_PER_KV;
+      const int highest = min(newest_of(item), item.position + (warp * 16 + 15) / HEADS_PER_KV);
+      last_step = newest_of(item) / KEYS;
+      whole_end = (lowest + 1) / KEYS;
+      whole_begin = (oldest_seen<WINDOW, CHUNKED>(highest) + KEYS - 1) / KEYS;
+    };
+    // A sink is a score without a value, of one of the lanes that share a row.
+    auto begin_rows = [&] {
+      for (int r = 0; r < 2; r++) {
+        const int head = item.kv * HEADS_PER_KV + (row + r * 8) % HEADS_PER_KV;
+        top[r] = SINKS ? layer_sinks<D, ROTARY_DIMS>(layer)[head] * log2e / scale : -1e30f;
+        total[r] = SINKS && lane % 4 == 0 ? 1 : 0;
+      }
+    };
+    // Weights are relative to a score that the highest so far exceeds by a factor of 2^LAG at most: sums are seldom rescaled.
+    constexpr float LAG = 8;
+    // `keep` is what becomes of the sums before.
+    auto find_tops = [&](int step) {
+      const int base = step * KEYS;
+      if (CAPPED)
+        #pragma unroll
+        for (int i = 0; i < KEYS / 2; i++)
+          score[i] = layer[LAYER_SOFTCAP] * TANH(score[i] * (layer[LAYER_SCALE] / layer[LAYER_SOFTCAP]));
+      if (step >= whole_end || (WINDOW > 0 && step < whole_begin))
+        #pragma unroll
+        for (int r = 0; r < 2; r++) {
+          const int seen = item.position + (row + r * 8) / HEADS_PER_KV;
+          const int last = seen - base - column, first = oldest_seen<WINDOW, CHUNKED>(seen) - base - column;
+          #pragma unroll
+          for (int j = 0; j < KEYS / 4; j++) {
+            const int key = j / 2 * 8 + j % 2;
+            if (key > last || (WINDOW > 0 && key < first)) score[j / 2 * 4 + r * 2 + j % 2] = -3e38f;
+          }
+        }
+      // Those of even and of odd columns do not wait for each other.
+      float most[4] = {score[0], score[1], score[2], score[3]};
+      #pragma unroll
+      for (int i = 4; i < KEYS / 2; i++) most[i % 4] = fmaxf(most[i % 4], score[i]);
+      #pragma unroll
+      for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r * 2], most[r * 2 + 1]);
+      #pragma unroll
+      for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 1));
+      #pragma unroll
+      for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 2));
       #pragma unroll
       for (int r = 0; r < 2; r++) {
-        const int seen = own.position + (row + r * 8) / HEADS_PER_KV;
-        const int last = seen - base - column, first = oldest_seen<WINDOW, CHUNKED>(seen) - base - column;
+        const bool is_behind = (most[r] - top[r]) * scale > LAG;
+        keep[r] = is_behind ? ex2_approx((top[r] - most[r]) * scale) : 1;
+        top[r] = is_behind ? most[r] : top[r];
+      }
+    };
+    // Scores become weights.
+    auto weigh = [&] {
+      float all[2] = {total[0] * keep[0], total[1] * keep[1]};
+      #pragma unroll
+      for (int i = 0; i < KEYS / 2; i++) {
+        const int r = i / 2 % 2;
+        score[i] = ex2_approx(fmaf(score[i], scale, -top[r] * scale));
+        all[r] += score[i];
+        if (i % 2 == 1) weights[i / 8][i / 2 % 4] = pack_pair(score[i - 1], score[i], queries);
+      }
+      for (int r = 0; r < 2; r++) total[r] = all[r];
+    };
+    auto store = [&](long start, int count, const float (&totals)[2]) {
+      #pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const int at = row + r * 8;
+        float all = totals[r];
+        all += SHUFFLE_XOR(all, 1);
+        all += SHUFFLE_XOR(all, 2);
+        if (at >= count * HEADS_PER_KV) continue;
+        const float factor = 1 / all;
+        T* to = attended + start + (long(at / HEADS_PER_KV) * HEADS + at % HEADS_PER_KV) * D + column;
         #pragma unroll
-        for (int j = 0; j < KEYS / 4; j++) {
-          const int key = j / 2 * 8 + j % 2;
-          if (key > last || (WINDOW > 0 && key < first)) score[j / 2 * 4 + r * 2 + j % 2] = -3e38f;
+        for (int j = 0; j < D / 8; j++) {
+          const float* x = sum + j * 4 + r * 2;
+          *reinterpret_cast<unsigned*>(to + j * 8) = pack_pair(x[0] * factor, x[1] * factor, queries);
         }
       }
-    // Those of even and of odd columns do not wait for each other.
-    float most[4] = {score[0], score[1], score[2], score[3]};
-    #pragma unroll
-    for (int i = 4; i < KEYS / 2; i++) most[i % 4] = fmaxf(most[i % 4], score[i]);
-    #pragma unroll
-    for (int r = 0; r < 2; r++) most[r] = fmaxf(top[r], fmaxf(most[r * 2], most[r * 2 + 1]));
-    #pragma unroll
-    for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 1));
-    #pragma unroll
-    for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 2));
-    #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      keep[r] = ex2_approx((top[r] - most[r]) * scale);
-      top[r] = most[r];
-    }
-  };
-  // Scores become weights, relative to the highest.
-  auto weigh = [&] {
-    float all[2] = {total[0] * keep[0], total[1] * keep[1]};
-    #pragma unroll
-    for (int i = 0; i < KEYS / 2; i++) {
-      const int r = i / 2 % 2;
-      score[i] = ex2_approx(fmaf(score[i], scale, -top[r] * scale));
-      all[r] += score[i];
-    }
-    for (int r = 0; r < 2; r++) total[r] = all[r];
-  };
-  auto pack_weights = [&] {
-    #pragma unroll
-    for (int i = 0; i < KEYS / 4; i++)
-      weights[i / 4][i % 4] = pack_pair(score[i * 2], score[i * 2 + 1], queries);
-  };
-  auto store = [&](const Item& item, const float (&totals)[2]) {
-    #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const int at = row + r * 8;
-      float all = totals[r];
-      all += SHUFFLE_XOR(all, 1);
-      all += SHUFFLE_XOR(all, 2);
-      if (at >= item.count * HEADS_PER_KV) continue;
-      const float factor = 1 / all;
-      T* to = attended + start_of(item) + (long(at / HEADS_PER_KV) * HEADS + at % HEADS_PER_KV) * D + column;
-      #pragma unroll
-      for (int j = 0; j < D / 8; j++) {
-        const float* x = sum + j * 4 + r * 2;
-        *reinterpret_cast<unsigned*>(to + j * 8) = pack_pair(x[0] * factor, x[1] * factor, queries);
-      }
-    }
-  };
-  AWAIT_INPUTS;
-  fetch_queries(own);
-  fetch_behind();
-  await_copies();
-  if (BY_TURNS && warpgroup == 1) {
-    fetch_behind();
-    await_copies();
-  }
-  // Before the first step stand keys in the place of values: their sums are nobody's.
-  int stage = 0, stage_before = -STAGES, step = begin_of(own);
-  bool begins = true, began = true;
-  for (;;) {
-    wgmma_fence();
-    multiply_keys(stage);
-    multiply_values(stage_before, !began);
-    // Into the stages of what all had waited for at the barrier.
-    fetch_behind();
-    wgmma_wait<1>(score);
-    const bool ends = step == newest_of(own) / KEYS;
-    // It is the other's turn; and nobody reads the queries any more.
-    if (BY_TURNS || (GROUPS > 0 && ends)) BARRIER;
-    if (GROUPS > 0 && ends) {
-      const Item behind = item_of(lap + forward);
-      if (behind.count > 0) fetch_queries(behind);
-    }
-    const float totals[2] = {total[0], total[1]};
-    if (begins) begin_rows();
-    find_tops(step);
-    auto finish_sums = [&] {
-      wgmma_wait<0>(sum);
-      if (GROUPS > 0 && begins && stage_before >= 0) store(item_of(lap - forward), totals);
-      #pragma unroll
-      for (int i = 0; i < D / 2; i++) sum[i] *= keep[i / 2 % 2];
     };
-    // By turns these products have come to their end meanwhile.
-    if (BY_TURNS) finish_sums();
-    weigh();
-    if (!BY_TURNS) finish_sums();
-    pack_weights();
-    cp_async_commit();
-    await_copies();
-    began = begins;
-    begins = ends;
-    stage_before = stage;
-    stage = stage_behind(stage);
-    step += 1;
-    if (!ends) continue;
-    const Item behind = item_of(lap + forward);
-    if (behind.count == 0) break;
-    own = behind;
-    lap += forward;
-    step = begin_of(own);
+    begin_item();
+    fetch_queries(item);
+    await_queries();
+    int stage = 0, uses = 0, step = begin_of(item), n = 0;
+    // Before the first step its keys stand in the place of values: their sums are nobody's.
+    unsigned own_values = keys_at(0);
+    int value_stage = 0, value_uses = 0, done_count = 0;
+    long done_start = 0;
+    bool begins = true, began = true;
+    for (;;) {
+      barrier_wait(keys_full(stage), uses % 2);
+      if (n > 0) barrier_wait(values_full(value_stage), value_uses % 2);
+      wgmma_fence();
+      multiply_keys(stage);
+      multiply_values(own_values, !began);
+      wgmma_wait<1>(score);
+      if (lane == 0 && n > 0) barrier_arrive(keys_empty(stage));
+      const bool ends = step == last_step, is_last = ends && behind.count == 0;
+      if (ends && !is_last) {
+        meet();
+        fetch_queries(behind);
+      }
+      const float totals[2] = {total[0], total[1]};
+      if (begins) begin_rows();
+      find_tops(step);
+      // These products have come to their end meanwhile.
+      wgmma_wait<0>(sum);
+      if (lane == 0) barrier_arrive(n > 0 ? values_empty(value_stage) : keys_empty(0));
+      if (begins) {
+        if (n > 0) store(done_start, done_count, totals);
+      } else if (keep[0] < 1 || keep[1] < 1) {
+        #pragma unroll
+        for (int i = 0; i < D / 2; i++) sum[i] *= keep[i / 2 % 2];
+      }
+      weigh();
+      own_values = values_at(stage);
+      value_stage = stage;
+      value_uses = uses;
+      if (++stage == STAGES) {
+        stage = 0;
+        uses++;
+      }
+      n++;
+      step++;
+      began = begins;
+      begins = ends;
+      if (!ends) continue;
+      done_start = start_of(item);
+      done_count = item.count;
+      if (is_last) break;
+      item = behind;
+      lap += forward;
+      behind = item_of(lap + forward);
+      step = begin_of(item);
+      begin_item();
+      await_queries();
+    }
+    barrier_wait(values_full(value_stage), value_uses % 2);
+    wgmma_fence();
+    multiply_values(own_values, !began);
+    wgmma_wait<0>(sum);
+    store(done_start, done_count, total);
   }
-  wgmma_fence();
-  multiply_values(stage_before, !began);
-  if (BY_TURNS && warpgroup == 0) BARRIER;
-  wgmma_wait<0>(sum);
-  store(own, total);

@@ -23,11 +23,17 @@ FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp,
     }
 }
 
-/** silu(sum) * up, both rounded to T first, as if they had been stored. The last argument only names the type. */
+/** silu(gates) * ups of two neighbours, in place; rounded to T first, as if they had been stored. The last argument only names the type. */
 template <typename T>
-FUNCTION float gated_sum(float sum, float up, const T*) {
-  const float gate = float(T(sum));
-  return DIVIDE(gate, 1 + EXP(-gate)) * float(T(up));
+FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
+  // Rounded as pairs: a single one takes the unit that computes exponentials.
+  const unsigned pairs[2] = {pack_pair(gates[0], gates[1], type), pack_pair(ups[0], ups[1], type)};
+  const float log2e = 1.44269504f;
+  #pragma unroll
+  for (int c = 0; c < 2; c++) {
+    const float gate = reinterpret_cast<const T*>(pairs)[c], up = reinterpret_cast<const T*>(pairs + 1)[c];
+    gates[c] = gate * rcp_approx(1 + ex2_approx(-log2e * gate)) * up;
+  }
 }
 
 /** Gated by `up`, and added to what was there before. The last argument only names the type. */
@@ -36,10 +42,13 @@ FUNCTION uint4 finished_pack(const float (&sum)[8], const float (&up)[8], const 
   const T* added = reinterpret_cast<const T*>(&before);
   float made[8];
   #pragma unroll
-  for (int c = 0; c < 8; c++) {
-    made[c] = GATED ? gated_sum(sum[c], up[c], type) : sum[c];
-    if (RESIDUAL) made[c] += float(added[c]);
-  }
+  for (int c = 0; c < 8; c++) made[c] = sum[c];
+  if (GATED)
+    #pragma unroll
+    for (int c = 0; c < 8; c += 2) gate_pair(made + c, up + c, type);
+  if (RESIDUAL)
+    #pragma unroll
+    for (int c = 0; c < 8; c++) made[c] += float(added[c]);
   return {pack_pair(made[0], made[1], type), pack_pair(made[2], made[3], type), pack_pair(made[4], made[5], type),
           pack_pair(made[6], made[7], type)};
 }

@@ -136,24 +136,27 @@ function checkLinear(
   });
 }
 
-/** Rows that are no whole tiles, and more of them than most kernels take. */
+/** Rows that are no whole tiles, and more of them than most kernels take; with a gate as many columns as fill a GPU. */
 function checkPrompt(device: Device, dtype: FloatType): Finding[] {
-  const [rows, inputs, outputs] = [1030, 128, 512];
-  const { matrix, numbers } = makeMatrix(device, "matrix", [outputs, inputs], dtype, undefined);
+  const [rows, inputs] = [1020, 64];
   const x = rounded("x", [rows, inputs], dtype);
-  const residual = rounded("residual", [rows, outputs], dtype);
-  const plain = product(numbersOf(x), numbers, inputs);
-  const plainResidual = numbersOf(residual);
-  const sum = plain.map((value, i) => value + plainResidual[i]!);
+  const plainX = numbersOf(x);
   return keeping((keep) => {
     const options = { dtype, keepDequantized: false, bias: undefined, ...keep };
-    const linear = device.linear(matrix, options);
+    const productOf = (outputs: number) => {
+      const { matrix, numbers } = makeMatrix(device, "matrix", [outputs, inputs], dtype, undefined);
+      return { linear: device.linear(matrix, options), plain: product(plainX, numbers, inputs) };
+    };
     const close = (what: string, found: MlxArray, expected: readonly number[]) =>
       comparedByPart(`${rows} rows${what}`, numbersOf(found), expected, mostOf(device, dtype));
+    const [few, many] = [productOf(128), productOf(4096)];
+    const residual = rounded("residual", [rows, 128], dtype);
+    const plainResidual = numbersOf(residual);
+    const sum = few.plain.map((value, i) => value + plainResidual[i]!);
     return [
-      close("", linear(x), plain),
-      close(" and a residual", linear(x, { residual }), sum),
-      close(" and a gate", linear(x, { gating: "swiglu" }), gated(plain, outputs)),
+      close("", few.linear(x), few.plain),
+      close(" and a residual", few.linear(x, { residual }), sum),
+      close(" and a gate", many.linear(x, { gating: "swiglu" }), gated(many.plain, 4096)),
     ];
   });
 }

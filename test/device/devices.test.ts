@@ -193,11 +193,10 @@ test("on CUDA prompts are recorded where the GPU takes no longer than the host",
 });
 
 test.skipIf(backend() !== "cpu")(
-  "on Hopper prompts are multiplied by our kernel only where it is asked for",
+  "on Hopper prompts are multiplied by our kernel where they are gated and fill it",
   () => {
     using _ = new Scope();
-    const launched = (isAsked: boolean, rows: number, outputs: number) => {
-      if (isAsked) process.env.MLX_SERVE_PROMPT_PRODUCTS = "1";
+    const launched = (gating: Gating | undefined, rows: number, outputs: number) => {
       const names: string[] = [];
       const make: MakeKernel = (_, { name }) => ({
         configure: ({ outputs }) => ({
@@ -210,7 +209,6 @@ test.skipIf(backend() !== "cpu")(
         free() {},
       });
       const device = openDevice("cuda", { architecture: "sm_90" }, make);
-      delete process.env.MLX_SERVE_PROMPT_PRODUCTS;
       const weight = zeros([outputs, 64], "bfloat16");
       const options = { dtype: "bfloat16", bias: undefined, keepDequantized: false } as const;
       const held: MlxArray[] = [];
@@ -220,15 +218,17 @@ test.skipIf(backend() !== "cpu")(
       };
       const keep = { keepView, keepWeight: (made: () => MlxArray) => keepView(made()) };
       const linear = device.linear({ kind: "dense", weight }, { ...options, ...keep });
-      linear(zeros([rows, 64], "bfloat16"));
+      linear(zeros([rows, 64], "bfloat16"), { gating });
       for (const each of held) each.free();
       device.free();
       return names;
     };
-    expect(launched(true, 1024, 512)).toEqual(["mlx_serve_prompt_product"]);
-    expect(launched(true, 1023, 512)).toEqual([]);
-    expect(launched(true, 1024, 640)).toEqual([]);
-    expect(launched(false, 1024, 512)).toEqual([]);
+    const own = ["mlx_serve_prompt_product"];
+    expect(launched("swiglu", 8192, 512)).toEqual(own);
+    expect(launched("swiglu", 4096, 512)).not.toEqual(own);
+    expect(launched("swiglu", 8192, 640)).not.toEqual(own);
+    expect(launched("geglu", 8192, 512)).not.toEqual(own);
+    expect(launched(undefined, 8192, 512)).not.toEqual(own);
   },
 );
 

@@ -80,9 +80,7 @@ describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
 
   test("on an NVIDIA GPU", () => {
     const open = (make: MakeKernel) => openDevice("cuda", { architecture: "sm_90" }, make);
-    process.env.MLX_SERVE_PROMPT_PRODUCTS = "1";
     const { files, names } = launched(open, quick);
-    delete process.env.MLX_SERVE_PROMPT_PRODUCTS;
     expect(files).toEqual(kernels);
     // Of one file, with a sum and without.
     expect([...names]).toEqual(expect.arrayContaining(["mlx_serve_sum_norm", "mlx_serve_norm"]));
