@@ -56,12 +56,11 @@ export function gpuPictureName({ title }: GpuRun): string {
   return `benchmarks-${title.toLowerCase().replace(/[^a-z0-9.]+/g, "-")}.svg`;
 }
 
-/** Of loads that differ only in how many run at once. */
+/** Of the most loads that differ only in how many run at once. */
 export function gpuPicture({ title, report }: GpuRun, { rounds }: GpuSettings): string {
-  const [{ prompt, new: tokens } = { prompt: 0, new: 0 }] = report.results;
-  const results = report.results.filter(
-    (result) => result.prompt === prompt && result.new === tokens,
-  );
+  const alike = Map.groupBy(report.results, (result) => `${result.prompt} ${result.new}`);
+  const results = [...alike.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+  const prompt = results[0]?.prompt ?? 0;
   const lines = systemsOf(report).map((name) => ({
     name,
     points: results.flatMap((result) => {

@@ -173,6 +173,15 @@ describe("the part of the page about GPUs", () => {
     expect(svg).not.toContain("mlx-lm");
   });
 
+  test("has a picture of the loads that differ only in how many run at once, whichever come first", () => {
+    const prompt = { ...results[0]!, requests: 1, prompt: 8192, new: 1 };
+    const more = results.map((result) => ({ ...result, requests: 4 }));
+    const all = { ...report, results: [prompt, ...results, ...more] };
+    const svg = gpuPicture({ ...run, report: all }, comparison.settings);
+    expect(svg).toContain("prompts of 1024 tokens");
+    expect(svg).toContain("mlx-serve  400");
+  });
+
   test("is of several runs, by model and load", () => {
     const longer = results.map((result) => ({ ...result, requests: 4 }));
     const others: GpuComparison = {
