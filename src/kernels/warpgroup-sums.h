@@ -23,7 +23,10 @@ FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp,
     }
 }
 
-/** silu(gates) * ups of two neighbours, in place; rounded to T first, as if they had been stored. The last argument only names the type. */
+/**
+ * silu(gates) * ups of two neighbours, in place; both are rounded to T first, as if they had been stored. The last argument only
+ * names the type.
+ */
 template <typename T>
 FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
   // Rounded as pairs: a single one takes the unit that computes exponentials.

@@ -18,7 +18,7 @@ FUNCTION unsigned long long wgmma_operand(unsigned at, unsigned panels = 16) {
   return at / 16 | (unsigned long long)(panels / 16) << 16 | EIGHT_LINES / 16 << 32 | SWIZZLED;
 }
 
-/** An operand so many bytes behind another, in multiples of 16. It is another word of the two: a sum of both would have a carry. */
+/** An operand so many bytes behind another, in multiples of 16. Only the lower word differs, so that no carry is computed. */
 FUNCTION unsigned long long operand_behind(unsigned long long operand, unsigned bytes) {
   return operand >> 32 << 32 | unsigned(operand) + bytes / 16;
 }
