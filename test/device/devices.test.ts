@@ -223,12 +223,11 @@ test.skipIf(backend() !== "cpu")(
       device.free();
       return names;
     };
-    const own = ["mlx_serve_prompt_product"];
-    expect(launched("swiglu", 8192, 512)).toEqual(own);
-    expect(launched("swiglu", 4096, 512)).not.toEqual(own);
-    expect(launched("swiglu", 8192, 640)).not.toEqual(own);
-    expect(launched("geglu", 8192, 512)).not.toEqual(own);
-    expect(launched(undefined, 8192, 512)).not.toEqual(own);
+    expect(launched("swiglu", 8192, 512)).toEqual(["mlx_serve_prompt_product"]);
+    expect(launched("swiglu", 4096, 512)).toEqual(["mlx_serve_gate"]);
+    expect(launched("swiglu", 8192, 640)).toEqual(["mlx_serve_gate"]);
+    expect(launched("geglu", 8192, 512)).toEqual([]);
+    expect(launched(undefined, 8192, 512)).toEqual([]);
   },
 );
 
