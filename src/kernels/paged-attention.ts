@@ -14,7 +14,7 @@ import decodeBody from "./decode.c" with { type: "text" };
 import { KernelCache, KernelCaches } from "./kernel-cache.ts";
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
-import type { Language } from "./source.ts";
+import { type Language, MAP_WORDS } from "./source.ts";
 import warpgroupChunksBody from "./warpgroup-chunks.c" with { type: "text" };
 
 export type PagedShape = { heads: number; kvHeads: number; headDim: number };
@@ -169,8 +169,8 @@ export type WarpgroupChunks = { groups: number; keys?: number; stages?: number }
 
 /** Two warpgroups that compute, and one that loads. */
 const LOADED_THREADS = 384;
-/** What copies know of a matrix, in numbers of 32 bits; a group has one of keys and one of values. */
-const MAP_WORDS = 32;
+/** Of a group: where keys are, and where values are. */
+const MAPS = 2;
 
 /** In both stages of keys and values, of 2 bytes each, are beside the queries. */
 function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
@@ -306,7 +306,7 @@ export class PagedAttention implements BlockAttention {
         return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
       }
       const launched = groups || kvHeads * count;
-      const maps = { shape: [launched * 2 * MAP_WORDS], dtype: "int32" as const };
+      const maps = { shape: [launched * MAPS * MAP_WORDS], dtype: "int32" as const };
       const launch = {
         ...made,
         outputs: [attended, maps],

@@ -3,6 +3,7 @@ import type { MlxArray } from "../mlx/array.ts";
 import type { MakeKernel } from "../mlx/kernel.ts";
 import { KernelCaches } from "./kernel-cache.ts";
 import body from "./prompt-product.c" with { type: "text" };
+import { MAP_WORDS } from "./source.ts";
 
 /** A cluster's tiles: two of 128 rows of x, with the same 128 columns of the gate and of up. */
 const CLUSTER = 2;
@@ -16,8 +17,7 @@ const SHARED_BYTES = STAGES * ((128 + COLUMNS) * STEP * 2 + 16) + 8 * 2 * 16 * 6
 const THREADS = 384;
 /** Groups of an H200 that run at once, one on each multiprocessor. */
 const GROUPS = 132;
-/** What copies know of a matrix, in numbers of 32 bits; a group has one of rows, of columns, and of what is made. */
-const MAP_WORDS = 32;
+/** Of a group: where rows are, where columns are, and where what is made goes. */
 const MAPS = 3;
 
 /** Where as much of what clusters compute is wanted, cuBLAS is slower (docs/log.md). */

@@ -25,6 +25,9 @@ import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 
 export type Language = "cuda" | "metal";
 
+/** What tensor-copy.h writes down of a matrix, in numbers of 32 bits. */
+export const MAP_WORDS = 32;
+
 /** The tests' emulator has these functions of its own. */
 export { bulk, cluster, cudaInstructions, tensorCopy, wgmma };
 

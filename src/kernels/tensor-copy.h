@@ -8,6 +8,11 @@ constexpr int TENSOR_TYPE = 10; // bfloat16
 template <>
 constexpr int TENSOR_TYPE<__half> = 6;
 
+/** Another warp than the one that made the map must say so before it uses it. */
+__device__ __forceinline__ void acquire_tensor_map(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
 /**
  * A warp writes down where a matrix (rows, columns) of 16 bits is, in 128 bytes of device memory that copies take, by way of as
  * many of shared memory. Boxes have 64 columns and `box` rows; what is past the matrix is zero.
@@ -37,7 +42,7 @@ __device__ __forceinline__ void make_tensor_map(
   __syncwarp();
   asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
                ::"l"(map), "r"(shared) : "memory");
-  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+  acquire_tensor_map(map);
 }
 
 /** The box that begins at this column and row, to where lines of 128 bytes begin. */
@@ -52,11 +57,6 @@ __device__ __forceinline__ void tensor_copy_to(
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                "[%0], [%1, {%2, %3}], [%4], %5;"
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)groups) : "memory");
-}
-
-/** Another warp than the one that made the map must say so before it uses it. */
-__device__ __forceinline__ void acquire_tensor_map(const void* map) {
-  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
 /** Starts to copy a box of shared memory, fenced, to where it begins in the matrix. What is past the matrix is left out. */

@@ -349,9 +349,29 @@ void tell_waiting(CountingBarrier& barrier) {
 
 /** In the first of 128 bytes. */
 struct TensorMap {
-  const char* matrix;
+  char* matrix;
   int rows, columns, box;
 };
+
+TensorMap read_map(const void* at) {
+  TensorMap map;
+  touch(at, 128, Access::READ);
+  memcpy(&map, at, sizeof(map));
+  return map;
+}
+
+/** Where pack `i` of 16 bytes of a box is in the matrix, if it is. */
+char* pack_in(const TensorMap& map, int column, int row, int i) {
+  const int line = row + i / 8, first = column + i % 8 * 8;
+  const bool is_there = line >= 0 && line < map.rows && first >= 0 && first < map.columns;
+  return is_there ? map.matrix + (long(line) * map.columns + first) * 2 : nullptr;
+}
+
+/** And in the shared memory that the box begins at, swizzled over 128 bytes. */
+unsigned pack_of_box(unsigned box, int i) {
+  const unsigned at = box + i * 16;
+  return at ^ (at >> 7 & 7) << 4;
+}
 } // namespace
 
 void barrier_init(unsigned at, int count) {
@@ -417,16 +437,14 @@ void make_tensor_map(void* map, unsigned shared, const void* matrix, int rows, i
   touched(shared + lane * 4, Access::WRITE, 4);
   touch(static_cast<char*>(map) + lane * 4, 4, Access::WRITE);
   in_warp("make_tensor_map", [&] {
-    const TensorMap made = {static_cast<const char*>(matrix), rows, columns, box};
+    const TensorMap made = {static_cast<char*>(const_cast<void*>(matrix)), rows, columns, box};
     memcpy(map, &made, sizeof(made));
     me->warp().epochs.advance(ORDERS_DEVICE | ORDERS_SHARED);
   });
 }
 
 void tensor_copy_to(unsigned to_groups, unsigned to, const void* at, int column, int row, unsigned barrier) {
-  TensorMap map;
-  touch(at, 128, Access::READ);
-  memcpy(&map, at, sizeof(map));
+  const TensorMap map = read_map(at);
   if (to % 128 != 0) fault("lane %d copies a box to byte %u of its shared memory", me->index, to);
   for (int index = 0; to_groups >> index; index++) {
     if (!(to_groups >> index & 1)) continue;
@@ -434,12 +452,10 @@ void tensor_copy_to(unsigned to_groups, unsigned to, const void* at, int column,
     CountingBarrier& counted = barrier_of(group, barrier);
     for (int i = 0; i < map.box * 8; i++) {
       static const char zeros[16] = {};
-      const int line = row + i / 8, first = column + i % 8 * 8;
-      const bool is_there = line >= 0 && line < map.rows && first >= 0 && first < map.columns;
-      const char* const from = is_there ? map.matrix + (long(line) * map.columns + first) * 2 : zeros;
+      const char* const there = pack_in(map, column, row, i);
+      const char* const from = there ? there : zeros;
       touch(from, 16, Access::READ);
-      const unsigned place = to + i * 16;
-      begin_bulk_copy(group, place ^ (place >> 7 & 7) << 4, from, 16, nullptr, counted);
+      begin_bulk_copy(group, pack_of_box(to, i), from, 16, nullptr, counted);
     }
     tell_waiting(counted);
   }
@@ -454,18 +470,13 @@ void acquire_tensor_map(const void* map) {
 }
 
 void tensor_store(const void* at, int column, int row, unsigned from) {
-  TensorMap map;
-  touch(at, 128, Access::READ);
-  memcpy(&map, at, sizeof(map));
+  const TensorMap map = read_map(at);
   if (from % 128 != 0) fault("lane %d stores a box of byte %u of its shared memory", me->index, from);
   Store store;
   for (int i = 0; i < map.box * 8; i++) {
-    const int line = row + i / 8, first = column + i % 8 * 8;
-    const bool is_there = line >= 0 && line < map.rows && first >= 0 && first < map.columns;
-    const unsigned place = from + i * 16, swizzled = place ^ (place >> 7 & 7) << 4;
+    StoredPack pack = {pack_of_box(from, i), pack_in(map, column, row, i), {}};
     // It reads shared memory as products do.
-    StoredPack pack = {swizzled, is_there ? const_cast<char*>(map.matrix) + (long(line) * map.columns + first) * 2 : nullptr, {}};
-    memcpy(pack.taken, touched(swizzled, Access::MULTIPLY), 16);
+    memcpy(pack.taken, touched(pack.from, Access::MULTIPLY), 16);
     store.push_back(pack);
   }
   me->stores.push_back(store);
