@@ -186,7 +186,9 @@ async function measureInTurns(systems: readonly System[], load: Load): Promise<R
         const figures = figuresOf(arrivals, load.prompt, memory);
         if (round > 0) result.rounds.push(figures);
         const name = round === 0 ? "warm-up" : `round ${round}`;
-        const speed = `${figures.decode.toFixed(0)} tokens/s`;
+        const speed =
+          `first tokens until ${figures.firstMaxMs.toFixed(1)} ms, ` +
+          `${figures.decode.toFixed(0)} tokens/s`;
         console.error(
           `${load.requests} x ${load.prompt}+${load.new}, ${name}, ${system.name}: ${speed}`,
         );

@@ -18,7 +18,7 @@ export class Scope {
     current = this;
   }
 
-  /** For the constructor of MlxArray: this scope frees the array unless it is kept. */
+  /** This scope frees the array unless it is kept: a new one, or another scope's until now. */
   own(array: MlxArray): void {
     array.scope = this;
     this.#arrays.push(array);
@@ -33,11 +33,21 @@ export class Scope {
     return kept;
   }
 
-  [Symbol.dispose](): void {
+  /** No more arrays are its own. */
+  close(): void {
     if (current !== this)
       throw new Error("scopes must close in the reverse order of their opening");
     current = this.#outer;
+  }
+
+  /** Frees its arrays, once it is closed. */
+  free(): void {
     for (const array of this.#arrays) if (array.scope === this) array.free();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+    this.free();
   }
 }
 

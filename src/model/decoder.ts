@@ -95,7 +95,7 @@ export function decoder(
   return {
     shape: { dims, vocabulary, layers, maxPositions: config.max_position_embeddings ?? 4096 },
     states,
-    forward(tokens, step, rows, begin) {
+    forward(tokens, step, rows, begun) {
       using scope = new Scope();
       const count = tokens.shape[0]!;
       let h = embedding ? embed(embedding, tokens, step) : receive(count);
@@ -103,12 +103,10 @@ export function decoder(
       for (const [i, block] of blocks.entries()) {
         const input = inputs[first + i]?.value;
         const some = i === blocks.length - 1 ? rows : undefined;
-        const made =
+        const build = () =>
           some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
-        // What is evaluated by now would keep its memory as long as somebody holds it.
-        if (begin && crossings.length === 0 && made !== h && h.scope === scope) h.free();
-        h = made;
-        if (begin && isPowerOfTwo(i + 1) && !some) begin(h);
+        // Layers that take more of each other than the hidden state need what it is made of.
+        h = begun && crossings.length === 0 && !some ? begun.add(build) : build();
       }
       if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
       if (stage) h = stage.pass(sideBySide(h, leaving), count, dims);
@@ -123,9 +121,6 @@ export function decoder(
     },
   };
 }
-
-/** While a device computes so many layers, as many again are built. */
-const isPowerOfTwo = (layers: number) => (layers & (layers - 1)) === 0;
 
 /** One for each layer, made of tokens before the first. */
 function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossing[] {

@@ -48,8 +48,9 @@ export class LatentStore {
   }
 
   /** In how many tokens layers take tiles. */
-  get tileSizes(): (number | undefined)[] {
-    return this.#layers.map(({ attention }) => attention.tileTokens);
+  get tileSizes(): number[] {
+    const sizes = this.#layers.map(({ attention }) => attention.tileTokens);
+    return [...new Set(sizes)].filter((size) => size !== undefined);
   }
 
   get bytes(): number {
@@ -76,17 +77,18 @@ export class LatentStore {
   ): LatentStep {
     const own = tables[this.group]!;
     const places = placesOf(this.group);
-    const tiles = new Map<number, MlxArray>();
-    const tilesFor = ({ tileTokens }: LatentAttention) => {
-      if (tileTokens === undefined) return undefined;
-      const made = tiles.get(tileTokens) ?? tilesOf(tileTokens);
-      tiles.set(tileTokens, made);
-      return made;
-    };
+    const tiles = new Map(this.tileSizes.map((most) => [most, tilesOf(most)]));
     return {
       attendLatent: ({ index }, rows, options) => {
         const { pool, attention } = this.#layers[index]!;
-        return attention.attend(rows, pool, own, places, options, tilesFor(attention));
+        return attention.attend(
+          rows,
+          pool,
+          own,
+          places,
+          options,
+          tiles.get(attention.tileTokens ?? 0),
+        );
       },
     };
   }

@@ -5,6 +5,7 @@ import type { Norm } from "../device/device.ts";
 import type { LatentRows } from "../kernels/latent-attention.ts";
 import type { Convolution, Scan, ScanInputs } from "../kernels/recurrence.ts";
 import type { MlxArray } from "../mlx/array.ts";
+import type { BegunLayers } from "./begun-layers.ts";
 import type { Rope } from "./rope.ts";
 import type { KvState, LatentState, LayerStates, SlotState } from "./states.ts";
 
@@ -84,15 +85,10 @@ export type Model = {
   shape: ModelShape;
   states: LayerStates;
   /**
-   * tokens (T) -> the last hidden state (T, D), or that of some of the tokens alone, `rows` (R): (R, D). `begin` gets what some
-   * layers have made while those behind them are not built yet, and may start its evaluation.
+   * tokens (T) -> the last hidden state (T, D), or that of some of the tokens alone, `rows` (R): (R, D). `begun`: layers
+   * begin while those behind them are built.
    */
-  forward(
-    tokens: MlxArray,
-    step: Step,
-    rows?: MlxArray,
-    begin?: (hidden: MlxArray) => void,
-  ): MlxArray;
+  forward(tokens: MlxArray, step: Step, rows?: MlxArray, begun?: BegunLayers): MlxArray;
   /** Rows of the hidden state (R, D), those that are sampled, -> (R, vocabulary) */
   logits(hidden: MlxArray): MlxArray;
 };

@@ -270,8 +270,6 @@ export class PagedKvStore {
 
   #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): PagedStep {
     const { spread } = this.#device;
-    /** What launches of layers that have this in common take. */
-    const planned = new Map<string, ReturnType<typeof plan>>();
     const plan = ({ group, attention }: Layer) => {
       const places = spread(placesOf(rows, group));
       const { chunks } = attention;
@@ -288,16 +286,17 @@ export class PagedKvStore {
       );
       return { places, segments };
     };
-    const planOf = (layer: Layer) => {
-      const key = `${layer.group} ${layer.attention.chunks?.tileTokens}`;
-      const found = planned.get(key) ?? plan(layer);
-      planned.set(key, found);
-      return found;
-    };
+    const keyOf = ({ group, attention }: Layer) => `${group} ${attention.chunks?.tileTokens}`;
+    /** What launches of layers that have this in common take. */
+    const planned = new Map<string, ReturnType<typeof plan>>();
+    for (const layer of this.#layers) {
+      const key = keyOf(layer);
+      if (!planned.has(key)) planned.set(key, plan(layer));
+    }
     const attend: Step["attend"] = ({ index }, qkv, heads, options, some) => {
       const layer = this.#layers[index]!;
       const { attention, pools, group } = layer;
-      const { places, segments } = planOf(layer);
+      const { places, segments } = planned.get(keyOf(layer))!;
       const work = workOf(layer, heads, options);
       const queries = attention.prepare(qkv, pools, places, work);
       if (some) return attendSome(layer, queries, tables[group]!, places, work, some);

@@ -9,6 +9,7 @@ import { asyncEvaluate, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Group } from "../mlx/distributed.ts";
 import { astype, less, maximum, slice, sum, take, where, zeros } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
+import { BegunLayers } from "./begun-layers.ts";
 import { type Score, scorePrompt } from "./logprobs.ts";
 import type { Model } from "./model.ts";
 import {
@@ -63,6 +64,8 @@ export class Runner {
   readonly #weightBytes: number;
   /** Steps by their shapes. */
   readonly #traced = new Map<string, Traced>();
+  /** Steps that were launched and not read. */
+  #underWay = 0;
   /** What the last step draws. */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read: what comes next goes behind it. */
@@ -108,9 +111,18 @@ export class Runner {
     const forward = isDecode
       ? this.#decode(inputs)
       : (this.#prompts(inputs) ?? this.#mixed(inputs));
-    return this.#group && this.#group.rank > 0
-      ? this.#follow(inputs, forward)
-      : this.#start(inputs, forward);
+    const launched =
+      this.#group && this.#group.rank > 0
+        ? this.#follow(inputs, forward)
+        : this.#start(inputs, forward);
+    this.#underWay += 1;
+    return {
+      draw: launched.draw,
+      read: () => {
+        this.#underWay -= 1;
+        return launched.read();
+      },
+    };
   }
 
   /** Runs every batch size once, where that compiles something. */
@@ -168,9 +180,12 @@ export class Runner {
     const sampled = stage(Int32Array.from(at.length > 0 ? at : [0]));
     // Where nothing is asked of the other tokens, the last layer has less to compute.
     const wanted = scores.length + sums.length === 0 ? sampled : undefined;
-    const begin = this.#beginsEarly(tokens.size) ? asyncEvaluate : undefined;
     const step = this.#store.begin(rows);
-    const hidden = this.#model.forward(tokens, step, wanted, begin); // (T, D) or (R, D)
+    // Where a step is under way it would not be read before the device is done with most of this one.
+    using begun = this.#beginsEarly(tokens.size)
+      ? new BegunLayers(this.#underWay === 0)
+      : undefined;
+    const hidden = this.#model.forward(tokens, step, wanted, begun); // (T, D) or (R, D)
     const added = sums.map(({ from, to }) =>
       fetch(astype(sum(slice(hidden, 0, from, to), 0), "float32")),
     );

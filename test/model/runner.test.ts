@@ -2,14 +2,19 @@
 import { afterAll, beforeAll, expect, spyOn, test } from "bun:test";
 import { mlxc } from "../../ffi/lib.ts";
 import type { Device } from "../../src/device/device.ts";
+import type { LatentAttention } from "../../src/kernels/latent-attention.ts";
 import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
-import type { MlxArray } from "../../src/mlx/array.ts";
+import { NONE } from "../../src/kv/kv-cache.ts";
+import { liveArrays, type MlxArray } from "../../src/mlx/array.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import type { SampleRow } from "../../src/model/sampler.ts";
 import { StateStore } from "../../src/model/state-store.ts";
+import { groupsOf } from "../../src/model/states.ts";
 import { PlainAttention } from "../../src/self-test/plain-attention.ts";
+import { PlainLatentAttention } from "../../src/self-test/plain-latent-attention.ts";
+import { deepened } from "../support/deeper-model.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { TiledAttention } from "../support/tiled-attention.ts";
@@ -181,47 +186,133 @@ test("the last layer attends and computes for no token but those that something 
   expect(few.tokens).toEqual(all.tokens);
 });
 
-test("a step that takes the device long begins with its first layers while the others are built", () => {
-  const start = mlxc.mlx_async_eval;
+test("a step that takes the device long begins while its layers are built, a few ahead of what is computed", () => {
+  using made = new DisposableStack();
+  const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
+  const cpu = { device: deviceOf("cpu") };
+  const deep = owned(loadTinyModel(deepened(tinyCase("llama"), 12, cpu), cpu));
+  const before = liveArrays();
   const eventsOf = (isLong: boolean) => {
+    using own = new DisposableStack();
+    const ownedHere = <T extends { free(): void }>(each: T): T =>
+      own.adopt(each, () => each.free());
     const events: string[] = [];
+    const live: number[] = [];
+    /** The plain attention reads what it is given. */
+    const untold = <T>(compute: () => T): T => {
+      const told = events.length;
+      const made = compute();
+      events.length = told;
+      return made;
+    };
     class Told extends PlainAttention {
+      override prepare(...args: Parameters<BlockAttention["prepare"]>): MlxArray {
+        return untold(() => super.prepare(...args));
+      }
       override attend(...args: Parameters<BlockAttention["attend"]>): MlxArray {
+        const attended = untold(() => super.attend(...args));
         events.push("built");
-        return super.attend(...args);
+        return attended;
       }
     }
     const device: Device = {
       ...plainGpu(),
-      attention: () => new Told(model.states.kvs[0]!),
+      attention: () => new Told(deep.states.kvs[0]!),
       beginsEarly: (tokens, weightBytes) => {
         events.push(`${tokens} tokens, ${weightBytes} bytes`);
         return isLong;
       },
     };
-    const store = new StateStore(device, model.states, { groups: [{ blocks: 1 }] }, model.dtype);
-    const runner = new Runner(device, model, store, undefined, { weightBytes: 77 });
-    const started = spyOn(mlxc, "mlx_async_eval").mockImplementation((arrays) => {
-      events.push("started");
-      return start(arrays);
-    });
+    const layout = { groups: [{ blocks: 2 }] };
+    const store = ownedHere(new StateStore(device, deep.states, layout, deep.dtype));
+    const runner = ownedHere(new Runner(device, deep, store, undefined, { weightBytes: 77 }));
     const tokens = Uint32Array.from({ length: 9 }, (_, i) => i);
-    const rows = [{ start: 0, count: 9, tables: [[0]] }];
     const samples = [{ at: 8, row: greedy }];
-    const step = runner.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] });
-    started.mockRestore();
-    const { sampled } = step.read();
-    runner.free();
-    store.free();
-    return { events, token: sampled[0]!.token };
+    const launch = (block: number) => {
+      const rows = [{ start: 0, count: 9, tables: [[block]] }];
+      const inputs = { tokens, rows, samples, copies: [], scores: [], sums: [] };
+      [events.length, live.length] = [0, 0];
+      const step = runner.launch(inputs);
+      return { step, events: [...events], live: [...live] };
+    };
+    const [begin, wait] = [mlxc.mlx_async_eval, mlxc.mlx_array_eval];
+    const begins = spyOn(mlxc, "mlx_async_eval").mockImplementation((arrays) => {
+      events.push("begun");
+      live.push(liveArrays());
+      return begin(arrays);
+    });
+    const waits = spyOn(mlxc, "mlx_array_eval").mockImplementation((array) => {
+      events.push("waited");
+      return wait(array);
+    });
+    own.defer(() => begins.mockRestore());
+    own.defer(() => waits.mockRestore());
+    const [alone, behind] = [launch(0), launch(1)];
+    const drawn = [alone, behind].map(({ step }) => step.read().sampled[0]!.token);
+    const again = launch(0);
+    again.step.read();
+    return { alone, behind, again, drawn };
   };
-  expect(model.shape.layers).toBe(3);
   const [long, short] = [eventsOf(true), eventsOf(false)];
-  const asked = "9 tokens, 77 bytes";
-  expect(long.events).toEqual([asked, "built", "started", "built", "started", "built", "started"]);
-  expect(short.events).toEqual([asked, "built", "built", "built", "started"]);
-  expect(long.token).toBe(short.token!);
+  const [asked, built, begun] = ["9 tokens, 77 bytes", "built", "begun"];
+  const two = [built, built, begun];
+  const twoMore = [...two, "waited"];
+  const ahead = [asked, built, begun, built, begun];
+  const ended = [built, built, begun];
+  const times = (groups: readonly string[]) => Array(4).fill(groups).flat();
+  expect(long.alone.events).toEqual([...ahead, ...times(twoMore), ...ended]);
+  expect(long.again.events).toEqual(long.alone.events);
+  expect(long.behind.events).toEqual([...ahead, ...times(two), ...ended]);
+  expect(short.alone.events).toEqual([asked, ...Array(12).fill(built), begun]);
+  // What layers have made is given back while those behind them are built.
+  for (const { live } of [long.alone, long.behind]) expect(live.at(-2)).toBe(live.at(-3)!);
+  expect(long.drawn).toEqual(short.drawn);
+  expect(liveArrays()).toBe(before);
 });
+
+/** Of the tiles it makes sure that they are there. */
+class TiledLatents extends PlainLatentAttention {
+  readonly tileTokens = 5;
+
+  override attend(...args: Parameters<LatentAttention["attend"]>): MlxArray {
+    const [rows, pool, tables, places, work, tiles] = args;
+    expect(tiles!.numbers().slice(0, 2)).toEqual([35, 5]);
+    return super.attend(rows, pool, tables, places, work);
+  }
+}
+
+test.each(["llama", "deepseek_v3", "qwen3_next"])(
+  "what a step makes for all its layers outlives the first of them, %s",
+  (name) => {
+    const cpu = { device: deviceOf("cpu") };
+    const deep = loadTinyModel(deepened(tinyCase(name), 12, cpu), cpu);
+    const groups = groupsOf(deep.states).map(({ window }) => ({ blocks: 2, window }));
+    const slots = deep.states.slots.length > 0 ? 1 : undefined;
+    const draw = (beginsEarly: boolean) => {
+      const device: Device = {
+        ...plainGpu(),
+        beginsEarly: () => beginsEarly,
+        latentAttention: (shape) => new TiledLatents(shape),
+      };
+      const store = new StateStore(device, deep.states, { groups, slots }, deep.dtype);
+      const runner = new Runner(device, deep, store);
+      const tables = groups.map(() => [0, 1]);
+      const { sampled } = runner
+        .launch({
+          tokens: Uint32Array.from({ length: 40 }, (_, i) => i),
+          rows: [{ start: 0, count: 40, tables, move: { from: NONE, to: 0 } }],
+          samples: [{ at: 39, row: greedy }],
+          ...{ copies: [], scores: [], sums: [] },
+        })
+        .read();
+      runner.free();
+      store.free();
+      return sampled[0]!.token;
+    };
+    expect(draw(true)).toBe(draw(false)!);
+    deep.free();
+  },
+);
 
 test("a step with prompts that is recorded is told whether streams wait for it, and one that decodes is not", () => {
   const calls: string[] = [];

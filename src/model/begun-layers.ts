@@ -1,0 +1,56 @@
+// The layers of a long step, which the device computes while those behind them are built.
+import { asyncEvaluate, type MlxArray } from "../mlx/array.ts";
+import { Scope } from "../mlx/scope.ts";
+
+/** Layers that begin together, behind the first, which begins alone. */
+const LAYERS = 2;
+/** The device is never out of work where so many more have begun behind those that it computes. */
+const MOST_BEGUN = 2;
+
+export class BegunLayers {
+  readonly #isBounded: boolean;
+  #built = 0;
+  /** Of layers that have not begun. */
+  #scopes: Scope[] = [];
+  readonly #begun: { hidden: MlxArray; scopes: readonly Scope[] }[] = [];
+
+  /**
+   * The host builds layers much faster than the device computes them, and what each makes stays in memory until then: that of
+   * all layers, for which the device takes long when it is first wanted. `isBounded`: the host waits instead.
+   */
+  constructor(isBounded: boolean) {
+    this.#isBounded = isBounded;
+  }
+
+  /** The hidden state behind the next layer. What else the layer makes is freed a few layers later, and so is this. */
+  add(build: () => MlxArray): MlxArray {
+    const scope = new Scope();
+    this.#scopes.push(scope);
+    let hidden: MlxArray;
+    try {
+      hidden = build();
+      // A layer that computes nothing hands on what another has made.
+      if (hidden.scope !== scope) scope.own(hidden);
+    } finally {
+      scope.close();
+    }
+    this.#built += 1;
+    if (this.#built === 1 || this.#built % LAYERS === 0) this.#begin(hidden);
+    return hidden;
+  }
+
+  [Symbol.dispose](): void {
+    for (const { scopes } of this.#begun) for (const scope of scopes) scope.free();
+    for (const scope of this.#scopes) scope.free();
+  }
+
+  #begin(hidden: MlxArray): void {
+    asyncEvaluate(hidden);
+    this.#begun.push({ hidden, scopes: this.#scopes });
+    this.#scopes = [];
+    if (this.#begun.length <= MOST_BEGUN) return;
+    const first = this.#begun.shift()!;
+    if (this.#isBounded) first.hidden.evaluate();
+    for (const scope of first.scopes) scope.free();
+  }
+}
