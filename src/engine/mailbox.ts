@@ -4,12 +4,14 @@ import { type MessagePort, receiveMessageOnPort } from "node:worker_threads";
 
 export type Mailbox = { port: MessagePort; arrivals: SharedArrayBuffer };
 
-/** Wakes the reader if it sleeps. */
+/** Wakes the reader if it sleeps, once the sender has sent what else it has: of many requests one step should take all. */
 export function send(mailbox: Mailbox, message: unknown, transfer: MessagePort[] = []): void {
-  const arrivals = new Int32Array(mailbox.arrivals);
   mailbox.port.postMessage(message, transfer);
-  Atomics.add(arrivals, 0, 1);
-  Atomics.notify(arrivals, 0);
+  queueMicrotask(() => {
+    const arrivals = new Int32Array(mailbox.arrivals);
+    Atomics.add(arrivals, 0, 1);
+    Atomics.notify(arrivals, 0);
+  });
 }
 
 /** The next message, or undefined if there is none. */

@@ -28,6 +28,34 @@ test("a thread that only sleeps and polls receives every message in order", asyn
   expect(echoes).toEqual([...Array.from({ length: 200 }, (_, i) => i + 1), "end"]);
 });
 
+test("a reader that sleeps finds all that is sent before the sender's turn ends", async () => {
+  const { port1, port2 } = new MessageChannel();
+  const arrivals = new SharedArrayBuffer(4);
+  const worker = new Worker(new URL("../support/gathering-worker.ts", import.meta.url), {
+    workerData: { port: port2, arrivals },
+    transferList: [port2],
+  });
+  const mailbox: Mailbox = { port: port1, arrivals };
+  const gathered: unknown[] = [];
+  const ended = Promise.withResolvers<void>();
+  port1.on("message", (messages: unknown[]) => {
+    gathered.push(messages);
+    if (messages.includes("end")) ended.resolve();
+    // The reader falls asleep meanwhile.
+    else setTimeout(sendSlowly, 50, [1, 2, 3, "end"]);
+  });
+  const sendSlowly = (messages: readonly unknown[]) => {
+    for (const message of messages) {
+      send(mailbox, message);
+      Bun.sleepSync(20);
+    }
+  };
+  send(mailbox, 0);
+  await ended.promise;
+  await worker.terminate();
+  expect(gathered).toEqual([[0], [1, 2, 3, "end"]]);
+});
+
 test("polling an empty mailbox returns at once", () => {
   const { port1, port2 } = new MessageChannel();
   const mailbox: Mailbox = { port: port2, arrivals: new SharedArrayBuffer(4) };
