@@ -60,6 +60,7 @@ const engine = new ModelEngine({
   tokenBudget: tokens,
   stepMs: 1000,
   options: { ...defaultEngineOptions, maxBatch: 8 },
+  onStep() {},
 });
 
 const before: number[] = [];

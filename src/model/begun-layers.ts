@@ -7,19 +7,20 @@ const LAYERS = 2;
 /** The device is never out of work where so many more have begun behind those that it computes. */
 const MOST_BEGUN = 2;
 
+/**
+ * The host builds layers much faster than the device computes them, and what each makes stays in memory until then: that of all
+ * layers, if the host did not wait. Memory that is first wanted takes the device long to come by, and there may be too little.
+ */
 export class BegunLayers {
-  readonly #isBounded: boolean;
+  readonly #landOthers: (() => void) | undefined;
   #built = 0;
   /** Of layers that have not begun. */
   #scopes: Scope[] = [];
   readonly #begun: { hidden: MlxArray; scopes: readonly Scope[] }[] = [];
 
-  /**
-   * The host builds layers much faster than the device computes them, and what each makes stays in memory until then: that of
-   * all layers, for which the device takes long when it is first wanted. `isBounded`: the host waits instead.
-   */
-  constructor(isBounded: boolean) {
-    this.#isBounded = isBounded;
+  /** `landOthers`: reads the steps before, which the device is done with before it is with these layers. */
+  constructor(landOthers?: () => void) {
+    this.#landOthers = landOthers;
   }
 
   /** The hidden state behind the next layer. What else the layer makes is freed a few layers later, and so is this. */
@@ -49,8 +50,9 @@ export class BegunLayers {
     this.#begun.push({ hidden, scopes: this.#scopes });
     this.#scopes = [];
     if (this.#begun.length <= MOST_BEGUN) return;
+    this.#landOthers?.();
     const first = this.#begun.shift()!;
-    if (this.#isBounded) first.hidden.evaluate();
+    first.hidden.evaluate();
     for (const scope of first.scopes) scope.free();
   }
 }

@@ -64,8 +64,6 @@ export class Runner {
   readonly #weightBytes: number;
   /** Steps by their shapes. */
   readonly #traced = new Map<string, Traced>();
-  /** Steps that were launched and not read. */
-  #underWay = 0;
   /** What the last step draws. */
   #drawn: MlxArray | undefined;
   /** Something that the last step makes, until that is read: what comes next goes behind it. */
@@ -100,7 +98,8 @@ export class Runner {
     return this.depth > 1 || this.#group !== undefined;
   }
 
-  launch(inputs: StepInputs): Launched {
+  /** `landOthers` reads the steps before: it is called where the launch takes so long that they come to their end. */
+  launch(inputs: StepInputs, landOthers?: () => void): Launched {
     using _ = new Scope();
     this.forwards += 1;
     const { rows, copies, samples, scores, sums } = inputs;
@@ -110,19 +109,10 @@ export class Runner {
       rows.every(({ count }) => count === 1);
     const forward = isDecode
       ? this.#decode(inputs)
-      : (this.#prompts(inputs) ?? this.#mixed(inputs));
-    const launched =
-      this.#group && this.#group.rank > 0
-        ? this.#follow(inputs, forward)
-        : this.#start(inputs, forward);
-    this.#underWay += 1;
-    return {
-      draw: launched.draw,
-      read: () => {
-        this.#underWay -= 1;
-        return launched.read();
-      },
-    };
+      : (this.#prompts(inputs) ?? this.#mixed(inputs, landOthers));
+    return this.#group && this.#group.rank > 0
+      ? this.#follow(inputs, forward)
+      : this.#start(inputs, forward);
   }
 
   /** Runs every batch size once, where that compiles something. */
@@ -171,7 +161,7 @@ export class Runner {
     for (const each of this.#traced.values()) each.free();
   }
 
-  #mixed(inputs: StepInputs): Forward {
+  #mixed(inputs: StepInputs, landOthers: (() => void) | undefined): Forward {
     const { rows, samples, scores, sums } = inputs;
     const { stage, fetch } = this.#device;
     const tokens = this.#ordered(this.#tokens(inputs, inputs.tokens.length), inputs);
@@ -181,10 +171,7 @@ export class Runner {
     // Where nothing is asked of the other tokens, the last layer has less to compute.
     const wanted = scores.length + sums.length === 0 ? sampled : undefined;
     const step = this.#store.begin(rows);
-    // Where a step is under way it would not be read before the device is done with most of this one.
-    using begun = this.#beginsEarly(tokens.size)
-      ? new BegunLayers(this.#underWay === 0)
-      : undefined;
+    using begun = this.#beginsEarly(tokens.size) ? new BegunLayers(landOthers) : undefined;
     const hidden = this.#model.forward(tokens, step, wanted, begun); // (T, D) or (R, D)
     const added = sums.map(({ from, to }) =>
       fetch(astype(sum(slice(hidden, 0, from, to), 0), "float32")),

@@ -1,10 +1,8 @@
 // The heart of the server: handle every message that has arrived, compute a step of every model with
-// work, send what it produced, and sleep while there is nothing to compute.
-import type { FromWorker, ToWorker } from "../engine/protocol.ts";
+// work, which sends what it has brought, and sleep while there is nothing to compute.
+import type { ToWorker } from "../engine/protocol.ts";
 import type { ModelEngine } from "./model-engine.ts";
 import type { Models } from "./models.ts";
-
-export type Reply = (message: FromWorker) => void;
 
 export type Inbox = {
   /** The next message, or undefined if none arrives in time. */
@@ -16,9 +14,9 @@ export type Inbox = {
 const MASK_POLL_MS = 1;
 
 /** Returns at the message to stop. */
-export function loop(models: Models, inbox: Inbox, reply: Reply): void {
+export function loop(models: Models, inbox: Inbox): void {
   let hasStepped = true;
-  while (handleMessages(inbox, sleepMs(models, hasStepped))) hasStepped = stepAll(models, reply);
+  while (handleMessages(inbox, sleepMs(models, hasStepped))) hasStepped = stepAll(models);
 }
 
 /** Handles all that have arrived, so that several requests join one step. False at the message to stop. */
@@ -37,13 +35,8 @@ function sleepMs(models: Models, hasStepped: boolean): number {
 }
 
 /** Computes one step of every model with work. False if none could: all rows wait for their token mask. */
-export function stepAll(models: Iterable<ModelEngine>, reply: Reply): boolean {
+export function stepAll(models: Iterable<ModelEngine>): boolean {
   let hasStepped = false;
-  for (const model of models) {
-    const result = model.step();
-    if (!result) continue;
-    hasStepped = true;
-    reply({ kind: "step", ...result });
-  }
+  for (const model of models) hasStepped = model.step() || hasStepped;
   return hasStepped;
 }

@@ -21,7 +21,11 @@ const { library, device, trace } = setup;
 const blas = openBlas(library);
 const runtime = openMlx(library, device ? { device, trace } : { trace });
 const link = ranks && new RankLink(ranks);
-const models = new Models(() => openDevice(runtime.backend, runtime.device), link);
+const models = new Models(
+  () => openDevice(runtime.backend, runtime.device),
+  (result) => reply({ kind: "step", ...result }),
+  link,
+);
 const handler = new MessageHandler({
   models,
   receive: (timeoutMs) => receive(mailbox, timeoutMs),
@@ -34,7 +38,7 @@ watchCompiles((kernel) => {
   reply({ kind: "activity", activity: { kind: "compile", kernel, done: kernels } });
 });
 reply({ kind: "ready" });
-loop(models, handler, reply);
+loop(models, handler);
 models.free();
 runtime.stream.synchronize();
 if (trace) console.table(traceReport().slice(0, 20));

@@ -1,16 +1,16 @@
 // What the Worker does for each message. A load takes seconds to minutes, so it polls for messages between
 // two reads: the models that are loaded go on answering, and a shutdown cancels the load.
-import type { EngineReport, ToWorker } from "../engine/protocol.ts";
+import type { EngineReport, FromWorker, ToWorker } from "../engine/protocol.ts";
 import { Matchers } from "../grammar/matchers.ts";
 import { apart } from "../mlx/scope.ts";
-import { type Inbox, type Reply, stepAll } from "./loop.ts";
+import { type Inbox, stepAll } from "./loop.ts";
 import type { Models } from "./models.ts";
 
 export type MessageHandlerParts = {
   models: Models;
   /** The next message of the mailbox, or undefined where none arrives in time. */
   receive(timeoutMs: number): ToWorker | undefined;
-  reply: Reply;
+  reply(message: FromWorker): void;
   inspect(measure: boolean): EngineReport;
 };
 
@@ -101,11 +101,11 @@ export class MessageHandler implements Inbox {
   }
 
   #unload(model: string): void {
-    const { models, reply } = this.#parts;
+    const { models } = this.#parts;
     const engine = models.get(model);
     const hasRequests = engine && engine.scheduler.running.length + engine.scheduler.waiting.length;
     // Steps in flight may outlive the requests that were aborted.
-    while (engine && !hasRequests && !engine.scheduler.idle) stepAll([engine], reply);
+    while (engine && !hasRequests && !engine.scheduler.idle) stepAll([engine]);
     models.unload(model);
   }
 
@@ -129,7 +129,7 @@ export class MessageHandler implements Inbox {
 
   /** To be called after each read: the loaded models then get as much time as the read took. */
   #othersDuring(load: Load): () => void {
-    const { models, reply } = this.#parts;
+    const { models } = this.#parts;
     let [now, owedMs] = [performance.now(), 0];
     const elapsed = () => {
       const before = now;
@@ -141,7 +141,7 @@ export class MessageHandler implements Inbox {
       for (;;) {
         this.#handleDuring(load);
         if (!models.busy) owedMs = 0;
-        if (this.#refusesLoads || owedMs <= 0 || !stepAll(models, reply)) return;
+        if (this.#refusesLoads || owedMs <= 0 || !stepAll(models)) return;
         owedMs -= elapsed();
       }
     };

@@ -14,7 +14,7 @@ import { rootKey } from "../kv/prefix.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
 import { StepSizes } from "../schedule/step-size.ts";
 import { Answers, readingOf } from "./answers.ts";
-import { Pipeline, type StepRunner } from "./pipeline.ts";
+import { type Landed, Pipeline, type StepRunner } from "./pipeline.ts";
 import { blockMap, requestReports, rowReports, rowTokens, stepReport } from "./reports.ts";
 
 export type StepResult = { events: StepEvents; report: StepReport };
@@ -38,6 +38,8 @@ export type ModelEngineParts = {
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
   /** Whether the reports of steps list the tokens of each row. */
   isWatched?: () => boolean;
+  /** Is told what a step has brought as soon as it has landed, the launch of the next one may not be over by then. */
+  onStep: (result: StepResult) => void;
   nowMs?: () => number;
 };
 
@@ -59,7 +61,7 @@ export class ModelEngine {
   readonly #load = new Int32Array(this.load);
 
   constructor(parts: ModelEngineParts) {
-    const { cache, runner, options, maxLength, lookback } = parts;
+    const { cache, runner, options, maxLength, lookback, onStep } = parts;
     this.name = parts.name;
     this.#parts = parts;
     this.#now = parts.nowMs ?? (() => performance.now());
@@ -87,6 +89,7 @@ export class ModelEngine {
       answers: this.#answers,
       nowMs: this.#now,
       reportRows: (batch) => (options.debug ? rowReports(batch, this.#answers) : undefined),
+      onLanded: (landed) => onStep(this.#resultOf(landed)),
     });
   }
 
@@ -149,10 +152,12 @@ export class ModelEngine {
     return this.#answers.has(id);
   }
 
-  /** What a step has brought, if there is anything to compute. */
-  step(): StepResult | undefined {
-    const landed = this.#pipeline.step();
-    if (!landed) return undefined;
+  /** Computes a step. False where there is nothing to compute. */
+  step(): boolean {
+    return this.#pipeline.step();
+  }
+
+  #resultOf(landed: Landed): StepResult {
     const { batch, ms, error, outcomes, scores } = landed;
     if (error === undefined) this.#sizes.learn(batch.prompt, ms);
     const nowMs = this.#now();

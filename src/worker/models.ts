@@ -12,7 +12,7 @@ import type { Model } from "../model/model.ts";
 import { Runner } from "../model/runner.ts";
 import { StateStore } from "../model/state-store.ts";
 import type { Parts } from "./division.ts";
-import { ModelEngine } from "./model-engine.ts";
+import { ModelEngine, type StepResult } from "./model-engine.ts";
 import type { StepRunner } from "./pipeline.ts";
 import { machineOf, needsOf, planModel } from "./plan.ts";
 import { limitsOf, type MemoryPlan, planMemory } from "./planner.ts";
@@ -44,6 +44,8 @@ export class Models {
   readonly #openDevice: () => Device;
   /** Where models are divided among ranks: none is computed here. */
   readonly #ranks: RankLink | undefined;
+  /** As their engines have it. */
+  readonly #onStep: (result: StepResult) => void;
   #device: Device | undefined;
   readonly #entries = new Map<string, Entry>();
   /** Follow the grammars of all of them, by lane. */
@@ -52,9 +54,14 @@ export class Models {
   isWatched = false;
 
   /** The device is opened when a model is first loaded: a libmlxc that lacks what it needs is an error then. */
-  constructor(openDevice: () => Device, ranks?: RankLink) {
+  constructor(
+    openDevice: () => Device,
+    onStep: (result: StepResult) => void = () => {},
+    ranks?: RankLink,
+  ) {
     this.#openDevice = openDevice;
     this.#ranks = ranks;
+    this.#onStep = onStep;
   }
 
   /** How long there is nothing to do while no model is busy: ranks may have come or gone. */
@@ -118,6 +125,7 @@ export class Models {
       options,
       matchers: (lane) => this.matchers.get(lane),
       isWatched: () => this.isWatched,
+      onStep: this.#onStep,
     });
     const info: ModelInfo = {
       model: name,

@@ -15,7 +15,8 @@ export type StepRunner = {
   readonly depth: number;
   /** Parts that a step passes one after the other, where each has its own step: none follows on one that is under way. */
   readonly stages?: number | undefined;
-  launch(inputs: StepInputs): Launched;
+  /** `landOthers`: as the runner has it. */
+  launch(inputs: StepInputs, landOthers?: () => void): Launched;
   /** Whether a step can be launched now; always unless it says. */
   isReady?(): boolean;
   /** What ranks have sent each other, where there are some. */
@@ -56,6 +57,7 @@ export type PipelineParts = {
   nowMs: () => number;
   /** What is told of a batch's rows, before any of their answers has ended. */
   reportRows: (batch: Batch) => RowReport[] | undefined;
+  onLanded: (landed: Landed) => void;
 };
 
 /** How long a mask may be waited for when the device is likely done with the step. */
@@ -76,9 +78,9 @@ export class Pipeline {
     return this.#underWay.map(({ batch }) => batch);
   }
 
-  /** Launches as many steps as may be under way, and lands the first of them. */
-  step(): Landed | undefined {
-    const { runner, scheduler, answers } = this.#parts;
+  /** Launches as many steps as may be under way, and lands the first of them. False where there is none. */
+  step(): boolean {
+    const { runner, scheduler, answers, onLanded } = this.#parts;
     while (this.#underWay.length < runner.depth && (runner.isReady?.() ?? true)) {
       // All steps before it were read, so that it can be drawn: the next one may go on with what it draws.
       if (this.#underWay[0] && !runner.stages) this.#draw(this.#underWay[0]);
@@ -86,12 +88,17 @@ export class Pipeline {
       if (this.#underWay.some(({ error }) => error !== undefined)) break;
       const batch = scheduler.next(answers.isStalled);
       if (!batch) break;
-      this.#underWay.push(this.#launch(batch));
+      const before = this.#underWay.length;
+      const launched = this.#launch(batch);
+      const hasLanded = this.#underWay.length < before;
+      this.#underWay.push(launched);
+      if (hasLanded) return true;
     }
     const first = this.#underWay.shift();
-    if (first) return this.#land(first);
-    const loss = runner.takeLoss?.();
-    return loss === undefined ? undefined : this.#lose(loss);
+    const loss = first ? undefined : runner.takeLoss?.();
+    if (first) onLanded(this.#land(first));
+    else if (loss !== undefined) onLanded(this.#lose(loss));
+    return first !== undefined || loss !== undefined;
   }
 
   #lose(error: string): Landed {
@@ -106,7 +113,7 @@ export class Pipeline {
   }
 
   #launch(batch: Batch): UnderWay {
-    const { runner, answers, nowMs, reportRows } = this.#parts;
+    const { runner, answers, nowMs, reportRows, onLanded } = this.#parts;
     const launchedMs = nowMs();
     const reports = reportRows(batch);
     try {
@@ -115,7 +122,9 @@ export class Pipeline {
         answer.startMs ??= launchedMs;
         return answer;
       });
-      const launched = runner.launch(prepared.inputs);
+      const launched = runner.launch(prepared.inputs, () => {
+        for (const step of this.#underWay.splice(0)) onLanded(this.#land(step));
+      });
       // While the device computes: when the step has landed, what it drew would wait for them.
       for (const { sequence, start, count } of batch.rows) sequence.hash(start + count);
       return { batch, launchedMs, reports, prepared, launched, late: [] };

@@ -11,7 +11,7 @@ useMlx();
 /** What the layers make in the end of [1, 2]. */
 function madeBy(...layers: readonly ((h: MlxArray) => MlxArray)[]): number[] {
   using _ = new Scope();
-  using begun = new BegunLayers(true);
+  using begun = new BegunLayers();
   let h = array([1, 2]);
   for (const layer of layers) h = begun.add(() => layer(h));
   return h.numbers();

@@ -55,6 +55,8 @@ export function makeEngine(
   const runner = runnerOf?.(store) ?? new Runner(device, model, store);
   const cache = new KvCache(layout);
   let steps = 0;
+  /** Of the steps those that landed while the next one was launched. */
+  const landed = { steps: 0, meanwhile: 0 };
   const engine = new ModelEngine({
     name: "test",
     cache,
@@ -64,7 +66,12 @@ export function makeEngine(
       },
       depth: runner.depth,
       stages: "stages" in runner ? runner.stages : undefined,
-      launch: (inputs) => runner.launch(watch(inputs, steps++)),
+      launch: (inputs, landOthers) =>
+        runner.launch(watch(inputs, steps++), () => {
+          const before = landed.steps;
+          landOthers?.();
+          landed.meanwhile += landed.steps - before;
+        }),
     },
     vocabulary: model.shape.vocabulary,
     maxLength: model.shape.maxPositions,
@@ -73,6 +80,19 @@ export function makeEngine(
     besideTokens: device.besideTokens,
     stepMs: device.stepMs,
     options: all,
+    onStep: ({ events }) => {
+      landed.steps += 1;
+      for (const { id, event } of events) {
+        const answer = answers.get(id)![event.index]!;
+        if (event.token !== undefined) {
+          answer.first ??= event;
+          answer.tokens.push(event.token);
+          answer.logprobs.push(event.logprob);
+        }
+        answer.finished = event.finished;
+        answer.cachedTokens = event.cachedTokens;
+      }
+    },
     ...(matchers && { matchers }),
     ...(nowMs && { nowMs }),
   });
@@ -89,19 +109,9 @@ export function makeEngine(
     return made;
   };
   const step = (): boolean => {
-    const result = engine.step();
-    for (const { id, event } of result?.events ?? []) {
-      const answer = answers.get(id)![event.index]!;
-      if (event.token !== undefined) {
-        answer.first ??= event;
-        answer.tokens.push(event.token);
-        answer.logprobs.push(event.logprob);
-      }
-      answer.finished = event.finished;
-      answer.cachedTokens = event.cachedTokens;
-    }
+    const hasStepped = engine.step();
     engine.check();
-    return result !== undefined;
+    return hasStepped;
   };
   const run = () => {
     while (!engine.scheduler.idle) step();
@@ -110,7 +120,7 @@ export function makeEngine(
     runner.free();
     store.free();
   };
-  return { engine, pool: cache.pools[0]!, runner, submit, step, run, free };
+  return { engine, pool: cache.pools[0]!, runner, landed, submit, step, run, free };
 }
 
 /** The same request alone, with the plain KV store and no scheduler. */

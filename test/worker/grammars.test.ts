@@ -81,6 +81,7 @@ function setUp(depth: 1 | 2, options: Partial<EngineOptions> = {}) {
     stepMs: 250,
     options: { ...defaultEngineOptions, maxBatch: 8, ...options },
     matchers: () => matchers,
+    onStep: (result) => void events.push(...result.events),
   });
   const events: RequestEvent[] = [];
   const submit = (id: number, isConstrained: boolean, maxTokens = 6, priority?: Priority) =>
@@ -92,10 +93,9 @@ function setUp(depth: 1 | 2, options: Partial<EngineOptions> = {}) {
       ...(isConstrained && { grammar }),
     });
   const step = () => {
-    const result = engine.step();
-    events.push(...(result?.events ?? []));
+    const hasStepped = engine.step();
     engine.check();
-    return result;
+    return hasStepped;
   };
   const run = () => {
     while (!engine.scheduler.idle) step();
@@ -187,7 +187,7 @@ for (const depth of [1, 2] as const) {
     const { submit, step, run, opened, tokens } = setUp(depth);
     submit(1, true);
     opened[0]!.isLate = true;
-    expect(step()).toBeUndefined();
+    expect(step()).toBe(false);
     opened[0]!.isLate = false;
     run();
     expect(tokens(1)).toHaveLength(6);

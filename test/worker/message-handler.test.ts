@@ -46,7 +46,7 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
     get: (name: string) => engines.get(name),
     load(name: string, _path: string, _options: unknown, { onRead }: { onRead: OnRead }) {
       read(name, onRead);
-      engines.set(name, makeModel(name, depth, models.matchers));
+      engines.set(name, makeModel(name, depth, models.matchers, reply));
       return name;
     },
     unload(name: string) {
@@ -69,7 +69,7 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
   const run = (...messages: ToWorker[]) => {
     inbox.push(...messages);
     for (let message = handler.next(0); message; message = handler.next(0)) handler.handle(message);
-    while (models.busy) stepAll(models, reply);
+    while (models.busy) stepAll(models);
   };
   const failures = () => replies.flatMap((each) => (each.kind === "failed" ? [each] : []));
   const answered = () => replies.flatMap((each) => (each.kind === "answer" ? [each.id] : []));
@@ -80,11 +80,16 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
   const finished = () => ends().map(({ id }) => id);
   const reasons = () => ends().map(({ event }) => event.finished);
   const replied = { replies, failures, answered, finished, reasons };
-  return { models, handler, inbox, reply, run, engines, ...replied };
+  return { models, handler, inbox, run, engines, ...replied };
 }
 
 /** Draws token 7, always. */
-function makeModel(name: string, depth: 1 | 2, matchers: Models["matchers"]): ModelEngine {
+function makeModel(
+  name: string,
+  depth: 1 | 2,
+  matchers: Models["matchers"],
+  reply: (message: FromWorker) => void,
+): ModelEngine {
   const launch = ({ samples }: { samples: readonly unknown[] }): Launched => ({
     draw: () => [],
     read: () => ({ sampled: samples.map(() => ({ token: 7 })), scored: [], sums: [] }),
@@ -100,6 +105,7 @@ function makeModel(name: string, depth: 1 | 2, matchers: Models["matchers"]): Mo
     stepMs: 250,
     options: { ...defaultEngineOptions, maxBatch: 8 },
     matchers: (lane) => matchers.get(lane),
+    onStep: (result) => reply({ kind: "step", ...result }),
   });
 }
 
@@ -166,13 +172,13 @@ test("a load under way ends where loads are refused, and so do those behind it",
 });
 
 test("a stop that arrives during a load ends the loop before anything else is handled", () => {
-  const { handler, models, reply, inbox, failures, answered } = setUp((model, onRead) => {
+  const { handler, models, inbox, failures, answered } = setUp((model, onRead) => {
     if (model !== "slow") return;
     inbox.push(load(3, "other"), { kind: "stop" });
     onRead();
   });
   inbox.push(load(1, "a"), load(2, "slow"));
-  loop(models as unknown as Models, handler, reply);
+  loop(models as unknown as Models, handler);
   expect([answered(), failures().map(({ id }) => id)]).toEqual([[1], [2]]);
 });
 

@@ -107,6 +107,10 @@ function setUpWith<R extends HashRunner>(
     stepMs: 250,
     options: { ...defaultEngineOptions, maxBatch: 8, tokenBudget: 64, ...options },
     nowMs: () => clock.ms,
+    onStep: (result) => {
+      events.push(...result.events);
+      results.push(result);
+    },
   });
   const events: RequestEvent[] = [];
   const results: StepResult[] = [];
@@ -118,13 +122,11 @@ function setUpWith<R extends HashRunner>(
       ...ask,
     });
   const step = () => {
-    const result = engine.step();
-    if (result) {
-      events.push(...result.events);
-      results.push(result);
-    }
+    const before = results.length;
+    const hasStepped = engine.step();
+    expect(results.length - before).toBe(hasStepped ? 1 : 0);
     engine.check();
-    return result;
+    return results[before];
   };
   const run = () => {
     for (let i = 0; i < 1000 && !engine.scheduler.idle; i++) step();
@@ -418,6 +420,38 @@ describe("a step that is launched before the one before it was read", () => {
     submit(2, { maxTokens: 3 });
     run();
     expect(answer(2).tokens).toEqual(answerTo(range(10), 3, 2));
+  });
+});
+
+/** Each launch takes so long that the steps before it come to their end. */
+class LongRunner extends AheadRunner {
+  override launch(inputs: StepInputs, landOthers?: () => void): Launched {
+    const launched = super.launch(inputs);
+    landOthers?.();
+    this.log.push("launched");
+    return launched;
+  }
+}
+
+describe("a step whose launch takes longer than the one before it", () => {
+  test("lets that one land meanwhile, whose answers are told before it is launched", () => {
+    const { runner, submit, step, run, results, answer } = setUpWith(LongRunner);
+    submit(1, { maxTokens: 3 });
+    expect(step()!.report.step).toBe(0);
+    expect(runner.log).toEqual([
+      "launch 0",
+      "launched",
+      "draw 0",
+      "launch 1",
+      "read 0",
+      "launched",
+    ]);
+    runner.log.length = 0;
+    expect(step()!.report.step).toBe(1);
+    expect(runner.log).toEqual(["draw 1", "launch 2", "read 1", "launched"]);
+    run();
+    expect(results).toHaveLength(3);
+    expect(answer(1).tokens).toEqual(answerTo(range(10), 3, 1));
   });
 });
 

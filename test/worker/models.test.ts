@@ -4,7 +4,11 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Device } from "../../src/device/device.ts";
-import { defaultEngineOptions, type EngineOptions } from "../../src/engine/protocol.ts";
+import {
+  defaultEngineOptions,
+  type EngineOptions,
+  type StepReport,
+} from "../../src/engine/protocol.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
 import { PlainAttention } from "../../src/self-test/plain-attention.ts";
@@ -109,7 +113,11 @@ test("a device is told how large a model is whose prompts it might record", () =
 });
 
 test("a device says how many tokens a step has beside streams", () => {
-  const models = new Models(() => ({ ...deviceOf("cpu"), besideTokens: 40 }));
+  const reports: StepReport[] = [];
+  const models = new Models(
+    () => ({ ...deviceOf("cpu"), besideTokens: 40 }),
+    ({ report }) => void reports.push(report),
+  );
   load(models, { blocks: 16 });
   const engine = models.get("tiny")!;
   const ask = (id: number, tokens: number) =>
@@ -118,7 +126,10 @@ test("a device says how many tokens a step has beside streams", () => {
       maxTokens: 20,
       sampling: { temperature: 0 },
     });
-  const step = () => engine.step()!.report;
+  const step = () => {
+    engine.step();
+    return reports.at(-1);
+  };
   const streams = [1, 2, 3, 4, 5, 6, 7, 8];
   for (const id of streams) ask(id, 3);
   expect(step()).toMatchObject({ prefillTokens: 24, decodeTokens: 0 });

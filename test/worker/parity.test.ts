@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
 import type { EngineRequest, Sampling } from "../../src/engine/protocol.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
+import { deepened } from "../support/deeper-model.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -111,21 +112,26 @@ test.each(["greedy", "seed"])(
 test.each(["greedy", "seed"])(
   "steps that begin while their last layers are not built give the same, %s",
   (name) => {
+    const cpu = { device: deviceOf("cpu") };
+    const deep = loadTinyModel(deepened(tinyCase("llama"), 7, cpu), cpu);
+    const aloneDeep = aloneOf(deep);
     const lengths = new Set<number>();
     const beginsEarly = (tokens: number) => {
       lengths.add(tokens);
       return true;
     };
     const device: Device = { ...plainGpu(), beginsEarly };
-    const engine = makeEngine(model, { maxBatch: 6, blocks: 12, tokenBudget: 32, device });
+    const engine = makeEngine(deep, { maxBatch: 6, blocks: 12, tokenBudget: 32, device });
     const requests = prompts.slice(0, 12).map((_, i) => request(i, samplings[name]!, 2));
     const answers = runCrowd(engine, requests, 4);
     expect(engine.engine.scheduler.preemptions).toBeGreaterThan(0);
     expect(lengths.size).toBeGreaterThan(3);
+    expect(engine.landed.meanwhile).toBeGreaterThan(3);
     for (const [i, answer] of answers.entries()) {
-      for (const [j, each] of answer.entries()) expectSame(each, alone(requests[i]!, j));
+      for (const [j, each] of answer.entries()) expectSame(each, aloneDeep(requests[i]!, j));
     }
     engine.free();
+    deep.free();
   },
 );
 
