@@ -38,7 +38,7 @@ export type ModelEngineParts = {
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
   /** Whether the reports of steps list the tokens of each row. */
   isWatched?: () => boolean;
-  /** Is told what a step has brought as soon as it has landed, the launch of the next one may not be over by then. */
+  /** Is told what a step has brought as soon as it has landed: the launch of the next one may not be over by then. */
   onStep: (result: StepResult) => void;
   nowMs?: () => number;
 };
@@ -152,7 +152,7 @@ export class ModelEngine {
     return this.#answers.has(id);
   }
 
-  /** Computes a step. False where there is nothing to compute. */
+  /** Takes one step to its end. False where there is nothing to compute. */
   step(): boolean {
     return this.#pipeline.step();
   }

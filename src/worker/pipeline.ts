@@ -78,7 +78,7 @@ export class Pipeline {
     return this.#underWay.map(({ batch }) => batch);
   }
 
-  /** Launches as many steps as may be under way, and lands the first of them. False where there is none. */
+  /** Launches as many steps as may be under way, and lands the first of them. False where there is nothing to compute. */
   step(): boolean {
     const { runner, scheduler, answers, onLanded } = this.#parts;
     while (this.#underWay.length < runner.depth && (runner.isReady?.() ?? true)) {
@@ -92,13 +92,14 @@ export class Pipeline {
       const launched = this.#launch(batch);
       const hasLanded = this.#underWay.length < before;
       this.#underWay.push(launched);
+      // One step at a time: between two of them others are served.
       if (hasLanded) return true;
     }
     const first = this.#underWay.shift();
     const loss = first ? undefined : runner.takeLoss?.();
-    if (first) onLanded(this.#land(first));
-    else if (loss !== undefined) onLanded(this.#lose(loss));
-    return first !== undefined || loss !== undefined;
+    if (!first && loss === undefined) return false;
+    onLanded(first ? this.#land(first) : this.#lose(loss!));
+    return true;
   }
 
   #lose(error: string): Landed {
