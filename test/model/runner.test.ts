@@ -290,7 +290,7 @@ test.each(["llama", "deepseek_v3", "qwen3_next"])(
   "what a step makes for all its layers outlives the first of them, %s",
   (name) => {
     const cpu = { device: deviceOf("cpu") };
-    const deep = loadTinyModel(deepened(tinyCase(name), 12, cpu), cpu);
+    const deep = loadTinyModel(deepened(tinyCase(name), 6, cpu), cpu);
     const groups = groupsOf(deep.states).map(({ window }) => ({ blocks: 2, window }));
     const slots = deep.states.slots.length > 0 ? 1 : undefined;
     const draw = (beginsEarly: boolean) => {
