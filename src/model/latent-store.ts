@@ -49,8 +49,7 @@ export class LatentStore {
 
   /** In how many tokens layers take tiles. */
   get tileSizes(): number[] {
-    const sizes = this.#layers.map(({ attention }) => attention.tileTokens);
-    return [...new Set(sizes)].filter((size) => size !== undefined);
+    return distinct(this.#layers.map(({ attention }) => attention.tileTokens));
   }
 
   get bytes(): number {
@@ -77,18 +76,12 @@ export class LatentStore {
   ): LatentStep {
     const own = tables[this.group]!;
     const places = placesOf(this.group);
-    const tiles = new Map(this.tileSizes.map((most) => [most, tilesOf(most)]));
+    const tiles = new Map<number | undefined, MlxArray>();
+    for (const most of this.tileSizes) tiles.set(most, tilesOf(most));
     return {
       attendLatent: ({ index }, rows, options) => {
         const { pool, attention } = this.#layers[index]!;
-        return attention.attend(
-          rows,
-          pool,
-          own,
-          places,
-          options,
-          tiles.get(attention.tileTokens ?? 0),
-        );
+        return attention.attend(rows, pool, own, places, options, tiles.get(attention.tileTokens));
       },
     };
   }
@@ -105,4 +98,9 @@ export class LatentStore {
     this.#attentions.clear();
     for (const { pool } of this.#layers.splice(0)) pool.free();
   }
+}
+
+/** Each of the sizes that there are, once. */
+export function distinct(sizes: readonly (number | undefined)[]): number[] {
+  return [...new Set(sizes)].filter((size) => size !== undefined);
 }

@@ -34,7 +34,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
-import { LatentStore } from "./latent-store.ts";
+import { distinct, LatentStore } from "./latent-store.ts";
 import type { AttentionOptions, Heads, Step } from "./model.ts";
 import { groupsOf, type KvState, type LayerStates } from "./states.ts";
 
@@ -213,8 +213,7 @@ export class PagedKvStore {
   /** In how many tokens layers take tiles. */
   #tileSizes(): number[] {
     const sizes = this.#layers.map(({ attention }) => attention.chunks?.tileTokens);
-    const all = [...sizes, ...(this.#latents?.tileSizes ?? [])];
-    return [...new Set(all)].filter((size) => size !== undefined);
+    return distinct([...sizes, ...(this.#latents?.tileSizes ?? [])]);
   }
 
   /** One token each. The tables may be inputs of a function that is being traced. */

@@ -16,7 +16,7 @@ export type StepRunner = {
   /** Parts that a step passes one after the other, where each has its own step: none follows on one that is under way. */
   readonly stages?: number | undefined;
   /** `landOthers`: as the runner has it. */
-  launch(inputs: StepInputs, landOthers?: () => void): Launched;
+  launch(inputs: StepInputs, landOthers: () => void): Launched;
   /** Whether a step can be launched now; always unless it says. */
   isReady?(): boolean;
   /** What ranks have sent each other, where there are some. */

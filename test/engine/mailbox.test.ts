@@ -2,17 +2,22 @@ import { expect, test } from "bun:test";
 import { MessageChannel, Worker } from "node:worker_threads";
 import { type Mailbox, poll, receive, send } from "../../src/engine/mailbox.ts";
 
-test("a thread that only sleeps and polls receives every message in order", async () => {
+/** A thread of test/support, and the sender's side of its mailbox. */
+function startReader(program: string): { worker: Worker; mailbox: Mailbox } {
   const { port1, port2 } = new MessageChannel();
   const arrivals = new SharedArrayBuffer(4);
-  const worker = new Worker(new URL("../support/echo-worker.ts", import.meta.url), {
+  const worker = new Worker(new URL(`../support/${program}.ts`, import.meta.url), {
     workerData: { port: port2, arrivals },
     transferList: [port2],
   });
-  const mailbox: Mailbox = { port: port1, arrivals };
+  return { worker, mailbox: { port: port1, arrivals } };
+}
+
+test("a thread that only sleeps and polls receives every message in order", async () => {
+  const { worker, mailbox } = startReader("echo-worker");
   const echoes: unknown[] = [];
   const ended = Promise.withResolvers<void>();
-  port1.on("message", (message) => {
+  mailbox.port.on("message", (message) => {
     echoes.push(message);
     // Every other message goes when the reader is asleep again.
     if (typeof message === "number" && message < 200 && message % 2) send(mailbox, message + 1);
@@ -29,16 +34,10 @@ test("a thread that only sleeps and polls receives every message in order", asyn
 });
 
 test("a reader that sleeps finds all that is sent before the sender's turn ends", async () => {
-  const { port1, port2 } = new MessageChannel();
-  const arrivals = new SharedArrayBuffer(4);
-  const worker = new Worker(new URL("../support/gathering-worker.ts", import.meta.url), {
-    workerData: { port: port2, arrivals },
-    transferList: [port2],
-  });
-  const mailbox: Mailbox = { port: port1, arrivals };
+  const { worker, mailbox } = startReader("gathering-worker");
   const gathered: unknown[] = [];
   const ended = Promise.withResolvers<void>();
-  port1.on("message", (messages: unknown[]) => {
+  mailbox.port.on("message", (messages: unknown[]) => {
     gathered.push(messages);
     if (messages.includes("end")) ended.resolve();
     // The reader falls asleep meanwhile.

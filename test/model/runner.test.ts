@@ -187,15 +187,11 @@ test("the last layer attends and computes for no token but those that something 
 });
 
 test("a step that takes the device long begins while its layers are built, a few ahead of what is computed", () => {
-  using made = new DisposableStack();
-  const owned = <T extends { free(): void }>(each: T): T => made.adopt(each, () => each.free());
   const cpu = { device: deviceOf("cpu") };
-  const deep = owned(loadTinyModel(deepened(tinyCase("llama"), 12, cpu), cpu));
+  const deep = loadTinyModel(deepened(tinyCase("llama"), 12, cpu), cpu);
   const before = liveArrays();
   const eventsOf = (isLong: boolean) => {
-    using own = new DisposableStack();
-    const ownedHere = <T extends { free(): void }>(each: T): T =>
-      own.adopt(each, () => each.free());
+    using spies = new DisposableStack();
     const events: string[] = [];
     const live: number[] = [];
     /** The plain attention reads what it is given. */
@@ -224,8 +220,8 @@ test("a step that takes the device long begins while its layers are built, a few
       },
     };
     const layout = { groups: [{ blocks: 2 }] };
-    const store = ownedHere(new StateStore(device, deep.states, layout, deep.dtype));
-    const runner = ownedHere(new Runner(device, deep, store, undefined, { weightBytes: 77 }));
+    const store = new StateStore(device, deep.states, layout, deep.dtype);
+    const runner = new Runner(device, deep, store, undefined, { weightBytes: 77 });
     const tokens = Uint32Array.from({ length: 9 }, (_, i) => i);
     const samples = [{ at: 8, row: greedy }];
     const launch = (block: number, landOthers?: () => void) => {
@@ -245,8 +241,8 @@ test("a step that takes the device long begins while its layers are built, a few
       events.push("waited");
       return wait(array);
     });
-    own.defer(() => begins.mockRestore());
-    own.defer(() => waits.mockRestore());
+    spies.defer(() => begins.mockRestore());
+    spies.defer(() => waits.mockRestore());
     const tokenOf = ({ step }: ReturnType<typeof launch>) => step.read().sampled[0]!.token;
     const alone = launch(0);
     const drawn: unknown[] = [];
@@ -256,6 +252,8 @@ test("a step that takes the device long begins while its layers are built, a few
     });
     if (drawn.length === 0) drawn.push(tokenOf(alone));
     drawn.push(tokenOf(behind));
+    runner.free();
+    store.free();
     return { alone, behind, drawn };
   };
   const [long, short] = [eventsOf(true), eventsOf(false)];
@@ -273,6 +271,7 @@ test("a step that takes the device long begins while its layers are built, a few
   for (const { live } of [long.alone, long.behind]) expect(live.at(-2)).toBe(live.at(-3)!);
   expect(long.drawn).toEqual(short.drawn);
   expect(liveArrays()).toBe(before);
+  deep.free();
 });
 
 /** Of the tiles it makes sure that they are there. */

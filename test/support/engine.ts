@@ -69,7 +69,7 @@ export function makeEngine(
       launch: (inputs, landOthers) =>
         runner.launch(watch(inputs, steps++), () => {
           const before = landed.steps;
-          landOthers?.();
+          landOthers();
           landed.meanwhile += landed.steps - before;
         }),
     },
