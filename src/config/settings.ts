@@ -351,7 +351,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Batching",
-      text: "The most tokens that one step computes, prefill and decode together; by default 8192 on an NVIDIA GPU and 512 elsewhere, or fewer where memory is short. A step has fewer where they would take longer than --step-time, and on an NVIDIA GPU 2048 at most beside eight streams for each prompt.",
+      text: "The most tokens that one step computes, prefill and decode together; by default 8448 on an NVIDIA GPU and 512 elsewhere, or fewer where memory is short. A step has fewer where they would take longer than --step-time, and on an NVIDIA GPU 2048 at most beside twelve streams for each prompt.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),

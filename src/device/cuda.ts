@@ -36,8 +36,11 @@ import {
   weightLinear,
 } from "./linear.ts";
 
-/** Of prompts it makes more a second with so many (docs/log.md); steps that would take too long have fewer. */
-const TOKEN_BUDGET = 8192;
+/**
+ * Of prompts it makes more a second with so many (docs/log.md): 132 multiprocessors have tiles of 128 rows for all of them, in
+ * whole turns. And beside a prompt of 8,192 tokens there is room for streams. Steps that would take too long have fewer.
+ */
+const TOKEN_BUDGET = 66 * 128;
 /** Streams would notice larger steps. One of the numbers that steps are padded to. */
 const BESIDE_TOKENS = 2048;
 const STEP_MS = 250;
@@ -174,7 +177,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       if (takesLong(tokens, weightBytes)) return undefined;
       const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
       const step = Math.min(octave / 4, MOST_PADDING);
-      return Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
+      const padded = Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
+      return tokens <= TOKEN_BUDGET ? Math.min(padded, TOKEN_BUDGET) : padded;
     },
     beginsEarly: takesLong,
     stepMs: STEP_MS,

@@ -14,7 +14,7 @@ import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
 /** So many decoding sequences for each prompt are many (`besideTokens`). */
-const STREAMS_A_PROMPT = 8;
+const STREAMS_A_PROMPT = 12;
 
 export type SchedulerOptions = {
   cache: KvCache;

@@ -183,13 +183,16 @@ test.each(layouts)(
 );
 
 test("on CUDA prompts are recorded where the GPU takes no longer than the host", () => {
-  const { besideTokens, paddedTokens } = deviceOf("cuda");
+  const { besideTokens, paddedTokens, tokenBudget } = deviceOf("cuda");
   const padded = paddedTokens!;
   expect(padded(8000, 1.2e9)).toBe(8192);
   expect(padded(1000, 6.4e9)).toBe(1024);
   expect(padded(8000, 6.4e9)).toBeUndefined();
   // Nothing is added to a step that has all it may beside streams.
   expect(padded(besideTokens!, 1.2e9)).toBe(besideTokens!);
+  // Nor to one that has all it may.
+  for (const tokens of [8193, tokenBudget]) expect(padded(tokens, 1.2e9)).toBe(tokenBudget);
+  expect(padded(tokenBudget + 1, 1.2e9)).toBe(9216);
 });
 
 test.skipIf(backend() !== "cpu")(

@@ -179,9 +179,9 @@ describe("a batch", () => {
     };
 
     test("has no more tokens than that, those of the streams among them", () => {
-      expect(sizes(8, 1, { besideTokens: 128 })).toEqual([
+      expect(sizes(12, 1, { besideTokens: 128 })).toEqual([
         ...Array(8).fill(128),
-        1000 - 8 * 120 + 8,
+        1000 - 8 * 116 + 12,
       ]);
     });
 
@@ -191,10 +191,10 @@ describe("a batch", () => {
 
     test("has it where fewer streams run for each prompt that waits or is computed, and no longer", () => {
       // The first of two prompts is complete in the second step, and a stream since.
-      const [first, second, ...others] = sizes(10, 2, { besideTokens: 128 });
+      const [first, second, ...others] = sizes(12, 2, { besideTokens: 128 });
       expect([first, second]).toEqual([640, 640]);
       expect(others.slice(0, -1)).toEqual(Array(others.length - 1).fill(128));
-      expect(others.length).toBe(Math.ceil((2000 - 2 * 630) / 117));
+      expect(others.length).toBe(Math.ceil((2000 - 2 * 628) / 115));
     });
 
     test("has whole chunks far into one of several prompts", () => {
@@ -227,7 +227,7 @@ describe("a batch", () => {
         [128, 64],
         [8, 24],
       ] as const) {
-        const found = sizes(8, 1, { besideTokens, tokenBudget });
+        const found = sizes(12, 1, { besideTokens, tokenBudget });
         expect(new Set(found.slice(0, -1))).toEqual(new Set([tokenBudget]));
       }
     });
