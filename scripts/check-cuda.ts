@@ -21,6 +21,7 @@ const DYNAMIC_BYTES = 99 * 1024;
 const HOPPER = [
   "mlx_serve_dense_product",
   "mlx_serve_expert_product",
+  "mlx_serve_prompt_heads",
   "mlx_serve_prompt_product",
   "mlx_serve_streamed_vector",
   "mlx_serve_scan_tokens",

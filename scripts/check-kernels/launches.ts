@@ -14,6 +14,7 @@ import {
   packTables,
 } from "../../src/kernels/paged-attention.ts";
 import { type Matrix, Products } from "../../src/kernels/product.ts";
+import { PromptHeads } from "../../src/kernels/prompt-heads.ts";
 import { packMoves, type Scan } from "../../src/kernels/recurrence.ts";
 import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
 import { type Routing, RoutingKernels } from "../../src/kernels/routing.ts";
@@ -77,6 +78,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
     recordWideExperts(dtype);
     recordWarpgroups(dtype);
     recordDense(dtype);
+    recordPromptHeads(dtype);
     recordHeadProducts(dtype);
   }
   if (language === "metal") recordSelfTest();
@@ -447,6 +449,36 @@ function recordDense(dtype: "float16" | "bfloat16"): void {
     products.product(zeros([8192, inputs], dtype), matrix, { isGated: true });
   }
   products.free();
+}
+
+/** Queries, keys and values of prompts with their product, where a GPU has wgmma. */
+function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
+  using _ = new Scope();
+  const [rows, dims, headDim] = [8192, 1024, 128];
+  for (const heads of [4, 28]) {
+    const promptHeads = new PromptHeads(recordedKernel);
+    const shape = { heads, kvHeads: KV_HEADS, headDim };
+    const attention = new PagedAttention(
+      "cuda",
+      shape,
+      dtype,
+      recordedKernel,
+      undefined,
+      promptHeads,
+    );
+    const columns = (heads + 2 * KV_HEADS) * headDim;
+    const qkv = promptHeads.remember(zeros([rows, columns], dtype), {
+      x: zeros([rows, dims], dtype),
+      weight: zeros([columns, dims], dtype),
+    });
+    const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
+    const { places } = tablesOf(rows);
+    for (const work of worksOf(heads, headDim)) {
+      attention.prepare(qkv, { keys: pool, values: pool }, places, { ...work, norms: undefined });
+    }
+    attention.free();
+    promptHeads.free();
+  }
 }
 
 /** Many rows with dense experts, where a GPU has wgmma. */

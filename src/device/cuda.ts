@@ -16,6 +16,7 @@ import {
   Products,
   quickestRows,
 } from "../kernels/product.ts";
+import { PromptHeads } from "../kernels/prompt-heads.ts";
 import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
 import { SumNorms } from "../kernels/sum-norm.ts";
@@ -73,6 +74,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   });
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
+  const promptHeads = hasWgmma(info) ? new PromptHeads(make) : undefined;
   const rows = new BestKernels("cuda", make);
   const lookups = new Lookups(make);
   const copies = new WeakMap<QuantizedMatrix, Dense>();
@@ -102,10 +104,17 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       const copy = matrix.kind === "packed" ? keptCopy(matrix, options) : undefined;
       if (matrix.kind === "packed" && copy) copies.set(matrix.matrix, copy);
       const product = mlxLinear(matrix, copy, options, gate);
+      const dense = matrix.kind === "dense" ? matrix : copy;
       const plain: Linear = (x, { residual, ...fusing } = {}) => {
         if (residual && x.shape[0]! >= ADDING_ROWS) return product(x, { residual, ...fusing });
-        const made = product(x, fusing);
-        return residual ? sums.remember(add(residual, made), { made, residual }) : made;
+        if (residual) {
+          const made = product(x, fusing);
+          return sums.remember(add(residual, made), { made, residual });
+        }
+        const { norm, gating } = fusing;
+        if (!promptHeads || !dense || bias || gating) return product(x, fusing);
+        const input = norm ? norm(x) : x;
+        return promptHeads.remember(product(input), { x: input, weight: dense.weight });
       };
       if (matrix.kind === "dense" && bias) return plain;
       const ways = [matrix, copy].flatMap((each) => {
@@ -167,7 +176,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     },
     best: (x) => rows.best(x),
     attention: (shape, dtype) =>
-      new PagedAttention("cuda", shape, dtype, make, warpgroupChunks(info)),
+      new PagedAttention("cuda", shape, dtype, make, warpgroupChunks(info), promptHeads),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
@@ -188,6 +197,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       products.free();
       routing.free();
       heads.free();
+      promptHeads?.free();
       rows.free();
       lookups.free();
       sums.free();

@@ -155,6 +155,18 @@ __device__ __forceinline__ float ex2_approx(float x) {
   return y;
 }
 
+/** Of an angle within half a turn. */
+__device__ __forceinline__ float sin_approx(float x) {
+  float y;
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float cos_approx(float x) {
+  float y;
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /** 1 / x */
 __device__ __forceinline__ float rcp_approx(float x) {
   float y;

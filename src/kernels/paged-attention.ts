@@ -14,6 +14,7 @@ import decodeBody from "./decode.c" with { type: "text" };
 import { KernelCache, KernelCaches } from "./kernel-cache.ts";
 import mergeBody from "./merge.c" with { type: "text" };
 import prepareBody from "./prepare.c" with { type: "text" };
+import type { PromptHeads } from "./prompt-heads.ts";
 import { type Language, MAP_WORDS } from "./source.ts";
 import warpgroupChunksBody from "./warpgroup-chunks.c" with { type: "text" };
 
@@ -207,16 +208,19 @@ export class PagedAttention implements BlockAttention {
   readonly clustered: number | undefined;
   readonly chunks: ChunkAttention | undefined;
   readonly #bounded: KernelCaches;
+  readonly #promptHeads: Pick<PromptHeads, "prepared"> | undefined;
 
-  /** `hopper`: of its GPUs. */
+  /** `hopper`, `promptHeads`: of its GPUs. */
   constructor(
     language: Language,
     shape: PagedShape,
     dtype: Dtype,
     make: MakeKernel = makeKernel,
     hopper?: WarpgroupChunks,
+    promptHeads?: Pick<PromptHeads, "prepared">,
   ) {
     this.#language = language;
+    this.#promptHeads = promptHeads;
     this.#shape = shape;
     this.#dtype = dtype;
     this.#layers = new PackedLayers(shape.headDim, (work: LayerWork) => work);
@@ -246,13 +250,16 @@ export class PagedAttention implements BlockAttention {
     const { heads, headDim } = this.#shape;
     const [tokens, columns] = qkv.shape as [number, number];
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
+    const template = this.#headTemplate(work);
+    const made = this.#promptHeads?.prepared(inputs, heads * headDim, template);
+    if (made) return made;
     const all = columns / headDim;
     const warps = Math.min(WARPS, Math.ceil(all / PREPARED_HEADS));
     return this.#kernels.run("prepare", prepareBody, inputs, "queries", {
       outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
       grid: [warps * 32, Math.ceil(all / (warps * PREPARED_HEADS)), tokens],
       threadGroup: [warps * 32, 1, 1],
-      template: { ...this.#headTemplate(work), WARPS: warps, OWN: PREPARED_HEADS },
+      template: { ...template, WARPS: warps, OWN: PREPARED_HEADS },
     });
   }
 

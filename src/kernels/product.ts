@@ -285,7 +285,7 @@ export class Products {
       const dense = denseShapeOf(rows, form);
       if (dense) return this.#dense.product(given, dense, isGated);
       if (isGated && !residual && fitsPrompt(rows, outputs, inputs)) {
-        return this.#prompts.product({ x, weight, sizes: given.sizes });
+        return this.#prompts.gated({ x, weight, sizes: given.sizes });
       }
     }
     const launch =

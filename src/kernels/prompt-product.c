@@ -1,30 +1,46 @@
-// Multiplies the rows of prompts with the matrices of a gate and of what it gates (SwiGLU) by Hopper's wgmma, and gates; CUDA with
-// compute capability 9.0 only. Products of so many rows are bound by the power that a GPU may take: what counts is how far numbers
-// are moved, and that tensor cores never wait. A cluster of two groups has tiles with the same columns: each copies half of what
-// it reads of the matrices, to both.
+// Multiplies the rows of prompts with a matrix by Hopper's wgmma, and goes on with what is made; CUDA with compute capability 9.0
+// only. A matrix has the columns of a gate and of what it gates (SwiGLU), or where PREPARES is defined those of queries, keys and
+// values, whose heads are rotated and go where prepare.c writes them. Products of so many rows are bound by the power that a GPU may
+// take: what counts is how far numbers are moved, and that tensor cores never wait. A cluster of two groups has tiles with the same
+// columns: each copies half of what it reads of the matrix, to both.
 //
-// A tile is 128 rows and 128 columns of either matrix. Two warpgroups have 64 rows each, with all their sums in registers. A
+// A tile is 128 rows and 128 columns of either kind, or two heads. Two warpgroups have 64 rows each, with all their sums in
+// registers. A warp of a third one copies what they multiply to shared memory, STEP numbers of each line at a time, in STAGES of such
+// steps. Barriers say what has arrived, and what all warps that multiply it are done with. What is made leaves by way of shared
+// memory as well, PANEL columns of a warp's 16 rows at a time, while the next tile begins. Clusters take tiles in turns, those with
+// the same rows one after the other, so that the L2 cache has what they read.
+//
+// A tile is 128 rows and 128 columns of either kind, or two heads. Two warpgroups have 64 rows each, with all their sums in registers. A
 // warp of a third one copies what they multiply to shared memory, STEP numbers of each line at a time, in STAGES of such steps.
 // Barriers say what has arrived, and what all warps that multiply it are done with. What is made leaves by way of shared memory
 // as well, PANEL columns of a warp's 16 rows at a time, while the next tile begins. Clusters take tiles in turns, those with the
 // same rows one after the other, so that the L2 cache has what they read.
 //
-// Inputs: x (rows, K), weight (N, K) of T, whose first half is the gate, sizes (rows).
-// Outputs: made (rows, N / 2), silu(x gate) * (x up); maps: for each group where x, weight and made are, as copies take it.
-// Constants: T of 16 bits, K, N, GROUPS, STAGES.
+// Inputs: x (rows, K), weight (N, K) of T, whose first half is the gate, sizes (rows). With PREPARES also layer (layer.h), keys and
+// values (blocks, KV_HEADS, 32, D), which are written to, and places (packPlaces).
+// Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps: for each group where x, weight and
+// made are, as copies take it.
+// Constants: T of 16 bits, K, N, GROUPS, STAGES; with PREPARES D of 128, HEADS, KV_HEADS, ROTARY_DIMS.
 // Groups: (GROUPS), of 384 threads, in clusters of two. Dynamic shared memory for the stages, two panels a warp, two barriers a
 // stage, and what it takes to align them.
 #include "bulk.h"
 #include "cluster.h"
+#include "prompt-heads.h"
 #include "tensor-copy.h"
 #include "warpgroup-sums.h"
 #include "wgmma.h"
 #include "wgmma-operand.h"
-  constexpr int ROWS = 128, COLUMNS = 256, OWN = COLUMNS / 2, MADE_COLUMNS = N / 2;
+  constexpr int ROWS = 128, COLUMNS = 256, OWN = COLUMNS / 2;
   constexpr int STEP = LINE_BYTES / 2, STEPS = K / STEP, WARPS = 8, TOGETHER = 2, MAPS = 3, MAP_BYTES = 128;
   constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES;
-  constexpr int PANEL = LINE_BYTES / 2, PANELS = OWN / PANEL, PANEL_BYTES = 16 * LINE_BYTES;
-  // Of the columns of each matrix, that a group of the cluster copies.
+  constexpr int PANEL = LINE_BYTES / 2, PANEL_BYTES = 16 * LINE_BYTES;
+  // Columns of the matrix: from a tile's first half to the second, and to the next tile.
+#ifdef PREPARES
+  constexpr int MADE_COLUMNS = HEADS * D, PANELS = COLUMNS / PANEL, SECOND = OWN, NEXT = COLUMNS;
+#else
+  constexpr int MADE_COLUMNS = N / 2, PANELS = OWN / PANEL, SECOND = MADE_COLUMNS, NEXT = OWN;
+#endif
+  // Of the columns of each half, that a group of the cluster copies.
   constexpr int SHARE = OWN / TOGETHER;
   const int rows = sizes[0], rank = group_x % TOGETHER;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
@@ -47,12 +63,12 @@
   constexpr int BAND = 2048 / (ROWS * TOGETHER), COLUMN_TILES = N / COLUMNS, CLUSTERS = GROUPS / TOGETHER;
   const int row_tiles = (rows + ROWS * TOGETHER - 1) / (ROWS * TOGETHER);
   struct Tile {
-    int row, column; // the first ones, of those that are made
+    int row, column; // the first ones, of the matrix
   };
   const auto tile_at = [&](int index) {
     const int first = index / (BAND * COLUMN_TILES) * BAND, of = index % (BAND * COLUMN_TILES);
     const int band = min(BAND, row_tiles - first);
-    return Tile{((first + of % band) * TOGETHER + rank) * ROWS, of / band * OWN};
+    return Tile{((first + of % band) * TOGETHER + rank) * ROWS, of / band * NEXT};
   };
   const int own_tiles = row_tiles * COLUMN_TILES, first_tile = group_x / TOGETHER;
   if (warp >= WARPS) {
@@ -68,9 +84,9 @@
           barrier_expect(counted, STAGE);
           tensor_copy(to, x_map, s * STEP, tile.row, counted);
           #pragma unroll
-          for (int matrix = 0; matrix < 2; matrix++) {
-            const unsigned columns_to = to + MATRIX + (matrix * OWN + rank * SHARE) * LINE_BYTES;
-            const int first = matrix * MADE_COLUMNS + tile.column + rank * SHARE;
+          for (int half = 0; half < 2; half++) {
+            const unsigned columns_to = to + MATRIX + (half * OWN + rank * SHARE) * LINE_BYTES;
+            const int first = tile.column + half * SECOND + rank * SHARE;
             tensor_copy_to((1u << TOGETHER) - 1, columns_to, weight_map, s * STEP, first, counted);
           }
         }
@@ -104,21 +120,50 @@
       }
       wgmma_wait<0>(sum);
       done_with((step + STAGES - 1) % STAGES);
+#ifdef PREPARES
+      const int head = tile.column / D, own_row = tile.row + warp * 16 + lane / 4;
+      const int positions[2] = {places[3 * min(own_row, rows - 1)], places[3 * min(own_row + 8, rows - 1)]};
+      rotate_heads<D, HEADS, KV_HEADS, ROTARY_DIMS>(sum, layer, head, positions, lane, x);
+#endif
       #pragma unroll
       for (int panel = 0; panel < PANELS; panel++) {
         const unsigned own_panel = panels + (warp * 2 + panel % 2) * PANEL_BYTES;
-        // The panel before may still be on its way.
-        if (lane == 0) tensor_stores_wait<1>();
+#ifdef PREPARES
+        const int made_head = head + panel * PANEL / D;
+        const bool is_copied = made_head < HEADS;
+#else
+        constexpr bool is_copied = true;
+#endif
+        // What leaves by a tensor copy may be followed by the next panel.
+        if (lane == 0) is_copied ? tensor_stores_wait<1>() : tensor_stores_wait<0>();
         WARP_BARRIER;
         #pragma unroll
         for (int j = 0; j < PANEL / 8; j++)
           #pragma unroll
           for (int r = 0; r < 2; r++) {
             const float* sums = sum + (panel * 8 + j) * 4 + r * 2;
-            float gates[2] = {sums[0], sums[1]};
-            gate_pair(gates, sums + OWN / 2, x);
-            store_shared(own_panel + swizzled_pack<16>(lane / 4 + r * 8, j) + lane % 4 * 4, pack_pair(gates[0], gates[1], x));
+            float pair[2] = {sums[0], sums[1]};
+#ifndef PREPARES
+            gate_pair(pair, sums + OWN / 2, x);
+#endif
+            store_shared(own_panel + swizzled_pack<16>(lane / 4 + r * 8, j) + lane % 4 * 4, pack_pair(pair[0], pair[1], x));
           }
+#ifdef PREPARES
+        if (!is_copied) {
+          // To the slots of keys or values. MLX takes inputs for constant; launches that read these depend on this one's output.
+          T* pool = const_cast<T*>(made_head >= HEADS + KV_HEADS ? values : keys) + panel * PANEL % D + lane % 8 * 8;
+          WARP_BARRIER;
+          #pragma unroll
+          for (int i = lane / 8; i < 16; i += 4) {
+            const int token = tile.row + warp * 16 + i;
+            if (token >= rows) break;
+            const int slot = places[3 * token + 1];
+            T* to = pool + ((long(slot / 32) * KV_HEADS + (made_head - HEADS) % KV_HEADS) * 32 + slot % 32) * D;
+            *reinterpret_cast<uint4*>(to) = load_shared(own_panel + swizzled_pack<16>(i, lane % 8));
+          }
+          continue;
+        }
+#endif
         fence_proxy_async();
         WARP_BARRIER;
         if (lane == 0) tensor_store(made_map, tile.column + panel * PANEL, tile.row + warp * 16, own_panel);

@@ -1,11 +1,12 @@
-// Gated products of a prompt's rows with dense matrices, on NVIDIA GPUs with wgmma (Hopper).
+// Products of a prompt's rows with dense matrices, on NVIDIA GPUs with wgmma (Hopper), and what comes behind them: a gate, or what
+// is done to heads before they attend.
 import type { MlxArray } from "../mlx/array.ts";
-import type { MakeKernel } from "../mlx/kernel.ts";
+import type { KernelLaunch, MakeKernel } from "../mlx/kernel.ts";
 import { KernelCaches } from "./kernel-cache.ts";
 import body from "./prompt-product.c" with { type: "text" };
 import { MAP_WORDS } from "./source.ts";
 
-/** A cluster's tiles: two of 128 rows of x, with the same 128 columns of the gate and of up. */
+/** A cluster's tiles: two of 128 rows of x, with the same two times 128 columns of the matrix. */
 const CLUSTER = 2;
 const ROWS = CLUSTER * 128;
 const COLUMNS = 256;
@@ -23,7 +24,10 @@ const MAPS = 3;
 /** Where as much of what clusters compute is wanted, cuBLAS is slower (docs/log.md). */
 const LEAST_SHARE = 0.9;
 
-/** Whether both matrices together are made of whole tiles and steps, and so many rows fill all clusters. */
+/** Of heads that it can prepare. */
+export const PREPARED_HEAD_DIM = COLUMNS / 2;
+
+/** Whether all columns are in whole tiles, inputs in whole steps, and so many rows fill all clusters. */
 export function fitsPrompt(rows: number, columns: number, inputs: number): boolean {
   if (columns % COLUMNS !== 0 || inputs % STEP !== 0) return false;
   const across = columns / COLUMNS;
@@ -32,6 +36,10 @@ export function fitsPrompt(rows: number, columns: number, inputs: number): boole
   return ((rows / ROWS) * across) / (turns * clusters) >= LEAST_SHARE;
 }
 
+type Rows = Readonly<Record<"x" | "weight" | "sizes", MlxArray>>;
+type Heads = Readonly<Record<"layer" | "places" | "keys" | "values", MlxArray>>;
+type Constants = NonNullable<KernelLaunch["template"]>;
+
 export class PromptProducts {
   readonly #kernels: KernelCaches;
 
@@ -39,24 +47,42 @@ export class PromptProducts {
     this.#kernels = new KernelCaches("cuda", make);
   }
 
-  /** x (rows, K), weight (N, K) of the gate and up, sizes (rows) -> (rows, N / 2) */
-  product(given: Readonly<Record<"x" | "weight" | "sizes", MlxArray>>, groups = GROUPS): MlxArray {
+  /** x (rows, K), weight (N, K) of a gate and of what it gates, sizes (rows) -> (rows, N / 2) */
+  gated(given: Rows, groups = GROUPS): MlxArray {
+    return this.#run("prompt_product", given, given.weight.shape[0]! / 2, groups);
+  }
+
+  /**
+   * weight (N, K) of queries, keys and values -> queries (rows, columns); keys and values are written to their places, as
+   * prepare.c does, which has the same constants.
+   */
+  prepared(given: Rows & Heads, columns: number, constants: Constants, groups = GROUPS): MlxArray {
+    return this.#run("prompt_heads", given, columns, groups, ["PREPARES"], constants);
+  }
+
+  #run(
+    name: string,
+    given: Rows,
+    columns: number,
+    groups: number,
+    defines: readonly string[] = [],
+    constants: Constants = {},
+  ): MlxArray {
     const { x, weight } = given;
     const [outputs, inputs] = weight.shape as [number, number];
     const [rows] = x.shape as [number];
     const launch = {
       outputs: [
-        { shape: [rows, outputs / 2], dtype: x.dtype },
+        { shape: [rows, columns], dtype: x.dtype },
         { shape: [groups * MAPS * MAP_WORDS], dtype: "int32" as const },
       ],
       grid: [groups * THREADS, 1, 1] as const,
       threadGroup: [THREADS, 1, 1] as const,
-      template: { T: x.dtype, K: inputs, N: outputs, GROUPS: groups, STAGES },
+      template: { T: x.dtype, ...constants, K: inputs, N: outputs, GROUPS: groups, STAGES },
     };
-    const defines = [`CLUSTER ${CLUSTER}`, `LAUNCH_BOUNDS ${THREADS}, 1`];
-    const kernels = this.#kernels.with(defines);
-    const made = ["made", "maps"];
-    return kernels.runAll("prompt_product", body, given, made, launch, SHARED_BYTES)[0]!;
+    const bounds = [`CLUSTER ${CLUSTER}`, `LAUNCH_BOUNDS ${THREADS}, 1`];
+    const kernels = this.#kernels.with([...bounds, ...defines]);
+    return kernels.runAll(name, body, given, ["made", "maps"], launch, SHARED_BYTES)[0]!;
   }
 
   free(): void {

@@ -16,6 +16,7 @@ import latentTiles from "./latent-tiles.h" with { type: "text" };
 import layer from "./layer.h" with { type: "text" };
 import metal from "./metal.h" with { type: "text" };
 import moves from "./moves.h" with { type: "text" };
+import promptHeads from "./prompt-heads.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 import scan from "./scan.h" with { type: "text" };
 import tensorCopy from "./tensor-copy.h" with { type: "text" };
@@ -44,6 +45,7 @@ const headers = new Map([
   ["latent-tiles.h", latentTiles],
   ["layer.h", layer],
   ["moves.h", moves],
+  ["prompt-heads.h", promptHeads],
   ["quantized.h", quantized],
   ["scan.h", scan],
   ["tensor-copy.h", tensorCopy],

@@ -26,6 +26,7 @@ import { Scope } from "../../src/mlx/scope.ts";
 import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
 import { type AttentionCase, checkAttention } from "../support/checked-attention.ts";
 import { checkChunks } from "../support/checked-chunks.ts";
+import { checkHeads } from "../support/checked-heads.ts";
 import { orderedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
 import { mutatedKernel } from "../support/mutated-kernel.ts";
@@ -583,8 +584,8 @@ const promptMutations = [
   },
   {
     name: "a share of the columns that nobody copies",
-    from: "(matrix * OWN + rank * SHARE) * LINE_BYTES",
-    to: "matrix * OWN * LINE_BYTES",
+    from: "(half * OWN + rank * SHARE) * LINE_BYTES",
+    to: "half * OWN * LINE_BYTES",
     found: /copies to byte \d+ of another group's memory, which that has used, or still does/,
   },
   {
@@ -595,8 +596,8 @@ const promptMutations = [
   },
   {
     name: "the gate and what it gates exchanged",
-    from: "{sums[0], sums[1]};\n            gate_pair(gates, sums + OWN / 2, x);",
-    to: "{sums[OWN / 2], sums[OWN / 2 + 1]};\n            gate_pair(gates, sums, x);",
+    from: "{sums[0], sums[1]};\n#ifndef PREPARES\n            gate_pair(pair, sums + OWN / 2, x);",
+    to: "{sums[OWN / 2], sums[OWN / 2 + 1]};\n#ifndef PREPARES\n            gate_pair(pair, sums, x);",
     found: WRONG,
   },
   {
@@ -615,14 +616,14 @@ const promptMutations = [
   },
   {
     name: "a panel that is written to while it is stored",
-    from: "tensor_stores_wait<1>();",
-    to: "tensor_stores_wait<2>();",
+    from: "is_copied ? tensor_stores_wait<1>()",
+    to: "is_copied ? tensor_stores_wait<2>()",
     found: IS_STORED,
   },
   {
     name: "a panel that other lanes write to while it is stored",
-    from: "tensor_stores_wait<1>();\n        WARP_BARRIER;",
-    to: "tensor_stores_wait<1>();",
+    from: "tensor_stores_wait<0>();\n        WARP_BARRIER;",
+    to: "tensor_stores_wait<0>();",
     found: IS_STORED,
   },
   {
@@ -639,6 +640,52 @@ const promptMutations = [
   },
 ] as const;
 
+/** Of those whose heads go on into attention. */
+const headMutations = [
+  {
+    name: "a panel that is written to while the one of the tile before is stored",
+    from: "is_copied ? tensor_stores_wait<1>() : tensor_stores_wait<0>();",
+    to: "tensor_stores_wait<1>();",
+    found: /lane \d+ multiplies byte \d+ of the dynamic shared memory, which lane \d+ has written and not fenced/,
+  },
+  {
+    name: "keys that are read before all lanes have written them",
+    from: "lane % 8 * 8;\n          WARP_BARRIER;",
+    to: "lane % 8 * 8;",
+    found: /a race: lane \d+ reads byte \d+ of the dynamic shared memory/,
+  },
+  {
+    name: "keys of rows that are not there",
+    from: "if (token >= rows) break;",
+    to: "",
+    found: /reads 4 bytes at byte \d+ of places, which has \d+/,
+  },
+  {
+    name: "values in the place of keys",
+    from: "made_head >= HEADS + KV_HEADS ? values : keys",
+    to: "made_head >= HEADS + KV_HEADS ? keys : values",
+    found: WRONG,
+  },
+  {
+    name: "the positions of one row for all",
+    from: "find_angle(float(positions[r])",
+    to: "find_angle(float(positions[0])",
+    found: WRONG,
+  },
+  {
+    name: "values that are rotated",
+    from: "is_rotated = first + half < HEADS + KV_HEADS;",
+    to: "is_rotated = true;",
+    found: WRONG,
+  },
+  {
+    name: "angles that are not brought within half a turn",
+    from: "fmaf(turns, -6.28125f, angle)",
+    to: "angle",
+    found: WRONG,
+  },
+] as const;
+
 /** 140 rows with gates, by two clusters of two groups: each has two tiles, of more steps than stages. */
 function checkPrompt(make: MakeKernel): void {
   using _ = new Scope();
@@ -646,7 +693,7 @@ function checkPrompt(make: MakeKernel): void {
   const [x, weight] = [random(1, 140, 320), random(2, 1024, 320)];
   const prompts = new PromptProducts(make);
   try {
-    const found = prompts.product({ x, weight, sizes: array(Int32Array.of(140)) }, 4);
+    const found = prompts.gated({ x, weight, sizes: array(Int32Array.of(140)) }, 4);
     const exact = matmul(astype(x, "float32"), swapAxes(astype(weight, "float32"), 0, 1));
     const [gate, up] = split(exact, 2);
     const expected = multiply(multiply(gate!, sigmoid(gate!)), up!);
@@ -964,6 +1011,25 @@ expectNoticed(
   "prompt_product",
   checkPrompt,
   promptMutations,
+);
+
+expectNoticed(
+  "in such a kernel whose heads go on into attention the tests notice",
+  "prompt_heads",
+  (make) =>
+    checkHeads(
+      {
+        dtype: "bfloat16",
+        rows: 140,
+        inputs: 128,
+        heads: 2,
+        kvHeads: 1,
+        groups: 2,
+        isRotated: true,
+      },
+      make,
+    ),
+  headMutations,
 );
 
 test.skipIf(backend() !== "cpu")(

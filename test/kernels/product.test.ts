@@ -32,6 +32,7 @@ import {
 } from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { checkHeads } from "../support/checked-heads.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
 
@@ -311,10 +312,29 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       using _ = new Scope();
       const prompts = new PromptProducts(emulatedKernel);
       const [x, weight] = [random(dtype, 1, rows, inputs), random(dtype, 2, outputs, inputs)];
-      const made = prompts.product({ x, weight, sizes: array(Int32Array.of(rows)) }, groups);
+      const made = prompts.gated({ x, weight, sizes: array(Int32Array.of(rows)) }, groups);
       const plain = matmul(exact(x), swapAxes(exact(weight), 0, 1));
       expect(difference(made, gated(plain))).toBeLessThan(dtype === "float16" ? 0.002 : 0.01);
       prompts.free();
+    }, 120_000);
+  }
+
+  // Heads of two kinds in one tile, and of one; the same groups as above.
+  for (const each of [
+    { dtype: "bfloat16", rows: 260, inputs: 320, heads: 2, kvHeads: 1, groups: 2, isRotated: true },
+    { dtype: "float16", rows: 130, inputs: 128, heads: 4, kvHeads: 2, groups: 4, isRotated: true },
+    {
+      dtype: "bfloat16",
+      rows: 100,
+      inputs: 320,
+      heads: 6,
+      kvHeads: 1,
+      groups: 4,
+      isRotated: false,
+    },
+  ] as const) {
+    test(`of a prompt with what is done to heads, ${JSON.stringify(each)}`, () => {
+      checkHeads(each, emulatedKernel);
     }, 120_000);
   }
 

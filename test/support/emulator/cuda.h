@@ -42,6 +42,12 @@ inline float __fdividef(float x, float y) {
 inline float ex2_approx(float x) {
   return exp2f(x);
 }
+inline float sin_approx(float x) {
+  return sinf(x);
+}
+inline float cos_approx(float x) {
+  return cosf(x);
+}
 inline float rcp_approx(float x) {
   return 1 / x;
 }

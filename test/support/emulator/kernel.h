@@ -51,6 +51,7 @@ float cosf(float) noexcept;
 float exp2f(float) noexcept;
 float expf(float) noexcept;
 float fmaf(float, float, float) noexcept;
+float rintf(float) noexcept;
 float fmaxf(float, float) noexcept;
 float fabsf(float) noexcept;
 float log1pf(float) noexcept;

@@ -1,0 +1,79 @@
+// Queries, keys and values of prompts by one kernel, beside a plain product whose heads another kernel prepares.
+import { expect } from "bun:test";
+import { type LayerWork, PagedAttention, packPlaces } from "../../src/kernels/paged-attention.ts";
+import { PromptProducts } from "../../src/kernels/prompt-product.ts";
+import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import type { Dtype } from "../../src/mlx/dtype.ts";
+import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import { astype, matmul, swapAxes, zeros } from "../../src/mlx/ops.ts";
+import { key, normal } from "../../src/mlx/random.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+
+export type HeadsCase = {
+  dtype: Dtype;
+  rows: number;
+  inputs: number;
+  heads: number;
+  kvHeads: number;
+  isRotated: boolean;
+  groups: number;
+};
+
+const HEAD_DIM = 128;
+const BLOCKS = 12;
+/** The first token's place in its sequence and in its block. */
+const START = 100_007;
+
+export function checkHeads(each: HeadsCase, make: MakeKernel): void {
+  const { dtype, rows, inputs, heads, kvHeads, groups } = each;
+  using _ = new Scope();
+  const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), dtype);
+  const x = random(1, rows, inputs);
+  const weight = random(2, (heads + 2 * kvHeads) * HEAD_DIM, inputs);
+  const places = array(
+    packPlaces(
+      Array.from({ length: rows }, (_, i) => {
+        const [position, at] = [START + i, (START % BLOCK_TOKENS) + i];
+        const block = (Math.floor(at / BLOCK_TOKENS) * 5 + 3) % BLOCKS;
+        return { position, slot: block * BLOCK_TOKENS + (at % BLOCK_TOKENS), row: 0 };
+      }),
+    ),
+  );
+  const work = workOf(each);
+  const prompts = new PromptProducts(make);
+  const shape = { heads, kvHeads, headDim: HEAD_DIM };
+  const plain = new PagedAttention("cuda", shape, dtype, make);
+  const fused = new PagedAttention("cuda", shape, dtype, make, undefined, {
+    prepared: ({ qkv: _, ...given }, columns, constants) => {
+      const sizes = array(Int32Array.of(rows));
+      return prompts.prepared({ x, weight, sizes, ...given }, columns, constants, groups);
+    },
+  });
+  const exact = (of: MlxArray) => astype(of, "float32");
+  const product = astype(matmul(exact(x), swapAxes(exact(weight), 0, 1)), dtype);
+  const [expected, found] = [plain, fused].map((attention) => {
+    const pool = () => zeros([BLOCKS, kvHeads, BLOCK_TOKENS, HEAD_DIM], dtype);
+    const pools = { keys: pool(), values: pool() };
+    evaluate(pools.keys, pools.values);
+    try {
+      const queries = attention.prepare(product, pools, places, work);
+      return [queries, pools.keys, pools.values].map((made) => exact(made).numbers());
+    } finally {
+      attention.free();
+    }
+  });
+  prompts.free();
+  for (const [i, wanted] of expected!.entries()) {
+    const largest = wanted.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    const off = wanted.map((value, j) => Math.abs(value - found![i]![j]!) / largest);
+    expect(off.reduce((most, value) => Math.max(most, value), 0)).toBeLessThan(0.01);
+  }
+}
+
+function workOf({ isRotated }: HeadsCase): LayerWork {
+  const half = HEAD_DIM / 2;
+  const wavelengths = Float32Array.from({ length: half }, (_, i) => 500_000 ** (i / half));
+  const rope = { dims: HEAD_DIM, wavelengths: array(wavelengths), magnitude: 1.25 };
+  return { scale: 1, rope: isRotated ? rope : undefined };
+}
