@@ -52,7 +52,8 @@ export async function httpSystem({ info, url }: Served): Promise<System> {
       const answers = await Promise.all(
         clients.map((client, i) => {
           const own = prompts.filter((_, j) => j % clients.length === i);
-          return client.ask<Answer>({ url, prompts: own, new: maxTokens });
+          const numbers = own.map((each) => [...each]);
+          return client.ask<Answer>({ url, prompts: numbers, new: maxTokens });
         }),
       );
       return answers.flatMap(arrivalsOf);

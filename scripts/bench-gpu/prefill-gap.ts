@@ -21,15 +21,14 @@ const SETTLED = 32;
 
 export async function measurePrefillGap(own: Own, load: GapLoad): Promise<PrefillGap> {
   const { engine, info } = own;
-  const submit = (ids: number[], maxTokens: number) =>
-    engine.submit(info.model, {
-      prompt: Uint32Array.from(ids),
-      maxTokens,
-      sampling: { temperature: 0 },
-    });
+  const submit = (prompt: Uint32Array, maxTokens: number) =>
+    engine.submit(info.model, { prompt, maxTokens, sampling: { temperature: 0 } });
   const maxTokens = info.maxLength - load.prompt;
   const prompts = randomPrompts(load.streams, load.prompt, info.vocabulary);
-  const running = prompts.map((ids) => ({ events: submit(ids, maxTokens), times: [] as number[] }));
+  const running = prompts.map((prompt) => ({
+    events: submit(prompt, maxTokens),
+    times: [] as number[],
+  }));
   let waiting = load.streams;
   const settled = Promise.withResolvers<void>();
   let firstAt = Number.POSITIVE_INFINITY;

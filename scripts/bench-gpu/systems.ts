@@ -50,12 +50,8 @@ export function engineSystem({ engine, info }: Own): System {
       const prompts = randomPrompts(requests, prompt, info.vocabulary);
       const start = performance.now();
       return await Promise.all(
-        prompts.map(async (ids) => {
-          const request = {
-            prompt: Uint32Array.from(ids),
-            maxTokens,
-            sampling: { temperature: 0 },
-          };
+        prompts.map(async (prompt) => {
+          const request = { prompt, maxTokens, sampling: { temperature: 0 } };
           const events = engine.submit(info.model, request);
           const times: number[] = [];
           for (let read = await events.read(); read.length > 0; read = await events.read()) {
@@ -150,9 +146,9 @@ const longestOf = (loads: readonly Load[]) =>
   Math.max(...loads.map((load) => load.prompt + load.new));
 
 /** Of random tokens, so that no two begin alike. */
-export function randomPrompts(count: number, tokens: number, vocabulary: number): number[][] {
+export function randomPrompts(count: number, tokens: number, vocabulary: number): Uint32Array[] {
   return Array.from({ length: count }, () =>
-    Array.from({ length: tokens }, () => Math.floor(Math.random() * vocabulary)),
+    Uint32Array.from({ length: tokens }, () => Math.floor(Math.random() * vocabulary)),
   );
 }
 

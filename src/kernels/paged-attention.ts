@@ -62,8 +62,17 @@ export interface BlockAttention {
    * queries, here and in `prepare`.
    */
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
-  /** qkv (T, ...): keys and values go to their slots; queries (T, heads * D) */
-  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray;
+  /**
+   * qkv (T, ...): keys and values go to their slots; queries (T, heads * D). `lastQueries`: those of the last token of each
+   * sequence are all that is wanted.
+   */
+  prepare(
+    qkv: MlxArray,
+    pools: Pools,
+    places: MlxArray,
+    work: LayerWork,
+    lastQueries?: boolean,
+  ): MlxArray;
   /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
   attend(
     queries: MlxArray,
@@ -246,17 +255,24 @@ export class PagedAttention implements BlockAttention {
     return this.#merge(parts, inputs.layer, tokens, work, splits);
   }
 
-  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
+  prepare(
+    qkv: MlxArray,
+    pools: Pools,
+    places: MlxArray,
+    work: LayerWork,
+    lastQueries = false,
+  ): MlxArray {
     const { heads, headDim } = this.#shape;
-    const [tokens, columns] = qkv.shape as [number, number];
+    const [tokens] = qkv.shape as [number];
     const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
     const template = this.#headTemplate(work);
-    const made = this.#promptHeads?.prepared(inputs, heads * headDim, template);
+    const columns = heads * headDim;
+    const made = this.#promptHeads?.prepared(inputs, columns, lastQueries, template);
     if (made) return made;
-    const all = columns / headDim;
+    const all = qkv.shape[1]! / headDim;
     const warps = Math.min(WARPS, Math.ceil(all / PREPARED_HEADS));
     return this.#kernels.run("prepare", prepareBody, inputs, "queries", {
-      outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
+      outputs: [{ shape: [tokens, columns], dtype: this.#dtype }],
       grid: [warps * 32, Math.ceil(all / (warps * PREPARED_HEADS)), tokens],
       threadGroup: [warps * 32, 1, 1],
       template: { ...template, WARPS: warps, OWN: PREPARED_HEADS },

@@ -35,6 +35,7 @@ export class PromptHeads {
   prepared(
     { qkv, ...given }: Readonly<Record<"qkv" | "layer" | "keys" | "values" | "places", MlxArray>>,
     columns: number,
+    lastQueries: boolean,
     constants: NonNullable<KernelLaunch["template"]>,
   ): MlxArray | undefined {
     const factors = this.#factors.get(qkv);
@@ -45,7 +46,12 @@ export class PromptHeads {
     // They may be gone by now, with the scope that they were made in.
     if (factors.x.handle === null) return undefined;
     const sizes = this.#constants.ints(factors.x.shape[0]!);
-    return this.#products.prepared({ ...factors, sizes, ...given }, columns, constants);
+    return this.#products.prepared(
+      { ...factors, sizes, ...given },
+      columns,
+      lastQueries,
+      constants,
+    );
   }
 
   free(): void {

@@ -10,17 +10,12 @@
 // memory as well, PANEL columns of a warp's 16 rows at a time, while the next tile begins. Clusters take tiles in turns, those with
 // the same rows one after the other, so that the L2 cache has what they read.
 //
-// A tile is 128 rows and 128 columns of either kind, or two heads. Two warpgroups have 64 rows each, with all their sums in registers. A
-// warp of a third one copies what they multiply to shared memory, STEP numbers of each line at a time, in STAGES of such steps.
-// Barriers say what has arrived, and what all warps that multiply it are done with. What is made leaves by way of shared memory
-// as well, PANEL columns of a warp's 16 rows at a time, while the next tile begins. Clusters take tiles in turns, those with the
-// same rows one after the other, so that the L2 cache has what they read.
-//
 // Inputs: x (rows, K), weight (N, K) of T, whose first half is the gate, sizes (rows). With PREPARES also layer (layer.h), keys and
 // values (blocks, KV_HEADS, 32, D), which are written to, and places (packPlaces).
 // Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps: for each group where x, weight and
 // made are, as copies take it.
-// Constants: T of 16 bits, K, N, GROUPS, STAGES; with PREPARES D of 128, HEADS, KV_HEADS, ROTARY_DIMS.
+// Constants: T of 16 bits, K, N, GROUPS, STAGES; with PREPARES D of 128, HEADS, KV_HEADS, ROTARY_DIMS, and LAST_QUERIES, with which
+// tiles of queries that have no sequence's last token are left out.
 // Groups: (GROUPS), of 384 threads, in clusters of two. Dynamic shared memory for the stages, two panels a warp, two barriers a
 // stage, and what it takes to align them.
 #include "bulk.h"
@@ -70,6 +65,15 @@
     const int band = min(BAND, row_tiles - first);
     return Tile{((first + of % band) * TOGETHER + rank) * ROWS, of / band * NEXT};
   };
+  const auto is_wanted = [&](const Tile& tile) {
+#ifdef PREPARES
+    if (!LAST_QUERIES || tile.column >= MADE_COLUMNS) return true;
+    const int first = tile.row - rank * ROWS, behind = first + TOGETHER * ROWS;
+    return behind >= rows || places[3 * behind + 2] != places[3 * first + 2];
+#else
+    return true;
+#endif
+  };
   const int own_tiles = row_tiles * COLUMN_TILES, first_tile = group_x / TOGETHER;
   if (warp >= WARPS) {
     give_registers<40>();
@@ -77,6 +81,7 @@
       int step = 0;
       for (int index = first_tile; index < own_tiles; index += CLUSTERS) {
         const Tile tile = tile_at(index);
+        if (!is_wanted(tile)) continue;
         for (int s = 0; s < STEPS; s++, step++) {
           const int stage = step % STAGES;
           const unsigned to = stages + stage * STAGE, counted = full + stage * 8;
@@ -102,6 +107,7 @@
     int step = 0;
     for (int index = first_tile; index < own_tiles; index += CLUSTERS) {
       const Tile tile = tile_at(index);
+      if (!is_wanted(tile)) continue;
       float sum[COLUMNS / 2];
       for (int s = 0; s < STEPS; s++, step++) {
         const int stage = step % STAGES;

@@ -54,10 +54,17 @@ export class PromptProducts {
 
   /**
    * weight (N, K) of queries, keys and values -> queries (rows, columns); keys and values are written to their places, as
-   * prepare.c does, which has the same constants.
+   * prepare.c does, which has the same constants. `lastQueries`: those of the last token of each sequence are all that is wanted.
    */
-  prepared(given: Rows & Heads, columns: number, constants: Constants, groups = GROUPS): MlxArray {
-    return this.#run("prompt_heads", given, columns, groups, ["PREPARES"], constants);
+  prepared(
+    given: Rows & Heads,
+    columns: number,
+    lastQueries: boolean,
+    constants: Constants,
+    groups = GROUPS,
+  ): MlxArray {
+    const template = { ...constants, LAST_QUERIES: lastQueries };
+    return this.#run("prompt_heads", given, columns, groups, ["PREPARES"], template);
   }
 
   #run(

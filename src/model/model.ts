@@ -49,7 +49,8 @@ export interface Step {
    * Applies norms and RoPE to this step's queries and keys, writes its keys and values to the KV store, and
    * lets each token attend. qkv (T, (heads + 2 kvHeads) * D) -> (T, heads * D). A layer that shares an earlier
    * one's keys and values brings only queries. They are made of what that layer has attended to, so this launch is
-   * ordered behind the one that writes. With `rows` (R) only these of the tokens attend: (R, heads * D)
+   * ordered behind the one that writes. With `rows` (R) only these of the tokens attend: (R, heads * D). Each is the last of
+   * its sequence, or what it attends to is not wanted.
    */
   attend(
     state: KvState,

@@ -200,7 +200,7 @@ export class PagedKvStore {
       const { attention, pools, group } = layer;
       const work = workOf(layer, heads, options);
       const [table, at] = [tables[group]!, places[group]!];
-      const queries = attention.prepare(qkv, pools, at, work);
+      const queries = attention.prepare(qkv, pools, at, work, some !== undefined);
       if (some) return attendSome(layer, queries, table, at, work, some);
       const { tileTokens } = attention.chunks!;
       return attention.chunks!.attend(queries, pools, table, at, tilesOf(tileTokens), work);
@@ -297,7 +297,7 @@ export class PagedKvStore {
       const { attention, pools, group } = layer;
       const { places, segments } = planned.get(keyOf(layer))!;
       const work = workOf(layer, heads, options);
-      const queries = attention.prepare(qkv, pools, places, work);
+      const queries = attention.prepare(qkv, pools, places, work, some !== undefined);
       if (some) return attendSome(layer, queries, tables[group]!, places, work, some);
       const outputs = segments.map(({ from, to, method, rows: own, places: at, tiles }) => {
         const part = segments.length === 1 ? queries : slice(queries, 0, from, to);

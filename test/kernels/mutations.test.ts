@@ -646,7 +646,8 @@ const headMutations = [
     name: "a panel that is written to while the one of the tile before is stored",
     from: "is_copied ? tensor_stores_wait<1>() : tensor_stores_wait<0>();",
     to: "tensor_stores_wait<1>();",
-    found: /lane \d+ multiplies byte \d+ of the dynamic shared memory, which lane \d+ has written and not fenced/,
+    found:
+      /lane \d+ multiplies byte \d+ of the dynamic shared memory, which lane \d+ has written and not fenced/,
   },
   {
     name: "keys that are read before all lanes have written them",

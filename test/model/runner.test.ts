@@ -202,7 +202,7 @@ test("a step that takes the device long begins while its layers are built, a few
       return made;
     };
     class Told extends PlainAttention {
-      override prepare(...args: Parameters<BlockAttention["prepare"]>): MlxArray {
+      override prepare(...args: Parameters<PlainAttention["prepare"]>): MlxArray {
         return untold(() => super.prepare(...args));
       }
       override attend(...args: Parameters<BlockAttention["attend"]>): MlxArray {
