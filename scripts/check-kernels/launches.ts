@@ -474,7 +474,10 @@ function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
     const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
     const { places } = tablesOf(rows);
     for (const work of worksOf(heads, headDim)) {
-      attention.prepare(qkv, { keys: pool, values: pool }, places, { ...work, norms: undefined });
+      for (const lastQueries of [false, true]) {
+        const pools = { keys: pool, values: pool };
+        attention.prepare(qkv, pools, places, { ...work, norms: undefined }, lastQueries);
+      }
     }
     attention.free();
     promptHeads.free();

@@ -97,7 +97,14 @@ export class PlainAttention implements BlockAttention {
     return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
   }
 
-  prepare(qkv: MlxArray, pools: Pools, places: MlxArray, work: LayerWork): MlxArray {
+  /** Queries that are not wanted are NaN. */
+  prepare(
+    qkv: MlxArray,
+    pools: Pools,
+    places: MlxArray,
+    work: LayerWork,
+    lastQueries = false,
+  ): MlxArray {
     const { heads, kvHeads, headDim } = this.#shape;
     const [keys, values] = [memoryOf(pools.keys), memoryOf(pools.values)];
     const all = [...qkv.numbers()];
@@ -105,7 +112,8 @@ export class PlainAttention implements BlockAttention {
     const tokens = unpackPlaces(places);
     const queries: number[] = [];
     const count = heads + (work.sharesKv ? 0 : 2 * kvHeads);
-    for (const [token, { position, slot }] of tokens.entries()) {
+    for (const [token, { position, slot, row }] of tokens.entries()) {
+      const isWanted = !lastQueries || tokens[token + 1]?.row !== row;
       for (let index = 0; index < count; index++) {
         const at = (token * count + index) * headDim;
         const head = all.slice(at, at + headDim);
@@ -113,7 +121,7 @@ export class PlainAttention implements BlockAttention {
         const isValue = index >= heads + kvHeads;
         const norm = isQuery ? plain.norms?.query : plain.norms?.key;
         const made = isValue ? preparedValue(head, plain) : prepared(head, norm, position, plain);
-        if (isQuery) queries.push(...made);
+        if (isQuery) queries.push(...(isWanted ? made : made.fill(Number.NaN)));
         else (isValue ? values : keys).set(made, this.#at(slot, (index - heads) % kvHeads));
       }
     }

@@ -653,7 +653,7 @@ const headMutations = [
     name: "keys that are read before all lanes have written them",
     from: "lane % 8 * 8;\n          WARP_BARRIER;",
     to: "lane % 8 * 8;",
-    found: /a race: lane \d+ reads byte \d+ of the dynamic shared memory/,
+    found: /a race: lane \d+ (reads|writes) byte \d+ of the dynamic shared memory/,
   },
   {
     name: "keys of rows that are not there",
@@ -683,6 +683,18 @@ const headMutations = [
     name: "angles that are not brought within half a turn",
     from: "fmaf(turns, -6.28125f, angle)",
     to: "angle",
+    found: WRONG,
+  },
+  {
+    name: "queries of a sequence that ends with its tile left out",
+    from: "places[3 * behind + 2]",
+    to: "places[3 * (behind - 1) + 2]",
+    found: WRONG,
+  },
+  {
+    name: "queries of the last sequence left out",
+    from: "behind >= rows || ",
+    to: "behind < rows && ",
     found: WRONG,
   },
 ] as const;
@@ -1021,12 +1033,13 @@ expectNoticed(
     checkHeads(
       {
         dtype: "bfloat16",
-        rows: 140,
+        rows: 520,
         inputs: 128,
         heads: 2,
         kvHeads: 1,
         groups: 2,
         isRotated: true,
+        begins: [256],
       },
       make,
     ),

@@ -148,10 +148,18 @@ test("a step that samples nothing is complete when it has been read", () => {
   store.free();
 });
 
-/** How many tokens each launch of attention has, of the step of these counts of tokens that samples the last of each. */
+/**
+ * How many tokens each launch of attention has, of the step of these counts of tokens that samples the last of each, and
+ * whether no other's queries are made for it.
+ */
 function attendedTokens(counts: readonly number[], asked: Partial<StepInputs> = {}) {
   const attended: number[] = [];
+  const onlyLast: boolean[] = [];
   class Counted extends PlainAttention {
+    override prepare(...args: Parameters<PlainAttention["prepare"]>): MlxArray {
+      onlyLast.push(args[4] ?? false);
+      return super.prepare(...args);
+    }
     override attend(...args: Parameters<BlockAttention["attend"]>): MlxArray {
       attended.push(args[0].shape[0]!);
       return super.attend(...args);
@@ -173,16 +181,19 @@ function attendedTokens(counts: readonly number[], asked: Partial<StepInputs> = 
     .read();
   runner.free();
   store.free();
-  return { attended, tokens: sampled.map(({ token }) => token) };
+  return { attended, onlyLast, tokens: sampled.map(({ token }) => token) };
 }
 
 test("the last layer attends and computes for no token but those that something is asked of", () => {
   const before = Array(model.shape.layers - 1).fill(14);
   const few = attendedTokens([9, 5]);
   expect(few.attended).toEqual([...before, 2]);
+  const earlier = before.map(() => false);
+  expect(few.onlyLast).toEqual([...earlier, true]);
   expect(attendedTokens([9, 5], { samples: [] }).attended).toEqual([...before, 1]);
   const all = attendedTokens([9, 5], { sums: [{ from: 0, to: 14 }] });
   expect(all.attended).toEqual([...before, 14]);
+  expect(all.onlyLast).toEqual([...earlier, false]);
   expect(few.tokens).toEqual(all.tokens);
 });
 

@@ -115,7 +115,7 @@ test("a device is told how large a model is whose prompts it might record", () =
 test("a device says how many tokens a step has beside streams", () => {
   const reports: StepReport[] = [];
   const models = new Models(
-    () => ({ ...deviceOf("cpu"), besideTokens: 40 }),
+    () => ({ ...deviceOf("cpu"), besideTokens: 44 }),
     ({ report }) => void reports.push(report),
   );
   load(models, { blocks: 16 });
@@ -130,11 +130,11 @@ test("a device says how many tokens a step has beside streams", () => {
     engine.step();
     return reports.at(-1);
   };
-  const streams = [1, 2, 3, 4, 5, 6, 7, 8];
+  const streams = Array.from({ length: 12 }, (_, id) => id);
   for (const id of streams) ask(id, 3);
-  expect(step()).toMatchObject({ prefillTokens: 24, decodeTokens: 0 });
-  ask(9, 60);
-  expect(step()).toMatchObject({ prefillTokens: 32, decodeTokens: 8 });
-  for (const id of [...streams, 9]) engine.abort(id);
+  expect(step()).toMatchObject({ prefillTokens: 36, decodeTokens: 0 });
+  ask(12, 60);
+  expect(step()).toMatchObject({ prefillTokens: 32, decodeTokens: 12 });
+  for (const id of [...streams, 12]) engine.abort(id);
   models.unload("tiny");
 });
