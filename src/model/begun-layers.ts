@@ -2,7 +2,7 @@
 import { asyncEvaluate, type MlxArray } from "../mlx/array.ts";
 import { Scope } from "../mlx/scope.ts";
 
-/** Layers that begin together, behind the first, which begins alone. */
+/** Layers that begin together, behind the first, which begins alone, with its queries before the rest. */
 const LAYERS = 2;
 /** The device is never out of work where so many more have begun behind those that it computes. */
 const MOST_BEGUN = 2;
@@ -21,6 +21,11 @@ export class BegunLayers {
   /** `landOthers`: reads the steps before, which the device is done with before it is with these layers. */
   constructor(landOthers?: () => void) {
     this.#landOthers = landOthers;
+  }
+
+  /** The first layer's queries: the device is at them while the rest of the layer is built. */
+  start(queries: MlxArray): void {
+    if (this.#built === 0) asyncEvaluate(queries);
   }
 
   /** The hidden state behind the next layer. What else the layer makes is freed a few layers later, and so is this. */

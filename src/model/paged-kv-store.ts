@@ -46,6 +46,8 @@ export type DecodeShape = { width: number; parts: number };
 
 type Pools = { keys: MlxArray; values: MlxArray };
 
+type OnQueries = (queries: MlxArray) => void;
+
 /** The part of a step that is about attention; without latents where no layer has some. */
 type PagedStep = Pick<Step, "attend" | "positions"> & Partial<Pick<Step, "attendLatent">>;
 
@@ -157,17 +159,20 @@ export class PagedKvStore {
 
   /**
    * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
-   * behind `copy`. In a scope: it makes arrays.
+   * behind `copy`. In a scope: it makes arrays. `onQueries` is told of each layer's queries before what attends with them
+   * is built, but of steps that only decode.
    */
-  begin(rows: readonly KvRow[]): PagedStep {
+  begin(rows: readonly KvRow[], onQueries?: OnQueries): PagedStep {
     const { spread } = this.#device;
     const isDecode = rows.every(({ count }) => count === 1);
-    if (this.areChunked && !isDecode) return this.chunkStep(this.chunkInputs(rows).map(spread));
+    if (this.areChunked && !isDecode) {
+      return this.chunkStep(this.chunkInputs(rows).map(spread), onQueries);
+    }
     const { tables: packed, width } = this.tablesOf(rows);
     const tables = packed.map(spread);
     return isDecode
       ? this.decodeStep(tables, { width, parts: this.partsOf(rows) })
-      : this.#mixedStep(rows, tables);
+      : this.#mixedStep(rows, tables, onQueries);
   }
 
   /** Whether all layers have a kernel for chunks: then a step with prompts takes nothing but integers. */
@@ -190,7 +195,7 @@ export class PagedKvStore {
   }
 
   /** Of arrays as `chunkInputs` has them. They may be inputs of a function that is being traced. */
-  chunkStep(arrays: readonly MlxArray[]): PagedStep {
+  chunkStep(arrays: readonly MlxArray[], onQueries?: OnQueries): PagedStep {
     const groups = this.#scratch.length;
     const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
     const sizes = this.#tileSizes();
@@ -201,6 +206,7 @@ export class PagedKvStore {
       const work = workOf(layer, heads, options);
       const [table, at] = [tables[group]!, places[group]!];
       const queries = attention.prepare(qkv, pools, at, work, some !== undefined);
+      onQueries?.(queries);
       if (some) return attendSome(layer, queries, table, at, work, some);
       const { tileTokens } = attention.chunks!;
       return attention.chunks!.attend(queries, pools, table, at, tilesOf(tileTokens), work);
@@ -267,7 +273,11 @@ export class PagedKvStore {
     return attention;
   }
 
-  #mixedStep(rows: readonly KvRow[], tables: readonly MlxArray[]): PagedStep {
+  #mixedStep(
+    rows: readonly KvRow[],
+    tables: readonly MlxArray[],
+    onQueries: OnQueries | undefined,
+  ): PagedStep {
     const { spread } = this.#device;
     const plan = ({ group, attention }: Layer) => {
       const places = spread(placesOf(rows, group));
@@ -298,6 +308,7 @@ export class PagedKvStore {
       const { places, segments } = planned.get(keyOf(layer))!;
       const work = workOf(layer, heads, options);
       const queries = attention.prepare(qkv, pools, places, work, some !== undefined);
+      onQueries?.(queries);
       if (some) return attendSome(layer, queries, tables[group]!, places, work, some);
       const outputs = segments.map(({ from, to, method, rows: own, places: at, tiles }) => {
         const part = segments.length === 1 ? queries : slice(queries, 0, from, to);

@@ -170,8 +170,8 @@ export class Runner {
     const sampled = stage(Int32Array.from(at.length > 0 ? at : [0]));
     // Where nothing is asked of the other tokens, the last layer has less to compute.
     const wanted = scores.length + sums.length === 0 ? sampled : undefined;
-    const step = this.#store.begin(rows);
     using begun = this.#beginsEarly(tokens.size) ? new BegunLayers(landOthers) : undefined;
+    const step = this.#store.begin(rows, (queries) => begun?.start(queries));
     const hidden = this.#model.forward(tokens, step, wanted, begun); // (T, D) or (R, D)
     const added = sums.map(({ from, to }) =>
       fetch(astype(sum(slice(hidden, 0, from, to), 0), "float32")),

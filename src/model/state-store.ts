@@ -46,13 +46,13 @@ export class StateStore {
 
   /**
    * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
-   * behind `copy`. In a scope: it makes arrays.
+   * behind `copy`. In a scope: it makes arrays. `onQueries`: as the KV store has it.
    */
-  begin(rows: readonly StateRow[]): Step {
+  begin(rows: readonly StateRow[], onQueries?: (queries: MlxArray) => void): Step {
     const slots = this.#slots;
     return {
       ...without,
-      ...this.#kv.begin(rows),
+      ...this.#kv.begin(rows, onQueries),
       ...slots?.step(this.#device.spread(slots.movesOf(rows))),
     };
   }

@@ -270,7 +270,8 @@ test("a step that takes the device long begins while its layers are built, a few
   const [long, short] = [eventsOf(true), eventsOf(false)];
   const [asked, built, begun] = ["9 tokens, 77 bytes", "built", "begun"];
   const two = [built, built, begun];
-  const ahead = [asked, built, begun, built, begun];
+  // The first layer's queries, that layer, and the second.
+  const ahead = [asked, begun, built, begun, built, begun];
   const ended = [built, built, begun];
   const times = (...groups: readonly string[]) => Array(4).fill(groups).flat();
   expect(long.alone.events).toEqual([...ahead, ...times(...two, "waited"), ...ended]);
