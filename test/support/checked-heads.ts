@@ -26,15 +26,19 @@ const HEAD_DIM = 128;
 const BLOCKS = 32;
 /** Rows that are left out where none of their queries is wanted. */
 const TILE_ROWS = 256;
+
+/** No two checks have the same numbers: memory that nobody writes to may have those of an earlier one. */
+let checks = 0;
 /** The first token's place in its sequence and in its block. */
 const START = 100_007;
 
 export function checkHeads(each: HeadsCase, make: MakeKernel): void {
   const { dtype, rows, inputs, heads, kvHeads, groups, begins = [] } = each;
   using _ = new Scope();
+  checks += 1;
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), dtype);
-  const x = random(1, rows, inputs);
-  const weight = random(2, (heads + 2 * kvHeads) * HEAD_DIM, inputs);
+  const x = random(2 * checks, rows, inputs);
+  const weight = random(2 * checks + 1, (heads + 2 * kvHeads) * HEAD_DIM, inputs);
   const places = array(
     packPlaces(
       Array.from({ length: rows }, (_, i) => {
