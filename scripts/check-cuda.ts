@@ -84,6 +84,8 @@ async function unpackCompiler(): Promise<(text: string) => Compiled> {
   const options = [
     "--gpu-architecture=sm_90a",
     "--std=c++20",
+    // Lambdas that take lambdas are no functions of the host.
+    "--device-as-default-execution-space",
     `-I${join(toolkit, "include")}`,
     "--ptxas-options=--verbose",
   ].map((option) => Buffer.from(`${option}\0`));
