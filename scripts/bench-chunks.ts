@@ -94,7 +94,7 @@ for (const { name, chunks } of loads) {
   const [tables, places] = [array(packTables(rows, width)), array(packPlaces(tokens))];
   evaluate(pools.keys, pools.values, queries, tables, places);
   const launches = Array.from(kernels, ([kernel, { chunks: by }]) => {
-    const tiles = array(packTiles(chunks, by!.tileTokens));
+    const tiles = array(packTiles(chunks, by!.tile));
     const attend = (x: MlxArray) => by!.attend(x, pools, tables, places, tiles, work);
     return { kernel, attend, seconds: Number.POSITIVE_INFINITY };
   });

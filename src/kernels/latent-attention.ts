@@ -14,7 +14,7 @@ import decodeBody from "./latent-decode.c" with { type: "text" };
 import decodeTilesBody from "./latent-decode-tiles.c" with { type: "text" };
 import writeBody from "./latent-write.c" with { type: "text" };
 import mergeBody from "./merge.c" with { type: "text" };
-import { type LayerWork, PackedLayers } from "./paged-attention.ts";
+import { type LayerWork, PackedLayers, type TileSize } from "./paged-attention.ts";
 import type { Language } from "./source.ts";
 
 export type LatentShape = { heads: number; latent: number; rotary: number };
@@ -41,8 +41,8 @@ export type LatentRows = {
 export interface LatentAttention {
   /** Into how many thread groups a token's heads are divided. */
   readonly groups: number;
-  /** The most consecutive tokens of a sequence that attend together; undefined where each does by itself. */
-  readonly tileTokens?: number | undefined;
+  /** The consecutive tokens of a sequence that attend together; undefined where each does by itself. */
+  readonly tile?: TileSize | undefined;
   /** The newest token of each of B sequences, whose vector goes to the sequence's last block -> (B, heads * latent) */
   decode(
     rows: LatentRows,
@@ -51,7 +51,7 @@ export interface LatentAttention {
     work: LatentWork,
     splits?: number,
   ): MlxArray;
-  /** Vectors go to their slots -> (T, heads * latent). Where there are `tileTokens`, tiles (packTiles) of so many. */
+  /** Vectors go to their slots -> (T, heads * latent). Where there is a `tile`, tiles (packTiles) of that size. */
   attend(
     rows: LatentRows,
     pool: MlxArray,
@@ -138,7 +138,7 @@ export class LatentKernels implements LatentAttention {
   /** By the tensor cores of NVIDIA GPUs; undefined where they are not used. */
   readonly #tilings: { decode: Tiling; chunks: Tiling } | undefined;
   readonly groups: number;
-  readonly tileTokens: number | undefined;
+  readonly tile: TileSize | undefined;
 
   constructor(language: Language, shape: LatentShape, dtype: Dtype, make: MakeKernel = makeKernel) {
     this.#shape = shape;
@@ -153,7 +153,8 @@ export class LatentKernels implements LatentAttention {
     this.#tilings = byTensorCores ? tilings : undefined;
     this.groups = byTensorCores ? Math.ceil(heads / tilings.decode.heads) : groups;
     const { rowTiles, heads: each } = tilings.chunks;
-    this.tileTokens = byTensorCores ? Math.floor((16 * rowTiles) / each) : undefined;
+    const most = Math.floor((16 * rowTiles) / each);
+    this.tile = byTensorCores ? { most, perToken: 1 } : undefined;
   }
 
   decode(

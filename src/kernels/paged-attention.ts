@@ -41,8 +41,7 @@ export type LayerWork = {
 
 /** Attention of consecutive tokens of the same sequences, tile by tile. */
 export type ChunkAttention = {
-  /** The most tokens in a tile. */
-  readonly tileTokens: number;
+  readonly tile: TileSize;
   /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
   attend(
     queries: MlxArray,
@@ -115,18 +114,22 @@ export function packPlaces(
   return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
 }
 
+/** The most rows in a tile, and how many rows a token has: its query heads that share a head of keys, or one for all of it. */
+export type TileSize = { readonly most: number; readonly perToken: number };
+
 /**
- * The first token and the number of tokens of each tile. Those with the longest context come first, because what
+ * The first row and the number of rows of each tile. Those with the longest context come first, because what
  * starts last should not take longest. Empty ones pad the number of tiles, for each number is a launch of its own.
  */
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
-  most: number,
+  { most, perToken }: TileSize,
   atLeast = 0,
 ): Int32Array {
   const tiles: { first: number; count: number; seen: number }[] = [];
   let at = 0;
-  for (const { start, count: all } of chunks) {
+  for (const chunk of chunks) {
+    const [start, all] = [chunk.start * perToken, chunk.count * perToken];
     for (let i = 0; i < all; i += most) {
       const count = Math.min(most, all - i);
       tiles.push({ first: at + i, count, seen: start + i + count });
@@ -313,8 +316,13 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    const tileTokens = Math.floor((rows * kvHeads) / heads);
-    const fits = headDim % 16 === 0 && headDim <= 256 && tileTokens > 0;
+    // Tiles of whole tokens are for the kernel that is not of Hopper.
+    const perToken = heads / kvHeads;
+    const tile =
+      groups === undefined
+        ? { most: Math.floor(rows / perToken), perToken: 1 }
+        : { most: rows, perToken };
+    const fits = headDim % 16 === 0 && headDim <= 256 && perToken <= rows;
     if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
     const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
       const count = tiles.shape[0]! / 2;
@@ -340,7 +348,7 @@ export class PagedAttention implements BlockAttention {
       const names = ["attended", "maps"];
       return kernels.runAll(name, body, { ...inputs, sizes }, names, launch, sharedMemory)[0]!;
     };
-    return { tileTokens, attend };
+    return { tile, attend };
   }
 
   #attention(

@@ -1,6 +1,6 @@
-// Attends with chunks of prompts by Hopper's wgmma; CUDA with compute capability 9.0 only. A tile is as chunks.c has it:
-// a few consecutive tokens of one sequence with all their query heads that share a head of keys, a row each. Two warpgroups
-// compute: each has 64 rows, with their softmax in registers. As many groups as run at once share all tiles, the longest
+// Attends with chunks of prompts by Hopper's wgmma; CUDA with compute capability 9.0 only. Of a sequence's tokens the query heads
+// that share a head of keys are a row each, and a tile is some consecutive rows, which may begin and end within a token. Two
+// warpgroups compute: each has 64 rows, with their softmax in registers. As many groups as run at once share all tiles, the longest
 // first, there and back again; or each tile has groups of its own.
 //
 // Queries, keys and values are in shared memory as wgmma reads them (wgmma-operand.h). A step is KEYS keys of a tile. While
@@ -12,7 +12,7 @@
 // for an empty slot may hold anything, NaN too. Barriers say what has arrived, and what all warps that multiply it are done with.
 //
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles), sizes: their number, and that of blocks.
+// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles, of rows), sizes: their number, and that of blocks.
 // Outputs: attended (tokens, HEADS, D); maps: for each group where keys and values are, as copies take it.
 // Constants: T of 16 bits, D of whole panels, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer;
 // KEYS, STAGES, GROUPS or 0.
@@ -26,10 +26,13 @@
 #include "wgmma-operand.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS, ROWS = 128, PACKS = D / 8, WARPS = 8;
   constexpr int MATRIX = KEYS * D * 2, MAP_BYTES = 128;
-  // A tile and a head of keys: which the group has in each lap. Behind the last is one without tokens.
+  // A tile and a head of keys: which the group has in each lap. Behind the last is one without rows. `position`: of its first token.
   struct Item {
     int first, count, kv, position;
   };
+  // Of the first row, and where it is among its token's.
+  auto token_of = [](const Item& item) { return item.first / HEADS_PER_KV; };
+  auto offset_of = [](const Item& item) { return item.first % HEADS_PER_KV; };
   auto item_of = [&](int lap) {
     const int index = lap * GROUPS + (GROUPS == 0 || lap % 2 == 0 ? group_x : GROUPS - 1 - group_x);
     Item item = {};
@@ -37,14 +40,16 @@
     item.first = tiles[index / KV_HEADS * 2];
     item.count = tiles[index / KV_HEADS * 2 + 1];
     item.kv = index % KV_HEADS;
-    item.position = places[3 * item.first];
+    item.position = places[3 * token_of(item)];
     return item;
   };
   // Every other group begins with its shortest: then all that single tokens see is not read at the same time.
   const int forward = GROUPS > 0 && group_x % 2 == 1 ? -1 : 1;
   int lap = forward < 0 ? sizes[0] * KV_HEADS / max(GROUPS, 1) : 0;
   while (lap > 0 && item_of(lap).count == 0) lap--;
-  auto newest_of = [&](const Item& item) { return item.position + item.count - 1; };
+  auto newest_of = [&](const Item& item) {
+    return item.position + (offset_of(item) + item.count - 1) / HEADS_PER_KV;
+  };
   auto begin_of = [&](const Item& item) { return oldest_seen<WINDOW, CHUNKED>(item.position) / KEYS; };
   const Item first_item = item_of(lap);
   if (first_item.count == 0) return;
@@ -93,7 +98,7 @@
       WARP_BARRIER;
       if (lane == 0)
         walk([&](const Item& item, int step, int stage, int uses) {
-          const int* table = tables + 2 + places[3 * item.first + 2] * (tables[0] + 1);
+          const int* table = tables + 2 + places[3 * token_of(item) + 2] * (tables[0] + 1);
           const int newest = newest_of(item) / 32;
           int rows[KEYS / 32];
           #pragma unroll
@@ -129,7 +134,11 @@
   } else {
     take_registers<232>();
     const int warpgroup = warp / 4;
-    auto start_of = [&](const Item& item) { return (long(item.first) * KV_HEADS + item.kv) * HEADS_PER_KV * D; };
+    // Where the heads of a row of the tile are, of queries and of what they attend to.
+    auto place_of = [&](const Item& item, int row) {
+      const int at = offset_of(item) + row;
+      return (long(token_of(item) + at / HEADS_PER_KV) * HEADS + item.kv * HEADS_PER_KV + at % HEADS_PER_KV) * D;
+    };
     // A barrier of the warpgroup's warps.
     int meetings = 0;
     auto meet = [&] {
@@ -140,13 +149,10 @@
     // Each warpgroup copies its own queries. Rows that the tile does not fill repeat the last one's.
     auto fetch_queries = [&](const Item& item) {
       const int thread = thread_index % 128, pack = thread % PACKS;
-      const T* from = queries + start_of(item) + pack * 8;
       #pragma unroll 1
       for (int i = 0; i < 64; i += 128 / PACKS) {
-        const int at = warpgroup * 64 + i + thread / PACKS, row = min(at, item.count * HEADS_PER_KV - 1);
-        cp_async(
-            queries_at + swizzled_pack<ROWS>(at, pack),
-            from + (long(row / HEADS_PER_KV) * HEADS + row % HEADS_PER_KV) * D, 16);
+        const int at = warpgroup * 64 + i + thread / PACKS, row = min(at, item.count - 1);
+        cp_async(queries_at + swizzled_pack<ROWS>(at, pack), queries + place_of(item, row) + pack * 8, 16);
       }
       cp_async_commit();
     };
@@ -180,10 +186,11 @@
     const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
     Item item = first_item, behind = item_of(lap + forward);
     // Of the tile: its last step, and those in which this warp's rows see all keys.
-    int last_step, whole_begin, whole_end;
+    int offset, last_step, whole_begin, whole_end;
     auto begin_item = [&] {
-      const int lowest = item.position + warp * 16 / HEADS_PER_KV;
-      const int highest = min(newest_of(item), item.position + (warp * 16 + 15) / HEADS_PER_KV);
+      offset = offset_of(item);
+      const int lowest = item.position + (offset + warp * 16) / HEADS_PER_KV;
+      const int highest = min(newest_of(item), item.position + (offset + warp * 16 + 15) / HEADS_PER_KV);
       last_step = newest_of(item) / KEYS;
       whole_end = (lowest + 1) / KEYS;
       whole_begin = (oldest_seen<WINDOW, CHUNKED>(highest) + KEYS - 1) / KEYS;
@@ -191,7 +198,7 @@
     // A sink is a score without a value, of one of the lanes that share a row.
     auto begin_rows = [&] {
       for (int r = 0; r < 2; r++) {
-        const int head = item.kv * HEADS_PER_KV + (row + r * 8) % HEADS_PER_KV;
+        const int head = item.kv * HEADS_PER_KV + (offset + row + r * 8) % HEADS_PER_KV;
         top[r] = SINKS ? layer_sinks<D, ROTARY_DIMS>(layer)[head] * log2e / scale : -1e30f;
         total[r] = SINKS && lane % 4 == 0 ? 1 : 0;
       }
@@ -208,7 +215,7 @@
       if (step >= whole_end || (WINDOW > 0 && step < whole_begin))
         #pragma unroll
         for (int r = 0; r < 2; r++) {
-          const int seen = item.position + (row + r * 8) / HEADS_PER_KV;
+          const int seen = item.position + (offset + row + r * 8) / HEADS_PER_KV;
           const int last = seen - base - column, first = oldest_seen<WINDOW, CHUNKED>(seen) - base - column;
           #pragma unroll
           for (int j = 0; j < KEYS / 4; j++) {
@@ -245,16 +252,16 @@
       }
       for (int r = 0; r < 2; r++) total[r] = all[r];
     };
-    auto store = [&](long start, int count, const float (&totals)[2]) {
+    auto store = [&](const Item& done, const float (&totals)[2]) {
       #pragma unroll
       for (int r = 0; r < 2; r++) {
         const int at = row + r * 8;
         float all = totals[r];
         all += SHUFFLE_XOR(all, 1);
         all += SHUFFLE_XOR(all, 2);
-        if (at >= count * HEADS_PER_KV) continue;
+        if (at >= done.count) continue;
         const float factor = 1 / all;
-        T* to = attended + start + (long(at / HEADS_PER_KV) * HEADS + at % HEADS_PER_KV) * D + column;
+        T* to = attended + place_of(done, at) + column;
         #pragma unroll
         for (int j = 0; j < D / 8; j++) {
           const float* x = sum + j * 4 + r * 2;
@@ -268,8 +275,8 @@
     int stage = 0, uses = 0, step = begin_of(item), n = 0;
     // Before the first step its keys stand in the place of values: their sums are nobody's.
     unsigned own_values = keys_at(0);
-    int value_stage = 0, value_uses = 0, done_count = 0;
-    long done_start = 0;
+    int value_stage = 0, value_uses = 0;
+    Item done = {};
     bool begins = true, began = true;
     for (;;) {
       barrier_wait(keys_full(stage), uses % 2);
@@ -291,7 +298,7 @@
       wgmma_wait<0>(sum);
       if (lane == 0) barrier_arrive(n > 0 ? values_empty(value_stage) : keys_empty(0));
       if (begins) {
-        if (n > 0) store(done_start, done_count, totals);
+        if (n > 0) store(done, totals);
       } else if (keep[0] < 1 || keep[1] < 1) {
         #pragma unroll
         for (int i = 0; i < D / 2; i++) sum[i] *= keep[i / 2 % 2];
@@ -309,8 +316,7 @@
       began = begins;
       begins = ends;
       if (!ends) continue;
-      done_start = start_of(item);
-      done_count = item.count;
+      done = item;
       if (is_last) break;
       item = behind;
       lap += forward;
@@ -323,5 +329,5 @@
     wgmma_fence();
     multiply_values(own_values, !began);
     wgmma_wait<0>(sum);
-    store(done_start, done_count, total);
+    store(done, total);
   }

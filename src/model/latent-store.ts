@@ -2,6 +2,7 @@
 // written in place by kernels.
 import type { Device } from "../device/device.ts";
 import type { LatentAttention } from "../kernels/latent-attention.ts";
+import type { TileSize } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
@@ -47,9 +48,9 @@ export class LatentStore {
     }
   }
 
-  /** In how many tokens layers take tiles. */
-  get tileSizes(): number[] {
-    return distinct(this.#layers.map(({ attention }) => attention.tileTokens));
+  /** The tiles that layers take. */
+  get tileSizes(): TileSize[] {
+    return distinct(this.#layers.map(({ attention }) => attention.tile));
   }
 
   get bytes(): number {
@@ -68,20 +69,20 @@ export class LatentStore {
     };
   }
 
-  /** `placesOf` a group: those of all tokens, packed. `tilesOf` at most so many of them, packed. */
+  /** `placesOf` a group: those of all tokens, packed. `tilesOf` a size, packed. */
   mixedStep(
     tables: readonly MlxArray[],
     placesOf: (group: number) => MlxArray,
-    tilesOf: (most: number) => MlxArray,
+    tilesOf: (size: TileSize) => MlxArray,
   ): LatentStep {
     const own = tables[this.group]!;
     const places = placesOf(this.group);
-    const tiles = new Map<number | undefined, MlxArray>();
-    for (const most of this.tileSizes) tiles.set(most, tilesOf(most));
+    const tiles = new Map(this.tileSizes.map((size) => [nameOf(size), tilesOf(size)]));
     return {
       attendLatent: ({ index }, rows, options) => {
         const { pool, attention } = this.#layers[index]!;
-        return attention.attend(rows, pool, own, places, options, tiles.get(attention.tileTokens));
+        const ownTiles = attention.tile && tiles.get(nameOf(attention.tile));
+        return attention.attend(rows, pool, own, places, options, ownTiles);
       },
     };
   }
@@ -100,7 +101,12 @@ export class LatentStore {
   }
 }
 
+export function nameOf({ most, perToken }: TileSize): string {
+  return `${most} of ${perToken} a token`;
+}
+
 /** Each of the sizes that there are, once. */
-export function distinct(sizes: readonly (number | undefined)[]): number[] {
-  return [...new Set(sizes)].filter((size) => size !== undefined);
+export function distinct(sizes: readonly (TileSize | undefined)[]): TileSize[] {
+  const some = sizes.filter((size) => size !== undefined);
+  return [...new Map(some.map((size) => [nameOf(size), size])).values()];
 }

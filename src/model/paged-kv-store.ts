@@ -10,6 +10,7 @@ import {
   type LayerWork,
   packTables,
   packTiles,
+  type TileSize,
 } from "../kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { BlockCopy } from "../kv/kv-cache.ts";
@@ -34,7 +35,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { hold, Scope } from "../mlx/scope.ts";
-import { distinct, LatentStore } from "./latent-store.ts";
+import { distinct, LatentStore, nameOf } from "./latent-store.ts";
 import type { AttentionOptions, Heads, Step } from "./model.ts";
 import { groupsOf, type KvState, type LayerStates } from "./states.ts";
 
@@ -188,8 +189,8 @@ export class PagedKvStore {
   chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
     const places = this.#scratch.map((_, group) => placesOf(rows, group));
-    const tiles = this.#tileSizes().map((most) =>
-      packTiles(rows, most, isPadded ? tokens / most + rows.length : 0),
+    const tiles = this.#tileSizes().map((size) =>
+      packTiles(rows, size, isPadded ? (tokens * size.perToken) / size.most + rows.length : 0),
     );
     return [...this.tablesOf(rows).tables, ...places, ...tiles];
   }
@@ -198,8 +199,8 @@ export class PagedKvStore {
   chunkStep(arrays: readonly MlxArray[], onQueries?: OnQueries): PagedStep {
     const groups = this.#scratch.length;
     const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
-    const sizes = this.#tileSizes();
-    const tilesOf = (most: number) => arrays[2 * groups + sizes.indexOf(most)]!;
+    const names = this.#tileSizes().map(nameOf);
+    const tilesOf = (size: TileSize) => arrays[2 * groups + names.indexOf(nameOf(size))]!;
     const attend: Step["attend"] = ({ index }, qkv, heads, options, some) => {
       const layer = this.#layers[index]!;
       const { attention, pools, group } = layer;
@@ -208,17 +209,17 @@ export class PagedKvStore {
       const queries = attention.prepare(qkv, pools, at, work, some !== undefined);
       onQueries?.(queries);
       if (some) return attendSome(layer, queries, table, at, work, some);
-      const { tileTokens } = attention.chunks!;
-      return attention.chunks!.attend(queries, pools, table, at, tilesOf(tileTokens), work);
+      const chunks = attention.chunks!;
+      return chunks.attend(queries, pools, table, at, tilesOf(chunks.tile), work);
     };
     const positions = () => flatten(slice(reshape(places[0]!, [-1, 3]), 1, 0, 1));
     const packed = (group: number) => places[group]!;
     return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tilesOf) };
   }
 
-  /** In how many tokens layers take tiles. */
-  #tileSizes(): number[] {
-    const sizes = this.#layers.map(({ attention }) => attention.chunks?.tileTokens);
+  /** The tiles that layers take. */
+  #tileSizes(): TileSize[] {
+    const sizes = this.#layers.map(({ attention }) => attention.chunks?.tile);
     return distinct([...sizes, ...(this.#latents?.tileSizes ?? [])]);
   }
 
@@ -288,14 +289,14 @@ export class PagedKvStore {
           return {
             ...segment,
             places: all.length === 1 ? places : slice(places, 0, 3 * from, 3 * to),
-            tiles:
-              chunks && method === "chunks" && spread(packTiles(segment.rows, chunks.tileTokens)),
+            tiles: chunks && method === "chunks" && spread(packTiles(segment.rows, chunks.tile)),
           };
         },
       );
       return { places, segments };
     };
-    const keyOf = ({ group, attention }: Layer) => `${group} ${attention.chunks?.tileTokens}`;
+    const keyOf = ({ group, attention: { chunks } }: Layer) =>
+      `${group} ${chunks && nameOf(chunks.tile)}`;
     /** What launches of layers that have this in common take. */
     const planned = new Map<string, ReturnType<typeof plan>>();
     for (const layer of this.#layers) {
@@ -329,7 +330,7 @@ export class PagedKvStore {
       );
       return spread(Int32Array.from(each));
     };
-    const tiles = (most: number) => spread(packTiles(rows, most));
+    const tiles = (size: TileSize) => spread(packTiles(rows, size));
     return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tiles) };
   }
 

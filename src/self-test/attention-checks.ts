@@ -237,7 +237,7 @@ function compute(
     }
     const queries = by.prepare(x, pools, places, own);
     if (kind !== "chunks" || !by.chunks) return by.attend(queries, pools, tables, places, own);
-    const tiles = array(packTiles(rows, by.chunks.tileTokens));
+    const tiles = array(packTiles(rows, by.chunks.tile));
     return by.chunks.attend(queries, pools, tables, places, tiles, own);
   }
 }

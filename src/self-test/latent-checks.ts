@@ -133,7 +133,7 @@ function makeCompute(kind: Kind, { heads, latent, rotary, dtype, isRotated = tru
         evaluate(by.copy(pool, array(Int32Array.of(blockOf(1, 0), blockOf(0, 64)))));
         return array([0]);
       }
-      const tiles = by.tileTokens ? array(packTiles(rows, by.tileTokens)) : undefined;
+      const tiles = by.tile ? array(packTiles(rows, by.tile)) : undefined;
       return by.attend(inputs, pool, tables, places, work, tiles);
     };
     return { output: numbersOf(launch()), pool: numbersOf(pool) };

@@ -157,7 +157,7 @@ function measureAttention(device: Device, limits: Limits): Figure[] {
   const [places, table] = [array(packPlaces(tokens)), array(packTables([tableOf(0)], width))];
   const queries = random(device, [CHUNK, HEADS * HEAD_DIM]);
   const { chunks } = attention;
-  const tiles = chunks && array(packTiles([{ start, count: CHUNK }], chunks.tileTokens));
+  const tiles = chunks && array(packTiles([{ start, count: CHUNK }], chunks.tile));
   const prompt = secondsOf(() =>
     chunks
       ? chunks.attend(queries, pools, table, places, tiles!, work)

@@ -110,7 +110,7 @@ function checkDecode(each: Case, attention: LatentAttention): void {
 
 function checkChunks(each: Case, attention: LatentAttention): void {
   check(each, attention, chunks, (by, { rows, pool, tables, places, work }) => {
-    const tiles = by.tileTokens && array(packTiles(chunks, by.tileTokens));
+    const tiles = by.tile && array(packTiles(chunks, by.tile));
     return by.attend(rows, pool, tables, places, work, tiles || undefined);
   });
 }

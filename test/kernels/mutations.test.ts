@@ -223,8 +223,8 @@ const productMutations = [
   },
   {
     name: "no mask for a warp whose last row sees all keys",
-    from: "lowest = item.position + warp * 16 / HEADS_PER_KV",
-    to: "lowest = item.position + (warp * 16 + 15) / HEADS_PER_KV",
+    from: "lowest = item.position + (offset + warp * 16) / HEADS_PER_KV",
+    to: "lowest = item.position + (offset + warp * 16 + 15) / HEADS_PER_KV",
     found: WRONG,
   },
   {

@@ -217,6 +217,15 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       scores: { window: 150, softcap: 2, sinks: true },
     },
     { headDim: 128, kvHeads: 2, headsPerKv: 2, dtype: "bfloat16", hopper: { groups: 5 } },
+    // Tiles that begin within a token, where sinks count for much.
+    {
+      headDim: 64,
+      kvHeads: 1,
+      headsPerKv: 3,
+      dtype: "float16",
+      hopper: { groups: 3 },
+      scores: { window: 3, sinks: true },
+    },
     ...[
       { groups: 3, keys: 64, stages: 2 },
       { groups: 0, keys: 64, stages: 3 },
@@ -300,5 +309,7 @@ test("tiles with the longest context come first, padded with empty ones", () => 
     { start: 3, count: 8 },
   ];
   const tiles = [5, 2, 11, 4, 7, 4, 4, 1, 0, 4, 0, 0, 0, 0, 0, 0];
-  expect([...packTiles(chunks, 4)]).toEqual(tiles);
+  expect([...packTiles(chunks, { most: 4, perToken: 1 })]).toEqual(tiles);
+  const rows = [15, 6, 41, 4, 31, 10, 21, 10, 10, 5, 0, 10, 0, 0, 0, 0];
+  expect([...packTiles(chunks, { most: 10, perToken: 3 })]).toEqual(rows);
 });

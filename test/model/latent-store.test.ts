@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import type { LatentAttention, LatentRows } from "../../src/kernels/latent-attention.ts";
-import { packTiles } from "../../src/kernels/paged-attention.ts";
+import { packTiles, type TileSize } from "../../src/kernels/paged-attention.ts";
 import type { MlxArray } from "../../src/mlx/array.ts";
 import { zeros } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -15,12 +15,12 @@ const shape = { heads: 16, latent: 64, rotary: 16 };
 const row = (start: number, count: number) => ({ start, count, tables: [[0, 1, 2, 3]] });
 
 /** A store of two layers, and what their attention is given. */
-function noting(tileTokens: number | undefined) {
+function noting(tile: TileSize | undefined) {
   const tiles: (MlxArray | undefined)[] = [];
   const splits: (number | undefined)[] = [];
   const attention: LatentAttention = {
     groups: 2,
-    tileTokens,
+    tile,
     decode: ({ absorbed }, _pool, _tables, _work, count) => {
       splits.push(count);
       return absorbed;
@@ -54,10 +54,11 @@ function noting(tileTokens: number | undefined) {
 
 test("tokens of prompts come in the tiles that the device attends with, the same for all layers", () => {
   using _ = new Scope();
-  const { attend, tiles, free } = noting(4);
+  const tile = { most: 4, perToken: 1 };
+  const { attend, tiles, free } = noting(tile);
   const rows = [row(0, 6), row(40, 1)];
   attend(rows);
-  expect([...tiles[0]!.numbers()]).toEqual([...packTiles(rows, 4)]);
+  expect([...tiles[0]!.numbers()]).toEqual([...packTiles(rows, tile)]);
   expect(tiles.length).toBe(2);
   expect(tiles[1]).toBe(tiles[0]!);
   free();
@@ -73,7 +74,7 @@ test("a device that attends token by token is given none", () => {
 
 test("sequences are split by their length and by how many groups there are", () => {
   using _ = new Scope();
-  const { attend, splits, free } = noting(4);
+  const { attend, splits, free } = noting({ most: 4, perToken: 1 });
   attend([row(100, 1)]);
   attend([row(1023, 1)]);
   attend(Array.from({ length: 32 }, () => row(1023, 1)));

@@ -288,7 +288,7 @@ test("a step that takes the device long begins while its layers are built, a few
 
 /** Of the tiles it makes sure that they are there. */
 class TiledLatents extends PlainLatentAttention {
-  readonly tileTokens = 5;
+  readonly tile = { most: 5, perToken: 1 };
 
   override attend(...args: Parameters<LatentAttention["attend"]>): MlxArray {
     const [rows, pool, tables, places, work, tiles] = args;

@@ -83,14 +83,14 @@ export function checkChunks(
   const sinks = scores?.sinks ? rounded(numbers(heads), [heads]) : undefined;
   const work: LayerWork = { ...scores, scale: headDim ** -0.5, sinks: sinks?.made };
   const kernels = new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, make, hopper);
-  const { tileTokens, attend } = kernels.chunks!;
+  const { tile, attend } = kernels.chunks!;
   const result = freeing(kernels, () => {
     const found = attend(
       queries.made,
       { keys: keys.made, values: values.made },
       array(packTables(rows, width)),
       array(packPlaces(tokens)),
-      array(packTiles(chunks, tileTokens)),
+      array(packTiles(chunks, tile)),
       work,
     );
     return astype(found, "float32").numbers();

@@ -5,7 +5,7 @@ import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 /** With a kernel for chunks, which computes what its tiles say and nothing else. */
 export class TiledAttention extends PlainAttention {
   readonly chunks: ChunkAttention = {
-    tileTokens: 5,
+    tile: { most: 5, perToken: 1 },
     attend: (queries, pools, tables, places, tiles, work) => {
       const all = this.attend(queries, pools, tables, places, work);
       const made = new Float32Array(all.size).fill(Number.NaN);
