@@ -13,6 +13,7 @@ const MOST_BEGUN = 2;
  */
 export class BegunLayers {
   readonly #landOthers: (() => void) | undefined;
+  #hasStarted = false;
   #built = 0;
   /** Of layers that have not begun. */
   #scopes: Scope[] = [];
@@ -23,9 +24,11 @@ export class BegunLayers {
     this.#landOthers = landOthers;
   }
 
-  /** The first layer's queries: the device is at them while the rest of the layer is built. */
+  /** The queries of a layer: the device is at the first one's while the rest of it is built. */
   start(queries: MlxArray): void {
-    if (this.#built === 0) asyncEvaluate(queries);
+    if (this.#hasStarted) return;
+    this.#hasStarted = true;
+    asyncEvaluate(queries);
   }
 
   /** The hidden state behind the next layer. What else the layer makes is freed a few layers later, and so is this. */

@@ -7,6 +7,9 @@ import type { BlockAttention } from "../../src/kernels/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { NONE } from "../../src/kv/kv-cache.ts";
 import { liveArrays, type MlxArray } from "../../src/mlx/array.ts";
+import { zeros } from "../../src/mlx/ops.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { BegunLayers } from "../../src/model/begun-layers.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import { Runner, type StepInputs } from "../../src/model/runner.ts";
 import type { SampleRow } from "../../src/model/sampler.ts";
@@ -284,6 +287,15 @@ test("a step that takes the device long begins while its layers are built, a few
   expect(long.drawn).toEqual(short.drawn);
   expect(liveArrays()).toBe(before);
   deep.free();
+});
+
+test("of layers that are built as ever, nothing begins early but the queries of the first", () => {
+  using _ = new Scope();
+  const begins = spyOn(mlxc, "mlx_async_eval");
+  using begun = new BegunLayers();
+  for (let layer = 0; layer < 3; layer++) begun.start(zeros([8]));
+  expect(begins).toHaveBeenCalledTimes(1);
+  begins.mockRestore();
 });
 
 /** Of the tiles it makes sure that they are there. */
