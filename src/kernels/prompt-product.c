@@ -8,7 +8,8 @@
 // registers. A warp of a third one copies what they multiply to shared memory, STEP numbers of each line at a time, in STAGES of such
 // steps. Barriers say what has arrived, and what all warps that multiply it are done with. What is made leaves by way of shared
 // memory as well, PANEL columns of a warp's 16 rows at a time, while the next tile begins. Clusters take tiles in turns, those with
-// the same rows one after the other, so that the L2 cache has what they read.
+// the same rows one after the other, so that the L2 cache has what they read. Where half of them or fewer would have one in the
+// last turn, gated tiles are halved then, 64 columns of either kind, for twice as many.
 //
 // Inputs: x (rows, K), weight (N, K) of T, whose first half is the gate, sizes (rows). With PREPARES also layer (layer.h), keys and
 // values (blocks, KV_HEADS, 32, D), which are written to, and places (packPlaces).
@@ -27,15 +28,15 @@
 #include "wgmma-operand.h"
   constexpr int ROWS = 128, COLUMNS = 256, OWN = COLUMNS / 2;
   constexpr int STEP = LINE_BYTES / 2, STEPS = K / STEP, WARPS = 8, TOGETHER = 2, MAPS = 3, MAP_BYTES = 128;
-  constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES;
+  constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES, HALF_STAGE = MATRIX + OWN * LINE_BYTES;
   constexpr int PANEL = LINE_BYTES / 2, PANEL_BYTES = 16 * LINE_BYTES;
   // Columns of the matrix: from a tile's first half to the second, and to the next tile.
 #ifdef PREPARES
-  constexpr int MADE_COLUMNS = HEADS * D, PANELS = COLUMNS / PANEL, SECOND = OWN, NEXT = COLUMNS;
+  constexpr int MADE_COLUMNS = HEADS * D, MADE_OF = 1, SECOND = OWN, NEXT = COLUMNS;
 #else
-  constexpr int MADE_COLUMNS = N / 2, PANELS = OWN / PANEL, SECOND = MADE_COLUMNS, NEXT = OWN;
+  constexpr int MADE_COLUMNS = N / 2, MADE_OF = 2, SECOND = MADE_COLUMNS, NEXT = OWN;
 #endif
-  // Of the columns of each half, that a group of the cluster copies.
+  // Of the columns of each kind, that a group of the cluster copies; half a tile has as many.
   constexpr int SHARE = OWN / TOGETHER;
   const int rows = sizes[0], rank = group_x % TOGETHER;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
@@ -57,13 +58,17 @@
   // The tiles of a cluster, in its order: of some 2,048 rows before the next columns, which the L2 cache has then.
   constexpr int BAND = 2048 / (ROWS * TOGETHER), COLUMN_TILES = N / COLUMNS, CLUSTERS = GROUPS / TOGETHER;
   const int row_tiles = (rows + ROWS * TOGETHER - 1) / (ROWS * TOGETHER);
+  const int all_tiles = row_tiles * COLUMN_TILES, left = all_tiles % CLUSTERS;
+  const int halved = MADE_OF > 1 && left * 2 <= CLUSTERS ? left : 0, whole = all_tiles - halved, own_tiles = whole + halved * 2;
   struct Tile {
     int row, column; // the first ones, of the matrix
+    bool is_half;
   };
-  const auto tile_at = [&](int index) {
+  const auto tile_at = [&](int turn) {
+    const int past = max(turn - whole, 0), index = min(turn, whole) + past / 2;
     const int first = index / (BAND * COLUMN_TILES) * BAND, of = index % (BAND * COLUMN_TILES);
     const int band = min(BAND, row_tiles - first);
-    return Tile{((first + of % band) * TOGETHER + rank) * ROWS, of / band * NEXT};
+    return Tile{((first + of % band) * TOGETHER + rank) * ROWS, of / band * NEXT + past % 2 * SHARE, turn >= whole};
   };
   const auto is_wanted = [&](const Tile& tile) {
 #ifdef PREPARES
@@ -74,7 +79,7 @@
     return true;
 #endif
   };
-  const int own_tiles = row_tiles * COLUMN_TILES, first_tile = group_x / TOGETHER;
+  const int first_tile = group_x / TOGETHER;
   if (warp >= WARPS) {
     give_registers<40>();
     if (warp == WARPS && lane == 0) {
@@ -86,13 +91,16 @@
           const int stage = step % STAGES;
           const unsigned to = stages + stage * STAGE, counted = full + stage * 8;
           if (step >= STAGES) barrier_wait(empty + stage * 8, (step / STAGES + 1) % 2);
-          barrier_expect(counted, STAGE);
+          barrier_expect(counted, tile.is_half ? HALF_STAGE : STAGE);
           tensor_copy(to, x_map, s * STEP, tile.row, counted);
-          #pragma unroll
-          for (int half = 0; half < 2; half++) {
-            const unsigned columns_to = to + MATRIX + (half * OWN + rank * SHARE) * LINE_BYTES;
-            const int first = tile.column + half * SECOND + rank * SHARE;
-            tensor_copy_to((1u << TOGETHER) - 1, columns_to, weight_map, s * STEP, first, counted);
+          const auto copy_columns = [&](int line, int first) {
+            tensor_copy_to((1u << TOGETHER) - 1, to + MATRIX + line * LINE_BYTES, weight_map, s * STEP, first, counted);
+          };
+          if (tile.is_half) {
+            copy_columns(rank * SHARE, tile.column + rank * SECOND);
+          } else {
+            copy_columns(rank * SHARE, tile.column + rank * SHARE);
+            copy_columns(OWN + rank * SHARE, tile.column + SECOND + rank * SHARE);
           }
         }
       }
@@ -105,10 +113,8 @@
       if (lane < TOGETHER) barrier_arrive_at(lane, empty + stage * 8);
     };
     int step = 0;
-    for (int index = first_tile; index < own_tiles; index += CLUSTERS) {
-      const Tile tile = tile_at(index);
-      if (!is_wanted(tile)) continue;
-      float sum[COLUMNS / 2];
+    const auto make_tile = [&](const Tile& tile, auto& sum) {
+      constexpr int SUMS = sizeof(sum) / sizeof(float), PANELS = SUMS * 2 / MADE_OF / PANEL;
       for (int s = 0; s < STEPS; s++, step++) {
         const int stage = step % STAGES;
         barrier_wait(full + stage * 8, step / STAGES % 2);
@@ -150,7 +156,7 @@
             const float* sums = sum + (panel * 8 + j) * 4 + r * 2;
             float pair[2] = {sums[0], sums[1]};
 #ifndef PREPARES
-            gate_pair(pair, sums + OWN / 2, x);
+            gate_pair(pair, sums + SUMS / 2, x);
 #endif
             store_shared(own_panel + swizzled_pack<16>(lane / 4 + r * 8, j) + lane % 4 * 4, pack_pair(pair[0], pair[1], x));
           }
@@ -174,6 +180,19 @@
         WARP_BARRIER;
         if (lane == 0) tensor_store(made_map, tile.column + panel * PANEL, tile.row + warp * 16, own_panel);
       }
+    };
+    for (int index = first_tile; index < own_tiles; index += CLUSTERS) {
+      const Tile tile = tile_at(index);
+      if (!is_wanted(tile)) continue;
+#ifndef PREPARES
+      if (tile.is_half) {
+        float sum[OWN / 2];
+        make_tile(tile, sum);
+        continue;
+      }
+#endif
+      float sum[COLUMNS / 2];
+      make_tile(tile, sum);
     }
     if (lane == 0) tensor_stores_wait<0>();
   }

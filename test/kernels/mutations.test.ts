@@ -584,8 +584,8 @@ const promptMutations = [
   },
   {
     name: "a share of the columns that nobody copies",
-    from: "(half * OWN + rank * SHARE) * LINE_BYTES",
-    to: "half * OWN * LINE_BYTES",
+    from: "copy_columns(OWN + rank * SHARE, ",
+    to: "copy_columns(OWN, ",
     found: /copies to byte \d+ of another group's memory, which that has used, or still does/,
   },
   {
@@ -595,9 +595,33 @@ const promptMutations = [
     found: WRONG,
   },
   {
+    name: "halves of a tile that are the same half",
+    from: "past % 2 * SHARE",
+    to: "past % 1 * SHARE",
+    found: WRONG,
+  },
+  {
+    name: "half a tile that gates itself",
+    from: "tile.column + rank * SECOND",
+    to: "tile.column",
+    found: WRONG,
+  },
+  {
+    name: "half a tile that waits for the columns of a whole one",
+    from: "tile.is_half ? HALF_STAGE : STAGE",
+    to: "STAGE",
+    found: /waits at a barrier of shared memory for lanes that never come there/,
+  },
+  {
+    name: "a tile that is left where there are clusters for its halves",
+    from: "whole = all_tiles - halved, own_tiles = whole + halved * 2;",
+    to: "whole = all_tiles - halved, own_tiles = whole + halved;",
+    found: WRONG,
+  },
+  {
     name: "the gate and what it gates exchanged",
-    from: "{sums[0], sums[1]};\n#ifndef PREPARES\n            gate_pair(pair, sums + OWN / 2, x);",
-    to: "{sums[OWN / 2], sums[OWN / 2 + 1]};\n#ifndef PREPARES\n            gate_pair(pair, sums, x);",
+    from: "{sums[0], sums[1]};\n#ifndef PREPARES\n            gate_pair(pair, sums + SUMS / 2, x);",
+    to: "{sums[SUMS / 2], sums[SUMS / 2 + 1]};\n#ifndef PREPARES\n            gate_pair(pair, sums, x);",
     found: WRONG,
   },
   {
@@ -699,11 +723,11 @@ const headMutations = [
   },
 ] as const;
 
-/** 140 rows with gates, by two clusters of two groups: each has two tiles, of more steps than stages. */
+/** 140 rows with gates, by two clusters of two groups: each has a tile and half of one, of more steps than stages. */
 function checkPrompt(make: MakeKernel): void {
   using _ = new Scope();
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
-  const [x, weight] = [random(1, 140, 320), random(2, 1024, 320)];
+  const [x, weight] = [random(1, 140, 320), random(2, 768, 320)];
   const prompts = new PromptProducts(make);
   try {
     const found = prompts.gated({ x, weight, sizes: array(Int32Array.of(140)) }, 4);

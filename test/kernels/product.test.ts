@@ -307,6 +307,7 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     ["bfloat16", 260, 512, 320, 2],
     ["float16", 130, 1024, 128, 4],
     ["bfloat16", 100, 768, 320, 4],
+    ["float16", 300, 768, 128, 8],
   ] as const) {
     test(`of a prompt's ${rows} rows of ${inputs} with gates, ${outputs} columns in all, ${dtype}, by ${groups} groups`, () => {
       using _ = new Scope();
