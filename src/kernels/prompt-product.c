@@ -30,7 +30,7 @@
   constexpr int STEP = LINE_BYTES / 2, STEPS = K / STEP, WARPS = 8, TOGETHER = 2, MAPS = 3, MAP_BYTES = 128;
   constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES, HALF_STAGE = MATRIX + OWN * LINE_BYTES;
   constexpr int PANEL = LINE_BYTES / 2, PANEL_BYTES = 16 * LINE_BYTES;
-  // Columns of the matrix: from a tile's first half to the second, and to the next tile.
+  // How many columns of the matrix make one; from a tile's first columns of one kind to those of the other, and to the next tile.
 #ifdef PREPARES
   constexpr int MADE_COLUMNS = HEADS * D, MADE_OF = 1, SECOND = OWN, NEXT = COLUMNS;
 #else
