@@ -36,7 +36,7 @@ export type SchedulerOptions = {
   /** Prompt tokens that take about as long as a step may; they change as it learns. */
   sizes: Readonly<PromptTokens>;
   nowMs: () => number;
-  /** A token with more than so many before it takes longer to attend to them than for all else. */
+  /** A token with so many before it takes as long to attend to them as for all else. */
   lookback: number;
   /** The longest sequence the model takes. */
   maxLength: number;
@@ -620,6 +620,6 @@ class StepBuilder {
 
   /** Of a prompt token. A prompt alone is best computed in as few steps as can be. */
   #price(start: number): number {
-    return this.#isShared && !this.#isHurried ? Math.max(start / this.#lookback, 1) : 1;
+    return this.#isShared && !this.#isHurried ? 1 + start / this.#lookback : 1;
   }
 }
