@@ -2,8 +2,8 @@
 // a JSON of everything after each model, and the part of docs/benchmarks.md about GPUs with its pictures:
 //
 //   npm run -s bench:gpu-peers [-- --models qwen3-0.6b,llama-3.2-3b,llama-3.2-3b:4] [-- --peers mlx-lm,vllm]
-//     [-- --loads 1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32] [-- --new 256] [-- --rounds 2] [-- --rest 0]
-//     [-- --python <with mlx-lm>] [-- --vllm-python <with vLLM>] [-- --json <file>] [-- --out <folder>] [-- --from <JSON,JSON>]
+//     [-- --loads 1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32] [-- --new 256] [-- --rounds 2] [-- --json <file>]
+//     [-- --python <with mlx-lm>] [-- --vllm-python <with vLLM>] [-- --out <folder>] [-- --from <JSON,JSON>]
 //
 // A model is a shape of scripts/random-model.ts, with its bits after a colon; vLLM has none of those in few bits. With
 // --from nothing is measured: the page is written from what runs have left, on this machine or on another; each may have
@@ -31,7 +31,6 @@ const { values } = parseArgs({
     loads: { type: "string", default: "1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32" },
     new: { type: "string", default: "256" },
     rounds: { type: "string", default: "2" },
-    rest: { type: "string", default: "0" },
     json: { type: "string", default: join(bench, "gpu-peers.json") },
     python: { type: "string" },
     "vllm-python": { type: "string" },
@@ -50,8 +49,8 @@ if (values.from) {
 } else writePage(measureAll());
 
 function measureAll(): GpuComparison {
-  const { models, peers, loads, new: tokens, rounds, rest } = values;
-  const settings = { models, peers, loads, new: tokens, rounds, rest };
+  const { models, peers, loads, new: tokens, rounds } = values;
+  const settings = { models, peers, loads, new: tokens, rounds };
   const runs: GpuRun[] = [];
   const comparison: GpuComparison = { date: new Date().toISOString(), settings, runs };
   for (const model of models.split(",")) {
@@ -70,8 +69,7 @@ function measure(folder: string, quantized: boolean): Report {
   const { python, "vllm-python": vllmPython } = values;
   runScript("bench-gpu.ts", [
     folder,
-    ...["--requests", values.loads, "--new", values.new],
-    ...["--rounds", values.rounds, "--rest", values.rest],
+    ...["--requests", values.loads, "--new", values.new, "--rounds", values.rounds],
     ...["--peers", peers.join(",") || "none", "--json", file],
     ...(python ? ["--python", python] : []),
     ...(vllmPython ? ["--vllm-python", vllmPython] : []),

@@ -4,7 +4,6 @@
 //   --requests 1,5,16,64,128   at once; 64x1024 is 64 with prompts of 1024 tokens, 64x1024x16 with 16 new ones
 //   --prompt 128 --new 256     tokens of a prompt, and of an answer
 //   --rounds 2                 the best of each figure counts
-//   --rest 0                   milliseconds before each turn, so that none pays for the power that another has taken
 //   --python <path>            a Python that has mlx-lm; without it, it is installed from PyPI
 //   --vllm-python python3      one that has vLLM, by VLLM_PYTHONPATH where that is set
 //   --peers mlx-lm             or vllm, or mlx-lm,vllm, or none
@@ -45,7 +44,6 @@ const { values, positionals } = parseArgs({
     prompt: { type: "string", default: "128" },
     new: { type: "string", default: "256" },
     rounds: { type: "string", default: "2" },
-    rest: { type: "string", default: "0" },
     python: { type: "string" },
     "vllm-python": { type: "string", default: "python3" },
     peers: { type: "string", default: "mlx-lm" },
@@ -64,7 +62,6 @@ const { values, positionals } = parseArgs({
 const [folder] = positionals;
 if (folder === undefined) throw new Error("name the folder of a model");
 const rounds = Number(values.rounds);
-const restMs = Number(values.rest);
 const loads = parseLoads(
   values.scaling ? "1,2,4,8,16,32,64,128,256" : values.requests,
   Number(values.prompt),
@@ -182,7 +179,6 @@ async function measureInTurns(systems: readonly System[], load: Load): Promise<R
     for (const { system, result } of all) {
       if (result.error) continue;
       try {
-        await Bun.sleep(restMs);
         const arrivals = await system.measure(load);
         if (arrivals.some((times) => times.length !== load.new)) {
           throw new Error("an answer ended early");

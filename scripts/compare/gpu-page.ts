@@ -12,7 +12,7 @@ export type GpuRun = {
 };
 
 /** What bench:gpu-peers was asked for; models and loads are lists with commas. */
-export type GpuSettings = Record<"models" | "peers" | "loads" | "new" | "rounds" | "rest", string>;
+export type GpuSettings = Record<"models" | "peers" | "loads" | "new" | "rounds", string>;
 
 export type GpuComparison = {
   date: string;
@@ -81,7 +81,7 @@ export function gpuPicture({ title, report }: GpuRun, { rounds }: GpuSettings): 
 export function gpuPart({ date, settings, runs }: GpuComparison): string {
   const [first] = runs;
   if (!first) throw new Error("nothing was measured");
-  const { rounds, rest } = settings;
+  const { rounds } = settings;
   const flags = Object.entries(settings).map(([flag, value]) => `--${flag} ${value}`);
   const command = `npm run -s bench:gpu-peers -- ${flags.join(" ")}`;
   const versions = Object.assign({}, ...runs.map(({ report }) => report.versions));
@@ -95,9 +95,8 @@ once, tokens of each prompt, and new tokens of each. Figures are the best of ${r
 ${runs.map((run) => runPart(run)).join("\n")}
 ### How it was measured on a GPU
 - All systems are on one GPU at the same time, each with memory for these loads, and take turns: one load of one after the
-  other, ${rounds} times after a round that does not count. The GPU is held at its limit of power by what comes close behind
-  another: it rests for ${rest} ms before each. mlx-serve is measured by its engine's API, mlx-lm by its BatchGenerator, and vLLM by
-  its LLMEngine, in the process that asks, without HTTP and text.
+  other, ${rounds} times after a round that does not count. mlx-serve is measured by its engine's API, mlx-lm by its BatchGenerator,
+  and vLLM by its LLMEngine, in the process that asks, without HTTP and text.
 - Prompts are random tokens, so that no prefix cache hits. Answers are greedy and have all their tokens.
 - Decoding is while all requests run. Prompts are read when every request has its first token.
 - The memory's limit is to read the weights, keys and values of each step once, at the GPU's full bandwidth.

@@ -130,14 +130,7 @@ describe("the part of the page about GPUs", () => {
   const run = { title: "Qwen3-0.6B in bfloat16", report };
   const comparison: GpuComparison = {
     date: "2026-11-17T10:00:00.000Z",
-    settings: {
-      models: "qwen3-0.6b",
-      peers: "mlx-lm,vllm",
-      loads: "2",
-      new: "11",
-      rounds: "2",
-      rest: "500",
-    },
+    settings: { models: "qwen3-0.6b", peers: "mlx-lm,vllm", loads: "2", new: "11", rounds: "2" },
     runs: [run],
   };
 
@@ -167,8 +160,7 @@ describe("the part of the page about GPUs", () => {
   test("tells date, device, versions and command", () => {
     const text = gpuPart(comparison);
     expect(text).toContain("Written on 2026-11-17 by `npm run -s bench:gpu-peers -- --models");
-    expect(text).toContain("--new 11 --rounds 2 --rest 500`, on A GPU");
-    expect(text).toContain("it rests for 500 ms before each");
+    expect(text).toContain("--new 11 --rounds 2`, on A GPU");
     expect(text).toContain("mlx-lm 0.32.2 and vllm 0.24.0");
     expect(text).toContain("(benchmarks-qwen3-0.6b-in-bfloat16.svg)");
     expect(gpuPictureName(run)).toBe("benchmarks-qwen3-0.6b-in-bfloat16.svg");
