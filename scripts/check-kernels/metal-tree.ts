@@ -6,7 +6,7 @@ export const MOST_SHARED_BYTES = 32 * 1024;
 /** Of an element; T is at most a float. */
 const bytes: Record<string, number> = {
   ...{ T: 4, float: 4, half: 2, int: 4, uint: 4 },
-  ...{ Four: 16, "typename Vector::Pack": 16 },
+  ...{ Four: 16, "typename Vector::Pack": 16, Entry: 8 },
 };
 
 const nodes = /-((?:Function|Var|ParmVar|Field)Decl|DeclRefExpr|(?:CStyle|CXX)\w*CastExpr) (.*)/g;

@@ -29,7 +29,8 @@ namespace metal {
 enum class mem_flags { mem_none, mem_device, mem_threadgroup };
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
-float simd_shuffle_xor(float, ushort);
+template <typename T>
+T simd_shuffle_xor(T, ushort);
 namespace fast {
 float divide(float, float);
 float exp(float);

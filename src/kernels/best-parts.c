@@ -1,26 +1,37 @@
-// The best number of each part of a row.
+// The best number of each part of a row. A thread loads packs of 16 bytes, where rows are made of them, two at once.
 //
-// Inputs: x (rows, columns), sizes (columns).
+// Inputs: x (rows, COLUMNS).
 // Outputs: orders and places (rows, PARTS), as best.h has them.
-// Constants: T, PARTS; THREADS of a group.
+// Constants: T, COLUMNS, PARTS; THREADS of a group.
 // Groups: (PARTS, rows).
 #include "best.h"
-  const int columns = sizes[0], each = (columns + PARTS - 1) / PARTS;
-  const int begin = group_x * each, end = begin + each < columns ? begin + each : columns;
-  const DEVICE T* row = x + long(group_y) * columns;
+  constexpr int AHEAD = 2, WARPS = THREADS / 32, PACK = COLUMNS * sizeof(T) % 16 == 0 ? 16 / sizeof(T) : 1;
+  constexpr int PACKS = COLUMNS / PACK, EACH = (PACKS + PARTS - 1) / PARTS;
+  struct alignas(PACK * sizeof(T)) Pack {
+    T numbers[PACK];
+  };
+  const int begin = group_x * EACH, end = begin + EACH < PACKS ? begin + EACH : PACKS;
+  const DEVICE Pack* row = reinterpret_cast<const DEVICE Pack*>(x) + long(group_y) * PACKS;
+  // Behind the end it is the first one again.
+  auto at_of = [&](int first, int i) { return first + i * THREADS < end ? first + i * THREADS : first; };
   Entry best = {0, 0xffffffffu};
-  for (int i = begin + thread_index; i < end; i += THREADS) {
-    const Entry entry = {order_of(float(row[i])), unsigned(i)};
-    if (is_better(entry, best)) best = entry;
+  for (int first = begin + thread_index; first < end; first += THREADS * AHEAD) {
+    Pack packs[AHEAD];
+    #pragma unroll
+    for (int i = 0; i < AHEAD; i++) packs[i] = row[at_of(first, i)];
+    #pragma unroll
+    for (int i = 0; i < AHEAD * PACK; i++) {
+      const int place = at_of(first, i / PACK) * PACK + i % PACK;
+      const Entry entry = {order_of(float(packs[i / PACK].numbers[i % PACK])), unsigned(place)};
+      if (is_better(entry, best)) best = entry;
+    }
   }
-  SHARED Entry entries[THREADS];
-  entries[thread_index] = best;
+  best = best_of_lanes(best);
+  SHARED Entry entries[WARPS];
+  if (lane == 0) entries[warp] = best;
   BARRIER;
-  for (int half = THREADS / 2; half > 0; half /= 2) {
-    if (thread_index < half && is_better(entries[thread_index + half], entries[thread_index]))
-      entries[thread_index] = entries[thread_index + half];
-    BARRIER;
-  }
-  if (thread_index > 0) return;
-  orders[group_y * PARTS + group_x] = entries[0].order;
-  places[group_y * PARTS + group_x] = entries[0].place;
+  if (warp > 0) return;
+  best = best_of_lanes(entries[lane % WARPS]);
+  if (lane > 0) return;
+  orders[group_y * PARTS + group_x] = best.order;
+  places[group_y * PARTS + group_x] = best.place;

@@ -1,16 +1,12 @@
 // The best number of each row, of the best ones of its parts.
 //
-// Inputs: orders and places (rows, PARTS), as best-parts.c makes them, sizes (rows).
+// Inputs: orders and places (rows, PARTS), as best-parts.c makes them.
 // Outputs: indices (rows), highest (rows) float32: NaN where a number is NaN.
-// Constants: PARTS; THREADS of a group.
-// Groups: (rows / THREADS).
+// Constants: PARTS, as many as a warp has lanes.
+// Groups: (rows), of a warp.
 #include "best.h"
-  const int row = group_x * THREADS + thread_index;
-  if (row >= sizes[0]) return;
-  Entry best = {0, 0xffffffffu};
-  for (int i = 0; i < PARTS; i++) {
-    const Entry entry = {orders[row * PARTS + i], places[row * PARTS + i]};
-    if (is_better(entry, best)) best = entry;
-  }
-  indices[row] = best.place;
-  highest[row] = number_of(best.order);
+  const int part = group_x * PARTS + lane;
+  const Entry own = {orders[part], places[part]}, best = best_of_lanes(own);
+  if (lane > 0) return;
+  indices[group_x] = best.place;
+  highest[group_x] = number_of(best.order);

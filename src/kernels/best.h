@@ -28,3 +28,12 @@ struct Entry {
 FUNCTION bool is_better(Entry x, Entry than) {
   return x.order > than.order || (x.order == than.order && x.place < than.place);
 }
+
+/** The best that a lane of the warp has, for all of them. */
+FUNCTION Entry best_of_lanes(Entry best) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const Entry other = {SHUFFLE_XOR(best.order, mask), SHUFFLE_XOR(best.place, mask)};
+    if (is_better(other, best)) best = other;
+  }
+  return best;
+}

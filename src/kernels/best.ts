@@ -3,18 +3,15 @@ import type { MlxArray } from "../mlx/array.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import wholeBody from "./best.c" with { type: "text" };
 import partsBody from "./best-parts.c" with { type: "text" };
-import { Constants } from "./constants.ts";
 import { KernelCache } from "./kernel-cache.ts";
 import type { Language } from "./source.ts";
 
-/** Of a row. */
+/** Of a row: a lane of a warp has one of them. */
 const PARTS = 32;
 const THREADS = 256;
-const ROWS_OF_A_GROUP = 32;
 
 export class BestKernels {
   readonly #kernels: KernelCache;
-  readonly #constants = new Constants();
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache(language, make);
@@ -24,32 +21,31 @@ export class BestKernels {
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
     const [rows, columns] = x.shape as [number, number];
     const parts = { shape: [rows, PARTS], dtype: "uint32" } as const;
-    const inputs = { x, sizes: this.#constants.ints(columns) };
     const [orders, places] = this.#kernels.runAll(
       "best_parts",
       partsBody,
-      inputs,
+      { x },
       ["orders", "places"],
       {
         outputs: [parts, parts],
         grid: [PARTS * THREADS, rows, 1],
         threadGroup: [THREADS, 1, 1],
-        template: { T: x.dtype, PARTS, THREADS },
+        template: { T: x.dtype, COLUMNS: columns, PARTS, THREADS },
       },
     ) as [MlxArray, MlxArray];
     const [indices, highest] = this.#kernels.runAll(
       "best",
       wholeBody,
-      { orders, places, sizes: this.#constants.ints(rows) },
+      { orders, places },
       ["indices", "highest"],
       {
         outputs: [
           { shape: [rows], dtype: "uint32" },
           { shape: [rows], dtype: "float32" },
         ],
-        grid: [Math.ceil(rows / ROWS_OF_A_GROUP) * ROWS_OF_A_GROUP, 1, 1],
-        threadGroup: [ROWS_OF_A_GROUP, 1, 1],
-        template: { PARTS, THREADS: ROWS_OF_A_GROUP },
+        grid: [rows * PARTS, 1, 1],
+        threadGroup: [PARTS, 1, 1],
+        template: { PARTS },
       },
     ) as [MlxArray, MlxArray];
     return { indices, highest };
@@ -57,6 +53,5 @@ export class BestKernels {
 
   free(): void {
     this.#kernels.free();
-    this.#constants.free();
   }
 }

@@ -21,9 +21,10 @@ const ways =
       }))
     : [{ name: "the kernels", make: () => new BestKernels(kind) }];
 
+// Rows of whole packs, and others; parts that a group loads at once, and not.
 const sizes: Partial<Record<Dtype, number[]>> = {
   float32: [1, 300, 5003],
-  bfloat16: [300],
+  bfloat16: [304, 20_001],
   float16: [31],
 };
 for (const { name, make } of ways) {

@@ -26,8 +26,9 @@ inline void __syncthreads() {
 inline void __syncwarp() {
   warp_barrier(ORDERS_DEVICE | ORDERS_SHARED);
 }
-inline float __shfl_xor_sync(unsigned, float x, int mask) {
-  return from_lane_xor("__shfl_xor_sync", x, mask);
+template <typename T>
+T __shfl_xor_sync(unsigned, T x, int mask) {
+  return __builtin_bit_cast(T, from_lane_xor("__shfl_xor_sync", __builtin_bit_cast(float, x), mask));
 }
 inline float __shfl_sync(unsigned, float x, int lane) {
   return from_lane("__shfl_sync", x, lane);

@@ -25,8 +25,9 @@ inline void threadgroup_barrier(mem_flags flags) {
 inline void simdgroup_barrier(mem_flags flags) {
   warp_barrier(int(flags));
 }
-inline float simd_shuffle_xor(float x, ushort mask) {
-  return from_lane_xor("simd_shuffle_xor", x, mask);
+template <typename T>
+T simd_shuffle_xor(T x, ushort mask) {
+  return __builtin_bit_cast(T, from_lane_xor("simd_shuffle_xor", __builtin_bit_cast(float, x), mask));
 }
 namespace fast {
 inline float divide(float x, float y) {
