@@ -8,8 +8,8 @@ const MAX_STRINGS = 2 ** 17;
 const MAX_VALUES = 2 ** 20;
 /** More than a body of the default size has if all its characters are written as \uXXXX. */
 const MAX_ESCAPES = 2 ** 22;
-/** What JSON.parse takes some milliseconds for: a nanosecond or two a byte, and some thirty an escape. */
-const [LONG_BYTES, LONG_ESCAPES] = [2 ** 22, 2 ** 18];
+/** What JSON.parse takes some milliseconds for: a nanosecond or two a byte, some thirty an escape, up to a hundred a value. */
+const [LONG_BYTES, LONG_ESCAPES, LONG_VALUES] = [2 ** 22, 2 ** 18, 2 ** 17];
 /** Digits or whitespace between two strings, commas or brackets. */
 const MAX_RUN = 2 ** 16;
 
@@ -41,7 +41,7 @@ export class JsonStructure {
 
   /** Whether JSON.parse would block the event loop for more than some milliseconds. */
   get isLong(): boolean {
-    return this.#bytes > LONG_BYTES || this.#escapes > LONG_ESCAPES;
+    return this.#bytes > LONG_BYTES || this.#escapes > LONG_ESCAPES || this.#values > LONG_VALUES;
   }
 
   /** Throws if the text is more than what is parsed. */

@@ -12,6 +12,7 @@ export function takeOut(value: unknown, long: string[]): unknown {
 }
 
 export function putBack(value: unknown, long: readonly string[]): unknown {
+  if (long.length === 0) return value;
   return mapped(value, (item) => (typeof item === "bigint" ? long[Number(item)] : item));
 }
 

@@ -208,6 +208,7 @@ test.each([
   ["short", JSON.stringify({ prompt: "\n".repeat(1000) }), false],
   ["of many bytes", JSON.stringify({ prompt: "a".repeat(5 * 2 ** 20) }), true],
   ["of many escapes", JSON.stringify({ prompt: "\n".repeat(300_000) }), true],
+  ["of many values", JSON.stringify({ prompt: Array(150_000).fill(0.1) }), true],
 ])("a body that is %s is parsed here only if it is short", async (_, body, isLong) => {
   let count = 0;
   const value = await read(post(body), 2 ** 24, async (bytes) => {
