@@ -2,7 +2,7 @@
 // is answered once, in order, with the bytes of a run without a kill. The tests have the same with fewer lines.
 import { join } from "node:path";
 
-const file = join(import.meta.dir, "../test/http/batches-killed.test.ts");
+const file = join(import.meta.dir, "../test/http/openai/batches-killed.test.ts");
 const { exited } = Bun.spawn([process.execPath, "test", file], {
   env: { ...process.env, BATCH_LINES: "2000" },
   stdio: ["ignore", "inherit", "inherit"],

@@ -16,7 +16,7 @@ import { dirname, join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { libraryIn, nativeDirectory, target as targetHere } from "../ffi/native.ts";
 import type { Target } from "../ffi/pins.ts";
-import { consoleFiles } from "../src/http/console-files.ts";
+import { consoleFiles } from "../src/http/owner/console-files.ts";
 import { entrypoints } from "./build/entrypoints.ts";
 import { carriedFiles, embeddedModule, textModule, textsModule } from "./build/libraries.ts";
 import { thirdPartyLicenses } from "./build/licenses.ts";
@@ -61,7 +61,7 @@ async function build(target: Target, outfile: string): Promise<void> {
     const replaced = {
       "ffi/embedded.ts": embeddedModule(directory, files, staging),
       "src/cli/licenses.ts": textModule("licenses", licenses, staging),
-      "src/http/console-files.ts": textsModule("consoleFiles", await consoleFiles(), staging),
+      "src/http/owner/console-files.ts": textsModule("consoleFiles", await consoleFiles(), staging),
     };
     await Bun.build({
       entrypoints,

@@ -6,7 +6,7 @@ import { modes } from "../src/bench/modes.ts";
 import { verbs } from "../src/cli/verbs.ts";
 import { settingsMarkdown } from "../src/config/help.ts";
 import { otherVariables } from "../src/config/variables.ts";
-import { Metrics } from "../src/http/metrics.ts";
+import { Metrics } from "../src/http/frame/metrics.ts";
 import { type JsonSchema, openApiDocument } from "../src/http/openapi.ts";
 import { routes } from "../src/http/routes.ts";
 import { Admission } from "../src/serve/admission.ts";

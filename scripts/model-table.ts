@@ -1,6 +1,6 @@
 // The tables of docs/models.md: which architectures of llama.cpp's are read, and what is supported of each file of mlx-lm's models. mlx-lm-files.json lists the files
 // with the reason where one is not supported; what is supported, the registry says.
-import { ggufArchitectures } from "../src/model/gguf-config.ts";
+import { ggufArchitectures } from "../src/model/checkpoint/gguf/config.ts";
 import { architectures } from "../src/model/registry.ts";
 import listed from "./mlx-lm-files.json" with { type: "json" };
 

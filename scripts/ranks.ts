@@ -6,7 +6,7 @@
 // A name that begins with gguf: is that of a tiny model in a GGUF file, as gguf:qwen3_5.
 import { parseArgs } from "node:util";
 import type { Connections } from "../src/mlx/distributed.ts";
-import type { Parallel } from "../src/model/weights.ts";
+import type { Parallel } from "../src/model/weights/weights.ts";
 import { runOnRanks } from "../test/support/rank-processes.ts";
 import type { RankResult } from "../test/support/rank-program.ts";
 import { tinyCases } from "../test/support/tiny-models.ts";

@@ -1,6 +1,6 @@
 // The command line: one verb, then its arguments. Flags without a verb are those of the default one.
 import { findVerb, helpOf } from "./cli/help.ts";
-import { didYouMean } from "./cli/suggest.ts";
+import { didYouMean } from "./cli/terminal/suggest.ts";
 import { defaultVerb, type Verb, verbs } from "./cli/verbs.ts";
 import { UsageError } from "./config/usage-error.ts";
 import { codeOf } from "./hub/hub-error.ts";

@@ -1,7 +1,8 @@
-// The architecture as a table: which folder may import which. docs/development.md says why.
-import { expect, test } from "bun:test";
+// The architecture as tables: which folder may import which, and which of its sub-folders. No arrow goes both ways, and
+// files form no cycles. docs/development.md says why.
+import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
-import { dirname, join, normalize } from "node:path";
+import { dirname, join, normalize, relative } from "node:path";
 
 const root = join(import.meta.dir, "..");
 
@@ -107,7 +108,87 @@ const allowed: Record<string, string[]> = {
   src: ["src/cli", "src/config", "src/hub"],
 };
 
-type Import = { file: string; from: string; to: string };
+/**
+ * Folder -> its sub-folders, lowest first, and the siblings that each may import. "." are the files directly in it. A
+ * folder that is not listed has no sub-folders of its own.
+ */
+const inside: Record<string, Record<string, string[]>> = {
+  "src/model": {
+    "checkpoint/stored": [],
+    "checkpoint/formats": ["checkpoint/stored"],
+    "checkpoint/gguf": ["checkpoint/stored", "checkpoint/formats"],
+    checkpoint: ["checkpoint/stored", "checkpoint/formats", "checkpoint/gguf"],
+    weights: ["checkpoint", "checkpoint/stored", "checkpoint/formats"],
+    contract: ["checkpoint", "weights"],
+    layers: ["checkpoint", "checkpoint/stored", "weights", "contract"],
+    state: ["contract"],
+    run: ["contract", "state"],
+    design: ["checkpoint", "weights", "contract", "layers"],
+    archs: ["checkpoint", "checkpoint/stored", "weights", "contract", "layers", "design"],
+    ".": ["checkpoint", "weights", "contract", "design", "archs"],
+  },
+  "src/kernels": {
+    host: [],
+    product: ["host"],
+    attention: ["host", "product"],
+    recurrence: ["host"],
+    token: ["host"],
+  },
+  "src/text": {
+    tokenizer: [],
+    "tokenizer-files": ["tokenizer"],
+    template: ["tokenizer"],
+    ".": ["tokenizer", "tokenizer-files", "template"],
+    encoder: ["tokenizer", "template", "."],
+  },
+  "src/grammar": {
+    pattern: [],
+    schema: ["pattern"],
+    ".": ["pattern", "schema"],
+  },
+  "src/tools": {
+    syntax: [],
+    formats: ["syntax"],
+    ".": ["syntax", "formats"],
+  },
+  "src/api": {
+    ".": [],
+    openai: ["."],
+    anthropic: ["."],
+    ollama: ["."],
+    owner: ["."],
+  },
+  "src/http": {
+    wire: [],
+    frame: ["wire"],
+    generate: ["frame"],
+    openai: ["frame", "generate"],
+    owner: ["frame", "openai"],
+    anthropic: ["frame", "generate", "openai"],
+    ollama: ["frame", "generate", "openai", "owner"],
+    ".": ["wire", "frame", "generate", "openai", "owner", "anthropic", "ollama"],
+  },
+  "src/cli": {
+    terminal: [],
+    server: [],
+    models: ["terminal"],
+    chat: ["terminal", "server", "models"],
+    ".": ["terminal", "server", "models", "chat"],
+  },
+  "src/console": {
+    parts: [],
+    chat: ["parts"],
+    engine: ["parts"],
+    keys: ["parts"],
+    models: ["parts"],
+    ".": ["parts", "chat", "engine", "keys", "models"],
+  },
+};
+
+/** Files of one folder, sub-folders apart. */
+const MOST_FILES = 30;
+
+type Import = { file: string; from: string; to: string; target: string };
 
 function imports(): Import[] {
   const files = ["ffi", "src"].flatMap((folder) =>
@@ -118,15 +199,13 @@ function imports(): Import[] {
   return files.flatMap((file) => {
     const source = readFileSync(join(root, file), "utf8");
     const statements = source.matchAll(/^(?:import|export)\b[^;]*? from "(\.[^"]+)"/gm);
-    return Array.from(statements, ([, path]) => ({
-      file,
-      from: dirname(file),
-      to: dirname(normalize(join(dirname(file), path!))),
-    }));
+    return Array.from(statements, ([, path]) => {
+      const target = normalize(join(dirname(file), path!));
+      return { file, from: dirname(file), to: dirname(target), target };
+    });
   });
 }
 
-/** Architectures and the like stand in folders of their own below a layer. */
 const layerOf = (folder: string) =>
   Object.keys(allowed)
     .filter((layer) => layer !== "src" || folder === "src")
@@ -142,6 +221,77 @@ test("every import goes in an allowed direction", () => {
     return target !== source && !allowed[source]!.includes(target);
   });
   expect(wrong).toEqual([]);
+});
+
+describe.each(Object.entries(inside))("within %s", (layer, rows) => {
+  const within = imports().filter(
+    ({ from, to }) => layerOf(from) === layer && layerOf(to) === layer,
+  );
+  const subfolder = (folder: string) => relative(layer, folder) || ".";
+
+  test("every import goes in an allowed direction", () => {
+    const wrong = within.filter(({ from, to }) => {
+      const [source, target] = [subfolder(from), subfolder(to)];
+      return target !== source && !rows[source]?.includes(target);
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  test("sub-folders stand in the order in which they are built on each other", () => {
+    const names = Object.keys(rows);
+    for (const [i, name] of names.entries()) {
+      expect([name, rows[name]!.filter((other) => !names.slice(0, i).includes(other))]).toEqual([
+        name,
+        [],
+      ]);
+    }
+  });
+
+  test("every row is needed", () => {
+    const used = new Set(within.map(({ from, to }) => `${subfolder(from)} ${subfolder(to)}`));
+    const unused = Object.entries(rows).flatMap(([name, others]) =>
+      others.filter((other) => !used.has(`${name} ${other}`)).map((other) => `${name} ${other}`),
+    );
+    expect(unused).toEqual([]);
+  });
+});
+
+test("a folder with sub-folders has rows for them", () => {
+  const unlisted = new Set(
+    imports().flatMap(({ from }) => {
+      const layer = layerOf(from)!;
+      return from === layer || inside[layer]?.[relative(layer, from)] ? [] : [from];
+    }),
+  );
+  expect([...unlisted]).toEqual([]);
+});
+
+test("files form no cycles", () => {
+  const targets = Map.groupBy(imports(), ({ file }) => file);
+  const done = new Set<string>();
+  const path: string[] = [];
+  const cycles: string[][] = [];
+  const visit = (file: string): void => {
+    if (path.includes(file)) cycles.push([...path.slice(path.indexOf(file)), file]);
+    if (done.has(file)) return;
+    done.add(file);
+    path.push(file);
+    for (const { target } of targets.get(file) ?? []) visit(target);
+    path.pop();
+  };
+  for (const file of targets.keys()) visit(file);
+  expect(cycles).toEqual([]);
+});
+
+test("no folder of src has too many files, but the architectures", () => {
+  const files = readdirSync(join(root, "src"), { recursive: true, withFileTypes: true });
+  const byFolder = Map.groupBy(
+    files.filter((file) => file.isFile()),
+    ({ parentPath }) => relative(root, parentPath),
+  );
+  byFolder.delete("src/model/archs");
+  const large = [...byFolder].filter(([, { length }]) => length > MOST_FILES);
+  expect(large.map(([folder]) => folder)).toEqual([]);
 });
 
 test("bun:ffi is imported in ffi/ alone", () => {

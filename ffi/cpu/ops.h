@@ -17,7 +17,7 @@ int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype
  * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
  * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies
  * them. With `shares_kv` qkv has only queries, and another layer has written the rest. Tables and layer are
- * packed as src/kernels/paged-attention.ts says. In a block of keys the tokens are the last axis, (kv_heads, D, 32).
+ * packed as src/kernels/attention/paged-attention.ts says. In a block of keys the tokens are the last axis, (kv_heads, D, 32).
  */
 int mlx_serve_decode(
     mlx_array* res,

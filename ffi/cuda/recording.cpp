@@ -112,7 +112,7 @@ bool kernels_wait() {
   return std::stoi(name.substr(3)) >= 90;
 }
 
-/** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/cuda.h). */
+/** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/host/cuda.h). */
 bool waits_itself(CudaGraphNode node) {
   KernelNode found{};
   const char* const name = kernel_of(node, found);

@@ -5,8 +5,11 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGguf } from "../../src/files/gguf.ts";
 import { type FileTensor, writeSafetensors } from "../../src/self-test/tiny-weights.ts";
-import { ggufChatTemplate, tokenizerFromGguf } from "../../src/text/gguf-tokenizer.ts";
-import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
+import { BYTE_CHARS } from "../../src/text/tokenizer/pre-tokenizer.ts";
+import {
+  ggufChatTemplate,
+  tokenizerFromGguf,
+} from "../../src/text/tokenizer-files/gguf-tokenizer.ts";
 
 export type Recital = {
   /** A word that is one token behind a blank; what is said where the prompt has it. */

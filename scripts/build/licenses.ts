@@ -5,7 +5,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { MLX_VERSION, mlxC } from "../../ffi/pins.ts";
 import { version } from "../../package.json";
-import { consoleEntrypoint } from "../../src/http/console-files.ts";
+import { consoleEntrypoint } from "../../src/http/owner/console-files.ts";
 import { entrypoints } from "./entrypoints.ts";
 
 const root = join(import.meta.dir, "..", "..");

@@ -2,24 +2,25 @@
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
-import { BestKernels } from "../../src/kernels/best.ts";
-import { Gates } from "../../src/kernels/gate.ts";
-import { HeadProducts } from "../../src/kernels/head-product.ts";
-import { LatentKernels } from "../../src/kernels/latent-attention.ts";
-import { Lookups } from "../../src/kernels/lookup.ts";
+import { HeadProducts } from "../../src/kernels/attention/head-product.ts";
+import { LatentKernels } from "../../src/kernels/attention/latent-attention.ts";
 import {
   type LayerWork,
   PagedAttention,
   packPlaces,
   packTables,
-} from "../../src/kernels/paged-attention.ts";
-import { type Matrix, Products } from "../../src/kernels/product.ts";
-import { PromptHeads } from "../../src/kernels/prompt-heads.ts";
-import { packMoves, type Scan } from "../../src/kernels/recurrence.ts";
-import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
-import { type Routing, RoutingKernels } from "../../src/kernels/routing.ts";
-import type { Language } from "../../src/kernels/source.ts";
-import { SumNorms } from "../../src/kernels/sum-norm.ts";
+} from "../../src/kernels/attention/paged-attention.ts";
+import type { Language } from "../../src/kernels/host/source.ts";
+import type { Matrix } from "../../src/kernels/product/matrix.ts";
+import { Products } from "../../src/kernels/product/product.ts";
+import { PromptHeads } from "../../src/kernels/product/prompt-heads.ts";
+import { packMoves, type Scan } from "../../src/kernels/recurrence/recurrence.ts";
+import { RecurrenceKernels } from "../../src/kernels/recurrence/recurrence-kernels.ts";
+import { BestKernels } from "../../src/kernels/token/best.ts";
+import { Gates } from "../../src/kernels/token/gate.ts";
+import { Lookups } from "../../src/kernels/token/lookup.ts";
+import { type Routing, RoutingKernels } from "../../src/kernels/token/routing.ts";
+import { SumNorms } from "../../src/kernels/token/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";

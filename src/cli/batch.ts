@@ -16,11 +16,11 @@ import { startServing } from "../http/server.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import { newKey } from "../keys/key-file.ts";
 import { makeLogger } from "../log.ts";
-import { modelHere } from "./model-here.ts";
-import { print } from "./print.ts";
-import { ProgressLine, showActivity } from "./progress.ts";
+import { modelHere } from "./models/model-here.ts";
 import { environmentOf } from "./serve.ts";
-import { tell } from "./tell.ts";
+import { print } from "./terminal/print.ts";
+import { ProgressLine, showActivity } from "./terminal/progress.ts";
+import { tell } from "./terminal/tell.ts";
 
 const usage = "mlx-serve batch run <file> -o <file> [--model <model>] [--json]";
 

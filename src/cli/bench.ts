@@ -11,10 +11,10 @@ import type { Target } from "../bench/target.ts";
 import { UsageError } from "../config/usage-error.ts";
 import { barOf } from "../hub/progress.ts";
 import { printable } from "../printable.ts";
-import { modelHere } from "./model-here.ts";
-import { ProgressLine, showActivity } from "./progress.ts";
+import { modelHere } from "./models/model-here.ts";
 import { startLocalRanks } from "./ranks.ts";
-import { didYouMean } from "./suggest.ts";
+import { ProgressLine, showActivity } from "./terminal/progress.ts";
+import { didYouMean } from "./terminal/suggest.ts";
 
 const options = {
   model: { type: "string", short: "m" },

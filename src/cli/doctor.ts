@@ -5,7 +5,7 @@ import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
 import { readJob } from "../self-test/lines.ts";
 import { describeEngine } from "./engine-report.ts";
-import { print } from "./print.ts";
+import { print } from "./terminal/print.ts";
 
 const options = {
   "self-test": { type: "boolean" },

@@ -1,7 +1,7 @@
 // mlx-serve help, and --help of every verb.
 import { UsageError } from "../config/usage-error.ts";
 import { otherVariables } from "../config/variables.ts";
-import { didYouMean } from "./suggest.ts";
+import { didYouMean } from "./terminal/suggest.ts";
 import type { Flag, Verb } from "./verbs.ts";
 
 export async function help(

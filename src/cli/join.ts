@@ -15,7 +15,7 @@ import { type RankProcess, rankVariables, readRankVariables } from "../ranks/gro
 import { DEFAULT_PORT, readHosts, ringPorts } from "../ranks/hosts.ts";
 import { runRank } from "../ranks/rank.ts";
 import { Invitation } from "../ranks/ssh.ts";
-import { ownProgram } from "./own-program.ts";
+import { ownProgram } from "./server/own-program.ts";
 
 const AGAIN_MS = 1000;
 

@@ -12,9 +12,9 @@ import {
   readKeyFile,
   revokeKey,
 } from "../keys/key-file.ts";
-import { print } from "./print.ts";
-import { didYouMean } from "./suggest.ts";
-import { table } from "./table.ts";
+import { print } from "./terminal/print.ts";
+import { didYouMean } from "./terminal/suggest.ts";
+import { table } from "./terminal/table.ts";
 
 const usage =
   "mlx-serve keys add <name> [--tier HIGH|NORMAL|LOW] [--requests-per-minute N] " +

@@ -5,10 +5,10 @@ import { UsageError } from "../config/usage-error.ts";
 import { fullName } from "../hub/popular-models.ts";
 import type { Environment } from "../hub/settings.ts";
 import { type Agent, type AgentServer, agents } from "./agents.ts";
-import { print } from "./print.ts";
-import { findServer, isOpen, listModels, needServer, type Server } from "./server-client.ts";
-import { startBackgroundServer } from "./server-process.ts";
-import { quotedWord } from "./shell-word.ts";
+import { findServer, isOpen, listModels, needServer, type Server } from "./server/server-client.ts";
+import { startBackgroundServer } from "./server/server-process.ts";
+import { print } from "./terminal/print.ts";
+import { quotedWord } from "./terminal/shell-word.ts";
 
 const options = {
   print: { type: "boolean" },

@@ -5,8 +5,8 @@ import { defaultModelPath } from "../../ffi/native.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { type CachedRepo, listRepos } from "../hub/cache.ts";
 import { type Environment, hubCache } from "../hub/settings.ts";
-import { print } from "./print.ts";
-import { table } from "./table.ts";
+import { print } from "./terminal/print.ts";
+import { table } from "./terminal/table.ts";
 
 export type ModelRow = {
   readonly name: string;

@@ -10,9 +10,9 @@ import {
   popularModelsDate,
 } from "../hub/popular-models.ts";
 import type { Environment } from "../hub/settings.ts";
-import { isHere } from "./first-model.ts";
-import { print } from "./print.ts";
-import { table } from "./table.ts";
+import { isHere } from "./models/first-model.ts";
+import { print } from "./terminal/print.ts";
+import { table } from "./terminal/table.ts";
 
 export type PopularRow = Pick<PopularModel, "name" | "repo" | "bytes" | "context"> & {
   /** The least that it takes here; undefined where the size is not known, as is `fits`. */

@@ -1,14 +1,14 @@
 // mlx-serve ps: what a server is doing.
 import { parseArgs } from "node:util";
-import type { PsResponse } from "../api/admin.ts";
-import type { Health } from "../api/health.ts";
+import type { PsResponse } from "../api/owner/admin.ts";
+import type { Health } from "../api/owner/health.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
-import { print } from "./print.ts";
-import { activityText } from "./progress.ts";
-import { health, needServers, readPs, type Server } from "./server-client.ts";
-import { table } from "./table.ts";
+import { health, needServers, readPs, type Server } from "./server/server-client.ts";
+import { print } from "./terminal/print.ts";
+import { activityText } from "./terminal/progress.ts";
+import { table } from "./terminal/table.ts";
 
 const options = {
   json: { type: "boolean" },

@@ -9,7 +9,7 @@ import type { Division } from "../engine/protocol.ts";
 import type { Logger } from "../log.ts";
 import { type GroupStatus, RankGroup } from "../ranks/group.ts";
 import { type Host, readHosts, ringPorts } from "../ranks/hosts.ts";
-import { ownProgram } from "./own-program.ts";
+import { ownProgram } from "./server/own-program.ts";
 
 /** Undefined where the model is not divided. */
 export async function startRanks(

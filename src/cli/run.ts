@@ -15,10 +15,10 @@ import {
   engineAnswerers,
   type Message,
   serverAnswerers,
-} from "./answerer.ts";
-import { converse } from "./chat.ts";
-import { findServer, health, type Server } from "./server-client.ts";
-import { tell } from "./tell.ts";
+} from "./chat/answerer.ts";
+import { converse } from "./chat/chat.ts";
+import { findServer, health, type Server } from "./server/server-client.ts";
+import { tell } from "./terminal/tell.ts";
 
 const options = {
   seed: { type: "string" },

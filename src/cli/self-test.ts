@@ -17,10 +17,10 @@ import type { EngineReport } from "../engine/protocol.ts";
 import { type Figure, groupOf } from "../self-test/lines.ts";
 import { type Result, selfTest } from "../self-test/self-test.ts";
 import { describeEngine } from "./engine-report.ts";
-import { ownProgram } from "./own-program.ts";
-import { print } from "./print.ts";
-import { ProgressLine } from "./progress.ts";
-import { table } from "./table.ts";
+import { ownProgram } from "./server/own-program.ts";
+import { print } from "./terminal/print.ts";
+import { ProgressLine } from "./terminal/progress.ts";
+import { table } from "./terminal/table.ts";
 
 export async function runSelfTest({
   only,

@@ -6,7 +6,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import { loadSettings } from "../config/load.ts";
 import type { Settings } from "../config/settings.ts";
 import type { EngineReport, Parallel } from "../engine/protocol.ts";
-import { applyKeys } from "../http/keys.ts";
+import { applyKeys } from "../http/owner/keys.ts";
 import { type RunningServer, startServer } from "../http/server.ts";
 import { formatBytes } from "../hub/bytes.ts";
 import { codeOf } from "../hub/hub-error.ts";
@@ -21,11 +21,11 @@ import {
   rememberServer,
   type ServerEntry,
 } from "../serve/server-file.ts";
-import { firstModel } from "./first-model.ts";
-import { modelHere } from "./model-here.ts";
-import { logActivity, showActivity } from "./progress.ts";
+import { firstModel } from "./models/first-model.ts";
+import { modelHere } from "./models/model-here.ts";
 import { startRanks } from "./ranks.ts";
-import { readKeys } from "./read-keys.ts";
+import { readKeys } from "./server/read-keys.ts";
+import { logActivity, showActivity } from "./terminal/progress.ts";
 
 export async function serve(args: string[]): Promise<void> {
   const { settings, sources } = loadSettings(args);

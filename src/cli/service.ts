@@ -13,12 +13,12 @@ import { knownServers } from "../serve/server-file.ts";
 import { launchd } from "../service/launchd.ts";
 import type { ServiceCommand, ServiceManager } from "../service/manager.ts";
 import { systemd } from "../service/systemd.ts";
-import { ownProgram } from "./own-program.ts";
-import { print } from "./print.ts";
-import { readKeys } from "./read-keys.ts";
-import { health } from "./server-client.ts";
-import { quotedWord } from "./shell-word.ts";
-import { didYouMean } from "./suggest.ts";
+import { ownProgram } from "./server/own-program.ts";
+import { readKeys } from "./server/read-keys.ts";
+import { health } from "./server/server-client.ts";
+import { print } from "./terminal/print.ts";
+import { quotedWord } from "./terminal/shell-word.ts";
+import { didYouMean } from "./terminal/suggest.ts";
 
 type Context = { manager: ServiceManager; env: Environment };
 

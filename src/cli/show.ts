@@ -11,8 +11,8 @@ import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
 import { checkLoad, type LoadCheck } from "../serve/load-check.ts";
 import { counted, describeModel, type ModelDescription } from "../serve/model-description.ts";
-import { type OpenedModel, openModel, withoutFolder } from "./open-model.ts";
-import { print } from "./print.ts";
+import { type OpenedModel, openModel, withoutFolder } from "./models/open-model.ts";
+import { print } from "./terminal/print.ts";
 
 export async function show(args: string[], env: Environment = process.env): Promise<void> {
   const { values, positionals } = parseArgs({

@@ -4,9 +4,15 @@ import { UsageError } from "../config/usage-error.ts";
 import { codeOf } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { isRunning } from "../serve/server-file.ts";
-import { choose } from "./choice.ts";
-import { health, needServers, type Server, severalServers, unloadModel } from "./server-client.ts";
-import { tell } from "./tell.ts";
+import {
+  health,
+  needServers,
+  type Server,
+  severalServers,
+  unloadModel,
+} from "./server/server-client.ts";
+import { choose } from "./terminal/choice.ts";
+import { tell } from "./terminal/tell.ts";
 
 /** For closing the engine, after all requests have ended. */
 const CLOSING_MS = 10_000;

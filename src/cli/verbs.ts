@@ -167,7 +167,7 @@ export const verbs: readonly Verb[] = [
       { flag: "--include", metavar: "<glob>", text: "these files only; may be repeated" },
       json,
     ],
-    run: async (args) => (await import("./pull.ts")).pull(args),
+    run: async (args) => (await import("./models/pull.ts")).pull(args),
   },
   {
     name: "ls",

@@ -1,12 +1,12 @@
 // The frame around the pages: where one is, who one is, and a key where the server needs one.
 import { useEffect, useState } from "hono/jsx/dom";
-import { TextField } from "./form.tsx";
-import { keep, kept } from "./kept.ts";
-import { percent } from "./numbers.ts";
 import { pages } from "./pages.ts";
-import { hasKey, setKey } from "./server.ts";
-import { refreshHealth, refreshSession, type Session, session } from "./session.ts";
-import { useStore } from "./store.ts";
+import { TextField } from "./parts/form.tsx";
+import { keep, kept } from "./parts/kept.ts";
+import { percent } from "./parts/numbers.ts";
+import { hasKey, setKey } from "./parts/server.ts";
+import { refreshHealth, refreshSession, type Session, session } from "./parts/session.ts";
+import { useStore } from "./parts/store.ts";
 
 const HEALTH_MS = 2000;
 

@@ -1,13 +1,13 @@
 // Measures this server, as `mlx-serve bench` does.
 import { useState } from "hono/jsx/dom";
-import type { BenchEvent, BenchRequest } from "../api/bench.ts";
 import type { ErrorResponse } from "../api/error.ts";
-import { DataTable, type TableColumn } from "./data-table.tsx";
-import { Problem, SelectField, TextField } from "./form.tsx";
-import { oneDigit } from "./numbers.ts";
-import { ask, messageOf, serverEvents } from "./server.ts";
-import { session } from "./session.ts";
-import { Store, useStore } from "./store.ts";
+import type { BenchEvent, BenchRequest } from "../api/owner/bench.ts";
+import { DataTable, type TableColumn } from "./parts/data-table.tsx";
+import { Problem, SelectField, TextField } from "./parts/form.tsx";
+import { oneDigit } from "./parts/numbers.ts";
+import { ask, messageOf, serverEvents } from "./parts/server.ts";
+import { session } from "./parts/session.ts";
+import { Store, useStore } from "./parts/store.ts";
 
 type Results = BenchEvent & { type: "results" };
 

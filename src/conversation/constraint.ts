@@ -2,8 +2,8 @@
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { Grammar } from "../grammar/grammar.ts";
 import type { ServedModel } from "../serve/models.ts";
-import type { Limits } from "./conversation.ts";
 import { ConversationError } from "./conversation-error.ts";
+import type { Limits } from "./limits.ts";
 
 export type Constraint = {
   /** The request's field that sets it. */

@@ -1,8 +1,9 @@
 // A conversation: what a model is asked, in the words of no API. Every API's request becomes one (src/http has
 // a codec for each), and nothing behind it knows which API that was.
 import type { Priority, Sampling } from "../engine/protocol.ts";
-import type { Tool } from "../tools/format.ts";
+import type { Tool } from "../tools/syntax/format.ts";
 import type { Constraint } from "./constraint.ts";
+import type { Limits } from "./limits.ts";
 
 export type Conversation = {
   /** The model's name. */
@@ -94,19 +95,4 @@ export type ToolChoice = "auto" | "none" | "required" | { name: string };
 /** What is absent is the server's or the model's to choose. */
 export type SamplingChoice = Omit<Sampling, "temperature" | "logprobs"> & {
   temperature?: number | undefined;
-};
-
-/** When an answer ends. */
-export type Limits = {
-  /** 0 generates nothing. By default as many as fit the context. */
-  maxTokens?: number | undefined;
-  minTokens?: number;
-  /** The answer ends before any of these texts. */
-  stops?: readonly string[];
-  /** The answer ends at any of these tokens. */
-  stopTokenIds?: readonly number[];
-  /** The answer goes on past the model's end-of-sequence tokens. */
-  ignoreEos?: boolean;
-  /** The context that is needed, and the request's field: a model with a shorter one is refused. */
-  context?: { param: string; tokens: number } | undefined;
 };

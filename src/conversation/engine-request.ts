@@ -2,8 +2,9 @@
 import type { Settings } from "../config/settings.ts";
 import type { EngineRequest, Sampling } from "../engine/protocol.ts";
 import type { ServedModel } from "../serve/models.ts";
-import type { Conversation, Limits, SamplingChoice } from "./conversation.ts";
+import type { Conversation, SamplingChoice } from "./conversation.ts";
 import { ConversationError } from "./conversation-error.ts";
+import type { Limits } from "./limits.ts";
 
 /** What the request is given besides what the conversation says. */
 export type Given = Pick<

@@ -1,6 +1,6 @@
 // Agents send messages of the system between others. Some templates refuse those, or leave them out: for such a
 // template the first ones are joined, and later ones become the user's, where they stand.
-import { type ChatMessage, TemplateError } from "../text/template.ts";
+import { type ChatMessage, TemplateError } from "../text/template/template.ts";
 import type { TextModel } from "../text/text-model.ts";
 
 /** A message whose content is one text. */

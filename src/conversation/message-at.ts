@@ -1,6 +1,6 @@
 // Which field of the client's request a token of its prompt comes from, for reports on the prefix cache. Only the
 // template knows what it writes, so the texts of messages are looked for in the prompt, one after the other.
-import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import type { Chat, Message } from "./conversation.ts";
 
 type Span = { field: string | undefined; begin: number; end: number };

@@ -1,7 +1,7 @@
 // One answer's text as events: text, thoughts and calls, as the parser of the model's format finds them.
 import type { AnswerPiece } from "../serve/answer-text.ts";
-import type { Call, MessagePart, ToolFormat } from "../tools/format.ts";
 import type { MessageParser } from "../tools/message.ts";
+import type { Call, MessagePart, ToolFormat } from "../tools/syntax/format.ts";
 import type { Part } from "./conversation.ts";
 import type { Answer, AnswerEvent, AnswerEvents, End } from "./events.ts";
 

@@ -2,13 +2,13 @@
 // of an answer is parsed.
 import { checkLengths, countedTokens } from "../serve/context-length.ts";
 import type { ServedModel } from "../serve/models.ts";
-import type { EncodeWork } from "../text/encode-work.ts";
-import type { Encoded } from "../text/encoder.ts";
-import { answerTagOf } from "../tools/answer-tags.ts";
-import { newCallId, type ToolFormat } from "../tools/format.ts";
+import type { EncodeWork } from "../text/encoder/encode-work.ts";
+import type { Encoded } from "../text/encoder/encoder.ts";
 import { formatOf } from "../tools/formats.ts";
 import { messageParser } from "../tools/message.ts";
 import { thinkingOf, thinkTags, withThought } from "../tools/reasoning.ts";
+import { answerTagOf } from "../tools/syntax/answer-tags.ts";
+import { newCallId, type ToolFormat } from "../tools/syntax/format.ts";
 import type { Constraint } from "./constraint.ts";
 import type { Chat, Conversation, Texts } from "./conversation.ts";
 import { checkContext, checkPromptTokens, checkTokens } from "./engine-request.ts";

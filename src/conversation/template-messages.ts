@@ -1,10 +1,10 @@
 // A chat as the model's template takes it.
 import type { ServedModel } from "../serve/models.ts";
-import type { ChatInput } from "../text/template.ts";
-import type { Tool } from "../tools/format.ts";
+import type { ChatInput } from "../text/template/template.ts";
 import { formatOf } from "../tools/formats.ts";
 import { withInstructions, withWrittenCalls } from "../tools/instructions.ts";
-import { jsonOrText } from "../tools/json-call.ts";
+import type { Tool } from "../tools/syntax/format.ts";
+import { jsonOrText } from "../tools/syntax/json-call.ts";
 import type { Call, Chat, Message, OfferedTool } from "./conversation.ts";
 import { NoChatTemplateError } from "./conversation-error.ts";
 import { type TextMessage, withSystemFirst } from "./late-system.ts";

@@ -1,9 +1,9 @@
 // The tools of a chat: how the model's calls are parsed and constrained.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { ServedModel } from "../serve/models.ts";
-import type { Tool, ToolFormat } from "../tools/format.ts";
 import { formatOf } from "../tools/formats.ts";
-import { separated } from "../tools/grammar.ts";
+import type { Tool, ToolFormat } from "../tools/syntax/format.ts";
+import { separated } from "../tools/syntax/grammar.ts";
 import type { Constraint } from "./constraint.ts";
 import type { Chat } from "./conversation.ts";
 

@@ -1,8 +1,8 @@
 // A CPU. MLX computes there on one thread, mostly a number at a time, so whatever a step spends time on is an
 // operation of our own (ffi/cpu), in float32; other types go through MLX's.
 import { has } from "../../ffi/lib.ts";
-import { CpuAttention, CpuLatentAttention } from "../kernels/cpu-attention.ts";
-import { cpuRecurrence } from "../kernels/cpu-recurrence.ts";
+import { CpuAttention, CpuLatentAttention } from "../kernels/attention/cpu-attention.ts";
+import { cpuRecurrence } from "../kernels/recurrence/cpu-recurrence.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import * as own from "../mlx/cpu.ts";
 import { isHalf } from "../mlx/dtype.ts";

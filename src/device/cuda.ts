@@ -1,25 +1,18 @@
 // An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
 // decoding steps recorded as one launch.
 import { has } from "../../ffi/lib.ts";
-import { BestKernels } from "../kernels/best.ts";
-import { Gates } from "../kernels/gate.ts";
-import { fitsHeads, HeadProducts } from "../kernels/head-product.ts";
-import { LatentKernels } from "../kernels/latent-attention.ts";
-import { Lookups } from "../kernels/lookup.ts";
-import { PagedAttention, type WarpgroupChunks } from "../kernels/paged-attention.ts";
-import {
-  type Dense,
-  fitsExperts,
-  type Matrix,
-  MOST_SORTED,
-  type Packed,
-  Products,
-  quickestRows,
-} from "../kernels/product.ts";
-import { PromptHeads } from "../kernels/prompt-heads.ts";
-import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
-import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/routing.ts";
-import { SumNorms } from "../kernels/sum-norm.ts";
+import { fitsHeads, HeadProducts } from "../kernels/attention/head-product.ts";
+import { LatentKernels } from "../kernels/attention/latent-attention.ts";
+import { PagedAttention, type WarpgroupChunks } from "../kernels/attention/paged-attention.ts";
+import type { Dense, Matrix, Packed } from "../kernels/product/matrix.ts";
+import { fitsExperts, MOST_SORTED, Products, quickestRows } from "../kernels/product/product.ts";
+import { PromptHeads } from "../kernels/product/prompt-heads.ts";
+import { RecurrenceKernels } from "../kernels/recurrence/recurrence-kernels.ts";
+import { BestKernels } from "../kernels/token/best.ts";
+import { Gates } from "../kernels/token/gate.ts";
+import { Lookups } from "../kernels/token/lookup.ts";
+import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/token/routing.ts";
+import { SumNorms } from "../kernels/token/sum-norm.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";

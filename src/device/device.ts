@@ -2,11 +2,15 @@
 // down; model code asks it to compute and never asks which one it is. It owns how things are computed
 // there, how launches are ordered, how much memory there is, and how far steps may overlap.
 import type { Backend } from "../../ffi/native.ts";
-import type { HeadColumns, LatentAttention, LatentShape } from "../kernels/latent-attention.ts";
-import type { BlockAttention, PagedShape } from "../kernels/paged-attention.ts";
-import type { Matrix } from "../kernels/product.ts";
-import type { Recurrence } from "../kernels/recurrence.ts";
-import type { Routed, Routing } from "../kernels/routing.ts";
+import type {
+  HeadColumns,
+  LatentAttention,
+  LatentShape,
+} from "../kernels/attention/latent-attention.ts";
+import type { BlockAttention, PagedShape } from "../kernels/attention/paged-attention.ts";
+import type { Matrix } from "../kernels/product/matrix.ts";
+import type { Recurrence } from "../kernels/recurrence/recurrence.ts";
+import type { Routed, Routing } from "../kernels/token/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Dtype, HostArray } from "../mlx/dtype.ts";
 import type { Quantization } from "../mlx/ops.ts";

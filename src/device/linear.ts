@@ -1,6 +1,6 @@
 // Products of rows with a weight matrix, in the ways that devices choose from.
-import { columnsOf } from "../kernels/latent-attention.ts";
-import type { Dense, Matrix, Packed } from "../kernels/product.ts";
+import { columnsOf } from "../kernels/attention/latent-attention.ts";
+import type { Dense, Matrix, Packed } from "../kernels/product/matrix.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { ProductOptions } from "../mlx/cpu.ts";
 import {

@@ -1,7 +1,7 @@
 // An Apple GPU: kernels of our own for attention, MLX's for everything else.
-import { LatentKernels } from "../kernels/latent-attention.ts";
-import { PagedAttention } from "../kernels/paged-attention.ts";
-import { RecurrenceKernels } from "../kernels/recurrence-kernels.ts";
+import { LatentKernels } from "../kernels/attention/latent-attention.ts";
+import { PagedAttention } from "../kernels/attention/paged-attention.ts";
+import { RecurrenceKernels } from "../kernels/recurrence/recurrence-kernels.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";

@@ -1,5 +1,5 @@
 // How experts are chosen and what they make is put together, by MLX's operations.
-import type { ExpertGroups, Routed, Routing } from "../kernels/routing.ts";
+import type { ExpertGroups, Routed, Routing } from "../kernels/token/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
   add,

@@ -3,10 +3,10 @@
 import type { Grammar } from "../grammar/grammar.ts";
 import type { MatcherLink } from "../grammar/matchers.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
-import type { Score, TokenLogprob } from "../model/logprobs.ts";
-import type { Sampling } from "../model/sampler.ts";
-import type { LayerRange } from "../model/stages.ts";
-import type { Parallel } from "../model/weights.ts";
+import type { Score, TokenLogprob } from "../model/run/logprobs.ts";
+import type { Sampling } from "../model/run/sampler.ts";
+import type { LayerRange } from "../model/weights/stages.ts";
+import type { Parallel } from "../model/weights/weights.ts";
 import type { Priority } from "../schedule/queue.ts";
 import type { Refusal as SchedulerRefusal } from "../schedule/scheduler.ts";
 import type { FinishReason } from "../schedule/sequence.ts";

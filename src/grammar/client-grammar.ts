@@ -2,7 +2,7 @@
 // that it handles correctly: alternatives.ts says what it gets wrong. It also confuses a character of a class
 // with the character's bytes, and an alternative that begins with a loop with what follows the loop.
 import { Grammar } from "@mlc-ai/web-xgrammar";
-import { type Alternative, alternativesRule, textParts } from "./alternatives.ts";
+import { type Alternative, alternativesRule, textParts } from "./pattern/alternatives.ts";
 
 /** Throws an error that says what is wrong with it. */
 export async function clientGrammar(source: string): Promise<string> {

@@ -7,11 +7,11 @@ import {
   type TagFormat,
   TokenizerInfo,
 } from "@mlc-ai/web-xgrammar";
-import { textsGrammar } from "./alternatives.ts";
 import { clientGrammar } from "./client-grammar.ts";
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { schemaFault, schemaGrammar } from "./json-schema.ts";
-import { regexGrammar } from "./pattern.ts";
+import { textsGrammar } from "./pattern/alternatives.ts";
+import { regexGrammar } from "./pattern/pattern.ts";
 import { encodedTokens } from "./vocabulary.ts";
 
 type Kept = { compiled: CompiledGrammar; bytes: number };

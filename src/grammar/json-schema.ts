@@ -2,7 +2,7 @@
 // exact or narrower (properties come in order, numbers have at most 15 digits), and a keyword that it cannot
 // enforce is a fault with the keyword's name. xgrammar's own reading of schemas is not used: it skips the
 // keywords that it does not know, and gets some of the others wrong.
-import { type Part, printRules, type Rule } from "./rules.ts";
+import { type Part, printRules, type Rule } from "./pattern/rules.ts";
 import { arrayChoices } from "./schema/arrays.ts";
 import {
   asserts,

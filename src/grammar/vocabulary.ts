@@ -1,8 +1,9 @@
 // A model's tokens in the form that xgrammar takes: bytes in GPT-2's alphabet, whatever the kind of
 // tokenizer.
-import { BYTE_CHARS } from "../text/pre-tokenizer.ts";
+
 import { openTextModel } from "../text/text-model.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
+import { BYTE_CHARS } from "../text/tokenizer/pre-tokenizer.ts";
+import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import type { Vocabulary } from "./grammar.ts";
 
 /** One string for each token; empty for a token that must never be sampled. */

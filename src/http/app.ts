@@ -1,16 +1,17 @@
 // The Hono app: the middleware that every request passes (log, guard, keys), then the table of routes.
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { ZodError } from "zod";
-import { authenticate, limit, requireOwner } from "./auth.ts";
-import { isLoopback } from "./bind.ts";
-import { openAi, refusalResponse } from "./dialect.ts";
-import type { HttpEnv } from "./env.ts";
-import { ApiError, apiErrorOf, draining, notFound } from "./errors.ts";
-import { guard } from "./guard.ts";
-import { requestLog } from "./request-log.ts";
-import type { Route } from "./route.ts";
+import { authenticate, limit, requireOwner } from "./frame/auth.ts";
+import { isLoopback } from "./frame/bind.ts";
+import { openAi } from "./frame/dialect.ts";
+import type { HttpEnv } from "./frame/env.ts";
+import { ApiError, apiErrorOf, draining, notFound } from "./frame/errors.ts";
+import { guard } from "./frame/guard.ts";
+import { refusalResponse } from "./frame/refusal.ts";
+import { requestLog } from "./frame/request-log.ts";
+import type { Route } from "./frame/route.ts";
+import type { Serving } from "./frame/serving.ts";
 import { routes } from "./routes.ts";
-import type { Serving } from "./serving.ts";
 
 export function makeApp(serving: Serving): Hono<HttpEnv> {
   const { settings, ring } = serving;

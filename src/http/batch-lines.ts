@@ -3,13 +3,13 @@
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";
-import { JsonTextError, parseJson } from "../text/json-text.ts";
+import { JsonTextError, parseJson } from "../text/encoder/json-text.ts";
 import { handlersOf, newApp } from "./app.ts";
-import type { HttpEnv } from "./env.ts";
-import { ApiError } from "./errors.ts";
-import { JsonStructure } from "./json-structure.ts";
+import type { HttpEnv } from "./frame/env.ts";
+import { ApiError } from "./frame/errors.ts";
+import { JsonStructure } from "./frame/json-structure.ts";
+import type { Serving } from "./frame/serving.ts";
 import { routes } from "./routes.ts";
-import type { Serving } from "./serving.ts";
 
 /** Of one batch, as in OpenAI's API. */
 const MAX_LINES = 50_000;

@@ -1,8 +1,8 @@
 // The API as a web page: one file without scripts, fonts or images, so that it works offline and under a
 // strict content security policy. It is made from the OpenAPI document alone.
 import { html } from "hono/html";
+import type { Route } from "./frame/route.ts";
 import type { JsonSchema, OpenApiDocument, Operation } from "./openapi.ts";
-import type { Route } from "./route.ts";
 
 type Html = ReturnType<typeof html>;
 type Schemas = Readonly<Record<string, JsonSchema>>;

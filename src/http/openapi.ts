@@ -3,10 +3,10 @@
 import type { Context } from "hono";
 import { z } from "zod";
 import { version } from "../../package.json";
-import { openAi } from "./dialect.ts";
-import type { HttpEnv } from "./env.ts";
-import type { Route } from "./route.ts";
-import type { Serving } from "./serving.ts";
+import { openAi } from "./frame/dialect.ts";
+import type { HttpEnv } from "./frame/env.ts";
+import type { Route } from "./frame/route.ts";
+import type { Serving } from "./frame/serving.ts";
 
 export type JsonSchema = z.core.JSONSchema.BaseSchema;
 

@@ -1,54 +1,65 @@
 // The table of routes. The app, the OpenAPI document and the documentation are made from it.
-import { LoadRequest, PsResponse, UnloadRequest, UnloadResponse } from "../api/admin.ts";
+
 import {
   CountTokensRequest,
   CountTokensResponse,
   MessagesEvent,
   MessagesRequest,
   MessagesResponse,
-} from "../api/anthropic.ts";
-import { BatchList, BatchObject, BatchRequest } from "../api/batches.ts";
-import { ChatChunk, ChatRequest, ChatResponse } from "../api/chat.ts";
-import { CompletionChunk, CompletionRequest, CompletionResponse } from "../api/completions.ts";
-import { EmbeddingRequest, EmbeddingResponse } from "../api/embeddings.ts";
-import { FileDeleted, FileList, FileObject, FileUpload } from "../api/files.ts";
-import { Health } from "../api/health.ts";
-import { Model, ModelList } from "../api/models.ts";
+} from "../api/anthropic/messages.ts";
+import { BatchList, BatchObject, BatchRequest } from "../api/openai/batches.ts";
+import { ChatChunk, ChatRequest, ChatResponse } from "../api/openai/chat.ts";
+import {
+  CompletionChunk,
+  CompletionRequest,
+  CompletionResponse,
+} from "../api/openai/completions.ts";
+import { EmbeddingRequest, EmbeddingResponse } from "../api/openai/embeddings.ts";
+import { FileDeleted, FileList, FileObject, FileUpload } from "../api/openai/files.ts";
+import { Model, ModelList } from "../api/openai/models.ts";
 import {
   InputItemList,
   ResponseDeleted,
   ResponseEvent,
   ResponseObject,
   ResponsesRequest,
-} from "../api/responses.ts";
+} from "../api/openai/responses.ts";
 import {
   DetokenizeRequest,
   DetokenizeResponse,
   TokenizeRequest,
   TokenizeResponse,
-} from "../api/tokenize.ts";
-import { loadModel, ps, unloadModel } from "./admin.ts";
-import { countTokens, messagesCodec } from "./anthropic.ts";
-import { anthropicDialect } from "./anthropic-dialect.ts";
-import { cancelBatch, createBatch, getBatch, listBatches } from "./batches.ts";
-import { chatCodec } from "./chat.ts";
-import { completionCodec } from "./completions.ts";
-import { consoleRoutes } from "./console-routes.ts";
-import { openAiEvents } from "./dialect.ts";
+} from "../api/openai/tokenize.ts";
+import { LoadRequest, PsResponse, UnloadRequest, UnloadResponse } from "../api/owner/admin.ts";
+import { Health } from "../api/owner/health.ts";
+import { anthropicDialect } from "./anthropic/dialect.ts";
+import { countTokens, messagesCodec } from "./anthropic/messages.ts";
 import { docsPage } from "./docs-page.ts";
-import { embeddings } from "./embeddings.ts";
-import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./files.ts";
-import { generate } from "./generate.ts";
-import { health } from "./health.ts";
-import { getModel, listModels } from "./models.ts";
-import { ollamaRoutes } from "./ollama-routes.ts";
+import { openAiEvents } from "./frame/dialect.ts";
+import { health } from "./frame/health.ts";
+import {
+  bodyErrors,
+  generationErrors,
+  modelErrors,
+  type Route,
+  tokenErrors,
+} from "./frame/route.ts";
+import { generate } from "./generate/generate.ts";
+import { ollamaRoutes } from "./ollama/routes.ts";
+import { cancelBatch, createBatch, getBatch, listBatches } from "./openai/batches.ts";
+import { chatCodec } from "./openai/chat.ts";
+import { completionCodec } from "./openai/completions.ts";
+import { embeddings } from "./openai/embeddings.ts";
+import { deleteFile, fileContent, getFile, listFiles, uploadFile } from "./openai/files.ts";
+import { getModel, listModels } from "./openai/models.ts";
+import { rerankRoutes } from "./openai/rerank-routes.ts";
+import { responsesCodec } from "./openai/responses.ts";
+import { deleteResponse, getResponse, listInputItems } from "./openai/stored-responses.ts";
+import { detokenize, tokenize } from "./openai/tokenize.ts";
 import { askedAt, openApiDocument } from "./openapi.ts";
-import { ownerRoutes } from "./owner-routes.ts";
-import { rerankRoutes } from "./rerank-routes.ts";
-import { responsesCodec } from "./responses.ts";
-import { bodyErrors, generationErrors, modelErrors, type Route, tokenErrors } from "./route.ts";
-import { deleteResponse, getResponse, listInputItems } from "./stored-responses.ts";
-import { detokenize, tokenize } from "./tokenize.ts";
+import { loadModel, ps, unloadModel } from "./owner/admin.ts";
+import { consoleRoutes } from "./owner/console-routes.ts";
+import { ownerRoutes } from "./owner/routes.ts";
 
 const storeErrors = [503, 507];
 

@@ -4,22 +4,23 @@
 // `free()`.
 //
 // Never await inside a scope, and evaluate after it closes: MLX reuses the buffers of freed arrays.
-import type { MlxArray } from "./array.ts";
 
-type Kept = MlxArray | readonly MlxArray[];
+/** An array, as its scope sees it. */
+type Owned = { scope: Scope | undefined; free(): void };
+type Kept = Owned | readonly Owned[];
 
 let current: Scope | undefined;
 
 export class Scope {
   readonly #outer = current;
-  readonly #arrays: MlxArray[] = [];
+  readonly #arrays: Owned[] = [];
 
   constructor() {
     current = this;
   }
 
   /** This scope frees the array unless it is kept: a new one, or another scope's until now. */
-  own(array: MlxArray): void {
+  own(array: Owned): void {
     array.scope = this;
     this.#arrays.push(array);
   }
@@ -73,6 +74,6 @@ export function hold<T extends Kept>(held: T): T {
   return held;
 }
 
-function list(arrays: Kept): readonly MlxArray[] {
-  return "handle" in arrays ? [arrays] : arrays;
+function list(arrays: Kept): readonly Owned[] {
+  return "free" in arrays ? [arrays] : arrays;
 }

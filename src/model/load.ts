@@ -3,11 +3,11 @@ import { join } from "node:path";
 import type { Device, FloatType } from "../device/device.ts";
 import { readJson } from "../files/json.ts";
 import type { Group } from "../mlx/distributed.ts";
-import { type Checkpoint, openCheckpoint } from "./checkpoint.ts";
-import type { Model } from "./model.ts";
+import { type Checkpoint, openCheckpoint } from "./checkpoint/checkpoint.ts";
+import type { Model } from "./contract/model.ts";
 import { architectureOf } from "./registry.ts";
-import type { LayerSplit } from "./stages.ts";
-import { type Parallel, type WeightOptions, Weights } from "./weights.ts";
+import type { LayerSplit } from "./weights/stages.ts";
+import { type Parallel, type WeightOptions, Weights } from "./weights/weights.ts";
 
 export type LoadOptions = {
   device: Device;

@@ -110,7 +110,7 @@ import { starcoder2 } from "./archs/starcoder2.ts";
 import { step3p5 } from "./archs/step3p5.ts";
 import { talkie } from "./archs/talkie.ts";
 import { youtuLlm } from "./archs/youtu-llm.ts";
-import type { Architecture } from "./family.ts";
+import type { Architecture } from "./design/family.ts";
 
 export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["Klear", klear],

@@ -4,10 +4,10 @@
 import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
 import type { Connections } from "../mlx/distributed.ts";
-import type { StepInputs, StepOutputs } from "../model/runner.ts";
-import type { Lookback } from "../model/sampler.ts";
-import type { LayerSplit } from "../model/stages.ts";
-import type { Parallel } from "../model/weights.ts";
+import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
+import type { Lookback } from "../model/run/sampler.ts";
+import type { LayerSplit } from "../model/weights/stages.ts";
+import type { Parallel } from "../model/weights/weights.ts";
 
 /** A model as all ranks load it, each its part. */
 export type RankLoad = {

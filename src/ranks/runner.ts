@@ -1,11 +1,11 @@
 // What runs the steps of one rank's part of a model.
 import type { Device } from "../device/device.ts";
 import type { Group } from "../mlx/distributed.ts";
-import type { Model } from "../model/model.ts";
-import { Runner } from "../model/runner.ts";
-import { StageRunner } from "../model/stage-runner.ts";
-import type { StateStore } from "../model/state-store.ts";
-import type { Parallel } from "../model/weights.ts";
+import type { Model } from "../model/contract/model.ts";
+import { Runner } from "../model/run/runner.ts";
+import { StageRunner } from "../model/run/stage-runner.ts";
+import type { StateStore } from "../model/state/state-store.ts";
+import type { Parallel } from "../model/weights/weights.ts";
 
 /** Steps under way where ranks have parts of every layer: the next is there before the last is read, so that none waits. */
 const STEPS = 2;

@@ -8,7 +8,7 @@ import {
   packPlaces,
   packTables,
   packTiles,
-} from "../kernels/paged-attention.ts";
+} from "../kernels/attention/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";

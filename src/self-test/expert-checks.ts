@@ -1,7 +1,7 @@
 // Experts: which of them a router chooses, what they make, and how that is put together, by the device at hand and by
 // plain arithmetic.
 import type { Device, FloatType, Linear } from "../device/device.ts";
-import type { Routing } from "../kernels/routing.ts";
+import type { Routing } from "../kernels/token/routing.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { matmul, type Quantization, swapAxes } from "../mlx/ops.ts";
 import {

@@ -1,7 +1,7 @@
 // Attention over latent vectors by the device at hand and by plain arithmetic.
 import type { Device, FloatType } from "../device/device.ts";
-import type { LatentAttention, LatentShape } from "../kernels/latent-attention.ts";
-import { packPlaces, packTables, packTiles } from "../kernels/paged-attention.ts";
+import type { LatentAttention, LatentShape } from "../kernels/attention/latent-attention.ts";
+import { packPlaces, packTables, packTiles } from "../kernels/attention/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";

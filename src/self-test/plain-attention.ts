@@ -6,7 +6,7 @@ import {
   type PagedShape,
   type Pools,
   packPlaces,
-} from "../kernels/paged-attention.ts";
+} from "../kernels/attention/paged-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 

@@ -5,7 +5,7 @@ import {
   type LatentRows,
   type LatentShape,
   type LatentWork,
-} from "../kernels/latent-attention.ts";
+} from "../kernels/attention/latent-attention.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import {

@@ -1,5 +1,5 @@
 // The reference for products, quantized matrices and routers: JavaScript numbers and plain loops.
-import type { Routing } from "../kernels/routing.ts";
+import type { Routing } from "../kernels/token/routing.ts";
 import type { Quantization } from "../mlx/ops.ts";
 
 /** x (rows, inputs), matrix (outputs, inputs) -> (rows, outputs) */

@@ -8,7 +8,7 @@ import type {
   RowMove,
   Scan,
   ScanInputs,
-} from "../kernels/recurrence.ts";
+} from "../kernels/recurrence/recurrence.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype } from "../mlx/ops.ts";
 

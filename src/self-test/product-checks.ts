@@ -1,7 +1,7 @@
 // Products with matrices, quantized ones, and those of heads, by the device at hand and by plain arithmetic.
 import type { Device, FloatType } from "../device/device.ts";
 import { packedFor } from "../device/linear.ts";
-import type { Matrix } from "../kernels/product.ts";
+import type { Matrix } from "../kernels/product/matrix.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { astype, contiguous, type Quantization, quantize, swapAxes } from "../mlx/ops.ts";
 import {

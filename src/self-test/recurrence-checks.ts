@@ -10,7 +10,7 @@ import {
   type RowMove,
   type Scan,
   type ScanInputs,
-} from "../kernels/recurrence.ts";
+} from "../kernels/recurrence/recurrence.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype } from "../mlx/ops.ts";
 import {

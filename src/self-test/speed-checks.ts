@@ -2,9 +2,14 @@
 // that, so that what is slow is known on machines that nobody has measured before.
 import type { Device, FloatType } from "../device/device.ts";
 import { packedFor } from "../device/linear.ts";
-import { type LayerWork, packPlaces, packTables, packTiles } from "../kernels/paged-attention.ts";
-import type { Matrix } from "../kernels/product.ts";
-import { packMoves, type Scan } from "../kernels/recurrence.ts";
+import {
+  type LayerWork,
+  packPlaces,
+  packTables,
+  packTiles,
+} from "../kernels/attention/paged-attention.ts";
+import type { Matrix } from "../kernels/product/matrix.ts";
+import { packMoves, type Scan } from "../kernels/recurrence/recurrence.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import { add, astype, matmul, quantize, zeros } from "../mlx/ops.ts";

@@ -1,9 +1,9 @@
 // One answer's tokens as text: whole characters only, up to a stop string, and each token's log-probability
 // together with the text that the token is part of.
 import type { EngineEvent, TokenLogprob } from "../engine/protocol.ts";
-import { Detokenizer } from "../text/detokenizer.ts";
 import { StopStrings } from "../text/stop.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
+import { Detokenizer } from "../text/tokenizer/detokenizer.ts";
+import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 
 export type TokenScore = {
   token: number;

@@ -4,7 +4,7 @@ import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 
 export type AnswersRequest = {

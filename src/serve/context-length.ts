@@ -1,6 +1,6 @@
 // How long a prompt may be, and what is said of one that is longer, or of a context that is shorter than the model's own.
 import type { ModelInfo } from "../engine/protocol.ts";
-import { TooLongError } from "../text/tokenizer.ts";
+import { TooLongError } from "../text/tokenizer/tokenizer.ts";
 
 type Lengths = Pick<ModelInfo, "maxLength" | "ownLength" | "lengthLimit">;
 

@@ -1,11 +1,12 @@
 // Renders a chat into token ids. Control tokens that the template writes are tokens; the same characters in
 // user input are text. To tell them apart after rendering, every offset in the user's strings where a control
 // token could start is marked beforehand, with noncharacters that never reach the model.
-import { matcher } from "./added-tokens.ts";
-import { headsOf } from "./heads.ts";
-import type { ChatInput, ChatTemplate } from "./template.ts";
-import { finish, type TokenIds } from "./token-ids.ts";
-import { type Tokenizer, TooLongError } from "./tokenizer.ts";
+
+import { headsOf } from "./template/heads.ts";
+import type { ChatInput, ChatTemplate } from "./template/template.ts";
+import { matcher } from "./tokenizer/added-tokens.ts";
+import { finish, type TokenIds } from "./tokenizer/token-ids.ts";
+import { type Tokenizer, TooLongError } from "./tokenizer/tokenizer.ts";
 
 export interface Prompt {
   text: string;

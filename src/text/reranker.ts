@@ -7,8 +7,8 @@ import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";
 import { type PromptBuilder, promptBuilder } from "./prompt.ts";
 import { jsonOf, type ReadText, sentenceModules } from "./sentence-modules.ts";
-import { type ChatInput, type ChatTemplate, chatTemplate } from "./template.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import { type ChatInput, type ChatTemplate, chatTemplate } from "./template/template.ts";
+import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 export type Reranker = {
   prompt: PromptBuilder;

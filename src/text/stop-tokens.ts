@@ -1,6 +1,7 @@
 // The tokens that end a generation. Several files of a model may name some, and none names all.
-import type { GgufMetadata } from "./gguf-tokenizer.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+
+import type { Tokenizer } from "./tokenizer/tokenizer.ts";
+import type { GgufMetadata } from "./tokenizer-files/gguf-tokenizer.ts";
 
 /** The fields of config.json and generation_config.json that are read here. */
 export interface EosConfig {

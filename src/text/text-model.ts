@@ -5,14 +5,14 @@ import { join } from "node:path";
 import { readGgufModel } from "../files/gguf-parts.ts";
 import { readJson } from "../files/json.ts";
 import { type Embedding, embeddingOf } from "./embedding.ts";
-import { folderTokenizer } from "./folder-tokenizer.ts";
-import { ggufChatTemplate, tokenizerFromGguf } from "./gguf-tokenizer.ts";
 import { type PromptBuilder, promptBuilder } from "./prompt.ts";
 import { type Reranker, rerankerOf } from "./reranker.ts";
 import { stopTokens } from "./stop-tokens.ts";
 import { type SuggestedSampling, suggestedSampling } from "./suggested-sampling.ts";
-import { chatTemplate } from "./template.ts";
-import type { Tokenizer } from "./tokenizer.ts";
+import { chatTemplate } from "./template/template.ts";
+import type { Tokenizer } from "./tokenizer/tokenizer.ts";
+import { folderTokenizer } from "./tokenizer-files/folder-tokenizer.ts";
+import { ggufChatTemplate, tokenizerFromGguf } from "./tokenizer-files/gguf-tokenizer.ts";
 
 /** Where a text model comes from. */
 export type TextSource = TextModelOptions & { path: string };

@@ -1,5 +1,5 @@
 // Detects a model's tool-call format from the text of its chat template.
-import type { ToolFormat } from "./format.ts";
+
 import { apertus } from "./formats/apertus.ts";
 import { cohere } from "./formats/cohere.ts";
 import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
@@ -17,6 +17,7 @@ import { functools, granite, phi } from "./formats/phi.ts";
 import { lfm, olmo } from "./formats/python-calls.ts";
 import { pythonic } from "./formats/pythonic.ts";
 import { qwenXml, seed } from "./formats/qwen-xml.ts";
+import type { ToolFormat } from "./syntax/format.ts";
 
 export type TemplateTools = {
   format: ToolFormat;

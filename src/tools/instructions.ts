@@ -1,9 +1,10 @@
 // For chat templates without support for tools or calls: messages that carry them in their text.
-import type { Call, Tool, ToolFormat } from "./format.ts";
+
 import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
 import { gemma } from "./formats/gemma.ts";
 import { phi } from "./formats/phi.ts";
-import { jsonOrText } from "./json-call.ts";
+import type { Call, Tool, ToolFormat } from "./syntax/format.ts";
+import { jsonOrText } from "./syntax/json-call.ts";
 
 export type Message = {
   readonly role: string;

@@ -1,7 +1,8 @@
 // The parser of a whole message: a thought, then content and calls.
-import { AnswerTags } from "./answer-tags.ts";
-import type { Call, FormatParser, MessagePart, Tool, ToolFormat } from "./format.ts";
+
 import { Reasoning, type Split, type Thinking } from "./reasoning.ts";
+import { AnswerTags } from "./syntax/answer-tags.ts";
+import type { Call, FormatParser, MessagePart, Tool, ToolFormat } from "./syntax/format.ts";
 
 export type MessageOptions = {
   thinking: Thinking;

@@ -2,9 +2,9 @@
 // other marks of its format. Whitespace around it belongs neither to the thought nor to the answer.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import { StringMatcher } from "../text/string-matcher.ts";
-import { type ThoughtMarks, thoughtMarks } from "./format.ts";
-import { optional } from "./grammar.ts";
-import { isBlank } from "./reading.ts";
+import { type ThoughtMarks, thoughtMarks } from "./syntax/format.ts";
+import { optional } from "./syntax/grammar.ts";
+import { isBlank } from "./syntax/reading.ts";
 
 export const thinkTags = thoughtMarks("<think>", "</think>");
 

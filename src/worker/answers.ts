@@ -3,9 +3,9 @@
 import type { EngineEvent, EngineRequest, Sampling } from "../engine/protocol.ts";
 import type { StepEvents } from "../engine/step-events.ts";
 import type { Matcher, Matchers } from "../grammar/matchers.ts";
-import type { Score } from "../model/logprobs.ts";
-import { isPenalized, type Sampled } from "../model/sampler.ts";
-import { TokenCounts } from "../model/token-counts.ts";
+import type { Score } from "../model/run/logprobs.ts";
+import { isPenalized, type Sampled } from "../model/run/sampler.ts";
+import { TokenCounts } from "../model/run/token-counts.ts";
 import type { Outcome } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 import type { PromptReading, PromptScores, PromptSum, Wanted } from "./inputs.ts";

@@ -3,7 +3,7 @@ import type { Device } from "../device/device.ts";
 import type { Division, Parallel } from "../engine/protocol.ts";
 import { type Group, plannedGroup } from "../mlx/distributed.ts";
 import type { LoadOptions } from "../model/load.ts";
-import type { LayerSplit } from "../model/stages.ts";
+import type { LayerSplit } from "../model/weights/stages.ts";
 import { sketchParts } from "./step-needs.ts";
 
 /** Ranks that a model is divided among, how many of them share this machine, and the memory of each once it is known. */

@@ -1,10 +1,10 @@
 // Turns what the scheduler decided into what the model takes: integers into typed arrays. Decoding rows come
 // first, sorted by length.
 import type { Pooling } from "../engine/protocol.ts";
-import type { Score } from "../model/logprobs.ts";
-import type { StepInputs, StepOutputs } from "../model/runner.ts";
-import type { Lookback, Sampled, SampleRow } from "../model/sampler.ts";
-import type { StateRow } from "../model/state-store.ts";
+import type { Score } from "../model/run/logprobs.ts";
+import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
+import type { Lookback, Sampled, SampleRow } from "../model/run/sampler.ts";
+import type { StateRow } from "../model/state/state-store.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 

@@ -6,8 +6,8 @@ import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { Costs } from "../kv/budget.ts";
 import { plannedGroup } from "../mlx/distributed.ts";
+import { blockBytes, groupsOf, slotBytes } from "../model/contract/states.ts";
 import type { LoadedModel, LoadOptions } from "../model/load.ts";
-import { blockBytes, groupsOf, slotBytes } from "../model/states.ts";
 import { divide, type Parts, type Ranks } from "./division.ts";
 import {
   limitsOf,

@@ -3,11 +3,11 @@
 import type { Device } from "../device/device.ts";
 import { peakBytes } from "../mlx/peak.ts";
 import { sketchesOf } from "../mlx/sketch.ts";
+import { groupsOf } from "../model/contract/states.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../model/load.ts";
-import { Runner, type StepInputs } from "../model/runner.ts";
-import type { SampleRow } from "../model/sampler.ts";
-import { StateStore } from "../model/state-store.ts";
-import { groupsOf } from "../model/states.ts";
+import { Runner, type StepInputs } from "../model/run/runner.ts";
+import type { SampleRow } from "../model/run/sampler.ts";
+import { StateStore } from "../model/state/state-store.ts";
 import type { ModelNeeds } from "./planner.ts";
 
 export type StepSizes = {

@@ -1,9 +1,9 @@
-// How requests are parsed. test/http/errors.test.ts has how they are rejected.
+// How requests are parsed. test/http/frame/errors.test.ts has how they are rejected.
 import { describe, expect, test } from "bun:test";
-import { ChatRequest } from "../../src/api/chat.ts";
-import { CompletionRequest } from "../../src/api/completions.ts";
-import { EmbeddingRequest } from "../../src/api/embeddings.ts";
-import { DetokenizeRequest, TokenizeRequest } from "../../src/api/tokenize.ts";
+import { ChatRequest } from "../../src/api/openai/chat.ts";
+import { CompletionRequest } from "../../src/api/openai/completions.ts";
+import { EmbeddingRequest } from "../../src/api/openai/embeddings.ts";
+import { DetokenizeRequest, TokenizeRequest } from "../../src/api/openai/tokenize.ts";
 
 const messages = [{ role: "user", content: "hello" }];
 const chat = (fields: object) => ChatRequest.parse({ messages, ...fields });

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { type Comparison, type Measured, page, picture } from "../../scripts/compare/page.ts";
+import { type Comparison, type Measured, page, picture } from "../../scripts/bench/compare/page.ts";
 import { resultsOf } from "../../src/bench/results.ts";
 
 /** `speeds` of each level in tokens a second, once a round. */

@@ -2,9 +2,6 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { against, bestOf, figuresOf } from "../../scripts/bench-gpu/figures.ts";
-import type { Report, Result } from "../../scripts/bench-gpu/report.ts";
-import { childSystem, parseLoads, vllmKvBytes } from "../../scripts/bench-gpu/systems.ts";
 import {
   type GpuComparison,
   gpuPart,
@@ -13,7 +10,10 @@ import {
   gpuPictureName,
   joined,
   withGpuPart,
-} from "../../scripts/compare/gpu-page.ts";
+} from "../../scripts/bench/compare/gpu-page.ts";
+import { against, bestOf, figuresOf } from "../../scripts/bench/gpu/figures.ts";
+import type { Report, Result } from "../../scripts/bench/gpu/report.ts";
+import { childSystem, parseLoads, vllmKvBytes } from "../../scripts/bench/gpu/systems.ts";
 
 const memory = { weightBytes: 1e9, kvBytesPerToken: 1000, bytesPerSecond: 1e12 };
 

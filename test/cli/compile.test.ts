@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Browser } from "playwright-core";
-import type { ConsoleSession } from "../../src/api/console.ts";
-import type { Health } from "../../src/api/health.ts";
+import type { ConsoleSession } from "../../src/api/owner/console.ts";
+import type { Health } from "../../src/api/owner/health.ts";
 import { openConsole } from "../console/console-page.ts";
 import { hasBrowser, openBrowser } from "../support/browser.ts";
 import { type Home, makeHome, mlxServe, startMlxServe } from "../support/serve-process.ts";

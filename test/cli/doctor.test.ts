@@ -72,7 +72,7 @@ test("a broken kernel fails it by name, in the table, in the report and by the e
   // Windows begin a token too late.
   const copy = mutated(
     "window",
-    "src/kernels/cpu-attention.ts",
+    "src/kernels/attention/cpu-attention.ts",
     "    window,\n",
     "    window: window && window - 1,\n",
   );
@@ -93,7 +93,7 @@ test("a broken kernel fails it by name, in the table, in the report and by the e
 test("native code that ends the process fails what called it, and the rest goes on", () => {
   const copy = mutated(
     "crash",
-    "src/kernels/cpu-attention.ts",
+    "src/kernels/attention/cpu-attention.ts",
     "    return this.#inFloat32(queries, (x) =>",
     '    require("bun:ffi").read.u8(8);\n    return this.#inFloat32(queries, (x) =>',
   );

@@ -1,6 +1,6 @@
 // What the engine's page notes of a request that it follows.
 import { expect, test } from "bun:test";
-import type { StateEvent, StepsEvent } from "../../src/api/engine.ts";
+import type { StateEvent, StepsEvent } from "../../src/api/owner/engine.ts";
 import { after, type EngineView } from "../../src/console/engine/engine-view.ts";
 
 const view: EngineView = {

@@ -1,7 +1,7 @@
 // The engine's page in a real browser, beside what /ps and /metrics say.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Browser } from "playwright-core";
-import { PsResponse } from "../../src/api/admin.ts";
+import { PsResponse } from "../../src/api/owner/admin.ts";
 import { hasBrowser, openBrowser } from "../support/browser.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 import { openConsole } from "./console-page.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { withSystemFirst } from "../../src/conversation/late-system.ts";
-import { type ChatInput, chatTemplate } from "../../src/text/template.ts";
+import { type ChatInput, chatTemplate } from "../../src/text/template/template.ts";
 import type { TextModel } from "../../src/text/text-model.ts";
 
 /** A model that has only a template. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { AnswerBuilder, MessageEvents } from "../../src/conversation/message-events.ts";
 import type { AnswerPiece } from "../../src/serve/answer-text.ts";
-import type { MessagePart } from "../../src/tools/format.ts";
+import type { MessagePart } from "../../src/tools/syntax/format.ts";
 
 const call = (name: string): MessagePart => ({ kind: "call", name, arguments: '{"a": 1}' });
 

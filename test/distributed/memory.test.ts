@@ -8,10 +8,10 @@ import { defaultEngineOptions, type Parallel } from "../../src/engine/protocol.t
 import { bytesOf } from "../../src/kv/budget.ts";
 import { plannedGroup } from "../../src/mlx/distributed.ts";
 import { activeMemory, clearCache } from "../../src/mlx/memory.ts";
+import { blockBytes, groupsOf, type LayerStates } from "../../src/model/contract/states.ts";
 import { type LoadOptions, loadModel } from "../../src/model/load.ts";
-import { evenly } from "../../src/model/stages.ts";
-import { StateStore } from "../../src/model/state-store.ts";
-import { blockBytes, groupsOf, type LayerStates } from "../../src/model/states.ts";
+import { StateStore } from "../../src/model/state/state-store.ts";
+import { evenly } from "../../src/model/weights/stages.ts";
 import { needsOf } from "../../src/worker/plan.ts";
 import { deviceOf, freeDevices } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";

@@ -20,7 +20,7 @@ const notRun: Readonly<Record<string, readonly string[]>> = {
     "sudo systemctl enable --now mlx-serve",
     "journalctl -u mlx-serve -o cat -f",
   ],
-  "test/cli/first-model.test.ts runs it, on a terminal": ["mlx-serve"],
+  "test/cli/models/first-model.test.ts runs it, on a terminal": ["mlx-serve"],
   "it pulls gigabytes: test/hub/popular-models.test.ts has the name": [
     'npm run -s mlx-serve -- run qwen3:4b "Why is the sky blue?"',
   ],

@@ -25,9 +25,9 @@ const otherFlags = {
   "npm run build": ["--target"],
   "npm run order": ["--seeds", "--first", "--model", "--feature"],
   "npm run soak": ["--minutes"],
-  "scripts/bench-gpu.ts": ["--peers", "--new", "--python", "--prefill-gap", "--scaling", "--http"],
-  "scripts/bench-products.ts": ["--rows"],
-  "scripts/random-model.ts": ["--bits"],
+  "scripts/bench/gpu.ts": ["--peers", "--new", "--python", "--prefill-gap", "--scaling", "--http"],
+  "scripts/bench/products.ts": ["--rows"],
+  "scripts/bench/random-model.ts": ["--bits"],
   systemctl: ["--now"],
 };
 
@@ -145,7 +145,7 @@ test("the error codes are the program's, and are complete", () => {
   const rows = api.split("\n").filter((line) => /^\| \d{3}/.test(line));
   const table = rows.map((row) => row.split("|")[2]!).join();
   const source = (folder: string) =>
-    readdirSync(join(root, folder))
+    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
       .filter((name) => name.endsWith(".ts"))
       .map((name) => readFileSync(join(root, folder, name), "utf8"))
       .join("\n");

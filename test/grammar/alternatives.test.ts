@@ -1,10 +1,10 @@
 // With the real engine, byte by byte: what is written for it lets pass what it should, and nothing else.
 import { expect, test } from "bun:test";
 import { GrammarCompiler, GrammarMatcher, TokenizerInfo } from "@mlc-ai/web-xgrammar";
-import { alternativesRule, textsGrammar } from "../../src/grammar/alternatives.ts";
 import { clientGrammar } from "../../src/grammar/client-grammar.ts";
-import { regexGrammar } from "../../src/grammar/pattern.ts";
-import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
+import { alternativesRule, textsGrammar } from "../../src/grammar/pattern/alternatives.ts";
+import { regexGrammar } from "../../src/grammar/pattern/pattern.ts";
+import { BYTE_CHARS } from "../../src/text/tokenizer/pre-tokenizer.ts";
 import { makeRandom } from "../support/random.ts";
 
 const STOP = 256;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { larkPattern } from "../../src/grammar/lark.ts";
 import { LarkError } from "../../src/grammar/lark-terminals.ts";
-import { costOf, MAX_PATTERN_STEPS, readPattern, Work } from "../../src/grammar/pattern.ts";
+import { costOf, MAX_PATTERN_STEPS, readPattern, Work } from "../../src/grammar/pattern/pattern.ts";
 import { patchGrammar } from "../support/patch-grammar.ts";
 
 const matches = (grammar: string, text: string) =>

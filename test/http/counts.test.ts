@@ -1,7 +1,7 @@
 // Tokens are counted as the engine generates them: in the metrics, against the key's limit and in the log,
 // whether or not they are read.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import type { CompletionResponse } from "../../src/api/completions.ts";
+import type { CompletionResponse } from "../../src/api/openai/completions.ts";
 import { keyEntry } from "../support/keys.ts";
 import { RawConnection, requestText } from "../support/raw-http.ts";
 import { makeHome, startMlxServe } from "../support/serve-process.ts";

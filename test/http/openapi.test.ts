@@ -2,8 +2,8 @@ import { describe, expect, test } from "bun:test";
 import { z } from "zod";
 import { version } from "../../package.json";
 import { docsPage } from "../../src/http/docs-page.ts";
+import type { Route } from "../../src/http/frame/route.ts";
 import { type JsonSchema, openApiDocument } from "../../src/http/openapi.ts";
-import type { Route } from "../../src/http/route.ts";
 import { routes } from "../../src/http/routes.ts";
 
 const document = openApiDocument(routes);

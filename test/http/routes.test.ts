@@ -1,7 +1,7 @@
 // Access control: every route, every way to write its path, and every kind of wrong key.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import { AnthropicError } from "../../src/api/anthropic.ts";
-import { OllamaError } from "../../src/api/ollama.ts";
+import { AnthropicError } from "../../src/api/anthropic/messages.ts";
+import { OllamaError } from "../../src/api/ollama/generate.ts";
 import { routes } from "../../src/http/routes.ts";
 import { hashOf } from "../../src/keys/key-file.ts";
 import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";

@@ -241,7 +241,7 @@ describe("a redirect", () => {
       tls: { key: readFileSync(key, "utf8"), cert: readFileSync(cert, "utf8") },
       fetch: redirect(`${other.url}/plain`),
     });
-    const program = `import { pull } from "${join(import.meta.dir, "../../src/cli/pull.ts")}";
+    const program = `import { pull } from "${join(import.meta.dir, "../../src/cli/models/pull.ts")}";
       await pull(["${ID}"]).catch(({ message }) => console.log(message));`;
     const url = `https://localhost:${server.port}`;
     const child = Bun.spawn([process.execPath, "-e", program], {

@@ -229,7 +229,7 @@ describe("an interrupted pull", () => {
     hub.add(ID, { files });
     const never = new Promise<void>(() => {});
     hub.faults.set("model.safetensors", [{ kind: "hold", afterBytes: 50_000, until: never }]);
-    const script = `import { pull } from "${join(import.meta.dir, "../../src/cli/pull.ts")}";
+    const script = `import { pull } from "${join(import.meta.dir, "../../src/cli/models/pull.ts")}";
       await pull(["${ID}"]);`;
     const child = Bun.spawn([process.execPath, "-e", script], { env, stderr: "ignore" });
     await until(() => sizeOfIncomplete() === 50_000);

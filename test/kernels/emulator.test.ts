@@ -1,7 +1,7 @@
 // What the emulator finds in kernels that do what no GPU allows, and what it leaves alone.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { kernelSource, type Language } from "../../src/kernels/source.ts";
+import { kernelSource, type Language } from "../../src/kernels/host/source.ts";
 import { array } from "../../src/mlx/array.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";

@@ -2,10 +2,10 @@
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
-import { Lookups } from "../../src/kernels/lookup.ts";
-import { Products } from "../../src/kernels/product.ts";
-import { PromptProducts } from "../../src/kernels/prompt-product.ts";
-import { SumNorms } from "../../src/kernels/sum-norm.ts";
+import { Products } from "../../src/kernels/product/product.ts";
+import { PromptProducts } from "../../src/kernels/product/prompt-product.ts";
+import { Lookups } from "../../src/kernels/token/lookup.ts";
+import { SumNorms } from "../../src/kernels/token/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { rmsNorm } from "../../src/mlx/fast.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";

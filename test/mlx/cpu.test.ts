@@ -547,7 +547,7 @@ describe.skipIf(backend() !== "cpu" || process.env.MLX_SERVE_KERNELS !== undefin
       test.skipIf(!hasKernels(kind))(
         `${kind} give the same`,
         () => {
-          const files = ["test/mlx/cpu.test.ts", "test/kernels/paged-attention.test.ts"];
+          const files = ["test/mlx/cpu.test.ts", "test/kernels/attention/paged-attention.test.ts"];
           const some =
             'operations of our own|^kernels on cpu.*("headDim":(8|40|100),|softcap|sinks)';
           const command = [process.execPath, "test", "--timeout=60000", "-t", some, ...files];

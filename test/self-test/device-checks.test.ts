@@ -42,7 +42,9 @@ test("every operation has one", () => {
 
 describe.skipIf(backend() !== "cpu")("every kernel is launched", () => {
   const folder = join(import.meta.dir, "../../src/kernels");
-  const kernels = readdirSync(folder).filter((name) => name.endsWith(".c"));
+  const kernels = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) =>
+    name.endsWith(".c"),
+  );
   const bodyOf = (name: string) =>
     readFileSync(join(folder, name), "utf8").replace(/^#include .+\n/gm, "");
 

@@ -1,6 +1,10 @@
 // The event streams of Anthropic's API: read, and checked for their order.
 import { expect } from "bun:test";
-import { type AnswerBlock, AnthropicError, MessagesEvent } from "../../src/api/anthropic.ts";
+import {
+  type AnswerBlock,
+  AnthropicError,
+  MessagesEvent,
+} from "../../src/api/anthropic/messages.ts";
 
 type StreamError = { type: "error"; error: { type: string; message: string } };
 export type StreamEvent = MessagesEvent | StreamError;

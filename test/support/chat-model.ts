@@ -4,7 +4,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type FileTensor, writeSafetensors } from "../../src/self-test/tiny-weights.ts";
-import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
+import { BYTE_CHARS } from "../../src/text/tokenizer/pre-tokenizer.ts";
 import { makeRandom } from "./random.ts";
 
 const [layers, hidden, inner, heads, kvHeads, vocabulary] = [2, 64, 96, 4, 2, 320];

@@ -2,7 +2,7 @@
 // that share keys and values, copies of blocks.
 import { expect } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { CpuAttention } from "../../src/kernels/cpu-attention.ts";
+import { CpuAttention } from "../../src/kernels/attention/cpu-attention.ts";
 import {
   type BlockAttention,
   type LayerWork,
@@ -10,8 +10,8 @@ import {
   packPlaces,
   packTables,
   type WarpgroupChunks,
-} from "../../src/kernels/paged-attention.ts";
-import type { Language } from "../../src/kernels/source.ts";
+} from "../../src/kernels/attention/paged-attention.ts";
+import type { Language } from "../../src/kernels/host/source.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";

@@ -7,7 +7,7 @@ import {
   packTables,
   packTiles,
   type WarpgroupChunks,
-} from "../../src/kernels/paged-attention.ts";
+} from "../../src/kernels/attention/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array } from "../../src/mlx/array.ts";
 import type { MakeKernel } from "../../src/mlx/kernel.ts";

@@ -1,7 +1,11 @@
 // Queries, keys and values of prompts by one kernel, beside a plain product whose heads another kernel prepares.
 import { expect } from "bun:test";
-import { type LayerWork, PagedAttention, packPlaces } from "../../src/kernels/paged-attention.ts";
-import { PromptProducts } from "../../src/kernels/prompt-product.ts";
+import {
+  type LayerWork,
+  PagedAttention,
+  packPlaces,
+} from "../../src/kernels/attention/paged-attention.ts";
+import { PromptProducts } from "../../src/kernels/product/prompt-product.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";

@@ -1,7 +1,7 @@
 // The plain KV store: two growing arrays a layer for each sequence. It is slow and obviously right; the
 // paged store must give what this one gives.
 import type { Norm } from "../../src/device/device.ts";
-import { joinedRows } from "../../src/kernels/latent-attention.ts";
+import { joinedRows } from "../../src/kernels/attention/latent-attention.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { attention } from "../../src/mlx/fast.ts";
 import {
@@ -23,9 +23,9 @@ import {
   where,
 } from "../../src/mlx/ops.ts";
 import { hold } from "../../src/mlx/scope.ts";
-import type { AttentionOptions, Heads, Step } from "../../src/model/model.ts";
-import { causalMask } from "../../src/model/paged-kv-store.ts";
-import type { Rope } from "../../src/model/rope.ts";
+import type { AttentionOptions, Heads, Step } from "../../src/model/contract/model.ts";
+import type { Rope } from "../../src/model/contract/rope.ts";
+import { causalMask } from "../../src/model/state/paged-kv-store.ts";
 import {
   channelsOf,
   convolved,

@@ -2,7 +2,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { BYTE_CHARS } from "../../src/text/pre-tokenizer.ts";
+import { BYTE_CHARS } from "../../src/text/tokenizer/pre-tokenizer.ts";
 import { writeChatModel } from "./chat-model.ts";
 import { startTestServer, type TestServerOptions } from "./server.ts";
 

@@ -29,7 +29,7 @@ import {
   type Language,
   tensorCopy,
   wgmma,
-} from "../../src/kernels/source.ts";
+} from "../../src/kernels/host/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";

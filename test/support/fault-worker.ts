@@ -2,7 +2,7 @@
 // of the next step; one that begins with the other ends the Worker.
 import { array } from "../../src/mlx/array.ts";
 import { matmul } from "../../src/mlx/ops.ts";
-import { Runner } from "../../src/model/runner.ts";
+import { Runner } from "../../src/model/run/runner.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 import { DEADLY_TOKEN, REFUSED_TOKEN } from "./fault-tokens.ts";
 

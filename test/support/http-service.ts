@@ -1,5 +1,5 @@
 // A listener on a free port, for tests of HTTP without an engine behind it.
-import { errorResponse } from "../../src/http/errors.ts";
+import { errorResponse } from "../../src/http/frame/errors.ts";
 import { Listener } from "../../src/http/wire/listener.ts";
 import { makeLogger } from "../../src/log.ts";
 

@@ -1,9 +1,9 @@
 // What a step really takes, as MLX's allocator counts it.
 import { activeMemory, clearCache, peakMemory, resetPeakMemory } from "../../src/mlx/memory.ts";
+import { groupsOf } from "../../src/model/contract/states.ts";
 import { loadModel } from "../../src/model/load.ts";
-import { Runner } from "../../src/model/runner.ts";
-import { StateStore } from "../../src/model/state-store.ts";
-import { groupsOf } from "../../src/model/states.ts";
+import { Runner } from "../../src/model/run/runner.ts";
+import { StateStore } from "../../src/model/state/state-store.ts";
 import { largestStep } from "../../src/worker/step-needs.ts";
 import { deviceOf } from "./devices.ts";
 

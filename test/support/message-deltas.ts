@@ -4,7 +4,7 @@ import {
   MessageEvents,
   type MessageReader,
 } from "../../src/conversation/message-events.ts";
-import { deltasOf, finishReasons, messageOf } from "../../src/http/message-deltas.ts";
+import { deltasOf, finishReasons, messageOf } from "../../src/http/generate/message-deltas.ts";
 import type { AnswerPiece } from "../../src/serve/answer-text.ts";
 
 export class MessageDeltas {

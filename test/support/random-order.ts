@@ -10,9 +10,9 @@
 import { mlxc } from "../../ffi/lib.ts";
 import { handleList, type Pointer } from "../../ffi/memory.ts";
 import type { Device } from "../../src/device/device.ts";
-import { LatentKernels } from "../../src/kernels/latent-attention.ts";
-import { PagedAttention } from "../../src/kernels/paged-attention.ts";
-import { RecurrenceKernels } from "../../src/kernels/recurrence-kernels.ts";
+import { LatentKernels } from "../../src/kernels/attention/latent-attention.ts";
+import { PagedAttention } from "../../src/kernels/attention/paged-attention.ts";
+import { RecurrenceKernels } from "../../src/kernels/recurrence/recurrence-kernels.ts";
 import { array, evaluate, type MlxArray, vectorArrays, withVector } from "../../src/mlx/array.ts";
 import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
 import { hold, Scope } from "../../src/mlx/scope.ts";

@@ -1,7 +1,7 @@
 // The event streams of OpenAI's Responses API: read, and checked for their order.
 import { expect } from "bun:test";
-import type { OutputItem } from "../../src/api/response-items.ts";
-import { ResponseEvent, type ResponseObject } from "../../src/api/responses.ts";
+import type { OutputItem } from "../../src/api/openai/response-items.ts";
+import { ResponseEvent, type ResponseObject } from "../../src/api/openai/responses.ts";
 
 /** The complete events of a text; each has the name of its type. */
 export function eventsIn(text: string): ResponseEvent[] {

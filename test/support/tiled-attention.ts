@@ -1,4 +1,4 @@
-import type { ChunkAttention } from "../../src/kernels/paged-attention.ts";
+import type { ChunkAttention } from "../../src/kernels/attention/paged-attention.ts";
 import { array } from "../../src/mlx/array.ts";
 import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 

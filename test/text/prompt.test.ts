@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
 import { promptBuilder } from "../../src/text/prompt.ts";
-import { type ChatInput, chatTemplate } from "../../src/text/template.ts";
-import { tokenizerFromJson } from "../../src/text/tokenizer.ts";
-import type { TokenizerJson } from "../../src/text/tokenizer-json.ts";
+import { type ChatInput, chatTemplate } from "../../src/text/template/template.ts";
+import { tokenizerFromJson } from "../../src/text/tokenizer/tokenizer.ts";
+import type { TokenizerJson } from "../../src/text/tokenizer/tokenizer-json.ts";
 import { draws, millisecondsOf, readGolden } from "./corpus.ts";
 
 interface Goldens {

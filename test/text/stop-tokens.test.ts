@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { stopTokens } from "../../src/text/stop-tokens.ts";
-import { tokenizerFromJson } from "../../src/text/tokenizer.ts";
+import { tokenizerFromJson } from "../../src/text/tokenizer/tokenizer.ts";
 
 function tokenizer(control: string[], eos?: string) {
   const vocab = { a: 0, "<|eot_id|>": 1 };

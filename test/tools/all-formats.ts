@@ -1,4 +1,3 @@
-import type { ToolFormat } from "../../src/tools/format.ts";
 import { apertus } from "../../src/tools/formats/apertus.ts";
 import { cohere } from "../../src/tools/formats/cohere.ts";
 import { deepseek, deepseekV31 } from "../../src/tools/formats/deepseek.ts";
@@ -16,6 +15,7 @@ import { functools, granite, phi } from "../../src/tools/formats/phi.ts";
 import { lfm, olmo } from "../../src/tools/formats/python-calls.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
 import { qwenXml, seed } from "../../src/tools/formats/qwen-xml.ts";
+import type { ToolFormat } from "../../src/tools/syntax/format.ts";
 
 export const allFormats: readonly ToolFormat[] = [
   functionGemma,

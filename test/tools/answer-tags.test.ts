@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { answerTagOf } from "../../src/tools/answer-tags.ts";
 import { hunyuan } from "../../src/tools/formats/nemotron.ts";
 import { messageParser } from "../../src/tools/message.ts";
+import { answerTagOf } from "../../src/tools/syntax/answer-tags.ts";
 import { call, content, parts, tools } from "./messages.ts";
 
 const parser = (answerTag = "answer") =>

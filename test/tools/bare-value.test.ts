@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { bareValue } from "../../src/tools/bare-value.ts";
+import { bareValue } from "../../src/tools/syntax/bare-value.ts";
 
 const marks = { begin: "<a>", end: "</a>" };
 const contentOf = (schema: Record<string, unknown>) => bareValue(schema, marks).content;

@@ -1,13 +1,13 @@
 // A message that the token limit cuts off, at any place: no markup reaches the content or the thought, and
 // calls are returned as far as they go.
 import { describe, expect, test } from "bun:test";
-import type { Call, MessagePart, ToolFormat } from "../../src/tools/format.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { hermes } from "../../src/tools/formats/hermes.ts";
 import { llamaJson } from "../../src/tools/formats/llama-json.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
 import { messageParser } from "../../src/tools/message.ts";
 import { type Thinking, thinkTags } from "../../src/tools/reasoning.ts";
+import type { Call, MessagePart, ToolFormat } from "../../src/tools/syntax/format.ts";
 import { allFormats } from "./all-formats.ts";
 import { call, content, parts, read, reasoning, tools } from "./messages.ts";
 

@@ -1,9 +1,9 @@
 // A message gives the same parts however it is split into pieces.
 import { describe, expect, test } from "bun:test";
-import type { MessagePart, ToolFormat } from "../../src/tools/format.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { type MessageOptions, messageParser } from "../../src/tools/message.ts";
 import { thinkTags } from "../../src/tools/reasoning.ts";
+import type { MessagePart, ToolFormat } from "../../src/tools/syntax/format.ts";
 import { makeRandom, type Random } from "../support/random.ts";
 import { allFormats } from "./all-formats.ts";
 import { parts, tools } from "./messages.ts";

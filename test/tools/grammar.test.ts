@@ -7,7 +7,6 @@ import {
   type StructuralTagFormat,
   TokenizerInfo,
 } from "@mlc-ai/web-xgrammar";
-import type { Call, GrammarOptions, ToolFormat } from "../../src/tools/format.ts";
 import { functionGemma, gemma4 } from "../../src/tools/formats/function-gemma.ts";
 import { glm } from "../../src/tools/formats/glm.ts";
 import { harmony } from "../../src/tools/formats/harmony.ts";
@@ -19,6 +18,7 @@ import { mistral } from "../../src/tools/formats/mistral.ts";
 import { pythonic } from "../../src/tools/formats/pythonic.ts";
 import { qwenXml } from "../../src/tools/formats/qwen-xml.ts";
 import { withThought } from "../../src/tools/reasoning.ts";
+import type { Call, GrammarOptions, ToolFormat } from "../../src/tools/syntax/format.ts";
 import { allFormats } from "./all-formats.ts";
 import { read, tools } from "./messages.ts";
 

@@ -1,6 +1,7 @@
 // What the tests of formats share: some tools, and messages read whole or in pieces.
-import type { MessagePart, Tool, ToolFormat } from "../../src/tools/format.ts";
+
 import type { MessageParser } from "../../src/tools/message.ts";
+import type { MessagePart, Tool, ToolFormat } from "../../src/tools/syntax/format.ts";
 
 export const tools: readonly Tool[] = [
   {

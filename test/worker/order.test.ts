@@ -43,7 +43,7 @@ describe("in any order", () => {
     // A path of data that MLX's Metal backend would not see.
     expect(symbols).not.toHaveProperty("mlx_depends");
     const root = join(import.meta.dir, "../..");
-    const files = [...new Glob("src/{kernels,model,worker}/*.ts").scanSync(root)];
+    const files = [...new Glob("src/{kernels,model,worker}/**/*.ts").scanSync(root)];
     const code = files.map((file) => readFileSync(join(root, file), "utf8")).join("\n");
     expect(code.replace(/^\s*(\/\/|\*|\/\*).*$/gm, "").match(/\bafter\(\w+, /g)?.length).toBe(
       orderings.length,

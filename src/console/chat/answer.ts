@@ -1,7 +1,8 @@
 // Streams one answer: chunks of the server in, the message as it grows out.
-import type { ChatChunk } from "../../api/chat.ts";
+
 import type { ErrorResponse } from "../../api/error.ts";
-import { ask, messageOf, serverEvents } from "../server.ts";
+import type { ChatChunk } from "../../api/openai/chat.ts";
+import { ask, messageOf, serverEvents } from "../parts/server.ts";
 import type { Call, Message } from "./chat.ts";
 
 type Delta = NonNullable<ChatChunk["choices"][number]>["delta"];

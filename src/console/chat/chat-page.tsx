@@ -1,8 +1,8 @@
 // The chats: a list of them, the open one, and its settings.
 import { useEffect, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
-import { Problem, SelectField } from "../form.tsx";
-import { session } from "../session.ts";
-import { useStore } from "../store.ts";
+import { Problem, SelectField } from "../parts/form.tsx";
+import { session } from "../parts/session.ts";
+import { useStore } from "../parts/store.ts";
 import { type Chat, type Message, pathTo, versionsOf } from "./chat.ts";
 import {
   chats,

@@ -1,7 +1,7 @@
 // The chats that the browser keeps, the one that is open, and what can be done with it.
-import { keep, kept, keptNames } from "../kept.ts";
-import { messageOf } from "../server.ts";
-import { Store } from "../store.ts";
+import { keep, kept, keptNames } from "../parts/kept.ts";
+import { messageOf } from "../parts/server.ts";
+import { Store } from "../parts/store.ts";
 import { streamAnswer } from "./answer.ts";
 import {
   type Chat,

@@ -1,5 +1,5 @@
 // Text in a fixed font, with a button that copies it, and JSON in colours.
-import { CopyButton } from "../copy-button.tsx";
+import { CopyButton } from "../parts/copy-button.tsx";
 
 export function CodeBlock({ text, language }: { text: string; language: string }) {
   return (

@@ -1,6 +1,6 @@
 // Where a question is typed: Enter sends it, Shift and Enter begins a line. After calls it takes their results.
 import { useState } from "hono/jsx/dom";
-import { valueOf } from "../form.tsx";
+import { valueOf } from "../parts/form.tsx";
 import type { Call } from "./chat.ts";
 
 type ComposerProps = { isBusy: boolean; onSend(text: string): void; onStop(): void };

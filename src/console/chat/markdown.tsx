@@ -3,7 +3,7 @@
 
 import { memo } from "hono/jsx/dom";
 import { lexer, type MarkedToken, type Token, type Tokens } from "marked";
-import { Wide } from "../data-table.tsx";
+import { Wide } from "../parts/data-table.tsx";
 import { CodeBlock } from "./code-block.tsx";
 
 type Node = ReturnType<typeof CodeBlock> | string;

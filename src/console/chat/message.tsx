@@ -1,8 +1,8 @@
 // One message of a chat with what can be done to it.
 import { memo, useState } from "hono/jsx/dom";
-import { CopyButton } from "../copy-button.tsx";
-import { valueOf } from "../form.tsx";
-import { oneDigit, seconds } from "../numbers.ts";
+import { CopyButton } from "../parts/copy-button.tsx";
+import { valueOf } from "../parts/form.tsx";
+import { oneDigit, seconds } from "../parts/numbers.ts";
 import type { Call, Figures, Message } from "./chat.ts";
 import { JsonBlock } from "./code-block.tsx";
 import { Markdown } from "./markdown.tsx";

@@ -1,5 +1,5 @@
 // What is sent with every question of a chat.
-import { SelectField, TextArea, TextField } from "../form.tsx";
+import { SelectField, TextArea, TextField } from "../parts/form.tsx";
 import { type ChatSettings, numberFields } from "./chat.ts";
 
 const names: Readonly<Record<(typeof numberFields)[number], string>> = {

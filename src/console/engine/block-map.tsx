@@ -1,6 +1,6 @@
 // The blocks of a model's KV cache, a square each, in the order of the pool.
-import type { StateEvent } from "../../api/engine.ts";
-import { whole } from "../numbers.ts";
+import type { StateEvent } from "../../api/owner/engine.ts";
+import { whole } from "../parts/numbers.ts";
 import { Canvas, inkOf } from "./canvas.tsx";
 
 type BlockMap = StateEvent["maps"][number];

@@ -1,9 +1,9 @@
 // The engine at work.
 import { useEffect } from "hono/jsx/dom";
-import type { StateEvent } from "../../api/engine.ts";
-import { Problem } from "../form.tsx";
-import { bytes, oneDigit, percent, whole } from "../numbers.ts";
-import { useStore } from "../store.ts";
+import type { StateEvent } from "../../api/owner/engine.ts";
+import { Problem } from "../parts/form.tsx";
+import { bytes, oneDigit, percent, whole } from "../parts/numbers.ts";
+import { useStore } from "../parts/store.ts";
 import { BlockMapView } from "./block-map.tsx";
 import type { EngineView, Step } from "./engine-view.ts";
 import { closeFeed, engine, openFeed } from "./feed.ts";

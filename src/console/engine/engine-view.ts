@@ -1,5 +1,5 @@
 // What the engine's feed has told so far: the last steps, the newest state, and the story of one request.
-import type { EngineFeedEvent, StateEvent, StepsEvent } from "../../api/engine.ts";
+import type { EngineFeedEvent, StateEvent, StepsEvent } from "../../api/owner/engine.ts";
 
 /** Tokens of one request in a step. */
 export type Share = { id: string; promptTokens: number; decodeTokens: number };

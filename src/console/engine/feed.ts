@@ -1,7 +1,7 @@
 // The connection to the engine's feed, and the view that it makes.
-import type { EngineFeedEvent } from "../../api/engine.ts";
-import { ask, messageOf, serverEvents } from "../server.ts";
-import { Store } from "../store.ts";
+import type { EngineFeedEvent } from "../../api/owner/engine.ts";
+import { ask, messageOf, serverEvents } from "../parts/server.ts";
+import { Store } from "../parts/store.ts";
 import { after, type EngineView, newStory } from "./engine-view.ts";
 
 const AGAIN_MS = 1000;

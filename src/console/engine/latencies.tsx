@@ -1,6 +1,6 @@
 // Histograms of latencies since the server's start.
-import type { StateEvent } from "../../api/engine.ts";
-import { seconds, whole } from "../numbers.ts";
+import type { StateEvent } from "../../api/owner/engine.ts";
+import { seconds, whole } from "../parts/numbers.ts";
 
 type Latency = StateEvent["latency"][number];
 

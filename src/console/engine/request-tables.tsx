@@ -1,9 +1,9 @@
 // The requests that run and wait, and the last that have ended.
 import { useState } from "hono/jsx/dom";
-import { DataTable, type TableColumn } from "../data-table.tsx";
-import { Problem } from "../form.tsx";
-import { oneDigit, seconds, whole } from "../numbers.ts";
-import { ask, messageOf } from "../server.ts";
+import { DataTable, type TableColumn } from "../parts/data-table.tsx";
+import { Problem } from "../parts/form.tsx";
+import { oneDigit, seconds, whole } from "../parts/numbers.ts";
+import { ask, messageOf } from "../parts/server.ts";
 import { colourOf } from "./canvas.tsx";
 import type { Ended, Running, Story } from "./engine-view.ts";
 import { follow } from "./feed.ts";

@@ -1,7 +1,7 @@
 // Every step as a column, the newest to the right: what each request computes in it, decoded tokens below in full
 // colour, tokens of prompts above in a paler one.
 import { useRef } from "hono/jsx/dom";
-import { oneDigit, whole } from "../numbers.ts";
+import { oneDigit, whole } from "../parts/numbers.ts";
 import { Canvas, colourOf, inkOf } from "./canvas.tsx";
 import type { Step } from "./engine-view.ts";
 

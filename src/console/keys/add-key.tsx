@@ -1,9 +1,9 @@
 // A new key: its name, tier and limits, and the key itself, which is shown this once.
 import { useState } from "hono/jsx/dom";
-import type { AddKeyResponse } from "../../api/keys.ts";
-import { CopyButton } from "../copy-button.tsx";
-import { Problem, SelectField, TextField } from "../form.tsx";
-import { askJson, messageOf } from "../server.ts";
+import type { AddKeyResponse } from "../../api/owner/keys.ts";
+import { CopyButton } from "../parts/copy-button.tsx";
+import { Problem, SelectField, TextField } from "../parts/form.tsx";
+import { askJson, messageOf } from "../parts/server.ts";
 
 const limitFields = [
   ["requests_per_minute", "Requests/min"],

@@ -1,9 +1,9 @@
 // The batches of all keys: how far they are, and what has come of them.
 import { useState } from "hono/jsx/dom";
-import type { KeyBatches } from "../../api/batches.ts";
-import { Problem } from "../form.tsx";
-import { whole } from "../numbers.ts";
-import { ask, messageOf } from "../server.ts";
+import type { KeyBatches } from "../../api/openai/batches.ts";
+import { Problem } from "../parts/form.tsx";
+import { whole } from "../parts/numbers.ts";
+import { ask, messageOf } from "../parts/server.ts";
 
 type Batch = KeyBatches["batches"][number];
 

@@ -1,12 +1,12 @@
 // Whose requests the server accepts, what they have used, and the batches of all of them.
 import { useState } from "hono/jsx/dom";
-import type { KeyBatches } from "../../api/batches.ts";
-import type { KeyList } from "../../api/keys.ts";
-import { DataTable, type TableColumn } from "../data-table.tsx";
-import { Problem } from "../form.tsx";
-import { whole } from "../numbers.ts";
-import { usePolled } from "../polled.ts";
-import { ask, messageOf } from "../server.ts";
+import type { KeyBatches } from "../../api/openai/batches.ts";
+import type { KeyList } from "../../api/owner/keys.ts";
+import { DataTable, type TableColumn } from "../parts/data-table.tsx";
+import { Problem } from "../parts/form.tsx";
+import { whole } from "../parts/numbers.ts";
+import { usePolled } from "../parts/polled.ts";
+import { ask, messageOf } from "../parts/server.ts";
 import { AddKey } from "./add-key.tsx";
 import { Batches } from "./batches.tsx";
 

@@ -1,11 +1,11 @@
 // The models on this machine: what they are, how far they are loaded, and more of them from the hub.
 import { useEffect, useState } from "hono/jsx/dom";
-import type { ModelStates, PlanResponse } from "../../api/admin.ts";
-import { DataTable, type TableColumn } from "../data-table.tsx";
-import { Problem, TextField } from "../form.tsx";
-import { bytes, count, percent, seconds, whole } from "../numbers.ts";
-import { askJson, messageOf } from "../server.ts";
-import { useStore } from "../store.ts";
+import type { ModelStates, PlanResponse } from "../../api/owner/admin.ts";
+import { DataTable, type TableColumn } from "../parts/data-table.tsx";
+import { Problem, TextField } from "../parts/form.tsx";
+import { bytes, count, percent, seconds, whole } from "../parts/numbers.ts";
+import { askJson, messageOf } from "../parts/server.ts";
+import { useStore } from "../parts/store.ts";
 import {
   busy,
   load,

@@ -1,9 +1,10 @@
 // The models of the machine as the server last told them, and the pulls that this page has begun.
-import type { ModelStates } from "../../api/admin.ts";
-import type { OllamaPullStatus } from "../../api/ollama-models.ts";
-import { ask, askJson, messageOf, partsOf } from "../server.ts";
-import { refreshSession } from "../session.ts";
-import { Store } from "../store.ts";
+
+import type { OllamaPullStatus } from "../../api/ollama/models.ts";
+import type { ModelStates } from "../../api/owner/admin.ts";
+import { ask, askJson, messageOf, partsOf } from "../parts/server.ts";
+import { refreshSession } from "../parts/session.ts";
+import { Store } from "../parts/store.ts";
 import { after, type Pull } from "./pull-progress.ts";
 
 export type ModelRow = ModelStates["models"][number];

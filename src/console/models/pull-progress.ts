@@ -1,5 +1,5 @@
 // How far a pull is, and how long it will take.
-import type { OllamaPullStatus } from "../../api/ollama-models.ts";
+import type { OllamaPullStatus } from "../../api/ollama/models.ts";
 
 export type Pull = {
   name: string;

@@ -1,5 +1,5 @@
 // Arrays of JSON: items by position, then any number of one kind.
-import type { Part } from "../rules.ts";
+import type { Part } from "../pattern/rules.ts";
 import type { Schema } from "./keywords.ts";
 import type { SchemaParts } from "./parts.ts";
 

@@ -1,6 +1,6 @@
 // Numbers of JSON between bounds, digit by digit.
-import { byteClass } from "../alternatives.ts";
-import type { Part, Rule } from "../rules.ts";
+import { byteClass } from "../pattern/alternatives.ts";
+import type { Part, Rule } from "../pattern/rules.ts";
 import type { Schema } from "./keywords.ts";
 import type { RuleBook } from "./rule-book.ts";
 

@@ -1,5 +1,5 @@
 // Objects of JSON: the named properties in their order, then any number of others.
-import type { Part, Rule } from "../rules.ts";
+import type { Part, Rule } from "../pattern/rules.ts";
 import { asserts, isAssertion, isObject, keywordsOf, type Schema, without } from "./keywords.ts";
 import type { SchemaParts } from "./parts.ts";
 

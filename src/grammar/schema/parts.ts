@@ -1,5 +1,5 @@
 // What the rules of arrays and objects are made of.
-import type { Rule } from "../rules.ts";
+import type { Rule } from "../pattern/rules.ts";
 import type { SchemaReader } from "./reader.ts";
 import type { RuleBook } from "./rule-book.ts";
 import type { StringRules } from "./strings.ts";

@@ -1,9 +1,9 @@
 // The rules of one schema's grammar while they are written. The book makes each rule once, notes the first
 // keyword that cannot be enforced, and bounds what the grammar may cost: whatever a client sends, writing and
 // compiling it ends in time.
-import { literal } from "../alternatives.ts";
-import { MAX_PATTERN_STEPS, Work } from "../pattern.ts";
-import type { Part, Rule } from "../rules.ts";
+import { literal } from "../pattern/alternatives.ts";
+import { MAX_PATTERN_STEPS, Work } from "../pattern/pattern.ts";
+import type { Part, Rule } from "../pattern/rules.ts";
 
 /** What keeps a schema from being enforced. */
 export type SchemaFault = {

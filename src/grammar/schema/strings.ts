@@ -1,6 +1,7 @@
 // Strings of JSON: any, of some length, of a pattern or a format, and keys that are none of some names.
-import { byteClass, literal } from "../alternatives.ts";
-import { type Automaton, both, costOf, PatternError, readPattern, withLength } from "../pattern.ts";
+import { byteClass, literal } from "../pattern/alternatives.ts";
+import type { Automaton } from "../pattern/automaton.ts";
+import { both, costOf, PatternError, readPattern, withLength } from "../pattern/pattern.ts";
 import {
   complement,
   intersect,
@@ -9,7 +10,7 @@ import {
   type Range,
   type Rule,
   utf8,
-} from "../rules.ts";
+} from "../pattern/rules.ts";
 import { formatPatterns, unsupportedFormats } from "./formats.ts";
 import type { Schema } from "./keywords.ts";
 import type { SchemaReader } from "./reader.ts";

@@ -2,13 +2,13 @@
 // layers that read those of the layer before them.
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts";
-import { integer, kvOwnersOf, positive } from "../config.ts";
-import { family } from "../family.ts";
-import { changedHeads } from "../head-changes.ts";
-import { headFeatures, projection, rmsNorm } from "../layers.ts";
-import { halves } from "../qkv.ts";
-import { rotated } from "../rope.ts";
-import type { Weights } from "../weights.ts";
+import { integer, kvOwnersOf, positive } from "../checkpoint/config.ts";
+import { rotated } from "../contract/rope.ts";
+import { family } from "../design/family.ts";
+import { changedHeads } from "../layers/head-changes.ts";
+import { headFeatures, projection, rmsNorm } from "../layers/layers.ts";
+import { halves } from "../layers/qkv.ts";
+import type { Weights } from "../weights/weights.ts";
 
 export const afm7 = family({
   config: { num_kv_reuse_layers: integer.min(0), hidden_dim_scale_factor: positive.default(3.25) },

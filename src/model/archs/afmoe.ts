@@ -1,8 +1,8 @@
 // Trinity, by Arcee: norms before and behind attention and MLP, gated attention, RoPE only in layers with a window.
 import { z } from "zod";
-import { count, flag, layerTypes } from "../config.ts";
-import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, flag, layerTypes } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
 
 export const afmoe = family({
   config: {

@@ -1,9 +1,9 @@
 // Apertus: norms on queries and keys, and a plain MLP with an activation that learns its slopes (xIELU).
 import { z } from "zod";
-import { type Slope, xielu } from "../activations.ts";
-import { real } from "../config.ts";
-import { family } from "../family.ts";
-import { plainMlp } from "../layers.ts";
+import { real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { type Slope, xielu } from "../layers/activations.ts";
+import { plainMlp } from "../layers/layers.ts";
 
 const numbers = z.array(real);
 const Slopes = z.object({ alpha_p: numbers, alpha_n: numbers, beta: numbers, eps: numbers });

@@ -1,12 +1,12 @@
 // Baichuan M1: keys and values are mixed with those of the token before, and layers with a window have other heads.
 import { z } from "zod";
 import { add, concatenate, reshape, slice, swapAxes, zeros } from "../../mlx/ops.ts";
-import { count, headsOf, integer } from "../config.ts";
-import { family } from "../family.ts";
-import { type AttentionSizes, headFeatures, kvFeatures, ownHeads } from "../layers.ts";
-import { normedRows } from "../norm-head.ts";
-import { makeRope } from "../rope.ts";
-import type { Weights } from "../weights.ts";
+import { count, headsOf, integer } from "../checkpoint/config.ts";
+import { makeRope } from "../contract/rope.ts";
+import { family } from "../design/family.ts";
+import { type AttentionSizes, headFeatures, kvFeatures, ownHeads } from "../layers/layers.ts";
+import { normedRows } from "../layers/norm-head.ts";
+import type { Weights } from "../weights/weights.ts";
 
 export const baichuanM1 = family({
   config: {

@@ -1,10 +1,10 @@
 // Ring 2.5: attention whose heads forget at a fixed rate in most layers, latent attention in the others. Its successor
 // has the same model_type.
 import { z } from "zod";
-import { flag } from "../config.ts";
-import { fadingLayers, isGlobal } from "../fading-attention.ts";
-import { type Architecture, family } from "../family.ts";
-import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { flag } from "../checkpoint/config.ts";
+import { type Architecture, family } from "../design/family.ts";
+import { fadingLayers, isGlobal } from "../layers/fading-attention.ts";
+import { latentKeys, latentLayers } from "../layers/latent-layers.ts";
 import { bailingMoeLinear } from "./bailing-moe-linear.ts";
 import { bailingMoeV3 } from "./bailing-moe-v3.ts";
 

@@ -1,7 +1,7 @@
 // Ring 2 linear: attention whose heads forget at a fixed rate in most layers, softmax attention in the others.
-import { count } from "../config.ts";
-import { fadingLayers, groupKeys, isGlobal } from "../fading-attention.ts";
-import { family } from "../family.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { fadingLayers, groupKeys, isGlobal } from "../layers/fading-attention.ts";
 import { bailingMoe } from "./bailing-moe.ts";
 
 export const bailingMoeLinear = family({

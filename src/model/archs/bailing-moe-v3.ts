@@ -1,10 +1,10 @@
 // Ling 3: a delta net with a decay for each feature in most layers, latent attention with a gate in the others.
 import { z } from "zod";
-import { count, real } from "../config.ts";
-import { deltaAttention } from "../delta-attention.ts";
-import { groupKeys, isGlobal } from "../fading-attention.ts";
-import { family } from "../family.ts";
-import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { count, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { deltaAttention } from "../layers/delta-attention.ts";
+import { groupKeys, isGlobal } from "../layers/fading-attention.ts";
+import { latentKeys, latentLayers } from "../layers/latent-layers.ts";
 import { bailingMoe } from "./bailing-moe.ts";
 
 export const bailingMoeV3 = family({

@@ -1,9 +1,9 @@
 // Ling and Ring, by inclusionAI: experts, and one matrix for queries, keys and values.
 import { z } from "zod";
-import { count, flag } from "../config.ts";
-import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
-import { family } from "../family.ts";
-import { normedColumns } from "../norm-head.ts";
+import { count, flag } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
+import { normedColumns } from "../layers/norm-head.ts";
 
 export const bailingMoe = family({
   config: {

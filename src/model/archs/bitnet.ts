@@ -1,9 +1,9 @@
 // BitNet b1.58: ternary weights, squared ReLU, and a norm before the last product of attention and MLP.
 import type { MlxArray } from "../../mlx/array.ts";
 import { multiply } from "../../mlx/ops.ts";
-import { squaredRelu } from "../activations.ts";
-import { family } from "../family.ts";
-import { dividedNorm, gatedMlp, headFeatures, ownWidth } from "../layers.ts";
+import { family } from "../design/family.ts";
+import { squaredRelu } from "../layers/activations.ts";
+import { dividedNorm, gatedMlp, headFeatures, ownWidth } from "../layers/layers.ts";
 
 export const bitnet = family({
   design: ({ hidden_size: dims, intermediate_size: hidden, rms_norm_eps: eps }, weights) => ({

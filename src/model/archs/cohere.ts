@@ -1,7 +1,7 @@
 // Command R: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
-import { flag, real } from "../config.ts";
-import { family } from "../family.ts";
-import { plainLayerNorm } from "../layers.ts";
+import { flag, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { plainLayerNorm } from "../layers/layers.ts";
 
 export const cohere = family({
   config: { logit_scale: real.default(0.0625), use_qk_norm: flag.default(false) },

@@ -1,6 +1,6 @@
 // Command R7B and A: Command R with a window in three layers of four, which alone have positions.
-import { count } from "../config.ts";
-import { family } from "../family.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 import { cohere } from "./cohere.ts";
 
 export const cohere2 = family({

@@ -1,9 +1,9 @@
 // DBRX: layer norms without biases, queries, keys and values within limits, and experts in every layer.
 import { z } from "zod";
-import { count, positive } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { splitExpertRows } from "../expert-layouts.ts";
-import { family } from "../family.ts";
+import { count, positive } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { splitExpertRows } from "../layers/expert-layouts.ts";
 
 export const dbrx = family({
   config: {

@@ -1,8 +1,8 @@
 // DeepSeek V2 and Coder V2: latent attention, experts chosen by softmax from the groups with the best of them.
-import { word } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
-import { latentKeys, latentLayers } from "../latent-layers.ts";
+import { word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { latentKeys, latentLayers } from "../layers/latent-layers.ts";
 
 export const deepseekV2 = family({
   config: { ...expertKeys, ...latentKeys, topk_method: word.default("greedy") },

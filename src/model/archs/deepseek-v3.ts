@@ -1,6 +1,7 @@
 // DeepSeek V3, R1 and Kimi K2: experts are chosen by sigmoids with a correction, from the groups whose two best are best.
-import { correctedScores, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+
+import { family } from "../design/family.ts";
+import { correctedScores, expertsOf } from "../layers/expert-design.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";
 
 export const deepseekV3 = family({

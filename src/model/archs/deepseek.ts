@@ -1,7 +1,7 @@
 // DeepSeek MoE, before V2: Llama's attention, and experts chosen by softmax beside some that all tokens go through.
 import { z } from "zod";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const deepseek = family({
   config: { ...expertKeys, scoring_func: z.literal("softmax").default("softmax") },

@@ -1,6 +1,7 @@
 // dots.llm1: experts chosen as in DeepSeek V3, and norms of queries and keys.
-import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+
+import { family } from "../design/family.ts";
+import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const dots1 = family({
   config: expertKeys,

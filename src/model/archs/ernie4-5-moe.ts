@@ -1,8 +1,8 @@
 // ERNIE 4.5 with experts in most layers. Features that rotate together are neighbours.
 import { z } from "zod";
-import { count, integer } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 /** One for text, and one for images. */
 const layerIndex = z.union([integer, z.array(integer).min(1)]);

@@ -1,8 +1,8 @@
 // K-EXAONE: experts chosen as in DeepSeek V3, windows in most layers, and RoPE only in these.
 import { z } from "zod";
-import { count, flag, layerTypes } from "../config.ts";
-import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, flag, layerTypes } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const exaoneMoe = family({
   config: {

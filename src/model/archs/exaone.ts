@@ -1,5 +1,5 @@
 // EXAONE 3 and 3.5: Llama under other names.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 
 export const exaone = family({
   keys: { num_hidden_layers: "num_layers", rms_norm_eps: "layer_norm_epsilon" },

@@ -1,9 +1,9 @@
 // EXAONE 4: norms behind attention and MLP instead of before, and on queries and keys. Where some layers have a
 // window, those without one have no positions.
 import { z } from "zod";
-import { count, word } from "../config.ts";
-import { normsBehind } from "../design.ts";
-import { family } from "../family.ts";
+import { count, word } from "../checkpoint/config.ts";
+import { normsBehind } from "../design/design.ts";
+import { family } from "../design/family.ts";
 
 export const exaone4 = family({
   config: {

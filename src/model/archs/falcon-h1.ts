@@ -2,19 +2,19 @@
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
-import { count, flag, headsOf, positive, real } from "../config.ts";
-import type { Extent } from "../extents.ts";
-import { type ConfigOf, family } from "../family.ts";
+import { count, flag, headsOf, positive, real } from "../checkpoint/config.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { type ConfigOf, family } from "../design/family.ts";
 import {
   type GatedNorm,
   mamba2Keys,
   mamba2Mixer,
   mamba2Sizes,
   shortMamba2Keys,
-} from "../mamba2-layers.ts";
-import { groupedNorm } from "../recurrent-layers.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
+} from "../layers/mamba2-layers.ts";
+import { groupedNorm } from "../layers/recurrent-layers.ts";
+import type { Extent } from "../weights/extents.ts";
+import type { Weights } from "../weights/weights.ts";
 
 const keys = {
   ...mamba2Keys,

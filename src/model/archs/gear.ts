@@ -1,11 +1,11 @@
 // Gear: Gemma 3's norms, windows and positions, and layers in which keys and values of the last few tokens are
 // convolved and gated by queries, in place of attention.
 import { z } from "zod";
-import { gatingOf } from "../activations.ts";
-import { headsOf, integer, layerTypes, positive, word } from "../config.ts";
-import { convolvedMixer } from "../convolution-layers.ts";
-import { normsAround } from "../design.ts";
-import { family } from "../family.ts";
+import { headsOf, integer, layerTypes, positive, word } from "../checkpoint/config.ts";
+import { normsAround } from "../design/design.ts";
+import { family } from "../design/family.ts";
+import { gatingOf } from "../layers/activations.ts";
+import { convolvedMixer } from "../layers/convolution-layers.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 export const gear = family({

@@ -1,5 +1,5 @@
 // Gemma: Llama with the embedding scaled, GELU, and norms that are stored as their distance from 1.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 
 export const gemma = family({
   design: ({ hidden_size }) => ({

@@ -1,7 +1,7 @@
 // Gemma 2: norms before and behind attention and MLP, soft caps, and a window in every other layer.
-import { headsOf, positive } from "../config.ts";
-import { normsAround } from "../design.ts";
-import { family } from "../family.ts";
+import { headsOf, positive } from "../checkpoint/config.ts";
+import { normsAround } from "../design/design.ts";
+import { family } from "../design/family.ts";
 
 export const gemma2 = family({
   config: {

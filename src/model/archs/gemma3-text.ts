@@ -2,9 +2,9 @@
 // and norms around attention and MLP and on queries and keys.
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, astype, clip } from "../../mlx/ops.ts";
-import { count, positive } from "../config.ts";
-import { normsAround } from "../design.ts";
-import { family } from "../family.ts";
+import { count, positive } from "../checkpoint/config.ts";
+import { normsAround } from "../design/design.ts";
+import { family } from "../design/family.ts";
 
 /** Of models with positions of their own for layers with a window. */
 export const localRopeKeys = {

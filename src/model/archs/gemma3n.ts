@@ -3,13 +3,13 @@
 // read the keys and values of earlier ones. Of such a file, the part that reads and writes text.
 import { z } from "zod";
 import { slice, squeeze } from "../../mlx/ops.ts";
-import { normalQuantile, sparseGeglu } from "../activations.ts";
-import { altUpBlock, altUpKeys, mergeStreams, spreadStreams } from "../altup-layers.ts";
-import { count, integer, kvOwnersOf, positive, real } from "../config.ts";
-import { normsAround } from "../design.ts";
-import { family, textPart } from "../family.ts";
-import { layerInputKeys, layerInputs } from "../layer-inputs.ts";
-import { gatedMlp, ownWidth } from "../layers.ts";
+import { count, integer, kvOwnersOf, positive, real } from "../checkpoint/config.ts";
+import { altUpBlock, altUpKeys, mergeStreams, spreadStreams } from "../design/altup-layers.ts";
+import { normsAround } from "../design/design.ts";
+import { family, textPart } from "../design/family.ts";
+import { layerInputKeys, layerInputs } from "../design/layer-inputs.ts";
+import { normalQuantile, sparseGeglu } from "../layers/activations.ts";
+import { gatedMlp, ownWidth } from "../layers/layers.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 const text = family({

@@ -15,14 +15,14 @@ import {
   parseConfig,
   positive,
   windowOf,
-} from "../config.ts";
-import { type LayerParts, normsAround } from "../design.ts";
-import { arrangeExperts } from "../expert-layouts.ts";
-import { combined, router } from "../experts.ts";
-import { type ConfigOf, family } from "../family.ts";
-import { layerInputGate, layerInputs } from "../layer-inputs.ts";
-import { type Block, expertMlps, rmsNorm } from "../layers.ts";
-import type { Weights } from "../weights.ts";
+} from "../checkpoint/config.ts";
+import { type LayerParts, normsAround } from "../design/design.ts";
+import { type ConfigOf, family } from "../design/family.ts";
+import { layerInputGate, layerInputs } from "../design/layer-inputs.ts";
+import { arrangeExperts } from "../layers/expert-layouts.ts";
+import { combined, router } from "../layers/experts.ts";
+import { type Block, expertMlps, rmsNorm } from "../layers/layers.ts";
+import type { Weights } from "../weights/weights.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 const keys = {

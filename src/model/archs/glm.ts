@@ -1,5 +1,5 @@
 // GLM 4's first models and GLM Edge: neighbouring features rotate together, half of each head unless it says.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 
 export const glm = family({
   defaults: { partial_rotary_factor: 0.5 },

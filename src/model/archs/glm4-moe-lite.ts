@@ -1,6 +1,6 @@
 // GLM 4.7 Flash: DeepSeek V3 in other sizes.
-import { family } from "../family.ts";
-import { latentLayers } from "../latent-layers.ts";
+import { family } from "../design/family.ts";
+import { latentLayers } from "../layers/latent-layers.ts";
 import { deepseekV3 } from "./deepseek-v3.ts";
 
 export const glm4MoeLite = family({

@@ -1,7 +1,7 @@
 // GLM 4.5 to 4.7: experts chosen as in DeepSeek V3, and RoPE over a part of each head. Solar Open has the same.
-import { flag } from "../config.ts";
-import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { flag } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const glm4Moe = family({
   config: { ...expertKeys, use_qk_norm: flag.default(false) },

@@ -1,5 +1,5 @@
 // GLM 4 0414: GLM with half of each head rotated, and norms behind attention and MLP, too.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 import { glm } from "./glm.ts";
 
 export const glm4 = family({

@@ -1,7 +1,7 @@
 // StarCoder and SantaCoder: GPT 2 whose heads share one key and value.
-import { flag, word } from "../config.ts";
-import { family } from "../family.ts";
-import { arrangeGroups } from "../qkv.ts";
+import { flag, word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { arrangeGroups } from "../layers/qkv.ts";
 import { gpt2 } from "./gpt2.ts";
 
 export const gptBigcode = family({

@@ -1,9 +1,9 @@
 // GPT NeoX and Pythia: layer norms, attention and MLP beside each other, a head's query, key and value side by side.
 
-import { activationOf } from "../activations.ts";
-import { flag, word } from "../config.ts";
-import { family } from "../family.ts";
-import { arrangeGroups } from "../qkv.ts";
+import { flag, word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { activationOf } from "../layers/activations.ts";
+import { arrangeGroups } from "../layers/qkv.ts";
 
 export const gptNeox = family({
   config: {

@@ -1,9 +1,10 @@
 // gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
-import { clippedSwiglu } from "../activations.ts";
-import { count, positive } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { arrangeExpertBlocks } from "../expert-layouts.ts";
-import { family } from "../family.ts";
+
+import { count, positive } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { clippedSwiglu } from "../layers/activations.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { arrangeExpertBlocks } from "../layers/expert-layouts.ts";
 
 export const gptOss = family({
   config: { ...expertKeys, n_routed_experts: count, swiglu_limit: positive.default(7) },

@@ -1,11 +1,11 @@
 // GPT 2: layer norms, learned positions, one matrix for queries, keys and values.
 import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
-import { activationOf } from "../activations.ts";
-import { transposed } from "../arrangement.ts";
-import { count, word } from "../config.ts";
-import { family } from "../family.ts";
-import type { Weights } from "../weights.ts";
+import { count, word } from "../checkpoint/config.ts";
+import { transposed } from "../checkpoint/stored/arrangement.ts";
+import { family } from "../design/family.ts";
+import { activationOf } from "../layers/activations.ts";
+import type { Weights } from "../weights/weights.ts";
 
 /** What GPT-J has, too. */
 export const gpt = family({

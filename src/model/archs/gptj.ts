@@ -1,7 +1,7 @@
 // GPT-J: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
 import { LoadError } from "../../files/load-error.ts";
-import { count, headsOf } from "../config.ts";
-import { family } from "../family.ts";
+import { count, headsOf } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 import { gpt } from "./gpt2.ts";
 
 export const gptj = family({

@@ -1,7 +1,7 @@
 // Granite 3: Llama with a factor on the embedding, on each branch, on the scores and on the logits.
 import { divide } from "../../mlx/ops.ts";
-import { real } from "../config.ts";
-import { family } from "../family.ts";
+import { real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const granite = family({
   config: {

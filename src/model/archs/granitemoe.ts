@@ -1,7 +1,7 @@
 // Granite 3 with experts.
-import { integer } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { granite } from "./granite.ts";
 
 export const graniteMoe = family({

@@ -1,8 +1,8 @@
 // Granite 4: Granite with Mamba 2 in most layers, with or without experts.
-import { integer, layerTypes, word } from "../config.ts";
-import { expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
-import { mamba2Keys, mamba2Layer, shortMamba2Keys } from "../mamba2-layers.ts";
+import { integer, layerTypes, word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf } from "../layers/expert-design.ts";
+import { mamba2Keys, mamba2Layer, shortMamba2Keys } from "../layers/mamba2-layers.ts";
 import { graniteMoe } from "./granitemoe.ts";
 
 /** Those without such layers leave their sizes out. */

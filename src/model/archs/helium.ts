@@ -1,5 +1,5 @@
 // Helium and ERNIE 4.5: Llama whose neighbouring features rotate together.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 
 export const helium = family({
   // Some of ERNIE's files have both halves of an MLP in one matrix.

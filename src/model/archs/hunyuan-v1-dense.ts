@@ -1,6 +1,6 @@
 // Hunyuan's dense models: norms on queries and keys, behind RoPE.
-import { flag } from "../config.ts";
-import { family } from "../family.ts";
+import { flag } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const hunyuanV1Dense = family({
   config: { use_qk_norm: flag.default(true) },

@@ -1,10 +1,10 @@
 // Hunyuan's models with experts: norms on queries and keys behind RoPE, and layers that take over keys and values.
 import { z } from "zod";
-import { count, flag, headsOf } from "../config.ts";
-import { routedMlp } from "../experts.ts";
-import { family } from "../family.ts";
-import { projectionWith, rotatedFirst, takenOver } from "../head-changes.ts";
-import { arrangeGroups } from "../qkv.ts";
+import { count, flag, headsOf } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { routedMlp } from "../layers/experts.ts";
+import { projectionWith, rotatedFirst, takenOver } from "../layers/head-changes.ts";
+import { arrangeGroups } from "../layers/qkv.ts";
 
 /** One for all layers, or one a layer. */
 const counts = z.union([count, z.array(count)]);

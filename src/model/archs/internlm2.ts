@@ -1,6 +1,6 @@
 // InternLM 2 and 2.5: Llama with the queries of each KV head beside its key and value, under other names.
-import { family } from "../family.ts";
-import { arrangeGroups } from "../qkv.ts";
+import { family } from "../design/family.ts";
+import { arrangeGroups } from "../layers/qkv.ts";
 
 export const internlm2 = family({
   names: {

@@ -13,10 +13,13 @@ import {
   subtract,
   sum,
 } from "../../mlx/ops.ts";
-import { count, headsOf } from "../config.ts";
-import { type Crossing, handingOn } from "../crossings.ts";
-import { family } from "../family.ts";
-import { rotatedFirst } from "../head-changes.ts";
+import { count, headsOf } from "../checkpoint/config.ts";
+import type { Step } from "../contract/model.ts";
+import { makeRope, ropeOptions } from "../contract/rope.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { family } from "../design/family.ts";
+import { type Crossing, handingOn } from "../layers/crossings.ts";
+import { rotatedFirst } from "../layers/head-changes.ts";
 import {
   type AttentionBlock,
   type AttentionSizes,
@@ -27,11 +30,8 @@ import {
   preNormBlock,
   projection,
   rmsNorm,
-} from "../layers.ts";
-import type { Step } from "../model.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
+} from "../layers/layers.ts";
+import type { Weights } from "../weights/weights.ts";
 
 export const iquestLoopCoder = family({
   config: { loop_num: z.literal(2).default(2), loop_window_size: count.default(64) },

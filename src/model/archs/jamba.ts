@@ -1,10 +1,10 @@
 // Jamba: Mamba in most layers, attention without positions in the others, and experts in some.
 import { z } from "zod";
-import { count, integer } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
-import { rmsNorm } from "../layers.ts";
-import { mambaKeys, mambaMixer, mambaSizes } from "../mamba-layers.ts";
+import { count, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { rmsNorm } from "../layers/layers.ts";
+import { mambaKeys, mambaMixer, mambaSizes } from "../layers/mamba-layers.ts";
 
 export const jamba = family({
   config: {

@@ -1,10 +1,10 @@
 // Kimi K3: Kimi Linear with experts of a smaller vector, and layers that take a mixture of what earlier ones have made
 // in place of its sum. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import { situ } from "../activations.ts";
-import { count, flag, real } from "../config.ts";
-import { family, textPart } from "../family.ts";
-import { mixedResiduals } from "../mixed-residuals.ts";
+import { count, flag, real } from "../checkpoint/config.ts";
+import { family, textPart } from "../design/family.ts";
+import { mixedResiduals } from "../design/mixed-residuals.ts";
+import { situ } from "../layers/activations.ts";
 import { kimiLayers, kimiLinear } from "./kimi-linear.ts";
 
 /** Of experts of a smaller vector: the matrices into it and back. */

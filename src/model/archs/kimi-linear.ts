@@ -1,12 +1,12 @@
 // Kimi Linear: a delta net with a decay for each feature in most layers, latent attention in the others, and experts.
 import { z } from "zod";
-import { type BaseConfig, count, integer, real } from "../config.ts";
-import { deltaAttention } from "../delta-attention.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { type ConfigOf, family } from "../family.ts";
-import { type LatentParts, latentKeys, latentLayers } from "../latent-layers.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
+import { type BaseConfig, count, integer, real } from "../checkpoint/config.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { type ConfigOf, family } from "../design/family.ts";
+import { deltaAttention } from "../layers/delta-attention.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { type LatentParts, latentKeys, latentLayers } from "../layers/latent-layers.ts";
+import type { Weights } from "../weights/weights.ts";
 
 const keys = {
   ...latentKeys,

@@ -1,9 +1,9 @@
 // Klear: experts and an MLP that all tokens go through, mixed by a share of each that follows from the token.
 import { add, astype, multiply, slice, softmax } from "../../mlx/ops.ts";
-import { count } from "../config.ts";
-import { routedMlp } from "../experts.ts";
-import { family } from "../family.ts";
-import { gatedMlp } from "../layers.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { routedMlp } from "../layers/experts.ts";
+import { gatedMlp } from "../layers/layers.ts";
 import { qwen3Moe } from "./qwen3-moe.ts";
 
 export const klear = family({

@@ -1,9 +1,9 @@
 // Laguna, by Poolside: heads and RoPE that differ from layer to layer, and a gate for each head.
 import { z } from "zod";
 import { astype, logAddExp } from "../../mlx/ops.ts";
-import { count, flag, headsOf, real } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, flag, headsOf, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const laguna = family({
   config: {

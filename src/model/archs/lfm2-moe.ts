@@ -1,7 +1,7 @@
 // LFM 2 with experts in all but the first layers.
-import { count, flag, integer } from "../config.ts";
-import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, flag, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
 import { lfm2 } from "./lfm2.ts";
 
 export const lfm2Moe = family({

@@ -1,8 +1,8 @@
 // LFM 2: short convolutions in most layers, attention in the others.
 import { z } from "zod";
-import { count, flag, integer, layerTypes, real } from "../config.ts";
-import { shortConvolution } from "../convolution-layers.ts";
-import { type ConfigOf, family } from "../family.ts";
+import { count, flag, integer, layerTypes, real } from "../checkpoint/config.ts";
+import { type ConfigOf, family } from "../design/family.ts";
+import { shortConvolution } from "../layers/convolution-layers.ts";
 
 const keys = {
   conv_L_cache: count,

@@ -1,6 +1,6 @@
 // Lille 130M: Llama whose neighbouring features rotate together, under other names.
-import { flag } from "../config.ts";
-import { family } from "../family.ts";
+import { flag } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const lille130m = family({
   config: { tie_word_embeddings: flag.default(true) },

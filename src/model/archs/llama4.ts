@@ -1,10 +1,10 @@
 // Llama 4: attention within chunks in layers with RoPE, to all tokens in those without, and one expert of many beside
 // one that all tokens go through. Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import { count, flag, integer, layerTypes, positive, real } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family, textPart } from "../family.ts";
-import { withTemperature } from "../head-changes.ts";
+import { count, flag, integer, layerTypes, positive, real } from "../checkpoint/config.ts";
+import { family, textPart } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { withTemperature } from "../layers/head-changes.ts";
 
 const text = family({
   config: {

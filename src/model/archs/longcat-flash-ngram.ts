@@ -12,12 +12,12 @@ import {
   subtract,
   zeros,
 } from "../../mlx/ops.ts";
-import { count, integer } from "../config.ts";
-import { type ConfigOf, family } from "../family.ts";
-import type { Step } from "../model.ts";
-import { delayed } from "../recurrent-layers.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
+import { count, integer } from "../checkpoint/config.ts";
+import type { Step } from "../contract/model.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { type ConfigOf, family } from "../design/family.ts";
+import { delayed } from "../layers/recurrent-layers.ts";
+import type { Weights } from "../weights/weights.ts";
 import { longcatFlash } from "./longcat-flash.ts";
 
 const keys = {

@@ -2,12 +2,12 @@
 // give back what they get.
 import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
-import { count, flag, integer } from "../config.ts";
-import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
-import { routedMlp } from "../experts.ts";
-import { family } from "../family.ts";
-import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { gatedMlp, rmsNorm } from "../layers.ts";
+import { count, flag, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
+import { routedMlp } from "../layers/experts.ts";
+import { latentKeys, latentLayers } from "../layers/latent-layers.ts";
+import { gatedMlp, rmsNorm } from "../layers/layers.ts";
 
 export const longcatFlash = family({
   config: {

@@ -1,8 +1,8 @@
 // Mamba and Falcon Mamba: recurrent layers and nothing else.
 import type { MlxArray } from "../../mlx/array.ts";
-import { count, flag, positive, withoutAttention } from "../config.ts";
-import { family } from "../family.ts";
-import { mambaKeys, mambaMixer, mambaSizes } from "../mamba-layers.ts";
+import { count, flag, positive, withoutAttention } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { mambaKeys, mambaMixer, mambaSizes } from "../layers/mamba-layers.ts";
 import { mixersOnly } from "./mamba2.ts";
 
 export const mamba = family({

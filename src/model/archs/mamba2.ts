@@ -1,9 +1,9 @@
 // Mamba 2: recurrent layers and nothing else.
-import { count, StepLimits, withoutAttention } from "../config.ts";
-import type { Design } from "../design.ts";
-import { family } from "../family.ts";
-import { rmsNorm } from "../layers.ts";
-import { mamba2Keys, mamba2Layer } from "../mamba2-layers.ts";
+import { count, StepLimits, withoutAttention } from "../checkpoint/config.ts";
+import type { Design } from "../design/design.ts";
+import { family } from "../design/family.ts";
+import { rmsNorm } from "../layers/layers.ts";
+import { mamba2Keys, mamba2Layer } from "../layers/mamba2-layers.ts";
 
 export const mixersOnly: Design = {
   attentionName: "mixer",

@@ -1,7 +1,7 @@
 // Mellum: Qwen 3's experts with a window in some layers, which have positions of their own.
-import { count } from "../config.ts";
-import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
 import { localRopeKeys } from "./gemma3-text.ts";
 
 export const mellum = family({

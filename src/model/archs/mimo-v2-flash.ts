@@ -1,10 +1,10 @@
 // MiMo V2 Flash: windows with attention sinks in most layers, each kind with heads and positions of its own. Values have
 // fewer features than keys.
 import { z } from "zod";
-import { count, flag, headsOf, positive, real, share } from "../config.ts";
-import { correctedScores, expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
-import { narrowValues } from "../head-changes.ts";
+import { count, flag, headsOf, positive, real, share } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { narrowValues } from "../layers/head-changes.ts";
 
 const flags = z.array(z.union([z.literal(0), z.literal(1)]));
 

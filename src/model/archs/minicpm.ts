@@ -1,7 +1,7 @@
 // MiniCPM: Llama with a factor on the embedding, on each branch and on the logits.
 import { divide } from "../../mlx/ops.ts";
-import { count, real } from "../config.ts";
-import { family } from "../family.ts";
+import { count, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const minicpm = family({
   config: {

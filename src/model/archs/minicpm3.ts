@@ -1,8 +1,8 @@
 // MiniCPM 3: MiniCPM with latent attention, in which features that rotate together are half of them apart.
-import { count } from "../config.ts";
-import { family } from "../family.ts";
-import { latentKeys, latentLayers } from "../latent-layers.ts";
-import { neighbours } from "../qkv.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { latentKeys, latentLayers } from "../layers/latent-layers.ts";
+import { neighbours } from "../layers/qkv.ts";
 import { minicpm } from "./minicpm.ts";
 
 export const minicpm3 = family({

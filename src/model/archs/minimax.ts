@@ -1,8 +1,8 @@
 // MiniMax M2: experts in every layer, norms over all of the queries and keys, and RoPE over a part of each head.
 import { z } from "zod";
-import { count, flag } from "../config.ts";
-import { expertsOf, requiredExpertKeys } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, flag } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
 
 export const minimax = family({
   config: {

@@ -1,7 +1,7 @@
 // Ministral 3: Mistral whose queries grow with their position.
-import { count, positive, RopeScaling, real } from "../config.ts";
-import { family } from "../family.ts";
-import { withTemperature } from "../head-changes.ts";
+import { count, positive, RopeScaling, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { withTemperature } from "../layers/head-changes.ts";
 
 export const ministral3 = family({
   config: {

@@ -1,6 +1,6 @@
 // Mistral 3, Pixtral, LLaVA and others that also see: of such a file, the part that reads and writes text.
 import { LoadError, quoted } from "../../files/load-error.ts";
-import { type Architecture, TEXT, textPart } from "../family.ts";
+import { type Architecture, TEXT, textPart } from "../design/family.ts";
 import { llama } from "./llama.ts";
 import { ministral3 } from "./ministral3.ts";
 import { mistral } from "./mistral.ts";

@@ -1,10 +1,10 @@
 // Mistral 4: DeepSeek's latent attention, with queries that grow with their position, and experts chosen by softmax.
 import { z } from "zod";
-import { count, positive, RopeScaling, real } from "../config.ts";
-import { expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
-import { temperature } from "../head-changes.ts";
-import { latentLayers } from "../latent-layers.ts";
+import { count, positive, RopeScaling, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertsOf } from "../layers/expert-design.ts";
+import { temperature } from "../layers/head-changes.ts";
+import { latentLayers } from "../layers/latent-layers.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";
 
 export const mistral4 = family({

@@ -1,6 +1,7 @@
 // Mixtral: Llama with experts in every layer.
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const mixtral = family({
   config: expertKeys,

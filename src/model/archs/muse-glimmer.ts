@@ -1,10 +1,10 @@
 // Muse Glimmer, by Meta: gated attention, norms before and behind attention and MLP, RoPE only in layers with a window.
 // Of files that also see, the part that reads and writes text.
 import { z } from "zod";
-import { positive, real } from "../config.ts";
-import { normsAround } from "../design.ts";
-import { family, textPart } from "../family.ts";
-import { rmsNorm } from "../layers.ts";
+import { positive, real } from "../checkpoint/config.ts";
+import { normsAround } from "../design/design.ts";
+import { family, textPart } from "../design/family.ts";
+import { rmsNorm } from "../layers/layers.ts";
 
 const text = family({
   config: {

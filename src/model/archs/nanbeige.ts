@@ -1,7 +1,8 @@
 // Nanbeige: Llama whose layers are passed several times, each time with keys and values of their own.
 import { z } from "zod";
-import { count, flag, headsOf, real } from "../config.ts";
-import { family } from "../family.ts";
+import { count, flag, headsOf, real } from "../checkpoint/config.ts";
+import { makeRope, ropeOptions } from "../contract/rope.ts";
+import { family } from "../design/family.ts";
 import {
   attentionBlock,
   type Block,
@@ -10,8 +11,7 @@ import {
   preNormBlock,
   rmsNorm,
   type SharedBlock,
-} from "../layers.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
+} from "../layers/layers.ts";
 
 export const nanbeige = family({
   config: {

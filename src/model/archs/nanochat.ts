@@ -1,9 +1,10 @@
 // nanochat: norms without weights, also on queries and keys, squared ReLU, and a soft cap on the logits.
-import { squaredRelu } from "../activations.ts";
-import { positive } from "../config.ts";
-import { family } from "../family.ts";
-import { plainNorm } from "../layers.ts";
-import { backwards } from "../rope.ts";
+
+import { positive } from "../checkpoint/config.ts";
+import { backwards } from "../contract/rope.ts";
+import { family } from "../design/family.ts";
+import { squaredRelu } from "../layers/activations.ts";
+import { plainNorm } from "../layers/layers.ts";
 
 export const nanochat = family({
   config: { final_logit_softcapping: positive.default(15) },

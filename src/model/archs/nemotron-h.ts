@@ -2,13 +2,13 @@
 
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
-import { squaredRelu } from "../activations.ts";
-import { flag, integer, word } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { routedMlp } from "../experts.ts";
-import { family } from "../family.ts";
-import { plainMlp } from "../layers.ts";
-import { mamba2Keys, mamba2Layer } from "../mamba2-layers.ts";
+import { flag, integer, word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { squaredRelu } from "../layers/activations.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { routedMlp } from "../layers/experts.ts";
+import { plainMlp } from "../layers/layers.ts";
+import { mamba2Keys, mamba2Layer } from "../layers/mamba2-layers.ts";
 import { mixersOnly } from "./mamba2.ts";
 
 /** A letter a layer, or a word. */

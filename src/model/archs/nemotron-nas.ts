@@ -2,10 +2,10 @@
 // place, and they differ in heads and width.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
-import { gatingOf } from "../activations.ts";
-import { count, flag, headsOf, positive, word } from "../config.ts";
-import { usualNorms } from "../design.ts";
-import { family } from "../family.ts";
+import { count, flag, headsOf, positive, word } from "../checkpoint/config.ts";
+import { usualNorms } from "../design/design.ts";
+import { family } from "../design/family.ts";
+import { gatingOf } from "../layers/activations.ts";
 
 const Part = z.looseObject({
   no_op: flag.default(false),

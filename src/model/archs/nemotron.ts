@@ -1,8 +1,8 @@
 // Nemotron 3 and 4, Minitron: layer norms stored as their distance from 1, a plain MLP with squared ReLU.
 
-import { activationOf } from "../activations.ts";
-import { word } from "../config.ts";
-import { family } from "../family.ts";
+import { word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { activationOf } from "../layers/activations.ts";
 
 export const nemotron = family({
   config: { hidden_act: word.default("relu2") },

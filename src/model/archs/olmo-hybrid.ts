@@ -1,11 +1,11 @@
 // OLMo Hybrid: a gated delta net in most layers, with norms before it and the MLP; in the others OLMo 2's attention,
 // with norms behind both.
-import { flag, headsOf, layerTypes, positive, RopeScaling } from "../config.ts";
-import { deltaNet, deltaNetKeys, deltaNetSizes } from "../delta-net.ts";
-import { normsBehind, usualNorms } from "../design.ts";
-import { family } from "../family.ts";
-import { joinConvolutions } from "../recurrent-layers.ts";
-import { makeRope } from "../rope.ts";
+import { flag, headsOf, layerTypes, positive, RopeScaling } from "../checkpoint/config.ts";
+import { makeRope } from "../contract/rope.ts";
+import { normsBehind, usualNorms } from "../design/design.ts";
+import { family } from "../design/family.ts";
+import { deltaNet, deltaNetKeys, deltaNetSizes } from "../layers/delta-net.ts";
+import { joinConvolutions } from "../layers/recurrent-layers.ts";
 
 export const olmoHybrid = family({
   config: {

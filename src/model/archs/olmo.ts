@@ -1,6 +1,6 @@
 // OLMo 1: layer norms without weights, and in some models limits to queries, keys and values.
-import { count, positive } from "../config.ts";
-import { family } from "../family.ts";
+import { count, positive } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const olmo = family({
   config: {

@@ -1,8 +1,8 @@
 // OLMo 2: norms behind attention and MLP instead of before, and over all of the queries and keys.
-import { headsOf } from "../config.ts";
-import { normsBehind } from "../design.ts";
-import { family } from "../family.ts";
-import { makeRope, ropeOptions } from "../rope.ts";
+import { headsOf } from "../checkpoint/config.ts";
+import { makeRope, ropeOptions } from "../contract/rope.ts";
+import { normsBehind } from "../design/design.ts";
+import { family } from "../design/family.ts";
 
 export const olmo2 = family({
   design: (config, weights) => {

@@ -1,5 +1,5 @@
 // OLMo 3: OLMo 2 with a window in three layers of four.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 import { olmo2 } from "./olmo2.ts";
 
 export const olmo3 = family({

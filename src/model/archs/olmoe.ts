@@ -1,7 +1,7 @@
 // OLMoE: experts in every layer, and norms over all of the queries and keys.
-import { count } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const olmoe = family({
   config: { ...expertKeys, n_routed_experts: count, num_experts_per_tok: count },

@@ -1,8 +1,8 @@
 // OpenELM: layers that grow towards the end, in heads and in width.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
-import { count, flag, positive } from "../config.ts";
-import { family } from "../family.ts";
+import { count, flag, positive } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const openelm = family({
   config: {

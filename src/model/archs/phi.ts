@@ -1,9 +1,9 @@
 // Phi 1, 1.5 and 2: attention and MLP beside each other behind one layer norm, and biases everywhere.
 
 import { z } from "zod";
-import { activationOf } from "../activations.ts";
-import { word } from "../config.ts";
-import { family } from "../family.ts";
+import { word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { activationOf } from "../layers/activations.ts";
 
 export const phi = family({
   config: {

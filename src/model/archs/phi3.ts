@@ -1,6 +1,6 @@
 // Phi 3, 3.5 and 4-mini: one matrix for queries, keys and values, one for the MLP's two halves.
-import { count } from "../config.ts";
-import { family } from "../family.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const phi3 = family({
   config: { original_max_position_embeddings: count.default(4096) },

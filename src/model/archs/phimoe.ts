@@ -1,7 +1,7 @@
 // Phi 3.5 MoE: layer norms, biases, and experts chosen one after the other.
-import { real } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { phi3 } from "./phi3.ts";
 
 export const phimoe = family({

@@ -1,8 +1,9 @@
 // Phixtral: Phi 2 with experts. Attention and experts are beside each other.
-import { activationOf } from "../activations.ts";
-import { count } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { activationOf } from "../layers/activations.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
 export const phixtral = family({
   config: { rotary_dim: count.default(32), ...expertKeys },

@@ -1,7 +1,7 @@
 // PLaMo 13B: attention and MLP beside each other behind one norm; the first query of each KV head, then the second.
 import { LoadError } from "../../files/load-error.ts";
-import { count, flag } from "../config.ts";
-import { family } from "../family.ts";
+import { count, flag } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const plamo = family({
   config: {

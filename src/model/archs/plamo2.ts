@@ -1,12 +1,12 @@
 // PLaMo 2: a kind of Mamba in every other layer, attention in the others, and norms before and behind both and MLPs.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
-import { count, flag, integer } from "../config.ts";
-import { type ConfigOf, family } from "../family.ts";
-import { mambaMixer } from "../mamba-layers.ts";
-import { everyOther } from "../qkv.ts";
-import type { LayerStates } from "../states.ts";
-import type { Weights } from "../weights.ts";
+import { count, flag, integer } from "../checkpoint/config.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { type ConfigOf, family } from "../design/family.ts";
+import { mambaMixer } from "../layers/mamba-layers.ts";
+import { everyOther } from "../layers/qkv.ts";
+import type { Weights } from "../weights/weights.ts";
 import { plamoNorms } from "./plamo3.ts";
 
 const keys = {

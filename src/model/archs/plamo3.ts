@@ -1,10 +1,10 @@
 // PLaMo 3: norms before and behind attention and MLP, which are stored as their distance from a number of their own,
 // and a window in most layers, with positions of its own.
-import { type BaseConfig, count, positive } from "../config.ts";
-import type { Design } from "../design.ts";
-import { family } from "../family.ts";
-import { rmsNorm } from "../layers.ts";
-import type { Weights } from "../weights.ts";
+import { type BaseConfig, count, positive } from "../checkpoint/config.ts";
+import type { Design } from "../design/design.ts";
+import { family } from "../design/family.ts";
+import { rmsNorm } from "../layers/layers.ts";
+import type { Weights } from "../weights/weights.ts";
 
 export const plamo3 = family({
   config: {

@@ -1,6 +1,6 @@
 // Qwen 1 and 1.8B, 7B, 14B, 72B of its time: one matrix for queries, keys and values.
-import { count } from "../config.ts";
-import { family } from "../family.ts";
+import { count } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const qwen = family({
   config: {

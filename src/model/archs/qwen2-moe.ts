@@ -1,8 +1,8 @@
 // Qwen 1.5's and 2's mixtures of experts: beside them a wider one that all tokens go through, with a gate.
 import { z } from "zod";
-import { count, integer } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { family } from "../family.ts";
+import { count, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { qwen2 } from "./qwen2.ts";
 
 export const qwen2Moe = family({

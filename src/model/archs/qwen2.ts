@@ -1,6 +1,6 @@
 // Qwen 2 and 2.5, MiMo 7B: Llama with biases on queries, keys and values.
-import { flag, integer } from "../config.ts";
-import { family } from "../family.ts";
+import { flag, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const qwen2 = family({
   config: {

@@ -1,7 +1,7 @@
 // Qwen 3.5 and its successors, dense and with experts: Qwen 3 Next with its tensors in another order. Of files that
 // also see, the part that reads and writes text.
-import { integer } from "../config.ts";
-import { family, textPart } from "../family.ts";
+import { integer } from "../checkpoint/config.ts";
+import { family, textPart } from "../design/family.ts";
 import { qwen3Next } from "./qwen3-next.ts";
 
 const text = family({

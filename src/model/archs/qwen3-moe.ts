@@ -1,5 +1,5 @@
 // Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
-import { family } from "../family.ts";
+import { family } from "../design/family.ts";
 import { qwen2Moe } from "./qwen2-moe.ts";
 
 export const qwen3Moe = family({

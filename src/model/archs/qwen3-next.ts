@@ -1,8 +1,8 @@
 // Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
-import { count, layerTypes } from "../config.ts";
-import { arrangeDeltaNet, deltaNet, deltaNetKeys, deltaNetSizes } from "../delta-net.ts";
-import { family } from "../family.ts";
-import { everyOther } from "../qkv.ts";
+import { count, layerTypes } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { arrangeDeltaNet, deltaNet, deltaNetKeys, deltaNetSizes } from "../layers/delta-net.ts";
+import { everyOther } from "../layers/qkv.ts";
 import { qwen2Moe } from "./qwen2-moe.ts";
 
 export const qwen3Next = family({

@@ -1,5 +1,5 @@
 // Qwen 3 VL with experts: of such a file, the part that reads and writes text, which is Qwen 3's.
-import { family, textPart } from "../family.ts";
+import { family, textPart } from "../design/family.ts";
 import { qwen3Moe } from "./qwen3-moe.ts";
 
 const text = family({

@@ -1,8 +1,8 @@
 // RecurrentGemma (Griffin): a gated linear recurrence of each channel in most layers, attention within a window in the
 // others.
-import { count, flag, headsOf, layerTypes, real } from "../config.ts";
-import { family } from "../family.ts";
-import { gatedRecurrence, recurrenceKeys } from "../gated-recurrence.ts";
+import { count, flag, headsOf, layerTypes, real } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { gatedRecurrence, recurrenceKeys } from "../layers/gated-recurrence.ts";
 
 const kinds = layerTypes("recurrent", "attention").min(1);
 

@@ -1,10 +1,10 @@
 // RWKV 7 (Goose): a recurrent state for each head, and no attention at all.
 import { add } from "../../mlx/ops.ts";
-import { withoutAttention } from "../config.ts";
-import type { Crossing } from "../crossings.ts";
-import { family } from "../family.ts";
-import { type AnyNorm, layerNorm } from "../layers.ts";
-import { channelMixer, rwkvKeys, timeMixer } from "../rwkv-layers.ts";
+import { withoutAttention } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import type { Crossing } from "../layers/crossings.ts";
+import { type AnyNorm, layerNorm } from "../layers/layers.ts";
+import { channelMixer, rwkvKeys, timeMixer } from "../layers/rwkv-layers.ts";
 
 export const rwkv7 = family({
   config: { ...withoutAttention, ...rwkvKeys },

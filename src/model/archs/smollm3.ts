@@ -1,8 +1,8 @@
 // SmolLM 3: Llama with every fourth layer blind to positions.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
-import { count, integer } from "../config.ts";
-import { family } from "../family.ts";
+import { count, integer } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
 
 export const smollm3 = family({
   config: {

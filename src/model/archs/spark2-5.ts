@@ -1,9 +1,9 @@
 // Spark 2.5: a window in three layers of four with positions of its own, and a gate on each head's output.
 import { z } from "zod";
 import { astype, sigmoid } from "../../mlx/ops.ts";
-import { gatingOf } from "../activations.ts";
-import { count, RopeParameters, word } from "../config.ts";
-import { family } from "../family.ts";
+import { count, RopeParameters, word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { gatingOf } from "../layers/activations.ts";
 
 export const spark25 = family({
   config: {

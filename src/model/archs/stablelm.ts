@@ -1,12 +1,12 @@
 // StableLM 2 and 3B: layer norms, a quarter of each head rotated; some have attention and MLP beside each other, and
 // a layer norm on each head of queries and keys.
 
-import { joined } from "../arrangement.ts";
-import { flag } from "../config.ts";
-import { usualNorms } from "../design.ts";
-import { family } from "../family.ts";
-import { plainLayerNorm } from "../layers.ts";
-import type { Weights } from "../weights.ts";
+import { flag } from "../checkpoint/config.ts";
+import { joined } from "../checkpoint/stored/arrangement.ts";
+import { usualNorms } from "../design/design.ts";
+import { family } from "../design/family.ts";
+import { plainLayerNorm } from "../layers/layers.ts";
+import type { Weights } from "../weights/weights.ts";
 
 export const stablelm = family({
   config: { use_parallel_residual: flag.default(false), qk_layernorm: flag.default(false) },

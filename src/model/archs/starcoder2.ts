@@ -1,8 +1,8 @@
 // StarCoder 2: layer norms, a plain MLP, biases everywhere, and a window.
 
-import { activationOf } from "../activations.ts";
-import { word } from "../config.ts";
-import { family } from "../family.ts";
+import { word } from "../checkpoint/config.ts";
+import { family } from "../design/family.ts";
+import { activationOf } from "../layers/activations.ts";
 
 export const starcoder2 = family({
   config: { hidden_act: word.default("gelu_pytorch_tanh") },

@@ -1,12 +1,12 @@
 // Step 3.5: heads, RoPE and limits of MLPs that differ from layer to layer, and a gate for each head.
 import { z } from "zod";
-import { limitedSwiglu } from "../activations.ts";
-import { count, flag, positive, real, share, word } from "../config.ts";
-import { expertKeys, expertsOf } from "../expert-design.ts";
-import { routedMlp } from "../experts.ts";
-import { family } from "../family.ts";
-import { gatedMlp } from "../layers.ts";
-import { makeRope, type RopeOptions, ropeOptions } from "../rope.ts";
+import { count, flag, positive, real, share, word } from "../checkpoint/config.ts";
+import { makeRope, type RopeOptions, ropeOptions } from "../contract/rope.ts";
+import { family } from "../design/family.ts";
+import { limitedSwiglu } from "../layers/activations.ts";
+import { expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { routedMlp } from "../layers/experts.ts";
+import { gatedMlp } from "../layers/layers.ts";
 
 /** A number a layer; none or 0 for no limit. */
 const limits = z.array(real.nullable()).nullish();

@@ -2,12 +2,12 @@
 // embedding once more.
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, reshape } from "../../mlx/ops.ts";
-import { flag, real } from "../config.ts";
-import type { Crossing } from "../crossings.ts";
-import { family } from "../family.ts";
-import { changedHeads } from "../head-changes.ts";
-import { headFeatures, plainNorm, projection } from "../layers.ts";
-import { backwards } from "../rope.ts";
+import { flag, real } from "../checkpoint/config.ts";
+import { backwards } from "../contract/rope.ts";
+import { family } from "../design/family.ts";
+import type { Crossing } from "../layers/crossings.ts";
+import { changedHeads } from "../layers/head-changes.ts";
+import { headFeatures, plainNorm, projection } from "../layers/layers.ts";
 
 export const talkie = family({
   config: {

@@ -1,6 +1,6 @@
 // Youtu LLM: latent attention as in DeepSeek V2, without experts.
-import { family } from "../family.ts";
-import { latentLayers } from "../latent-layers.ts";
+import { family } from "../design/family.ts";
+import { latentLayers } from "../layers/latent-layers.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";
 
 export const youtuLlm = family({

@@ -1,7 +1,7 @@
 // Apertus, where a function's name is the key of its arguments:
 // <|tools_prefix|>[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
-import { blockParser } from "../block-parser.ts";
+import { blockParser } from "../syntax/block-parser.ts";
 import {
   type Call,
   type CallDraft,
@@ -9,10 +9,10 @@ import {
   type Tool,
   type ToolFormat,
   thoughtMarks,
-} from "../format.ts";
-import { callList, jsonArguments } from "../grammar.ts";
-import { jsonString, jsonArguments as readArguments } from "../json-call.ts";
-import { marker, need, pastBlanks, type Reading } from "../reading.ts";
+} from "../syntax/format.ts";
+import { callList, jsonArguments } from "../syntax/grammar.ts";
+import { jsonString, jsonArguments as readArguments } from "../syntax/json-call.ts";
+import { marker, need, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const OPEN = "<|tools_prefix|>";
 const CLOSE = "<|tools_suffix|>";

@@ -3,7 +3,7 @@
 //     {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}
 // ]<|END_ACTION|>
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
-import { blockParser } from "../block-parser.ts";
+import { blockParser } from "../syntax/block-parser.ts";
 import {
   type Call,
   type CallDraft,
@@ -11,10 +11,10 @@ import {
   type Tool,
   type ToolFormat,
   thoughtMarks,
-} from "../format.ts";
-import { callList, jsonArguments } from "../grammar.ts";
-import { jsonCalls } from "../json-call.ts";
-import { marker, pastBlanks, type Reading } from "../reading.ts";
+} from "../syntax/format.ts";
+import { callList, jsonArguments } from "../syntax/grammar.ts";
+import { jsonCalls } from "../syntax/json-call.ts";
+import { marker, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const OPEN = "<|START_ACTION|>";
 const CLOSE = "<|END_ACTION|>";

@@ -5,12 +5,12 @@
 // ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 // V3.1:
 // <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Paris"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
-import { callList, jsonArguments } from "../grammar.ts";
-import { jsonArguments as readArguments } from "../json-call.ts";
-import { type At, NAME, word } from "../literal-value.ts";
-import { marker, pastBlanks, type Reading, until } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callList, jsonArguments } from "../syntax/grammar.ts";
+import { jsonArguments as readArguments } from "../syntax/json-call.ts";
+import { type At, NAME, word } from "../syntax/literal-value.ts";
+import { marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 const OPEN = "<｜tool▁calls▁begin｜>";
 const CLOSE = "<｜tool▁calls▁end｜>";

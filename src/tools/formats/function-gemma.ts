@@ -2,8 +2,14 @@
 // <start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}<end_function_call>
 // <|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
-import { blockParser } from "../block-parser.ts";
-import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import {
+  type Call,
+  type CallDraft,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+} from "../syntax/format.ts";
 import {
   adjoiningCalls,
   choicesOf,
@@ -12,7 +18,7 @@ import {
   oneOf,
   propertySchema,
   separated,
-} from "../grammar.ts";
+} from "../syntax/grammar.ts";
 import {
   type At,
   advance,
@@ -22,8 +28,8 @@ import {
   type Notation,
   openCall,
   word,
-} from "../literal-value.ts";
-import { literal, marker, need, pastBlanks, type Reading, until } from "../reading.ts";
+} from "../syntax/literal-value.ts";
+import { literal, marker, need, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 type Tokens = { open: string; close: string /** Around strings. */; quote: string };
 

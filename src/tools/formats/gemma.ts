@@ -3,12 +3,12 @@
 // ```tool_code
 // get_weather(city="Paris", days=3)
 // ```
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
-import { callList } from "../grammar.ts";
-import { jsonCall } from "../json-call.ts";
-import { pythonBlock, pythonList, pythonTag, writePython } from "../python-call.ts";
-import type { Reading } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callList } from "../syntax/grammar.ts";
+import { jsonCall } from "../syntax/json-call.ts";
+import { pythonBlock, pythonList, pythonTag, writePython } from "../syntax/python-call.ts";
+import type { Reading } from "../syntax/reading.ts";
 
 const FENCE = "```";
 const OPEN = `${FENCE}tool_code`;

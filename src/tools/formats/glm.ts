@@ -4,12 +4,24 @@
 // <arg_value>Paris</arg_value>
 // </tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
-import { bareValue, jsonOfText, parameterSequence, parametersOf, textOf } from "../bare-value.ts";
-import { blockParser } from "../block-parser.ts";
-import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
-import { adjoiningCalls, callSequence } from "../grammar.ts";
-import { type At, advance, NAME, openCall, word } from "../literal-value.ts";
-import { marker, pastBlanks, type Reading, until } from "../reading.ts";
+import {
+  bareValue,
+  jsonOfText,
+  parameterSequence,
+  parametersOf,
+  textOf,
+} from "../syntax/bare-value.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import {
+  type Call,
+  type CallDraft,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+} from "../syntax/format.ts";
+import { adjoiningCalls, callSequence } from "../syntax/grammar.ts";
+import { type At, advance, NAME, openCall, word } from "../syntax/literal-value.ts";
+import { marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 const OPEN = "<tool_call>";
 const CLOSE = "</tool_call>";

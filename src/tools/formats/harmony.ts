@@ -14,11 +14,11 @@ import {
   newCallId,
   type Tool,
   type ToolFormat,
-} from "../format.ts";
-import { jsonArguments, optional } from "../grammar.ts";
-import { isJsonObject } from "../json-call.ts";
-import { type At, advance, word } from "../literal-value.ts";
-import { literal, Mismatch, need, pastBlanks, type Reading } from "../reading.ts";
+} from "../syntax/format.ts";
+import { jsonArguments, optional } from "../syntax/grammar.ts";
+import { isJsonObject } from "../syntax/json-call.ts";
+import { type At, advance, word } from "../syntax/literal-value.ts";
+import { literal, Mismatch, need, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const START = "<|start|>";
 const ENDS = ["<|end|>", "<|call|>", "<|return|>"];

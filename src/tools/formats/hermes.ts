@@ -5,11 +5,11 @@
 // LongCat, with tags of its own, and InternLM, which has parameters:
 // <|action_start|><|plugin|>
 // {"name": "get_weather", "parameters": {"city": "Paris"}}<|action_end|>
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat, thoughtMarks } from "../format.ts";
-import { callSequence, jsonTag } from "../grammar.ts";
-import { jsonCall, writeJson } from "../json-call.ts";
-import { marker, pastBlanks, type Reading } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat, thoughtMarks } from "../syntax/format.ts";
+import { callSequence, jsonTag } from "../syntax/grammar.ts";
+import { jsonCall, writeJson } from "../syntax/json-call.ts";
+import { marker, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 export const hermes = taggedJson("hermes", { open: "<tool_call>", close: "</tool_call>" });
 

@@ -18,12 +18,18 @@ import {
   parametersOf,
   textOf,
   typesOf,
-} from "../bare-value.ts";
-import { blockParser } from "../block-parser.ts";
-import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
-import { callList, choicesOf, oneOf } from "../grammar.ts";
-import { openCall } from "../literal-value.ts";
-import { marker, pastBlanks, type Reading, until } from "../reading.ts";
+} from "../syntax/bare-value.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import {
+  type Call,
+  type CallDraft,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+} from "../syntax/format.ts";
+import { callList, choicesOf, oneOf } from "../syntax/grammar.ts";
+import { openCall } from "../syntax/literal-value.ts";
+import { marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 type Tags = {
   /** Around all calls. */

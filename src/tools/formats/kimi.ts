@@ -2,11 +2,17 @@
 // <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}
 // <|tool_call_end|><|tool_calls_section_end|>, without the line break.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
-import { blockParser } from "../block-parser.ts";
-import { type Call, type CallDraft, newCallId, type Tool, type ToolFormat } from "../format.ts";
-import { callList, jsonArguments } from "../grammar.ts";
-import { jsonArguments as readArguments } from "../json-call.ts";
-import { Mismatch, marker, pastBlanks, type Reading, until } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import {
+  type Call,
+  type CallDraft,
+  newCallId,
+  type Tool,
+  type ToolFormat,
+} from "../syntax/format.ts";
+import { callList, jsonArguments } from "../syntax/grammar.ts";
+import { jsonArguments as readArguments } from "../syntax/json-call.ts";
+import { Mismatch, marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 const OPEN = "<|tool_calls_section_begin|>";
 const CLOSE = "<|tool_calls_section_end|>";

@@ -1,10 +1,10 @@
 // Llama 3: {"name": "get_weather", "parameters": {"city": "Paris"}} as the whole message, after
 // <|python_tag|> or not; several calls are separated by semicolons or newlines.
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
-import { callSequence, jsonTag } from "../grammar.ts";
-import { jsonCalls, writeJson } from "../json-call.ts";
-import { pastBlanks, type Reading } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callSequence, jsonTag } from "../syntax/grammar.ts";
+import { jsonCalls, writeJson } from "../syntax/json-call.ts";
+import { pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const OPEN = "<|python_tag|>";
 

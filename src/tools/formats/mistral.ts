@@ -2,18 +2,18 @@
 // [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]
 // [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
-import { blockParser } from "../block-parser.ts";
+import { blockParser } from "../syntax/block-parser.ts";
 import {
   type CallDraft,
   randomAlphanumerics,
   type Tool,
   type ToolFormat,
   thoughtMarks,
-} from "../format.ts";
-import { adjoiningCalls, callList, jsonArguments, jsonTag } from "../grammar.ts";
-import { jsonCalls, jsonArguments as readArguments, writeJson } from "../json-call.ts";
-import { type At, advance, NAME, word } from "../literal-value.ts";
-import { literal, need, pastBlanks, type Reading } from "../reading.ts";
+} from "../syntax/format.ts";
+import { adjoiningCalls, callList, jsonArguments, jsonTag } from "../syntax/grammar.ts";
+import { jsonCalls, jsonArguments as readArguments, writeJson } from "../syntax/json-call.ts";
+import { type At, advance, NAME, word } from "../syntax/literal-value.ts";
+import { literal, need, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const OPEN = "[TOOL_CALLS]";
 const ARGUMENTS = "[ARGS]";

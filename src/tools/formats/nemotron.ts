@@ -5,11 +5,11 @@
 // <tool_calls>
 // {"name": "get_weather", "arguments": {"city": "Paris"}}
 // </tool_calls>
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
-import { callList, jsonTag } from "../grammar.ts";
-import { jsonCall, jsonCalls, writeJson } from "../json-call.ts";
-import { marker, pastBlanks, type Reading } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callList, jsonTag } from "../syntax/grammar.ts";
+import { jsonCall, jsonCalls, writeJson } from "../syntax/json-call.ts";
+import { marker, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 export const nemotron = tagged("nemotron", "TOOLCALL", { begin: "[", separator: ", ", end: "]" });
 export const hunyuan = tagged("hunyuan", "tool_calls", { begin: "[", separator: ", ", end: "]" });

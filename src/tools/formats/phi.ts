@@ -1,11 +1,11 @@
 // Phi 4 mini and Granite 3, with or without the end marker, and the form of Phi's other templates:
 // <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|/tool_call|>
 // functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
-import { callList, jsonTag } from "../grammar.ts";
-import { jsonCall, jsonCalls, writeJson } from "../json-call.ts";
-import { need, pastBlanks, type Reading } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callList, jsonTag } from "../syntax/grammar.ts";
+import { jsonCall, jsonCalls, writeJson } from "../syntax/json-call.ts";
+import { need, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const OPEN = "<|tool_call|>";
 const CLOSE = "<|/tool_call|>";

@@ -5,10 +5,10 @@
 // now()
 // </function_calls>
 // LFM 2: <|tool_call_start|>[get_weather(city="Paris", days=3), now()]<|tool_call_end|>
-import { blockParser } from "../block-parser.ts";
-import { newCallId, type ToolFormat } from "../format.ts";
-import { callList } from "../grammar.ts";
-import { pythonBlock, pythonTag, writePython } from "../python-call.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callList } from "../syntax/grammar.ts";
+import { pythonBlock, pythonTag, writePython } from "../syntax/python-call.ts";
 
 export const olmo = pythonCalls("olmo", {
   marks: ["<function_calls>", "</function_calls>"],

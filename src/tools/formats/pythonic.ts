@@ -1,10 +1,10 @@
 // Llama 3.2 and 4: [get_weather(city="Paris", days=3), now()] as the whole message, between
 // <|python_start|> and <|python_end|> or not.
-import { blockParser } from "../block-parser.ts";
-import { type CallDraft, newCallId, type ToolFormat } from "../format.ts";
-import { callList } from "../grammar.ts";
-import { pythonList, pythonTag, writePython } from "../python-call.ts";
-import { pastBlanks, type Reading } from "../reading.ts";
+import { blockParser } from "../syntax/block-parser.ts";
+import { type CallDraft, newCallId, type ToolFormat } from "../syntax/format.ts";
+import { callList } from "../syntax/grammar.ts";
+import { pythonList, pythonTag, writePython } from "../syntax/python-call.ts";
+import { pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const OPEN = "<|python_start|>";
 const CLOSE = "<|python_end|>";

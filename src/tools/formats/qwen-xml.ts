@@ -13,8 +13,14 @@
 // </function>
 // </seed:tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
-import { bareValue, jsonOfText, parameterSequence, parametersOf, textOf } from "../bare-value.ts";
-import { blockParser } from "../block-parser.ts";
+import {
+  bareValue,
+  jsonOfText,
+  parameterSequence,
+  parametersOf,
+  textOf,
+} from "../syntax/bare-value.ts";
+import { blockParser } from "../syntax/block-parser.ts";
 import {
   type Call,
   type CallDraft,
@@ -22,10 +28,10 @@ import {
   type Tool,
   type ToolFormat,
   thoughtMarks,
-} from "../format.ts";
-import { callSequence } from "../grammar.ts";
-import { openCall } from "../literal-value.ts";
-import { Mismatch, marker, pastBlanks, type Reading, until } from "../reading.ts";
+} from "../syntax/format.ts";
+import { callSequence } from "../syntax/grammar.ts";
+import { openCall } from "../syntax/literal-value.ts";
+import { Mismatch, marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 const FUNCTION = "<function=";
 const FUNCTION_END = "</function>";

@@ -1,4 +1,4 @@
-// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/cuda-instructions.h,
+// CUDA for the emulator: what the kernels use of its language, and the instructions of src/kernels/host/cuda-instructions.h,
 // bulk.h, cluster.h, tensor-copy.h and wgmma.h (instructions.cpp).
 #include "kernel.h"
 

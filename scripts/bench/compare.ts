@@ -1,0 +1,112 @@
+// mlx-serve beside mlx_lm.server and llama.cpp: the same weights, prompts and threads on this machine, in
+// turns, measured over HTTP by `mlx-serve bench`'s own code. Writes docs/benchmarks.md and its picture:
+//
+//   npm run -s bench:compare [-- --rounds 3] [-- --requests 8] [-- --max-tokens 32] [-- --threads 2]
+//                            [-- --concurrency 1,8] [-- --out <folder>]
+//
+// The others are installed from PyPI and npm into the cache when they are first asked for.
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { basename, join, relative } from "node:path";
+import { parseArgs } from "node:util";
+import { defaultModelPath } from "../../ffi/native.ts";
+import { modes } from "../../src/bench/modes.ts";
+import { builtInPrompts } from "../../src/bench/prompts.ts";
+import { machine } from "../../src/bench/report.ts";
+import { type Pass, resultsOf } from "../../src/bench/results.ts";
+import { openServerTarget } from "../../src/bench/server-target.ts";
+import { gpuPartOf, withGpuPart } from "./compare/gpu-page.ts";
+import { type Comparison, page, picture } from "./compare/page.ts";
+import { type System, startLlamaCpp, startMlxLm, startOurs } from "./compare/systems.ts";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "3" },
+    requests: { type: "string", default: "8" },
+    "max-tokens": { type: "string", default: "32" },
+    threads: { type: "string", default: String(availableParallelism()) },
+    concurrency: { type: "string", default: "1,2,4,8,16,32" },
+    out: { type: "string", default: join(import.meta.dir, "..", "..", "docs") },
+  },
+});
+const levels = values.concurrency.split(",").map(Number);
+const [rounds, requests, maxTokens, threads] = [
+  values.rounds,
+  values.requests,
+  values["max-tokens"],
+  values.threads,
+].map(Number) as [number, number, number, number];
+const start = performance.now();
+
+const systems: System[] = [];
+try {
+  for (const startSystem of [startOurs, startMlxLm, startLlamaCpp]) {
+    systems.push(await startSystem({ threads, batch: Math.max(...levels) }));
+    say(`${systems.at(-1)!.name} is there`);
+  }
+  const measured = await measureAll();
+  const comparison: Comparison = {
+    date: new Date().toISOString(),
+    command: command(),
+    machine: machine(),
+    bun: Bun.version,
+    model: basename(defaultModelPath(), ".gguf"),
+    threads,
+    requests,
+    maxTokens,
+    rounds,
+    systems: measured,
+  };
+  mkdirSync(values.out, { recursive: true });
+  const file = join(values.out, "benchmarks.md");
+  // The part about GPUs is measured elsewhere (scripts/bench/gpu-peers.ts).
+  const gpu = existsSync(file) ? gpuPartOf(readFileSync(file, "utf8")) : undefined;
+  writeFileSync(file, withGpuPart(page(comparison), gpu));
+  writeFileSync(join(values.out, "benchmarks.svg"), picture(comparison));
+  say(`written to ${relative(process.cwd(), values.out) || "."}/benchmarks.md and .svg`);
+} finally {
+  await Promise.all(systems.map((system) => system.stop()));
+}
+
+async function measureAll(): Promise<Comparison["systems"]> {
+  const all = [];
+  for (const system of systems) {
+    const { url, model } = system;
+    const target = await openServerTarget({ url, model, chat: false });
+    const bench = { target, prompts: builtInPrompts, requests, maxTokens, levels };
+    // What is done once is done before the clock runs.
+    await modes.sweep.pass({ ...bench, levels: [Math.max(...levels)], maxTokens: 2 });
+    all.push({ system, bench, passes: [] as Pass[] });
+    say(`${system.name} is warm`);
+  }
+  for (let round = 1; round <= rounds; round++) {
+    for (const level of levels) {
+      for (const { system, bench, passes } of all) {
+        const [pass] = await modes.sweep.pass({ ...bench, levels: [level] });
+        if (pass!.samples.some(({ tokens }) => tokens !== maxTokens)) {
+          throw new Error(`${system.name} has not made ${maxTokens} tokens of every answer`);
+        }
+        passes.push(pass!);
+        const speed = resultsOf([pass!])[0]!.tokens_per_second;
+        say(
+          `round ${round} of ${rounds}, ${level} at once: ${system.name} ${speed.toFixed(1)} tokens/s`,
+        );
+      }
+    }
+  }
+  return all.map(({ system: { name, version, weights, rssBytes }, passes }) => {
+    return { name, version, weights, rssBytes: rssBytes(), results: resultsOf(passes) };
+  });
+}
+
+/** What makes this page again, wherever it is written to. */
+function command(): string {
+  const { out, ...others } = values;
+  const flags = Object.entries(others).map(([flag, value]) => `--${flag} ${value}`);
+  return `npm run -s bench:compare -- ${flags.join(" ")}`;
+}
+
+function say(line: string): void {
+  const seconds = ((performance.now() - start) / 1000).toFixed(0).padStart(4);
+  console.error(`${seconds} s  ${line}`);
+}

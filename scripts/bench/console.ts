@@ -1,0 +1,212 @@
+// What open consoles cost the engine: the throughput of 64 streams with three clients of the engine's feed, and with
+// none, in turn, beside how much it changes by itself. `npm run -s bench:console [-- --rounds 40 --seconds 3 --model <path> --tiny --browser]`
+//
+// It fails where the throughput is more than 3% lower. With --browser the clients are pages in Chromium, and on Linux the
+// server has half of the processors, all others the other half, as if they were on other machines; else the clients
+// read and parse the feed as the page does. With --tiny the model is one whose
+// steps take a millisecond or two, so that there are hundreds a second. The server's processor time is counted too:
+// unlike the throughput it does not change with what else the machine does.
+import { availableParallelism } from "node:os";
+import { parseArgs } from "node:util";
+import { defaultModelPath } from "../../ffi/native.ts";
+import { makeHome, startMlxServe, urlOf } from "../../test/support/serve-process.ts";
+import { changes, median, told } from "./in-turns.ts";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "40" },
+    seconds: { type: "string", default: "3" },
+    model: { type: "string" },
+    tiny: { type: "boolean", default: false },
+    browser: { type: "boolean", default: false },
+  },
+});
+const [STREAMS, CONSOLES, MOST] = [64, 3, 0.03];
+const POLL_MS = 5;
+/** That hold a stream's longest answer. */
+const BLOCKS = 65;
+
+type Measured = { tokensPerSecond: number; cpuMsPerToken: number };
+
+// A single thread by default: the second of two cores is left for the streams' clients.
+const { MLX_SERVE_BACKEND, MLX_SERVE_THREADS = "1" } = process.env;
+const ofMachine = { MLX_SERVE_THREADS, ...(MLX_SERVE_BACKEND && { MLX_SERVE_BACKEND }) };
+
+const home = makeHome({ recites: "abcdefg \n" });
+const model = values.tiny ? home.model : (values.model ?? defaultModelPath());
+const server = startMlxServe(
+  [
+    ...["serve", "--model", model, "--port", "0", "--max-batch-size", String(STREAMS)],
+    // None is preempted.
+    ...["--block-pool-size", String(STREAMS * BLOCKS)],
+  ],
+  { ...home.env, ...ofMachine },
+);
+if (values.browser) divideProcessors(server.pid);
+const browser = values.browser
+  ? await (await import("../../test/support/browser.ts")).openBrowser()
+  : undefined;
+try {
+  await compare(await urlOf(server));
+} finally {
+  await browser?.close();
+  server.kill("SIGTERM");
+  await server.ended;
+  home.remove();
+}
+
+/** What this process starts from now on has the same half as itself. */
+function divideProcessors(server: number): void {
+  if (process.platform !== "linux") return;
+  const half = Math.ceil(availableParallelism() / 2);
+  const halves = { [server]: `0-${half - 1}`, [process.pid]: `${half}-${2 * half - 1}` };
+  for (const [pid, processors] of Object.entries(halves)) {
+    const { exitCode, stderr } = Bun.spawnSync(["taskset", "-acp", processors, pid]);
+    if (exitCode !== 0) throw new Error(`taskset: ${stderr}`);
+  }
+}
+
+async function compare(url: string): Promise<void> {
+  const leaving = new AbortController();
+  const streams = Array.from({ length: STREAMS }, (_, i) => stream(url, i, leaving.signal));
+  // All are admitted, and their kernels and caches warm.
+  await Bun.sleep(5000);
+  const windows = [await measure(url)];
+  for (let round = 0; round < Number(values.rounds); round++) {
+    const close = await openConsoles(url);
+    windows.push(await measure(url));
+    await close();
+    windows.push(await measure(url));
+  }
+  leaving.abort();
+  await Promise.all(streams);
+  report(windows);
+}
+
+/** Every second window has consoles. */
+function report(windows: readonly Measured[]): void {
+  const [none, some] = [0, 1].map((odd) => windows.filter((_, i) => i % 2 === odd)) as [
+    Measured[],
+    Measured[],
+  ];
+  const consoles = values.browser ? "pages in Chromium" : "readers of the feed";
+  const speed = (each: Measured) => each.tokensPerSecond;
+  console.log(
+    `${STREAMS} streams, windows of ${values.seconds} s, ${some.length} with consoles between ${none.length} without`,
+  );
+  console.log(`no console: ${line(none)}`);
+  console.log(`${CONSOLES} ${consoles}: ${line(some)}`);
+  const throughput = changes(windows.map(speed));
+  console.log(`throughput: ${told(throughput)}`);
+  console.log(
+    `throughput of windows without, each beside its neighbours without: ${told(changes(none.map(speed)))}`,
+  );
+  console.log(
+    `processor time of the server: ${told(changes(windows.map((each) => each.cpuMsPerToken)))}`,
+  );
+  if (median(throughput) < -MOST)
+    throw new Error(`the throughput is more than ${100 * MOST}% lower`);
+}
+
+function line(all: readonly Measured[]): string {
+  const speed = `${median(all.map((each) => each.tokensPerSecond)).toFixed(1)} tokens/s`;
+  const cpu = median(all.map((each) => each.cpuMsPerToken)).toFixed(3);
+  return `${speed}, ${cpu} ms of the processors a token`;
+}
+
+/** One answer after the other. */
+async function stream(url: string, i: number, signal: AbortSignal): Promise<void> {
+  for (let turn = 0; !signal.aborted; turn++) {
+    const body = {
+      prompt: `Client ${i}, turn ${turn}: tell me about the sea.`,
+      // No prompt is read while SmolLM2 is measured; the tiny model's are rare, and never all at once.
+      max_tokens: 1500 + ((37 * i) % 500),
+      ignore_eos: true,
+      stream: true,
+    };
+    const headers = { "content-type": "application/json" };
+    const init = { method: "POST", headers, body: JSON.stringify(body), signal };
+    await fetch(`${url}/v1/completions`, init)
+      .then((response) => response.arrayBuffer())
+      .catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+      });
+  }
+}
+
+/** From the end of a step to the end of a later one: each has a token of every stream. */
+async function measure(url: string): Promise<Measured> {
+  const first = await stepEnd(url);
+  await Bun.sleep(Number(values.seconds) * 1000);
+  const last = await stepEnd(url);
+  const tokens = STREAMS * (last.steps - first.steps);
+  return {
+    tokensPerSecond: (1000 * tokens) / (last.atMs - first.atMs),
+    cpuMsPerToken: (last.cpuMs - first.cpuMs) / tokens,
+  };
+}
+
+async function stepEnd(url: string): Promise<{ steps: number; atMs: number; cpuMs: number }> {
+  const before = await stepsOf(url);
+  for (;;) {
+    const steps = await stepsOf(url);
+    if (steps > before) return { steps, atMs: performance.now(), cpuMs: cpuMsOf(server.pid) };
+    await Bun.sleep(POLL_MS);
+  }
+}
+
+async function stepsOf(url: string): Promise<number> {
+  const text = await (await fetch(`${url}/metrics`)).text();
+  return Number(/^mlx_serve_step_seconds_count\{.*\} (\d+)$/m.exec(text)?.[1] ?? 0);
+}
+
+/** Of all its threads; Linux counts in hundredths of a second. */
+function cpuMsOf(pid: number): number {
+  const { stdout } = Bun.spawnSync(["cat", `/proc/${pid}/stat`]);
+  const fields = stdout
+    .toString()
+    .replace(/^.*\) /, "")
+    .split(" ");
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+/** Returns what closes them. */
+async function openConsoles(url: string): Promise<() => Promise<void>> {
+  const closers = await Promise.all(
+    Array.from({ length: CONSOLES }, () => (browser ? openPage(url) : openReader(url))),
+  );
+  return async () => {
+    for (const close of closers) await close();
+  };
+}
+
+async function openPage(url: string): Promise<() => Promise<void>> {
+  const context = await browser!.newContext();
+  const page = await context.newPage();
+  await page.goto(`${url}/#engine`);
+  const tiles = page.locator(".tiles");
+  await tiles.getByText(`${STREAMS} running`).waitFor();
+  const atFirst = await tiles.innerText();
+  return async () => {
+    if ((await tiles.innerText()) === atFirst) throw new Error("a page stands still");
+    await context.close();
+  };
+}
+
+async function openReader(url: string): Promise<() => Promise<void>> {
+  const controller = new AbortController();
+  const response = await fetch(`${url}/engine/events`, { signal: controller.signal });
+  let rest = "";
+  const read = async () => {
+    for await (const text of response.body!.pipeThrough(new TextDecoderStream())) {
+      const parts = (rest + text).split("\n\n");
+      rest = parts.pop()!;
+      for (const part of parts) if (part.includes("data: ")) JSON.parse(part.split("data: ")[1]!);
+    }
+  };
+  const reading = read().catch(() => {});
+  return async () => {
+    controller.abort();
+    await reading;
+  };
+}

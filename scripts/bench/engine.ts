@@ -1,0 +1,140 @@
+// How much batching gains: tokens/s of the default model, or that in a folder, at 1, 5, 8, 16 and 32 requests at
+// once, beside mlx-lm's batch_generate in turns with the same weights, prompts and BLAS:
+//
+//   npm run -s bench:engine [-- --json] [-- --requests 1,8] [-- --tokens 64] [-- --no-peer] [-- --model <folder>]
+//
+// A model without a chat template gets prompts of --prompt tokens, 40 unless said.
+// mlx-lm is installed from PyPI into the cache when it is first asked for.
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
+import { EngineClient } from "../../src/engine/client.ts";
+import { openTextModel } from "../../src/text/text-model.ts";
+import { blasShim, mlxLmPython } from "./compare/mlx-lm.ts";
+
+const { values } = parseArgs({
+  options: {
+    json: { type: "boolean", default: false },
+    requests: { type: "string", default: "1,5,8,16,32" },
+    tokens: { type: "string", default: "64" },
+    rounds: { type: "string", default: "2" },
+    peer: { type: "boolean", default: true },
+    model: { type: "string" },
+    prompt: { type: "string", default: "40" },
+  },
+  allowNegative: true,
+});
+const model = values.model ?? defaultModelPath();
+const counts = values.requests.split(",").map(Number);
+const [maxTokens, rounds] = [Number(values.tokens), Number(values.rounds)];
+
+type Result = {
+  requests: number;
+  tokensPerSecond: number;
+  speedup: number;
+  peer: number | undefined;
+};
+
+const engine = await EngineClient.start({ ...engineSetup(), device: "cpu" });
+await engine.load("default", model, { maxBatch: 32 });
+const peer = values.peer ? await startPeer() : undefined;
+const prompts = makePrompts(Math.max(...counts));
+
+await measure(prompts.slice(0, 2), "warm-up");
+const best = new Map<number, { ours: number; peer: number | undefined }>();
+for (let round = 0; round < rounds; round++) {
+  for (const count of counts) {
+    const ours = await measure(prompts.slice(0, count), `round ${round}`);
+    const theirs = await peer?.measure(prompts.slice(0, count));
+    const before = best.get(count) ?? { ours: 0, peer: undefined };
+    best.set(count, {
+      ours: Math.max(before.ours, ours),
+      peer: theirs === undefined ? undefined : Math.max(before.peer ?? 0, theirs),
+    });
+    if (!values.json) console.error(`round ${round + 1}, ${count} requests: ${ours.toFixed(1)}`);
+  }
+}
+await peer?.stop();
+await engine.stop();
+
+const single = best.get(counts[0]!)!.ours;
+const results = Array.from(best, ([requests, { ours, peer }]): Result => {
+  return { requests, tokensPerSecond: round(ours), speedup: round(ours / single), peer };
+});
+if (values.json) console.log(JSON.stringify(results));
+else console.table(results);
+
+function round(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+/** Chats of one length, with different beginnings, so that no request finds another's blocks. */
+function makePrompts(count: number): number[][] {
+  const { chat } = openTextModel(model);
+  if (!chat) {
+    return Array.from({ length: count }, (_, i) => {
+      return Array.from(
+        { length: Number(values.prompt) },
+        (_, k) => ((i + 1) * (k + 7) * 31) % 1000,
+      );
+    });
+  }
+  return Array.from({ length: count }, (_, i) => {
+    const content = `${i + 100}: write a long story about a dragon who counts to ${i + 100}.`;
+    return chat({ messages: [{ role: "user", content }], addGenerationPrompt: true }).ids;
+  });
+}
+
+/** All at once, from the first request to the last token. */
+async function measure(prompts: readonly number[][], salt: string): Promise<number> {
+  const start = performance.now();
+  const generated = await Promise.all(
+    prompts.map(async (prompt) => {
+      let tokens = 0;
+      const request = {
+        prompt: Uint32Array.from(prompt),
+        maxTokens,
+        salt,
+        sampling: { temperature: 0 },
+      };
+      for await (const { token } of engine.submit("default", request)) if (token) tokens += 1;
+      return tokens;
+    }),
+  );
+  const total = generated.reduce((a, b) => a + b);
+  return (total * 1000) / (performance.now() - start);
+}
+
+/** mlx-lm in a process of its own, asked over its standard input. */
+async function startPeer() {
+  const child = Bun.spawn([mlxLmPython(), join(import.meta.dir, "mlx-lm.py"), model], {
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "inherit",
+    env: { ...process.env, LD_PRELOAD: blasShim() },
+  });
+  const lines = readLines(child.stdout);
+  await lines.next(); // It has loaded its model, and leaves the cores to us.
+  return {
+    async measure(prompts: readonly number[][]): Promise<number> {
+      child.stdin.write(`${JSON.stringify({ prompts, maxTokens })}\n`);
+      child.stdin.flush();
+      const { value } = await lines.next();
+      return round(Number(value));
+    },
+    async stop() {
+      child.stdin.end();
+      await child.exited;
+    },
+  };
+}
+
+async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of stream) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop()!;
+    yield* lines;
+  }
+}

@@ -1,0 +1,219 @@
+// Products of many rows with quantized matrices on an NVIDIA GPU with wgmma, by turns: of the same matrix in bfloat16 by
+// MLX (cuBLAS), by the kernel for all GPUs (src/kernels/product/product-many.c), and by the one for Hopper
+// (src/kernels/product/warpgroup-product.c). `MLX_SERVE_BACKEND=cuda bun scripts/bench/products.ts`, with the matrices of
+// Llama-3.2-3B in 4 bits, or `--matrices qkv:5120x3072,gate-up:16384x3072:gated --bits 8 --group-size 32 --rows 64,128
+// --rounds 5`. A line has the microseconds of each, and the last one's groups as tiles x shares x step x stages x rows.
+// `--variants 2x2x128x4,1x1x64x6,_x4,...`: other groups, in a second line, the quickest first; `_`, or what is left out
+// at the end, is as it would choose it (src/kernels/product/warpgroup-product.ts). `--bits 16`: dense matrices, by MLX and by the
+// kernel for some rows (src/kernels/product/dense-product.c), with `--rows 8192 --matrices gate-up:16384x3072:gated` by the one for
+// prompts (src/kernels/product/prompt-product.c), beside MLX's with the gate behind it. It fails if results differ.
+import { parseArgs } from "node:util";
+import { findLibrary } from "../../ffi/native.ts";
+import { hasWgmma } from "../../src/device/cuda.ts";
+import type { Matrix } from "../../src/kernels/product/matrix.ts";
+import { Products } from "../../src/kernels/product/product.ts";
+import { fitsPrompt } from "../../src/kernels/product/prompt-product.ts";
+import {
+  type AskedShape,
+  type GroupShape,
+  groupShape,
+} from "../../src/kernels/product/warpgroup-product.ts";
+import { Gates } from "../../src/kernels/token/gate.ts";
+import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import { makeKernel } from "../../src/mlx/kernel.ts";
+import {
+  astype,
+  dequantize,
+  flatten,
+  matmul,
+  max,
+  maximum,
+  multiply,
+  negative,
+  quantize,
+  sigmoid,
+  split,
+  subtract,
+  sum,
+  swapAxes,
+} from "../../src/mlx/ops.ts";
+import { key, normal } from "../../src/mlx/random.ts";
+import { Recorded } from "../../src/mlx/recording.ts";
+import { openMlx } from "../../src/mlx/runtime.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+
+const { values } = parseArgs({
+  options: {
+    matrices: {
+      type: "string",
+      default: "qkv:5120x3072,o:3072x3072,gate-up:16384x3072:gated,down:3072x8192,head:128256x3072",
+    },
+    bits: { type: "string", default: "4" },
+    "group-size": { type: "string", default: "64" },
+    rows: { type: "string", default: "32,64,128,256" },
+    rounds: { type: "string", default: "5" },
+    variants: { type: "string", default: "" },
+  },
+});
+const dtype = "bfloat16";
+const isDense = values.bits === "16";
+const quantization = {
+  mode: "affine",
+  bits: isDense ? 8 : Number(values.bits),
+  groupSize: Number(values["group-size"]),
+} as const;
+/** Launches behind one another, recorded as a step of a model is: the host's part does not count. */
+const CHAIN = 40;
+/** Weights that are multiplied in turns, so that none is in the L2 cache, as in a model. */
+const CACHE_BYTES = 2 ** 27;
+/** Rows that are multiplied in turns: MLX computes only once what is the same. */
+const BATCHES = 8;
+
+const { device } = openMlx(findLibrary(), { device: "gpu" });
+if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
+
+const variants = values.variants.split(",").filter(Boolean).map(parseVariant);
+const many = new Products(makeKernel, false);
+const gateKernels = new Gates(makeKernel);
+/** With few rows too, where a model would not have it. */
+const leastRows = 17;
+const warpgroups = [{}, ...variants].map((groups) => ({
+  groups,
+  products: new Products(makeKernel, true, undefined, { ...groups, leastRows }),
+}));
+
+type Way = { name: string; by(x: MlxArray, matrix: number, isGated: boolean): MlxArray };
+
+let isGood = true;
+for (const described of values.matrices.split(",")) {
+  const [name, sizes, gated] = described.split(":") as [string, string, string?];
+  const [outputs, inputs] = sizes.split("x").map(Number) as [number, number];
+  const isGated = gated !== undefined;
+  using _ = new Scope();
+  const bytes = (outputs * inputs * Number(values.bits)) / 8;
+  const copies = Math.min(CHAIN, Math.max(CHAIN / BATCHES, Math.ceil(CACHE_BYTES / bytes)));
+  const matrices = Array.from({ length: copies }, (_, i): Matrix => {
+    const weight = astype(normal(key(i), [outputs, inputs]), dtype);
+    return isDense
+      ? { kind: "dense", weight }
+      : { kind: "packed", matrix: quantize(weight, quantization), quantization };
+  });
+  const weights = matrices.map((each) =>
+    each.kind === "dense" ? each.weight : dequantize(each.matrix, quantization, dtype),
+  );
+  for (const each of matrices)
+    if (each.kind === "packed")
+      evaluate(each.matrix.weight, each.matrix.scales, each.matrix.biases!);
+  evaluate(...weights);
+  const dense = weights.map((each) => swapAxes(each, 0, 1));
+  for (const rows of values.rows.split(",").map(Number)) {
+    using _ = new Scope();
+    const all = astype(normal(key(100), [BATCHES * rows, inputs]), dtype);
+    evaluate(all);
+    const byProducts =
+      (products: Products): Way["by"] =>
+      (x, i, isGated) =>
+        products.product(x, matrices[i]!, { isGated });
+    const { bits, groupSize: span } = quantization;
+    const sizes = { rows, columns: outputs, inputs, bits, span };
+    const isPrompt = isDense && isGated && fitsPrompt(rows, outputs, inputs);
+    // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated. The kernel for prompts
+    // always gates, and so does bfloat16 beside it.
+    const possible: Way[] = [
+      {
+        name: isPrompt ? "bfloat16 and a gate" : "bfloat16",
+        by: (x, i) => {
+          const made = matmul(x, dense[i]!);
+          return isPrompt ? gateKernels.swiglu(made)! : made;
+        },
+      },
+      ...(isDense ? [] : [{ name: "product-many", by: byProducts(many) }]),
+      ...warpgroups.map(({ groups, products }) => ({
+        name: isDense ? "our kernel" : nameOf(groupShape(sizes, groups)),
+        by: byProducts(products),
+      })),
+    ];
+    const ways = [...new Map(possible.map((way) => [way.name, way])).values()];
+    const timed = ways.map(({ name, by }) => {
+      const chain = ([all]: MlxArray[]) => {
+        const batches = split(all!, BATCHES, 0);
+        return Array.from({ length: CHAIN }, (_, i) =>
+          by(batches[Math.floor(i / copies)]!, i % copies, isGated),
+        );
+      };
+      const recorded = new Recorded(chain, () => [all]);
+      return { name, recorded, seconds: Number.POSITIVE_INFINITY };
+    });
+    const first = split(all, BATCHES, 0)[0]!;
+    const plain = matmul(first, dense[0]!);
+    const [gate, up] = split(plain, 2) as [MlxArray, MlxArray];
+    const gates = multiply(multiply(gate, sigmoid(gate)), up);
+    const differences = ways.map(({ by }, i) => {
+      using _ = new Scope();
+      if (isPrompt) return furthest(gates, by(first, 0, true));
+      const own = furthest(plain, by(first, 0, false));
+      return i > 0 && isGated ? Math.max(own, furthest(gates, by(first, 0, true))) : own;
+    });
+    for (let round = 0; round < Number(values.rounds); round++)
+      for (const way of timed) way.seconds = Math.min(way.seconds, secondsOf(way.recorded, all));
+    for (const { recorded } of timed) recorded.free();
+    const told = timed.map(({ name, seconds }, i) => {
+      const isRight = differences[i]! < 2e-2;
+      if (!isRight) isGood = false;
+      return `${name} ${(seconds * 1e6).toFixed(1)}${isRight ? "" : ` differs by ${differences[i]}`}`;
+    });
+    const chosen = isDense ? 1 : 2;
+    const faster = (timed[0]!.seconds / timed[chosen]!.seconds).toFixed(2);
+    console.log(
+      `${name} ${rows} rows: ${told.slice(0, chosen + 1).join(", ")} us, ${faster} x bfloat16`,
+    );
+    const others = timed.map(({ seconds }, i) => ({ seconds, told: told[i]! })).slice(chosen + 1);
+    if (others.length > 0) {
+      const sorted = others.sort((a, b) => a.seconds - b.seconds);
+      console.log(`  ${sorted.map(({ told }) => told).join(", ")}`);
+    }
+  }
+}
+many.free();
+gateKernels.free();
+for (const { products } of warpgroups) products.free();
+if (!isGood) {
+  console.error("the results differ");
+  process.exitCode = 1;
+}
+
+function parseVariant(text: string): AskedShape {
+  const [tiles, shares, step, stages, rows] = text
+    .split("x")
+    .map((each) => (each === "_" ? undefined : Number(each)));
+  const asked = { tiles, shares, step, stages, rows };
+  return Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined));
+}
+
+function nameOf({ rows, tiles, shares, step, stages }: GroupShape): string {
+  return `${tiles}x${shares}x${step}x${stages}x${rows}`;
+}
+
+function secondsOf(recorded: Recorded, all: MlxArray): number {
+  using _ = new Scope();
+  // The second call records it.
+  while (!recorded.isRecorded) {
+    evaluate(...recorded.call(all));
+    if (recorded.failure) throw recorded.failure;
+  }
+  const made = recorded.call(all);
+  const start = Bun.nanoseconds();
+  evaluate(...made);
+  return (Bun.nanoseconds() - start) / 1e9 / CHAIN;
+}
+
+/** As a part of the largest number; NaN where either is. */
+function furthest(a: MlxArray, b: MlxArray): number {
+  const most = (x: MlxArray) => {
+    const sizes = flatten(maximum(x, negative(x)));
+    // The largest of them may be none of those that are NaN.
+    return max(sizes, 0).numbers()[0]! + 0 * sum(sizes, 0).numbers()[0]!;
+  };
+  const exact = astype(a, "float32");
+  return most(subtract(exact, astype(b, "float32"))) / most(exact);
+}

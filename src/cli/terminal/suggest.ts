@@ -1,0 +1,31 @@
+// What may have been meant by a word that is not there: the nearest one, or ours for another program's.
+import { nearest } from "../../nearest.ts";
+
+/** Other programs' words, and ours for the same thing. */
+const otherWords: Readonly<Record<string, readonly string[]>> = {
+  list: ["ls"],
+  remove: ["rm", "revoke", "uninstall"],
+  delete: ["rm", "revoke", "uninstall"],
+  rm: ["revoke", "uninstall"],
+  create: ["add"],
+  new: ["add"],
+  download: ["pull"],
+  get: ["pull"],
+  chat: ["run"],
+  generate: ["run"],
+  start: ["serve"],
+  server: ["serve"],
+  status: ["ps"],
+  kill: ["stop"],
+  info: ["show"],
+  benchmark: ["bench"],
+  "-v": ["--version"],
+  "-V": ["--version"],
+};
+
+/** The end of a sentence. */
+export function didYouMean(word: string, names: readonly string[]): string {
+  const ours = Object.hasOwn(otherWords, word) ? otherWords[word]! : [];
+  const meant = ours.find((name) => names.includes(name)) ?? nearest(word, names);
+  return meant === undefined ? "" : `; did you mean ${meant}?`;
+}

@@ -1,0 +1,274 @@
+// The one place where errors become responses. A rejection names the parameter and what was expected, never
+// what was sent; an internal failure reveals nothing except that it happened.
+import { ZodError, type z } from "zod";
+import type { ErrorResponse } from "../../api/error.ts";
+import { ConversationError, NoChatTemplateError } from "../../conversation/conversation-error.ts";
+import { EngineError, LoadCancelledError, RefusedError } from "../../engine/client.ts";
+import { GrammarsBusyError, GrammarThreadError } from "../../grammar/grammar-error.ts";
+import { ModelNotFoundError } from "../../hub/hub-error.ts";
+import { DeadEndError, FailedAnswerError } from "../../serve/answers.ts";
+import { ContextLengthError } from "../../serve/context-length.ts";
+import { ModelLoadError, NoRoomError } from "../../serve/models.ts";
+import { EncoderBusyError, EncoderThreadError } from "../../text/encoder/encoder.ts";
+import { JsonTextError } from "../../text/encoder/json-text.ts";
+import { TemplateError } from "../../text/template/template.ts";
+import { TooLongError } from "../../text/tokenizer/tokenizer.ts";
+import { RequestFault } from "../wire/request-fault.ts";
+
+export type ErrorDetails = {
+  /** Defaults to OpenAI's type for the status. */
+  type?: string;
+  code?: string | undefined;
+  /** A dotted path, such as messages.0.content. */
+  param?: string | undefined;
+  headers?: Record<string, string>;
+};
+
+/** An error response. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly type: string;
+  readonly code: string | undefined;
+  readonly param: string | undefined;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(status: number, message: string, details: ErrorDetails = {}) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.type = details.type ?? typeOf(status);
+    this.code = details.code;
+    this.param = details.param;
+    this.headers = details.headers ?? {};
+  }
+
+  /** In one word, for the log and the metrics. */
+  get reason(): string {
+    return this.code ?? reasons[this.status] ?? this.type;
+  }
+
+  get body(): ErrorResponse {
+    const { message, type, param = null, code = null } = this;
+    return { error: { message, type, param, code } };
+  }
+}
+
+/** Of errors without a code. */
+const reasons: Readonly<Record<number, string>> = {
+  401: "invalid_api_key",
+  403: "forbidden",
+  404: "not_found",
+  405: "method_not_allowed",
+  408: "timeout",
+  413: "too_large",
+  415: "unsupported_media_type",
+  499: "client_gone",
+  503: "unavailable",
+};
+
+/** The client has disconnected. */
+export class ClientGoneError extends Error {
+  override name = "ClientGoneError";
+
+  constructor() {
+    super("the client has disconnected");
+  }
+}
+
+/** OpenAI's types: wrong keys and unknown models are invalid requests too. */
+function typeOf(status: number): string {
+  if (status === 429) return "requests";
+  if (status === 503) return "service_unavailable_error";
+  return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+export function badRequest(param: string | undefined, message: string, code?: string): ApiError {
+  return new ApiError(400, message, { param, code });
+}
+
+export function unauthorized(message: string): ApiError {
+  return new ApiError(401, message, {
+    code: "invalid_api_key",
+    headers: { "WWW-Authenticate": "Bearer" },
+  });
+}
+
+export function forbidden(message: string, code?: string): ApiError {
+  return new ApiError(403, message, { code });
+}
+
+/** No route has this path. */
+export function notFound(message: string): ApiError {
+  return new ApiError(404, message);
+}
+
+export function modelNotFound(): ApiError {
+  return new ApiError(404, "The model does not exist: GET /v1/models lists the available models.", {
+    param: "model",
+    code: "model_not_found",
+  });
+}
+
+/** `type` says what the limit counts. */
+export function tooManyRequests(
+  retryAfterSeconds: number,
+  message: string,
+  {
+    type = "requests",
+    code = "rate_limit_exceeded",
+  }: { type?: "requests" | "tokens"; code?: string } = {},
+): ApiError {
+  return new ApiError(429, message, { type, code, headers: retryAfter(retryAfterSeconds) });
+}
+
+export function unavailable(retryAfterSeconds: number, message: string, code?: string): ApiError {
+  return new ApiError(503, message, { code, headers: retryAfter(retryAfterSeconds) });
+}
+
+export function draining(): ApiError {
+  return unavailable(1, "The server is shutting down.", "draining");
+}
+
+function retryAfter(seconds: number): Record<string, string> {
+  return { "Retry-After": String(Math.max(1, Math.ceil(seconds))) };
+}
+
+/** The field that holds a request's prompt. */
+export type PromptParam = "messages" | "prompt" | "input" | "tokens" | "documents" | "text_2";
+
+/** The response to any error. */
+export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof ZodError) return invalidRequest(error);
+  if (error instanceof ConversationError) return faultyField(error, prompt);
+  if (error instanceof NoChatTemplateError) {
+    const message = "The model has no chat template: use /v1/completions.";
+    return badRequest("model", message, "no_chat_template");
+  }
+  if (error instanceof RefusedError) return refusal(error, prompt);
+  if (error instanceof ContextLengthError) return tooLong(prompt, sentence(error.message));
+  if (error instanceof TooLongError) return tooLong(prompt);
+  if (error instanceof NoRoomError)
+    return unavailable(
+      1,
+      "All loaded models are busy and there is no room for another.",
+      "no_room",
+    );
+  if (error instanceof GrammarsBusyError) {
+    return tooManyRequests(1, "Too many grammars are being compiled.", { code: "queue_full" });
+  }
+  if (error instanceof GrammarThreadError) {
+    return unavailable(1, "Grammars cannot be compiled at the moment.");
+  }
+  if (error instanceof DeadEndError) {
+    const message = "The model has no token for what the grammar requires next in the answer.";
+    return badRequest(undefined, message, "grammar_dead_end");
+  }
+  if (error instanceof EncoderBusyError) {
+    return tooManyRequests(1, "Too much text is being tokenized.", { code: "queue_full" });
+  }
+  if (error instanceof EncoderThreadError) {
+    return unavailable(1, "Long texts cannot be tokenized at the moment.");
+  }
+  if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
+  if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");
+  if (error instanceof LoadCancelledError) return draining();
+  if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
+  if (error instanceof ModelNotFoundError) return modelNotFound();
+  if (error instanceof JsonTextError) {
+    const what = error.fault === "utf-8" ? "UTF-8" : "JSON";
+    return badRequest(undefined, `The body is not valid ${what}.`);
+  }
+  if (error instanceof TemplateError) return templateFault(error, prompt);
+  if (error instanceof RequestFault) return new ApiError(error.status, error.message);
+  if (error instanceof ClientGoneError) return new ApiError(499, "The client has disconnected.");
+  return new ApiError(500, "Internal error.");
+}
+
+/** For an event of a stream that has started. */
+export function errorBody(error: unknown, prompt?: PromptParam): ErrorResponse {
+  return apiErrorOf(error, prompt).body;
+}
+
+export function errorResponse(error: unknown, prompt?: PromptParam): Response {
+  const { status, body, headers } = apiErrorOf(error, prompt);
+  return Response.json(body, { status, headers });
+}
+
+/** A field's name in an API is its name in the conversation, in snake case. */
+function faultyField({ field, problem }: ConversationError, prompt: PromptParam): ApiError {
+  const name = field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const param = field === "prompt" ? prompt : name;
+  return badRequest(param, `Invalid '${param}': ${problem}.`, "invalid_value");
+}
+
+function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiError {
+  const text = sentence(message);
+  switch (reason) {
+    case "queue_full":
+      return tooManyRequests(1, text, { code: "queue_full" });
+    case "too_long":
+      return tooLong(prompt);
+    case "bad_token":
+      return badRequest(prompt, text, "invalid_value");
+  }
+}
+
+function sentence(message: string): string {
+  return `${message[0]!.toUpperCase()}${message.slice(1)}.`;
+}
+
+function tooLong(
+  prompt: PromptParam,
+  message = "The prompt is longer than the model's maximum context length.",
+): ApiError {
+  return badRequest(prompt, message, "context_length_exceeded");
+}
+
+function templateFault({ fault, message }: TemplateError, prompt: PromptParam): ApiError {
+  switch (fault) {
+    case "raised":
+      return badRequest(prompt, `The model's chat template refuses this: ${message}`);
+    case "failed":
+      return badRequest(prompt, "The model's chat template cannot be applied to this.");
+    case "limit":
+    case "syntax":
+      return new ApiError(500, "The model's chat template cannot be used.");
+  }
+}
+
+type Issue = z.core.$ZodIssue;
+
+function invalidRequest(error: ZodError): ApiError {
+  const { issue, path } = firstFault(error.issues, []);
+  const param = path.length > 0 ? path.join(".") : undefined;
+  const of = param === undefined ? "body" : `'${param}'`;
+  if (issue.code === "invalid_type" && issue.message.endsWith("received undefined")) {
+    return badRequest(param, `Missing required parameter: ${of}.`, "missing_required_parameter");
+  }
+  const message = issue.message.replace(/^(Invalid \w+|Too (big|small)): /, "");
+  return badRequest(param, `Invalid ${of}: ${message}.`, codeOf(issue));
+}
+
+function codeOf(issue: Issue): string {
+  if (issue.code === "custom" && typeof issue.params?.code === "string") return issue.params.code;
+  return issue.code === "invalid_type" ? "invalid_type" : "invalid_value";
+}
+
+/** In a union, the issue of the branch that the value was meant for: the one of the same JSON type. */
+function firstFault(
+  issues: readonly Issue[],
+  above: readonly PropertyKey[],
+): { issue: Issue; path: readonly PropertyKey[] } {
+  const issue = issues[0]!;
+  const path = [...above, ...issue.path];
+  // A record's key is text that the client sent.
+  if (issue.code === "invalid_key") return { issue, path: path.slice(0, -1) };
+  if (issue.code !== "invalid_union") return { issue, path };
+  const meant = issue.errors.find(([first]) => first && !isOtherKind(first));
+  return meant ? firstFault(meant, path) : { issue, path };
+}
+
+function isOtherKind({ code, path }: Issue): boolean {
+  return code === "invalid_type" && path.length === 0;
+}

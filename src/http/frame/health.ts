@@ -1,0 +1,36 @@
+// GET /health: whether a request would be answered now, and if not, why.
+import type { Context } from "hono";
+import type { Health } from "../../api/owner/health.ts";
+import type { HttpEnv } from "./env.ts";
+import type { Serving } from "./serving.ts";
+
+export function health(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const health = healthOf(serving);
+    return c.json(health, health.status === "ok" ? 200 : 503);
+  };
+}
+
+export function healthOf(serving: Serving): Health {
+  const activity = activityOf(serving);
+  return { ...stateOf(serving), ...(activity && { activity }) };
+}
+
+/** A compile has no end that is known; its kernel is a detail. */
+function activityOf({ admission, engine: { activity } }: Serving): Health["activity"] {
+  if (admission.phase === "draining") return { kind: "drain", requests: admission.count };
+  return activity?.kind === "compile" ? { kind: "compile", done: activity.done } : activity;
+}
+
+function stateOf({ admission, engine, models, ranks }: Serving): Health {
+  const isDraining = admission.phase === "draining";
+  if (isDraining) return { status: "draining", reason: "the server is shutting down" };
+  if (!engine.alive) return { status: "down", reason: "the engine has ended" };
+  const group = ranks?.status();
+  if (group && !group.isFormed) {
+    return { status: group.loss === undefined ? "loading" : "down", reason: group.reason };
+  }
+  if (models.isLoading) return { status: "loading", reason: "the model is being loaded" };
+  if (models.hasFailed) return { status: "down", reason: "the model cannot be loaded" };
+  return { status: "ok" };
+}

@@ -1,0 +1,76 @@
+// The batches of the server, opened when they are first needed: a server that has none leaves no trace on the
+// disk. Unfinished ones of an earlier server are needed at once.
+import { SQLiteError } from "bun:sqlite";
+import { existsSync } from "node:fs";
+import { Batches, type BatchesOptions } from "../../batch/batches.ts";
+import { databaseIn, StoreBusyError } from "../../batch/database.ts";
+import { codeOf } from "../../hub/hub-error.ts";
+import type { Logger } from "../../log.ts";
+import { ApiError, draining } from "./errors.ts";
+
+export class LazyBatches {
+  readonly #folder: string;
+  readonly #options: (folder: string) => BatchesOptions;
+  readonly #log: Logger;
+  #batches: Batches | undefined;
+  #isStopped = false;
+
+  constructor(folder: string, options: (folder: string) => BatchesOptions, log: Logger) {
+    this.#folder = folder;
+    this.#options = options;
+    this.#log = log;
+  }
+
+  /** Throws an ApiError if they cannot be opened. */
+  get open(): Batches {
+    if (this.#isStopped) throw draining();
+    try {
+      this.#batches ??= new Batches(this.#options(this.#folder));
+      return this.#batches;
+    } catch (error) {
+      if (unwritable.includes(codeOf(error) ?? "")) {
+        this.#log.error(
+          { error: (error as Error).message },
+          "files cannot be stored: choose another --data-dir",
+        );
+        throw new ApiError(500, "The server cannot store files.");
+      }
+      if (!(error instanceof StoreBusyError)) throw storageError(error);
+      const message = "Another server on this machine has the files and batches.";
+      throw new ApiError(503, message, { code: "storage_busy" });
+    }
+  }
+
+  /** The same, if there may be any. */
+  get existing(): Batches | undefined {
+    return existsSync(databaseIn(this.#folder)) ? this.open : undefined;
+  }
+
+  /** Goes on with unfinished batches, if there may be any. */
+  resume(): void {
+    try {
+      void this.existing;
+    } catch (error) {
+      const told = { error: (error as Error).message };
+      this.#log.warn(told, "there are no files and batches: choose another --data-dir");
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#batches?.stop();
+  }
+}
+
+const unwritable = ["EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST"];
+const full = ["ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL"];
+
+/** The response to an error of the disk; any other error stays what it is. */
+export function storageError(error: unknown): unknown {
+  const code = codeOf(error) ?? "";
+  const isSqlite = error instanceof SQLiteError;
+  if (full.includes(code) || (isSqlite && code.startsWith("SQLITE_IOERR"))) {
+    return new ApiError(507, "The server has no room to store it.", { code: "storage_full" });
+  }
+  return isSqlite ? new ApiError(500, "The files and batches cannot be read.") : error;
+}

@@ -1,0 +1,22 @@
+// Errors as responses.
+import type { Context } from "hono";
+import { openAi } from "./dialect.ts";
+import type { HttpEnv } from "./env.ts";
+import { apiErrorOf, type PromptParam } from "./errors.ts";
+
+/** The response to any error, in the dialect of the route. */
+export function refusalResponse(
+  c: Context<HttpEnv>,
+  error: unknown,
+  prompt?: PromptParam,
+): Response {
+  const answer = apiErrorOf(error, prompt);
+  const dialect = c.get("dialect") ?? openAi;
+  const record = c.get("record");
+  if (record) {
+    record.reason = answer.reason;
+    record.error ??= answer.message;
+  }
+  const { status, body } = dialect.refusal(answer, record?.id);
+  return Response.json(body, { status, headers: answer.headers });
+}

@@ -1,0 +1,63 @@
+// One log line per request: the key, the path, the status, the tokens and the time. The request's id comes
+// from the client or is made here; it is returned in a header and is in every line about the request.
+import type { MiddlewareHandler } from "hono";
+import type { Logger } from "../../log.ts";
+import type { HttpEnv } from "./env.ts";
+import type { RequestRecord } from "./request-record.ts";
+
+/** Characters of one text in a line. */
+const MAX_TEXT = 1024;
+
+/** Requests for `quietPaths` are logged at level debug. */
+export function requestLog(
+  log: Logger,
+  quietPaths: ReadonlySet<string>,
+): MiddlewareHandler<HttpEnv> {
+  return async (c, next) => {
+    const start = performance.now();
+    const record: RequestRecord = { id: requestId(c.req.header("x-request-id")) };
+    c.set("record", record);
+    await next();
+    c.res.headers.set("x-request-id", record.id);
+    const { status } = c.res;
+    const write = () => {
+      const { over: _, id, ...fields } = record;
+      const ms = round(performance.now() - start);
+      const { method, path } = c.req;
+      const key = c.get("caller")?.name;
+      // Requests that come while the server drains are no fault of its own.
+      const hasFailed = status >= 500 && record.reason !== "draining";
+      const level = quietPaths.has(path) ? "debug" : hasFailed ? "error" : "info";
+      const request = { id, key, method, path: cut(path), status, ...readable(fields), ms };
+      log[level](request, "request");
+    };
+    if (record.over) record.over.then(write, write);
+    else write();
+  };
+}
+
+/** The client's id, if it is safe in a header and a log line. */
+export function requestId(given: string | undefined): string {
+  return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
+    ? given
+    : `req-${crypto.randomUUID()}`;
+}
+
+/** Numbers rounded, and texts of a bounded length; a prompt is logged whole. */
+function readable(fields: object): object {
+  return Object.fromEntries(
+    Object.entries(fields).map(([key, value]) => [
+      key,
+      typeof value === "number" ? round(value) : typeof value === "string" ? cut(value) : value,
+    ]),
+  );
+}
+
+/** What a client sends can be as long as its headers or its body. */
+function cut(text: string): string {
+  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}...` : text;
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}

@@ -1,0 +1,53 @@
+// A codec: one API over conversations, in two halves. Its request becomes a conversation, and the events of the
+// reply become its response. A new API is a new codec and a row in the table of routes.
+import type { Context } from "hono";
+import type { z } from "zod";
+import type { Conversation } from "../../conversation/conversation.ts";
+import type { Answer, AnswerEvents } from "../../conversation/events.ts";
+import type { Reply } from "../../conversation/reply.ts";
+import type { Priority } from "../../engine/protocol.ts";
+import type { Usage } from "../../serve/answers.ts";
+import type { ServedModel } from "../../serve/models.ts";
+import type { Dialect } from "../frame/dialect.ts";
+import type { HttpEnv } from "../frame/env.ts";
+import type { ApiError } from "../frame/errors.ts";
+import type { Serving } from "../frame/serving.ts";
+
+export type Codec<T extends { stream: boolean }> = {
+  dialect: Dialect;
+  /** The request's schema. */
+  request: z.ZodType<T>;
+  /** Throws an ApiError if the request asks for what there is not. */
+  exchange(request: T, serving: Serving, c: Context<HttpEnv>): Exchange;
+};
+
+/** The two halves for one request. */
+export type Exchange = {
+  conversation: Conversation;
+  writer(context: ResponseContext): ResponseWriter;
+};
+
+/** What a response is written from. */
+export type ResponseContext = {
+  /** Unix time, in seconds. */
+  created: number;
+  model: ServedModel;
+  /** What the conversation was served at. */
+  priority: Priority;
+  /** Token ids of each prompt. */
+  prompts: readonly Uint32Array[];
+  reply: Reply;
+};
+
+export type ResponseWriter = {
+  whole(answers: readonly Answer[], usage: Usage): object;
+  /** The first events of a stream. */
+  opening(): object[];
+  events(said: AnswerEvents): object[];
+  /** The last events of a stream. */
+  closing(usage: Usage): object[];
+  /** The last events of a stream that fails. */
+  failure(error: ApiError): object[];
+  /** What is sent after a while without events; if absent, a comment, which only proxies notice. */
+  heartbeat?(): object;
+};

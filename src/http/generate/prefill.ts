@@ -1,0 +1,80 @@
+// Requests that need only what the model makes of prompts: their lifetime, whatever API they came by.
+import type { Context } from "hono";
+import { checkPromptTokens, saltOf } from "../../conversation/engine-request.ts";
+import type { EngineEvent, EngineRequest, Priority } from "../../engine/protocol.ts";
+import type { ServedModel } from "../../serve/models.ts";
+import { Prefills, type PrefillsRequest } from "../../serve/prefills.ts";
+import type { EncodeWork } from "../../text/encoder/encode-work.ts";
+import type { Encoded } from "../../text/encoder/encoder.ts";
+import type { HttpEnv } from "../frame/env.ts";
+import { lowestOf } from "../frame/priority.ts";
+import type { Serving } from "../frame/serving.ts";
+import { Generation } from "./generation.ts";
+
+export type PrefillModel = {
+  /** Its name. */
+  model: string;
+  /** How long the model stays loaded without requests from now on. */
+  keepAliveMs?: number | undefined;
+};
+
+/** What is read of each prompt. */
+export type PrefillReading = Pick<EngineRequest, "pooling"> &
+  Pick<PrefillsRequest, "shareHead"> & {
+    /** Tokens whose logits behind the prompt are wanted. */
+    logitsOf?: readonly number[];
+  };
+
+export type Prefill = {
+  model: ServedModel;
+  /** How long it took until the model was loaded. */
+  loadMs: number;
+  encode(work: EncodeWork): Promise<Encoded>;
+  /** Once. */
+  read(prompts: readonly Uint32Array[], reading: PrefillReading): Promise<EngineEvent[]>;
+};
+
+/** Computes with the model once it is loaded, and releases everything however that ends. */
+export async function prefilled<T>(
+  c: Context<HttpEnv>,
+  serving: Serving,
+  ceiling: Priority,
+  { model: name, keepAliveMs }: PrefillModel,
+  compute: (prefill: Prefill) => Promise<T>,
+): Promise<T> {
+  const startMs = performance.now();
+  const caller = c.get("caller");
+  const priority = lowestOf(caller.tier, ceiling);
+  const generation = new Generation(c, serving, priority);
+  try {
+    const model = await generation.use(name, keepAliveMs);
+    const result = await compute({
+      model,
+      loadMs: performance.now() - startMs,
+      encode: (work) => generation.encode(model, work),
+      async read(prompts, { pooling, logitsOf, shareHead = false }) {
+        checkPromptTokens(prompts, model);
+        const common = {
+          name: c.get("record").id,
+          priority,
+          client: generation.client,
+          salt: saltOf(caller.name),
+          sampling: { temperature: 0, logitsOf },
+          ...(pooling && { pooling }),
+        };
+        const requests = prompts.map((prompt) => ({ ...common, prompt: prompt.slice() }));
+        const asked = { model: model.name, requests, shareHead };
+        return await generation.begin(() => new Prefills(serving.engine, asked)).read();
+      },
+    });
+    generation.end();
+    return result;
+  } catch (error) {
+    generation.end(error);
+    throw error;
+  }
+}
+
+export function totalLength(prompts: readonly Uint32Array[]): number {
+  return prompts.reduce((sum, { length }) => sum + length, 0);
+}

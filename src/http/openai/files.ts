@@ -1,0 +1,142 @@
+// /v1/files: what batches read and write. A key has its own files, and no others; the server's owner may read all.
+import { existsSync } from "node:fs";
+import type { Context } from "hono";
+import {
+  type FileDeleted,
+  FileFields,
+  type FileList,
+  type FileObject,
+  FileQuery,
+} from "../../api/openai/files.ts";
+import { nowSeconds, type StoredFile } from "../../batch/batch.ts";
+import { newId } from "../../batch/store.ts";
+import type { HttpEnv } from "../frame/env.ts";
+import { ApiError, badRequest } from "../frame/errors.ts";
+import { unlessGone } from "../frame/json-body.ts";
+import { storageError } from "../frame/lazy-batches.ts";
+import { readForm } from "../frame/multipart.ts";
+import type { Serving } from "../frame/serving.ts";
+import { KeyUploads, Upload } from "./upload.ts";
+
+export function uploadFile(serving: Serving) {
+  const uploads = new KeyUploads(serving.settings);
+  return async (c: Context<HttpEnv>): Promise<Response> => {
+    const { store } = serving.batches.open;
+    const owner = c.get("caller").name;
+    const id = newId("file");
+    const room = uploads.begin(owner, () => store.usage(owner));
+    const upload = new Upload(store.pathOf(id), room);
+    try {
+      const fields = await unlessGone(
+        c.req.raw,
+        readForm(c.req.raw, ({ field, filename }) => {
+          if (field !== "file") throw badRequest(field, `The form has a file '${field}' too many.`);
+          return upload.begin(filename);
+        }),
+      );
+      const { expires_after: expiry } = FileFields.parse(fieldsOf(fields));
+      const { filename, bytes } = await upload.end();
+      const createdAt = nowSeconds();
+      const expiresAt = expiry && createdAt + expiry.seconds;
+      const origin = { owner, filename, purpose: "batch" } as const;
+      const file: StoredFile = { id, ...origin, bytes, createdAt, expiresAt };
+      store.addFile(file);
+      return c.json(wireFile(file));
+    } catch (error) {
+      await upload.remove();
+      throw storageError(error);
+    } finally {
+      upload.leave();
+    }
+  };
+}
+
+export function listFiles(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const { purpose, ...page } = FileQuery.parse(c.req.query());
+    const { store } = serving.batches.open;
+    const { name } = c.get("caller");
+    const { data, hasMore } = store.files(name, purpose, page);
+    return c.json(listOf(data.map(wireFile), hasMore) satisfies FileList);
+  };
+}
+
+export function getFile(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => c.json(wireFile(readableFile(c, serving)));
+}
+
+export function fileContent(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const path = serving.batches.open.store.pathOf(readableFile(c, serving).id);
+    // Someone may have removed it from the folder.
+    if (!existsSync(path)) throw unknownFile();
+    return new Response(Bun.file(path).stream(), {
+      headers: { "Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked" },
+    });
+  };
+}
+
+export function deleteFile(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const { id } = ownFile(c, serving);
+    serving.batches.open.store.deleteFile(id);
+    return c.json({ id, object: "file", deleted: true } satisfies FileDeleted);
+  };
+}
+
+/** Another key's file does not exist for this one. */
+function ownFile(c: Context<HttpEnv>, serving: Serving): StoredFile {
+  return fileOf(c.get("caller").name, c, serving);
+}
+
+function readableFile(c: Context<HttpEnv>, serving: Serving): StoredFile {
+  const { name, owner } = c.get("caller");
+  return fileOf(owner ? undefined : name, c, serving);
+}
+
+/** `key`: whose it has to be. */
+function fileOf(key: string | undefined, c: Context<HttpEnv>, { batches }: Serving): StoredFile {
+  const file = batches.open.store.file(key, c.req.param("id") ?? "");
+  if (file) return file;
+  throw unknownFile();
+}
+
+function unknownFile(): ApiError {
+  const message = "The file does not exist: GET /v1/files lists the files of this key.";
+  return new ApiError(404, message, { param: "id", code: "file_not_found" });
+}
+
+/** Of a list of files or batches. */
+export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
+  return {
+    object: "list" as const,
+    data,
+    first_id: data[0]?.id ?? null,
+    last_id: data.at(-1)?.id ?? null,
+    has_more: hasMore,
+  };
+}
+
+/** As a client would write them in JSON. */
+function fieldsOf(fields: ReadonlyMap<string, string>): object {
+  const anchor = fields.get("expires_after[anchor]");
+  const seconds = fields.get("expires_after[seconds]");
+  const hasExpiry = anchor !== undefined || seconds !== undefined;
+  return {
+    purpose: fields.get("purpose"),
+    ...(hasExpiry && { expires_after: { anchor, seconds: seconds && Number(seconds) } }),
+  };
+}
+
+function wireFile({ id, bytes, createdAt, expiresAt, filename, purpose }: StoredFile): FileObject {
+  return {
+    id,
+    object: "file",
+    bytes,
+    created_at: createdAt,
+    ...(expiresAt !== undefined && { expires_at: expiresAt }),
+    filename,
+    purpose,
+    status: "processed",
+  };
+}

@@ -1,0 +1,31 @@
+// GET /v1/models and /v1/models/{id}
+import type { Context } from "hono";
+import type { Model, ModelList } from "../../api/openai/models.ts";
+import type { ListedModel } from "../../serve/models.ts";
+import type { HttpEnv } from "../frame/env.ts";
+import { modelNotFound } from "../frame/errors.ts";
+import type { Serving } from "../frame/serving.ts";
+
+export function listModels({ models }: Serving) {
+  return (c: Context<HttpEnv>): Response =>
+    c.json({ object: "list", data: models.list().map(wireModel) } satisfies ModelList);
+}
+
+export function getModel({ models }: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const found = models.listed(c.req.param("id") ?? "");
+    if (!found) throw modelNotFound();
+    return c.json(wireModel(found));
+  };
+}
+
+function wireModel({ name, maxLength, createdMs }: ListedModel): Model {
+  return {
+    id: name,
+    object: "model",
+    created: Math.floor(createdMs / 1000),
+    owned_by: name.includes("/") ? name.split("/")[0]! : "mlx-serve",
+    // Unknown until the model is loaded.
+    ...(maxLength !== undefined && { max_model_len: maxLength }),
+  };
+}

@@ -1,0 +1,158 @@
+// The tools of OpenAI's Responses API as a conversation has them. The model sees functions alone: a custom tool is
+// one whose only argument is its input, and a tool of a namespace has the namespace in its name.
+import type {
+  CustomTool,
+  FunctionTool,
+  NamedTool,
+  ResponseTool,
+  ResponseToolChoice,
+} from "../../api/openai/response-tools.ts";
+import type { OfferedTool, ToolChoice } from "../../conversation/conversation.ts";
+import { larkPattern } from "../../grammar/lark.ts";
+import { LarkError } from "../../grammar/lark-terminals.ts";
+import { badRequest } from "../frame/errors.ts";
+import { objectSchema } from "../generate/openai-fields.ts";
+
+export type ToolName = { name: string; namespace?: string | undefined };
+export type KnownTool = ToolName & { type: "function" | "custom" };
+
+/** What the model calls it. */
+export function flatName({ name, namespace }: ToolName): string {
+  return namespace === undefined ? name : `${namespace}__${name}`;
+}
+
+/** The arguments of a custom tool's call. */
+export function customArguments(input: string): string {
+  return JSON.stringify({ input });
+}
+
+/** The input of a custom tool's call, as far as it goes if the call was cut off. */
+export function customInput(text: string): string {
+  const written = /^\s*\{\s*"input"\s*:\s*("(?:[^"\\]|\\[^u]|\\u[\da-fA-F]{4})*)/;
+  for (const read of [
+    () => JSON.parse(text).input,
+    () => JSON.parse(`${written.exec(text)?.[1]}"`),
+  ]) {
+    try {
+      const input: unknown = read();
+      if (typeof input === "string") return input;
+    } catch {
+      // It is not whole, or no JSON at all.
+    }
+  }
+  return "";
+}
+
+export class ResponseTools {
+  readonly #known = new Map<string, KnownTool>();
+  readonly #offered: OfferedTool[] = [];
+  #grammarChars = 0;
+
+  /** Throws an ApiError if two tools have one name, or a grammar cannot be enforced. */
+  constructor(tools: readonly ResponseTool[]) {
+    for (const [at, tool] of tools.entries()) {
+      if (tool.type === "function" || tool.type === "custom") this.#add(tool, `tools.${at}`);
+      if (tool.type !== "namespace") continue;
+      for (const [i, own] of tool.tools.entries()) {
+        this.#add(own, `tools.${at}.tools.${i}`, tool.name);
+      }
+    }
+  }
+
+  find(flat: string): KnownTool | undefined {
+    return this.#known.get(flat);
+  }
+
+  /** Those that the model may call, and how. */
+  choice(asked: ResponseToolChoice = "auto"): { tools: OfferedTool[]; toolChoice: ToolChoice } {
+    const tools = this.#offered;
+    if (typeof asked === "string") {
+      if (asked === "required" && tools.length === 0) {
+        throw wrongChoice("only allowed when there are tools");
+      }
+      return { tools, toolChoice: asked };
+    }
+    if (asked.type !== "allowed_tools") return { tools, toolChoice: { name: this.#nameOf(asked) } };
+    const allowed = new Set(asked.tools.map((tool) => this.#nameOf(tool)));
+    return { tools: tools.filter(({ name }) => allowed.has(name)), toolChoice: asked.mode };
+  }
+
+  #nameOf(tool: NamedTool): string {
+    const flat = flatName(tool);
+    if (this.#known.get(flat)?.type !== tool.type) {
+      throw wrongChoice("there is no such tool among the tools");
+    }
+    return flat;
+  }
+
+  #add(tool: FunctionTool | CustomTool, param: string, namespace?: string): void {
+    const { type, name, description } = tool;
+    const flat = flatName({ name, namespace });
+    if (this.#known.has(flat)) {
+      throw badRequest(
+        "tools",
+        `Invalid 'tools': there are two tools called ${flat}.`,
+        "invalid_value",
+      );
+    }
+    this.#known.set(flat, { type, name, namespace });
+    this.#offered.push(
+      tool.type === "custom"
+        ? { name: flat, ...this.#custom(tool, param) }
+        : {
+            name: flat,
+            description,
+            parameters: objectSchema(tool.parameters),
+            isStrict: tool.strict && tool.parameters !== undefined,
+          },
+    );
+  }
+
+  /** The grammar of its input is a pattern of its only argument. The model sees the grammar as it was written. */
+  #custom({ description, format }: CustomTool, param: string): Omit<OfferedTool, "name"> {
+    if (format?.type !== "grammar") return { description, parameters: inputSchema({}) };
+    const { syntax, definition } = format;
+    this.#grammarChars += definition.length;
+    if (this.#grammarChars > MAX_GRAMMAR_CHARS) {
+      throw badRequest("tools", "Invalid 'tools': the grammars are too large.", "invalid_value");
+    }
+    const told = `The input has to match this ${languages[syntax]}:\n${definition}`;
+    return {
+      description: description === undefined ? told : `${description}\n\n${told}`,
+      parameters: inputSchema({ pattern: `^(?:${patternOf(format, param)})$` }),
+      shownParameters: inputSchema({}),
+      isStrict: true,
+    };
+  }
+}
+
+/** Of all tools: they are read on the main thread. */
+const MAX_GRAMMAR_CHARS = 64 * 1024;
+
+const languages = { lark: "grammar in Lark's language", regex: "regular expression" } as const;
+
+function wrongChoice(problem: string) {
+  return badRequest("tool_choice", `Invalid 'tool_choice': ${problem}.`, "invalid_value");
+}
+
+function inputSchema(more: { pattern?: string }): Record<string, unknown> {
+  return {
+    type: "object",
+    properties: { input: { type: "string", ...more } },
+    required: ["input"],
+    additionalProperties: false,
+  };
+}
+
+type GrammarFormat = Extract<NonNullable<CustomTool["format"]>, { type: "grammar" }>;
+
+function patternOf({ syntax, definition }: GrammarFormat, param: string): string {
+  if (syntax === "regex") return definition;
+  try {
+    return larkPattern(definition);
+  } catch (error) {
+    if (!(error instanceof LarkError)) throw error;
+    const field = `${param}.format.definition`;
+    throw badRequest(field, `Invalid '${field}': the grammar ${error.message}.`, "invalid_value");
+  }
+}

@@ -1,0 +1,63 @@
+// GET and DELETE /v1/responses/{id}, GET /v1/responses/{id}/input_items
+import type { Context } from "hono";
+import type { StoredResponse } from "../../serve/stored-responses.ts";
+import type { HttpEnv } from "../frame/env.ts";
+import { ApiError, badRequest } from "../frame/errors.ts";
+import type { Serving } from "../frame/serving.ts";
+
+export function getResponse(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    if (c.req.query("stream") === "true") {
+      const message = "Invalid 'stream': a stored response is not streamed.";
+      throw badRequest("stream", message, "unsupported_parameter");
+    }
+    return c.json(stored(serving, c).response);
+  };
+}
+
+export function deleteResponse({ responses }: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const id = c.req.param("id")!;
+    if (!responses.delete(c.get("caller").name, id)) throw noSuchResponse();
+    return c.json({ id, object: "response", deleted: true });
+  };
+}
+
+const MAX_PAGE = 100;
+const PAGE = 20;
+
+export function listInputItems(serving: Serving) {
+  return (c: Context<HttpEnv>): Response => {
+    const { limit = PAGE, order = "desc", after } = c.req.query();
+    const count = Number(limit);
+    if (!Number.isInteger(count) || count < 1 || count > MAX_PAGE) {
+      throw badRequest("limit", `Invalid 'limit': expected 1 to ${MAX_PAGE}.`, "invalid_value");
+    }
+    if (order !== "asc" && order !== "desc") {
+      throw badRequest("order", "Invalid 'order': expected asc or desc.", "invalid_value");
+    }
+    const input = stored(serving, c).input as readonly { id: string }[];
+    const ordered = order === "asc" ? input : input.toReversed();
+    const from = after === undefined ? 0 : ordered.findIndex(({ id }) => id === after) + 1;
+    const data = ordered.slice(from, from + count);
+    return c.json({
+      object: "list",
+      data,
+      first_id: data[0]?.id ?? null,
+      last_id: data.at(-1)?.id ?? null,
+      has_more: from + count < ordered.length,
+    });
+  };
+}
+
+function stored({ responses }: Serving, c: Context<HttpEnv>): StoredResponse {
+  const found = responses.find(c.get("caller").name, c.req.param("id")!);
+  if (!found) throw noSuchResponse();
+  return found;
+}
+
+function noSuchResponse(): ApiError {
+  return new ApiError(404, "The response does not exist, or is not stored any longer.", {
+    code: "response_not_found",
+  });
+}

@@ -1,0 +1,35 @@
+// The state of the engine as its feed tells it: what /ps says, with latencies, memory and the map of the blocks.
+import type { StateEvent } from "../../api/owner/engine.ts";
+import type { Serving } from "../frame/serving.ts";
+import { psOf } from "./admin.ts";
+import { wireMemory } from "./model-states.ts";
+
+/** By state of a block: free, cached, held, shared. */
+const letters = [".", "c", "h", "s"];
+
+/** `followed`: the names of requests whose blocks are shown. */
+export async function engineState(
+  serving: Serving,
+  followed: readonly string[],
+): Promise<StateEvent> {
+  const { engine, admission, metrics } = serving;
+  const [ps, maps, { memory }, latency] = await Promise.all([
+    psOf(serving),
+    engine.blocks(followed),
+    engine.inspect(),
+    metrics.latencies(),
+  ]);
+  return {
+    type: "state",
+    ...ps,
+    admitted: admission.count,
+    memory: wireMemory(memory),
+    latency: latency as StateEvent["latency"],
+    maps: maps.map(({ model, blocksPerCell, cells, requests }) => ({
+      model,
+      blocks_per_cell: blocksPerCell,
+      cells: Array.from(cells, (state) => letters[state]).join(""),
+      followed: requests.map(({ name, ...rest }) => ({ id: name, ...rest })),
+    })),
+  };
+}

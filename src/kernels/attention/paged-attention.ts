@@ -1,0 +1,523 @@
+// Attention over blocks, by kernels of our own. Keys and values are written in place, into pools that the
+// kernels receive as inputs: MLX never copies them, and orders launches by their outputs. Each input of a launch
+// costs the host time, so what belongs together is packed into one array.
+import { array, type MlxArray } from "../../mlx/array.ts";
+import { type Dtype, isHalf } from "../../mlx/dtype.ts";
+import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { astype, concatenate, zeros } from "../../mlx/ops.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import { Constants } from "../host/constants.ts";
+import { KernelCache, KernelCaches } from "../host/kernel-cache.ts";
+import { type Language, MAP_WORDS } from "../host/source.ts";
+import type { PromptHeads } from "../product/prompt-heads.ts";
+import attendBody from "./attend.c" with { type: "text" };
+import chunksBody from "./chunks.c" with { type: "text" };
+import copyBody from "./copy.c" with { type: "text" };
+import decodeBody from "./decode.c" with { type: "text" };
+import { attentionHeaders } from "./headers.ts";
+import mergeBody from "./merge.c" with { type: "text" };
+import prepareBody from "./prepare.c" with { type: "text" };
+import warpgroupChunksBody from "./warpgroup-chunks.c" with { type: "text" };
+
+export type PagedShape = { heads: number; kvHeads: number; headDim: number };
+
+/** (blocks, kvHeads, 32, D) each. */
+export type Pools = { keys: MlxArray; values: MlxArray };
+
+/** What a layer does to queries and keys, and to their scores: one object per layer. */
+export type LayerWork = {
+  norms?:
+    | { query: MlxArray; key?: MlxArray | undefined; value?: MlxArray | undefined; eps: number }
+    | undefined;
+  /** Keys and values are another layer's, which has written them: qkv has only queries. */
+  sharesKv?: boolean | undefined;
+  rope?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
+  scale: number;
+  window?: number | undefined;
+  /** The window begins at a multiple of its size. */
+  chunked?: boolean | undefined;
+  sinks?: MlxArray | undefined;
+  softcap?: number | undefined;
+};
+
+/** Attention of consecutive tokens of the same sequences, tile by tile. */
+export type ChunkAttention = {
+  readonly tile: TileSize;
+  /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    tiles: MlxArray,
+    work: LayerWork,
+  ): MlxArray;
+};
+
+/** What the paged store needs: kernels here, plain arithmetic in tests. */
+export interface BlockAttention {
+  /**
+   * qkv (B, (heads + 2 kvHeads) * D): the newest token of each sequence, whose key and value go to the
+   * sequence's last block -> (B, heads * D). Where the work shares another layer's keys and values, qkv has only
+   * queries, here and in `prepare`.
+   */
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
+  /**
+   * qkv (T, ...): keys and values go to their slots; queries (T, heads * D). `lastQueries`: those of the last token of each
+   * sequence are all that is wanted.
+   */
+  prepare(
+    qkv: MlxArray,
+    pools: Pools,
+    places: MlxArray,
+    work: LayerWork,
+    lastQueries?: boolean,
+  ): MlxArray;
+  /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LayerWork,
+  ): MlxArray;
+  /** Into so many splits it costs nothing to divide a sequence, where rows are few: they need no launch to be merged. */
+  readonly clustered?: number | undefined;
+  /** Undefined where no kernel attends with many tokens of a sequence at once. */
+  readonly chunks?: ChunkAttention | undefined;
+  /** Copies blocks within a pool, pairs (C * 2) of from and to; evaluate the result. */
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray;
+  free(): void;
+}
+
+/** The width of the tables, then each sequence's length and its blocks, padded to the width. */
+export function packTables(
+  rows: readonly { length: number; blocks: readonly number[] }[],
+  width: number,
+  scratch = 0,
+): Int32Array {
+  const packed = new Int32Array(1 + rows.length * (1 + width));
+  packed[0] = width;
+  for (const [row, { length, blocks }] of rows.entries()) {
+    const at = 1 + row * (1 + width);
+    packed[at] = length;
+    // What was given back is not attended to, but may be loaded with what is.
+    for (let i = 0; i < blocks.length; i++)
+      packed[at + 1 + i] = blocks[i]! < 0 ? scratch : blocks[i]!;
+  }
+  return packed;
+}
+
+/** Each token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
+export function packPlaces(
+  tokens: readonly { position: number; slot: number; row: number }[],
+): Int32Array {
+  return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
+}
+
+/** The most rows in a tile, and how many rows a token has: its query heads that share a head of keys, or one for all of it. */
+export type TileSize = { readonly most: number; readonly perToken: number };
+
+/**
+ * The first row and the number of rows of each tile. Those with the longest context come first, because what
+ * starts last should not take longest. Empty ones pad the number of tiles, for each number is a launch of its own.
+ */
+export function packTiles(
+  chunks: readonly { start: number; count: number }[],
+  { most, perToken }: TileSize,
+  atLeast = 0,
+): Int32Array {
+  const tiles: { first: number; count: number; seen: number }[] = [];
+  let at = 0;
+  for (const chunk of chunks) {
+    const [start, all] = [chunk.start * perToken, chunk.count * perToken];
+    for (let i = 0; i < all; i += most) {
+      const count = Math.min(most, all - i);
+      tiles.push({ first: at + i, count, seen: start + i + count });
+    }
+    at += all;
+  }
+  tiles.sort((a, b) => b.seen - a.seen);
+  const packed = new Int32Array(2 * 8 * Math.ceil(Math.max(tiles.length, atLeast) / 8));
+  packed.set(tiles.flatMap(({ first, count }) => [first, count]));
+  return packed;
+}
+
+/**
+ * The query heads of one KV head that a group of threads computes together. What they hold in shared memory stays
+ * below the 32 KiB that a group has on Metal, 48 on CUDA.
+ */
+function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boolean): number {
+  const most = (byTensorCores ? 8 : 4) / (headDim > 128 ? 2 : 1);
+  return largestDivisor(headsPerKv, most);
+}
+
+const WARPS = 8;
+/** Heads that a warp prepares, with the same sines and cosines. */
+const PREPARED_HEADS = 8;
+/**
+ * Of a group by tensor cores, where there are more groups than processors: then several share one. And of heads whose
+ * sums would not fit the shared memory of more.
+ */
+const FEWER_WARPS = 4;
+const MANY_GROUPS = 128;
+/** Groups that a cluster has on any GPU that knows them. */
+const MOST_CLUSTERED = 8;
+/** Where there are more groups, clusters of more than two wait until all of one fit: splits are merged by a launch. */
+const MOST_IN_CLUSTERS = 256;
+
+/** What attends with tiles of chunks, of so many rows: one for each query head of a token that shares a KV head. */
+type ChunkKernel = {
+  name: string;
+  body: string;
+  rows: number;
+  threads: number;
+  /** By a warpgroup that loads: groups that share all tiles and heads; if there are none, each has a group of its own. */
+  groups?: number;
+  sharedMemory: number;
+  template: Readonly<Record<string, number>>;
+};
+
+/** Of Hopper's GPUs: how many groups run at once, and how many keys they take at a time, in so many stages. */
+export type WarpgroupChunks = { groups: number; keys?: number; stages?: number };
+
+/** Two warpgroups that compute, and one that loads. */
+const LOADED_THREADS = 384;
+/** Of a group: where keys are, and where values are. */
+const MAPS = 2;
+
+/** In both stages of keys and values, of 2 bytes each, are beside the queries. */
+function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
+  if (hopper && [64, 128, 256].includes(headDim)) {
+    // What fits the registers, and the 227 KiB of shared memory.
+    const isWide = headDim > 128;
+    const { keys = isWide ? 64 : 128, stages = isWide ? 2 : 3 } = hopper;
+    const [rows, groups] = [128, isWide ? 0 : hopper.groups];
+    // With barriers, and what it takes to align them.
+    const barriers = 5 * stages + 2;
+    const sharedMemory = (rows + 2 * stages * keys) * headDim * 2 + barriers * 8 + 1024;
+    const template = { KEYS: keys, STAGES: stages, GROUPS: groups };
+    const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
+    return { name, body, rows, threads: LOADED_THREADS, groups, sharedMemory, template };
+  }
+  // What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs.
+  const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
+  const rows = warps * rowTiles * 16;
+  const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
+  const template = { WARPS: warps, MT: rowTiles, KEYS: keys };
+  return { name: "chunks", body: chunksBody, rows, threads: warps * 32, sharedMemory, template };
+}
+
+export class PagedAttention implements BlockAttention {
+  readonly #language: Language;
+  readonly #shape: PagedShape;
+  readonly #dtype: Dtype;
+  readonly #kernels: KernelCache;
+  readonly #layers: PackedLayers<LayerWork>;
+  readonly #constants = new Constants();
+  readonly #queries: number;
+  /** On NVIDIA GPUs, where a head can be spread over a warp. */
+  readonly #byTensorCores: boolean;
+  readonly clustered: number | undefined;
+  readonly chunks: ChunkAttention | undefined;
+  readonly #bounded: KernelCaches;
+  readonly #promptHeads: Pick<PromptHeads, "prepared"> | undefined;
+
+  /** `hopper`, `promptHeads`: of its GPUs. */
+  constructor(
+    language: Language,
+    shape: PagedShape,
+    dtype: Dtype,
+    make: MakeKernel = makeKernel,
+    hopper?: WarpgroupChunks,
+    promptHeads?: Pick<PromptHeads, "prepared">,
+  ) {
+    this.#language = language;
+    this.#promptHeads = promptHeads;
+    this.#shape = shape;
+    this.#dtype = dtype;
+    this.#layers = new PackedLayers(shape.headDim, (work: LayerWork) => work);
+    const { heads, kvHeads, headDim } = shape;
+    this.#byTensorCores =
+      language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
+    this.clustered = hopper && this.#byTensorCores ? MOST_CLUSTERED : undefined;
+    this.#bounded = new KernelCaches(language, make, attentionHeaders);
+    this.#kernels = new KernelCache(language, make, {
+      headers: attentionHeaders,
+      defines: this.#defines,
+    });
+    this.#queries = queriesPerGroup(heads / kvHeads, headDim, this.#byTensorCores);
+    this.chunks = this.#makeChunks(hopper);
+  }
+
+  decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits = 1): MlxArray {
+    const inputs = { qkv, layer: this.#layers.of(work), ...pools, tables };
+    const tokens = qkv.shape[0]!;
+    const template = { ...this.#headTemplate(work), ...this.#attentionTemplate(work) };
+    if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, template);
+    if (this.clustered && splits <= this.clustered && this.#fitClusters(tokens, splits)) {
+      return this.#clusterAttention(inputs, tokens, template, splits);
+    }
+    const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, template, splits);
+    return this.#merge(parts, inputs.layer, tokens, work, splits);
+  }
+
+  prepare(
+    qkv: MlxArray,
+    pools: Pools,
+    places: MlxArray,
+    work: LayerWork,
+    lastQueries = false,
+  ): MlxArray {
+    const { heads, headDim } = this.#shape;
+    const [tokens] = qkv.shape as [number];
+    const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
+    const template = this.#headTemplate(work);
+    const columns = heads * headDim;
+    const made = this.#promptHeads?.prepared(inputs, columns, lastQueries, template);
+    if (made) return made;
+    const all = qkv.shape[1]! / headDim;
+    const warps = Math.min(WARPS, Math.ceil(all / PREPARED_HEADS));
+    return this.#kernels.run("prepare", prepareBody, inputs, "queries", {
+      outputs: [{ shape: [tokens, columns], dtype: this.#dtype }],
+      grid: [warps * 32, Math.ceil(all / (warps * PREPARED_HEADS)), tokens],
+      threadGroup: [warps * 32, 1, 1],
+      template: { ...template, WARPS: warps, OWN: PREPARED_HEADS },
+    });
+  }
+
+  attend(
+    queries: MlxArray,
+    pools: Pools,
+    tables: MlxArray,
+    places: MlxArray,
+    work: LayerWork,
+  ): MlxArray {
+    const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places };
+    const template = this.#attentionTemplate(work);
+    return this.#attention("attend", attendBody, inputs, queries.shape[0]!, template);
+  }
+
+  copy(pool: MlxArray, pairs: MlxArray): MlxArray {
+    const { kvHeads, headDim } = this.#shape;
+    return this.#kernels.run("copy", copyBody, { pool, pairs }, "done", {
+      outputs: [{ shape: [1], dtype: "int32" }],
+      grid: [256, pairs.shape[0]! / 2, 1],
+      threadGroup: [256, 1, 1],
+      template: { T: this.#dtype, D: headDim, KV_HEADS: kvHeads },
+    });
+  }
+
+  free(): void {
+    this.#kernels.free();
+    this.#bounded.free();
+    this.#layers.free();
+    this.#constants.free();
+  }
+
+  /** By the tensor cores of NVIDIA GPUs. */
+  #makeChunks(hopper: WarpgroupChunks | undefined): ChunkAttention | undefined {
+    const { heads, kvHeads, headDim } = this.#shape;
+    const kernel = chunkKernel(headDim, hopper);
+    const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
+    // Tiles of whole tokens are for the kernel that is not of Hopper.
+    const perToken = heads / kvHeads;
+    const tile =
+      groups === undefined
+        ? { most: Math.floor(rows / perToken), perToken: 1 }
+        : { most: rows, perToken };
+    const fits = headDim % 16 === 0 && headDim <= 256 && perToken <= rows;
+    if (this.#language !== "cuda" || !isHalf(this.#dtype) || !fits) return undefined;
+    const attend: ChunkAttention["attend"] = (queries, pools, tables, places, tiles, work) => {
+      const count = tiles.shape[0]! / 2;
+      const inputs = { queries, layer: this.#layers.of(work), ...pools, tables, places, tiles };
+      const attended = { shape: [queries.shape[0]!, heads * headDim], dtype: this.#dtype };
+      const made = {
+        threadGroup: [threads, 1, 1] as const,
+        template: { ...this.#attentionTemplate(work), ...template },
+      };
+      if (groups === undefined) {
+        const launch = { ...made, outputs: [attended], grid: [threads, kvHeads, count] as const };
+        return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
+      }
+      const launched = groups || kvHeads * count;
+      const maps = { shape: [launched * MAPS * MAP_WORDS], dtype: "int32" as const };
+      const launch = {
+        ...made,
+        outputs: [attended, maps],
+        grid: [threads * launched, 1, 1] as const,
+      };
+      const sizes = this.#constants.ints(count, pools.keys.shape[0]!);
+      const kernels = this.#bounded.with([`LAUNCH_BOUNDS ${threads}, 1`]);
+      const names = ["attended", "maps"];
+      return kernels.runAll(name, body, { ...inputs, sizes }, names, launch, sharedMemory)[0]!;
+    };
+    return { tile, attend };
+  }
+
+  #attention(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    tokens: number,
+    template: KernelLaunch["template"],
+    splits = 1,
+  ): MlxArray {
+    const { heads, headDim } = this.#shape;
+    const groups = heads / this.#queries;
+    const warps = this.#warpsOf(tokens, splits);
+    return this.#kernels.run(name, body, inputs, "attended", {
+      outputs: [
+        splits === 1
+          ? { shape: [tokens, heads * headDim], dtype: this.#dtype }
+          : { shape: [tokens, heads, splits, headDim + 2], dtype: "float32" },
+      ],
+      grid: [warps * 32, groups, tokens * splits],
+      threadGroup: [warps * 32, 1, 1],
+      template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
+    });
+  }
+
+  /** A sequence's splits are a cluster, which merges what they have found. */
+  #clusterAttention(
+    inputs: Readonly<Record<string, MlxArray>>,
+    tokens: number,
+    template: KernelLaunch["template"],
+    splits: number,
+  ): MlxArray {
+    const { heads, headDim } = this.#shape;
+    const warps = this.#warpsOf(tokens, splits);
+    const launch = {
+      outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
+      grid: [warps * 32 * splits, heads / this.#queries, tokens],
+      threadGroup: [warps * 32, 1, 1],
+      template: { ...template, WARPS: warps, QUERIES: this.#queries, SPLITS: splits },
+    } satisfies KernelLaunch;
+    const kernels = this.#bounded.with([...this.#defines, `CLUSTER ${splits}`]);
+    const name = `decode_cluster_${splits}`;
+    const sharedMemory = this.#queries * (headDim + 4) * 4;
+    return kernels.run(name, decodeBody, inputs, "attended", launch, sharedMemory);
+  }
+
+  #fitClusters(tokens: number, splits: number): boolean {
+    return splits === 2 || this.#groupsOf(tokens, splits) <= MOST_IN_CLUSTERS;
+  }
+
+  #groupsOf(tokens: number, splits: number): number {
+    return (this.#shape.heads / this.#queries) * tokens * splits;
+  }
+
+  #warpsOf(tokens: number, splits: number): number {
+    const isMany = this.#byTensorCores && this.#groupsOf(tokens, splits) > MANY_GROUPS;
+    return isMany || this.#shape.headDim > 256 ? FEWER_WARPS : WARPS;
+  }
+
+  /** Macros that headers ask for. */
+  get #defines(): readonly string[] {
+    return this.#byTensorCores ? ["TENSOR_CORES"] : [];
+  }
+
+  #merge(
+    parts: MlxArray,
+    layer: MlxArray,
+    tokens: number,
+    work: LayerWork,
+    splits: number,
+  ): MlxArray {
+    const { heads, headDim } = this.#shape;
+    return this.#kernels.run("merge", mergeBody, { parts, layer }, "attended", {
+      outputs: [{ shape: [tokens, heads * headDim], dtype: this.#dtype }],
+      grid: [32, heads, tokens],
+      threadGroup: [32, 1, 1],
+      template: {
+        T: this.#dtype,
+        D: headDim,
+        HEADS: heads,
+        SPLITS: splits,
+        ROTARY_DIMS: work.rope?.dims ?? 0,
+        SINKS: work.sinks !== undefined,
+        THREADS: 32,
+      },
+    });
+  }
+
+  /** The constants of all kernels. */
+  #template({ rope }: LayerWork) {
+    const { heads, kvHeads, headDim } = this.#shape;
+    return {
+      T: this.#dtype,
+      D: headDim,
+      HEADS: heads,
+      KV_HEADS: kvHeads,
+      ROTARY_DIMS: rope?.dims ?? 0,
+    };
+  }
+
+  /** The constants of kernels that prepare heads. */
+  #headTemplate(work: LayerWork) {
+    const { norms, sharesKv = false } = work;
+    return {
+      ...this.#template(work),
+      NORMED: norms !== undefined,
+      VALUES_NORMED: norms?.value !== undefined,
+      SHARES_KV: sharesKv,
+    };
+  }
+
+  /** The constants of kernels that attend: layers whose keys come from another are no others to them. */
+  #attentionTemplate(work: LayerWork) {
+    const { window = 0, chunked = false, softcap, sinks } = work;
+    return {
+      ...this.#template(work),
+      WINDOW: window,
+      CHUNKED: chunked,
+      CAPPED: softcap !== undefined,
+      SINKS: sinks !== undefined,
+    };
+  }
+}
+
+/** What the kernels and a CPU's operations read of each layer: packed once, and freed together. */
+export class PackedLayers<Work extends object> {
+  readonly #headDim: number;
+  readonly #layerOf: (work: Work) => LayerWork;
+  readonly #packed = new Map<Work, MlxArray>();
+
+  constructor(headDim: number, layerOf: (work: Work) => LayerWork) {
+    this.#headDim = headDim;
+    this.#layerOf = layerOf;
+  }
+
+  of(work: Work): MlxArray {
+    const packed = this.#packed.get(work) ?? packWork(this.#layerOf(work), this.#headDim);
+    this.#packed.set(work, packed);
+    return packed;
+  }
+
+  free(): void {
+    for (const each of this.#packed.values()) each.free();
+  }
+}
+
+/** float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks. The caller frees it. */
+function packWork(work: LayerWork, headDim: number): MlxArray {
+  using _ = new Scope();
+  const { norms, rope, scale, softcap = 1, sinks } = work;
+  const numbers = [scale, norms?.eps ?? 0, softcap, rope?.magnitude ?? 1];
+  const blank = zeros([headDim], "float32");
+  const parts = [
+    array(Float32Array.from(numbers)),
+    norms?.query ?? blank,
+    norms?.key ?? blank,
+    norms?.value ?? blank,
+    ...(rope ? [rope.wavelengths] : []),
+    ...(sinks ? [sinks] : []),
+  ];
+  const packed = hold(concatenate(parts.map((part) => astype(part, "float32"))));
+  packed.evaluate();
+  return packed;
+}
+
+function largestDivisor(of: number, most: number): number {
+  for (let divisor = Math.min(of, most); ; divisor--) if (of % divisor === 0) return divisor;
+}

@@ -1,0 +1,105 @@
+// Kernels by name, compiled when they are first launched, and each launch of them configured once.
+import type { MlxArray } from "../../mlx/array.ts";
+import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
+import { kernelSource, type Language, type SourceOptions } from "./source.ts";
+
+type Kernel = ReturnType<MakeKernel>;
+
+export class KernelCache {
+  readonly #language: Language;
+  readonly #makeKernel: MakeKernel;
+  readonly #options: SourceOptions;
+  readonly #kernels = new Map<string, Kernel>();
+  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
+
+  constructor(language: Language, make: MakeKernel, options: SourceOptions = {}) {
+    this.#language = language;
+    this.#makeKernel = make;
+    this.#options = options;
+  }
+
+  /** The kernel's one output. */
+  run(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    output: string,
+    launch: KernelLaunch,
+    sharedMemory = 0,
+  ): MlxArray {
+    return this.runAll(name, body, inputs, [output], launch, sharedMemory)[0]!;
+  }
+
+  runAll(
+    name: string,
+    body: string,
+    inputs: Readonly<Record<string, MlxArray>>,
+    outputs: readonly string[],
+    launch: KernelLaunch,
+    sharedMemory = 0,
+  ): MlxArray[] {
+    const key = `${name} ${JSON.stringify(launch)}`;
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const kernel =
+        this.#kernels.get(name) ??
+        this.#compile(name, body, Object.keys(inputs), outputs, sharedMemory);
+      this.#kernels.set(name, kernel);
+      configured = kernel.configure(launch);
+      this.#configured.set(key, configured);
+    }
+    return configured.call(...Object.values(inputs));
+  }
+
+  free(): void {
+    for (const each of this.#configured.values()) each.free();
+    for (const each of this.#kernels.values()) each.free();
+  }
+
+  #compile(
+    name: string,
+    body: string,
+    inputs: readonly string[],
+    outputs: readonly string[],
+    sharedMemory: number,
+  ): Kernel {
+    return this.#makeKernel(this.#language, {
+      name: `mlx_serve_${name}`,
+      inputs,
+      outputs,
+      sharedMemory,
+      ...kernelSource(body, this.#language, this.#options),
+    });
+  }
+}
+
+/** Those of one body that differ in the macros that they are compiled with. */
+export class KernelCaches {
+  readonly #language: Language;
+  readonly #make: MakeKernel;
+  readonly #headers: ReadonlyMap<string, string>;
+  readonly #caches = new Map<string, KernelCache>();
+
+  constructor(language: Language, make: MakeKernel, headers: ReadonlyMap<string, string>) {
+    this.#language = language;
+    this.#make = make;
+    this.#headers = headers;
+  }
+
+  with(defines: readonly string[]): KernelCache {
+    const key = defines.join();
+    const options = { headers: this.#headers, defines };
+    const cache = this.#caches.get(key) ?? new KernelCache(this.#language, this.#make, options);
+    this.#caches.set(key, cache);
+    return cache;
+  }
+
+  /** In clusters of so many groups, or without. */
+  clustered(groups: number): KernelCache {
+    return this.with(groups > 1 ? [`CLUSTER ${groups}`] : []);
+  }
+
+  free(): void {
+    for (const each of this.#caches.values()) each.free();
+  }
+}

@@ -1,0 +1,83 @@
+// Puts a kernel's source together. A kernel is a `.c` file: the body of a function whose signature MLX writes from
+// the names of its inputs, outputs and constants. It includes `.h` files with functions, which see nothing but
+// their parameters. Both are written in what CUDA and Metal have in common of C++, with names in capitals for
+// what the two call differently (cuda.h, metal.h).
+import bulk from "./bulk.h" with { type: "text" };
+import cluster from "./cluster.h" with { type: "text" };
+import cuda from "./cuda.h" with { type: "text" };
+import cudaInstructions from "./cuda-instructions.h" with { type: "text" };
+import layer from "./layer.h" with { type: "text" };
+import metal from "./metal.h" with { type: "text" };
+import tensorCopy from "./tensor-copy.h" with { type: "text" };
+import wgmma from "./wgmma.h" with { type: "text" };
+import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
+
+export type Language = "cuda" | "metal";
+
+/** What tensor-copy.h writes down of a matrix, in numbers of 32 bits. */
+export const MAP_WORDS = 32;
+
+/** The tests' emulator has these functions of its own. */
+export { bulk, cluster, cudaInstructions, tensorCopy, wgmma };
+
+const hostHeaders = new Map([
+  ["bulk.h", bulk],
+  ["cluster.h", cluster],
+  ["cuda-instructions.h", cudaInstructions],
+  ["layer.h", layer],
+  ["tensor-copy.h", tensorCopy],
+  ["wgmma.h", wgmma],
+  ["wgmma-operand.h", wgmmaOperand],
+]);
+
+const names: Record<Language, string> = { cuda, metal };
+
+/**
+ * Where a thread is, for every kernel's body. It must stand there and not in a header: MLX looks for the names of
+ * Metal's attributes in the body, and adds those that it finds to the kernel's arguments.
+ */
+const position: Record<Language, string> = {
+  cuda: `
+  const int lane = int(threadIdx.x & 31), warp = int(threadIdx.x >> 5), thread_index = int(threadIdx.x);
+  const int group_x = int(blockIdx.x), group_y = int(blockIdx.y), group_z = int(blockIdx.z);
+`,
+  metal: `
+  const int lane = int(thread_index_in_simdgroup), warp = int(simdgroup_index_in_threadgroup);
+  const int thread_index = int(thread_position_in_threadgroup.x);
+  const int group_x = int(threadgroup_position_in_grid.x), group_y = int(threadgroup_position_in_grid.y);
+  const int group_z = int(threadgroup_position_in_grid.z);
+`,
+};
+
+export type SourceOptions = {
+  /** The headers of the kernel's own folder. */
+  headers?: ReadonlyMap<string, string>;
+  /** Macros for the headers. */
+  defines?: readonly string[];
+};
+
+/** A kernel in one language. */
+export function kernelSource(
+  body: string,
+  language: Language,
+  { headers, defines = [] }: SourceOptions = {},
+): { source: string; header: string } {
+  const included = new Set<string>();
+  const expand = (text: string): string =>
+    text.replace(/^#include "(.+)"\n/gm, (_, name: string) => {
+      const header = hostHeaders.get(name) ?? headers?.get(name);
+      if (header === undefined)
+        throw new Error(`a kernel includes ${name}, and there is no such file`);
+      if (included.has(name)) return "";
+      included.add(name);
+      return expand(header);
+    });
+  const includes = body.match(/^#include .+\n/gm) ?? [];
+  const begin = body.includes("AWAIT_INPUTS") ? "" : "  AWAIT_INPUTS;\n";
+  return {
+    header: expand(
+      [...defines.map((name) => `#define ${name}\n`), names[language], ...includes].join(""),
+    ),
+    source: position[language] + begin + body.replace(/^#include .+\n/gm, ""),
+  };
+}

@@ -1,0 +1,10 @@
+// The headers that kernels of this folder include beside those of the host.
+import promptHeads from "./prompt-heads.h" with { type: "text" };
+import quantized from "./quantized.h" with { type: "text" };
+import warpgroupSums from "./warpgroup-sums.h" with { type: "text" };
+
+export const productHeaders: ReadonlyMap<string, string> = new Map([
+  ["prompt-heads.h", promptHeads],
+  ["quantized.h", quantized],
+  ["warpgroup-sums.h", warpgroupSums],
+]);

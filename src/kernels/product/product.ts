@@ -1,0 +1,438 @@
+// Products of rows with a matrix on NVIDIA GPUs, fused with their neighbours in a model: the norm before, the gate,
+// the residual behind. Where a product takes microseconds, each launch that is saved counts. There is a kernel for
+// few rows, and one for many with a quantized matrix, which it dequantizes once for all of them. Where GPUs can do more,
+// many rows have others: with a quantized matrix (warpgroup-product.ts), and with dense experts (expert-product.ts).
+import type { MlxArray } from "../../mlx/array.ts";
+import type { ProductOptions } from "../../mlx/cpu.ts";
+import { type Dtype, isHalf } from "../../mlx/dtype.ts";
+import { rmsNorm } from "../../mlx/fast.ts";
+import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { Constants } from "../host/constants.ts";
+import { kernelSource } from "../host/source.ts";
+import { DenseProducts, denseShape } from "./dense-product.ts";
+import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
+import tilesBody from "./expert-tiles.c" with { type: "text" };
+import { productHeaders } from "./headers.ts";
+import type { Matrix } from "./matrix.ts";
+import fewBody from "./product.c" with { type: "text" };
+import manyBody from "./product-many.c" with { type: "text" };
+import { fitsPrompt, PromptProducts } from "./prompt-product.ts";
+import { fitsVector, MULTIPROCESSORS, Vectors } from "./vector.ts";
+import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
+
+/** cuBLAS is faster with larger matrices. */
+const MOST_ELEMENTS = 10 * 2 ** 20;
+
+/** The most rows of the kernel for few. */
+const FEW = 16;
+
+/** With more rows than this it is faster to dequantize the matrix for cuBLAS. */
+const MANY = 256;
+
+/** With so many rows reading a matrix takes the time, if it is large: less, where it is quantized. */
+const READING_ROWS = 64;
+const LARGE = 2 ** 27;
+
+/** The multiprocessors of an H200: groups that it runs at once, one on each. */
+const GROUPS = 132;
+
+/** Whether there is a kernel for rows of this type and such a matrix. */
+export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
+  const { weight, numbers, bits, outputs, inputs } = formOf(matrix);
+  const isKnown =
+    matrix.kind === "dense"
+      ? outputs * inputs <= MOST_ELEMENTS
+      : matrix.quantization.mode === "affine" && (bits === 4 || bits === 8);
+  // A step of a warp is 64 bytes of a row; the smallest groups have 16 columns; offsets have 32 bits.
+  const isWhole = inputs % (512 / bits) === 0 && outputs % 16 === 0 && weight.bytes < 2 ** 32;
+  return isHalf(dtype) && numbers === dtype && isKnown && isWhole;
+}
+
+/** Rows that `Products.experts` takes at most: one group of threads sorts them. */
+export const MOST_SORTED = 2 ** 17;
+
+/** Rows an expert of tiles of 16: with more on average, many experts have several, and are read as often. */
+const MOST_OF_ONE_TILE = 10;
+
+/** Whether there is a kernel for such matrices of experts, (E, N, K), and rows of their type. */
+export function fitsExperts(matrix: Matrix): boolean {
+  const { numbers, bits, outputs, inputs, bytes } = expertForm(matrix);
+  const isKnown =
+    matrix.kind === "dense" ||
+    (matrix.quantization.mode === "affine" && (bits === 4 || bits === 8));
+  const isWhole = inputs % (512 / bits) === 0 && outputs % 64 === 0 && bytes < 2 ** 32;
+  return isHalf(numbers) && isKnown && isWhole;
+}
+
+function expertForm(matrix: Matrix) {
+  const { weight, numbers, bits, span } = formOf(matrix);
+  const [experts, outputs, columns] = weight.shape as [number, number, number];
+  const inputs = matrix.kind === "dense" ? columns : (columns * 32) / bits;
+  return { weight, numbers, bits, span, experts, outputs, inputs, bytes: weight.bytes / experts };
+}
+
+/**
+ * Whether our kernels are the fastest for so many rows (docs/log.md): for many cuBLAS is faster, unless they are `gated`; for
+ * quantized matrices only from more rows on, unless they are kept dequantized too.
+ */
+export function quickestRows(
+  matrix: Matrix,
+  dtype: Dtype,
+  isUnpacked: boolean,
+  hasWgmma: boolean,
+): (rows: number, isGated: boolean) => boolean {
+  const form = formOf(matrix);
+  const { outputs, inputs } = form;
+  const isRead = matrix.kind === "packed" && outputs * inputs >= LARGE;
+  const unpacked = isRead ? READING_ROWS : FEW;
+  const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? unpacked : MANY;
+  const isVector = fitsOneRow(matrix, dtype);
+  const isDense =
+    hasWgmma && matrix.kind === "dense" && matrix.weight.dtype === dtype && isHalf(dtype);
+  return (rows, isGated) => {
+    if (rows === 1 && matrix.kind === "dense") return isVector;
+    if (rows <= most) return true;
+    const isPrompt = isGated && fitsPrompt(rows, outputs, inputs);
+    return isDense && (isPrompt || denseShapeOf(rows, form) !== undefined);
+  };
+}
+
+/** How a dense matrix is multiplied where there is wgmma; undefined where there are other kernels, or cuBLAS. */
+function denseShapeOf(rows: number, { outputs, inputs }: Form) {
+  return rows <= FEW ? undefined : denseShape({ rows, columns: outputs, inputs });
+}
+
+function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
+  const form = formOf(matrix);
+  const isOneType = form.numbers === dtype && isHalf(dtype);
+  const isKnown = matrix.kind === "dense" || fitsProduct(matrix, dtype);
+  return isOneType && isKnown && fitsVector(form);
+}
+
+type Form = ReturnType<typeof formOf>;
+
+function formOf(matrix: Matrix) {
+  if (matrix.kind === "dense") {
+    const { weight } = matrix;
+    const [outputs, inputs] = weight.shape as [number, number];
+    return { weight, numbers: weight.dtype, bits: 16, span: 1, outputs, inputs };
+  }
+  const { weight, scales } = matrix.matrix;
+  const { bits = 4, groupSize = 64 } = matrix.quantization;
+  const [outputs, words] = weight.shape as [number, number];
+  const inputs = (words * 32) / bits;
+  return { weight, numbers: scales.dtype, bits, span: groupSize, outputs, inputs };
+}
+
+type Launch = {
+  /** The kernel's name, and its text. */
+  name: string;
+  body: string;
+  /** Groups that are to share a multiprocessor, where compilers would take too many registers for that. */
+  resident?: number;
+  /** Per group: warps, rows, and bytes of dynamic shared memory. */
+  warps: number;
+  rows: number;
+  sharedMemory: number;
+  /** Tiles of 8 columns per warp. */
+  tiles: number;
+  /** Warps with the same columns, which split K between them. */
+  shares: number;
+  template: Readonly<Record<string, number | boolean>>;
+};
+
+/** With more columns per warp the rows are read less often, if there are still enough groups. */
+function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: number): Launch {
+  const launch = (tiles: number, shares: number, ahead: number) => ({
+    name: "product",
+    body: fewBody,
+    resident: 2,
+    warps: 8,
+    rows: FEW,
+    sharedMemory: 0,
+    tiles,
+    shares,
+    // Loads of the matrix in flight.
+    template: { K: inputs, N: outputs, AHEAD: ahead, EPS: billionths(eps), EXPERTS: false },
+  });
+  const isWhole = (columns: number) => outputs % columns === 0;
+  if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
+  if (outputs >= 64 * GROUPS && isWhole(64)) return launch(4, 4, 2);
+  if (outputs >= 32 * GROUPS && isWhole(32)) return launch(4, 8, 2);
+  return launch(2, 8, 4);
+}
+
+/** Larger tiles read less, but there are fewer of them to keep the GPU busy (docs/log.md). */
+function launchOfMany(rows: number, outputs: number, bits: number): Launch {
+  const launch = (rowTiles: number, tiles: number, shares: number) => ({
+    name: "product_many",
+    body: manyBody,
+    warps: 4,
+    rows: rowTiles * 16,
+    // The rows' elements of two steps: 512 / bits of each share.
+    sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
+    tiles,
+    shares,
+    template: { MT: rowTiles, EXPERTS: false },
+  });
+  const columns = Math.ceil(rows / 32) * outputs;
+  if (columns <= 48 * GROUPS || outputs % 32 !== 0) return launch(2, 2, 4);
+  if (columns <= 104 * GROUPS || outputs % 64 !== 0) return launch(2, 4, 4);
+  return launch(rows <= 32 || columns <= 200 * GROUPS ? 2 : 4, 4, 2);
+}
+
+/** Where many rows share a matrix, wide tiles without shares of K read less. */
+function launchOfExperts({ rowTiles }: ExpertPlan, { outputs, bits }: Form): Launch {
+  const shares = rowTiles === 4 && outputs % 128 === 0 ? 1 : 4;
+  return {
+    name: "product_many",
+    body: manyBody,
+    warps: 4,
+    rows: rowTiles * 16,
+    sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
+    tiles: 4,
+    shares,
+    template: { MT: rowTiles, EXPERTS: true },
+  };
+}
+
+/** A row for each expert. */
+function launchOfRows(kind: Matrix["kind"], form: Form): Launch {
+  const launch = launchOfFew(kind, form, 0);
+  return { ...launch, rows: 1, template: { ...launch.template, EXPERTS: true } };
+}
+
+/** As the kernel takes it, which has no norm where it is 0. */
+const billionths = (eps: number) => Math.round(eps * 1e9);
+
+type Kernel = ReturnType<MakeKernel>;
+
+/** Rows sorted by their experts. */
+export type ExpertPlan = {
+  chosen: MlxArray;
+  experts: number;
+  /** As expert-tiles.c writes it; with tiles of one row in no order, their experts alone. */
+  order: MlxArray;
+  rows: number;
+  /** Of 16 rows in a tile; 0 for one row. */
+  rowTiles: number;
+  tiles: number;
+};
+
+export class Products {
+  readonly #makeKernel: MakeKernel;
+  readonly #kernels = new Map<string, Kernel>();
+  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
+  readonly #constants = new Constants();
+  readonly #wide: WideExpertProducts | undefined;
+  readonly #warpgroups: WarpgroupProducts | undefined;
+  readonly #dense: DenseProducts | undefined;
+  readonly #prompts: PromptProducts | undefined;
+  readonly #vectors: Vectors;
+  readonly #norm: typeof rmsNorm;
+  #lastPlan: ExpertPlan | undefined;
+
+  /**
+   * `hasWgmma`: the GPU is of compute capability 9.0. `norm`: of rows too many to be fused with a product. `groups`: in
+   * place of those that should be the quickest with wgmma.
+   */
+  constructor(
+    make: MakeKernel = makeKernel,
+    hasWgmma = false,
+    norm = rmsNorm,
+    {
+      multiprocessors = MULTIPROCESSORS,
+      ...groups
+    }: AskedShape & { multiprocessors?: number } = {},
+  ) {
+    this.#makeKernel = make;
+    this.#norm = norm;
+    this.#vectors = new Vectors(make, this.#constants, hasWgmma ? multiprocessors : undefined);
+    this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
+    this.#warpgroups = hasWgmma ? new WarpgroupProducts(make, groups) : undefined;
+    this.#dense = hasWgmma ? new DenseProducts(make) : undefined;
+    this.#prompts = hasWgmma ? new PromptProducts(make) : undefined;
+  }
+
+  /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
+  product(
+    x: MlxArray,
+    matrix: Matrix,
+    { norm, isGated = false, residual }: ProductOptions,
+  ): MlxArray {
+    const [rows] = x.shape as [number];
+    if (rows === 1 && fitsOneRow(matrix, x.dtype)) {
+      return this.#vectors.product(x, matrix, formOf(matrix), { norm, isGated, residual });
+    }
+    // For many rows a separate launch of the norm costs little.
+    if (norm && (rows > FEW || billionths(norm.eps) === 0)) {
+      return this.product(this.#norm(x, norm.weight, norm.eps), matrix, { isGated, residual });
+    }
+    const form = formOf(matrix);
+    const { weight, outputs, inputs, bits } = form;
+    if (matrix.kind === "packed" && rows > FEW && this.#warpgroups?.takes(rows, form)) {
+      const { scales, biases } = matrix.matrix;
+      const sizes = this.#constants.ints(rows, inputs, outputs);
+      const given = { x, weight, scales, biases: biases!, sizes, residual };
+      return this.#warpgroups.product(given, form, isGated);
+    }
+    if (this.#dense && this.#prompts && matrix.kind === "dense" && rows > FEW) {
+      const given = { x, weight, sizes: this.#constants.ints(rows), residual };
+      const dense = denseShapeOf(rows, form);
+      if (dense) return this.#dense.product(given, dense, isGated);
+      if (isGated && !residual && fitsPrompt(rows, outputs, inputs)) {
+        return this.#prompts.gated({ x, weight, sizes: given.sizes });
+      }
+    }
+    const launch =
+      rows > FEW
+        ? launchOfMany(rows, outputs, bits)
+        : launchOfFew(matrix.kind, form, norm?.eps ?? 0);
+    const groups = Math.ceil(rows / launch.rows);
+    return this.#launch(x, matrix, form, launch, {
+      rows,
+      groups,
+      isGated,
+      norm: norm?.weight,
+      residual,
+    });
+  }
+
+  /** Rows by their experts (R), for `experts`; undefined where they are too many. */
+  plan(chosen: MlxArray, tokens: number, matrix: Matrix): ExpertPlan | undefined {
+    const rows = chosen.size;
+    const { experts, outputs, inputs } = expertForm(matrix);
+    if (rows > MOST_SORTED) return undefined;
+    const isWide =
+      this.#wide !== undefined &&
+      matrix.kind === "dense" &&
+      fitsWideTiles({ rows, experts, outputs, inputs });
+    // The products of an MLP have the same rows.
+    const last = this.#lastPlan;
+    const isSame = last?.chosen === chosen && last.experts === experts;
+    if (isSame && isWide === (last.rowTiles === WIDE_ROW_TILES)) return last;
+    // The experts of one token are all different.
+    if (tokens === 1) {
+      this.#lastPlan = { chosen, experts, order: chosen, rows, rowTiles: 0, tiles: rows };
+      return this.#lastPlan;
+    }
+    const each = rows / experts;
+    const rowTiles = isWide ? WIDE_ROW_TILES : each <= MOST_OF_ONE_TILE ? 1 : each <= 32 ? 2 : 4;
+    const tiles = Math.min(rows, Math.ceil(rows / (rowTiles * 16)) + experts);
+    const template = { EXPERTS: experts, TILE: rowTiles * 16, WARPS: 32 };
+    const key = ["tiles", rows, tiles, ...Object.values(template)].join();
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const name = "expert_tiles";
+      const kernel =
+        this.#kernels.get(name) ??
+        this.#makeKernel("cuda", {
+          name: `mlx_serve_${name}`,
+          inputs: ["experts", "sizes"],
+          outputs: ["plan"],
+          ...kernelSource(tilesBody, "cuda"),
+        });
+      this.#kernels.set(name, kernel);
+      configured = kernel.configure({
+        outputs: [{ shape: [rows + 3 * tiles], dtype: "int32" }],
+        grid: [32 * 32, 1, 1],
+        threadGroup: [32 * 32, 1, 1],
+        template,
+      });
+      this.#configured.set(key, configured);
+    }
+    const order = configured.call(chosen, this.#constants.ints(rows, tiles))[0]!;
+    this.#lastPlan = { chosen, experts, order, rows, rowTiles, tiles };
+    return this.#lastPlan;
+  }
+
+  /** x (N, K), a plan of R rows, matrices (E, N, K) -> (R, N), or where it is gated (R, N / 2) */
+  experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
+    const form = expertForm(matrix);
+    const { rows, rowTiles, tiles: groups, order } = plan;
+    if (rowTiles === 0 && fitsVector(form)) {
+      return this.#vectors.product(x, matrix, form, { isGated, chosen: order });
+    }
+    if (this.#wide && rowTiles === WIDE_ROW_TILES) {
+      const sizes = this.#constants.ints(rows, form.inputs, form.outputs, groups);
+      return this.#wide.product({ x, weight: form.weight, sizes, plan: order }, plan, isGated);
+    }
+    const launch = rowTiles === 0 ? launchOfRows(matrix.kind, form) : launchOfExperts(plan, form);
+    const each = rows / x.shape[0]!;
+    return this.#launch(x, matrix, form, launch, { rows, groups, each, isGated, norm: order });
+  }
+
+  free(): void {
+    this.#wide?.free();
+    this.#warpgroups?.free();
+    this.#dense?.free();
+    this.#prompts?.free();
+    this.#vectors.free();
+    for (const each of this.#configured.values()) each.free();
+    this.#constants.free();
+    for (const each of this.#kernels.values()) each.free();
+  }
+
+  /** `groups` in the direction of rows. */
+  #launch(
+    x: MlxArray,
+    matrix: Matrix,
+    { weight, bits, span, outputs, inputs }: Form,
+    launch: Launch,
+    work: {
+      rows: number;
+      groups: number;
+      each?: number;
+      isGated: boolean;
+      norm: MlxArray | undefined;
+      residual?: MlxArray | undefined;
+    },
+  ): MlxArray {
+    const { rows, groups, each = 1, isGated, norm, residual } = work;
+    const template = {
+      T: x.dtype,
+      BITS: bits,
+      SPAN: span,
+      NT: launch.tiles,
+      KS: launch.shares,
+      WARPS: launch.warps,
+      GATED: isGated,
+      RESIDUAL: residual !== undefined,
+      EACH: each,
+      ...launch.template,
+    };
+    const key = [launch.name, rows, groups, outputs, ...Object.values(template)].join();
+    let configured = this.#configured.get(key);
+    if (!configured) {
+      const threads = launch.warps * 32;
+      const columns = (launch.warps / launch.shares) * launch.tiles * 8;
+      configured = this.#kernelOf(launch).configure({
+        outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+        grid: [groups * threads, outputs / columns, 1],
+        threadGroup: [threads, 1, 1],
+        template,
+      });
+      this.#configured.set(key, configured);
+    }
+    const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
+    const sizes = this.#constants.ints(rows, inputs, outputs);
+    // Inputs that the kernel does not use may be any array.
+    return configured.call(x, weight, scales, biases!, sizes, norm ?? x, residual ?? x)[0]!;
+  }
+
+  #kernelOf({ name, body, sharedMemory, warps, resident }: Launch): Kernel {
+    const key = `${name} ${sharedMemory}`;
+    const found = this.#kernels.get(key);
+    if (found) return found;
+    const bounds = resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : [];
+    const made = this.#makeKernel("cuda", {
+      name: `mlx_serve_${name}`,
+      inputs: ["x", "weight", "scales", "biases", "sizes", "norm", "residual"],
+      outputs: ["made"],
+      sharedMemory,
+      ...kernelSource(body, "cuda", { headers: productHeaders, defines: bounds }),
+    });
+    this.#kernels.set(key, made);
+    return made;
+  }
+}

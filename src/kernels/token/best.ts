@@ -1,0 +1,58 @@
+// Of each row the highest number and its place, in two launches that use all of a GPU: MLX's have a group for a row.
+import type { MlxArray } from "../../mlx/array.ts";
+import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { KernelCache } from "../host/kernel-cache.ts";
+import type { Language } from "../host/source.ts";
+import wholeBody from "./best.c" with { type: "text" };
+import partsBody from "./best-parts.c" with { type: "text" };
+import { tokenHeaders } from "./headers.ts";
+
+/** Of a row: a lane of a warp has one of them. */
+const PARTS = 32;
+const THREADS = 256;
+
+export class BestKernels {
+  readonly #kernels: KernelCache;
+
+  constructor(language: Language, make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache(language, make, { headers: tokenHeaders });
+  }
+
+  /** x (R, V) -> both (R): the first index of the highest value, and that value in float32, NaN where one is NaN. */
+  best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
+    const [rows, columns] = x.shape as [number, number];
+    const parts = { shape: [rows, PARTS], dtype: "uint32" } as const;
+    const [orders, places] = this.#kernels.runAll(
+      "best_parts",
+      partsBody,
+      { x },
+      ["orders", "places"],
+      {
+        outputs: [parts, parts],
+        grid: [PARTS * THREADS, rows, 1],
+        threadGroup: [THREADS, 1, 1],
+        template: { T: x.dtype, COLUMNS: columns, PARTS, THREADS },
+      },
+    ) as [MlxArray, MlxArray];
+    const [indices, highest] = this.#kernels.runAll(
+      "best",
+      wholeBody,
+      { orders, places },
+      ["indices", "highest"],
+      {
+        outputs: [
+          { shape: [rows], dtype: "uint32" },
+          { shape: [rows], dtype: "float32" },
+        ],
+        grid: [rows * PARTS, 1, 1],
+        threadGroup: [PARTS, 1, 1],
+        template: { PARTS },
+      },
+    ) as [MlxArray, MlxArray];
+    return { indices, highest };
+  }
+
+  free(): void {
+    this.#kernels.free();
+  }
+}

@@ -1,0 +1,45 @@
+// The rows of a matrix that tokens have, on NVIDIA GPUs: MLX's gather moves a number at a time, and what follows it waits
+// until it has ended.
+import type { MlxArray } from "../../mlx/array.ts";
+import { bytesOf } from "../../mlx/dtype.ts";
+import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { KernelCache } from "../host/kernel-cache.ts";
+import body from "./lookup.c" with { type: "text" };
+
+const PACK_BYTES = 16;
+const MOST_THREADS = 1024;
+/** From so many tokens on a group has several: more is on its way at once. */
+const MANY_TOKENS = 1024;
+const TOKENS_OF_A_GROUP = 4;
+
+export class Lookups {
+  readonly #kernels: KernelCache;
+
+  constructor(make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache("cuda", make);
+  }
+
+  /** matrix (V, D), tokens (T) -> (T, D); undefined where there is no kernel for them. */
+  rows(matrix: MlxArray, tokens: MlxArray): MlxArray | undefined {
+    const { dtype } = matrix;
+    const [rows, dims] = matrix.shape as [number, number];
+    const rowBytes = dims * bytesOf(dtype);
+    if (tokens.ndim !== 1 || tokens.dtype !== "uint32" || rowBytes % PACK_BYTES !== 0) {
+      return undefined;
+    }
+    const count = tokens.shape[0]!;
+    const areMany = count >= MANY_TOKENS && count % TOKENS_OF_A_GROUP === 0;
+    const each = areMany ? TOKENS_OF_A_GROUP : 1;
+    const threads = Math.min(MOST_THREADS, Math.ceil(rowBytes / PACK_BYTES / 32) * 32);
+    return this.#kernels.run("lookup", body, { matrix, tokens }, "found", {
+      outputs: [{ shape: [count, dims], dtype }],
+      grid: [(count / each) * threads, 1, 1],
+      threadGroup: [threads, 1, 1],
+      template: { T: dtype, ROWS: rows, DIMS: dims, EACH: each, THREADS: threads },
+    });
+  }
+
+  free(): void {
+    this.#kernels.free();
+  }
+}

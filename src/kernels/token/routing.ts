@@ -1,0 +1,159 @@
+// Which experts a token goes through, and how what they make is put together: by kernels of our own, for MLX needs a
+// dozen launches for it.
+import { array, type MlxArray } from "../../mlx/array.ts";
+import { bytesOf } from "../../mlx/dtype.ts";
+import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { flatten } from "../../mlx/ops.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import { KernelCache } from "../host/kernel-cache.ts";
+import type { Language } from "../host/source.ts";
+import combineBody from "./combine.c" with { type: "text" };
+import routeBody from "./route.c" with { type: "text" };
+
+export type Routing = {
+  experts: number;
+  /** Experts of a token. */
+  each: number;
+  scores: "softmax" | "sigmoid" | "sqrtsoftplus" | "sparsemixer";
+  /** Logits are squeezed into (-cap, cap) before. */
+  softcap?: number | undefined;
+  /** Of "sparsemixer": how near a logit is to the best, of its size, to take part in the share of the best. */
+  nearness?: number | undefined;
+  /** (experts) float32: added to scores when experts are chosen, but not to their shares. */
+  correction?: MlxArray | undefined;
+  groups?: ExpertGroups | undefined;
+  /** Whether the shares of a token's experts are made to add up to 1, before they are scaled. */
+  isNormalized: boolean;
+  scale: number;
+  /** So many more experts, behind the others, that all tokens go through; with a gate of their own, or wholly. */
+  shared: { count: number; isGated: boolean };
+};
+
+/**
+ * Experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. Others count as
+ * 0, which is more than a corrected score may be, or are left out altogether.
+ */
+export type ExpertGroups = {
+  count: number;
+  kept: number;
+  best: number;
+  leavesOut?: boolean | undefined;
+};
+
+export type Routed = {
+  /** (T, K): the experts of each token, integers. */
+  chosen: MlxArray;
+  /** (T, K) float32 */
+  shares: MlxArray;
+};
+
+/** A warp has the experts in its registers, and a lane for each of a token's. */
+const MOST_EXPERTS = 1024;
+const MOST_EACH = 32;
+const MOST_GROUPS = 32;
+
+export function fitsRouting({ experts, each, scores, softcap, groups, shared }: Routing): boolean {
+  if ((scores !== "softmax" && scores !== "sigmoid") || softcap !== undefined) return false;
+  const inLanes = each + shared.count <= MOST_EACH && each <= experts;
+  return experts <= MOST_EXPERTS && inLanes && (groups?.count ?? 1) <= MOST_GROUPS;
+}
+
+const THREADS = 256;
+
+/** The most warps of a group that makes the scores of its token, and tokens for which it is quicker than a product. */
+const SCORING_WARPS = 32;
+const MOST_SCORED = 128;
+
+/** Whether `RoutingKernels.route` can make scores of these tokens by such a matrix, and is quicker at it. */
+export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
+  const [tokens, dims] = x.shape as [number, number];
+  return tokens <= MOST_SCORED && x.dtype === matrix.dtype && (dims * bytesOf(x.dtype)) % 16 === 0;
+}
+
+export class RoutingKernels {
+  readonly #kernels: KernelCache;
+  /** Those that make scores too. */
+  readonly #scoring: KernelCache;
+  readonly #numbers = new Map<Routing, MlxArray>();
+
+  constructor(language: Language, make: MakeKernel = makeKernel) {
+    this.#kernels = new KernelCache(language, make);
+    this.#scoring = new KernelCache(language, make, {
+      defines: [`LAUNCH_BOUNDS ${SCORING_WARPS * 32}`],
+    });
+  }
+
+  /**
+   * raw (T, experts, and one more with a gate): what the router's matrix makes of tokens; or the tokens (T, D) and the
+   * matrix, where they fit.
+   */
+  route(raw: MlxArray, routing: Routing, matrix?: MlxArray): Routed {
+    const { experts, each, scores, correction, groups, isNormalized, shared } = routing;
+    const tokens = raw.shape[0]!;
+    const shape = [tokens, each + shared.count];
+    const numbers = this.#numbersOf(routing);
+    const inputs = { raw, matrix: matrix ?? numbers, numbers };
+    const width = experts + (shared.isGated ? 1 : 0);
+    // Two scores at a time.
+    const warps = matrix ? Math.min(SCORING_WARPS, Math.ceil(width / 2)) : 1;
+    const outputs = ["chosen", "shares"];
+    const [kernels, name] = matrix ? [this.#scoring, "score"] : [this.#kernels, "route"];
+    const [chosen, shares] = kernels.runAll(name, routeBody, inputs, outputs, {
+      outputs: [
+        { shape, dtype: "uint32" },
+        { shape, dtype: "float32" },
+      ],
+      grid: [tokens * warps * 32, 1, 1],
+      threadGroup: [warps * 32, 1, 1],
+      template: {
+        T: raw.dtype,
+        WIDTH: width,
+        DIMS: matrix ? raw.shape[1]! : 0,
+        EXPERTS: experts,
+        EACH: each,
+        ALWAYS: shared.count,
+        GATED: shared.isGated,
+        SOFTMAX: scores === "softmax",
+        CORRECTED: correction !== undefined,
+        NORMALIZED: isNormalized && each > 1,
+        GROUPS: groups?.count ?? 1,
+        KEPT: groups?.kept ?? 1,
+        BEST: groups?.best ?? 1,
+        LEAVES_OUT: groups?.leavesOut ?? false,
+        WARPS: warps,
+      },
+    });
+    return { chosen: chosen!, shares: shares! };
+  }
+
+  /** made (T, K, D), shares (T, K), residual (T, D) -> (T, D) */
+  combine(made: MlxArray, shares: MlxArray, residual: MlxArray | undefined): MlxArray {
+    const [tokens, each, dims] = made.shape as [number, number, number];
+    const inputs = { made, shares, residual: residual ?? made };
+    return this.#kernels.run("combine", combineBody, inputs, "sums", {
+      outputs: [{ shape: [tokens, dims], dtype: made.dtype }],
+      grid: [Math.ceil(dims / (2 * THREADS)) * THREADS, tokens, 1],
+      threadGroup: [THREADS, 1, 1],
+      template: { T: made.dtype, EACH: each, DIMS: dims, RESIDUAL: residual !== undefined },
+    });
+  }
+
+  free(): void {
+    this.#kernels.free();
+    this.#scoring.free();
+    for (const each of this.#numbers.values()) each.free();
+  }
+
+  /** The scale, and the corrections from the ninth number on. */
+  #numbersOf(routing: Routing): MlxArray {
+    const found = this.#numbers.get(routing);
+    if (found) return found;
+    using _ = new Scope();
+    const { scale, correction } = routing;
+    const corrections = correction ? flatten(correction).numbers() : [];
+    const made = hold(array(Float32Array.of(scale, 0, 0, 0, 0, 0, 0, 0, ...corrections)));
+    made.evaluate();
+    this.#numbers.set(routing, made);
+    return made;
+  }
+}

@@ -1,0 +1,147 @@
+// What a config.json says, under its own keys. An architecture adds the keys that are its own.
+import { z } from "zod";
+import { LoadError } from "../../files/load-error.ts";
+
+// What most keys are.
+export const count = z.int().positive();
+export const positive = z.number().positive();
+export const share = positive.max(1);
+export const integer = z.int();
+export const real = z.number();
+export const flag = z.boolean();
+export const word = z.string();
+
+/** A kind a layer. */
+export const layerTypes = <T extends string>(...types: readonly [T, ...T[]]) =>
+  z.array(z.enum(types));
+
+export const RopeScaling = z.looseObject({
+  type: z.string().optional(),
+  rope_type: z.string().optional(),
+  factor: z.number().positive().optional(),
+  low_freq_factor: z.number().optional(),
+  high_freq_factor: z.number().optional(),
+  original_max_position_embeddings: z.number().optional(),
+  beta_fast: z.number().optional(),
+  beta_slow: z.number().optional(),
+  /** Whether yarn's ramp begins and ends at whole features. */
+  truncate: z.boolean().optional(),
+  mscale: z.number().optional(),
+  mscale_all_dim: z.number().optional(),
+  short_factor: z.array(z.number()).optional(),
+  long_factor: z.array(z.number()).optional(),
+  long_mscale: z.number().positive().optional(),
+  partial_rotary_factor: z.number().positive().optional(),
+  /** Contexts are longer by a larger base: so many times, as NTK has it. */
+  alpha: z.number().positive().optional(),
+});
+export type RopeScaling = z.infer<typeof RopeScaling>;
+
+export const RopeParameters = RopeScaling.extend({ rope_theta: z.number().optional() });
+
+/** Newer configurations have an object for what is no number to JSON. */
+const limit = z.union([
+  z.number(),
+  z.literal(Infinity),
+  z.looseObject({ __float__: z.literal("Infinity") }).transform(() => Infinity),
+]);
+
+/** Of the size of a recurrent layer's step. */
+export const StepLimits = z.tuple([limit, limit]);
+
+export const BaseConfig = z.looseObject({
+  model_type: z.string(),
+  hidden_size: count,
+  num_hidden_layers: count,
+  intermediate_size: count.default(1),
+  num_attention_heads: count,
+  num_key_value_heads: count.nullish(),
+  head_dim: count.nullish(),
+  rms_norm_eps: positive.default(1e-6),
+  /** Added to the weights of norms, in place of what the architecture says: GGUF files keep the sum. */
+  norm_offset: z.number().nullish(),
+  vocab_size: count,
+  max_position_embeddings: count.nullish(),
+  rope_theta: positive.default(10_000),
+  rope_scaling: RopeScaling.nullish(),
+  /** The share of a head's features that RoPE rotates, the first ones. */
+  partial_rotary_factor: share.nullish(),
+  /** Where newer configurations keep all of it; some by the kind of a layer. */
+  rope_parameters: RopeParameters.extend({
+    full_attention: RopeParameters.nullish(),
+    sliding_attention: RopeParameters.nullish(),
+  }).nullish(),
+  sliding_window: z.int().nullish(),
+  layer_types: layerTypes("full_attention", "sliding_attention").nullish(),
+  tie_word_embeddings: z.boolean().nullish(),
+});
+export type BaseConfig = z.infer<typeof BaseConfig>;
+
+/** In place of its keys, of models without attention: files have 0 heads, or none of the keys. */
+export const withoutAttention = {
+  num_attention_heads: integer.default(0),
+  num_key_value_heads: integer.nullish(),
+};
+
+/** Our keys -> those that a family has for the same. */
+export type Keys = Readonly<Record<string, string>>;
+
+export type Defaults = Readonly<Record<string, number | boolean>>;
+
+/** The configuration by this schema, or one line that names the key that is wrong. */
+export function parseConfig<T extends z.ZodType>(
+  schema: T,
+  config: unknown,
+  keys: Keys = {},
+  defaults: Defaults = {},
+): z.infer<T> {
+  const given = Object(config) as Record<string, unknown>;
+  const renamed = Object.entries(keys).map(([key, own]) => [key, given[own] ?? given[key]]);
+  const named: typeof given = { ...given, ...Object.fromEntries(renamed) };
+  const missing = Object.entries(defaults).filter(([key]) => named[key] === undefined);
+  const parsed = schema.safeParse({ ...named, ...Object.fromEntries(missing) });
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  const [key = "", ...inside] = issue?.path ?? [];
+  const own = key in given ? key : (keys[String(key)] ?? key);
+  throw new LoadError(`config.json: ${[own, ...inside].join(".")}: ${issue?.message}`);
+}
+
+/** Sizes of the attention that every architecture has. */
+export type HeadConfig = Pick<
+  BaseConfig,
+  "hidden_size" | "num_attention_heads" | "num_key_value_heads" | "head_dim"
+>;
+
+/** A GPU's kernels spread a head over at least so many lanes. */
+const LANES_OF_A_HEAD = 8;
+
+export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; headDim: number } {
+  const heads = config.num_attention_heads;
+  const kvHeads = config.num_key_value_heads ?? heads;
+  const headDim = config.head_dim ?? config.hidden_size / heads;
+  if (heads % kvHeads !== 0 || !Number.isInteger(headDim)) {
+    throw new LoadError(`config.json: ${heads} heads do not fit ${kvHeads} KV heads of ${headDim}`);
+  }
+  if (headDim % LANES_OF_A_HEAD !== 0) {
+    const needed = `a multiple of ${LANES_OF_A_HEAD} is needed`;
+    throw new LoadError(`config.json: heads have ${headDim} features: ${needed}`);
+  }
+  return { heads, kvHeads, headDim };
+}
+
+/** How many layers have keys and values of their own, where so many of the last read those of others. */
+export function kvOwnersOf(layers: number, sharing: number, key: string): number {
+  if (sharing < layers) return layers - sharing;
+  throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
+}
+
+/** How far back a layer looks: not all the way where layer_types, or else the architecture, says so. */
+export function windowOf(
+  { layer_types, sliding_window }: Pick<BaseConfig, "layer_types" | "sliding_window">,
+  layer: number,
+  slides: (layer: number) => boolean,
+): number | undefined {
+  const type = layer_types?.[layer] ?? (slides(layer) ? "sliding_attention" : "full_attention");
+  return type === "sliding_attention" ? sliding_window || undefined : undefined;
+}

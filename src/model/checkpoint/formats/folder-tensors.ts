@@ -1,0 +1,56 @@
+// The tensors of a folder by name, from which a format takes what it knows and puts in what MLX computes with.
+import { LoadError } from "../../../files/load-error.ts";
+import type { StoredTensor } from "../stored/tensor.ts";
+
+export type Tensors = Map<string, StoredTensor>;
+
+/** The names of all matrices that have a tensor of this kind. */
+export function stemsOf(tensors: Tensors, kind: string): string[] {
+  const ending = `.${kind}`;
+  return [...tensors.keys()]
+    .filter((name) => name.endsWith(ending))
+    .map((name) => name.slice(0, -ending.length));
+}
+
+/** Takes a tensor out of the map: what comes in its place has another name. */
+export function takeFrom(tensors: Tensors, name: string): StoredTensor | undefined {
+  const stored = tensors.get(name);
+  tensors.delete(name);
+  return stored;
+}
+
+export function required(tensors: Tensors, name: string): StoredTensor {
+  const stored = takeFrom(tensors, name);
+  if (!stored) throw new LoadError(`tensor ${name} is missing`);
+  return stored;
+}
+
+/** Throws where the tensor has another shape or holds something else. */
+export function expectTensor(
+  { name, shape, format }: StoredTensor,
+  wanted: readonly number[],
+  formats: readonly StoredTensor["format"][],
+): void {
+  if (shape.join() !== wanted.join()) {
+    throw new LoadError(`${name}: expected shape (${wanted}), found (${shape})`);
+  }
+  if (!formats.includes(format)) {
+    throw new LoadError(`${name}: expected ${formats.join(" or ")}, found ${format}`);
+  }
+}
+
+/** Throws unless it is a matrix of words. */
+export function expectWords({ name, shape, format }: StoredTensor): void {
+  if (shape.length !== 2 || shape.includes(0) || !["I32", "U32"].includes(format)) {
+    throw new LoadError(`${name}: expected a matrix of I32, found (${shape}) of ${format}`);
+  }
+}
+
+/** What is scaled while a model computes, which nothing here is: not the weights. */
+const ofActivations =
+  /(?:^|\.)(?:(?:input|output|activation)_(?:global_)?(?:scale|zero_point)|(?:[qkv]|kv|prob)_(?:scale|zero_point)|input_scale_ub)$/;
+
+/** Leaves out how activations would be quantized: here they are not. */
+export function dropActivationScales(tensors: Tensors): void {
+  for (const name of [...tensors.keys()]) if (ofActivations.test(name)) tensors.delete(name);
+}

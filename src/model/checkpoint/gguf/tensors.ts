@@ -1,0 +1,79 @@
+// Tensors whose axes and numbers llama.cpp's converter changes, as Hugging Face has them: those of recurrent layers, and
+// of experts whose gates it may have joined with what they gate.
+import { LoadError } from "../../../files/load-error.ts";
+import { computedNumbers, computedWords, readNumbers, Scratch } from "../formats/computed.ts";
+import { runsOf } from "../stored/arrangement.ts";
+import type { StoredTensor } from "../stored/tensor.ts";
+
+const changes: readonly (readonly [RegExp, (stored: StoredTensor) => StoredTensor])[] = [
+  [/\.(ssm_conv1d(_[qkv])?|shortconv\.conv)\.weight$/, convolution],
+  [/\.ssm_a$/, logarithms],
+  [/\.ssm_(d|norm\.weight)$/, flat],
+];
+
+/** `name` is that of the file. */
+export function restored(name: string, stored: StoredTensor): StoredTensor {
+  const [, change] = changes.find(([names]) => names.test(name)) ?? [];
+  return change ? change(stored) : stored;
+}
+
+/** What is one tensor in some files and two in the others, under the names of these. */
+export function separated(name: string, stored: StoredTensor): [name: string, StoredTensor][] {
+  const both = /(?<=\.ffn_)gate_up(?=_exps\.weight$)/;
+  const [experts, rows, columns] = stored.shape;
+  if (!both.test(name) || stored.shape.length !== 3) return [[name, stored]];
+  return ["gate", "up"].map((own, half) => {
+    const runs = Array.from({ length: experts! }, (_, i) => {
+      return { first: i * rows! + (half * rows!) / 2, count: rows! / 2 };
+    });
+    const shape = [experts!, rows! / 2, columns!];
+    return [
+      name.replace(both, own),
+      runsOf(stored.name, stored, { rows: experts! * rows!, runs, shape }),
+    ];
+  });
+}
+
+const sizeOf = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
+
+/** (channels, taps), with axes of size 1 in some files: MLX's (channels, taps, 1). */
+function convolution(stored: StoredTensor): StoredTensor {
+  const taps = stored.shape.at(-1) ?? 1;
+  return { ...stored, shape: [sizeOf(stored.shape) / taps, taps, 1] };
+}
+
+/** Some have axes of size 1, some have one of groups. */
+function flat(stored: StoredTensor): StoredTensor {
+  return { ...stored, shape: [sizeOf(stored.shape)] };
+}
+
+const scratch = new Scratch();
+
+/** The file has rates: e to the power of what Hugging Face has, and negative in most families. */
+function logarithms(stored: StoredTensor): StoredTensor {
+  const columns = stored.shape.at(-1) ?? 1;
+  const shape = columns === 1 ? [sizeOf(stored.shape)] : stored.shape;
+  const width = shape.at(-1)!;
+  const { rowOrder } = stored;
+  const fill = (target: Float32Array, first: number) => {
+    readNumbers(stored, first * width, target, scratch);
+    for (const [i, rate] of target.entries()) {
+      if (!Number.isFinite(rate)) throw new LoadError(`${stored.name}: a rate of ${rate}`);
+      target[i] = Math.log(Math.abs(rate));
+    }
+  };
+  return { ...computedNumbers({ name: stored.name, shape, fill }), rowOrder };
+}
+
+/** Which input each of so many columns takes. */
+export function inputOrderOf(
+  name: string,
+  columns: number,
+  order: (column: number) => number,
+): StoredTensor {
+  return computedWords({
+    name,
+    shape: [columns],
+    fill: (target) => target.set(target.map((_, column) => order(column))),
+  });
+}

@@ -1,0 +1,227 @@
+// RoPE, with the ways there are of scaling it to longer contexts.
+
+import { LoadError } from "../../files/load-error.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { rope as rotate } from "../../mlx/fast.ts";
+import {
+  concatenate,
+  contiguous,
+  expandDims,
+  multiply,
+  negative,
+  split,
+  squeeze,
+} from "../../mlx/ops.ts";
+import type { BaseConfig, RopeScaling } from "../checkpoint/config.ts";
+import type { Weights } from "../weights/weights.ts";
+
+/** RoPE over the first `dims` features: feature i is rotated with i + dims / 2, and multiplied by `magnitude`. */
+export type Rope = {
+  dims: number;
+  /** (dims / 2) float32: positions to a rotation by one radian. */
+  wavelengths: MlxArray;
+  magnitude: number;
+};
+
+export type RopeOptions = {
+  dims: number;
+  base: number;
+  scaling?: RopeScaling | null | undefined;
+  maxPositions?: number | null | undefined;
+};
+
+type RopeConfig = Pick<
+  BaseConfig,
+  | "rope_theta"
+  | "rope_scaling"
+  | "rope_parameters"
+  | "partial_rotary_factor"
+  | "max_position_embeddings"
+>;
+
+export function ropeOptions(
+  { rope_theta, rope_scaling, rope_parameters, max_position_embeddings }: RopeConfig,
+  dims: number,
+): RopeOptions {
+  const scaling = rope_scaling ?? rope_parameters;
+  const theta = rope_parameters?.rope_theta ?? rope_theta;
+  const base = scaling?.alpha ? theta * scaling.alpha ** (dims / (dims - 2)) : theta;
+  return { dims, base, scaling, maxPositions: max_position_embeddings };
+}
+
+/**
+ * RoPE of layers, by whether they have a window and by the size of their heads, each made once. Layers with a window
+ * have their own where `localBase` or the configuration gives one. `rotary`: features that rotate, where it is known.
+ */
+export function layerRopes(
+  config: RopeConfig,
+  weights: Weights,
+  { localBase, rotary }: { localBase?: number | undefined; rotary?: number | null | undefined },
+): (window: number | undefined, headDim: number) => Rope {
+  const { rope_parameters: all } = config;
+  const far: RopeConfig = { ...config, rope_parameters: all?.full_attention ?? all };
+  const near: RopeConfig = {
+    ...config,
+    rope_theta: localBase ?? config.rope_theta,
+    rope_scaling: undefined,
+    rope_parameters: all?.sliding_attention,
+  };
+  const hasNear = localBase != null || all?.sliding_attention != null;
+  const made = new Map<string, Rope>();
+  return (window, headDim) => {
+    const isNear = hasNear && window !== undefined;
+    const key = `${isNear} ${headDim}`;
+    const own = isNear ? near : far;
+    const dims = rotary ?? rotaryDims(own, headDim);
+    const rope = made.get(key) ?? makeRope(weights, ropeOptions(own, dims));
+    made.set(key, rope);
+    return rope;
+  };
+}
+
+/** The features of a head that rotate: pairs of them. */
+function rotaryDims(
+  { rope_parameters, partial_rotary_factor }: RopeConfig,
+  headDim: number,
+): number {
+  // That one leaves the others in their place among all.
+  if (rope_parameters?.rope_type === "proportional") return headDim;
+  const share = rope_parameters?.partial_rotary_factor ?? partial_rotary_factor ?? 1;
+  const rotary = 2 * Math.floor((headDim * share) / 2);
+  if (rotary > 0) return rotary;
+  throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} is none`);
+}
+
+/** More than any head has: a number beyond it is not worth a list of that length. */
+const MAX_ROTATED = 2 ** 16;
+
+export function makeRope(weights: Weights, options: RopeOptions): Rope {
+  const { dims, scaling } = options;
+  if (!(dims <= MAX_ROTATED)) {
+    throw new LoadError(`config.json: RoPE would rotate ${dims} features of a head`);
+  }
+  const kind = scaling?.type ?? scaling?.rope_type ?? "default";
+  const make = (waves: Float32Array, magnitude = 1): Rope => {
+    return { dims, wavelengths: weights.constant(waves), magnitude };
+  };
+  const plain = Float32Array.from(wavelengths(options));
+  // Images have positions in a plane, a text's are the same in both. And a base that grows with what lies beyond
+  // max_position_embeddings never grows: no sequence gets there.
+  if (["default", "mrope", "dynamic"].includes(kind)) return make(plain);
+  if (kind === "linear") {
+    const factor = factorOf(scaling!);
+    return make(plain.map((wave) => wave * factor));
+  }
+  if (kind === "llama3") return make(llama3(options));
+  if (["yarn", "deepseek_yarn", "telechat3-yarn"].includes(kind)) {
+    return make(yarn(options), yarnMagnitude(scaling!));
+  }
+  if (kind === "longrope" || kind === "su") {
+    return make(longRope(options), longRopeMagnitude(options));
+  }
+  if (kind === "proportional") return make(proportional(options));
+  const known = "default, linear, llama3, yarn, longrope, proportional, dynamic and mrope";
+  throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
+}
+
+/** The same rotations the other way round. */
+export function backwards(weights: Weights, rope: Rope): Rope {
+  return { ...rope, wavelengths: weights.computed(() => negative(rope.wavelengths)) };
+}
+
+/** The heads x (T, heads, D), rotated by the positions (T) of their tokens. */
+export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, positions: MlxArray) {
+  // MLX's kernel for CUDA writes past its output where heads are a part of other rows.
+  const rows = expandDims(contiguous(x), 2);
+  const whole = squeeze(rotate(rows, dims, wavelengths, positions), 2);
+  if (magnitude === 1) return whole;
+  const [placed, rest] = split(whole, [dims]) as [MlxArray, MlxArray];
+  return concatenate([multiply(placed, magnitude), rest], -1);
+}
+
+/** base ^ (2i / dims) in float32, as it was trained. */
+function wavelengths({ dims, base }: RopeOptions): number[] {
+  return Array.from({ length: dims / 2 }, (_, i) => base ** Math.fround((2 * i) / dims));
+}
+
+/** Long wavelengths are scaled, short ones stay, those between are blended. */
+function llama3(options: RopeOptions): Float32Array {
+  const scaling = options.scaling!;
+  const factor = factorOf(scaling);
+  const { low_freq_factor: low = 1, high_freq_factor: high = 4 } = scaling;
+  const context = scaling.original_max_position_embeddings ?? 8192;
+  return Float32Array.from(wavelengths(options), (freq) => {
+    const wave = 2 * Math.PI * freq;
+    if (wave > context / low) return freq * factor;
+    if (wave <= context / high) return freq;
+    const smooth = (context / wave - low) / (high - low);
+    return freq / ((1 - smooth) / factor + smooth);
+  });
+}
+
+/** Like llama3, but the blend is a ramp over the features instead of over the wavelengths. */
+function yarn(options: RopeOptions): Float32Array {
+  const { dims, base } = options;
+  const scaling = options.scaling!;
+  const factor = factorOf(scaling);
+  const context = scaling.original_max_position_embeddings ?? 4096;
+  const { beta_fast: fast = 32, beta_slow: slow = 1, truncate = true } = scaling;
+  const feature = (rotations: number) =>
+    (dims * Math.log(context / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
+  const [begin, end] = [feature(fast), feature(slow)];
+  const first = Math.max(truncate ? Math.floor(begin) : begin, 0);
+  const last = Math.min(truncate ? Math.ceil(end) : end, dims - 1);
+  return Float32Array.from(wavelengths(options), (freq, i) => {
+    const stretched = Math.min(Math.max((i - first) / (last - first || 0.001), 0), 1);
+    return (freq * factor) / (factor * (1 - stretched) + stretched);
+  });
+}
+
+function yarnMagnitude(scaling: RopeScaling): number {
+  const { mscale = 1, mscale_all_dim: all = 0 } = scaling;
+  return yarnGain(scaling, mscale) / yarnGain(scaling, all);
+}
+
+function yarnGain(scaling: RopeScaling, weight: number): number {
+  const factor = factorOf(scaling);
+  return factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1;
+}
+
+/** What scores are multiplied by in models that scale all features of queries and keys, and not only rotary ones. */
+export function yarnScale({ scaling }: RopeOptions): number {
+  return scaling?.mscale_all_dim ? yarnGain(scaling, scaling.mscale_all_dim) ** 2 : 1;
+}
+
+function longRope(options: RopeOptions): Float32Array {
+  const factors = options.scaling?.long_factor;
+  if (factors?.length !== options.dims / 2) {
+    throw new LoadError(
+      `config.json: rope_scaling.long_factor: expected ${options.dims / 2} numbers`,
+    );
+  }
+  return Float32Array.from(wavelengths(options), (freq, i) => freq * factors[i]!);
+}
+
+function longRopeMagnitude({ scaling, maxPositions }: RopeOptions): number {
+  const context = scaling?.original_max_position_embeddings ?? 4096;
+  if (scaling?.long_mscale) return scaling.long_mscale;
+  const factor = (maxPositions ?? 131_072) / context;
+  return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(context));
+}
+
+/** So long that no position is rotated. Infinity is not safe in kernels that are compiled for fast arithmetic. */
+const ENDLESS = 1e30;
+
+/** Only the first pairs of features are rotated, with the wavelengths that they have among all. */
+function proportional(options: RopeOptions): Float32Array {
+  const { partial_rotary_factor: part = 1, factor = 1 } = options.scaling!;
+  const rotated = Math.floor(options.dims * part) / 2;
+  return Float32Array.from(wavelengths(options), (wave, i) =>
+    i < rotated ? wave * factor : ENDLESS,
+  );
+}
+
+function factorOf(scaling: RopeScaling): number {
+  if (scaling.factor === undefined) throw new LoadError("config.json: rope_scaling has no factor");
+  return scaling.factor;
+}

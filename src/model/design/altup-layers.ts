@@ -1,0 +1,157 @@
+// Several hidden states of a token, of which each layer computes one and predicts the others (AltUp), and a low-rank
+// branch beside attention (LAuReL), as Gemma 3n has them.
+import type { z } from "zod";
+import type { Linear } from "../../device/device.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import {
+  add,
+  astype,
+  clip,
+  concatenate,
+  divide,
+  expandDims,
+  matmul,
+  multiply,
+  power,
+  reshape,
+  slice,
+  split,
+  squeeze,
+  subtract,
+  sum,
+  swapAxes,
+  tanh,
+} from "../../mlx/ops.ts";
+import { type BaseConfig, count, flag, integer, positive } from "../checkpoint/config.ts";
+import { type Block, rmsNorm } from "../layers/layers.ts";
+import type { Weights } from "../weights/weights.ts";
+import type { LayerParts } from "./design.ts";
+import { layerInputGate } from "./layer-inputs.ts";
+
+/** What configurations say of them. */
+export const altUpKeys = {
+  altup_num_inputs: count,
+  altup_active_idx: integer,
+  altup_coef_clip: positive.nullish(),
+  altup_correct_scale: flag,
+  laurel_rank: count,
+};
+
+type AltUpConfig = Pick<BaseConfig, "hidden_size" | "rms_norm_eps"> &
+  z.infer<z.ZodObject<typeof altUpKeys>>;
+
+type StreamsConfig = Pick<AltUpConfig, "hidden_size" | "altup_num_inputs">;
+
+/** One hidden state (T, D) to several (T, N, D) of its magnitude. */
+export function spreadStreams(config: StreamsConfig, weights: Weights) {
+  const spreading = projections(config, weights, "altup_projections");
+  return (h: MlxArray): MlxArray => {
+    const all = [h, ...spreading.map((project) => like(h, project(h)))];
+    return concatenate(
+      all.map((x) => expandDims(x, 1)),
+      1,
+    );
+  };
+}
+
+/** Several to their mean. */
+export function mergeStreams(config: StreamsConfig, weights: Weights) {
+  const { altup_num_inputs: inputs } = config;
+  const merging = projections(config, weights, "altup_unembed_projections");
+  return (h: MlxArray): MlxArray => {
+    const [first, ...rest] = split(h, inputs, 1).map((x) => squeeze(x, 1)) as [MlxArray];
+    const all = rest.map((x, i) => like(first, merging[i]!(x)));
+    return divide(
+      all.reduce((total, x) => add(total, x), first),
+      inputs,
+    );
+  };
+}
+
+/** Of all hidden states but the first. */
+function projections(
+  { hidden_size: dims, altup_num_inputs: inputs }: StreamsConfig,
+  weights: Weights,
+  name: string,
+): Linear[] {
+  // GGUF files have them in one tensor.
+  const isStacked = weights.has(`model.${name}.weight`);
+  if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
+  return Array.from({ length: inputs - 1 }, (_, i) => {
+    const own = `model.${name}.${i}`;
+    if (isStacked) {
+      weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
+      weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
+    }
+    return weights.linear(own, dims, dims);
+  });
+}
+
+/** x with the magnitude of the first. */
+function like(first: MlxArray, x: MlxArray): MlxArray {
+  return multiply(x, divide(magnitude(first), magnitude(x)));
+}
+
+function magnitude(x: MlxArray): MlxArray {
+  return power(divide(sum(multiply(x, x), -1, true), x.shape.at(-1)!), 0.5);
+}
+
+/** x (T, N, D): attention, the low-rank branch and the MLP compute the active hidden state. */
+export function altUpBlock(
+  config: AltUpConfig & { hidden_size_per_layer_input: number },
+  weights: Weights,
+  { name, mix, mlp, norms }: LayerParts,
+): Block {
+  const { hidden_size: dims, rms_norm_eps: eps, hidden_size_per_layer_input: each } = config;
+  const altUp = makeAltUp(config, weights, `${name}.altup`);
+  const left = weights.linear(`${name}.laurel.linear_left`, dims, config.laurel_rank);
+  const right = weights.linear(`${name}.laurel.linear_right`, config.laurel_rank, dims);
+  const laurelNorm = rmsNorm(weights, `${name}.laurel.post_laurel_norm`, dims, eps);
+  const made = layerInputGate(weights, name, { dims, each, eps });
+  return (x, step, input) => {
+    const predicted = altUp.predict(x);
+    const active = altUp.active(predicted);
+    const normed = norms.attention!(active);
+    const attended = add(active, norms.afterAttention!(mix(normed, step)));
+    const laurel = add(normed, laurelNorm(right(left(normed))));
+    const h = multiply(add(attended, laurel), 0.5 ** 0.5);
+    const computed = add(h, norms.afterMlp!(mlp(norms.mlp!(h))));
+    const corrected = altUp.correct(predicted, computed);
+    const [first, ...others] = split(corrected, config.altup_num_inputs, 1) as [MlxArray];
+    const more = expandDims(made(altUp.scaled(altUp.active(corrected)), input!), 1);
+    return concatenate([first, ...others.map((other) => add(other, more))], 1);
+  };
+}
+
+/** Alternating updates: predicts all hidden states of a token, and corrects them by the one that was computed. */
+function makeAltUp(config: AltUpConfig, weights: Weights, name: string) {
+  const { hidden_size: dims, rms_norm_eps: eps, altup_num_inputs: inputs } = config;
+  const { altup_coef_clip: limit, altup_active_idx: at, altup_correct_scale } = config;
+  const routerNorm = rmsNorm(weights, `${name}.router_norm`, dims, eps);
+  const router = weights.linear(`${name}.modality_router`, dims, inputs);
+  const coefficients = (part: string, outputs: number) => {
+    const stored = weights.tensor(`${name}.${part}.weight`, [outputs, inputs], "float32");
+    return weights.computed(() => swapAxes(limit ? clip(stored, -limit, limit) : stored, 0, 1));
+  };
+  const prediction = coefficients("prediction_coefs", inputs ** 2);
+  const correction = coefficients("correction_coefs", inputs);
+  const scale = weights.tensor(`${name}.correct_output_scale`, [dims]);
+  const modalities = (x: MlxArray) =>
+    tanh(astype(router(multiply(routerNorm(x), 1 / dims)), "float32")); // (T, N)
+  const active = (x: MlxArray) => squeeze(slice(x, 1, at, at + 1), 1);
+  return {
+    active,
+    scaled: (x: MlxArray) => (altup_correct_scale ? multiply(x, scale) : x),
+    predict(x: MlxArray): MlxArray {
+      const mixing = reshape(matmul(modalities(active(x)), prediction), [-1, inputs, inputs]);
+      const exact = astype(x, "float32");
+      return astype(add(exact, matmul(mixing, exact)), x.dtype);
+    },
+    correct(predicted: MlxArray, computed: MlxArray): MlxArray {
+      const shares = add(matmul(modalities(computed), correction), 1); // (T, N)
+      const innovation = expandDims(subtract(computed, active(predicted)), 1);
+      const exact = add(multiply(innovation, expandDims(shares, -1)), predicted);
+      return astype(exact, computed.dtype);
+    },
+  };
+}

@@ -1,0 +1,137 @@
+// The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
+import type { Linear } from "../../device/device.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { multiply, reshape } from "../../mlx/ops.ts";
+import { Scope } from "../../mlx/scope.ts";
+import type { BaseConfig } from "../checkpoint/config.ts";
+import type { Model, Step } from "../contract/model.ts";
+import { LayerStates } from "../contract/states.ts";
+import { type Crossing, crossingsAt, sideBySide, takeApart, widthOf } from "../layers/crossings.ts";
+import { type Block, rowsOf, softCap } from "../layers/layers.ts";
+import type { Embedding, Weights } from "../weights/weights.ts";
+
+type Transform = (x: MlxArray) => MlxArray;
+
+/** What some architectures do beside it. */
+export type DecoderOptions = {
+  /** Tensors that are not the decoder's. */
+  ignored?: readonly RegExp[] | undefined;
+  /** Factors on embedded tokens and on logits. */
+  embeddingScale?: number | undefined;
+  logitScale?: number | undefined;
+  /** Logits are squeezed into (-cap, cap). */
+  logitCap?: number | null | undefined;
+  afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
+  /** What the last norm takes, of what the last layer makes. */
+  beforeNorm?: Transform | undefined;
+  afterLogits?: Transform | undefined;
+  /** In place of the output matrix, made of it. */
+  head?: ((head: Linear) => Linear) | undefined;
+  /** What goes into the layers, of the embedded tokens and the tokens: made before the layers are. */
+  makeInput?:
+    | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
+    | undefined;
+  /** What layers take of earlier ones beside the hidden state. */
+  crossings?: readonly Crossing[] | undefined;
+  /** Of so many hidden states of a token: (T, streams, D). */
+  streams?: number | undefined;
+  /** What each layer gets beside the hidden state, of so many features. */
+  layerInputs?: { width: number; make(): LayerInputs } | undefined;
+};
+
+/** tokens (T), the embedded tokens -> one a layer */
+export type LayerInputs = (tokens: MlxArray, embedded: MlxArray) => MlxArray[];
+
+/** Frequencies that follow from the configuration, a tied matrix that is there twice, what predicts further tokens. */
+const UNUSED = [/\binv_freq$/, /\blm_head\./, /(^|\.)mtp[._]/];
+
+export function decoder(
+  config: BaseConfig,
+  weights: Weights,
+  makeBlock: (name: string, layer: number, states: LayerStates) => Block,
+  makeNorm: (name: string, dims: number) => Transform,
+  options: DecoderOptions,
+): Model {
+  const { hidden_size: dims, vocab_size: vocabulary, num_hidden_layers: layers } = config;
+  const { embeddingScale = 1, logitScale = 1, logitCap, ignored = [] } = options;
+  const { afterEmbedding, beforeNorm, afterLogits, streams = 1 } = options;
+  const { stage } = weights;
+  const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
+  const vocabularyLayers = layersWorth(weights, layers, tied);
+  const { first, end } = stage?.layersOf(layers, vocabularyLayers) ?? { first: 0, end: layers };
+  const hasVocabulary = stage?.isFirst ?? true;
+  const embedding = hasVocabulary
+    ? weights.embedding("model.embed_tokens", vocabulary, dims)
+    : undefined;
+  const makeInputs = embedding && options.layerInputs?.make();
+  const inputs = inputCrossings(options, layers);
+  const crossings = [...(options.crossings ?? []), ...inputs];
+  const [arriving, leaving] = [crossingsAt(first, crossings), crossingsAt(end, crossings)];
+  const states = new LayerStates(weights.windows);
+  const input = (embedding && options.makeInput?.(states)) ?? ((embedded: MlxArray) => embedded);
+  const blocks = Array.from({ length: end - first }, (_, i) =>
+    makeBlock(`model.layers.${first + i}`, first + i, states),
+  );
+  /** Where nothing behind the last layer takes what it has made of other tokens. */
+  const lastForRows = stage || beforeNorm ? undefined : blocks.at(-1)?.forRows;
+  const norm = (stage?.isLast ?? true) ? makeNorm("model.norm", dims) : undefined;
+  const makeHead = ({ asLinear }: Pick<Embedding, "asLinear">) => {
+    const matrix = tied ? asLinear : weights.head("lm_head", dims, vocabulary);
+    return options.head ? options.head(matrix) : matrix;
+  };
+  const head = embedding && makeHead(embedding);
+  weights.finish([...UNUSED, ...ignored]);
+  const embed = ({ lookup }: Embedding, tokens: MlxArray, step: Step) => {
+    const h = input(lookup(tokens), tokens, step); // (T, D)
+    const scaled = embeddingScale === 1 ? h : multiply(h, embeddingScale);
+    return afterEmbedding ? afterEmbedding(scaled, step) : scaled;
+  };
+  const receive = (tokens: number) => {
+    const width = streams * dims;
+    const received = stage!.receive(tokens, width + widthOf(arriving));
+    const h = takeApart(received, width, arriving);
+    return streams === 1 ? h : reshape(h, [tokens, streams, dims]);
+  };
+  return {
+    shape: { dims, vocabulary, layers, maxPositions: config.max_position_embeddings ?? 4096 },
+    states,
+    forward(tokens, step, rows, begun) {
+      using scope = new Scope();
+      const count = tokens.shape[0]!;
+      let h = embedding ? embed(embedding, tokens, step) : receive(count);
+      for (const [i, value] of makeInputs?.(tokens, h).entries() ?? []) inputs[i]!.value = value;
+      for (const [i, block] of blocks.entries()) {
+        const input = inputs[first + i]?.value;
+        const some = i === blocks.length - 1 ? rows : undefined;
+        const build = () =>
+          some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
+        // Layers that take more of each other than the hidden state need what it is made of.
+        h = begun && crossings.length === 0 && !some ? begun.add(build) : build();
+      }
+      if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
+      if (stage) h = stage.pass(sideBySide(h, leaving), count, dims);
+      return scope.keep(lastForRows ? h : rowsOf(h, rows));
+    },
+    logits(hidden) {
+      using scope = new Scope();
+      let logits = head!(hidden);
+      if (logitScale !== 1) logits = multiply(logits, logitScale);
+      if (logitCap) logits = softCap(logits, logitCap);
+      return scope.keep(afterLogits ? afterLogits(logits) : logits);
+    },
+  };
+}
+
+/** One for each layer, made of tokens before the first. */
+function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossing[] {
+  if (!layerInputs) return [];
+  const { width } = layerInputs;
+  return Array.from({ length: layers }, (_, to) => ({ from: -1, to, width }));
+}
+
+/** What the vocabulary takes, in layers of which there are so many. */
+function layersWorth(weights: Weights, layers: number, tied: boolean): number {
+  const vocabulary =
+    weights.storedBytes("model.embed") + (tied ? 0 : weights.storedBytes("lm_head."));
+  return (layers * vocabulary) / weights.storedBytes("model.layers.");
+}

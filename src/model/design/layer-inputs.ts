@@ -1,0 +1,51 @@
+// What each layer gets beside the hidden state, as Gemma 3n and 4 have it.
+import type { z } from "zod";
+import type { MlxArray } from "../../mlx/array.ts";
+import { add, less, multiply, reshape, split, squeeze, where } from "../../mlx/ops.ts";
+import { type BaseConfig, count } from "../checkpoint/config.ts";
+import { rmsNorm } from "../layers/layers.ts";
+import type { Weights } from "../weights/weights.ts";
+import type { LayerInputs } from "./decoder.ts";
+
+/** What configurations say of it. */
+export const layerInputKeys = {
+  vocab_size_per_layer_input: count,
+  hidden_size_per_layer_input: count,
+};
+
+type LayerInputsConfig = Pick<
+  BaseConfig,
+  "hidden_size" | "num_hidden_layers" | "rms_norm_eps" | "vocab_size"
+> &
+  z.infer<z.ZodObject<typeof layerInputKeys>>;
+
+/** What each layer gets of a token: an embedding of its own, and a part of the common one projected. */
+export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerInputs {
+  const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
+  const { hidden_size_per_layer_input: each, vocab_size_per_layer_input: vocabulary } = config;
+  const embedding = weights.embedding("model.embed_tokens_per_layer", vocabulary, layers * each);
+  const project = weights.linear("model.per_layer_model_projection", dims, layers * each);
+  const norm = rmsNorm(weights, "model.per_layer_projection_norm", each, eps);
+  return (tokens, embedded) => {
+    // Tokens of what sees and hears have no embedding here.
+    const known =
+      vocabulary < config.vocab_size ? where(less(tokens, vocabulary), tokens, 0) : tokens;
+    const byLayer = (x: MlxArray) => reshape(x, [-1, layers, each]);
+    const own = byLayer(multiply(embedding.lookup(known), each ** 0.5));
+    const projected = norm(byLayer(multiply(project(embedded), dims ** -0.5)));
+    const all = multiply(add(projected, own), 0.5 ** 0.5); // (T, layers, each)
+    return split(all, layers, 1).map((input) => squeeze(input, 1));
+  };
+}
+
+/** What a layer makes of its input, as far as the hidden state opens the gate: (T, D), (T, each) -> (T, D) */
+export function layerInputGate(
+  weights: Weights,
+  name: string,
+  { dims, each, eps }: { dims: number; each: number; eps: number },
+): (h: MlxArray, input: MlxArray) => MlxArray {
+  const gate = weights.linear(`${name}.per_layer_input_gate`, dims, each);
+  const project = weights.linear(`${name}.per_layer_projection`, each, dims);
+  const norm = rmsNorm(weights, `${name}.post_per_layer_input_norm`, dims, eps);
+  return (h, input) => norm(project(weights.device.gate("geglu", gate(h), input)));
+}

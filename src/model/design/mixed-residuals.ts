@@ -1,0 +1,69 @@
+// Layers that take a mixture of what earlier ones have made in place of its sum, as Kimi K3 has them.
+import type { Norm } from "../../device/device.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { astype, concatenate, expandDims, multiply, softmax, sum } from "../../mlx/ops.ts";
+import type { BaseConfig } from "../checkpoint/config.ts";
+import type { Crossing } from "../layers/crossings.ts";
+import type { Weights } from "../weights/weights.ts";
+import type { Design } from "./design.ts";
+
+/** `size` layers add to one sum. Attention, MLPs and the last norm take a mixture of all sums before. */
+export function mixedResiduals(
+  weights: Weights,
+  { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps }: BaseConfig,
+  size: number,
+): Design {
+  const sums = Array.from({ length: Math.ceil(layers / size) }, (_, i): Crossing => {
+    return { from: i * size, to: layers - 1, width: dims };
+  });
+  /** With the sums that layers before this one have begun. */
+  const mixture = (name: string, before: number) => {
+    const mix = residualMixture(weights, name, dims, eps);
+    const begun = sums.filter(({ from }) => from < before);
+    return (partial: MlxArray) =>
+      mix(
+        begun.map(({ value }) => value!),
+        partial,
+      );
+  };
+  return {
+    crossings: sums,
+    combine: ({ name, layer, mix, mlp, norms }) => {
+      const beforeAttention = mixture(`${name}.self_attention_res`, layer);
+      const beforeMlp = mixture(`${name}.mlp_res`, layer + 1);
+      const begun = sums.find(({ from }) => from === layer);
+      const [inputNorm, postNorm] = [norms.attention as Norm, norms.mlp as Norm];
+      return (x, step) => {
+        const taken = beforeAttention(x);
+        if (begun) begun.value = x;
+        const h = mix(taken, step, { norm: inputNorm, residual: begun ? undefined : x });
+        return mlp(beforeMlp(h), { norm: postNorm, residual: h });
+      };
+    },
+    beforeNorm: mixture("model.output_attn_res", layers),
+  };
+}
+
+function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
+  // GGUF files have the product.
+  const product = `${name}_score.weight`;
+  if (weights.has(product)) return weights.tensor(product, [dims], "float32");
+  const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
+  const direction = weights.vector(`${name}_proj.weight`, dims, "float32");
+  return weights.computed(() => multiply(scale, direction));
+}
+
+/** A softmax over sums and what is made now: how much of each is taken, of each token. */
+function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
+  const weight = mixtureWeight(weights, name, dims);
+  return (sums: readonly MlxArray[], partial: MlxArray): MlxArray => {
+    if (sums.length === 0) return partial;
+    const all = concatenate(
+      [...sums, partial].map((each) => expandDims(each, 0)),
+      0,
+    ); // (sums, T, D)
+    const normed = weights.device.rmsNorm(astype(all, "float32"), undefined, eps);
+    const shares = softmax(sum(multiply(normed, weight), -1, true), 0); // (sums, T, 1)
+    return astype(sum(multiply(all, shares), 0), partial.dtype);
+  };
+}

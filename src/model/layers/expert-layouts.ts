@@ -1,0 +1,122 @@
+// The ways in which files keep experts, as the one that we ask for: a tensor for all of them, in `name`.switch_mlp.
+import {
+  asWords,
+  everySecond,
+  runsOf,
+  stacked,
+  transposed,
+} from "../checkpoint/stored/arrangement.ts";
+import type { Weights } from "../weights/weights.ts";
+import type { ExpertSizes } from "./layers.ts";
+
+/** The names that files have for the parts of an MLP. */
+const partNames = {
+  gate_proj: ["gate_proj", "w1"],
+  up_proj: ["up_proj", "w3", "v1"],
+  down_proj: ["down_proj", "w2"],
+};
+
+export function arrangeExperts(
+  weights: Weights,
+  name: string,
+  experts: number,
+  areTransposed = false,
+): void {
+  stackExperts(weights, name, experts);
+  const [source, target] = [`${name}.experts`, `${name}.switch_mlp`];
+  // Some of MLX's files call all of them so.
+  for (const part of Object.keys(partNames)) {
+    if (!weights.has(`${source}.${part}.weight`)) continue;
+    weights.rename({ [`${source}.${part}.`]: `${target}.${part}.` });
+  }
+  if (areTransposed) transposeExperts(weights, source, target);
+  else if (weights.has(`${source}.gate_up_proj`)) {
+    splitExperts(weights, `${source}.gate_up_proj`, target);
+    weights.rename({ [`${source}.down_proj`]: `${target}.down_proj.weight` });
+  }
+}
+
+/** Most authors' files have a matrix an expert, in `name`.experts. */
+function stackExperts(weights: Weights, name: string, experts: number): void {
+  for (const [part, names] of Object.entries(partNames)) {
+    for (const stored of names) {
+      for (const kind of ["weight", "scales", "biases", "bias"]) {
+        const each = (i: number) => `${name}.experts.${i}.${stored}.${kind}`;
+        if (!weights.has(each(0))) continue;
+        const all = Array.from({ length: experts }, (_, i) => each(i));
+        weights.arrange(all, (tensors) => stacked(`${name}.switch_mlp.${part}.${kind}`, tensors));
+      }
+    }
+  }
+}
+
+/** Some authors' files have all gates and ups in one tensor, (experts, 2 hidden, dims). */
+function splitExperts(weights: Weights, source: string, name: string): void {
+  for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
+    weights.arrange([source], ([stored]) => {
+      const [experts, both, dims] = stored!.shape as [number, number, number];
+      const runs = Array.from({ length: experts }, (_, i) => {
+        return { first: i * both + (half * both) / 2, count: both / 2 };
+      });
+      return runsOf(`${name}.${part}.weight`, stored!, {
+        rows: experts * both,
+        runs,
+        shape: [experts, both / 2, dims],
+      });
+    });
+  }
+}
+
+/** Others have them transposed, (experts, dims, 2 hidden), and what goes down too. */
+function transposeExperts(weights: Weights, source: string, name: string): void {
+  const pick = (stored: string, part: string, index: number, parts: number) => {
+    if (!weights.has(`${source}.${stored}`)) return;
+    weights.arrange([`${source}.${stored}`], ([tensor]) => {
+      const columns = tensor!.shape[2]! / parts;
+      const picked = { first: index * columns, count: columns };
+      return transposed(`${name}.${part}.weight`, tensor!, picked);
+    });
+  };
+  pick("gate_up_proj", "gate_proj", 0, 2);
+  pick("gate_up_proj", "up_proj", 1, 2);
+  pick("down_proj", "down_proj", 0, 1);
+}
+
+/** DBRX's files have the rows of all experts below each other, and what goes down transposed. */
+export function splitExpertRows(
+  weights: Weights,
+  name: string,
+  { experts, dims, hidden }: ExpertSizes,
+): void {
+  for (const [part, names] of Object.entries(partNames)) {
+    const source = names
+      .map((stored) => `${name}.experts.mlp.${stored}`)
+      .find((each) => weights.has(each));
+    if (!source) continue;
+    const target = `${name}.switch_mlp.${part}.weight`;
+    weights.arrange([source], ([tensor]) => {
+      const apart = { ...tensor!, name: target, shape: [experts, hidden, dims] };
+      return part === "down_proj" ? transposed(target, apart, { first: 0, count: dims }) : apart;
+    });
+  }
+}
+
+/** In OpenAI's own files the rows of gate and up alternate, and mxfp4 is stored in blocks of bytes. */
+export function arrangeExpertBlocks(weights: Weights, name: string): void {
+  if (!weights.has(`${name}.gate_up_proj_blocks`)) return;
+  const halves = ["gate", "up"] as const;
+  for (const [half, part] of halves.entries()) {
+    const take = (source: string, kind: string, words = false) =>
+      weights.arrange([`${name}.gate_up_proj_${source}`], ([stored]) => {
+        const rows = everySecond(`${name}.${part}_proj.${kind}`, stored!, 1, half as 0 | 1);
+        return words ? asWords(rows.name, rows) : rows;
+      });
+    take("blocks", "weight", true);
+    take("scales", "scales");
+    take("bias", "bias");
+  }
+  const down = `${name}.down_proj`;
+  weights.arrange([`${down}_blocks`], ([stored]) => asWords(`${down}.weight`, stored!));
+  weights.arrange([`${down}_scales`], ([stored]) => ({ ...stored!, name: `${down}.scales` }));
+  weights.arrange([`${down}_bias`], ([stored]) => ({ ...stored!, name: `${down}.bias` }));
+}

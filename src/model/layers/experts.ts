@@ -1,0 +1,195 @@
+// Experts: a few of many small MLPs, which a token's scores choose, and some that all tokens go through.
+import type { Gating, Linear } from "../../device/device.ts";
+import { LoadError } from "../../files/load-error.ts";
+import type { Routing as DeviceRouting, Routed } from "../../kernels/token/routing.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { add, astype, less, multiply, sigmoid, squeeze, sum, where, zeros } from "../../mlx/ops.ts";
+import type { Weights } from "../weights/weights.ts";
+import type { Activation } from "./activations.ts";
+import type { ExpertDesign, LatentExperts, Routing, SharedExperts } from "./expert-design.ts";
+import { arrangeExperts } from "./expert-layouts.ts";
+import {
+  type ExpertMlps,
+  type ExpertSizes,
+  expertMlps,
+  gatedMlp,
+  plainMlp,
+  rmsNorm,
+  ungatedExpertMlps,
+} from "./layers.ts";
+
+/** By softmax, with shares that add up to 1, unless it says. */
+/** x (T, D) -> the experts of each token, and the share that each has. */
+export type Router = (x: MlxArray) => Routed;
+
+/** `name` is the matrix of the scores. `shared`: how many more experts all tokens go through, and their gate. */
+export function router(
+  weights: Weights,
+  name: string,
+  { experts, dims }: Pick<ExpertSizes, "experts" | "dims">,
+  how: Routing,
+  shared: { count: number; gate?: string | undefined } = { count: 0 },
+): Router {
+  const { each, groups, correction, scores = "softmax", isNormalized = true, scale = 1 } = how;
+  const isLimited = groups !== undefined && groups.kept < groups.count;
+  if (isLimited && (experts % groups.count !== 0 || groups.best * groups.count > experts)) {
+    throw new LoadError(`config.json: ${experts} experts do not fit ${groups.count} groups`);
+  }
+  if (each > experts) {
+    throw new LoadError(`config.json: a token cannot have ${each} of ${experts} experts`);
+  }
+  const { count, gate } = shared;
+  const product = gate
+    ? weights.joined(`${name}_with_shared`, [name, gate], dims, [experts, 1])
+    : weights.linear(name, dims, experts);
+  const routing: DeviceRouting = {
+    experts,
+    each,
+    scores,
+    softcap: how.softcap,
+    nearness: how.nearness,
+    groups,
+    isNormalized,
+    scale,
+    correction: correction ? weights.vector(correction, experts, "float32") : undefined,
+    shared: { count, isGated: gate !== undefined },
+  };
+  return (x) => weights.device.route(x, product, routing);
+}
+
+/** `name`.gate chooses experts of `name`.switch_mlp. */
+export function routedMlp(
+  weights: Weights,
+  name: string,
+  dims: number,
+  design: ExpertDesign,
+  gating: Gating = "swiglu",
+): Linear {
+  const { count: experts, hidden, activation, latent, identities = 0, scalesInputs } = design;
+  const within = (part: string | undefined) => part && `${name}.${part}`;
+  const own = design.shared ?? { name: "", width: 0 };
+  const shared = { gating, ...own, name: `${name}.${own.name}`, gate: within(own.gate) };
+  const sizes = { experts, dims: latent?.size ?? dims, hidden };
+  arrangeExperts(weights, name, experts, design.areTransposed);
+  const isPlain = !latent && !activation && !identities && !scalesInputs;
+  const isAlike = isPlain && shared.gating === gating;
+  const joined = isAlike ? joinShared(weights, name, sizes, shared) : 0;
+  const route = router(
+    weights,
+    `${name}.gate`,
+    { experts: experts + identities, dims },
+    { ...design, correction: within(design.correction) },
+    { count: joined, gate: joined > 0 ? shared.gate : undefined },
+  );
+  const all = { ...sizes, experts: experts + joined };
+  const source = `${name}.${joined > 0 ? "all_mlps" : "switch_mlp"}`;
+  const mlps = activation
+    ? ungatedExpertMlps(weights, source, all, activation)
+    : expertMlps(weights, source, all, gating);
+  const isApart = joined === 0 && shared.width > 0;
+  const always = isApart ? sharedMlp(weights, dims, shared, activation) : undefined;
+  const whole: Mixture = scalesInputs
+    ? ofScaledInputs(mlps)
+    : (x, { chosen, shares }, residual) =>
+        combined(weights, mlps, mlps(x, chosen), shares, residual);
+  const small = latent ? inLatent(weights, name, dims, latent, whole) : whole;
+  const mixture = identities > 0 ? withIdentities(small, experts) : small;
+  return (input, { norm, residual } = {}) => {
+    const x = norm ? norm(input) : input;
+    const made = mixture(x, route(x), residual);
+    return always ? add(made, always(x)) : made;
+  };
+}
+
+/** What a token's experts make of it, each by its share. */
+type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
+
+/** made (T, K, D) by their shares (T, K) -> (T, D) */
+export function combined(
+  { device }: Weights,
+  { total }: ExpertMlps,
+  made: MlxArray,
+  shares: MlxArray,
+  residual?: MlxArray,
+): MlxArray {
+  if (!total) return device.combine(made, shares, residual);
+  const whole = total(device.combine(made, shares));
+  return residual ? add(residual, whole) : whole;
+}
+
+function ofScaledInputs(mlps: ExpertMlps): Mixture {
+  return (x, { chosen, shares }, residual) => {
+    const open = multiply(x, astype(shares, x.dtype)); // shares (T, 1)
+    const part = squeeze(mlps(open, chosen), 1);
+    const made = mlps.total ? mlps.total(part) : part;
+    return residual ? add(residual, made) : made;
+  };
+}
+
+/** What experts of a smaller vector make: into it, and back. */
+function inLatent(
+  weights: Weights,
+  name: string,
+  dims: number,
+  { size, into, back, norm }: LatentExperts,
+  mixture: Mixture,
+): Mixture {
+  const down = weights.linear(`${name}.${into}`, dims, size);
+  const up = weights.linear(`${name}.${back}`, size, dims);
+  const behind = norm ? rmsNorm(weights, `${name}.${norm.name}`, size, norm.eps) : undefined;
+  return (x, routed, residual) => up(mixture(down(x), routed), { norm: behind, residual });
+}
+
+/** Experts behind the first ones give back what they get. */
+function withIdentities(mixture: Mixture, experts: number): Mixture {
+  return (x, { chosen, shares }, residual) => {
+    const isExpert = less(chosen, experts);
+    const routed = { chosen: where(isExpert, chosen, 0), shares: where(isExpert, shares, 0) };
+    const kept = sum(where(isExpert, zeros(shares.shape), shares), -1, true); // (T, 1)
+    return add(mixture(x, routed, residual), multiply(x, astype(kept, x.dtype)));
+  };
+}
+
+/**
+ * A shared MLP is as many more experts as it is times as wide, if the file keeps it in their format: then one product
+ * has them all, in `name`.all_mlps. How many they are; 0 where it stays apart.
+ */
+function joinShared(
+  weights: Weights,
+  name: string,
+  { hidden }: ExpertSizes,
+  shared: SharedExperts,
+): number {
+  const count = shared.width / hidden;
+  const parts = ["gate_proj", "up_proj", "down_proj"].map((part) => ({
+    joined: `${name}.all_mlps.${part}`,
+    experts: `${name}.switch_mlp.${part}`,
+    more: `${shared.name}.${part}`,
+    sideBySide: part === "down_proj",
+  }));
+  const isJoined =
+    count > 0 &&
+    Number.isInteger(count) &&
+    parts.every(({ experts, more, sideBySide }) =>
+      weights.isLike(experts, more, sideBySide ? count : 1),
+    );
+  if (!isJoined) return 0;
+  for (const { joined, experts, more, sideBySide } of parts) {
+    weights.addExperts(joined, experts, { more, count, sideBySide });
+  }
+  return count;
+}
+
+function sharedMlp(
+  weights: Weights,
+  dims: number,
+  { name, width, gate, gating }: SharedExperts,
+  activation: Activation | undefined,
+): Linear {
+  const mlp = activation
+    ? plainMlp(weights, name, dims, width, activation)
+    : gatedMlp(weights, name, dims, width, gating);
+  if (!gate) return mlp;
+  const opening = weights.linear(gate, dims, 1);
+  return (x) => multiply(mlp(x), sigmoid(opening(x)));
+}

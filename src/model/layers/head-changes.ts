@@ -1,0 +1,177 @@
+// What some architectures do to queries, keys and values between their product and attention.
+import { LoadError } from "../../files/load-error.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import {
+  add,
+  arange,
+  astype,
+  concatenate,
+  expandDims,
+  floorDivide,
+  less,
+  log,
+  multiply,
+  reshape,
+  slice,
+  split,
+  where,
+  zeros,
+} from "../../mlx/ops.ts";
+import type { Step } from "../contract/model.ts";
+import { type Rope, rotated } from "../contract/rope.ts";
+import type { Weights } from "../weights/weights.ts";
+import { type Crossing, handingOn, takingOver } from "./crossings.ts";
+import {
+  type AttentionBlock,
+  type AttentionParts,
+  type AttentionSizes,
+  type HeadProjection,
+  headFeatures,
+  kvFeatures,
+  type Projection,
+  projection,
+} from "./layers.ts";
+
+/** Of each head by itself: queries (T, heads, D), keys and values (T, kvHeads, D) */
+export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
+
+/** A projection whose heads are changed before they attend. */
+export function changedHeads(
+  project: Projection,
+  { heads, kvHeads, headDim }: Omit<AttentionSizes, "dims">,
+  change: (parts: HeadArrays, step: Step) => Partial<HeadArrays>,
+): HeadProjection {
+  return (x, fused, step) => {
+    const all = reshape(project(x, fused), [-1, heads + 2 * kvHeads, headDim]);
+    const [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
+    const changed = { q, k, v, ...change({ q, k, v }, step) };
+    return reshape(concatenate([changed.q, changed.k, changed.v], 1), [x.shape[0]!, -1]);
+  };
+}
+
+/** A norm over each head of queries and keys, with weights (heads, D) of these names in attention. */
+export type HeadwiseNorms = { query: string; key: string; norm: (x: MlxArray) => MlxArray };
+
+export function headwiseNorms(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  { query, key, norm }: HeadwiseNorms,
+): HeadProjection {
+  const rest = [sizes.headDim];
+  const qWeight = weights.part(`${name}.${query}`, headFeatures(sizes, 1), rest);
+  const kWeight = weights.part(`${name}.${key}`, kvFeatures(sizes, 1), rest);
+  return changedHeads(projection(weights, name, sizes), sizes, ({ q, k }) => ({
+    q: multiply(norm(q), qWeight),
+    k: multiply(norm(k), kWeight),
+  }));
+}
+
+/** RoPE, where it comes before norms or gates: `parts` of an attention whose kernel applies none. */
+export function rotatedFirst(
+  project: Projection,
+  sizes: AttentionSizes,
+  rope: Rope,
+): { project: HeadProjection; rope: undefined } {
+  const rotate = changedHeads(project, sizes, ({ q, k }, step) => {
+    const positions = step.positions();
+    return { q: rotated(q, rope, positions), k: rotated(k, rope, positions) };
+  });
+  return { project: rotate, rope: undefined };
+}
+
+export type Temperature = { scale: number; every: number; first: number };
+
+/**
+ * What queries at these positions (T) are multiplied by: it grows with the logarithm of the position, counted in so many
+ * from `first` on, so that attention to many tokens stays sharp.
+ */
+export function temperature({ scale, every, first }: Temperature) {
+  return (positions: MlxArray): MlxArray => {
+    const stage = floorDivide(add(positions, first), every);
+    return add(multiply(log(add(astype(stage, "float32"), 1)), scale), 1);
+  };
+}
+
+/** Queries are the first `width` columns. */
+export function withTemperature(
+  attend: AttentionBlock,
+  width: number,
+  grown: Temperature,
+): AttentionBlock {
+  const factorOf = temperature(grown);
+  const scaled = (qkv: MlxArray, positions: MlxArray) => {
+    const isQuery = less(arange(0, qkv.shape[1]!), width);
+    const factor = where(isQuery, expandDims(factorOf(positions), 1), 1);
+    return astype(multiply(qkv, factor), qkv.dtype);
+  };
+  return (x, step, fused) =>
+    attend(
+      x,
+      {
+        ...step,
+        attend: (state, qkv, heads, options) =>
+          step.attend(state, scaled(qkv, step.positions()), heads, options),
+      },
+      fused,
+    );
+}
+
+/** Values of fewer features than keys are kept with as many, of which the last are 0. `scale`: of what is attended. */
+export function narrowValues(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  scale: number,
+): Partial<AttentionParts> {
+  const { dims, heads, kvHeads, headDim, valueDim = headDim } = sizes;
+  if (valueDim > headDim) {
+    throw new LoadError(`config.json: values of ${valueDim} features, with keys of ${headDim}`);
+  }
+  const [queries, keys] = [heads * headDim, kvHeads * headDim];
+  const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
+  const outputs = [headFeatures(sizes), kvFeatures(sizes), kvFeatures(sizes, valueDim)];
+  const project = weights.joined(`${name}.qkv_proj`, parts, dims, outputs);
+  return {
+    outputs: headFeatures(sizes, valueDim),
+    project: (x, fused) => {
+      const [qk, v] = split(project(x, fused), [queries + keys]) as [MlxArray, MlxArray];
+      const rest = zeros([v.shape[0]!, kvHeads, headDim - valueDim], v.dtype);
+      const whole = concatenate([reshape(v, [-1, kvHeads, valueDim]), rest], -1);
+      return concatenate([qk, reshape(whole, [-1, keys])], -1);
+    },
+    afterwards: (attended) => {
+      const byHead = slice(reshape(attended, [-1, heads, headDim]), 2, 0, valueDim);
+      const values = reshape(byHead, [-1, heads * valueDim]);
+      return scale === 1 ? values : multiply(values, scale);
+    },
+  };
+}
+
+/** Of `each` layers the first has keys and values, and the others take them over. */
+export function takenOver(
+  { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
+  layers: number,
+  each: number,
+): Crossing[] {
+  const width = 2 * kvHeads * headDim;
+  return Array.from({ length: Math.ceil(layers / each) }, (_, i) => {
+    return { from: i * each, to: Math.min((i + 1) * each, layers) - 1, width };
+  });
+}
+
+/** With keys and values of its own, or those that it takes over. */
+export function projectionWith(
+  weights: Weights,
+  name: string,
+  sizes: AttentionSizes,
+  layer: number,
+  shared: readonly Crossing[],
+): Projection {
+  const crossing = shared.find(({ from, to }) => from <= layer && layer <= to);
+  if (crossing && crossing.from < layer) {
+    return takingOver(weights.linear(`${name}.q_proj`, sizes.dims, headFeatures(sizes)), crossing);
+  }
+  const project = projection(weights, name, sizes);
+  return crossing ? handingOn(project, 2 * sizes.kvHeads * sizes.headDim, crossing) : project;
+}

@@ -1,0 +1,166 @@
+// Multi-head latent attention (MLA): keys and values of all heads are products of one small vector a token, which is
+// all that is kept of it. The matrices of the keys are absorbed into the queries, and those of the values are applied
+// to what was attended, so that no head's keys or values are ever computed.
+import type { z } from "zod";
+import type { HeadLinear, Norm } from "../../device/device.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import { astype, expandDims, multiply, slice } from "../../mlx/ops.ts";
+import { type BaseConfig, count } from "../checkpoint/config.ts";
+import type { LatentOptions } from "../contract/model.ts";
+import { makeRope, ropeOptions, yarnScale } from "../contract/rope.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { countOf, type Extent, times } from "../weights/extents.ts";
+import type { Weights } from "../weights/weights.ts";
+import { type AttentionBlock, makeOutputGate, type OutputGate, rmsNorm } from "./layers.ts";
+
+export type LatentSizes = {
+  dims: number;
+  heads: number;
+  /** Of the vector that queries are products of; undefined where they are projected at once. */
+  queryRank: number | undefined;
+  /** Of the vector that keys and values are products of. */
+  latent: number;
+  /** Of queries and keys: features with a position, and features without one. */
+  rotary: number;
+  plain: number;
+  /** Of a head's values. */
+  value: number;
+};
+
+export type LatentParts = Omit<LatentOptions, "norm"> & {
+  /** Of the norms of both vectors. */
+  eps: number;
+  /** What latents are multiplied by, behind their norm. */
+  latentScale?: number | undefined;
+  /** Of positions (T): what queries there are multiplied by. */
+  queryScale?: ((positions: MlxArray) => MlxArray) | undefined;
+  outputGate?: OutputGate | undefined;
+};
+
+/** Of the norms of both vectors in most families, whatever the configuration says of the others. */
+const LATENT_EPS = 1e-6;
+
+/** What configurations say of it. */
+export const latentKeys = {
+  q_lora_rank: count.nullish(),
+  kv_lora_rank: count,
+  qk_rope_head_dim: count,
+  qk_nope_head_dim: count,
+  v_head_dim: count,
+};
+
+type LatentConfig = BaseConfig & z.infer<z.ZodObject<typeof latentKeys>>;
+
+/** In place of attention: `mix` of a design. RoPE is as the configuration says, unless `own` does. */
+export function latentLayers(
+  config: LatentConfig,
+  weights: Weights,
+  { queryFactor = 1, ...own }: Partial<LatentParts> & { queryFactor?: number } = {},
+) {
+  const { qk_nope_head_dim: plain, qk_rope_head_dim: rotary } = config;
+  const sizes = {
+    dims: config.hidden_size,
+    heads: config.num_attention_heads,
+    queryRank: config.q_lora_rank ?? undefined,
+    latent: config.kv_lora_rank,
+    rotary,
+    plain,
+    value: config.v_head_dim,
+  };
+  const options = ropeOptions(config, rotary);
+  const parts = {
+    // A factor on queries is one on their scores.
+    scale: (plain + rotary) ** -0.5 * yarnScale(options) * queryFactor,
+    rope: "rope" in own ? own.rope : makeRope(weights, options),
+    eps: LATENT_EPS,
+    ...own,
+  };
+  return (name: string, _: number, states: LayerStates) =>
+    latentAttention(weights, name, states, sizes, parts);
+}
+
+function latentAttention(
+  weights: Weights,
+  name: string,
+  states: LayerStates,
+  sizes: LatentSizes,
+  { eps, latentScale = 1, queryScale, outputGate, ...options }: LatentParts,
+): AttentionBlock {
+  const { dims, queryRank, latent, rotary, plain, value } = sizes;
+  const division = { unit: value, inputOf: [`${name}.o_proj`] };
+  const values = weights.divide(sizes.heads * value, division);
+  /** Heads of this rank; latents are kept by all. */
+  const own = times(values, 1 / value);
+  const heads = countOf(own);
+  const state = states.latent({ heads, latent, rotary });
+  const queries = times(own, plain + rotary);
+  const queryDims = countOf(queries);
+  const parts = [queryRank ? "q_a_proj" : "q_proj", "kv_a_proj_with_mqa"];
+  const project = weights.joined(
+    `${name}.q_kv_proj`,
+    parts.map((part) => `${name}.${part}`),
+    dims,
+    [queryRank ?? queries, latent + rotary],
+  );
+  const queryNorm = queryRank
+    ? rmsNorm(weights, `${name}.q_a_layernorm`, queryRank, eps)
+    : undefined;
+  const toQueries = queryRank && weights.linear(`${name}.q_b_proj`, queryRank, queries);
+  const latentNorm = rmsNorm(weights, `${name}.kv_a_layernorm`, latent, eps);
+  const attention = { ...options, norm: scaledNorm(weights, latentNorm, latentScale) };
+  const { absorb, toValues } = headLinears(weights, name, sizes, own);
+  const gate =
+    outputGate && makeOutputGate(weights, name, { dims, heads: own, headDim: value }, outputGate);
+  const oProj = weights.linear(`${name}.o_proj`, values, dims);
+  return (input, step, { norm, residual } = {}) => {
+    const x = gate && norm ? norm(input) : input;
+    const projected = project(x, { norm: gate ? undefined : norm }); // (T, queries and latents)
+    const unscaled = toQueries
+      ? toQueries(slice(projected, 1, 0, queryRank), { norm: queryNorm })
+      : projected;
+    const asked = queryScale
+      ? multiply(unscaled, astype(expandDims(queryScale(step.positions()), 1), x.dtype))
+      : unscaled;
+    const stride = plain + rotary;
+    const rows = {
+      absorbed: absorb({ rows: asked, first: 0, stride }), // (T, heads * latent)
+      placed: { rows: asked, first: plain, stride },
+      latents: { rows: projected, first: queryRank ?? queryDims },
+    };
+    const attended = step.attendLatent(state, rows, attention);
+    const made = toValues({ rows: attended, first: 0, stride: latent }); // (T, heads * value)
+    return oProj(gate ? gate(made, x, {}) : made, { residual });
+  };
+}
+
+/** A norm whose outputs have a factor: its weight may as well have it. */
+function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
+  if (scale === 1) return norm;
+  const weight = weights.computed(() => multiply(norm.weight, scale));
+  const scaled = (x: MlxArray) => weights.device.rmsNorm(x, weight, norm.eps);
+  return Object.assign(scaled, { weight, eps: norm.eps });
+}
+
+/** MLX's files have the matrices of keys and values apart, the authors' have them head by head in one. */
+function headLinears(
+  weights: Weights,
+  name: string,
+  { heads, latent, plain, value }: LatentSizes,
+  own: Extent,
+): { absorb: HeadLinear; toValues: HeadLinear } {
+  const joint = `${name}.kv_b_proj`;
+  const isJoint = weights.has(`${joint}.weight`);
+  const [keys, values] = [`${name}.embed_q`, `${name}.unembed_out`];
+  if (isJoint) {
+    weights.check(joint, [heads * (plain + value), latent]);
+    const runs = (at: number, count: number) =>
+      Array.from({ length: heads }, (_, head) => ({ first: head * (plain + value) + at, count }));
+    weights.pick(joint, keys, runs(0, plain), [heads, plain]);
+    weights.pick(joint, values, runs(plain, value), [heads, value]);
+  }
+  return {
+    // The authors have (plain, latent), which is also how they are quantized.
+    absorb: weights.byHead(keys, own, plain, latent, { isTransposed: isJoint }),
+    toValues: weights.byHead(values, own, latent, value),
+  };
+}

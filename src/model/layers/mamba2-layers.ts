@@ -1,0 +1,145 @@
+// Mamba 2's mixer: heads with a decay for each step, whose keys and queries are those of groups.
+import type { z } from "zod";
+import type { Fused } from "../../device/device.ts";
+import type { Convolution, RawColumns, Scan } from "../../kernels/recurrence/recurrence.ts";
+import { array, type MlxArray } from "../../mlx/array.ts";
+import { multiply, slice } from "../../mlx/ops.ts";
+import { type BaseConfig, count, type Keys, StepLimits } from "../checkpoint/config.ts";
+import type { LayerStates } from "../contract/states.ts";
+import type { Extent } from "../weights/extents.ts";
+import type { Weights } from "../weights/weights.ts";
+import { type AttentionBlock, headFeatures, kvFeatures, ownHeads } from "./layers.ts";
+import { convolution, decayRule, groupedNorm } from "./recurrent-layers.ts";
+
+/** What configurations say of Mamba 2. */
+export const mamba2Keys = {
+  mamba_num_heads: count,
+  mamba_head_dim: count,
+  n_groups: count,
+  ssm_state_size: count,
+  conv_kernel: count,
+  time_step_limit: StepLimits.nullish(),
+};
+
+/** The keys that some families have for these. */
+export const shortMamba2Keys: Keys = {
+  mamba_num_heads: "mamba_n_heads",
+  mamba_head_dim: "mamba_d_head",
+  n_groups: "mamba_n_groups",
+  ssm_state_size: "mamba_d_state",
+  conv_kernel: "mamba_d_conv",
+};
+
+type Mamba2Config = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof mamba2Keys>>;
+
+export function mamba2Sizes(
+  config: Mamba2Config,
+  limits: readonly [number, number] = [0, Infinity],
+): Mamba2Sizes {
+  return {
+    dims: config.hidden_size,
+    heads: config.mamba_num_heads,
+    headDim: config.mamba_head_dim,
+    groups: config.n_groups,
+    stateSize: config.ssm_state_size,
+    taps: config.conv_kernel,
+    limits: config.time_step_limit ?? limits,
+  };
+}
+
+export type Mamba2Sizes = {
+  dims: number;
+  heads: number;
+  headDim: number;
+  groups: number;
+  stateSize: number;
+  taps: number;
+  /** Of a step's size. */
+  limits: readonly [number, number];
+};
+
+/** y (T, heads * headDim) and its gate -> what the output projection takes. */
+export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
+
+/**
+ * As the configuration says, with the usual norm: the gate first, then a norm over each of the groups by itself. `limits`
+ * of step sizes where it gives none.
+ */
+export function mamba2Layer(
+  config: Mamba2Config & Pick<BaseConfig, "rms_norm_eps">,
+  weights: Weights,
+  name: string,
+  states: LayerStates,
+  { groups = 1, limits }: { groups?: number; limits?: readonly [number, number] } = {},
+): AttentionBlock {
+  return mamba2Mixer(weights, name, states, mamba2Sizes(config, limits), (values) => {
+    const norm = groupedNorm(weights, `${name}.norm`, values, config.rms_norm_eps, groups);
+    return (y, gate) => norm(weights.device.gate("swiglu", gate, y));
+  });
+}
+
+/** Factors on parts of what goes into a mixer. */
+export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
+
+/** Mamba 2's mixer: in_proj, conv1d, A_log, D, dt_bias, out_proj, and a norm of the caller's, for this rank's values. */
+export function mamba2Mixer(
+  weights: Weights,
+  name: string,
+  states: LayerStates,
+  sizes: Mamba2Sizes,
+  makeNorm: (values: Extent) => GatedNorm,
+  factors?: Mamba2Factors,
+): AttentionBlock {
+  const { dims, headDim, stateSize, taps, limits } = sizes;
+  const own = ownHeads(weights, name, { ...sizes, kvHeads: sizes.groups }, "out_proj");
+  const { heads, kvHeads: groups } = own;
+  const steps = headFeatures(own, 1);
+  const outputs = headFeatures(own);
+  const [values, keys] = [heads * headDim, groups * stateSize];
+  const ownKeys = kvFeatures(own, stateSize);
+  const ownChannels = [outputs, ownKeys, ownKeys];
+  const channels = values + 2 * keys;
+  const project = weights.linear(`${name}.in_proj`, dims, [outputs, ...ownChannels, steps]);
+  const unscaled = convolution(weights, `${name}.conv1d`, ownChannels, taps, "silu");
+  const scaled = factors
+    ? scaledInputs(weights, unscaled, [
+        [values, factors.values],
+        [keys, factors.keys],
+        [keys, factors.queries],
+      ])
+    : unscaled;
+  const convolved = { ...scaled, column: values };
+  const columns: RawColumns = {
+    ...decayRule(weights, name, steps),
+    steps: values + channels,
+    factor: factors?.steps,
+    limits,
+  };
+  const gatedNorm = makeNorm(outputs);
+  const outProj = weights.linear(`${name}.out_proj`, outputs, dims);
+  const inputs = states.slot(taps - 1, channels);
+  const state = states.slot(heads, headDim, stateSize);
+  const scan: Scan = {
+    keyHeads: groups,
+    columns: { values: 0, keys: values, queries: values + keys },
+    deltaRule: false,
+    skip: weights.part(`${name}.D`, steps, [], "float32"),
+  };
+  return (x, step, { norm, residual }: Pick<Fused, "norm" | "residual"> = {}) => {
+    const raw = project(x, { norm });
+    const mixed = step.convolve(inputs, raw, convolved);
+    const y = step.scan(state, { x: mixed, gates: { raw, columns } }, scan);
+    return outProj(gatedNorm(y, slice(raw, 1, 0, values)), { residual });
+  };
+}
+
+/** Of inputs that have a factor on so many channels each: its weights may as well have it. */
+function scaledInputs(
+  weights: Weights,
+  { weight, ...rest }: Convolution,
+  runs: readonly (readonly [channels: number, factor: number])[],
+): Convolution {
+  const factors = runs.flatMap(([channels, factor]) => Array<number>(channels).fill(factor));
+  const scale = () => multiply(weight, array(Float32Array.from(factors)));
+  return { ...rest, weight: weights.computed(scale) };
+}

@@ -1,0 +1,94 @@
+// Matrices of queries, keys and values whose rows are in another order in the file: ours has all queries, then all
+// keys, then all values, with features that rotate together half of those that rotate apart.
+import { type RowRun, runsOf } from "../checkpoint/stored/arrangement.ts";
+import type { Weights } from "../weights/weights.ts";
+import type { AttentionSizes } from "./layers.ts";
+
+/** For each KV head the queries that share it, its key and its values: `qkv_proj` of this layer. */
+export function arrangeGroups(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+): void {
+  // GGUF files have three matrices.
+  if (!weights.has(`${name}.qkv_proj.weight`)) return;
+  const queries = heads / kvHeads;
+  const runs = (at: number, count: number): RowRun[] =>
+    Array.from({ length: kvHeads }, (_, group) => {
+      return { first: (group * (queries + 2) + at) * headDim, count: count * headDim };
+    });
+  weights.check(`${name}.qkv_proj`, [(heads + 2 * kvHeads) * headDim, dims]);
+  weights.reorder(`${name}.qkv_proj`, [
+    ...runs(0, queries),
+    ...runs(queries, 1),
+    ...runs(queries + 1, 1),
+  ]);
+}
+
+/** Neighbours rotate together, among the first `rotary` features of each head of queries and keys. */
+export function arrangeHalves(
+  weights: Weights,
+  name: string,
+  { dims, heads, kvHeads, headDim }: AttentionSizes,
+  rotary = headDim,
+): void {
+  const [queries, keys, values] = [heads, kvHeads, kvHeads].map((count) => count * headDim);
+  if (weights.has(`${name}.qkv_proj.weight`)) {
+    weights.check(`${name}.qkv_proj`, [queries! + keys! + values!, dims]);
+    const rest = { first: queries! + keys!, count: values! };
+    weights.reorder(`${name}.qkv_proj`, [...halves(heads + kvHeads, headDim, rotary), rest]);
+    return;
+  }
+  for (const [part, count] of [
+    ["q_proj", heads],
+    ["k_proj", kvHeads],
+  ] as const) {
+    if (!weights.has(`${name}.${part}.weight`)) continue;
+    weights.check(`${name}.${part}`, [count * headDim, dims]);
+    weights.reorder(`${name}.${part}`, halves(count, headDim, rotary));
+  }
+}
+
+/** The same of the weights (heads, D) of a norm. */
+export function arrangeNormHalves(
+  weights: Weights,
+  name: string,
+  heads: number,
+  { headDim }: AttentionSizes,
+  rotary: number,
+): void {
+  const [rows, runs] = [heads * headDim, halves(heads, headDim, rotary)];
+  weights.arrange([name], ([stored]) =>
+    runsOf(name, stored!, { rows, runs, shape: stored!.shape }),
+  );
+}
+
+/** Rows of so many heads, where each has two parts side by side: all of the first, or of the second. */
+export function everyOther(heads: number, headDim: number, part: 0 | 1): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    return { first: (2 * head + part) * headDim, count: headDim };
+  });
+}
+
+/** Rows of so many heads: first the even ones of those that rotate, then the odd ones, then the others. */
+export function halves(heads: number, headDim: number, rotary: number): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    const every = (first: number): RowRun[] =>
+      Array.from({ length: rotary / 2 }, (_, i) => {
+        return { first: head * headDim + 2 * i + first, count: 1 };
+      });
+    const rest = { first: head * headDim + rotary, count: headDim - rotary };
+    return [...every(0), ...every(1), ...(rest.count > 0 ? [rest] : [])];
+  }).flat();
+}
+
+/** Of so many heads the features without a position, then those with one, a pair after the other. */
+export function neighbours(heads: number, plain: number, rotary: number): RowRun[] {
+  return Array.from({ length: heads }, (_, head) => {
+    const first = head * (plain + rotary);
+    const pairs = Array.from({ length: rotary }, (_, i) => {
+      return { first: first + plain + Math.floor(i / 2) + (i % 2) * (rotary / 2), count: 1 };
+    });
+    return [{ first, count: plain }, ...pairs];
+  }).flat();
+}

@@ -1,0 +1,112 @@
+// The latents of layers whose heads share one vector a token, in the blocks of the paged KV store: one pool a layer,
+// written in place by kernels.
+import type { Device } from "../../device/device.ts";
+import type { LatentAttention } from "../../kernels/attention/latent-attention.ts";
+import type { TileSize } from "../../kernels/attention/paged-attention.ts";
+import { BLOCK_TOKENS } from "../../kv/blocks.ts";
+import { evaluate, type MlxArray } from "../../mlx/array.ts";
+import type { Dtype } from "../../mlx/dtype.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import type { Step } from "../contract/model.ts";
+import type { LatentState } from "../contract/states.ts";
+
+type LatentStep = Pick<Step, "attendLatent">;
+
+type Layer = { pool: MlxArray; attention: LatentAttention };
+
+export class LatentStore {
+  /** Whose blocks they are in: latents have no window, so all are in one. */
+  readonly group: number;
+  readonly #layers: Layer[] = [];
+  /** By their sizes. */
+  readonly #attentions = new Map<string, LatentAttention>();
+
+  /** Frees what it has where memory runs out. */
+  constructor(
+    device: Device,
+    states: readonly LatentState[],
+    group: number,
+    blocks: number,
+    dtype: Dtype,
+  ) {
+    this.group = group;
+    const kept = device.kvType(dtype);
+    try {
+      for (const { heads, latent, rotary } of states) {
+        using _ = new Scope();
+        const key = `${heads} ${latent} ${rotary}`;
+        const attention =
+          this.#attentions.get(key) ?? device.latentAttention({ heads, latent, rotary }, dtype);
+        this.#attentions.set(key, attention);
+        const pool = device.allocate([blocks, 1, BLOCK_TOKENS, latent + rotary], kept);
+        evaluate(pool);
+        this.#layers.push({ pool: hold(pool), attention });
+      }
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+  }
+
+  /** The tiles that layers take. */
+  get tileSizes(): TileSize[] {
+    return distinct(this.#layers.map(({ attention }) => attention.tile));
+  }
+
+  get bytes(): number {
+    return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
+  }
+
+  /** One token each. `splitsOf` so many thread groups: how many share the tokens of each. */
+  decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
+    const own = tables[this.group]!;
+    return {
+      attendLatent: ({ index }, rows, options) => {
+        const { pool, attention } = this.#layers[index]!;
+        const splits = splitsOf(rows.absorbed.shape[0]! * attention.groups);
+        return attention.decode(rows, pool, own, options, splits);
+      },
+    };
+  }
+
+  /** `placesOf` a group: those of all tokens, packed. `tilesOf` a size, packed. */
+  mixedStep(
+    tables: readonly MlxArray[],
+    placesOf: (group: number) => MlxArray,
+    tilesOf: (size: TileSize) => MlxArray,
+  ): LatentStep {
+    const own = tables[this.group]!;
+    const places = placesOf(this.group);
+    const tiles = new Map(this.tileSizes.map((size) => [nameOf(size), tilesOf(size)]));
+    return {
+      attendLatent: ({ index }, rows, options) => {
+        const { pool, attention } = this.#layers[index]!;
+        const ownTiles = attention.tile && tiles.get(nameOf(attention.tile));
+        return attention.attend(rows, pool, own, places, options, ownTiles);
+      },
+    };
+  }
+
+  /** Copies the pairs of blocks of their group; what comes out is there when all are copied. */
+  copy(pairsOf: ReadonlyMap<number, MlxArray>): MlxArray[] {
+    const pairs = pairsOf.get(this.group);
+    if (!pairs) return [];
+    return this.#layers.map(({ pool, attention }) => attention.copy(pool, pairs));
+  }
+
+  free(): void {
+    for (const each of this.#attentions.values()) each.free();
+    this.#attentions.clear();
+    for (const { pool } of this.#layers.splice(0)) pool.free();
+  }
+}
+
+export function nameOf({ most, perToken }: TileSize): string {
+  return `${most} of ${perToken} a token`;
+}
+
+/** Each of the sizes that there are, once. */
+export function distinct(sizes: readonly (TileSize | undefined)[]): TileSize[] {
+  const some = sizes.filter((size) => size !== undefined);
+  return [...new Map(some.map((size) => [nameOf(size), size])).values()];
+}

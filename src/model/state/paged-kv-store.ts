@@ -1,0 +1,513 @@
+// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool a layer. Layers that see equally
+// far are a group: their blocks have the same numbers. Pools are allocated
+// once and written in place by kernels; no operation of MLX ever writes to them, so MLX has nothing to
+// copy. A decoding step is one launch a layer. With prompt tokens it takes two: first all keys and values
+// are written, then queries attend, by a kernel for chunks where the device has one. Elsewhere long
+// prompts attend by MLX's own attention, over keys and values gathered from their blocks.
+import type { Device } from "../../device/device.ts";
+import {
+  type BlockAttention,
+  type LayerWork,
+  packTables,
+  packTiles,
+  type TileSize,
+} from "../../kernels/attention/paged-attention.ts";
+import { BLOCK_TOKENS } from "../../kv/blocks.ts";
+import type { BlockCopy } from "../../kv/kv-cache.ts";
+import { evaluate, type MlxArray } from "../../mlx/array.ts";
+import type { Dtype } from "../../mlx/dtype.ts";
+import { attention } from "../../mlx/fast.ts";
+import {
+  add,
+  arange,
+  concatenate,
+  expandDims,
+  flatten,
+  floorDivide,
+  greaterEqual,
+  lessEqual,
+  logicalAnd,
+  multiply,
+  reshape,
+  slice,
+  subtract,
+  swapAxes,
+  take,
+} from "../../mlx/ops.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import type { AttentionOptions, Heads, Step } from "../contract/model.ts";
+import { groupsOf, type KvState, type LayerStates } from "../contract/states.ts";
+import { distinct, LatentStore, nameOf } from "./latent-store.ts";
+
+/** Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. */
+export type KvRow = { start: number; count: number; tables: readonly (readonly number[])[] };
+
+/** What the tables of a decoding step are like: how wide, and into how many parts rows may be split. */
+export type DecodeShape = { width: number; parts: number };
+
+type Pools = { keys: MlxArray; values: MlxArray };
+
+type OnQueries = (queries: MlxArray) => void;
+
+/** The part of a step that is about attention; without latents where no layer has some. */
+type PagedStep = Pick<Step, "attend" | "positions"> & Partial<Pick<Step, "attendLatent">>;
+
+/** A layer's pools, how it attends, and what it does to each set of options. */
+type Layer = {
+  group: number;
+  pools: Pools;
+  attention: BlockAttention;
+  works: Map<AttentionOptions, LayerWork>;
+};
+
+/**
+ * Tables are as wide as the longest sequence's, rounded up to few sizes. MLX gives arrays of fewer than 8
+ * elements to Metal in another address space.
+ */
+const LEAST_WIDTH = 8;
+
+/** Thread groups that keep a GPU busy; and its memory, where tables are so wide that nothing else counts. */
+const BUSY_GROUPS = 256;
+const LONG_WIDTH = 256;
+const LONG_BUSY_GROUPS = 512;
+
+/** A part of a sequence that is worth a thread group of its own. */
+const SPLIT_TOKENS = 256;
+const MOST_PARTS = 64;
+/** The same where parts are merged in one launch: as many as a group goes through at once. And how many groups run at once. */
+const CLUSTER_TOKENS = 64;
+const MULTIPROCESSORS = 132;
+const MOST_LATENT_PARTS = 64;
+
+export class PagedKvStore {
+  /** One block behind each group's: where rows that pad a batch write. */
+  readonly #scratch: readonly number[];
+  readonly #device: Device;
+  readonly #layers: Layer[] = [];
+  /** By their sizes. */
+  readonly #attentions = new Map<string, BlockAttention>();
+  readonly #latents: LatentStore | undefined;
+  readonly #fewestKvHeads: number;
+
+  /** `blocks` of each group. Frees what it has where memory runs out. */
+  constructor(device: Device, states: LayerStates, blocks: readonly number[], dtype: Dtype) {
+    this.#scratch = blocks;
+    this.#device = device;
+    const { kvs, latents } = states;
+    this.#fewestKvHeads = Math.min(...kvs.map(({ kvHeads }) => kvHeads), ...latents.map(() => 1));
+    const groups = groupsOf(states);
+    const kept = device.kvType(dtype);
+    try {
+      for (const state of kvs) {
+        using _ = new Scope();
+        const group = groups.findIndex((each) => each.kvs.includes(state));
+        const { kvHeads, headDim } = state;
+        const attention = this.#attentionOf(state, dtype);
+        const size = [blocks[group]! + 1, kvHeads, BLOCK_TOKENS, headDim];
+        const pools = { keys: device.allocate(size, kept), values: device.allocate(size, kept) };
+        evaluate(pools.keys, pools.values);
+        hold([pools.keys, pools.values]);
+        this.#layers.push({ group, pools, attention, works: new Map() });
+      }
+      if (latents.length > 0) {
+        const group = groups.findIndex((each) => each.latents.length > 0);
+        this.#latents = new LatentStore(device, latents, group, blocks[group]! + 1, dtype);
+      }
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#layers.reduce(
+      (sum, { pools: { keys, values } }) => sum + keys.bytes + values.bytes,
+      this.#latents?.bytes ?? 0,
+    );
+  }
+
+  /** A row that stands for nobody's tokens. */
+  scratchRow(start: number, count: number): KvRow {
+    const blocks = Math.ceil((start + count) / BLOCK_TOKENS);
+    return { start, count, tables: this.#scratch.map((block) => Array(blocks).fill(block)) };
+  }
+
+  /** As the kernels take them, one for each group. */
+  tablesOf(rows: readonly KvRow[]): { tables: Int32Array[]; width: number } {
+    const width = tableWidth(rows);
+    const tables = this.#scratch.map((scratch, group) =>
+      packTables(
+        rows.map(({ start, count, tables }) => ({ length: start + count, blocks: tables[group]! })),
+        width,
+        scratch,
+      ),
+    );
+    return { tables, width };
+  }
+
+  /** Into how many parts the longest of these rows may be split, of one token each. */
+  partsOf(rows: readonly KvRow[]): number {
+    const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
+    const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
+    const clustered = this.#layers[0]?.attention.clustered;
+    if (!clustered || longest < CLUSTER_TOKENS || parts > clustered) {
+      return splitsFor(parts, rows.length, this.#fewestKvHeads, busyGroups(tableWidth(rows)));
+    }
+    // Where they are short, as long as no group has to wait for another.
+    const busy = parts > 1 ? BUSY_GROUPS : MULTIPROCESSORS;
+    return splitsFor(clustered, rows.length, this.#fewestKvHeads, busy);
+  }
+
+  /**
+   * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
+   * behind `copy`. In a scope: it makes arrays. `onQueries` is told of each layer's queries before what attends with them
+   * is built, but of steps that only decode.
+   */
+  begin(rows: readonly KvRow[], onQueries?: OnQueries): PagedStep {
+    const { spread } = this.#device;
+    const isDecode = rows.every(({ count }) => count === 1);
+    if (this.areChunked && !isDecode) {
+      return this.chunkStep(this.chunkInputs(rows).map(spread), onQueries);
+    }
+    const { tables: packed, width } = this.tablesOf(rows);
+    const tables = packed.map(spread);
+    return isDecode
+      ? this.decodeStep(tables, { width, parts: this.partsOf(rows) })
+      : this.#mixedStep(rows, tables, onQueries);
+  }
+
+  /** Whether all layers have a kernel for chunks: then a step with prompts takes nothing but integers. */
+  get areChunked(): boolean {
+    // Without a group no integers say where tokens stand.
+    return this.#scratch.length > 0 && this.#layers.every(({ attention }) => attention.chunks);
+  }
+
+  /**
+   * For each group its tables and the places of all tokens, then their tiles of each size: with `isPadded` so many that
+   * only the numbers of rows and tokens say how many.
+   */
+  chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
+    const tokens = rows.reduce((sum, { count }) => sum + count, 0);
+    const places = this.#scratch.map((_, group) => placesOf(rows, group));
+    const tiles = this.#tileSizes().map((size) =>
+      packTiles(rows, size, isPadded ? (tokens * size.perToken) / size.most + rows.length : 0),
+    );
+    return [...this.tablesOf(rows).tables, ...places, ...tiles];
+  }
+
+  /** Of arrays as `chunkInputs` has them. They may be inputs of a function that is being traced. */
+  chunkStep(arrays: readonly MlxArray[], onQueries?: OnQueries): PagedStep {
+    const groups = this.#scratch.length;
+    const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
+    const names = this.#tileSizes().map(nameOf);
+    const tilesOf = (size: TileSize) => arrays[2 * groups + names.indexOf(nameOf(size))]!;
+    const attend: Step["attend"] = ({ index }, qkv, heads, options, some) => {
+      const layer = this.#layers[index]!;
+      const { attention, pools, group } = layer;
+      const work = workOf(layer, heads, options);
+      const [table, at] = [tables[group]!, places[group]!];
+      const queries = attention.prepare(qkv, pools, at, work, some !== undefined);
+      onQueries?.(queries);
+      if (some) return attendSome(layer, queries, table, at, work, some);
+      const chunks = attention.chunks!;
+      return chunks.attend(queries, pools, table, at, tilesOf(chunks.tile), work);
+    };
+    const positions = () => flatten(slice(reshape(places[0]!, [-1, 3]), 1, 0, 1));
+    const packed = (group: number) => places[group]!;
+    return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tilesOf) };
+  }
+
+  /** The tiles that layers take. */
+  #tileSizes(): TileSize[] {
+    const sizes = this.#layers.map(({ attention }) => attention.chunks?.tile);
+    return distinct([...sizes, ...(this.#latents?.tileSizes ?? [])]);
+  }
+
+  /** One token each. The tables may be inputs of a function that is being traced. */
+  decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
+    return {
+      positions: () => newestPositions(tables[0]!, width),
+      // A group takes long for a block: all of them are worth one of their own.
+      ...this.#latents?.decodeStep(tables, (groups) =>
+        splitsFor(Math.min(width, MOST_LATENT_PARTS), groups, 1),
+      ),
+      attend: ({ index, kvHeads }, qkv, heads, options, some) => {
+        const layer = this.#layers[index]!;
+        const work = workOf(layer, heads, options);
+        const splits = splitsFor(parts, qkv.shape[0]!, kvHeads, busyGroups(width));
+        const table = tables[layer.group]!;
+        const attended = layer.attention.decode(qkv, layer.pools, table, work, splits);
+        return some ? take(attended, some, 0) : attended;
+      },
+    };
+  }
+
+  /**
+   * Copies blocks in every pool, not before `before` is there, the last thing that a step on the pools makes.
+   * What comes out is there when all copies are done: the next step goes behind it.
+   */
+  hasGroup(group: number): boolean {
+    return this.#layers.some((layer) => layer.group === group) || this.#latents?.group === group;
+  }
+
+  copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
+    const pairsOf = (group: number) => {
+      const own = copies.filter((copy) => copy.group === group);
+      const listed = this.#device.spread(
+        Int32Array.from(own.flatMap(({ from, to }) => [from, to])),
+      );
+      return before ? this.#device.after(listed, before) : listed;
+    };
+    const touched = new Map(copies.map(({ group }) => [group, pairsOf(group)]));
+    const done = this.#layers.flatMap(({ group, pools: { keys, values }, attention }) => {
+      const pairs = touched.get(group);
+      return pairs ? [attention.copy(keys, pairs), attention.copy(values, pairs)] : [];
+    });
+    return concatenate([...done, ...(this.#latents?.copy(touched) ?? [])]);
+  }
+
+  #attentionOf({ heads, kvHeads, headDim }: KvState, dtype: Dtype): BlockAttention {
+    const key = `${heads} ${kvHeads} ${headDim}`;
+    const attention =
+      this.#attentions.get(key) ?? this.#device.attention({ heads, kvHeads, headDim }, dtype);
+    this.#attentions.set(key, attention);
+    return attention;
+  }
+
+  #mixedStep(
+    rows: readonly KvRow[],
+    tables: readonly MlxArray[],
+    onQueries: OnQueries | undefined,
+  ): PagedStep {
+    const { spread } = this.#device;
+    const plan = ({ group, attention }: Layer) => {
+      const places = spread(placesOf(rows, group));
+      const { chunks } = attention;
+      const segments = segmentsOf(rows, (row) => this.#methodOf(row, attention)).map(
+        (segment, _, all) => {
+          const { from, to, method } = segment;
+          return {
+            ...segment,
+            places: all.length === 1 ? places : slice(places, 0, 3 * from, 3 * to),
+            tiles: chunks && method === "chunks" && spread(packTiles(segment.rows, chunks.tile)),
+          };
+        },
+      );
+      return { places, segments };
+    };
+    const keyOf = ({ group, attention: { chunks } }: Layer) =>
+      `${group} ${chunks && nameOf(chunks.tile)}`;
+    /** What launches of layers that have this in common take. */
+    const planned = new Map<string, ReturnType<typeof plan>>();
+    for (const layer of this.#layers) {
+      const key = keyOf(layer);
+      if (!planned.has(key)) planned.set(key, plan(layer));
+    }
+    const attend: Step["attend"] = ({ index }, qkv, heads, options, some) => {
+      const layer = this.#layers[index]!;
+      const { attention, pools, group } = layer;
+      const { places, segments } = planned.get(keyOf(layer))!;
+      const work = workOf(layer, heads, options);
+      const queries = attention.prepare(qkv, pools, places, work, some !== undefined);
+      onQueries?.(queries);
+      if (some) return attendSome(layer, queries, tables[group]!, places, work, some);
+      const outputs = segments.map(({ from, to, method, rows: own, places: at, tiles }) => {
+        const part = segments.length === 1 ? queries : slice(queries, 0, from, to);
+        if (attention.chunks && tiles) {
+          return attention.chunks.attend(part, pools, tables[group]!, at, tiles, work);
+        }
+        // MLX's attention has no soft cap.
+        return method === "mlx" && options.softcap === undefined
+          ? this.#attendLong(part, queries, layer, own[0]!, heads, options)
+          : attention.attend(part, pools, tables[group]!, at, work);
+      });
+      return outputs.length === 1 ? outputs[0]! : concatenate(outputs);
+    };
+    const packed = (group: number) => spread(placesOf(rows, group));
+    const positions = () => {
+      const each = rows.flatMap(({ start, count }) =>
+        Array.from({ length: count }, (_, i) => start + i),
+      );
+      return spread(Int32Array.from(each));
+    };
+    const tiles = (size: TileSize) => spread(packTiles(rows, size));
+    return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tiles) };
+  }
+
+  #methodOf({ start, count }: KvRow, { chunks }: BlockAttention): Method {
+    if (chunks) return "chunks";
+    return count > 1 && start + count > this.#device.longPrompt ? "mlx" : "tokens";
+  }
+
+  /** A chunk of one prompt (count, heads * D) over all that its sequence has and the chunk sees. */
+  #attendLong(
+    own: MlxArray,
+    written: MlxArray,
+    { group, pools }: Layer,
+    { start, count, tables }: KvRow,
+    { heads, kvHeads, headDim }: Heads,
+    { scale, sinks, ...sight }: AttentionOptions,
+  ): MlxArray {
+    const { window } = sight;
+    const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
+    const end = Math.ceil((start + count) / BLOCK_TOKENS);
+    const used = this.#device.spread(Int32Array.from(tables[group]!.slice(first, end)));
+    // Blocks are gathered after this step's keys and values are in them.
+    const blocks = this.#device.after(used, written);
+    const length = start + count - first * BLOCK_TOKENS;
+    const gathered = (pool: MlxArray) => {
+      const whole = swapAxes(take(pool, blocks, 0), 0, 1); // (kvHeads, blocks, 32, D)
+      return slice(reshape(whole, [1, kvHeads, -1, headDim]), 2, 0, length);
+    };
+    const queries = swapAxes(reshape(own, [1, count, heads, headDim]), 1, 2);
+    const isLimited = window !== undefined && length > window;
+    const mask = isLimited
+      ? causalMask({ first: first * BLOCK_TOKENS, start, end: start + count }, sight)
+      : ("causal" as const);
+    const [keys, values] = [gathered(pools.keys), gathered(pools.values)];
+    const attended = attention(queries, keys, values, { scale, mask, sinks });
+    return reshape(swapAxes(attended, 1, 2), [count, heads * headDim]);
+  }
+
+  free(): void {
+    this.#latents?.free();
+    for (const each of this.#attentions.values()) each.free();
+    this.#attentions.clear();
+    for (const { pools } of this.#layers.splice(0)) {
+      pools.keys.free();
+      pools.values.free();
+    }
+  }
+}
+
+/** One object for the same options: kernels keep what they make of it. */
+function workOf(
+  { works }: Layer,
+  { qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
+  options: AttentionOptions,
+): LayerWork {
+  const found = works.get(options);
+  if (found) return found;
+  const norms = qNorm && {
+    query: qNorm.weight,
+    key: kNorm?.weight,
+    value: vNorm?.weight,
+    eps: qNorm.eps,
+  };
+  const work = { ...options, norms, rope, sharesKv };
+  works.set(options, work);
+  return work;
+}
+
+/** `some` (R) of the tokens, each by itself. */
+function attendSome(
+  { attention, pools }: Layer,
+  queries: MlxArray,
+  tables: MlxArray,
+  places: MlxArray,
+  work: LayerWork,
+  some: MlxArray,
+): MlxArray {
+  const own = flatten(take(reshape(places, [-1, 3]), some, 0));
+  return attention.attend(take(queries, some, 0), pools, tables, own, work);
+}
+
+/** bool: which tokens of first..end those of start..end see: themselves and those before, back to the window's edge. */
+export function causalMask(
+  { first, start, end }: { first: number; start: number; end: number },
+  { window, chunked }: Pick<AttentionOptions, "window" | "chunked">,
+): MlxArray {
+  const rows = expandDims(arange(start, end), 1); // (L, 1)
+  const columns = expandDims(arange(first, end), 0); // (1, T)
+  const before = lessEqual(columns, rows);
+  if (window === undefined) return before;
+  const oldest = chunked
+    ? multiply(floorDivide(rows, window), window)
+    : add(subtract(rows, window), 1);
+  return logicalAnd(before, greaterEqual(columns, oldest));
+}
+
+/** Each row's last position, of tables as `packTables` makes them. */
+function newestPositions(tables: MlxArray, width: number): MlxArray {
+  const rows = reshape(slice(tables, 0, 1), [-1, 1 + width]);
+  return subtract(flatten(slice(rows, 1, 0, 1)), 1);
+}
+
+/** As many blocks as the longest of these rows has, rounded up. */
+export function tableWidth(rows: readonly { start: number; count: number }[]): number {
+  const longest = rows.reduce((most, { start, count }) => Math.max(most, start + count), 1);
+  const blocks = Math.ceil(longest / BLOCK_TOKENS);
+  return Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(blocks)));
+}
+
+/** As `packPlaces` has them, of all tokens of the rows: a prompt may have thousands. */
+function placesOf(rows: readonly KvRow[], group: number): Int32Array {
+  const packed = new Int32Array(3 * rows.reduce((sum, { count }) => sum + count, 0));
+  let at = 0;
+  for (const [row, { start, count, tables }] of rows.entries()) {
+    const blocks = tables[group]!;
+    const end = start + count;
+    for (let position = start; position < end; ) {
+      const block = Math.floor(position / BLOCK_TOKENS);
+      const next = Math.min(end, (block + 1) * BLOCK_TOKENS);
+      placeTokens(packed, at, position, next, (blocks[block]! - block) * BLOCK_TOKENS, row);
+      at += 3 * (next - position);
+      position = next;
+    }
+  }
+  return packed;
+}
+
+/** Of one block. A function of its own, which is compiled after a few blocks: in one loop a prompt's tokens are interpreted. */
+function placeTokens(
+  packed: Int32Array,
+  at: number,
+  from: number,
+  to: number,
+  toSlot: number,
+  row: number,
+): void {
+  for (let position = from; position < to; position++, at += 3) {
+    packed[at] = position;
+    packed[at + 1] = position + toSlot;
+    packed[at + 2] = row;
+  }
+}
+
+/** For tables so wide. */
+function busyGroups(width: number): number {
+  return width >= LONG_WIDTH ? LONG_BUSY_GROUPS : BUSY_GROUPS;
+}
+
+/** Into how many of the parts rows are split, where there are too few of them to keep the device busy. */
+export function splitsFor(
+  parts: number,
+  rows: number,
+  kvHeads: number,
+  busy = BUSY_GROUPS,
+): number {
+  const wanted = Math.floor(busy / (rows * kvHeads));
+  return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(parts, wanted))));
+}
+
+/** Each token by itself, many of a sequence together, or a prompt by MLX's attention. */
+type Method = "tokens" | "chunks" | "mlx";
+
+type Segment = { from: number; to: number; method: Method; rows: KvRow[] };
+
+/** Neighbours with the same method are one segment; MLX's attention takes one prompt at a time. */
+function segmentsOf(rows: readonly KvRow[], methodOf: (row: KvRow) => Method): Segment[] {
+  const segments: Segment[] = [];
+  let at = 0;
+  for (const row of rows) {
+    const to = at + row.count;
+    const method = methodOf(row);
+    const last = segments.at(-1);
+    if (last && last.method === method && method !== "mlx") {
+      last.to = to;
+      last.rows.push(row);
+    } else segments.push({ from: at, to, method, rows: [row] });
+    at = to;
+  }
+  return segments;
+}

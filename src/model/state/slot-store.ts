@@ -1,0 +1,65 @@
+// The states of recurrent layers: one pool a layer and array, with a slot for each running sequence and for each
+// snapshot. A step reads the state of a row from one slot and writes it to another, or to the same: pools are
+// written in place by kernels, as those of keys and values are. All states are float32.
+import type { Device } from "../../device/device.ts";
+import { packMoves, type Recurrence } from "../../kernels/recurrence/recurrence.ts";
+import { NONE, type SlotMove } from "../../kv/kv-cache.ts";
+import { evaluate, type MlxArray } from "../../mlx/array.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import type { Step } from "../contract/model.ts";
+import type { SlotState } from "../contract/states.ts";
+
+export class SlotStore {
+  /** Behind all slots: where rows that pad a batch write. */
+  readonly #scratch: number;
+  readonly #pools: MlxArray[] = [];
+  readonly #recurrence: Recurrence;
+
+  /** Frees what it has where memory runs out. */
+  constructor(device: Device, states: readonly SlotState[], slots: number) {
+    this.#scratch = slots;
+    this.#recurrence = device.recurrence();
+    try {
+      for (const { shape } of states) {
+        using _ = new Scope();
+        const pool = device.allocate([slots + 1, ...shape], "float32");
+        evaluate(pool);
+        this.#pools.push(hold(pool));
+      }
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#pools.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  /** As the kernels take them. Rows without a move stand for nobody's tokens. */
+  movesOf(rows: readonly { count: number; move?: SlotMove | undefined }[]): Int32Array {
+    const scratch = { from: NONE, to: this.#scratch };
+    let first = 0;
+    return packMoves(
+      rows.map(({ count, move = scratch }) => {
+        first += count;
+        return { first: first - count, count, ...move };
+      }),
+    );
+  }
+
+  /** The moves may be an input of a function that is being traced. */
+  step(moves: MlxArray): Pick<Step, "convolve" | "scan"> {
+    const recurrence = this.#recurrence;
+    return {
+      convolve: ({ index }, x, convolution) =>
+        recurrence.convolve(x, this.#pools[index]!, moves, convolution),
+      scan: ({ index }, inputs, scan) => recurrence.scan(inputs, this.#pools[index]!, moves, scan),
+    };
+  }
+
+  free(): void {
+    this.#recurrence.free();
+    for (const pool of this.#pools.splice(0)) pool.free();
+  }
+}

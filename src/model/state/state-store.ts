@@ -1,0 +1,108 @@
+// All that the layers of a model keep of its sequences: keys, values and latents in blocks, recurrent states in slots.
+import type { Device } from "../../device/device.ts";
+import type { BlockCopy, CacheLayout, SlotMove } from "../../kv/kv-cache.ts";
+import type { MlxArray } from "../../mlx/array.ts";
+import type { Dtype } from "../../mlx/dtype.ts";
+import type { Step } from "../contract/model.ts";
+import type { LayerStates } from "../contract/states.ts";
+import { type DecodeShape, type KvRow, PagedKvStore, tableWidth } from "./paged-kv-store.ts";
+import { SlotStore } from "./slot-store.ts";
+
+/** Consecutive tokens of one sequence, where its keys and values are, and its recurrent state. */
+export type StateRow = KvRow & { move?: SlotMove | undefined };
+
+/** The integers of a step that decodes one token of each row: as inputs of a function, and what they are like. */
+export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
+
+/** Those of a step with prompts, and how wide its tables are. */
+export type PromptInputs = { arrays: Int32Array[]; width: number };
+
+export class StateStore {
+  readonly #device: Device;
+  readonly #kv: PagedKvStore;
+  readonly #slots: SlotStore | undefined;
+
+  /** Frees what it has where memory runs out. */
+  constructor(device: Device, states: LayerStates, { groups, slots }: CacheLayout, dtype: Dtype) {
+    const blocks = groups.map((group) => group.blocks);
+    this.#device = device;
+    this.#kv = new PagedKvStore(device, states, blocks, dtype);
+    try {
+      if (slots !== undefined) this.#slots = new SlotStore(device, states.slots, slots);
+    } catch (error) {
+      this.#kv.free();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#kv.bytes + (this.#slots?.bytes ?? 0);
+  }
+
+  /** A row that stands for nobody's tokens. */
+  scratchRow(start: number, count: number): StateRow {
+    return this.#kv.scratchRow(start, count);
+  }
+
+  /**
+   * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
+   * behind `copy`. In a scope: it makes arrays. `onQueries`: as the KV store has it.
+   */
+  begin(rows: readonly StateRow[], onQueries?: (queries: MlxArray) => void): Step {
+    const slots = this.#slots;
+    return {
+      ...without,
+      ...this.#kv.begin(rows, onQueries),
+      ...slots?.step(this.#device.spread(slots.movesOf(rows))),
+    };
+  }
+
+  decodeInputs(rows: readonly StateRow[]): DecodeInputs {
+    const { tables, width } = this.#kv.tablesOf(rows);
+    const moves = this.#slots ? [this.#slots.movesOf(rows)] : [];
+    return { arrays: [...moves, ...tables], shape: { width, parts: this.#kv.partsOf(rows) } };
+  }
+
+  /** Of arrays as `decodeInputs` has them. They may be inputs of a function that is being traced. */
+  decodeStep(arrays: readonly MlxArray[], shape: DecodeShape): Step {
+    if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, shape) };
+    const [moves, ...tables] = arrays;
+    return { ...without, ...this.#kv.decodeStep(tables, shape), ...this.#slots.step(moves!) };
+  }
+
+  /** The integers of a step with prompts, where it takes nothing else. */
+  promptInputs(rows: readonly StateRow[]): PromptInputs | undefined {
+    if (!this.#kv.areChunked || this.#slots) return undefined;
+    return { arrays: this.#kv.chunkInputs(rows, true), width: tableWidth(rows) };
+  }
+
+  /** Of arrays as `promptInputs` has them. They may be inputs of a function that is being traced. */
+  promptStep(arrays: readonly MlxArray[]): Step {
+    return { ...without, ...this.#kv.chunkStep(arrays) };
+  }
+
+  /** Whether a layer of this rank has blocks of a group. */
+  hasGroup(group: number): boolean {
+    return this.#kv.hasGroup(group);
+  }
+
+  copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
+    return this.#kv.copy(copies, before);
+  }
+
+  free(): void {
+    this.#kv.free();
+    this.#slots?.free();
+  }
+}
+
+function missing(): never {
+  throw new Error("the model has declared no state of this kind");
+}
+
+/** Of the kinds of states that a model may be without. */
+const without: Omit<Step, "attend" | "positions"> = {
+  attendLatent: missing,
+  convolve: missing,
+  scan: missing,
+};

@@ -1,0 +1,244 @@
+// Stored tensors as arrays of MLX. A tensor is converted piece by piece straight into its place, so that
+// loading takes little more memory than the arrays that come of it. The caller holds and frees them.
+import type { Device, FloatType } from "../../device/device.ts";
+import type { GgufType } from "../../files/gguf.ts";
+import { dequantize } from "../../files/gguf-quants.ts";
+import { isRepacked, mlxLayoutOf, type Repacked, repack } from "../../files/gguf-repack.ts";
+import { LoadError } from "../../files/load-error.ts";
+import { array, type MlxArray } from "../../mlx/array.ts";
+import { bytesOf, type Dtype, type HostArray, hostArrays, toBfloat16 } from "../../mlx/dtype.ts";
+import {
+  astype,
+  dequantize as dequantizeMlx,
+  type Quantization,
+  type QuantizedMatrix,
+  zeros,
+} from "../../mlx/ops.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import type { StoredTensor } from "../checkpoint/stored/tensor.ts";
+
+/** A matrix quantized by MLX: three tensors of the file. */
+export type StoredQuantized = {
+  weight: StoredTensor;
+  scales: StoredTensor;
+  biases: StoredTensor | undefined;
+  quantization: Required<Quantization>;
+};
+
+/** What is converted at a time. */
+const PIECE_BYTES = 2 ** 20;
+
+/** What is read at a time where there is nothing to convert. */
+const READ_BYTES = 2 ** 23;
+
+const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
+  F32: "float32",
+  F16: "float16",
+  BF16: "bfloat16",
+  U8: "uint8",
+  U32: "uint32",
+};
+
+/** The type of its elements, where they are stored one by one; undefined where they are quantized. */
+export function plainType(stored: StoredTensor): Dtype | undefined {
+  return plainTypes[stored.format];
+}
+
+/** The tensor's numbers in this type. */
+export function loadDense(stored: StoredTensor, dtype: FloatType, device: Device): MlxArray {
+  return make(stored.shape, dtype, device, (target) => {
+    if (plainType(stored) === dtype && !stored.rowOrder) readInto(stored, target);
+    else decode(stored, (piece, at) => put(piece, target, at));
+  });
+}
+
+/** The tensor as it is stored, element for element. */
+export function loadPlain(stored: StoredTensor, device: Device): MlxArray {
+  const dtype = plainType(stored);
+  if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
+  return make(stored.shape, dtype, device, (target) => readInto(stored, target));
+}
+
+/** A matrix that MLX has quantized, dequantized piece by piece, for a device without a product for it. */
+export function loadDequantized(
+  { weight, scales, biases, quantization }: StoredQuantized,
+  shape: readonly number[],
+  dtype: FloatType,
+  device: Device,
+): MlxArray {
+  const columns = shape.at(-1)!;
+  const rows = shape.reduce((a, b) => a * b) / columns;
+  const step = Math.max(1, Math.floor(PIECE_BYTES / (columns * 4)));
+  return make(shape, dtype, device, (target) => {
+    for (let row = 0; row < rows; row += step) {
+      using _ = new Scope();
+      const count = Math.min(step, rows - row);
+      const part = (stored: StoredTensor) => loadRows(stored, rows, row, count);
+      // MLX would round each weight to the type of the scales.
+      const exact = (stored: StoredTensor) => astype(part(stored), "float32");
+      const matrix = {
+        weight: part(weight),
+        scales: biases ? exact(scales) : part(scales),
+        biases: biases && exact(biases),
+      };
+      const piece = dequantizeMlx(matrix, quantization, "float32").memory();
+      put(new Float32Array(piece), target, row * columns);
+    }
+  });
+}
+
+/** A part of a quantized matrix that was loaded, as the device's products read it. */
+export function packed(rows: MlxArray, device: Device): MlxArray {
+  using _ = new Scope();
+  const made = device.packedRows(rows);
+  if (made === rows) return rows;
+  if (!device.isSketch) made.evaluate();
+  rows.free();
+  return hold(made);
+}
+
+/**
+ * A GGUF matrix in one of MLX's layouts, where the two have the same numbers. `dtype` is that of scales: where it holds not all
+ * of them the matrix is not exact.
+ */
+export function loadRepacked(
+  stored: StoredTensor,
+  dtype: "float16" | "float32",
+  device: Device,
+): { matrix: QuantizedMatrix; quantization: Quantization; isExact: boolean } | undefined {
+  const { format: type, shape } = stored;
+  if (!isRepacked(type)) return undefined;
+  const layout = mlxLayoutOf(type);
+  const columns = shape.at(-1)!;
+  const groupsPerRow = columns / layout.groupSize;
+  const wordsPerRow = (columns * layout.bits) / 32;
+  const groups = [...shape.slice(0, -1), groupsPerRow];
+  const isAffine = layout.mode === "affine";
+  using _ = new Scope();
+  const weight = prepare([...shape.slice(0, -1), wordsPerRow], "uint32", device);
+  const scales = prepare(groups, isAffine ? dtype : "uint8", device);
+  const biases = isAffine ? prepare(groups, dtype, device) : undefined;
+  let isExact = true;
+  const fill = (bytes: Uint8Array, row: number, count: number) => {
+    const part = ({ target }: Prepared, perRow: number) =>
+      target.subarray(row * perRow, (row + count) * perRow);
+    const parts = {
+      weight: part(weight, wordsPerRow),
+      scales: part(scales, groupsPerRow),
+      biases: biases && part(biases, groupsPerRow),
+    } as Repacked;
+    repack(type, bytes, parts);
+    if (parts.biases?.includes(-Infinity) || parts.biases?.includes(Infinity)) isExact = false;
+  };
+  if (!device.isSketch) forRows(stored, fill);
+  const part = ({ finish }: Prepared) => packed(finish(), device);
+  const matrix = { weight: part(weight), scales: part(scales), biases: biases && part(biases) };
+  return { matrix, quantization: layout, isExact };
+}
+
+/** An array filled by `write`. */
+function make(
+  shape: readonly number[],
+  dtype: Dtype,
+  device: Device,
+  write: (target: HostArray) => void,
+): MlxArray {
+  using _ = new Scope();
+  const { target, finish } = prepare(shape, dtype, device);
+  if (!device.isSketch) write(target);
+  return finish();
+}
+
+type Prepared = { target: HostArray; finish(): MlxArray };
+
+/** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
+function prepare(shape: readonly number[], dtype: Dtype, device: Device): Prepared {
+  if (device.isSketch) {
+    // Never evaluated, so it takes no memory.
+    return { target: new hostArrays[dtype](0), finish: () => hold(zeros(shape, dtype)) };
+  }
+  if (device.hasHostMemory) {
+    const made = device.allocate(shape, dtype);
+    return { target: new hostArrays[dtype](made.memory()), finish: () => hold(made) };
+  }
+  const target = new hostArrays[dtype](shape.reduce((a, b) => a * b, 1));
+  const finish = () => {
+    const made = array(target, shape, dtype);
+    made.evaluate();
+    return hold(made);
+  };
+  return { target, finish };
+}
+
+function readInto(stored: StoredTensor, target: HostArray): void {
+  const bytes = new Uint8Array(target.buffer, target.byteOffset, target.byteLength);
+  for (let at = 0; at < bytes.length; at += READ_BYTES) {
+    stored.read(at, bytes.subarray(at, at + READ_BYTES));
+  }
+}
+
+// Used again for every piece: what the garbage collector has not found yet is memory too.
+let pieceBytes = new Uint8Array(0);
+let pieceNumbers = new Float32Array(0);
+
+/** Calls back with the bytes of some rows at a time; where rows have an order, with one at a time. */
+function forRows(
+  stored: StoredTensor,
+  use: (bytes: Uint8Array, row: number, count: number) => void,
+): void {
+  const { shape, bytes, rowOrder } = stored;
+  const rows = shape.reduce((a, b) => a * b, 1) / (shape.at(-1) ?? 1);
+  const rowBytes = bytes / rows;
+  const step = Math.min(rows, Math.max(1, Math.floor(PIECE_BYTES / rowBytes)));
+  if (pieceBytes.length < step * rowBytes) pieceBytes = new Uint8Array(step * rowBytes);
+  for (let row = 0; row < rows; row += step) {
+    const count = Math.min(step, rows - row);
+    const piece = pieceBytes.subarray(0, count * rowBytes);
+    stored.read(row * rowBytes, piece);
+    if (!rowOrder) use(piece, row, count);
+    for (let i = 0; rowOrder && i < count; i++) {
+      use(piece.subarray(i * rowBytes, (i + 1) * rowBytes), rowOrder(row + i), 1);
+    }
+  }
+}
+
+/** Calls back with the tensor's numbers, piece by piece, and where each piece begins. */
+function decode(stored: StoredTensor, use: (piece: Float32Array, at: number) => void): void {
+  const { name, shape, rowOrder } = stored;
+  if (rowOrder && shape.length === 1) {
+    // The rows of a vector are its numbers.
+    decode({ ...stored, rowOrder: undefined }, (piece, at) => {
+      for (let i = 0; i < piece.length; i++) use(piece.subarray(i, i + 1), rowOrder(at + i));
+    });
+    return;
+  }
+  const columns = shape.at(-1) ?? 1;
+  forRows(stored, (bytes, row, count) => {
+    const size = count * columns;
+    if (pieceNumbers.length < size) pieceNumbers = new Float32Array(size);
+    const numbers = pieceNumbers.subarray(0, size);
+    try {
+      dequantize(stored.format as GgufType, bytes, numbers);
+    } catch (error) {
+      throw error instanceof LoadError ? new LoadError(`${name}: ${error.message}`) : error;
+    }
+    use(numbers, row * columns);
+  });
+}
+
+function put(piece: Float32Array, target: HostArray, at: number): void {
+  if (target instanceof Uint16Array) toBfloat16(piece, target.subarray(at, at + piece.length));
+  else (target as Float32Array).set(piece, at);
+}
+
+/** Some rows of a tensor that is stored plainly. */
+function loadRows(stored: StoredTensor, rows: number, from: number, count: number): MlxArray {
+  const dtype = plainType(stored);
+  if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
+  const size = (count * stored.bytes) / rows;
+  if (pieceBytes.length < size) pieceBytes = new Uint8Array(size);
+  const bytes = pieceBytes.subarray(0, size);
+  stored.read((from * stored.bytes) / rows, bytes);
+  const numbers = new hostArrays[dtype](bytes.buffer, 0, size / bytesOf(dtype));
+  return array(numbers, [count, numbers.length / count], dtype);
+}

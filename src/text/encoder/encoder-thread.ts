@@ -1,0 +1,162 @@
+// The encoder thread: renders and encodes what is too long for the main thread. Keys take turns of a few
+// milliseconds, so that nobody waits for another key's long text.
+import { parentPort } from "node:worker_threads";
+import { TemplateError } from "../template/template.ts";
+import { openTextModel, type TextModel, type TextSource } from "../text-model.ts";
+import { TokenIdBuffer } from "../tokenizer/token-ids.ts";
+import { TooLongError } from "../tokenizer/tokenizer.ts";
+import { type EncodedWork, type EncodeWork, encodeWork, sizeOf } from "./encode-work.ts";
+import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
+import { JsonTextError, parseJson } from "./json-text.ts";
+import { putBack, takeOut } from "./long-strings.ts";
+
+type Job = {
+  id: number;
+  key: string;
+  ids: TokenIdBuffer;
+  steps: Generator<void, EncodedWork>;
+};
+
+const TURN_MS = 10;
+/** Left alone, garbage grows to many times the text: it is collected when the process has grown by so much. */
+const MAX_GARBAGE_BYTES = 16 * 2 ** 20;
+const MAX_MODELS = 4;
+
+const main = parentPort!;
+/** By key, the one whose turn is next first; no list is empty. */
+const jobs = new Map<string, Job[]>();
+/** Long strings of the work whose message follows. */
+let texts: string[] = [];
+/** The most recently used last. */
+const models = new Map<string, TextModel>();
+/** The least that the process has had since the last collection. */
+let leastBytes = Number.POSITIVE_INFINITY;
+let arrival = Promise.withResolvers<void>();
+
+main.on("message", (message: ToEncoder) => {
+  if (message.kind === "forget") forget(message.path);
+  else if (message.kind === "cancel") cancel(message.id);
+  else if (message.kind === "parse") parse(message);
+  else if (message.kind === "text") texts.push(message.text);
+  else add(message);
+});
+
+for (;;) {
+  const [next] = jobs.values();
+  if (next) {
+    takeTurn(next[0]!);
+    collectGarbage();
+  } else {
+    arrival = Promise.withResolvers();
+    await arrival.promise;
+  }
+  // Lets messages in.
+  await new Promise(setImmediate);
+}
+
+function add({ id, key, source, work: sent }: ToEncoder & { kind: "encode" }): void {
+  const work = putBack(sent, texts) as EncodeWork;
+  texts = [];
+  const ids = new TokenIdBuffer(sizeOf(work));
+  const job: Job = { id, key, ids, steps: stepsOf() };
+  const others = jobs.get(key);
+  if (others) others.push(job);
+  else jobs.set(key, [job]);
+  arrival.resolve();
+
+  function* stepsOf() {
+    return yield* encodeWork(opened(source), work, ids);
+  }
+}
+
+/** At once: it takes less than a turn per megabyte. */
+function parse({ id, bytes }: ToEncoder & { kind: "parse" }): void {
+  try {
+    const long: string[] = [];
+    const value = takeOut(parseJson(bytes), long);
+    for (const text of long) reply({ kind: "text", text });
+    reply({ kind: "parsed", id, value });
+  } catch (error) {
+    reply({ kind: "failed", id, tokens: 0, failure: failureOf(error) });
+  }
+  collectGarbage();
+}
+
+function takeTurn(job: Job): void {
+  const end = performance.now() + TURN_MS;
+  try {
+    for (;;) {
+      const { done, value } = job.steps.next();
+      if (done) {
+        remove(job);
+        const ids = job.ids.take();
+        reply({ kind: "encoded", id: job.id, ids, ...value }, [ids.buffer]);
+        return;
+      }
+      if (performance.now() > end) break;
+    }
+    toTheEnd(job);
+  } catch (error) {
+    fail(job, failureOf(error));
+  }
+}
+
+/** Every other key has its turn first, then the key's other jobs. */
+function toTheEnd(job: Job): void {
+  remove(job);
+  const others = jobs.get(job.key) ?? [];
+  jobs.delete(job.key);
+  jobs.set(job.key, [...others, job]);
+}
+
+function collectGarbage(): void {
+  const bytes = process.memoryUsage.rss();
+  leastBytes = Math.min(leastBytes, bytes);
+  if (bytes < leastBytes + MAX_GARBAGE_BYTES) return;
+  Bun.gc(true);
+  // What is free now goes back to the system a little later.
+  leastBytes = bytes;
+}
+
+function cancel(id: number): void {
+  const job = [...jobs.values()].flat().find((each) => each.id === id);
+  if (job) fail(job, { kind: "cancelled" });
+}
+
+function fail(job: Job, failure: EncodeFailure): void {
+  remove(job);
+  reply({ kind: "failed", id: job.id, tokens: job.ids.length, failure });
+}
+
+function remove(job: Job): void {
+  const left = jobs.get(job.key)!.filter((each) => each !== job);
+  if (left.length > 0) jobs.set(job.key, left);
+  else jobs.delete(job.key);
+}
+
+function reply(message: FromEncoder, transfer: ArrayBuffer[] = []): void {
+  main.postMessage(message, transfer);
+}
+
+function failureOf(error: unknown): EncodeFailure {
+  if (error instanceof TooLongError) return { kind: "too_long" };
+  if (error instanceof JsonTextError) return { kind: "json", fault: error.fault };
+  if (error instanceof TemplateError) {
+    return { kind: "template", fault: error.fault, message: error.message };
+  }
+  return { kind: "other", message: error instanceof Error ? error.message : String(error) };
+}
+
+function opened(source: TextSource): TextModel {
+  const name = JSON.stringify([source.path, source.chatTemplate]);
+  const model = models.get(name) ?? openTextModel(source.path, source);
+  models.delete(name);
+  models.set(name, model);
+  const [oldest] = models.keys();
+  if (models.size > MAX_MODELS) models.delete(oldest!);
+  return model;
+}
+
+function forget(path: string): void {
+  for (const name of models.keys()) if (JSON.parse(name)[0] === path) models.delete(name);
+}

@@ -1,0 +1,197 @@
+// Encodes texts and chats for requests without blocking the event loop: short ones at once, long ones on a thread
+// of its own, which is started for the first of them.
+import { Worker } from "node:worker_threads";
+import { encoderEntry } from "../../worker-entry.ts";
+import { TemplateError } from "../template/template.ts";
+import type { TextModel } from "../text-model.ts";
+import { finish } from "../tokenizer/token-ids.ts";
+import { TooLongError } from "../tokenizer/tokenizer.ts";
+import { type EncodedWork, type EncodeWork, encodeWork, sizeOf } from "./encode-work.ts";
+import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.ts";
+import { JsonTextError } from "./json-text.ts";
+import { putBack, takeOut } from "./long-strings.ts";
+
+/** For whom something is encoded. */
+export type Client = {
+  /** Keys take turns. */
+  key: string;
+  /** Its reason is thrown where it ends the work. */
+  signal: AbortSignal;
+  /** Called once, with the tokens that were encoded, however the work ended. */
+  charge(tokens: number): void;
+};
+
+/** The token ids of each text; a chat is one. */
+export type Encoded = { prompts: Uint32Array[] } & Pick<EncodedWork, "ending" | "heads">;
+
+/** Too many characters wait to be encoded. */
+export class EncoderBusyError extends Error {
+  override name = "EncoderBusyError";
+
+  constructor() {
+    super("too much text waits to be encoded");
+  }
+}
+
+/** The thread has ended, or cannot open the model. */
+export class EncoderThreadError extends Error {
+  override name = "EncoderThreadError";
+}
+
+/** What takes a few milliseconds at most. */
+const SHORT = 2 ** 13;
+/** Characters that may wait, in all and of one key. */
+const MAX_WAITING = 2 ** 27;
+const MAX_WAITING_OF_KEY = 2 ** 26;
+
+/** Garbage of so many characters is worth a collection, which runs on the side. */
+const COLLECTED = 2 ** 20;
+
+type Job = Client & {
+  size: number;
+  maxTokens: number;
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
+};
+
+export class Encoder {
+  #thread: Worker | undefined;
+  readonly #jobs = new Map<number, Job>();
+  /** Long strings of the message that follows. */
+  readonly #texts: string[] = [];
+  #nextId = 0;
+
+  async encode(model: TextModel, work: EncodeWork, client: Client): Promise<Encoded> {
+    const size = sizeOf(work);
+    if (size > SHORT) return await this.#send(model, work, size, client);
+    const ids: number[] = [];
+    try {
+      const encoded = finish(encodeWork(model, work, ids));
+      return split(Uint32Array.from(ids), encoded);
+    } finally {
+      client.charge(ids.length);
+    }
+  }
+
+  /** A JSON text that would block the event loop if it was parsed here; its bytes are gone then. */
+  async parse(bytes: Uint8Array<ArrayBuffer>, client: Client): Promise<unknown> {
+    const post = (id: number) => this.#post({ kind: "parse", id, bytes }, [bytes.buffer]);
+    return await this.#ask(post, { ...client, size: bytes.length, maxTokens: 0 });
+  }
+
+  /** The model is unloaded: the thread drops its tokenizer. */
+  forget(path: string): void {
+    if (this.#thread) this.#post({ kind: "forget", path });
+  }
+
+  async stop(): Promise<void> {
+    await this.#thread?.terminate();
+  }
+
+  async #send(
+    { source }: TextModel,
+    work: EncodeWork,
+    size: number,
+    client: Client,
+  ): Promise<Encoded> {
+    const { key } = client;
+    const post = (id: number) => {
+      const long: string[] = [];
+      const rest = takeOut(work, long);
+      for (const text of long) this.#post({ kind: "text", text });
+      this.#post({ kind: "encode", id, key, source, work: rest });
+    };
+    const answer = this.#ask(post, { ...client, size, maxTokens: work.maxTokens });
+    // The text is on the thread now, and in several forms as garbage here.
+    if (size > COLLECTED) Bun.gc(false);
+    return (await answer) as Encoded;
+  }
+
+  async #ask(post: (id: number) => void, job: Omit<Job, "resolve" | "reject">): Promise<unknown> {
+    const { signal } = job;
+    signal.throwIfAborted();
+    this.#checkRoom(job.key, job.size);
+    const id = this.#nextId++;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const onAbort = () => {
+      this.#post({ kind: "cancel", id });
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", onAbort, { once: true });
+    this.#jobs.set(id, { ...job, resolve, reject });
+    post(id);
+    return await promise.finally(() => signal.removeEventListener("abort", onAbort));
+  }
+
+  /** One that is longer than all that may wait is taken while nothing else waits. */
+  #checkRoom(key: string, size: number): void {
+    const waiting = this.#jobs.values().reduce((sum, job) => sum + job.size, 0);
+    const own = this.#jobs.values().reduce((sum, job) => sum + (job.key === key ? job.size : 0), 0);
+    const isFull = waiting > 0 && waiting + size > MAX_WAITING;
+    if (isFull || (own > 0 && own + size > MAX_WAITING_OF_KEY)) throw new EncoderBusyError();
+  }
+
+  #post(message: ToEncoder, transfer: ArrayBuffer[] = []): void {
+    this.#thread ??= this.#start();
+    this.#thread.postMessage(message, transfer);
+  }
+
+  #start(): Worker {
+    const thread = new Worker(encoderEntry);
+    const onEnd = () => {
+      if (this.#thread !== thread) return;
+      this.#thread = undefined;
+      this.#texts.length = 0;
+      for (const id of this.#jobs.keys()) {
+        this.#end(id, 0)?.reject(new EncoderThreadError("the encoder thread has ended"));
+      }
+    };
+    thread.on("message", (message: FromEncoder) => this.#receive(message));
+    thread.on("error", onEnd);
+    thread.on("exit", onEnd);
+    // It must not keep the process alive.
+    thread.unref();
+    return thread;
+  }
+
+  #receive(message: FromEncoder): void {
+    if (message.kind === "encoded") {
+      const { ids } = message;
+      this.#end(message.id, ids.length)?.resolve(split(ids, message));
+    } else if (message.kind === "text") {
+      this.#texts.push(message.text);
+    } else if (message.kind === "parsed") {
+      const value = putBack(message.value, this.#texts.splice(0));
+      this.#end(message.id, 0)?.resolve(value);
+    } else {
+      const job = this.#end(message.id, message.tokens);
+      job?.reject(errorOf(message.failure, job.maxTokens));
+    }
+  }
+
+  #end(id: number, tokens: number): Job | undefined {
+    const job = this.#jobs.get(id);
+    this.#jobs.delete(id);
+    job?.charge(tokens);
+    return job;
+  }
+}
+
+function split(ids: Uint32Array, { ends, ending, heads }: EncodedWork): Encoded {
+  return { prompts: ends.map((end, i) => ids.subarray(ends[i - 1] ?? 0, end)), ending, heads };
+}
+
+function errorOf(failure: EncodeFailure, maxTokens: number): Error {
+  switch (failure.kind) {
+    case "too_long":
+      return new TooLongError(maxTokens);
+    case "json":
+      return new JsonTextError(failure.fault);
+    case "template":
+      return new TemplateError(failure.fault, failure.message);
+    case "cancelled":
+      return new EncoderThreadError("cancelled");
+    case "other":
+      return new EncoderThreadError(failure.message);
+  }
+}

@@ -1,0 +1,42 @@
+// Streams of chat and text completions that the client leaves after any of their events.
+import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { ChatChunk } from "../../../src/api/openai/chat.ts";
+import { CompletionChunk } from "../../../src/api/openai/completions.ts";
+import { expectUnharmed } from "../../support/fault-checks.ts";
+import { startTestServer, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startTestServer();
+});
+afterEach(() => expectUnharmed(server));
+afterAll(() => server.stop());
+
+const common = { max_tokens: 12, ignore_eos: true, temperature: 0, n: 2, stream: true };
+const streams = [
+  ["/v1/chat/completions", ChatChunk, { messages: [{ role: "user", content: "Hi" }] }],
+  ["/v1/completions", CompletionChunk, { prompt: "Once upon" }],
+] as const;
+
+test.each(streams)("%s cut at every event leaves nothing", async (path, schema, fields) => {
+  const asked = { ...common, ...fields };
+  const countOf = (text: string) => text.split("\n\n").length - 1;
+  const total = countOf(await (await server.post(path, asked)).text());
+  expect(total).toBeGreaterThan(8);
+  for (let taken = 0; taken <= total; taken++) {
+    const leaving = new AbortController();
+    const { body } = await server.post(path, asked, { signal: leaving.signal });
+    const decoder = new TextDecoder();
+    let text = "";
+    for await (const bytes of body!) {
+      text += decoder.decode(bytes, { stream: true });
+      if (countOf(text) >= taken) break;
+    }
+    leaving.abort();
+    for (const event of text.split("\n\n").slice(0, -1)) {
+      expect(event).toStartWith("data: ");
+      if (event !== "data: [DONE]") schema.parse(JSON.parse(event.slice(6)));
+    }
+  }
+  await server.settled();
+});

@@ -1,0 +1,213 @@
+// The frequencies were computed from the formulas of transformers' modeling_rope_utils, in Python.
+import { describe, expect, test } from "bun:test";
+import { LoadError } from "../../../src/files/load-error.ts";
+import { array } from "../../../src/mlx/array.ts";
+import { Scope } from "../../../src/mlx/scope.ts";
+import type { RopeScaling } from "../../../src/model/checkpoint/config.ts";
+import {
+  backwards,
+  makeRope,
+  type RopeOptions,
+  ropeOptions,
+  rotated,
+} from "../../../src/model/contract/rope.ts";
+import { Weights } from "../../../src/model/weights/weights.ts";
+import { deviceOf } from "../../support/devices.ts";
+import { useMlx } from "../../support/mlx.ts";
+
+useMlx();
+
+/** By how much each pair is turned from one position to the next, and what it is multiplied by. */
+function turnsOf(options: RopeOptions) {
+  const weights = emptyWeights();
+  try {
+    const { dims, wavelengths, magnitude } = makeRope(weights, options);
+    expect(dims).toBe(options.dims);
+    return { angles: wavelengths.numbers().map((wave) => 1 / wave), magnitude };
+  } finally {
+    weights.free();
+  }
+}
+
+function emptyWeights(): Weights {
+  const nothing = { path: "", format: "safetensors", config: {}, tensors: new Map() } as const;
+  return new Weights({ ...nothing, close() {} }, { device: deviceOf("cpu") });
+}
+
+/** Relative errors of these angles, by the index of their pair. */
+function worstError(angles: number[], expected: Record<number, number>): number {
+  const errors = Object.entries(expected).map(([i, angle]) => angles[Number(i)]! / angle - 1);
+  return Math.max(...errors.map(Math.abs));
+}
+
+test("heads rotate by the positions of their tokens, and what rotates is multiplied", () => {
+  const weights = emptyWeights();
+  const rope = { ...makeRope(weights, { dims: 2, base: 10_000 }), magnitude: 2 };
+  const numbers = (turned: typeof rope) => {
+    using _ = new Scope();
+    // Two tokens of one head with three features, of which two rotate.
+    const x = array([1, 0, 5, 1, 0, 5], [2, 1, 3]);
+    return rotated(x, turned, array(Int32Array.of(0, 1))).numbers();
+  };
+  const [cos, sin] = [2 * Math.cos(1), 2 * Math.sin(1)];
+  const near = (found: number[], expected: number[]) =>
+    expect(Math.max(...found.map((x, i) => Math.abs(x - expected[i]!)))).toBeLessThan(1e-6);
+  near(numbers(rope), [2, 0, 5, cos, sin, 5]);
+  near(numbers(backwards(weights, rope)), [2, 0, 5, cos, -sin, 5]);
+  weights.free();
+});
+
+describe("positions rotate by the frequencies of", () => {
+  test("default, base ^ (-2i / dims)", () => {
+    const { angles, magnitude } = turnsOf({ dims: 8, base: 10_000 });
+    expect(worstError(angles, { 0: 1, 1: 0.1, 2: 0.01, 3: 0.001 })).toBeLessThan(1e-5);
+    expect(magnitude).toBeCloseTo(1, 5);
+  });
+
+  test.each(["mrope", "dynamic"])("%s, as default where texts are and sequences end", (type) => {
+    const options = { dims: 8, base: 10_000 };
+    expect(turnsOf({ ...options, scaling: { type, factor: 2 } })).toEqual(turnsOf(options));
+  });
+
+  test("linear, all slower by the factor", () => {
+    const scaling = { type: "linear", factor: 4 };
+    const { angles } = turnsOf({ dims: 8, base: 10_000, scaling });
+    expect(worstError(angles, { 0: 0.25, 1: 0.025, 2: 0.0025, 3: 0.00025 })).toBeLessThan(1e-5);
+  });
+
+  test("proportional, of the first features only, as slow as they are among all", () => {
+    const scaling = { rope_type: "proportional", partial_rotary_factor: 0.5, factor: 2 };
+    const { angles } = turnsOf({ dims: 8, base: 10_000, scaling });
+    expect(worstError(angles.slice(0, 2), { 0: 0.5, 1: 0.05 })).toBeLessThan(1e-5);
+    // Not by a number that float32 adds to 1, at any position.
+    for (const angle of angles.slice(2)) expect(1e7 * angle).toBeLessThan(1e-20);
+  });
+
+  test("llama3, as in Llama 3.1", () => {
+    const scaling = {
+      rope_type: "llama3",
+      factor: 8,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      original_max_position_embeddings: 8192,
+    };
+    const { angles, magnitude } = turnsOf({ dims: 128, base: 500_000, scaling });
+    const expected = {
+      0: 1,
+      10: 0.128687,
+      28: 0.00321145,
+      29: 0.00216657,
+      30: 0.00137189,
+      32: 0.000524846,
+      34: 0.000178508,
+      35: 9.55621e-5,
+      40: 3.4281e-5,
+      63: 3.06893e-7,
+    };
+    expect(worstError(angles, expected)).toBeLessThan(1e-5);
+    expect(magnitude).toBeCloseTo(1, 5);
+  });
+
+  test("yarn, as in Qwen 3 with a longer context", () => {
+    const scaling = { type: "yarn", factor: 4, original_max_position_embeddings: 32_768 };
+    const { angles, magnitude } = turnsOf({ dims: 128, base: 1_000_000, scaling });
+    const expected = {
+      0: 1,
+      20: 0.0133352,
+      24: 0.00537532,
+      30: 0.00106436,
+      36: 0.000179841,
+      39: 6.49039e-5,
+      40: 4.4457e-5,
+      41: 3.58253e-5,
+      63: 3.10234e-7,
+    };
+    expect(worstError(angles, expected)).toBeLessThan(1e-5);
+    expect(magnitude).toBeCloseTo(1.138629, 5);
+  });
+
+  test("yarn whose ramp is not cut to whole features, as in gpt-oss", () => {
+    const scaling = {
+      rope_type: "yarn",
+      factor: 32,
+      beta_fast: 32,
+      beta_slow: 1,
+      original_max_position_embeddings: 4096,
+      truncate: false,
+    };
+    const options = { dims: 64, base: 150_000, scaling };
+    const expected = {
+      0: 1,
+      5: 0.155323,
+      8: 0.0508133,
+      9: 0.0317057,
+      12: 0.00679496,
+      16: 0.000456484,
+      17: 0.000129319,
+      18: 3.83088e-5,
+      31: 3.02351e-7,
+    };
+    const { angles, magnitude } = turnsOf(options);
+    expect(worstError(angles, expected)).toBeLessThan(1e-5);
+    expect(magnitude).toBeCloseTo(1.346574, 5);
+    const cut = turnsOf({ ...options, scaling: { ...scaling, truncate: true } });
+    const expectedCut = { 8: 0.0508133, 9: 0.0316208, 12: 0.00701571, 16: 0.000580948 };
+    expect(worstError(cut.angles, expectedCut)).toBeLessThan(1e-5);
+  });
+
+  test("yarn with a magnitude of its own", () => {
+    const scaling = { type: "yarn", factor: 40, mscale: 0.7, mscale_all_dim: 1 };
+    const { magnitude } = turnsOf({ dims: 64, base: 10_000, scaling });
+    expect(magnitude).toBeCloseTo(0.919156, 5);
+  });
+
+  test.each(["longrope", "su"])("%s, by its long factors", (type) => {
+    const scaling = {
+      type,
+      short_factor: Array(6).fill(1),
+      long_factor: [1, 1.5, 2, 3, 5, 8],
+      original_max_position_embeddings: 4096,
+    };
+    const options = { dims: 12, base: 10_000, scaling, maxPositions: 131_072 };
+    const expected = [1, 0.143629, 0.0232079, 0.00333333, 0.000430887, 5.80199e-5];
+    const { angles, magnitude } = turnsOf(options);
+    expect(worstError(angles, { ...expected })).toBeLessThan(1e-5);
+    expect(magnitude).toBeCloseTo(1.190238, 5);
+  });
+});
+
+describe("a configuration", () => {
+  const base = {
+    model_type: "llama",
+    hidden_size: 64,
+    num_hidden_layers: 1,
+    intermediate_size: 64,
+    num_attention_heads: 4,
+    rms_norm_eps: 1e-6,
+    vocab_size: 8,
+    rope_theta: 10_000,
+    max_position_embeddings: 99,
+  };
+
+  test("keeps base and scaling apart, or together in rope_parameters", () => {
+    const scaling = { rope_type: "linear", factor: 2 };
+    const apart = ropeOptions({ ...base, rope_theta: 500, rope_scaling: scaling }, 16);
+    expect(apart).toEqual({ dims: 16, base: 500, scaling, maxPositions: 99 });
+    const together = { ...scaling, rope_theta: 500 };
+    const found = ropeOptions({ ...base, rope_parameters: together }, 16);
+    expect(found).toEqual({ dims: 16, base: 500, scaling: together, maxPositions: 99 });
+  });
+
+  const refused: [RopeScaling, string][] = [
+    [{ type: "ntk", factor: 2 }, "there is no ntk; there are default, linear, llama3"],
+    [{ type: "linear" }, "rope_scaling has no factor"],
+    [{ type: "longrope", long_factor: [1] }, "rope_scaling.long_factor: expected 4 numbers"],
+  ];
+  test.each(refused)("is refused with %o", (scaling, message) => {
+    const weights = emptyWeights();
+    const options = { dims: 8, base: 10_000, scaling };
+    expect(() => makeRope(weights, options)).toThrow(LoadError);
+    expect(() => makeRope(weights, options)).toThrow(message);
+    weights.free();
+  });
+});
