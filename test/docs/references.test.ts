@@ -87,7 +87,7 @@ describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
     // Pictures leave out src/ and the extension.
     const pictures = blocks.filter(({ info }) => info === "text").map((block) => block.text);
     const isModule = (name: string) => exists(join("src", `${name}.ts`));
-    const modules = new RegExp(`(?<![\\w/])(?:${folders})/[a-z-]+`, "g");
+    const modules = new RegExp(`(?<![\\w/])(?:${folders})(?:/[a-z-]+)+`, "g");
     expect(missing(pictures.join("\n"), modules, isModule)).toEqual([]);
   });
 
