@@ -84,8 +84,11 @@ async function unpackBlas(wheel: string, work: string): Promise<string> {
 
 const ownFolder = join(import.meta.dir, "..", "..", "ffi");
 
-/** A source file and its flags. */
-type Part = { source: string; flags: readonly string[] };
+/**
+ * Sources that are compiled as one: most of the time would go into MLX's headers, which are then read once for all of
+ * them.
+ */
+type Unit = { name: string; sources: readonly string[]; flags: readonly string[] };
 
 type Ingredients = {
   target: pins.Target;
@@ -98,25 +101,27 @@ type Ingredients = {
   openBlas: string | undefined;
 };
 
-/** Compiles mlx-c and our own sources, one file per core at a time, and links them into `library`. */
+/** Compiles mlx-c and our own sources, one unit per core at a time, and links them into `library`. */
 async function buildLibrary(from: Ingredients, library: string): Promise<void> {
   const { compiler, openBlas } = from;
-  const parts = [...(await mlxCParts(from.mlxC)), ...ownParts(from.target, openBlas !== undefined)];
+  const units = [...ownUnits(from.target, openBlas !== undefined), ...(await mlxCUnits(from.mlxC))];
   const includes = [`-I${from.mlxC}`, `-I${join(from.mlx, "include")}`];
-  const objects = parts.map((_, i) => join(dirname(library), `${i}.o`));
+  const folder = dirname(library);
+  const objects = units.map(({ name }) => join(folder, `${name}.o`));
   const show = progress("building libmlxc");
-  const waiting = [...parts.entries()];
+  const waiting = [...units];
   let done = 0;
   const compileInTurn = async () => {
-    for (let next = waiting.shift(); next; next = waiting.shift()) {
-      const [i, { source, flags }] = next;
-      const command = source.endsWith(".c") ? compiler.c : compiler.cxx;
-      const files = ["-c", source, "-o", objects[i]!];
+    for (let unit = waiting.shift(); unit; unit = waiting.shift()) {
+      const { name, sources, flags } = unit;
+      const command = sources[0]!.endsWith(".c") ? compiler.c : compiler.cxx;
+      const source = sources.length === 1 ? sources[0]! : join(folder, `${name}.cpp`);
+      if (sources.length > 1) await writeFile(source, sources.map(includeOf).join(""));
       await runQuietly(
-        [...command, ...flags, ...includes, ...files],
-        `${basename(source)} did not compile (it needs a C++20 compiler)`,
+        [...command, ...flags, ...includes, "-c", source, "-o", join(folder, `${name}.o`)],
+        `${name} did not compile (it needs a C++20 compiler)`,
       );
-      show(Math.floor((++done / parts.length) * 100));
+      show(Math.floor((++done / units.length) * 100));
     }
   };
   await Promise.all(Array.from({ length: availableParallelism() }, compileInTurn));
@@ -133,40 +138,49 @@ async function buildLibrary(from: Ingredients, library: string): Promise<void> {
   await runQuietly(link, `${name} could not be linked`);
 }
 
-async function mlxCParts(mlxC: string): Promise<Part[]> {
+function includeOf(source: string): string {
+  return `#include ${JSON.stringify(source)}\n`;
+}
+
+/** In halves, for two cores. */
+async function mlxCUnits(mlxC: string): Promise<Unit[]> {
   const folder = join(mlxC, "mlx", "c");
   const names = (await readdir(folder)).filter((name) => name.endsWith(".cpp")).sort();
   const flags = [...pins.mlxCFlags, "-include", join(ownFolder, "mlx-c.h")];
-  return names.map((name) => ({ source: join(folder, name), flags }));
+  return [0, 1].map((half) => ({
+    name: `mlx-c-${half}`,
+    sources: names.filter((_, i) => i % 2 === half).map((name) => join(folder, name)),
+    flags,
+  }));
 }
 
-/** ffi/cpu, ffi/cuda and ffi/blas.c; the kernels once for each kind of processor. */
-function ownParts(target: pins.Target, withBlas: boolean): Part[] {
+/** ffi/cpu, ffi/cuda and ffi/blas.c; the kernels once for each kind of processor, the slowest to compile first. */
+function ownUnits(target: pins.Target, withBlas: boolean): Unit[] {
   const [system, processor] = target.split("-");
-  const blas = withBlas ? ["-DWITH_BLAS"] : [];
-  const names: [name: string, ...flags: string[]][] = [
-    ["cpu/attention.cpp"],
-    ["cpu/expert-product.cpp", ...blas],
-    ["cpu/latent.cpp"],
-    ["cpu/packed-product.cpp", ...blas],
-    ["cpu/recurrence.cpp"],
-    ["cpu/rows.cpp"],
-    ["cpu/sequence.cpp"],
-    ["cpu/pool.cpp"],
-    ["cpu/shared-group.cpp"],
-    ["cpu/choice.cpp"],
-  ];
-  const variants = pins.kernelVariants[processor as "x64" | "arm64"];
-  for (const [variant, flags] of Object.entries(variants)) {
-    names.push(["cpu/kernels.cpp", `-DVARIANT=${variant}`, ...flags]);
-  }
-  if (withBlas) names.push(["cpu/product.cpp"], ["blas.c"]);
-  const cuda = ["compiled", "copies", "driver", "memory", "recording"];
-  if (hasCuda(system)) names.push(...cuda.map((name): [string] => [`cuda/${name}.cpp`]));
-  return names.map(([name, ...flags]) => ({
-    source: join(ownFolder, name),
+  const unit = (name: string, sources: readonly string[], flags: readonly string[] = []): Unit => ({
+    name,
+    sources: sources.map((source) => join(ownFolder, source)),
     flags: [...pins.ownFlags, ...flags],
-  }));
+  });
+  const variants = Object.entries(pins.kernelVariants[processor as "x64" | "arm64"]).reverse();
+  const units = variants.map(([variant, flags]) =>
+    unit(`kernels-${variant}`, ["cpu/kernels.cpp"], [`-DVARIANT=${variant}`, ...flags]),
+  );
+  const operations = ["attention", "expert-product", "latent", "packed-product", "recurrence"];
+  operations.push("rows", "sequence", "pool", "shared-group", "choice");
+  if (withBlas) operations.push("product");
+  const cpu = operations.map((name) => `cpu/${name}.cpp`);
+  units.push(unit("cpu", cpu, withBlas ? ["-DWITH_BLAS"] : []));
+  if (withBlas) units.push(unit("blas", ["blas.c"]));
+  const cuda = ["compiled", "copies", "driver", "memory", "recording"];
+  if (hasCuda(system))
+    units.push(
+      unit(
+        "cuda",
+        cuda.map((name) => `cuda/${name}.cpp`),
+      ),
+    );
+  return units;
 }
 
 type Unpacked = { unpacked: string; mlxC: string; openBlas: string | undefined };
