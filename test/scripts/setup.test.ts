@@ -61,7 +61,7 @@ function pythonPath(): string {
 
 /** A compiler that runs `compile` for a source of mlx-c's. */
 const compiler = (compile: string) => `
-case "$*" in *" -c "*/mlx/c/*) ${compile};; esac
+case "$*" in *" -c "*/mlx-c-*) ${compile};; esac
 for argument; do [ "$previous" = -o ] && output=$argument; previous=$argument; done
 case "$*" in
   *-fsyntax-only*) ;;
@@ -270,7 +270,7 @@ test("a compiler that fails shows what it said, then one line", async () => {
   // As many compile at once as there are cores.
   expect(lines).toContain("array.cpp:1: error: no");
   expect(lines.at(-1)).toMatch(
-    /^mlx-serve: \w+\.cpp did not compile \(it needs a C\+\+20 compiler\)$/,
+    /^mlx-serve: mlx-c-\d did not compile \(it needs a C\+\+20 compiler\)$/,
   );
   expect(exitCode).toBe(1);
   await recovers(cache);
