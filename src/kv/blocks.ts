@@ -1,8 +1,8 @@
-// The blocks of the KV cache, as numbers. A block is free, held by one or more sequences (its
-// references), or cached: without a reference, but found by the hash of its tokens until it is evicted,
-// least recently used first. The KV store (src/model) owns the keys and values themselves.
+// Allocates the blocks of the KV cache, as numbers. A block is free, held (with one reference per sequence), or
+// cached: without references, but found by its key until it is evicted, least recently used first. The KV store
+// (src/model/state) owns the keys and values themselves.
 //
-// The gauges are in a SharedArrayBuffer, so that another thread can read them.
+// The gauges are in a SharedArrayBuffer, so that other threads can read them.
 
 /** Tokens in a block. */
 export const BLOCK_TOKENS = 32;
@@ -20,11 +20,11 @@ export type BlockGauges = {
 
 export class BlockPool {
   readonly count: number;
-  /** What `readGauges` reads from another thread. */
+  /** Read by `readGauges`, from any thread. */
   readonly gauges: SharedArrayBuffer;
   readonly #gauges: Int32Array;
   readonly #references: Int32Array;
-  // Links of two lists: free blocks, and cached blocks in order of their last use.
+  // Links of two lists: free blocks, and cached blocks in LRU order.
   readonly #next: Int32Array;
   readonly #previous: Int32Array;
   #firstFree = NONE;
@@ -45,7 +45,7 @@ export class BlockPool {
     for (let block = count - 1; block >= 0; block--) this.#toFree(block);
   }
 
-  /** Blocks that `take` can return: free ones, and cached ones that it would evict. */
+  /** Number of blocks that `take` can return: free ones and evictable cached ones. */
   get available(): number {
     return this.#gauges[FREE]! + this.#gauges[CACHED]!;
   }
@@ -54,14 +54,14 @@ export class BlockPool {
     return this.#references[block]!;
   }
 
-  /** How much it is used: 0 if it is free, 1 cached, 2 held, 3 shared. */
+  /** State of a block: 0 free, 1 cached, 2 held, 3 shared. */
   use(block: number): number {
     const references = this.#references[block]!;
     if (references > 0) return references > 1 ? 3 : 2;
     return this.#keys[block] === undefined ? 0 : 1;
   }
 
-  /** Takes `count` blocks with one reference each, or undefined if there are not enough. */
+  /** Allocates `count` blocks with one reference each; undefined if too few are available. */
   take(count: number): number[] | undefined {
     if (count > this.available) return undefined;
     return Array.from({ length: count }, () => this.#takeOne());
@@ -78,7 +78,7 @@ export class BlockPool {
     if (this.#references[block] === 2) this.#gauges[SHARED]! += 1;
   }
 
-  /** Drops a reference. Without references a published block is cached, any other is free. */
+  /** Drops a reference. Without references a published block becomes cached, any other free. */
   release(block: number): void {
     if (!this.#references[block]) throw new Error(`block ${block} was released once too often`);
     this.#references[block]! -= 1;
@@ -89,7 +89,7 @@ export class BlockPool {
     else this.#toCached(block);
   }
 
-  /** Lets `find` return this full block. If another block already has the key, that one keeps it. */
+  /** Makes a full block findable by its key, unless another block already has that key. */
   publish(block: number, key: string): void {
     if (!this.#references[block]) throw new Error(`block ${block} is not held`);
     if (this.#keys[block] !== undefined || this.#byKey.has(key)) return;
@@ -97,7 +97,7 @@ export class BlockPool {
     this.#byKey.set(key, block);
   }
 
-  /** Takes a held block out of the prefix cache again, because its content is wrong. */
+  /** Removes a held block with invalid content from the prefix cache. */
   unpublish(block: number): void {
     const key = this.#keys[block];
     if (key === undefined) return;
@@ -109,7 +109,7 @@ export class BlockPool {
     return this.#keys[block] !== undefined;
   }
 
-  /** Frees the block with this key, unless somebody holds it. */
+  /** Frees the block with this key, unless it is held. */
   drop(key: string): void {
     const block = this.#byKey.get(key);
     if (block === undefined || this.#references[block]) return;
@@ -117,7 +117,7 @@ export class BlockPool {
     this.#toFree(block);
   }
 
-  /** The block with this key. The next `take` may evict it unless it is retained. */
+  /** The block with this key. Unless retained, it may be evicted by the next `take`. */
   find(key: string): number | undefined {
     return this.#byKey.get(key);
   }
@@ -127,7 +127,7 @@ export class BlockPool {
     while (this.#oldest !== NONE) this.#toFree(this.#evict());
   }
 
-  /** Throws unless every block is in exactly one state and the gauges agree. */
+  /** Throws unless every block is in exactly one state and the gauges match. */
   check(): void {
     const seen = new Int8Array(this.count);
     const mark = (block: number, what: string) => {
@@ -194,7 +194,7 @@ export class BlockPool {
     this.#gauges[FREE]! += 1;
   }
 
-  /** Takes the least recently used cached block off its list, and its key away. */
+  /** Removes the least recently used cached block from its list and clears its key. */
   #evict(): number {
     const block = this.#oldest;
     this.#removeCached(block);
@@ -228,7 +228,7 @@ export class BlockPool {
 
 const [FREE, CACHED, HELD, TOTAL, SHARED] = [0, 1, 2, 3, 4] as const;
 
-/** The counts of some pools together, read from any thread. */
+/** Sums the gauges of several pools; callable from any thread. */
 export function readGauges(...pools: readonly SharedArrayBuffer[]): BlockGauges {
   const count = (at: number) => pools.reduce((sum, gauges) => sum + new Int32Array(gauges)[at]!, 0);
   return {

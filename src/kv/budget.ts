@@ -1,28 +1,28 @@
-// How the memory for what layers keep is divided: among groups of layers that keep blocks, and slots.
+// Divides cache memory between the groups of attention layers (blocks) and recurrent layers (slots).
 import { BLOCK_TOKENS } from "./blocks.ts";
 import type { CacheLayout } from "./kv-cache.ts";
 
 export type Costs = {
-  /** `blockBytes`: what a block takes in all layers of the group. */
+  /** `blockBytes`: bytes of a block over all layers of the group. */
   groups: readonly { blockBytes: number; window: number | undefined }[];
-  /** What a slot takes in all recurrent layers; 0 where there are none. */
+  /** Bytes of a slot over all recurrent layers; 0 without any. */
   slotBytes: number;
 };
 
 export type Demand = {
-  /** Sequences that run at once, and the longest that they may become. */
+  /** Maximum number of running sequences, and maximum sequence length. */
   maxBatch: number;
   maxLength: number;
-  /** Tokens of a step. */
+  /** Maximum tokens per step. */
   stepTokens: number;
-  /** For snapshots of recurrent states; a quarter of all unless it says. */
+  /** Bytes for snapshots of recurrent states; a quarter of the memory by default. */
   snapshotBytes?: number | undefined;
 };
 
-/** A group with a window keeps one window of each so many tokens that there is memory for. */
+/** A sliding-window group gets one window per this many tokens of the largest group. */
 const TOKENS_PER_WINDOW = 2048;
 
-/** As many blocks and slots as so many bytes hold, and no more than a full batch could use. */
+/** The largest layout that fits in `bytes`, but at most what a full batch of maximum length can use. */
 export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLayout {
   const slots = slotsFor(costs, demand, bytes);
   const most = demand.maxBatch * Math.ceil(demand.maxLength / BLOCK_TOKENS);
@@ -35,7 +35,7 @@ export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLay
   return layoutOf(costs, demand, fits, slots);
 }
 
-/** One for each sequence of a full batch, if they leave half of the memory, and snapshots. */
+/** One slot per sequence of a full batch, in at most half of the memory if there are blocks too, plus snapshots. */
 export function slotsFor(
   { groups, slotBytes }: Costs,
   { maxBatch, snapshotBytes }: Demand,
@@ -47,7 +47,7 @@ export function slotsFor(
   return Math.max(1, Math.min(maxBatch, Math.floor(running))) + Math.max(1, Math.floor(snapshots));
 }
 
-/** With so many blocks in the group that sees farthest. */
+/** The layout with `blocks` in the group with the largest window. */
 export function layoutOf(
   { groups }: Costs,
   { stepTokens }: Demand,

@@ -1,23 +1,23 @@
-// Which tokens cached blocks hold, to tell where a prompt parts from them. It is kept for logs at debug level only.
+// Remembers the tokens of cached blocks, to explain where a prompt diverges from them. Kept at log level debug only.
 
-/** Where a prompt parts from what is cached. */
+/** Where a prompt diverges from the prefix cache. */
 export type PrefixMiss = {
-  /** The first of its tokens that is not cached, counted from 0. */
+  /** Index of its first token that is not cached. */
   at: number;
   token: number;
-  /** What the most similar cached prefix has in its place; undefined where that ends, or was evicted. */
+  /** The token there in the most similar cached prefix; undefined if that ends or was evicted. */
   cached: number | undefined;
-  /** Where it resumed: before that, where a snapshot was missing. */
+  /** Where computation resumed: before `at` if a snapshot was missing. */
   resumed: number;
 };
 
 export class CachedTokens {
-  /** By the key of the block before. */
+  /** By parent key, then by key. */
   readonly #blocks = new Map<string, Map<string, Uint32Array>>();
   readonly #most: number;
   #count = 0;
 
-  /** `most`: blocks that there may be. */
+  /** `most`: maximum number of cached blocks. */
   constructor(most: number) {
     this.#most = most;
   }
@@ -30,7 +30,7 @@ export class CachedTokens {
     this.#count += 1;
   }
 
-  /** Of the blocks behind one that are cached, how many tokens the most similar begins with, and the next. */
+  /** Among the cached successors of a block, the longest common prefix with `tokens`, and the token after it. */
   nearest(
     before: string,
     tokens: Uint32Array,
@@ -46,7 +46,7 @@ export class CachedTokens {
     return best;
   }
 
-  /** Forgets what is no longer cached, now and then. */
+  /** Forgets evicted blocks once twice the maximum is stored (amortized). */
   sweep(isCached: (key: string) => boolean): void {
     if (this.#count <= 2 * this.#most) return;
     this.#count = 0;

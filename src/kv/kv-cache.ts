@@ -1,12 +1,11 @@
-// What the sequences of a model keep, as numbers. Layers that keep the same are a group. A group of attention
-// layers keeps keys and values in blocks of tokens, with a table of them for each sequence; where its layers see
-// only a window, blocks that no later token sees are given back. Recurrent layers keep a state of fixed size: one
-// slot of a sequence holds the states of all of them.
+// Tracks the cache state of a model's sequences, as integers. Layers with the same kind of state form a group. A group
+// of attention layers keeps keys and values in blocks, with a block table per sequence; sliding-window groups release
+// blocks that have left the window. Recurrent layers keep a state of fixed size: one slot per sequence holds the states
+// of all of them.
 //
-// The state of a sequence cannot be taken back to an earlier token, so a prefix can be resumed only where a snapshot
-// of it was left. A snapshot is a slot that is no longer written to: the sequence goes on in another one, which the
-// next step writes instead, at no cost. It is found by the key of the block that it ends with, and evicted like a
-// cached block, the least recently used first.
+// A recurrent state cannot be rewound, so a prefix can be resumed only from a snapshot. A snapshot is a slot that is no
+// longer written: the sequence continues in another slot, which the next step writes instead, without a copy. A
+// snapshot is found by the key of the block it ends with, and evicted like a cached block, least recently used first.
 import { BLOCK_TOKENS, BlockPool } from "./blocks.ts";
 import { CachedTokens, type PrefixMiss } from "./cached-tokens.ts";
 
@@ -16,48 +15,48 @@ export const NONE = -1;
 export type CacheLayout = {
   groups: readonly {
     blocks: number;
-    /** How many of the latest tokens its layers see; all unless it says. */
+    /** Sliding window in tokens; unlimited if absent. */
     window?: number | undefined;
   }[];
-  /** Slots of recurrent layers, where there are any. */
+  /** Number of slots, if the model has recurrent layers. */
   slots?: number | undefined;
-  /** Whether misses can be explained, which takes a little time and memory. */
+  /** Whether to record tokens so that prefix misses can be explained. */
   explains?: boolean | undefined;
 };
 
-/** What the cache asks of a sequence. */
+/** A sequence, as the cache sees it. */
 export interface Cached {
   readonly held: Held;
   readonly promptLength: number;
-  /** Lengths of its prompt's beginnings that other prompts may share, in ascending order. */
+  /** Prefix lengths that other conversations may share, ascending. */
   readonly heads: readonly number[];
-  /** Tokens that are known. */
+  /** Number of known tokens. */
   readonly length: number;
-  /** Tokens that were computed, and those that steps under way compute too. */
+  /** Tokens computed, and tokens computed or in flight. */
   readonly computed: number;
   readonly launched: number;
-  /** It takes nothing from the cache. */
+  /** Ignores the prefix cache. */
   readonly fresh: boolean;
-  /** A step of it may have to be computed again. */
+  /** A step of it may have to be recomputed. */
   readonly revisable: boolean;
-  /** The key of its block number `index`, which is full of known tokens; of -1, what the first is hashed from. */
+  /** The key of block `index`, which is full of known tokens; -1 is the root key. */
   key(index: number): string;
   tokens(from: number, to: number): Uint32Array;
 }
 
-/** What one sequence holds. */
+/** The blocks and slot that one sequence holds. */
 export class Held {
-  /** By group, its blocks in order: block i holds the tokens from i * BLOCK_TOKENS on. NONE: it was given back. */
+  /** Block table per group: entry i holds the tokens from i * BLOCK_TOKENS on; NONE once released. */
   tables: number[][];
-  /** By group, how many blocks at the beginning were given back. */
+  /** Per group, the number of leading blocks that have left the window. */
   gone: number[];
-  /** The state after its launched tokens. */
+  /** Slot of the state after its launched tokens. */
   slot = NONE;
-  /** Where in its prompt snapshots are wanted, in ascending order. */
+  /** Prompt positions at which to take snapshots, ascending. */
   marks: number[] = [];
-  /** The keys of snapshots that it has left. */
+  /** Keys of the snapshots it has taken. */
   readonly snapshots = new Set<string>();
-  /** The last of them that is past its prompt; there is one at a time. */
+  /** Key of its one snapshot past the prompt: a newer one replaces it. */
   newest: string | undefined;
 
   constructor(groups: number) {
@@ -65,35 +64,35 @@ export class Held {
     this.gone = Array<number>(groups).fill(0);
   }
 
-  /** Of all groups. */
+  /** Number of blocks held, in all groups. */
   get blocks(): number {
     return this.tables.reduce((sum, table, group) => sum + table.length - this.gone[group]!, 0);
   }
 }
 
-/** A prefix that need not be computed. */
+/** A prefix found in the cache. */
 export type Hit = {
   tokens: number;
   tables: number[][];
   /** The snapshot at its end. */
   slot: number;
-  /** How far its blocks reach; past `tokens` a snapshot is missing. */
+  /** Tokens covered by cached blocks; more than `tokens` if a snapshot is missing. */
   reach: number;
 };
 
 export type BlockCopy = { group: number; from: number; to: number };
 
-/** The slot that a step reads a state from, NONE where the sequence begins, and the one that it writes to. */
+/** The slots that a step reads and writes a state in; `from` is NONE at the start of a sequence. */
 export type SlotMove = { from: number; to: number };
 
-/** What has to be done for a sequence's next tokens. */
+/** Copies and the slot move that a sequence's next tokens require. */
 export type Advance = { copies: readonly BlockCopy[]; move: SlotMove | undefined };
 
 type Group = { pool: BlockPool; window: number | undefined };
 
-/** Snapshots in a long prompt are so far apart. */
+/** Distance between snapshots in a long prompt. */
 const MARK_TOKENS = 2048;
-/** A head is worth a slot if it is so much longer than nothing, or than another head. */
+/** Minimum length by which a head must exceed the previous one to get a snapshot. */
 const HEAD_TOKENS = 64;
 
 export class KvCache {
@@ -113,24 +112,24 @@ export class KvCache {
     return this.#groups.map(({ pool }) => pool);
   }
 
-  /** What `readGauges` reads from another thread. */
+  /** Read by `readGauges`, from any thread. */
   get gauges(): SharedArrayBuffer[] {
     return this.pools.map(({ gauges }) => gauges);
   }
 
-  /** Of the smallest group. */
+  /** Number of blocks of the smallest group. */
   get fewestBlocks(): number {
     return Math.min(...this.pools.map(({ count }) => count));
   }
 
-  /** Since the last call: sequences that began from a snapshot, and those whose blocks were cached farther. */
+  /** Counts since the last call. Hits resumed from a snapshot; misses had cached blocks beyond their snapshot. */
   takeSnapshotCounts(): { hits: number; misses: number } {
     const counts = this.#snapshots;
     this.#snapshots = { hits: 0, misses: 0 };
     return counts;
   }
 
-  /** The longest sequence that there are blocks for. */
+  /** Maximum sequence length that the blocks can hold. */
   get maxLength(): number {
     const whole = this.#groups.filter(({ window }) => window === undefined);
     return Math.min(
@@ -139,7 +138,7 @@ export class KvCache {
     );
   }
 
-  /** The most tokens of a sequence that a step can compute. */
+  /** Maximum tokens of one sequence per step. */
   get maxStride(): number {
     return this.#groups.reduce((least, { pool, window }) => {
       if (window === undefined) return least;
@@ -154,7 +153,7 @@ export class KvCache {
 
   // ---- Room
 
-  /** Whether so many sequences can have a token more, whatever they are. */
+  /** Whether any `sequences` sequences could each get one more token: a fast sufficient check. */
   hasBlockFor(sequences: number): boolean {
     return (
       this.#groups.every(({ pool }) => sequences <= pool.available) &&
@@ -162,7 +161,7 @@ export class KvCache {
     );
   }
 
-  /** Whether each of these running sequences can have so many tokens more. */
+  /** Whether each of these running sequences has room for `count` more tokens. */
   hasRoom(sequences: readonly Cached[], count: number): boolean {
     const total = (lacking: (sequence: Cached) => number) =>
       sequences.reduce((sum, sequence) => sum + lacking(sequence), 0);
@@ -174,7 +173,7 @@ export class KvCache {
     );
   }
 
-  /** How many more tokens of a running sequence there is room for. */
+  /** Number of tokens a running sequence has room for. */
   freeTokens(sequence: Cached): number {
     if (this.slots && this.#lackingSlots(sequence) > this.slots.available) return 0;
     const { held, launched } = sequence;
@@ -184,9 +183,9 @@ export class KvCache {
     }, Number.POSITIVE_INFINITY);
   }
 
-  /** Whether so many tokens can be computed behind a hit, with so many blocks to spare in each group. */
+  /** Whether `count` tokens after a hit fit, leaving `spare` blocks in each group. */
   canBegin({ tokens, tables, slot }: Hit, count: number, spare: number): boolean {
-    // What is cached and hit is no longer available to be taken.
+    // Cached blocks of the hit will be retained, so they are not available to `take`.
     const isIdle = (pool: BlockPool, block: number) =>
       block !== NONE && pool.references(block) === 0;
     const hasBlocks = this.#groups.every(({ pool }, group) => {
@@ -199,7 +198,7 @@ export class KvCache {
     return hasBlocks && (!slots || slots.available > (isIdle(slots, slot) ? 1 : 0));
   }
 
-  /** How many of the next `count` tokens a step computes: up to a mark, or else whole blocks if it can. */
+  /** How many of the next `count` tokens a step computes: up to the next mark, else whole blocks if possible. */
   stride({ held, length }: Cached, start: number, count: number): number {
     if (!this.slots || start + count >= length) return this.#toMark(held.marks, start, count);
     const aligned = Math.floor((start + count) / BLOCK_TOKENS) * BLOCK_TOKENS - start;
@@ -211,7 +210,7 @@ export class KvCache {
     return next === undefined ? count : Math.min(count, next - start);
   }
 
-  /** Blocks that it lacks for so many more tokens: new ones, and one that it must not write to. */
+  /** Number of blocks to allocate for `count` more tokens: new ones, and a copy of a shared tail block. */
   #lacking(sequence: Cached, group: number, count: number): number {
     const blocks = Math.ceil((sequence.launched + count) / BLOCK_TOKENS);
     const table = sequence.held.tables[group]!;
@@ -222,13 +221,13 @@ export class KvCache {
     return revisable || !this.#ownsSlot(held) ? 1 : 0;
   }
 
-  /** Whether its slot is its own to write to. */
+  /** Whether it may write to its slot: unshared and not a snapshot. */
   #ownsSlot({ slot }: Held): boolean {
     const slots = this.slots!;
     return slot !== NONE && slots.references(slot) === 1 && !slots.isPublished(slot);
   }
 
-  /** Whether the block that its next token goes to is shared. */
+  /** Whether its next token goes to a shared block. */
   #sharesTail({ held, launched }: Cached, group: number): boolean {
     const tail = held.tables[group]![Math.floor(launched / BLOCK_TOKENS)];
     return tail !== undefined && this.#groups[group]!.pool.references(tail) > 1;
@@ -236,7 +235,7 @@ export class KvCache {
 
   // ---- Prefixes
 
-  /** The longest prefix that needs no computing. The last token is always computed. */
+  /** The longest cached prefix. The last token is always computed. */
   lookup(sequence: Cached): Hit {
     const { fresh, length } = sequence;
     let end = fresh ? 0 : Math.floor((length - 1) / BLOCK_TOKENS);
@@ -260,12 +259,12 @@ export class KvCache {
     return { tokens: end * BLOCK_TOKENS, tables, slot, reach };
   }
 
-  /** `end` if there is all else that is needed behind so many blocks, or a lower number to try. */
+  /** `end` if windows and snapshot allow resuming after that many blocks, else a lower candidate. */
   #usableEnd(sequence: Cached, end: number): number {
     if (this.slots && this.slots.find(sequence.key(end - 1)) === undefined) return end - 1;
     for (const { pool, window } of this.#groups) {
       if (window === undefined) continue;
-      // A block that is missing here is missing for every end behind it that is tried.
+      // A block missing from this window is missing from the window of every end between it and `end`.
       for (let i = end - 1; i >= firstSeen(end, window); i--) {
         if (pool.find(sequence.key(i)) === undefined) return i;
       }
@@ -273,7 +272,7 @@ export class KvCache {
     return end;
   }
 
-  /** Why a sequence did not hit more; undefined where it could not, or nobody wants to know. */
+  /** Why a sequence's hit was not longer; undefined if it could not be, or if misses are not explained. */
   explain(sequence: Cached, { tokens: resumed, reach }: Hit): PrefixMiss | undefined {
     const { length, fresh } = sequence;
     const whole = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;
@@ -291,7 +290,7 @@ export class KvCache {
     return this.slots?.find(key) !== undefined;
   }
 
-  /** A waiting sequence begins to run with what it has hit. */
+  /** Starts a waiting sequence with its hit. */
   begin(sequence: Cached, { tokens, tables, slot, reach }: Hit): void {
     const { held, length, heads } = sequence;
     this.#groups.forEach(({ pool, window }, group) => {
@@ -309,7 +308,7 @@ export class KvCache {
 
   // ---- Steps
 
-  /** Gives a sequence what its next tokens need. There must be room. */
+  /** Allocates blocks and a slot for a sequence's next tokens. The caller has checked that there is room. */
   advance(sequence: Cached, count: number): Advance {
     const { held, launched } = sequence;
     const copies: BlockCopy[] = [];
@@ -330,7 +329,7 @@ export class KvCache {
     return { copies, move: this.slots && this.#move(sequence, this.slots) };
   }
 
-  /** The step goes on in its slot, or in another one where the state is still needed as it is. */
+  /** The step updates its slot in place, or writes another slot if the current state must be preserved. */
   #move(sequence: Cached, slots: BlockPool): SlotMove {
     const { held } = sequence;
     const from = held.slot;
@@ -340,7 +339,7 @@ export class KvCache {
     return { from, to: held.slot };
   }
 
-  /** Forks will begin with the state that a step under way makes. */
+  /** Lets forks share the slot that a step in flight writes. */
   reserve(sequence: Cached, forks: readonly Cached[]): void {
     if (!this.slots) return;
     for (const { held } of forks) {
@@ -349,7 +348,7 @@ export class KvCache {
     }
   }
 
-  /** A fork begins where a sequence's computed tokens end. */
+  /** Gives a fork the blocks of the sequence's computed tokens. */
   fork({ held }: Cached, from: Cached): void {
     const blocks = Math.ceil(from.computed / BLOCK_TOKENS);
     held.gone = [...from.held.gone];
@@ -359,7 +358,7 @@ export class KvCache {
     });
   }
 
-  /** A step from `start` on has landed: what is full can be found, what nobody sees any more is given back. */
+  /** After a step from `start` on has landed: publishes full blocks and releases those that have left the window. */
   landed(sequence: Cached, start: number): void {
     const { held, computed } = sequence;
     const full = Math.floor(computed / BLOCK_TOKENS);
@@ -367,7 +366,7 @@ export class KvCache {
     for (const { pool, window, table, group } of this.#tables(held)) {
       const first = Math.max(Math.floor(start / BLOCK_TOKENS), held.gone[group]!);
       for (let i = first; i < full; i++) pool.publish(table[i]!, sequence.key(i));
-      // What may be computed again sees one more than what comes next.
+      // A recomputed token would still see the window of the token at `start`.
       const next = this.slots && sequence.revisable ? start : computed;
       const gone = window === undefined ? 0 : Math.floor((next - window) / BLOCK_TOKENS);
       for (let i = held.gone[group]!; i < gone; i++) {
@@ -386,14 +385,14 @@ export class KvCache {
     this.#cachedTokens!.sweep((key) => this.#isCached(key));
   }
 
-  /** After all else that a landed step brought: the slot that it has left is a snapshot, or free. */
+  /** Last, after a step has landed: turns the slot that it moved away from into a snapshot, or frees it. */
   leave(sequence: Cached, start: number, move: SlotMove | undefined, isGood: boolean): void {
     if (!move || move.from === NONE || move.from === move.to) return;
     if (isGood && this.#isWanted(sequence, start)) this.#keep(sequence, start, move.from);
     this.slots!.release(move.from);
   }
 
-  /** It is to compute again what a step from `start` on has computed; returns from which token on. */
+  /** Rewinds a step from `start` on, to recompute it. Returns the first token to recompute. */
   stepBack(sequence: Cached, start: number, move: SlotMove | undefined): number {
     const { held, length } = sequence;
     const position = move ? start : length - 1;
@@ -408,11 +407,11 @@ export class KvCache {
     return position;
   }
 
-  /** It holds nothing any more. What it leaves can be hit, its state too if that is at the end of a block. */
+  /** Releases all blocks and the slot. They can still be hit; the state too, if it is at the end of a block. */
   release(sequence: Cached, isGood: boolean): void {
     const { held, computed, launched } = sequence;
     for (const { pool, table } of this.#tables(held)) {
-      // The last block first: it is evicted first, and the beginning can be hit longest.
+      // Last block first: it is evicted first, so the start of the prefix stays longest.
       for (const block of table.splice(0).reverse()) if (block !== NONE) pool.release(block);
     }
     held.gone.fill(0);
@@ -426,7 +425,7 @@ export class KvCache {
     held.newest = undefined;
   }
 
-  /** What it computed is wrong and must not be hit. */
+  /** Removes its blocks and snapshots from the prefix cache: their content is invalid. */
   unpublish({ held }: Cached): void {
     for (const { pool, table } of this.#tables(held)) {
       for (const block of table) if (block !== NONE) pool.unpublish(block);
@@ -434,13 +433,13 @@ export class KvCache {
     for (const key of held.snapshots) this.slots!.drop(key);
   }
 
-  /** Nothing can be hit any more. */
+  /** Empties the prefix cache. */
   clear(): void {
     for (const pool of this.pools) pool.clear();
     this.slots?.clear();
   }
 
-  /** Whether the state after so many tokens should be kept: at marks, and at the last whole block of an answer. */
+  /** Whether to snapshot the state at `position`: at marks, and at whole blocks of the answer. */
   #isWanted({ held, promptLength }: Cached, position: number): boolean {
     if (position === 0 || position % BLOCK_TOKENS !== 0) return false;
     return position >= promptLength || held.marks.includes(position);
@@ -461,7 +460,7 @@ export class KvCache {
 
   // ---- Checks
 
-  /** Throws unless every block and slot is accounted for by these sequences and the slots that steps read. */
+  /** Throws unless these sequences and moves account for every reference to a block or slot. */
   check(holders: Iterable<Cached>, moves: Iterable<SlotMove>): void {
     const sequences = [...holders];
     for (const { pool, group } of this.#groups.map((each, group) => ({ ...each, group }))) {
@@ -484,15 +483,15 @@ export class KvCache {
   }
 }
 
-/** The first block that a token behind so many blocks sees. */
+/** The first block within the window of the token after `blocks` blocks. */
 function firstSeen(blocks: number, window: number | undefined): number {
   if (window === undefined) return 0;
   return Math.max(0, Math.floor((blocks * BLOCK_TOKENS - window + 1) / BLOCK_TOKENS));
 }
 
 /**
- * Where a prompt leaves snapshots: at its last whole block, where its blocks no longer match others', where its heads
- * end, and every so often.
+ * Snapshot positions of a prompt: its last whole block, the end of its cached blocks, the ends of its heads, and every
+ * MARK_TOKENS.
  */
 function marksOf(hit: number, reach: number, length: number, heads: readonly number[]): number[] {
   const last = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;

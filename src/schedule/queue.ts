@@ -1,19 +1,18 @@
-// Whose prompt is computed next: of the waiting sequences and of the running ones whose prompts are not complete.
+// Chooses whose prompt is prefilled next, among waiting sequences and running ones with incomplete prompts.
 //
-// A flow is what one client (an API key) sends at one level (LOW 0, NORMAL 1, HIGH 2): first come, first
-// served. Between flows the order is
+// A flow is the requests of one client (an API key) at one level (LOW 0, NORMAL 1, HIGH 2), first come, first
+// served. Flows are ordered by
 //
-//   1. the higher level. While prompts of higher levels are computed and none of its own, a flow rises by a
-//      level every ten seconds, up to HIGH; a step that computes one takes back a tenth of that time;
-//   2. the client that was served fewer tokens, prompts and answers together, of all its levels;
-//   3. the flow that has waited for longer.
+//   1. level, highest first. While only prompts of higher levels are prefilled, a flow ages: it rises one level
+//      every ten seconds, up to HIGH. A step that prefills one of its own prompts takes back a tenth of that time.
+//   2. tokens served to the client, fewest first, counting prompts and answers of all its levels.
+//   3. waiting time, longest first.
 //
-// A client that had no prompts to compute continues at the least count of those that have: idleness earns
-// nothing. No flow starves: the levels above it can pass it over for 20 seconds, then it is at the top. There the
-// client with the fewest tokens goes first, only service raises a count, and each other client can be served no
-// more than the difference before its turn.
+// A client that returns from idleness starts at the lowest count of the active clients: idleness earns no credit.
+// No flow starves: after at most 20 seconds it has aged to HIGH. There the client with the fewest tokens goes first;
+// counts only grow by service, so each other client is served at most the difference before it.
 //
-// Preemption follows another order, that of standings: see `compare`.
+// Preemption has its own order, by standing: see `compare`.
 
 export type Priority = "LOW" | "NORMAL" | "HIGH";
 
@@ -21,15 +20,15 @@ export const levels: Record<Priority, number> = { LOW: 0, NORMAL: 1, HIGH: 2 };
 
 const MS_PER_LEVEL = 10_000;
 
-/** Of the time that a flow has waited, what is left after a step that computes one of its prompts. */
+/** Fraction of a flow's waiting time that remains after a step prefills one of its prompts. */
 const KEPT = 0.9;
 
 export class Client<T> {
   readonly name: string;
   readonly flows: Readonly<Record<Priority, Flow<T>>>;
-  /** Tokens computed for it. */
+  /** Tokens computed for this client. */
   served = 0;
-  /** Sequences that wait or run. */
+  /** Number of waiting and running sequences. */
   active = 0;
 
   constructor(name: string) {
@@ -44,46 +43,46 @@ export type Flow<T> = {
   readonly level: number;
   /** In order of arrival. */
   readonly waiting: T[];
-  /** It has waited since then, or since its first sequence was queued. */
+  /** Start of its waiting time, unless its first sequence was queued later. */
   sinceMs: number;
 };
 
 type Arrival = { priority: Priority; arrivalMs: number; order: number };
 
-/** What the order needs to know. */
+/** The fields that determine the order. */
 export type Waiting<T> = Arrival & {
   readonly flow: Flow<T>;
-  /** The level that it had risen to when its prompt was computed. */
+  /** The level it had risen to when its prompt was last prefilled. */
   level: number;
-  /** It waits since then: it has arrived, or was preempted. */
+  /** When it was queued: at arrival or preemption. */
   queuedMs: number;
 };
 
 /**
- * standing = level + 0.1 * seconds since arrival. All standings rise alike, so that the order of two running
- * sequences never changes, and a sequence that was preempted does not preempt in turn.
+ * standing = level + 0.1 * seconds since arrival. All standings rise at the same rate, so the order of two running
+ * sequences never changes, and a preempted sequence never preempts the one that replaced it.
  */
 export function standing({ priority, arrivalMs }: Arrival, nowMs: number): number {
   return levels[priority] + (nowMs - arrivalMs) / MS_PER_LEVEL;
 }
 
-/** Negative where `a` comes before `b`: the higher standing first, then first come, first served. */
+/** Negative if `a` has the higher standing; ties go to the earlier arrival. */
 export function compare(a: Arrival, b: Arrival): number {
   const since = ({ priority, arrivalMs }: Arrival) => arrivalMs - levels[priority] * MS_PER_LEVEL;
   return since(a) - since(b) || a.order - b.order;
 }
 
-/** Negative where flow `a` comes before `b` of the same level. */
+/** Negative if flow `a` goes before `b` of the same level. */
 export function compareService<T>(a: Flow<T>, b: Flow<T>): number {
   return a.client.served - b.client.served || a.sinceMs - b.sinceMs;
 }
 
 export class FairQueue<T extends Waiting<T>> {
   readonly #clients = new Map<string, Client<T>>();
-  /** Those with waiting sequences. */
+  /** Flows with waiting sequences. */
   readonly #flows = new Set<Flow<T>>();
   #length = 0;
-  /** When a prompt of each level was last computed. */
+  /** When a prompt of each level was last prefilled. */
   readonly #servedMs = [-1, -1, -1];
   #lastServed: Client<T> | undefined;
 
@@ -91,7 +90,7 @@ export class FairQueue<T extends Waiting<T>> {
     return this.#length;
   }
 
-  /** The flow of a new sequence, beside those that are running in their prompts; `leave` ends its part in it. */
+  /** The flow of a new sequence. `running`: sequences in prefill. Each `enter` is paired with a `leave`. */
   enter(name: string, priority: Priority, running: readonly T[]): Flow<T> {
     const client = this.#clients.get(name) ?? new Client<T>(name);
     const busy = new Set([...this.#flows, ...running.map(({ flow }) => flow)].map(clientOf));
@@ -103,7 +102,7 @@ export class FairQueue<T extends Waiting<T>> {
     return client.flows[priority];
   }
 
-  /** An idle client's count is forgotten once no active one has a lower count. */
+  /** Forgets an idle client once no active one has been served less. */
   leave({ client }: Flow<T>): void {
     client.active -= 1;
     if (client.active > 0) return;
@@ -122,7 +121,7 @@ export class FairQueue<T extends Waiting<T>> {
     this.#length += 1;
   }
 
-  /** Whether it was there. */
+  /** Returns whether the entry was queued. */
   remove(entry: T): boolean {
     const { waiting } = entry.flow;
     const at = waiting.indexOf(entry);
@@ -139,7 +138,7 @@ export class FairQueue<T extends Waiting<T>> {
     return flows.flatMap(({ waiting }) => waiting);
   }
 
-  /** The next of the waiting that are not passed over, and of these that are running. */
+  /** The next entry among waiting ones that are not passed over and the `running` ones in prefill. */
   next(
     nowMs: number,
     isPassedOver: (entry: T) => boolean,
@@ -161,7 +160,7 @@ export class FairQueue<T extends Waiting<T>> {
     return next;
   }
 
-  /** A part of its prompt is computed now. */
+  /** Records that a chunk of its prompt is prefilled now. */
   serve(entry: T, nowMs: number): void {
     const { flow } = entry;
     entry.level = Math.max(entry.level, this.#risenLevel(entry, nowMs));
@@ -171,7 +170,7 @@ export class FairQueue<T extends Waiting<T>> {
     this.#lastServed = flow.client;
   }
 
-  /** It was preempted, and waits again at the level that it had risen to. */
+  /** Queues a preempted entry again, at the level it had risen to. */
   addAgain(entry: T, nowMs: number): void {
     entry.queuedMs = nowMs - (entry.level - entry.flow.level) * MS_PER_LEVEL;
     this.add(entry);
@@ -181,7 +180,7 @@ export class FairQueue<T extends Waiting<T>> {
     for (const { waiting } of this.#flows) yield* waiting;
   }
 
-  /** How long it was passed over. */
+  /** How long prompts of higher levels have been prefilled ahead of it. */
   #waitedMs({ flow, queuedMs }: T, nowMs: number): number {
     const sinceMs = Math.max(queuedMs, flow.sinceMs);
     const isPassed = this.#servedMs.some((ms, level) => level > flow.level && ms >= sinceMs);
@@ -193,7 +192,7 @@ export class FairQueue<T extends Waiting<T>> {
     return Math.min(risen, levels.HIGH);
   }
 
-  /** Of the first ones of two flows: negative where `a` comes before `b`. */
+  /** Negative if `a` goes before `b`; each is the first of its flow. */
   #inTurn(a: T, b: T, nowMs: number): number {
     return (
       this.#risenLevel(b, nowMs) - this.#risenLevel(a, nowMs) ||

@@ -1,50 +1,49 @@
-// Decides what each step computes. One loop, one token budget a step: first a token for every decoding
-// sequence, then chunked prefill, of running sequences and of waiting ones, in the queue's order. A step has
-// as many prompt tokens as take about the target time. Decoding sequences wait for it: beside them it may have
-// fewer, and chunks far into a prompt are smaller, where a token costs more. When blocks run out, the sequence
-// with the lowest standing is preempted and recomputed later; so is one of lower priority when the batch is full
-// and a higher one waits.
+// Plans each step under one token budget: first one token for every decoding sequence, then chunked prefill of
+// running and waiting sequences in the queue's order. Prefill is sized to take about the target time, less while
+// streams decode, and chunks shrink deep into a prompt, where a token costs more. When blocks run out, the sequence
+// with the lowest standing is preempted and recomputed later. When the batch is full and a higher priority waits, a
+// lower one is preempted.
 //
-// Steps may overlap: a step may be planned before the one before it is committed. A sequence then takes part
-// in both, and its blocks are released only when the last of them has landed.
+// Steps may overlap: a step may be planned before its predecessor is committed. A sequence may then be in both, and
+// its blocks are released only when the later step has landed.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { BlockCopy, KvCache, SlotMove } from "../kv/kv-cache.ts";
 import { type Client, compare, compareService, FairQueue, type Flow, levels } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
-/** So many decoding sequences for each prompt are many (`besideTokens`). */
+/** Decoding sequences per prompt above which streams outweigh prompts (`besideTokens`). */
 const STREAMS_A_PROMPT = 12;
 
 export type SchedulerOptions = {
   cache: KvCache;
-  /** Sequences that run at once. */
+  /** Maximum number of running sequences. */
   maxBatch: number;
-  /** Tokens of a step; at least maxBatch. */
+  /** Maximum tokens per step; at least maxBatch. */
   tokenBudget: number;
   /**
-   * Tokens of a step in which many sequences decode for each prompt that waits or is being computed, or more where prompts
-   * would have less than a block of it. With more prompts, how soon all are computed counts for more than how evenly streams
-   * run: chunks far into one of several are as large as any.
+   * Token budget of a step with at least STREAMS_A_PROMPT decoding sequences per prompt; prefill keeps at least one
+   * block of it. With more than one prompt per that many streams, prefill throughput outweighs inter-token latency:
+   * chunks no longer shrink with depth.
    */
   besideTokens?: number | undefined;
   /**
-   * Parts that a step passes one after the other. With several, each is to have a step of its own: of a part of the
-   * decoding sequences, whose tokens are all known.
+   * Pipeline stages. With more than one, a step decodes only its share of the sequences, so that every stage has a
+   * step to compute.
    */
   stages?: number | undefined;
-  /** Prompt tokens that take about as long as a step may; they change as it learns. */
+  /** Prompt tokens that fill a step's target time; updated as step times are learned. */
   sizes: Readonly<PromptTokens>;
   nowMs: () => number;
-  /** A token with so many before it takes as long to attend to them as for all else. */
+  /** Context length at which attention costs as much as the rest of the layer. */
   lookback: number;
-  /** The longest sequence the model takes. */
+  /** Maximum sequence length of the model. */
   maxLength: number;
   maxWaiting: number;
   maxWaitingTokens: number;
-  /** Blocks of each group that admission leaves free for running sequences. */
+  /** Blocks per group that admission keeps free for running sequences. */
   watermark: number;
-  /** After so many preemptions a sequence is spared when another can be preempted. */
+  /** Preemptions after which a sequence is preempted only as a last resort. */
   maxPreemptions: number;
 };
 
@@ -53,29 +52,29 @@ export type Row = {
   sequence: Sequence;
   start: number;
   count: number;
-  /** Where it finds and leaves its recurrent state. */
+  /** The slots that its recurrent state is read from and written to. */
   move?: SlotMove | undefined;
-  /** Sequences that sample at the row's last position: none inside a prompt, forks too at its end. */
+  /** Sequences that sample at the row's last position: none inside a prompt; at its end, forks too. */
   samples: readonly Sequence[];
 };
 
 export type Batch = {
   step: number;
   rows: readonly Row[];
-  /** Blocks to be copied before the step writes. */
+  /** Block copies (copy-on-write) to make before the step writes. */
   copies: readonly BlockCopy[];
   preempted: number;
-  /** Its prompt tokens, in tokens that attend to few. */
+  /** Its prompt tokens, weighted by cost: in tokens at the start of a context. */
   prompt: Readonly<PromptTokens>;
 };
 
 /**
- * What a step drew for a sample: a token; undefined where the logits were NaN; "late" where the token mask had
- * not arrived, so that the position is computed again.
+ * A step's result for one sample: a token, undefined if the logits were NaN, or "late" if the token mask had not
+ * arrived and the position must be recomputed.
  */
 export type Drawn = number | "late" | undefined;
 
-/** What a step has brought for one sequence. */
+/** A step's result for one sequence. */
 export type Outcome = {
   sequence: Sequence;
   token: number | undefined;
@@ -87,13 +86,13 @@ export type Refusal = "queue_full" | "too_long";
 export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #cache: KvCache;
-  /** The model's limit, or what the whole pool holds. */
+  /** The model's limit or the pool's capacity, whichever is lower. */
   readonly #maxLength: number;
   readonly #waiting = new FairQueue<Sequence>();
   #waitingTokens = 0;
   /** In order of standing. */
   readonly #running: Sequence[] = [];
-  /** Places in the batch reserved for forks of a step under way. */
+  /** Batch places reserved for forks of steps in flight. */
   #reserved = 0;
   #order = 0;
   #step = 0;
@@ -121,7 +120,7 @@ export class Scheduler {
     return this.#running.length === 0 && this.#waiting.length === 0 && this.#inFlight === 0;
   }
 
-  /** Takes a request of one or more sequences with the same prompt, or says why not. */
+  /** Queues a request of one or more sequences with the same prompt, or returns the reason for refusing it. */
   submit(options: readonly SequenceOptions[]): Sequence[] | Refusal {
     const { prompt, client } = options[0]!;
     if (prompt.length >= this.#maxLength) return "too_long";
@@ -137,7 +136,7 @@ export class Scheduler {
     return sequences;
   }
 
-  /** Ends a sequence, wherever it stands. */
+  /** Ends a sequence in any state. */
   abort(sequence: Sequence, reason: FinishReason = "abort"): void {
     if (sequence.state === "finished") return;
     this.#dequeue(sequence);
@@ -145,12 +144,12 @@ export class Scheduler {
   }
 
   /**
-   * The next step, or undefined while there is nothing to compute before another one has landed. A stalled
-   * sequence, one that waits for its token mask, takes no part, and is admitted only when it is not.
+   * Plans the next step, or returns undefined if there is nothing to compute until another one lands. Stalled
+   * sequences, whose token masks are missing, are neither decoded nor admitted.
    */
   next(isStalled: (sequence: Sequence) => boolean = () => false): Batch | undefined {
     const step = new StepBuilder(this.#options, isStalled);
-    // A sequence can be preempted only when no step under way uses its blocks.
+    // Preemption needs a sequence whose blocks no step in flight uses.
     if (this.#inFlight > 0) {
       if (!this.#canDecode() || this.#outranked(step)) return undefined;
     } else {
@@ -170,7 +169,7 @@ export class Scheduler {
     return { step: this.#step++, rows, copies, preempted, prompt };
   }
 
-  /** Takes in what a step has drawn, for each sample of each row in order. Batches are committed in order. */
+  /** Applies a step's samples, given per row in order. Batches are committed in order. */
   commit(batch: Batch, drawn: readonly Drawn[]): Outcome[] {
     this.#inFlight -= 1;
     let at = 0;
@@ -180,7 +179,7 @@ export class Scheduler {
       sequence.inFlight -= 1;
       sequence.computed = start + count;
       if (sequence.finished !== "error") this.#cache.landed(sequence, start);
-      // Forks first: they share the blocks that the sequence may be about to release.
+      // Forks first: they retain blocks that the sequence may be about to release.
       for (const fork of samples) if (fork !== sequence) this.#beginFork(fork, sequence);
       for (const sample of samples) {
         const outcome = this.#receive(sample, drawn[at++], row);
@@ -205,7 +204,7 @@ export class Scheduler {
     });
   }
 
-  /** What was computed is lost: all that run end, and nothing that is cached can be hit. No step is under way. */
+  /** Ends all running sequences and empties the prefix cache, after the device lost its memory. No step is in flight. */
   failRunning(): Outcome[] {
     const outcomes = [...this.#running].flatMap((sequence) => this.#endWithError(sequence) ?? []);
     this.#cache.clear();
@@ -243,9 +242,9 @@ export class Scheduler {
     if (waiting !== this.#waitingTokens) throw new Error("the tokens that wait are miscounted");
   }
 
-  // ---- Running and waiting sequences
+  // ---- Planning
 
-  /** A client with a name leaves as much of the queue free as it has, so that others are not refused. */
+  /** A named client may use at most half of the remaining queue, so that others are not refused. */
   #canWait(tokens: number, client: string | undefined): boolean {
     const { maxWaiting, maxWaitingTokens } = this.#options;
     const places = maxWaiting - this.#waiting.length;
@@ -257,7 +256,7 @@ export class Scheduler {
   }
 
   #decodes(sequence: Sequence): boolean {
-    // A token that is under way may be the last one that it was to have.
+    // A token in flight may already be its last.
     const more = sequence.generated + sequence.unread < sequence.maxTokens;
     const room = sequence.launched < this.#maxLength;
     if (this.#stages > 1 && sequence.unread > 0) return false;
@@ -268,21 +267,24 @@ export class Scheduler {
     return this.#options.stages ?? 1;
   }
 
-  /** Of a step. */
+  /** Maximum number of decoding sequences in a step. */
   get #mostDecoding(): number {
     if (this.#stages === 1) return Number.POSITIVE_INFINITY;
     const decoding = this.#running.filter(({ pending }) => pending === 1);
     return Math.ceil(decoding.length / this.#stages);
   }
 
-  /** Whether there is room for the next token of every decoding sequence. */
+  /** Whether every decoding sequence has room for its next token. */
   #canDecode(): boolean {
     if (this.#cache.hasBlockFor(this.#running.length)) return true;
     const decoding = this.#running.filter((each) => this.#decodes(each));
     return this.#cache.hasRoom(decoding, 1);
   }
 
-  /** Of the decoding sequences a step has only some, and while it is under way none is preempted for the others. */
+  /**
+   * With pipeline stages, makes room for all decoding sequences at once: while a step with some of them is in flight,
+   * none can be preempted for the others.
+   */
   #makeRoom(step: StepBuilder): void {
     while (!this.#canDecode()) {
       const decoding = this.#running.filter((each) => this.#decodes(each));
@@ -293,7 +295,7 @@ export class Scheduler {
     }
   }
 
-  /** Makes room for one token of a decoding sequence, if need be by preempting lower ones. */
+  /** Makes room for one token of a decoding sequence, preempting lower-standing sequences if necessary. */
   #reserve(sequence: Sequence, step: StepBuilder): boolean {
     while (!this.#cache.hasRoom([sequence], 1)) {
       const victim = this.#victim() ?? sequence;
@@ -304,7 +306,7 @@ export class Scheduler {
     return true;
   }
 
-  /** Computes prompts in the queue's order, as much of them as there are tokens and blocks for. */
+  /** Adds chunks of prompts in the queue's order until tokens or blocks run out. */
   #prefill(step: StepBuilder): void {
     const isPrefilling = (each: Sequence) => each.pending > 1 && !step.isStalled(each);
     const running = this.#running.filter(isPrefilling);
@@ -325,7 +327,7 @@ export class Scheduler {
       this.#advance(next, step);
     }
     if (step.rows.length > 0 || this.#inFlight > 0) return;
-    // No sequence advances, so nothing would ever become free: the highest standing takes what it needs.
+    // Deadlock: no sequence advances, so no block would ever be freed. The highest standing preempts the others.
     const highest = this.#running.find(isPrefilling);
     if (!highest) return;
     while (this.#cache.freeTokens(highest) <= 0) {
@@ -345,7 +347,7 @@ export class Scheduler {
     this.#launch(sequence, this.#cache.stride(sequence, launched, count), step);
   }
 
-  /** The lowest standing that no step under way computes; the much preempted are spared. */
+  /** The lowest-standing sequence not in flight; those preempted too often come last. */
   #victim(spared?: Sequence): Sequence | undefined {
     const able = this.#running.filter((each) => each !== spared && each.inFlight === 0);
     const { maxPreemptions } = this.#options;
@@ -366,8 +368,8 @@ export class Scheduler {
   }
 
   /**
-   * The running sequence to be preempted for the next waiting one, which stays the next: the lowest standing of
-   * a lower level, or of another client that was served more and has more places. None while there is a place.
+   * The running sequence to preempt for the next waiting one: the lowest standing of a lower level, or one of a
+   * client that has been served more and holds more places. Undefined while the batch has a free place.
    */
   #outranked(step: StepBuilder): Sequence | undefined {
     const next = this.#waiting.next(step.nowMs, step.isStalled);
@@ -380,7 +382,7 @@ export class Scheduler {
     const fairPlaces = (places.get(next.flow.client) ?? 0) + 1;
     return this.#running.findLast((sequence) => {
       if (sequence.preemptions >= this.#options.maxPreemptions) return false;
-      // One that has waited for so long that it stands higher is spared.
+      // Aging may have raised it above the waiting sequence: then it stays.
       if (sequence.level < level && compare(next, sequence) < 0) return true;
       const isBehind = sequence.level <= level && compareService(next.flow, sequence.flow) < 0;
       return isBehind && places.get(sequence.flow.client)! > fairPlaces;
@@ -401,7 +403,7 @@ export class Scheduler {
     return !this.#isFull && this.#room(next, step).isEnough;
   }
 
-  /** What is cached of a sequence, how many tokens would be next, and whether there is room for them. */
+  /** The prefix hit of a sequence, the size of its first chunk, and whether there are blocks for that. */
   #room(next: Sequence, step: StepBuilder) {
     const hit = this.#cache.lookup(next);
     const count = Math.min(step.fitting(next, hit.tokens), this.#cache.maxStride);
@@ -409,7 +411,7 @@ export class Scheduler {
     return { hit, count, isEnough: this.#cache.canBegin(hit, count, watermark) };
   }
 
-  /** Whether there was a place and room for it; there is none while blocks are short. */
+  /** Starts a waiting sequence if a place and blocks are free, and returns whether it did. */
   #admit(next: Sequence, step: StepBuilder): boolean {
     if (step.isShort || this.#isFull) return false;
     const { hit, count, isEnough } = this.#room(next, step);
@@ -428,7 +430,7 @@ export class Scheduler {
     return true;
   }
 
-  // ---- A step goes out, a step comes in
+  // ---- Launch and results
 
   #launch(sequence: Sequence, count: number, step: StepBuilder): void {
     const start = sequence.launched;
@@ -442,7 +444,7 @@ export class Scheduler {
     step.add({ sequence, start, count, move, samples });
   }
 
-  /** The sequence itself, and at the end of its prompt as many forks as there are places for. */
+  /** The sequence itself and, at the end of its prompt, as many forks as the batch has places for. */
   #samples(sequence: Sequence): Sequence[] {
     if (sequence.forks.length === 0) return [sequence];
     const places = this.#options.maxBatch - this.#running.length - this.#reserved;
@@ -468,7 +470,7 @@ export class Scheduler {
     sequence.unread -= 1;
     if (sequence.state !== "running") return undefined;
     if (token === "late") {
-      // Its last position is computed again, for another draw.
+      // Recompute its last position to sample it again.
       sequence.computed = this.#cache.stepBack(sequence, row.start, row.move);
       sequence.launched = sequence.computed;
       return undefined;
@@ -483,7 +485,7 @@ export class Scheduler {
     return { sequence, token, finished };
   }
 
-  /** What it computed must not be hit by other sequences. */
+  /** Unpublishes the blocks it computed, so that no other sequence hits them. */
   #endWithError(sequence: Sequence): Outcome | undefined {
     if (sequence.state === "finished") {
       this.#release(sequence);
@@ -528,11 +530,11 @@ export class Scheduler {
     sequence.state = "finished";
     sequence.finished = reason;
     this.#release(sequence);
-    // Forks that waited for its prompt now compute it themselves.
+    // Forks that waited for its prompt now prefill it themselves.
     this.#enqueueForks(sequence);
   }
 
-  /** Releases what a sequence holds that runs no more, once no step under way uses it. */
+  /** Releases the blocks of a sequence that has stopped, once no step in flight uses them. */
   #release(sequence: Sequence): void {
     if (sequence.state === "running" || sequence.inFlight > 0) return;
     this.#cache.release(sequence, sequence.finished !== "error");
@@ -547,20 +549,20 @@ class StepBuilder {
   readonly nowMs: number;
   readonly isStalled: (sequence: Sequence) => boolean;
   preempted = 0;
-  /** A sequence was preempted for blocks. */
+  /** Whether a sequence was preempted for blocks. */
   isShort = false;
   readonly #sizes: Readonly<PromptTokens>;
   readonly #lookback: number;
-  /** Of the budget, in tokens that attend to few. */
+  /** Remaining token budget, weighted by cost. */
   #left: number;
-  /** Of the time for prompts. */
+  /** Remaining fraction of the target time for prefill. */
   #share = 1;
-  /** The flow whose prompt was the first to be complete, and what others may have of the time since. */
+  /** The flow whose prompt was first to complete in this step; other flows then have only `#shareBeside` left. */
   #answered: Flow<Sequence> | undefined;
   #shareBeside = BESIDE_ANSWER;
-  /** Whether a decoding sequence takes part, whose stream would notice how long the step takes. */
+  /** Whether a sequence decodes in this step, so that its duration is an inter-token latency. */
   #isShared = false;
-  /** Whether that counts for less than how soon prompts are computed. */
+  /** Whether prefill throughput outweighs inter-token latency. */
   #isHurried = false;
 
   constructor(options: SchedulerOptions, isStalled: (sequence: Sequence) => boolean) {
@@ -571,7 +573,7 @@ class StepBuilder {
     this.isStalled = isStalled;
   }
 
-  /** To so many tokens, those of decoding sequences among them; a block is left for prompts if the budget has one. */
+  /** Limits the step to `tokens`, including decoding ones; prefill keeps at least one block. */
   limit(tokens: number): void {
     this.#left = Math.min(this.#left, Math.max(tokens - this.rows.length, BLOCK_TOKENS));
   }
@@ -584,13 +586,13 @@ class StepBuilder {
     return this.#left < 1 || this.#share <= 0;
   }
 
-  /** How many tokens of a prompt it has room for, from this one on. */
+  /** Number of tokens that fit of a prompt, from `start` on. */
   fitting({ kind, flow, length, unread }: Sequence, start: number): number {
     const isBeside = this.#isBeside(flow);
     const share = isBeside ? Math.min(this.#shareBeside, this.#share) : this.#share;
     const timely = Math.max(share, 0) * this.#sizes[kind];
     const wanted = length + unread - start;
-    // Beside an answer, less than a block is not worth its time.
+    // A chunk of less than a block is not worth delaying the first token of another flow.
     if (isBeside && timely < Math.min(wanted, BLOCK_TOKENS)) return 0;
     const left = Math.min(this.#left, timely);
     const fair = Math.max(left / this.#price(start), BLOCK_TOKENS);
@@ -618,7 +620,7 @@ class StepBuilder {
     return this.#answered !== undefined && this.#answered !== flow;
   }
 
-  /** Of a prompt token. A prompt alone is best computed in as few steps as can be. */
+  /** Cost of a prompt token at `start`. Without decoding sequences, large chunks are best: the depth is ignored. */
   #price(start: number): number {
     return this.#isShared && !this.#isHurried ? 1 + start / this.#lookback : 1;
   }

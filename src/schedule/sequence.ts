@@ -1,5 +1,5 @@
-// One sequence of tokens: a prompt, what was generated so far, and what the model's layers keep of it.
-// The scheduler alone changes it.
+// One sequence: its prompt, the tokens generated so far, and the cache blocks and slot it holds. Only the
+// scheduler changes it.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Cached, Held } from "../kv/kv-cache.ts";
@@ -12,24 +12,24 @@ export type FinishReason = "stop" | "length" | "abort" | "error";
 export type SequenceOptions = {
   id: number;
   prompt: Uint32Array;
-  /** Lengths of its beginnings that other prompts may share, in ascending order. */
+  /** Prefix lengths that other conversations may share, ascending. */
   heads?: readonly number[] | undefined;
   maxTokens: number;
   priority: Priority;
-  /** The key that sent it; those without one count as one client. */
+  /** The API key; sequences without one count as one client. */
   client?: string | undefined;
   arrivalMs: number;
   /** Tokens that end it. */
   stopTokens: ReadonlySet<number>;
-  /** It does not stop before it has so many. */
+  /** Stop tokens are ignored before this many generated tokens. */
   minTokens: number;
-  /** The key that its first block's key is hashed from: of the model and a salt. */
+  /** Parent of its first block's key: hashed from the model and a salt. */
   rootKey: string;
-  /** It computes its whole prompt and ignores the prefix cache. */
+  /** Prefills its whole prompt, without prefix hits. */
   fresh?: boolean;
-  /** Every token of its prompt is scored. */
+  /** Computes log-probabilities of every prompt token. */
   scored?: boolean;
-  /** Its draws may come late, so that a step has to be computed again. */
+  /** Its token mask may be late, so that a position must be recomputed. */
   revisable?: boolean;
 };
 
@@ -47,7 +47,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
   readonly fresh: boolean;
   readonly revisable: boolean;
   readonly kind: "plain" | "scored";
-  /** Sequences with the same prompt that begin where this one's prompt ends. */
+  /** Sequences with the same prompt that fork from this one at the prompt's end. */
   readonly forks: Sequence[] = [];
 
   state: "waiting" | "running" | "finished" = "waiting";
@@ -56,17 +56,17 @@ export class Sequence implements Waiting<Sequence>, Cached {
   queuedMs: number;
   /** Its blocks, and the slot of its recurrent state. */
   readonly held: Held;
-  /** Tokens whose keys, values and state are in what it holds. */
+  /** Tokens whose keys, values and state have been computed. */
   computed = 0;
-  /** The same, with those of steps under way. */
+  /** `computed`, plus tokens of steps in flight. */
   launched = 0;
-  /** Tokens that steps under way will add. */
+  /** Tokens that steps in flight will generate. */
   unread = 0;
-  /** Steps under way that it takes part in: until they land its blocks are in use. */
+  /** Number of steps in flight that use its blocks. */
   inFlight = 0;
-  /** Prompt tokens that hit the prefix cache when it first ran. */
+  /** Prompt tokens that hit the prefix cache at its first admission. */
   cachedTokens: number | undefined;
-  /** Why it did not hit more then. */
+  /** Why the hit was not longer. */
   miss: PrefixMiss | undefined;
   preemptions = 0;
 
@@ -99,7 +99,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.#length = prompt.length;
   }
 
-  /** Tokens that are known: the prompt and what was generated. */
+  /** Number of known tokens: prompt and generated. */
   get length(): number {
     return this.#length;
   }
@@ -108,7 +108,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
     return this.#length - this.promptLength;
   }
 
-  /** Known or under way, and not launched yet: 1 while it decodes, more in its prefill. */
+  /** Tokens known or in flight but not launched: 1 while decoding, more in prefill. */
   get pending(): number {
     return this.#length + this.unread - this.launched;
   }
@@ -126,12 +126,12 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.#tokens[this.#length++] = token;
   }
 
-  /** Makes the keys of the blocks that are full of known tokens once so many are computed. */
+  /** Hashes the keys of all blocks that are full after `computed` tokens, ahead of their use. */
   hash(computed: number): void {
     this.key(Math.floor(Math.min(computed, this.#length) / BLOCK_TOKENS) - 1);
   }
 
-  /** The prefix key of its block number `index`, which must be full of known tokens; of -1, the root. */
+  /** The prefix key of block `index`, which must be full of known tokens; -1 is the root. */
   key(index: number): string {
     if (index < 0) return this.#rootKey;
     for (let i = this.#keys.length; i <= index; i++) {

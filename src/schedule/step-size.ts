@@ -1,20 +1,20 @@
-// How many prompt tokens a step may compute, learned from how long steps took. A step is not interrupted: whoever
-// arrives waits for it, and every stream does. Prompts whose tokens are all scored cost far more a token, so
-// they have a size of their own.
+// Learns how many prompt tokens a step may prefill from the durations of past steps. A step cannot be interrupted:
+// new requests and all streams wait for it. Scored prompts (log-probabilities of every token) cost far more per
+// token, so they have a size of their own.
 //
-// A size is a power of two: kernels and shapes of few sizes are used. It starts small, doubles while steps
-// twice as long would stay clearly below the target, and shrinks at once when a step takes longer.
+// Sizes are powers of two, so that few kernel shapes occur. A size starts small, doubles while a step of twice the
+// size would stay well below the target time, and shrinks at once when a step exceeds it.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 
-/** A size grows where the larger step is expected to take less than this part of the target. */
+/** A size doubles if the larger step is expected to take less than this fraction of the target. */
 const GROWS_BELOW = 0.8;
 
 const START = 2 * BLOCK_TOKENS;
 
-/** Of a step's prompt tokens, what other flows may have once a prompt is complete: its answer waits for them. */
+/** Fraction of a step's prefill left to other flows once a prompt completes: its first token waits for them. */
 export const BESIDE_ANSWER = 1 / 8;
 
-/** Prompt tokens, by what they cost. */
+/** Prompt tokens by cost. */
 export type PromptTokens = { plain: number; scored: number };
 
 export class StepSizes implements Readonly<PromptTokens> {
@@ -24,15 +24,15 @@ export class StepSizes implements Readonly<PromptTokens> {
   readonly #targetMs: number;
 
   /**
-   * `targetMs`: how long a step with prompts takes at most, where a block of tokens can be computed in that time. The
-   * budget limits a step by itself. A size that leaves it to others after an answer is large enough.
+   * `targetMs`: maximum duration of a step with prefill, provided that a block fits in it. Sizes may exceed the token
+   * budget, which limits steps anyway, until even the fraction BESIDE_ANSWER of a size fills the budget.
    */
   constructor(tokenBudget: number, targetMs: number) {
     this.#targetMs = targetMs;
     this.#most = 2 ** Math.ceil(Math.log2(Math.max(tokenBudget / BESIDE_ANSWER, START)));
   }
 
-  /** A step with these prompt tokens took so long. Of two kinds, the one that had more of the step learns. */
+  /** Records that a step with these prompt tokens took `ms`. The kind with the larger share of the step is adjusted. */
   learn(computed: Readonly<PromptTokens>, ms: number): void {
     const shares = { plain: computed.plain / this.plain, scored: computed.scored / this.scored };
     const share = shares.plain + shares.scored;
@@ -41,7 +41,7 @@ export class StepSizes implements Readonly<PromptTokens> {
     this[kind] = this.#learned(this[kind], ms / share, ms);
   }
 
-  /** `fullMs`: how long a step of this size would have taken. */
+  /** `fullMs`: estimated duration of a step filled to `size`. */
   #learned(size: number, fullMs: number, ms: number): number {
     if (ms > this.#targetMs) {
       const halvings = Math.max(Math.ceil(Math.log2(fullMs / this.#targetMs)), 1);
