@@ -1,7 +1,8 @@
 // One batch from its current status to its end. Every step is in the store before the next begins, so that a
 // batch goes on where it was after a crash.
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Batch, type BatchLine, isEnded, type Outcome } from "./batch.ts";
+import { type Batch, type BatchLine, isEnded, type LineFault, type Outcome } from "./batch.ts";
+import { isDiskFull } from "./database.ts";
 import { BatchInput, type InputRules, readBody } from "./input.ts";
 import { answerText, type LineResponse, requestIdOf, writeOutput } from "./output.ts";
 import { type BatchStore, SLICE } from "./store.ts";
@@ -19,14 +20,15 @@ export type RunOptions = Omit<InputRules, "endpoint"> & {
   answer(line: LineRequest): Promise<LineResponse | { retryMs: number }>;
   /** A status or a count has changed. */
   onProgress?: (batch: Batch) => void;
-  /** What cannot be stored is tried again. */
+  /** The batch waits and tries again. */
   onError(id: string, error: unknown): void;
+  /** How long it waits then; five seconds by default. */
+  retryMs?: number;
 };
 
-/** A line is tried so often if the server itself fails. */
+/** Tries of a line, and of validating a batch, if the server itself fails. */
 const MAX_TRIES = 3;
-/** How long a batch waits after what cannot be stored, as on a full disk. */
-const STORE_RETRY_MS = 5000;
+const RETRY_MS = 5000;
 
 export class BatchRun {
   readonly owner: string;
@@ -41,6 +43,9 @@ export class BatchRun {
   readonly #interruption = new AbortController();
   readonly #inFlight = new Set<Promise<void>>();
   readonly #tries = new Map<number, number>();
+  readonly #retryMs: number;
+  /** Errors other than those of a full disk. */
+  #errors = 0;
   /** Lines to start, in order. */
   #next: BatchLine[] = [];
   /** The last line that was read from the store. */
@@ -62,6 +67,7 @@ export class BatchRun {
     this.#id = id;
     this.#store = store;
     this.#options = options;
+    this.#retryMs = options.retryMs ?? RETRY_MS;
     this.#stopping = stopping;
     this.#onChange = onChange;
   }
@@ -84,7 +90,7 @@ export class BatchRun {
   startNext(): void {
     const line = this.#next.shift()!;
     const answering = this.#answer(line).catch((error: unknown) => {
-      this.#again(line, STORE_RETRY_MS);
+      this.#again(line, this.#retryMs);
       this.#options.onError(this.#id, error);
     });
     this.#inFlight.add(answering);
@@ -112,8 +118,9 @@ export class BatchRun {
         await this.#step(batch);
       } catch (error) {
         if (this.#stopping.aborted) break;
+        if (!isDiskFull(error)) this.#errors += 1;
         this.#options.onError(this.#id, error);
-        await sleep(STORE_RETRY_MS, undefined, { signal: this.#stopping }).catch(() => {});
+        await sleep(this.#retryMs, undefined, { signal: this.#stopping }).catch(() => {});
       }
     }
     clearTimeout(expiry);
@@ -130,6 +137,7 @@ export class BatchRun {
   async #step(batch: Batch): Promise<void> {
     switch (batch.status) {
       case "validating":
+        if (this.#errors >= MAX_TRIES) return await this.#fail([unvalidated]);
         return await this.#validate(batch);
       case "in_progress":
         await this.#answerLines(batch);
@@ -169,13 +177,18 @@ export class BatchRun {
     }
     if (!this.#is("validating")) return await this.#removeLines();
     const { faults } = input;
-    if (signal.aborted) this.#store.advance(this.#id, "expired");
-    else if (faults.length > 0) this.#store.advance(this.#id, "failed", { faults });
+    if (signal.aborted) {
+      this.#store.advance(this.#id, "expired");
+      await this.#clear();
+    } else if (faults.length > 0) await this.#fail(faults);
     else {
       const counts = { total, completed: 0, failed: 0 };
       this.#store.advance(this.#id, "in_progress", { counts });
-      return;
     }
+  }
+
+  async #fail(faults: readonly LineFault[]): Promise<void> {
+    this.#store.advance(this.#id, "failed", { faults });
     await this.#clear();
   }
 
@@ -256,6 +269,13 @@ export class BatchRun {
 function unansweredIn({ counts: { total, completed, failed } }: Batch): number {
   return total - completed - failed;
 }
+
+const unvalidated: LineFault = {
+  code: "server_error",
+  message: "The server failed to read the input file.",
+  line: null,
+  param: null,
+};
 
 const unreadable = JSON.stringify({
   error: {

@@ -10,6 +10,14 @@ export class StoreBusyError extends Error {
 
 const VERSION = 1;
 
+const full = ["ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL"];
+
+/** Whether an error says that the disk has no room. */
+export function isDiskFull(error: unknown): boolean {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return typeof code === "string" && (full.includes(code) || code.startsWith("SQLITE_IOERR"));
+}
+
 const schema = `
   CREATE TABLE files (
     number INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -2,6 +2,7 @@
 // answered; what a request itself has to be is checked when it is answered, as for any client.
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { BatchLine, LineFault } from "./batch.ts";
 import { fieldSpan } from "./field-span.ts";
 
@@ -16,9 +17,11 @@ export type InputRules = {
   maxLines: number;
   /** Of one line. */
   maxLineBytes: number;
-  /** The value of a JSON text, or what is wrong with it. */
-  parse(bytes: Uint8Array<ArrayBuffer>): Promise<{ value: unknown } | { problem: string }>;
+  /** The value of a JSON text, what is wrong with it, or how long to wait before trying again. */
+  parse(bytes: Uint8Array<ArrayBuffer>): Promise<Parsed | { retryMs: number }>;
 };
+
+type Parsed = { value: unknown } | { problem: string };
 
 /** The lines of a file, as long as they have no fault. */
 export class BatchInput {
@@ -50,7 +53,7 @@ export class BatchInput {
         return;
       }
       const line = raw.bytes
-        ? await this.#checked(raw.number, raw.offset, raw.bytes)
+        ? await this.#checked(raw.number, raw.offset, raw.bytes, signal)
         : this.#fault(
             raw.number,
             null,
@@ -67,8 +70,9 @@ export class BatchInput {
     number: number,
     offset: number,
     bytes: Uint8Array<ArrayBuffer>,
+    signal: AbortSignal,
   ): Promise<BatchLine | undefined> {
-    const parsed = await this.#rules.parse(bytes);
+    const parsed = await this.#parsed(bytes, signal);
     if ("problem" in parsed) {
       return this.#fault(number, null, "invalid_json_line", parsed.problem);
     }
@@ -82,6 +86,14 @@ export class BatchInput {
     this.#customIds.add(customId);
     const { start, end } = fieldSpan(bytes, "body")!;
     return { line: number, customId, endpoint: url, offset: offset + start, length: end - start };
+  }
+
+  async #parsed(bytes: Uint8Array<ArrayBuffer>, signal: AbortSignal): Promise<Parsed> {
+    for (;;) {
+      const parsed = await this.#rules.parse(bytes);
+      if (!("retryMs" in parsed)) return parsed;
+      await sleep(parsed.retryMs, undefined, { signal });
+    }
   }
 
   #wrongField(value: Record<string, unknown>): Omit<LineFault, "line"> | undefined {

@@ -3,6 +3,7 @@
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";
+import { EncoderBusyError } from "../text/encoder/encoder.ts";
 import { JsonTextError, parseJson } from "../text/encoder/json-text.ts";
 import { handlersOf, newApp } from "./app.ts";
 import type { HttpEnv } from "./frame/env.ts";
@@ -17,6 +18,8 @@ const MAX_LINES = 50_000;
 const MAX_ENVELOPE_BYTES = 4096;
 /** How long lines wait for their key: it may be in another configuration of the server. */
 const NO_KEY_RETRY_MS = 10_000;
+/** How long a line waits while too many long texts are being encoded. */
+const BUSY_RETRY_MS = 1000;
 /** Statuses that tell a client to try again later; 529 is Anthropic's for 503. */
 const busy = [429, 503, 529];
 
@@ -34,10 +37,12 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
         structure.check(bytes);
         if (!structure.isLong) return { value: parseJson(bytes) };
         const client = { key: "batches", signal: new AbortController().signal, charge() {} };
-        return { value: await encoder.parse(bytes, client) };
+        // The encoder detaches the buffer it is given, and the line is read again.
+        return { value: await encoder.parse(bytes.slice(), client) };
       } catch (error) {
         if (error instanceof JsonTextError) return { problem: "The line is not valid JSON." };
         if (error instanceof ApiError) return { problem: error.message };
+        if (error instanceof EncoderBusyError) return { retryMs: BUSY_RETRY_MS };
         throw error;
       }
     },

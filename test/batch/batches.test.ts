@@ -320,6 +320,10 @@ describe("a process that ends", () => {
   });
 });
 
+function throwFull(): never {
+  throw Object.assign(new Error("database or disk is full"), { code: "SQLITE_FULL" });
+}
+
 describe("a disk that is full", () => {
   test("delays a batch until there is room, and loses nothing", async () => {
     const errors: unknown[] = [];
@@ -336,6 +340,63 @@ describe("a disk that is full", () => {
     expect(idsOf(batches, batch.outputFile)).toEqual(expected(5));
     answer.mockRestore();
   }, 30_000);
+});
+
+describe("an input that the server fails to read", () => {
+  const quick = { retryMs: 1 };
+
+  test.each([
+    ["an error at each line", { parse: () => Promise.reject(new TypeError("a fault")) }],
+    ["a file that is gone", {}],
+  ])("ends its batch as failed after three tries: %s", async (name, more) => {
+    const errors: unknown[] = [];
+    const onError = (_: string, error: unknown) => void errors.push(error);
+    const batches = open(echo, { ...quick, ...more, onError });
+    const inputFile = addFile(batches.store, jsonLines(chatLines(5)));
+    if (name === "a file that is gone") rmSync(batches.store.pathOf(inputFile));
+    const batch = await end(batches, batches.create(orderOf(inputFile)));
+    expect(batch).toMatchObject({
+      status: "failed",
+      faults: [{ code: "server_error", line: null }],
+      counts: { total: 0 },
+    });
+    expect(errors.length).toBe(3);
+  });
+
+  test("is read again until the disk has room for its lines", async () => {
+    const errors: unknown[] = [];
+    const onError = (_: string, error: unknown) => void errors.push(error);
+    const batches = open(echo, { ...quick, onError });
+    const addLines = spyOn(batches.store, "addLines");
+    for (let i = 0; i < 10; i++) addLines.mockImplementationOnce(() => throwFull());
+    const batch = await end(batches, create(batches, chatLines(5)));
+    expect(batch).toMatchObject({ status: "completed", counts: { total: 5, completed: 5 } });
+    expect(errors.length).toBe(10);
+    addLines.mockRestore();
+  });
+
+  test("expires if the disk stays full", async () => {
+    const batches = open(echo, { ...quick, onError: () => {} });
+    const addLines = spyOn(batches.store, "addLines").mockImplementation(() => throwFull());
+    const expiresAt = nowSeconds() + 1;
+    const batch = await end(batches, create(batches, chatLines(5), { expiresAt }));
+    expect(batch).toMatchObject({ status: "expired", counts: { total: 0 } });
+    addLines.mockRestore();
+  });
+
+  test("is read as soon as the encoder is free", async () => {
+    let tries = 0;
+    const batches = open(echo, {
+      parse: async (bytes) => {
+        tries += 1;
+        if (tries <= 10) return { retryMs: 1 };
+        return { value: JSON.parse(Buffer.from(bytes).toString()) };
+      },
+    });
+    const batch = await end(batches, create(batches, chatLines(5)));
+    expect(batch).toMatchObject({ status: "completed", counts: { completed: 5 } });
+    expect(tries).toBe(15);
+  });
 });
 
 describe("what is kept", () => {

@@ -1,5 +1,7 @@
 // Long texts, in full: another client is answered meanwhile.
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, expect, spyOn, test } from "bun:test";
+import { EncoderBusyError } from "../../src/text/encoder/encoder.ts";
+import { BatchCaller, chatLine } from "../support/batches.ts";
 import { expectNoBlock } from "../support/blocking.ts";
 import { expectUnharmed } from "../support/fault-checks.ts";
 import { longTexts } from "../support/long-texts.ts";
@@ -28,3 +30,19 @@ test("the event loop is not blocked by a long chat", async () => {
   const answer = await expectNoBlock(server.port, "/tokenize", JSON.stringify({ messages }));
   expect(answer.status).toBe(200);
 });
+
+test("a batch waits for the encoder thread to parse a long line, and answers it", async () => {
+  const parse = spyOn(server.serving.encoder, "parse");
+  parse.mockImplementationOnce(() => Promise.reject(new EncoderBusyError()));
+  const caller = new BatchCaller(server.get);
+  const messages = [{ role: "user", content: "x".repeat(2 ** 22) }];
+  const { id } = await caller.start([chatLine(1), chatLine(2, { messages }), chatLine(3)]);
+  const batch = await caller.until(id);
+  expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 2, failed: 1 } });
+  parse.mockRestore();
+  const [long] = await caller.lines(batch.error_file_id);
+  expect(long).toMatchObject({
+    custom_id: "chat-2",
+    response: { status_code: 400, body: { error: { code: "context_length_exceeded" } } },
+  });
+}, 30_000);

@@ -3,7 +3,7 @@
 import { SQLiteError } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { Batches, type BatchesOptions } from "../../batch/batches.ts";
-import { databaseIn, StoreBusyError } from "../../batch/database.ts";
+import { databaseIn, isDiskFull, StoreBusyError } from "../../batch/database.ts";
 import { codeOf } from "../../hub/hub-error.ts";
 import type { Logger } from "../../log.ts";
 import { ApiError, draining } from "./errors.ts";
@@ -63,14 +63,12 @@ export class LazyBatches {
 }
 
 const unwritable = ["EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST"];
-const full = ["ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL"];
 
 /** The response to an error of the disk; any other error stays what it is. */
 export function storageError(error: unknown): unknown {
-  const code = codeOf(error) ?? "";
-  const isSqlite = error instanceof SQLiteError;
-  if (full.includes(code) || (isSqlite && code.startsWith("SQLITE_IOERR"))) {
+  if (isDiskFull(error)) {
     return new ApiError(507, "The server has no room to store it.", { code: "storage_full" });
   }
+  const isSqlite = error instanceof SQLiteError;
   return isSqlite ? new ApiError(500, "The files and batches cannot be read.") : error;
 }
